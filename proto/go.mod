@@ -1,0 +1,3 @@
+module github.com/nereid-serving/nereid/proto
+
+go 1.26
