@@ -1,0 +1,402 @@
+// Code generated from reasons.tsv by internal/gen. DO NOT EDIT.
+
+package errs
+
+// The reasons, in the order in which they were added.
+const (
+	// Bug: Nereid met a condition that its authors did not foresee.
+	Bug Reason = "bug"
+	// ModelNotFound: No model of this name, or no such version of it, is in the repository.
+	ModelNotFound Reason = "model_not_found"
+	// ModelNotReady: The model version exists but no instance of it can answer now.
+	ModelNotReady Reason = "model_not_ready"
+	// ModelUnavailable: Statistics or configuration were asked of a model version that is not loaded.
+	ModelUnavailable Reason = "model_unavailable"
+	// InvalidVersion: The version in the request is not a positive integer.
+	InvalidVersion Reason = "invalid_version"
+	// ServerNotReady: The server is still starting.
+	ServerNotReady Reason = "server_not_ready"
+	// Draining: The server is shutting down and takes no new work.
+	Draining Reason = "draining"
+	// NoWorker: No worker holds an instance of this model version.
+	NoWorker Reason = "no_worker"
+	// InstanceCrashed: The instance that ran the request died before it answered.
+	InstanceCrashed Reason = "instance_crashed"
+	// InvalidJSON: The request body is not the JSON that the protocol defines.
+	InvalidJSON Reason = "invalid_json"
+	// InvalidParameter: A request parameter has the wrong type, value, or a reserved name.
+	InvalidParameter Reason = "invalid_parameter"
+	// InputMissing: A required input is not in the request.
+	InputMissing Reason = "input_missing"
+	// InputUnexpected: The request names an input that the model does not have.
+	InputUnexpected Reason = "input_unexpected"
+	// OutputUnexpected: The request names an output that the model does not have.
+	OutputUnexpected Reason = "output_unexpected"
+	// TensorDuplicate: An input or output is named twice.
+	TensorDuplicate Reason = "tensor_duplicate"
+	// DatatypeMismatch: An input's datatype is unknown or not the model's.
+	DatatypeMismatch Reason = "datatype_mismatch"
+	// ShapeMismatch: An input's shape does not fit the model.
+	ShapeMismatch Reason = "shape_mismatch"
+	// BatchSizeExceeded: The request holds more rows than max_batch_size.
+	BatchSizeExceeded Reason = "batch_size_exceeded"
+	// ByteSizeMismatch: An input's bytes do not fill its shape exactly.
+	ByteSizeMismatch Reason = "byte_size_mismatch"
+	// TensorDataInvalid: An input's data is missing, given twice, or cannot be read as its datatype.
+	TensorDataInvalid Reason = "tensor_data_invalid"
+	// TensorDataCount: A JSON input holds more or fewer elements than its shape.
+	TensorDataCount Reason = "tensor_data_count"
+	// HeaderLengthInvalid: Inference-Header-Content-Length is not a number within the body.
+	HeaderLengthInvalid Reason = "header_length_invalid"
+	// InputTooLarge: A body or tensor exceeds the configured input limit.
+	InputTooLarge Reason = "input_too_large"
+	// BodyTooLarge: The body exceeds a limit of the server's own.
+	BodyTooLarge Reason = "body_too_large"
+	// EncodingUnsupported: The Content-Encoding is none that this endpoint reads.
+	EncodingUnsupported Reason = "encoding_unsupported"
+	// Unsupported: The request asks for something this server or endpoint does not do.
+	Unsupported Reason = "unsupported"
+	// PathNotFound: No endpoint has this path.
+	PathNotFound Reason = "path_not_found"
+	// MethodNotAllowed: The endpoint exists, for another HTTP method.
+	MethodNotAllowed Reason = "method_not_allowed"
+	// ResponseCount: A model gave no response or several where one was needed.
+	ResponseCount Reason = "response_count"
+	// ExecutionFailed: The model failed while it ran.
+	ExecutionFailed Reason = "execution_failed"
+	// Cancelled: The client cancelled or went away.
+	Cancelled Reason = "cancelled"
+	// MaxQueueSize: The model's own queue policy refused the request: the queue is full.
+	MaxQueueSize Reason = "max_queue_size"
+	// QueueTimeout: The model's own queue policy timed the request out before it ran.
+	QueueTimeout Reason = "queue_timeout"
+	// QueueFull: The server's queue bound, in requests or bytes, is reached.
+	QueueFull Reason = "queue_full"
+	// DeadlineUnmeetable: At admission the request could not be expected to finish by its deadline.
+	DeadlineUnmeetable Reason = "deadline_unmeetable"
+	// DeadlineQueue: The deadline passed, or could no longer be met, while the request waited.
+	DeadlineQueue Reason = "deadline_queue"
+	// DeadlineCompute: The deadline passed while the request ran.
+	DeadlineCompute Reason = "deadline_compute"
+	// Shed: The request's cost class and tenant are below the present admission level.
+	Shed Reason = "shed"
+	// QuotaExceeded: The tenant's quota cannot cover the request's cost.
+	QuotaExceeded Reason = "quota_exceeded"
+	// TenantConcurrency: The tenant has as many requests in flight as it may.
+	TenantConcurrency Reason = "tenant_concurrency"
+	// TokenMissing: The request carries no credentials.
+	TokenMissing Reason = "token_missing"
+	// TokenInvalid: The credentials are unknown, expired or malformed.
+	TokenInvalid Reason = "token_invalid"
+	// TenantForbidden: The tenant may not use this model or API.
+	TenantForbidden Reason = "tenant_forbidden"
+	// APIRestricted: The operator has restricted this API to callers with a key.
+	APIRestricted Reason = "api_restricted"
+	// AlreadyExists: A thing of this name exists already.
+	AlreadyExists Reason = "already_exists"
+	// RegionNotFound: No shared-memory region of this name is registered.
+	RegionNotFound Reason = "region_not_found"
+	// RegionRange: The range lies outside the shared-memory region.
+	RegionRange Reason = "region_range"
+	// ConfigInvalid: A model configuration or server setting is not valid.
+	ConfigInvalid Reason = "config_invalid"
+	// LoadFailed: The model could not be loaded.
+	LoadFailed Reason = "load_failed"
+	// LoadUnknownModel: The model to be loaded is in no repository.
+	LoadUnknownModel Reason = "load_unknown_model"
+	// ModelControlDisabled: Models are not under explicit control.
+	ModelControlDisabled Reason = "model_control_disabled"
+	// LibraryMissing: A runtime library that a backend needs cannot be opened.
+	LibraryMissing Reason = "library_missing"
+	// StateUnavailable: The control plane's store cannot be reached.
+	StateUnavailable Reason = "state_unavailable"
+)
+
+type row struct {
+	http    uint16
+	grpc    uint8
+	retry   bool
+	summary string
+}
+
+func lookup(r Reason) int {
+	switch r {
+	case Bug:
+		return 0
+	case ModelNotFound:
+		return 1
+	case ModelNotReady:
+		return 2
+	case ModelUnavailable:
+		return 3
+	case InvalidVersion:
+		return 4
+	case ServerNotReady:
+		return 5
+	case Draining:
+		return 6
+	case NoWorker:
+		return 7
+	case InstanceCrashed:
+		return 8
+	case InvalidJSON:
+		return 9
+	case InvalidParameter:
+		return 10
+	case InputMissing:
+		return 11
+	case InputUnexpected:
+		return 12
+	case OutputUnexpected:
+		return 13
+	case TensorDuplicate:
+		return 14
+	case DatatypeMismatch:
+		return 15
+	case ShapeMismatch:
+		return 16
+	case BatchSizeExceeded:
+		return 17
+	case ByteSizeMismatch:
+		return 18
+	case TensorDataInvalid:
+		return 19
+	case TensorDataCount:
+		return 20
+	case HeaderLengthInvalid:
+		return 21
+	case InputTooLarge:
+		return 22
+	case BodyTooLarge:
+		return 23
+	case EncodingUnsupported:
+		return 24
+	case Unsupported:
+		return 25
+	case PathNotFound:
+		return 26
+	case MethodNotAllowed:
+		return 27
+	case ResponseCount:
+		return 28
+	case ExecutionFailed:
+		return 29
+	case Cancelled:
+		return 30
+	case MaxQueueSize:
+		return 31
+	case QueueTimeout:
+		return 32
+	case QueueFull:
+		return 33
+	case DeadlineUnmeetable:
+		return 34
+	case DeadlineQueue:
+		return 35
+	case DeadlineCompute:
+		return 36
+	case Shed:
+		return 37
+	case QuotaExceeded:
+		return 38
+	case TenantConcurrency:
+		return 39
+	case TokenMissing:
+		return 40
+	case TokenInvalid:
+		return 41
+	case TenantForbidden:
+		return 42
+	case APIRestricted:
+		return 43
+	case AlreadyExists:
+		return 44
+	case RegionNotFound:
+		return 45
+	case RegionRange:
+		return 46
+	case ConfigInvalid:
+		return 47
+	case LoadFailed:
+		return 48
+	case LoadUnknownModel:
+		return 49
+	case ModelControlDisabled:
+		return 50
+	case LibraryMissing:
+		return 51
+	case StateUnavailable:
+		return 52
+	}
+	return -1
+}
+
+func rowAt(i int) row {
+	switch i {
+	case 1:
+		return row{404, 5, false, "No model of this name, or no such version of it, is in the repository."}
+	case 2:
+		return row{503, 14, true, "The model version exists but no instance of it can answer now."}
+	case 3:
+		return row{400, 3, false, "Statistics or configuration were asked of a model version that is not loaded."}
+	case 4:
+		return row{400, 3, false, "The version in the request is not a positive integer."}
+	case 5:
+		return row{503, 14, true, "The server is still starting."}
+	case 6:
+		return row{503, 14, true, "The server is shutting down and takes no new work."}
+	case 7:
+		return row{503, 14, true, "No worker holds an instance of this model version."}
+	case 8:
+		return row{503, 14, true, "The instance that ran the request died before it answered."}
+	case 9:
+		return row{400, 3, false, "The request body is not the JSON that the protocol defines."}
+	case 10:
+		return row{400, 3, false, "A request parameter has the wrong type, value, or a reserved name."}
+	case 11:
+		return row{400, 3, false, "A required input is not in the request."}
+	case 12:
+		return row{400, 3, false, "The request names an input that the model does not have."}
+	case 13:
+		return row{400, 3, false, "The request names an output that the model does not have."}
+	case 14:
+		return row{400, 3, false, "An input or output is named twice."}
+	case 15:
+		return row{400, 3, false, "An input's datatype is unknown or not the model's."}
+	case 16:
+		return row{400, 3, false, "An input's shape does not fit the model."}
+	case 17:
+		return row{400, 3, false, "The request holds more rows than max_batch_size."}
+	case 18:
+		return row{400, 3, false, "An input's bytes do not fill its shape exactly."}
+	case 19:
+		return row{400, 3, false, "An input's data is missing, given twice, or cannot be read as its datatype."}
+	case 20:
+		return row{500, 13, false, "A JSON input holds more or fewer elements than its shape."}
+	case 21:
+		return row{400, 3, false, "Inference-Header-Content-Length is not a number within the body."}
+	case 22:
+		return row{400, 3, false, "A body or tensor exceeds the configured input limit."}
+	case 23:
+		return row{413, 8, false, "The body exceeds a limit of the server's own."}
+	case 24:
+		return row{501, 12, false, "The Content-Encoding is none that this endpoint reads."}
+	case 25:
+		return row{501, 12, false, "The request asks for something this server or endpoint does not do."}
+	case 26:
+		return row{404, 12, false, "No endpoint has this path."}
+	case 27:
+		return row{405, 12, false, "The endpoint exists, for another HTTP method."}
+	case 28:
+		return row{500, 13, false, "A model gave no response or several where one was needed."}
+	case 29:
+		return row{500, 13, false, "The model failed while it ran."}
+	case 30:
+		return row{400, 1, false, "The client cancelled or went away."}
+	case 31:
+		return row{503, 14, true, "The model's own queue policy refused the request: the queue is full."}
+	case 32:
+		return row{503, 14, true, "The model's own queue policy timed the request out before it ran."}
+	case 33:
+		return row{429, 8, true, "The server's queue bound, in requests or bytes, is reached."}
+	case 34:
+		return row{429, 8, true, "At admission the request could not be expected to finish by its deadline."}
+	case 35:
+		return row{504, 4, false, "The deadline passed, or could no longer be met, while the request waited."}
+	case 36:
+		return row{504, 4, false, "The deadline passed while the request ran."}
+	case 37:
+		return row{429, 8, true, "The request's cost class and tenant are below the present admission level."}
+	case 38:
+		return row{429, 8, true, "The tenant's quota cannot cover the request's cost."}
+	case 39:
+		return row{429, 8, true, "The tenant has as many requests in flight as it may."}
+	case 40:
+		return row{401, 16, false, "The request carries no credentials."}
+	case 41:
+		return row{401, 16, false, "The credentials are unknown, expired or malformed."}
+	case 42:
+		return row{403, 7, false, "The tenant may not use this model or API."}
+	case 43:
+		return row{403, 14, false, "The operator has restricted this API to callers with a key."}
+	case 44:
+		return row{400, 6, false, "A thing of this name exists already."}
+	case 45:
+		return row{404, 5, false, "No shared-memory region of this name is registered."}
+	case 46:
+		return row{400, 3, false, "The range lies outside the shared-memory region."}
+	case 47:
+		return row{400, 3, false, "A model configuration or server setting is not valid."}
+	case 48:
+		return row{400, 3, false, "The model could not be loaded."}
+	case 49:
+		return row{500, 13, false, "The model to be loaded is in no repository."}
+	case 50:
+		return row{503, 14, false, "Models are not under explicit control."}
+	case 51:
+		return row{500, 13, false, "A runtime library that a backend needs cannot be opened."}
+	case 52:
+		return row{503, 14, true, "The control plane's store cannot be reached."}
+	default:
+		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
+	}
+}
+
+// Reasons lists every reason in the order of the table.
+func Reasons() []Reason {
+	return []Reason{
+		Bug,
+		ModelNotFound,
+		ModelNotReady,
+		ModelUnavailable,
+		InvalidVersion,
+		ServerNotReady,
+		Draining,
+		NoWorker,
+		InstanceCrashed,
+		InvalidJSON,
+		InvalidParameter,
+		InputMissing,
+		InputUnexpected,
+		OutputUnexpected,
+		TensorDuplicate,
+		DatatypeMismatch,
+		ShapeMismatch,
+		BatchSizeExceeded,
+		ByteSizeMismatch,
+		TensorDataInvalid,
+		TensorDataCount,
+		HeaderLengthInvalid,
+		InputTooLarge,
+		BodyTooLarge,
+		EncodingUnsupported,
+		Unsupported,
+		PathNotFound,
+		MethodNotAllowed,
+		ResponseCount,
+		ExecutionFailed,
+		Cancelled,
+		MaxQueueSize,
+		QueueTimeout,
+		QueueFull,
+		DeadlineUnmeetable,
+		DeadlineQueue,
+		DeadlineCompute,
+		Shed,
+		QuotaExceeded,
+		TenantConcurrency,
+		TokenMissing,
+		TokenInvalid,
+		TenantForbidden,
+		APIRestricted,
+		AlreadyExists,
+		RegionNotFound,
+		RegionRange,
+		ConfigInvalid,
+		LoadFailed,
+		LoadUnknownModel,
+		ModelControlDisabled,
+		LibraryMissing,
+		StateUnavailable,
+	}
+}

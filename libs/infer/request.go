@@ -1,0 +1,99 @@
+package infer
+
+import (
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// Tensor is a named tensor and the reference to its bytes.
+type Tensor struct {
+	Name     string
+	Datatype tensor.Datatype
+	// Shape is the client's shape on requests and the client-visible shape
+	// on responses, with the batch dimension first where the model batches.
+	Shape tensor.Shape
+	Data  tensor.Ref
+}
+
+// Output is an output that the request asks for.
+type Output struct {
+	Name string
+}
+
+// Parameter is one custom parameter of a request or response.
+type Parameter struct {
+	Key string
+	// Value is a bool, int64, float64 or string.
+	Value any
+}
+
+// Sequence places a request in a sequence. The zero value is no sequence.
+type Sequence struct {
+	// ID is the correlation ID if it is a number; Key if it is a string.
+	ID         uint64
+	Key        string
+	Start, End bool
+}
+
+// Request is one inference request, decoded and checked against its model's
+// metadata. After it has been submitted nobody but its owner changes it.
+type Request struct {
+	Work Work
+	// ID is the client's own id, or empty.
+	ID    string
+	Model ModelRef
+	// Rows is the size of the batch dimension; 1 for a model without one.
+	// It may be 0.
+	Rows   int64
+	Inputs []Tensor
+	// Outputs are the outputs asked for; empty means all.
+	Outputs    []Output
+	Parameters []Parameter
+	Sequence   Sequence
+	// Priority is the client's priority level, 1 the highest; 0 asks for the
+	// model's default.
+	Priority uint64
+	// Timeout is the client's queue timeout; 0 is none.
+	Timeout time.Duration
+	// Deadline is when the client stops caring; 0 is never.
+	Deadline mono.Time
+	Tenant   string
+	// CostClass is the class that a policy gave the request, or empty.
+	CostClass string
+	// Trace is the W3C traceparent, or empty.
+	Trace string
+	// Received is when the request entered the gateway.
+	Received mono.Time
+}
+
+// Release gives up the bytes of all inputs. It is called once, by the owner
+// that finishes the request.
+func (r *Request) Release() {
+	for i := range r.Inputs {
+		r.Inputs[i].Data.Release()
+	}
+}
+
+// InputBytes returns the sum of the inputs' sizes in bytes.
+func (r *Request) InputBytes() int64 {
+	var n int64
+	for i := range r.Inputs {
+		n += r.Inputs[i].Data.Length
+	}
+	return n
+}
+
+// Wants reports whether the named output is asked for.
+func (r *Request) Wants(output string) bool {
+	if len(r.Outputs) == 0 {
+		return true
+	}
+	for i := range r.Outputs {
+		if r.Outputs[i].Name == output {
+			return true
+		}
+	}
+	return false
+}

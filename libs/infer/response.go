@@ -1,0 +1,35 @@
+package infer
+
+// Response is one response to a request. Most models give one; decoupled
+// models give any number, the last of which is Final and may be empty.
+type Response struct {
+	Work Work
+	// Index counts the responses of a request from 0.
+	Index uint32
+	// Final marks the last response. Exactly one is sent for each request.
+	Final   bool
+	Outputs []Tensor
+	// Parameters are response parameters set by the model.
+	Parameters []Parameter
+	// Err refuses or fails the request. It implies Final and no outputs.
+	Err error
+}
+
+// Release gives up the bytes of all outputs. It is called once, by whoever
+// got the response last.
+func (r *Response) Release() {
+	for i := range r.Outputs {
+		r.Outputs[i].Data.Release()
+	}
+}
+
+// Fail makes the final response that ends the work w with err.
+func Fail(w Work, err error) *Response { return &Response{Work: w, Final: true, Err: err} }
+
+// Responder takes responses on behalf of the gateway that made the request.
+// Respond takes over the response and does not block. Calls for one request
+// come one after another; those for different requests come from any
+// goroutine.
+type Responder interface {
+	Respond(*Response)
+}

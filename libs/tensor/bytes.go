@@ -1,0 +1,57 @@
+package tensor
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+// Errors of BYTES tensors. The edges put the tensor's name into the message.
+var (
+	// ErrIncompleteLength is a length indicator cut off by the end.
+	ErrIncompleteLength = errors.New("incomplete string length indicator")
+	// ErrIncompleteString is an element cut off by the end.
+	ErrIncompleteString = errors.New("incomplete string data")
+)
+
+const lengthBytes = 4
+
+// CountBytes walks a BYTES tensor (each element a 4-byte little-endian length
+// and as many bytes) and returns its number of elements. It allocates
+// nothing.
+func CountBytes(data []byte) (int64, error) {
+	n := int64(0)
+	for len(data) > 0 {
+		_, rest, err := CutBytes(data)
+		if err != nil {
+			return n, err
+		}
+		data = rest
+		n++
+	}
+	return n, nil
+}
+
+// CutBytes splits the first element off a BYTES tensor. The element shares
+// the tensor's memory.
+func CutBytes(data []byte) (element, rest []byte, err error) {
+	if len(data) < lengthBytes {
+		return nil, nil, ErrIncompleteLength
+	}
+	n := uint64(binary.LittleEndian.Uint32(data))
+	if n > uint64(len(data)-lengthBytes) {
+		return nil, nil, ErrIncompleteString
+	}
+	end := lengthBytes + int(n)
+	return data[lengthBytes:end:end], data[end:], nil
+}
+
+// AppendBytes appends one element to a BYTES tensor. The element is shorter
+// than 4 GiB; the edges bound it long before.
+func AppendBytes[T []byte | string](data []byte, element T) []byte {
+	if uint64(len(element)) > math.MaxUint32 {
+		panic("tensor: BYTES element of 4 GiB or more")
+	}
+	data = binary.LittleEndian.AppendUint32(data, uint32(len(element)))
+	return append(data, element...)
+}

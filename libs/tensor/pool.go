@@ -1,0 +1,135 @@
+package tensor
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// MappedThreshold is the size in bytes from which a [Pool] hands out memory
+// outside the Go heap. Below it a copy into a batch is cheaper than the care
+// that memory shared with C needs.
+const MappedThreshold = 16 << 10
+
+// Pool hands out buffers of any size and keeps what comes back for the next
+// caller: allocating a fresh large buffer costs more than copying it. Small
+// buffers come from the Go heap; from [MappedThreshold] on they are mapped
+// memory, page-aligned, in four sizes per power of two. The contents of a
+// buffer are whatever was there before.
+//
+// A Pool is safe for concurrent use. Buffers may outlive it.
+type Pool struct {
+	keep  int64 // bytes of free mapped memory to keep
+	small [smallClasses]sync.Pool
+
+	mu    sync.Mutex
+	free  [classes][][]byte // guarded by mu
+	spare int64             // bytes in free; guarded by mu
+
+	inUse atomic.Int64
+}
+
+const (
+	smallClasses = 9 // 64 B to 16 KiB in powers of two
+	smallestBits = 6
+	classes      = 4 * 48
+)
+
+// NewPool makes a pool that keeps up to keep bytes of free mapped memory and
+// gives the rest back to the operating system.
+func NewPool(keep int64) *Pool { return &Pool{keep: keep} }
+
+// Stats is a pool's memory, in bytes of mapped memory.
+type Stats struct{ InUse, Free int64 }
+
+// Stats returns the memory handed out and kept.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{InUse: p.inUse.Load(), Free: p.spare}
+}
+
+// Get returns a buffer of n bytes with one reference. It fails only when the
+// operating system refuses memory. The caller has checked n against its
+// limits.
+func (p *Pool) Get(n int) (*Buffer, error) {
+	if n < MappedThreshold {
+		return p.getSmall(n), nil
+	}
+	class, size := classOf(n)
+	mem := p.take(class)
+	if mem == nil {
+		m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			return nil, fmt.Errorf("map %d bytes for a tensor: %w", size, err)
+		}
+		mem = m
+	}
+	p.inUse.Add(int64(size))
+	return Wrap(mem[:n], true, func(b *Buffer) { p.put(class, b.data[:size]) }), nil
+}
+
+func (p *Pool) getSmall(n int) *Buffer {
+	class := max(bits.Len(uint(max(n, 1)-1)), smallestBits) - smallestBits
+	if b, ok := p.small[class].Get().(*Buffer); ok {
+		b.data = b.data[:n]
+		b.refs.Store(1)
+		return b
+	}
+	back := &p.small[class]
+	return Wrap(make([]byte, n, 1<<(class+smallestBits)), false, func(b *Buffer) { back.Put(b) })
+}
+
+func (p *Pool) take(class int) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.free[class]
+	if len(list) == 0 {
+		return nil
+	}
+	mem := list[len(list)-1]
+	list[len(list)-1] = nil
+	p.free[class] = list[:len(list)-1]
+	p.spare -= int64(len(mem))
+	return mem
+}
+
+func (p *Pool) put(class int, mem []byte) {
+	size := int64(len(mem))
+	p.inUse.Add(-size)
+	p.mu.Lock()
+	if p.spare+size <= p.keep {
+		p.free[class] = append(p.free[class], mem)
+		p.spare += size
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	// The address and length are those of the mapping: this cannot fail.
+	_ = unix.Munmap(mem)
+}
+
+// Trim gives all free mapped memory back to the operating system.
+func (p *Pool) Trim() {
+	p.mu.Lock()
+	lists := p.free
+	p.free, p.spare = [classes][][]byte{}, 0
+	p.mu.Unlock()
+	for _, list := range lists {
+		for _, mem := range list {
+			_ = unix.Munmap(mem)
+		}
+	}
+}
+
+// classOf returns the class for n bytes and the class's size: the next of
+// four steps per power of two, so that at most a fifth is wasted.
+func classOf(n int) (class, size int) {
+	top := bits.Len(uint(n - 1)) // 2^(top-1) < n <= 2^top
+	step := 1 << (top - 3)       // a quarter of 2^(top-1)
+	quarter := (n - 1<<(top-1) + step - 1) / step
+	return 4*(top-1) + quarter - 1, 1<<(top-1) + quarter*step
+}
