@@ -13,8 +13,8 @@ import (
 type Shape []int64
 
 // Elements returns the product of the dimensions (1 for a scalar). It is
-// false if a dimension is negative or the product exceeds an int64, so that
-// sizes are known to be sane before anything is allocated.
+// false if a dimension is negative or the product of the others than 0 exceeds
+// an int64, so that sizes are known to be sane before anything is allocated.
 func (s Shape) Elements() (int64, bool) {
 	n := uint64(1)
 	zero := false

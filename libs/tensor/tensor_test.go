@@ -43,7 +43,8 @@ func TestShapeSizes(t *testing.T) {
 	}{
 		{nil, 1, true, 8, true},
 		{tensor.Shape{2, 3}, 6, true, 48, true},
-		{tensor.Shape{2, 0, math.MaxInt64}, 0, true, 0, true},
+		{tensor.Shape{2, 0, 3}, 0, true, 0, true},
+		{tensor.Shape{2, 0, math.MaxInt64}, 0, false, 0, false},
 		{tensor.Shape{-1, 3}, 0, false, 0, false},
 		{tensor.Shape{math.MaxInt64}, math.MaxInt64, true, 0, false},
 		{tensor.Shape{1 << 32, 1 << 32}, 0, false, 0, false},

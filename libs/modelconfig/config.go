@@ -1,0 +1,136 @@
+package modelconfig
+
+import "github.com/nereid-serving/nereid/libs/tensor"
+
+// Config is a model's configuration, normalised and validated: defaults are
+// filled in and every rule of the format holds. It is immutable.
+type Config struct {
+	Name     string
+	Platform string
+	Backend  string
+	// MaxBatchSize is the most rows in one execution; 0 for a model without
+	// a batch dimension.
+	MaxBatchSize int64
+	Inputs       []IO
+	Outputs      []IO
+	// Batching is the dynamic batcher's configuration, or nil for one
+	// request per execution.
+	Batching *DynamicBatching
+	// Decoupled models give any number of responses per request.
+	Decoupled bool
+	Groups    []InstanceGroup
+	// Filename is the model's file or directory within a version directory.
+	Filename string
+	// Parameters are the model's own, as text.
+	Parameters map[string]string
+	// GraphLevel is optimization.graph.level: -1 basic, 0 all, 1 extended,
+	// 2 disabled.
+	GraphLevel int32
+	// MetricTags are labels for the model's metrics, without the "_" prefix.
+	MetricTags map[string]string
+}
+
+// IO is one input or output.
+type IO struct {
+	Name     string
+	Datatype tensor.Datatype
+	// Dims are the dimensions without the batch dimension; -1 is any size.
+	Dims tensor.Shape
+	// Reshape is the shape, without the batch dimension, that the backend
+	// sees in place of Dims; nil if they are the same. It may be empty.
+	Reshape tensor.Shape
+	// HasReshape tells an empty Reshape from none.
+	HasReshape bool
+	// Optional inputs may be left out of a request.
+	Optional bool
+	// Ragged inputs of different shapes may share a batch.
+	Ragged bool
+	// LabelFile names an output's labels, relative to the model directory.
+	LabelFile string
+}
+
+// DynamicBatching configures the dynamic batcher.
+type DynamicBatching struct {
+	// PreferredSizes are early-send points, ascending, each at most
+	// MaxBatchSize.
+	PreferredSizes []int64
+	// MaxQueueDelayMicros is how long a request may wait for company.
+	MaxQueueDelayMicros uint64
+	PreserveOrdering    bool
+	PriorityLevels      uint64
+	DefaultPriority     uint64
+	// DefaultPolicy holds for priority levels without a policy of their own.
+	DefaultPolicy QueuePolicy
+	Policies      map[uint64]QueuePolicy
+}
+
+// QueuePolicy bounds one priority level's queue.
+type QueuePolicy struct {
+	// Delay keeps timed-out requests at the end of the queue instead of
+	// rejecting them.
+	Delay bool
+	// DefaultTimeoutMicros is 0 for none.
+	DefaultTimeoutMicros uint64
+	AllowTimeoutOverride bool
+	// MaxQueueSize is the most requests that may wait; 0 is no limit.
+	MaxQueueSize uint32
+}
+
+// DeviceKind is what an instance group asks to run on.
+type DeviceKind uint8
+
+// The device kinds.
+const (
+	KindAuto DeviceKind = iota
+	KindGPU
+	KindCPU
+	KindModel
+)
+
+// InstanceGroup asks for instances of one kind.
+type InstanceGroup struct {
+	Name  string
+	Kind  DeviceKind
+	Count int
+	GPUs  []int32
+	// Passive instances are loaded but never scheduled.
+	Passive bool
+	// HostPolicy names the host policy of the instances.
+	HostPolicy string
+}
+
+// Batches reports whether tensors carry a batch dimension.
+func (c *Config) Batches() bool { return c.MaxBatchSize > 0 }
+
+// Input returns the input of that name, or nil.
+func (c *Config) Input(name string) *IO { return find(c.Inputs, name) }
+
+// Output returns the output of that name, or nil.
+func (c *Config) Output(name string) *IO { return find(c.Outputs, name) }
+
+// ClientShape returns the shape of io that clients see: with a leading -1
+// where the model batches.
+func (c *Config) ClientShape(io *IO) tensor.Shape {
+	if c.Batches() {
+		return io.Dims.Prepend(-1)
+	}
+	return io.Dims
+}
+
+// BackendDims returns the dimensions, without the batch dimension, that the
+// backend sees.
+func (io *IO) BackendDims() tensor.Shape {
+	if io.HasReshape {
+		return io.Reshape
+	}
+	return io.Dims
+}
+
+func find(list []IO, name string) *IO {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}

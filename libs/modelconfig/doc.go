@@ -1,0 +1,3 @@
+// Package modelconfig turns a model's config.pbtxt or JSON into one
+// normalised, validated [Config].
+package modelconfig

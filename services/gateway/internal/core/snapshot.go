@@ -1,0 +1,185 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+)
+
+// Snapshot is what the gateway knows of all models at one moment. It is
+// immutable; a request is decided against one snapshot from start to end.
+type Snapshot struct {
+	// Revision is that of the models bucket which the snapshot reflects.
+	Revision uint64
+	// Synced says that the registry has published a whole scan and the
+	// snapshot reflects it.
+	Synced bool
+	models map[string]*Model
+	names  []string // sorted
+}
+
+// Model is one model of the repository.
+type Model struct {
+	Name string
+	// Versions are in ascending order; those that should serve and those
+	// that failed or drain.
+	Versions []*Version
+	// Problem is why the model has no versions, such as a broken
+	// configuration; empty if it has.
+	Problem string
+}
+
+// Version is one version of a model as the gateway may use it.
+type Version struct {
+	Ref    infer.ModelRef
+	Config *modelconfig.Config
+	State  infer.InstanceState
+	// Cause is why the version is not ready, or "unloaded".
+	Cause string
+}
+
+// NewSnapshot makes a snapshot of models, which the caller hands over.
+func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
+	s := &Snapshot{Revision: revision, Synced: synced, models: make(map[string]*Model, len(models))}
+	for _, m := range models {
+		s.models[m.Name] = m
+		s.names = append(s.names, m.Name)
+	}
+	slices.Sort(s.names)
+	return s
+}
+
+// Resolve finds the version that a request names. An empty version means the
+// highest that is ready. The errors are those of Triton's core.
+func (s *Snapshot) Resolve(model, version string) (*Version, error) {
+	m, number, err := s.find(model, version)
+	if err != nil {
+		return nil, err
+	}
+	if number < 0 {
+		return m.latest()
+	}
+	v := m.version(number)
+	if v == nil {
+		return nil, unknownModel(errs.ModelNotFound, model, fmt.Sprintf(" version %d is not found", number))
+	}
+	if v.State != infer.Ready {
+		return nil, unknownModel(errs.ModelNotReady, model, fmt.Sprintf(" version %d is not at ready state", number))
+	}
+	return v, nil
+}
+
+// Ready reports whether a version could answer now; an error says that there
+// is no such model or version.
+func (s *Snapshot) Ready(model, version string) (bool, error) {
+	_, err := s.Resolve(model, version)
+	switch errs.Of(err) {
+	case "":
+		return true, nil
+	case errs.ModelNotReady:
+		return false, nil
+	}
+	return false, err
+}
+
+// AllReady reports whether everything that the repository should serve is
+// ready: Triton's strict readiness.
+func (s *Snapshot) AllReady() bool {
+	if !s.Synced {
+		return false
+	}
+	for _, m := range s.models {
+		if m.Problem != "" {
+			return false
+		}
+		for _, v := range m.Versions {
+			if v.State != infer.Ready && v.Cause != causeUnloaded {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ReadyVersions returns the numbers of a model's ready versions, ascending.
+func (s *Snapshot) ReadyVersions(model string) []int64 {
+	var numbers []int64
+	if m := s.models[model]; m != nil {
+		for _, v := range m.Versions {
+			if v.State == infer.Ready {
+				numbers = append(numbers, v.Ref.Version)
+			}
+		}
+	}
+	return numbers
+}
+
+// Models returns the models in the order of their names.
+func (s *Snapshot) Models() []*Model {
+	list := make([]*Model, len(s.names))
+	for i, name := range s.names {
+		list[i] = s.models[name]
+	}
+	return list
+}
+
+// causeUnloaded is the state's cause of a version that was taken out of
+// service on purpose.
+const causeUnloaded = "unloaded"
+
+// latestVersion is the version that no request names: the default.
+const latestVersion = -1
+
+func (s *Snapshot) find(model, version string) (*Model, int64, error) {
+	number, err := parseVersion(version)
+	if err != nil {
+		return nil, 0, err
+	}
+	m := s.models[model]
+	if m == nil {
+		return nil, 0, unknownModel(errs.ModelNotFound, model, " is not found")
+	}
+	return m, number, nil
+}
+
+func (m *Model) version(number int64) *Version {
+	for _, v := range m.Versions {
+		if v.Ref.Version == number {
+			return v
+		}
+	}
+	return nil
+}
+
+func (m *Model) latest() (*Version, error) {
+	for _, v := range slices.Backward(m.Versions) {
+		if v.State == infer.Ready {
+			return v, nil
+		}
+	}
+	return nil, unknownModel(errs.ModelNotFound, m.Name, " has no available versions")
+}
+
+// parseVersion reads a version as a client writes it. The texts are Triton's.
+func parseVersion(version string) (int64, error) {
+	if version == "" {
+		return latestVersion, nil
+	}
+	n, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		return 0, errs.New(errs.InvalidVersion,
+			"failed to get model version from specified version string '%s' (details: stol), version should be an integral value > 0", version)
+	}
+	if n <= 0 {
+		return 0, errs.New(errs.InvalidVersion, "invalid model version specified '%s' , version should be an integral value > 0", version)
+	}
+	return n, nil
+}
+
+func unknownModel(reason errs.Reason, model, rest string) error {
+	return errs.New(reason, "Request for unknown model: '%s'%s", model, rest).WithModel(model)
+}

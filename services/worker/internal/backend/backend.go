@@ -1,0 +1,88 @@
+// Package backend is what the worker asks of an engine that runs models:
+// loading a version, making instances of it, and executing batches.
+package backend
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+)
+
+// Backend adapts one engine.
+type Backend interface {
+	// Name is the backend's name in model configurations.
+	Name() string
+	// Load prepares a model version for instances. Errors are *errs.Error
+	// with a message for the operator: what is wrong with which file, and
+	// what to do.
+	Load(ctx context.Context, v Version) (Model, error)
+	// Close frees the engine after all models are closed.
+	Close() error
+}
+
+// Version is a model version to load.
+type Version struct {
+	Ref    infer.ModelRef
+	Config *modelconfig.Config
+	// ModelDir is the model's directory, Dir the version's within it.
+	ModelDir, Dir string
+}
+
+// Model is a loaded model version, shared by its instances.
+type Model interface {
+	// NewInstance makes one executable copy.
+	NewInstance(ctx context.Context, spec InstanceSpec) (Instance, error)
+	// Close frees the model after all its instances are closed.
+	Close() error
+}
+
+// InstanceSpec describes an instance to make.
+type InstanceSpec struct {
+	Name string
+	// Kind is the device kind, Device its number (0 for CPU).
+	Kind   modelconfig.DeviceKind
+	Device int
+}
+
+// Instance runs batches for one lane of the worker.
+type Instance interface {
+	// Credits is how many batches the instance takes at the same time.
+	Credits() int
+	// Execute runs a batch. It takes over the batch, answers each of its
+	// requests through it and ends with [Batch.Done], either before it
+	// returns or later from any goroutine. It is called from one goroutine.
+	Execute(b Batch)
+	// Close frees the instance. No batch is under way.
+	Close() error
+}
+
+// Batch is one order being executed, as an instance sees it. Requests are
+// answered in any order, each with responses of which the last is final.
+type Batch interface {
+	// Requests are the batch's requests in the order of their rows. The
+	// batch releases them; an instance that keeps input bytes past the final
+	// response retains them.
+	Requests() []*infer.Request
+	// Rows is the sum of the requests' rows.
+	Rows() int64
+	// Respond sends a response to request i and takes it over. Identity,
+	// index and ownership are the batch's concern: set Outputs, Parameters,
+	// Final, Err. A request that has ended takes no more; such a response is
+	// released.
+	Respond(i int, r *infer.Response)
+	// Cancelled reports whether request i's client is gone. It may turn true
+	// at any time.
+	Cancelled(i int) bool
+	// OnCancel sets a function to be called, at most once and from any
+	// goroutine, when every request of the batch has been cancelled. If that
+	// is so already it is called at once. It is not called after Done.
+	OnCancel(stop func())
+	// InputDone and InferDone mark the ends of the phases, once each.
+	InputDone()
+	InferDone()
+	// Executed counts one run of the model.
+	Executed()
+	// Done ends the batch. Requests without a final response fail as bugs.
+	Done()
+}
