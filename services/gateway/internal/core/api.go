@@ -1,0 +1,39 @@
+package core
+
+import "github.com/nereid-serving/nereid/libs/modelconfig"
+
+// ServerInfo is the server's metadata.
+type ServerInfo struct {
+	// Name is the --id; Version is Nereid's own.
+	Name, Version string
+	// Extensions of the protocol that this server has, in Triton's order.
+	Extensions []string
+}
+
+// Metadata describes a model to clients.
+type Metadata struct {
+	Name            string
+	Versions        []string
+	Platform        string
+	Inputs, Outputs []TensorMetadata
+}
+
+// TensorMetadata describes an input or output; -1 is a dimension of any size
+// and the batch dimension comes first.
+type TensorMetadata struct {
+	Name, Datatype string
+	Shape          []int64
+}
+
+// IndexEntry is one line of the repository index.
+type IndexEntry struct {
+	Name, Version, State, Reason string
+}
+
+func describe(c *modelconfig.Config, list []modelconfig.IO) []TensorMetadata {
+	out := make([]TensorMetadata, len(list))
+	for i := range list {
+		out[i] = TensorMetadata{Name: list[i].Name, Datatype: list[i].Datatype.String(), Shape: c.ClientShape(&list[i])}
+	}
+	return out
+}

@@ -1,0 +1,212 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// check holds a request against its model before anything is queued, in the
+// order and with the texts of Triton's core, and sets its number of rows.
+func check(v *Version, r *infer.Request) error {
+	c := &checker{config: v.Config, model: v.Ref.Name, request: r}
+	for _, step := range []func() error{c.outputs, c.inputNames, c.rows, c.tensors} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type checker struct {
+	config  *modelconfig.Config
+	model   string
+	request *infer.Request
+}
+
+// refuse makes the error, with the prefix by which Triton names the request.
+func (c *checker) refuse(reason errs.Reason, format string, args ...any) error {
+	id := c.request.ID
+	if id == "" {
+		id = "<id_unknown>"
+	}
+	return errs.New(reason, "[request id: %s] "+format, append([]any{id}, args...)...).WithModel(c.model)
+}
+
+func (c *checker) outputs() error {
+	for i, o := range c.request.Outputs {
+		if c.config.Output(o.Name) == nil {
+			return c.refuse(errs.OutputUnexpected, "unexpected inference output '%s' for model '%s'", o.Name, c.model)
+		}
+		if slices.ContainsFunc(c.request.Outputs[:i], func(p infer.Output) bool { return p.Name == o.Name }) {
+			return c.refuse(errs.TensorDuplicate, "output '%s' already exists in request", o.Name)
+		}
+	}
+	return nil
+}
+
+func (c *checker) inputNames() error {
+	inputs := c.request.Inputs
+	for i := range inputs {
+		if slices.ContainsFunc(inputs[:i], func(p infer.Tensor) bool { return p.Name == inputs[i].Name }) {
+			return c.refuse(errs.TensorDuplicate, "input '%s' already exists in request", inputs[i].Name)
+		}
+	}
+	missing, required := c.missing()
+	if len(inputs) < required || len(inputs) > len(c.config.Inputs) {
+		return c.wrongCount(missing, required)
+	}
+	for i := range inputs {
+		if c.config.Input(inputs[i].Name) == nil {
+			return c.refuse(errs.InputUnexpected, "unexpected inference input '%s' for model '%s'", inputs[i].Name, c.model)
+		}
+	}
+	if len(missing) > 0 {
+		return c.wrongCount(missing, required)
+	}
+	return nil
+}
+
+// missing returns the required inputs that the request lacks, and how many
+// are required at all.
+func (c *checker) missing() (names []string, required int) {
+	for i := range c.config.Inputs {
+		io := &c.config.Inputs[i]
+		if io.Optional {
+			continue
+		}
+		required++
+		if !slices.ContainsFunc(c.request.Inputs, func(p infer.Tensor) bool { return p.Name == io.Name }) {
+			names = append(names, io.Name)
+		}
+	}
+	return names, required
+}
+
+func (c *checker) wrongCount(missing []string, required int) error {
+	got := make([]string, len(c.request.Inputs))
+	for i := range got {
+		got[i] = c.request.Inputs[i].Name
+	}
+	slices.Sort(got)
+	reason := errs.InputMissing
+	if len(missing) == 0 {
+		reason = errs.InputUnexpected
+	}
+	const rest = "Got input(s) [%s], but missing required input(s) [%s]. Please provide all required input(s)."
+	if total := len(c.config.Inputs); required != total {
+		return c.refuse(reason, "expected number of inputs between %d and %d but got %d inputs for model '%s'. "+rest,
+			required, total, len(got), c.model, quoted(got), quoted(missing))
+	}
+	return c.refuse(reason, "expected %d inputs but got %d inputs for model '%s'. "+rest,
+		required, len(got), c.model, quoted(got), quoted(missing))
+}
+
+func quoted(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "'" + strings.Join(names, "','") + "'"
+}
+
+func (c *checker) rows() error {
+	c.request.Rows = 1
+	if !c.config.Batches() {
+		return nil
+	}
+	for i := range c.request.Inputs {
+		in := &c.request.Inputs[i]
+		if len(in.Shape) == 0 {
+			return c.refuse(errs.ShapeMismatch, "input '%s' has no shape but model requires batch dimension for '%s'", in.Name, c.model)
+		}
+		if i == 0 {
+			c.request.Rows = in.Shape[0]
+		} else if in.Shape[0] != c.request.Rows {
+			return c.refuse(errs.ShapeMismatch, "input '%s' batch size does not match other inputs for '%s'", in.Name, c.model)
+		}
+	}
+	if c.request.Rows > c.config.MaxBatchSize {
+		return c.refuse(errs.BatchSizeExceeded, "inference request batch-size must be <= %d for '%s'", c.config.MaxBatchSize, c.model)
+	}
+	return nil
+}
+
+func (c *checker) tensors() error {
+	for i := range c.request.Inputs {
+		in := &c.request.Inputs[i]
+		io := c.config.Input(in.Name)
+		if in.Datatype != io.Datatype {
+			return c.refuse(errs.DatatypeMismatch, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
+				in.Name, in.Datatype, c.model, io.Datatype)
+		}
+		if err := c.shape(in, io); err != nil {
+			return err
+		}
+		if err := c.size(in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) shape(in *infer.Tensor, io *modelconfig.IO) error {
+	if !in.Shape.Fixed() {
+		return c.refuse(errs.ShapeMismatch, "All input dimensions should be specified for input '%s' for model '%s', got %s", in.Name, c.model, in.Shape)
+	}
+	dims := in.Shape
+	if c.config.Batches() {
+		dims = dims[1:]
+	}
+	if io.Dims.Admits(dims) {
+		return nil
+	}
+	note := ""
+	if c.config.Batches() {
+		note = " NOTE: max_batch_size is above zero, so the first dimension of every input is the batch dimension."
+	}
+	return c.refuse(errs.ShapeMismatch, "unexpected shape for input '%s' for model '%s'. Expected %s, got %s.%s",
+		in.Name, c.model, c.config.ClientShape(io), in.Shape, note)
+}
+
+func (c *checker) size(in *infer.Tensor) error {
+	if in.Datatype == tensor.Bytes {
+		return c.strings(in)
+	}
+	want, ok := in.Shape.ByteSize(in.Datatype)
+	if !ok {
+		return c.refuse(errs.ShapeMismatch, "input '%s' for model '%s' has shape %s, whose size in bytes is out of range", in.Name, c.model, in.Shape)
+	}
+	if in.Data.Length != want {
+		return c.refuse(errs.ByteSizeMismatch, "input byte size mismatch for input '%s' for model '%s'. Expected %d, got %d",
+			in.Name, c.model, want, in.Data.Length)
+	}
+	return nil
+}
+
+func (c *checker) strings(in *infer.Tensor) error {
+	want, ok := in.Shape.Elements()
+	if !ok {
+		return c.refuse(errs.ShapeMismatch, "input '%s' for model '%s' has shape %s, whose number of elements is out of range", in.Name, c.model, in.Shape)
+	}
+	data, err := in.Data.Bytes()
+	if err != nil {
+		return err
+	}
+	got, err := tensor.CountBytes(data)
+	switch {
+	case errors.Is(err, tensor.ErrIncompleteLength):
+		return c.refuse(errs.TensorDataInvalid, "incomplete string length indicator for inference input '%s' for model '%s'", in.Name, c.model)
+	case err != nil:
+		return c.refuse(errs.TensorDataInvalid, "incomplete string data for inference input '%s' for model '%s'", in.Name, c.model)
+	case got > want:
+		return c.refuse(errs.ByteSizeMismatch, "unexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", got, in.Name, c.model, want)
+	case got < want:
+		return c.refuse(errs.ByteSizeMismatch, "expected %d string elements for inference input '%s' for model '%s', got %d", want, in.Name, c.model, got)
+	}
+	return nil
+}

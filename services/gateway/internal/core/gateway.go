@@ -1,0 +1,178 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+)
+
+// Dispatcher takes requests towards the scheduler of their pool.
+type Dispatcher interface {
+	// Submit hands a request over. If it returns nil the request belongs to
+	// the scheduler, which answers it through the gateway's Responder; on an
+	// error the caller still owns it. Submit does not block.
+	Submit(*infer.Request) error
+	// Cancel says that nobody waits for the request any more. It may be
+	// unknown or over.
+	Cancel(infer.RequestID)
+}
+
+// Gateway answers the calls of the front ends. It is safe for concurrent use.
+type Gateway struct {
+	info       ServerInfo
+	dispatcher Dispatcher
+	pending    *pending.Table
+	clock      mono.Clock
+	pool       *tensor.Pool
+	snapshot   atomic.Pointer[Snapshot]
+	draining   atomic.Bool
+}
+
+// Deps are what a Gateway works with.
+type Deps struct {
+	Dispatcher Dispatcher
+	Pending    *pending.Table
+	Clock      mono.Clock
+	Pool       *tensor.Pool
+}
+
+// New makes a gateway without models.
+func New(info ServerInfo, deps Deps) *Gateway {
+	g := &Gateway{info: info, dispatcher: deps.Dispatcher, pending: deps.Pending, clock: deps.Clock, pool: deps.Pool}
+	g.snapshot.Store(NewSnapshot(0, false, nil))
+	return g
+}
+
+// Update puts a new snapshot into force for the requests to come.
+func (g *Gateway) Update(s *Snapshot) { g.snapshot.Store(s) }
+
+// Snapshot returns the present snapshot.
+func (g *Gateway) Snapshot() *Snapshot { return g.snapshot.Load() }
+
+// Pool is where front ends get memory for tensors.
+func (g *Gateway) Pool() *tensor.Pool { return g.pool }
+
+// Live reports whether the server runs at all.
+func (g *Gateway) Live() bool { return true }
+
+// Ready reports whether every model that should serve does.
+func (g *Gateway) Ready() bool { return !g.draining.Load() && g.Snapshot().AllReady() }
+
+// Drain refuses new requests and returns when the last one in flight has its
+// answer, or with the context's error.
+func (g *Gateway) Drain(ctx context.Context) error {
+	g.draining.Store(true)
+	return g.pending.Drain(ctx)
+}
+
+// InFlight is the number of requests that have no final answer yet.
+func (g *Gateway) InFlight() int64 { return g.pending.InFlight() }
+
+// NewRequest starts a request for v: identity, model and time of arrival.
+func (g *Gateway) NewRequest(v *Version) *infer.Request {
+	return &infer.Request{
+		Work:     infer.Work{Request: g.pending.NextID(), Attempt: 1, Revision: g.Snapshot().Revision},
+		Model:    v.Ref,
+		Received: g.clock.Now(),
+	}
+}
+
+// Infer checks r against v, has it executed and returns its one response,
+// which the caller releases. It takes r over in every case. When ctx ends
+// first the request is cancelled wherever it is.
+func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, error) {
+	if err := g.admit(v, r); err != nil {
+		r.Release()
+		return nil, err
+	}
+	// The request is the scheduler's after Submit: keep what is needed.
+	work := r.Work
+	waiter := pending.NewUnary()
+	g.pending.Open(work, waiter)
+	if err := g.dispatcher.Submit(r); err != nil {
+		r.Release()
+		g.pending.Finish(infer.Fail(work, err))
+	}
+	response, err, ok := waiter.Wait(ctx)
+	if !ok {
+		return g.abandon(ctx, work, waiter)
+	}
+	return response, err
+}
+
+func (g *Gateway) admit(v *Version, r *infer.Request) error {
+	if g.draining.Load() {
+		return errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
+	}
+	return check(v, r)
+}
+
+// abandon ends a request whose client is gone or out of time. The final
+// answer may have come at the same moment; then that one counts.
+func (g *Gateway) abandon(ctx context.Context, w infer.Work, waiter *pending.Unary) (*infer.Response, error) {
+	if g.pending.Finish(infer.Fail(w, abandoned(ctx))) {
+		g.dispatcher.Cancel(w.Request)
+	}
+	response, err, _ := waiter.Wait(context.Background())
+	return response, err
+}
+
+func abandoned(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errs.Wrap(errs.DeadlineCompute, ctx.Err(), "the deadline passed before the answer was there")
+	}
+	return errs.Wrap(errs.Cancelled, ctx.Err(), "")
+}
+
+// Server describes the server.
+func (g *Gateway) Server() ServerInfo { return g.info }
+
+// Metadata describes a model: all its ready versions, or the one asked for.
+func (g *Gateway) Metadata(model, version string) (Metadata, error) {
+	s := g.Snapshot()
+	v, err := s.Resolve(model, version)
+	if err != nil {
+		return Metadata{}, err
+	}
+	m := Metadata{Name: model, Platform: v.Config.Platform}
+	if m.Platform == "" {
+		m.Platform = v.Config.Backend
+	}
+	numbers := []int64{v.Ref.Version}
+	if version == "" {
+		numbers = s.ReadyVersions(model)
+	}
+	for _, n := range numbers {
+		m.Versions = append(m.Versions, strconv.FormatInt(n, 10))
+	}
+	m.Inputs = describe(v.Config, v.Config.Inputs)
+	m.Outputs = describe(v.Config, v.Config.Outputs)
+	return m, nil
+}
+
+// Index lists the repository: one entry per version, or one for a model that
+// has none. With readyOnly only ready versions are listed.
+func (g *Gateway) Index(readyOnly bool) []IndexEntry {
+	entries := []IndexEntry{}
+	for _, m := range g.Snapshot().Models() {
+		if len(m.Versions) == 0 && !readyOnly {
+			entries = append(entries, IndexEntry{Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem})
+		}
+		for _, v := range m.Versions {
+			if readyOnly && v.State != infer.Ready {
+				continue
+			}
+			entries = append(entries, IndexEntry{
+				Name: m.Name, Version: strconv.FormatInt(v.Ref.Version, 10), State: v.State.String(), Reason: v.Cause,
+			})
+		}
+	}
+	return entries
+}

@@ -1,0 +1,70 @@
+package pending
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Unary waits for a request that must have exactly one response. It is the
+// Responder to open the request with.
+type Unary struct {
+	// first and count are written by Respond, one call at a time, and read
+	// after done.
+	first *infer.Response
+	count int
+	done  chan struct{}
+}
+
+// NewUnary makes a waiter for one request.
+func NewUnary() *Unary { return &Unary{done: make(chan struct{})} }
+
+// Respond keeps the one response.
+func (u *Unary) Respond(r *infer.Response) {
+	final := r.Final
+	switch {
+	case r.Err != nil:
+		u.drop()
+		u.first, u.count = r, 1
+	case final && len(r.Outputs) == 0 && u.count > 0:
+		r.Release() // the end alone
+	case u.count == 0:
+		u.first, u.count = r, 1
+	default:
+		u.count++
+		r.Release()
+	}
+	if final {
+		close(u.done)
+	}
+}
+
+// Wait returns the response, which the caller then owns, or the error that
+// ended the request. It returns false, and nothing else, when ctx is done
+// first.
+func (u *Unary) Wait(ctx context.Context) (*infer.Response, error, bool) {
+	select {
+	case <-u.done:
+	default:
+		select {
+		case <-u.done:
+		case <-ctx.Done():
+			return nil, nil, false
+		}
+	}
+	switch {
+	case u.first.Err != nil:
+		return nil, u.first.Err, true
+	case u.count != 1:
+		u.drop()
+		return nil, errs.New(errs.ResponseCount, "expected a single response, got %d", u.count), true
+	}
+	return u.first, nil, true
+}
+
+func (u *Unary) drop() {
+	if u.first != nil {
+		u.first.Release()
+	}
+}
