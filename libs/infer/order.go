@@ -112,3 +112,35 @@ type Completion struct {
 	// Credits given back to the scheduler with this completion.
 	Credits int
 }
+
+// Executor runs the orders of a pool's scheduler on one worker. Its methods
+// do not block.
+type Executor interface {
+	// Execute takes over an order for one of the instances that the worker
+	// has granted credits for.
+	Execute(*Order)
+	// Cancel says that nobody waits for one request of a running order. The
+	// order still completes.
+	Cancel(order uint64, request RequestID)
+	// Retired answers a [Scheduler]'s Retire: no order for the instance is
+	// under way and none will come.
+	Retired(InstanceID)
+}
+
+// Scheduler is what a worker tells its pool's scheduler. Its methods do not
+// block. For one instance the calls are: Grant, then Complete for each order,
+// then Retire.
+type Scheduler interface {
+	// Attach introduces a worker by its incarnation and says where its orders
+	// go. It precedes its grants.
+	Attach(worker uint64, e Executor)
+	// Detach says that the worker is gone with all its instances; requests
+	// that ran there and were not answered fail.
+	Detach(worker uint64)
+	Grant(Grant)
+	// Retire asks that the instance get no more orders, except those that no
+	// other instance can take from the queue.
+	Retire(InstanceID)
+	// Complete takes the completion over.
+	Complete(*Completion)
+}
