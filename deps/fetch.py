@@ -1,0 +1,130 @@
+"""Puts what Nereid needs besides Go modules under .deps/, pinned by hash; needs nothing but Python's own library.
+
+    python3 deps/fetch.py             .deps/venv (the clients) and .deps/onnxruntime (the shared library)
+    python3 deps/fetch.py --train     .deps/train (what examples/train imports)
+
+A part that is already there for the same requirement file and the same Python is left alone, without asking the
+network. A part is marked as there only when it is whole, so an interrupted run starts that part again.
+"""
+
+import hashlib
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEPS = ROOT / ".deps"
+OLDEST_PYTHON = (3, 11)
+# The wheel is chosen for one Python, whatever runs this script: only the shared library in it is used.
+WHEEL_PYTHON = "3.11"
+WHEEL_FILES = {
+    "onnxruntime/capi/libonnxruntime.so.": "libonnxruntime.so",
+    "onnxruntime/LICENSE": "LICENSE",
+    "onnxruntime/ThirdPartyNotices.txt": "ThirdPartyNotices.txt",
+}
+
+
+def stop(message):
+    """Ends the run with a message that says what to do."""
+    sys.exit(f"deps: {message}")
+
+
+def check_machine():
+    """Refuses early what cannot work, with the remedy."""
+    if sys.version_info < OLDEST_PYTHON:
+        stop(f"Python {'.'.join(map(str, OLDEST_PYTHON))} or newer is needed, {sys.executable} is "
+             f"{platform.python_version()}; name another with `make PYTHON=/path/to/python3`")
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        stop(f"the pinned wheels are for Linux on x86_64 and aarch64, this is {sys.platform} on {platform.machine()}")
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError:
+        stop(f"{sys.executable} has no venv module; on Debian and Ubuntu: apt-get install python3-venv python3-pip")
+
+
+def mark_of(requirements):
+    """The text that marks a part as whole: it changes with the requirement file and with the Python used."""
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    return f"{digest} {sys.implementation.cache_tag} {platform.machine()}\n"
+
+
+def is_there(part, requirements):
+    """Whether the part was finished for these requirements."""
+    mark = part / ".installed"
+    return mark.is_file() and mark.read_text() == mark_of(requirements)
+
+
+def run(what, command):
+    """Runs a command and stops with its own words if it fails."""
+    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1")
+    done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        stop(f"{what} failed:\n{done.stdout}{done.stderr}")
+
+
+def make_venv(name, requirements):
+    """Makes .deps/<name> with exactly the packages of the requirement file; returns its Python."""
+    part = DEPS / name
+    python = part / "bin" / "python"
+    if is_there(part, requirements) and python.exists():
+        return python
+    print(f"deps: installing {requirements.name} into {part.relative_to(ROOT)}", flush=True)
+    run("making the virtual environment", [sys.executable, "-m", "venv", "--clear", part])
+    run(f"installing {requirements.name}",
+        [python, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", requirements])
+    (part / ".installed").write_text(mark_of(requirements))
+    return python
+
+
+def unpack(wheel, target):
+    """Takes the shared library and the licence texts out of the wheel, under fixed names."""
+    with zipfile.ZipFile(wheel) as archive:
+        for prefix, name in WHEEL_FILES.items():
+            found = [entry for entry in archive.namelist() if entry.startswith(prefix)]
+            if len(found) != 1:
+                stop(f"{wheel.name} holds {len(found)} files named {prefix}*, expected one")
+            with archive.open(found[0]) as source, open(target / name, "wb") as copy:
+                shutil.copyfileobj(source, copy)
+
+
+def make_onnxruntime(python, requirements):
+    """Makes .deps/onnxruntime from the wheel named by the requirement file."""
+    part = DEPS / "onnxruntime"
+    if is_there(part, requirements):
+        return
+    print(f"deps: unpacking ONNX Runtime into {part.relative_to(ROOT)}", flush=True)
+    with tempfile.TemporaryDirectory(dir=DEPS) as scratch:
+        download, fresh = pathlib.Path(scratch, "wheel"), pathlib.Path(scratch, "onnxruntime")
+        fresh.mkdir()
+        run("downloading ONNX Runtime",
+            [python, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps", "--dest", download,
+             "--python-version", WHEEL_PYTHON, "--implementation", "cp", "--only-binary=:all:",
+             "--platform", f"manylinux_2_28_{platform.machine()}", "-r", requirements])
+        [wheel] = download.glob("*.whl")
+        unpack(wheel, fresh)
+        (fresh / ".installed").write_text(mark_of(requirements))
+        shutil.rmtree(part, ignore_errors=True)
+        fresh.rename(part)
+
+
+def main(arguments):
+    """Fetches the parts that the arguments name."""
+    check_machine()
+    DEPS.mkdir(exist_ok=True)
+    if arguments == ["--train"]:
+        make_venv("train", ROOT / "deps" / "train.txt")
+    elif not arguments:
+        python = make_venv("venv", ROOT / "deps" / "clients.txt")
+        make_onnxruntime(python, ROOT / "deps" / "onnxruntime.txt")
+    else:
+        stop(f"unknown arguments {arguments}; the only one is --train")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
