@@ -1,0 +1,87 @@
+package core
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// Action is one thing to do. Actions are done in their order.
+type Action struct {
+	Kind       ActionKind
+	Reason     errs.Reason
+	Item       *Item
+	Batch      *Batch
+	Completion *infer.Completion
+	Instance   infer.InstanceID
+}
+
+// Item is one request as the core sees it. The driver fills in the exported
+// fields and submits it; from then on until an action hands it back it is the
+// core's.
+type Item struct {
+	// Request is what waits. Once dispatched it belongs to the executor.
+	Request *infer.Request
+	// Work and Model are copies of the request's, valid as long as the item.
+	Work  infer.Work
+	Model infer.ModelRef
+	// Rows is how much of a batch the request takes: its rows, but at least 1.
+	Rows int64
+	// Bytes is the size of its inputs, for the bounds of the queue.
+	Bytes int64
+	// Deadline is when the client stops caring; 0 is never.
+	Deadline mono.Time
+	// Enqueued is when the request reached the scheduler.
+	Enqueued mono.Time
+
+	model   *model
+	batch   *Batch // nil while waiting
+	aborted bool
+	timeout mono.Time // of the model's queue policy; 0 is none
+	timer   timer
+	link
+}
+
+// Reset empties an item that the core has handed back, for another request.
+func (it *Item) Reset() { *it = Item{} }
+
+// Batch is one order and the items that it runs.
+type Batch struct {
+	Order infer.Order
+	Model infer.ModelRef
+	Items []*Item
+	Rows  int64
+
+	instance *instance
+}
+
+func (b *Batch) add(it *Item) {
+	it.batch = b
+	b.Items = append(b.Items, it)
+	b.Rows += it.Rows
+	b.Order.Requests = append(b.Order.Requests, it.Request)
+	b.Order.Enqueued = append(b.Order.Enqueued, it.Enqueued)
+}
+
+// latestStart is the time after which no item's client waits any more; 0 if
+// some item has no deadline.
+func (b *Batch) latestStart() mono.Time {
+	var last mono.Time
+	for _, it := range b.Items {
+		if it.Deadline == 0 {
+			return 0
+		}
+		last = max(last, it.Deadline)
+	}
+	return last
+}
+
+// reset empties b for the next order, keeping its memory.
+func (b *Batch) reset() {
+	clear(b.Items)
+	clear(b.Order.Requests)
+	*b = Batch{
+		Items: b.Items[:0],
+		Order: infer.Order{Requests: b.Order.Requests[:0], Enqueued: b.Order.Enqueued[:0]},
+	}
+}

@@ -1,0 +1,130 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// arguments reads a command of a script.
+type arguments struct {
+	t *testing.T
+	d *datadriven.TestData
+}
+
+func (a arguments) event(s *script) *Event {
+	switch a.d.Cmd {
+	case "model":
+		return &Event{Kind: Configure, Model: &Model{Ref: a.ref(0), Config: a.config()}}
+	case "remove":
+		return &Event{Kind: Remove, Model: &Model{Ref: a.ref(0)}}
+	case "grant":
+		return &Event{Kind: Granted, Grant: &infer.Grant{Instance: a.instance(), Model: a.ref(1), Credits: a.number("credits", 1)}}
+	case "retire":
+		return &Event{Kind: Retire, Instance: a.instance()}
+	case "detach":
+		return &Event{Kind: Detached, Instance: infer.InstanceID{Worker: a.id()}}
+	case "submit":
+		return &Event{Kind: Submit, Item: a.item(s)}
+	case "cancel":
+		return &Event{Kind: Cancel, Request: infer.RequestID{Number: a.id()}}
+	case "complete":
+		return a.completion(s)
+	}
+	a.t.Fatalf("unknown command %s", a.d.Cmd)
+	return nil
+}
+
+func (a arguments) completion(s *script) *Event {
+	c := &infer.Completion{Order: a.id(), Credits: a.number("credits", 1), Executions: 1}
+	if b := s.core.orders[c.Order]; b != nil {
+		c.Instance = b.Order.Instance
+	}
+	return &Event{Kind: Completed, Completion: c}
+}
+
+func (a arguments) item(s *script) *Item {
+	width := int64(a.number("width", 4))
+	rows := int64(a.number("rows", 1))
+	it := &Item{
+		Request: &infer.Request{
+			Timeout: a.duration(a.text("timeout", "0s")),
+			Inputs:  []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, width}}},
+		},
+		Work:     infer.Work{Request: infer.RequestID{Number: a.id()}, Attempt: 1},
+		Model:    a.ref(1),
+		Rows:     rows,
+		Bytes:    int64(a.number("bytes", 4)),
+		Enqueued: s.now,
+	}
+	if d := a.duration(a.text("deadline", "0s")); d != 0 {
+		it.Deadline = s.now.Add(d)
+	}
+	return it
+}
+
+func (a arguments) config() *modelconfig.Config {
+	width := int64(4)
+	if a.d.HasArg("variable") {
+		width = -1
+	}
+	c := &modelconfig.Config{
+		MaxBatchSize: int64(a.number("max", 4)),
+		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{width}}},
+	}
+	if a.d.HasArg("nobatch") {
+		return c
+	}
+	c.Batching = &modelconfig.DynamicBatching{
+		MaxQueueDelayMicros: uint64(a.duration(a.text("delay", "0s")) / time.Microsecond),
+		DefaultPolicy: modelconfig.QueuePolicy{
+			MaxQueueSize:         uint32(a.number("queue", 0)),
+			DefaultTimeoutMicros: uint64(a.duration(a.text("timeout", "0s")) / time.Microsecond),
+			AllowTimeoutOverride: a.d.HasArg("override"),
+		},
+	}
+	return c
+}
+
+func (a arguments) ref(position int) infer.ModelRef {
+	return infer.ModelRef{Name: a.d.CmdArgs[position].Key, Version: 1, Generation: uint64(a.number("gen", 1))}
+}
+
+func (a arguments) instance() infer.InstanceID {
+	var id infer.InstanceID
+	if _, err := fmt.Sscanf(a.d.CmdArgs[0].Key, "%d/%d", &id.Worker, &id.Slot); err != nil {
+		a.t.Fatalf("%s: want WORKER/SLOT: %v", a.d.Pos, err)
+	}
+	return id
+}
+
+func (a arguments) id() (n uint64) {
+	if _, err := fmt.Sscan(a.d.CmdArgs[0].Key, &n); err != nil {
+		a.t.Fatalf("%s: want a number: %v", a.d.Pos, err)
+	}
+	return n
+}
+
+func (a arguments) number(key string, otherwise int) int {
+	a.d.MaybeScanArgs(a.t, key, &otherwise)
+	return otherwise
+}
+
+func (a arguments) text(key, otherwise string) string {
+	a.d.MaybeScanArgs(a.t, key, &otherwise)
+	return otherwise
+}
+
+func (a arguments) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		a.t.Fatalf("%s: %v", a.d.Pos, err)
+	}
+	return d
+}

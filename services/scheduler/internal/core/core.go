@@ -1,0 +1,281 @@
+package core
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/invariant"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// Limits bound what may wait in the whole pool; beyond them requests are
+// refused as queue_full. Zero is no limit.
+type Limits struct {
+	Requests int
+	Bytes    int64
+}
+
+// Counts says what became of all items since the start.
+type Counts struct {
+	// Refused items were never admitted.
+	Refused uint64
+	// Admitted = Completed + Cancelled + Expired + Lost + in flight.
+	Admitted, Completed, Cancelled, Expired, Lost uint64
+}
+
+// Core is the scheduler of one pool. It is not safe for concurrent use.
+type Core struct {
+	epoch     uint64
+	limits    Limits
+	models    map[infer.ModelRef]*model
+	instances map[infer.InstanceID]*instance
+	items     map[infer.RequestID]*Item
+	orders    map[uint64]*Batch
+	lastOrder uint64
+	timers    timers
+
+	waiting      int
+	waitingBytes int64
+	counts       Counts
+
+	actions []Action
+	free    []*Batch // for reuse
+	done    []*Batch // named by the last step's actions
+	again   []*model // to be scheduled, within expire
+}
+
+// New makes the core of a scheduler that holds its pool's lease with epoch.
+func New(epoch uint64, limits Limits) *Core {
+	return &Core{
+		epoch:     epoch,
+		limits:    limits,
+		models:    make(map[infer.ModelRef]*model),
+		instances: make(map[infer.InstanceID]*instance),
+		items:     make(map[infer.RequestID]*Item),
+		orders:    make(map[uint64]*Batch),
+	}
+}
+
+// Counts returns the totals.
+func (c *Core) Counts() Counts { return c.counts }
+
+// InFlight is the number of items that wait or run.
+func (c *Core) InFlight() int { return len(c.items) }
+
+// Waiting is the number of items of a model that wait.
+func (c *Core) Waiting(ref infer.ModelRef) int {
+	if m := c.models[ref]; m != nil {
+		return m.policy.Len()
+	}
+	return 0
+}
+
+// NextWake is when the core wants a Tick if nothing else happens before; 0 is
+// never.
+func (c *Core) NextWake() mono.Time { return c.timers.next() }
+
+// Step takes one event at the time now, which never runs backwards. The
+// returned actions, and the batches and completions that they name, are valid
+// until the next Step.
+func (c *Core) Step(now mono.Time, e *Event) []Action {
+	clear(c.actions)
+	c.actions = c.actions[:0]
+	c.recycle()
+	c.expire(now)
+	c.handle(now, e)
+	if invariant.Enabled {
+		c.check()
+	}
+	return c.actions
+}
+
+func (c *Core) handle(now mono.Time, e *Event) {
+	switch e.Kind {
+	case Submit:
+		c.submit(now, e.Item)
+	case Cancel:
+		c.cancel(now, e.Request)
+	case Configure:
+		c.configure(now, e.Model)
+	case Remove:
+		c.remove(e.Model.Ref)
+	case Granted:
+		c.grant(now, e.Grant)
+	case Retire:
+		c.retire(now, e.Instance)
+	case Completed:
+		c.complete(now, e.Completion)
+	case Detached:
+		c.detach(now, e.Instance.Worker)
+	case Tick:
+	}
+}
+
+func (c *Core) act(a Action) { c.actions = append(c.actions, a) }
+
+// submit admits an item or refuses it.
+func (c *Core) submit(now mono.Time, it *Item) {
+	m := c.models[it.Model]
+	if reason := c.admit(now, m, it); reason != "" {
+		c.counts.Refused++
+		c.act(Action{Kind: Finish, Item: it, Reason: reason})
+		return
+	}
+	it.model = m
+	it.timer.item = it
+	c.counts.Admitted++
+	c.items[it.Work.Request] = it
+	c.waiting++
+	c.waitingBytes += it.Bytes
+	c.timers.set(&it.timer, mono.Earliest(it.Deadline, it.timeout))
+	c.schedule(now, m)
+}
+
+// admit hands the item to its model's policy unless there is a reason not to.
+func (c *Core) admit(now mono.Time, m *model, it *Item) errs.Reason {
+	switch {
+	case m == nil:
+		return errs.ModelNotReady
+	case len(m.instances) == 0:
+		return errs.NoWorker
+	case it.Deadline != 0 && it.Deadline <= now:
+		return errs.DeadlineQueue
+	case c.items[it.Work.Request] != nil:
+		return errs.AlreadyExists
+	case c.limits.Requests > 0 && c.waiting >= c.limits.Requests:
+		return errs.QueueFull
+	case c.limits.Bytes > 0 && c.waiting > 0 && c.waitingBytes+it.Bytes > c.limits.Bytes:
+		return errs.QueueFull
+	}
+	return m.policy.Add(it)
+}
+
+func (c *Core) cancel(now mono.Time, id infer.RequestID) {
+	it := c.items[id]
+	switch {
+	case it == nil:
+	case it.batch != nil:
+		c.abort(it, errs.Cancelled)
+	default:
+		c.counts.Cancelled++
+		c.giveUp(it, errs.Cancelled)
+		c.schedule(now, it.model)
+	}
+}
+
+// expire ends what has waited too long, asks running work to stop whose
+// clients do not wait any more, and then looks again at the models concerned
+// and at those whose batches have waited for company. In this order, or a
+// late tick would dispatch what has expired.
+func (c *Core) expire(now mono.Time) {
+	for t := c.timers.due(now); t != nil; t = c.timers.due(now) {
+		it := t.item
+		switch {
+		case it == nil:
+			c.again = append(c.again, t.mod)
+		case it.batch == nil:
+			c.counts.Expired++
+			c.giveUp(it, expiry(it, now))
+			c.again = append(c.again, it.model)
+		default:
+			c.abort(it, errs.DeadlineCompute)
+		}
+	}
+	for i, m := range c.again {
+		c.schedule(now, m)
+		c.again[i] = nil
+	}
+	c.again = c.again[:0]
+}
+
+func expiry(it *Item, now mono.Time) errs.Reason {
+	if it.Deadline != 0 && it.Deadline <= now {
+		return errs.DeadlineQueue
+	}
+	return errs.QueueTimeout
+}
+
+// giveUp ends a waiting item.
+func (c *Core) giveUp(it *Item, reason errs.Reason) {
+	it.model.policy.Remove(it)
+	c.leaveQueue(it)
+	c.forget(it)
+	c.act(Action{Kind: Finish, Item: it, Reason: reason})
+}
+
+func (c *Core) leaveQueue(it *Item) {
+	c.waiting--
+	c.waitingBytes -= it.Bytes
+}
+
+// forget ends the core's knowledge of an item, which an action hands back.
+func (c *Core) forget(it *Item) {
+	c.timers.set(&it.timer, 0)
+	delete(c.items, it.Work.Request)
+}
+
+// abort passes on, once, that nobody waits for a running item.
+func (c *Core) abort(it *Item, reason errs.Reason) {
+	if it.aborted {
+		return
+	}
+	it.aborted = true
+	c.timers.set(&it.timer, 0)
+	c.act(Action{Kind: Abort, Item: it, Batch: it.batch, Reason: reason})
+}
+
+// complete ends an order and gives its instance the next one.
+func (c *Core) complete(now mono.Time, done *infer.Completion) {
+	in := c.instances[done.Instance]
+	if in != nil {
+		in.credits += done.Credits
+	}
+	b := c.orders[done.Order]
+	if b == nil || b.instance != in {
+		return
+	}
+	delete(c.orders, done.Order)
+	in.running--
+	for _, it := range b.Items {
+		c.forget(it)
+	}
+	c.counts.Completed += uint64(len(b.Items))
+	in.model.policy.Done(b)
+	c.act(Action{Kind: Finished, Batch: b, Completion: done})
+	c.done = append(c.done, b)
+	c.schedule(now, in.model)
+}
+
+// recycle takes back the batches that the last step's actions named.
+func (c *Core) recycle() {
+	for i, b := range c.done {
+		b.reset()
+		c.free = append(c.free, b)
+		c.done[i] = nil
+	}
+	c.done = c.done[:0]
+}
+
+func (c *Core) newBatch() *Batch {
+	if n := len(c.free); n > 0 {
+		b := c.free[n-1]
+		c.free = c.free[:n-1]
+		return b
+	}
+	return &Batch{}
+}
+
+// check holds the core's books against each other.
+func (c *Core) check() {
+	waiting, running := 0, 0
+	for _, m := range c.models {
+		waiting += m.policy.Len()
+	}
+	for _, b := range c.orders {
+		running += len(b.Items)
+	}
+	n := c.counts
+	invariant.Check(waiting == c.waiting, "%d items in the queues, %d counted", waiting, c.waiting)
+	invariant.Check(waiting+running == len(c.items), "%d wait, %d run, %d known", waiting, running, len(c.items))
+	invariant.Check(n.Admitted == n.Completed+n.Cancelled+n.Expired+n.Lost+uint64(len(c.items)),
+		"%+v does not add up with %d in flight", n, len(c.items))
+}

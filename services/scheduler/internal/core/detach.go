@@ -1,0 +1,84 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// detach loses a worker's instances with all that runs there. What waits goes
+// on waiting for another worker's instances, if the model has any.
+func (c *Core) detach(now mono.Time, worker uint64) {
+	for _, b := range c.batchesOf(worker) {
+		c.lose(b)
+	}
+	for _, in := range c.instancesOf(worker) {
+		c.dropInstance(in)
+	}
+	for _, m := range c.modelsInOrder() {
+		c.schedule(now, m)
+	}
+}
+
+// lose ends a batch that ran on a lost worker. The batch is not used again:
+// the worker may still read its order.
+func (c *Core) lose(b *Batch) {
+	delete(c.orders, b.Order.ID)
+	for _, it := range b.Items {
+		c.forget(it)
+		c.counts.Lost++
+		c.act(Action{Kind: Lost, Item: it, Batch: b, Reason: errs.InstanceCrashed})
+	}
+	b.instance.model.policy.Done(b)
+}
+
+// The lists below are sorted, so that equal histories give equal actions.
+
+func (c *Core) batchesOf(worker uint64) []*Batch {
+	var list []*Batch
+	for _, b := range c.orders {
+		if b.instance.id.Worker == worker {
+			list = append(list, b)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Batch) int { return cmp.Compare(a.Order.ID, b.Order.ID) })
+	return list
+}
+
+func (c *Core) instancesOf(worker uint64) []*instance {
+	var list []*instance
+	for id, in := range c.instances {
+		if id.Worker == worker {
+			list = append(list, in)
+		}
+	}
+	slices.SortFunc(list, byID)
+	return list
+}
+
+func (c *Core) modelsInOrder() []*model {
+	list := make([]*model, 0, len(c.models))
+	for _, m := range c.models {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b *model) int {
+		return cmp.Or(cmp.Compare(a.ref.Name, b.ref.Name), cmp.Compare(a.ref.Version, b.ref.Version),
+			cmp.Compare(a.ref.Generation, b.ref.Generation))
+	})
+	return list
+}
+
+func (c *Core) itemsOf(m *model) []*Item {
+	var list []*Item
+	for _, it := range c.items {
+		if it.model == m && it.batch == nil {
+			list = append(list, it)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Item) int {
+		return cmp.Or(cmp.Compare(a.Enqueued, b.Enqueued), cmp.Compare(a.Work.Request.Number, b.Work.Request.Number))
+	})
+	return list
+}

@@ -1,0 +1,86 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// instance is one executable copy, as far as orders go.
+type instance struct {
+	id       infer.InstanceID
+	model    *model
+	credits  int
+	running  int // orders
+	retiring bool
+}
+
+func (c *Core) grant(now mono.Time, g *infer.Grant) {
+	in := c.instances[g.Instance]
+	if in == nil {
+		m := c.model(g.Model)
+		in = &instance{id: g.Instance, model: m}
+		c.instances[g.Instance] = in
+		at, _ := slices.BinarySearchFunc(m.instances, in, byID)
+		m.instances = slices.Insert(m.instances, at, in)
+	}
+	in.credits += g.Credits
+	c.schedule(now, in.model)
+}
+
+func byID(a, b *instance) int {
+	return cmp.Or(cmp.Compare(a.id.Worker, b.id.Worker), cmp.Compare(a.id.Slot, b.id.Slot))
+}
+
+func (c *Core) retire(now mono.Time, id infer.InstanceID) {
+	in := c.instances[id]
+	if in == nil {
+		// A worker may ask about an instance that was lost: it has none.
+		c.act(Action{Kind: Retired, Instance: id})
+		return
+	}
+	if !in.retiring {
+		in.retiring = true
+		in.model.retiring++
+	}
+	c.schedule(now, in.model)
+}
+
+// release lets go the retiring instances that run nothing, unless they are
+// the last that can take what still waits.
+func (c *Core) release(m *model) {
+	if m.retiring == 0 || (m.retiring == len(m.instances) && m.policy.Len() > 0) {
+		return
+	}
+	for _, in := range slices.Clone(m.instances) {
+		if in.retiring && in.running == 0 {
+			c.act(Action{Kind: Retired, Instance: in.id})
+			c.dropInstance(in)
+		}
+	}
+}
+
+// dropInstance forgets an instance that runs nothing.
+func (c *Core) dropInstance(in *instance) {
+	m := in.model
+	delete(c.instances, in.id)
+	if in.retiring {
+		m.retiring--
+	}
+	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
+	if len(m.instances) == 0 {
+		c.refuseWaiting(m)
+		c.forgetModel(m)
+	}
+}
+
+// refuseWaiting ends what waits for a model that has no instance any more.
+func (c *Core) refuseWaiting(m *model) {
+	for _, it := range c.itemsOf(m) {
+		c.counts.Expired++
+		c.giveUp(it, errs.NoWorker)
+	}
+}

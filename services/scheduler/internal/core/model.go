@@ -1,0 +1,128 @@
+package core
+
+import (
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// model is one loaded content of a model version: what waits for it and what
+// runs it.
+type model struct {
+	ref        infer.ModelRef
+	policy     policy
+	configured bool
+	removed    bool
+	instances  []*instance // by id
+	retiring   int         // of the instances
+	timer      timer       // when policy.Form is worth asking again
+}
+
+// model returns the entry of ref, which a grant or a configuration makes,
+// whichever comes first.
+func (c *Core) model(ref infer.ModelRef) *model {
+	m := c.models[ref]
+	if m == nil {
+		m = &model{ref: ref, policy: &hold{}}
+		m.timer.mod = m
+		c.models[ref] = m
+	}
+	return m
+}
+
+// configure gives a model its policy. The content of a reference never
+// changes, so that a second configuration says nothing new.
+func (c *Core) configure(now mono.Time, e *Model) {
+	m := c.model(e.Ref)
+	m.removed = false
+	if m.configured {
+		return
+	}
+	early, _ := m.policy.(*hold)
+	m.policy, m.configured = policyFor(e.Config), true
+	for it := early.head; it != nil; it = early.head {
+		early.remove(it)
+		c.requeue(now, m, it)
+	}
+	c.schedule(now, m)
+}
+
+// requeue moves an early item into the policy, which may not have it.
+func (c *Core) requeue(now mono.Time, m *model, it *Item) {
+	if reason := m.policy.Add(it); reason != "" {
+		c.counts.Expired++
+		c.leaveQueue(it)
+		c.forget(it)
+		c.act(Action{Kind: Finish, Item: it, Reason: reason})
+		return
+	}
+	c.timers.set(&it.timer, mono.Earliest(it.Deadline, it.timeout))
+}
+
+func (c *Core) remove(ref infer.ModelRef) {
+	if m := c.models[ref]; m != nil {
+		m.removed = true
+		c.forgetModel(m)
+	}
+}
+
+// forgetModel drops a model that has left the repository and has neither
+// instances nor anything waiting.
+func (c *Core) forgetModel(m *model) {
+	if m.removed && len(m.instances) == 0 && m.policy.Len() == 0 {
+		c.timers.set(&m.timer, 0)
+		delete(c.models, m.ref)
+	}
+}
+
+// schedule gives idle instances of m their batches, sets the time to look
+// again, and lets instances go that retire.
+func (c *Core) schedule(now mono.Time, m *model) {
+	wake := c.fill(now, m)
+	c.timers.set(&m.timer, wake)
+	c.release(m)
+}
+
+func (c *Core) fill(now mono.Time, m *model) (wake mono.Time) {
+	for m.policy.Len() > 0 {
+		in := m.idle()
+		if in == nil {
+			return 0
+		}
+		b := c.newBatch()
+		if wake = m.policy.Form(now, b); len(b.Items) == 0 {
+			c.free = append(c.free, b)
+			return wake
+		}
+		c.dispatch(in, b)
+	}
+	return 0
+}
+
+func (c *Core) dispatch(in *instance, b *Batch) {
+	c.lastOrder++
+	b.instance, b.Model = in, in.model.ref
+	b.Order.ID, b.Order.Epoch, b.Order.Instance = c.lastOrder, c.epoch, in.id
+	b.Order.LatestStart = b.latestStart()
+	for _, it := range b.Items {
+		c.leaveQueue(it)
+		c.timers.set(&it.timer, it.Deadline)
+	}
+	in.credits--
+	in.running++
+	c.orders[b.Order.ID] = b
+	c.act(Action{Kind: Dispatch, Batch: b})
+}
+
+// idle returns the instance for the next batch: the one with the fewest
+// orders, then the lowest slot. Retiring instances come in only when no other
+// is left at all, since somebody must drain the queue.
+func (m *model) idle() *instance {
+	drain := m.retiring == len(m.instances)
+	var best *instance
+	for _, in := range m.instances {
+		if in.credits > 0 && in.retiring == drain && (best == nil || in.running < best.running) {
+			best = in
+		}
+	}
+	return best
+}

@@ -1,0 +1,61 @@
+package core
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// policy orders what waits for one model and forms its batches. It owns the
+// items between Add and their leaving by Remove or Form.
+type policy interface {
+	// Add takes an item in, or refuses it for a reason. It may set the item's
+	// queue timeout.
+	Add(it *Item) errs.Reason
+	// Remove takes out a waiting item.
+	Remove(it *Item)
+	// Form moves the items of the next batch into b. If it leaves b empty,
+	// asking again before the returned time is in vain unless items come or
+	// go; 0 is never.
+	Form(now mono.Time, b *Batch) mono.Time
+	// Done says that a batch of this policy's forming has been completed, or
+	// is lost.
+	Done(b *Batch)
+	// Len is the number of waiting items.
+	Len() int
+}
+
+// policyFor returns the policy that a configuration asks for.
+func policyFor(c *modelconfig.Config) policy {
+	if c.Batching == nil || !c.Batches() {
+		return &single{}
+	}
+	return newBatcher(c)
+}
+
+// hold keeps items of a model whose configuration has not arrived yet. It
+// forms nothing.
+type hold struct{ list }
+
+func (h *hold) Add(it *Item) errs.Reason         { h.push(it); return "" }
+func (h *hold) Remove(it *Item)                  { h.remove(it) }
+func (h *hold) Form(mono.Time, *Batch) mono.Time { return 0 }
+func (h *hold) Done(*Batch)                      {}
+func (h *hold) Len() int                         { return h.n }
+
+// single gives every request an execution of its own, first come first
+// served, without bounds: Triton's default scheduler.
+type single struct{ list }
+
+func (s *single) Add(it *Item) errs.Reason { s.push(it); return "" }
+func (s *single) Remove(it *Item)          { s.remove(it) }
+func (s *single) Done(*Batch)              {}
+func (s *single) Len() int                 { return s.n }
+
+func (s *single) Form(_ mono.Time, b *Batch) mono.Time {
+	if it := s.head; it != nil {
+		s.remove(it)
+		b.add(it)
+	}
+	return 0
+}

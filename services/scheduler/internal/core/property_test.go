@@ -1,0 +1,256 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// TestHistories feeds random histories to a core and holds every action
+// against what the package promises.
+func TestHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"submit":   w.submit,
+			"cancel":   w.cancel,
+			"complete": w.complete,
+			"grant":    w.grant,
+			"retire":   w.retire,
+			"detach":   w.detach,
+			"wait":     w.wait,
+			"":         w.balance,
+		})
+		w.drain(t)
+	})
+}
+
+// world is the outside of a core: what was sent to it and what came back.
+type world struct {
+	core    *Core
+	now     mono.Time
+	configs map[infer.ModelRef]*modelconfig.Config
+
+	lastRequest uint64
+	lastSlot    uint32
+	open        map[uint64]*Item                    // not ended, by request number
+	running     map[uint64]*Batch                   // by order
+	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
+	credits     map[infer.InstanceID]int
+	newest      map[infer.ModelRef]uint64 // latest number dispatched, for order
+	refused     uint64
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{
+		core: New(1, Limits{Requests: 12, Bytes: 60}), now: scriptStart,
+		configs: map[infer.ModelRef]*modelconfig.Config{},
+		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
+		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{},
+		newest: map[infer.ModelRef]uint64{},
+	}
+	for _, name := range []string{"a", "b"} {
+		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
+		w.configs[ref] = drawConfig(t)
+		w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
+	}
+	return w
+}
+
+func drawConfig(t *rapid.T) *modelconfig.Config {
+	c := &modelconfig.Config{
+		MaxBatchSize: rapid.Int64Range(1, 5).Draw(t, "max"),
+		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{-1}}},
+	}
+	if rapid.Bool().Draw(t, "dynamic") {
+		c.Batching = &modelconfig.DynamicBatching{
+			MaxQueueDelayMicros: rapid.SampledFrom([]uint64{0, 100}).Draw(t, "delay"),
+			DefaultPolicy: modelconfig.QueuePolicy{
+				MaxQueueSize:         rapid.Uint32Range(0, 4).Draw(t, "queue"),
+				DefaultTimeoutMicros: rapid.SampledFrom([]uint64{0, 150}).Draw(t, "timeout"),
+			},
+		}
+	}
+	return c
+}
+
+func (w *world) drawModel(t *rapid.T) infer.ModelRef {
+	return infer.ModelRef{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"), Version: 1, Generation: 1}
+}
+
+func (w *world) submit(t *rapid.T) {
+	ref := w.drawModel(t)
+	w.lastRequest++
+	rows := rapid.Int64Range(1, w.configs[ref].MaxBatchSize).Draw(t, "rows")
+	it := &Item{
+		Request: &infer.Request{Inputs: []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, rapid.Int64Range(1, 2).Draw(t, "width")}}}},
+		Work:    infer.Work{Request: infer.RequestID{Number: w.lastRequest}},
+		Model:   ref, Rows: rows, Bytes: 8 * rows, Enqueued: w.now,
+	}
+	if d := rapid.SampledFrom([]time.Duration{0, 0, 120 * time.Microsecond}).Draw(t, "deadline"); d > 0 {
+		it.Deadline = w.now.Add(d)
+	}
+	w.open[w.lastRequest] = it
+	w.step(t, &Event{Kind: Submit, Item: it})
+}
+
+func (w *world) cancel(t *rapid.T) {
+	n := rapid.Uint64Range(1, w.lastRequest+1).Draw(t, "request")
+	w.step(t, &Event{Kind: Cancel, Request: infer.RequestID{Number: n}})
+	if it := w.open[n]; it != nil && it.batch == nil {
+		t.Fatalf("request %d waits on after its cancellation", n)
+	}
+}
+
+func (w *world) complete(t *rapid.T) {
+	order := rapid.Uint64Range(1, w.core.lastOrder+1).Draw(t, "order")
+	w.completeOrder(t, order)
+	if w.running[order] != nil {
+		t.Fatalf("order %d has not finished with its completion", order)
+	}
+}
+
+// completeOrder completes an order that may not run, or not any more.
+func (w *world) completeOrder(t *rapid.T, order uint64) {
+	done := &infer.Completion{Order: order}
+	if b := w.running[order]; b != nil {
+		done.Instance, done.Credits = b.Order.Instance, 1
+		w.credits[done.Instance]++
+	}
+	w.step(t, &Event{Kind: Completed, Completion: done})
+}
+
+func (w *world) grant(t *rapid.T) {
+	w.lastSlot++
+	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: w.lastSlot}
+	g := &infer.Grant{Instance: id, Model: w.drawModel(t), Credits: rapid.IntRange(1, 2).Draw(t, "credits")}
+	w.granted[id], w.credits[id] = g.Model, g.Credits
+	w.step(t, &Event{Kind: Granted, Grant: g})
+}
+
+func (w *world) retire(t *rapid.T) {
+	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: rapid.Uint32Range(1, w.lastSlot+1).Draw(t, "slot")}
+	w.step(t, &Event{Kind: Retire, Instance: id})
+}
+
+func (w *world) detach(t *rapid.T) {
+	worker := rapid.Uint64Range(1, 2).Draw(t, "worker")
+	for id := range w.granted {
+		if id.Worker == worker {
+			delete(w.granted, id)
+			delete(w.credits, id)
+		}
+	}
+	w.step(t, &Event{Kind: Detached, Instance: infer.InstanceID{Worker: worker}})
+	for order, b := range w.running {
+		if b.Order.Instance.Worker == worker {
+			delete(w.running, order)
+		}
+	}
+}
+
+func (w *world) wait(t *rapid.T) {
+	w.now = w.now.Add(time.Duration(rapid.Int64Range(1, 200).Draw(t, "micros")) * time.Microsecond)
+	w.step(t, &Event{Kind: Tick})
+	if next := w.core.NextWake(); next != 0 && next <= w.now {
+		t.Fatalf("after a tick at %v the next wake-up %v is not in the future", w.now, next)
+	}
+}
+
+func (w *world) step(t *rapid.T, e *Event) {
+	for _, a := range w.core.Step(w.now, e) {
+		w.see(t, a)
+	}
+}
+
+func (w *world) see(t *rapid.T, a Action) {
+	switch a.Kind {
+	case Dispatch:
+		w.dispatched(t, a.Batch)
+	case Finish, Lost:
+		w.ended(t, a.Item)
+	case Abort:
+		if w.running[a.Batch.Order.ID] != a.Batch {
+			t.Fatalf("abort in order %d, which does not run", a.Batch.Order.ID)
+		}
+	case Finished:
+		for _, it := range a.Batch.Items {
+			w.ended(t, it)
+		}
+		delete(w.running, a.Completion.Order)
+	case Retired:
+		for _, b := range w.running {
+			if b.Order.Instance == a.Instance {
+				t.Fatalf("instance %v retired while order %d runs", a.Instance, b.Order.ID)
+			}
+		}
+		delete(w.granted, a.Instance)
+		delete(w.credits, a.Instance)
+	}
+}
+
+func (w *world) ended(t *rapid.T, it *Item) {
+	n := it.Work.Request.Number
+	if w.open[n] != it {
+		t.Fatalf("request %d ended twice", n)
+	}
+	delete(w.open, n)
+}
+
+func (w *world) dispatched(t *rapid.T, b *Batch) {
+	c := w.configs[b.Model]
+	if b.Rows > c.MaxBatchSize || (c.Batching == nil && len(b.Items) != 1) {
+		t.Fatalf("order %d has %d rows in %d items", b.Order.ID, b.Rows, len(b.Items))
+	}
+	if w.granted[b.Order.Instance] != b.Model {
+		t.Fatalf("order %d of %v went to instance %v", b.Order.ID, b.Model, b.Order.Instance)
+	}
+	if w.credits[b.Order.Instance]--; w.credits[b.Order.Instance] < 0 {
+		t.Fatalf("instance %v got more orders than credits", b.Order.Instance)
+	}
+	width := b.Items[0].Request.Inputs[0].Shape[1]
+	for i, it := range b.Items {
+		switch n := it.Work.Request.Number; {
+		case it.Deadline != 0 && it.Deadline <= w.now:
+			t.Fatalf("request %d ran after its deadline", n)
+		case n <= w.newest[b.Model]:
+			t.Fatalf("request %d overtook request %d", w.newest[b.Model], n)
+		case c.Batching != nil && it.Request.Inputs[0].Shape[1] != width:
+			t.Fatalf("order %d mixes shapes", b.Order.ID)
+		case b.Order.Requests[i] != it.Request || b.Order.Enqueued[i] != it.Enqueued:
+			t.Fatalf("order %d does not name its items", b.Order.ID)
+		}
+		w.newest[b.Model] = it.Work.Request.Number
+	}
+	w.running[b.Order.ID] = b
+}
+
+// balance holds the books: every request has ended or is known to the core.
+func (w *world) balance(t *rapid.T) {
+	if n := w.core.InFlight(); n != len(w.open) {
+		t.Fatalf("%d in flight, %d open", n, len(w.open))
+	}
+	w.core.check()
+}
+
+// drain completes everything that runs, until nothing is left but what has no
+// instance to run on.
+func (w *world) drain(t *rapid.T) {
+	w.now = w.now.Add(time.Second)
+	w.step(t, &Event{Kind: Tick})
+	for len(w.running) > 0 {
+		w.completeOrder(t, slices.Min(slices.Collect(maps.Keys(w.running))))
+	}
+	w.balance(t)
+	if len(w.open) != 0 {
+		t.Fatalf("%d requests are still open", len(w.open))
+	}
+}

@@ -1,0 +1,114 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// TestScripts runs the scripts in testdata/scripts: a command for each event, then
+// the exact actions. Rewrite them with -args -rewrite, and commit only lines
+// that you can explain.
+//
+//	limits [requests=N] [bytes=N]
+//	model NAME [gen=N] [max=ROWS] [delay=D] [queue=N] [timeout=D] [override] [variable] [nobatch]
+//	remove NAME [gen=N]
+//	grant WORKER/SLOT NAME [gen=N] [credits=N]
+//	retire WORKER/SLOT
+//	detach WORKER
+//	submit ID MODEL [gen=N] [rows=N] [deadline=D] [timeout=D] [width=N] [bytes=N]
+//	cancel ID
+//	complete ORDER [credits=N]
+//	wait D           (in virtual time, stopping for each wake-up on the way)
+//	counts
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s := newScript()
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+// script drives a core in virtual time, which starts at one second.
+type script struct {
+	core *Core
+	now  mono.Time
+}
+
+const scriptStart = mono.Time(time.Second)
+
+func newScript() *script { return &script{core: New(7, Limits{}), now: scriptStart} }
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) string {
+	a := arguments{t: t, d: d}
+	switch d.Cmd {
+	case "limits":
+		s.core.limits = Limits{Requests: a.number("requests", 0), Bytes: int64(a.number("bytes", 0))}
+		return ""
+	case "wait":
+		return s.wait(a.duration(d.CmdArgs[0].Key))
+	case "counts":
+		return fmt.Sprintf("%+v in flight %d\n", s.core.Counts(), s.core.InFlight())
+	}
+	return s.step(a.event(s))
+}
+
+func (s *script) step(e *Event) string { return describe(s.core.Step(s.now, e)) }
+
+// wait lets time pass, with a tick whenever the core wants one.
+func (s *script) wait(d time.Duration) string {
+	var out strings.Builder
+	end := s.now.Add(d)
+	for wake := s.core.NextWake(); wake != 0 && wake <= end; wake = s.core.NextWake() {
+		s.now = max(s.now, wake)
+		fmt.Fprintf(&out, "at %v:\n%s", s.now.Sub(scriptStart), s.step(&Event{Kind: Tick}))
+	}
+	s.now = end
+	return out.String()
+}
+
+func describe(actions []Action) string {
+	var out strings.Builder
+	for i := range actions {
+		out.WriteString(line(&actions[i]) + "\n")
+	}
+	return out.String()
+}
+
+func line(a *Action) string {
+	switch a.Kind {
+	case Dispatch:
+		o := &a.Batch.Order
+		text := fmt.Sprintf("dispatch order %d to %s: %s, %d rows", o.ID, place(o.Instance), numbers(a.Batch.Items), a.Batch.Rows)
+		if o.LatestStart != 0 {
+			text += fmt.Sprintf(", start by %v", o.LatestStart.Sub(scriptStart))
+		}
+		return text
+	case Finish:
+		return fmt.Sprintf("finish %d: %s", a.Item.Work.Request.Number, a.Reason)
+	case Lost:
+		return fmt.Sprintf("lost %d: %s", a.Item.Work.Request.Number, a.Reason)
+	case Abort:
+		return fmt.Sprintf("abort %d in order %d: %s", a.Item.Work.Request.Number, a.Batch.Order.ID, a.Reason)
+	case Finished:
+		return fmt.Sprintf("finished order %d: %s", a.Completion.Order, numbers(a.Batch.Items))
+	case Retired:
+		return "retired " + place(a.Instance)
+	}
+	return "unknown action"
+}
+
+func place(id infer.InstanceID) string { return fmt.Sprintf("%d/%d", id.Worker, id.Slot) }
+
+func numbers(items []*Item) string {
+	var list []string
+	for _, it := range items {
+		list = append(list, fmt.Sprint(it.Work.Request.Number))
+	}
+	return "[" + strings.Join(list, " ") + "]"
+}
