@@ -1238,407 +1238,6 @@ func (x *LeaderValue) GetModelsRevision() uint64 {
 	return 0
 }
 
-// SettingValue is a setting that every replica must know. Bucket settings,
-// key: trace, trace.<model>, log, system_region.<name> or
-// cuda_region.<name>; written by the registry's leader.
-type SettingValue struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
-	// Types that are valid to be assigned to Setting:
-	//
-	//	*SettingValue_Trace
-	//	*SettingValue_Log
-	//	*SettingValue_SystemRegion
-	//	*SettingValue_CudaRegion
-	Setting       isSettingValue_Setting `protobuf_oneof:"setting"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SettingValue) Reset() {
-	*x = SettingValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SettingValue) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SettingValue) ProtoMessage() {}
-
-func (x *SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SettingValue.ProtoReflect.Descriptor instead.
-func (*SettingValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *SettingValue) GetSchema() uint32 {
-	if x != nil {
-		return x.Schema
-	}
-	return 0
-}
-
-func (x *SettingValue) GetSetting() isSettingValue_Setting {
-	if x != nil {
-		return x.Setting
-	}
-	return nil
-}
-
-func (x *SettingValue) GetTrace() *TraceSettings {
-	if x != nil {
-		if x, ok := x.Setting.(*SettingValue_Trace); ok {
-			return x.Trace
-		}
-	}
-	return nil
-}
-
-func (x *SettingValue) GetLog() *LogSettings {
-	if x != nil {
-		if x, ok := x.Setting.(*SettingValue_Log); ok {
-			return x.Log
-		}
-	}
-	return nil
-}
-
-func (x *SettingValue) GetSystemRegion() *SystemRegion {
-	if x != nil {
-		if x, ok := x.Setting.(*SettingValue_SystemRegion); ok {
-			return x.SystemRegion
-		}
-	}
-	return nil
-}
-
-func (x *SettingValue) GetCudaRegion() *CudaRegion {
-	if x != nil {
-		if x, ok := x.Setting.(*SettingValue_CudaRegion); ok {
-			return x.CudaRegion
-		}
-	}
-	return nil
-}
-
-type isSettingValue_Setting interface {
-	isSettingValue_Setting()
-}
-
-type SettingValue_Trace struct {
-	Trace *TraceSettings `protobuf:"bytes,2,opt,name=trace,proto3,oneof"`
-}
-
-type SettingValue_Log struct {
-	Log *LogSettings `protobuf:"bytes,3,opt,name=log,proto3,oneof"`
-}
-
-type SettingValue_SystemRegion struct {
-	SystemRegion *SystemRegion `protobuf:"bytes,4,opt,name=system_region,json=systemRegion,proto3,oneof"`
-}
-
-type SettingValue_CudaRegion struct {
-	CudaRegion *CudaRegion `protobuf:"bytes,5,opt,name=cuda_region,json=cudaRegion,proto3,oneof"`
-}
-
-func (*SettingValue_Trace) isSettingValue_Setting() {}
-
-func (*SettingValue_Log) isSettingValue_Setting() {}
-
-func (*SettingValue_SystemRegion) isSettingValue_Setting() {}
-
-func (*SettingValue_CudaRegion) isSettingValue_Setting() {}
-
-// TraceSettings are the trace settings that differ from the level above: a
-// model's from the server's, the server's from its flags.
-type TraceSettings struct {
-	state         protoimpl.MessageState          `protogen:"open.v1"`
-	Settings      map[string]*TraceSettings_Value `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TraceSettings) Reset() {
-	*x = TraceSettings{}
-	mi := &file_nereid_v1_state_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TraceSettings) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TraceSettings) ProtoMessage() {}
-
-func (x *TraceSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TraceSettings.ProtoReflect.Descriptor instead.
-func (*TraceSettings) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *TraceSettings) GetSettings() map[string]*TraceSettings_Value {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
-// LogSettings are the log settings that differ from the server's flags, as
-// the words of the log API.
-type LogSettings struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Settings      map[string]string      `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *LogSettings) Reset() {
-	*x = LogSettings{}
-	mi := &file_nereid_v1_state_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LogSettings) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LogSettings) ProtoMessage() {}
-
-func (x *LogSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LogSettings.ProtoReflect.Descriptor instead.
-func (*LogSettings) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *LogSettings) GetSettings() map[string]string {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
-// SystemRegion is a registered region of system shared memory. It names
-// memory of one host: only services there can map it.
-type SystemRegion struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// As given to shm_open.
-	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Offset        uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	ByteSize      uint64 `protobuf:"varint,4,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SystemRegion) Reset() {
-	*x = SystemRegion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SystemRegion) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SystemRegion) ProtoMessage() {}
-
-func (x *SystemRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SystemRegion.ProtoReflect.Descriptor instead.
-func (*SystemRegion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *SystemRegion) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *SystemRegion) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *SystemRegion) GetOffset() uint64 {
-	if x != nil {
-		return x.Offset
-	}
-	return 0
-}
-
-func (x *SystemRegion) GetByteSize() uint64 {
-	if x != nil {
-		return x.ByteSize
-	}
-	return 0
-}
-
-// CudaRegion is a registered region of CUDA shared memory.
-type CudaRegion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	RawHandle     []byte                 `protobuf:"bytes,2,opt,name=raw_handle,json=rawHandle,proto3" json:"raw_handle,omitempty"`
-	DeviceId      int64                  `protobuf:"varint,3,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	ByteSize      uint64                 `protobuf:"varint,4,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CudaRegion) Reset() {
-	*x = CudaRegion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CudaRegion) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CudaRegion) ProtoMessage() {}
-
-func (x *CudaRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CudaRegion.ProtoReflect.Descriptor instead.
-func (*CudaRegion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *CudaRegion) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *CudaRegion) GetRawHandle() []byte {
-	if x != nil {
-		return x.RawHandle
-	}
-	return nil
-}
-
-func (x *CudaRegion) GetDeviceId() int64 {
-	if x != nil {
-		return x.DeviceId
-	}
-	return 0
-}
-
-func (x *CudaRegion) GetByteSize() uint64 {
-	if x != nil {
-		return x.ByteSize
-	}
-	return 0
-}
-
-type TraceSettings_Value struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Values        []string               `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TraceSettings_Value) Reset() {
-	*x = TraceSettings_Value{}
-	mi := &file_nereid_v1_state_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TraceSettings_Value) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TraceSettings_Value) ProtoMessage() {}
-
-func (x *TraceSettings_Value) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TraceSettings_Value.ProtoReflect.Descriptor instead.
-func (*TraceSettings_Value) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{13, 0}
-}
-
-func (x *TraceSettings_Value) GetValues() []string {
-	if x != nil {
-		return x.Values
-	}
-	return nil
-}
-
 var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
@@ -1736,39 +1335,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12'\n" +
-	"\x0fmodels_revision\x18\x04 \x01(\x04R\x0emodelsRevision\"\x89\x02\n" +
-	"\fSettingValue\x12\x16\n" +
-	"\x06schema\x18\x01 \x01(\rR\x06schema\x120\n" +
-	"\x05trace\x18\x02 \x01(\v2\x18.nereid.v1.TraceSettingsH\x00R\x05trace\x12*\n" +
-	"\x03log\x18\x03 \x01(\v2\x16.nereid.v1.LogSettingsH\x00R\x03log\x12>\n" +
-	"\rsystem_region\x18\x04 \x01(\v2\x17.nereid.v1.SystemRegionH\x00R\fsystemRegion\x128\n" +
-	"\vcuda_region\x18\x05 \x01(\v2\x15.nereid.v1.CudaRegionH\x00R\n" +
-	"cudaRegionB\t\n" +
-	"\asetting\"\xd1\x01\n" +
-	"\rTraceSettings\x12B\n" +
-	"\bsettings\x18\x01 \x03(\v2&.nereid.v1.TraceSettings.SettingsEntryR\bsettings\x1a\x1f\n" +
-	"\x05Value\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\tR\x06values\x1a[\n" +
-	"\rSettingsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x124\n" +
-	"\x05value\x18\x02 \x01(\v2\x1e.nereid.v1.TraceSettings.ValueR\x05value:\x028\x01\"\x8c\x01\n" +
-	"\vLogSettings\x12@\n" +
-	"\bsettings\x18\x01 \x03(\v2$.nereid.v1.LogSettings.SettingsEntryR\bsettings\x1a;\n" +
-	"\rSettingsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
-	"\fSystemRegion\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x1b\n" +
-	"\tbyte_size\x18\x04 \x01(\x04R\bbyteSize\"y\n" +
-	"\n" +
-	"CudaRegion\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
-	"\n" +
-	"raw_handle\x18\x02 \x01(\fR\trawHandle\x12\x1b\n" +
-	"\tdevice_id\x18\x03 \x01(\x03R\bdeviceId\x12\x1b\n" +
-	"\tbyte_size\x18\x04 \x01(\x04R\bbyteSize*b\n" +
+	"\x0fmodels_revision\x18\x04 \x01(\x04R\x0emodelsRevision*b\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DESIRED_STATE_SERVE\x10\x01\x12\x1a\n" +
@@ -1799,67 +1366,52 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nereid_v1_state_proto_goTypes = []any{
-	(DesiredState)(0),           // 0: nereid.v1.DesiredState
-	(State)(0),                  // 1: nereid.v1.State
-	(DeviceKind)(0),             // 2: nereid.v1.DeviceKind
-	(*ModelValue)(nil),          // 3: nereid.v1.ModelValue
-	(*ModelVersion)(nil),        // 4: nereid.v1.ModelVersion
-	(*AssignmentValue)(nil),     // 5: nereid.v1.AssignmentValue
-	(*AssignedVersion)(nil),     // 6: nereid.v1.AssignedVersion
-	(*AssignedGroup)(nil),       // 7: nereid.v1.AssignedGroup
-	(*WorkerValue)(nil),         // 8: nereid.v1.WorkerValue
-	(*WorkerDevice)(nil),        // 9: nereid.v1.WorkerDevice
-	(*WorkerVersion)(nil),       // 10: nereid.v1.WorkerVersion
-	(*WorkerInstance)(nil),      // 11: nereid.v1.WorkerInstance
-	(*ServiceValue)(nil),        // 12: nereid.v1.ServiceValue
-	(*PoolValue)(nil),           // 13: nereid.v1.PoolValue
-	(*LeaderValue)(nil),         // 14: nereid.v1.LeaderValue
-	(*SettingValue)(nil),        // 15: nereid.v1.SettingValue
-	(*TraceSettings)(nil),       // 16: nereid.v1.TraceSettings
-	(*LogSettings)(nil),         // 17: nereid.v1.LogSettings
-	(*SystemRegion)(nil),        // 18: nereid.v1.SystemRegion
-	(*CudaRegion)(nil),          // 19: nereid.v1.CudaRegion
-	nil,                         // 20: nereid.v1.ModelValue.LabelsEntry
-	nil,                         // 21: nereid.v1.WorkerValue.LabelsEntry
-	nil,                         // 22: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*TraceSettings_Value)(nil), // 23: nereid.v1.TraceSettings.Value
-	nil,                         // 24: nereid.v1.TraceSettings.SettingsEntry
-	nil,                         // 25: nereid.v1.LogSettings.SettingsEntry
-	(*v2.ModelConfig)(nil),      // 26: inference.ModelConfig
-	(*ModelRef)(nil),            // 27: nereid.v1.ModelRef
+	(DesiredState)(0),       // 0: nereid.v1.DesiredState
+	(State)(0),              // 1: nereid.v1.State
+	(DeviceKind)(0),         // 2: nereid.v1.DeviceKind
+	(*ModelValue)(nil),      // 3: nereid.v1.ModelValue
+	(*ModelVersion)(nil),    // 4: nereid.v1.ModelVersion
+	(*AssignmentValue)(nil), // 5: nereid.v1.AssignmentValue
+	(*AssignedVersion)(nil), // 6: nereid.v1.AssignedVersion
+	(*AssignedGroup)(nil),   // 7: nereid.v1.AssignedGroup
+	(*WorkerValue)(nil),     // 8: nereid.v1.WorkerValue
+	(*WorkerDevice)(nil),    // 9: nereid.v1.WorkerDevice
+	(*WorkerVersion)(nil),   // 10: nereid.v1.WorkerVersion
+	(*WorkerInstance)(nil),  // 11: nereid.v1.WorkerInstance
+	(*ServiceValue)(nil),    // 12: nereid.v1.ServiceValue
+	(*PoolValue)(nil),       // 13: nereid.v1.PoolValue
+	(*LeaderValue)(nil),     // 14: nereid.v1.LeaderValue
+	nil,                     // 15: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 16: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 17: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 18: inference.ModelConfig
+	(*ModelRef)(nil),        // 19: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	26, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	18, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	4,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	20, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	15, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	0,  // 3: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	6,  // 4: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	27, // 5: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	19, // 5: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	7,  // 6: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 7: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	9,  // 8: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	21, // 9: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	16, // 9: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
 	10, // 10: nereid.v1.WorkerValue.versions:type_name -> nereid.v1.WorkerVersion
 	2,  // 11: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	27, // 12: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	19, // 12: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 13: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
 	11, // 14: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
 	1,  // 15: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	22, // 16: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	16, // 17: nereid.v1.SettingValue.trace:type_name -> nereid.v1.TraceSettings
-	17, // 18: nereid.v1.SettingValue.log:type_name -> nereid.v1.LogSettings
-	18, // 19: nereid.v1.SettingValue.system_region:type_name -> nereid.v1.SystemRegion
-	19, // 20: nereid.v1.SettingValue.cuda_region:type_name -> nereid.v1.CudaRegion
-	24, // 21: nereid.v1.TraceSettings.settings:type_name -> nereid.v1.TraceSettings.SettingsEntry
-	25, // 22: nereid.v1.LogSettings.settings:type_name -> nereid.v1.LogSettings.SettingsEntry
-	23, // 23: nereid.v1.TraceSettings.SettingsEntry.value:type_name -> nereid.v1.TraceSettings.Value
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	17, // 16: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -1868,19 +1420,13 @@ func file_nereid_v1_state_proto_init() {
 		return
 	}
 	file_nereid_v1_work_proto_init()
-	file_nereid_v1_state_proto_msgTypes[12].OneofWrappers = []any{
-		(*SettingValue_Trace)(nil),
-		(*SettingValue_Log)(nil),
-		(*SettingValue_SystemRegion)(nil),
-		(*SettingValue_CudaRegion)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
