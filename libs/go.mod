@@ -5,16 +5,3 @@ go 1.26.0
 require golang.org/x/sys v0.49.0
 
 replace github.com/nereid-serving/nereid/proto => ../proto
-
-require (
-	github.com/google/go-cmp v0.7.0
-	github.com/nereid-serving/nereid/proto v0.0.0
-	google.golang.org/protobuf v1.36.12
-)
-
-require (
-	golang.org/x/net v0.60.0 // indirect
-	golang.org/x/text v0.42.0 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
-	google.golang.org/grpc v1.85.0 // indirect
-)

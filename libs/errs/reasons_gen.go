@@ -110,6 +110,8 @@ const (
 	LibraryMissing Reason = "library_missing"
 	// StateUnavailable: The control plane's store cannot be reached.
 	StateUnavailable Reason = "state_unavailable"
+	// ResponseTooLarge: The response exceeds what the protocol can carry in one message.
+	ResponseTooLarge Reason = "response_too_large"
 )
 
 type row struct {
@@ -227,6 +229,8 @@ func lookup(r Reason) int {
 		return 51
 	case StateUnavailable:
 		return 52
+	case ResponseTooLarge:
+		return 53
 	}
 	return -1
 }
@@ -337,6 +341,8 @@ func rowAt(i int) row {
 		return row{500, 13, false, "A runtime library that a backend needs cannot be opened."}
 	case 52:
 		return row{503, 14, true, "The control plane's store cannot be reached."}
+	case 53:
+		return row{400, 3, false, "The response exceeds what the protocol can carry in one message."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -398,5 +404,6 @@ func Reasons() []Reason {
 		ModelControlDisabled,
 		LibraryMissing,
 		StateUnavailable,
+		ResponseTooLarge,
 	}
 }

@@ -1,0 +1,53 @@
+package rpc
+
+import (
+	"math/bits"
+	"sync"
+
+	"google.golang.org/grpc/mem"
+)
+
+// buffers is where replies are encoded. gRPC's own pools clear what they hand
+// out, a second pass over every byte; a reply overwrites all of its buffer.
+// The memory is the Go heap's, since gRPC may forget a buffer when a
+// connection breaks.
+type buffers struct {
+	sizes [largestBits - smallestBits + 1]sync.Pool // of *[]byte, by power of two
+}
+
+var _ mem.BufferPool = (*buffers)(nil)
+
+const (
+	smallestBits = 11 // gRPC does not give back buffers of 1 KiB and less
+	largestBits  = 26
+)
+
+// Get returns n bytes with any content.
+func (p *buffers) Get(n int) *[]byte {
+	class := classOf(n)
+	if class >= len(p.sizes) {
+		b := make([]byte, n)
+		return &b
+	}
+	if b, ok := p.sizes[class].Get().(*[]byte); ok {
+		*b = (*b)[:n]
+		return b
+	}
+	b := make([]byte, n, 1<<(class+smallestBits))
+	return &b
+}
+
+// Put takes back what Get returned.
+func (p *buffers) Put(b *[]byte) {
+	if class := classOf(cap(*b)); class < len(p.sizes) {
+		p.sizes[class].Put(b)
+	}
+}
+
+func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), smallestBits) - smallestBits }
+
+// message is what package wire encodes.
+type message interface {
+	Size() (int, error)
+	Append([]byte) []byte
+}

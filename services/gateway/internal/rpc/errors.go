@@ -1,0 +1,75 @@
+package rpc
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// errorDomain is the domain of ErrorInfo: who defines the reasons.
+const errorDomain = "nereid"
+
+// defaultRetry is when to come back after an error that may pass but says no
+// time itself.
+const defaultRetry = time.Second
+
+// status makes the answer to a call that ended with err. Errors that carry no
+// reason but are statuses already come from gRPC itself, such as a message
+// that cannot be read, and those of contexts from a caller that went away;
+// all others are bugs, whose text goes to the log.
+func (s *service) status(method string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		if st, ok := status.FromError(err); ok {
+			return st.Err()
+		}
+		if st := status.FromContextError(err); st.Code() != codes.Unknown {
+			return st.Err()
+		}
+	}
+	e = s.visible(method, err)
+	st := status.New(codes.Code(e.Reason.GRPC()), e.Msg)
+	detailed, err := st.WithDetails(details(e)...)
+	if err != nil {
+		return st.Err() // a detail that cannot be encoded must not hide the error
+	}
+	return detailed.Err()
+}
+
+// visible returns err as callers may see it.
+func (s *service) visible(method string, err error) *errs.Error {
+	e := errs.From(err)
+	if e.Reason != errs.Bug && e.Reason.Known() {
+		return e
+	}
+	if s.log != nil {
+		s.log(method, err)
+	}
+	return &errs.Error{Reason: errs.Bug, Msg: "internal error", Model: e.Model}
+}
+
+func details(e *errs.Error) []protoadapt.MessageV1 {
+	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain}
+	if e.Model != "" {
+		info.Metadata = map[string]string{"model": e.Model}
+	}
+	list := []protoadapt.MessageV1{protoadapt.MessageV1Of(info)}
+	delay := e.RetryAfter
+	if delay <= 0 && e.Reason.Retryable() {
+		delay = defaultRetry
+	}
+	if delay > 0 {
+		list = append(list, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}))
+	}
+	return list
+}

@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"math"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
+)
+
+// modelInfer handles ModelInfer. It stands in for the generated handler.
+func (s *service) modelInfer(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	in := s.takeRequest()
+	defer s.putRequest(in)
+	if err := decode(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return s.inferUnary(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: inference.GRPCInferenceService_ModelInfer_FullMethodName}
+	return interceptor(ctx, in, info, func(ctx context.Context, _ any) (any, error) { return s.inferUnary(ctx, in) })
+}
+
+func (s *service) takeRequest() *wire.Request {
+	if r, ok := s.requests.Get().(*wire.Request); ok {
+		return r
+	}
+	return new(wire.Request)
+}
+
+func (s *service) putRequest(r *wire.Request) {
+	r.Reset()
+	s.requests.Put(r)
+}
+
+func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error) {
+	v, err := s.engine.Snapshot().Resolve(in.Model, in.Version)
+	if err != nil {
+		return nil, err
+	}
+	if v.Config.Decoupled {
+		return nil, errs.New(errs.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy").WithModel(in.Model)
+	}
+	r, err := s.request(ctx, v, in)
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.engine.Infer(ctx, v, r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Release()
+	return s.encode(&wire.Response{
+		Model: v.Ref.Name, Version: strconv.FormatInt(v.Ref.Version, 10), ID: in.ID,
+		Parameters: response.Parameters, Outputs: response.Outputs,
+	})
+}
+
+// request makes the request that in describes. It takes the tensors over from
+// in only if it succeeds.
+func (s *service) request(ctx context.Context, v *core.Version, in *wire.Request) (*infer.Request, error) {
+	r := s.engine.NewRequest(v)
+	r.ID = in.ID
+	if deadline, ok := ctx.Deadline(); ok {
+		r.Deadline = s.clock.At(deadline)
+	}
+	if err := setParameters(in.Parameters, r); err != nil {
+		return nil, err
+	}
+	if err := setOutputs(in.Outputs, r); err != nil {
+		return nil, err
+	}
+	for i := range in.Inputs {
+		if err := checkInput(&in.Inputs[i]); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	r.Inputs, err = in.Tensors()
+	return r, err
+}
+
+func setOutputs(list []wire.Output, r *infer.Request) error {
+	if len(list) == 0 {
+		return nil
+	}
+	r.Outputs = make([]infer.Output, len(list))
+	for i := range list {
+		if err := checkOutput(&list[i]); err != nil {
+			return err
+		}
+		r.Outputs[i].Name = list[i].Name
+	}
+	return nil
+}
+
+// encode writes m into one buffer, which gRPC gives back when it is sent.
+func (s *service) encode(m message) (mem.Buffer, error) {
+	n, err := m.Size()
+	if err != nil {
+		return nil, err
+	}
+	if n > math.MaxInt32 {
+		return nil, errs.New(errs.ResponseTooLarge, "Response has byte size %d which exceeds gRPC's byte size limit %d.", n, math.MaxInt32)
+	}
+	if mem.IsBelowBufferPoolingThreshold(n) {
+		return mem.SliceBuffer(m.Append(make([]byte, 0, n))), nil
+	}
+	b := s.replies.Get(n)
+	*b = m.Append((*b)[:0])
+	return mem.NewBuffer(b, &s.replies), nil
+}

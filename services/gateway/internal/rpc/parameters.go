@@ -1,0 +1,155 @@
+package rpc
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
+)
+
+// reservedPrefix begins keys that only Triton's own parameters may have.
+const reservedPrefix = "triton_"
+
+// emptyFinalKey asks for the end of a decoupled model's responses as a
+// message of its own.
+const emptyFinalKey = reservedPrefix + "enable_empty_final_response"
+
+// setParameters puts a request's parameters where they belong. A key that
+// repeats counts as the last one says.
+func setParameters(list []infer.Parameter, r *infer.Request) error {
+	for _, p := range list {
+		if err := setParameter(p, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setParameter(p infer.Parameter, r *infer.Request) error {
+	switch p.Key {
+	case "sequence_id":
+		return setSequenceID(p, &r.Sequence)
+	case "sequence_start":
+		return setBool(p, &r.Sequence.Start)
+	case "sequence_end":
+		return setBool(p, &r.Sequence.End)
+	case "priority":
+		return setPriority(p, r)
+	case "timeout":
+		return setTimeout(p, r)
+	case emptyFinalKey:
+		return setBool(p, new(bool)) // plain models have no such end
+	}
+	return setCustom(p, r)
+}
+
+func setSequenceID(p infer.Parameter, s *infer.Sequence) error {
+	switch v := p.Value.(type) {
+	case int64:
+		s.ID, s.Key = uint64(v), ""
+	case uint64:
+		s.ID, s.Key = v, ""
+	case string:
+		s.ID, s.Key = 0, v
+	default:
+		return wrongType(p.Key, "int64_param or string_param")
+	}
+	return nil
+}
+
+func setBool(p infer.Parameter, to *bool) error {
+	v, ok := p.Value.(bool)
+	if !ok {
+		return wrongType(p.Key, "bool_param")
+	}
+	*to = v
+	return nil
+}
+
+func setPriority(p infer.Parameter, r *infer.Request) error {
+	switch v := p.Value.(type) {
+	case int64:
+		if v < 0 {
+			return errs.New(errs.InvalidParameter, "invalid value for 'priority', expected value >= 0.")
+		}
+		r.Priority = uint64(v)
+	case uint64:
+		r.Priority = v
+	default:
+		return wrongType(p.Key, "int64_param or uint64_param")
+	}
+	return nil
+}
+
+// setTimeout reads the queue timeout in microseconds. One beyond what a
+// duration holds, 292 years, is none.
+func setTimeout(p infer.Parameter, r *infer.Request) error {
+	v, ok := p.Value.(int64)
+	if !ok {
+		return wrongType(p.Key, "int64_param")
+	}
+	if v < 0 {
+		return errs.New(errs.InvalidParameter, "invalid value for 'timeout', expected value >= 0.")
+	}
+	r.Timeout = 0
+	if v <= math.MaxInt64/int64(time.Microsecond) {
+		r.Timeout = time.Duration(v) * time.Microsecond
+	}
+	return nil
+}
+
+func setCustom(p infer.Parameter, r *infer.Request) error {
+	if strings.HasPrefix(p.Key, reservedPrefix) {
+		return errs.New(errs.InvalidParameter, "parameter keys starting with 'triton_' are reserved for Triton usage. "+
+			"Only the following keys starting with 'triton_' are allowed: %s", emptyFinalKey)
+	}
+	switch p.Value.(type) {
+	case bool, int64, float64, string:
+	default:
+		return wrongType(p.Key, "bool_param, int64_param, double_param or string_param")
+	}
+	same := func(q infer.Parameter) bool { return q.Key == p.Key }
+	if i := slices.IndexFunc(r.Parameters, same); i >= 0 {
+		r.Parameters[i] = p
+		return nil
+	}
+	r.Parameters = append(r.Parameters, p)
+	return nil
+}
+
+func wrongType(key, want string) error {
+	return errs.New(errs.InvalidParameter, "invalid value type for '%s' parameter, expected %s.", key, want)
+}
+
+// checkInput refuses inputs whose data lies in client shared memory.
+func checkInput(in *wire.Input) error {
+	if hasKey(in.Parameters, "shared_memory_region") {
+		return errs.New(errs.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
+	}
+	return nil
+}
+
+// checkOutput refuses the extensions of outputs that this server lacks.
+// binary_data, which is HTTP's, means nothing here.
+func checkOutput(out *wire.Output) error {
+	for _, p := range out.Parameters {
+		switch p.Key {
+		case "shared_memory_region":
+			return errs.New(errs.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
+		case "classification":
+			if _, ok := p.Value.(int64); !ok {
+				return errs.New(errs.InvalidParameter, "invalid value type for 'classification' parameter, expected int64_param")
+			}
+			return errs.New(errs.Unsupported, "'classification' of output '%s' is not supported by this server", out.Name)
+		}
+	}
+	return nil
+}
+
+func hasKey(list []infer.Parameter, key string) bool {
+	return slices.ContainsFunc(list, func(p infer.Parameter) bool { return p.Key == key })
+}

@@ -1,0 +1,115 @@
+package rpc
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress requests
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// Engine answers the calls; [core.Gateway] is one.
+type Engine interface {
+	Live() bool
+	Ready() bool
+	Server() core.ServerInfo
+	Snapshot() *core.Snapshot
+	Metadata(model, version string) (core.Metadata, error)
+	Index(readyOnly bool) []core.IndexEntry
+	NewRequest(*core.Version) *infer.Request
+	// Infer takes the request over in every case; the caller releases the
+	// response.
+	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, error)
+	Pool() *tensor.Pool
+}
+
+// Clock converts a context's deadline to the clock of requests; [mono.System]
+// is one.
+type Clock interface {
+	At(time.Time) mono.Time
+}
+
+// Options configure the front end. Zero values other than Clock's are
+// Triton's defaults.
+type Options struct {
+	// Clock is that of the engine. Required.
+	Clock Clock
+	// MaxMessageBytes bounds a received message, after decompression; 0 is
+	// math.MaxInt32. A message is held in memory whole.
+	MaxMessageBytes int
+	// Workers is the number of goroutines kept for calls, so that their
+	// stacks are reused; 0 is one per core. More calls than workers run too.
+	Workers int
+	// Keepalive says when the server pings and ends connections. Zero fields
+	// mean 2 h between pings, 20 s to answer one and no end by age.
+	Keepalive keepalive.ServerParameters
+	// PingInterval is the least time between the pings of a client that gets
+	// no data; a client that exceeds it twice is disconnected. 0 is 5 min.
+	PingInterval time.Duration
+	// PingWithoutCalls lets clients ping while they have no call.
+	PingWithoutCalls bool
+	// Log is told of errors whose text callers must not see: bugs. It may be
+	// nil and is called from any goroutine.
+	Log func(method string, err error)
+}
+
+// Flow-control windows and buffers of a connection, in bytes. Tensors of
+// hundreds of KiB reach the server without waiting for window updates; for
+// small messages the sizes make no measurable difference.
+const (
+	streamWindow     = 2 << 20
+	connectionWindow = 8 << 20
+	ioBuffer         = 256 << 10
+)
+
+// New makes a gRPC server for engine, with extra added to [ServerOptions].
+func New(engine Engine, o Options, extra ...grpc.ServerOption) *grpc.Server {
+	s := grpc.NewServer(append(ServerOptions(engine, o), extra...)...)
+	Register(s, engine, o)
+	return s
+}
+
+// ServerOptions are the options of a server on which [Register] is called:
+// the codec for inference messages, which Register relies on, and limits.
+func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
+	limit := o.MaxMessageBytes
+	if limit == 0 {
+		limit = math.MaxInt32
+	}
+	workers := o.Workers
+	if workers == 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec(engine.Pool())),
+		grpc.MaxRecvMsgSize(limit),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.NumStreamWorkers(uint32(workers)),
+		grpc.WaitForHandlers(true),
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connectionWindow),
+		grpc.ReadBufferSize(ioBuffer),
+		grpc.WriteBufferSize(ioBuffer),
+		grpc.KeepaliveParams(o.Keepalive),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: o.PingInterval, PermitWithoutStream: o.PingWithoutCalls,
+		}),
+	}
+}
+
+// Register adds the inference and health services to a server that was made
+// with [ServerOptions] and does not serve yet.
+func Register(registrar grpc.ServiceRegistrar, engine Engine, o Options) {
+	s := newService(engine, o)
+	registrar.RegisterService(s.description(), s)
+	grpc_health_v1.RegisterHealthServer(registrar, &health{engine: engine})
+}

@@ -1,0 +1,206 @@
+package rpc_test
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a real gateway behind a real gRPC server; only the models are a
+// stand-in, which adds and subtracts.
+type server struct {
+	t       testing.TB
+	client  inference.GRPCInferenceServiceClient
+	conn    *grpc.ClientConn
+	gateway *core.Gateway
+	pool    *tensor.Pool
+	clock   *mono.System
+	models  *models
+	logged  chan error
+}
+
+func serve(t testing.TB, options ...grpc.ServerOption) *server {
+	t.Helper()
+	s := &server{t: t, pool: tensor.NewPool(1 << 20), clock: mono.New(), logged: make(chan error, 8)}
+	table := pending.New(1)
+	s.models = &models{table: table, pool: s.pool, held: make(map[infer.RequestID]*infer.Request), submitted: make(chan infer.Request, 512)}
+	s.gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1.2.3", Extensions: []string{"classification"}},
+		core.Deps{Dispatcher: s.models, Pending: table, Clock: s.clock, Pool: s.pool})
+	s.gateway.Update(core.NewSnapshot(1, true, repository()))
+	o := rpc.Options{Clock: s.clock, Log: func(_ string, err error) { s.logged <- err }}
+	listener := bufconn.Listen(1 << 20)
+	server := rpc.New(s.gateway, o, options...)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.conn, s.client = conn, inference.NewGRPCInferenceServiceClient(conn)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		if n := s.gateway.InFlight(); n != 0 {
+			t.Errorf("%d requests are in flight at the end", n)
+		}
+		if m := s.pool.Stats(); m.InUse != 0 {
+			t.Errorf("%d bytes of mapped tensor memory are in use at the end", m.InUse)
+		}
+	})
+	return s
+}
+
+func repository() []*core.Model {
+	addSub := &modelconfig.Config{
+		Name: "add_sub", Platform: "onnxruntime_onnx", MaxBatchSize: 100_000,
+		Inputs:  []modelconfig.IO{int32s("INPUT0"), int32s("INPUT1")},
+		Outputs: []modelconfig.IO{int32s("OUTPUT0"), int32s("OUTPUT1")},
+	}
+	stream := &modelconfig.Config{Name: "tokens", Decoupled: true, Inputs: []modelconfig.IO{int32s("INPUT0")}}
+	return []*core.Model{
+		{Name: "add_sub", Versions: []*core.Version{
+			{Ref: infer.ModelRef{Name: "add_sub", Version: 1, Generation: 1}, Config: addSub, State: infer.Ready},
+			{Ref: infer.ModelRef{Name: "add_sub", Version: 2, Generation: 1}, Config: addSub, State: infer.Unavailable, Cause: "unloaded"},
+		}},
+		{Name: "tokens", Versions: []*core.Version{
+			{Ref: infer.ModelRef{Name: "tokens", Version: 1, Generation: 1}, Config: stream, State: infer.Ready},
+		}},
+	}
+}
+
+func int32s(name string) modelconfig.IO {
+	return modelconfig.IO{Name: name, Datatype: tensor.Int32, Dims: tensor.Shape{16}}
+}
+
+// models answers what is submitted, or keeps it while hold is set.
+type models struct {
+	table     *pending.Table
+	pool      *tensor.Pool
+	submitted chan infer.Request // a copy of each request, without a claim to its bytes
+
+	mu      sync.Mutex
+	refusal error                              // guarded by mu
+	failure error                              // guarded by mu
+	hold    bool                               // guarded by mu
+	held    map[infer.RequestID]*infer.Request // guarded by mu
+}
+
+func (m *models) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+}
+
+func (m *models) Submit(r *infer.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refusal != nil {
+		return m.refusal
+	}
+	select {
+	case m.submitted <- *r:
+	default: // benchmarks do not look
+	}
+	if m.hold {
+		m.held[r.Work.Request] = r
+		return nil
+	}
+	m.finish(r, m.failure)
+	return nil
+}
+
+func (m *models) Cancel(id infer.RequestID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.held[id]; r != nil {
+		delete(m.held, id)
+		r.Release()
+	}
+}
+
+// release answers what is held, the last submitted first.
+func (m *models) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var ids []infer.RequestID
+	for id := range m.held {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b infer.RequestID) int { return int(b.Number) - int(a.Number) })
+	for _, id := range ids {
+		m.finish(m.held[id], nil)
+		delete(m.held, id)
+	}
+}
+
+func (m *models) finish(r *infer.Request, failure error) {
+	response := infer.Fail(r.Work, failure)
+	if failure == nil {
+		response = m.addSub(r)
+	}
+	r.Release()
+	m.table.Respond(response)
+}
+
+func (m *models) addSub(r *infer.Request) *infer.Response {
+	response := &infer.Response{Work: r.Work, Final: true}
+	a, _ := r.Inputs[0].Data.Bytes()
+	b, _ := r.Inputs[1].Data.Bytes()
+	for i, name := range []string{"OUTPUT0", "OUTPUT1"} {
+		if !r.Wants(name) {
+			continue
+		}
+		sign := int32(1 - 2*i)
+		out, err := m.pool.Get(len(a))
+		if err != nil {
+			return infer.Fail(r.Work, err)
+		}
+		for at := 0; at < len(a); at += 4 {
+			sum := int32(binary.LittleEndian.Uint32(a[at:])) + sign*int32(binary.LittleEndian.Uint32(b[at:]))
+			binary.LittleEndian.PutUint32(out.Bytes()[at:], uint32(sum))
+		}
+		response.Outputs = append(response.Outputs, infer.Tensor{
+			Name: name, Datatype: tensor.Int32, Shape: slices.Clone(r.Inputs[0].Shape), Data: tensor.InBuffer(out, 0, int64(len(a))),
+		})
+	}
+	return response
+}
+
+// addSub is a request of rows rows in which INPUT0 counts up and INPUT1 is
+// all ones.
+func addSub(rows int) *inference.ModelInferRequest {
+	a, b := make([]byte, 64*rows), make([]byte, 64*rows)
+	for i := range 16 * rows {
+		binary.LittleEndian.PutUint32(a[4*i:], uint32(i))
+		binary.LittleEndian.PutUint32(b[4*i:], 1)
+	}
+	shape := []int64{int64(rows), 16}
+	return &inference.ModelInferRequest{
+		ModelName: "add_sub", Id: "r1",
+		Inputs: []*inference.ModelInferRequest_InferInputTensor{
+			{Name: "INPUT0", Datatype: "INT32", Shape: shape}, {Name: "INPUT1", Datatype: "INT32", Shape: shape},
+		},
+		RawInputContents: [][]byte{a, b},
+	}
+}
+
+func int32At(b []byte, i int) int32 { return int32(binary.LittleEndian.Uint32(b[4*i:])) }

@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// service implements inference.GRPCInferenceService. Its methods return the
+// project's errors; description wraps each to make statuses of them.
+type service struct {
+	inference.UnimplementedGRPCInferenceServiceServer
+	engine   Engine
+	clock    Clock
+	log      func(string, error)
+	requests sync.Pool // of *wire.Request, empty
+	replies  buffers
+}
+
+func newService(engine Engine, o Options) *service {
+	return &service{engine: engine, clock: o.Clock, log: o.Log}
+}
+
+// description is the generated one with the handlers of inference replaced by
+// those that work without the generated types, and with those of extensions
+// that this server lacks replaced by a refusal.
+func (s *service) description() *grpc.ServiceDesc {
+	d := inference.GRPCInferenceService_ServiceDesc
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		m := &d.Methods[i]
+		m.Handler = s.wrap("/"+d.ServiceName+"/"+m.MethodName, s.handler(m))
+	}
+	d.Streams = slices.Clone(d.Streams)
+	for i := range d.Streams {
+		d.Streams[i].Handler = s.stream // ModelStreamInfer is the only one
+	}
+	return &d
+}
+
+func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
+	switch m.MethodName {
+	case "ModelInfer":
+		return s.modelInfer
+	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "RepositoryIndex":
+		return m.Handler
+	}
+	err := errs.New(errs.Unsupported, "%s is not supported by this server", m.MethodName)
+	return func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+		return nil, err
+	}
+}
+
+// wrap makes statuses of a handler's errors, outside the interceptors, which
+// see the errors themselves.
+func (s *service) wrap(method string, next grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		reply, err := next(srv, ctx, decode, interceptor)
+		if err != nil {
+			return nil, s.status(method, err)
+		}
+		return reply, nil
+	}
+}
+
+// ServerLive implements the RPC.
+func (s *service) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
+	return &inference.ServerLiveResponse{Live: s.engine.Live()}, nil
+}
+
+// ServerReady implements the RPC.
+func (s *service) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
+	return &inference.ServerReadyResponse{Ready: s.engine.Ready()}, nil
+}
+
+// ModelReady implements the RPC. An unknown model is an error, not a false.
+func (s *service) ModelReady(_ context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
+	ready, err := s.engine.Snapshot().Ready(r.GetName(), r.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	return &inference.ModelReadyResponse{Ready: ready}, nil
+}
+
+// ServerMetadata implements the RPC.
+func (s *service) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
+	info := s.engine.Server()
+	return &inference.ServerMetadataResponse{Name: info.Name, Version: info.Version, Extensions: info.Extensions}, nil
+}
+
+// ModelMetadata implements the RPC.
+func (s *service) ModelMetadata(_ context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
+	m, err := s.engine.Metadata(r.GetName(), r.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	return &inference.ModelMetadataResponse{
+		Name: m.Name, Versions: m.Versions, Platform: m.Platform,
+		Inputs: tensorMetadata(m.Inputs), Outputs: tensorMetadata(m.Outputs),
+	}, nil
+}
+
+func tensorMetadata(list []core.TensorMetadata) []*inference.ModelMetadataResponse_TensorMetadata {
+	out := make([]*inference.ModelMetadataResponse_TensorMetadata, len(list))
+	for i, t := range list {
+		out[i] = &inference.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape}
+	}
+	return out
+}
+
+// RepositoryIndex implements the RPC.
+func (s *service) RepositoryIndex(_ context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
+	if r.GetRepositoryName() != "" {
+		return nil, errs.New(errs.Unsupported, "'repository_name' specification is not supported")
+	}
+	entries := s.engine.Index(r.GetReady())
+	models := make([]*inference.RepositoryIndexResponse_ModelIndex, len(entries))
+	for i, e := range entries {
+		models[i] = &inference.RepositoryIndexResponse_ModelIndex{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason}
+	}
+	return &inference.RepositoryIndexResponse{Models: models}, nil
+}

@@ -1,0 +1,126 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+func TestStreamAnswersInTheOrderOfTheRequests(t *testing.T) {
+	s := serve(t)
+	s.models.set(func() { s.models.hold = true })
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests = 20
+	for i := range requests {
+		m := addSub(300)
+		m.Id = strconv.Itoa(i)
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for range requests {
+		<-s.models.submitted // all run at once
+	}
+	s.models.release() // the last first
+	for i := range requests {
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := item.InferResponse
+		if item.ErrorMessage != "" || r.Id != strconv.Itoa(i) || !r.Parameters["triton_final_response"].GetBoolParam() {
+			t.Errorf("answer %d is %q, id %q, parameters %v", i, item.ErrorMessage, r.Id, r.Parameters)
+		}
+		checkAddSub(t, 300, r)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
+func TestStreamGoesOnAfterAnError(t *testing.T) {
+	s := serve(t)
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown, bad := addSub(1), addSub(1)
+	unknown.ModelName, bad.Id = "none", "bad"
+	bad.Inputs[0].Datatype = "FP32"
+	for _, m := range []*inference.ModelInferRequest{unknown, bad, addSub(1)} {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []struct{ text, id, model string }{
+		{"Request for unknown model: 'none' is not found", "r1", ""},
+		{"[request id: bad] inference input 'INPUT0' data-type is 'FP32', but model 'add_sub' expects 'INT32'", "bad", "add_sub"},
+		{"", "r1", "add_sub"},
+	} {
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := item.InferResponse; item.ErrorMessage != want.text || r.Id != want.id || r.ModelName != want.model {
+			t.Errorf("got %q, id %q, model %q, want %+v", item.ErrorMessage, r.Id, r.ModelName, want)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
+func TestStreamInStrictModeEndsWithTheFirstError(t *testing.T) {
+	s := serve(t)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "triton_grpc_error", "true")
+	stream, err := s.client.ModelStreamInfer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.models.set(func() { s.models.refusal = errs.New(errs.QueueFull, "full") })
+	if err := stream.Send(addSub(300)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != "full" {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
+func TestStreamCancelledReleasesEverything(t *testing.T) {
+	s := serve(t)
+	s.models.set(func() { s.models.hold = true })
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := s.client.ModelStreamInfer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := stream.Send(addSub(300)); err != nil {
+			t.Fatal(err)
+		}
+		<-s.models.submitted
+	}
+	cancel()
+	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
+		t.Errorf("the stream ends with %v", err)
+	}
+	// serve's cleanup checks that no request and no buffer is left.
+}

@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// Request is a decoded ModelInferRequest. It owns the bytes of its tensors
+// until [Request.Tensors] hands them over; [Request.Reset] gives back what it
+// still owns and makes it ready for another message. It is not safe for
+// concurrent use.
+type Request struct {
+	Model, Version, ID string
+	// Parameters are the request's, as sent: their keys may repeat, of which
+	// the last counts, and a Value is a bool, int64, uint64, float64, string
+	// or nil for none.
+	Parameters []infer.Parameter
+	Inputs     []Input
+	Outputs    []Output
+
+	raws []tensor.Ref // raw_input_contents in order
+	text strings.Builder
+	dims []int64 // backs the inputs' shapes
+	pack packer
+}
+
+// Input is one input of a request as it was sent.
+type Input struct {
+	Name     string
+	Datatype tensor.Datatype
+	Shape    tensor.Shape
+	// Parameters are as in [Request].
+	Parameters []infer.Parameter
+
+	contents    tensor.Ref // the typed contents as tensor bytes
+	hasContents bool
+	err         error // what is wrong with the typed contents
+}
+
+// Output is one output that a request asks for.
+type Output struct {
+	Name       string
+	Parameters []infer.Parameter
+}
+
+// Reset releases what the request still owns and empties it.
+func (r *Request) Reset() {
+	for i := range r.Inputs {
+		r.Inputs[i].contents.Release()
+	}
+	for i := range r.raws {
+		r.raws[i].Release()
+	}
+	clear(r.Inputs)
+	clear(r.Outputs)
+	clear(r.Parameters)
+	// The texts and dimensions went with the request: they are not reused.
+	*r = Request{Inputs: r.Inputs[:0], Outputs: r.Outputs[:0], Parameters: r.Parameters[:0], raws: r.raws[:0]}
+}
+
+// Tensors pairs the inputs with their data and hands both over. The errors
+// are Triton's, for inputs whose data is missing, given twice or of the wrong
+// kind; the request then still owns all data.
+func (r *Request) Tensors() ([]infer.Tensor, error) {
+	if err := r.checkData(); err != nil {
+		return nil, err
+	}
+	tensors := make([]infer.Tensor, len(r.Inputs))
+	raws := r.raws
+	for i := range r.Inputs {
+		in := &r.Inputs[i]
+		tensors[i] = infer.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: in.Shape}
+		if in.hasContents {
+			tensors[i].Data, in.contents = in.contents, tensor.Ref{}
+			continue
+		}
+		tensors[i].Data, raws[0] = raws[0], tensor.Ref{}
+		raws = raws[1:]
+	}
+	return tensors, nil
+}
+
+func (r *Request) checkData() error {
+	raws := len(r.raws)
+	for i := range r.Inputs {
+		in := &r.Inputs[i]
+		switch {
+		case in.hasContents && len(r.raws) > 0:
+			return r.refuse("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.Name, r.Model)
+		case in.err != nil:
+			return in.err
+		case in.hasContents:
+		case raws == 0:
+			return r.refuse("unable to find data for input tensor '%s' for model '%s' in request.", in.Name, r.Model)
+		default:
+			raws--
+		}
+	}
+	return nil
+}
+
+func (r *Request) refuse(format string, args ...any) error {
+	return errs.New(errs.TensorDataInvalid, format, args...).WithModel(r.Model)
+}

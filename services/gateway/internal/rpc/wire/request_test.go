@@ -1,0 +1,214 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/invariant"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+type inputs = []*inference.ModelInferRequest_InferInputTensor
+
+// addSub is a request as the usual small client sends it.
+func addSub() *inference.ModelInferRequest {
+	return &inference.ModelInferRequest{
+		ModelName: "add_sub", Id: "7",
+		Inputs: inputs{
+			{Name: "INPUT0", Datatype: "INT32", Shape: []int64{1, 16}},
+			{Name: "INPUT1", Datatype: "INT32", Shape: []int64{1, 16}},
+		},
+		RawInputContents: [][]byte{make([]byte, 64), make([]byte, 64)},
+	}
+}
+
+func decode(t testing.TB, pool *tensor.Pool, m *inference.ModelInferRequest) *Request {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(Request)
+	if err := Decode(mem.BufferSlice{mem.SliceBuffer(data)}, pool, r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTensorsRefusesDataAsTritonDoes(t *testing.T) {
+	fp32 := &inference.InferTensorContents{Fp32Contents: []float32{1}}
+	tests := map[string]struct {
+		inputs inputs
+		raws   [][]byte
+		want   string
+	}{
+		"raw and typed": {
+			inputs{{Name: "A", Datatype: "FP32", Contents: fp32}}, [][]byte{{1, 2, 3, 4}},
+			"contents field must not be specified when using raw_input_contents for 'A' for model 'm'",
+		},
+		"typed beside another's raw": {
+			inputs{{Name: "A", Datatype: "FP32"}, {Name: "B", Datatype: "FP32", Contents: fp32}}, [][]byte{{1, 2, 3, 4}},
+			"contents field must not be specified when using raw_input_contents for 'B' for model 'm'",
+		},
+		"no data": {
+			inputs{{Name: "A", Datatype: "FP32"}}, nil,
+			"unable to find data for input tensor 'A' for model 'm' in request.",
+		},
+		"fewer raws than inputs": {
+			inputs{{Name: "A"}, {Name: "B"}}, [][]byte{{1}},
+			"unable to find data for input tensor 'B' for model 'm' in request.",
+		},
+		"typed contents of another kind": {
+			inputs{{Name: "A", Datatype: "INT32", Contents: fp32}}, nil,
+			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'FP32', expected datatype 'INT32'",
+		},
+		"half precision typed": {
+			inputs{{Name: "A", Datatype: "FP16", Contents: fp32}}, nil,
+			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'FP32', expected datatype 'FP16'",
+		},
+		"integers for a float": {
+			inputs{{Name: "A", Datatype: "BF16", Contents: &inference.InferTensorContents{IntContents: []int32{1}}}}, nil,
+			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'INT32', expected datatype 'BF16'",
+		},
+		"two kinds": {
+			inputs{{Name: "A", Datatype: "FP32", Contents: &inference.InferTensorContents{Fp32Contents: []float32{1}, UintContents: []uint32{1}}}}, nil,
+			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'UINT32', expected datatype 'FP32'",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := decode(t, tensor.NewPool(0), &inference.ModelInferRequest{ModelName: "m", Inputs: tt.inputs, RawInputContents: tt.raws})
+			defer r.Reset()
+			_, err := r.Tensors()
+			if e := errs.From(err); e == nil || e.Msg != tt.want || e.Reason != errs.TensorDataInvalid || e.Model != "m" {
+				t.Errorf("got %#v\nwant %s", e, tt.want)
+			}
+		})
+	}
+}
+
+func TestTensorsHandsOverDataOnce(t *testing.T) {
+	pool := tensor.NewPool(1 << 20)
+	m := &inference.ModelInferRequest{Inputs: inputs{{Name: "A"}, {Name: "B"}}, RawInputContents: [][]byte{
+		[]byte(strings.Repeat("x", 100_000)), []byte("abc"), []byte(strings.Repeat("unused", 10_000)),
+	}}
+	r := decode(t, pool, m)
+	list, err := r.Tensors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Reset()
+	request := infer.Request{Inputs: list}
+	for i, want := range m.RawInputContents[:2] {
+		if got := bytesOf(t, list[i].Data); string(got) != string(want) {
+			t.Errorf("input %d has other data", i)
+		}
+	}
+	if !list[0].Data.Mapped() || list[0].Data.Offset != 0 {
+		t.Error("the large input does not have a mapped buffer of its own")
+	}
+	request.Release()
+	if s := pool.Stats(); s.InUse != 0 {
+		t.Errorf("%d bytes of mapped memory are in use at the end", s.InUse)
+	}
+}
+
+func TestSmallInputsShareOneAlignedBuffer(t *testing.T) {
+	m := &inference.ModelInferRequest{
+		Inputs:           inputs{{Name: "A"}, {Name: "B"}, {Name: "C"}, {Name: "D"}},
+		RawInputContents: [][]byte{[]byte("a"), []byte("bcd"), nil, []byte("efgh")},
+	}
+	list, err := decode(t, tensor.NewPool(0), m).Tensors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, in := range list {
+		if in.Data.Offset%alignment != 0 || in.Data.Length != int64(len(m.RawInputContents[i])) {
+			t.Errorf("input %d lies at %d, %d bytes", i, in.Data.Offset, in.Data.Length)
+		}
+	}
+	if list[0].Data.Buffer != list[1].Data.Buffer || list[0].Data.Buffer != list[3].Data.Buffer {
+		t.Error("small inputs have several buffers")
+	}
+}
+
+func TestFailedDecodeKeepsNothing(t *testing.T) {
+	pool := tensor.NewPool(1 << 20)
+	data, err := proto.Marshal(&inference.ModelInferRequest{RawInputContents: [][]byte{make([]byte, 50_000), make([]byte, 50_000)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Request
+	if err := Decode(mem.BufferSlice{mem.SliceBuffer(data[:len(data)-1])}, pool, &r); err == nil {
+		t.Fatal("a message that is cut off is accepted")
+	}
+	if s := pool.Stats(); s.InUse != 0 {
+		t.Errorf("%d bytes of mapped memory are in use", s.InUse)
+	}
+}
+
+// A request that is submitted lives on after the call, so its parts are
+// allocated: names, dimensions and the list of tensors.
+func TestDecodeAllocations(t *testing.T) {
+	if invariant.Enabled {
+		t.Skip("allocations differ when assertions are compiled in")
+	}
+	data, err := proto.Marshal(addSub())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := tensor.NewPool(1 << 20)
+	buffers := mem.BufferSlice{mem.SliceBuffer(data)}
+	var r Request
+	if n := testing.AllocsPerRun(1000, func() { decodeAndRelease(t, buffers, pool, &r) }); n > 3 {
+		t.Errorf("%.1f allocations to decode a small request, want at most 3", n)
+	}
+}
+
+func decodeAndRelease(t testing.TB, buffers mem.BufferSlice, pool *tensor.Pool, r *Request) {
+	if err := Decode(buffers, pool, r); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.Tensors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list {
+		list[i].Data.Release()
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	large := addSub()
+	large.RawInputContents = [][]byte{make([]byte, 300<<10), make([]byte, 300<<10)}
+	typed := addSub()
+	typed.RawInputContents = nil
+	for _, in := range typed.Inputs {
+		in.Contents = &inference.InferTensorContents{IntContents: make([]int32, 16)}
+	}
+	for name, m := range map[string]*inference.ModelInferRequest{"small": addSub(), "600KiB": large, "typed": typed} {
+		b.Run(name, func(b *testing.B) {
+			data, err := proto.Marshal(m)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var buffers mem.BufferSlice // as DATA frames bring them
+			for rest := data; len(rest) > 0; rest = rest[min(16<<10, len(rest)):] {
+				buffers = append(buffers, mem.SliceBuffer(rest[:min(16<<10, len(rest))]))
+			}
+			pool := tensor.NewPool(4 << 20)
+			var r Request
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				decodeAndRelease(b, buffers, pool, &r)
+			}
+		})
+	}
+}
