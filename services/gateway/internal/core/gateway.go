@@ -100,8 +100,8 @@ func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*inf
 		r.Release()
 		g.pending.Finish(infer.Fail(work, err))
 	}
-	response, err, ok := waiter.Wait(ctx)
-	if !ok {
+	response, answered, err := waiter.Wait(ctx)
+	if !answered {
 		return g.abandon(ctx, work, waiter)
 	}
 	return response, err
@@ -120,7 +120,7 @@ func (g *Gateway) abandon(ctx context.Context, w infer.Work, waiter *pending.Una
 	if g.pending.Finish(infer.Fail(w, abandoned(ctx))) {
 		g.dispatcher.Cancel(w.Request)
 	}
-	response, err, _ := waiter.Wait(context.Background())
+	response, _, err := waiter.Wait(context.WithoutCancel(ctx))
 	return response, err
 }
 

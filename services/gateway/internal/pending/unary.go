@@ -41,26 +41,26 @@ func (u *Unary) Respond(r *infer.Response) {
 }
 
 // Wait returns the response, which the caller then owns, or the error that
-// ended the request. It returns false, and nothing else, when ctx is done
-// first.
-func (u *Unary) Wait(ctx context.Context) (*infer.Response, error, bool) {
+// ended the request; answered is false, and nothing else is returned, when ctx
+// is done first.
+func (u *Unary) Wait(ctx context.Context) (response *infer.Response, answered bool, err error) {
 	select {
 	case <-u.done:
 	default:
 		select {
 		case <-u.done:
 		case <-ctx.Done():
-			return nil, nil, false
+			return nil, false, nil
 		}
 	}
 	switch {
 	case u.first.Err != nil:
-		return nil, u.first.Err, true
+		return nil, true, u.first.Err
 	case u.count != 1:
 		u.drop()
-		return nil, errs.New(errs.ResponseCount, "expected a single response, got %d", u.count), true
+		return nil, true, errs.New(errs.ResponseCount, "expected a single response, got %d", u.count)
 	}
-	return u.first, nil, true
+	return u.first, true, nil
 }
 
 func (u *Unary) drop() {
