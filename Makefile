@@ -30,8 +30,9 @@ GOFUMPT_VERSION := v0.12.0
 GOLANGCI_LINT := $(CURDIR)/bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT := $(CURDIR)/bin/tools/gofumpt-$(GOFUMPT_VERSION)
 
-# $(call in-modules,COMMAND) runs COMMAND in every module's directory and stops at the first that fails.
-in-modules = @for module in $(MODULES); do (cd $$module && $(1)) || { echo "failed in $$module" >&2; exit 1; }; done
+# $(call in-modules,COMMAND) runs COMMAND in every module's directory and fails if it failed in one of them.
+in-modules = @failed=; for module in $(MODULES); do (cd $$module && $(1)) || failed+=" $$module"; done; \
+	[ -z "$$failed" ] || { echo "failed in:$$failed" >&2; exit 1; }
 
 .PHONY: help
 help: ## List the targets
@@ -71,7 +72,7 @@ race: deps build ## Run every test under the race detector
 
 .PHONY: generate
 generate: ## Write the generated code and pages again
-	$(call in-modules,go generate ./...)
+	go generate work
 
 .PHONY: fmt
 fmt: $(GOFUMPT) ## Format the Go code
@@ -107,7 +108,7 @@ bench: deps ## Run the benchmarks with allocations; BENCHTIME=1s
 
 .PHONY: fuzz
 fuzz: deps ## Fuzz every parser for a short while each; FUZZTIME=5s
-	@.ci/fuzz $(FUZZTIME)
+	@.ci/fuzz "$(FUZZTIME)"
 
 .PHONY: train
 train: ## Train the example models again
