@@ -33,6 +33,9 @@ type Item struct {
 	Deadline mono.Time
 	// Enqueued is when the request reached the scheduler.
 	Enqueued mono.Time
+	// Counted is the driver's own: whether its statistics have the item as
+	// pending.
+	Counted bool
 
 	model   *model
 	batch   *Batch // nil while waiting

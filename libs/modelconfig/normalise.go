@@ -1,0 +1,80 @@
+package modelconfig
+
+import (
+	"cmp"
+	"fmt"
+
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// Normalise fills in, in place, what a configuration leaves out: name,
+// backend, platform, model file, version policy, pinned memory, preferred
+// batch sizes and instance groups. It checks nothing, and a second time it
+// changes nothing.
+func Normalise(c *inference.ModelConfig, dir Directory) {
+	c.Name = cmp.Or(c.GetName(), dir.Name)
+	normaliseEngine(c, dir.Files)
+	if c.GetVersionPolicy().GetPolicyChoice() == nil {
+		c.VersionPolicy = &inference.ModelVersionPolicy{PolicyChoice: &inference.ModelVersionPolicy_Latest_{
+			Latest: &inference.ModelVersionPolicy_Latest{NumVersions: 1},
+		}}
+	}
+	normaliseBatching(c)
+	if c.GetEnsembleScheduling() == nil {
+		normaliseOptimization(c)
+		normaliseGroups(c)
+	}
+}
+
+func normaliseBatching(c *inference.ModelConfig) {
+	b := c.GetDynamicBatching()
+	if b != nil && len(b.GetPreferredBatchSize()) == 0 && c.GetMaxBatchSize() > 0 {
+		b.PreferredBatchSize = []int32{c.GetMaxBatchSize()}
+	}
+}
+
+func normaliseOptimization(c *inference.ModelConfig) {
+	if c.Optimization == nil {
+		c.Optimization = new(inference.ModelOptimizationPolicy)
+	}
+	if c.Optimization.InputPinnedMemory == nil {
+		c.Optimization.InputPinnedMemory = &inference.ModelOptimizationPolicy_PinnedMemoryBuffer{Enable: true}
+	}
+	if c.Optimization.OutputPinnedMemory == nil {
+		c.Optimization.OutputPinnedMemory = &inference.ModelOptimizationPolicy_PinnedMemoryBuffer{Enable: true}
+	}
+}
+
+func normaliseGroups(c *inference.ModelConfig) {
+	if len(c.GetInstanceGroup()) == 0 {
+		c.InstanceGroup = []*inference.ModelInstanceGroup{{Name: c.GetName()}}
+	}
+	for i, g := range c.GetInstanceGroup() {
+		if g.GetName() == "" {
+			g.Name = fmt.Sprintf("%s_%d", c.GetName(), i)
+		}
+		if g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO {
+			g.Kind = autoKind(g)
+		}
+		if g.GetCount() < 1 {
+			g.Count = defaultCount(c.GetBackend(), g.GetKind())
+		}
+	}
+}
+
+// autoKind decides KIND_AUTO. Only CPU workers exist so far; a group that
+// lists GPUs still says that it wants them.
+func autoKind(g *inference.ModelInstanceGroup) inference.ModelInstanceGroup_Kind {
+	if len(g.GetGpus()) > 0 {
+		return inference.ModelInstanceGroup_KIND_GPU
+	}
+	return inference.ModelInstanceGroup_KIND_CPU
+}
+
+// defaultCount is 1, and 2 for the two backends that gain from it on a CPU.
+func defaultCount(backend string, kind inference.ModelInstanceGroup_Kind) int32 {
+	if kind == inference.ModelInstanceGroup_KIND_CPU && (backend == "onnxruntime" || backend == "tensorflow") {
+		return 2
+	}
+	return 1
+}

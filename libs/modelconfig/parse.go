@@ -1,0 +1,177 @@
+package modelconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// MaxText is the most bytes of a config.pbtxt. A larger one would not fit
+// into a value of the control plane either.
+const MaxText = 256 << 10
+
+// Directory is what a model's directory says about its configuration.
+type Directory struct {
+	// Name is the directory's name, which is the model's.
+	Name string
+	// Files are the names in the first version directory, from which a
+	// missing backend is derived; they may be nil.
+	Files []string
+}
+
+// Load reads the text of a model's config.pbtxt, fills in what it leaves out
+// and checks it. Its error is an *errs.Error that tells every problem, with
+// the lines where they stand; [ProblemsOf] gives them one by one.
+func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
+	config, problems := parse(string(text))
+	if config == nil {
+		return nil, problems.asError(dir.Name)
+	}
+	Normalise(config, dir)
+	problems = append(problems, validate(config, dir.Name)...)
+	if len(problems) > 0 {
+		locate(problems, string(text))
+		slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
+		return nil, problems.asError(dir.Name)
+	}
+	return config, nil
+}
+
+// Parse reads the text of a config.pbtxt and changes nothing about it. Its
+// error is as [Load]'s.
+func Parse(text []byte) (*inference.ModelConfig, error) {
+	config, problems := parse(string(text))
+	if len(problems) > 0 {
+		return nil, problems.asError(config.GetName())
+	}
+	return config, nil
+}
+
+// parse returns what could be read and what could not. The configuration is
+// nil if the text cannot be read at all.
+func parse(text string) (*inference.ModelConfig, Problems) {
+	if len(text) > MaxText {
+		return nil, Problems{{
+			Reason:  errs.ConfigInvalid,
+			Message: fmt.Sprintf("the configuration has %d bytes, more than the %d that are allowed", len(text), MaxText),
+			Fix:     "move labels, warm-up data and the like to files of their own",
+		}}
+	}
+	config := new(inference.ModelConfig)
+	err := prototext.Unmarshal([]byte(text), config)
+	if err == nil {
+		return config, nil
+	}
+	walked := walk(text, config.ProtoReflect().Descriptor())
+	problems := walked.misnomers(text)
+	config.Reset()
+	if err2 := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), config); err2 != nil {
+		if p := syntaxProblem(text, err2); !problems.at(p.Line, p.Column) {
+			problems = append(problems, p)
+		}
+		return nil, problems
+	}
+	if len(problems) == 0 { // the parser met an unknown name that the walker could not follow to
+		problems = Problems{syntaxProblem(text, err)}
+	}
+	return config, problems
+}
+
+func (w *walker) misnomers(text string) Problems {
+	var problems Problems
+	for _, m := range w.problems {
+		p := Problem{Reason: errs.ConfigInvalid, Field: join(m.path, m.name), Fix: m.fix()}
+		p.Line, p.Column = position(text, m.offset)
+		p.Message = fmt.Sprintf("unknown field %q", m.name)
+		if m.value {
+			p.Field = m.path
+			p.Message = fmt.Sprintf("unknown value %q of %s", m.name, m.path)
+		} else if m.path != "" {
+			p.Message += " in " + m.path
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+func (m misnomer) fix() string {
+	if m.path == "" && nearest(m.name, m.known) == "" {
+		root := new(inference.ModelConfig).ProtoReflect().Descriptor()
+		if section := home(root, m.name); section != "" {
+			return "it belongs into " + section
+		}
+	}
+	return suggest(m.name, m.known)
+}
+
+// at reports whether a problem stands at that place.
+func (ps Problems) at(line, column int) bool {
+	for _, p := range ps {
+		if p.Line == line && p.Column == column {
+			return true
+		}
+	}
+	return false
+}
+
+// syntaxProblem turns the stock parser's error into a problem. Of its text
+// only "(line a:b)" is dependable, so that the rest is passed on as it is.
+func syntaxProblem(text string, err error) Problem {
+	message := strings.ReplaceAll(err.Error(), "\u00a0", " ")
+	p := Problem{Reason: errs.ConfigInvalid, Message: strings.TrimPrefix(message, "proto: ")}
+	if i := strings.Index(message, "(line "); i >= 0 {
+		if n, _ := fmt.Sscanf(message[i:], "(line %d:%d)", &p.Line, &p.Column); n == 2 {
+			_, rest, _ := strings.Cut(message[i:], ")")
+			p.Message = strings.TrimLeft(rest, ": ")
+		}
+	}
+	p.Fix = syntaxFix(text, p.Line)
+	return p
+}
+
+// syntaxFix recognises the usual slips.
+func syntaxFix(text string, line int) string {
+	if strings.HasPrefix(text, "\ufeff") {
+		return "save the file as UTF-8 without a byte order mark"
+	}
+	lines := strings.Split(text, "\n")
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	if strings.Contains(lines[line-1], "//") {
+		return "comments begin with #"
+	}
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return "config.pbtxt is protobuf text, not JSON: write  name: \"m\"  without outer braces"
+	}
+	if strings.Contains(lines[line-1], "]") {
+		return "separate the elements of a list by commas, with none after the last"
+	}
+	return ""
+}
+
+// locate fills in where the problems' fields stand, or the nearest field
+// around one that is not written.
+func locate(problems Problems, text string) {
+	desc := new(inference.ModelConfig).ProtoReflect().Descriptor()
+	places := walk(text, desc).places
+	for i := range problems {
+		p := &problems[i]
+		for field := p.Field; p.Line == 0 && field != ""; field = parent(field) {
+			if offset, ok := places[field]; ok {
+				p.Line, p.Column = position(text, offset)
+			}
+		}
+	}
+}
+
+// parent is the path around a field: input[0] of input[0].dims, input of
+// input[0], nothing of input.
+func parent(field string) string {
+	return field[:max(0, strings.LastIndexAny(field, ".["))]
+}

@@ -1,0 +1,98 @@
+package modelconfig
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	// Reason is [errs.ConfigInvalid] for a broken rule and
+	// [errs.Unsupported] for a valid setting that this server does not do.
+	Reason errs.Reason
+	// Field is the path of the field, such as input[0].dims; empty where the
+	// whole file is meant.
+	Field string
+	// Line and Column, from 1, are where the field stands in the text; 0 if
+	// it is not written there or there is no text.
+	Line, Column int
+	// Message says what is wrong. Where Triton has the case it is Triton's.
+	Message string
+	// Fix says what to do; it may be empty if the message does.
+	Fix string
+}
+
+// String gives place, message and fix in one line.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.Line > 0 {
+		fmt.Fprintf(&b, "line %d:%d: ", p.Line, p.Column)
+	}
+	b.WriteString(p.Message)
+	if p.Fix != "" {
+		b.WriteString(": " + p.Fix)
+	}
+	return b.String()
+}
+
+// Problems is every problem of one configuration. As an error it stands
+// behind the *errs.Error that this package returns; [ProblemsOf] finds it.
+type Problems []Problem
+
+// Error gives the problems in one line each.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "; ")
+}
+
+// ProblemsOf returns the problems behind err, or nil.
+func ProblemsOf(err error) Problems {
+	var ps Problems
+	errors.As(err, &ps)
+	return ps
+}
+
+// asError turns problems into the package's error; no problems are nil.
+func (ps Problems) asError(model string) error {
+	if len(ps) == 0 {
+		return nil
+	}
+	reason := errs.Unsupported
+	for _, p := range ps {
+		if p.Reason != errs.Unsupported {
+			reason = errs.ConfigInvalid
+		}
+	}
+	return errs.Wrap(reason, ps, "%s", ps.Error()).WithModel(model)
+}
+
+// report gathers the problems of one configuration.
+type report struct {
+	model    string
+	problems Problems
+}
+
+// invalid adds a broken rule. As in Triton, the message ends with the model.
+func (r *report) invalid(field, fix, format string, args ...any) {
+	r.add(errs.ConfigInvalid, field, fix, fmt.Sprintf(format, args...)+" for "+r.model)
+}
+
+// wrong is invalid for a message that names the model itself.
+func (r *report) wrong(field, fix, format string, args ...any) {
+	r.add(errs.ConfigInvalid, field, fix, fmt.Sprintf(format, args...))
+}
+
+// unsupported adds a setting that is valid in Triton and not served here.
+func (r *report) unsupported(field, fix string) {
+	r.add(errs.Unsupported, field, fix, fmt.Sprintf("'%s' of model %s is not supported", field, r.model))
+}
+
+func (r *report) add(reason errs.Reason, field, fix, message string) {
+	r.problems = append(r.problems, Problem{Reason: reason, Field: field, Message: message, Fix: fix})
+}

@@ -1,0 +1,124 @@
+package modelconfig
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// FromProto gives the view of a configuration, such as one out of the control
+// plane. It keeps nothing of c, which it does not change: what c leaves out is
+// filled in on a copy. The error is as [Validate]'s.
+func FromProto(c *inference.ModelConfig) (*Config, error) {
+	c = proto.CloneOf(c)
+	if c == nil {
+		c = new(inference.ModelConfig)
+	}
+	Normalise(c, Directory{Name: c.GetName()})
+	if err := Validate(c, c.GetName()); err != nil {
+		return nil, err
+	}
+	return view(c), nil
+}
+
+// view converts a valid configuration; it takes c's memory.
+func view(c *inference.ModelConfig) *Config {
+	v := &Config{
+		Name:         c.GetName(),
+		Platform:     c.GetPlatform(),
+		Backend:      c.GetBackend(),
+		MaxBatchSize: int64(c.GetMaxBatchSize()),
+		Batching:     batching(c.GetDynamicBatching()),
+		Decoupled:    c.GetModelTransactionPolicy().GetDecoupled(),
+		Filename:     c.GetDefaultModelFilename(),
+		Parameters:   make(map[string]string, len(c.GetParameters())),
+		GraphLevel:   c.GetOptimization().GetGraph().GetLevel(),
+		MetricTags:   c.GetMetricTags(),
+	}
+	for _, in := range c.GetInput() {
+		io := tensorView(in)
+		io.Optional, io.Ragged = in.GetOptional(), in.GetAllowRaggedBatch()
+		v.Inputs = append(v.Inputs, io)
+	}
+	for _, out := range c.GetOutput() {
+		io := tensorView(out)
+		io.LabelFile = out.GetLabelFilename()
+		v.Outputs = append(v.Outputs, io)
+	}
+	for _, g := range c.GetInstanceGroup() {
+		v.Groups = append(v.Groups, group(g))
+	}
+	for name, p := range c.GetParameters() {
+		v.Parameters[name] = p.GetStringValue()
+	}
+	return v
+}
+
+func tensorView(t declared) IO {
+	io := IO{Name: t.GetName(), Datatype: datatype(t.GetDataType()), Dims: t.GetDims()}
+	if t.GetReshape() != nil {
+		io.HasReshape = true
+		io.Reshape = append(tensor.Shape{}, t.GetReshape().GetShape()...)
+	}
+	return io
+}
+
+func batching(b *inference.ModelDynamicBatching) *DynamicBatching {
+	if b == nil {
+		return nil
+	}
+	v := &DynamicBatching{
+		MaxQueueDelayMicros: b.GetMaxQueueDelayMicroseconds(),
+		PreserveOrdering:    b.GetPreserveOrdering(),
+		PriorityLevels:      b.GetPriorityLevels(),
+		DefaultPriority:     b.GetDefaultPriorityLevel(),
+		DefaultPolicy:       queuePolicy(b.GetDefaultQueuePolicy()),
+	}
+	for _, size := range b.GetPreferredBatchSize() {
+		v.PreferredSizes = append(v.PreferredSizes, int64(size))
+	}
+	slices.Sort(v.PreferredSizes)
+	v.PreferredSizes = slices.Compact(v.PreferredSizes)
+	for level, p := range b.GetPriorityQueuePolicy() {
+		if v.Policies == nil {
+			v.Policies = make(map[uint64]QueuePolicy)
+		}
+		v.Policies[level] = queuePolicy(p)
+	}
+	return v
+}
+
+func queuePolicy(p *inference.ModelQueuePolicy) QueuePolicy {
+	return QueuePolicy{
+		Delay:                p.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY,
+		DefaultTimeoutMicros: p.GetDefaultTimeoutMicroseconds(),
+		AllowTimeoutOverride: p.GetAllowTimeoutOverride(),
+		MaxQueueSize:         p.GetMaxQueueSize(),
+	}
+}
+
+func group(g *inference.ModelInstanceGroup) InstanceGroup {
+	return InstanceGroup{
+		Name:       g.GetName(),
+		Kind:       kind(g.GetKind()),
+		Count:      int(g.GetCount()),
+		GPUs:       g.GetGpus(),
+		Passive:    g.GetPassive(),
+		HostPolicy: g.GetHostPolicy(),
+	}
+}
+
+func kind(k inference.ModelInstanceGroup_Kind) DeviceKind {
+	switch k {
+	case inference.ModelInstanceGroup_KIND_GPU:
+		return KindGPU
+	case inference.ModelInstanceGroup_KIND_CPU:
+		return KindCPU
+	case inference.ModelInstanceGroup_KIND_MODEL:
+		return KindModel
+	}
+	return KindAuto
+}

@@ -1,0 +1,74 @@
+package modelconfig
+
+import (
+	"slices"
+
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// validateSupport refuses, one by one, what the format allows and this server
+// does not do. Silence would serve a different model than the file describes.
+// Settings that are only hints (optimization.priority, rate limiter resources
+// while no rate limiter runs, response_cache while no cache is configured) are
+// accepted as they are.
+func (r *report) validateSupport(c *inference.ModelConfig) {
+	for _, s := range unsupportedSections(c) {
+		if s.used {
+			r.unsupported(s.field, s.fix)
+		}
+	}
+	if runtime := c.GetRuntime(); runtime != "" && runtime != "libtriton_"+c.GetBackend()+".so" {
+		r.unsupported("runtime", "remove it; shared objects are not loaded as backends")
+	}
+	for i, in := range c.GetInput() {
+		r.tensorSupport(index("input", i), in.GetIsShapeTensor(), in.GetIsNonLinearFormatIo())
+		if in.GetAllowRaggedBatch() {
+			r.unsupported(index("input", i)+".allow_ragged_batch", "remove it; requests of equal shapes are batched")
+		}
+	}
+	for i, out := range c.GetOutput() {
+		r.tensorSupport(index("output", i), out.GetIsShapeTensor(), out.GetIsNonLinearFormatIo())
+	}
+	for i, g := range c.GetInstanceGroup() {
+		if len(g.GetSecondaryDevices()) > 0 {
+			r.unsupported(index("instance_group", i)+".secondary_devices", "remove it")
+		}
+	}
+}
+
+func (r *report) tensorSupport(at string, shapeTensor, nonLinear bool) {
+	if shapeTensor {
+		r.unsupported(at+".is_shape_tensor", "remove it; it is for TensorRT engines")
+	}
+	if nonLinear {
+		r.unsupported(at+".is_non_linear_format_io", "remove it; it is for TensorRT engines")
+	}
+}
+
+type section struct {
+	field string
+	used  bool
+	fix   string
+}
+
+func unsupportedSections(c *inference.ModelConfig) []section {
+	accelerators := c.GetOptimization().GetExecutionAccelerators()
+	return []section{
+		{"sequence_batching", c.GetSequenceBatching() != nil, "serve the model without state, or use dynamic_batching"},
+		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil || c.GetPlatform() == platformEnsemble, "let the client call the composing models one after the other"},
+		{"batch_input", len(c.GetBatchInput()) > 0, "remove it and send the values as inputs"},
+		{"batch_output", len(c.GetBatchOutput()) > 0, "remove it"},
+		{"model_warmup", len(c.GetModelWarmup()) > 0, "remove it and send a first request after the model is ready"},
+		{"model_operations", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
+		{"model_repository_agents", len(c.GetModelRepositoryAgents().GetAgents()) > 0, "remove it and check the files before they enter the repository"},
+		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},
+		{"optimization.cuda.graphs", c.GetOptimization().GetCuda().GetGraphs(), "remove it; it is for TensorRT engines"},
+		{"optimization.execution_accelerators.gpu_execution_accelerator", len(accelerators.GetGpuExecutionAccelerator()) > 0 && !onGPU(c), "remove it or give an instance group of KIND_GPU"},
+	}
+}
+
+func onGPU(c *inference.ModelConfig) bool {
+	return slices.ContainsFunc(c.GetInstanceGroup(), func(g *inference.ModelInstanceGroup) bool {
+		return g.GetKind() == inference.ModelInstanceGroup_KIND_GPU
+	})
+}

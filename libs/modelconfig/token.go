@@ -1,0 +1,98 @@
+package modelconfig
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// token is one lexical piece of protobuf text.
+type token struct {
+	kind   tokenKind
+	text   string // for a quoted string without its quotes, escapes as written
+	offset int
+}
+
+type tokenKind uint8
+
+const (
+	tokenEnd tokenKind = iota
+	tokenWord
+	tokenQuoted
+	tokenPunct
+)
+
+// lexer splits protobuf text. It judges nothing: what is not a word, a string
+// or a comment is punctuation of one byte.
+type lexer struct {
+	text string
+	pos  int
+}
+
+func (l *lexer) next() token {
+	l.skipBlank()
+	if l.pos >= len(l.text) {
+		return token{kind: tokenEnd, offset: len(l.text)}
+	}
+	start := l.pos
+	c := l.text[start]
+	if c == '"' || c == '\'' {
+		return l.quoted(c)
+	}
+	for l.pos < len(l.text) && isWord(l.text[l.pos]) {
+		l.pos++
+	}
+	if l.pos > start {
+		return token{kind: tokenWord, text: l.text[start:l.pos], offset: start}
+	}
+	l.pos++
+	return token{kind: tokenPunct, text: l.text[start:l.pos], offset: start}
+}
+
+func (l *lexer) peek() token {
+	ahead := *l
+	return ahead.next()
+}
+
+func (l *lexer) skipBlank() {
+	for l.pos < len(l.text) {
+		switch l.text[l.pos] {
+		case ' ', '\t', '\r', '\n':
+			l.pos++
+		case '#':
+			end := strings.IndexByte(l.text[l.pos:], '\n')
+			if end < 0 {
+				l.pos = len(l.text)
+				return
+			}
+			l.pos += end
+		default:
+			return
+		}
+	}
+}
+
+func (l *lexer) quoted(quote byte) token {
+	start := l.pos
+	for l.pos++; l.pos < len(l.text) && l.text[l.pos] != quote; l.pos++ {
+		if l.text[l.pos] == '\\' {
+			l.pos++
+		}
+	}
+	end := min(l.pos, len(l.text))
+	l.pos = min(l.pos+1, len(l.text))
+	return token{kind: tokenQuoted, text: l.text[start+1 : end], offset: start}
+}
+
+// isWord also takes the characters of numbers, so that -1.5e+3 is one word.
+func isWord(c byte) bool {
+	return c == '_' || c == '.' || c == '-' || c == '+' ||
+		'0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// position gives line and column, in characters, both from 1.
+func position(text string, offset int) (line, column int) {
+	before := text[:offset]
+	line = 1 + strings.Count(before, "\n")
+	before = before[strings.LastIndexByte(before, '\n')+1:]
+	return line, 1 + utf8.RuneCountInString(before)
+}

@@ -1,0 +1,67 @@
+package modelconfig
+
+import (
+	"fmt"
+
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+func (r *report) validateBatching(c *inference.ModelConfig) {
+	b := c.GetDynamicBatching()
+	if b == nil {
+		return
+	}
+	for i, size := range b.GetPreferredBatchSize() {
+		at := index("dynamic_batching.preferred_batch_size", i)
+		if size <= 0 {
+			r.invalid(at, "", "dynamic batching preferred size must be positive")
+		} else if size > c.GetMaxBatchSize() {
+			r.invalid(at, fmt.Sprintf("max_batch_size is %d", c.GetMaxBatchSize()), "dynamic batching preferred size must be <= max batch size")
+		}
+	}
+	r.validatePriorities(b)
+	r.validateOrdering(b)
+}
+
+func (r *report) validatePriorities(b *inference.ModelDynamicBatching) {
+	levels, level := b.GetPriorityLevels(), b.GetDefaultPriorityLevel()
+	if levels > 0 && (level < 1 || level > levels) {
+		r.invalid("dynamic_batching.default_priority_level", "1 is the most urgent level",
+			"default priority level must be in range [1, %d]", levels)
+	}
+	if levels == 0 && level > 0 {
+		r.invalid("dynamic_batching.default_priority_level", "set priority_levels too", "default priority level is given without priority levels")
+	}
+	for _, key := range sortedKeys(b.GetPriorityQueuePolicy()) {
+		if key < 1 || key > levels {
+			r.invalid("dynamic_batching.priority_queue_policy", "give each key one of the levels",
+				"priority queue policy must have priority level in range [1, %d], got %d", levels, key)
+		}
+	}
+	r.validatePolicy("dynamic_batching.default_queue_policy", b.GetDefaultQueuePolicy())
+	for _, key := range sortedKeys(b.GetPriorityQueuePolicy()) {
+		r.validatePolicy("dynamic_batching.priority_queue_policy", b.GetPriorityQueuePolicy()[key])
+	}
+}
+
+func (r *report) validatePolicy(at string, p *inference.ModelQueuePolicy) {
+	if _, known := inference.ModelQueuePolicy_TimeoutAction_name[int32(p.GetTimeoutAction())]; !known {
+		r.invalid(at+".timeout_action", "use REJECT or DELAY", "queue policy has unknown timeout action %d", int32(p.GetTimeoutAction()))
+	}
+}
+
+func (r *report) validateOrdering(b *inference.ModelDynamicBatching) {
+	if !b.GetPreserveOrdering() {
+		return
+	}
+	if b.GetPriorityLevels() > 1 {
+		r.invalid("dynamic_batching.preserve_ordering", "", "Only one priority level is allowed when 'preserve_ordering' is true")
+	}
+	delays := b.GetDefaultQueuePolicy().GetTimeoutAction() == inference.ModelQueuePolicy_DELAY
+	for _, p := range b.GetPriorityQueuePolicy() {
+		delays = delays || p.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY
+	}
+	if delays {
+		r.invalid("dynamic_batching.preserve_ordering", "", "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true")
+	}
+}

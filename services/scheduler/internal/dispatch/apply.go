@@ -1,0 +1,126 @@
+package dispatch
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+)
+
+// apply does what one action says.
+func (l *Loop) apply(a *core.Action) {
+	switch a.Kind {
+	case core.Dispatch:
+		l.dispatch(a.Batch)
+	case core.Finish:
+		l.finish(a.Item, a.Reason)
+	case core.Abort:
+		l.abort(a.Batch, a.Item, a.Reason)
+	case core.Lost:
+		l.lost(a.Item)
+	case core.Finished:
+		l.finished(a.Batch, a.Completion)
+	case core.Retired:
+		if e := l.executors[a.Instance.Worker]; e != nil {
+			e.Retired(a.Instance)
+		}
+	}
+}
+
+func (l *Loop) dispatch(b *core.Batch) {
+	if c := l.stats.Of(b.Model); c != nil {
+		c.Started(counted(b.Items))
+	}
+	l.executors[b.Order.Instance.Worker].Execute(&b.Order)
+}
+
+// counted is how many of the items the statistics have as pending: all but
+// those that came before their model's configuration.
+func counted(items []*core.Item) (n int) {
+	for _, it := range items {
+		if it.Counted {
+			n++
+		}
+	}
+	return n
+}
+
+// finish ends a request that has not run.
+func (l *Loop) finish(it *core.Item, reason errs.Reason) {
+	err := refusal(it.Request, reason)
+	it.Request.Release()
+	if c := l.stats.Of(it.Model); c != nil {
+		c.Refused(reason)
+		if it.Counted {
+			c.Started(1)
+		}
+	}
+	l.responder.Respond(infer.Fail(it.Work, err))
+	l.recycle(it)
+}
+
+// abort stops waiting for a request that runs. Its deadline is answered here
+// and now; the executor may take long to hear, and a cancelled client hears
+// nothing.
+func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
+	if reason == errs.DeadlineCompute {
+		l.responder.Respond(infer.Fail(it.Work, refused(it.Model, reason, "the deadline passed while the request ran")))
+	}
+	l.executors[b.Order.Instance.Worker].Cancel(b.Order.ID, it.Work.Request)
+}
+
+func (l *Loop) lost(it *core.Item) {
+	if c := l.stats.Of(it.Model); c != nil {
+		c.Lost()
+	}
+	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request for model '%s' is gone", it.Model.Name)
+	l.responder.Respond(infer.Fail(it.Work, err))
+	l.recycle(it)
+}
+
+func (l *Loop) finished(b *core.Batch, done *infer.Completion) {
+	c := l.stats.Of(b.Model)
+	if c != nil {
+		c.Executed(done)
+	}
+	for i, it := range b.Items {
+		if c != nil && i < len(done.Outcomes) {
+			c.Ended(done.Outcomes[i], it.Rows, it.Enqueued, &done.Timing)
+		}
+		l.recycle(it)
+	}
+}
+
+func (l *Loop) recycle(it *core.Item) {
+	it.Reset()
+	l.items.Put(it)
+}
+
+// refusal is the error for a request that has not run, with Triton's text
+// where Triton has the case.
+func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
+	id := r.ID
+	if id == "" {
+		id = "<id_unknown>"
+	}
+	switch reason {
+	case errs.MaxQueueSize:
+		return refused(r.Model, reason, "[request id: %s] Exceeds maximum queue size", id)
+	case errs.QueueTimeout:
+		return refused(r.Model, reason, "[request id: %s] Request timeout expired", id)
+	case errs.QueueFull:
+		return refused(r.Model, reason, "[request id: %s] the server's queue is full", id)
+	case errs.ModelNotReady:
+		return refused(r.Model, reason, "Request for unknown model: '%s' version %d is not at ready state", r.Model.Name, r.Model.Version)
+	case errs.NoWorker:
+		return refused(r.Model, reason, "no worker holds an instance of model '%s' version %d", r.Model.Name, r.Model.Version)
+	case errs.DeadlineQueue:
+		return refused(r.Model, reason, "[request id: %s] the deadline passed while the request waited", id)
+	case errs.Cancelled:
+		return refused(r.Model, reason, "")
+	}
+	return refused(r.Model, reason, "[request id: %s] %s", id, reason.Summary())
+}
+
+func refused(m infer.ModelRef, reason errs.Reason, format string, args ...any) *errs.Error {
+	return errs.New(reason, format, args...).WithModel(m.Name)
+}

@@ -1,0 +1,184 @@
+// Package dispatch drives the scheduler's core: it brings events to it one at
+// a time, gives it the time, and does what its actions say.
+//
+// # One loop, no goroutine of its own on the path
+//
+// Events go into an inbox. Whoever posts one while nobody works on the inbox
+// does the work itself, its own event first and then what came meanwhile: at
+// low load a request goes from the front end's goroutine to the instance
+// without waking another, and at high load one goroutine decides while the
+// others only append. So that no poster works for the others for ever, it
+// hands over to [Loop.Run]'s goroutine after a bounded number of events.
+package dispatch
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/wake"
+)
+
+// turn is how many events a poster works off before it hands over.
+const turn = 256
+
+// Loop is the driver of one pool's core. Its methods are safe for concurrent
+// use and do not block.
+type Loop struct {
+	clock     mono.Clock
+	responder infer.Responder
+	stats     *stats.Set
+	wake      *wake.Up
+	more      chan struct{} // wakes Run to take the loop over
+
+	mu      sync.Mutex
+	inbox   []message // guarded by mu
+	busy    bool      // somebody works on the inbox; guarded by mu
+	stopped bool      // guarded by mu
+
+	// Owned by whoever has set busy.
+	core      *core.Core
+	taken     []message
+	executors map[uint64]infer.Executor
+	epoch     uint64
+
+	items sync.Pool // of *core.Item
+}
+
+// message is an event, or a worker's introduction.
+type message struct {
+	event    core.Event
+	executor infer.Executor
+	epoch    uint64
+}
+
+// Deps are what a Loop works with.
+type Deps struct {
+	Clock     mono.Clock
+	Responder infer.Responder
+	Stats     *stats.Set
+}
+
+// New makes a loop whose events wait until [Loop.Run] is called.
+func New(limits core.Limits, epoch uint64, deps Deps) (*Loop, error) {
+	l := &Loop{
+		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats,
+		more:      make(chan struct{}, 1),
+		busy:      true, // by Run
+		core:      core.New(epoch, limits),
+		executors: make(map[uint64]infer.Executor),
+		epoch:     epoch,
+	}
+	l.items.New = func() any { return new(core.Item) }
+	up, err := wake.New(deps.Clock, func() { l.post(message{event: core.Event{Kind: core.Tick}}) })
+	if err != nil {
+		return nil, errs.Wrap(errs.Bug, err, "the scheduler has no timer")
+	}
+	l.wake = up
+	return l, nil
+}
+
+// Run works until ctx is done. Then requests are refused as draining; what is
+// queued or runs is still finished by the events that end it.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.wake.Close() //nolint:errcheck // a timer that is not used any more
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.wake.Run(ctx) })
+	group.Go(func() error { return l.takeOver(ctx) })
+	return group.Wait()
+}
+
+// takeOver works off the inbox for posters that have done their turn.
+func (l *Loop) takeOver(ctx context.Context) error {
+	l.drain()
+	for {
+		select {
+		case <-l.more:
+			l.drain()
+		case <-ctx.Done():
+			l.stop()
+			return nil
+		}
+	}
+}
+
+// stop refuses what comes from now on and leaves the inbox to the posters,
+// who are few by now.
+func (l *Loop) stop() {
+	l.mu.Lock()
+	l.stopped = true
+	l.mu.Unlock()
+	select {
+	case <-l.more:
+		l.drain()
+	default:
+	}
+}
+
+// post adds a message and, if nobody works on the inbox, does.
+func (l *Loop) post(m message) {
+	l.mu.Lock()
+	l.inbox = append(l.inbox, m)
+	if l.busy {
+		l.mu.Unlock()
+		return
+	}
+	l.busy = true
+	l.mu.Unlock()
+	l.drain()
+}
+
+// drain works off the inbox, for at most a turn. The caller has set busy.
+func (l *Loop) drain() {
+	for worked := 0; l.take(worked); worked += len(l.taken) {
+		for i := range l.taken {
+			l.handle(&l.taken[i])
+		}
+		l.wake.Set(l.core.NextWake())
+	}
+}
+
+// take swaps the inbox for an empty one. If it is empty the loop is given up;
+// if the turn is over it is handed over.
+func (l *Loop) take(worked int) bool {
+	clear(l.taken)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.inbox) == 0 {
+		l.busy = false
+		return false
+	}
+	if worked >= turn && !l.stopped {
+		l.more <- struct{}{} // has room: only who works on the inbox sends
+		return false
+	}
+	l.inbox, l.taken = l.taken[:0], l.inbox
+	return true
+}
+
+func (l *Loop) handle(m *message) {
+	worker := m.event.Instance.Worker
+	switch {
+	case m.executor != nil:
+		l.executors[worker] = m.executor
+		return
+	case m.event.Kind == core.Granted && l.executors[m.event.Grant.Instance.Worker] == nil:
+		return // of a worker that has detached meanwhile
+	case m.event.Kind == core.Submit:
+		m.event.Item.Request.Work.Epoch = l.epoch
+		m.event.Item.Work.Epoch = l.epoch
+	}
+	actions := l.core.Step(l.clock.Now(), &m.event)
+	for i := range actions {
+		l.apply(&actions[i])
+	}
+	if m.event.Kind == core.Detached {
+		delete(l.executors, worker)
+	}
+}

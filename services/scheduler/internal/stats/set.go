@@ -1,0 +1,126 @@
+package stats
+
+import (
+	"maps"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Set holds the counters of all model versions that are loaded. It is a
+// prometheus.Collector and safe for concurrent use.
+type Set struct {
+	refusals     *prometheus.CounterVec
+	batchRows    *prometheus.HistogramVec
+	queueSeconds *prometheus.HistogramVec
+
+	mu     sync.RWMutex
+	models map[key]*entry // guarded by mu
+}
+
+// key is a model version whatever its content: a reload goes on counting.
+type key struct {
+	name    string
+	version int64
+}
+
+type entry struct {
+	counters *Counters
+	families families
+	loaded   map[uint64]bool // generations
+}
+
+// NewSet makes an empty set.
+func NewSet() *Set {
+	labels := []string{"model", "version"}
+	return &Set{
+		models: make(map[key]*entry),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nereid_scheduler_refusals_total",
+			Help: "Requests that ended without having run, by reason.",
+		}, append(labels, "reason")),
+		batchRows: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "nereid_scheduler_batch_rows",
+			Help:    "Rows per execution.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 10), NativeHistogramBucketFactor: 1.1,
+		}, labels),
+		queueSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "nereid_scheduler_queue_seconds",
+			Help:    "Time from the arrival of a request at the scheduler to the start of its execution.",
+			Buckets: prometheus.ExponentialBuckets(16e-6, 4, 10), NativeHistogramBucketFactor: 1.1,
+		}, labels),
+	}
+}
+
+// ownSeries are one model version's children of Nereid's own families.
+type ownSeries struct {
+	refusals     *prometheus.CounterVec
+	batchRows    prometheus.Observer
+	queueSeconds prometheus.Observer
+}
+
+func (o *ownSeries) refused(reason errs.Reason) { o.refusals.WithLabelValues(string(reason)).Inc() }
+
+// Add makes the counters of a loaded content, or finds those of another
+// content of the same version. tags are the model's own labels.
+func (s *Set) Add(ref infer.ModelRef, tags map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{ref.Name, ref.Version}
+	e := s.models[k]
+	if e == nil {
+		e = &entry{counters: s.newCounters(k), families: newFamilies(k, tags), loaded: map[uint64]bool{}}
+		s.models[k] = e
+	}
+	e.loaded[ref.Generation] = true
+}
+
+func (s *Set) newCounters(k key) *Counters {
+	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
+	return &Counters{own: ownSeries{
+		refusals:     s.refusals.MustCurryWith(labels),
+		batchRows:    s.batchRows.With(labels),
+		queueSeconds: s.queueSeconds.With(labels),
+	}}
+}
+
+// Remove ends the series of a version when its last content is unloaded.
+func (s *Set) Remove(ref infer.ModelRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{ref.Name, ref.Version}
+	e := s.models[k]
+	if e == nil {
+		return
+	}
+	delete(e.loaded, ref.Generation)
+	if len(e.loaded) > 0 {
+		return
+	}
+	delete(s.models, k)
+	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
+	s.refusals.DeletePartialMatch(labels)
+	s.batchRows.Delete(labels)
+	s.queueSeconds.Delete(labels)
+}
+
+// Of returns the counters of a version, or nil if it is not loaded.
+func (s *Set) Of(ref infer.ModelRef) *Counters {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.models[key{ref.Name, ref.Version}]; e != nil {
+		return e.counters
+	}
+	return nil
+}
+
+// snapshot returns the present entries, so that collecting holds up nobody.
+func (s *Set) snapshot() map[key]*entry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return maps.Clone(s.models)
+}

@@ -1,0 +1,142 @@
+package stats_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
+)
+
+func TestFamiliesFollowTheBatches(t *testing.T) {
+	set := stats.NewSet()
+	ref := infer.ModelRef{Name: "digits", Version: 3, Generation: 1}
+	set.Add(ref, map[string]string{"team": "vision", "_reserved": "x"})
+	c := set.Of(ref)
+	start := mono.Time(time.Second)
+	ms := func(n int) mono.Time { return start.Add(time.Duration(n) * time.Millisecond) }
+	timing := infer.Timing{Start: ms(2), InputDone: ms(3), InferDone: ms(7), Done: ms(9)}
+	// Two requests in one execution, of 1 and 3 rows; the second waited less.
+	c.Submitted()
+	c.Submitted()
+	c.Submitted()
+	c.Started(2)
+	c.Executed(&infer.Completion{Executions: 1, Rows: 4})
+	c.Ended(infer.Succeeded, 1, ms(0), &timing)
+	c.Ended(infer.Succeeded, 3, ms(1), &timing)
+	c.Ended(infer.Failed, 1, ms(1), &timing)
+	c.Ended(infer.Canceled, 1, ms(1), &timing)
+	c.Ended(infer.Rejected, 1, ms(1), &timing)
+	c.Refused(errs.MaxQueueSize)
+	c.Refused(errs.Cancelled)
+	c.Refused(errs.NoWorker)
+	c.Lost()
+	want := `
+# TYPE nv_inference_request_success counter
+nv_inference_request_success{_team="vision",model="digits",version="3"} 2
+# TYPE nv_inference_request_failure counter
+nv_inference_request_failure{_team="vision",model="digits",reason="BACKEND",version="3"} 1
+nv_inference_request_failure{_team="vision",model="digits",reason="CANCELED",version="3"} 2
+nv_inference_request_failure{_team="vision",model="digits",reason="OTHER",version="3"} 2
+nv_inference_request_failure{_team="vision",model="digits",reason="REJECTED",version="3"} 2
+# TYPE nv_inference_count counter
+nv_inference_count{_team="vision",model="digits",version="3"} 4
+# TYPE nv_inference_exec_count counter
+nv_inference_exec_count{_team="vision",model="digits",version="3"} 1
+# TYPE nv_inference_pending_request_count gauge
+nv_inference_pending_request_count{_team="vision",model="digits",version="3"} 1
+# TYPE nv_inference_request_duration_us counter
+nv_inference_request_duration_us{_team="vision",model="digits",version="3"} 17000
+# TYPE nv_inference_queue_duration_us counter
+nv_inference_queue_duration_us{_team="vision",model="digits",version="3"} 3000
+# TYPE nv_inference_compute_input_duration_us counter
+nv_inference_compute_input_duration_us{_team="vision",model="digits",version="3"} 2000
+# TYPE nv_inference_compute_infer_duration_us counter
+nv_inference_compute_infer_duration_us{_team="vision",model="digits",version="3"} 8000
+# TYPE nv_inference_compute_output_duration_us counter
+nv_inference_compute_output_duration_us{_team="vision",model="digits",version="3"} 4000
+# TYPE nereid_scheduler_refusals_total counter
+nereid_scheduler_refusals_total{model="digits",reason="cancelled",version="3"} 1
+nereid_scheduler_refusals_total{model="digits",reason="max_queue_size",version="3"} 1
+nereid_scheduler_refusals_total{model="digits",reason="no_worker",version="3"} 1
+`
+	if diff := cmp.Diff(lines(want), lines(exposition(t, set))); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+// exposition writes the counters and gauges of set as a scrape shows them.
+func exposition(t *testing.T, set *stats.Set) string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(set)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+// lines sorts the lines of an exposition, less help and histograms.
+func lines(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "# HELP") &&
+			!strings.Contains(line, "_batch_rows") && !strings.Contains(line, "_queue_seconds") {
+			out = append(out, line)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestSeriesLiveAsLongAsSomeContentIsLoaded(t *testing.T) {
+	set := stats.NewSet()
+	first := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
+	second := infer.ModelRef{Name: "m", Version: 1, Generation: 2}
+	if set.Of(first) != nil {
+		t.Fatal("counters of a model that is not loaded")
+	}
+	set.Add(first, nil)
+	set.Of(first).Executed(&infer.Completion{Executions: 1, Rows: 1})
+	set.Add(second, nil)
+	set.Remove(first)
+	if set.Of(second) == nil || set.Of(second) != set.Of(first) {
+		t.Fatal("a reload did not go on counting")
+	}
+	// A series exists from the load on, at 0.
+	if n := testutil.CollectAndCount(set, "nv_inference_request_failure"); n != 4 {
+		t.Errorf("%d failure series, want 4", n)
+	}
+	set.Remove(second)
+	set.Remove(second)
+	if n := testutil.CollectAndCount(set); n != 0 {
+		t.Errorf("%d series after the unload, want 0", n)
+	}
+}
+
+func TestOwnFamiliesAreWellNamed(t *testing.T) {
+	set := stats.NewSet()
+	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
+	set.Add(ref, nil)
+	set.Of(ref).Refused(errs.Shed)
+	problems, err := testutil.CollectAndLint(set, "nereid_scheduler_refusals_total", "nereid_scheduler_batch_rows", "nereid_scheduler_queue_seconds")
+	if err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v, %v", problems, err)
+	}
+}

@@ -1,0 +1,97 @@
+// Package wake is the scheduler's one wake-up: a timer that fires within tens
+// of microseconds whether the process is idle or busy.
+//
+// A Go timer alone is late by up to a millisecond in an idle process, since
+// the runtime then sleeps in epoll_wait, whose resolution that is. A timerfd
+// alone is late when all threads are busy, since nobody polls. Each is precise
+// where the other is not, so both are armed and the first wins.
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// Up is one wake-up. Set is for one goroutine at a time; the function may be
+// called from others, also when the time has not quite come or nothing is set
+// any more.
+type Up struct {
+	clock mono.Clock
+	fire  func()
+	fd    int
+	file  *os.File
+
+	mu    sync.Mutex
+	armed mono.Time // guarded by mu; 0 when not armed
+	timer *time.Timer
+}
+
+// New makes a wake-up that calls fire, which must not block. Close frees it.
+func New(clock mono.Clock, fire func()) (*Up, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create a timerfd: %w", err)
+	}
+	u := &Up{clock: clock, fire: fire, fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}
+	u.timer = time.AfterFunc(time.Hour, u.ring)
+	u.timer.Stop()
+	return u, nil
+}
+
+// Run waits for the timerfd until ctx is done.
+func (u *Up) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = u.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var expirations [8]byte
+	for {
+		if _, err := u.file.Read(expirations[:]); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return nil
+			}
+			return fmt.Errorf("wait for the timerfd: %w", err)
+		}
+		u.ring()
+	}
+}
+
+// Set asks to be woken at the given time, 0 for not at all. A wake-up that is
+// armed for an earlier time is left as it is: it rings early, and the caller
+// sets it anew. So most calls cost no system call.
+func (u *Up) Set(at mono.Time) {
+	if at == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.armed != 0 && u.armed <= at {
+		return
+	}
+	u.armed = at
+	left := max(at.Sub(u.clock.Now()), 1)
+	u.timer.Reset(left)
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(left))}
+	// The descriptor is ours and the time is positive: this cannot fail, and
+	// the Go timer is there if it does.
+	_ = unix.TimerfdSettime(u.fd, 0, &spec, nil)
+}
+
+// Close frees the timers after Run has returned.
+func (u *Up) Close() error {
+	u.timer.Stop()
+	return u.file.Close()
+}
+
+func (u *Up) ring() {
+	u.mu.Lock()
+	u.armed = 0
+	u.mu.Unlock()
+	u.fire()
+}

@@ -1,0 +1,55 @@
+package onnxruntime
+
+import (
+	"math/bits"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// alignment is that of tensors in an arena, in bytes: a cache line, and the
+// widest vector register.
+const alignment = 64
+
+// arena is an instance's mapped memory, divided anew for each run. It grows
+// to the largest run and is kept.
+type arena struct {
+	pool   *tensor.Pool
+	buffer *tensor.Buffer
+	used   int64
+}
+
+// reserve empties the arena and makes room for n bytes.
+func (a *arena) reserve(n int64) error {
+	a.used = 0
+	if n == 0 || (a.buffer != nil && int64(a.buffer.Len()) >= n) {
+		return nil
+	}
+	a.free()
+	// Powers of two, so that slowly growing runs do not map anew each time.
+	size := max(tensor.MappedThreshold, 1<<bits.Len64(uint64(n-1)))
+	b, err := a.pool.Get(size)
+	if err != nil {
+		return err
+	}
+	a.buffer = b
+	return nil
+}
+
+// take returns n bytes, which reserve has made room for as aligned(n).
+func (a *arena) take(n int64) []byte {
+	if n == 0 {
+		return nil
+	}
+	at := a.used
+	a.used += aligned(n)
+	return a.buffer.Bytes()[at : at+n : at+n]
+}
+
+func (a *arena) free() {
+	if a.buffer != nil {
+		a.buffer.Release()
+		a.buffer = nil
+	}
+}
+
+func aligned(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }

@@ -1,0 +1,191 @@
+package onnxruntime
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// instance runs batches of a model one after another. All fields but call's
+// stop are owned by the goroutine in Execute.
+type instance struct {
+	model *model
+	name  string
+	call  *call
+	stop  func() // call.stop, made once
+	arena arena
+
+	// What follows is scratch, kept from batch to batch.
+
+	left, group []int   // indexes of requests: still to run, in this run
+	inputAt     []int32 // request × input: its index in the request, or -1
+	shape       tensor.Shape
+	outputs     []output
+	batchRows   int64 // rows of this run
+}
+
+func newInstance(m *model, name string, c *call) *instance {
+	return &instance{
+		model: m, name: name, call: c, stop: c.stop,
+		arena: arena{pool: m.backend.options.Pool},
+		shape: make(tensor.Shape, 0, maxRank),
+	}
+}
+
+// Credits is 1: an instance runs one batch at a time.
+func (in *instance) Credits() int { return 1 }
+
+// Close frees the instance's memory.
+func (in *instance) Close() error {
+	in.call.close()
+	in.arena.free()
+	return nil
+}
+
+// Execute runs the batch and returns when it is done. Requests that cannot
+// share a run, because their shapes differ or the model does not batch, are
+// run one after another.
+func (in *instance) Execute(b backend.Batch) {
+	marks := phases{batch: b}
+	in.call.resume()
+	b.OnCancel(in.stop)
+	in.admit(b)
+	for len(in.left) > 0 {
+		in.split(b.Requests())
+		in.run(b, &marks)
+	}
+	marks.finish()
+	b.Done()
+}
+
+// admit lists the requests that can be run and fails the others.
+func (in *instance) admit(b backend.Batch) {
+	requests := b.Requests()
+	in.left = in.left[:0]
+	n := len(in.model.inputs)
+	in.inputAt = grow(in.inputAt, len(requests)*n)
+	for i, r := range requests {
+		if err := in.model.check(r, in.inputAt[i*n:(i+1)*n]); err != nil {
+			b.Respond(i, &infer.Response{Final: true, Err: err})
+			continue
+		}
+		in.left = append(in.left, i)
+	}
+}
+
+// split moves the requests that can share a run with the first one left into
+// the group.
+func (in *instance) split(requests []*infer.Request) {
+	first := in.left[0]
+	in.group = append(in.group[:0], first)
+	rest := in.left[:0]
+	for _, i := range in.left[1:] {
+		if in.model.joins(requests, in.inputAt, first, i) {
+			in.group = append(in.group, i)
+			continue
+		}
+		rest = append(rest, i)
+	}
+	in.left = rest
+}
+
+// run executes the group and answers its requests.
+func (in *instance) run(b backend.Batch, marks *phases) {
+	err := error(nil)
+	if in.abandoned(b) {
+		err = cancelled()
+	}
+	if err == nil {
+		err = in.gather(b.Requests())
+	}
+	marks.inputDone()
+	if err == nil {
+		err = in.infer(b)
+	}
+	if len(in.left) == 0 {
+		marks.inferDone()
+	}
+	if err == nil {
+		err = in.collect()
+	}
+	if err != nil {
+		in.fail(b, err)
+		return
+	}
+	in.scatter(b)
+}
+
+// infer runs the session.
+func (in *instance) infer(b backend.Batch) error {
+	for {
+		err := in.call.run()
+		if err == nil {
+			b.Executed()
+			return nil
+		}
+		if !in.call.resume() {
+			return errs.Wrap(errs.ExecutionFailed, err, "%v", err).WithModel(in.model.version.Ref.Name)
+		}
+		if in.abandoned(b) {
+			return cancelled()
+		}
+		// The stop was meant for the batch before and came late: run again.
+	}
+}
+
+// abandoned reports whether nobody waits for the group any more.
+func (in *instance) abandoned(b backend.Batch) bool {
+	for _, i := range in.group {
+		if !b.Cancelled(i) {
+			return false
+		}
+	}
+	return true
+}
+
+func cancelled() error { return errs.New(errs.Cancelled, "") }
+
+// fail ends the group's requests with an error and drops its outputs.
+func (in *instance) fail(b backend.Batch, err error) {
+	for k := range in.outputs {
+		in.outputs[k].drop()
+	}
+	for _, i := range in.group {
+		b.Respond(i, &infer.Response{Final: true, Err: err})
+	}
+}
+
+// phases marks the ends of a batch's phases once each, also when the batch
+// takes several runs or none: the input phase ends before the first run, the
+// infer phase after the last.
+type phases struct {
+	batch        backend.Batch
+	input, infer bool
+}
+
+func (p *phases) inputDone() {
+	if !p.input {
+		p.input = true
+		p.batch.InputDone()
+	}
+}
+
+func (p *phases) inferDone() {
+	if !p.infer {
+		p.infer = true
+		p.batch.InferDone()
+	}
+}
+
+func (p *phases) finish() {
+	p.inputDone()
+	p.inferDone()
+}
+
+func grow(s []int32, n int) []int32 {
+	if cap(s) < n {
+		return make([]int32, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,79 @@
+package onnxruntime
+
+import (
+	"fmt"
+
+	ort "github.com/yalue/onnxruntime_go"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// Options are what holds for all models of the backend.
+type Options struct {
+	// Pool gives the memory of batches and outputs. It is required.
+	Pool *tensor.Pool
+	// IntraOpThreads and InterOpThreads are the threads of each model's
+	// session whose configuration does not say: within a node, and across
+	// nodes in parallel execution mode. 0 is 1, which suits instances that
+	// share cores: two threads per run cost a third more CPU for the same
+	// work. Negative leaves the choice to ONNX Runtime.
+	IntraOpThreads, InterOpThreads int
+	// Spinning lets idle threads of a session spin for their next work. It
+	// burns a core between batches, so it is for workers that own their
+	// cores.
+	Spinning bool
+}
+
+// Backend is the ONNX Runtime backend. It is safe for concurrent use.
+type Backend struct {
+	options Options
+	engine  *engine
+}
+
+// Open opens the library at path and makes the process's ONNX Runtime
+// environment, of which there is one: Open is called once, from one
+// goroutine, and again only after [Backend.Close]. If the library is absent
+// or unfit the error's reason is library_missing; other backends are not
+// affected.
+func Open(path string, o Options) (*Backend, error) {
+	e, err := openEngine(path)
+	if err != nil {
+		return nil, missing(path, err)
+	}
+	if err := openEnvironment(path); err != nil {
+		e.close()
+		return nil, missing(path, err)
+	}
+	return &Backend{options: o, engine: e}, nil
+}
+
+func openEnvironment(path string) error {
+	if ort.IsInitialized() {
+		return fmt.Errorf("it is already open in this process")
+	}
+	ort.SetSharedLibraryPath(path)
+	return ort.InitializeEnvironment()
+}
+
+func missing(path string, err error) error {
+	return errs.Wrap(errs.LibraryMissing, err,
+		"ONNX Runtime cannot be opened from %q: %v; install version 1.24 or later with `make deps`, or name its path in NEREID_ONNXRUNTIME_LIBRARY",
+		path, err)
+}
+
+// Name returns "onnxruntime".
+func (b *Backend) Name() string { return "onnxruntime" }
+
+// Version returns the version of the library, such as 1.31.1.
+func (b *Backend) Version() string { return b.engine.version() }
+
+// Close ends the environment. All models are closed by then; responses may
+// still hold outputs.
+func (b *Backend) Close() error {
+	b.engine.close()
+	if err := ort.DestroyEnvironment(); err != nil {
+		return fmt.Errorf("close ONNX Runtime: %w", err)
+	}
+	return nil
+}

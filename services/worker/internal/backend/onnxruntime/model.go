@@ -1,0 +1,130 @@
+package onnxruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// model is a loaded model version: one session for all its instances.
+type model struct {
+	backend *Backend
+	version backend.Version
+	session *session
+	inputs  []port
+	outputs []port
+}
+
+// Load makes a session of the version's file and checks the configuration
+// against it. Errors have the reason load_failed and name the file.
+func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, errs.Wrap(errs.LoadFailed, err, "load of model '%s' was given up", v.Ref.Name).WithModel(v.Ref.Name)
+	}
+	file, err := modelFile(v)
+	if err != nil {
+		return nil, loadFailed(v, v.Dir, err)
+	}
+	m := &model{backend: b, version: v}
+	if m.session, err = newSession(file, v.Config, b.options); err != nil {
+		return nil, loadFailed(v, file, err)
+	}
+	if err := m.connect(); err != nil {
+		_ = m.Close()
+		return nil, loadFailed(v, file, err)
+	}
+	return m, nil
+}
+
+func loadFailed(v backend.Version, file string, err error) error {
+	return errs.Wrap(errs.LoadFailed, err, "load model '%s' version %d from %s: %v", v.Ref.Name, v.Ref.Version, file, err).
+		WithModel(v.Ref.Name)
+}
+
+// modelFile finds the version's ONNX file. The configured name may be a
+// directory, which holds model.onnx and the files that it refers to.
+func modelFile(v backend.Version) (string, error) {
+	name := v.Config.Filename
+	if name == "" {
+		name = "model.onnx"
+	}
+	file := filepath.Join(v.Dir, name)
+	info, err := os.Stat(file)
+	if err == nil && info.IsDir() {
+		file = filepath.Join(file, "model.onnx")
+		info, err = os.Stat(file)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("unable to find '%s', or 'model.onnx' in it: put the model file there or set default_model_filename", file)
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("'%s' is not a regular file", file)
+	case info.Size() == 0:
+		return "", fmt.Errorf("'%s' is empty", file)
+	}
+	return file, nil
+}
+
+// connect matches the configuration with the session.
+func (m *model) connect() error {
+	d, err := m.backend.engine.declaration(m.session)
+	if err != nil {
+		return err
+	}
+	c := m.version.Config
+	if err := validate(c, d); err != nil {
+		return err
+	}
+	all := append(append([]sessionIO(nil), d.inputs...), d.initializers...)
+	for i := range c.Inputs {
+		m.inputs = append(m.inputs, newPort(c, &c.Inputs[i], *findIO(all, c.Inputs[i].Name)))
+	}
+	for i := range c.Outputs {
+		m.outputs = append(m.outputs, newPort(c, &c.Outputs[i], *findIO(d.outputs, c.Outputs[i].Name)))
+	}
+	return nil
+}
+
+// NewInstance makes an instance on the CPU. The session is shared, so it
+// costs its arena and a little state.
+func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
+	if spec.Kind == modelconfig.KindGPU {
+		return nil, errs.New(errs.LoadFailed, "instance '%s' of model '%s' asks for a GPU: the ONNX Runtime backend runs on CPUs; set instance_group kind to KIND_CPU",
+			spec.Name, m.version.Ref.Name).WithModel(m.version.Ref.Name)
+	}
+	c, err := newCall(m.backend.engine, m.session.native, len(m.inputs), len(m.outputs))
+	if err != nil {
+		return nil, loadFailed(m.version, spec.Name, err)
+	}
+	const shrink = "memory.enable_memory_arena_shrinkage"
+	if value, ok := m.version.Config.Parameters[shrink]; ok {
+		if err := c.configure(shrink, value); err != nil {
+			c.close()
+			return nil, loadFailed(m.version, spec.Name, err)
+		}
+	}
+	return newInstance(m, spec.Name, c), nil
+}
+
+// Close destroys the session and frees what belongs to the model.
+func (m *model) Close() error {
+	for _, list := range [][]port{m.inputs, m.outputs} {
+		for i := range list {
+			freeName(list[i].name)
+		}
+	}
+	m.inputs, m.outputs = nil, nil
+	if err := m.session.close(); err != nil {
+		return fmt.Errorf("close model '%s': %w", m.version.Ref.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package onnxruntime
+
+import (
+	"fmt"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// output is one output of a run.
+type output struct {
+	port   *port
+	pool   *tensor.Pool
+	engine *engine
+	// bytes is the size, beforehand 0 if it is not known.
+	bytes int64
+	// bound is the arena's memory that a small output was written to.
+	bound []byte
+	// buffer holds the output, with one reference; nil if it is empty.
+	buffer *tensor.Buffer
+	// shape is the session's, in the call's memory.
+	shape tensor.Shape
+	// next is where the next request's rows begin.
+	next int64
+}
+
+// drop releases what the output holds.
+func (o *output) drop() {
+	if o.buffer != nil {
+		o.buffer.Release()
+		o.buffer = nil
+	}
+}
+
+// collect takes over the outputs of the run just made and checks them. On an
+// error nothing is left to the runtime.
+func (in *instance) collect() error {
+	var first error
+	for k := range in.outputs {
+		o := &in.outputs[k]
+		r := in.call.result(k)
+		o.shape = r.shape
+		if err := in.take(o, &r); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (in *instance) take(o *output, r *result) error {
+	switch {
+	case o.bound != nil:
+		return o.copyFrom(o.bound)
+	case o.buffer != nil:
+		return nil
+	}
+	if err := in.checkResult(o, r); err != nil {
+		r.free(in.call.engine)
+		return err
+	}
+	return o.adopt(r, in.call.reads(r.data))
+}
+
+// copyFrom puts the output into a buffer of its own.
+func (o *output) copyFrom(data []byte) error {
+	b, err := o.pool.Get(len(data))
+	if err != nil {
+		return errs.Wrap(errs.ExecutionFailed, err, "%v", err)
+	}
+	copy(b.Bytes(), data)
+	o.buffer = b
+	return nil
+}
+
+// adopt takes over memory that the runtime allocated. It is handed on as it
+// is, unless it is small or is an input's memory, which a model that passes
+// an input through gives as its output.
+func (o *output) adopt(r *result, shared bool) error {
+	if o.bytes == 0 {
+		r.free(o.engine)
+		return nil
+	}
+	data := bytesAt(r.data, o.bytes)
+	if o.bytes < tensor.MappedThreshold || shared {
+		err := o.copyFrom(data)
+		r.free(o.engine)
+		return err
+	}
+	engine, owner := o.engine, *r
+	o.buffer = tensor.Wrap(data, true, func(*tensor.Buffer) { owner.free(engine) })
+	return nil
+}
+
+// checkResult compares what the runtime gave with what the configuration
+// promises to clients, and sets the output's size.
+func (in *instance) checkResult(o *output, r *result) error {
+	name, model := o.port.io.Name, in.model.version.Ref.Name
+	if r.element != o.port.element {
+		return errs.New(errs.ExecutionFailed, "output '%s' of model '%s' has datatype TYPE_%s, the model configuration expects %s",
+			name, model, datatypeOf(r.element), o.port.io.Datatype.ConfigName()).WithModel(model)
+	}
+	if err := in.checkShape(o, r.shape); err != nil {
+		return errs.Wrap(errs.ExecutionFailed, err, "output '%s' of model '%s': %v", name, model, err).WithModel(model)
+	}
+	o.bytes = r.bytes
+	if !r.packed {
+		n, ok := r.shape.ByteSize(o.port.io.Datatype)
+		if !ok {
+			return errs.New(errs.ExecutionFailed, "output '%s' of model '%s' has shape %s: too large", name, model, r.shape).WithModel(model)
+		}
+		o.bytes = n
+	}
+	return nil
+}
+
+func (in *instance) checkShape(o *output, shape tensor.Shape) error {
+	if len(shape) == 0 && !o.port.batches {
+		return nil // a scalar, shown with the configured dimensions
+	}
+	row := shape
+	if o.port.batches {
+		if len(shape) == 0 {
+			return fmt.Errorf("failed to split the output tensor in responses: it has no batch dimension")
+		}
+		if rows := in.batchRows; shape[0] != rows {
+			return fmt.Errorf("failed to split the output tensor in responses: expected batch size of %d in model output, got %d", rows, shape[0])
+		}
+		row = shape[1:]
+	}
+	if want := o.port.io.BackendDims(); !want.Admits(row) {
+		return fmt.Errorf("unexpected shape: expected %s, got %s", want, row)
+	}
+	return nil
+}
+
+// scatter answers the group's requests with their rows of the outputs.
+func (in *instance) scatter(b backend.Batch) {
+	requests := b.Requests()
+	dims, tensors := 0, 0
+	for k := range in.outputs {
+		dims += len(in.outputs[k].port.io.Dims) + len(in.outputs[k].shape) + 1
+		tensors++
+	}
+	// Three allocations for all responses of the run.
+	n := len(in.group)
+	responses := make([]infer.Response, n)
+	outputs := make([]infer.Tensor, 0, n*tensors)
+	shapes := make(tensor.Shape, 0, n*dims)
+	for g, i := range in.group {
+		start := len(outputs)
+		for k := range in.outputs {
+			o := &in.outputs[k]
+			data := o.cut(requests[i].Rows, in.batchRows)
+			if !requests[i].Wants(o.port.io.Name) {
+				data.Release()
+				continue
+			}
+			from := len(shapes)
+			shapes = o.port.appendClientShape(shapes, o.shape, requests[i].Rows)
+			outputs = append(outputs, infer.Tensor{
+				Name: o.port.io.Name, Datatype: o.port.io.Datatype,
+				Shape: shapes[from:len(shapes):len(shapes)], Data: data,
+			})
+		}
+		responses[g] = infer.Response{Final: true, Outputs: outputs[start:len(outputs):len(outputs)]}
+	}
+	for k := range in.outputs {
+		in.outputs[k].drop()
+	}
+	for g, i := range in.group {
+		b.Respond(i, &responses[g])
+	}
+}
+
+// cut returns the next rows of the output, with a reference of their own.
+func (o *output) cut(rows, total int64) tensor.Ref {
+	if o.buffer == nil {
+		return tensor.Ref{}
+	}
+	n := o.bytes
+	switch {
+	case !o.port.batches || rows == total:
+	case o.port.io.Datatype == tensor.Bytes:
+		n = packedBytes(o.buffer.Bytes()[o.next:], o.elements(rows, total))
+	default:
+		n = o.bytes / total * rows
+	}
+	if n == 0 {
+		return tensor.Ref{}
+	}
+	ref := tensor.InBuffer(o.buffer.Retain(), o.next, n)
+	o.next += n
+	return ref
+}
+
+// elements is the number of elements in rows of total rows.
+func (o *output) elements(rows, total int64) int64 {
+	n, _ := o.shape.Elements()
+	return n / total * rows
+}
+
+// packedBytes is the size of the first n elements of a BYTES tensor that the
+// shim has packed.
+func packedBytes(data []byte, n int64) int64 {
+	rest := data
+	for range n {
+		_, after, err := tensor.CutBytes(rest)
+		if err != nil {
+			break
+		}
+		rest = after
+	}
+	return int64(len(data) - len(rest))
+}

@@ -1,0 +1,98 @@
+package onnxruntime
+
+import (
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// port is one configured input or output, matched with the session's. It is
+// immutable.
+type port struct {
+	io      *modelconfig.IO
+	name    cname
+	element int32
+	batches bool
+	// scalar: the session's tensor has no dimensions.
+	scalar bool
+	// row is, for an output whose shape follows from the number of rows, that
+	// shape without the batch dimension, and rowBytes its size; rowBytes is
+	// -1 for any other.
+	row      tensor.Shape
+	rowBytes int64
+}
+
+func newPort(c *modelconfig.Config, io *modelconfig.IO, d sessionIO) port {
+	p := port{
+		io: io, name: newName(io.Name), element: d.element, batches: c.Batches(),
+		scalar: d.hasShape && len(d.dims) == 0, rowBytes: -1,
+	}
+	dims := io.BackendDims()
+	if !d.hasShape || p.scalar || io.Ragged || !dims.Fixed() || !declaredAs(d.dims, dims, p.batches) {
+		return p
+	}
+	if _, ok := dims.Prepend(max(c.MaxBatchSize, 1)).ByteSize(io.Datatype); ok {
+		p.row = dims
+		p.rowBytes, _ = dims.ByteSize(io.Datatype)
+	}
+	return p
+}
+
+// declaredAs reports whether the session itself promises these dimensions. A
+// buffer is bound only then: a model is free to say less than its
+// configuration.
+func declaredAs(declared, dims tensor.Shape, batches bool) bool {
+	if batches {
+		return len(declared) > 0 && declared[1:].Equal(dims)
+	}
+	return declared.Equal(dims)
+}
+
+// appendModelShape appends the shape that the session sees for a tensor of
+// the client's shape, with rows rows.
+func (p *port) appendModelShape(dst tensor.Shape, client tensor.Shape, rows int64) tensor.Shape {
+	if p.scalar {
+		return dst
+	}
+	if p.batches {
+		dst = append(dst, rows)
+		client = client[1:]
+	}
+	if !p.io.HasReshape {
+		return append(dst, client...)
+	}
+	return appendReshaped(dst, p.io.Dims, p.io.Reshape, client)
+}
+
+// appendClientShape appends the shape that the client sees for rows rows of
+// an output of the session's shape.
+func (p *port) appendClientShape(dst tensor.Shape, model tensor.Shape, rows int64) tensor.Shape {
+	if p.scalar || len(model) == 0 {
+		return append(dst, p.io.Dims...)
+	}
+	if p.batches {
+		dst = append(dst, rows)
+		model = model[1:]
+	}
+	if !p.io.HasReshape {
+		return append(dst, model...)
+	}
+	return appendReshaped(dst, p.io.Reshape, p.io.Dims, model)
+}
+
+// appendReshaped appends the pattern to with its variable dimensions taken,
+// in order, from shape, which fits the pattern from.
+func appendReshaped(dst, from, to, shape tensor.Shape) tensor.Shape {
+	next := 0
+	for _, d := range to {
+		if d >= 0 {
+			dst = append(dst, d)
+			continue
+		}
+		for from[next] >= 0 {
+			next++
+		}
+		dst = append(dst, shape[next])
+		next++
+	}
+	return dst
+}

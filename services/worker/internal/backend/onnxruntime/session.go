@@ -1,0 +1,153 @@
+package onnxruntime
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	ort "github.com/yalue/onnxruntime_go"
+
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+)
+
+// session is a loaded ONNX model. The Go binding makes and destroys it, so
+// that its option handling and execution providers stay in use; its runs go
+// through the shim, over the same native session.
+type session struct {
+	bound  *ort.DynamicAdvancedSession
+	native unsafe.Pointer
+}
+
+// newSession loads the file. Input and output names are not given to the
+// binding, which needs them only for runs of its own.
+func newSession(file string, c *modelconfig.Config, o Options) (*session, error) {
+	settings, err := ort.NewSessionOptions()
+	if err != nil {
+		return nil, err
+	}
+	defer settings.Destroy() //nolint:errcheck // releases memory, cannot fail
+	if err := configure(settings, c, o); err != nil {
+		return nil, err
+	}
+	bound, err := ort.NewDynamicAdvancedSession(file, nil, nil, settings)
+	if err != nil {
+		return nil, err
+	}
+	native, err := nativeSession(bound)
+	if err != nil {
+		_ = bound.Destroy()
+		return nil, err
+	}
+	return &session{bound: bound, native: native}, nil
+}
+
+func (s *session) close() error { return s.bound.Destroy() }
+
+// nativeSession takes the OrtSession out of the binding's session, which has
+// no accessor for it. A binding that is laid out otherwise is an error at
+// load, not a crash.
+func nativeSession(s *ort.DynamicAdvancedSession) (unsafe.Pointer, error) {
+	v := reflect.ValueOf(s).Elem().FieldByName("s")
+	if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct {
+		p := v.Elem().FieldByName("ortSession")
+		if p.Kind() == reflect.Pointer && !p.IsNil() {
+			return p.UnsafePointer(), nil
+		}
+	}
+	return nil, fmt.Errorf("this version of onnxruntime_go keeps its native session elsewhere than in s.ortSession: use v1.27.0")
+}
+
+// configure applies the model's configuration to the session's options.
+func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options) error {
+	steps := []func() error{
+		func() error { return s.SetGraphOptimizationLevel(graphLevel(c.GraphLevel)) },
+		func() error { return setMode(s, c) },
+		func() error { return setThreads(s.SetIntraOpNumThreads, c, "intra_op_thread_count", o.IntraOpThreads) },
+		func() error { return setThreads(s.SetInterOpNumThreads, c, "inter_op_thread_count", o.InterOpThreads) },
+		func() error { return setSwitch(s.SetCpuMemArena, c, "enable_mem_arena") },
+		func() error { return setSwitch(s.SetMemPattern, c, "enable_mem_pattern") },
+		func() error { return setEntries(s, c, o) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// graphLevel maps optimization.graph.level: -1 basic, 1 extended, 2 none, any
+// other all.
+func graphLevel(level int32) ort.GraphOptimizationLevel {
+	switch level {
+	case -1:
+		return ort.GraphOptimizationLevelEnableBasic
+	case 1:
+		return ort.GraphOptimizationLevelEnableExtended
+	case 2:
+		return ort.GraphOptimizationLevelDisableAll
+	}
+	return ort.GraphOptimizationLevelEnableAll
+}
+
+func setMode(s *ort.SessionOptions, c *modelconfig.Config) error {
+	switch text := c.Parameters["execution_mode"]; text {
+	case "", "0":
+		return s.SetExecutionMode(ort.ExecutionModeSequential)
+	case "1":
+		return s.SetExecutionMode(ort.ExecutionModeParallel)
+	default:
+		return fmt.Errorf("Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got %s .", text) //nolint:staticcheck // Triton's text
+	}
+}
+
+// setThreads sets a thread count: the model's own, in which 0 is ONNX
+// Runtime's choice, or the backend's.
+func setThreads(set func(int) error, c *modelconfig.Config, key string, standard int) error {
+	if text, ok := c.Parameters[key]; ok {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return fmt.Errorf("parameter %s must be a number of threads, got %q", key, text)
+		}
+		return set(int(n))
+	}
+	if standard == 0 {
+		standard = 1
+	}
+	return set(max(standard, 0))
+}
+
+func setSwitch(set func(bool) error, c *modelconfig.Config, key string) error {
+	text, ok := c.Parameters[key]
+	if !ok {
+		return nil
+	}
+	on, err := strconv.ParseBool(strings.ToLower(text))
+	if err != nil {
+		return fmt.Errorf("parameter %s must be true or false, got %q", key, text)
+	}
+	return set(on)
+}
+
+// setEntries passes on the parameters that are session options by their own
+// names, and turns spinning off where the model does not say.
+func setEntries(s *ort.SessionOptions, c *modelconfig.Config, o Options) error {
+	entries := map[string]string{}
+	if !o.Spinning {
+		entries["session.intra_op.allow_spinning"] = "0"
+		entries["session.inter_op.allow_spinning"] = "0"
+	}
+	for key, value := range c.Parameters {
+		if strings.HasPrefix(key, "session.") {
+			entries[key] = value
+		}
+	}
+	for key, value := range entries {
+		if err := s.AddSessionConfigEntry(key, value); err != nil {
+			return fmt.Errorf("parameter %s: %w", key, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+// What the Go side of this package asks of ONNX Runtime beyond the Go
+// binding: a session's inputs and outputs without a second session, and one
+// call that runs a whole batch over memory that the caller owns.
+#ifndef NEREID_ORT_SHIM_H
+#define NEREID_ORT_SHIM_H
+
+#include "ort_api.h"
+
+enum { NRT_MAX_RANK = 32, NRT_ERROR_BYTES = 1024 };
+
+// nrt_runtime is an opened library: its table of functions and the few
+// objects that every call needs. It is read-only after nrt_open.
+typedef struct {
+  const OrtSlot *api;
+  const char *version;
+  OrtMemoryInfo *cpu;
+  OrtAllocator *allocator;  // the runtime's own default, never freed
+} nrt_runtime;
+
+// nrt_tensor is one input or output of a call.
+typedef struct {
+  const char *name;
+  int32_t type;  // ONNX element type
+  int32_t rank;
+  int64_t dims[NRT_MAX_RANK];
+  // Inputs: the bytes, BYTES elements with their length prefixes. Outputs
+  // whose shape is known: where they go. Other outputs have NULL before the
+  // call, and after it memory that lives until nrt_release.
+  void *data;
+  int64_t bytes;
+  OrtValue *value;  // holds data after the call, or NULL
+  int32_t packed;   // data is a packed copy of strings
+} nrt_tensor;
+
+// nrt_call is an instance's one run, reused from batch to batch.
+typedef struct {
+  OrtSession *session;
+  OrtRunOptions *options;
+  nrt_tensor *input, *output;
+  int32_t inputs, outputs;  // in use this time
+  const char **names;       // scratch for Run
+  OrtValue **values;        // scratch for Run
+  char error[NRT_ERROR_BYTES];
+} nrt_call;
+
+// nrt_io describes one input or output of a session.
+typedef struct {
+  char *name;  // malloc
+  int32_t onnx_type, type;
+  int32_t has_shape, rank;
+  int64_t dims[NRT_MAX_RANK];
+} nrt_io;
+
+enum nrt_kind { NRT_INPUT, NRT_OUTPUT, NRT_INITIALIZER };
+
+// All functions that return int return 0 or an OrtErrorCode, with the text in
+// error.
+
+int nrt_open(const char *path, nrt_runtime *rt, char *error);
+void nrt_close(nrt_runtime *rt);
+
+int nrt_io_count(const nrt_runtime *rt, OrtSession *s, int kind, size_t *n, char *error);
+int nrt_io_at(const nrt_runtime *rt, OrtSession *s, int kind, size_t i, nrt_io *io, char *error);
+
+nrt_call *nrt_call_new(const nrt_runtime *rt, OrtSession *s, int32_t inputs, int32_t outputs, char *error);
+void nrt_call_free(const nrt_runtime *rt, nrt_call *c);
+int nrt_call_config(const nrt_runtime *rt, nrt_call *c, const char *key, const char *value);
+
+// nrt_run makes values of the call's inputs and known outputs, runs the
+// session and fills in the other outputs.
+int nrt_run(const nrt_runtime *rt, nrt_call *c);
+// nrt_stop ends a run under way, or the next one. Any thread may call it.
+void nrt_stop(const nrt_runtime *rt, nrt_call *c);
+// nrt_reset lets the next run go ahead after an nrt_stop.
+void nrt_reset(const nrt_runtime *rt, nrt_call *c);
+// nrt_release frees what an output of a run holds: its value, or its packed
+// data.
+void nrt_release(const nrt_runtime *rt, OrtValue *value, void *packed);
+
+#endif

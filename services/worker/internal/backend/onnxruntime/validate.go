@@ -1,0 +1,176 @@
+package onnxruntime
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// declaration is what a session says about itself.
+type declaration struct {
+	inputs, outputs, initializers []sessionIO
+}
+
+func (e *engine) declaration(s *session) (d declaration, err error) {
+	if d.inputs, err = e.inputs(s.native); err != nil {
+		return d, err
+	}
+	if d.outputs, err = e.outputs(s.native); err != nil {
+		return d, err
+	}
+	d.initializers, err = e.initializers(s.native)
+	return d, err
+}
+
+// validate compares a configuration with the session. The texts are Triton's.
+func validate(c *modelconfig.Config, d declaration) error {
+	if err := allTensors(d); err != nil {
+		return err
+	}
+	required := 0
+	for i := range c.Inputs {
+		if !c.Inputs[i].Optional {
+			required++
+		}
+	}
+	if required != len(d.inputs) {
+		return fmt.Errorf("unable to load model '%s', configuration expects %d inputs, model provides %d",
+			c.Name, required, len(d.inputs))
+	}
+	allowed := slices.Concat(d.inputs, d.initializers)
+	for i := range c.Inputs {
+		if err := validateInput(c, &c.Inputs[i], allowed); err != nil {
+			return err
+		}
+	}
+	for i := range c.Outputs {
+		if err := validateOutput(c, &c.Outputs[i], d.outputs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func allTensors(d declaration) error {
+	for _, io := range slices.Concat(d.inputs, d.outputs) {
+		if io.onnxType != onnxTensor {
+			return fmt.Errorf("Unsupported ONNX Type '%s' for I/O '%s', expected 'ONNX_TYPE_TENSOR'.", //nolint:staticcheck // Triton's text
+				onnxTypeName(io.onnxType), io.name)
+		}
+	}
+	return nil
+}
+
+func validateInput(c *modelconfig.Config, io *modelconfig.IO, allowed []sessionIO) error {
+	if io.Optional && c.Batches() {
+		return fmt.Errorf("unable to load model '%s', optional input '%s' is not supported for models that support batching",
+			c.Name, io.Name)
+	}
+	d := findIO(allowed, io.Name)
+	if d == nil {
+		return notAllowed("input", io.Name, allowed)
+	}
+	if err := validateDatatype(c, io, "input", d); err != nil {
+		return err
+	}
+	if io.Ragged {
+		return validateRagged(c, io, d)
+	}
+	return validateDims(c, io, d, false)
+}
+
+func validateOutput(c *modelconfig.Config, io *modelconfig.IO, outputs []sessionIO) error {
+	d := findIO(outputs, io.Name)
+	if d == nil {
+		return notAllowed("output", io.Name, outputs)
+	}
+	if err := validateDatatype(c, io, "output", d); err != nil {
+		return err
+	}
+	return validateDims(c, io, d, true)
+}
+
+func validateDatatype(c *modelconfig.Config, io *modelconfig.IO, role string, d *sessionIO) error {
+	if elementOf(io.Datatype) == d.element {
+		return nil
+	}
+	return fmt.Errorf("unable to load model '%s', configuration expects datatype %s for %s '%s', model provides TYPE_%s",
+		c.Name, io.Datatype.ConfigName(), role, io.Name, datatypeOf(d.element))
+}
+
+func validateRagged(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO) error {
+	if !io.Optional && d.dims.Equal(tensor.Shape{-1}) {
+		return nil
+	}
+	return fmt.Errorf("unable to load model '%s', configuration expects model provides input with shape [-1] for ragged input '%s', model provides %s",
+		c.Name, io.Name, d.dims)
+}
+
+// validateDims compares dimensions. An output's are the same on both sides;
+// for an input the configuration may narrow what the model leaves open.
+func validateDims(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO, exact bool) error {
+	if !d.hasShape {
+		return nil
+	}
+	if len(d.dims) == 0 && !c.Batches() {
+		return validateScalar(c, io)
+	}
+	dims := io.BackendDims()
+	if c.Batches() {
+		if len(d.dims) == 0 || d.dims[0] != -1 {
+			return fmt.Errorf("model '%s', tensor '%s': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is %s",
+				c.Name, io.Name, d.dims)
+		}
+		dims = dims.Prepend(-1)
+	}
+	if compatible(d.dims, dims, exact) {
+		return nil
+	}
+	if c.Batches() {
+		return fmt.Errorf("model '%s', tensor '%s': the model expects %d dimensions (shape %s) but the model configuration specifies %d dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape %s)",
+			c.Name, io.Name, len(d.dims), d.dims, len(dims), dims)
+	}
+	return fmt.Errorf("model '%s', tensor '%s': the model expects %d dimensions (shape %s) but the model configuration specifies %d dimensions (shape %s)",
+		c.Name, io.Name, len(d.dims), d.dims, len(dims), dims)
+}
+
+func validateScalar(c *modelconfig.Config, io *modelconfig.IO) error {
+	if dims := io.BackendDims(); slices.ContainsFunc(dims, func(d int64) bool { return d != 1 }) {
+		return fmt.Errorf("unable to load model '%s', scalar tensor '%s', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: %s.",
+			c.Name, io.Name, dims)
+	}
+	return nil
+}
+
+func compatible(model, config tensor.Shape, exact bool) bool {
+	if len(model) != len(config) {
+		return false
+	}
+	for i, d := range model {
+		if (exact || d != -1) && d != config[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func findIO(list []sessionIO, name string) *sessionIO {
+	for i := range list {
+		if list[i].name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func notAllowed(role, name string, allowed []sessionIO) error {
+	names := make([]string, len(allowed))
+	for i := range allowed {
+		names[i] = allowed[i].name
+	}
+	slices.Sort(names)
+	return fmt.Errorf("unexpected inference %s '%s', allowed %ss are: %s", role, name, role, strings.Join(names, ", "))
+}
