@@ -1,0 +1,271 @@
+package jsoninfer
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// input is one element of "inputs" while it is read.
+type input struct {
+	*infer.Tensor
+	seen   member
+	size   uint64 // binary_data_size
+	region string
+	// data is where a "data" member begins that could not be read at once,
+	// since what it takes had not been said; 0 is none.
+	data int
+}
+
+// toReadData is what must be known before "data" can be read.
+const toReadData = memberName | memberDatatype | memberShape
+
+func (d *Decoder) input() error {
+	if d.s.peek() != '{' {
+		if err := d.s.skip(); err != nil {
+			return err
+		}
+		return (&input{}).oneSource()
+	}
+	d.request.Inputs = append(d.request.Inputs, infer.Tensor{})
+	in := input{Tensor: &d.request.Inputs[len(d.request.Inputs)-1]}
+	if err := d.s.object(func(key []byte) error { return d.inputMember(key, &in) }); err != nil {
+		return err
+	}
+	if err := in.check(); err != nil {
+		return err
+	}
+	switch {
+	case in.seen&memberBinary != 0:
+		d.env.Binary = append(d.env.Binary, BinaryInput{Index: len(d.request.Inputs) - 1, Size: in.size})
+	case in.data > 0:
+		after := d.s.pos
+		d.s.pos = in.data
+		if err := d.readData(&in); err != nil {
+			return err
+		}
+		d.s.pos = after
+	}
+	return nil
+}
+
+func (d *Decoder) inputMember(key []byte, in *input) (err error) {
+	var m member
+	switch string(key) {
+	case "name":
+		m = memberName
+	case "datatype":
+		m = memberDatatype
+	case "shape":
+		m = memberShape
+	case "data":
+		m = memberData
+	case "parameters":
+		m = memberParameters
+	}
+	if !first(&in.seen, m) {
+		return d.s.skip()
+	}
+	var text []byte
+	switch m {
+	case memberName:
+		text, err = d.text("name")
+		in.Name = known(d.model.Inputs, text)
+	case memberDatatype:
+		text, err = d.text("datatype")
+		in.Datatype, _ = tensor.ParseDatatype(string(text))
+	case memberShape:
+		err = d.shape(in)
+	case memberData:
+		err = d.data(in)
+	case memberParameters:
+		err = d.inputParameters(in)
+	}
+	return err
+}
+
+func (d *Decoder) shape(in *input) error {
+	from := len(d.dims)
+	if err := d.list("shape", d.dim); err != nil {
+		return err
+	}
+	in.Shape = tensor.Shape(d.dims[from:len(d.dims):len(d.dims)])
+	return nil
+}
+
+func (d *Decoder) dim() error {
+	u, err := d.unsigned("shape", errNonUnsigned)
+	if err != nil {
+		return err
+	}
+	if u > math.MaxInt64 {
+		return unable("shape", fmt.Sprintf("dimension %d exceeds maximum size of %d", u, int64(math.MaxInt64)))
+	}
+	if d.dims == nil {
+		d.dims = make([]int64, 0, 8)
+	}
+	d.dims = append(d.dims, int64(u))
+	return nil
+}
+
+func (d *Decoder) inputParameters(in *input) error {
+	if d.s.peek() != '{' {
+		return d.s.skip()
+	}
+	return d.s.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "binary_data_size":
+			in.seen |= memberBinary
+			in.size, err = d.unsigned("binary_data_size", errNonUnsigned)
+		case "shared_memory_region":
+			in.seen |= memberRegion
+			var name []byte
+			name, err = d.text("shared_memory_region")
+			in.region = string(name)
+		case "shared_memory_offset", "shared_memory_byte_size":
+			_, err = d.unsigned(string(key), errNonUnsigned)
+		default:
+			err = d.s.skip()
+		}
+		return err
+	})
+}
+
+// check looks at the object as a whole, in Triton's order.
+func (in *input) check() error {
+	if err := in.oneSource(); err != nil {
+		return err
+	}
+	switch {
+	case in.seen&memberName == 0:
+		return missing("name")
+	case in.seen&memberDatatype == 0:
+		return missing("datatype")
+	case in.seen&memberShape == 0:
+		return missing("shape")
+	case in.seen&memberRegion != 0:
+		return unknownRegion(in.region)
+	}
+	return nil
+}
+
+func (in *input) oneSource() error {
+	sources := in.seen & (memberData | memberBinary | memberRegion)
+	if bits.OnesCount(uint(sources)) == 1 {
+		return nil
+	}
+	set := " no field is set"
+	if sources != 0 {
+		set = " set"
+	}
+	if sources&memberData != 0 {
+		set += " 'data'"
+	}
+	if sources&memberBinary != 0 {
+		set += " 'binary_data_size'"
+	}
+	if sources&memberRegion != 0 {
+		set += " 'shared_memory_region'"
+	}
+	return errs.New(errs.TensorDataInvalid, "Input must set only one of the following fields: 'data', "+
+		"'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But%s", set)
+}
+
+// data takes the value of "data", at once if its datatype and shape are known.
+func (d *Decoder) data(in *input) error {
+	if in.seen&toReadData == toReadData && in.seen&(memberBinary|memberRegion) == 0 {
+		return d.readData(in)
+	}
+	d.s.peek()
+	in.data = d.s.pos
+	return d.s.skip()
+}
+
+// readData takes the value of "data" into a tensor.
+func (d *Decoder) readData(in *input) error {
+	switch in.Datatype {
+	case tensor.Invalid:
+		return errs.New(errs.DatatypeMismatch, "invalid datatype for input %s", in.Name)
+	case tensor.FP16, tensor.BF16:
+		return errs.New(errs.TensorDataInvalid,
+			"receiving %s data via JSON is not supported. Please use the binary data format for input %s", in.Datatype, in.Name)
+	}
+	n, ok := in.Shape.Elements()
+	switch {
+	case !ok:
+		return in.tooManyElements()
+	case n == 0:
+		return d.s.skip()
+	case in.Datatype == tensor.Bytes:
+		return d.readStrings(in)
+	}
+	return d.readFixed(in, n)
+}
+
+func (in *input) tooManyElements() error {
+	return errs.New(errs.ShapeMismatch, "shape %s of input '%s' causes total element count to exceed maximum size of %d",
+		in.Shape, in.Name, int64(math.MaxInt64))
+}
+
+func (d *Decoder) readFixed(in *input, n int64) error {
+	size, ok := in.Shape.ByteSize(in.Datatype)
+	if !ok {
+		return in.tooManyElements()
+	}
+	if err := d.limit(in, size); err != nil {
+		return err
+	}
+	// n elements take at least n digits, n-1 commas and two brackets: what is
+	// too short for that needs no memory to be refused.
+	if left := int64(len(d.s.data) - d.s.pos); n > left/2 {
+		if err := d.s.skip(); err != nil {
+			return err
+		}
+		return tooFew()
+	}
+	buf, err := d.Pool.Get(int(size))
+	if err != nil {
+		return err
+	}
+	in.Data = tensor.InBuffer(buf, 0, size)
+	e := elements{scanner: &d.s, datatype: in.Datatype, dst: buf.Bytes(), limit: n}
+	_, err = e.read()
+	return err
+}
+
+// keepStrings is the most memory, in bytes, that a decoder keeps for the next
+// BYTES tensor.
+const keepStrings = 64 << 10
+
+func (d *Decoder) readStrings(in *input) error {
+	e := elements{scanner: &d.s, datatype: tensor.Bytes, dst: d.strings[:0]}
+	data, err := e.read()
+	if err != nil {
+		return err
+	}
+	if cap(data) <= keepStrings {
+		d.strings = data
+	}
+	if err := d.limit(in, int64(len(data))); err != nil {
+		return err
+	}
+	buf, err := d.Pool.Get(len(data))
+	if err != nil {
+		return err
+	}
+	copy(buf.Bytes(), data)
+	in.Data = tensor.InBuffer(buf, 0, int64(len(data)))
+	return nil
+}
+
+func (d *Decoder) limit(in *input, size int64) error {
+	if size <= d.MaxTensor {
+		return nil
+	}
+	return errs.New(errs.InputTooLarge, "JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. "+
+		"Use --http-max-input-size to increase the limit.", in.Name, size, d.MaxTensor)
+}

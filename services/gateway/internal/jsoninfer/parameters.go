@@ -1,0 +1,103 @@
+package jsoninfer
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// parameters takes the request's "parameters": the protocol's own go to their
+// fields, the rest to the model.
+func (d *Decoder) parameters() error {
+	if d.s.peek() != '{' {
+		if err := d.s.skip(); err != nil {
+			return err
+		}
+		return errs.New(errs.InvalidParameter, "failed to get request params.: attempt to get members for non-object")
+	}
+	return d.s.object(d.parameter)
+}
+
+func (d *Decoder) parameter(key []byte) (err error) {
+	r := d.request
+	switch string(key) {
+	case "sequence_id":
+		return d.sequenceID()
+	case "sequence_start":
+		r.Sequence.Start, err = d.flag("sequence_start")
+	case "sequence_end":
+		r.Sequence.End, err = d.flag("sequence_end")
+	case "priority":
+		r.Priority, err = d.unsigned("priority", errNonUnsigned)
+	case "timeout":
+		var micros uint64
+		micros, err = d.unsigned("timeout", errNonUnsigned)
+		r.Timeout = time.Duration(min(micros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond
+	case "binary_data_output":
+		d.env.BinaryOutputs, err = d.flag("binary_data_output")
+	default:
+		return d.custom(string(key))
+	}
+	return err
+}
+
+// sequenceID takes a correlation ID, a number or a string.
+func (d *Decoder) sequenceID() error {
+	if d.s.peek() == '"' {
+		key, err := d.s.str()
+		d.request.Sequence.Key = string(key)
+		return err
+	}
+	id, err := d.unsigned("sequence_id", errNonString)
+	d.request.Sequence.ID = id
+	return err
+}
+
+func (d *Decoder) custom(key string) error {
+	if strings.HasPrefix(key, "triton_") {
+		return errs.New(errs.InvalidParameter,
+			"parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
+	}
+	value, err := d.scalar()
+	switch {
+	case err != nil:
+		return err
+	case value == nil:
+		return errs.New(errs.InvalidParameter, "parameter '%s' has invalid type. It should be either 'int', 'bool', or 'string'.", key)
+	}
+	d.request.Parameters = append(d.request.Parameters, infer.Parameter{Key: key, Value: value})
+	return nil
+}
+
+// scalar takes a value and returns it as the type that parameters have; nil
+// for null, arrays, objects and integers that no int64 holds.
+func (d *Decoder) scalar() (any, error) {
+	switch d.s.peek() {
+	case '"':
+		text, err := d.s.str()
+		return string(text), err
+	case 't', 'f':
+		v, _, err := d.s.boolean()
+		return v, err
+	case 'n', '[', '{':
+		return nil, d.s.skip()
+	}
+	var n number
+	if err := d.s.number(&n); err != nil {
+		return nil, err
+	}
+	if n.integral {
+		if v, ok := n.int64(); ok {
+			return v, nil
+		}
+		return nil, nil
+	}
+	f, ok := n.float64()
+	if !ok {
+		return nil, d.s.fail("Number too big to be stored in double.")
+	}
+	return f, nil
+}

@@ -1,0 +1,212 @@
+package jsoninfer
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// AppendResponse appends the JSON of the response p to the request id for the
+// given model. For outputs that e wants as bytes it writes only how many there
+// are; the caller sends those after the JSON, in the order of outputs.
+func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Response, e *Envelope) ([]byte, error) {
+	dst = append(dst, '{')
+	if id != "" {
+		dst = append(AppendString(append(dst, `"id":`...), id), ',')
+	}
+	dst = AppendString(append(dst, `"model_name":`...), model.Name)
+	dst = strconv.AppendInt(append(dst, `,"model_version":"`...), model.Version, 10)
+	dst = append(dst, '"')
+	dst, err := appendParameters(dst, p.Parameters)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, `,"outputs":[`...)
+	for i := range p.Outputs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = appendOutput(dst, &p.Outputs[i], e.BinaryOutput(p.Outputs[i].Name)); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, "]}"...), nil
+}
+
+func appendParameters(dst []byte, list []infer.Parameter) ([]byte, error) {
+	if len(list) == 0 {
+		return dst, nil
+	}
+	dst = append(dst, `,"parameters":{`...)
+	for i, p := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendString(dst, p.Key), ':')
+		switch v := p.Value.(type) {
+		case bool:
+			dst = strconv.AppendBool(dst, v)
+		case int64:
+			dst = strconv.AppendInt(dst, v, 10)
+		case float64:
+			dst = appendFloat(dst, v, 64)
+		case string:
+			dst = AppendString(dst, v)
+		default:
+			return dst, errs.New(errs.ExecutionFailed, "response parameter '%s' has type %T, which JSON has no form for", p.Key, v)
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendOutput(dst []byte, t *infer.Tensor, binary bool) ([]byte, error) {
+	dst = AppendString(append(dst, `{"name":`...), t.Name)
+	dst = append(append(append(dst, `,"datatype":"`...), t.Datatype.String()...), `","shape":[`...)
+	for i, d := range t.Shape {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, d, 10)
+	}
+	dst = append(dst, ']')
+	if binary {
+		dst = append(dst, `,"parameters":{"binary_data_size":`...)
+		return append(strconv.AppendInt(dst, t.Data.Length, 10), "}}"...), nil
+	}
+	dst = append(dst, `,"data":[`...)
+	dst, err := AppendData(dst, t)
+	return append(dst, "]}"...), err
+}
+
+// AppendData appends the elements of t, separated by commas.
+func AppendData(dst []byte, t *infer.Tensor) ([]byte, error) {
+	data, err := t.Data.Bytes()
+	if err != nil {
+		return dst, err
+	}
+	switch t.Datatype {
+	case tensor.FP16, tensor.BF16:
+		return dst, errs.New(errs.InvalidParameter,
+			"sending %s data via JSON is not supported. Please use the binary data format for output", t.Datatype)
+	case tensor.Bytes:
+		return appendStrings(dst, t, data)
+	}
+	if size, ok := t.Shape.ByteSize(t.Datatype); !ok || size != int64(len(data)) {
+		return dst, badOutput(t)
+	}
+	from := len(dst)
+	size := t.Datatype.Size()
+	for ; len(data) > 0; data = data[size:] {
+		dst = append(appendElement(dst, t.Datatype, data), ',')
+	}
+	return dst[:max(from, len(dst)-1)], nil
+}
+
+func badOutput(t *infer.Tensor) error {
+	return errs.New(errs.ExecutionFailed, "output tensor shape does not match size of output for '%s'", t.Name)
+}
+
+func appendStrings(dst []byte, t *infer.Tensor, data []byte) ([]byte, error) {
+	n, ok := t.Shape.Elements()
+	if !ok {
+		return dst, badOutput(t)
+	}
+	from := len(dst)
+	for ; n > 0; n-- {
+		element, rest, err := tensor.CutBytes(data)
+		if err != nil {
+			return dst, badOutput(t)
+		}
+		dst = append(AppendString(dst, element), ',')
+		data = rest
+	}
+	return dst[:max(from, len(dst)-1)], nil
+}
+
+// appendElement appends the first element of data.
+func appendElement(dst []byte, d tensor.Datatype, data []byte) []byte {
+	le := binary.LittleEndian
+	switch d {
+	case tensor.FP32:
+		return appendFloat(dst, float64(math.Float32frombits(le.Uint32(data))), 32)
+	case tensor.FP64:
+		return appendFloat(dst, math.Float64frombits(le.Uint64(data)), 64)
+	case tensor.Bool:
+		return strconv.AppendBool(dst, data[0] != 0)
+	case tensor.Int8:
+		return strconv.AppendInt(dst, int64(int8(data[0])), 10)
+	case tensor.Int16:
+		return strconv.AppendInt(dst, int64(int16(le.Uint16(data))), 10)
+	case tensor.Int32:
+		return strconv.AppendInt(dst, int64(int32(le.Uint32(data))), 10)
+	case tensor.Int64:
+		return strconv.AppendInt(dst, int64(le.Uint64(data)), 10)
+	case tensor.Uint8:
+		return strconv.AppendUint(dst, uint64(data[0]), 10)
+	case tensor.Uint16:
+		return strconv.AppendUint(dst, uint64(le.Uint16(data)), 10)
+	case tensor.Uint32:
+		return strconv.AppendUint(dst, uint64(le.Uint32(data)), 10)
+	}
+	return strconv.AppendUint(dst, le.Uint64(data), 10)
+}
+
+// appendFloat appends the shortest text that reads back as f. As Triton's,
+// it is never mistaken for an integer, and NaN and the infinities are words
+// that Python's reader takes.
+func appendFloat(dst []byte, f float64, bits int) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(dst, "NaN"...)
+	case math.IsInf(f, 1):
+		return append(dst, "Infinity"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-Infinity"...)
+	}
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		return strconv.AppendFloat(dst, f, 'e', -1, bits)
+	}
+	dst = strconv.AppendFloat(dst, f, 'f', -1, bits)
+	if f == math.Trunc(f) {
+		dst = append(dst, ".0"...)
+	}
+	return dst
+}
+
+// AppendString appends s as a JSON string. Only what JSON demands is escaped;
+// other bytes stay as they are, even where they are not UTF-8, as Triton
+// leaves them.
+func AppendString[T string | []byte](dst []byte, s T) []byte {
+	const hex = "0123456789ABCDEF"
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[from:i]...)
+		from = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		case '\b':
+			dst = append(dst, `\b`...)
+		case '\f':
+			dst = append(dst, `\f`...)
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	return append(append(dst, s[from:]...), '"')
+}

@@ -1,0 +1,263 @@
+package jsoninfer
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// MaxDepth is how deep arrays and objects may nest.
+const MaxDepth = 100
+
+// scanner walks a JSON document. Its errors name the byte offset.
+type scanner struct {
+	data []byte
+	pos  int
+	text []byte // the last string that had escapes
+}
+
+func (s *scanner) fail(what string) error {
+	return errs.New(errs.InvalidJSON, "failed to parse the request JSON buffer: %s at %d", what, s.pos)
+}
+
+// peek skips white space and returns the next byte without taking it; 0 at
+// the end, which no value starts with.
+func (s *scanner) peek() byte {
+	for s.pos < len(s.data) {
+		switch c := s.data[s.pos]; c {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// take skips white space and then c, if c is what follows.
+func (s *scanner) take(c byte) bool {
+	if s.peek() != c {
+		return false
+	}
+	s.pos++
+	return true
+}
+
+// end checks that only white space is left.
+func (s *scanner) end() error {
+	if s.peek(); s.pos < len(s.data) {
+		return s.fail("The document root must not be followed by other values.")
+	}
+	return nil
+}
+
+// object calls member for each member, with the scanner at its value, which
+// member takes. The key is valid until the next string is read.
+func (s *scanner) object(member func(key []byte) error) error {
+	s.pos++ // {
+	if s.take('}') {
+		return nil
+	}
+	for {
+		if s.peek() != '"' {
+			return s.fail("Missing a name for object member.")
+		}
+		key, err := s.str()
+		if err != nil {
+			return err
+		}
+		if !s.take(':') {
+			return s.fail("Missing a colon after a name of object member.")
+		}
+		if err := member(key); err != nil {
+			return err
+		}
+		if s.take('}') {
+			return nil
+		}
+		if !s.take(',') {
+			return s.fail("Missing a comma or } after an object member.")
+		}
+	}
+}
+
+// array calls element with the scanner at each element, which element takes.
+func (s *scanner) array(element func() error) error {
+	s.pos++ // [
+	if s.take(']') {
+		return nil
+	}
+	for {
+		if err := element(); err != nil {
+			return err
+		}
+		if s.take(']') {
+			return nil
+		}
+		if !s.take(',') {
+			return s.fail("Missing a comma or ] after an array element.")
+		}
+	}
+}
+
+// skip takes a value of any kind.
+func (s *scanner) skip() error { return s.skipAt(0) }
+
+func (s *scanner) skipAt(depth int) error {
+	if depth > MaxDepth {
+		return tooDeep()
+	}
+	switch s.peek() {
+	case '{':
+		return s.object(func([]byte) error { return s.skipAt(depth + 1) })
+	case '[':
+		return s.array(func() error { return s.skipAt(depth + 1) })
+	case '"':
+		_, err := s.str()
+		return err
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case 'n':
+		return s.word("null")
+	}
+	var n number
+	return s.number(&n)
+}
+
+func tooDeep() error {
+	return errs.New(errs.InvalidJSON, "JSON nesting depth exceeds maximum allowed limit (%d)", MaxDepth)
+}
+
+// word takes a literal.
+func (s *scanner) word(w string) error {
+	if len(s.data)-s.pos < len(w) || string(s.data[s.pos:s.pos+len(w)]) != w {
+		return s.fail("Invalid value.")
+	}
+	s.pos += len(w)
+	return nil
+}
+
+// boolean takes true or false; known is false, and nothing is taken, if
+// neither follows.
+func (s *scanner) boolean() (value, known bool, err error) {
+	switch s.peek() {
+	case 't':
+		return true, true, s.word("true")
+	case 'f':
+		return false, true, s.word("false")
+	}
+	return false, false, nil
+}
+
+// str takes a string. It is valid until the next one is read.
+func (s *scanner) str() ([]byte, error) {
+	start := s.pos + 1
+	for i := start; i < len(s.data); i++ {
+		switch c := s.data[i]; {
+		case c == '"':
+			s.pos = i + 1
+			return s.data[start:i], nil
+		case c == '\\' || c < ' ':
+			var err error
+			s.text, err = s.appendStr(s.text[:0])
+			return s.text, err
+		}
+	}
+	return nil, s.fail("Missing a closing quotation mark in string.")
+}
+
+// appendStr takes a string and appends its bytes to dst.
+func (s *scanner) appendStr(dst []byte) ([]byte, error) {
+	s.pos++ // "
+	for s.pos < len(s.data) {
+		from := s.pos
+		for s.pos < len(s.data) && s.data[s.pos] != '"' && s.data[s.pos] != '\\' && s.data[s.pos] >= ' ' {
+			s.pos++
+		}
+		dst = append(dst, s.data[from:s.pos]...)
+		if s.pos == len(s.data) {
+			break
+		}
+		switch s.data[s.pos] {
+		case '"':
+			s.pos++
+			return dst, nil
+		case '\\':
+			var err error
+			if dst, err = s.escape(dst); err != nil {
+				return dst, err
+			}
+		default:
+			return dst, s.fail("Invalid encoding in string.")
+		}
+	}
+	return dst, s.fail("Missing a closing quotation mark in string.")
+}
+
+// escape takes one escape sequence.
+func (s *scanner) escape(dst []byte) ([]byte, error) {
+	if s.pos+1 == len(s.data) {
+		return dst, s.fail("Missing a closing quotation mark in string.")
+	}
+	switch c := s.data[s.pos+1]; c {
+	case '"', '\\', '/':
+		dst = append(dst, c)
+	case 'b':
+		dst = append(dst, '\b')
+	case 'f':
+		dst = append(dst, '\f')
+	case 'n':
+		dst = append(dst, '\n')
+	case 'r':
+		dst = append(dst, '\r')
+	case 't':
+		dst = append(dst, '\t')
+	case 'u':
+		return s.unicode(dst)
+	default:
+		return dst, s.fail("Invalid escape character in string.")
+	}
+	s.pos += 2
+	return dst, nil
+}
+
+// unicode takes \uXXXX, or two of them that make a surrogate pair.
+func (s *scanner) unicode(dst []byte) ([]byte, error) {
+	r, ok := s.hex4(s.pos)
+	if !ok {
+		return dst, s.fail("Incorrect hex digit after \\u escape in string.")
+	}
+	if !utf16.IsSurrogate(r) {
+		s.pos += 6
+		return utf8.AppendRune(dst, r), nil
+	}
+	low, ok := s.hex4(s.pos + 6)
+	if r = utf16.DecodeRune(r, low); !ok || r == utf8.RuneError {
+		return dst, s.fail("The surrogate pair in string is invalid.")
+	}
+	s.pos += 12
+	return utf8.AppendRune(dst, r), nil
+}
+
+// hex4 reads the \uXXXX at i.
+func (s *scanner) hex4(i int) (rune, bool) {
+	if len(s.data) < i+6 || s.data[i] != '\\' || s.data[i+1] != 'u' {
+		return 0, false
+	}
+	r := rune(0)
+	for _, c := range s.data[i+2 : i+6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}

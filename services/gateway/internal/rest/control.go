@@ -1,0 +1,150 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// maxControl is the most bytes of a body that is not an inference request.
+const maxControl = 64 << 10
+
+func (s *server) live(w http.ResponseWriter, _ *http.Request) error {
+	return health(w, s.engine.Live())
+}
+
+func (s *server) ready(w http.ResponseWriter, _ *http.Request) error {
+	return health(w, s.engine.Ready())
+}
+
+// health answers as Triton does: the status says it all.
+func health(w http.ResponseWriter, good bool) error {
+	w.Header().Set("Content-Length", "0")
+	if !good {
+		w.WriteHeader(http.StatusBadRequest)
+	}
+	return nil
+}
+
+func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
+	model, version, err := target(r)
+	if err != nil {
+		return err
+	}
+	ready, err := s.engine.Snapshot().Ready(model, version)
+	switch {
+	case err != nil:
+		return err
+	case !ready:
+		// The reason's own status is 503; this endpoint's is 400.
+		e := errs.New(errs.ModelNotReady, "Model version not ready")
+		writeError(w, http.StatusBadRequest, e, "")
+		return nil
+	}
+	return health(w, true)
+}
+
+func (s *server) metadata(w http.ResponseWriter, _ *http.Request) error {
+	info := s.engine.Server()
+	return reply(w, struct {
+		Name       string   `json:"name"`
+		Version    string   `json:"version"`
+		Extensions []string `json:"extensions"`
+	}{info.Name, info.Version, orEmpty(info.Extensions)})
+}
+
+type tensorJSON struct {
+	Name     string  `json:"name"`
+	Datatype string  `json:"datatype"`
+	Shape    []int64 `json:"shape"`
+}
+
+func (s *server) modelMetadata(w http.ResponseWriter, r *http.Request) error {
+	model, version, err := target(r)
+	if err != nil {
+		return err
+	}
+	m, err := s.engine.Metadata(model, version)
+	if err != nil {
+		return err
+	}
+	return reply(w, struct {
+		Name     string       `json:"name"`
+		Versions []string     `json:"versions"`
+		Platform string       `json:"platform"`
+		Inputs   []tensorJSON `json:"inputs"`
+		Outputs  []tensorJSON `json:"outputs"`
+	}{m.Name, orEmpty(m.Versions), m.Platform, tensors(m.Inputs), tensors(m.Outputs)})
+}
+
+func tensors(list []core.TensorMetadata) []tensorJSON {
+	out := make([]tensorJSON, len(list))
+	for i, t := range list {
+		out[i] = tensorJSON{t.Name, t.Datatype, orEmpty(t.Shape)}
+	}
+	return out
+}
+
+func (s *server) index(w http.ResponseWriter, r *http.Request) error {
+	readyOnly, err := indexFilter(r.Body)
+	if err != nil {
+		return err
+	}
+	type entry struct {
+		Name    string `json:"name"`
+		Version string `json:"version,omitempty"`
+		State   string `json:"state,omitempty"`
+		Reason  string `json:"reason,omitempty"`
+	}
+	list := []entry{}
+	for _, e := range s.engine.Index(readyOnly) {
+		list = append(list, entry(e))
+	}
+	return reply(w, list)
+}
+
+// indexFilter reads the optional body of the repository index.
+func indexFilter(body io.Reader) (readyOnly bool, err error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxControl+1))
+	switch {
+	case err != nil:
+		return false, cutOff(err)
+	case len(data) > maxControl:
+		return false, errs.New(errs.BodyTooLarge, "the body of this request may have at most %d bytes", maxControl)
+	case len(data) == 0:
+		return false, nil
+	}
+	var request struct {
+		Ready json.RawMessage `json:"ready"`
+	}
+	if err := json.Unmarshal(data, &request); err != nil {
+		return false, badJSON(err)
+	}
+	switch string(request.Ready) {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, errs.New(errs.InvalidParameter, "Invalid value for 'ready': expected a boolean")
+}
+
+func badJSON(err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return errs.Wrap(errs.InvalidJSON, err, "failed to parse the request JSON buffer: %s at %d", syntax.Error(), syntax.Offset)
+	}
+	return errs.Wrap(errs.InvalidJSON, err, "failed to parse the request JSON buffer: an object is expected")
+}
+
+// orEmpty makes JSON say [] instead of null.
+func orEmpty[S ~[]E, E any](list S) S {
+	if list == nil {
+		return S{}
+	}
+	return list
+}

@@ -1,0 +1,213 @@
+package rest
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// The content codings. HTTP's "deflate" is the zlib format.
+const (
+	identity = "identity"
+	gzipped  = "gzip"
+	deflated = "deflate"
+)
+
+// open returns the body of r without its content coding.
+func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", identity:
+		return c.openPlain(r)
+	case gzipped, deflated:
+		in, err := c.inflate.reset(encoding, r.Body)
+		if err != nil {
+			return body{}, badStream(err)
+		}
+		return c.spool(in, c.options.MaxInput, errs.New(errs.InputTooLarge,
+			"Decompressed data size exceeds the maximum allowed value of %d bytes. "+
+				"Use --http-max-input-size to increase the limit.", c.options.MaxInput))
+	}
+	w.Header().Set("Accept-Encoding", "gzip, deflate")
+	return body{}, errs.New(errs.EncodingUnsupported, "Unsupported compression type")
+}
+
+func (c *call) openPlain(r *http.Request) (body, error) {
+	tooLarge := errs.New(errs.BodyTooLarge, "the request's body exceeds the maximum of %d bytes", c.options.MaxBody)
+	switch {
+	case r.ContentLength < 0:
+		return c.spool(r.Body, c.options.MaxBody, tooLarge)
+	case r.ContentLength > c.options.MaxBody:
+		return body{}, tooLarge
+	}
+	return body{Reader: r.Body, size: r.ContentLength}, nil
+}
+
+// firstSpool is the first guess at the size, in bytes, of a body that does not
+// say it.
+const firstSpool = 32 << 10
+
+// spool takes all of in, at most limit bytes, into memory that grows with what
+// really came.
+func (c *call) spool(in io.Reader, limit int64, tooLarge error) (body, error) {
+	buf, err := c.pool.Get(firstSpool)
+	if err != nil {
+		return body{}, err
+	}
+	for size := 0; ; {
+		n, err := in.Read(buf.Bytes()[size:])
+		size += n
+		switch {
+		case int64(size) > limit:
+			err = tooLarge
+		case errors.Is(err, io.EOF):
+			return body{Reader: bytes.NewReader(buf.Bytes()[:size]), size: int64(size), spool: buf}, nil
+		case err != nil:
+			err = badStream(err)
+		case size == buf.Len():
+			buf, err = c.grow(buf)
+		}
+		if err != nil {
+			buf.Release()
+			return body{}, err
+		}
+	}
+}
+
+// grow returns a buffer of twice the size with the bytes of buf, which it
+// releases, or buf itself and an error.
+func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
+	larger, err := c.pool.Get(2 * buf.Len())
+	if err != nil {
+		return buf, err
+	}
+	copy(larger.Bytes(), buf.Bytes())
+	buf.Release()
+	return larger, nil
+}
+
+// badStream is the error for a body of unknown size that cannot be read: what
+// the decompressor says is the client's to know, what the connection says is
+// not.
+func badStream(err error) error {
+	for _, corrupt := range []error{gzip.ErrHeader, gzip.ErrChecksum, zlib.ErrHeader, zlib.ErrChecksum, zlib.ErrDictionary} {
+		if errors.Is(err, corrupt) {
+			return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: %s", corrupt)
+		}
+	}
+	var corrupt flate.CorruptInputError
+	if errors.As(err, &corrupt) {
+		return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: %s", corrupt)
+	}
+	return cutOff(err)
+}
+
+// inflater decompresses bodies, one after another.
+type inflater struct {
+	gzip *gzip.Reader
+	zlib io.Reader
+}
+
+func (f *inflater) reset(encoding string, in io.Reader) (io.Reader, error) {
+	switch {
+	case encoding == gzipped && f.gzip != nil:
+		return f.gzip, f.gzip.Reset(in)
+	case encoding == gzipped:
+		r, err := gzip.NewReader(in)
+		f.gzip = r
+		return r, err
+	case f.zlib != nil:
+		return f.zlib, f.zlib.(zlib.Resetter).Reset(in, nil)
+	}
+	r, err := zlib.NewReader(in)
+	if err == nil {
+		f.zlib = r
+	}
+	return r, err
+}
+
+// deflater compresses answers, one after another.
+type deflater struct {
+	gzip *gzip.Writer
+	zlib *zlib.Writer
+	out  bytes.Buffer
+}
+
+// run compresses the parts as one stream. The result is valid until the next
+// run.
+func (f *deflater) run(encoding string, parts ...[]byte) ([]byte, error) {
+	if f.out.Cap() > keepJSON {
+		f.out = bytes.Buffer{}
+	}
+	f.out.Reset()
+	w := f.writer(encoding)
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return f.out.Bytes(), nil
+}
+
+// writer returns a compressor that favours time over size: the bytes are
+// mostly tensors, which hardly shrink.
+func (f *deflater) writer(encoding string) io.WriteCloser {
+	if encoding == gzipped {
+		if f.gzip == nil {
+			f.gzip, _ = gzip.NewWriterLevel(&f.out, gzip.BestSpeed)
+		}
+		f.gzip.Reset(&f.out)
+		return f.gzip
+	}
+	if f.zlib == nil {
+		f.zlib, _ = zlib.NewWriterLevel(&f.out, zlib.BestSpeed)
+	}
+	f.zlib.Reset(&f.out)
+	return f.zlib
+}
+
+// acceptedEncoding picks the content coding of an answer: the one of highest
+// weight in Accept-Encoding that there is, the first of equals.
+func acceptedEncoding(header string) string {
+	best, weight := identity, 0.0
+	for header != "" {
+		var item string
+		item, header, _ = strings.Cut(header, ",")
+		name, parameters, weighted := strings.Cut(item, ";")
+		q := 1.0
+		if weighted {
+			q = quality(parameters)
+		}
+		switch name = strings.TrimSpace(name); name {
+		case identity, gzipped, deflated:
+			if q > weight {
+				best, weight = name, q
+			}
+		}
+	}
+	return best
+}
+
+// quality reads the weight in q=0.5; it is 0 if that is malformed.
+func quality(parameters string) float64 {
+	text, ok := strings.CutPrefix(strings.TrimSpace(parameters), "q=")
+	if !ok {
+		return 0
+	}
+	q, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil {
+		return 0
+	}
+	return q
+}

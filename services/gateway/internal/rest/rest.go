@@ -1,0 +1,179 @@
+// Package rest is the gateway's HTTP front end: the inference protocol's
+// version 2 with the extensions and the answers of Triton's HTTP endpoint.
+//
+// It turns requests into calls of an [Engine] and errors into statuses by
+// their reason. It adds no goroutine of its own; a client that goes away
+// cancels its request through the context that net/http gives.
+//
+// What Triton does and this package does as well: paths match as a whole,
+// without regard for a trailing slash; a wrong method is 405 and an unknown
+// path 404, both with a JSON body. Endpoints that this server does not have
+// are unknown paths. Beyond Triton it percent-decodes model names, answers
+// HEAD where it answers GET, names the methods in Allow, and adds a reason and
+// a request id to the body of an error.
+package rest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// Engine is what the front end needs of the gateway. [core.Gateway] is one.
+// Its methods are safe for concurrent use.
+type Engine interface {
+	Live() bool
+	Ready() bool
+	Snapshot() *core.Snapshot
+	Server() core.ServerInfo
+	Metadata(model, version string) (core.Metadata, error)
+	Index(readyOnly bool) []core.IndexEntry
+	// Pool is where the memory of tensors comes from.
+	Pool() *tensor.Pool
+	NewRequest(*core.Version) *infer.Request
+	// Infer takes the request over in every case. The caller releases the
+	// response.
+	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, error)
+}
+
+// Options adjust the front end. The zero value stands for the defaults.
+type Options struct {
+	// MaxInput is the most bytes of a request's JSON, of a tensor in it, of a
+	// raw input and of a decompressed body: Triton's --http-max-input-size.
+	// 64 MiB if 0.
+	MaxInput int64
+	// MaxBody is the most bytes of a whole body with binary tensors. It bounds
+	// the memory of one request and is at least MaxInput. 2 GiB if 0.
+	MaxBody int64
+	// Log gets the errors whose text callers do not see. It may be nil.
+	Log func(error)
+}
+
+const (
+	defaultMaxInput = 64 << 20
+	defaultMaxBody  = 2 << 30
+)
+
+// New makes the handler of the protocol's paths. Everything else is 404.
+func New(engine Engine, o Options) http.Handler {
+	if o.MaxInput == 0 {
+		o.MaxInput = defaultMaxInput
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	o.MaxBody = max(o.MaxBody, o.MaxInput)
+	if o.Log == nil {
+		o.Log = func(error) {}
+	}
+	s := &server{engine: engine, options: o}
+	s.calls.New = func() any { return newCall(engine.Pool(), o) }
+	router := chi.NewRouter()
+	router.Use(rawPath)
+	for _, r := range s.routes() {
+		router.HandleFunc(r.pattern, s.only(r))
+	}
+	router.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w, notFound(), "") })
+	return router
+}
+
+type server struct {
+	engine  Engine
+	options Options
+	calls   sync.Pool // of *call
+}
+
+type route struct {
+	method, pattern string
+	// serve answers, or returns the error to answer with.
+	serve func(http.ResponseWriter, *http.Request) error
+}
+
+func (s *server) routes() []route {
+	const get, post = http.MethodGet, http.MethodPost
+	return []route{
+		{get, "/v2", s.metadata},
+		{get, "/v2/health/live", s.live},
+		{get, "/v2/health/ready", s.ready},
+		// Triton's statistics: no model is called "stats" here either.
+		{get, "/v2/models/stats", func(http.ResponseWriter, *http.Request) error { return notFound() }},
+		{get, "/v2/models/{model}", s.modelMetadata},
+		{get, "/v2/models/{model}/versions/{version}", s.modelMetadata},
+		{get, "/v2/models/{model}/ready", s.modelReady},
+		{get, "/v2/models/{model}/versions/{version}/ready", s.modelReady},
+		{post, "/v2/models/{model}/infer", s.infer},
+		{post, "/v2/models/{model}/versions/{version}/infer", s.infer},
+		{post, "/v2/repository/index", s.index},
+		{post, "/v2/repository/{repository}/index", s.index},
+	}
+}
+
+// only refuses other methods than the route's.
+func (s *server) only(r route) http.HandlerFunc {
+	allowed := []string{r.method}
+	if r.method == http.MethodGet {
+		allowed = append(allowed, http.MethodHead)
+	}
+	allow := strings.Join(allowed, ", ")
+	return func(w http.ResponseWriter, q *http.Request) {
+		if !slices.Contains(allowed, q.Method) {
+			w.Header().Set("Allow", allow)
+			s.fail(w, errs.New(errs.MethodNotAllowed, "Method Not Allowed"), "")
+			return
+		}
+		if err := r.serve(w, q); err != nil {
+			s.fail(w, err, "")
+		}
+	}
+}
+
+func notFound() error { return errs.New(errs.PathNotFound, "Not Found") }
+
+// rawPath makes the router match the path before percent-decoding, so that an
+// escaped slash is part of a name and not a border.
+func rawPath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		chi.RouteContext(r.Context()).RoutePath = r.URL.EscapedPath()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// target returns the model and version that the path names; the version is
+// empty if it names none.
+func target(r *http.Request) (model, version string, err error) {
+	params := &chi.RouteContext(r.Context()).URLParams
+	for i, key := range params.Keys {
+		switch key {
+		case "model":
+			model = params.Values[i]
+		case "version":
+			if version = params.Values[i]; !decimal(version) {
+				return "", "", notFound()
+			}
+		}
+	}
+	model, err = url.PathUnescape(model)
+	if err != nil || model == "" {
+		return "", "", notFound()
+	}
+	return model, version, nil
+}
+
+func decimal(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
