@@ -1,0 +1,169 @@
+package repo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Bounds of one version directory. They stop loops of links and a repository
+// path that was meant to be another.
+const (
+	maxFiles = 100_000
+	maxDepth = 32
+)
+
+// settled is how old a modification must be for its time to identify the
+// content: a second write within the file system's time resolution would go
+// unnoticed.
+const settled = 2 * time.Second
+
+// digester names the content of directories. It remembers files by path, size
+// and modification time, since models are large and rarely change.
+type digester struct {
+	known map[string]hashed
+	round int // counts sweeps
+}
+
+type hashed struct {
+	size  int64
+	mtime time.Time
+	sum   [sha256.Size]byte
+	round int // the last in which the file was met
+}
+
+func newDigester() *digester { return &digester{known: make(map[string]hashed)} }
+
+// sweep forgets files that were not met since the last sweep.
+func (d *digester) sweep() {
+	for path, h := range d.known {
+		if h.round != d.round {
+			delete(d.known, path)
+		}
+	}
+	d.round++
+}
+
+// directory digests the names and contents of all regular files below dir, in
+// the order of their names. Links are followed.
+func (d *digester) directory(ctx context.Context, dir string) (string, error) {
+	w := &dirWalk{ctx: ctx, digester: d}
+	if err := w.walk(dir, "", 0); err != nil {
+		return "", err
+	}
+	total := sha256.New()
+	for _, f := range w.files {
+		// Lengths before names, so that no two lists of files read alike.
+		total.Write(binary.AppendUvarint(nil, uint64(len(f.name))))
+		io.WriteString(total, f.name)
+		total.Write(f.sum[:])
+	}
+	return "sha256:" + hex.EncodeToString(total.Sum(nil)), nil
+}
+
+type dirWalk struct {
+	ctx      context.Context // of the one call of directory
+	digester *digester
+	files    []namedSum
+}
+
+type namedSum struct {
+	name string // relative, with slashes
+	sum  [sha256.Size]byte
+}
+
+func (w *dirWalk) walk(dir, prefix string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%s is nested deeper than %d directories", dir, maxDepth)
+	}
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := w.entry(filepath.Join(dir, entry.Name()), prefix+entry.Name(), depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *dirWalk) entry(path, name string, depth int) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err // a dangling link among them
+	}
+	if info.IsDir() {
+		return w.walk(path, name+"/", depth+1)
+	}
+	if !info.Mode().IsRegular() {
+		return nil // a socket or pipe holds no model
+	}
+	if len(w.files) == maxFiles {
+		return fmt.Errorf("there are more than %d files", maxFiles)
+	}
+	sum, err := w.digester.file(w.ctx, path, info)
+	if err != nil {
+		return err
+	}
+	w.files = append(w.files, namedSum{name: name, sum: sum})
+	return nil
+}
+
+// file digests one file, from memory if it is as it was.
+func (d *digester) file(ctx context.Context, path string, info fs.FileInfo) ([sha256.Size]byte, error) {
+	if h, ok := d.known[path]; ok && h.size == info.Size() && h.mtime.Equal(info.ModTime()) {
+		h.round = d.round
+		d.known[path] = h
+		return h.sum, nil
+	}
+	started := time.Now()
+	sum, err := hashFile(ctx, path)
+	if err != nil {
+		return sum, err
+	}
+	after, err := os.Stat(path)
+	if err != nil {
+		return sum, err
+	}
+	if after.Size() != info.Size() || !after.ModTime().Equal(info.ModTime()) {
+		return sum, fmt.Errorf("%s changed while it was read", path)
+	}
+	if started.Sub(info.ModTime()) > settled {
+		d.known[path] = hashed{size: info.Size(), mtime: info.ModTime(), sum: sum, round: d.round}
+	}
+	return sum, nil
+}
+
+func hashFile(ctx context.Context, path string) (sum [sha256.Size]byte, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return sum, err
+	}
+	defer file.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, &cancelReader{ctx: ctx, Reader: file}); err != nil {
+		return sum, err
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// cancelReader ends a long read with its context.
+type cancelReader struct {
+	ctx context.Context // of the one read
+	io.Reader
+}
+
+func (r *cancelReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

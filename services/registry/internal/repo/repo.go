@@ -1,0 +1,114 @@
+// Package repo reads local model repositories: directories with one directory
+// per model, which holds config.pbtxt and a directory per version.
+//
+// A repository is other people's files, changing under our hands. What is
+// wrong with one model is that model's problem in the snapshot; only a
+// repository that cannot be listed at all is an error. Nothing is written.
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+// Scanner scans a set of repositories. It is not safe for concurrent use.
+type Scanner struct {
+	roots   []string
+	digests *digester
+}
+
+// New makes a scanner of the given directories. It touches none of them.
+func New(roots []string) *Scanner {
+	return &Scanner{roots: roots, digests: newDigester()}
+}
+
+// Scan reads all repositories. Files whose size and modification time are
+// those of an earlier scan are not read again. The error is that of a
+// repository that cannot be listed, or ctx's.
+func (s *Scanner) Scan(ctx context.Context) (*snapshot.Snapshot, error) {
+	found := make(map[string][]string) // model name to its directories
+	for _, root := range s.roots {
+		if err := list(root, found); err != nil {
+			return nil, err
+		}
+	}
+	snap := new(snapshot.Snapshot)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		snap.Models = append(snap.Models, s.model(ctx, name, found[name]))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err // the last model's problem may be no more than this
+	}
+	s.digests.sweep()
+	return snap, nil
+}
+
+// list adds a repository's model directories to found.
+func list(root string, found map[string][]string) error {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return errs.Wrap(errs.ConfigInvalid, err, "model repository %s: %v", root, err)
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return errs.Wrap(errs.ConfigInvalid, err,
+			"model repository %s cannot be read: %v: give --model-repository a directory that holds one directory per model", root, cause(err))
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(root, entry.Name())
+		if !hidden(entry.Name()) && isDir(dir) {
+			found[entry.Name()] = append(found[entry.Name()], dir)
+		}
+	}
+	return nil
+}
+
+// model reads the model of a name, which should have one directory.
+func (s *Scanner) model(ctx context.Context, name string, dirs []string) snapshot.Model {
+	if len(dirs) > 1 {
+		return snapshot.Model{Name: name, Problem: fmt.Sprintf(
+			"model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))}
+	}
+	m := snapshot.Model{Name: name, URL: fileURL(dirs[0])}
+	if err := s.fill(ctx, &m, dirs[0]); err != nil {
+		m.Config, m.Versions = nil, nil
+		m.Problem = errs.From(err).Msg
+	}
+	return m
+}
+
+// hidden also tells the directories that editors and version control leave.
+func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// isDir follows links: repositories are often made of them.
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func fileURL(path string) string {
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String()
+}
+
+// cause is a file error without operation and path, for messages that name
+// the path themselves.
+func cause(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

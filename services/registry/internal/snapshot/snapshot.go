@@ -1,0 +1,39 @@
+// Package snapshot holds what the model repositories contained at one moment.
+package snapshot
+
+import (
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// Snapshot is the result of one scan of all repositories. It is immutable:
+// neither whoever made it nor whoever reads it may change anything within.
+type Snapshot struct {
+	// Models are in the order of their names, which are unique.
+	Models []Model
+}
+
+// Model is one model directory.
+type Model struct {
+	Name string
+	// URL is the directory's; empty where the name stands for several.
+	URL string
+	// Config is normalised and valid, or nil if there is a problem.
+	Config *inference.ModelConfig
+	// Versions are those that the model's version policy selects, ascending.
+	Versions []Version
+	// Problem is why the model cannot be served at all; empty if it can.
+	Problem string
+	// Warnings are what its owner should know although it can be served.
+	Warnings []string
+}
+
+// Version is one version directory.
+type Version struct {
+	Number int64
+	// Digest names the content of all files in the directory, as
+	// algorithm:hex; empty if there is a problem.
+	Digest string
+	URL    string
+	// Problem is why the version cannot be served; empty if it can.
+	Problem string
+}
