@@ -13,7 +13,7 @@ import (
 func TestEncoding(t *testing.T) {
 	got := hex.EncodeToString(onnxmodel.Relu(tensor.FP32, "n", 2).Bytes())
 	const floats = "120f" + "0a0d" + "0801" + "1209" + "0a0312016e" + "0a020802" // type: FLOAT [n,2]
-	const want = "0808" + // ir_version: 8
+	const want = "0808" +                                                        // ir_version: 8
 		"120b6e65726569642d74657374" + // producer_name: nereid-test
 		"3a5c" + // graph
 		"0a17" + "0a06494e50555430" + "12074f555450555430" + "220452656c75" + // node: INPUT0, OUTPUT0, Relu

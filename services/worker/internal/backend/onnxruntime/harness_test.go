@@ -91,6 +91,8 @@ type batch struct {
 	responses [][]*infer.Response
 	executed  int
 	marks     string // I at InputDone, F at InferDone, D at Done
+	inputDone chan struct{}
+	onInput   func() // called by InputDone, if not nil
 
 	mu        sync.Mutex
 	cancelled bool   // guarded by mu
@@ -98,7 +100,10 @@ type batch struct {
 }
 
 func newBatch(t testing.TB, requests ...*infer.Request) *batch {
-	return &batch{t: t, requests: requests, responses: make([][]*infer.Response, len(requests))}
+	return &batch{
+		t: t, requests: requests, responses: make([][]*infer.Response, len(requests)),
+		inputDone: make(chan struct{}),
+	}
 }
 
 func (b *batch) Requests() []*infer.Request { return b.requests }
@@ -139,7 +144,14 @@ func (b *batch) cancel() {
 	}
 }
 
-func (b *batch) InputDone() { b.marks += "I" }
+func (b *batch) InputDone() {
+	b.marks += "I"
+	close(b.inputDone)
+	if b.onInput != nil {
+		b.onInput()
+	}
+}
+
 func (b *batch) InferDone() { b.marks += "F" }
 func (b *batch) Executed()  { b.executed++ }
 

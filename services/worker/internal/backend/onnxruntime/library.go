@@ -53,7 +53,9 @@ func openEnvironment(path string) error {
 		return fmt.Errorf("it is already open in this process")
 	}
 	ort.SetSharedLibraryPath(path)
-	return ort.InitializeEnvironment()
+	// The runtime would write each error to standard error besides returning
+	// it; the returned one is logged or answered by whoever gets it.
+	return ort.InitializeEnvironment(ort.WithLogLevelFatal())
 }
 
 func missing(path string, err error) error {
