@@ -97,7 +97,7 @@ func (s *Snapshot) AllReady() bool {
 			return false
 		}
 		for _, v := range m.Versions {
-			if v.State != infer.Ready && v.Cause != causeUnloaded {
+			if v.State != infer.Ready && v.Cause != CauseUnloaded {
 				return false
 			}
 		}
@@ -127,9 +127,9 @@ func (s *Snapshot) Models() []*Model {
 	return list
 }
 
-// causeUnloaded is the state's cause of a version that was taken out of
+// CauseUnloaded is the state's cause of a version that was taken out of
 // service on purpose.
-const causeUnloaded = "unloaded"
+const CauseUnloaded = "unloaded"
 
 // latestVersion is the version that no request names: the default.
 const latestVersion = -1

@@ -1,0 +1,143 @@
+package view
+
+import (
+	"maps"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// State is the last that the buckets said. It is pure: the watcher feeds it
+// and takes snapshots. It is owned by one goroutine.
+type State struct {
+	revision uint64 // of the bucket models
+	models   map[string]*model
+	workers  map[string]*nereidv1.WorkerValue
+	// complete is the revision of the bucket models from which on it holds
+	// the registry's whole scan; 0 while that is not known.
+	complete uint64
+}
+
+// model is a model's value and the configurations by which contents of it
+// were loaded that workers still run.
+type model struct {
+	value   *nereidv1.ModelValue
+	problem string
+	configs map[content]*modelconfig.Config
+}
+
+// content is a version's loaded content.
+type content struct {
+	version    int64
+	generation uint64
+}
+
+// NewState makes the state before anything was read.
+func NewState() *State {
+	return &State{models: make(map[string]*model), workers: make(map[string]*nereidv1.WorkerValue)}
+}
+
+// SetModel notes a model's value at a revision of its bucket, nil if it is
+// gone.
+func (s *State) SetModel(name string, v *nereidv1.ModelValue, revision uint64) {
+	s.revision = max(s.revision, revision)
+	if v == nil {
+		delete(s.models, name)
+		return
+	}
+	m := &model{value: v, problem: v.GetProblem(), configs: make(map[content]*modelconfig.Config)}
+	if before := s.models[name]; before != nil {
+		maps.Copy(m.configs, before.configs)
+	}
+	s.models[name] = m
+	if m.problem != "" {
+		return
+	}
+	config, err := modelconfig.FromProto(v.GetConfig())
+	if err != nil {
+		m.problem = errs.From(err).Msg
+		return
+	}
+	for _, version := range v.GetVersions() {
+		c := content{version.GetVersion(), version.GetGeneration()}
+		if m.configs[c] == nil {
+			m.configs[c] = config
+		}
+	}
+}
+
+// SetRevision notes that nothing has changed up to a revision of the bucket
+// models.
+func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revision) }
+
+// SetWorker notes what a worker runs, nil if it is gone.
+func (s *State) SetWorker(id string, v *nereidv1.WorkerValue) {
+	if v == nil {
+		delete(s.workers, id)
+		return
+	}
+	s.workers[id] = v
+}
+
+// SetComplete notes from which revision of the bucket models on it is whole.
+func (s *State) SetComplete(revision uint64) { s.complete = revision }
+
+// Snapshot returns the models as the gateway serves them.
+func (s *State) Snapshot() *core.Snapshot {
+	observed := s.observed()
+	models := make([]*core.Model, 0, len(s.models))
+	for name, m := range s.models {
+		models = append(models, m.snapshot(name, observed[name]))
+	}
+	synced := s.complete > 0 && s.revision >= s.complete
+	return core.NewSnapshot(s.revision, synced, models)
+}
+
+// report is the best that the workers say of a content.
+type report struct {
+	state infer.InstanceState
+	cause string
+}
+
+// observed sums up what the workers run, by model and content.
+func (s *State) observed() map[string]map[content]report {
+	all := make(map[string]map[content]report)
+	for _, w := range s.workers {
+		for _, v := range w.GetVersions() {
+			name := v.GetModel().GetName()
+			c := content{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
+			r := report{state: stateOf(v.GetState()), cause: v.GetCause()}
+			if all[name] == nil {
+				all[name] = make(map[content]report)
+			}
+			if known, ok := all[name][c]; !ok || better(r.state, known.state) {
+				all[name][c] = r
+			}
+		}
+	}
+	return all
+}
+
+// better orders the states of one content on several workers: it is ready if
+// it is ready anywhere, and has failed only if nobody tries any more.
+func better(a, b infer.InstanceState) bool {
+	rank := [...]int{infer.Unknown: 0, infer.Unavailable: 1, infer.Unloading: 2, infer.Loading: 3, infer.Ready: 4}
+	return rank[a] > rank[b]
+}
+
+func stateOf(s nereidv1.State) infer.InstanceState {
+	switch s {
+	case nereidv1.State_STATE_LOADING:
+		return infer.Loading
+	case nereidv1.State_STATE_READY:
+		return infer.Ready
+	case nereidv1.State_STATE_UNLOADING:
+		return infer.Unloading
+	case nereidv1.State_STATE_UNAVAILABLE:
+		return infer.Unavailable
+	}
+	return infer.Unknown
+}
