@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnxruntime
 
 import "github.com/nereid-serving/nereid/libs/tensor"

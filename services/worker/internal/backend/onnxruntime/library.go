@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnxruntime
 
 import (
@@ -6,24 +8,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/tensor"
 )
-
-// Options are what holds for all models of the backend.
-type Options struct {
-	// Pool gives the memory of batches and outputs. It is required.
-	Pool *tensor.Pool
-	// IntraOpThreads and InterOpThreads are the threads of each model's
-	// session whose configuration does not say: within a node, and across
-	// nodes in parallel execution mode. 0 is 1, which suits instances that
-	// share cores: two threads per run cost a third more CPU for the same
-	// work. Negative leaves the choice to ONNX Runtime.
-	IntraOpThreads, InterOpThreads int
-	// Spinning lets idle threads of a session spin for their next work. It
-	// burns a core between batches, so it is for workers that own their
-	// cores.
-	Spinning bool
-}
 
 // Backend is the ONNX Runtime backend. It is safe for concurrent use.
 type Backend struct {
@@ -63,9 +48,6 @@ func missing(path string, err error) error {
 		"ONNX Runtime cannot be opened from %q: %v; install version 1.24 or later with `make deps`, or name its path in NEREID_ONNXRUNTIME_LIBRARY",
 		path, err)
 }
-
-// Name returns "onnxruntime".
-func (b *Backend) Name() string { return "onnxruntime" }
 
 // Version returns the version of the library, such as 1.31.1.
 func (b *Backend) Version() string { return b.engine.version() }

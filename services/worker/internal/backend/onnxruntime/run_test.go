@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnxruntime_test
 
 import (
@@ -311,17 +313,20 @@ func TestReshape(t *testing.T) {
 		{
 			"to a row without dimensions", onnxmodel.Relu(tensor.FP32, "b"),
 			config(4, ios(reshaped("INPUT0", tensor.Shape{1}, nil)), ios(reshaped("OUTPUT0", tensor.Shape{1, 1}, nil))),
-			tensor.Shape{2, 1}, tensor.Shape{2, 1, 1},
+			tensor.Shape{2, 1},
+			tensor.Shape{2, 1, 1},
 		},
 		{
 			"split and merged", onnxmodel.Relu(tensor.FP32, "b", 2, 3),
 			config(4, ios(reshaped("INPUT0", tensor.Shape{6}, tensor.Shape{2, 3})), ios(reshaped("OUTPUT0", tensor.Shape{3, 2}, tensor.Shape{2, 3}))),
-			tensor.Shape{1, 6}, tensor.Shape{1, 3, 2},
+			tensor.Shape{1, 6},
+			tensor.Shape{1, 3, 2},
 		},
 		{
 			"with variable dimensions", onnxmodel.Relu(tensor.FP32, "x", 1, "y"),
 			config(0, ios(reshaped("INPUT0", tensor.Shape{-1, -1}, tensor.Shape{-1, 1, -1})), ios(reshaped("OUTPUT0", tensor.Shape{1, -1, -1}, tensor.Shape{-1, 1, -1}))),
-			tensor.Shape{2, 3}, tensor.Shape{1, 2, 3},
+			tensor.Shape{2, 3},
+			tensor.Shape{1, 2, 3},
 		},
 	}
 	for _, tt := range tests {

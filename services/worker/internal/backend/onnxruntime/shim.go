@@ -128,7 +128,8 @@ func readIO(io *C.nrt_io) sessionIO {
 	}
 }
 
-func (e *engine) inputs(s unsafe.Pointer) ([]sessionIO, error)  { return e.declared(s, C.NRT_INPUT) }
+func (e *engine) inputs(s unsafe.Pointer) ([]sessionIO, error) { return e.declared(s, C.NRT_INPUT) }
+
 func (e *engine) outputs(s unsafe.Pointer) ([]sessionIO, error) { return e.declared(s, C.NRT_OUTPUT) }
 
 func (e *engine) initializers(s unsafe.Pointer) ([]sessionIO, error) {
