@@ -19,6 +19,8 @@ type State struct {
 	// complete is the revision of the bucket models from which on it holds
 	// the registry's whole scan; 0 while that is not known.
 	complete uint64
+	// synced stays once it is true: later leaders only change what is known.
+	synced bool
 }
 
 // model is a model's value and the configurations by which contents of it
@@ -92,8 +94,8 @@ func (s *State) Snapshot() *core.Snapshot {
 	for name, m := range s.models {
 		models = append(models, m.snapshot(name, observed[name]))
 	}
-	synced := s.complete > 0 && s.revision >= s.complete
-	return core.NewSnapshot(s.revision, synced, models)
+	s.synced = s.synced || (s.complete > 0 && s.revision >= s.complete)
+	return core.NewSnapshot(s.revision, s.synced, models)
 }
 
 // report is the best that the workers say of a content.

@@ -168,7 +168,7 @@ func TestSyncedFromTheWholeScanOn(t *testing.T) {
 	s.SetRevision(5)
 	want(true, "at revision 5")
 	s.SetComplete(0)
-	want(false, "under a new leader that has not scanned")
+	want(true, "under a new leader that has not scanned")
 }
 
 func TestWorkersGo(t *testing.T) {

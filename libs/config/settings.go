@@ -1,0 +1,166 @@
+// Package config reads a process's settings from a file and the environment,
+// under the names of its command-line flags: a setting has one name
+// everywhere, and a flag goes before the environment, the environment before
+// the file, the file before the default.
+//
+// The flag --http-port is the key http-port of the file and the variable
+// NEREID_HTTP_PORT. What the file says that is no setting is an error with
+// its line and the nearest name.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// FileFlag is the flag that names the settings file.
+const FileFlag = "config"
+
+const prefix = "NEREID_"
+
+// Settings are what the file and the environment say. They are a
+// [kong.Resolver].
+type Settings struct {
+	path string
+	keys map[string]*yaml.Node
+	// lines is where each key of the file stands.
+	lines map[string]int
+	env   func(string) (string, bool)
+}
+
+// Read reads the file that --config in args or NEREID_CONFIG names, if any.
+// Errors have the reason config_invalid.
+func Read(args []string, env func(string) (string, bool)) (*Settings, error) {
+	s := &Settings{env: env, keys: map[string]*yaml.Node{}, lines: map[string]int{}}
+	s.path = fileOf(args)
+	if s.path == "" {
+		s.path, _ = env(prefix + "CONFIG")
+	}
+	if s.path == "" {
+		return s, nil
+	}
+	data, err := os.ReadFile(s.path)
+	if err != nil {
+		return nil, errs.Wrap(errs.ConfigInvalid, err, "cannot read the settings file: %v", err)
+	}
+	if err := s.parse(data); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// fileOf finds --config before the flags are parsed, since they are parsed
+// with what it says.
+func fileOf(args []string) string {
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--"+FileFlag+"="); ok {
+			return value
+		}
+		if arg == "--"+FileFlag && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+func (s *Settings) parse(data []byte) error {
+	var document yaml.Node
+	err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return nil // an empty file
+	}
+	if err != nil {
+		return errs.Wrap(errs.ConfigInvalid, err, "%s: %v", s.path, err)
+	}
+	root := document.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return s.wrong(root.Line, "want settings as name: value")
+	}
+	for i := 0; i < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if _, twice := s.keys[key.Value]; twice {
+			return s.wrong(key.Line, "setting %q is given twice", key.Value)
+		}
+		s.keys[key.Value], s.lines[key.Value] = value, key.Line
+	}
+	return nil
+}
+
+func (s *Settings) wrong(line int, format string, args ...any) error {
+	return errs.New(errs.ConfigInvalid, "%s:%d: %s", s.path, line, fmt.Sprintf(format, args...))
+}
+
+// Validate refuses keys of the file that no flag of the application has. The
+// file may be shared by all commands.
+func (s *Settings) Validate(app *kong.Application) error {
+	known := flagNames(app.Node)
+	for key := range s.keys {
+		if !known[key] {
+			return s.unknown(key, known)
+		}
+	}
+	return nil
+}
+
+func (s *Settings) unknown(key string, known map[string]bool) error {
+	if near := nearest(key, known); near != "" {
+		return s.wrong(s.lines[key], "unknown setting %q, did you mean %q?", key, near)
+	}
+	return s.wrong(s.lines[key], "unknown setting %q", key)
+}
+
+func flagNames(n *kong.Node) map[string]bool {
+	names := map[string]bool{}
+	for _, f := range n.Flags {
+		names[f.Name] = true
+	}
+	for _, child := range n.Children {
+		for name := range flagNames(child) {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// Resolve gives a flag that is not on the command line its value.
+func (s *Settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if value, ok := s.env(EnvName(flag.Name)); ok {
+		return value, nil
+	}
+	node, ok := s.keys[flag.Name]
+	if !ok {
+		return nil, nil //nolint:nilnil // kong's way to say that there is none
+	}
+	return s.value(flag.Name, node)
+}
+
+// EnvName is the environment variable of a setting.
+func EnvName(setting string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(setting, "-", "_"))
+}
+
+func (s *Settings) value(name string, node *yaml.Node) (any, error) {
+	switch node.Kind {
+	case yaml.ScalarNode:
+		return node.Value, nil
+	case yaml.SequenceNode:
+		list := make([]any, len(node.Content))
+		for i, item := range node.Content {
+			if item.Kind != yaml.ScalarNode {
+				return nil, s.wrong(item.Line, "setting %q wants a list of plain values", name)
+			}
+			list[i] = item.Value
+		}
+		return list, nil
+	}
+	return nil, s.wrong(node.Line, "setting %q wants a value or a list, not settings of its own", name)
+}

@@ -1,0 +1,29 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Switch is a flag that takes the word true or false, as Triton's do:
+// --allow-http=false or --allow-http false.
+type Switch bool
+
+// Decode reads the word; it implements [kong.MapperValue].
+func (s *Switch) Decode(ctx *kong.DecodeContext) error {
+	var word string
+	if err := ctx.Scan.PopValueInto("true or false", &word); err != nil {
+		return err
+	}
+	switch strings.ToLower(word) {
+	case "true", "1", "yes", "on":
+		*s = true
+	case "false", "0", "no", "off":
+		*s = false
+	default:
+		return fmt.Errorf("want true or false, not %q", word)
+	}
+	return nil
+}
