@@ -1,0 +1,265 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// What a caller must tell apart from a store that does not answer. Neither
+// carries a reason: the caller knows what they mean to its own caller.
+var (
+	// ErrNotFound says that the key has no value.
+	ErrNotFound = errors.New("no such key")
+	// ErrConflict says that the key has another revision than expected, or a
+	// value where none was expected.
+	ErrConflict = errors.New("changed by another writer")
+)
+
+// Headers of the NATS key-value convention, and the one that names the life of
+// a lease.
+const (
+	headerOperation = "KV-Operation"
+	operationDelete = "DEL"
+	headerHolder    = "Nereid-Holder"
+)
+
+// Bucket is typed access to one bucket. Its methods are safe for concurrent
+// use. A context without deadline is given one of 5 s per exchange with the
+// server. Errors other than ErrNotFound and ErrConflict (use errors.Is) have a
+// reason: state_unavailable where the store cannot be reached, after which a
+// write may or may not have happened.
+type Bucket[T any] struct {
+	bus    *Bus
+	spec   Spec
+	codec  Codec[T]
+	prefix string
+
+	mu     sync.Mutex
+	stream jetstream.Stream // guarded by mu; nil until first used
+}
+
+// Entry is a value as stored.
+type Entry[T any] struct {
+	Key   string
+	Value T
+	// Revision is the bucket-wide number of the write that made the value.
+	Revision uint64
+}
+
+// NewBucket gives typed access to a bucket of the table. It asks nothing of
+// the server; EnsureBuckets must have been called by some process before use.
+func NewBucket[T any](b *Bus, name string, codec Codec[T]) (*Bucket[T], error) {
+	spec, ok := findSpec(name)
+	if !ok {
+		return nil, errs.New(errs.Bug, "no bucket %q in the bucket table", name)
+	}
+	return &Bucket[T]{bus: b, spec: spec, codec: codec, prefix: subjectPrefix(name)}, nil
+}
+
+// Get returns the value of key, or ErrNotFound.
+func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
+	rec, err := b.last(ctx, key)
+	if err != nil {
+		return Entry[T]{}, err
+	}
+	if !rec.live {
+		return Entry[T]{}, fmt.Errorf("get %s: %w", b.name(key), ErrNotFound)
+	}
+	value, err := b.codec.Decode(rec.data)
+	if err != nil {
+		return Entry[T]{}, unavailable(err, "cannot read the value of %s", b.name(key))
+	}
+	return Entry[T]{Key: key, Value: value, Revision: rec.revision}, nil
+}
+
+// Create writes a value where none is and returns its revision, or ErrConflict.
+func (b *Bucket[T]) Create(ctx context.Context, key string, value T) (uint64, error) {
+	const attempts = 3 // the mark of an earlier value may vanish in between
+	for attempt := 1; ; attempt++ {
+		rec, err := b.last(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		if rec.live {
+			return 0, fmt.Errorf("create %s: %w", b.name(key), ErrConflict)
+		}
+		revision, err := b.write(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(rec.revision))
+		if !errors.Is(err, ErrConflict) || attempt == attempts {
+			return revision, err
+		}
+	}
+}
+
+// Update replaces the value of revision lastRevision and returns the new
+// revision, or ErrConflict if the key has another revision by now.
+func (b *Bucket[T]) Update(ctx context.Context, key string, value T, lastRevision uint64) (uint64, error) {
+	return b.write(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(lastRevision))
+}
+
+// Put writes a value whatever is there and returns its revision.
+func (b *Bucket[T]) Put(ctx context.Context, key string, value T) (uint64, error) {
+	return b.write(ctx, key, value)
+}
+
+// Delete removes the value of revision lastRevision; zero removes any. It
+// returns ErrConflict if the key has another revision by now.
+func (b *Bucket[T]) Delete(ctx context.Context, key string, lastRevision uint64) error {
+	opts := []jetstream.PublishOpt{jetstream.WithMsgTTL(markerTTL)}
+	if lastRevision != 0 {
+		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(lastRevision))
+	}
+	_, err := b.publish(ctx, key, nil, nats.Header{headerOperation: {operationDelete}}, opts...)
+	return err
+}
+
+// Keys returns the keys that have a value, sorted.
+func (b *Bucket[T]) Keys(ctx context.Context) ([]string, error) {
+	kv, err := b.bus.js.KeyValue(ctx, b.spec.Name)
+	if err != nil {
+		return nil, b.missing(err)
+	}
+	escaped, err := kv.Keys(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, unavailable(err, "list the keys of bucket %q", b.spec.Name)
+	}
+	keys := make([]string, 0, len(escaped))
+	for _, e := range escaped {
+		key, err := unescapeKey(e)
+		if err != nil {
+			return nil, unavailable(err, "list the keys of bucket %q", b.spec.Name)
+		}
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys, nil
+}
+
+// write publishes a value in a bucket of lasting values. In a bucket of leases
+// it would make the key permanent: the time to live belongs to the value.
+func (b *Bucket[T]) write(ctx context.Context, key string, value T, opts ...jetstream.PublishOpt) (uint64, error) {
+	if b.spec.Lease > 0 {
+		return 0, errs.New(errs.Bug, "bucket %q holds leases: write through Acquire", b.spec.Name)
+	}
+	data, err := b.encode(key, value)
+	if err != nil {
+		return 0, err
+	}
+	return b.publish(ctx, key, data, nil, opts...)
+}
+
+func (b *Bucket[T]) encode(key string, value T) ([]byte, error) {
+	data, err := b.codec.Encode(value)
+	if err != nil {
+		return nil, errs.Wrap(errs.Bug, err, "encode the value of %s", b.name(key))
+	}
+	if len(data) > b.spec.MaxValue {
+		return nil, errs.New(errs.BodyTooLarge, "the value of %s has %d bytes: the bucket takes %d", b.name(key), len(data), b.spec.MaxValue)
+	}
+	return data, nil
+}
+
+func (b *Bucket[T]) publish(ctx context.Context, key string, data []byte, header nats.Header, opts ...jetstream.PublishOpt) (uint64, error) {
+	escaped, err := escapeKey(key)
+	if err != nil {
+		return 0, err
+	}
+	if header == nil {
+		header = nats.Header{}
+	}
+	msg := &nats.Msg{Subject: b.prefix + escaped, Header: header, Data: data}
+	ack, err := b.bus.js.PublishMsg(ctx, msg, opts...)
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	if isConflict(err) {
+		return 0, fmt.Errorf("write %s: %w: %w", b.name(key), ErrConflict, err)
+	}
+	return 0, unavailable(err, "cannot write %s: check the connection to NATS, and that the registry has made its buckets", b.name(key))
+}
+
+func isConflict(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	return api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+// record is what the store last saw of a key.
+type record struct {
+	revision uint64 // of the value or of the mark of its end; zero if neither is there
+	live     bool
+	data     []byte
+	holder   string
+}
+
+func (b *Bucket[T]) last(ctx context.Context, key string) (record, error) {
+	escaped, err := escapeKey(key)
+	if err != nil {
+		return record{}, err
+	}
+	stream, err := b.bind(ctx)
+	if err != nil {
+		return record{}, err
+	}
+	msg, err := stream.GetLastMsgForSubject(ctx, b.prefix+escaped)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return record{}, nil
+	}
+	if err != nil {
+		return record{}, unavailable(err, "cannot read %s: check the connection to NATS", b.name(key))
+	}
+	ended := msg.Header.Get(headerOperation) != "" || msg.Header.Get(jetstream.MarkerReasonHeader) != ""
+	return record{revision: msg.Sequence, live: !ended, data: msg.Data, holder: msg.Header.Get(headerHolder)}, nil
+}
+
+// bind finds the bucket's stream once. The lock is not held meanwhile: two
+// callers may both ask, and get the same.
+func (b *Bucket[T]) bind(ctx context.Context) (jetstream.Stream, error) {
+	b.mu.Lock()
+	stream := b.stream
+	b.mu.Unlock()
+	if stream != nil {
+		return stream, nil
+	}
+	stream, err := b.bus.js.Stream(ctx, streamName(b.spec.Name))
+	if err != nil {
+		return nil, b.missing(err)
+	}
+	b.mu.Lock()
+	b.stream = stream
+	b.mu.Unlock()
+	return stream, nil
+}
+
+func (b *Bucket[T]) missing(err error) error {
+	return unavailable(err, "cannot open bucket %q: check the connection to NATS, and that the registry has made its buckets", b.spec.Name)
+}
+
+func (b *Bucket[T]) name(key string) string {
+	return fmt.Sprintf("%q in bucket %q", key, b.spec.Name)
+}
+
+// ttl returns d, or the bucket's own where d is zero, if NATS can keep it.
+func (b *Bucket[T]) ttl(d time.Duration) (time.Duration, error) {
+	if b.spec.Lease == 0 {
+		return 0, errs.New(errs.Bug, "bucket %q holds no leases", b.spec.Name)
+	}
+	if d == 0 {
+		d = b.spec.Lease
+	}
+	if d < time.Second || d%time.Second != 0 {
+		return 0, errs.New(errs.Bug, "a lease lives for whole seconds, not %v", d)
+	}
+	return d, nil
+}

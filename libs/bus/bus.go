@@ -1,0 +1,222 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Config says where the control plane's store is.
+type Config struct {
+	// URL names the NATS servers, separated by commas. Empty starts a server
+	// inside this process.
+	URL string
+	// Dir is where the embedded server keeps its state. Empty is a temporary
+	// directory that Close removes: a restart then begins with nothing.
+	Dir string
+	// Listen is the address (host:port, port 0 for any free one) on which the
+	// embedded server also takes connections, without authentication. Empty
+	// opens no socket: only this process can reach the server.
+	Listen string
+	// Name is this process's name in the server's connection list and log.
+	Name string
+	// Credentials is the path of a NATS credentials file. Empty is none.
+	Credentials string
+	// Replicas is how many servers keep each bucket; zero is 1. More than 1
+	// needs a NATS cluster of at least that size at URL.
+	Replicas int
+	// Log receives connection changes and the embedded server's warnings. Nil
+	// logs nothing.
+	Log *zap.Logger
+}
+
+const (
+	connectTimeout = 5 * time.Second
+	drainTimeout   = 2 * time.Second
+	pingInterval   = 5 * time.Second
+	maxBackoff     = 5 * time.Second
+)
+
+// Bus is this process's connection to the store. Its methods are safe for
+// concurrent use.
+type Bus struct {
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	server   *embedded // nil where the server is elsewhere
+	replicas int
+	log      *zap.Logger
+
+	// life ends at Close; every watch and lease ends with it. It is a context
+	// since what it must interrupt takes nothing else.
+	life      context.Context
+	end       context.CancelFunc
+	running   sync.WaitGroup // watches and leases
+	closed    chan struct{}  // closed by NATS when the connection is gone for good
+	closeOnce sync.Once
+	closeErr  error
+
+	mu   sync.Mutex
+	back chan struct{} // guarded by mu; closed and replaced at each reconnect
+}
+
+// Open connects to the servers at cfg.URL, or starts an embedded one, and
+// checks that JetStream answers. ctx bounds the opening only. The caller must
+// Close the Bus. Errors have the reason state_unavailable.
+//
+// Once open, a Bus reconnects for ever, with back-off; see [Bus.Connected].
+func Open(ctx context.Context, cfg Config) (*Bus, error) {
+	b := &Bus{
+		replicas: max(cfg.Replicas, 1),
+		log:      cfg.Log,
+		closed:   make(chan struct{}),
+		back:     make(chan struct{}),
+	}
+	if b.log == nil {
+		b.log = zap.NewNop()
+	}
+	b.life, b.end = context.WithCancel(context.Background())
+	if err := b.open(ctx, cfg); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Bus) open(ctx context.Context, cfg Config) error {
+	opts := b.options(ctx, cfg)
+	where := "the server at " + cfg.URL
+	if cfg.URL == "" {
+		server, err := startEmbedded(cfg, b.log)
+		if err != nil {
+			return err
+		}
+		b.server = server
+		opts = append(opts, nats.InProcessServer(server))
+		where = "the embedded server"
+	}
+	if err := ctx.Err(); err != nil {
+		return unavailable(err, "connect to %s", where)
+	}
+	conn, err := nats.Connect(cfg.URL, opts...)
+	if err != nil {
+		return unavailable(err, "cannot connect to %s: check that NATS runs there and takes these credentials", where)
+	}
+	b.conn = conn
+	if b.js, err = jetstream.New(conn); err != nil {
+		return unavailable(err, "use JetStream of %s", where)
+	}
+	if _, err := b.js.AccountInfo(ctx); err != nil {
+		return unavailable(err, "%s does not answer for JetStream: start it with JetStream enabled and allow it to this account", where)
+	}
+	return nil
+}
+
+func (b *Bus) options(ctx context.Context, cfg Config) []nats.Option {
+	timeout := connectTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline))
+	}
+	opts := []nats.Option{
+		nats.Name(cfg.Name),
+		nats.Timeout(timeout),
+		nats.DrainTimeout(drainTimeout),
+		nats.PingInterval(pingInterval),
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(backoff),
+		// A write while the server is away fails at once: one that waits in a
+		// buffer could be applied after its caller gave up.
+		nats.ReconnectBufSize(-1),
+		nats.ReconnectHandler(b.onReconnect),
+		nats.DisconnectErrHandler(b.onDisconnect),
+		nats.ErrorHandler(b.onError),
+		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+	}
+	if cfg.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(cfg.Credentials))
+	}
+	return opts
+}
+
+// backoff is how long to wait after so many failed attempts: doubling from
+// 50 ms to maxBackoff, less up to a half at random so that a restarted server
+// is not met by all its clients at once.
+func backoff(attempts int) time.Duration {
+	d := min(50*time.Millisecond<<min(max(attempts, 0), 16), maxBackoff)
+	return d - rand.N(d/2)
+}
+
+// Connected reports whether the connection stands at this moment.
+func (b *Bus) Connected() bool { return b.conn.IsConnected() }
+
+// Addr is the address on which the embedded server listens, as a URL for
+// another process's [Config]; empty where it does not.
+func (b *Bus) Addr() string {
+	if b.server == nil {
+		return ""
+	}
+	return b.server.url()
+}
+
+// Close ends all watches and leases (without releasing the leases), drains the
+// connection, stops the embedded server and waits for it. It may be called
+// more than once.
+func (b *Bus) Close() error {
+	b.closeOnce.Do(func() { b.closeErr = b.close() })
+	return b.closeErr
+}
+
+func (b *Bus) close() error {
+	b.end()
+	b.running.Wait()
+	if b.conn != nil {
+		if err := b.conn.Drain(); err != nil { // no connection to drain
+			b.conn.Close()
+		}
+		<-b.closed
+	}
+	if b.server != nil {
+		return b.server.stop()
+	}
+	return nil
+}
+
+// reconnected returns a channel that closes at the next reconnect.
+func (b *Bus) reconnected() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.back
+}
+
+func (b *Bus) onReconnect(conn *nats.Conn) {
+	b.mu.Lock()
+	close(b.back)
+	b.back = make(chan struct{})
+	b.mu.Unlock()
+	b.log.Info("reconnected to nats", zap.String("url", conn.ConnectedUrlRedacted()))
+}
+
+func (b *Bus) onDisconnect(_ *nats.Conn, err error) {
+	if b.life.Err() == nil {
+		b.log.Warn("connection to nats lost", zap.Error(err))
+	}
+}
+
+func (b *Bus) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
+	field := zap.Skip()
+	if sub != nil {
+		field = zap.String("subject", sub.Subject)
+	}
+	b.log.Warn("nats reports an error", field, zap.Error(err))
+}
+
+// unavailable makes the error of a store that cannot be used.
+func unavailable(err error, format string, args ...any) error {
+	return errs.Wrap(errs.StateUnavailable, err, format, args...)
+}

@@ -1,0 +1,43 @@
+// Package bus is the control plane's store: the one adapter for NATS JetStream.
+// It connects to a NATS server or embeds one, and offers typed buckets of
+// values, watches over them, and leases. Tensors never travel here.
+//
+// # Buckets
+//
+//	name         kept by                    values end
+//	models       registry leader            when deleted
+//	assignments  registry leader            when deleted
+//	pools        registry leader            when deleted
+//	settings     registry leader            when deleted
+//	workers      that worker                with their lease, 5 s
+//	gateways     that gateway               with their lease, 5 s
+//	schedulers   that scheduler             with their lease, 2 s
+//	leaders      the holder of the role     with their lease, 2 s
+//
+// [Buckets] is the table in full. Every bucket keeps one value per key, on
+// disk, and is a NATS key-value bucket, so that "nats kv watch models" shows
+// it. A revision counts the writes of a whole bucket. Keys may be any bytes:
+// those that NATS refuses are written as '=' and two hexadecimal digits.
+//
+// # Rules
+//
+// A value is read, changed and written with the revision that was read
+// ([Bucket.Update]); ErrConflict means to read again. A reader that must stay
+// current watches ([Bucket.Watch]) and keeps what the events tell; it never
+// polls. While the server is away reads and writes fail at once and watches
+// stay silent; afterwards watches tell what changed.
+//
+// # Leases
+//
+// A lease is a key that ends by itself unless its holder
+// renews it. Its epoch is the revision at which it was acquired. Whoever acts
+// under a lease sends the epoch along, and whoever obeys refuses a lower one
+// than it has seen: a holder that was suspended may believe in its lease for a
+// moment longer than the server.
+//
+// Two facts of NATS shape the code. The time to live belongs to a message, not
+// to a key: a plain write makes the key permanent, so leases are renewed by
+// writes that carry it, and other writes to such buckets are refused. And with
+// more than one value kept per key, the server silently raises every time to
+// live to that of its deletion marks.
+package bus

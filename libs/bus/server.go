@@ -1,0 +1,145 @@
+package bus
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/zap"
+)
+
+const (
+	// The embedded server serves one process or one host: these bounds are
+	// far above what its buckets hold and far below what would hurt.
+	embeddedMemory  = 64 << 20
+	embeddedStore   = 4 << 30
+	embeddedPending = 64 << 20
+	readyTimeout    = 10 * time.Second
+)
+
+// embedded is a NATS server inside this process.
+type embedded struct {
+	*server.Server
+	lock      *os.File
+	temporary string // directory to remove at stop, or empty
+}
+
+func startEmbedded(cfg Config, log *zap.Logger) (*embedded, error) {
+	e := &embedded{}
+	dir, err := e.claimDir(cfg.Dir)
+	if err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	if err := e.start(cfg, dir, log); err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	return e, nil
+}
+
+// claimDir makes the directory and locks it: two servers in one store would
+// destroy it, and NATS itself does not look.
+func (e *embedded) claimDir(dir string) (string, error) {
+	var err error
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "nereid-bus-"); err != nil {
+			return "", unavailable(err, "cannot make a temporary directory for the control plane's state: set a writable TMPDIR or name a directory")
+		}
+		e.temporary = dir
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", unavailable(err, "cannot make the control plane's directory %q: name a directory that can be written", dir)
+	}
+	e.lock, err = lockFile(filepath.Join(dir, "lock"))
+	if errors.Is(err, errLocked) {
+		return "", unavailable(err, "the control plane's directory %q is in use by another process: stop that process or name another directory", dir)
+	}
+	if err != nil {
+		return "", unavailable(err, "cannot lock the control plane's directory %q: make it writable or name another one", dir)
+	}
+	return dir, nil
+}
+
+func (e *embedded) start(cfg Config, dir string, log *zap.Logger) error {
+	opts, err := embeddedOptions(cfg, dir)
+	if err != nil {
+		return err
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return unavailable(err, "cannot set up the embedded NATS server")
+	}
+	e.Server = s
+	sink := &serverLog{log: log}
+	s.SetLoggerV2(sink, false, false, false)
+	s.Start()
+	if err := sink.fatal(); err != nil {
+		return unavailable(err, "the embedded NATS server does not start on %q: check its space and permissions; move the directory away to start with nothing", dir)
+	}
+	if cfg.Listen != "" && !s.ReadyForConnections(readyTimeout) {
+		return unavailable(nil, "the embedded NATS server does not listen on %q within %v", cfg.Listen, readyTimeout)
+	}
+	return nil
+}
+
+func embeddedOptions(cfg Config, dir string) (*server.Options, error) {
+	opts := &server.Options{
+		ServerName:             cfg.Name,
+		DontListen:             cfg.Listen == "",
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+		MaxPending:             embeddedPending,
+		JetStream:              true,
+		JetStreamMaxMemory:     embeddedMemory,
+		JetStreamMaxStore:      embeddedStore,
+		StoreDir:               dir,
+		// A change that was acknowledged survives a power cut. Buckets of
+		// leases opt out (see streamConfig): they are renewed in any case.
+		SyncAlways: true,
+	}
+	if cfg.Listen == "" {
+		return opts, nil
+	}
+	host, port, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return nil, unavailable(err, "the embedded NATS server cannot listen on %q: write host:port", cfg.Listen)
+	}
+	opts.Host = host
+	if opts.Port, err = strconv.Atoi(port); err != nil {
+		return nil, unavailable(err, "the embedded NATS server cannot listen on %q: the port is a number", cfg.Listen)
+	}
+	if opts.Port == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	return opts, nil
+}
+
+func (e *embedded) url() string {
+	if e.Addr() == nil {
+		return ""
+	}
+	return e.ClientURL()
+}
+
+// stop shuts the server down, waits, and gives the directory back. It works
+// on a server that started in part.
+func (e *embedded) stop() error {
+	if e.Server != nil {
+		e.Shutdown()
+		e.WaitForShutdown()
+	}
+	var err error
+	if e.lock != nil {
+		err = e.lock.Close() // ends the lock; the file stays, since removing it would race
+	}
+	if e.temporary != "" {
+		err = errors.Join(err, os.RemoveAll(e.temporary))
+	}
+	if err != nil {
+		return unavailable(err, "give back the control plane's directory")
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+)
+
+// EventKind says what an [Event] tells.
+type EventKind uint8
+
+const (
+	// EventPut says that a key has a value: at the start of a watch, or anew.
+	EventPut EventKind = iota + 1
+	// EventDelete says that a key has no value any more.
+	EventDelete
+	// EventCaughtUp says that everything up to Revision has been told. It
+	// comes once after the present values, and again after each reconnect.
+	EventCaughtUp
+)
+
+// Event is one change in a bucket. Events of one key come in order of their
+// revision; a value that was replaced at once may be skipped.
+type Event[T any] struct {
+	Kind EventKind
+	// Key is empty in EventCaughtUp.
+	Key string
+	// Value is set in an EventPut without Err.
+	Value T
+	// Revision is that of the value or of its end, and in EventCaughtUp that
+	// of the whole bucket. A key that vanished while the server was away gets
+	// the bucket's.
+	Revision uint64
+	// Expired tells, in EventDelete, that nobody is known to have deleted the
+	// key: its lease ended, or it vanished while the server was away.
+	Expired bool
+	// Err says why the value of an EventPut cannot be read. The key exists,
+	// and the watch goes on.
+	Err error
+}
+
+// Watch tells the bucket's present values, then EventCaughtUp, then every
+// change until ctx or the Bus ends; then the channel is closed. It never
+// fails: while the server is away nothing comes, and afterwards what changed
+// meanwhile is told, then EventCaughtUp again. The receiver must either
+// receive or end ctx; it need not drain the channel.
+func (b *Bucket[T]) Watch(ctx context.Context) <-chan Event[T] {
+	return b.watch(ctx, jetstream.AllKeys)
+}
+
+func (b *Bucket[T]) watch(ctx context.Context, filter string) <-chan Event[T] {
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(b.bus.life, cancel)
+	w := &watch[T]{
+		bucket: b,
+		filter: filter,
+		events: make(chan Event[T]),
+		known:  map[string]uint64{},
+	}
+	b.bus.running.Go(func() {
+		defer cancel()
+		defer unhook()
+		defer close(w.events)
+		w.run(ctx)
+	})
+	return w.events
+}
+
+// watch outlives the NATS watches that feed it. All fields are owned by run.
+type watch[T any] struct {
+	bucket *Bucket[T]
+	filter string
+	events chan Event[T]
+
+	known    map[string]uint64 // escaped key → revision that the receiver was told
+	seen     map[string]bool   // keys met by the present NATS watch; nil once caught up
+	revision uint64            // highest revision told or known to be passed
+	made     time.Time         // when the bucket was made: a new one counts from 1 again
+	failures int               // NATS watches that failed in a row
+}
+
+var (
+	errReconnected = errors.New("reconnected")
+	errWatchEnded  = errors.New("watch ended")
+)
+
+func (w *watch[T]) run(ctx context.Context) {
+	for {
+		err := w.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errReconnected) {
+			continue
+		}
+		w.bucket.bus.log.Debug("watch starts again", zap.String("bucket", w.bucket.spec.Name), zap.Error(err))
+		retry := time.NewTimer(backoff(w.failures))
+		w.failures++
+		select {
+		case <-ctx.Done():
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+// once runs one NATS watch from the start of the bucket to its end.
+func (w *watch[T]) once(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	again := w.bucket.bus.reconnected()
+	source, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopWatcher(source)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again:
+			return errReconnected
+		case entry, ok := <-source.Updates():
+			if !ok {
+				return errWatchEnded
+			}
+			w.take(ctx, entry)
+		}
+	}
+}
+
+// open starts a NATS watch. The bucket's revision is read first: what the
+// watch begins with holds everything up to it.
+func (w *watch[T]) open(ctx context.Context) (jetstream.KeyWatcher, error) {
+	kv, err := w.bucket.bus.js.KeyValue(ctx, w.bucket.spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info := status.(*jetstream.KeyValueBucketStatus).StreamInfo()
+	if !info.Created.Equal(w.made) {
+		for key := range w.known {
+			w.known[key] = 0
+		}
+		w.made, w.revision = info.Created, 0
+	}
+	w.revision = max(w.revision, info.State.LastSeq)
+	w.seen = map[string]bool{}
+	return kv.Watch(ctx, w.filter)
+}
+
+// stopWatcher ends a NATS watch, and takes what it still delivers, since it
+// closes only once that is taken.
+func stopWatcher(source jetstream.KeyWatcher) {
+	if source.Stop() != nil {
+		return // the connection is gone, and the watch with it
+	}
+	for range source.Updates() {
+	}
+}
+
+func (w *watch[T]) take(ctx context.Context, entry jetstream.KeyValueEntry) {
+	if entry == nil {
+		w.catchUp(ctx)
+		return
+	}
+	key, revision := entry.Key(), entry.Revision()
+	w.revision = max(w.revision, revision)
+	if entry.Operation() != jetstream.KeyValuePut {
+		w.drop(ctx, key, revision, entry.Operation() == jetstream.KeyValuePurge)
+		return
+	}
+	if w.seen != nil {
+		w.seen[key] = true
+	}
+	if w.known[key] == revision {
+		return
+	}
+	w.known[key] = revision
+	w.send(ctx, w.put(key, revision, entry.Value()))
+}
+
+func (w *watch[T]) put(escaped string, revision uint64, data []byte) Event[T] {
+	event := Event[T]{Kind: EventPut, Revision: revision}
+	if event.Key, event.Err = unescapeKey(escaped); event.Err != nil {
+		event.Key = escaped
+		return event
+	}
+	event.Value, event.Err = w.bucket.codec.Decode(data)
+	return event
+}
+
+// drop tells the end of a key, unless the receiver never heard of it.
+func (w *watch[T]) drop(ctx context.Context, escaped string, revision uint64, expired bool) {
+	if _, ok := w.known[escaped]; !ok {
+		return
+	}
+	delete(w.known, escaped)
+	key, err := unescapeKey(escaped)
+	if err != nil {
+		key = escaped
+	}
+	w.send(ctx, Event[T]{Kind: EventDelete, Key: key, Revision: revision, Expired: expired})
+}
+
+// catchUp ends the list of present values: what it did not name is gone.
+func (w *watch[T]) catchUp(ctx context.Context) {
+	for _, key := range slices.Sorted(maps.Keys(w.known)) {
+		if !w.seen[key] {
+			w.drop(ctx, key, w.revision, true)
+		}
+	}
+	w.seen, w.failures = nil, 0
+	w.send(ctx, Event[T]{Kind: EventCaughtUp, Revision: w.revision})
+}
+
+func (w *watch[T]) send(ctx context.Context, event Event[T]) {
+	select {
+	case w.events <- event:
+	case <-ctx.Done():
+	}
+}

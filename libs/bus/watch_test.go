@@ -1,0 +1,72 @@
+package bus_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+)
+
+// told is an event in comparable form.
+type told struct {
+	Kind    bus.EventKind
+	Key     string
+	Value   string
+	Expired bool
+	Bad     bool
+}
+
+func put(key, v string) told { return told{Kind: bus.EventPut, Key: key, Value: v} }
+
+var caughtUp = told{Kind: bus.EventCaughtUp}
+
+// hears receives as many events as are wanted and compares them. It returns
+// the last revision.
+func hears(t *testing.T, events <-chan bus.Event[text], want ...told) uint64 {
+	t.Helper()
+	ctx := testContext(t)
+	var got []told
+	var revision uint64
+	for range want {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				t.Fatalf("watch ended after %v", got)
+			}
+			got = append(got, told{e.Kind, e.Key, e.Value.GetValue(), e.Expired, e.Err != nil})
+			revision = e.Revision
+		case <-ctx.Done():
+			t.Fatalf("nothing more after %v, want %v", got, want)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
+	}
+	return revision
+}
+
+func TestWatchTellsPresentThenChanges(t *testing.T) {
+	ctx := testContext(t)
+	b := open(t, bus.Config{})
+	models := texts(t, b, bus.Models)
+	hears(t, models.Watch(ctx), caughtUp)
+
+	must[uint64](t)(models.Put(ctx, "gone", value("x")))
+	must[uint64](t)(models.Put(ctx, "m 1", value("a")))
+	if err := models.Delete(ctx, "gone", 0); err != nil {
+		t.Fatal(err)
+	}
+	events := models.Watch(ctx)
+	if revision := hears(t, events, put("m 1", "a"), caughtUp); revision != 3 {
+		t.Errorf("caught up at revision %d, want 3", revision)
+	}
+	revision := must[uint64](t)(models.Put(ctx, "m 1", value("b")))
+	if got := hears(t, events, put("m 1", "b")); got != revision {
+		t.Errorf("event's revision %d, want %d", got, revision)
+	}
+	if err := models.Delete(ctx, "m 1", revision); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, events, told{Kind: bus.EventDelete, Key: "m 1"})
+}
