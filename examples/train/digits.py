@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -139,6 +140,7 @@ def to_onnx(network: Network) -> onnx.ModelProto:
 
 def to_node(layer: object, inputs: list[str], output: str) -> onnx.NodeProto:
     """Returns the ONNX operator that computes what the layer does."""
+    attributes: dict[str, Any]
     match layer:
         case Conv3x3():
             kind, attributes = "Conv", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
