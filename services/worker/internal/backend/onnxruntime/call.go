@@ -7,6 +7,7 @@ package onnxruntime
 import "C"
 
 import (
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -60,7 +61,7 @@ func (c *call) configure(key, value string) error {
 }
 
 func (c *call) failure(code C.int) error {
-	return &statusError{code: int(code), text: C.GoString(&c.c.error[0])}
+	return &statusError{code: int(code), text: strings.TrimSpace(C.GoString(&c.c.error[0]))}
 }
 
 // begin empties the call.

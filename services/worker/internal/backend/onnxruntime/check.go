@@ -58,11 +58,23 @@ func (m *model) checkInput(p *port, r *infer.Request, t *infer.Tensor) *errs.Err
 			t.Name, m.version.Ref.Name, m.version.Config.ClientShape(p.io), t.Shape)
 	}
 	if p.io.Datatype == tensor.Bytes {
-		return nil // its elements are walked where they are copied
+		return m.checkStrings(t)
 	}
 	if n, ok := t.Shape.ByteSize(t.Datatype); !ok || n != t.Data.Length {
 		return errs.New(errs.ByteSizeMismatch, "input byte size mismatch for input '%s' for model '%s'. Expected %d, got %d",
 			t.Name, m.version.Ref.Name, n, t.Data.Length)
+	}
+	return nil
+}
+
+// checkStrings refuses a BYTES tensor that is too short for its elements, so
+// that a large shape alone cannot ask for memory. The elements themselves are
+// walked where they are copied.
+func (m *model) checkStrings(t *infer.Tensor) *errs.Error {
+	const lengthBytes = 4
+	if n, ok := t.Shape.Elements(); !ok || n > t.Data.Length/lengthBytes {
+		return errs.New(errs.TensorDataInvalid, "expected %d string elements for inference input '%s' for model '%s', got %d bytes",
+			n, t.Name, m.version.Ref.Name, t.Data.Length)
 	}
 	return nil
 }

@@ -234,6 +234,29 @@ func TestShapesThatDependOnTheData(t *testing.T) {
 	}
 }
 
+func TestOutputOfUnknownRank(t *testing.T) {
+	b, _ := open(t)
+	in := instance(t, b, shapeless(), config(0,
+		ios(io("INPUT0", tensor.FP32, -1), io("INPUT1", tensor.Int64, -1)), ios(io("OUTPUT0", tensor.FP32, -1, 2))))
+	data := pack([]float32{1, 2, 3, 4, 5, 6})
+	got := outputs(t, run(t, in, request(1,
+		value{"INPUT0", tensor.FP32, tensor.Shape{6}, data},
+		value{"INPUT1", tensor.Int64, tensor.Shape{2}, pack([]int64{-1, 2})})).response(0))
+	if d := cmp.Diff([]value{{"OUTPUT0", tensor.FP32, tensor.Shape{3, 2}, data}}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// shapeless gives INPUT0 in the shape INPUT1, so that not even the runtime
+// knows the rank of OUTPUT0 beforehand.
+func shapeless() onnxmodel.Model {
+	m := onnxmodel.Relu(tensor.FP32, "n")
+	m.Graph.Outputs[0].NoShape = true
+	m.Graph.Inputs = append(m.Graph.Inputs, onnxmodel.Value{Name: "INPUT1", Type: tensor.Int64, Dims: onnxmodel.Dims("k")})
+	m.Graph.Nodes[0] = onnxmodel.Node{Op: "Reshape", Inputs: []string{"INPUT0", "INPUT1"}, Outputs: []string{"OUTPUT0"}}
+	return m
+}
+
 func TestInputPassedThroughIsCopied(t *testing.T) {
 	b, pool := open(t)
 	in := instance(t, b, onnxmodel.PassThrough(tensor.Uint8, "n"), config(0,
