@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// modelInfer handles ModelInfer. It stands in for the generated handler.
-func (s *service) modelInfer(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+// modelInfer handles ModelInfer.
+func (s *service) modelInfer(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	in := s.takeRequest()
 	defer s.putRequest(in)
 	if err := decode(in); err != nil {

@@ -1,8 +1,10 @@
 package rpc_test
 
 import (
+	"compress/zlib"
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
 func checkAddSub(t testing.TB, rows int, r *inference.ModelInferResponse) {
@@ -36,7 +39,7 @@ func checkAddSub(t testing.TB, rows int, r *inference.ModelInferResponse) {
 func TestInferOfAllSizes(t *testing.T) {
 	s := serve(t)
 	// Below and above a network buffer, gRPC's pooling threshold and ours.
-	for _, rows := range []int{1, 16, 255, 256, 257, 5000, 50_000} {
+	for _, rows := range []int{1, 16, 255, 256, 257, 5000, 20_000} {
 		for name, options := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
 			options = append(options, grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20))
 			r, err := s.client.ModelInfer(t.Context(), addSub(rows), options...)
@@ -49,6 +52,50 @@ func TestInferOfAllSizes(t *testing.T) {
 			checkAddSub(t, rows, r)
 			<-s.models.submitted
 		}
+	}
+}
+
+func TestInferReadsDeflate(t *testing.T) {
+	s := serve(t)
+	s.dial(grpc.WithCompressor(deflater{})) //nolint:staticcheck // as in the server
+	r, err := s.client.ModelInfer(t.Context(), addSub(300))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkAddSub(t, 300, r)
+}
+
+type deflater struct{}
+
+func (deflater) Type() string { return "deflate" }
+
+func (deflater) Do(w io.Writer, p []byte) error {
+	z := zlib.NewWriter(w)
+	if _, err := z.Write(p); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// A message is refused by its size before and after decompression.
+func TestMessageLimit(t *testing.T) {
+	const rows = 300 // 38 KiB, much less compressed
+	dials := map[string][]grpc.DialOption{
+		"plain":   nil,
+		"gzip":    {grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name))},
+		"deflate": {grpc.WithCompressor(deflater{})}, //nolint:staticcheck // as in the server
+	}
+	for name, options := range dials {
+		t.Run(name, func(t *testing.T) {
+			s := serveWith(t, rpc.Options{MaxMessageBytes: 32 << 10})
+			s.dial(options...)
+			if _, err := s.client.ModelInfer(t.Context(), addSub(rows)); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("got %v, want RESOURCE_EXHAUSTED", err)
+			}
+			if _, err := s.client.ModelInfer(t.Context(), addSub(100)); err != nil {
+				t.Errorf("a message within the limit: %v", err)
+			}
+		})
 	}
 }
 

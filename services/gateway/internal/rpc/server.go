@@ -92,6 +92,7 @@ func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(engine.Pool())),
 		grpc.MaxRecvMsgSize(limit),
+		grpc.RPCDecompressor(deflate{limit: limit}), //nolint:staticcheck // what replaces it registers globally, at init
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.NumStreamWorkers(uint32(workers)),
 		grpc.WaitForHandlers(true),

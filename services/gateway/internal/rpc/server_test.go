@@ -36,9 +36,17 @@ type server struct {
 	clock   *mono.System
 	models  *models
 	logged  chan error
+
+	listener *bufconn.Listener
 }
 
-func serve(t testing.TB, options ...grpc.ServerOption) *server {
+func serve(t testing.TB, extra ...grpc.ServerOption) *server {
+	t.Helper()
+	return serveWith(t, rpc.Options{}, extra...)
+}
+
+// serveWith is serve with options of the front end, less clock and log.
+func serveWith(t testing.TB, o rpc.Options, extra ...grpc.ServerOption) *server {
 	t.Helper()
 	s := &server{t: t, pool: tensor.NewPool(1 << 20), clock: mono.New(), logged: make(chan error, 8)}
 	table := pending.New(1)
@@ -46,18 +54,13 @@ func serve(t testing.TB, options ...grpc.ServerOption) *server {
 	s.gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1.2.3", Extensions: []string{"classification"}},
 		core.Deps{Dispatcher: s.models, Pending: table, Clock: s.clock, Pool: s.pool})
 	s.gateway.Update(core.NewSnapshot(1, true, repository()))
-	o := rpc.Options{Clock: s.clock, Log: func(_ string, err error) { s.logged <- err }}
-	listener := bufconn.Listen(1 << 20)
-	server := rpc.New(s.gateway, o, options...)
-	go func() { _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.conn, s.client = conn, inference.NewGRPCInferenceServiceClient(conn)
+	o.Clock, o.Log = s.clock, func(_ string, err error) { s.logged <- err }
+	s.listener = bufconn.Listen(1 << 20)
+	server := rpc.New(s.gateway, o, extra...)
+	go func() { _ = server.Serve(s.listener) }()
+	s.dial()
 	t.Cleanup(func() {
-		_ = conn.Close()
+		_ = s.conn.Close()
 		server.Stop()
 		if n := s.gateway.InFlight(); n != 0 {
 			t.Errorf("%d requests are in flight at the end", n)
@@ -67,6 +70,20 @@ func serve(t testing.TB, options ...grpc.ServerOption) *server {
 		}
 	})
 	return s
+}
+
+// dial connects a client, in place of the one before.
+func (s *server) dial(options ...grpc.DialOption) {
+	s.t.Helper()
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+	conn, err := grpc.NewClient("passthrough:///bufconn", append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) }))...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.conn, s.client = conn, inference.NewGRPCInferenceServiceClient(conn)
 }
 
 func repository() []*core.Model {

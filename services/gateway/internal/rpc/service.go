@@ -47,7 +47,9 @@ func (s *service) description() *grpc.ServiceDesc {
 func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 	switch m.MethodName {
 	case "ModelInfer":
-		return s.modelInfer
+		return func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return s.modelInfer(ctx, decode, interceptor)
+		}
 	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "RepositoryIndex":
 		return m.Handler
 	}

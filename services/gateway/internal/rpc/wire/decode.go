@@ -2,12 +2,10 @@ package wire
 
 import (
 	"fmt"
-	"math"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -19,9 +17,17 @@ const textGuess = 256
 // have together; more cost more allocations.
 const dimsGuess = 8
 
+// maxEntries bounds a request's inputs, outputs, contents and parameters
+// together: an empty one takes two bytes on the wire, many times as much in
+// memory, and names are compared with each other.
+const maxEntries = 8192
+
+var errTooMany = fmt.Errorf("request has more than %d inputs, outputs, contents and parameters", maxEntries)
+
 // Decode reads a ModelInferRequest into r, which it resets first. Nothing in
-// r refers to data afterwards. It fails where proto.Unmarshal would, and when
-// the pool has no memory; r is then empty.
+// r refers to data afterwards. It fails where proto.Unmarshal would, for more
+// entries than any model needs, and when the pool has no memory; r is then
+// empty.
 func Decode(data mem.BufferSlice, pool *tensor.Pool, r *Request) error {
 	r.Reset()
 	d := decoder{Request: r, pool: pool}
@@ -36,7 +42,8 @@ func Decode(data mem.BufferSlice, pool *tensor.Pool, r *Request) error {
 
 type decoder struct {
 	*Request
-	pool *tensor.Pool
+	pool    *tensor.Pool
+	entries int
 }
 
 func (d *decoder) request(c cursor) error {
@@ -72,19 +79,27 @@ func (d *decoder) requestField(f field, c *cursor) error {
 	return c.skipField(f)
 }
 
+// entry begins an input, output, raw content or parameter.
+func (d *decoder) entry(c *cursor) (cursor, error) {
+	if d.entries++; d.entries > maxEntries {
+		return cursor{}, errTooMany
+	}
+	return c.message()
+}
+
 func (d *decoder) raw(c *cursor) error {
 	expect := c.left
-	n, err := c.length()
+	m, err := d.entry(c)
 	if err != nil {
 		return err
 	}
-	ref, err := d.place(n, expect)
+	ref, err := d.place(m.left, expect)
 	if err != nil {
 		return err
 	}
 	d.raws = append(d.raws, ref)
 	dst, err := ref.Bytes()
-	c.copyTo(dst)
+	m.copyTo(dst)
 	return err
 }
 
@@ -98,7 +113,7 @@ func (d *decoder) place(n, expect int) (tensor.Ref, error) {
 }
 
 func (d *decoder) input(c *cursor) error {
-	whole, err := c.message()
+	whole, err := d.entry(c)
 	d.Inputs = append(d.Inputs, Input{})
 	in := &d.Inputs[len(d.Inputs)-1]
 	firstDim := len(d.dims)
@@ -152,7 +167,7 @@ func (d *decoder) packedDims(c *cursor) error {
 }
 
 func (d *decoder) output(c *cursor) error {
-	m, err := c.message()
+	m, err := d.entry(c)
 	d.Outputs = append(d.Outputs, Output{})
 	out := &d.Outputs[len(d.Outputs)-1]
 	for err == nil && m.left > 0 {
@@ -172,71 +187,6 @@ func (d *decoder) outputField(f field, c *cursor, out *Output) error {
 		return d.parameter(c, &out.Parameters)
 	}
 	return c.skipField(f)
-}
-
-// parameter reads an entry of a map of parameters.
-func (d *decoder) parameter(c *cursor, list *[]infer.Parameter) error {
-	m, err := c.message()
-	var p infer.Parameter
-	for err == nil && m.left > 0 {
-		var f field
-		if f, err = m.field(); err == nil {
-			err = d.parameterField(f, &m, &p)
-		}
-	}
-	*list = append(*list, p)
-	return err
-}
-
-func (d *decoder) parameterField(f field, c *cursor, p *infer.Parameter) error {
-	switch f {
-	case text(1):
-		return d.string(c, &p.Key)
-	case text(2):
-		return d.value(c, &p.Value)
-	}
-	return c.skipField(f)
-}
-
-func (d *decoder) value(c *cursor, v *any) error {
-	m, err := c.message()
-	for err == nil && m.left > 0 {
-		var f field
-		if f, err = m.field(); err == nil {
-			err = d.valueField(f, &m, v)
-		}
-	}
-	return err
-}
-
-func (d *decoder) valueField(f field, c *cursor, v *any) error {
-	switch f {
-	case text(3):
-		var s string
-		err := d.string(c, &s)
-		*v = s
-		return err
-	case field{4, protowire.Fixed64Type}:
-		bits, err := c.fixed64()
-		*v = math.Float64frombits(bits)
-		return err
-	case field{1, protowire.VarintType}, field{2, protowire.VarintType}, field{5, protowire.VarintType}:
-		n, err := c.varint()
-		*v = integer(f.num, n)
-		return err
-	}
-	return c.skipField(f)
-}
-
-// integer is the value of a parameter that travels as a varint.
-func integer(num protowire.Number, n uint64) any {
-	switch num {
-	case 1:
-		return protowire.DecodeBool(n)
-	case 2:
-		return int64(n)
-	}
-	return n
 }
 
 // string reads a string into the request's common text memory.

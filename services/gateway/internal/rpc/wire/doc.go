@@ -17,6 +17,7 @@
 //
 // The decoder accepts and rejects what proto.Unmarshal does: any order of
 // fields, packed and unpacked repetition, unknown fields, merging of
-// repeated submessages. A message that is well formed but says something the
+// repeated submessages. Only a bound on the number of inputs and the like is
+// its own. A message that is well formed but says something the
 // protocol forbids is decoded; [Request.Tensors] refuses it.
 package wire

@@ -60,7 +60,9 @@ func (r *Response) Append(b []byte) []byte {
 }
 
 // sizeField is the size of a length-delimited field of n bytes.
-func sizeField(num protowire.Number, n int) int { return protowire.SizeTag(num) + protowire.SizeBytes(n) }
+func sizeField(num protowire.Number, n int) int {
+	return protowire.SizeTag(num) + protowire.SizeBytes(n)
+}
 
 // sizeText is the size of a string field, which is left out when empty.
 func sizeText(num protowire.Number, n int) int {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -49,35 +50,43 @@ func TestTensorsRefusesDataAsTritonDoes(t *testing.T) {
 		want   string
 	}{
 		"raw and typed": {
-			inputs{{Name: "A", Datatype: "FP32", Contents: fp32}}, [][]byte{{1, 2, 3, 4}},
+			inputs{{Name: "A", Datatype: "FP32", Contents: fp32}},
+			[][]byte{{1, 2, 3, 4}},
 			"contents field must not be specified when using raw_input_contents for 'A' for model 'm'",
 		},
 		"typed beside another's raw": {
-			inputs{{Name: "A", Datatype: "FP32"}, {Name: "B", Datatype: "FP32", Contents: fp32}}, [][]byte{{1, 2, 3, 4}},
+			inputs{{Name: "A", Datatype: "FP32"}, {Name: "B", Datatype: "FP32", Contents: fp32}},
+			[][]byte{{1, 2, 3, 4}},
 			"contents field must not be specified when using raw_input_contents for 'B' for model 'm'",
 		},
 		"no data": {
-			inputs{{Name: "A", Datatype: "FP32"}}, nil,
+			inputs{{Name: "A", Datatype: "FP32"}},
+			nil,
 			"unable to find data for input tensor 'A' for model 'm' in request.",
 		},
 		"fewer raws than inputs": {
-			inputs{{Name: "A"}, {Name: "B"}}, [][]byte{{1}},
+			inputs{{Name: "A"}, {Name: "B"}},
+			[][]byte{{1}},
 			"unable to find data for input tensor 'B' for model 'm' in request.",
 		},
 		"typed contents of another kind": {
-			inputs{{Name: "A", Datatype: "INT32", Contents: fp32}}, nil,
+			inputs{{Name: "A", Datatype: "INT32", Contents: fp32}},
+			nil,
 			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'FP32', expected datatype 'INT32'",
 		},
 		"half precision typed": {
-			inputs{{Name: "A", Datatype: "FP16", Contents: fp32}}, nil,
+			inputs{{Name: "A", Datatype: "FP16", Contents: fp32}},
+			nil,
 			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'FP32', expected datatype 'FP16'",
 		},
 		"integers for a float": {
-			inputs{{Name: "A", Datatype: "BF16", Contents: &inference.InferTensorContents{IntContents: []int32{1}}}}, nil,
+			inputs{{Name: "A", Datatype: "BF16", Contents: &inference.InferTensorContents{IntContents: []int32{1}}}},
+			nil,
 			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'INT32', expected datatype 'BF16'",
 		},
 		"two kinds": {
-			inputs{{Name: "A", Datatype: "FP32", Contents: &inference.InferTensorContents{Fp32Contents: []float32{1}, UintContents: []uint32{1}}}}, nil,
+			inputs{{Name: "A", Datatype: "FP32", Contents: &inference.InferTensorContents{Fp32Contents: []float32{1}, UintContents: []uint32{1}}}},
+			nil,
 			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'UINT32', expected datatype 'FP32'",
 		},
 	}
@@ -150,6 +159,25 @@ func TestFailedDecodeKeepsNothing(t *testing.T) {
 	}
 	if s := pool.Stats(); s.InUse != 0 {
 		t.Errorf("%d bytes of mapped memory are in use", s.InUse)
+	}
+}
+
+func TestDecodeBoundsEntries(t *testing.T) {
+	for name, entry := range map[string]string{
+		"inputs": "\x2a\x00", "outputs": "\x32\x00", "contents": "\x3a\x00", "parameters": "\x22\x00", "parameters of an input": "\x2a\x02\x22\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := []byte(strings.Repeat(entry, maxEntries))
+			var r Request
+			err := Decode(mem.BufferSlice{mem.SliceBuffer(data)}, tensor.NewPool(0), &r)
+			if fits := !strings.Contains(name, " of "); (err == nil) != fits {
+				t.Errorf("%d entries: %v", maxEntries, err)
+			}
+			data = append(data, entry...)
+			if err := Decode(mem.BufferSlice{mem.SliceBuffer(data)}, tensor.NewPool(0), &r); !errors.Is(err, errTooMany) {
+				t.Errorf("one more: %v", err)
+			}
+		})
 	}
 }
 
