@@ -1,16 +1,10 @@
 module github.com/nereid-serving/nereid/test
 
-go 1.26
+go 1.26.0
 
-require (
-	github.com/nereid-serving/nereid/cmd v0.0.0
-	github.com/nereid-serving/nereid/libs v0.0.0
-	github.com/nereid-serving/nereid/proto v0.0.0
-	github.com/nereid-serving/nereid/services/gateway v0.0.0
-	github.com/nereid-serving/nereid/services/registry v0.0.0
-	github.com/nereid-serving/nereid/services/scheduler v0.0.0
-	github.com/nereid-serving/nereid/services/worker v0.0.0
-)
+require golang.org/x/mod v0.42.0
+
+require github.com/google/go-cmp v0.7.0
 
 replace github.com/nereid-serving/nereid/libs => ../libs
 
