@@ -108,9 +108,9 @@ func edgeBans() []ban {
 		Except: []string{
 			"proto/...", "cmd/...", "test/...",
 			"libs/modelconfig/...", "libs/bus/...", "libs/client/...", "libs/testkit/...", "libs/state/...",
-			"services/gateway", "services/gateway/internal/rest/...", "services/gateway/internal/rpc/...", "services/gateway/internal/watch/...",
-			"services/scheduler", "services/scheduler/internal/rpc/...", "services/scheduler/internal/watch/...",
-			"services/worker", "services/worker/internal/rpc/...", "services/worker/internal/watch/...",
+			"services/gateway", "services/gateway/internal/rest/...", "services/gateway/internal/rpc/...", "services/gateway/internal/view/...",
+			"services/scheduler", "services/scheduler/internal/rpc/...", "services/scheduler/internal/view/...",
+			"services/worker", "services/worker/internal/rpc/...", "services/worker/internal/view/...",
 			"services/worker/internal/reconcile/...", "services/worker/internal/backend/python/...",
 			"services/registry/...",
 		},
