@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ type Spec struct {
 	Holds string
 }
 
-// Buckets returns the bucket table, sorted by nothing but sense. See the
+// Buckets returns the bucket table. See the
 // package comment for what all buckets have in common.
 func Buckets() []Spec {
 	return []Spec{
@@ -61,11 +62,29 @@ const headerRoom = 1 << 10
 // state_unavailable.
 func (b *Bus) EnsureBuckets(ctx context.Context) error {
 	for _, spec := range Buckets() {
-		if _, err := b.js.CreateOrUpdateStream(ctx, b.streamConfig(spec)); err != nil {
+		if err := b.ensure(ctx, b.streamConfig(spec)); err != nil {
 			return unavailable(err, "cannot make the bucket %q: allow this account to make streams, or check replicas (%d) against the size of the NATS cluster", spec.Name, b.replicas)
 		}
 	}
 	return nil
+}
+
+func (b *Bus) ensure(ctx context.Context, cfg jetstream.StreamConfig) error {
+	stream, err := b.js.Stream(ctx, cfg.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = b.js.CreateStream(ctx, cfg)
+		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
+		}
+		stream, err = b.js.Stream(ctx, cfg.Name) // another process was faster
+	}
+	if err != nil {
+		return err
+	}
+	// How writes reach the disk is settled when a stream is made.
+	cfg.PersistMode = stream.CachedInfo().Config.PersistMode
+	_, err = b.js.UpdateStream(ctx, cfg)
+	return err
 }
 
 // streamConfig is the stream behind a bucket. It is a NATS key-value bucket in

@@ -2,14 +2,21 @@ package bus_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"google.golang.org/protobuf/types/known/apipb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +34,7 @@ func testContext(t *testing.T) context.Context {
 // open opens a bus with its buckets and closes it with the test.
 func open(t *testing.T, cfg bus.Config) *bus.Bus {
 	t.Helper()
-	cfg.Log = zaptest.NewLogger(t)
+	cfg.Log = zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
 	b, err := bus.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -67,5 +74,56 @@ func must[T any](t *testing.T) func(T, error) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	taken := t.TempDir()
+	open(t, bus.Config{Dir: taken})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		cfg  bus.Config
+		want string
+	}{
+		{"directory in use", bus.Config{Dir: taken}, "in use by another process"},
+		{"directory cannot be made", bus.Config{Dir: filepath.Join(file, "bus")}, "name a directory that can be written"},
+		{"nobody at the URL", bus.Config{URL: "nats://127.0.0.1:1"}, "check that NATS runs there"},
+		{"no port to listen on", bus.Config{Listen: "localhost"}, "write host:port"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := bus.Open(testContext(t), tt.cfg)
+			if err == nil {
+				closeBus(t, b)
+			}
+			if errs.Of(err) != errs.StateUnavailable || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want state_unavailable with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTemporaryStateIsRemoved(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	closeBus(t, open(t, bus.Config{}))
+	if left := must[[]os.DirEntry](t)(os.ReadDir(os.TempDir())); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestEqualValuesAreEqualBytes(t *testing.T) {
+	codec := bus.ProtoJSON[*structpb.Struct]()
+	v := must[*structpb.Struct](t)(structpb.NewStruct(map[string]any{"b": "x y", "a": []any{1.0, true}}))
+	if got := string(must[[]byte](t)(codec.Encode(v))); got != `{"a":[1,true],"b":"x y"}` {
+		t.Errorf("Encode = %s", got)
+	}
+	// A newer release's field is skipped.
+	back := must[*apipb.Method](t)(bus.ProtoJSON[*apipb.Method]().Decode([]byte(`{"name":"n","newer":[1]}`)))
+	if back.GetName() != "n" {
+		t.Errorf("Decode = %v", back)
 	}
 }

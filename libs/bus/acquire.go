@@ -1,0 +1,169 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Claim says which lease is wanted.
+type Claim[T any] struct {
+	// Key is the role, or the claimant's own id.
+	Key string
+	// TTL is how long the lease lives without renewal, in whole seconds. Zero
+	// is the bucket's own.
+	TTL time.Duration
+	// Value makes the first value of the lease. It should keep the epoch, and
+	// may be called several times.
+	Value func(epoch uint64) T
+	// Replace reports whether a lease with this value may be taken over before
+	// it ends: that of the same holder's earlier life. A process that was
+	// restarted under its old id says yes and need not wait; the new epoch
+	// fences off the old life, which loses its lease should it still run. Nil
+	// never takes over. A value that cannot be read is never taken over.
+	Replace func(present T) bool
+}
+
+// Acquire takes a lease, and waits for it while another holds the key. It
+// wakes when the holder releases the lease and when the lease ends, and tries
+// again for as long as the server is away. It ends with ctx's error, or at
+// once where the claim is invalid. The caller must Release the lease.
+//
+// With Replace nil this is the election of a leader; with Replace it is a
+// service's registration under its own id.
+func (b *Bucket[T]) Acquire(ctx context.Context, claim Claim[T]) (*Lease[T], error) {
+	ttl, err := b.ttl(claim.TTL)
+	if err != nil {
+		return nil, err
+	}
+	escaped, err := escapeKey(claim.Key)
+	if err != nil {
+		return nil, err
+	}
+	claim.TTL = ttl
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &claimant[T]{bucket: b, claim: claim, holder: nuid.Next()}
+	return c.wait(ctx, b.watch(ctx, escaped))
+}
+
+// claimant is one call of Acquire.
+type claimant[T any] struct {
+	bucket *Bucket[T]
+	claim  Claim[T]
+	holder string // tells this life of the lease from any other
+}
+
+// wait tries whenever the key's state may have changed. While tries fail for
+// other reasons than a holder, it also tries by the clock.
+func (c *claimant[T]) wait(ctx context.Context, events <-chan Event[T]) (*Lease[T], error) {
+	var retry <-chan time.Time
+	for attempt := 0; ; attempt++ {
+		select {
+		case event, ok := <-events:
+			if !ok {
+				return nil, c.interrupted(ctx)
+			}
+			if event.Kind == EventPut && !c.mayReplace(event.Value, event.Err) {
+				continue
+			}
+		case <-retry:
+		}
+		lease, err := c.seize(ctx)
+		if err == nil {
+			return lease, nil
+		}
+		retry = nil
+		if errors.Is(err, ErrConflict) {
+			continue // another holds the key; the watch tells when it ends
+		}
+		if errs.Of(err) != errs.StateUnavailable {
+			return nil, err
+		}
+		c.bucket.bus.log.Debug("lease not acquired", zap.String("key", c.claim.Key), zap.Error(err))
+		retry = time.After(backoff(attempt))
+	}
+}
+
+func (c *claimant[T]) interrupted(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		err = errClosed
+	}
+	return unavailable(err, "wait for the lease of %s", c.bucket.name(c.claim.Key))
+}
+
+func (c *claimant[T]) mayReplace(present T, unreadable error) bool {
+	return unreadable == nil && c.claim.Replace != nil && c.claim.Replace(present)
+}
+
+// seize writes the lease if the key is free. The epoch must be in the value
+// and be its revision, so the write is bound to the revision that the whole
+// bucket has: it is repeated while other keys change meanwhile. ErrConflict
+// means that another holds the key.
+func (c *claimant[T]) seize(ctx context.Context) (*Lease[T], error) {
+	for {
+		rec, err := c.bucket.last(ctx, c.claim.Key)
+		if err != nil {
+			return nil, err
+		}
+		if !c.free(rec) {
+			return nil, ErrConflict
+		}
+		lease, err := c.write(ctx, rec.revision)
+		if !errors.Is(err, ErrConflict) {
+			return lease, err
+		}
+		pause := time.NewTimer(rand.N(10 * time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, unavailable(ctx.Err(), "acquire the lease of %s", c.bucket.name(c.claim.Key))
+		}
+	}
+}
+
+// free reports whether the key may be taken. Its value may be our own, of a
+// try whose answer was lost.
+func (c *claimant[T]) free(rec record) bool {
+	if !rec.live || rec.holder == c.holder {
+		return true
+	}
+	present, err := c.bucket.codec.Decode(rec.data)
+	return c.mayReplace(present, err)
+}
+
+func (c *claimant[T]) write(ctx context.Context, expected uint64) (*Lease[T], error) {
+	b := c.bucket
+	stream, err := b.bind(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return nil, b.missing(err)
+	}
+	epoch := info.State.LastSeq + 1
+	data, err := b.encode(c.claim.Key, c.claim.Value(epoch))
+	if err != nil {
+		return nil, err
+	}
+	sent := time.Now()
+	_, err = b.publish(ctx, c.claim.Key, data, nats.Header{headerHolder: {c.holder}},
+		jetstream.WithExpectLastSequence(epoch-1),
+		jetstream.WithExpectLastSequencePerSubject(expected),
+		jetstream.WithMsgTTL(c.claim.TTL))
+	if err != nil {
+		return nil, err
+	}
+	return newLease(c, epoch, data, sent), nil
+}

@@ -1,0 +1,131 @@
+package bus_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+)
+
+// epochValue keeps the epoch in the value, as every lease's value should.
+func epochValue(epoch uint64) text { return value(strconv.FormatUint(epoch, 10)) }
+
+func claim(key string) bus.Claim[text] {
+	return bus.Claim[text]{Key: key, TTL: time.Second, Value: epochValue}
+}
+
+func acquire(t *testing.T, bucket *bus.Bucket[text], c bus.Claim[text]) *bus.Lease[text] {
+	t.Helper()
+	return must[*bus.Lease[text]](t)(bucket.Acquire(testContext(t), c))
+}
+
+func await(t *testing.T, what string, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-testContext(t).Done():
+		t.Fatalf("%s: waited in vain", what)
+	}
+}
+
+func TestLeaseIsRenewedAndReleased(t *testing.T) {
+	ctx := testContext(t)
+	leaders := texts(t, open(t, bus.Config{}), bus.Leaders)
+	events := leaders.Watch(ctx)
+	hears(t, events, caughtUp)
+
+	lease := acquire(t, leaders, claim("registry"))
+	own := epochValue(lease.Epoch()).GetValue()
+	if got := hears(t, events, put("registry", own)); got != lease.Epoch() {
+		t.Errorf("acquired at revision %d, epoch %d", got, lease.Epoch())
+	}
+	// Four renewals take longer than the time to live.
+	hears(t, events, put("registry", own), put("registry", own), put("registry", own), put("registry", own))
+	if err := lease.Set(ctx, value("changed")); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, events, put("registry", "changed"))
+	if err := lease.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, events, told{Kind: bus.EventDelete, Key: "registry"})
+	await(t, "Lost after Release", lease.Lost())
+	if lease.Err() != nil {
+		t.Errorf("Err after Release: %v", lease.Err())
+	}
+	if err := lease.Set(ctx, value("late")); !errors.Is(err, bus.ErrLost) {
+		t.Errorf("Set after Release: %v", err)
+	}
+}
+
+func TestElectionPassesOnAtRelease(t *testing.T) {
+	leaders := texts(t, open(t, bus.Config{}), bus.Leaders)
+	first := acquire(t, leaders, claim("registry"))
+	next := make(chan *bus.Lease[text])
+	go func() { next <- acquire(t, leaders, claim("registry")) }()
+	if err := first.Release(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	second := <-next
+	if second.Epoch() <= first.Epoch() {
+		t.Errorf("epoch %d after %d", second.Epoch(), first.Epoch())
+	}
+	if err := second.Release(testContext(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEarlierLifeIsReplaced(t *testing.T) {
+	workers := texts(t, open(t, bus.Config{}), bus.Workers)
+	old := acquire(t, workers, claim("w1"))
+	again := claim("w1")
+	again.Replace = func(present text) bool { return present.GetValue() == epochValue(old.Epoch()).GetValue() }
+	fresh := acquire(t, workers, again)
+	if fresh.Epoch() <= old.Epoch() {
+		t.Errorf("epoch %d after %d", fresh.Epoch(), old.Epoch())
+	}
+	await(t, "the earlier life's loss", old.Lost())
+	if !errors.Is(old.Err(), bus.ErrLost) {
+		t.Errorf("Err = %v", old.Err())
+	}
+	if err := old.Release(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if got := must[bus.Entry[text]](t)(workers.Get(testContext(t), "w1")); got.Value.GetValue() != epochValue(fresh.Epoch()).GetValue() {
+		t.Errorf("the loser's Release touched %v", got)
+	}
+	if err := fresh.Release(testContext(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHolderThatIsCutOffLosesToTheOther(t *testing.T) {
+	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	holder := open(t, bus.Config{URL: server.Addr(), Name: "holder"})
+	lease := acquire(t, texts(t, holder, bus.Leaders), claim("registry"))
+	next := make(chan *bus.Lease[text])
+	go func() { next <- acquire(t, texts(t, server, bus.Leaders), claim("registry")) }()
+
+	closeBus(t, holder) // without Release
+	await(t, "loss", lease.Lost())
+	if !errors.Is(lease.Err(), bus.ErrLost) {
+		t.Errorf("Err = %v", lease.Err())
+	}
+	second := <-next
+	if second.Epoch() <= lease.Epoch() {
+		t.Errorf("epoch %d after %d", second.Epoch(), lease.Epoch())
+	}
+}
+
+func TestLeaseIsLostWhileTheServerIsAway(t *testing.T) {
+	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	holder := open(t, bus.Config{URL: server.Addr()})
+	lease := acquire(t, texts(t, holder, bus.Leaders), claim("registry"))
+	closeBus(t, server)
+	await(t, "loss", lease.Lost())
+	if !errors.Is(lease.Err(), bus.ErrLost) {
+		t.Errorf("Err = %v", lease.Err())
+	}
+}

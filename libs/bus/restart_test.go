@@ -1,0 +1,80 @@
+package bus_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+)
+
+func TestWatchOutlivesTheServer(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	addr := first.Addr()
+	reader := open(t, bus.Config{URL: addr})
+	ctx := testContext(t)
+	kept, gone, changed := value("kept"), value("gone"), value("changed")
+	put1 := func(b *bus.Bus, key string, v text) {
+		t.Helper()
+		must[uint64](t)(texts(t, b, bus.Models).Put(ctx, key, v))
+	}
+	put1(first, "a", kept)
+	put1(first, "b", gone)
+	put1(first, "c", gone)
+	events := texts(t, reader, bus.Models).Watch(ctx)
+	hears(t, events, put("a", "kept"), put("b", "gone"), put("c", "gone"), caughtUp)
+
+	closeBus(t, first)
+	if _, err := texts(t, reader, bus.Models).Put(ctx, "a", changed); err == nil {
+		t.Error("a write succeeds while the server is away")
+	}
+	// What changes here the reader cannot see: nothing listens.
+	alone := open(t, bus.Config{Dir: dir})
+	put1(alone, "c", changed)
+	if err := texts(t, alone, bus.Models).Delete(ctx, "b", 0); err != nil {
+		t.Fatal(err)
+	}
+	closeBus(t, alone)
+
+	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
+	hears(t, events, put("c", "changed"), told{Kind: bus.EventDelete, Key: "b"}, caughtUp)
+	if !reader.Connected() {
+		t.Error("Connected is false after the watch resumed")
+	}
+}
+
+func TestWatchOutlivesTheState(t *testing.T) {
+	first := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	addr := first.Addr()
+	reader := open(t, bus.Config{URL: addr})
+	ctx := testContext(t)
+	must[uint64](t)(texts(t, first, bus.Models).Put(ctx, "a", value("old")))
+	must[uint64](t)(texts(t, first, bus.Models).Put(ctx, "b", value("old")))
+	events := texts(t, reader, bus.Models).Watch(ctx)
+	hears(t, events, put("a", "old"), put("b", "old"), caughtUp)
+	closeBus(t, first)
+
+	// A new store counts revisions from 1 again: "a" has the revision it had.
+	dir := t.TempDir()
+	alone := open(t, bus.Config{Dir: dir})
+	must[uint64](t)(texts(t, alone, bus.Models).Put(ctx, "a", value("new")))
+	closeBus(t, alone)
+	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
+	hears(t, events, put("a", "new"), told{Kind: bus.EventDelete, Key: "b", Expired: true}, caughtUp)
+}
+
+func TestRestartedHolderStartsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, bus.Config{Dir: dir})
+	slow := claim("w1")
+	slow.TTL = time.Hour // nobody waits for it
+	old := acquire(t, texts(t, first, bus.Workers), slow)
+	closeBus(t, first)
+
+	again := slow
+	again.Replace = func(text) bool { return true }
+	second := open(t, bus.Config{Dir: dir})
+	if fresh := acquire(t, texts(t, second, bus.Workers), again); fresh.Epoch() <= old.Epoch() {
+		t.Errorf("epoch %d after %d", fresh.Epoch(), old.Epoch())
+	}
+}
