@@ -1,7 +1,6 @@
 """Writes the example models `simple`, `simple_string` and `simple_identity` as ONNX.
 
-They have the names, tensors and shapes of the models of the same names that Triton's
-own client examples call, so that those examples run against them unchanged.
+They have the names and tensors of the models that Triton's own client examples call.
 """
 
 from __future__ import annotations
