@@ -1,0 +1,130 @@
+package rest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// failure is the body of an error without a request id.
+func failure(status int, text, reason string) answer {
+	return answer{Status: status, Header: map[string]string{"Content-Type": "application/json"}, Body: `{"error":"` + text + `","reason":"` + reason + `"}`}
+}
+
+func empty(status int) answer {
+	return answer{Status: status, Header: map[string]string{"Content-Length": "0", "Content-Type": ""}}
+}
+
+func good(body string) answer {
+	return answer{Status: 200, Header: map[string]string{"Content-Type": "application/json"}, Body: body}
+}
+
+// repository is a set of models in all their states.
+func repository() []*core.Model {
+	text := model("my model", 0, []modelconfig.IO{tensorIO("T", tensor.Bytes)}, []modelconfig.IO{tensorIO("S", tensor.FP32, 2, -1)})
+	text.Versions[0].Config.Platform, text.Versions[0].Config.Backend = "", "python"
+	many := simple(16)
+	many.Versions = append(many.Versions, &core.Version{
+		Ref: infer.ModelRef{Name: "simple", Version: 3}, Config: many.Versions[0].Config, State: infer.Ready,
+	}, &core.Version{
+		Ref: infer.ModelRef{Name: "simple", Version: 4}, Config: many.Versions[0].Config, State: infer.Loading,
+	})
+	return []*core.Model{text, many, {Name: "broken", Problem: "no config"}}
+}
+
+func TestControlEndpointsAnswerAsTriton(t *testing.T) {
+	const simpleIO = `"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[-1,16]},{"name":"INPUT1","datatype":"INT32","shape":[-1,16]}],` +
+		`"outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[-1,16]},{"name":"OUTPUT1","datatype":"INT32","shape":[-1,16]}]}`
+	const allModels = `[{"name":"broken","state":"UNAVAILABLE","reason":"no config"},{"name":"my model","version":"1","state":"READY"},` +
+		`{"name":"simple","version":"1","state":"READY"},{"name":"simple","version":"3","state":"READY"},{"name":"simple","version":"4","state":"LOADING"}]`
+	const readyModels = `[{"name":"my model","version":"1","state":"READY"},{"name":"simple","version":"1","state":"READY"},{"name":"simple","version":"3","state":"READY"}]`
+	notFound := failure(404, "Not Found", "path_not_found")
+	for _, c := range []struct {
+		name string
+		request
+		want answer
+	}{
+		{"live", request{method: "GET", path: "/v2/health/live"}, empty(200)},
+		{"not all models are ready", request{method: "GET", path: "/v2/health/ready"}, empty(400)},
+		{"server metadata", request{method: "GET", path: "/v2"}, good(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
+		{"a query changes nothing", request{method: "GET", path: "/v2?x=1"}, good(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
+		{"model ready", request{method: "GET", path: "/v2/models/simple/ready"}, empty(200)},
+		{"version ready", request{method: "GET", path: "/v2/models/simple/versions/3/ready"}, empty(200)},
+		{"version not ready", request{method: "GET", path: "/v2/models/simple/versions/4/ready"}, failure(400, "Model version not ready", "model_not_ready")},
+		{"readiness of no model", request{method: "GET", path: "/v2/models/nope/ready"}, failure(404, "Request for unknown model: 'nope' is not found", "model_not_found")},
+		{"readiness of no version", request{method: "GET", path: "/v2/models/simple/versions/9/ready"}, failure(404, "Request for unknown model: 'simple' version 9 is not found", "model_not_found")},
+		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, failure(400, "invalid model version specified '0' , version should be an integral value > 0", "invalid_version")},
+		{"model metadata lists all ready versions", request{method: "GET", path: "/v2/models/simple"}, good(`{"name":"simple","versions":["1","3"],"platform":"onnxruntime_onnx",` + simpleIO)},
+		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, good(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},
+		{"an escaped name", request{method: "GET", path: "/v2/models/my%20model"}, good(`{"name":"my model","versions":["1"],"platform":"python","inputs":[{"name":"T","datatype":"BYTES","shape":[]}],"outputs":[{"name":"S","datatype":"FP32","shape":[2,-1]}]}`)},
+		{"an escaped slash is part of the name", request{method: "GET", path: "/v2/models/a%2Fready"}, failure(404, "Request for unknown model: 'a/ready' is not found", "model_not_found")},
+		{"metadata of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4"}, failure(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
+		{"metadata of a model without versions", request{method: "GET", path: "/v2/models/broken"}, failure(404, "Request for unknown model: 'broken' has no available versions", "model_not_found")},
+		{"statistics are not there", request{method: "GET", path: "/v2/models/stats"}, notFound},
+		{"index", request{path: "/v2/repository/index"}, good(allModels)},
+		{"index of all", request{path: "/v2/repository/index", body: `{"ready":false}`}, good(allModels)},
+		{"index of the ready", request{path: "/v2/repository/index", body: `{"ready":true}`}, good(readyModels)},
+		{"index of a named repository", request{path: "/v2/repository/any/index", body: `{"ready":true}`}, good(readyModels)},
+		{"index by a word", request{path: "/v2/repository/index", body: `{"ready":"yes"}`}, failure(400, "Invalid value for 'ready': expected a boolean", "invalid_parameter")},
+		{"index by no object", request{path: "/v2/repository/index", body: `[]`}, failure(400, "failed to parse the request JSON buffer: an object is expected", "invalid_json")},
+		{"index by no JSON", request{path: "/v2/repository/index", body: `{"ready"}`}, failure(400, "failed to parse the request JSON buffer: invalid character '}' after object key at 9", "invalid_json")},
+		{"index by a flood", request{path: "/v2/repository/index", body: strings.Repeat(" ", 65<<10)}, failure(413, "the body of this request may have at most 65536 bytes", "body_too_large")},
+		{"no path", request{method: "GET", path: "/"}, notFound},
+		{"another version of the protocol", request{method: "GET", path: "/v1/models/simple"}, notFound},
+		{"a slash too many", request{method: "GET", path: "/v2/"}, notFound},
+		{"a slash at the end", request{method: "GET", path: "/v2/models/simple/ready/"}, notFound},
+		{"no name", request{method: "GET", path: "/v2/models//ready"}, notFound},
+		{"no name at the end", request{method: "GET", path: "/v2/models/"}, notFound},
+		{"a version that is no number", request{method: "GET", path: "/v2/models/simple/versions/one"}, notFound},
+		{"no version", request{method: "GET", path: "/v2/models/simple/versions/"}, notFound},
+		{"an endpoint that is not there", request{path: "/v2/models/simple/explain"}, notFound},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t, repository())
+			if d := cmp.Diff(c.want, s.doLike(c.request, c.want)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestReadyFollowsTheModelsAndTheDrain(t *testing.T) {
+	s := newServer(t, []*core.Model{simple(2)})
+	ready := request{method: "GET", path: "/v2/health/ready"}
+	if got := s.do(ready).Status; got != 200 {
+		t.Errorf("with a ready model: %d", got)
+	}
+	if err := s.gateway.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.do(ready).Status; got != 400 {
+		t.Errorf("while draining: %d", got)
+	}
+	if got := s.do(request{method: "GET", path: "/v2/health/live"}).Status; got != 200 {
+		t.Errorf("live while draining: %d", got)
+	}
+}
+
+func TestWrongMethodNamesTheRightOnes(t *testing.T) {
+	s := newServer(t, repository())
+	for _, c := range []struct{ method, path, allow string }{
+		{"POST", "/v2", "GET, HEAD"},
+		{"PUT", "/v2/health/live", "GET, HEAD"},
+		{"DELETE", "/v2/models/simple", "GET, HEAD"},
+		{"GET", "/v2/models/simple/infer", "POST"},
+		{"HEAD", "/v2/models/simple/versions/1/infer", "POST"},
+		{"GET", "/v2/repository/index", "POST"},
+		{"OPTIONS", "/v2/repository/index", "POST"},
+	} {
+		want := answer{405, map[string]string{"Allow": c.allow, "Content-Type": "application/json"}, `{"error":"Method Not Allowed","reason":"method_not_allowed"}`}
+		if d := cmp.Diff(want, s.doLike(request{method: c.method, path: c.path}, want)); d != "" {
+			t.Errorf("%s %s: %s", c.method, c.path, d)
+		}
+	}
+}
