@@ -7,10 +7,12 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// Input and Output names of the models below, with their index.
+// The names of the inputs and outputs of the models below.
 const (
-	Input0, Input1   = "INPUT0", "INPUT1"
-	Output0, Output1 = "OUTPUT0", "OUTPUT1"
+	Input0  = "INPUT0"
+	Input1  = "INPUT1"
+	Output0 = "OUTPUT0"
+	Output1 = "OUTPUT1"
 )
 
 // AddSub gives OUTPUT0 = INPUT0 + INPUT1 and OUTPUT1 = INPUT0 - INPUT1, all of

@@ -78,7 +78,7 @@ func headerSlots(t *testing.T) []slot {
 }
 
 func TestElementTypesAreInverse(t *testing.T) {
-	for element := int32(0); element < 30; element++ {
+	for element := range int32(30) {
 		if d := datatypeOf(element); d.Valid() && elementOf(d) != element {
 			t.Errorf("element type %d is %s, whose element type is %d", element, d, elementOf(d))
 		}

@@ -12,8 +12,13 @@ import (
 // widest vector register.
 const alignment = 64
 
-// arena is an instance's mapped memory, divided anew for each run. It grows
-// to the largest run and is kept.
+// shrinkAbove is the size in bytes above which an arena gives its memory back
+// when a run needs less than a quarter of it, so that one large batch does not
+// cost its memory for ever.
+const shrinkAbove = 16 << 20
+
+// arena is an instance's mapped memory, divided anew for each run and kept
+// from run to run.
 type arena struct {
 	pool   *tensor.Pool
 	buffer *tensor.Buffer
@@ -23,7 +28,7 @@ type arena struct {
 // reserve empties the arena and makes room for n bytes.
 func (a *arena) reserve(n int64) error {
 	a.used = 0
-	if n == 0 || (a.buffer != nil && int64(a.buffer.Len()) >= n) {
+	if n == 0 || a.fits(n) {
 		return nil
 	}
 	a.free()
@@ -35,6 +40,14 @@ func (a *arena) reserve(n int64) error {
 	}
 	a.buffer = b
 	return nil
+}
+
+func (a *arena) fits(n int64) bool {
+	if a.buffer == nil {
+		return false
+	}
+	size := int64(a.buffer.Len())
+	return n <= size && (size <= shrinkAbove || n > size/4)
 }
 
 // take returns n bytes, which reserve has made room for as aligned(n).

@@ -192,6 +192,11 @@ func TestOutputsThatBreakTheConfigurationFail(t *testing.T) {
 			request(1, x(7001), value{"INPUT1", tensor.Int64, tensor.Shape{2}, pack([]int64{1, 7001})}),
 			"output 'OUTPUT0' of model 'm': unexpected shape: expected [1,7000], got [1,7001]",
 		},
+		{
+			"a scalar where dimensions are configured", instance(t, b, shapeless(), config(0, ios(io("INPUT0", tensor.FP32, -1), io("INPUT1", tensor.Int64, -1)), ios(io("OUTPUT0", tensor.FP32, 2)))),
+			request(1, x(1), value{"INPUT1", tensor.Int64, tensor.Shape{0}, ""}),
+			"output 'OUTPUT0' of model 'm': unexpected shape: expected [2], got []",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

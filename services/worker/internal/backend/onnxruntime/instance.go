@@ -13,7 +13,6 @@ import (
 // stop are owned by the goroutine in Execute.
 type instance struct {
 	model *model
-	name  string
 	call  *call
 	stop  func() // call.stop, made once
 	arena arena
@@ -27,9 +26,9 @@ type instance struct {
 	batchRows   int64 // rows of this run
 }
 
-func newInstance(m *model, name string, c *call) *instance {
+func newInstance(m *model, c *call) *instance {
 	return &instance{
-		model: m, name: name, call: c, stop: c.stop,
+		model: m, call: c, stop: c.stop,
 		arena: arena{pool: m.backend.options.Pool},
 		shape: make(tensor.Shape, 0, maxRank),
 	}

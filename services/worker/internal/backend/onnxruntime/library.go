@@ -3,6 +3,7 @@
 package onnxruntime
 
 import (
+	"errors"
 	"fmt"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -35,7 +36,7 @@ func Open(path string, o Options) (*Backend, error) {
 
 func openEnvironment(path string) error {
 	if ort.IsInitialized() {
-		return fmt.Errorf("it is already open in this process")
+		return errors.New("it is already open in this process")
 	}
 	ort.SetSharedLibraryPath(path)
 	// The runtime would write each error to standard error besides returning

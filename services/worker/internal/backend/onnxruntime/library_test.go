@@ -111,14 +111,14 @@ func TestInstancesShareASession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close() //nolint:errcheck // not what is tested
+	defer m.Close()
 	var all sync.WaitGroup
 	for k := range int32(4) {
 		in, err := m.NewInstance(t.Context(), backend.InstanceSpec{Name: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer in.Close() //nolint:errcheck // cannot fail
+		defer in.Close()
 		if in.Credits() != 1 {
 			t.Errorf("an instance takes %d batches at a time, want 1", in.Credits())
 		}

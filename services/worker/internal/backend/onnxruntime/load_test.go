@@ -234,7 +234,7 @@ func TestInstancesAreForCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close() //nolint:errcheck // not what is tested
+	defer m.Close()
 	_, err = m.NewInstance(context.Background(), backend.InstanceSpec{Name: "m_0_0", Kind: modelconfig.KindGPU})
 	if errs.Of(err) != errs.LoadFailed || !strings.Contains(err.Error(), "KIND_CPU") {
 		t.Errorf("an instance on a GPU: %v", err)

@@ -114,7 +114,7 @@ func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backe
 			return nil, loadFailed(m.version, spec.Name, err)
 		}
 	}
-	return newInstance(m, spec.Name, c), nil
+	return newInstance(m, c), nil
 }
 
 // Close destroys the session and frees what belongs to the model.

@@ -3,6 +3,7 @@
 package onnxruntime
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -118,13 +119,13 @@ func (in *instance) checkResult(o *output, r *result) error {
 }
 
 func (in *instance) checkShape(o *output, shape tensor.Shape) error {
-	if len(shape) == 0 && !o.port.batches {
-		return nil // a scalar, shown with the configured dimensions
+	if len(shape) == 0 && !o.port.batches && allOnes(o.port.io.Dims) {
+		return nil // shown with the configured dimensions
 	}
 	row := shape
 	if o.port.batches {
 		if len(shape) == 0 {
-			return fmt.Errorf("failed to split the output tensor in responses: it has no batch dimension")
+			return errors.New("failed to split the output tensor in responses: it has no batch dimension")
 		}
 		if rows := in.batchRows; shape[0] != rows {
 			return fmt.Errorf("failed to split the output tensor in responses: expected batch size of %d in model output, got %d", rows, shape[0])
@@ -139,34 +140,19 @@ func (in *instance) checkShape(o *output, shape tensor.Shape) error {
 
 // scatter answers the group's requests with their rows of the outputs.
 func (in *instance) scatter(b backend.Batch) {
-	requests := b.Requests()
-	dims, tensors := 0, 0
+	// Three allocations for all responses of the run.
+	n, dims := len(in.group), 0
 	for k := range in.outputs {
 		dims += len(in.outputs[k].port.io.Dims) + len(in.outputs[k].shape) + 1
-		tensors++
 	}
-	// Three allocations for all responses of the run.
-	n := len(in.group)
 	responses := make([]infer.Response, n)
-	outputs := make([]infer.Tensor, 0, n*tensors)
+	tensors := make([]infer.Tensor, 0, n*len(in.outputs))
 	shapes := make(tensor.Shape, 0, n*dims)
+	requests := b.Requests()
 	for g, i := range in.group {
-		start := len(outputs)
-		for k := range in.outputs {
-			o := &in.outputs[k]
-			data := o.cut(requests[i].Rows, in.batchRows)
-			if !requests[i].Wants(o.port.io.Name) {
-				data.Release()
-				continue
-			}
-			from := len(shapes)
-			shapes = o.port.appendClientShape(shapes, o.shape, requests[i].Rows)
-			outputs = append(outputs, infer.Tensor{
-				Name: o.port.io.Name, Datatype: o.port.io.Datatype,
-				Shape: shapes[from:len(shapes):len(shapes)], Data: data,
-			})
-		}
-		responses[g] = infer.Response{Final: true, Outputs: outputs[start:len(outputs):len(outputs)]}
+		start := len(tensors)
+		tensors, shapes = in.answer(requests[i], tensors, shapes)
+		responses[g] = infer.Response{Final: true, Outputs: tensors[start:len(tensors):len(tensors)]}
 	}
 	for k := range in.outputs {
 		in.outputs[k].drop()
@@ -174,6 +160,25 @@ func (in *instance) scatter(b backend.Batch) {
 	for g, i := range in.group {
 		b.Respond(i, &responses[g])
 	}
+}
+
+// answer appends the outputs that the next request of the group wants.
+func (in *instance) answer(r *infer.Request, tensors []infer.Tensor, shapes tensor.Shape) ([]infer.Tensor, tensor.Shape) {
+	for k := range in.outputs {
+		o := &in.outputs[k]
+		data := o.cut(r.Rows, in.batchRows)
+		if !r.Wants(o.port.io.Name) {
+			data.Release()
+			continue
+		}
+		from := len(shapes)
+		shapes = o.port.appendClientShape(shapes, o.shape, r.Rows)
+		tensors = append(tensors, infer.Tensor{
+			Name: o.port.io.Name, Datatype: o.port.io.Datatype,
+			Shape: shapes[from:len(shapes):len(shapes)], Data: data,
+		})
+	}
+	return tensors, shapes
 }
 
 // cut returns the next rows of the output, with a reference of their own.

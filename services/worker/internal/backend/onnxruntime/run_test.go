@@ -3,7 +3,7 @@
 package onnxruntime_test
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +24,7 @@ func pattern(d tensor.Datatype, n int64) string {
 	if d == tensor.Bytes {
 		var data []byte
 		for i := range n {
-			data = tensor.AppendBytes(data, strings.Repeat("ä\x00", int(i%4))+fmt.Sprint(i))
+			data = tensor.AppendBytes(data, strings.Repeat("ä\x00", int(i%4))+strconv.FormatInt(i, 10))
 		}
 		return string(data)
 	}

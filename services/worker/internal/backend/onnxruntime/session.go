@@ -3,6 +3,7 @@
 package onnxruntime
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -58,7 +59,7 @@ func nativeSession(s *ort.DynamicAdvancedSession) (unsafe.Pointer, error) {
 			return p.UnsafePointer(), nil
 		}
 	}
-	return nil, fmt.Errorf("this version of onnxruntime_go keeps its native session elsewhere than in s.ortSession: use v1.27.0")
+	return nil, errors.New("this version of onnxruntime_go keeps its native session elsewhere than in s.ortSession: use v1.27.0")
 }
 
 // configure applies the model's configuration to the session's options.
@@ -101,7 +102,7 @@ func setMode(s *ort.SessionOptions, c *modelconfig.Config) error {
 	case "1":
 		return s.SetExecutionMode(ort.ExecutionModeParallel)
 	default:
-		return fmt.Errorf("Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got %s .", text) //nolint:staticcheck // Triton's text
+		return fmt.Errorf("Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got %s .", text) //nolint:staticcheck,revive // Triton's text
 	}
 }
 

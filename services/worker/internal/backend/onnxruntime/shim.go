@@ -17,6 +17,7 @@ package onnxruntime
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -62,7 +63,7 @@ func openEngine(path string) (*engine, error) {
 	defer C.free(unsafe.Pointer(cpath))
 	if code := C.nrt_open(cpath, e.c, text.c); code != 0 {
 		C.free(unsafe.Pointer(e.c))
-		return nil, fmt.Errorf("%s", C.GoString(text.c))
+		return nil, errors.New(C.GoString(text.c))
 	}
 	return e, nil
 }

@@ -59,7 +59,7 @@ func validate(c *modelconfig.Config, d declaration) error {
 func allTensors(d declaration) error {
 	for _, io := range slices.Concat(d.inputs, d.outputs) {
 		if io.onnxType != onnxTensor {
-			return fmt.Errorf("Unsupported ONNX Type '%s' for I/O '%s', expected 'ONNX_TYPE_TENSOR'.", //nolint:staticcheck // Triton's text
+			return fmt.Errorf("Unsupported ONNX Type '%s' for I/O '%s', expected 'ONNX_TYPE_TENSOR'.", //nolint:staticcheck,revive // Triton's text
 				onnxTypeName(io.onnxType), io.name)
 		}
 	}
@@ -140,11 +140,15 @@ func validateDims(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO, exact
 }
 
 func validateScalar(c *modelconfig.Config, io *modelconfig.IO) error {
-	if dims := io.BackendDims(); slices.ContainsFunc(dims, func(d int64) bool { return d != 1 }) {
-		return fmt.Errorf("unable to load model '%s', scalar tensor '%s', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: %s.",
+	if dims := io.BackendDims(); !allOnes(dims) {
+		return fmt.Errorf("unable to load model '%s', scalar tensor '%s', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: %s.", //nolint:staticcheck,revive // Triton's text
 			c.Name, io.Name, dims)
 	}
 	return nil
+}
+
+func allOnes(dims tensor.Shape) bool {
+	return !slices.ContainsFunc(dims, func(d int64) bool { return d != 1 })
 }
 
 func compatible(model, config tensor.Shape, exact bool) bool {
