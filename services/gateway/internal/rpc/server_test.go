@@ -169,6 +169,20 @@ func (m *models) release() {
 	}
 }
 
+// fail ends the first that is held with err.
+func (m *models) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var first *infer.Request
+	for _, r := range m.held {
+		if first == nil || r.Work.Request.Number < first.Work.Request.Number {
+			first = r
+		}
+	}
+	delete(m.held, first.Work.Request)
+	m.finish(first, err)
+}
+
 func (m *models) finish(r *infer.Request, failure error) {
 	response := infer.Fail(r.Work, failure)
 	if failure == nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
@@ -38,68 +39,84 @@ type answer struct {
 // responses are sent in the order of the requests.
 func (s *service) stream(_ any, stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
-	queue := make(chan chan answer, streamDepth)
-	var ended error // written before queue is closed, read after
-	go func() {
-		defer close(queue)
-		ended = s.receive(ctx, stream, queue)
-	}()
-	err := send(stream, queue)
+	r := receiver{service: s, requests: make(chan *wire.Request)}
+	go r.run(ctx, stream)
+	var running sync.WaitGroup
+	err := s.exchange(ctx, stream, &r, &running)
 	cancel()
-	if err != nil {
-		// The receiver may be waiting for a message; it ends with the stream,
-		// which ends when this returns.
-		go discard(queue)
-		return s.status(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, err)
-	}
-	return s.status(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, ended)
+	running.Wait()
+	return s.status(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, err)
 }
 
-// receive starts the stream's requests until its client has sent the last.
-func (s *service) receive(ctx context.Context, stream grpc.ServerStream, queue chan<- chan answer) error {
-	strict := slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true")
+// receiver reads a stream's requests in a goroutine of its own, which ends
+// with the client's last request or with the stream.
+type receiver struct {
+	service  *service
+	requests chan *wire.Request // closed at the end
+	err      error              // why it ended; nil after the client's last request; read after requests is closed
+}
+
+func (r *receiver) run(ctx context.Context, stream grpc.ServerStream) {
+	defer close(r.requests)
 	for {
-		in := s.takeRequest()
+		in := r.service.takeRequest()
 		if err := stream.RecvMsg(in); err != nil {
-			s.putRequest(in)
-			if errors.Is(err, io.EOF) {
-				return nil
+			r.service.putRequest(in)
+			if !errors.Is(err, io.EOF) {
+				r.err = err
 			}
-			return err
+			return
 		}
-		slot := make(chan answer, 1)
 		select {
-		case queue <- slot:
+		case r.requests <- in:
 		case <-ctx.Done():
-			s.putRequest(in)
-			return ctx.Err()
+			r.service.putRequest(in)
+			r.err = ctx.Err()
+			return
 		}
-		go func() {
-			defer s.putRequest(in)
-			slot <- s.answer(ctx, in, strict)
-		}()
 	}
 }
 
-func send(stream grpc.ServerStream, queue <-chan chan answer) error {
-	for slot := range queue {
-		a := <-slot
-		if a.err != nil {
-			return a.err
+// exchange starts what is received and sends what is answered, until both are
+// at their end or one fails.
+func (s *service) exchange(ctx context.Context, stream grpc.ServerStream, r *receiver, running *sync.WaitGroup) error {
+	strict := slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true")
+	var queue []chan answer // of the requests in work, in their order
+	for requests := r.requests; requests != nil || len(queue) > 0; {
+		receive, head := requests, chan answer(nil)
+		if len(queue) > 0 {
+			head = queue[0]
 		}
-		if err := stream.SendMsg(a.message); err != nil {
-			return err
+		if len(queue) >= streamDepth {
+			receive = nil
+		}
+		select {
+		case in, ok := <-receive:
+			if !ok {
+				requests = nil
+				continue
+			}
+			slot := make(chan answer, 1)
+			queue = append(queue, slot)
+			running.Go(func() {
+				defer s.putRequest(in)
+				slot <- s.answer(ctx, in, strict)
+			})
+		case a := <-head:
+			queue = queue[1:]
+			if err := sendAnswer(stream, a); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return r.err
 }
 
-func discard(queue <-chan chan answer) {
-	for slot := range queue {
-		if a := <-slot; a.message != nil {
-			a.message.Free()
-		}
+func sendAnswer(stream grpc.ServerStream, a answer) error {
+	if a.err != nil {
+		return a.err
 	}
+	return stream.SendMsg(a.message)
 }
 
 // answer runs one request of a stream.

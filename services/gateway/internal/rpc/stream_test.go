@@ -53,6 +53,50 @@ func TestStreamAnswersInTheOrderOfTheRequests(t *testing.T) {
 	}
 }
 
+// More requests than may be in work at once wait on the wire.
+func TestStreamBoundsTheRequestsInWork(t *testing.T) {
+	s := serve(t)
+	s.models.set(func() { s.models.hold = true })
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests, depth = 300, 256
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range requests {
+			m := addSub(1)
+			m.Id = strconv.Itoa(i)
+			err = errors.Join(err, stream.Send(m))
+		}
+		sent <- errors.Join(err, stream.CloseSend())
+	}()
+	for range depth {
+		<-s.models.submitted
+	}
+	if n := s.gateway.InFlight(); n != depth {
+		t.Errorf("%d requests are in work, want %d", n, depth)
+	}
+	s.models.set(func() { s.models.hold = false })
+	s.models.release()
+	for i := range requests {
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if item.InferResponse.Id != strconv.Itoa(i) {
+			t.Fatalf("answer %d is for request %s", i, item.InferResponse.Id)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
 func TestStreamGoesOnAfterAnError(t *testing.T) {
 	s := serve(t)
 	stream, err := s.client.ModelStreamInfer(t.Context())
@@ -95,13 +139,18 @@ func TestStreamInStrictModeEndsWithTheFirstError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.models.set(func() { s.models.refusal = errs.New(errs.QueueFull, "full") })
-	if err := stream.Send(addSub(300)); err != nil {
-		t.Fatal(err)
+	s.models.set(func() { s.models.hold = true })
+	for range 3 {
+		if err := stream.Send(addSub(300)); err != nil {
+			t.Fatal(err)
+		}
+		<-s.models.submitted
 	}
+	s.models.fail(errs.New(errs.QueueFull, "full"))
 	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != "full" {
 		t.Errorf("the stream ends with %v", err)
 	}
+	// serve's cleanup checks that the other two are cancelled and released.
 }
 
 func TestStreamCancelledReleasesEverything(t *testing.T) {
