@@ -52,7 +52,7 @@ func (b *Bucket[T]) Acquire(ctx context.Context, claim Claim[T]) (*Lease[T], err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := &claimant[T]{bucket: b, claim: claim, holder: nuid.Next()}
-	return c.wait(ctx, b.watch(ctx, escaped))
+	return c.wait(ctx, b.watch(ctx, escaped, 0))
 }
 
 // claimant is one call of Acquire.

@@ -42,7 +42,9 @@ const (
 	connectTimeout = 5 * time.Second
 	drainTimeout   = 2 * time.Second
 	pingInterval   = 5 * time.Second
-	maxBackoff     = 5 * time.Second
+	// Below the shortest lease, so that holders are back before others
+	// believe them dead (see Bucket.Watch).
+	maxBackoff = time.Second
 )
 
 // Bus is this process's connection to the store. Its methods are safe for

@@ -29,7 +29,7 @@
 //
 // # Leases
 //
-// A lease is a key that ends by itself unless its holder
+// A lease ([Bucket.Acquire]) is a key that ends by itself unless its holder
 // renews it. Its epoch is the revision at which it was acquired. Whoever acts
 // under a lease sends the epoch along, and whoever obeys refuses a lower one
 // than it has seen: a holder that was suspended may believe in its lease for a

@@ -78,3 +78,27 @@ func TestRestartedHolderStartsAtOnce(t *testing.T) {
 		t.Errorf("epoch %d after %d", fresh.Epoch(), old.Epoch())
 	}
 }
+
+// TestHolderIsNotBuriedWhileTheServerIsAway restarts the server after the
+// leases have ended: the holder that comes back is never told as gone.
+func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	addr := first.Addr()
+	ctx := testContext(t)
+	back, dead := claim("back"), claim("dead")
+	dead.Value = func(uint64) text { return value("dead") }
+	acquire(t, texts(t, first, bus.Schedulers), dead)
+	holder := open(t, bus.Config{URL: addr})
+	lease := acquire(t, texts(t, holder, bus.Schedulers), back)
+	events := texts(t, open(t, bus.Config{URL: addr}), bus.Schedulers).Watch(ctx)
+	epoch := func(l *bus.Lease[text]) string { return epochValue(l.Epoch()).GetValue() }
+	hears(t, events, put("dead", "dead"), put("back", epoch(lease)), caughtUp)
+
+	closeBus(t, first)
+	await(t, "loss", lease.Lost())
+	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
+	hears(t, events, caughtUp)
+	lease = acquire(t, texts(t, holder, bus.Schedulers), back)
+	hears(t, events, put("back", epoch(lease)), told{Kind: bus.EventDelete, Key: "dead", Expired: true})
+}

@@ -1,6 +1,8 @@
 package bus_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,40 +21,41 @@ func raw(t *testing.T, b *bus.Bus) jetstream.JetStream {
 }
 
 // TestServerTakesTimeToLiveAsWeExpect pins the two facts of NATS on which
-// leases rest. A "fence" written with the same time to live afterwards tells,
-// without a clock, that the server's own time has come: where the fence has
-// ended and the value before it has not, the value lives on.
+// leases rest. A "fence" with a longer time to live, written afterwards, tells
+// without a clock of ours that the value's time has passed.
 func TestServerTakesTimeToLiveAsWeExpect(t *testing.T) {
 	js := raw(t, open(t, bus.Config{Listen: "127.0.0.1:0"}))
 	ctx := testContext(t)
 	const ttl = time.Second
-	second := func(t *testing.T, kv jetstream.KeyValue) {
+	renewed := func(ctx context.Context, t *testing.T, kv jetstream.KeyValue) {
 		must[uint64](t)(kv.Create(ctx, "lease", nil, jetstream.KeyTTL(ttl)))
 		must[uint64](t)(kv.Update(ctx, "lease", []byte("renewed"), 1))
 	}
-	first := func(t *testing.T, kv jetstream.KeyValue) {
+	created := func(ctx context.Context, t *testing.T, kv jetstream.KeyValue) {
 		must[uint64](t)(kv.Create(ctx, "lease", nil, jetstream.KeyTTL(ttl)))
 	}
 	fences := must[jetstream.KeyValue](t)(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "fences", LimitMarkerTTL: time.Minute}))
 	tests := []struct {
 		name    string
 		history uint8
-		write   func(*testing.T, jetstream.KeyValue)
+		write   func(context.Context, *testing.T, jetstream.KeyValue)
 		lives   bool
 	}{
-		{"one value per key keeps the time to live", 1, first, false},
-		{"more values per key raise it to that of marks", 2, first, true},
-		{"a plain write removes it", 1, second, true},
+		{"one value per key keeps the time to live", 1, created, false},
+		{"more values per key raise it to that of marks", 2, created, true},
+		{"a plain write removes it", 1, renewed, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx := testContext(t)
+			name := strings.ReplaceAll(tt.name, " ", "_")
 			kv := must[jetstream.KeyValue](t)(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-				Bucket: "trap", History: tt.history, LimitMarkerTTL: time.Minute,
+				Bucket: name, History: tt.history, LimitMarkerTTL: time.Minute,
 			}))
-			defer func() { _ = js.DeleteKeyValue(ctx, "trap") }()
-			tt.write(t, kv)
-			must[uint64](t)(fences.Create(ctx, "fence", nil, jetstream.KeyTTL(2*ttl)))
-			awaitEnd(t, fences, "fence")
+			tt.write(ctx, t, kv)
+			must[uint64](t)(fences.Create(ctx, name, nil, jetstream.KeyTTL(2*ttl)))
+			awaitEnd(t, fences, name)
 			_, err := kv.Get(ctx, "lease")
 			if lives := err == nil; lives != tt.lives {
 				t.Errorf("the value lives on: %t, want %t (%v)", lives, tt.lives, err)

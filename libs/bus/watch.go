@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -49,18 +50,25 @@ type Event[T any] struct {
 // fails: while the server is away nothing comes, and afterwards what changed
 // meanwhile is told, then EventCaughtUp again. The receiver must either
 // receive or end ctx; it need not drain the channel.
+//
+// In a bucket of leases, renewals that change nothing are not told. And since
+// leases cannot be renewed while the server is away, their ends are held back
+// after a reconnect for the bucket's time to live: a holder that takes its
+// lease again in that time is told as a new value, not as an end.
 func (b *Bucket[T]) Watch(ctx context.Context) <-chan Event[T] {
-	return b.watch(ctx, jetstream.AllKeys)
+	return b.watch(ctx, jetstream.AllKeys, b.spec.Lease)
 }
 
-func (b *Bucket[T]) watch(ctx context.Context, filter string) <-chan Event[T] {
+func (b *Bucket[T]) watch(ctx context.Context, filter string, grace time.Duration) <-chan Event[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(b.bus.life, cancel)
 	w := &watch[T]{
 		bucket: b,
 		filter: filter,
 		events: make(chan Event[T]),
-		known:  map[string]uint64{},
+		grace:  grace,
+		known:  map[string]mark{},
+		held:   map[string]uint64{},
 	}
 	b.bus.running.Go(func() {
 		defer cancel()
@@ -76,12 +84,21 @@ type watch[T any] struct {
 	bucket *Bucket[T]
 	filter string
 	events chan Event[T]
+	grace  time.Duration // how long ends are held back after a reconnect
 
-	known    map[string]uint64 // escaped key → revision that the receiver was told
+	known    map[string]mark   // what the receiver was told, by escaped key
+	held     map[string]uint64 // revisions of the ends held back, by escaped key
+	timer    <-chan time.Time  // fires when they are told; nil while none are held back
 	seen     map[string]bool   // keys met by the present NATS watch; nil once caught up
 	revision uint64            // highest revision told or known to be passed
 	made     time.Time         // when the bucket was made: a new one counts from 1 again
 	failures int               // NATS watches that failed in a row
+}
+
+// mark is a value that the receiver was told.
+type mark struct {
+	revision uint64
+	data     []byte // kept for leases only
 }
 
 var (
@@ -125,6 +142,8 @@ func (w *watch[T]) once(ctx context.Context) error {
 			return ctx.Err()
 		case <-again:
 			return errReconnected
+		case <-w.timer:
+			w.endGrace(ctx)
 		case entry, ok := <-source.Updates():
 			if !ok {
 				return errWatchEnded
@@ -147,12 +166,16 @@ func (w *watch[T]) open(ctx context.Context) (jetstream.KeyWatcher, error) {
 	}
 	info := status.(*jetstream.KeyValueBucketStatus).StreamInfo()
 	if !info.Created.Equal(w.made) {
-		for key := range w.known {
-			w.known[key] = 0
+		for key, told := range w.known {
+			w.known[key] = mark{data: told.data}
 		}
 		w.made, w.revision = info.Created, 0
 	}
 	w.revision = max(w.revision, info.State.LastSeq)
+	clear(w.held) // the new watch tells anew what has ended
+	if w.timer = nil; w.grace > 0 && len(w.known) > 0 {
+		w.timer = time.After(w.grace)
+	}
 	w.seen = map[string]bool{}
 	return kv.Watch(ctx, w.filter)
 }
@@ -181,11 +204,24 @@ func (w *watch[T]) take(ctx context.Context, entry jetstream.KeyValueEntry) {
 	if w.seen != nil {
 		w.seen[key] = true
 	}
-	if w.known[key] == revision {
-		return
+	delete(w.held, key)
+	if w.note(key, revision, entry.Value()) {
+		w.send(ctx, w.put(key, revision, entry.Value()))
 	}
-	w.known[key] = revision
-	w.send(ctx, w.put(key, revision, entry.Value()))
+}
+
+// note keeps what is told of a key, and reports whether it is news.
+func (w *watch[T]) note(key string, revision uint64, data []byte) bool {
+	old, ok := w.known[key]
+	if ok && old.revision == revision {
+		return false
+	}
+	if w.bucket.spec.Lease == 0 {
+		w.known[key] = mark{revision: revision}
+		return true
+	}
+	w.known[key] = mark{revision, data}
+	return !ok || !bytes.Equal(old.data, data)
 }
 
 func (w *watch[T]) put(escaped string, revision uint64, data []byte) Event[T] {
@@ -198,11 +234,17 @@ func (w *watch[T]) put(escaped string, revision uint64, data []byte) Event[T] {
 	return event
 }
 
-// drop tells the end of a key, unless the receiver never heard of it.
+// drop tells the end of a key, unless the receiver never heard of it or it is
+// to be held back.
 func (w *watch[T]) drop(ctx context.Context, escaped string, revision uint64, expired bool) {
 	if _, ok := w.known[escaped]; !ok {
 		return
 	}
+	if expired && w.timer != nil {
+		w.held[escaped] = revision
+		return
+	}
+	delete(w.held, escaped)
 	delete(w.known, escaped)
 	key, err := unescapeKey(escaped)
 	if err != nil {
@@ -220,6 +262,14 @@ func (w *watch[T]) catchUp(ctx context.Context) {
 	}
 	w.seen, w.failures = nil, 0
 	w.send(ctx, Event[T]{Kind: EventCaughtUp, Revision: w.revision})
+}
+
+// endGrace tells the ends that were held back.
+func (w *watch[T]) endGrace(ctx context.Context) {
+	w.timer = nil
+	for _, key := range slices.Sorted(maps.Keys(w.held)) {
+		w.drop(ctx, key, w.held[key], true)
+	}
 }
 
 func (w *watch[T]) send(ctx context.Context, event Event[T]) {
