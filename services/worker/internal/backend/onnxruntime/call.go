@@ -114,8 +114,12 @@ type result struct {
 	packed  bool
 }
 
+// result returns output i. One that is not bound is held until freed.
 func (c *call) result(i int) result {
 	t := &c.output[i]
+	if t.value != nil || t.packed != 0 {
+		c.engine.held.Add(1)
+	}
 	return result{
 		element: int32(t._type),
 		shape:   unsafe.Slice((*int64)(unsafe.Pointer(&t.dims[0])), t.rank),

@@ -31,6 +31,9 @@ func open(t testing.TB) (*onnxruntime.Backend, *tensor.Pool) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
+		if n := b.Held(); n != 0 {
+			t.Errorf("%d outputs of the runtime were not released", n)
+		}
 		if n := pool.Stats().InUse; n != 0 {
 			t.Errorf("%d bytes of mapped memory were not given back", n)
 		}

@@ -49,7 +49,7 @@ func (in *instance) Close() error {
 // run one after another.
 func (in *instance) Execute(b backend.Batch) {
 	marks := phases{batch: b}
-	in.call.resume()
+	in.call.resume() // a stop may have come after the last run's end
 	b.OnCancel(in.stop)
 	in.admit(b)
 	for len(in.left) > 0 {

@@ -53,6 +53,10 @@ func missing(path string, err error) error {
 // Version returns the version of the library, such as 1.31.1.
 func (b *Backend) Version() string { return b.engine.version() }
 
+// Held returns how many outputs in memory of the runtime's own have not been
+// released by whoever got them.
+func (b *Backend) Held() int64 { return b.engine.held.Load() }
+
 // Close ends the environment. All models are closed by then; responses may
 // still hold outputs.
 func (b *Backend) Close() error {

@@ -63,7 +63,18 @@ func TestOutputsOutliveTheBackend(t *testing.T) {
 		ones[i] = 1
 	}
 	t.Run("life of a backend", func(t *testing.T) {
-		b, _ := open(t)
+		b, err := onnxruntime.Open(onnxmodel.Library(t), onnxruntime.Options{Pool: tensor.NewPool(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if n := b.Held(); n != 1 {
+				t.Errorf("%d outputs are held, want 1", n)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 		in := instance(t, b, onnxmodel.NonZero(tensor.Int32, "n"), config(0,
 			ios(io("INPUT0", tensor.Int32, -1)), ios(io("OUTPUT0", tensor.Int64, 1, -1))))
 		r = run(t, in, request(1, value{"INPUT0", tensor.Int32, tensor.Shape{9000}, pack(ones)})).response(0)

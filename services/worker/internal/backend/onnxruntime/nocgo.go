@@ -23,6 +23,9 @@ func absent() error {
 // Version returns the empty string.
 func (b *Backend) Version() string { return "" }
 
+// Held returns 0.
+func (b *Backend) Held() int64 { return 0 }
+
 // Load fails with reason library_missing.
 func (b *Backend) Load(context.Context, backend.Version) (backend.Model, error) { return nil, absent() }
 

@@ -29,7 +29,7 @@ func newPort(c *modelconfig.Config, io *modelconfig.IO, d sessionIO) port {
 		scalar: d.hasShape && len(d.dims) == 0, rowBytes: -1,
 	}
 	dims := io.BackendDims()
-	if !d.hasShape || p.scalar || io.Ragged || !dims.Fixed() || !declaredAs(d.dims, dims, p.batches) {
+	if !d.hasShape || p.scalar || !dims.Fixed() {
 		return p
 	}
 	if _, ok := dims.Prepend(max(c.MaxBatchSize, 1)).ByteSize(io.Datatype); ok {
@@ -37,16 +37,6 @@ func newPort(c *modelconfig.Config, io *modelconfig.IO, d sessionIO) port {
 		p.rowBytes, _ = dims.ByteSize(io.Datatype)
 	}
 	return p
-}
-
-// declaredAs reports whether the session itself promises these dimensions. A
-// buffer is bound only then: a model is free to say less than its
-// configuration.
-func declaredAs(declared, dims tensor.Shape, batches bool) bool {
-	if batches {
-		return len(declared) > 0 && declared[1:].Equal(dims)
-	}
-	return declared.Equal(dims)
 }
 
 // appendModelShape appends the shape that the session sees for a tensor of

@@ -234,6 +234,21 @@ func TestShapesThatDependOnTheData(t *testing.T) {
 	}
 }
 
+func TestTwoByteFloats(t *testing.T) {
+	b, _ := open(t)
+	for d, want := range map[tensor.Datatype][]uint16{
+		tensor.FP16: {0x3e00, 0xc000}, // 1.5, -2
+		tensor.BF16: {0x3fc0, 0xc000},
+	} {
+		in := instance(t, b, onnxmodel.Cast(tensor.FP32, d, 2), config(0,
+			ios(io("INPUT0", tensor.FP32, 2)), ios(io("OUTPUT0", d, 2))))
+		got := outputs(t, run(t, in, request(1, value{"INPUT0", tensor.FP32, tensor.Shape{2}, pack([]float32{1.5, -2})})).response(0))
+		if diff := cmp.Diff([]value{{"OUTPUT0", d, tensor.Shape{2}, pack(want)}}, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestOutputOfUnknownRank(t *testing.T) {
 	b, _ := open(t)
 	in := instance(t, b, shapeless(), config(0,

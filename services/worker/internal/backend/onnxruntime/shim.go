@@ -19,6 +19,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -37,7 +38,12 @@ func (e *statusError) Error() string { return fmt.Sprintf("onnx runtime error %d
 
 // engine is the opened library as the shim sees it. It is safe for concurrent
 // use until closed.
-type engine struct{ c *C.nrt_runtime }
+type engine struct {
+	c *C.nrt_runtime
+	// held counts results that the runtime or the shim allocated and that
+	// have not been released.
+	held atomic.Int64
+}
 
 // errorText is room in C for a function's error text.
 type errorText struct{ c *C.char }
@@ -56,7 +62,7 @@ func (t errorText) status(code C.int) error {
 }
 
 func openEngine(path string) (*engine, error) {
-	e := &engine{(*C.nrt_runtime)(C.calloc(1, C.sizeof_nrt_runtime))}
+	e := &engine{c: (*C.nrt_runtime)(C.calloc(1, C.sizeof_nrt_runtime))}
 	text := newErrorText()
 	defer text.free()
 	cpath := C.CString(path)
@@ -75,7 +81,10 @@ func (e *engine) version() string { return C.GoString(e.c.version) }
 func (e *engine) close() { C.nrt_close(e.c) }
 
 // release frees what an output of a run holds.
-func (e *engine) release(v *C.OrtValue, packed unsafe.Pointer) { C.nrt_release(e.c, v, packed) }
+func (e *engine) release(v *C.OrtValue, packed unsafe.Pointer) {
+	C.nrt_release(e.c, v, packed)
+	e.held.Add(-1)
+}
 
 // sessionIO is one input or output that a session declares.
 type sessionIO struct {
