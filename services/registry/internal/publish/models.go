@@ -45,26 +45,34 @@ type ModelWrite struct {
 	Replaces uint64
 }
 
-// DiffModels gives the writes, in the order of names, after which the bucket
-// holds the snapshot and nothing else. seen is the highest revision of the
-// bucket that the caller knows of.
+// DiffModels gives the writes after which the bucket holds the snapshot and
+// nothing else: deletions first, so that whoever has seen the last write has
+// seen them all, then values, each in the order of names. seen is the highest
+// revision of the bucket that the caller knows of.
 func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64) []ModelWrite {
-	var writes []ModelWrite
 	wanted := make(map[string]bool, len(snap.Models))
 	for _, m := range snap.Models {
 		wanted[m.Name] = true
+	}
+	var writes []ModelWrite
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		if !wanted[name] {
+			writes = append(writes, ModelWrite{Name: name, Replaces: stored[name].Revision})
+		}
+	}
+	for _, m := range snap.Models {
 		old := stored[m.Name]
 		next := modelValue(m, old.Value, seen+1)
 		if old.Value == nil || !proto.Equal(old.Value, next) {
 			writes = append(writes, ModelWrite{Name: m.Name, Value: next, Replaces: old.Revision})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		if !wanted[name] {
-			writes = append(writes, ModelWrite{Name: name, Replaces: stored[name].Revision})
-		}
-	}
 	return writes
+}
+
+// Refused is the value of a model whose own one the bucket does not take.
+func Refused(name, problem string) *nereidv1.ModelValue {
+	return &nereidv1.ModelValue{Schema: nereidv1.Schema, Name: name, Problem: problem}
 }
 
 // modelValue is the value of a model that had the value old, or none.

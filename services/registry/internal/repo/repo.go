@@ -32,15 +32,19 @@ func New(roots []string) *Scanner {
 	return &Scanner{roots: roots, digests: newDigester()}
 }
 
+// Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
+func (s *Scanner) Check() error {
+	_, err := s.list()
+	return err
+}
+
 // Scan reads all repositories. Files whose size and modification time are
 // those of an earlier scan are not read again. The error is that of a
 // repository that cannot be listed, or ctx's.
 func (s *Scanner) Scan(ctx context.Context) (*snapshot.Snapshot, error) {
-	found := make(map[string][]string) // model name to its directories
-	for _, root := range s.roots {
-		if err := list(root, found); err != nil {
-			return nil, err
-		}
+	found, err := s.list()
+	if err != nil {
+		return nil, err
 	}
 	snap := new(snapshot.Snapshot)
 	for _, name := range slices.Sorted(maps.Keys(found)) {
@@ -54,6 +58,17 @@ func (s *Scanner) Scan(ctx context.Context) (*snapshot.Snapshot, error) {
 	}
 	s.digests.sweep()
 	return snap, nil
+}
+
+// list gives the directories of each model's name.
+func (s *Scanner) list() (map[string][]string, error) {
+	found := make(map[string][]string)
+	for _, root := range s.roots {
+		if err := list(root, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // list adds a repository's model directories to found.

@@ -1,0 +1,67 @@
+package registry
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Config is the registry's configuration.
+type Config struct {
+	// Repositories are the model repositories: directories with one directory
+	// per model. At least one; a model's name may be in one of them only.
+	Repositories []string `yaml:"repositories"`
+	// Holder is the id of this replica, unique among them. It is shown as the
+	// leader's.
+	Holder string `yaml:"holder"`
+	// WorkerGrace is for how long the assignment of a vanished worker is kept.
+	// A worker that was only cut off from the store finds it on its return
+	// and goes on; shorter than a worker's lease, a pause of the store makes
+	// workers unload and load again.
+	WorkerGrace time.Duration `yaml:"worker_grace"`
+	// Retry is how long to wait after a failed write, scan or election.
+	Retry time.Duration `yaml:"retry"`
+}
+
+// Default gives the configuration without its repositories.
+func Default() Config {
+	return Config{Holder: "registry", WorkerGrace: 15 * time.Second, Retry: time.Second}
+}
+
+// Validate reports the first setting that cannot be used, with the reason
+// config_invalid.
+func (c Config) Validate() error {
+	if len(c.Repositories) == 0 {
+		return errs.New(errs.ConfigInvalid, "no model repository is given: name a directory with --model-repository")
+	}
+	for _, root := range c.Repositories {
+		if scheme, _, ok := strings.Cut(root, "://"); ok {
+			return errs.New(errs.ConfigInvalid, "model repository %s: %s is not supported, give a local directory", root, scheme)
+		}
+		if root == "" {
+			return errs.New(errs.ConfigInvalid, "a model repository has no name: give a directory")
+		}
+	}
+	if c.Holder == "" {
+		return errs.New(errs.ConfigInvalid, "registry.holder is empty: give each replica an id of its own")
+	}
+	if c.WorkerGrace <= 0 || c.Retry <= 0 {
+		return errs.New(errs.ConfigInvalid, "registry.worker_grace and registry.retry must be more than 0, they are %v and %v", c.WorkerGrace, c.Retry)
+	}
+	return nil
+}
+
+// Deps are what the registry needs of its process.
+type Deps struct {
+	// Bus is the store. Its buckets are made by Run.
+	Bus *bus.Bus
+	// Log may be nil.
+	Log *zap.Logger
+}
+
+func (d Deps) logger() *zap.Logger { return cmp.Or(d.Log, zap.NewNop()) }

@@ -1,0 +1,259 @@
+package registry_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what a test waits for; no test measures it.
+const patience = 30 * time.Second
+
+const echoConfig = `backend: "echo"
+input { name: "x" data_type: TYPE_FP32 dims: 1 }
+output { name: "y" data_type: TYPE_FP32 dims: 1 }
+`
+
+// store is a real bus and what the tests see of it.
+type store struct {
+	t           *testing.T
+	bus         *bus.Bus
+	models      view[*nereidv1.ModelValue]
+	assignments view[*nereidv1.AssignmentValue]
+	leaders     view[*nereidv1.LeaderValue]
+	workers     *bus.Bucket[*nereidv1.WorkerValue]
+}
+
+func newStore(t *testing.T) *store { return openStore(t, bus.Config{}) }
+
+func openStore(t *testing.T, cfg bus.Config) *store {
+	t.Helper()
+	ctx := testContext(t)
+	b, err := bus.Open(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("close the bus: %v", err)
+		}
+	})
+	if err := b.EnsureBuckets(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return &store{
+		t:           t,
+		bus:         b,
+		models:      viewOf[*nereidv1.ModelValue](t, b, bus.Models),
+		assignments: viewOf[*nereidv1.AssignmentValue](t, b, bus.Assignments),
+		leaders:     viewOf[*nereidv1.LeaderValue](t, b, bus.Leaders),
+		workers:     viewOf[*nereidv1.WorkerValue](t, b, bus.Workers).Bucket,
+	}
+}
+
+// replica is a running registry.
+type replica struct {
+	*registry.Registry
+	logs *logWatch
+	stop func()
+}
+
+// start runs a registry over the repositories until stop or the test's end.
+func (s *store) start(roots ...string) *replica {
+	s.t.Helper()
+	return s.startAs("test", roots...)
+}
+
+func (s *store) startAs(holder string, roots ...string) *replica {
+	s.t.Helper()
+	logs := &logWatch{news: make(chan struct{}, 1), seen: make(map[string]bool)}
+	cfg := registry.Default()
+	cfg.Repositories, cfg.Holder = roots, holder
+	cfg.WorkerGrace, cfg.Retry = 300*time.Millisecond, 20*time.Millisecond
+	r, err := registry.New(cfg, registry.Deps{Bus: s.bus, Log: zap.New(logs.core())})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("Run = %v", err)
+		}
+	})
+	s.t.Cleanup(stop)
+	return &replica{Registry: r, logs: logs, stop: stop}
+}
+
+// announced waits until a leader of a later epoch has announced its scan.
+func (s *store) announced(after uint64) *nereidv1.LeaderValue {
+	s.t.Helper()
+	var leader *nereidv1.LeaderValue
+	s.leaders.await(s.t, "announcement", func(all map[string]*nereidv1.LeaderValue) bool {
+		leader = all["registry"]
+		return leader.GetEpoch() > after && leader.GetModelsRevision() > 0
+	})
+	return leader
+}
+
+// worker registers a worker; leave ends it.
+func (s *store) worker(id string, kind nereidv1.DeviceKind) (leave func()) {
+	s.t.Helper()
+	lease, err := s.workers.Acquire(testContext(s.t), bus.Claim[*nereidv1.WorkerValue]{
+		Key: id,
+		Value: func(epoch uint64) *nereidv1.WorkerValue {
+			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: id, Epoch: epoch, Device: &nereidv1.WorkerDevice{Kind: kind}}
+		},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		if err := lease.Release(testContext(s.t)); err != nil {
+			s.t.Errorf("release worker %s: %v", id, err)
+		}
+	}
+}
+
+// put writes a value as somebody else would.
+func (s *store) put(bucket, key string, value *nereidv1.ModelValue) {
+	s.t.Helper()
+	b, err := bus.NewBucket(s.bus, bucket, bus.ProtoJSON[*nereidv1.ModelValue]())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := b.Put(testContext(s.t), key, value); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// view reads a bucket as its readers do: by watching.
+type view[T any] struct{ *bus.Bucket[T] }
+
+func viewOf[T nereidv1.Value](t *testing.T, b *bus.Bus, name string) view[T] {
+	t.Helper()
+	bucket, err := bus.NewBucket(b, name, bus.ProtoJSON[T]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return view[T]{bucket}
+}
+
+// all gives the present values and the bucket's revision.
+func (v view[T]) all(t *testing.T) (map[string]T, uint64) {
+	t.Helper()
+	return v.await(t, "values", func(map[string]T) bool { return true })
+}
+
+// await watches until done says that the values are as wanted.
+func (v view[T]) await(t *testing.T, what string, done func(map[string]T) bool) (map[string]T, uint64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	values, revision, whole := make(map[string]T), uint64(0), false
+	for e := range v.Watch(ctx) {
+		revision = max(revision, e.Revision)
+		switch e.Kind {
+		case bus.EventPut:
+			values[e.Key] = e.Value
+		case bus.EventDelete:
+			delete(values, e.Key)
+		case bus.EventCaughtUp:
+			whole = true
+		}
+		if whole && done(maps.Clone(values)) {
+			return values, revision
+		}
+	}
+	t.Fatalf("waited in vain for %s; last %v", what, values)
+	return nil, 0
+}
+
+// logWatch waits for log messages.
+type logWatch struct {
+	mu   sync.Mutex
+	seen map[string]bool // guarded by mu
+	news chan struct{}
+}
+
+func (l *logWatch) core() zapcore.Core {
+	all := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zapcore.DebugLevel)
+	return zapcore.RegisterHooks(all, l.hook)
+}
+
+func (l *logWatch) hook(e zapcore.Entry) error {
+	l.mu.Lock()
+	l.seen[e.Message] = true
+	l.mu.Unlock()
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (l *logWatch) await(t *testing.T, message string) {
+	t.Helper()
+	ctx := testContext(t)
+	for {
+		l.mu.Lock()
+		seen := l.seen[message]
+		l.mu.Unlock()
+		if seen {
+			return
+		}
+		select {
+		case <-l.news:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain for the log message %q", message)
+		}
+	}
+}
+
+func repository(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, text)
+	}
+	return root
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func protoEqual() cmp.Option { return protocmp.Transform() }

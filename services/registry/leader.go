@@ -1,0 +1,103 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+// role is the registry's key in the bucket leaders.
+const role = "registry"
+
+// releaseTimeout bounds the last write of a term. Unreleased, the lease ends
+// by itself.
+const releaseTimeout = 2 * time.Second
+
+// elect waits for the lease and acts as the leader while it is held. The error
+// says why the term could not begin or had to end.
+func (r *Registry) elect(ctx context.Context, all *buckets) error {
+	if present, err := all.leaders.Get(ctx, role); err == nil {
+		r.ready.Store(true) // as a standby
+		r.log.Info("waiting to lead", zap.String("leader", present.Value.GetHolder()))
+	} else if !errors.Is(err, bus.ErrNotFound) {
+		return err
+	}
+	lease, err := all.leaders.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{
+		Key:   role,
+		Value: func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
+	})
+	if err != nil {
+		return err
+	}
+	r.ready.Store(false)
+	r.log.Info("leading", zap.Uint64("epoch", lease.Epoch()))
+	return errors.Join(r.lead(ctx, all, lease), release(ctx, lease))
+}
+
+// lead runs one term until ctx or the lease ends.
+func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*nereidv1.LeaderValue]) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { // ends with lead at the latest
+		select {
+		case <-lease.Lost():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	snap, err := r.scanner.Scan(ctx)
+	if err != nil {
+		return err
+	}
+	r.logProblems(snap)
+	t := newTerm(all, r.cfg, r.log, snap, lease.Epoch())
+	t.announce = func(ctx context.Context, revision uint64) error {
+		if err := lease.Set(ctx, r.leader(lease.Epoch(), revision)); err != nil {
+			return err
+		}
+		r.ready.Store(true)
+		return nil
+	}
+	err = t.run(ctx)
+	if lost := lease.Err(); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func release(ctx context.Context, lease *bus.Lease[*nereidv1.LeaderValue]) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	return lease.Release(ctx)
+}
+
+func (r *Registry) leader(epoch, revision uint64) *nereidv1.LeaderValue {
+	return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: r.cfg.Holder, Epoch: epoch, ModelsRevision: revision}
+}
+
+// logProblems tells the operator what callers will see as unavailable.
+func (r *Registry) logProblems(snap *snapshot.Snapshot) {
+	for _, m := range snap.Models {
+		log := r.log.With(zap.String("model", m.Name))
+		if m.Problem != "" {
+			log.Warn("model cannot be served", zap.String("cause", m.Problem))
+		}
+		for _, warning := range m.Warnings {
+			log.Warn("model directory has an oddity", zap.String("cause", warning))
+		}
+		for _, v := range m.Versions {
+			if v.Problem != "" {
+				log.Warn("model version cannot be served", zap.Int64("version", v.Number), zap.String("cause", v.Problem))
+			}
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+)
+
+func TestStandbyTakesOver(t *testing.T) {
+	files := map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": "one"}
+	tests := []struct {
+		name string
+		end  func(first *replica, connection *bus.Bus)
+	}{
+		{"after a leader that stops", func(first *replica, _ *bus.Bus) { first.stop() }},
+		{"after a leader that is cut off", func(_ *replica, connection *bus.Bus) { connection.Close() }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			root := repository(t, files)
+			s := openStore(t, bus.Config{Listen: "127.0.0.1:0"})
+			defer s.worker("w", cpu)()
+			away := openStore(t, bus.Config{URL: s.bus.Addr()})
+			first := away.startAs("first", root)
+			before := s.announced(0)
+			old := s.assigned("w", "a")
+			models, revision := s.models.all(t)
+
+			second := s.startAs("second", root)
+			tt.end(first, away.bus)
+			after := s.announced(before.GetEpoch())
+			if after.GetHolder() != "second" || before.GetHolder() != "first" {
+				t.Errorf("leader %v after %v", after, before)
+			}
+			if now, at := s.models.all(t); at != revision || now["a"].GetVersions()[0].GetGeneration() != models["a"].GetVersions()[0].GetGeneration() {
+				t.Errorf("the second leader wrote the models again: revision %d, then %d", revision, at)
+			}
+			second.logs.await(t, "worker assigned")
+			if got := s.assigned("w", "a"); got.GetLeaderEpoch() != after.GetEpoch() || old.GetLeaderEpoch() != before.GetEpoch() {
+				t.Errorf("assignment under epoch %d, then %d", old.GetLeaderEpoch(), got.GetLeaderEpoch())
+			}
+			first.stop()
+		})
+	}
+}
+
+func TestStandbyIsReady(t *testing.T) {
+	root := repository(t, nil)
+	s := newStore(t)
+	s.startAs("first", root)
+	s.announced(0)
+	second := s.startAs("second", root)
+	second.logs.await(t, "waiting to lead")
+	if !second.Ready() {
+		t.Error("the standby is not ready")
+	}
+}

@@ -1,0 +1,70 @@
+package registry
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/registry/internal/repo"
+)
+
+// Registry is one replica of the registry service.
+type Registry struct {
+	cfg     Config
+	bus     *bus.Bus
+	log     *zap.Logger
+	scanner *repo.Scanner // owned by Run
+	ready   atomic.Bool
+}
+
+// New makes a registry. It opens nothing and starts nothing. The error is
+// [Config.Validate]'s.
+func New(cfg Config, deps Deps) (*Registry, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), scanner: repo.New(cfg.Repositories)}, nil
+}
+
+// Ready reports whether this replica does what it should: as the leader, that
+// the whole scan is published; else that another leads.
+func (r *Registry) Ready() bool { return r.ready.Load() }
+
+// Run makes the store's buckets, and then leads or waits to lead until ctx
+// ends, which gives nil. Other errors come from the start alone: a repository
+// that cannot be listed (config_invalid) or a store that cannot be set up
+// (state_unavailable). Later troubles are logged and tried again, since
+// serving goes on without a registry. Run must be called once.
+func (r *Registry) Run(ctx context.Context) error {
+	if err := r.scanner.Check(); err != nil {
+		return err
+	}
+	if err := r.bus.EnsureBuckets(ctx); err != nil {
+		return err
+	}
+	all, err := openBuckets(r.bus)
+	if err != nil {
+		return err
+	}
+	defer r.ready.Store(false)
+	for ctx.Err() == nil {
+		if err := r.elect(ctx, all); err != nil && ctx.Err() == nil {
+			r.log.Warn("term as leader ended", obs.Err(err)...)
+			pause(ctx, r.cfg.Retry)
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,126 @@
+package registry
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+)
+
+// buckets are those that the registry reads or writes.
+type buckets struct {
+	models      *bus.Bucket[*nereidv1.ModelValue]
+	workers     *bus.Bucket[*nereidv1.WorkerValue]
+	assignments *bus.Bucket[*nereidv1.AssignmentValue]
+	leaders     *bus.Bucket[*nereidv1.LeaderValue]
+}
+
+func openBuckets(b *bus.Bus) (*buckets, error) {
+	var all buckets
+	var err error
+	if all.models, err = bus.NewBucket(b, bus.Models, codec(func() *nereidv1.ModelValue { return new(nereidv1.ModelValue) })); err != nil {
+		return nil, err
+	}
+	if all.workers, err = bus.NewBucket(b, bus.Workers, codec(func() *nereidv1.WorkerValue { return new(nereidv1.WorkerValue) })); err != nil {
+		return nil, err
+	}
+	if all.assignments, err = bus.NewBucket(b, bus.Assignments, codec(func() *nereidv1.AssignmentValue { return new(nereidv1.AssignmentValue) })); err != nil {
+		return nil, err
+	}
+	all.leaders, err = bus.NewBucket(b, bus.Leaders, codec(func() *nereidv1.LeaderValue { return new(nereidv1.LeaderValue) }))
+	return &all, err
+}
+
+// codec writes values as their contract says. It reads those of a newer schema
+// too: the registry, which replaces values, must see the schema to stop at it,
+// where other readers refuse the value.
+func codec[T nereidv1.Value](empty func() T) bus.Codec[T] {
+	return bus.Codec[T]{
+		Encode: func(v T) ([]byte, error) { return nereidv1.MarshalValue(v) },
+		Decode: func(data []byte) (T, error) {
+			v := empty()
+			err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, v)
+			return v, err
+		},
+	}
+}
+
+// write creates a key or replaces the revision that it has.
+func write[T any](ctx context.Context, b *bus.Bucket[T], key string, value T, replaces uint64) (uint64, error) {
+	if replaces == 0 {
+		return b.Create(ctx, key, value)
+	}
+	return b.Update(ctx, key, value, replaces)
+}
+
+func (t *term) writeModels(ctx context.Context, writes []publish.ModelWrite) error {
+	for _, w := range writes {
+		if w.Value == nil {
+			if err := t.buckets.models.Delete(ctx, w.Name, w.Replaces); err != nil {
+				return err
+			}
+			t.models.drop(w.Name, w.Replaces)
+			continue
+		}
+		if err := t.writeModel(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeModel writes one value, and in place of one that is too large its
+// problem: the others must not wait for it.
+func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
+	revision, err := write(ctx, t.buckets.models, w.Name, w.Value, w.Replaces)
+	if errs.Of(err) == errs.BodyTooLarge {
+		t.log.Error("model does not fit into its bucket", append(obs.Err(err), zap.String("model", w.Name))...)
+		w.Value = publish.Refused(w.Name, errs.From(err).Msg+": shorten its configuration")
+		if proto.Equal(w.Value, t.models.entries[w.Name].Value) {
+			return nil
+		}
+		revision, err = write(ctx, t.buckets.models, w.Name, w.Value, w.Replaces)
+	}
+	if errs.Of(err) == errs.InvalidParameter {
+		t.log.Error("model cannot be published", append(obs.Err(err), zap.String("model", w.Name))...)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	t.models.put(w.Name, w.Value, revision)
+	return nil
+}
+
+func (t *term) stored() publish.Models {
+	stored := make(publish.Models, len(t.models.entries))
+	for name, entry := range t.models.entries {
+		stored[name] = publish.Model{Value: entry.Value, Revision: entry.Revision}
+	}
+	return stored
+}
+
+func (t *term) assigned() publish.Assignments {
+	stored := make(publish.Assignments, len(t.assignments.entries))
+	for worker, entry := range t.assignments.entries {
+		stored[worker] = publish.Assignment{Value: entry.Value, Revision: entry.Revision}
+	}
+	return stored
+}
+
+func (t *term) live() map[string]*nereidv1.WorkerValue {
+	live := make(map[string]*nereidv1.WorkerValue, len(t.workers.entries))
+	for id, entry := range t.workers.entries {
+		if entry.Value != nil {
+			live[id] = entry.Value
+		}
+	}
+	return live
+}
