@@ -65,7 +65,9 @@ type claimant[T any] struct {
 // wait tries whenever the key's state may have changed. While tries fail for
 // other reasons than a holder, it also tries by the clock.
 func (c *claimant[T]) wait(ctx context.Context, events <-chan Event[T]) (*Lease[T], error) {
-	var retry <-chan time.Time
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	retry.Stop()
 	for attempt := 0; ; attempt++ {
 		select {
 		case event, ok := <-events:
@@ -75,13 +77,13 @@ func (c *claimant[T]) wait(ctx context.Context, events <-chan Event[T]) (*Lease[
 			if event.Kind == EventPut && !c.mayReplace(event.Value, event.Err) {
 				continue
 			}
-		case <-retry:
+		case <-retry.C:
 		}
 		lease, err := c.seize(ctx)
 		if err == nil {
 			return lease, nil
 		}
-		retry = nil
+		retry.Stop()
 		if errors.Is(err, ErrConflict) {
 			continue // another holds the key; the watch tells when it ends
 		}
@@ -89,7 +91,7 @@ func (c *claimant[T]) wait(ctx context.Context, events <-chan Event[T]) (*Lease[
 			return nil, err
 		}
 		c.bucket.bus.log.Debug("lease not acquired", zap.String("key", c.claim.Key), zap.Error(err))
-		retry = time.After(backoff(attempt))
+		retry.Reset(backoff(attempt))
 	}
 }
 

@@ -24,14 +24,6 @@ var (
 	ErrConflict = errors.New("changed by another writer")
 )
 
-// Headers of the NATS key-value convention, and the one that names the life of
-// a lease.
-const (
-	headerOperation = "KV-Operation"
-	operationDelete = "DEL"
-	headerHolder    = "Nereid-Holder"
-)
-
 // Bucket is typed access to one bucket. Its methods are safe for concurrent
 // use. A context without deadline is given one of 5 s per exchange with the
 // server. Errors other than ErrNotFound and ErrConflict (use errors.Is) have a
@@ -165,81 +157,6 @@ func (b *Bucket[T]) encode(key string, value T) ([]byte, error) {
 		return nil, errs.New(errs.BodyTooLarge, "the value of %s has %d bytes: the bucket takes %d", b.name(key), len(data), b.spec.MaxValue)
 	}
 	return data, nil
-}
-
-func (b *Bucket[T]) publish(ctx context.Context, key string, data []byte, header nats.Header, opts ...jetstream.PublishOpt) (uint64, error) {
-	escaped, err := escapeKey(key)
-	if err != nil {
-		return 0, err
-	}
-	if header == nil {
-		header = nats.Header{}
-	}
-	msg := &nats.Msg{Subject: b.prefix + escaped, Header: header, Data: data}
-	ack, err := b.bus.js.PublishMsg(ctx, msg, opts...)
-	if err == nil {
-		return ack.Sequence, nil
-	}
-	if isConflict(err) {
-		return 0, fmt.Errorf("write %s: %w: %w", b.name(key), ErrConflict, err)
-	}
-	return 0, unavailable(err, "cannot write %s: check the connection to NATS, and that the registry has made its buckets", b.name(key))
-}
-
-func isConflict(err error) bool {
-	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	return api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
-}
-
-// record is what the store last saw of a key.
-type record struct {
-	revision uint64 // of the value or of the mark of its end; zero if neither is there
-	live     bool
-	data     []byte
-	holder   string
-}
-
-func (b *Bucket[T]) last(ctx context.Context, key string) (record, error) {
-	escaped, err := escapeKey(key)
-	if err != nil {
-		return record{}, err
-	}
-	stream, err := b.bind(ctx)
-	if err != nil {
-		return record{}, err
-	}
-	msg, err := stream.GetLastMsgForSubject(ctx, b.prefix+escaped)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return record{}, nil
-	}
-	if err != nil {
-		return record{}, unavailable(err, "cannot read %s: check the connection to NATS", b.name(key))
-	}
-	ended := msg.Header.Get(headerOperation) != "" || msg.Header.Get(jetstream.MarkerReasonHeader) != ""
-	return record{revision: msg.Sequence, live: !ended, data: msg.Data, holder: msg.Header.Get(headerHolder)}, nil
-}
-
-// bind finds the bucket's stream once. The lock is not held meanwhile: two
-// callers may both ask, and get the same.
-func (b *Bucket[T]) bind(ctx context.Context) (jetstream.Stream, error) {
-	b.mu.Lock()
-	stream := b.stream
-	b.mu.Unlock()
-	if stream != nil {
-		return stream, nil
-	}
-	stream, err := b.bus.js.Stream(ctx, streamName(b.spec.Name))
-	if err != nil {
-		return nil, b.missing(err)
-	}
-	b.mu.Lock()
-	b.stream = stream
-	b.mu.Unlock()
-	return stream, nil
 }
 
 func (b *Bucket[T]) missing(err error) error {

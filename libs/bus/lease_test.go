@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 )
 
 // epochValue keeps the epoch in the value, as every lease's value should.
@@ -136,5 +137,51 @@ func TestLeaseIsLostWhileTheServerIsAway(t *testing.T) {
 	await(t, "loss", lease.Lost())
 	if !errors.Is(lease.Err(), bus.ErrLost) {
 		t.Errorf("Err = %v", lease.Err())
+	}
+}
+
+func TestManyAcquireAtOnce(t *testing.T) {
+	workers := texts(t, open(t, bus.Config{}), bus.Workers)
+	const claimants = 32
+	leases := make(chan *bus.Lease[text])
+	for i := range claimants {
+		go func() {
+			lease, err := workers.Acquire(testContext(t), claim(strconv.Itoa(i)))
+			if err != nil {
+				t.Error(err)
+			}
+			leases <- lease
+		}()
+	}
+	epochs := map[uint64]bool{}
+	for range claimants {
+		if lease := <-leases; lease != nil {
+			epochs[lease.Epoch()] = true
+		}
+	}
+	if len(epochs) != claimants {
+		t.Errorf("%d epochs for %d leases", len(epochs), claimants)
+	}
+}
+
+func TestClaimIsRefused(t *testing.T) {
+	b := open(t, bus.Config{})
+	short := claim("registry")
+	short.TTL = 1500 * time.Millisecond
+	for name, try := range map[string]func() error{
+		"a time to live that NATS cannot keep": func() error {
+			_, err := texts(t, b, bus.Leaders).Acquire(testContext(t), short)
+			return err
+		},
+		"a bucket without leases": func() error {
+			_, err := texts(t, b, bus.Models).Acquire(testContext(t), claim("m"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := try(); errs.Of(err) != errs.Bug {
+				t.Errorf("got %v, want reason %s", err, errs.Bug)
+			}
+		})
 	}
 }

@@ -1,0 +1,34 @@
+package bus
+
+// EventKind says what an [Event] tells.
+type EventKind uint8
+
+const (
+	// EventPut says that a key has a value: at the start of a watch, or anew.
+	EventPut EventKind = iota + 1
+	// EventDelete says that a key has no value any more.
+	EventDelete
+	// EventCaughtUp says that everything up to Revision has been told. It
+	// comes once after the present values, and again after each reconnect.
+	EventCaughtUp
+)
+
+// Event is one change in a bucket. Events of one key come in order of their
+// revision; a value that was replaced at once may be skipped.
+type Event[T any] struct {
+	Kind EventKind
+	// Key is empty in EventCaughtUp.
+	Key string
+	// Value is set in an EventPut without Err.
+	Value T
+	// Revision is that of the value or of its end, and in EventCaughtUp that
+	// of the whole bucket. A key that vanished while the server was away gets
+	// the bucket's.
+	Revision uint64
+	// Expired tells, in EventDelete, that nobody is known to have deleted the
+	// key: its lease ended, or it vanished while the server was away.
+	Expired bool
+	// Err says why the value of an EventPut cannot be read. The key exists,
+	// and the watch goes on.
+	Err error
+}
