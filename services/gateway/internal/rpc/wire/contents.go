@@ -5,9 +5,12 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
+
+// maxContents bounds typed contents in bytes of tensor: integers can take
+// eight times their size on the wire.
+const maxContents = math.MaxInt32
 
 // contents reads the typed contents of an input into tensor bytes. It passes
 // over them twice: to count, and to fill memory of the right size.
@@ -16,11 +19,12 @@ func (d *decoder) contents(input cursor, in *Input) error {
 	if err := count.input(input); err != nil {
 		return err
 	}
-	size := count.size(in.Datatype)
-	if in.err = d.checkContents(&count, in, size); in.err != nil || size == 0 {
+	in.given, in.size = count.datatype(in.Datatype), count.size(in.Datatype)
+	if in.given != in.Datatype || in.size > maxContents || in.size == 0 {
 		return nil
 	}
-	ref, err := d.place(int(size), int(size))
+	n := int(in.size)
+	ref, err := d.place(n, n)
 	if err != nil {
 		return err
 	}
@@ -33,21 +37,15 @@ func (d *decoder) contents(input cursor, in *Input) error {
 	return fill.input(input)
 }
 
-// checkContents refuses values of another kind than the input's datatype.
-// Two kinds cannot both be right, so the first wrong one is the answer.
-func (d *decoder) checkContents(t *contents, in *Input, size int64) error {
+// datatype is what the values are if the input is said to be want: want, or
+// the first kind that is another. Of two kinds one is always another.
+func (t *contents) datatype(want tensor.Datatype) tensor.Datatype {
 	for kind := boolContents; kind < contentsEnd; kind++ {
-		if given := datatypeOf(kind, in.Datatype); t.elements[kind] > 0 && given != in.Datatype {
-			return d.refuse("unexpected explicit tensor data for input tensor '%s' for model '%s' of type '%s', expected datatype '%s'",
-				in.Name, d.Model, given, in.Datatype)
+		if given := datatypeOf(kind, want); t.elements[kind] > 0 && given != want {
+			return given
 		}
 	}
-	// Numbers can take eight times their size on the wire.
-	if size > math.MaxInt32 {
-		return errs.New(errs.InputTooLarge, "contents of input '%s' for model '%s' take %d bytes, more than %d: send them in raw_input_contents",
-			in.Name, d.Model, size, math.MaxInt32).WithModel(d.Model)
-	}
-	return nil
+	return want
 }
 
 // datatypeOf is the datatype that a kind of contents has for an input that is

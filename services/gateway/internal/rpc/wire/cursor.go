@@ -39,6 +39,11 @@ func (c *cursor) advance(n int) {
 }
 
 func (c *cursor) varint() (uint64, error) {
+	if len(c.head) > 0 && c.left > 0 && c.head[0] < 0x80 { // most are of one byte
+		v := uint64(c.head[0])
+		c.advance(1)
+		return v, nil
+	}
 	if v, n := protowire.ConsumeVarint(c.window()); n > 0 {
 		c.advance(n)
 		return v, nil

@@ -46,7 +46,7 @@ func viewOf(t testing.TB, r *Request) view {
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		contents := string(bytesOf(t, in.contents))
-		if in.err != nil {
+		if in.hasContents && in.given != in.Datatype {
 			contents = "error"
 		}
 		v.Inputs = append(v.Inputs, inputView{
@@ -74,13 +74,13 @@ func bytesOf(t testing.TB, r tensor.Ref) []byte {
 func parametersOf(list []infer.Parameter) map[string]any {
 	m := map[string]any{}
 	for _, p := range list {
-		m[p.Key] = comparable(p.Value)
+		m[p.Key] = equalable(p.Value)
 	}
 	return m
 }
 
-// comparable makes NaN equal to itself.
-func comparable(v any) any {
+// equalable makes NaN equal to itself.
+func equalable(v any) any {
 	if f, ok := v.(float64); ok {
 		return [1]uint64{math.Float64bits(f)}
 	}
@@ -115,7 +115,7 @@ func wantParameters(m map[string]*inference.InferParameter) map[string]any {
 		case *inference.InferParameter_StringParam:
 			out[k] = c.StringParam
 		case *inference.InferParameter_DoubleParam:
-			out[k] = comparable(c.DoubleParam)
+			out[k] = equalable(c.DoubleParam)
 		case *inference.InferParameter_Uint64Param:
 			out[k] = c.Uint64Param
 		default:

@@ -35,9 +35,12 @@ type Input struct {
 	// Parameters are as in [Request].
 	Parameters []infer.Parameter
 
-	contents    tensor.Ref // the typed contents as tensor bytes
 	hasContents bool
-	err         error // what is wrong with the typed contents
+	// given and size are the datatype that the typed contents are of, and
+	// the bytes that they take as a tensor: contents, if they fit the input.
+	given    tensor.Datatype
+	size     int64
+	contents tensor.Ref
 }
 
 // Output is one output that a request asks for.
@@ -89,12 +92,20 @@ func (r *Request) checkData() error {
 		in := &r.Inputs[i]
 		switch {
 		case in.hasContents && len(r.raws) > 0:
-			return r.refuse("contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.Name, r.Model)
-		case in.err != nil:
-			return in.err
+			return r.refuse(errs.TensorDataInvalid,
+				"contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.Name, r.Model)
+		case in.hasContents && in.given != in.Datatype:
+			return r.refuse(errs.TensorDataInvalid,
+				"unexpected explicit tensor data for input tensor '%s' for model '%s' of type '%s', expected datatype '%s'",
+				in.Name, r.Model, in.given, in.Datatype)
+		case in.size > maxContents:
+			return r.refuse(errs.InputTooLarge,
+				"contents of input '%s' for model '%s' take %d bytes, more than %d: send them in raw_input_contents",
+				in.Name, r.Model, in.size, maxContents)
 		case in.hasContents:
 		case raws == 0:
-			return r.refuse("unable to find data for input tensor '%s' for model '%s' in request.", in.Name, r.Model)
+			return r.refuse(errs.TensorDataInvalid,
+				"unable to find data for input tensor '%s' for model '%s' in request.", in.Name, r.Model)
 		default:
 			raws--
 		}
@@ -102,6 +113,6 @@ func (r *Request) checkData() error {
 	return nil
 }
 
-func (r *Request) refuse(format string, args ...any) error {
-	return errs.New(errs.TensorDataInvalid, format, args...).WithModel(r.Model)
+func (r *Request) refuse(reason errs.Reason, format string, args ...any) error {
+	return errs.New(reason, format, args...).WithModel(r.Model)
 }

@@ -102,6 +102,13 @@ func TestTensorsRefusesDataAsTritonDoes(t *testing.T) {
 	}
 }
 
+func TestTensorsRefusesContentsThatGrowTooLarge(t *testing.T) {
+	r := Request{Model: "m", Inputs: []Input{{Name: "A", hasContents: true, size: maxContents + 1}}}
+	if _, err := r.Tensors(); errs.Of(err) != errs.InputTooLarge {
+		t.Errorf("got %v, want input_too_large", err)
+	}
+}
+
 func TestTensorsHandsOverDataOnce(t *testing.T) {
 	pool := tensor.NewPool(1 << 20)
 	m := &inference.ModelInferRequest{Inputs: inputs{{Name: "A"}, {Name: "B"}}, RawInputContents: [][]byte{
