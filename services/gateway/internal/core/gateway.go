@@ -88,7 +88,7 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 // which the caller releases. It takes r over in every case. When ctx ends
 // first the request is cancelled wherever it is.
 func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, error) {
-	if err := g.admit(v, r); err != nil {
+	if err := check(v, r); err != nil {
 		r.Release()
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*inf
 	work := r.Work
 	waiter := pending.NewUnary()
 	g.pending.Open(work, waiter)
-	if err := g.dispatcher.Submit(r); err != nil {
+	if err := g.submit(r); err != nil {
 		r.Release()
 		g.pending.Finish(infer.Fail(work, err))
 	}
@@ -107,11 +107,14 @@ func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*inf
 	return response, err
 }
 
-func (g *Gateway) admit(v *Version, r *infer.Request) error {
+// submit hands the request over unless the gateway drains. The request is in
+// the pending table already: a Drain that begins now waits for it, and one that
+// began before is seen here.
+func (g *Gateway) submit(r *infer.Request) error {
 	if g.draining.Load() {
-		return errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
+		return errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(r.Model.Name)
 	}
-	return check(v, r)
+	return g.dispatcher.Submit(r)
 }
 
 // abandon ends a request whose client is gone or out of time. The final

@@ -1,0 +1,217 @@
+package core_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// free takes no input: what is tested is the way of the answer.
+func free(t *testing.T) (*harness, *core.Version) {
+	v := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{optional(io("A", tensor.FP32, 2))}})
+	return newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{v}}), v
+}
+
+func TestRequestsCarryTheirIdentity(t *testing.T) {
+	h, v := free(t)
+	first, second := h.NewRequest(v), h.NewRequest(v)
+	want := infer.Work{Request: infer.RequestID{Origin: 9, Number: 1}, Attempt: 1, Revision: 5}
+	if d := cmp.Diff(want, first.Work); d != "" {
+		t.Error(d)
+	}
+	if first.Model != v.Ref || first.Received == 0 || second.Work.Request.Number != 2 {
+		t.Errorf("got %+v and %+v", first, second)
+	}
+}
+
+func TestInferReturnsTheAnswer(t *testing.T) {
+	h, v := free(t)
+	answer := &infer.Response{Final: true, Outputs: []infer.Tensor{{Name: "X"}}}
+	h.submit = func(r *infer.Request) error {
+		if h.InFlight() != 1 {
+			t.Errorf("%d in flight at the submission, want 1", h.InFlight())
+		}
+		answer.Work = r.Work
+		h.table.Respond(answer)
+		return nil
+	}
+	got, err := h.Infer(t.Context(), v, h.NewRequest(v))
+	if err != nil || got != answer || h.InFlight() != 0 {
+		t.Errorf("got %v, %v with %d in flight", got, err, h.InFlight())
+	}
+}
+
+func TestRefusedSubmissionIsTheAnswer(t *testing.T) {
+	h, v := free(t)
+	h.submit = func(*infer.Request) error { return errs.New(errs.QueueFull, "full") }
+	freed := 0
+	buffer := tensor.Wrap(make([]byte, 8), false, func(*tensor.Buffer) { freed++ })
+	r := h.NewRequest(v)
+	r.Inputs = []infer.Tensor{{Name: "A", Datatype: tensor.FP32, Shape: tensor.Shape{2}, Data: tensor.InBuffer(buffer, 0, 8)}}
+	p, err := h.Infer(t.Context(), v, r)
+	if p != nil || errs.Of(err) != errs.QueueFull || h.InFlight() != 0 || freed != 1 {
+		t.Errorf("got %v, %v with %d in flight and the input freed %d times", p, err, h.InFlight(), freed)
+	}
+}
+
+// The scheduler owns what it took: nothing of the request is touched after.
+func TestRequestIsTheSchedulersAfterSubmit(t *testing.T) {
+	h, v := free(t)
+	h.submit = func(r *infer.Request) error {
+		w := r.Work
+		*r = infer.Request{} // as a scheduler does that uses requests again
+		h.table.Respond(&infer.Response{Work: w, Final: true})
+		return nil
+	}
+	if _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEndOfTheContextEndsTheRequest(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		want refusal
+	}{
+		{"cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, refusal{errs.Cancelled, ""}},
+		{"out of time", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		}, refusal{errs.DeadlineCompute, "the deadline passed before the answer was there"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, v := free(t)
+				var work infer.Work
+				var canceled []infer.RequestID
+				h.submit = func(r *infer.Request) error { work = r.Work; return nil }
+				h.cancel = func(id infer.RequestID) { canceled = append(canceled, id) }
+				ctx, cancel := c.end(t.Context())
+				defer cancel()
+				p, err := h.Infer(ctx, v, h.NewRequest(v))
+				if d := cmp.Diff(c.want, refusalOf(err)); p != nil || d != "" {
+					t.Errorf("got %v: %s", p, d)
+				}
+				if d := cmp.Diff([]infer.RequestID{work.Request}, canceled); d != "" {
+					t.Error(d)
+				}
+				if h.InFlight() != 0 || h.table.Finish(&infer.Response{Work: work, Final: true}) {
+					t.Error("the request is not over")
+				}
+			})
+		})
+	}
+}
+
+// An answer that comes while the client gives up is either delivered or
+// released; it is cancelled only if it did not come.
+func TestAnswerRacesTheClientsPatience(t *testing.T) {
+	h, v := free(t)
+	var held, canceled, refused atomic.Int64
+	h.cancel = func(infer.RequestID) { canceled.Add(1) }
+	var all sync.WaitGroup
+	h.submit = func(r *infer.Request) error {
+		held.Add(1)
+		b := tensor.Wrap(make([]byte, 1), false, func(*tensor.Buffer) { held.Add(-1) })
+		p := &infer.Response{Work: r.Work, Final: true, Outputs: []infer.Tensor{{Name: "X", Data: tensor.InBuffer(b, 0, 1)}}}
+		all.Go(func() { h.table.Respond(p) })
+		return nil
+	}
+	for range 300 {
+		all.Go(func() {
+			ctx, leave := context.WithCancel(t.Context())
+			all.Go(leave)
+			p, err := h.Infer(ctx, v, h.NewRequest(v))
+			if err != nil {
+				refused.Add(1)
+				return
+			}
+			p.Release()
+		})
+	}
+	all.Wait()
+	if held.Load() != 0 || canceled.Load() != refused.Load() || h.InFlight() != 0 {
+		t.Errorf("%d outputs held, %d cancelled, %d refused, %d in flight", held.Load(), canceled.Load(), refused.Load(), h.InFlight())
+	}
+}
+
+func TestDrainRefusesTheNewAndWaitsForTheOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, v := free(t)
+		var work infer.Work
+		h.submit = func(r *infer.Request) error { work = r.Work; return nil }
+		answered, drained := false, false
+		go func() {
+			if _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
+				t.Error(err)
+			}
+			answered = true
+		}()
+		synctest.Wait()
+		go func() {
+			if err := h.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			drained = true
+		}()
+		synctest.Wait()
+		if answered || drained || h.Ready() || !h.Live() {
+			t.Error("while draining: nothing is over, live and not ready")
+		}
+		_, err := h.Infer(t.Context(), v, h.NewRequest(v))
+		want := refusal{errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests"}
+		if d := cmp.Diff(want, refusalOf(err)); d != "" {
+			t.Error(d)
+		}
+		h.table.Respond(&infer.Response{Work: work, Final: true})
+		synctest.Wait()
+		if !answered || !drained {
+			t.Error("the last answer ends the drain")
+		}
+	})
+}
+
+// No request gets to the scheduler once Drain has returned.
+func TestNothingSlipsPastADrain(t *testing.T) {
+	for range 50 {
+		h, v := free(t)
+		var over atomic.Bool
+		h.submit = func(r *infer.Request) error {
+			if over.Load() {
+				t.Error("submitted after the drain")
+			}
+			h.table.Respond(&infer.Response{Work: r.Work, Final: true})
+			return nil
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for {
+					if _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
+						return
+					}
+				}
+			})
+		}
+		if err := h.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		over.Store(true)
+		all.Wait()
+	}
+}

@@ -1,0 +1,171 @@
+package core_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// states is a model with a version in every state, the highest not ready.
+func states() *core.Model {
+	return &core.Model{Name: "m", Versions: []*core.Version{
+		version("m", 1, infer.Unknown), version("m", 2, infer.Ready), version("m", 3, infer.Unloading),
+		version("m", 5, infer.Ready), version("m", 7, infer.Loading), version("m", 11, infer.Unavailable),
+	}}
+}
+
+func TestResolveFindsOrSaysWhyNot(t *testing.T) {
+	s := core.NewSnapshot(1, true, []*core.Model{
+		states(),
+		{Name: "gone", Versions: []*core.Version{version("gone", 1, infer.Unavailable)}},
+		{Name: "broken", Problem: "bad config"},
+	})
+	const integral = ", version should be an integral value > 0"
+	for _, c := range []struct {
+		name, model, version string
+		want                 int64
+		refusal              refusal
+		ready                bool // what Ready says; with a refusal it is an error unless notReady
+		notReady             bool
+	}{
+		{name: "the highest ready version", model: "m", want: 5, ready: true},
+		{name: "a version", model: "m", version: "2", want: 2, ready: true},
+		{name: "a version with zeros", model: "m", version: "002", want: 2, ready: true},
+		{name: "an unknown model", model: "x", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'x' is not found"}},
+		{name: "an unknown model with a version", model: "x", version: "1", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'x' is not found"}},
+		{name: "no name", refusal: refusal{errs.ModelNotFound, "Request for unknown model: '' is not found"}},
+		{name: "an unknown version", model: "m", version: "4", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'm' version 4 is not found"}},
+		{name: "an unknown state", model: "m", version: "1", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 1 is not at ready state"}},
+		{name: "unloading", model: "m", version: "3", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 3 is not at ready state"}},
+		{name: "loading", model: "m", version: "7", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 7 is not at ready state"}},
+		{name: "failed", model: "m", version: "11", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 11 is not at ready state"}},
+		{name: "no ready version", model: "gone", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'gone' has no available versions"}},
+		{name: "no version at all", model: "broken", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'broken' has no available versions"}},
+		{name: "a word", model: "m", version: "one", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'one' (details: stol)" + integral}},
+		{name: "too large a number", model: "m", version: "9223372036854775808", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string '9223372036854775808' (details: stol)" + integral}},
+		{name: "version 0", model: "m", version: "0", refusal: refusal{errs.InvalidVersion, "invalid model version specified '0' " + integral}},
+		{name: "a negative version of an unknown model", model: "x", version: "-1", refusal: refusal{errs.InvalidVersion, "invalid model version specified '-1' " + integral}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, err := s.Resolve(c.model, c.version)
+			if d := cmp.Diff(c.refusal, refusalOf(err)); d != "" {
+				t.Error(d)
+			}
+			if err == nil && v.Ref.Version != c.want {
+				t.Errorf("got version %d, want %d", v.Ref.Version, c.want)
+			}
+			isReady, err := s.Ready(c.model, c.version)
+			if isReady != c.ready || (err == nil) != (c.ready || c.notReady) {
+				t.Errorf("Ready: %t, %v", isReady, err)
+			}
+		})
+	}
+}
+
+func TestServerIsReadyWhenAllThatShouldServeDoes(t *testing.T) {
+	unloaded := version("m", 3, infer.Unavailable)
+	unloaded.Cause = core.CauseUnloaded
+	failed := version("m", 3, infer.Unavailable)
+	failed.Cause = "out of memory"
+	one := func(versions ...*core.Version) []*core.Model { return []*core.Model{{Name: "m", Versions: versions}} }
+	for _, c := range []struct {
+		name   string
+		synced bool
+		models []*core.Model
+		want   bool
+	}{
+		{"an empty repository", true, nil, true},
+		{"a repository that has not been seen", false, nil, false},
+		{"everything ready", true, one(version("m", 1, infer.Ready), version("m", 2, infer.Ready)), true},
+		{"everything ready before the first scan is over", false, one(version("m", 1, infer.Ready)), false},
+		{"one version loads", true, one(version("m", 1, infer.Ready), version("m", 2, infer.Loading)), false},
+		{"one version failed", true, one(version("m", 1, infer.Ready), failed), false},
+		{"one version was taken out", true, one(version("m", 1, infer.Ready), unloaded), true},
+		{"one model is broken", true, append(one(version("m", 1, infer.Ready)), &core.Model{Name: "b", Problem: "bad config"}), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := core.NewSnapshot(1, c.synced, c.models).AllReady(); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestNewGatewayIsLiveAndNotReady(t *testing.T) {
+	h := newGateway(t)
+	if !h.Live() || !h.Ready() {
+		t.Error("with an empty snapshot that is synced: live and ready")
+	}
+	h.Update(core.NewSnapshot(6, false, nil))
+	if !h.Live() || h.Ready() {
+		t.Error("without a scan: live and not ready")
+	}
+}
+
+func TestMetadataIsWhatClientsSee(t *testing.T) {
+	m := states()
+	for _, v := range m.Versions {
+		v.Config.Platform = "onnxruntime_onnx"
+		v.Config.MaxBatchSize = 4
+		reshaped := io("IN", tensor.FP32, 2, -1)
+		reshaped.HasReshape, reshaped.Reshape = true, tensor.Shape{-1}
+		v.Config.Inputs = []modelconfig.IO{reshaped}
+		v.Config.Outputs = []modelconfig.IO{io("OUT", tensor.Bytes, 1)}
+	}
+	plain := ready("plain", &modelconfig.Config{Backend: "python", Inputs: []modelconfig.IO{io("IN", tensor.BF16)}})
+	h := newGateway(t, m, &core.Model{Name: "plain", Versions: []*core.Version{plain}})
+	want := core.Metadata{
+		Name: "m", Versions: []string{"2", "5"}, Platform: "onnxruntime_onnx",
+		Inputs:  []core.TensorMetadata{{Name: "IN", Datatype: "FP32", Shape: []int64{-1, 2, -1}}},
+		Outputs: []core.TensorMetadata{{Name: "OUT", Datatype: "BYTES", Shape: []int64{-1, 1}}},
+	}
+	got, err := h.Metadata("m", "")
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("all versions: %v %s", err, d)
+	}
+	want.Versions = []string{"2"}
+	got, err = h.Metadata("m", "2")
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("one version: %v %s", err, d)
+	}
+	want = core.Metadata{
+		Name: "plain", Versions: []string{"1"}, Platform: "python",
+		Inputs: []core.TensorMetadata{{Name: "IN", Datatype: "BF16"}}, Outputs: []core.TensorMetadata{},
+	}
+	got, err = h.Metadata("plain", "")
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("a model without batches: %v %s", err, d)
+	}
+	if _, err := h.Metadata("m", "7"); errs.Of(err) != errs.ModelNotReady {
+		t.Errorf("a version that is not ready: %v", err)
+	}
+	if d := cmp.Diff(core.ServerInfo{Name: "nereid", Version: "1", Extensions: []string{"e"}}, h.Server()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestIndexListsEveryVersion(t *testing.T) {
+	failed := version("a", 2, infer.Unavailable)
+	failed.Cause = "no such file"
+	h := newGateway(t,
+		&core.Model{Name: "b", Problem: "bad config"},
+		&core.Model{Name: "a", Versions: []*core.Version{version("a", 1, infer.Ready), failed, version("a", 3, infer.Loading)}})
+	all := []core.IndexEntry{
+		{Name: "a", Version: "1", State: "READY"},
+		{Name: "a", Version: "2", State: "UNAVAILABLE", Reason: "no such file"},
+		{Name: "a", Version: "3", State: "LOADING"},
+		{Name: "b", State: "UNAVAILABLE", Reason: "bad config"},
+	}
+	if d := cmp.Diff(all, h.Index(false)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(all[:1], h.Index(true)); d != "" {
+		t.Error(d)
+	}
+}
