@@ -25,8 +25,8 @@ var (
 )
 
 // Bucket is typed access to one bucket. Its methods are safe for concurrent
-// use. A context without deadline is given one of 5 s per exchange with the
-// server. Errors other than ErrNotFound and ErrConflict (use errors.Is) have a
+// use. One exchange with the server takes 5 s at most, also where ctx has more:
+// a request under way when the connection breaks is never answered. Errors other than ErrNotFound and ErrConflict (use errors.Is) have a
 // reason: state_unavailable where the store cannot be reached, after which a
 // write may or may not have happened.
 type Bucket[T any] struct {

@@ -40,8 +40,10 @@ type Config struct {
 
 const (
 	connectTimeout = 5 * time.Second
-	drainTimeout   = 2 * time.Second
-	pingInterval   = 5 * time.Second
+	// exchangeTimeout bounds one request to the server and its answer.
+	exchangeTimeout = 5 * time.Second
+	drainTimeout    = 2 * time.Second
+	pingInterval    = 5 * time.Second
 	// Below the shortest lease, so that holders are back before others
 	// believe them dead (see Bucket.Watch).
 	maxBackoff = time.Second

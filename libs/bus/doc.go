@@ -24,8 +24,8 @@
 // A value is read, changed and written with the revision that was read
 // ([Bucket.Update]); ErrConflict means to read again. A reader that must stay
 // current watches ([Bucket.Watch]) and keeps what the events tell; it never
-// polls. While the server is away reads and writes fail at once and watches
-// stay silent; afterwards watches tell what changed.
+// polls. While the server is away reads and writes fail, at once where the loss
+// is known, and watches stay silent; afterwards watches tell what changed.
 //
 // # Leases
 //

@@ -105,10 +105,12 @@ func (l *Lease[T]) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.bucket.Delete(ctx, l.key, l.revision)
-	if errors.Is(err, ErrConflict) && l.adopt(ctx) == nil {
-		err = l.bucket.Delete(ctx, l.key, l.revision)
-	}
 	if errors.Is(err, ErrConflict) {
+		if err = l.adopt(ctx); err == nil {
+			err = l.bucket.Delete(ctx, l.key, l.revision)
+		}
+	}
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrLost) {
 		return nil // somebody else's by now
 	}
 	return err

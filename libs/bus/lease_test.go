@@ -113,12 +113,13 @@ func TestEarlierLifeIsReplaced(t *testing.T) {
 
 func TestHolderThatIsCutOffLosesToTheOther(t *testing.T) {
 	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
-	holder := open(t, bus.Config{URL: server.Addr(), Name: "holder"})
+	addr, cut := relay(t, server.Addr())
+	holder := open(t, bus.Config{URL: addr, Name: "holder"})
 	lease := acquire(t, texts(t, holder, bus.Leaders), claim("registry"))
 	next := make(chan *bus.Lease[text])
 	go func() { next <- acquire(t, texts(t, server, bus.Leaders), claim("registry")) }()
 
-	closeBus(t, holder) // without Release
+	cut()
 	await(t, "loss", lease.Lost())
 	if !errors.Is(lease.Err(), bus.ErrLost) {
 		t.Errorf("Err = %v", lease.Err())

@@ -34,6 +34,8 @@ func (b *Bucket[T]) last(ctx context.Context, key string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+	defer cancel()
 	msg, err := stream.GetLastMsgForSubject(ctx, b.prefix+escaped)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return record{}, nil
@@ -72,6 +74,8 @@ func (b *Bucket[T]) publish(ctx context.Context, key string, data []byte, header
 	if header == nil {
 		header = nats.Header{}
 	}
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+	defer cancel()
 	msg := &nats.Msg{Subject: b.prefix + escaped, Header: header, Data: data}
 	ack, err := b.bus.js.PublishMsg(ctx, msg, opts...)
 	if err == nil {

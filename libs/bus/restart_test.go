@@ -8,11 +8,11 @@ import (
 )
 
 func TestWatchOutlivesTheServer(t *testing.T) {
+	ctx := testContext(t)
 	dir := t.TempDir()
 	first := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
 	addr := first.Addr()
 	reader := open(t, bus.Config{URL: addr})
-	ctx := testContext(t)
 	kept, gone, changed := value("kept"), value("gone"), value("changed")
 	put1 := func(b *bus.Bus, key string, v text) {
 		t.Helper()
