@@ -62,7 +62,7 @@ func TestBucketRefuses(t *testing.T) {
 		{"a key over NATS's line", put(models, strings.Repeat(" ", 400), "v"), errs.InvalidParameter},
 		{"a lasting value among leases", put(leaders, "registry", "v"), errs.Bug},
 		{"a bucket outside the table", func() error {
-			_, err := bus.NewBucket(b, "nonesuch", bus.ProtoJSON[text]())
+			_, err := bus.NewBucket(b, "nonesuch", textCodec())
 			return err
 		}, errs.Bug},
 	}

@@ -1,13 +1,6 @@
 package bus
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-)
+import nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 
 // Codec turns values into bytes and back. Its functions are called
 // concurrently. Encode gives equal bytes for equal values.
@@ -18,33 +11,19 @@ type Codec[T any] struct {
 	Decode func([]byte) (T, error)
 }
 
-// ProtoJSON is the codec of a protobuf message as JSON that people can read
-// in the store. Fields that this release does not know are skipped, so that it
-// reads what the next release writes. T is a pointer to a generated message.
-func ProtoJSON[T proto.Message]() Codec[T] {
-	read := protojson.UnmarshalOptions{DiscardUnknown: true}
+// Values is the codec of Nereid's bucket values: JSON that people can read in
+// the store, in which fields that this release does not know are skipped. See
+// [nereidv1.MarshalValue]. T is a pointer to a generated message.
+func Values[T nereidv1.Value]() Codec[T] {
 	return Codec[T]{
-		Encode: encodeProto[T],
+		Encode: func(value T) ([]byte, error) { return nereidv1.MarshalValue(value) },
 		Decode: func(data []byte) (T, error) {
 			var none T
 			value := none.ProtoReflect().Type().New().Interface().(T)
-			if err := read.Unmarshal(data, value); err != nil {
-				return none, fmt.Errorf("decode %s: %w", value.ProtoReflect().Descriptor().FullName(), err)
+			if err := nereidv1.UnmarshalValue(data, value); err != nil {
+				return none, err
 			}
 			return value, nil
 		},
 	}
-}
-
-func encodeProto[T proto.Message](value T) ([]byte, error) {
-	data, err := protojson.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", value.ProtoReflect().Descriptor().FullName(), err)
-	}
-	// protojson adds spaces at random so that nobody relies on its bytes.
-	var out bytes.Buffer
-	if err := json.Compact(&out, data); err != nil {
-		return nil, fmt.Errorf("compact %s: %w", value.ProtoReflect().Descriptor().FullName(), err)
-	}
-	return out.Bytes(), nil
 }

@@ -31,6 +31,7 @@ type Gateway struct {
 	pending    *pending.Table
 	clock      mono.Clock
 	pool       *tensor.Pool
+	strict     bool
 	snapshot   atomic.Pointer[Snapshot]
 	draining   atomic.Bool
 }
@@ -41,11 +42,17 @@ type Deps struct {
 	Pending    *pending.Table
 	Clock      mono.Clock
 	Pool       *tensor.Pool
+	// StrictReadiness makes the server ready only while every model is;
+	// without it, from the end of the start on.
+	StrictReadiness bool
 }
 
 // New makes a gateway without models.
 func New(info ServerInfo, deps Deps) *Gateway {
-	g := &Gateway{info: info, dispatcher: deps.Dispatcher, pending: deps.Pending, clock: deps.Clock, pool: deps.Pool}
+	g := &Gateway{
+		info: info, dispatcher: deps.Dispatcher, pending: deps.Pending, clock: deps.Clock, pool: deps.Pool,
+		strict: deps.StrictReadiness,
+	}
 	g.snapshot.Store(NewSnapshot(0, false, nil))
 	return g
 }
@@ -62,8 +69,17 @@ func (g *Gateway) Pool() *tensor.Pool { return g.pool }
 // Live reports whether the server runs at all.
 func (g *Gateway) Live() bool { return true }
 
-// Ready reports whether every model that should serve does.
-func (g *Gateway) Ready() bool { return !g.draining.Load() && g.Snapshot().AllReady() }
+// Ready reports whether every model that should serve does or, without strict
+// readiness, whether the start is over.
+func (g *Gateway) Ready() bool {
+	if g.draining.Load() {
+		return false
+	}
+	if g.strict {
+		return g.Snapshot().AllReady()
+	}
+	return g.Snapshot().Settled()
+}
 
 // Drain refuses new requests and returns when the last one in flight has its
 // answer, or with the context's error.

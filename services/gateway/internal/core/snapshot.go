@@ -105,6 +105,22 @@ func (s *Snapshot) AllReady() bool {
 	return true
 }
 
+// Settled reports whether the start is over: the whole scan is known, and
+// nothing in it is still being loaded.
+func (s *Snapshot) Settled() bool {
+	if !s.Synced {
+		return false
+	}
+	for _, m := range s.models {
+		for _, v := range m.Versions {
+			if v.State == infer.Loading || v.State == infer.Unknown {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // ReadyVersions returns the numbers of a model's ready versions, ascending.
 func (s *Snapshot) ReadyVersions(model string) []int64 {
 	var numbers []int64

@@ -43,10 +43,9 @@ type Core struct {
 	again   []*model // to be scheduled, within expire
 }
 
-// New makes the core of a scheduler that holds its pool's lease with epoch.
-func New(epoch uint64, limits Limits) *Core {
+// New makes an empty core.
+func New(limits Limits) *Core {
 	return &Core{
-		epoch:     epoch,
 		limits:    limits,
 		models:    make(map[infer.ModelRef]*model),
 		instances: make(map[infer.InstanceID]*instance),
@@ -54,6 +53,10 @@ func New(epoch uint64, limits Limits) *Core {
 		orders:    make(map[uint64]*Batch),
 	}
 }
+
+// SetEpoch sets the epoch of the orders from now on: that of the lease by
+// which the scheduler holds its pool.
+func (c *Core) SetEpoch(epoch uint64) { c.epoch = epoch }
 
 // Counts returns the totals.
 func (c *Core) Counts() Counts { return c.counts }

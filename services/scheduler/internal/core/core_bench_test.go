@@ -38,7 +38,7 @@ type bench struct {
 }
 
 func newBench(models int, maxBatch int64) *bench {
-	s := &bench{core: New(1, Limits{Requests: 1 << 16})}
+	s := &bench{core: New(Limits{Requests: 1 << 16})}
 	config := &modelconfig.Config{MaxBatchSize: maxBatch, Batching: &modelconfig.DynamicBatching{}}
 	for i := range models {
 		ref := infer.ModelRef{Name: fmt.Sprint("model", i), Version: 1, Generation: 1}

@@ -51,7 +51,7 @@ type world struct {
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		core: New(1, Limits{Requests: 12, Bytes: 60}), now: scriptStart,
+		core: New(Limits{Requests: 12, Bytes: 60}), now: scriptStart,
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
 		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{},

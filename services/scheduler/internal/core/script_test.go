@@ -42,7 +42,7 @@ type script struct {
 
 const scriptStart = mono.Time(time.Second)
 
-func newScript() *script { return &script{core: New(7, Limits{}), now: scriptStart} }
+func newScript() *script { return &script{core: New(Limits{}), now: scriptStart} }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	a := arguments{t: t, d: d}

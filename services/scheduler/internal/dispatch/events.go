@@ -3,6 +3,7 @@ package dispatch
 import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
 )
 
@@ -33,9 +34,9 @@ func (l *Loop) Cancel(id infer.RequestID) {
 }
 
 // Configure makes a loaded content known.
-func (l *Loop) Configure(m core.Model) {
-	l.stats.Add(m.Ref, m.Config.MetricTags)
-	l.post(message{event: core.Event{Kind: core.Configure, Model: &m}})
+func (l *Loop) Configure(ref infer.ModelRef, c *modelconfig.Config) {
+	l.stats.Add(ref, c.MetricTags)
+	l.post(message{event: core.Event{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: c}}})
 }
 
 // Remove forgets a content when its instances have retired.

@@ -55,7 +55,6 @@ type Loop struct {
 type message struct {
 	event    core.Event
 	executor infer.Executor
-	epoch    uint64
 }
 
 // Deps are what a Loop works with.
@@ -66,14 +65,13 @@ type Deps struct {
 }
 
 // New makes a loop whose events wait until [Loop.Run] is called.
-func New(limits core.Limits, epoch uint64, deps Deps) (*Loop, error) {
+func New(limits core.Limits, deps Deps) (*Loop, error) {
 	l := &Loop{
 		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats,
 		more:      make(chan struct{}, 1),
 		busy:      true, // by Run
-		core:      core.New(epoch, limits),
+		core:      core.New(limits),
 		executors: make(map[uint64]infer.Executor),
-		epoch:     epoch,
 	}
 	l.items.New = func() any { return new(core.Item) }
 	up, err := wake.New(deps.Clock, func() { l.post(message{event: core.Event{Kind: core.Tick}}) })
@@ -84,9 +82,11 @@ func New(limits core.Limits, epoch uint64, deps Deps) (*Loop, error) {
 	return l, nil
 }
 
-// Run works until ctx is done. Then requests are refused as draining; what is
+// Run works, under the epoch of the scheduler's lease, until ctx is done. Then requests are refused as draining; what is
 // queued or runs is still finished by the events that end it.
-func (l *Loop) Run(ctx context.Context) error {
+func (l *Loop) Run(ctx context.Context, epoch uint64) error {
+	l.epoch = epoch // the loop is ours until the first drain ends
+	l.core.SetEpoch(epoch)
 	defer l.wake.Close() //nolint:errcheck // a timer that is not used any more
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.wake.Run(ctx) })

@@ -84,13 +84,13 @@ func (w *worker) finish(o *infer.Order) {
 // start runs a loop with one model and one worker.
 func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set) {
 	set := stats.NewSet()
-	l, err := dispatch.New(core.Limits{}, 9, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set})
+	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
-	go func() { stopped <- l.Run(ctx) }()
+	go func() { stopped <- l.Run(ctx, 9) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-stopped; err != nil {
@@ -98,7 +98,7 @@ func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set
 		}
 	})
 	w := newWorker(l, a)
-	l.Configure(core.Model{Ref: model, Config: &modelconfig.Config{Name: "m", MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{}}})
+	l.Configure(model, &modelconfig.Config{Name: "m", MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{}})
 	l.Attach(slot0.Worker, w)
 	l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
 	return l, w, set
@@ -280,13 +280,13 @@ func TestRetiredInstanceIsToldWhenIdle(t *testing.T) {
 }
 
 func TestStoppedLoopRefuses(t *testing.T) {
-	l, err := dispatch.New(core.Limits{}, 1, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet()})
+	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := l.Run(ctx); err != nil {
+	if err := l.Run(ctx, 9); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Submit(request(1, &counter{})); errs.Of(err) != errs.Draining {

@@ -1,0 +1,79 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Registration is a service's own key, held for as long as the service runs.
+// Unlike a [Lease] it outlives the server's absence: when the lease is lost it
+// is acquired anew as soon as the server is back, since a service that serves
+// goes on serving meanwhile. Its methods are safe for concurrent use.
+type Registration[T any] struct {
+	bucket *Bucket[T]
+	claim  Claim[T]
+	epoch  uint64
+
+	mu    sync.Mutex
+	value T // guarded by mu
+	lease *Lease[T]
+}
+
+// Register acquires the key and waits while another holds it; an entry that
+// claim.Replace accepts is taken over. The caller runs [Registration.Run].
+func (b *Bucket[T]) Register(ctx context.Context, claim Claim[T]) (*Registration[T], error) {
+	lease, err := b.Acquire(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	r := &Registration[T]{bucket: b, claim: claim, epoch: lease.Epoch(), lease: lease, value: claim.Value(lease.Epoch())}
+	r.claim.Value = func(uint64) T {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.value
+	}
+	return r, nil
+}
+
+// Epoch is the revision at which the key was first acquired: the service's
+// incarnation. It stays the same when the lease is acquired anew.
+func (r *Registration[T]) Epoch() uint64 { return r.epoch }
+
+// Set changes the value and publishes it, now or when the server is back. The
+// error says that it is not published yet.
+func (r *Registration[T]) Set(ctx context.Context, value T) error {
+	r.mu.Lock()
+	r.value = value
+	lease := r.lease
+	r.mu.Unlock()
+	return lease.Set(ctx, value)
+}
+
+// Run keeps the key until ctx is done, then deletes it.
+func (r *Registration[T]) Run(ctx context.Context) error {
+	for {
+		lease := r.current()
+		select {
+		case <-ctx.Done():
+			return lease.Release(context.WithoutCancel(ctx))
+		case <-lease.Lost():
+		}
+		next, err := r.bucket.Acquire(ctx, r.claim)
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.lease = next
+		r.mu.Unlock()
+	}
+}
+
+func (r *Registration[T]) current() *Lease[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lease
+}

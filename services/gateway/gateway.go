@@ -1,0 +1,228 @@
+// Package gateway is the service that clients speak to: HTTP and gRPC in,
+// answers out. It checks requests against the models of its snapshot, hands
+// them to the scheduler, and gives each its one answer.
+//
+// What it knows of models comes from the state buckets alone, and it writes
+// only its own lease there.
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/serve"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
+	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
+)
+
+// Dispatcher takes requests towards their scheduler: see [core.Dispatcher].
+type Dispatcher = core.Dispatcher
+
+// IndexEntry is one line of the repository index.
+type IndexEntry = core.IndexEntry
+
+// Deps are what a gateway works with.
+type Deps struct {
+	Bus        *bus.Bus
+	Dispatcher Dispatcher
+	// Clock is that of the requests' times.
+	Clock *mono.System
+	// Pool is where the memory of tensors comes from.
+	Pool    *tensor.Pool
+	Metrics prometheus.Registerer
+	Log     *zap.Logger
+}
+
+// Gateway is one gateway. It is a Responder for its requests and safe for
+// concurrent use.
+type Gateway struct {
+	config Config
+	deps   Deps
+	meters *metered.Metrics
+
+	// table and engine are set when the lease has given the gateway its
+	// incarnation.
+	table   atomic.Pointer[pending.Table]
+	engine  atomic.Pointer[core.Gateway]
+	started chan struct{} // closed at the end of the start
+	bound   chan struct{} // closed when the listeners are open
+	http    net.Listener  // valid after bound, nil if not enabled
+	grpc    net.Listener
+}
+
+// New makes a gateway that does nothing before Run.
+func New(c Config, deps Deps) (*Gateway, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{config: c, deps: deps, started: make(chan struct{}), bound: make(chan struct{})}
+	g.meters = metered.New(deps.Metrics, deps.Clock)
+	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final answer.",
+	}, func() float64 { return float64(g.inFlight()) }))
+	return g, nil
+}
+
+// Respond hands a response to the request's client; see [infer.Responder].
+func (g *Gateway) Respond(r *infer.Response) {
+	if t := g.table.Load(); t != nil {
+		t.Respond(r)
+		return
+	}
+	r.Release()
+}
+
+// Ready reports whether the gateway is ready, as its readiness endpoint does.
+func (g *Gateway) Ready() bool {
+	engine := g.engine.Load()
+	return engine != nil && engine.Ready()
+}
+
+// Started is closed at the end of the start: the registry's scan is known and
+// every model in it is ready or has failed.
+func (g *Gateway) Started() <-chan struct{} { return g.started }
+
+// Bound is closed when the listeners are open; Addresses is valid then.
+func (g *Gateway) Bound() <-chan struct{} { return g.bound }
+
+// Addresses are those of the open listeners, empty where not enabled.
+func (g *Gateway) Addresses() (http, grpc string) { return addressOf(g.http), addressOf(g.grpc) }
+
+// Index lists the models with their states.
+func (g *Gateway) Index() []IndexEntry {
+	if engine := g.engine.Load(); engine != nil {
+		return engine.Index(false)
+	}
+	return nil
+}
+
+// Run serves until ctx is done. Then it refuses new requests, finishes those
+// in flight within the exit timeout, and returns nil.
+func (g *Gateway) Run(ctx context.Context) error {
+	r, err := g.register(ctx)
+	if err != nil {
+		return err
+	}
+	engine := g.start(r.Epoch())
+	if err := g.listen(ctx); err != nil {
+		return err
+	}
+	close(g.bound)
+	// Everything but the wait for ctx goes on until the drain is over.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	group, serving := errgroup.WithContext(serving)
+	group.Go(func() error { return r.Run(serving) })
+	group.Go(func() error { return g.watch(serving, engine, r) })
+	group.Go(func() error { return g.serveHTTP(serving, engine) })
+	group.Go(func() error { return g.serveGRPC(serving, engine) })
+	group.Go(func() error {
+		defer stop()
+		select {
+		case <-ctx.Done():
+			g.drain(serving, engine)
+		case <-serving.Done(): // a part has failed
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (g *Gateway) start(incarnation uint64) *core.Gateway {
+	table := pending.New(incarnation)
+	engine := core.New(
+		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
+		core.Deps{
+			Dispatcher: g.deps.Dispatcher, Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool,
+			StrictReadiness: g.config.StrictReadiness,
+		})
+	g.table.Store(table)
+	g.engine.Store(engine)
+	return engine
+}
+
+// extensions of the protocol, in Triton's order.
+func extensions() []string { return []string{"binary_tensor_data", "parameters"} }
+
+func (g *Gateway) inFlight() int64 {
+	if t := g.table.Load(); t != nil {
+		return t.InFlight()
+	}
+	return 0
+}
+
+// drain gives the requests in flight the exit timeout to finish.
+func (g *Gateway) drain(ctx context.Context, engine *core.Gateway) {
+	g.deps.Log.Info("gateway drains", zap.Int64("in_flight", engine.InFlight()))
+	ctx, cancel := context.WithTimeout(ctx, g.config.ExitTimeout)
+	defer cancel()
+	if err := engine.Drain(ctx); err != nil {
+		g.deps.Log.Warn("requests are cut off at the exit timeout", zap.Int64("in_flight", engine.InFlight()))
+	}
+}
+
+func (g *Gateway) listen(ctx context.Context) (err error) {
+	if g.config.HTTP.Enabled {
+		if g.http, err = serve.Listen(ctx, g.config.HTTP.address(), "HTTP", "--http-port"); err != nil {
+			return err
+		}
+	}
+	if g.config.GRPC.Enabled {
+		g.grpc, err = serve.Listen(ctx, g.config.GRPC.address(), "gRPC", "--grpc-port")
+	}
+	return err
+}
+
+// flush is how long answers that are there may take to reach their clients
+// when the servers stop.
+const flush = 5 * time.Second
+
+func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
+	if g.http == nil {
+		<-ctx.Done()
+		return nil
+	}
+	handler := rest.New(g.meters.Engine(engine, "http"), rest.Options{
+		MaxInput: g.config.MaxInput,
+		Log:      func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
+	})
+	// No limit on the time of a request: models may take long, and clients
+	// state their own deadlines.
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+	return serve.HTTP(ctx, server, g.http, flush)
+}
+
+func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
+	if g.grpc == nil {
+		<-ctx.Done()
+		return nil
+	}
+	server := rpc.New(g.meters.Engine(engine, "grpc"), rpc.Options{
+		Clock: g.deps.Clock,
+		Log: func(method string, err error) {
+			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
+		},
+	})
+	return serve.GRPC(ctx, server, g.grpc, flush)
+}
+
+func addressOf(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}

@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/view"
+)
+
+// leaderRole is the registry's key in the bucket leaders.
+const leaderRole = "registry"
+
+type registration = bus.Registration[*nereidv1.ServiceValue]
+
+// register takes the gateway's key, whose epoch is its incarnation. A value
+// under its id is that of an earlier life.
+func (g *Gateway) register(ctx context.Context) (*registration, error) {
+	bucket, err := bus.NewBucket(g.deps.Bus, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
+	if err != nil {
+		return nil, err
+	}
+	return bucket.Register(ctx, bus.Claim[*nereidv1.ServiceValue]{
+		Key:     g.config.ID,
+		Value:   func(epoch uint64) *nereidv1.ServiceValue { return g.value(epoch, 0) },
+		Replace: func(*nereidv1.ServiceValue) bool { return true },
+	})
+}
+
+func (g *Gateway) value(epoch, applied uint64) *nereidv1.ServiceValue {
+	return &nereidv1.ServiceValue{
+		Schema: nereidv1.Schema, Id: g.config.ID, Epoch: epoch, AppliedRevision: applied, Version: g.config.Version,
+	}
+}
+
+// change is something that a bucket said.
+type change func(*view.State)
+
+// watch keeps the engine's snapshot in step with the buckets until ctx is
+// done.
+func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registration) error {
+	changes := make(chan change)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return follow(ctx, g, bus.Models, changes, modelChange) })
+	group.Go(func() error { return follow(ctx, g, bus.Workers, changes, workerChange) })
+	group.Go(func() error { return follow(ctx, g, bus.Leaders, changes, leaderChange) })
+	group.Go(func() error { return g.apply(ctx, engine, r, changes) })
+	return group.Wait()
+}
+
+// apply owns the view's state: it takes changes, as many as there are at
+// once, and then puts one snapshot into force.
+func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change) error {
+	state := view.NewState()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-changes:
+			c(state)
+		}
+		for more := true; more; {
+			select {
+			case c := <-changes:
+				c(state)
+			default:
+				more = false
+			}
+		}
+		snapshot := state.Snapshot()
+		engine.Update(snapshot)
+		g.noteStart(snapshot)
+		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision)); err != nil && ctx.Err() == nil {
+			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
+		}
+	}
+}
+
+// noteStart closes started when the start is over.
+func (g *Gateway) noteStart(s *core.Snapshot) {
+	select {
+	case <-g.started:
+	default:
+		if s.Settled() {
+			close(g.started)
+		}
+	}
+}
+
+// follow sends a bucket's changes on. A value that cannot be read is logged,
+// and what was known of its key stays in force.
+func follow[T nereidv1.Value](ctx context.Context, g *Gateway, name string, out chan<- change, make func(bus.Event[T]) change) error {
+	bucket, err := bus.NewBucket(g.deps.Bus, name, bus.Values[T]())
+	if err != nil {
+		return err
+	}
+	for e := range bucket.Watch(ctx) {
+		if e.Err != nil {
+			g.deps.Log.Error("a bucket's value cannot be read", append(obs.Err(e.Err), zap.String("bucket", name), zap.String("key", e.Key))...)
+			continue
+		}
+		select {
+		case out <- make(e):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func modelChange(e bus.Event[*nereidv1.ModelValue]) change {
+	return func(s *view.State) {
+		switch e.Kind {
+		case bus.EventPut:
+			s.SetModel(e.Key, e.Value, e.Revision)
+		case bus.EventDelete:
+			s.SetModel(e.Key, nil, e.Revision)
+		case bus.EventCaughtUp:
+			s.SetRevision(e.Revision)
+		}
+	}
+}
+
+func workerChange(e bus.Event[*nereidv1.WorkerValue]) change {
+	return func(s *view.State) {
+		switch e.Kind {
+		case bus.EventPut:
+			s.SetWorker(e.Key, e.Value)
+		case bus.EventDelete:
+			s.SetWorker(e.Key, nil)
+		}
+	}
+}
+
+func leaderChange(e bus.Event[*nereidv1.LeaderValue]) change {
+	return func(s *view.State) {
+		if e.Kind == bus.EventPut && e.Key == leaderRole {
+			s.SetComplete(e.Value.GetModelsRevision())
+		}
+	}
+}
