@@ -137,7 +137,7 @@ func (s *store) worker(id string, kind nereidv1.DeviceKind) (leave func()) {
 // put writes a value as somebody else would.
 func (s *store) put(bucket, key string, value *nereidv1.ModelValue) {
 	s.t.Helper()
-	b, err := bus.NewBucket(s.bus, bucket, bus.ProtoJSON[*nereidv1.ModelValue]())
+	b, err := bus.NewBucket(s.bus, bucket, bus.Values[*nereidv1.ModelValue]())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ type view[T any] struct{ *bus.Bucket[T] }
 
 func viewOf[T nereidv1.Value](t *testing.T, b *bus.Bus, name string) view[T] {
 	t.Helper()
-	bucket, err := bus.NewBucket(b, name, bus.ProtoJSON[T]())
+	bucket, err := bus.NewBucket(b, name, bus.Values[T]())
 	if err != nil {
 		t.Fatal(err)
 	}
