@@ -2,6 +2,8 @@ package registry
 
 import (
 	"cmp"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,12 +41,15 @@ func (c Config) Validate() error {
 	if len(c.Repositories) == 0 {
 		return errs.New(errs.ConfigInvalid, "no model repository is given: name a directory with --model-repository")
 	}
-	for _, root := range c.Repositories {
+	for i, root := range c.Repositories {
 		if scheme, _, ok := strings.Cut(root, "://"); ok {
 			return errs.New(errs.ConfigInvalid, "model repository %s: %s is not supported, give a local directory", root, scheme)
 		}
 		if root == "" {
 			return errs.New(errs.ConfigInvalid, "a model repository has no name: give a directory")
+		}
+		if slices.ContainsFunc(c.Repositories[:i], func(other string) bool { return filepath.Clean(other) == filepath.Clean(root) }) {
+			return errs.New(errs.ConfigInvalid, "model repository %s is given twice: give it once", root)
 		}
 	}
 	if c.Holder == "" {

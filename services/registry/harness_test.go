@@ -78,15 +78,15 @@ type replica struct {
 // start runs a registry over the repositories until stop or the test's end.
 func (s *store) start(roots ...string) *replica {
 	s.t.Helper()
-	return s.startAs("test", roots...)
+	return s.startWith(func(c *registry.Config) { c.Repositories = roots })
 }
 
-func (s *store) startAs(holder string, roots ...string) *replica {
+func (s *store) startWith(edit func(*registry.Config)) *replica {
 	s.t.Helper()
 	logs := &logWatch{news: make(chan struct{}, 1), seen: make(map[string]bool)}
 	cfg := registry.Default()
-	cfg.Repositories, cfg.Holder = roots, holder
-	cfg.WorkerGrace, cfg.Retry = 300*time.Millisecond, 20*time.Millisecond
+	cfg.Holder, cfg.Retry = "test", 20*time.Millisecond
+	edit(&cfg)
 	r, err := registry.New(cfg, registry.Deps{Bus: s.bus, Log: zap.New(logs.core())})
 	if err != nil {
 		s.t.Fatal(err)

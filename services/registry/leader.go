@@ -23,12 +23,12 @@ const releaseTimeout = 2 * time.Second
 // elect waits for the lease and acts as the leader while it is held. The error
 // says why the term could not begin or had to end.
 func (r *Registry) elect(ctx context.Context, all *buckets) error {
-	if present, err := all.leaders.Get(ctx, role); err == nil {
+	present, err := all.leaders.Get(ctx, role)
+	if err == nil {
 		r.ready.Store(true) // as a standby
 		r.log.Info("waiting to lead", zap.String("leader", present.Value.GetHolder()))
-	} else if !errors.Is(err, bus.ErrNotFound) {
-		return err
 	}
+	// Whatever else Get says, Acquire waits: for the store too.
 	lease, err := all.leaders.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{
 		Key:   role,
 		Value: func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
@@ -38,6 +38,7 @@ func (r *Registry) elect(ctx context.Context, all *buckets) error {
 	}
 	r.ready.Store(false)
 	r.log.Info("leading", zap.Uint64("epoch", lease.Epoch()))
+	defer r.ready.Store(false)
 	return errors.Join(r.lead(ctx, all, lease), release(ctx, lease))
 }
 

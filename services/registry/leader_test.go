@@ -4,7 +4,12 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/services/registry"
 )
+
+func replicaOf(holder, root string) func(*registry.Config) {
+	return func(c *registry.Config) { c.Holder, c.Repositories = holder, []string{root} }
+}
 
 func TestStandbyTakesOver(t *testing.T) {
 	files := map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": "one"}
@@ -21,12 +26,12 @@ func TestStandbyTakesOver(t *testing.T) {
 			s := openStore(t, bus.Config{Listen: "127.0.0.1:0"})
 			defer s.worker("w", cpu)()
 			away := openStore(t, bus.Config{URL: s.bus.Addr()})
-			first := away.startAs("first", root)
+			first := away.startWith(replicaOf("first", root))
 			before := s.announced(0)
 			old := s.assigned("w", "a")
 			models, revision := s.models.all(t)
 
-			second := s.startAs("second", root)
+			second := s.startWith(replicaOf("second", root))
 			tt.end(first, away.bus)
 			after := s.announced(before.GetEpoch())
 			if after.GetHolder() != "second" || before.GetHolder() != "first" {
@@ -47,9 +52,9 @@ func TestStandbyTakesOver(t *testing.T) {
 func TestStandbyIsReady(t *testing.T) {
 	root := repository(t, nil)
 	s := newStore(t)
-	s.startAs("first", root)
+	s.startWith(replicaOf("first", root))
 	s.announced(0)
-	second := s.startAs("second", root)
+	second := s.startWith(replicaOf("second", root))
 	second.logs.await(t, "waiting to lead")
 	if !second.Ready() {
 		t.Error("the standby is not ready")

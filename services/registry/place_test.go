@@ -3,11 +3,13 @@ package registry_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry"
 )
 
 const (
@@ -87,20 +89,28 @@ func TestAssignmentFollowsTheBucket(t *testing.T) {
 	s.assigned("w", "b")
 }
 
-func TestAssignmentOutlivesAShortAbsenceOnly(t *testing.T) {
+func TestAssignmentOutlivesAShortAbsence(t *testing.T) {
 	s := newStore(t)
 	leave := s.worker("w", cpu)
 	s.start(repository(t, map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": ""}))
 	s.assigned("w", "a")
 	_, before := s.assignments.all(t)
 	leave()
-	leave = s.worker("w", cpu)
-	stay := s.worker("x", cpu)
-	defer stay()
+	defer s.worker("w", cpu)()
+	defer s.worker("x", cpu)()
 	s.assigned("x", "a")
 	if all, after := s.assignments.all(t); all["w"] == nil || after != before+1 {
 		t.Errorf("after a short absence: %v at %d, before %d", all, after, before)
 	}
+}
+
+func TestAssignmentOfAVanishedWorkerIsDeleted(t *testing.T) {
+	s := newStore(t)
+	root := repository(t, map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": ""})
+	leave := s.worker("w", cpu)
+	defer s.worker("x", cpu)()
+	s.startWith(func(c *registry.Config) { c.Repositories, c.WorkerGrace = []string{root}, 50*time.Millisecond })
+	s.assigned("w", "a")
 	leave()
 	s.assignments.await(t, "deletion", func(all map[string]*nereidv1.AssignmentValue) bool {
 		return all["w"] == nil && all["x"] != nil

@@ -155,6 +155,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{"default with a repository", func(*registry.Config) {}, ""},
 		{"no repository", func(c *registry.Config) { c.Repositories = nil }, "--model-repository"},
 		{"nameless repository", func(c *registry.Config) { c.Repositories = []string{""} }, "give a directory"},
+		{"repository given twice", func(c *registry.Config) { c.Repositories = []string{"a", "b", "./a/"} }, "is given twice"},
 		{"cloud repository", func(c *registry.Config) { c.Repositories = []string{"s3://bucket/models"} }, "s3 is not supported"},
 		{"no holder", func(c *registry.Config) { c.Holder = "" }, "registry.holder"},
 		{"no grace", func(c *registry.Config) { c.WorkerGrace = 0 }, "registry.worker_grace"},

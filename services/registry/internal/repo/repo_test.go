@@ -62,6 +62,18 @@ func TestScanListsModelsAndVersions(t *testing.T) {
 	}
 }
 
+func TestExampleModelsHaveNoProblem(t *testing.T) {
+	snap := scan(t, repo.New([]string{filepath.Join("..", "..", "..", "..", "examples", "models")}))
+	if len(snap.Models) == 0 {
+		t.Error("there are no example models")
+	}
+	for _, m := range snap.Models {
+		if m.Problem != "" || len(m.Warnings) > 0 || len(m.Versions) == 0 || m.Versions[0].Problem != "" {
+			t.Errorf("%s: problem %q, warnings %q, versions %v", m.Name, m.Problem, m.Warnings, m.Versions)
+		}
+	}
+}
+
 func TestScanReportsEachModelsProblem(t *testing.T) {
 	root := tree(t, map[string]string{
 		"good/config.pbtxt":        config,

@@ -1,0 +1,88 @@
+package registry
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+)
+
+// TestMirrorKnowsItsOwnWrites feeds events as the watch may bring them after
+// writes of one's own: late, and in the order of revisions.
+func TestMirrorKnowsItsOwnWrites(t *testing.T) {
+	put := func(value string, revision uint64) bus.Event[string] {
+		return bus.Event[string]{Kind: bus.EventPut, Key: "k", Value: value, Revision: revision}
+	}
+	end := func(revision uint64) bus.Event[string] {
+		return bus.Event[string]{Kind: bus.EventDelete, Key: "k", Revision: revision}
+	}
+	tests := []struct {
+		name  string
+		act   func(m *mirror[string]) (news bool)
+		value string // empty for none
+		news  bool
+	}{
+		{"value of another", func(m *mirror[string]) bool { return m.apply(put("theirs", 3)) }, "theirs", true},
+		{"own write comes back", func(m *mirror[string]) bool {
+			m.put("k", "own", 3)
+			return m.apply(put("own", 3))
+		}, "own", false},
+		{"older value comes after own write", func(m *mirror[string]) bool {
+			m.put("k", "own", 4)
+			return m.apply(put("before", 3))
+		}, "own", false},
+		{"newer value comes after own write", func(m *mirror[string]) bool {
+			m.put("k", "own", 4)
+			return m.apply(put("theirs", 5))
+		}, "theirs", true},
+		{"deleted value comes after own deletion", func(m *mirror[string]) bool {
+			m.put("k", "own", 4)
+			m.drop("k", 4)
+			return m.apply(put("own", 4))
+		}, "", false},
+		{"own deletion comes back", func(m *mirror[string]) bool {
+			m.put("k", "own", 4)
+			m.drop("k", 4)
+			return m.apply(end(5))
+		}, "", false},
+		{"older deletion comes after own write", func(m *mirror[string]) bool {
+			m.put("k", "own", 6)
+			return m.apply(end(5))
+		}, "own", false},
+		{"deletion of another", func(m *mirror[string]) bool {
+			m.put("k", "own", 4)
+			return m.apply(end(5))
+		}, "", true},
+		{"unreadable value has its revision alone", func(m *mirror[string]) bool {
+			e := put("half", 3)
+			e.Err = errors.New("unreadable")
+			return m.apply(e)
+		}, "", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMirror[string]()
+			if news := tt.act(m); news != tt.news {
+				t.Errorf("news = %t, want %t", news, tt.news)
+			}
+			if diff := cmp.Diff(tt.value, m.entries["k"].Value); diff != "" {
+				t.Errorf("value (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMirrorRevisionNeverFalls(t *testing.T) {
+	m := newMirror[string]()
+	m.put("k", "own", 9)
+	m.apply(bus.Event[string]{Kind: bus.EventCaughtUp, Revision: 7})
+	if m.revision != 9 || !m.caughtUp {
+		t.Errorf("revision %d, caught up %t", m.revision, m.caughtUp)
+	}
+	m.apply(bus.Event[string]{Kind: bus.EventCaughtUp, Revision: 12})
+	if m.revision != 12 {
+		t.Errorf("revision %d, want 12", m.revision)
+	}
+}
