@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -14,6 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
+
+// traceHeader carries the caller's W3C trace context.
+const traceHeader = "traceparent"
 
 // modelInfer handles ModelInfer.
 func (s *service) modelInfer(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
@@ -71,6 +75,9 @@ func (s *service) request(ctx context.Context, v *core.Version, in *wire.Request
 	r.ID = in.ID
 	if deadline, ok := ctx.Deadline(); ok {
 		r.Deadline = s.clock.At(deadline)
+	}
+	if trace := metadata.ValueFromIncomingContext(ctx, traceHeader); len(trace) > 0 {
+		r.Trace = trace[0]
 	}
 	if err := setParameters(in.Parameters, r); err != nil {
 		return nil, err

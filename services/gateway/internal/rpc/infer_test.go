@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,16 +22,23 @@ import (
 
 func checkAddSub(t testing.TB, rows int, r *inference.ModelInferResponse) {
 	t.Helper()
+	checkAddSubBy(t, rows, 1, r)
+}
+
+func checkAddSubBy(t testing.TB, rows int, by int32, r *inference.ModelInferResponse) {
+	t.Helper()
 	if r.ModelName != "add_sub" || r.ModelVersion != "1" || len(r.Outputs) != 2 || len(r.RawOutputContents) != 2 {
-		t.Fatalf("answered by %s/%s with %d outputs, %d raw", r.ModelName, r.ModelVersion, len(r.Outputs), len(r.RawOutputContents))
+		t.Errorf("answered by %s/%s with %d outputs, %d raw", r.ModelName, r.ModelVersion, len(r.Outputs), len(r.RawOutputContents))
+		return
 	}
-	for o, delta := range []int32{1, -1} {
+	for o, delta := range []int32{by, -by} {
 		if out := r.Outputs[o]; out.Datatype != "INT32" || len(out.Shape) != 2 || out.Shape[0] != int64(rows) || out.Contents != nil {
 			t.Errorf("output %d is %v", o, out)
 		}
 		for i := range 16 * rows {
 			if got := int32At(r.RawOutputContents[o], i); got != int32(i)+delta {
-				t.Fatalf("output %d has %d at %d, want %d", o, got, i, int32(i)+delta)
+				t.Errorf("output %d has %d at %d, want %d", o, got, i, int32(i)+delta)
+				return
 			}
 		}
 	}
@@ -53,6 +61,26 @@ func TestInferOfAllSizes(t *testing.T) {
 			<-s.models.submitted
 		}
 	}
+}
+
+// Requests, tensors and replies are pooled: none may show in another's answer.
+func TestInferConcurrently(t *testing.T) {
+	s := serve(t)
+	var callers sync.WaitGroup
+	for caller := range 16 {
+		callers.Go(func() {
+			for i := range 20 {
+				rows, by := 1+(caller*20+i)%7*97, int32(1000*caller+i)
+				r, err := s.client.ModelInfer(t.Context(), addSubBy(rows, by))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				checkAddSubBy(t, rows, by, r)
+			}
+		})
+	}
+	callers.Wait()
 }
 
 func TestInferReadsDeflate(t *testing.T) {

@@ -218,11 +218,14 @@ func (m *models) addSub(r *infer.Request) *infer.Response {
 
 // addSub is a request of rows rows in which INPUT0 counts up and INPUT1 is
 // all ones.
-func addSub(rows int) *inference.ModelInferRequest {
+func addSub(rows int) *inference.ModelInferRequest { return addSubBy(rows, 1) }
+
+// addSubBy is addSub with another number than one.
+func addSubBy(rows int, by int32) *inference.ModelInferRequest {
 	a, b := make([]byte, 64*rows), make([]byte, 64*rows)
 	for i := range 16 * rows {
 		binary.LittleEndian.PutUint32(a[4*i:], uint32(i))
-		binary.LittleEndian.PutUint32(b[4*i:], 1)
+		binary.LittleEndian.PutUint32(b[4*i:], uint32(by))
 	}
 	shape := []int64{int64(rows), 16}
 	return &inference.ModelInferRequest{

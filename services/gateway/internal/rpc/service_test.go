@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -152,11 +153,12 @@ func TestInferFillsTheRequest(t *testing.T) {
 		"priority": choice(uint64(3)), "timeout": choice(1500), "triton_enable_empty_final_response": choice(true),
 		"temperature": choice(0.5),
 	}
-	if _, err := s.client.ModelInfer(t.Context(), m); err != nil {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	if _, err := s.client.ModelInfer(metadata.AppendToOutgoingContext(t.Context(), "traceparent", trace), m); err != nil {
 		t.Fatal(err)
 	}
 	got := <-s.models.submitted
-	if got.ID != "r1" || got.Priority != 3 || got.Timeout.Microseconds() != 1500 || got.Rows != 1 || got.Deadline != 0 {
+	if got.ID != "r1" || got.Priority != 3 || got.Timeout.Microseconds() != 1500 || got.Rows != 1 || got.Deadline != 0 || got.Trace != trace {
 		t.Errorf("request is %+v", got)
 	}
 	if want := (infer.Sequence{Key: "chat", Start: true, End: true}); got.Sequence != want {
