@@ -1,0 +1,163 @@
+// Package echo is a backend whose models answer with their inputs: the output
+// of each position is the input of that position, over the same memory. How
+// long a batch takes is set by parameters of the model's configuration, in
+// microseconds, so that it stands in for a real model in tests, simulation
+// and measurements of everything else:
+//
+//	execute_us          for each batch
+//	execute_us_per_row  for each of its rows, in addition
+package echo
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// Backend is the echo backend. The zero value is ready for use and sleeps
+// with [Sleep].
+type Backend struct {
+	// Sleep waits for d or until stop can be received from. It is called
+	// from one goroutine per instance.
+	Sleep func(d time.Duration, stop <-chan struct{})
+}
+
+// Name returns "echo".
+func (b *Backend) Name() string { return "echo" }
+
+// Close does nothing.
+func (b *Backend) Close() error { return nil }
+
+// Load checks that outputs can be inputs. It reads no files.
+func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, error) {
+	m := &model{config: v.Config, sleep: b.Sleep}
+	if m.sleep == nil {
+		m.sleep = Sleep
+	}
+	for i := range v.Config.Outputs {
+		if err := match(v.Config, i); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if m.batch, err = micros(v.Config, "execute_us"); err != nil {
+		return nil, err
+	}
+	m.row, err = micros(v.Config, "execute_us_per_row")
+	return m, err
+}
+
+func match(c *modelconfig.Config, i int) error {
+	out := &c.Outputs[i]
+	if i >= len(c.Inputs) {
+		return loadFailed(c, "output '%s' has no input in its position: declare as many inputs as outputs", out.Name)
+	}
+	in := &c.Inputs[i]
+	if in.Datatype != out.Datatype || !in.Dims.Equal(out.Dims) {
+		return loadFailed(c, "output '%s' is %v%v, but input '%s' in its position is %v%v: declare them alike",
+			out.Name, out.Datatype, out.Dims, in.Name, in.Datatype, in.Dims)
+	}
+	return nil
+}
+
+// micros reads a parameter; without it the time is 0.
+func micros(c *modelconfig.Config, key string) (time.Duration, error) {
+	text, ok := c.Parameters[key]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, loadFailed(c, "parameter %s is %q: give whole microseconds, at most 4294967295", key, text)
+	}
+	return time.Duration(n) * time.Microsecond, nil
+}
+
+func loadFailed(c *modelconfig.Config, format string, args ...any) error {
+	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{c.Name}, args...)...).WithModel(c.Name)
+}
+
+type model struct {
+	config     *modelconfig.Config
+	batch, row time.Duration
+	sleep      func(time.Duration, <-chan struct{})
+}
+
+// NewInstance makes an instance, on whatever device is asked for.
+func (m *model) NewInstance(context.Context, backend.InstanceSpec) (backend.Instance, error) {
+	in := &instance{model: m, stop: make(chan struct{}, 1)}
+	in.onCancel = func() {
+		select {
+		case in.stop <- struct{}{}:
+		default:
+		}
+	}
+	return in, nil
+}
+
+// Close does nothing.
+func (m *model) Close() error { return nil }
+
+type instance struct {
+	model    *model
+	stop     chan struct{} // holds a signal once the batch is cancelled
+	onCancel func()
+}
+
+// Credits is 1.
+func (in *instance) Credits() int { return 1 }
+
+// Close does nothing.
+func (in *instance) Close() error { return nil }
+
+// Execute waits for as long as the model takes and answers.
+func (in *instance) Execute(b backend.Batch) {
+	select {
+	case <-in.stop: // meant for the batch before
+	default:
+	}
+	b.OnCancel(in.onCancel)
+	b.InputDone()
+	if d := in.model.batch + time.Duration(b.Rows())*in.model.row; d > 0 {
+		in.model.sleep(d, in.stop)
+	}
+	b.Executed()
+	b.InferDone()
+	for i, r := range b.Requests() {
+		if b.Cancelled(i) {
+			b.Respond(i, &infer.Response{Err: errs.New(errs.Cancelled, "")})
+			continue
+		}
+		b.Respond(i, &infer.Response{Final: true, Outputs: in.model.outputs(r)})
+	}
+	b.Done()
+}
+
+// outputs are the request's inputs under the outputs' names, as far as they
+// are asked for and were given.
+func (m *model) outputs(r *infer.Request) []infer.Tensor {
+	list := make([]infer.Tensor, 0, len(m.config.Outputs))
+	for i := range m.config.Outputs {
+		out := &m.config.Outputs[i]
+		in := find(r, m.config.Inputs[i].Name)
+		if in == nil || !r.Wants(out.Name) {
+			continue
+		}
+		list = append(list, infer.Tensor{Name: out.Name, Datatype: in.Datatype, Shape: in.Shape, Data: in.Data.Retain()})
+	}
+	return list
+}
+
+func find(r *infer.Request, name string) *infer.Tensor {
+	for i := range r.Inputs {
+		if r.Inputs[i].Name == name {
+			return &r.Inputs[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package instance_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/instance"
+	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
+)
+
+// pingPong sends the next order when the one before is complete.
+type pingPong struct{ done chan *infer.Completion }
+
+func (pingPong) Attach(uint64, infer.Executor)  {}
+func (pingPong) Detach(uint64)                  {}
+func (pingPong) Grant(infer.Grant)              {}
+func (pingPong) Retire(infer.InstanceID)        {}
+func (p pingPong) Complete(c *infer.Completion) { p.done <- c }
+func (pingPong) Respond(*infer.Response)        {}
+
+// BenchmarkLane is what a lane adds to a batch of eight requests: queue, wake,
+// bookkeeping, ledger and completion. The backend's responses are reused.
+func BenchmarkLane(b *testing.B) {
+	const size = 8
+	p := pingPong{done: make(chan *infer.Completion, 1)}
+	e := instance.NewExecutor(1, instance.Deps{Scheduler: p, Responder: p, Clock: mono.New(), Ledger: ledger.New(64)})
+	responses := make([]infer.Response, size)
+	id := e.Open(instance.Spec{Name: "m_0_0", Passive: true, Instance: &engine{execute: func(batch backend.Batch) {
+		batch.InputDone()
+		batch.Executed()
+		batch.InferDone()
+		for i := range responses {
+			responses[i] = infer.Response{Final: true}
+			batch.Respond(i, &responses[i])
+		}
+		batch.Done()
+	}}})
+	o := &infer.Order{Epoch: 1, Instance: id}
+	for n := range uint64(size) {
+		o.Requests = append(o.Requests, &infer.Request{Work: infer.Work{Request: request(n)}, Rows: 1})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		o.ID++
+		e.Execute(o)
+		<-p.done
+	}
+	if err := e.Close(context.Background(), id); err != nil {
+		b.Fatal(err)
+	}
+}

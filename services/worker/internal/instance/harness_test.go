@@ -1,0 +1,163 @@
+package instance_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/instance"
+	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const worker = 7
+
+// harness is an executor between a recording scheduler and a recording
+// gateway. The scheduler retires what it is asked to at once.
+type harness struct {
+	t        *testing.T
+	executor *instance.Executor
+	ledger   *ledger.Ledger
+	panics   chan instance.Panic
+
+	completed chan *infer.Completion
+
+	mu        sync.Mutex
+	grants    []infer.Grant
+	responses map[uint64][]*infer.Response // by request number
+	freed     map[uint64]int               // input buffers, by request number
+	holdBack  bool                         // do not answer Retire
+}
+
+func newHarness(t *testing.T) *harness {
+	h := &harness{
+		t: t, ledger: ledger.New(8),
+		panics:    make(chan instance.Panic, 8),
+		completed: make(chan *infer.Completion, 64),
+		responses: map[uint64][]*infer.Response{},
+		freed:     map[uint64]int{},
+	}
+	h.executor = instance.NewExecutor(worker, instance.Deps{
+		Scheduler: h, Responder: h, Clock: mono.New(), Ledger: h.ledger,
+		Panicked: func(p instance.Panic) { h.panics <- p },
+	})
+	return h
+}
+
+func (h *harness) Attach(uint64, infer.Executor) {}
+func (h *harness) Detach(uint64)                 {}
+
+func (h *harness) Grant(g infer.Grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grants = append(h.grants, g)
+}
+
+func (h *harness) Retire(id infer.InstanceID) {
+	if !h.holdBack {
+		h.executor.Retired(id)
+	}
+}
+
+func (h *harness) Complete(c *infer.Completion) { h.completed <- c }
+
+func (h *harness) Respond(r *infer.Response) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := r.Work.Request.Number
+	h.responses[n] = append(h.responses[n], r)
+}
+
+// engine is a backend instance made of functions.
+type engine struct {
+	credits int
+	execute func(backend.Batch)
+	closed  int
+}
+
+func (e *engine) Credits() int            { return max(e.credits, 1) }
+func (e *engine) Execute(b backend.Batch) { e.execute(b) }
+func (e *engine) Close() error            { e.closed++; return nil }
+
+// open opens an instance that ends with the test.
+func (h *harness) open(e *engine) infer.InstanceID {
+	id := h.executor.Open(instance.Spec{
+		Model: infer.ModelRef{Name: "m", Version: 1, Generation: 1}, Name: "m_0_0", Device: "cpu", Instance: e,
+	})
+	h.t.Cleanup(func() { h.close(id) })
+	return id
+}
+
+func (h *harness) close(id infer.InstanceID) {
+	if err := h.executor.Close(context.Background(), id); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// order makes an order of requests with the given numbers.
+func (h *harness) order(id uint64, in infer.InstanceID, numbers ...uint64) *infer.Order {
+	o := &infer.Order{ID: id, Epoch: 1, Instance: in}
+	for _, n := range numbers {
+		b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.freed[n]++
+		})
+		o.Requests = append(o.Requests, &infer.Request{
+			Work: infer.Work{Request: request(n), Attempt: 1, Epoch: 1},
+			Rows: 2, Inputs: []infer.Tensor{{Name: "IN", Data: tensor.InBuffer(b, 0, 4)}},
+		})
+	}
+	o.Enqueued = make([]mono.Time, len(numbers))
+	return o
+}
+
+func request(n uint64) infer.RequestID { return infer.RequestID{Origin: 1, Number: n} }
+
+// run executes an order and waits for its completion.
+func (h *harness) run(o *infer.Order) *infer.Completion {
+	h.executor.Execute(o)
+	return <-h.completed
+}
+
+// answers checks that a request was answered to its end and released, each
+// once, and returns its responses.
+func (h *harness) answers(n uint64) []*infer.Response {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.freed[n] != 1 {
+		h.t.Errorf("request %d: inputs released %d times, want once", n, h.freed[n])
+	}
+	finals := 0
+	for i, r := range h.responses[n] {
+		if r.Final {
+			finals++
+		}
+		if r.Work.Request != request(n) || r.Work.Attempt != 1 || int(r.Index) != i {
+			h.t.Errorf("request %d: response %d has work %+v and index %d", n, i, r.Work, r.Index)
+		}
+	}
+	if last := len(h.responses[n]) - 1; finals != 1 || !h.responses[n][last].Final {
+		h.t.Errorf("request %d: %d final responses of %d, want the last alone", n, finals, last+1)
+	}
+	return h.responses[n]
+}
+
+// answerAll is an execute function that answers every request.
+func answerAll(b backend.Batch) {
+	b.InputDone()
+	b.Executed()
+	b.InferDone()
+	for i := range b.Requests() {
+		b.Respond(i, &infer.Response{Final: true})
+	}
+	b.Done()
+}

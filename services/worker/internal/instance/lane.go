@@ -1,0 +1,113 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// StopGrace is how long a cancelled batch may take to end before its instance
+// is given up.
+const StopGrace = 2 * time.Second
+
+// lane runs the orders of one instance, one after another, in a goroutine
+// that ends when the queue is closed and empty. (An instance with several
+// credits may go on with a batch after Execute has returned.)
+type lane struct {
+	executor *Executor
+	id       infer.InstanceID
+	spec     Spec
+	credits  int
+	queue    chan *batch
+	work     sync.WaitGroup // the goroutine, and each batch until it has ended
+
+	retireOnce sync.Once
+	retired    chan struct{} // closed by the scheduler's answer
+
+	taken int // orders queued or running; guarded by executor.mu
+}
+
+func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
+	credits := max(spec.Instance.Credits(), 1)
+	l := &lane{
+		executor: e, id: id, spec: spec, credits: credits,
+		queue:   make(chan *batch, credits),
+		retired: make(chan struct{}),
+	}
+	l.work.Add(1)
+	return l
+}
+
+func (l *lane) retire() { l.retireOnce.Do(func() { close(l.retired) }) }
+
+func (l *lane) run() {
+	defer l.work.Done()
+	for b := range l.queue {
+		l.take(b)
+	}
+}
+
+// take runs a batch, unless it is too late for it or nobody waits.
+func (l *lane) take(b *batch) {
+	now := l.executor.deps.Clock.Now()
+	b.timing.Start = now
+	limit := b.order.LatestStart
+	switch {
+	case limit != 0 && now > limit:
+		err := errs.New(errs.DeadlineQueue, "the batch reached its instance %v after the latest time at which it could have met its deadline", now.Sub(limit)).
+			WithModel(l.spec.Model.Name)
+		b.reject(infer.Rejected, err)
+	case b.abandoned():
+		b.reject(infer.Canceled, errs.New(errs.Cancelled, ""))
+	default:
+		l.execute(b)
+	}
+}
+
+// execute calls the backend. The batch is the backend's until its Done, which
+// may come later; if it panics before, the batch ends here.
+func (l *lane) execute(b *batch) {
+	b.record = l.executor.deps.Ledger.Begin(b.order, l.spec.Model, b.timing)
+	defer func() {
+		if v := recover(); v != nil {
+			b.broken.Store(true) // a goroutine of the backend may still use it
+			b.Done()
+			l.executor.deps.Panicked(Panic{
+				Instance: l.id, Name: l.spec.Name, Model: l.spec.Model, Value: v, Stack: debug.Stack(),
+			})
+		}
+		b.release()
+	}()
+	l.spec.Instance.Execute(b)
+}
+
+// close waits for the lane's last batch and closes the instance. Its queue
+// has been closed.
+func (l *lane) close(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		l.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		l.executor.abandon(l)
+		grace := time.NewTimer(StopGrace)
+		defer grace.Stop()
+		select {
+		case <-ended:
+		case <-grace.C:
+			return fmt.Errorf("close instance %s: a batch still runs %v after it was cancelled: the instance is left as it is", l.spec.Name, StopGrace)
+		}
+	}
+	if err := l.spec.Instance.Close(); err != nil {
+		return fmt.Errorf("close instance %s: %w", l.spec.Name, err)
+	}
+	return nil
+}
