@@ -75,6 +75,13 @@ func TestStreamBoundsTheRequestsInWork(t *testing.T) {
 	for range depth {
 		<-s.models.submitted
 	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	// By the answer to another call the server has read all of the stream.
+	if _, err := s.client.ServerLive(t.Context(), &inference.ServerLiveRequest{}); err != nil {
+		t.Fatal(err)
+	}
 	if n := s.gateway.InFlight(); n != depth {
 		t.Errorf("%d requests are in work, want %d", n, depth)
 	}
@@ -88,9 +95,6 @@ func TestStreamBoundsTheRequestsInWork(t *testing.T) {
 		if item.InferResponse.Id != strconv.Itoa(i) {
 			t.Fatalf("answer %d is for request %s", i, item.InferResponse.Id)
 		}
-	}
-	if err := <-sent; err != nil {
-		t.Error(err)
 	}
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)

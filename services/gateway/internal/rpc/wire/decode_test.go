@@ -328,6 +328,9 @@ func FuzzDecode(f *testing.F) {
 	// contents before their datatype and in two parts.
 	f.Add([]byte("\x2a\x04\x18\x02\x18\x03\x0d\x00\x00\x00\x00\xa3\x06\x08\x01\xa4\x06"), uint64(2))
 	f.Add([]byte("\x2a\x11\x2a\x02\x10\x05\x2a\x04\x12\x02\x06\x07\x12\x05INT16"), uint64(3))
+	f.Add([]byte("\x80\x80\x80\x80\x10\x00"), uint64(0))                 // a field number beyond the largest
+	f.Add([]byte("\x2a\x07\x2a\x05\x32\x03\x00\x00\x00"), uint64(0))     // three bytes of a float
+	f.Add([]byte("\x2a\x0b\x12\x04BOOL\x2a\x03\x0a\x01\x02"), uint64(0)) // a bool that is 2
 	pool := tensor.NewPool(1 << 20)
 	f.Fuzz(func(t *testing.T, data []byte, cuts uint64) {
 		var want inference.ModelInferRequest
