@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/nereid-serving/nereid/libs/bus"
@@ -134,10 +135,12 @@ func (s *store) worker(id string, kind nereidv1.DeviceKind) (leave func()) {
 	}
 }
 
-// put writes a value as somebody else would.
+// put writes a value as somebody else would, whatever its schema.
 func (s *store) put(bucket, key string, value *nereidv1.ModelValue) {
 	s.t.Helper()
-	b, err := bus.NewBucket(s.bus, bucket, bus.Values[*nereidv1.ModelValue]())
+	codec := bus.Values[*nereidv1.ModelValue]()
+	codec.Encode = func(v *nereidv1.ModelValue) ([]byte, error) { return protojson.Marshal(v) }
+	b, err := bus.NewBucket(s.bus, bucket, codec)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -25,31 +25,31 @@ type buckets struct {
 func openBuckets(b *bus.Bus) (*buckets, error) {
 	var all buckets
 	var err error
-	if all.models, err = bus.NewBucket(b, bus.Models, codec(func() *nereidv1.ModelValue { return new(nereidv1.ModelValue) })); err != nil {
+	if all.models, err = bus.NewBucket(b, bus.Models, values[*nereidv1.ModelValue]()); err != nil {
 		return nil, err
 	}
-	if all.workers, err = bus.NewBucket(b, bus.Workers, codec(func() *nereidv1.WorkerValue { return new(nereidv1.WorkerValue) })); err != nil {
+	if all.workers, err = bus.NewBucket(b, bus.Workers, values[*nereidv1.WorkerValue]()); err != nil {
 		return nil, err
 	}
-	if all.assignments, err = bus.NewBucket(b, bus.Assignments, codec(func() *nereidv1.AssignmentValue { return new(nereidv1.AssignmentValue) })); err != nil {
+	if all.assignments, err = bus.NewBucket(b, bus.Assignments, values[*nereidv1.AssignmentValue]()); err != nil {
 		return nil, err
 	}
-	all.leaders, err = bus.NewBucket(b, bus.Leaders, codec(func() *nereidv1.LeaderValue { return new(nereidv1.LeaderValue) }))
+	all.leaders, err = bus.NewBucket(b, bus.Leaders, values[*nereidv1.LeaderValue]())
 	return &all, err
 }
 
-// codec writes values as their contract says. It reads those of a newer schema
-// too: the registry, which replaces values, must see the schema to stop at it,
+// values is the codec of values, which here reads those of a newer schema too:
+// the registry, which replaces values, must see the schema to stop at it,
 // where other readers refuse the value.
-func codec[T nereidv1.Value](empty func() T) bus.Codec[T] {
-	return bus.Codec[T]{
-		Encode: func(v T) ([]byte, error) { return nereidv1.MarshalValue(v) },
-		Decode: func(data []byte) (T, error) {
-			v := empty()
-			err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, v)
-			return v, err
-		},
+func values[T nereidv1.Value]() bus.Codec[T] {
+	c := bus.Values[T]()
+	c.Decode = func(data []byte) (T, error) {
+		var none T
+		v := none.ProtoReflect().New().Interface().(T)
+		err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, v)
+		return v, err
 	}
+	return c
 }
 
 // write creates a key or replaces the revision that it has.

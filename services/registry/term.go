@@ -161,7 +161,7 @@ func (t *term) publish(ctx context.Context) error {
 		}
 	}
 	t.published = true
-	t.log.Info("models published", zap.Int("models", len(t.snap.Models)), zap.Int("written", len(writes)), zap.Uint64("revision", t.models.revision))
+	t.log.Info("models published", zap.Int("models", len(t.snap.Models)), zap.Int("written", len(writes)))
 	return nil
 }
 
@@ -191,6 +191,7 @@ func (t *term) tell(ctx context.Context) error {
 		return err
 	}
 	t.announced = true
+	t.log.Info("scan announced", zap.Uint64("revision", t.models.revision))
 	return nil
 }
 
