@@ -31,6 +31,9 @@ func (d *Decoder) input() error {
 		}
 		return (&input{}).oneSource()
 	}
+	if d.request.Inputs == nil {
+		d.request.Inputs = make([]infer.Tensor, 0, len(d.model.Inputs))
+	}
 	d.request.Inputs = append(d.request.Inputs, infer.Tensor{})
 	in := input{Tensor: &d.request.Inputs[len(d.request.Inputs)-1]}
 	if err := d.s.object(func(key []byte) error { return d.inputMember(key, &in) }); err != nil {

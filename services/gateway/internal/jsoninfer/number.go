@@ -130,7 +130,7 @@ func (s *scanner) exponent(n *number, i int) (int, error) {
 // special takes NaN, Inf or Infinity, whose first letter is at i.
 func (s *scanner) special(n *number, i int) error {
 	rest := s.data[i:]
-	word := ""
+	var word string
 	n.value = math.NaN()
 	switch {
 	case hasPrefix(rest, "NaN"):

@@ -184,7 +184,7 @@ func AppendString[T string | []byte](dst []byte, s T) []byte {
 	const hex = "0123456789ABCDEF"
 	dst = append(dst, '"')
 	from := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' {
 			continue

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func BenchmarkInfer(b *testing.B) {
 		`{"name":"INPUT1","datatype":"INT32","shape":[1,16],"data":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}]}`}
 	const n = 150528
 	json := fmt.Sprintf(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"IN","datatype":"FP32","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, n, 4*n)
-	large := request{path: "/v2/models/echo/infer", header: map[string]string{"Inference-Header-Content-Length": fmt.Sprint(len(json))}, body: json + strings.Repeat("abcd", n)}
+	large := request{path: "/v2/models/echo/infer", header: map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(json))}, body: json + strings.Repeat("abcd", n)}
 	for name, q := range map[string]request{"16 int32 in JSON": small, "150528 fp32 in bytes": large} {
 		b.Run(name, func(b *testing.B) {
 			s := newServer(b, []*core.Model{simple(16), echo(tensor.FP32, -1)})
@@ -39,7 +40,9 @@ func BenchmarkInfer(b *testing.B) {
 			b.SetBytes(int64(len(q.body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				body.Seek(0, io.SeekStart)
+				if _, err := body.Seek(0, io.SeekStart); err != nil {
+					b.Fatal(err)
+				}
 				s.ServeHTTP(w, r)
 			}
 		})

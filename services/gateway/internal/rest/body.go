@@ -19,10 +19,12 @@ type body struct {
 	spool *tensor.Buffer
 }
 
+// close gives up the body, which net/http closes itself.
 func (b *body) close() {
 	if b.spool != nil {
 		b.spool.Release()
 	}
+	*b = body{}
 }
 
 // fill takes the next bytes of the body into a buffer.
@@ -46,22 +48,23 @@ func cutOff(err error) error {
 // read reads the body of r into q. On an error the caller releases q.
 func (c *call) read(w http.ResponseWriter, r *http.Request, v *core.Version, q *infer.Request) error {
 	c.envelope.Reset()
-	b, err := c.open(w, r)
-	if err != nil {
+	b := &c.body
+	defer b.close()
+	var err error
+	if *b, err = c.open(w, r); err != nil {
 		return err
 	}
-	defer b.close()
 	n, given, err := jsonSize(r.Header.Get(headerLength), b.size)
 	switch {
 	case err != nil:
 		return err
 	case given && n == 0:
-		return c.readRaw(&b, v, q)
+		return c.readRaw(b, v, q)
 	case n > c.options.MaxInput:
 		return errs.New(errs.InputTooLarge, "request JSON size of %d bytes exceeds the maximum allowed value of %d bytes. "+
 			"Use --http-max-input-size to increase the limit.", n, c.options.MaxInput)
 	}
-	json, err := c.fill(&b, n)
+	json, err := c.fill(b, n)
 	if err != nil {
 		return err
 	}
@@ -70,7 +73,7 @@ func (c *call) read(w http.ResponseWriter, r *http.Request, v *core.Version, q *
 	if err != nil {
 		return err
 	}
-	return c.readBinary(&b, b.size-n, v.Ref.Name, q)
+	return c.readBinary(b, b.size-n, v.Ref.Name, q)
 }
 
 // jsonSize returns how many bytes of a body are JSON by the header that says

@@ -67,6 +67,8 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"metadata of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4"}, failure(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
 		{"metadata of a model without versions", request{method: "GET", path: "/v2/models/broken"}, failure(404, "Request for unknown model: 'broken' has no available versions", "model_not_found")},
 		{"statistics are not there", request{method: "GET", path: "/v2/models/stats"}, notFound},
+		{"but a model's name may begin like them", request{method: "GET", path: "/v2/models/stats2"}, failure(404, "Request for unknown model: 'stats2' is not found", "model_not_found")},
+		{"or be theirs, for other endpoints", request{method: "GET", path: "/v2/models/stats/ready"}, failure(404, "Request for unknown model: 'stats' is not found", "model_not_found")},
 		{"index", request{path: "/v2/repository/index"}, good(allModels)},
 		{"index of all", request{path: "/v2/repository/index", body: `{"ready":false}`}, good(allModels)},
 		{"index of the ready", request{path: "/v2/repository/index", body: `{"ready":true}`}, good(readyModels)},

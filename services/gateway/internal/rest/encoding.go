@@ -32,23 +32,29 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 		if err != nil {
 			return body{}, badStream(err)
 		}
-		return c.spool(in, c.options.MaxInput, errs.New(errs.InputTooLarge,
-			"Decompressed data size exceeds the maximum allowed value of %d bytes. "+
-				"Use --http-max-input-size to increase the limit.", c.options.MaxInput))
+		return c.spool(in, c.options.MaxInput, inflatedTooLarge)
 	}
 	w.Header().Set("Accept-Encoding", "gzip, deflate")
 	return body{}, errs.New(errs.EncodingUnsupported, "Unsupported compression type")
 }
 
 func (c *call) openPlain(r *http.Request) (body, error) {
-	tooLarge := errs.New(errs.BodyTooLarge, "the request's body exceeds the maximum of %d bytes", c.options.MaxBody)
 	switch {
 	case r.ContentLength < 0:
-		return c.spool(r.Body, c.options.MaxBody, tooLarge)
+		return c.spool(r.Body, c.options.MaxBody, bodyTooLarge)
 	case r.ContentLength > c.options.MaxBody:
-		return body{}, tooLarge
+		return body{}, bodyTooLarge(c.options.MaxBody)
 	}
 	return body{Reader: r.Body, size: r.ContentLength}, nil
+}
+
+func bodyTooLarge(limit int64) error {
+	return errs.New(errs.BodyTooLarge, "the request's body exceeds the maximum of %d bytes", limit)
+}
+
+func inflatedTooLarge(limit int64) error {
+	return errs.New(errs.InputTooLarge, "Decompressed data size exceeds the maximum allowed value of %d bytes. "+
+		"Use --http-max-input-size to increase the limit.", limit)
 }
 
 // firstSpool is the first guess at the size, in bytes, of a body that does not
@@ -57,7 +63,7 @@ const firstSpool = 32 << 10
 
 // spool takes all of in, at most limit bytes, into memory that grows with what
 // really came.
-func (c *call) spool(in io.Reader, limit int64, tooLarge error) (body, error) {
+func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (body, error) {
 	buf, err := c.pool.Get(firstSpool)
 	if err != nil {
 		return body{}, err
@@ -67,7 +73,7 @@ func (c *call) spool(in io.Reader, limit int64, tooLarge error) (body, error) {
 		size += n
 		switch {
 		case int64(size) > limit:
-			err = tooLarge
+			err = tooLarge(limit)
 		case errors.Is(err, io.EOF):
 			return body{Reader: bytes.NewReader(buf.Bytes()[:size]), size: int64(size), spool: buf}, nil
 		case err != nil:
@@ -113,7 +119,13 @@ func badStream(err error) error {
 // inflater decompresses bodies, one after another.
 type inflater struct {
 	gzip *gzip.Reader
-	zlib io.Reader
+	zlib zlibReader
+}
+
+// zlibReader is what zlib.NewReader promises of its readers.
+type zlibReader interface {
+	io.Reader
+	zlib.Resetter
 }
 
 func (f *inflater) reset(encoding string, in io.Reader) (io.Reader, error) {
@@ -125,12 +137,10 @@ func (f *inflater) reset(encoding string, in io.Reader) (io.Reader, error) {
 		f.gzip = r
 		return r, err
 	case f.zlib != nil:
-		return f.zlib, f.zlib.(zlib.Resetter).Reset(in, nil)
+		return f.zlib, f.zlib.Reset(in, nil)
 	}
 	r, err := zlib.NewReader(in)
-	if err == nil {
-		f.zlib = r
-	}
+	f.zlib, _ = r.(zlibReader)
 	return r, err
 }
 

@@ -27,6 +27,7 @@ type call struct {
 	pool     *tensor.Pool
 	decoder  jsoninfer.Decoder
 	envelope jsoninfer.Envelope
+	body     body
 	inflate  inflater
 	deflate  deflater
 	json     []byte // of the response
@@ -52,7 +53,10 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) error {
 	if v.Config.Decoupled {
 		return errs.New(errs.Unsupported, "HTTP end point doesn't support models with decoupled transaction policy").WithModel(model)
 	}
-	c := s.calls.Get().(*call)
+	c, ok := s.calls.Get().(*call)
+	if !ok {
+		c = newCall(s.engine.Pool(), s.options)
+	}
 	defer s.calls.Put(c)
 	q := s.engine.NewRequest(v)
 	id := q.Work.Request
@@ -137,12 +141,17 @@ func (c *call) send(w http.ResponseWriter, encoding string, size int, parts [][]
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(http.StatusOK)
+	writeAll(w, parts)
+	return nil
+}
+
+// writeAll stops when the client is gone: there is nobody to tell.
+func writeAll(w http.ResponseWriter, parts [][]byte) {
 	for _, part := range parts {
 		if _, err := w.Write(part); err != nil {
-			return nil // the client is gone: nobody to tell
+			return
 		}
 	}
-	return nil
 }
 
 // binaryParts returns the bytes that follow the JSON and their sum.

@@ -77,13 +77,12 @@ func New(engine Engine, o Options) http.Handler {
 		o.Log = func(error) {}
 	}
 	s := &server{engine: engine, options: o}
-	s.calls.New = func() any { return newCall(engine.Pool(), o) }
 	router := chi.NewRouter()
 	router.Use(rawPath)
 	for _, r := range s.routes() {
 		router.HandleFunc(r.pattern, s.only(r))
 	}
-	router.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w, notFound(), "") })
+	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { s.fail(w, notFound(), "") })
 	return router
 }
 
