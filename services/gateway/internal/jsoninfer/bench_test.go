@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/invariant"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
@@ -24,6 +25,36 @@ func floats(n, bits int) []byte {
 		b = strconv.AppendFloat(b, float64(random.Float32()), 'f', -1, bits)
 	}
 	return append(b, "]}]}"...)
+}
+
+// The hot path's allocations have a ceiling: the inputs and the shapes of a
+// request, and nothing for a response.
+func TestAllocationsStayFew(t *testing.T) {
+	if invariant.Enabled {
+		t.Skip("the race detector makes pools forget, so that they allocate")
+	}
+	config := &modelconfig.Config{Inputs: []modelconfig.IO{{Name: "INPUT0", Datatype: tensor.FP32, Dims: tensor.Shape{-1}}}}
+	d := jsoninfer.Decoder{Pool: tensor.NewPool(1 << 20), MaxTensor: 1 << 20}
+	body := floats(16, 64)
+	var e jsoninfer.Envelope
+	var r infer.Request
+	decoding := testing.AllocsPerRun(100, func() {
+		r = infer.Request{}
+		if err := d.Decode(body, config, &r, &e); err != nil {
+			t.Fatal(err)
+		}
+		r.Release()
+	})
+	p := &infer.Response{Outputs: []infer.Tensor{output(tensor.FP32, le(make([]float32, 16)), 16)}}
+	text := make([]byte, 0, 1<<10)
+	encoding := testing.AllocsPerRun(100, func() {
+		if _, err := jsoninfer.AppendResponse(text, "id", infer.ModelRef{Name: "m", Version: 1}, p, &e); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if decoding > 2 || encoding > 0 {
+		t.Errorf("%v allocations to decode and %v to encode, want at most 2 and 0", decoding, encoding)
+	}
 }
 
 func BenchmarkDecode(b *testing.B) {

@@ -64,6 +64,7 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, good(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},
 		{"an escaped name", request{method: "GET", path: "/v2/models/my%20model"}, good(`{"name":"my model","versions":["1"],"platform":"python","inputs":[{"name":"T","datatype":"BYTES","shape":[]}],"outputs":[{"name":"S","datatype":"FP32","shape":[2,-1]}]}`)},
 		{"an escaped slash is part of the name", request{method: "GET", path: "/v2/models/a%2Fready"}, failure(404, "Request for unknown model: 'a/ready' is not found", "model_not_found")},
+		{"a name that is not UTF-8", request{method: "GET", path: "/v2/models/a%ff%22"}, failure(404, "Request for unknown model: 'a\uFFFD\\\"' is not found", "model_not_found")},
 		{"metadata of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4"}, failure(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
 		{"metadata of a model without versions", request{method: "GET", path: "/v2/models/broken"}, failure(404, "Request for unknown model: 'broken' has no available versions", "model_not_found")},
 		{"statistics are not there", request{method: "GET", path: "/v2/models/stats"}, notFound},

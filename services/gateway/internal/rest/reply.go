@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -59,7 +60,8 @@ func writeError(w http.ResponseWriter, status int, e *errs.Error, id string) {
 	if after > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
 	}
-	b := jsoninfer.AppendString([]byte(`{"error":`), e.Msg)
+	// A message may quote a name from the request, whatever its bytes are.
+	b := jsoninfer.AppendString([]byte(`{"error":`), strings.ToValidUTF8(e.Msg, "\uFFFD"))
 	b = jsoninfer.AppendString(append(b, `,"reason":`...), string(e.Reason))
 	if id != "" {
 		b = jsoninfer.AppendString(append(b, `,"request_id":`...), id)

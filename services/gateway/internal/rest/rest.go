@@ -46,6 +46,8 @@ type Engine interface {
 	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, error)
 }
 
+var _ Engine = (*core.Gateway)(nil)
+
 // Options adjust the front end. The zero value stands for the defaults.
 type Options struct {
 	// MaxInput is the most bytes of a request's JSON, of a tensor in it, of a
