@@ -41,7 +41,7 @@ func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.D
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-failed // ErrServerClosed
+	<-failed //nolint:errcheck // ErrServerClosed
 	return err
 }
 

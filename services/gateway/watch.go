@@ -94,7 +94,7 @@ func (g *Gateway) noteStart(s *core.Snapshot) {
 
 // follow sends a bucket's changes on. A value that cannot be read is logged,
 // and what was known of its key stays in force.
-func follow[T nereidv1.Value](ctx context.Context, g *Gateway, name string, out chan<- change, make func(bus.Event[T]) change) error {
+func follow[T nereidv1.Value](ctx context.Context, g *Gateway, name string, out chan<- change, read func(bus.Event[T]) change) error {
 	bucket, err := bus.NewBucket(g.deps.Bus, name, bus.Values[T]())
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func follow[T nereidv1.Value](ctx context.Context, g *Gateway, name string, out 
 			continue
 		}
 		select {
-		case out <- make(e):
+		case out <- read(e):
 		case <-ctx.Done():
 		}
 	}

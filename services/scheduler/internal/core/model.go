@@ -41,13 +41,13 @@ func (c *Core) configure(now mono.Time, e *Model) {
 	m.policy, m.configured = policyFor(e.Config), true
 	for it := early.head; it != nil; it = early.head {
 		early.remove(it)
-		c.requeue(now, m, it)
+		c.requeue(m, it)
 	}
 	c.schedule(now, m)
 }
 
 // requeue moves an early item into the policy, which may not have it.
-func (c *Core) requeue(now mono.Time, m *model, it *Item) {
+func (c *Core) requeue(m *model, it *Item) {
 	if reason := m.policy.Add(it); reason != "" {
 		c.counts.Expired++
 		c.leaveQueue(it)

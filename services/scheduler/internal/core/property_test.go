@@ -46,7 +46,6 @@ type world struct {
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
 	newest      map[infer.ModelRef]uint64 // latest number dispatched, for order
-	refused     uint64
 }
 
 func newWorld(t *rapid.T) *world {

@@ -87,7 +87,7 @@ func New(limits core.Limits, deps Deps) (*Loop, error) {
 func (l *Loop) Run(ctx context.Context, epoch uint64) error {
 	l.epoch = epoch // the loop is ours until the first drain ends
 	l.core.SetEpoch(epoch)
-	defer l.wake.Close() //nolint:errcheck // a timer that is not used any more
+	defer l.wake.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.wake.Run(ctx) })
 	group.Go(func() error { return l.takeOver(ctx) })

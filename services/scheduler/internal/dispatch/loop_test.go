@@ -60,8 +60,10 @@ type worker struct {
 }
 
 func newWorker(l *dispatch.Loop, r infer.Responder) *worker {
-	return &worker{loop: l, responder: r, orders: make(chan *infer.Order, 100),
-		cancelled: make(chan infer.RequestID, 100), retired: make(chan infer.InstanceID, 100)}
+	return &worker{
+		loop: l, responder: r, orders: make(chan *infer.Order, 100),
+		cancelled: make(chan infer.RequestID, 100), retired: make(chan infer.InstanceID, 100),
+	}
 }
 
 func (w *worker) Execute(o *infer.Order)              { w.orders <- o }

@@ -35,7 +35,7 @@ func newFamilies(k key, tags map[string]string) families {
 	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
 	for tag, value := range tags {
 		// Prometheus keeps names with two leading underscores to itself.
-		if name := "_" + tag; model.LabelName(name).IsValidLegacy() && !strings.HasPrefix(tag, "_") {
+		if name := "_" + tag; model.LegacyValidation.IsValidLabelName(name) && !strings.HasPrefix(tag, "_") {
 			labels[name] = value
 		}
 	}
