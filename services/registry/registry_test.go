@@ -174,3 +174,24 @@ func TestConfigIsChecked(t *testing.T) {
 		})
 	}
 }
+
+func TestModelThatFitsNoValueDoesNotHoldUpTheOthers(t *testing.T) {
+	s := newStore(t)
+	long := strings.Repeat("\x01", 200<<10) // six bytes each in JSON
+	root := repository(t, map[string]string{
+		"big/config.pbtxt": echoConfig + `parameters { key: "p" value { string_value: "` + long + `" } }`, "big/1/f": "",
+		"small/config.pbtxt": echoConfig, "small/1/f": "",
+	})
+	r := s.start(root)
+	epoch := s.announced(0).GetEpoch()
+	models, revision := s.models.all(t)
+	if !strings.Contains(models["big"].GetProblem(), "shorten its configuration") || models["small"].GetProblem() != "" {
+		t.Errorf("problems %q and %q", models["big"].GetProblem(), models["small"].GetProblem())
+	}
+	r.stop()
+	s.start(root)
+	s.announced(epoch)
+	if _, after := s.models.all(t); after != revision {
+		t.Errorf("the same scan writes again: revision %d, then %d", revision, after)
+	}
+}
