@@ -148,12 +148,24 @@ func (w *watch[T]) open(ctx context.Context) (jetstream.KeyWatcher, error) {
 }
 
 // stopWatcher ends a NATS watch, and takes what it still delivers, since it
-// closes only once that is taken.
+// closes only once that is taken. A watch that has ended by itself, with its
+// context or its connection, may not close; but one delivery can be stuck in
+// front of the full channel, and needs room.
 func stopWatcher(source jetstream.KeyWatcher) {
-	if source.Stop() != nil {
-		return // the connection is gone, and the watch with it
+	if source.Stop() == nil {
+		for range source.Updates() {
+		}
+		return
 	}
-	for range source.Updates() {
+	for {
+		select {
+		case _, open := <-source.Updates():
+			if !open {
+				return
+			}
+		default:
+			return
+		}
 	}
 }
 

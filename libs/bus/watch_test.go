@@ -1,6 +1,8 @@
 package bus_test
 
 import (
+	"context"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,4 +71,23 @@ func TestWatchTellsPresentThenChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	hears(t, events, told{Kind: bus.EventDelete, Key: "m 1"})
+}
+
+// TestWatchEndsAmongManyValues leaves a watch while more values wait than NATS
+// buffers; TestMain sees what is left running.
+func TestWatchEndsAmongManyValues(t *testing.T) {
+	ctx := testContext(t)
+	models := texts(t, open(t, bus.Config{}), bus.Models)
+	for i := range 600 {
+		must[uint64](t)(models.Put(ctx, strconv.Itoa(i), value("v")))
+	}
+	for range 8 {
+		watched, leave := context.WithCancel(ctx)
+		events := models.Watch(watched)
+		<-events
+		must[[]string](t)(models.Keys(ctx)) // meanwhile NATS's buffer fills
+		leave()
+		for range events { // until it is closed
+		}
+	}
 }
