@@ -19,6 +19,7 @@ endif
 
 # What tests and programs started from here find by these names.
 export NEREID_ONNXRUNTIME_LIBRARY ?= $(CURDIR)/.deps/onnxruntime/libonnxruntime.so
+export NEREID_REQUIRE_ONNXRUNTIME ?= 1
 export NEREID_PYTHON ?= $(CURDIR)/.deps/venv/bin/python
 export NEREID_BIN ?= $(CURDIR)/bin/nereid
 
