@@ -183,6 +183,33 @@ func TestClaimedSizeIsNotAllocated(t *testing.T) {
 	}
 }
 
+func TestEntriesAreBounded(t *testing.T) {
+	many := func(before, entry, after string, n int) string {
+		return before + strings.Repeat(entry+",", n-1) + entry + after
+	}
+	const n = jsoninfer.MaxEntries
+	for _, c := range []struct {
+		name, before, entry, after string
+	}{
+		{"inputs", `{"inputs":[`, `{"name":"A","datatype":"INT8","shape":[],"data":[1]}`, `]}`},
+		{"outputs", `{"inputs":[],"outputs":[`, `{"name":"A"}`, `]}`},
+		{"parameters", `{"inputs":[],"parameters":{`, `"k":1`, `}}`},
+		{"dimensions", `{"inputs":[{"name":"A","datatype":"INT8","data":[1],"shape":[`, `1`, `]}]}`},
+	} {
+		want := refusal{errs.InvalidJSON, "request has more than 8192 inputs, outputs, parameters and dimensions"}
+		r, _, err := decode(many(c.before, c.entry, c.after, n+1))
+		if d := cmp.Diff(want, refusalOf(err)); d != "" {
+			t.Errorf("%s: %s", c.name, d)
+		}
+		r.Release()
+		r, _, err = decode(many(c.before, c.entry, c.after, n-1))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		r.Release()
+	}
+}
+
 func TestEnvelopeIsRead(t *testing.T) {
 	r, e, err := decode(`{
 		"later": [{"a": [null, true, 1.5e3, "x\n"]}],
@@ -245,7 +272,7 @@ func TestSequenceKeyMayBeAString(t *testing.T) {
 
 func TestATimeoutBeyondAllTimeIsTheLongest(t *testing.T) {
 	r, _, err := decode(`{"inputs":[],"parameters":{"timeout":18446744073709551615}}`)
-	if err != nil || r.Timeout < 200*365*24*time.Hour {
+	if err != nil || r.Timeout < 100*365*24*time.Hour || r.Timeout*2 < r.Timeout {
 		t.Errorf("got %v, %v", r.Timeout, err)
 	}
 }

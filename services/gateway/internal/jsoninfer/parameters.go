@@ -21,7 +21,14 @@ func (d *Decoder) parameters() error {
 	return d.s.object(d.parameter)
 }
 
+// maxTimeout is the longest timeout in microseconds: half of all time, so that
+// it can be added to the present.
+const maxTimeout = math.MaxInt64 / 2 / uint64(time.Microsecond)
+
 func (d *Decoder) parameter(key []byte) (err error) {
+	if err := d.entry(); err != nil {
+		return err
+	}
 	r := d.request
 	switch string(key) {
 	case "sequence_id":
@@ -35,7 +42,7 @@ func (d *Decoder) parameter(key []byte) (err error) {
 	case "timeout":
 		var micros uint64
 		micros, err = d.unsigned("timeout", errNonUnsigned)
-		r.Timeout = time.Duration(min(micros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond
+		r.Timeout = time.Duration(min(micros, maxTimeout)) * time.Microsecond
 	case "binary_data_output":
 		d.env.BinaryOutputs, err = d.flag("binary_data_output")
 	default:

@@ -1,6 +1,7 @@
 package jsoninfer
 
 import (
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -20,6 +21,20 @@ type Decoder struct {
 	dims    []int64 // shapes of the request are cut from here
 	strings []byte  // a BYTES tensor while its size is unknown
 	seen    member
+	entries int // inputs, outputs, parameters and dimensions so far
+}
+
+// MaxEntries bounds a request's inputs, outputs, parameters and dimensions
+// together: one takes few bytes of JSON, many times as much in memory, and the
+// checks to come compare names with each other.
+const MaxEntries = 8192
+
+// entry counts one more.
+func (d *Decoder) entry() error {
+	if d.entries++; d.entries > MaxEntries {
+		return errs.New(errs.InvalidJSON, "request has more than %d inputs, outputs, parameters and dimensions", MaxEntries)
+	}
+	return nil
 }
 
 // member is a set of members seen in an object.
@@ -53,7 +68,7 @@ func (d *Decoder) Decode(body []byte, model *modelconfig.Config, r *infer.Reques
 }
 
 func (d *Decoder) document() error {
-	d.seen = 0
+	d.seen, d.entries = 0, 0
 	switch d.s.peek() {
 	case 0:
 		if d.s.pos == len(d.s.data) {
@@ -119,7 +134,12 @@ func (d *Decoder) list(name string, element func() error) error {
 	if d.s.peek() != '[' {
 		return d.wrong(name, errNonArray)
 	}
-	return d.s.array(element)
+	return d.s.array(func() error {
+		if err := d.entry(); err != nil {
+			return err
+		}
+		return element()
+	})
 }
 
 // wrong takes a value that is not of the kind that name needs.

@@ -87,6 +87,10 @@ func (s *server) run(c *call, w http.ResponseWriter, r *http.Request, v *core.Ve
 	return c.write(w, r, id, v.Ref, p)
 }
 
+// maxTimeout stands for any longer time that a client may name, so that it can
+// be added to the present.
+const maxTimeout = 365 * 24 * time.Hour
+
 // deadline applies the client's X-Request-Timeout: seconds, or a duration with
 // its unit, such as 150ms.
 func (c *call) deadline(r *http.Request, q *infer.Request) (context.Context, context.CancelFunc, error) {
@@ -102,6 +106,7 @@ func (c *call) deadline(r *http.Request, q *infer.Request) (context.Context, con
 		return nil, nil, errs.New(errs.InvalidParameter,
 			"header '%s' must be a positive number of seconds or a duration such as 150ms, got: %s", headerTimeout, text)
 	}
+	d = min(d, maxTimeout)
 	q.Deadline = q.Received.Add(d)
 	ctx, cancel := context.WithTimeout(r.Context(), d)
 	return ctx, cancel, nil

@@ -47,6 +47,16 @@ func TestRequestCarriesWhatTheClientSaid(t *testing.T) {
 	}
 }
 
+func TestTheLongestDeadlineLiesInTheFuture(t *testing.T) {
+	s := newServer(t, []*core.Model{simple(2)})
+	var got infer.Request
+	s.scheduler.submit = func(q *infer.Request) error { got = *q; return nil }
+	s.do(request{path: "/v2/models/simple/infer", body: pair(""), header: map[string]string{"X-Request-Timeout": "2562047h"}})
+	if got.Deadline < got.Received.Add(24*time.Hour) {
+		t.Errorf("received at %d with the deadline %d", got.Received, got.Deadline)
+	}
+}
+
 func TestClientsDeadlineEndsTheWait(t *testing.T) {
 	s := newServer(t, []*core.Model{simple(2)})
 	s.scheduler.execute = nil // never answers
