@@ -54,22 +54,22 @@ func (d *digester) sweep() {
 // directory digests the names and contents of all regular files below dir, in
 // the order of their names. Links are followed.
 func (d *digester) directory(ctx context.Context, dir string) (string, error) {
-	w := &dirWalk{ctx: ctx, digester: d}
-	if err := w.walk(dir, "", 0); err != nil {
+	w := &dirWalk{digester: d}
+	if err := w.walk(ctx, dir, "", 0); err != nil {
 		return "", err
 	}
 	total := sha256.New()
 	for _, f := range w.files {
 		// Lengths before names, so that no two lists of files read alike.
 		total.Write(binary.AppendUvarint(nil, uint64(len(f.name))))
-		io.WriteString(total, f.name)
+		total.Write([]byte(f.name))
 		total.Write(f.sum[:])
 	}
 	return "sha256:" + hex.EncodeToString(total.Sum(nil)), nil
 }
 
+// dirWalk is one call of directory.
 type dirWalk struct {
-	ctx      context.Context // of the one call of directory
 	digester *digester
 	files    []namedSum
 }
@@ -79,7 +79,7 @@ type namedSum struct {
 	sum  [sha256.Size]byte
 }
 
-func (w *dirWalk) walk(dir, prefix string, depth int) error {
+func (w *dirWalk) walk(ctx context.Context, dir, prefix string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s is nested deeper than %d directories", dir, maxDepth)
 	}
@@ -88,20 +88,20 @@ func (w *dirWalk) walk(dir, prefix string, depth int) error {
 		return err
 	}
 	for _, entry := range entries {
-		if err := w.entry(filepath.Join(dir, entry.Name()), prefix+entry.Name(), depth); err != nil {
+		if err := w.entry(ctx, filepath.Join(dir, entry.Name()), prefix+entry.Name(), depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *dirWalk) entry(path, name string, depth int) error {
+func (w *dirWalk) entry(ctx context.Context, path, name string, depth int) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err // a dangling link among them
 	}
 	if info.IsDir() {
-		return w.walk(path, name+"/", depth+1)
+		return w.walk(ctx, path, name+"/", depth+1)
 	}
 	if !info.Mode().IsRegular() {
 		return nil // a socket or pipe holds no model
@@ -109,7 +109,7 @@ func (w *dirWalk) entry(path, name string, depth int) error {
 	if len(w.files) == maxFiles {
 		return fmt.Errorf("there are more than %d files", maxFiles)
 	}
-	sum, err := w.digester.file(w.ctx, path, info)
+	sum, err := w.digester.file(ctx, path, info)
 	if err != nil {
 		return err
 	}
@@ -148,22 +148,11 @@ func hashFile(ctx context.Context, path string) (sum [sha256.Size]byte, err erro
 		return sum, err
 	}
 	defer file.Close()
+	// A long read ends with its context: nobody can read a closed file.
+	defer context.AfterFunc(ctx, func() { file.Close() })()
 	h := sha256.New()
-	if _, err := io.Copy(h, &cancelReader{ctx: ctx, Reader: file}); err != nil {
+	if _, err := io.Copy(h, file); err != nil {
 		return sum, err
 	}
 	return [sha256.Size]byte(h.Sum(nil)), nil
-}
-
-// cancelReader ends a long read with its context.
-type cancelReader struct {
-	ctx context.Context // of the one read
-	io.Reader
-}
-
-func (r *cancelReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
 }
