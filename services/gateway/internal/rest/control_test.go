@@ -79,6 +79,7 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"index by no JSON", request{path: "/v2/repository/index", body: `{"ready"}`}, failure(400, "failed to parse the request JSON buffer: invalid character '}' after object key at 9", "invalid_json")},
 		{"index by a flood", request{path: "/v2/repository/index", body: strings.Repeat(" ", 65<<10)}, failure(413, "the body of this request may have at most 65536 bytes", "body_too_large")},
 		{"no path", request{method: "GET", path: "/"}, notFound},
+		{"the server as a whole", request{method: "OPTIONS", path: "*"}, notFound},
 		{"another version of the protocol", request{method: "GET", path: "/v1/models/simple"}, notFound},
 		{"a slash too many", request{method: "GET", path: "/v2/"}, notFound},
 		{"a slash at the end", request{method: "GET", path: "/v2/models/simple/ready/"}, notFound},
@@ -124,6 +125,7 @@ func TestWrongMethodNamesTheRightOnes(t *testing.T) {
 		{"HEAD", "/v2/models/simple/versions/1/infer", "POST"},
 		{"GET", "/v2/repository/index", "POST"},
 		{"OPTIONS", "/v2/repository/index", "POST"},
+		{"PURGE", "/v2/repository/index", "GET, HEAD, POST"},
 	} {
 		want := answer{405, map[string]string{"Allow": c.allow, "Content-Type": "application/json"}, `{"error":"Method Not Allowed","reason":"method_not_allowed"}`}
 		if d := cmp.Diff(want, s.doLike(request{method: c.method, path: c.path}, want)); d != "" {

@@ -84,6 +84,8 @@ func New(engine Engine, o Options) http.Handler {
 	for _, r := range s.routes() {
 		router.HandleFunc(r.pattern, s.only(r))
 	}
+	// For methods that the router has never heard of, on whatever path.
+	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { s.refuseMethod(w, "GET, HEAD, POST") })
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { s.fail(w, notFound(), "") })
 	return router
 }
@@ -128,14 +130,18 @@ func (s *server) only(r route) http.HandlerFunc {
 	allow := strings.Join(allowed, ", ")
 	return func(w http.ResponseWriter, q *http.Request) {
 		if !slices.Contains(allowed, q.Method) {
-			w.Header().Set("Allow", allow)
-			s.fail(w, errs.New(errs.MethodNotAllowed, "Method Not Allowed"), "")
+			s.refuseMethod(w, allow)
 			return
 		}
 		if err := r.serve(w, q); err != nil {
 			s.fail(w, err, "")
 		}
 	}
+}
+
+func (s *server) refuseMethod(w http.ResponseWriter, allow string) {
+	w.Header().Set("Allow", allow)
+	s.fail(w, errs.New(errs.MethodNotAllowed, "Method Not Allowed"), "")
 }
 
 func notFound() error { return errs.New(errs.PathNotFound, "Not Found") }
