@@ -17,17 +17,17 @@ import (
 type Config struct {
 	// Repositories are the model repositories: directories with one directory
 	// per model. At least one; a model's name may be in one of them only.
-	Repositories []string `yaml:"repositories"`
+	Repositories []string
 	// Holder is the id of this replica, unique among them. It is shown as the
 	// leader's.
-	Holder string `yaml:"holder"`
+	Holder string
 	// WorkerGrace is for how long the assignment of a vanished worker is kept.
 	// A worker that was only cut off from the store finds it on its return
 	// and goes on; shorter than a worker's lease, a pause of the store makes
 	// workers unload and load again.
-	WorkerGrace time.Duration `yaml:"worker_grace"`
+	WorkerGrace time.Duration
 	// Retry is how long to wait after a failed write, scan or election.
-	Retry time.Duration `yaml:"retry"`
+	Retry time.Duration
 }
 
 // Default gives the configuration without its repositories.
@@ -53,10 +53,10 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Holder == "" {
-		return errs.New(errs.ConfigInvalid, "registry.holder is empty: give each replica an id of its own")
+		return errs.New(errs.ConfigInvalid, "the registry needs a holder id: give each replica one of its own")
 	}
 	if c.WorkerGrace <= 0 || c.Retry <= 0 {
-		return errs.New(errs.ConfigInvalid, "registry.worker_grace and registry.retry must be more than 0, they are %v and %v", c.WorkerGrace, c.Retry)
+		return errs.New(errs.ConfigInvalid, "the worker grace is %v and the retry pause %v: both must be more than 0", c.WorkerGrace, c.Retry)
 	}
 	return nil
 }

@@ -158,9 +158,9 @@ func TestConfigIsChecked(t *testing.T) {
 		{"nameless repository", func(c *registry.Config) { c.Repositories = []string{""} }, "give a directory"},
 		{"repository given twice", func(c *registry.Config) { c.Repositories = []string{"a", "b", "./a/"} }, "is given twice"},
 		{"cloud repository", func(c *registry.Config) { c.Repositories = []string{"s3://bucket/models"} }, "s3 is not supported"},
-		{"no holder", func(c *registry.Config) { c.Holder = "" }, "registry.holder"},
-		{"no grace", func(c *registry.Config) { c.WorkerGrace = 0 }, "registry.worker_grace"},
-		{"no retry", func(c *registry.Config) { c.Retry = -1 }, "registry.retry"},
+		{"no holder", func(c *registry.Config) { c.Holder = "" }, "holder id"},
+		{"no grace", func(c *registry.Config) { c.WorkerGrace = 0 }, "worker grace"},
+		{"no retry", func(c *registry.Config) { c.Retry = -1 }, "retry pause"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
