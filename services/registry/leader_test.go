@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/bus"
@@ -58,5 +59,27 @@ func TestStandbyIsReady(t *testing.T) {
 	second.logs.await(t, "waiting to lead")
 	if !second.Ready() {
 		t.Error("the standby is not ready")
+	}
+}
+
+// TestLeaderComesBackWithTheStore stops the server under a leader for longer
+// than its lease lives.
+func TestLeaderComesBackWithTheStore(t *testing.T) {
+	dir := t.TempDir()
+	server := openStore(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	listen := strings.TrimPrefix(server.bus.Addr(), "nats://")
+	s := openStore(t, bus.Config{URL: server.bus.Addr()})
+	r := s.start(repository(t, map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": "one"}))
+	before := s.announced(0)
+	_, revision := s.models.all(t)
+
+	if err := server.bus.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.logs.await(t, "term as leader ended")
+	openStore(t, bus.Config{Dir: dir, Listen: listen})
+	s.announced(before.GetEpoch())
+	if models, now := s.models.all(t); now != revision || models["a"].GetVersions()[0].GetGeneration() != 1 {
+		t.Errorf("the models went from revision %d to %d: %v", revision, now, models)
 	}
 }
