@@ -24,6 +24,8 @@ export NEREID_PYTHON ?= $(CURDIR)/.deps/venv/bin/python
 export NEREID_BIN ?= $(CURDIR)/bin/nereid
 
 MODULES := libs proto services/gateway services/registry services/scheduler services/worker cmd test
+# Everything but the tests that need a built program.
+UNITS = $$(go list work | grep -v '/test/e2e')
 PROGRAMS = $(wildcard cmd/nereid) $(wildcard services/*/cmd/*)
 
 GOLANGCI_LINT_VERSION := v2.15.0
@@ -61,15 +63,15 @@ test: deps unit e2e ## Run every test: the units of all modules, then end to end
 
 .PHONY: unit
 unit: deps
-	go test -shuffle=on $$(go list work | grep -v '/test/e2e')
+	go test -shuffle=on $(UNITS)
 
 .PHONY: e2e
-e2e: deps build ## Run the end-to-end tests against a server of their own
-	@if [ -d test/e2e ]; then set -x; go test -count=1 ./test/e2e/...; else echo 'no test/e2e yet'; fi
+e2e: deps build ## Run the end-to-end tests: the built program and the real clients
+	go test -count=1 ./test/e2e/...
 
 .PHONY: race
-race: deps build ## Run every test under the race detector
-	go test -race -shuffle=on work
+race: deps ## Run the unit tests under the race detector
+	go test -race -shuffle=on $(UNITS)
 
 .PHONY: generate
 generate: ## Write the generated code and pages again

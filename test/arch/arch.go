@@ -52,6 +52,7 @@ func Check(root fs.FS) ([]Violation, error) {
 	}
 	found = append(found, checkModules(tree)...)
 	found = append(found, checkTexts(tree)...)
+	found = append(found, checkMap(tree)...)
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
 	return found, nil
 }

@@ -84,6 +84,9 @@ func fixtures() []fixture {
 		{"a module of another name", map[string]string{"go.work": goodWork, "libs/go.mod": strings.Replace(goodModule, "/libs", "/lib", 1)}, []string{"modules stand alone"}},
 		{"a module of another Go", map[string]string{"go.work": goodWork, "libs/go.mod": strings.Replace(goodModule, "1.26.0", "1.25", 1)}, []string{"modules stand alone"}},
 		{"a module that misses a sibling", map[string]string{"go.work": goodWork, "libs/go.mod": strings.Replace(goodModule, "=> ../proto", "=> ../protos", 1)}, []string{"modules stand alone"}},
+		{"a package that is on the map", map[string]string{"libs/bus/a.go": source("bus"), pageOfPackages: "| `libs/bus` | the bus |\n"}, nil},
+		{"a package that is not on the map", map[string]string{"libs/bus/a.go": source("bus"), pageOfPackages: "# Architecture\n"}, []string{"the map shows the land"}},
+		{"a package on the map alone", map[string]string{pageOfPackages: "| `libs/bus` | the bus |\n"}, []string{"the map shows the land"}},
 		{"test data is not looked at", map[string]string{"libs/bus/testdata/a.go": source("data", "unsafe")}, nil},
 	}
 }

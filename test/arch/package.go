@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"path"
 	"slices"
-	"strings"
 )
 
 // longest is where a file stops being read as one thing; half of it is the aim.
@@ -91,49 +90,4 @@ func impure(node ast.Node) string {
 		}
 	}
 	return ""
-}
-
-// checkTexts holds the rules about every text that people write.
-func checkTexts(t *tree) []Violation {
-	var found []Violation
-	for name, content := range t.texts {
-		if strings.HasPrefix(name, "test/arch/") || path.Base(name) == "go.sum" {
-			continue // this package names what it forbids
-		}
-		for number, line := range strings.Split(string(content), "\n") {
-			for _, b := range textBans() {
-				if b.hits(line) {
-					found = append(found, Violation{
-						Where: fmt.Sprintf("%s:%d", name, number+1), Rule: b.name,
-						What: strings.TrimSpace(line), Reason: b.reason,
-					})
-				}
-			}
-		}
-	}
-	return found
-}
-
-// textBan forbids a line that holds one of the words.
-type textBan struct {
-	name   string
-	words  []string
-	reason string
-}
-
-func (b textBan) hits(line string) bool {
-	return slices.ContainsFunc(b.words, func(word string) bool { return strings.Contains(line, word) })
-}
-
-func textBans() []textBan {
-	return []textBan{
-		{
-			name: "no machine paths", words: []string{"/root/", "/home/", "/Users/", "/work/"},
-			reason: "a path of one machine works on that one alone; use a path in the repository, a flag or a temporary directory",
-		},
-		{
-			name: "no registry hosts", words: []string{"proxy.golang.org", "sum.golang.org", "pypi.org", "files.pythonhosted.org", "registry.npmjs.org"},
-			reason: "which mirror serves packages is the machine's setting; versions and hashes are pinned here",
-		},
-	}
 }
