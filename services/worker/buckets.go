@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+)
+
+type registration = bus.Registration[*nereidv1.WorkerValue]
+
+// register takes the worker's key, whose epoch is its incarnation. A value
+// under its id is that of an earlier life.
+func (w *Worker) register(ctx context.Context) (*registration, error) {
+	bucket, err := bus.NewBucket(w.deps.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
+	if err != nil {
+		return nil, err
+	}
+	return bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
+		Key: w.config.ID, TTL: w.config.LeaseTTL,
+		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, reconcile.Status{}) },
+		Replace: func(*nereidv1.WorkerValue) bool { return true },
+	})
+}
+
+// followModels brings changes of the bucket models to the reconciler until
+// ctx is done. A value that cannot be read is logged, and what was known of
+// its key stays in force.
+func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler) error {
+	bucket, err := bus.NewBucket(w.deps.Bus, bus.Models, bus.Values[*nereidv1.ModelValue]())
+	if err != nil {
+		return err
+	}
+	for e := range bucket.Watch(ctx) {
+		switch {
+		case e.Err != nil:
+			w.unreadable(bus.Models, e.Key, e.Err)
+		case e.Kind == bus.EventPut:
+			versions := contentsOf(e.Value)
+			r.Change(ctx, func(d *reconcile.Desired) { d.SetModel(e.Key, versions, e.Revision) })
+		case e.Kind == bus.EventDelete:
+			r.Change(ctx, func(d *reconcile.Desired) { d.SetModel(e.Key, nil, e.Revision) })
+		case e.Kind == bus.EventCaughtUp:
+			r.Change(ctx, func(d *reconcile.Desired) { d.ModelsKnown(e.Revision) })
+			w.modelsKnown.Store(ctx.Err() == nil)
+		}
+	}
+	return nil
+}
+
+// followAssignment brings the worker's own assignment to the reconciler. Its
+// deletion changes nothing: the registry deletes the assignments of workers
+// that it believes gone, and one that is not goes on until it is told
+// otherwise.
+func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) error {
+	bucket, err := bus.NewBucket(w.deps.Bus, bus.Assignments, bus.Values[*nereidv1.AssignmentValue]())
+	if err != nil {
+		return err
+	}
+	for e := range bucket.Watch(ctx) {
+		switch {
+		case e.Kind == bus.EventCaughtUp:
+			r.Change(ctx, (*reconcile.Desired).AssignmentKnown)
+			w.assignmentKnown.Store(true)
+		case e.Key != w.config.ID || e.Kind != bus.EventPut:
+		case e.Err != nil:
+			w.unreadable(bus.Assignments, e.Key, e.Err)
+		default:
+			w.assign(ctx, r, e)
+		}
+	}
+	return nil
+}
+
+func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Event[*nereidv1.AssignmentValue]) {
+	list, err := assignedOf(e.Value)
+	if err != nil {
+		w.unreadable(bus.Assignments, e.Key, err)
+		return
+	}
+	r.Change(ctx, func(d *reconcile.Desired) {
+		if !d.Assign(list, e.Value.GetLeaderEpoch(), e.Revision) {
+			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", e.Value.GetLeaderEpoch()))
+		}
+	})
+}
+
+func (w *Worker) unreadable(bucket, key string, err error) {
+	w.deps.Log.Error("a bucket's value cannot be used", append(obs.Err(err), zap.String("bucket", bucket), zap.String("key", key))...)
+}
+
+// reports holds the newest status until it is published: one that is replaced
+// before was never needed.
+type reports struct{ newest chan reconcile.Status }
+
+func newReports() *reports { return &reports{newest: make(chan reconcile.Status, 1)} }
+
+// put replaces the status. It is called from one goroutine.
+func (r *reports) put(s reconcile.Status) {
+	select {
+	case <-r.newest:
+	default:
+	}
+	r.newest <- s
+}
+
+// report publishes statuses in the lease's value until ctx is done.
+func (w *Worker) report(ctx context.Context, lease *registration, in *reports) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-in.newest:
+			if err := lease.Set(ctx, w.value(lease.Epoch(), s)); err != nil && ctx.Err() == nil {
+				w.deps.Log.Warn("the worker's state is not published yet", obs.Err(err)...)
+			}
+		}
+	}
+}

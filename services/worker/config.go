@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// Config configures a worker.
+type Config struct {
+	// ID names this worker among the others; it is its key in the buckets
+	// workers and assignments.
+	ID string
+	// Labels are what pools choose their workers by.
+	Labels map[string]string
+	// Cores is how many cores the worker may use; the process's GOMAXPROCS
+	// follows from it and from the number of instances, unless the variable
+	// GOMAXPROCS is set.
+	Cores int
+	// OnnxRuntimeLibrary is the path or name of ONNX Runtime's library. It is
+	// opened when the first model needs it.
+	OnnxRuntimeLibrary string
+	// LeaseTTL is for how long the worker counts as alive without renewing
+	// its lease, in whole seconds; 0 is the bucket's own time.
+	LeaseTTL time.Duration
+	// LoadConcurrency is how many models are loaded at the same time.
+	LoadConcurrency int
+	// ReloadLinger is for how long the old content of a version serves on
+	// after the new one is ready. It covers the time in which gateways learn
+	// of the new one; shorter, and requests on their way are refused.
+	ReloadLinger time.Duration
+	// DrainTimeout is how long requests may take when the worker stops;
+	// after that they are cancelled.
+	DrainTimeout time.Duration
+	// LedgerSize is how many finished executions are remembered.
+	LedgerSize int
+}
+
+// Default gives one worker for the whole machine.
+func Default() Config {
+	return Config{
+		ID:                 "worker",
+		Cores:              runtime.NumCPU(),
+		OnnxRuntimeLibrary: "libonnxruntime.so",
+		LoadConcurrency:    4,
+		ReloadLinger:       time.Second,
+		DrainTimeout:       30 * time.Second,
+		LedgerSize:         4096,
+	}
+}
+
+// Validate returns an error of the reason config_invalid that names the
+// setting and what it may be.
+func (c Config) Validate() error {
+	switch {
+	case c.ID == "":
+		return errs.New(errs.ConfigInvalid, "the worker needs an id")
+	case c.Cores < 1:
+		return errs.New(errs.ConfigInvalid, "a worker cannot have %d cores: give at least 1", c.Cores)
+	case c.LeaseTTL < 0 || c.LeaseTTL%time.Second != 0:
+		return errs.New(errs.ConfigInvalid, "the worker's lease cannot live for %v: give whole seconds, or 0 for the default", c.LeaseTTL)
+	case c.LoadConcurrency < 1:
+		return errs.New(errs.ConfigInvalid, "a worker cannot load %d models at a time: give at least 1", c.LoadConcurrency)
+	case c.ReloadLinger < 0 || c.DrainTimeout < 0:
+		return errs.New(errs.ConfigInvalid, "the worker's reload linger (%v) and drain timeout (%v) cannot be negative", c.ReloadLinger, c.DrainTimeout)
+	case c.LedgerSize < 1:
+		return errs.New(errs.ConfigInvalid, "the worker's ledger cannot hold %d executions: give at least 1", c.LedgerSize)
+	}
+	return nil
+}
+
+// Deps are what a worker works with. All but Log and Metrics are required.
+type Deps struct {
+	Bus       *bus.Bus
+	Scheduler infer.Scheduler
+	Responder infer.Responder
+	Clock     mono.Clock
+	// Log and Metrics may be nil.
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+	// Pool gives the memory of batches and outputs.
+	Pool *tensor.Pool
+}
+
+func (d Deps) validate() error {
+	if d.Bus == nil || d.Scheduler == nil || d.Responder == nil || d.Clock == nil || d.Pool == nil {
+		return errs.New(errs.Bug, "the worker was made without a bus, scheduler, responder, clock or pool")
+	}
+	return nil
+}

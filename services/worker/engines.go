@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
+)
+
+// engines are the backends by name. Each is opened when a model first needs
+// it, so that one whose library is missing fails its own models alone. They
+// are safe for concurrent use.
+type engines struct {
+	open map[string]func() (backend.Backend, error)
+
+	mu     sync.Mutex
+	opened map[string]backend.Backend // guarded by mu
+}
+
+func newEngines(c Config, d Deps) *engines {
+	return &engines{
+		open: map[string]func() (backend.Backend, error){
+			"echo": func() (backend.Backend, error) { return new(echo.Backend), nil },
+			"onnxruntime": func() (backend.Backend, error) {
+				b, err := onnxruntime.Open(c.OnnxRuntimeLibrary, onnxruntime.Options{Pool: d.Pool})
+				if err != nil {
+					return nil, err
+				}
+				return b, nil
+			},
+		},
+		opened: make(map[string]backend.Backend),
+	}
+}
+
+// backend returns the named backend. The lock is held while one is opened:
+// what waits for it needs that backend too, or is one of few loads.
+func (e *engines) backend(name string) (backend.Backend, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b, ok := e.opened[name]; ok {
+		return b, nil
+	}
+	open, ok := e.open[name]
+	if !ok {
+		return nil, errs.New(errs.LoadFailed, "this server has no backend '%s': it has %s",
+			name, strings.Join(slices.Sorted(maps.Keys(e.open)), ", "))
+	}
+	b, err := open()
+	if err != nil {
+		return nil, err
+	}
+	e.opened[name] = b
+	return b, nil
+}
+
+// close closes the opened backends. No model is open.
+func (e *engines) close(log *zap.Logger) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, b := range e.opened {
+		if err := b.Close(); err != nil {
+			log.Error("backend not closed", append(obs.Err(err), zap.String("backend", name))...)
+		}
+	}
+	clear(e.opened)
+}

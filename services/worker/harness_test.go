@@ -1,0 +1,268 @@
+package worker_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what a test waits for; no test measures it.
+const patience = 30 * time.Second
+
+// harness is a running worker between a real store, a recording scheduler and
+// a recording gateway.
+type harness struct {
+	t           *testing.T
+	bus         *bus.Bus
+	models      *bus.Bucket[*nereidv1.ModelValue]
+	assignments *bus.Bucket[*nereidv1.AssignmentValue]
+	workers     *bus.Bucket[*nereidv1.WorkerValue]
+	worker      *worker.Worker
+	metrics     *prometheus.Registry
+	scheduler   *scheduler
+	responses   chan *infer.Response
+	stop        func() // ends the worker and waits for it; may be called twice
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	b, err := bus.Open(t.Context(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := b.EnsureBuckets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h := &harness{
+		t: t, bus: b,
+		models:      bucket[*nereidv1.ModelValue](t, b, bus.Models),
+		assignments: bucket[*nereidv1.AssignmentValue](t, b, bus.Assignments),
+		workers:     bucket[*nereidv1.WorkerValue](t, b, bus.Workers),
+		metrics:     prometheus.NewRegistry(),
+		scheduler:   &scheduler{news: make(chan struct{}, 1)},
+		responses:   make(chan *infer.Response, 16),
+	}
+	h.start()
+	return h
+}
+
+func (h *harness) start() {
+	c := worker.Default()
+	c.ID, c.ReloadLinger, c.OnnxRuntimeLibrary = "w1", 10*time.Millisecond, "/nowhere/libonnxruntime.so"
+	w, err := worker.New(c, worker.Deps{
+		Bus: h.bus, Scheduler: h.scheduler, Responder: h, Clock: mono.New(),
+		Log: zaptest.NewLogger(h.t, zaptest.Level(zap.FatalLevel)), Metrics: h.metrics, Pool: tensor.NewPool(0),
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.worker = w
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Errorf("Run = %v", err)
+		}
+	})
+	h.t.Cleanup(h.stop)
+}
+
+func bucket[T nereidv1.Value](t *testing.T, b *bus.Bus, name string) *bus.Bucket[T] {
+	t.Helper()
+	list, err := bus.NewBucket(b, name, bus.Values[T]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (h *harness) Respond(r *infer.Response) { h.responses <- r }
+
+// model writes an echo model with one version of the given generation.
+func (h *harness) model(name string, generation uint64, edit func(*nereidv1.ModelValue)) uint64 {
+	h.t.Helper()
+	v := &nereidv1.ModelValue{
+		Schema: nereidv1.Schema, Name: name, Url: "file:///models/" + name,
+		Config: &inference.ModelConfig{
+			Name: name, Backend: "echo", MaxBatchSize: 8,
+			Input:  []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_INT8, Dims: []int64{4}}},
+			Output: []*inference.ModelOutput{{Name: "y", DataType: inference.DataType_TYPE_INT8, Dims: []int64{4}}},
+		},
+		Versions: []*nereidv1.ModelVersion{{
+			Version: 1, Generation: generation, Url: "file:///models/" + name + "/1",
+			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE,
+		}},
+	}
+	if edit != nil {
+		edit(v)
+	}
+	revision, err := h.models.Put(h.t.Context(), name, v)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return revision
+}
+
+// assign writes the worker's assignment and returns its revision.
+func (h *harness) assign(versions ...*nereidv1.AssignedVersion) uint64 {
+	h.t.Helper()
+	v := &nereidv1.AssignmentValue{Schema: nereidv1.Schema, WorkerId: "w1", Versions: versions}
+	revision, err := h.assignments.Put(h.t.Context(), "w1", v)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return revision
+}
+
+// assigned asks for so many instances of version 1 of a model.
+func assigned(name string, generation uint64, count uint32) *nereidv1.AssignedVersion {
+	return &nereidv1.AssignedVersion{
+		Model:  &nereidv1.ModelRef{Name: name, Version: 1, Generation: generation},
+		Groups: []*nereidv1.AssignedGroup{{Name: name + "_0", Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU, Count: count}},
+	}
+}
+
+// await waits until the worker's value is as wanted and returns it; nil
+// stands for no value.
+func (h *harness) await(what string, done func(*nereidv1.WorkerValue) bool) *nereidv1.WorkerValue {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var last *nereidv1.WorkerValue
+	for e := range h.workers.Watch(ctx) {
+		switch e.Kind {
+		case bus.EventPut:
+			last = e.Value
+		case bus.EventDelete:
+			last = nil
+		case bus.EventCaughtUp:
+		}
+		if done(last) {
+			return last
+		}
+	}
+	h.t.Fatalf("no %s; the last value is %v", what, last)
+	return nil
+}
+
+// applied waits until the assignment of that revision is in its final state.
+func (h *harness) applied(assignment uint64) *nereidv1.WorkerValue {
+	h.t.Helper()
+	return h.await("applied assignment", func(v *nereidv1.WorkerValue) bool { return v.GetAssignmentRevision() >= assignment })
+}
+
+// scheduler records what a worker tells it, and retires what it is asked to
+// at once unless it holds back.
+type scheduler struct {
+	mu       sync.Mutex
+	worker   uint64                           // attached; guarded by mu
+	executor infer.Executor                   // guarded by mu
+	open     map[infer.InstanceID]infer.Grant // granted and not retired; guarded by mu
+	retired  []infer.InstanceID               // guarded by mu
+	done     []*infer.Completion              // guarded by mu
+	holdBack bool                             // guarded by mu
+	news     chan struct{}
+}
+
+func (s *scheduler) Attach(worker uint64, e infer.Executor) {
+	defer s.tell()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.worker, s.executor, s.open = worker, e, make(map[infer.InstanceID]infer.Grant)
+}
+
+func (s *scheduler) Detach(worker uint64) {
+	defer s.tell()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.worker == worker {
+		s.worker, s.executor = 0, nil
+	}
+}
+
+func (s *scheduler) Grant(g infer.Grant) {
+	defer s.tell()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[g.Instance] = g
+}
+
+func (s *scheduler) Retire(id infer.InstanceID) {
+	defer s.tell()
+	s.mu.Lock()
+	s.retired = append(s.retired, id)
+	delete(s.open, id)
+	executor, answer := s.executor, !s.holdBack
+	s.mu.Unlock()
+	if answer {
+		executor.Retired(id)
+	}
+}
+
+func (s *scheduler) Complete(c *infer.Completion) {
+	defer s.tell()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = append(s.done, c)
+}
+
+func (s *scheduler) tell() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until done is true of the scheduler, whose lock it holds.
+func (s *scheduler) await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		ok := done()
+		s.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-s.news:
+		case <-limit.C:
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+// granted returns the model of each open instance, by name.
+func (s *scheduler) granted() map[string]infer.ModelRef {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make(map[string]infer.ModelRef)
+	for _, g := range s.open {
+		list[g.Name] = g.Model
+	}
+	return list
+}

@@ -1,0 +1,255 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// content is what the worker holds of one generation. It is owned by the
+// loop, but for model, which is not changed once it is set.
+type content struct {
+	held
+	cause  error // why it is unavailable
+	model  backend.Model
+	lanes  []lane
+	cancel context.CancelFunc // of the load
+	// abandoned says that nobody wanted the content while it was loaded.
+	abandoned bool
+}
+
+// lane is an open instance, of the number within its group.
+type lane struct {
+	id     infer.InstanceID
+	name   string
+	group  Group // its Count is 0: groups of different sizes share instances
+	number int
+}
+
+// made is an instance that is not open yet.
+type made struct {
+	lane
+	instance backend.Instance
+}
+
+func (r *Reconciler) held() []held {
+	list := make([]held, 0, len(r.have))
+	for _, c := range r.have {
+		list = append(list, c.held)
+	}
+	slices.SortFunc(list, func(a, b held) int { return compareRefs(a.ref, b.ref) })
+	return list
+}
+
+// load starts to load a content.
+func (r *Reconciler) load(w want) {
+	ctx, cancel := context.WithCancel(r.patience)
+	c := &content{held: held{ref: w.ref, state: infer.Loading, groups: w.groups}, cancel: cancel}
+	r.have[w.ref] = c
+	r.task(func() func() {
+		defer cancel()
+		select {
+		case r.slots <- struct{}{}:
+			defer func() { <-r.slots }()
+		case <-ctx.Done():
+			return func() { r.loaded(c, nil, nil, 0, ctx.Err()) }
+		}
+		start := time.Now()
+		model, instances, err := r.open(ctx, w)
+		took := time.Since(start)
+		if err == nil && ctx.Err() != nil {
+			err = ctx.Err()
+			r.closeAll(w.ref, model, instances)
+		}
+		return func() { r.loaded(c, model, instances, took, err) }
+	})
+}
+
+// open loads a model and makes its instances: all of them, or none and no
+// model.
+func (r *Reconciler) open(ctx context.Context, w want) (backend.Model, []made, error) {
+	if w.content.Err != nil {
+		return nil, nil, w.content.Err
+	}
+	b, err := r.deps.Backend(w.content.Version.Config.Backend)
+	if err != nil {
+		return nil, nil, err
+	}
+	model, err := b.Load(ctx, w.content.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	instances, err := makeInstances(ctx, model, missing(w.groups, nil))
+	if err != nil {
+		r.closeAll(w.ref, model, instances)
+		return nil, nil, err
+	}
+	return model, instances, nil
+}
+
+// makeInstances makes instances; on an error it returns those made so far.
+func makeInstances(ctx context.Context, model backend.Model, lanes []lane) ([]made, error) {
+	var list []made
+	for _, l := range lanes {
+		in, err := model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device})
+		if err != nil {
+			return list, fmt.Errorf("instance %s: %w", l.name, err)
+		}
+		list = append(list, made{l, in})
+	}
+	return list, nil
+}
+
+// missing lists the instances that the groups ask for and have does not hold.
+func missing(groups []Group, have []lane) []lane {
+	var list []lane
+	for _, g := range groups {
+		count := g.Count
+		g.Count = 0
+		for n := range count {
+			same := func(l lane) bool { return l.group == g && l.number == n }
+			if !slices.ContainsFunc(have, same) {
+				list = append(list, lane{name: fmt.Sprintf("%s_%d", g.Name, n), group: g, number: n})
+			}
+		}
+	}
+	return list
+}
+
+// closeAll closes a model that was never used.
+func (r *Reconciler) closeAll(ref infer.ModelRef, model backend.Model, instances []made) {
+	for _, m := range instances {
+		r.check(ref, m.instance.Close())
+	}
+	r.check(ref, model.Close())
+}
+
+func (r *Reconciler) check(ref infer.ModelRef, err error) {
+	if err != nil {
+		r.deps.Failed(ref, err)
+	}
+}
+
+// abandon gives up a load, as far as the backend can.
+func (c *content) abandon() {
+	c.abandoned = true
+	c.cancel()
+}
+
+// loaded takes the end of a load. One that was given up says nothing about
+// the content, which may be wanted again by now.
+func (r *Reconciler) loaded(c *content, model backend.Model, instances []made, took time.Duration, err error) {
+	switch {
+	case err != nil && c.abandoned:
+		delete(r.have, c.ref)
+		return
+	case err != nil:
+		c.state, c.cause = infer.Unavailable, err
+	default:
+		c.model = model
+		r.start(c, instances)
+		c.state = infer.Ready
+		r.settle(c)
+	}
+	r.deps.Loaded(c.ref, took, err)
+}
+
+// start opens instances, which offers them to the scheduler.
+func (r *Reconciler) start(c *content, instances []made) {
+	for _, m := range instances {
+		m.id = r.deps.Lanes.Open(Lane{
+			Model: c.ref, Name: m.name, Device: m.group.Place(), Passive: m.group.Passive, Instance: m.instance,
+		})
+		c.lanes = append(c.lanes, m.lane)
+	}
+}
+
+// settle marks the content as settled after a while.
+func (r *Reconciler) settle(c *content) {
+	r.task(func() func() {
+		timer := time.NewTimer(r.config.Linger)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.stop:
+		}
+		return func() { c.settled = true }
+	})
+}
+
+// resize brings the instances of a content to other groups: those that are
+// missing are made before those that are too many are retired. An instance
+// that cannot be made is not tried again until the groups change.
+func (r *Reconciler) resize(c *content, w want) {
+	c.resizing, c.groups = true, w.groups
+	add := missing(w.groups, c.lanes)
+	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
+	r.task(func() func() {
+		instances, err := makeInstances(r.patience, c.model, add)
+		return func() { r.resized(c, instances, surplus, err) }
+	})
+}
+
+func wants(groups []Group, l lane) bool {
+	return slices.ContainsFunc(groups, func(g Group) bool {
+		count := g.Count
+		g.Count = 0
+		return g == l.group && l.number < count
+	})
+}
+
+func (r *Reconciler) resized(c *content, instances []made, surplus []lane, err error) {
+	r.check(c.ref, err)
+	r.start(c, instances)
+	r.task(func() func() {
+		r.closeLanes(c.ref, surplus)
+		return func() {
+			c.resizing = false
+			c.lanes = slices.DeleteFunc(c.lanes, func(l lane) bool { return slices.Contains(surplus, l) })
+		}
+	})
+}
+
+// unload starts to retire a content's instances and to close it.
+func (r *Reconciler) unload(c *content) {
+	c.state = infer.Unloading
+	lanes := slices.Clone(c.lanes)
+	r.task(func() func() {
+		if r.closeLanes(c.ref, lanes) {
+			r.check(c.ref, c.model.Close())
+		}
+		return func() { delete(r.have, c.ref) }
+	})
+}
+
+// closeLanes closes instances at the same time, since each waits for its
+// last order. It reports whether all are closed: only then may the model be.
+func (r *Reconciler) closeLanes(ref infer.ModelRef, lanes []lane) bool {
+	failures := make(chan error, len(lanes))
+	for _, l := range lanes {
+		go func() { failures <- r.deps.Lanes.Close(r.patience, l.id) }()
+	}
+	closed := true
+	for range lanes {
+		err := <-failures
+		r.check(ref, err)
+		closed = closed && err == nil
+	}
+	return closed
+}
+
+// causeOf is the sentence that tells people why a content is unavailable.
+func causeOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e := errs.From(err); errs.Of(err) != errs.Bug && e.Msg != "" {
+		return e.Msg
+	}
+	return err.Error()
+}

@@ -1,0 +1,128 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// Group asks for instances on one device.
+type Group struct {
+	// Name is the instances' name without their number.
+	Name    string
+	Kind    modelconfig.DeviceKind
+	Device  int
+	Count   int
+	Passive bool
+}
+
+// Place returns the group's device as instances are labelled with it, such as
+// cpu or gpu:0.
+func (g Group) Place() string {
+	if g.Kind == modelconfig.KindGPU {
+		return fmt.Sprintf("gpu:%d", g.Device)
+	}
+	return "cpu"
+}
+
+// Assigned is a content that the worker should run, and its instances.
+type Assigned struct {
+	Ref    infer.ModelRef
+	Groups []Group
+}
+
+// Content is one model version as it should be served.
+type Content struct {
+	Generation uint64
+	// Serve is false for a version that was taken out of service.
+	Serve bool
+	// Version is what to load, if Err is nil; else Err says why it cannot be.
+	Version backend.Version
+	Err     error
+}
+
+// Desired is what the worker knows of what it should run. It is not safe for
+// concurrent use.
+type Desired struct {
+	models      map[string]map[int64]Content
+	assigned    []Assigned
+	leaderEpoch uint64
+
+	modelsRevision, assignmentRevision uint64
+	modelsKnown, assignmentKnown       bool
+}
+
+// NewDesired knows nothing yet.
+func NewDesired() *Desired { return &Desired{models: make(map[string]map[int64]Content)} }
+
+// SetModel enters a model's versions by number; nil forgets the model.
+func (d *Desired) SetModel(name string, versions map[int64]Content, revision uint64) {
+	d.modelsRevision = max(d.modelsRevision, revision)
+	if versions == nil {
+		delete(d.models, name)
+		return
+	}
+	d.models[name] = versions
+}
+
+// ModelsKnown says that all models up to the revision have been entered.
+func (d *Desired) ModelsKnown(revision uint64) {
+	d.modelsRevision = max(d.modelsRevision, revision)
+	d.modelsKnown = true
+}
+
+// Assign enters an assignment, which replaces the one before. It reports
+// false, and changes nothing, if a leader of a lower epoch than one seen has
+// made it.
+func (d *Desired) Assign(list []Assigned, leaderEpoch, revision uint64) bool {
+	if leaderEpoch < d.leaderEpoch {
+		return false
+	}
+	d.assigned, d.leaderEpoch, d.assignmentRevision = list, leaderEpoch, revision
+	return true
+}
+
+// AssignmentKnown says that the assignment has been entered if there is one.
+func (d *Desired) AssignmentKnown() { d.assignmentKnown = true }
+
+// known reports whether enough is known to act on.
+func (d *Desired) known() bool { return d.modelsKnown && d.assignmentKnown }
+
+// want is a content that should be ready.
+type want struct {
+	ref    infer.ModelRef
+	groups []Group
+	// content is what to load; it is nil while the models that are known do
+	// not hold this generation: then there is nothing to do but to wait.
+	content *Content
+}
+
+// wants returns the contents that are assigned and should serve, ordered by
+// name and version.
+func (d *Desired) wants() []want {
+	var list []want
+	for _, a := range d.assigned {
+		c, ok := d.models[a.Ref.Name][a.Ref.Version]
+		w := want{ref: a.Ref, groups: a.Groups}
+		switch {
+		case !ok:
+			continue
+		case c.Generation != a.Ref.Generation: // one of the two is older news
+		case !c.Serve:
+			continue
+		default:
+			w.content = &c
+		}
+		list = append(list, w)
+	}
+	slices.SortFunc(list, func(a, b want) int { return compareRefs(a.ref, b.ref) })
+	return list
+}
+
+func compareRefs(a, b infer.ModelRef) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Generation, b.Generation))
+}

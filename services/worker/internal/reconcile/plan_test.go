@@ -1,0 +1,135 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+func ref(name string, version int64, generation uint64) infer.ModelRef {
+	return infer.ModelRef{Name: name, Version: version, Generation: generation}
+}
+
+func wanted(r infer.ModelRef, count int) want {
+	return want{ref: r, groups: []Group{{Name: "g", Count: count}}, content: &Content{}}
+}
+
+func waiting(r infer.ModelRef) want { return want{ref: r, groups: []Group{{Name: "g", Count: 1}}} }
+
+func has(r infer.ModelRef, s infer.InstanceState) held {
+	return held{ref: r, state: s, groups: []Group{{Name: "g", Count: 1}}}
+}
+
+func settled(h held) held { h.settled = true; return h }
+
+func resizing(h held) held { h.resizing = true; return h }
+
+func (s step) String() string {
+	names := [...]string{load: "load", resize: "resize", abandon: "abandon", unload: "unload", forget: "forget"}
+	return fmt.Sprintf("%s %v", names[s.do], s.ref)
+}
+
+func TestPlan(t *testing.T) {
+	a1, a2, b1 := ref("a", 1, 1), ref("a", 1, 2), ref("b", 1, 1)
+	for name, tt := range map[string]struct {
+		wants []want
+		have  []held
+		steps string
+		final bool
+	}{
+		"nothing":                        {final: true},
+		"new content":                    {wants: []want{wanted(a1, 1), wanted(b1, 1)}, steps: "load a/1@1, load b/1@1"},
+		"content that is not known yet":  {wants: []want{waiting(a1)}},
+		"loading":                        {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Loading)}},
+		"ready":                          {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Ready)}, final: true},
+		"failed is not tried again":      {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Unavailable)}, final: true},
+		"other number of instances":      {wants: []want{wanted(a1, 2)}, have: []held{has(a1, infer.Ready)}, steps: "resize a/1@1"},
+		"being resized":                  {wants: []want{wanted(a1, 2)}, have: []held{resizing(has(a1, infer.Ready))}},
+		"not wanted any more":            {have: []held{has(a1, infer.Ready)}, steps: "unload a/1@1"},
+		"not wanted while it is resized": {have: []held{resizing(has(a1, infer.Ready))}},
+		"not wanted while it is loaded":  {have: []held{has(a1, infer.Loading)}, steps: "abandon a/1@1"},
+		"not wanted and failed":          {have: []held{has(a1, infer.Unavailable)}, steps: "forget a/1@1"},
+		"unloading":                      {have: []held{has(a1, infer.Unloading)}},
+		"wanted again while it unloads":  {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Unloading)}},
+		"kept while the new generation is not known": {
+			wants: []want{waiting(a2)}, have: []held{has(a1, infer.Ready)},
+		},
+		"new generation is loaded first": {
+			wants: []want{wanted(a2, 1)}, have: []held{has(a1, infer.Ready)}, steps: "load a/1@2",
+		},
+		"kept while the new generation is loaded": {
+			wants: []want{wanted(a2, 1)}, have: []held{has(a1, infer.Ready), has(a2, infer.Loading)},
+		},
+		"kept until the new generation is known to be ready": {
+			wants: []want{wanted(a2, 1)}, have: []held{has(a1, infer.Ready), has(a2, infer.Ready)},
+		},
+		"retired when the new generation serves": {
+			wants: []want{wanted(a2, 1)}, have: []held{has(a1, infer.Ready), settled(has(a2, infer.Ready))}, steps: "unload a/1@1",
+		},
+		"serves on when the new generation failed": {
+			wants: []want{wanted(a2, 1)}, have: []held{has(a1, infer.Ready), has(a2, infer.Unavailable)}, final: true,
+		},
+		"back to the generation that serves": {
+			wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Ready), has(a2, infer.Loading)}, steps: "abandon a/1@2",
+		},
+		"a failed generation goes with its successor": {
+			wants: []want{wanted(a2, 1)}, have: []held{has(a1, infer.Unavailable), has(a2, infer.Loading)}, steps: "forget a/1@1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps, final := plan(tt.wants, tt.have)
+			var lines []string
+			for _, s := range steps {
+				lines = append(lines, s.String())
+			}
+			if diff := cmp.Diff(tt.steps, strings.Join(lines, ", ")); diff != "" {
+				t.Error(diff)
+			}
+			if final != tt.final {
+				t.Errorf("settled = %v, want %v", final, tt.final)
+			}
+		})
+	}
+}
+
+func TestWants(t *testing.T) {
+	d := NewDesired()
+	d.SetModel("a", map[int64]Content{1: {Generation: 2, Serve: true}, 2: {Generation: 1}, 4: {Generation: 1, Serve: true}}, 5)
+	d.SetModel("gone", map[int64]Content{1: {Generation: 1, Serve: true}}, 6)
+	d.SetModel("gone", nil, 7)
+	d.ModelsKnown(3)
+	list := []Assigned{{Ref: ref("gone", 1, 1)}, {Ref: ref("a", 4, 9)}, {Ref: ref("a", 3, 1)}, {Ref: ref("a", 2, 1)}, {Ref: ref("a", 1, 2)}}
+	if d.known() || !d.Assign(list, 4, 8) || d.Assign(nil, 3, 9) {
+		t.Error("an assignment of a deposed leader was taken")
+	}
+	d.AssignmentKnown()
+	var got []string
+	for _, w := range d.wants() {
+		got = append(got, fmt.Sprintf("%v %v", w.ref, w.content != nil))
+	}
+	if diff := cmp.Diff([]string{"a/1@2 true", "a/4@9 false"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if !d.known() || d.modelsRevision != 7 || d.assignmentRevision != 8 {
+		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignmentRevision)
+	}
+}
+
+func TestMissingInstances(t *testing.T) {
+	g := Group{Name: "m_0", Count: 3}
+	have := missing([]Group{{Name: "m_0", Count: 2}}, nil)
+	var names []string
+	for _, l := range missing([]Group{g, {Name: "m_1", Count: 1, Passive: true}}, have) {
+		names = append(names, l.name)
+	}
+	if diff := cmp.Diff([]string{"m_0_2", "m_1_0"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if !wants([]Group{g}, have[1]) || wants([]Group{{Name: "m_0", Count: 1}}, have[1]) {
+		t.Error("surplus instances are not told from the others")
+	}
+}

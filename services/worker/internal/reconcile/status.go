@@ -1,0 +1,64 @@
+package reconcile
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Status is what the worker runs. It is immutable.
+type Status struct {
+	// ModelsRevision and AssignmentRevision are those of the last desired
+	// state that was reached: in which everything had come to its end.
+	ModelsRevision, AssignmentRevision uint64
+	// Versions are ordered by name, version and generation.
+	Versions []VersionStatus
+}
+
+// VersionStatus is one content on the worker.
+type VersionStatus struct {
+	Ref   infer.ModelRef
+	State infer.InstanceState
+	// Cause is why it is unavailable.
+	Cause string
+	// Instances are ordered by slot.
+	Instances []InstanceStatus
+}
+
+// InstanceStatus is one instance, whose state is its version's.
+type InstanceStatus struct {
+	Slot         uint32
+	Name, Device string
+}
+
+// publish tells what the worker runs, if that has changed.
+func (r *Reconciler) publish(settled bool) {
+	next := Status{
+		ModelsRevision: r.status.ModelsRevision, AssignmentRevision: r.status.AssignmentRevision,
+		Versions: r.versions(),
+	}
+	if settled {
+		next.ModelsRevision, next.AssignmentRevision = r.desired.modelsRevision, r.desired.assignmentRevision
+	}
+	if reflect.DeepEqual(next, r.status) {
+		return
+	}
+	r.status = next
+	r.deps.Publish(next)
+}
+
+func (r *Reconciler) versions() []VersionStatus {
+	var list []VersionStatus
+	for _, c := range r.have {
+		v := VersionStatus{Ref: c.ref, State: c.state, Cause: causeOf(c.cause)}
+		for _, l := range c.lanes {
+			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.Place()})
+		}
+		slices.SortFunc(v.Instances, func(a, b InstanceStatus) int { return cmp.Compare(a.Slot, b.Slot) })
+		list = append(list, v)
+	}
+	slices.SortFunc(list, func(a, b VersionStatus) int { return compareRefs(a.Ref, b.Ref) })
+	return list
+}

@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+)
+
+// metrics are the worker's own. Labels of models are those that it holds: a
+// version that is gone takes its series along.
+type metrics struct {
+	pool       *tensor.Pool
+	status     atomic.Pointer[reconcile.Status]
+	executions *prometheus.HistogramVec
+	loads      *prometheus.HistogramVec
+
+	instances, memory *prometheus.Desc
+
+	shown map[version]bool // owned by the reconciler's goroutine
+}
+
+type version struct {
+	model  string
+	number int64
+}
+
+func (v version) labels() []string { return []string{v.model, strconv.FormatInt(v.number, 10)} }
+
+// newMetrics makes the metrics and registers them, unless there is nowhere to.
+func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, error) {
+	native := prometheus.HistogramOpts{NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}
+	executions, loads := native, native
+	executions.Name, executions.Help = "nereid_worker_execution_seconds", "Time of a batch in its instance, from the start of the gathering to the last output."
+	executions.Buckets = prometheus.ExponentialBuckets(50e-6, 2.5, 14)
+	loads.Name, loads.Help = "nereid_worker_load_seconds", "Time to load a model version and make its instances."
+	loads.Buckets = prometheus.ExponentialBuckets(1e-3, 4, 9)
+	m := &metrics{
+		pool:       pool,
+		executions: prometheus.NewHistogramVec(executions, []string{"model", "version"}),
+		loads:      prometheus.NewHistogramVec(loads, []string{"outcome"}),
+		instances:  prometheus.NewDesc("nereid_worker_instances", "Instances of a model version by state.", []string{"model", "version", "state"}, nil),
+		memory:     prometheus.NewDesc("nereid_worker_tensor_memory_bytes", "Mapped memory for tensors.", []string{"state"}, nil),
+		shown:      make(map[version]bool),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m, m.executions, m.loads} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// execution returns what observes the batches of an instance.
+func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
+	series := m.executions.WithLabelValues(version{ref.Name, ref.Version}.labels()...)
+	return func(t infer.Timing) { series.Observe(t.Done.Sub(t.Start).Seconds()) }
+}
+
+func (m *metrics) loaded(took time.Duration, err error) {
+	outcome := "success"
+	if err != nil {
+		outcome = "failure"
+	}
+	m.loads.WithLabelValues(outcome).Observe(took.Seconds())
+}
+
+// show takes what the worker holds, and drops the series of what it has held.
+func (m *metrics) show(s reconcile.Status) {
+	m.status.Store(&s)
+	gone := m.shown
+	m.shown = make(map[version]bool)
+	for _, v := range s.Versions {
+		key := version{v.Ref.Name, v.Ref.Version}
+		m.shown[key] = true
+		delete(gone, key)
+	}
+	for v := range gone {
+		m.executions.DeleteLabelValues(v.labels()...)
+	}
+}
+
+// Describe is half of a prometheus.Collector.
+func (m *metrics) Describe(out chan<- *prometheus.Desc) {
+	out <- m.instances
+	out <- m.memory
+}
+
+// Collect is the other half: instances and memory as they are now.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	memory := m.pool.Stats()
+	out <- prometheus.MustNewConstMetric(m.memory, prometheus.GaugeValue, float64(memory.InUse), "in_use")
+	out <- prometheus.MustNewConstMetric(m.memory, prometheus.GaugeValue, float64(memory.Free), "free")
+	type series struct {
+		version
+		state infer.InstanceState
+	}
+	counts := make(map[series]int)
+	if s := m.status.Load(); s != nil {
+		for _, v := range s.Versions {
+			counts[series{version{v.Ref.Name, v.Ref.Version}, v.State}] += len(v.Instances)
+		}
+	}
+	for s, n := range counts {
+		out <- prometheus.MustNewConstMetric(m.instances, prometheus.GaugeValue, float64(n), append(s.labels(), s.state.String())...)
+	}
+}

@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"net/url"
+	"path/filepath"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+)
+
+// maxInstances bounds an instance group, so that a number that nobody meant
+// does not take the memory of the machine.
+const maxInstances = 4096
+
+// contentsOf reads a model's versions. What is wrong with them is kept as the
+// cause with which they fail to load.
+func contentsOf(v *nereidv1.ModelValue) map[int64]reconcile.Content {
+	config, err := modelconfig.FromProto(v.GetConfig())
+	if v.GetProblem() != "" {
+		err = errs.New(errs.LoadFailed, "%s", v.GetProblem())
+	}
+	dir, dirErr := pathOf(v.GetUrl())
+	list := make(map[int64]reconcile.Content, len(v.GetVersions()))
+	for _, version := range v.GetVersions() {
+		c := reconcile.Content{
+			Generation: version.GetGeneration(),
+			Serve:      version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE,
+			Err:        first(err, dirErr),
+			Version: backend.Version{
+				Ref:    infer.ModelRef{Name: v.GetName(), Version: version.GetVersion(), Generation: version.GetGeneration()},
+				Config: config, ModelDir: dir,
+			},
+		}
+		if c.Err == nil && version.GetProblem() != "" {
+			c.Err = errs.New(errs.LoadFailed, "%s", version.GetProblem())
+		}
+		if c.Err == nil {
+			c.Version.Dir, c.Err = pathOf(version.GetUrl())
+		}
+		list[version.GetVersion()] = c
+	}
+	return list
+}
+
+func first(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// pathOf returns the directory that a URL names.
+func pathOf(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) {
+		return "", errs.New(errs.LoadFailed, "the model's files are at %q: this worker reads local directories, such as file:///models/digits/1", text)
+	}
+	return u.Path, nil
+}
+
+// assignedOf reads an assignment.
+func assignedOf(v *nereidv1.AssignmentValue) ([]reconcile.Assigned, error) {
+	list := make([]reconcile.Assigned, 0, len(v.GetVersions()))
+	for _, version := range v.GetVersions() {
+		m := version.GetModel()
+		a := reconcile.Assigned{Ref: infer.ModelRef{Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}}
+		for _, g := range version.GetGroups() {
+			if g.GetCount() > maxInstances {
+				return nil, errs.New(errs.ConfigInvalid, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
+					g.GetName(), m.GetName(), g.GetCount(), maxInstances)
+			}
+			a.Groups = append(a.Groups, groupOf(g))
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func groupOf(g *nereidv1.AssignedGroup) reconcile.Group {
+	return reconcile.Group{
+		Name: g.GetName(), Kind: kindOf(g.GetKind()), Device: int(g.GetDevice()),
+		Count: int(g.GetCount()), Passive: g.GetPassive(),
+	}
+}
+
+func kindOf(k nereidv1.DeviceKind) modelconfig.DeviceKind {
+	switch k {
+	case nereidv1.DeviceKind_DEVICE_KIND_GPU:
+		return modelconfig.KindGPU
+	case nereidv1.DeviceKind_DEVICE_KIND_MODEL:
+		return modelconfig.KindModel
+	}
+	return modelconfig.KindCPU
+}
+
+// value is what the worker publishes under its lease.
+func (w *Worker) value(epoch uint64, s reconcile.Status) *nereidv1.WorkerValue {
+	memory := w.deps.Pool.Stats()
+	v := &nereidv1.WorkerValue{
+		Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch,
+		Device:          &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU},
+		MemoryUsedBytes: uint64(memory.InUse + memory.Free),
+		Labels:          w.config.Labels,
+		ModelsRevision:  s.ModelsRevision, AssignmentRevision: s.AssignmentRevision,
+	}
+	for _, version := range s.Versions {
+		v.Versions = append(v.Versions, versionValue(version))
+	}
+	return v
+}
+
+func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
+	state := stateOf(s.State)
+	v := &nereidv1.WorkerVersion{
+		Model: &nereidv1.ModelRef{Name: s.Ref.Name, Version: s.Ref.Version, Generation: s.Ref.Generation},
+		State: state, Cause: s.Cause,
+	}
+	for _, in := range s.Instances {
+		v.Instances = append(v.Instances, &nereidv1.WorkerInstance{Slot: in.Slot, Name: in.Name, Device: in.Device, State: state})
+	}
+	return v
+}
+
+func stateOf(s infer.InstanceState) nereidv1.State {
+	switch s {
+	case infer.Loading:
+		return nereidv1.State_STATE_LOADING
+	case infer.Ready:
+		return nereidv1.State_STATE_READY
+	case infer.Unloading:
+		return nereidv1.State_STATE_UNLOADING
+	case infer.Unavailable:
+		return nereidv1.State_STATE_UNAVAILABLE
+	}
+	return nereidv1.State_STATE_UNSPECIFIED
+}

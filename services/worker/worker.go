@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/instance"
+	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
+	"github.com/nereid-serving/nereid/services/worker/internal/procs"
+	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+)
+
+// Worker runs models on one device.
+type Worker struct {
+	config  Config
+	deps    Deps
+	metrics *metrics
+	ledger  *ledger.Ledger
+
+	modelsKnown, assignmentKnown atomic.Bool
+}
+
+// New makes a worker. It registers its metrics, opens nothing and starts
+// nothing. Errors have the reason config_invalid, but for metrics that are
+// registered already.
+func New(c Config, d Deps) (*Worker, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := d.validate(); err != nil {
+		return nil, err
+	}
+	if d.Log == nil {
+		d.Log = zap.NewNop()
+	}
+	m, err := newMetrics(d.Metrics, d.Pool)
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{config: c, deps: d, metrics: m, ledger: ledger.New(c.LedgerSize)}, nil
+}
+
+// Ready reports whether the worker knows what it should run. Which of it is
+// ready is in its lease's value.
+func (w *Worker) Ready() bool { return w.modelsKnown.Load() && w.assignmentKnown.Load() }
+
+// Run takes the worker's lease, under whose epoch it attaches to the
+// scheduler, and runs what it is assigned until ctx is done. Then it retires
+// its instances, lets them finish what they have for at most the drain
+// timeout, closes its models, detaches, releases the lease and returns nil.
+// Other errors are those of the lease: its key cannot be written. Run must be
+// called once.
+func (w *Worker) Run(ctx context.Context) error {
+	lease, err := w.register(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer w.modelsKnown.Store(false)
+	// The lease is kept, and says what becomes of the instances, while they
+	// drain.
+	late, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	reports := newReports()
+	keeper, late := errgroup.WithContext(late)
+	keeper.Go(func() error { return lease.Run(late) })
+	keeper.Go(func() error { return w.report(late, lease, reports) })
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	unhook := context.AfterFunc(late, cancel) // the lease cannot be kept
+	defer unhook()
+	err = w.serve(ctx, lease.Epoch(), reports)
+	release()
+	if kept := keeper.Wait(); kept != nil {
+		return kept
+	}
+	return err
+}
+
+// serve runs what is assigned until ctx is done and all is closed.
+func (w *Worker) serve(ctx context.Context, epoch uint64, out *reports) error {
+	executor := instance.NewExecutor(epoch, instance.Deps{
+		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
+		Ledger: w.ledger, Panicked: w.panicked,
+	})
+	w.deps.Scheduler.Attach(epoch, executor)
+	defer w.deps.Scheduler.Detach(epoch)
+	threads := procs.New(w.config.Cores)
+	defer threads.Restore()
+	engines := newEngines(w.config, w.deps)
+	open := &lanes{executor: executor, threads: threads, metrics: w.metrics}
+	defer func() {
+		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process
+			engines.close(w.deps.Log)
+		}
+	}()
+	r := reconcile.New(
+		reconcile.Config{Loads: w.config.LoadConcurrency, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout},
+		reconcile.Deps{
+			Backend: engines.backend,
+			Lanes:   open,
+			Publish: func(s reconcile.Status) {
+				w.metrics.show(s)
+				out.put(s)
+			},
+			Loaded: w.loaded, Failed: w.failed,
+		})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		r.Run(ctx)
+		return nil
+	})
+	group.Go(func() error { return w.followModels(ctx, r) })
+	group.Go(func() error { return w.followAssignment(ctx, r) })
+	return group.Wait()
+}
+
+func (w *Worker) panicked(p instance.Panic) {
+	w.deps.Log.Error("backend panicked", append(obs.Model(p.Model),
+		obs.Instance(p.Instance), zap.String("name", p.Name), zap.Any("panic", p.Value), zap.ByteString("stack", p.Stack))...)
+}

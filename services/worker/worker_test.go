@@ -1,0 +1,211 @@
+package worker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker"
+)
+
+// lines gives the value's versions as text.
+func lines(v *nereidv1.WorkerValue) []string {
+	var list []string
+	for _, version := range v.GetVersions() {
+		var names []string
+		for _, in := range version.GetInstances() {
+			names = append(names, in.GetName()+":"+in.GetDevice())
+		}
+		list = append(list, strings.TrimSpace(strings.Join(append([]string{
+			version.GetModel().GetName(), "g" + string(rune('0'+version.GetModel().GetGeneration())),
+			strings.TrimPrefix(version.GetState().String(), "STATE_"), version.GetCause(),
+		}, names...), " ")))
+	}
+	return list
+}
+
+func TestAssignedModelsBecomeReady(t *testing.T) {
+	h := newHarness(t)
+	h.await("empty value", func(v *nereidv1.WorkerValue) bool {
+		return v.GetEpoch() > 0 && v.GetDevice().GetKind() == nereidv1.DeviceKind_DEVICE_KIND_CPU
+	})
+	models := h.model("a", 1, nil)
+	h.model("unassigned", 1, nil)
+	v := h.applied(h.assign(assigned("a", 1, 2)))
+	if diff := cmp.Diff([]string{"a g1 READY  a_0_0:cpu a_0_1:cpu"}, lines(v)); diff != "" {
+		t.Error(diff)
+	}
+	if v.GetModelsRevision() < models {
+		t.Errorf("applied revision %d of the models, want at least %d", v.GetModelsRevision(), models)
+	}
+	ref := infer.ModelRef{Name: "a", Version: 1, Generation: 1}
+	if diff := cmp.Diff(map[string]infer.ModelRef{"a_0_0": ref, "a_0_1": ref}, h.scheduler.granted()); diff != "" {
+		t.Error(diff)
+	}
+	if h.scheduler.worker != v.GetEpoch() || !h.worker.Ready() {
+		t.Errorf("attached as %d, ready %v; want epoch %d", h.scheduler.worker, h.worker.Ready(), v.GetEpoch())
+	}
+}
+
+// The models may come after the assignment.
+func TestAssignmentWaitsForItsModels(t *testing.T) {
+	h := newHarness(t)
+	first := h.assign(assigned("a", 2, 1))
+	h.model("a", 1, nil)
+	h.model("a", 2, nil)
+	if diff := cmp.Diff([]string{"a g2 READY  a_0_0:cpu"}, lines(h.applied(first))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEditsChangeWhatIsLoaded(t *testing.T) {
+	h := newHarness(t)
+	h.model("a", 1, nil)
+	h.model("b", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 1), assigned("b", 1, 1)))
+
+	h.model("a", 2, nil)
+	v := h.applied(h.assign(assigned("a", 2, 1), assigned("b", 1, 3)))
+	if diff := cmp.Diff([]string{"a g2 READY  a_0_0:cpu", "b g1 READY  b_0_0:cpu b_0_1:cpu b_0_2:cpu"}, lines(v)); diff != "" {
+		t.Error(diff)
+	}
+	v = h.applied(h.assign(assigned("b", 1, 1)))
+	if diff := cmp.Diff([]string{"b g1 READY  b_0_0:cpu"}, lines(v)); diff != "" {
+		t.Error(diff)
+	}
+	want := map[string]infer.ModelRef{"b_0_0": {Name: "b", Version: 1, Generation: 1}}
+	if diff := cmp.Diff(want, h.scheduler.granted()); diff != "" {
+		t.Error(diff)
+	}
+
+	unloaded := h.model("b", 1, func(v *nereidv1.ModelValue) {
+		v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED
+	})
+	v = h.await("unload", func(v *nereidv1.WorkerValue) bool { return v.GetModelsRevision() >= unloaded })
+	if len(v.GetVersions()) != 0 || len(h.scheduler.granted()) != 0 {
+		t.Errorf("%v is left after the unload", lines(v))
+	}
+}
+
+func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
+	h := newHarness(t)
+	h.model("a", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 1)))
+	h.model("a", 2, func(v *nereidv1.ModelValue) { v.Config.Output[0].Dims = []int64{5} })
+	h.model("onnx", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "onnxruntime" })
+	h.model("torch", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "pytorch" })
+	h.model("far", 1, func(v *nereidv1.ModelValue) { v.Versions[0].Url = "s3://models/far/1" })
+	h.model("refused", 1, func(v *nereidv1.ModelValue) { v.Problem = "no such luck" })
+	v := h.applied(h.assign(assigned("a", 2, 1), assigned("onnx", 1, 1), assigned("torch", 1, 1), assigned("far", 1, 1), assigned("refused", 1, 1)))
+	got := lines(v)
+	want := []string{
+		"a g1 READY  a_0_0:cpu",
+		"a g2 UNAVAILABLE load model 'a': output 'y' is INT8[5], but input 'x' in its position is INT8[4]: declare them alike",
+		`far g1 UNAVAILABLE the model's files are at "s3://models/far/1": this worker reads local directories, such as file:///models/digits/1`,
+		"onnx g1 UNAVAILABLE ONNX Runtime cannot be opened",
+		"refused g1 UNAVAILABLE no such luck",
+		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has echo, onnxruntime",
+	}
+	for i, line := range want {
+		if i >= len(got) || !strings.HasPrefix(got[i], line) {
+			t.Errorf("version %d: %q, want %q", i, got, line)
+		}
+	}
+	h.model("a", 3, nil)
+	v = h.applied(h.assign(assigned("a", 3, 1)))
+	if diff := cmp.Diff([]string{"a g3 READY  a_0_0:cpu"}, lines(v)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOrdersAreAnswered(t *testing.T) {
+	h := newHarness(t)
+	h.model("a", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 1)))
+	freed := make(chan bool, 1)
+	data := tensor.Wrap([]byte{1, 2, 3, 4}, false, func(*tensor.Buffer) { freed <- true })
+	request := &infer.Request{
+		Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: 2}, Attempt: 1, Epoch: 1}, Rows: 1,
+		Inputs: []infer.Tensor{{Name: "x", Datatype: tensor.Int8, Shape: tensor.Shape{1, 4}, Data: tensor.InBuffer(data, 0, 4)}},
+	}
+	for id := range h.scheduler.open {
+		h.scheduler.executor.Execute(&infer.Order{ID: 1, Epoch: 1, Instance: id, Requests: []*infer.Request{request}})
+	}
+	r := <-h.responses
+	if r.Err != nil || !r.Final || len(r.Outputs) != 1 || r.Outputs[0].Name != "y" {
+		t.Fatalf("response %+v", r)
+	}
+	got, err := r.Outputs[0].Data.Bytes()
+	if diff := cmp.Diff([]byte{1, 2, 3, 4}, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	r.Release()
+	<-freed
+	h.scheduler.await(t, "completion", func() bool { return len(h.scheduler.done) == 1 })
+	if n := testutil.CollectAndCount(h.metrics, "nereid_worker_execution_seconds", "nereid_worker_instances", "nereid_worker_tensor_memory_bytes"); n != 4 {
+		t.Errorf("%d series, want 4", n)
+	}
+	problems, err := testutil.GatherAndLint(h.metrics)
+	if err != nil || len(problems) != 0 {
+		t.Errorf("metrics: %v %v", problems, err)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	h := newHarness(t)
+	h.model("a", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 2)))
+	h.scheduler.mu.Lock()
+	h.scheduler.holdBack = true
+	h.scheduler.mu.Unlock()
+	stopped := make(chan bool)
+	go func() {
+		h.stop()
+		close(stopped)
+	}()
+	h.await("UNLOADING", func(v *nereidv1.WorkerValue) bool {
+		return len(v.GetVersions()) == 1 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_UNLOADING
+	})
+	h.scheduler.await(t, "retirement", func() bool { return len(h.scheduler.retired) == 2 })
+	if h.scheduler.worker == 0 {
+		t.Error("detached before the instances were retired")
+	}
+	for _, id := range h.scheduler.retired {
+		h.scheduler.executor.Retired(id)
+	}
+	<-stopped
+	h.await("released lease", func(v *nereidv1.WorkerValue) bool { return v == nil })
+	if h.scheduler.worker != 0 || h.worker.Ready() {
+		t.Error("the worker is still attached or ready")
+	}
+}
+
+func TestConfigThatCannotWork(t *testing.T) {
+	for name, edit := range map[string]func(*worker.Config){
+		"no id":                func(c *worker.Config) { c.ID = "" },
+		"no core":              func(c *worker.Config) { c.Cores = 0 },
+		"part of a second":     func(c *worker.Config) { c.LeaseTTL = 1500 * time.Millisecond },
+		"no load at a time":    func(c *worker.Config) { c.LoadConcurrency = 0 },
+		"negative drain":       func(c *worker.Config) { c.DrainTimeout = -1 },
+		"ledger without space": func(c *worker.Config) { c.LedgerSize = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := worker.Default()
+			edit(&c)
+			if _, err := worker.New(c, worker.Deps{}); errs.Of(err) != errs.ConfigInvalid {
+				t.Errorf("New = %v, want config_invalid", err)
+			}
+		})
+	}
+	if err := worker.Default().Validate(); err != nil {
+		t.Errorf("the default is refused: %v", err)
+	}
+}
+
