@@ -69,6 +69,19 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 	}
 }
 
+func TestPrioritiesWithoutLevelsAreNone(t *testing.T) {
+	view, err := modelconfig.FromProto(parse(t, `
+		name: "m" backend: "echo" max_batch_size: 2
+		input { name: "x" data_type: TYPE_INT8 dims: 1 } output { name: "y" data_type: TYPE_INT8 dims: 1 }
+		dynamic_batching { default_priority_level: 3 priority_queue_policy { key: 9 value { max_queue_size: 1 } } }`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&modelconfig.DynamicBatching{PreferredSizes: []int64{2}}, view.Batching); diff != "" {
+		t.Errorf("batching (-want +got):\n%s", diff)
+	}
+}
+
 func TestFromProtoKeepsNothingOfItsArgument(t *testing.T) {
 	config := parse(t, `name: "m" backend: "echo" input { name: "x" data_type: TYPE_INT8 dims: 1 } output { name: "y" data_type: TYPE_INT8 dims: 1 }`)
 	view, err := modelconfig.FromProto(config)

@@ -73,8 +73,6 @@ func batching(b *inference.ModelDynamicBatching) *DynamicBatching {
 	v := &DynamicBatching{
 		MaxQueueDelayMicros: b.GetMaxQueueDelayMicroseconds(),
 		PreserveOrdering:    b.GetPreserveOrdering(),
-		PriorityLevels:      b.GetPriorityLevels(),
-		DefaultPriority:     b.GetDefaultPriorityLevel(),
 		DefaultPolicy:       queuePolicy(b.GetDefaultQueuePolicy()),
 	}
 	for _, size := range b.GetPreferredBatchSize() {
@@ -82,13 +80,18 @@ func batching(b *inference.ModelDynamicBatching) *DynamicBatching {
 	}
 	slices.Sort(v.PreferredSizes)
 	v.PreferredSizes = slices.Compact(v.PreferredSizes)
-	for level, p := range b.GetPriorityQueuePolicy() {
-		if v.Policies == nil {
-			v.Policies = make(map[uint64]QueuePolicy)
-		}
-		v.Policies[level] = queuePolicy(p)
+	if b.GetPriorityLevels() > 0 {
+		priorities(v, b)
 	}
 	return v
+}
+
+func priorities(v *DynamicBatching, b *inference.ModelDynamicBatching) {
+	v.PriorityLevels, v.DefaultPriority = b.GetPriorityLevels(), b.GetDefaultPriorityLevel()
+	v.Policies = make(map[uint64]QueuePolicy, len(b.GetPriorityQueuePolicy()))
+	for level, p := range b.GetPriorityQueuePolicy() {
+		v.Policies[level] = queuePolicy(p)
+	}
 }
 
 func queuePolicy(p *inference.ModelQueuePolicy) QueuePolicy {

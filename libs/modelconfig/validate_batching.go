@@ -23,23 +23,23 @@ func (r *report) validateBatching(c *inference.ModelConfig) {
 	r.validateOrdering(b)
 }
 
+// validatePriorities checks levels that are switched on. Without levels the
+// other priority settings have no meaning and are let pass, as in Triton.
 func (r *report) validatePriorities(b *inference.ModelDynamicBatching) {
+	r.validatePolicy("dynamic_batching.default_queue_policy", b.GetDefaultQueuePolicy())
 	levels, level := b.GetPriorityLevels(), b.GetDefaultPriorityLevel()
-	if levels > 0 && (level < 1 || level > levels) {
+	if levels == 0 {
+		return
+	}
+	if level < 1 || level > levels {
 		r.invalid("dynamic_batching.default_priority_level", "1 is the most urgent level",
 			"default priority level must be in range [1, %d]", levels)
-	}
-	if levels == 0 && level > 0 {
-		r.invalid("dynamic_batching.default_priority_level", "set priority_levels too", "default priority level is given without priority levels")
 	}
 	for _, key := range sortedKeys(b.GetPriorityQueuePolicy()) {
 		if key < 1 || key > levels {
 			r.invalid("dynamic_batching.priority_queue_policy", "give each key one of the levels",
 				"priority queue policy must have priority level in range [1, %d], got %d", levels, key)
 		}
-	}
-	r.validatePolicy("dynamic_batching.default_queue_policy", b.GetDefaultQueuePolicy())
-	for _, key := range sortedKeys(b.GetPriorityQueuePolicy()) {
 		r.validatePolicy("dynamic_batching.priority_queue_policy", b.GetPriorityQueuePolicy()[key])
 	}
 }
