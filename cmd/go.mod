@@ -1,6 +1,6 @@
 module github.com/nereid-serving/nereid/cmd
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/nereid-serving/nereid/libs v0.0.0
@@ -10,6 +10,8 @@ require (
 	github.com/nereid-serving/nereid/services/scheduler v0.0.0
 	github.com/nereid-serving/nereid/services/worker v0.0.0
 )
+
+require github.com/alecthomas/kong v1.17.0 // indirect
 
 replace github.com/nereid-serving/nereid/libs => ../libs
 

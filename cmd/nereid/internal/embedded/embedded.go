@@ -1,0 +1,167 @@
+// Package embedded wires the services into one process: the same packages as
+// in a cluster, with Go calls between gateway, scheduler and worker, and a
+// NATS server inside for the state that they agree by.
+package embedded
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/serve"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway"
+	"github.com/nereid-serving/nereid/services/registry"
+	"github.com/nereid-serving/nereid/services/scheduler"
+	"github.com/nereid-serving/nereid/services/worker"
+)
+
+// Config configures the process and its services.
+type Config struct {
+	Registry  registry.Config
+	Scheduler scheduler.Config
+	Worker    worker.Config
+	Gateway   gateway.Config
+	// Metrics is where Prometheus scrapes.
+	Metrics gateway.Listener
+	// Data is where the control plane's state is kept; empty is a temporary
+	// directory.
+	Data string
+	// ExitOnError ends the process when a model cannot be loaded at the start.
+	ExitOnError bool
+	Version     string
+}
+
+// Default returns the services' defaults.
+func Default() Config {
+	return Config{
+		Registry: registry.Default(), Scheduler: scheduler.Default(), Worker: worker.Default(), Gateway: gateway.Default(),
+		Metrics:     gateway.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002},
+		ExitOnError: true,
+	}
+}
+
+// keepMemory is how many bytes of free tensor memory the process keeps for
+// the next requests.
+const keepMemory = 256 << 20
+
+// garbage is the percentage of the heap by which it may grow before it is
+// collected: the path of requests allocates little, and the rest is small.
+const garbage = 400
+
+// Server is the process.
+type Server struct {
+	config  Config
+	log     *zap.Logger
+	stdout  io.Writer
+	metrics *prometheus.Registry
+}
+
+// New checks the configuration; it opens nothing.
+func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
+	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway} {
+		if err := part.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return &Server{config: c, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version)}, nil
+}
+
+// Run serves until ctx is done and everything has drained, or until a part
+// fails.
+func (s *Server) Run(ctx context.Context) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
+	b, err := bus.Open(ctx, bus.Config{Dir: s.config.Data, Name: "nereid", Log: s.log})
+	if err != nil {
+		return err
+	}
+	err = s.serve(ctx, b)
+	if closed := b.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+func (s *Server) serve(ctx context.Context, b *bus.Bus) error {
+	if err := b.EnsureBuckets(ctx); err != nil {
+		return err
+	}
+	parts, err := s.parts(b)
+	if err != nil {
+		return err
+	}
+	return lifecycle.Run(ctx, parts...)
+}
+
+// parts makes the services. They stop in reverse: the gateway drains while
+// all that it needs still runs.
+func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
+	clock, pool, answers := mono.New(), tensor.NewPool(keepMemory), &answers{}
+	reg, err := registry.New(s.config.Registry, registry.Deps{Bus: b, Log: s.log})
+	if err != nil {
+		return nil, err
+	}
+	sched, err := scheduler.New(s.config.Scheduler, scheduler.Deps{
+		Bus: b, Clock: clock, Responder: answers, Metrics: s.metrics, Log: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	work, err := worker.New(s.config.Worker, worker.Deps{
+		Bus: b, Scheduler: sched, Responder: answers, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
+		Bus: b, Dispatcher: sched, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers.to = gate
+	return []lifecycle.Part{
+		{Name: "metrics", Run: s.serveMetrics},
+		{Name: "registry", Run: reg.Run},
+		{Name: "scheduler", Run: sched.Run},
+		{Name: "worker", Run: work.Run},
+		{Name: "gateway", Run: gate.Run},
+		{Name: "start", Run: (&start{server: s, gateway: gate}).Run},
+	}, nil
+}
+
+// answers carries responses to the gateway, which is made last. It is set
+// before anything runs.
+type answers struct{ to infer.Responder }
+
+func (a *answers) Respond(r *infer.Response) { a.to.Respond(r) }
+
+func (s *Server) serveMetrics(ctx context.Context) error {
+	c := s.config.Metrics
+	if !c.Enabled {
+		<-ctx.Done()
+		return nil
+	}
+	l, err := serve.Listen(ctx, net.JoinHostPort(c.Address, strconv.Itoa(c.Port)), "metrics", "--metrics-port")
+	if err != nil {
+		return err
+	}
+	s.log.Info("serving metrics", zap.Stringer("address", l.Addr()))
+	server := &http.Server{Handler: obs.MetricsHandler(s.metrics), ReadHeaderTimeout: time.Minute}
+	return serve.HTTP(ctx, server, l, time.Second)
+}

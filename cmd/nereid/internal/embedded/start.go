@@ -1,0 +1,85 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway"
+)
+
+// start follows the start of the server and shows the operator what came of
+// it.
+type start struct {
+	server  *Server
+	gateway *gateway.Gateway
+}
+
+// Run shows the models when all of them are ready or have failed. With
+// ExitOnError a failed one ends the process.
+func (s *start) Run(ctx context.Context) error {
+	begun := time.Now()
+	if !s.bound(ctx) || !s.settled(ctx) {
+		return nil
+	}
+	index := s.gateway.Index()
+	if err := table(s.server.stdout, index); err != nil {
+		return fmt.Errorf("show the models: %w", err)
+	}
+	if err := failures(index); err != nil && s.server.config.ExitOnError {
+		return err
+	}
+	s.server.log.Info("started", zap.Bool("ready", s.gateway.Ready()), zap.Duration("took", time.Since(begun)))
+	<-ctx.Done()
+	return nil
+}
+
+func (s *start) bound(ctx context.Context) bool {
+	select {
+	case <-s.gateway.Bound():
+	case <-ctx.Done():
+		return false
+	}
+	http, grpc := s.gateway.Addresses()
+	s.server.log.Info("listening", zap.String("http", http), zap.String("grpc", grpc))
+	return true
+}
+
+func (s *start) settled(ctx context.Context) bool {
+	select {
+	case <-s.gateway.Started():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// table writes the models, their versions and states.
+func table(out io.Writer, index []gateway.IndexEntry) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "MODEL\tVERSION\tSTATE\tCAUSE")
+	for _, e := range index {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Version, e.State, e.Reason)
+	}
+	return w.Flush()
+}
+
+// failures says which models are not ready.
+func failures(index []gateway.IndexEntry) error {
+	var failed []string
+	for _, e := range index {
+		if e.State != infer.Ready.String() {
+			failed = append(failed, e.Name)
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return errs.New(errs.LoadFailed, "failed to load %q: see the causes above, or start with --exit-on-error=false to serve the others", failed)
+}

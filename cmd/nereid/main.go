@@ -1,0 +1,109 @@
+// Command nereid serves models, and is the operator's tool.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitMisused = 2
+)
+
+// commands are what the program can do.
+type commands struct {
+	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
+
+	Serve   serve   `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
+	Version version `cmd:"" help:"Print the version."`
+}
+
+func main() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal drains. After it signals have their usual effect, so
+	// that the second ends the process at once.
+	context.AfterFunc(ctx, release)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
+}
+
+// run runs one command line and returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(string) (string, bool)) int {
+	command, status := parse(args, stdout, stderr, env)
+	if command == nil {
+		return status
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	command.BindTo(stdout, (*io.Writer)(nil))
+	if err := command.Run(); err != nil {
+		fmt.Fprintln(stderr, "nereid:", message(err))
+		return exitFailed
+	}
+	return exitOK
+}
+
+// parse reads the command line. Without a command to run it returns nil and
+// the exit status.
+func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bool)) (*kong.Context, int) {
+	settings, err := config.Read(args, env)
+	if err != nil {
+		fmt.Fprintln(stderr, "nereid:", message(err))
+		return nil, exitMisused
+	}
+	exited := -1
+	var c commands
+	parser, err := kong.New(&c, kong.Name("nereid"), kong.Resolvers(settings), kong.Writers(stdout, stderr),
+		kong.Vars{"onnxruntime": runtimeLibrary()},
+		kong.Description("Nereid serves models over the protocols of Triton Inference Server."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Exit(func(status int) { exited = status }))
+	if err != nil {
+		fmt.Fprintln(stderr, "nereid:", err)
+		return nil, exitFailed
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // help was asked for and given
+		return nil, exited
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid --help\" or \"nereid serve --help\" for what there is.\n", err)
+		return nil, exitMisused
+	}
+	return command, exitOK
+}
+
+// runtimeLibrary is where ONNX Runtime's library is by default: where make
+// deps puts it for a program in bin/, else wherever the system finds it.
+func runtimeLibrary() string {
+	const name = "libonnxruntime.so"
+	program, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	beside := filepath.Join(filepath.Dir(program), "..", ".deps", "onnxruntime", name)
+	if _, err := os.Stat(beside); err != nil {
+		return name
+	}
+	return beside
+}
+
+// message is what an error tells the operator: its own message where it has
+// one, with the part of the process that it comes from.
+func message(err error) string {
+	if errs.Of(err) == errs.Bug {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s [%s]", err, errs.Of(err))
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/embedded"
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/obs"
+)
+
+// serve runs all services in one process. Its flags are Triton's where Triton
+// has the setting.
+type serve struct {
+	ModelRepository []string `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository; repeat the flag for several. Required."`
+	LoadThreads     int      `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
+	ControlMode     string   `name:"model-control-mode" default:"none" enum:"none" group:"Models" help:"When models are loaded: none is all of them, once, at the start."`
+
+	ID              string        `name:"id" default:"triton" group:"Server" help:"Name of the server in its metadata."`
+	ExitTimeout     int           `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests in flight may take when the server stops, in seconds."`
+	ExitOnError     config.Switch `name:"exit-on-error" default:"true" group:"Server" help:"End the process when a model cannot be loaded at the start."`
+	StrictReadiness config.Switch `name:"strict-readiness" default:"true" group:"Server" help:"Be ready only while every model is; else from the end of the start on."`
+	Data            string        `name:"data" placeholder:"DIR" group:"Server" help:"Directory for the state of the control plane. Without it the state is temporary."`
+
+	AllowHTTP    config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
+	HTTPAddress  string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on."`
+	HTTPPort     int           `name:"http-port" default:"8000" group:"HTTP" help:"Port to listen on; 0 is any free one."`
+	HTTPMaxInput int64         `name:"http-max-input-size" default:"67108864" group:"HTTP" help:"Largest JSON body, tensor in it, or decompressed body, in bytes."`
+
+	AllowGRPC   config.Switch `name:"allow-grpc" default:"true" group:"gRPC" help:"Serve gRPC."`
+	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on."`
+	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
+
+	AllowMetrics   config.Switch `name:"allow-metrics" default:"true" group:"Metrics" help:"Serve /metrics."`
+	MetricsAddress string        `name:"metrics-address" default:"0.0.0.0" group:"Metrics" help:"Address to listen on."`
+	MetricsPort    int           `name:"metrics-port" default:"8002" group:"Metrics" help:"Port to listen on; 0 is any free one."`
+
+	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
+	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
+
+	Library string `name:"onnxruntime-library" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer (${default})."`
+
+	LogVerbose int           `name:"log-verbose" default:"0" group:"Log" help:"1 and more show debugging."`
+	LogInfo    config.Switch `name:"log-info" default:"true" group:"Log" help:"Show information."`
+	LogWarning config.Switch `name:"log-warning" default:"true" group:"Log" help:"Show warnings."`
+	LogError   config.Switch `name:"log-error" default:"true" group:"Log" help:"Show errors."`
+	LogFormat  string        `name:"log-format" default:"text" enum:"text,json" group:"Log" help:"text or json."`
+	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"Where to log instead of standard error."`
+}
+
+// Validate refuses what no service checks itself.
+func (s *serve) Validate() error {
+	switch {
+	case len(s.ModelRepository) == 0:
+		return errs.New(errs.ConfigInvalid, "no model repository: give --model-repository=DIR")
+	case s.ExitTimeout < 0:
+		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d: want 0 or more", s.ExitTimeout)
+	}
+	return nil
+}
+
+// Run serves until ctx is done and everything has drained.
+func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
+	log, closeLog, err := obs.NewLogger(obs.LogConfig{
+		Verbose: s.LogVerbose, Info: bool(s.LogInfo), Warning: bool(s.LogWarning), Error: bool(s.LogError),
+		Format: s.LogFormat, File: s.LogFile,
+	})
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	server, err := embedded.New(s.config(), log, stdout)
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx)
+}
+
+func (s *serve) config() embedded.Config {
+	c := embedded.Default()
+	c.Registry.Repositories = s.ModelRepository
+	c.Worker.LoadConcurrency = s.LoadThreads
+	c.Worker.OnnxRuntimeLibrary = s.Library
+	c.Scheduler.MaxQueuedRequests, c.Scheduler.MaxQueuedBytes = s.MaxQueuedRequests, s.MaxQueuedBytes
+	c.Gateway.ServerName, c.Gateway.Version = s.ID, release
+	c.Gateway.HTTP.Enabled, c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = bool(s.AllowHTTP), s.HTTPAddress, s.HTTPPort
+	c.Gateway.GRPC.Enabled, c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = bool(s.AllowGRPC), s.GRPCAddress, s.GRPCPort
+	c.Gateway.MaxInput = s.HTTPMaxInput
+	c.Gateway.StrictReadiness = bool(s.StrictReadiness)
+	c.Gateway.ExitTimeout = time.Duration(s.ExitTimeout) * time.Second
+	c.Metrics.Enabled, c.Metrics.Address, c.Metrics.Port = bool(s.AllowMetrics), s.MetricsAddress, s.MetricsPort
+	c.Data, c.ExitOnError, c.Version = s.Data, bool(s.ExitOnError), release
+	return c
+}

@@ -1,0 +1,216 @@
+"""The real Triton client against a running server, over HTTP, gRPC and asyncio.
+
+The server serves examples/models; HTTP_URL and GRPC_URL say where. The tests
+of one protocol are those of the other: what a client can do over one it can
+do over the other, with the same answers and the same errors.
+"""
+
+import asyncio
+import os
+import unittest
+
+import numpy as np
+import tritonclient.grpc as grpc_client
+import tritonclient.grpc.aio as grpc_aio
+import tritonclient.http as http_client
+import tritonclient.http.aio as http_aio
+from tritonclient.utils import InferenceServerException
+
+HTTP_URL = os.environ["HTTP_URL"]
+GRPC_URL = os.environ["GRPC_URL"]
+
+
+def integers(module, rows=1):
+    """Two INT32 inputs of [rows, 16], and the arrays in them."""
+    first = np.arange(16 * rows, dtype=np.int32).reshape(rows, 16)
+    second = np.full((rows, 16), 3, dtype=np.int32)
+    inputs = []
+    for name, data in (("INPUT0", first), ("INPUT1", second)):
+        tensor = module.InferInput(name, list(data.shape), "INT32")
+        tensor.set_data_from_numpy(data)
+        inputs.append(tensor)
+    return inputs, first, second
+
+
+class Protocol:
+    """What every protocol's client must be able to do."""
+
+    module = None
+
+    def test_server_is_live_and_ready(self):
+        self.assertTrue(self.client.is_server_live())
+        self.assertTrue(self.client.is_server_ready())
+        self.assertTrue(self.client.is_model_ready("digits"))
+        self.assertTrue(self.client.is_model_ready("digits", "1"))
+
+    def test_unknown_model_is_not_ready(self):
+        try:
+            self.assertFalse(self.client.is_model_ready("nonesuch"))
+        except InferenceServerException as error:
+            self.assertIn("nonesuch", error.message())
+
+    def test_sum_and_difference(self):
+        inputs, first, second = integers(self.module)
+        result = self.client.infer("simple", inputs)
+        np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+        np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), first - second)
+
+    def test_a_batch_up_to_the_maximum(self):
+        inputs, first, second = integers(self.module, rows=8)
+        result = self.client.infer("simple", inputs)
+        np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+
+    def test_requested_outputs_and_id(self):
+        inputs, first, second = integers(self.module)
+        outputs = [self.module.InferRequestedOutput("OUTPUT1")]
+        result = self.client.infer("simple", inputs, outputs=outputs, request_id="mine")
+        self.assertIsNone(result.as_numpy("OUTPUT0"))
+        np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), first - second)
+        response = result.get_response()
+        self.assertEqual(response["id"] if isinstance(response, dict) else response.id, "mine")
+
+    def test_strings(self):
+        texts = np.array([["", "plain", "gr\u00fc\u00df", "\u2603" * 50]], dtype=object)
+        tensor = self.module.InferInput("INPUT0", list(texts.shape), "BYTES")
+        tensor.set_data_from_numpy(texts)
+        result = self.client.infer("simple_identity", [tensor])
+        got = [text.decode() for text in result.as_numpy("OUTPUT0").flatten()]
+        self.assertEqual(got, list(texts.flatten()))
+
+    def test_a_failing_model_says_why_and_serves_on(self):
+        texts = np.array([["no number"] * 16], dtype=object)
+        inputs = []
+        for name in ("INPUT0", "INPUT1"):
+            tensor = self.module.InferInput(name, [1, 16], "BYTES")
+            tensor.set_data_from_numpy(texts)
+            inputs.append(tensor)
+        with self.assertRaises(InferenceServerException) as caught:
+            self.client.infer("simple_string", inputs)
+        self.assertNotEqual(caught.exception.message(), "internal error")
+        self.test_sum_and_difference()
+
+    def test_errors_of_the_request(self):
+        cases = {
+            "unknown model": ("nonesuch", integers(self.module)[0], "Request for unknown model: 'nonesuch'"),
+            "too many rows": ("simple", integers(self.module, rows=9)[0], "batch-size must be <= 8"),
+            "a missing input": ("simple", integers(self.module)[0][:1], "expected 2 inputs but got 1"),
+        }
+        for name, (model, inputs, text) in cases.items():
+            with self.subTest(name), self.assertRaises(InferenceServerException) as caught:
+                self.client.infer(model, inputs)
+            self.assertIn(text, caught.exception.message())
+
+    def test_wrong_datatype_and_shape(self):
+        for datatype, shape, text in (("FP32", [1, 16], "data-type"), ("INT32", [1, 15], "unexpected shape")):
+            inputs = integers(self.module)[0]
+            data = np.zeros(shape, np.float32 if datatype == "FP32" else np.int32)
+            inputs[0] = self.module.InferInput("INPUT0", shape, datatype)
+            inputs[0].set_data_from_numpy(data)
+            with self.subTest(text), self.assertRaises(InferenceServerException) as caught:
+                self.client.infer("simple", inputs)
+            self.assertIn(text, caught.exception.message())
+
+    def test_many_at_once(self):
+        inputs, first, second = integers(self.module)
+        for result in self.concurrently(inputs, 50):
+            np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+
+
+class OverHTTP(Protocol, unittest.TestCase):
+    """tritonclient.http."""
+
+    module = http_client
+
+    def setUp(self):
+        self.client = http_client.InferenceServerClient(HTTP_URL, concurrency=8)
+        self.addCleanup(self.client.close)
+
+    def concurrently(self, inputs, count):
+        requests = [self.client.async_infer("simple", inputs) for _ in range(count)]
+        return [request.get_result() for request in requests]
+
+    def test_metadata_and_index(self):
+        self.assertIn("binary_tensor_data", self.client.get_server_metadata()["extensions"])
+        metadata = self.client.get_model_metadata("simple")
+        self.assertEqual(metadata["versions"], ["1"])
+        self.assertEqual(metadata["inputs"][0], {"name": "INPUT0", "datatype": "INT32", "shape": [-1, 16]})
+        index = {entry["name"]: entry for entry in self.client.get_model_repository_index()}
+        self.assertEqual(index["digits"]["state"], "READY")
+
+    def test_json_in_and_out(self):
+        inputs, first, second = integers(http_client)
+        for tensor, data in zip(inputs, (first, second)):
+            tensor.set_data_from_numpy(data, binary_data=False)
+        outputs = [http_client.InferRequestedOutput("OUTPUT0", binary_data=False)]
+        result = self.client.infer("simple", inputs, outputs=outputs)
+        np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+
+    def test_compressed_both_ways(self):
+        inputs, first, second = integers(http_client)
+        for algorithm in ("gzip", "deflate"):
+            result = self.client.infer(
+                "simple", inputs, request_compression_algorithm=algorithm, response_compression_algorithm=algorithm
+            )
+            np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+
+
+class OverGRPC(Protocol, unittest.TestCase):
+    """tritonclient.grpc."""
+
+    module = grpc_client
+
+    def setUp(self):
+        self.client = grpc_client.InferenceServerClient(GRPC_URL)
+        self.addCleanup(self.client.close)
+
+    def concurrently(self, inputs, count):
+        import queue
+
+        answers = queue.Queue()
+        for _ in range(count):
+            self.client.async_infer("simple", inputs, callback=lambda result, error: answers.put((result, error)))
+        results = []
+        for _ in range(count):
+            result, error = answers.get(timeout=60)
+            self.assertIsNone(error)
+            results.append(result)
+        return results
+
+    def test_metadata_and_index(self):
+        self.assertIn("binary_tensor_data", self.client.get_server_metadata().extensions)
+        metadata = self.client.get_model_metadata("simple")
+        self.assertEqual(list(metadata.versions), ["1"])
+        self.assertEqual((metadata.inputs[0].name, list(metadata.inputs[0].shape)), ("INPUT0", [-1, 16]))
+        index = {entry.name: entry for entry in self.client.get_model_repository_index().models}
+        self.assertEqual(index["digits"].state, "READY")
+
+    def test_a_deadline_that_is_ample(self):
+        inputs, first, second = integers(grpc_client)
+        result = self.client.infer("simple", inputs, client_timeout=60)
+        np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+
+
+class OverAsyncio(unittest.IsolatedAsyncioTestCase):
+    """tritonclient's asyncio clients."""
+
+    async def test_grpc(self):
+        async with grpc_aio.InferenceServerClient(GRPC_URL) as client:
+            self.assertTrue(await client.is_server_ready())
+            await self.check(client, grpc_client)
+
+    async def test_http(self):
+        async with http_aio.InferenceServerClient(HTTP_URL) as client:
+            self.assertTrue(await client.is_server_ready())
+            await self.check(client, http_client)
+
+    async def check(self, client, module):
+        inputs, first, second = integers(module)
+        results = await asyncio.gather(*(client.infer("simple", inputs) for _ in range(50)))
+        for result in results:
+            np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+        with self.assertRaises(InferenceServerException):
+            await client.infer("nonesuch", inputs)
+
+
+if __name__ == "__main__":
+    unittest.main()

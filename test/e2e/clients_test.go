@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// python runs the venv's interpreter, with what the real clients need.
+func python(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	interpreter := os.Getenv("NEREID_PYTHON")
+	if interpreter == "" {
+		interpreter = filepath.Join(root(t), ".deps", "venv", "bin", "python")
+	}
+	if _, err := os.Stat(interpreter); err != nil {
+		t.Fatalf("no Python with the clients: run make deps: %v", err)
+	}
+	command := exec.CommandContext(t.Context(), interpreter, args...)
+	command.Env = append(os.Environ(), env...)
+	command.Dir = root(t)
+	out, err := command.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("python %v: %v", args, err)
+	}
+}
+
+func TestRealClients(t *testing.T) {
+	s := start(t, examples(t))
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_protocols.py", "-v")
+}
+
+func TestImagesAreClassified(t *testing.T) {
+	s := start(t, examples(t))
+	images, err := filepath.Glob(filepath.Join(root(t), "examples", "images", "*.png"))
+	if err != nil || len(images) == 0 {
+		t.Fatalf("no images: %v", err)
+	}
+	for protocol, url := range map[string]string{"http": s.HTTP, "grpc": s.GRPC, "aio": s.GRPC} {
+		t.Run(protocol, func(t *testing.T) {
+			python(t, nil, append([]string{"examples/clients/classify.py", "--protocol", protocol, "--url", url}, images...)...)
+		})
+	}
+}
