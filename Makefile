@@ -59,7 +59,7 @@ build: check-machine ## Build the programs into bin/
 	go build -o bin/ $(addprefix ./,$(PROGRAMS))
 
 .PHONY: test
-test: deps unit e2e ## Run every test: the units of all modules, then end to end with the real clients
+test: deps arch unit e2e ## Run every test: the units of all modules, then end to end with the real clients
 
 .PHONY: unit
 unit: deps

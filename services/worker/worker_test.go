@@ -208,4 +208,3 @@ func TestConfigThatCannotWork(t *testing.T) {
 		t.Errorf("the default is refused: %v", err)
 	}
 }
-
