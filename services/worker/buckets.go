@@ -35,6 +35,7 @@ func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler) erro
 	if err != nil {
 		return err
 	}
+	defer w.modelsKnown.Store(false)
 	for e := range bucket.Watch(ctx) {
 		switch {
 		case e.Err != nil:
@@ -46,7 +47,7 @@ func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler) erro
 			r.Change(ctx, func(d *reconcile.Desired) { d.SetModel(e.Key, nil, e.Revision) })
 		case e.Kind == bus.EventCaughtUp:
 			r.Change(ctx, func(d *reconcile.Desired) { d.ModelsKnown(e.Revision) })
-			w.modelsKnown.Store(ctx.Err() == nil)
+			w.modelsKnown.Store(true)
 		}
 	}
 	return nil

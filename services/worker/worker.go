@@ -44,9 +44,18 @@ func New(c Config, d Deps) (*Worker, error) {
 	return &Worker{config: c, deps: d, metrics: m, ledger: ledger.New(c.LedgerSize)}, nil
 }
 
-// Ready reports whether the worker knows what it should run. Which of it is
-// ready is in its lease's value.
+// Ready reports whether the worker knows what it should run and is not
+// draining. Which of it is ready is in its lease's value.
 func (w *Worker) Ready() bool { return w.modelsKnown.Load() && w.assignmentKnown.Load() }
+
+// Execution is one order that the worker runs or has run.
+type Execution = ledger.Execution
+
+// Executions returns what runs, in no order, and what recently finished, the
+// oldest first.
+func (w *Worker) Executions() (running, finished []Execution) {
+	return w.ledger.Running(), w.ledger.Finished()
+}
 
 // Run takes the worker's lease, under whose epoch it attaches to the
 // scheduler, and runs what it is assigned until ctx is done. Then it retires
@@ -62,7 +71,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	defer w.modelsKnown.Store(false)
 	// The lease is kept, and says what becomes of the instances, while they
 	// drain.
 	late, release := context.WithCancel(context.WithoutCancel(ctx))

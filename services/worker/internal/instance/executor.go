@@ -206,13 +206,6 @@ func (e *Executor) Retired(id infer.InstanceID) {
 	}
 }
 
-// Lanes returns how many instances are open.
-func (e *Executor) Lanes() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.lanes)
-}
-
 func (e *Executor) lane(id infer.InstanceID) *lane {
 	e.mu.Lock()
 	defer e.mu.Unlock()

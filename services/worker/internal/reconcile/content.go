@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -71,8 +72,14 @@ func (r *Reconciler) load(w want) {
 }
 
 // open loads a model and makes its instances: all of them, or none and no
-// model.
-func (r *Reconciler) open(ctx context.Context, w want) (backend.Model, []made, error) {
+// model. A panic fails this content alone.
+func (r *Reconciler) open(ctx context.Context, w want) (model backend.Model, instances []made, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errs.Wrap(errs.LoadFailed, fmt.Errorf("%v\n%s", v, debug.Stack()),
+				"the backend panicked while it loaded model '%s'; the log has the stack", w.ref.Name)
+		}
+	}()
 	if w.content.Err != nil {
 		return nil, nil, w.content.Err
 	}
@@ -80,11 +87,11 @@ func (r *Reconciler) open(ctx context.Context, w want) (backend.Model, []made, e
 	if err != nil {
 		return nil, nil, err
 	}
-	model, err := b.Load(ctx, w.content.Version)
+	model, err = b.Load(ctx, w.content.Version)
 	if err != nil {
 		return nil, nil, err
 	}
-	instances, err := makeInstances(ctx, model, missing(w.groups, nil))
+	instances, err = makeInstances(ctx, model, missing(w.groups, nil))
 	if err != nil {
 		r.closeAll(w.ref, model, instances)
 		return nil, nil, err

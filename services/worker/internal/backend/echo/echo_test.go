@@ -1,0 +1,170 @@
+package echo_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
+)
+
+// batch keeps what an instance does with it.
+type batch struct {
+	requests  []*infer.Request
+	cancelled []bool
+	stop      func()
+	responses []*infer.Response
+	marks     []string
+}
+
+func (b *batch) Requests() []*infer.Request { return b.requests }
+
+func (b *batch) Rows() (n int64) {
+	for _, r := range b.requests {
+		n += r.Rows
+	}
+	return n
+}
+
+func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = r }
+func (b *batch) Cancelled(i int) bool             { return b.cancelled[i] }
+func (b *batch) OnCancel(stop func())             { b.stop = stop }
+func (b *batch) InputDone()                       { b.marks = append(b.marks, "input") }
+func (b *batch) InferDone()                       { b.marks = append(b.marks, "infer") }
+func (b *batch) Executed()                        { b.marks = append(b.marks, "executed") }
+func (b *batch) Done()                            { b.marks = append(b.marks, "done") }
+
+func newBatch(requests ...*infer.Request) *batch {
+	return &batch{requests: requests, cancelled: make([]bool, len(requests)), responses: make([]*infer.Response, len(requests))}
+}
+
+func config(parameters map[string]string) *modelconfig.Config {
+	return &modelconfig.Config{
+		Name: "m", MaxBatchSize: 8, Parameters: parameters,
+		Inputs:  []modelconfig.IO{{Name: "a", Datatype: tensor.FP32, Dims: tensor.Shape{2}}, {Name: "b", Datatype: tensor.Bytes, Dims: tensor.Shape{-1}}},
+		Outputs: []modelconfig.IO{{Name: "c", Datatype: tensor.FP32, Dims: tensor.Shape{2}}, {Name: "d", Datatype: tensor.Bytes, Dims: tensor.Shape{-1}}},
+	}
+}
+
+func open(t *testing.T, b *echo.Backend, c *modelconfig.Config) backend.Instance {
+	t.Helper()
+	m, err := b.Load(t.Context(), backend.Version{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := m.NewInstance(t.Context(), backend.InstanceSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func input(name string, d tensor.Datatype, shape tensor.Shape, data string, freed *int) infer.Tensor {
+	b := tensor.Wrap([]byte(data), false, func(*tensor.Buffer) { *freed++ })
+	return infer.Tensor{Name: name, Datatype: d, Shape: shape, Data: tensor.InBuffer(b, 0, int64(len(data)))}
+}
+
+func TestOutputsAreTheInputsOfTheirPosition(t *testing.T) {
+	freed := 0
+	r := &infer.Request{Rows: 1, Inputs: []infer.Tensor{
+		input("b", tensor.Bytes, tensor.Shape{1, 1}, "\x01\x00\x00\x00x", &freed),
+		input("a", tensor.FP32, tensor.Shape{1, 2}, "12345678", &freed),
+	}}
+	b := newBatch(r, &infer.Request{Rows: 1, Inputs: r.Inputs, Outputs: []infer.Output{{Name: "d"}}})
+	open(t, new(echo.Backend), config(nil)).Execute(b)
+	if diff := cmp.Diff([]string{"input", "executed", "infer", "done"}, b.marks); diff != "" {
+		t.Error(diff)
+	}
+	r.Release()
+	if freed != 0 {
+		t.Fatal("outputs hold no reference on their bytes")
+	}
+	got := b.responses[0].Outputs
+	if len(got) != 2 || got[0].Name != "c" || !got[0].Shape.Equal(tensor.Shape{1, 2}) || got[1].Name != "d" || !b.responses[0].Final {
+		t.Errorf("outputs %+v", got)
+	}
+	if data, err := got[0].Data.Bytes(); string(data) != "12345678" || err != nil {
+		t.Errorf("output c is %q, %v", data, err)
+	}
+	if only := b.responses[1].Outputs; len(only) != 1 || only[0].Name != "d" {
+		t.Errorf("outputs %+v, want d alone", only)
+	}
+	b.responses[0].Release()
+	b.responses[1].Release()
+	if freed != 2 {
+		t.Errorf("%d buffers freed, want 2", freed)
+	}
+}
+
+func TestExecutionTime(t *testing.T) {
+	var slept time.Duration
+	b := &echo.Backend{Sleep: func(d time.Duration, _ <-chan struct{}) { slept = d }}
+	in := open(t, b, config(map[string]string{"execute_us": "1500", "execute_us_per_row": "20"}))
+	in.Execute(newBatch(&infer.Request{Rows: 2}, &infer.Request{Rows: 3}))
+	if want := 1600 * time.Microsecond; slept != want {
+		t.Errorf("slept %v for 5 rows, want %v", slept, want)
+	}
+}
+
+func TestCancelledRequestsAndBatches(t *testing.T) {
+	var in backend.Instance
+	next := newBatch(&infer.Request{})
+	first := newBatch(&infer.Request{}, &infer.Request{})
+	batches := []*batch{first, next}
+	b := &echo.Backend{Sleep: func(_ time.Duration, stop <-chan struct{}) {
+		if batches[0] == first {
+			first.cancelled[1] = true
+			first.stop()
+			<-stop
+			first.stop() // again, too late
+			return
+		}
+		select {
+		case <-stop:
+			t.Error("the stop of one batch met the next")
+		default:
+		}
+	}}
+	in = open(t, b, config(map[string]string{"execute_us": "1"}))
+	in.Execute(first)
+	batches = batches[1:]
+	in.Execute(next)
+	if err := first.responses[1].Err; first.responses[0].Err != nil || errs.Of(err) != errs.Cancelled {
+		t.Errorf("cancelled request ended with %v, the other with %v", err, first.responses[0].Err)
+	}
+}
+
+func TestSleepCanBeStopped(t *testing.T) {
+	stop := make(chan struct{}, 1)
+	stop <- struct{}{}
+	echo.Sleep(time.Hour, stop) // the test would not end
+	echo.Sleep(time.Nanosecond, nil)
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edit func(*modelconfig.Config)
+		want string
+	}{
+		"more outputs than inputs": {func(c *modelconfig.Config) { c.Inputs = c.Inputs[:1] }, "output 'd' has no input in its position"},
+		"another datatype":         {func(c *modelconfig.Config) { c.Outputs[0].Datatype = tensor.Int8 }, "output 'c' is INT8[2], but input 'a' in its position is FP32[2]"},
+		"no number":                {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us": "1ms"} }, `parameter execute_us is "1ms"`},
+		"negative":                 {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us_per_row": "-1"} }, "execute_us_per_row"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config(nil)
+			tt.edit(c)
+			_, err := new(echo.Backend).Load(t.Context(), backend.Version{Config: c})
+			if errs.Of(err) != errs.LoadFailed || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Load = %v, want load_failed with %q", err, tt.want)
+			}
+		})
+	}
+}

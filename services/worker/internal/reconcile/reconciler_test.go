@@ -1,0 +1,366 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const linger = time.Second
+
+// world is a reconciler's surroundings: one backend whose loads do what the
+// test says, and lanes that retire when the test says. It is used inside
+// synctest bubbles, where tests read its fields when all is quiet.
+type world struct {
+	t    *testing.T
+	loop *Reconciler
+	stop func()
+
+	load   func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
+	retire chan bool                                           // closed: lanes retire at once
+
+	mu      sync.Mutex
+	log     []string // what happened; guarded by mu
+	slots   uint32   // guarded by mu
+	status  Status   // guarded by mu
+	loading int      // guarded by mu
+	most    int      // loads at the same time; guarded by mu
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, retire: make(chan bool)}
+	close(w.retire)
+	w.loop = New(Config{Loads: 2, Linger: linger, Drain: time.Minute}, Deps{
+		Backend: func(string) (backend.Backend, error) { return w, nil },
+		Lanes:   lanesOf{w},
+		Publish: func(s Status) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.status = s
+		},
+		Loaded: func(ref infer.ModelRef, _ time.Duration, err error) { w.note("loaded %v %v", ref, err == nil) },
+		Failed: func(ref infer.ModelRef, err error) { w.note("failed %v: %v", ref, err) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan bool)
+	go func() {
+		w.loop.Run(ctx)
+		close(done)
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+	}
+	return w
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+// events returns what happened since the last call.
+func (w *world) events() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.log
+	w.log = nil
+	return list
+}
+
+func (w *world) expect(want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.events()); diff != "" {
+		w.t.Error(diff)
+	}
+}
+
+// desire makes the contents, one instance each, the desired ones.
+func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
+	w.loop.Change(w.t.Context(), func(d *Desired) {
+		d.models = make(map[string]map[int64]Content)
+		var list []Assigned
+		for _, r := range refs {
+			list = append(list, Assigned{Ref: r, Groups: []Group{{Name: r.Name, Count: 1}}})
+			version := backend.Version{Ref: r, Config: &modelconfig.Config{Name: r.Name}}
+			d.SetModel(r.Name, map[int64]Content{r.Version: {Generation: r.Generation, Serve: true, Version: version}}, revision)
+		}
+		d.ModelsKnown(revision)
+		d.Assign(list, 1, revision)
+		d.AssignmentKnown()
+	})
+	synctest.Wait()
+}
+
+func (w *world) states() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []string
+	for _, v := range w.status.Versions {
+		list = append(list, strings.TrimSpace(fmt.Sprintf("%v %v %s", v.Ref, v.State, v.Cause)))
+	}
+	return strings.Join(list, ", ")
+}
+
+// world as the backend, its models and instances.
+
+func (w *world) Name() string { return "world" }
+
+func (w *world) Load(ctx context.Context, v backend.Version) (backend.Model, error) {
+	w.count(+1)
+	defer w.count(-1)
+	w.note("load %v", v.Ref)
+	if w.load != nil {
+		if err := w.load(ctx, v.Ref); err != nil {
+			return nil, err
+		}
+	}
+	return worldModel{w, v.Ref}, nil
+}
+
+func (w *world) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loading += n
+	w.most = max(w.most, w.loading)
+}
+
+func (w *world) Close() error { return nil }
+
+type worldModel struct {
+	w   *world
+	ref infer.ModelRef
+}
+
+func (m worldModel) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
+	if strings.HasSuffix(spec.Name, "_3") {
+		return nil, errors.New("no room")
+	}
+	return worldInstance{}, nil
+}
+
+func (m worldModel) Close() error {
+	m.w.note("closed %v", m.ref)
+	return nil
+}
+
+type worldInstance struct{}
+
+func (worldInstance) Credits() int          { return 1 }
+func (worldInstance) Execute(backend.Batch) {}
+func (worldInstance) Close() error          { return nil }
+
+// world as the lanes.
+
+type lanesOf struct{ *world }
+
+func (w lanesOf) Open(l Lane) infer.InstanceID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slots++
+	w.log = append(w.log, "open "+l.Name)
+	return infer.InstanceID{Slot: w.slots}
+}
+
+func (w lanesOf) Close(ctx context.Context, id infer.InstanceID) error {
+	select {
+	case <-w.retire:
+		w.note("close %d", id.Slot)
+		return nil
+	case <-ctx.Done():
+		return errors.New("still runs")
+	}
+}
+
+func TestNothingIsDoneBeforeAllIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.loop.Change(t.Context(), func(d *Desired) { d.ModelsKnown(1) })
+		w.loop.Change(t.Context(), func(d *Desired) { d.Assign([]Assigned{{Ref: ref("a", 1, 1)}}, 1, 1) })
+		w.expect()
+	})
+}
+
+func TestNewGenerationServesBeforeTheOldOneGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.desire(1, ref("a", 1, 1))
+		w.expect("load a/1@1", "open a_0", "loaded a/1@1 true")
+		w.desire(2, ref("a", 1, 2))
+		w.expect("load a/1@2", "open a_0", "loaded a/1@2 true")
+		if got, want := w.states(), "a/1@1 READY, a/1@2 READY"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if w.status.ModelsRevision != 1 {
+			t.Errorf("revision %d is applied while the old content lingers", w.status.ModelsRevision)
+		}
+		time.Sleep(linger)
+		w.expect("close 1", "closed a/1@1")
+		if got, want := w.states(), "a/1@2 READY"; got != want || w.status.ModelsRevision != 2 {
+			t.Errorf("%s at revision %d, want %s at 2", got, w.status.ModelsRevision, want)
+		}
+	})
+}
+
+func TestFailedGenerationLeavesTheOldOneServing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.load = func(_ context.Context, r infer.ModelRef) error {
+			switch r.Generation {
+			case 2:
+				return errors.New("no such file")
+			case 3:
+				panic("boom")
+			}
+			return nil
+		}
+		w.desire(1, ref("a", 1, 1))
+		w.desire(2, ref("a", 1, 2))
+		if got, want := w.states(), "a/1@1 READY, a/1@2 UNAVAILABLE no such file"; got != want || w.status.ModelsRevision != 2 {
+			t.Errorf("%s at revision %d, want %s at 2", got, w.status.ModelsRevision, want)
+		}
+		w.desire(3, ref("a", 1, 3))
+		want := "a/1@1 READY, a/1@3 UNAVAILABLE the backend panicked while it loaded model 'a'; the log has the stack"
+		if got := w.states(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		w.desire(4, ref("a", 1, 4))
+		time.Sleep(linger)
+		if got, want := w.states(), "a/1@4 READY"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+func TestLoadsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.load = func(context.Context, infer.ModelRef) error {
+			time.Sleep(time.Second)
+			return nil
+		}
+		w.desire(1, ref("a", 1, 1), ref("b", 1, 1), ref("c", 1, 1), ref("d", 1, 1))
+		time.Sleep(3 * time.Second)
+		if got, want := w.states(), "a/1@1 READY, b/1@1 READY, c/1@1 READY, d/1@1 READY"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if w.most != 2 {
+			t.Errorf("%d loads at the same time, want 2", w.most)
+		}
+	})
+}
+
+func TestAbandonedLoadMayBeWantedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		slow := func(ctx context.Context, _ infer.ModelRef) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return ctx.Err()
+		}
+		w.load = slow
+		w.desire(1, ref("a", 1, 1))
+		w.desire(2)
+		w.load = nil
+		w.desire(3, ref("a", 1, 1))
+		time.Sleep(time.Second)
+		w.expect("load a/1@1", "load a/1@1", "open a_0", "loaded a/1@1 true")
+	})
+}
+
+func TestResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.desire(1, ref("a", 1, 1))
+		w.expect("load a/1@1", "open a_0", "loaded a/1@1 true")
+		resize := func(groups ...Group) {
+			w.loop.Change(t.Context(), func(d *Desired) {
+				d.Assign([]Assigned{{Ref: ref("a", 1, 1), Groups: groups}}, 1, 2)
+			})
+		}
+		resize(Group{Name: "a", Count: 2}, Group{Name: "b", Count: 1})
+		w.expect("open a_1", "open b_0")
+		resize(Group{Name: "b", Count: 1})
+		closed := w.events()
+		slices.Sort(closed)
+		if diff := cmp.Diff([]string{"close 1", "close 2"}, closed); diff != "" {
+			t.Error(diff)
+		}
+		resize(Group{Name: "b", Count: 5}) // b_3 cannot be made
+		w.expect("failed a/1@1: instance b_3: no room", "open b_1", "open b_2")
+	})
+}
+
+func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.desire(1)
+		w.loop.Change(t.Context(), func(d *Desired) {
+			version := backend.Version{Ref: ref("a", 1, 1), Config: &modelconfig.Config{}}
+			d.SetModel("a", map[int64]Content{1: {Generation: 1, Serve: true, Version: version}}, 2)
+			d.Assign([]Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}, 1, 2)
+		})
+		w.expect("load a/1@1", "closed a/1@1", "loaded a/1@1 false")
+		if got, want := w.states(), "a/1@1 UNAVAILABLE instance a_3: no room"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+func TestDrainUnloadsEverythingAndGivesUpLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.desire(1, ref("a", 1, 1))
+		w.load = func(ctx context.Context, _ infer.ModelRef) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		w.desire(2, ref("a", 1, 1), ref("b", 1, 1))
+		w.expect("load a/1@1", "open a_0", "loaded a/1@1 true", "load b/1@1")
+		w.stop()
+		w.expect("close 1", "closed a/1@1")
+		if got := w.states(); got != "" {
+			t.Errorf("%s is left", got)
+		}
+	})
+}
+
+func TestDrainEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.retire = make(chan bool)
+		w.desire(1, ref("a", 1, 1))
+		w.events()
+		start := time.Now()
+		w.stop()
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("drained for %v, want a minute", took)
+		}
+		w.expect("failed a/1@1: still runs") // and the model is not closed under its instance
+	})
+}
