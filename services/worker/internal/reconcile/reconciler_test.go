@@ -75,6 +75,9 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
+// pass lets so much of the bubble's time go by.
+func pass(d time.Duration) { <-time.NewTimer(d).C }
+
 // events returns what happened since the last call.
 func (w *world) events() []string {
 	synctest.Wait()
@@ -118,6 +121,14 @@ func (w *world) states() string {
 		list = append(list, strings.TrimSpace(fmt.Sprintf("%v %v %s", v.Ref, v.State, v.Cause)))
 	}
 	return strings.Join(list, ", ")
+}
+
+// applied returns the revision of the models that has been reached.
+func (w *world) applied() uint64 {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status.ModelsRevision
 }
 
 // world as the backend, its models and instances.
@@ -211,13 +222,13 @@ func TestNewGenerationServesBeforeTheOldOneGoes(t *testing.T) {
 		if got, want := w.states(), "a/1@1 READY, a/1@2 READY"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if w.status.ModelsRevision != 1 {
-			t.Errorf("revision %d is applied while the old content lingers", w.status.ModelsRevision)
+		if w.applied() != 1 {
+			t.Errorf("revision %d is applied while the old content lingers", w.applied())
 		}
-		time.Sleep(linger)
+		pass(linger)
 		w.expect("close 1", "closed a/1@1")
-		if got, want := w.states(), "a/1@2 READY"; got != want || w.status.ModelsRevision != 2 {
-			t.Errorf("%s at revision %d, want %s at 2", got, w.status.ModelsRevision, want)
+		if got, want := w.states(), "a/1@2 READY"; got != want || w.applied() != 2 {
+			t.Errorf("%s at revision %d, want %s at 2", got, w.applied(), want)
 		}
 	})
 }
@@ -237,8 +248,8 @@ func TestFailedGenerationLeavesTheOldOneServing(t *testing.T) {
 		}
 		w.desire(1, ref("a", 1, 1))
 		w.desire(2, ref("a", 1, 2))
-		if got, want := w.states(), "a/1@1 READY, a/1@2 UNAVAILABLE no such file"; got != want || w.status.ModelsRevision != 2 {
-			t.Errorf("%s at revision %d, want %s at 2", got, w.status.ModelsRevision, want)
+		if got, want := w.states(), "a/1@1 READY, a/1@2 UNAVAILABLE no such file"; got != want || w.applied() != 2 {
+			t.Errorf("%s at revision %d, want %s at 2", got, w.applied(), want)
 		}
 		w.desire(3, ref("a", 1, 3))
 		want := "a/1@1 READY, a/1@3 UNAVAILABLE the backend panicked while it loaded model 'a'; the log has the stack"
@@ -246,7 +257,7 @@ func TestFailedGenerationLeavesTheOldOneServing(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 		w.desire(4, ref("a", 1, 4))
-		time.Sleep(linger)
+		pass(linger)
 		if got, want := w.states(), "a/1@4 READY"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -258,11 +269,11 @@ func TestLoadsAreBounded(t *testing.T) {
 		w := newWorld(t)
 		defer w.stop()
 		w.load = func(context.Context, infer.ModelRef) error {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			return nil
 		}
 		w.desire(1, ref("a", 1, 1), ref("b", 1, 1), ref("c", 1, 1), ref("d", 1, 1))
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		if got, want := w.states(), "a/1@1 READY, b/1@1 READY, c/1@1 READY, d/1@1 READY"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -278,7 +289,7 @@ func TestAbandonedLoadMayBeWantedAgain(t *testing.T) {
 		defer w.stop()
 		slow := func(ctx context.Context, _ infer.ModelRef) error {
 			<-ctx.Done()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			return ctx.Err()
 		}
 		w.load = slow
@@ -286,7 +297,7 @@ func TestAbandonedLoadMayBeWantedAgain(t *testing.T) {
 		w.desire(2)
 		w.load = nil
 		w.desire(3, ref("a", 1, 1))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		w.expect("load a/1@1", "load a/1@1", "open a_0", "loaded a/1@1 true")
 	})
 }

@@ -141,7 +141,7 @@ func TestCancelledRequestsAndBatches(t *testing.T) {
 	}
 }
 
-func TestSleepCanBeStopped(t *testing.T) {
+func TestSleepCanBeStopped(*testing.T) {
 	stop := make(chan struct{}, 1)
 	stop <- struct{}{}
 	echo.Sleep(time.Hour, stop) // the test would not end
