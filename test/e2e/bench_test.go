@@ -118,7 +118,7 @@ func (s *server) callHTTP(ctx context.Context) error {
 }
 
 // benchClient keeps a connection for each concurrent request.
-var benchClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}} //nolint:gochecknoglobals // shared by the clients of a benchmark
+var benchClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 func (s *server) callGRPC(b *testing.B) func(context.Context) error {
 	b.Helper()

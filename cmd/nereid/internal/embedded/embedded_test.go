@@ -67,8 +67,10 @@ func startUnled(t *testing.T) *unled {
 			t.Error(err)
 		}
 	})
-	u := &unled{t: t, models: bucket[*nereidv1.ModelValue](t, b, bus.Models),
-		assignments: bucket[*nereidv1.AssignmentValue](t, b, bus.Assignments)}
+	u := &unled{
+		t: t, models: bucket[*nereidv1.ModelValue](t, b, bus.Models),
+		assignments: bucket[*nereidv1.AssignmentValue](t, b, bus.Assignments),
+	}
 	u.eventually("the server to listen", func() bool {
 		for _, e := range logs.FilterMessage("listening").All() {
 			u.http, _ = e.ContextMap()["http"].(string)
@@ -88,13 +90,13 @@ func bucket[T nereidv1.Value](t *testing.T, b *bus.Bus, name string) *bus.Bucket
 }
 
 // eventually waits for what the services agree on by themselves.
-func (u *unled) eventually(what string, true func() bool) {
+func (u *unled) eventually(what string, holds func() bool) {
 	u.t.Helper()
 	ctx, cancel := context.WithTimeout(u.t.Context(), 30*time.Second)
 	defer cancel()
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
-	for !true() {
+	for !holds() {
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
