@@ -4,11 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 )
 
 // python runs the venv's interpreter, with what the real clients need.
-func python(t *testing.T, env []string, args ...string) {
+func python(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	interpreter := os.Getenv("NEREID_PYTHON")
 	if interpreter == "" {
@@ -25,6 +26,7 @@ func python(t *testing.T, env []string, args ...string) {
 	if err != nil {
 		t.Errorf("python %v: %v", args, err)
 	}
+	return string(out)
 }
 
 func TestRealClients(t *testing.T) {
@@ -40,7 +42,14 @@ func TestImagesAreClassified(t *testing.T) {
 	}
 	for protocol, url := range map[string]string{"http": s.HTTP, "grpc": s.GRPC, "aio": s.GRPC} {
 		t.Run(protocol, func(t *testing.T) {
-			python(t, nil, append([]string{"examples/clients/classify.py", "--protocol", protocol, "--url", url}, images...)...)
+			out := python(t, nil, append([]string{"examples/clients/classify.py", "--protocol", protocol, "--url", url}, images...)...)
+			for _, image := range images {
+				name := filepath.Base(image) // starts with its digit
+				row := regexp.MustCompile(regexp.QuoteMeta(name) + `\s+(\d)\s`).FindStringSubmatch(out)
+				if row == nil || row[1] != name[:1] {
+					t.Errorf("%s is read as %v", name, row)
+				}
+			}
 		})
 	}
 }
