@@ -28,44 +28,52 @@ func Listen(ctx context.Context, address, what, setting string) (net.Listener, e
 // HTTP serves on l until ctx is done. Then it takes no new connections, gives
 // the requests under way up to grace to finish, and closes what is left.
 func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
+	serve := func() error {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer cancel()
-	err := server.Shutdown(stopping)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close()
-	}
-	<-failed //nolint:errcheck // ErrServerClosed
-	return err
+	return run(ctx, grace, serve, server.Shutdown, server.Close)
 }
 
 // GRPC does the same for a gRPC server.
 func GRPC(ctx context.Context, server *grpc.Server, l net.Listener, grace time.Duration) error {
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	finish := func(ctx context.Context) error {
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			server.GracefulStop()
+		}()
+		select {
+		case <-stopped:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	cut := func() error {
+		server.Stop()
+		return nil
+	}
+	return run(ctx, grace, func() error { return server.Serve(l) }, finish, cut)
+}
+
+// run serves until ctx is done, then lets finish end the work under way, and
+// cuts off what is left after grace.
+func run(ctx context.Context, grace time.Duration, serve func() error, finish func(context.Context) error, cut func() error) error {
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
 	select {
-	case err := <-failed:
+	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		server.GracefulStop()
-	}()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-stopped:
-	case <-timer.C:
-		server.Stop()
-		<-stopped
+	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	err := finish(finishing)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = cut()
 	}
-	return <-failed
+	return errors.Join(err, <-served)
 }
