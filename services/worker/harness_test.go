@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -35,12 +36,13 @@ type harness struct {
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
 	worker      *worker.Worker
 	metrics     *prometheus.Registry
+	pool        *tensor.Pool
 	scheduler   *scheduler
 	responses   chan *infer.Response
 	stop        func() // ends the worker and waits for it; may be called twice
 }
 
-func newHarness(t *testing.T) *harness {
+func newHarness(t *testing.T, edit ...func(*worker.Config)) *harness {
 	t.Helper()
 	b, err := bus.Open(t.Context(), bus.Config{})
 	if err != nil {
@@ -60,19 +62,23 @@ func newHarness(t *testing.T) *harness {
 		assignments: bucket[*nereidv1.AssignmentValue](t, b, bus.Assignments),
 		workers:     bucket[*nereidv1.WorkerValue](t, b, bus.Workers),
 		metrics:     prometheus.NewRegistry(),
+		pool:        tensor.NewPool(0),
 		scheduler:   &scheduler{news: make(chan struct{}, 1)},
 		responses:   make(chan *infer.Response, 16),
 	}
-	h.start()
+	h.start(edit)
 	return h
 }
 
-func (h *harness) start() {
+func (h *harness) start(edit []func(*worker.Config)) {
 	c := worker.Default()
 	c.ID, c.ReloadLinger, c.OnnxRuntimeLibrary = "w1", 10*time.Millisecond, "/nowhere/libonnxruntime.so"
+	for _, change := range edit {
+		change(&c)
+	}
 	w, err := worker.New(c, worker.Deps{
 		Bus: h.bus, Scheduler: h.scheduler, Responder: h, Clock: mono.New(),
-		Log: zaptest.NewLogger(h.t, zaptest.Level(zap.FatalLevel)), Metrics: h.metrics, Pool: tensor.NewPool(0),
+		Log: zaptest.NewLogger(h.t, zaptest.Level(zap.FatalLevel)), Metrics: h.metrics, Pool: h.pool,
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -256,12 +262,17 @@ func (s *scheduler) await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// granted returns the model of each open instance, by name.
-func (s *scheduler) granted() map[string]infer.ModelRef {
+// granted returns the open instances.
+func (s *scheduler) granted() map[infer.InstanceID]infer.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return maps.Clone(s.open)
+}
+
+// models returns the model of each open instance, by the instance's name.
+func (s *scheduler) models() map[string]infer.ModelRef {
 	list := make(map[string]infer.ModelRef)
-	for _, g := range s.open {
+	for _, g := range s.granted() {
 		list[g.Name] = g.Model
 	}
 	return list

@@ -1,6 +1,8 @@
 package worker_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +12,9 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker"
 )
@@ -46,7 +50,7 @@ func TestAssignedModelsBecomeReady(t *testing.T) {
 		t.Errorf("applied revision %d of the models, want at least %d", v.GetModelsRevision(), models)
 	}
 	ref := infer.ModelRef{Name: "a", Version: 1, Generation: 1}
-	if diff := cmp.Diff(map[string]infer.ModelRef{"a_0_0": ref, "a_0_1": ref}, h.scheduler.granted()); diff != "" {
+	if diff := cmp.Diff(map[string]infer.ModelRef{"a_0_0": ref, "a_0_1": ref}, h.scheduler.models()); diff != "" {
 		t.Error(diff)
 	}
 	if h.scheduler.worker != v.GetEpoch() || !h.worker.Ready() {
@@ -81,7 +85,7 @@ func TestEditsChangeWhatIsLoaded(t *testing.T) {
 		t.Error(diff)
 	}
 	want := map[string]infer.ModelRef{"b_0_0": {Name: "b", Version: 1, Generation: 1}}
-	if diff := cmp.Diff(want, h.scheduler.granted()); diff != "" {
+	if diff := cmp.Diff(want, h.scheduler.models()); diff != "" {
 		t.Error(diff)
 	}
 
@@ -125,36 +129,100 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 	}
 }
 
+// execute runs one order on the only instance and returns its one response.
+func (h *harness) execute(inputs ...infer.Tensor) *infer.Response {
+	h.t.Helper()
+	request := &infer.Request{
+		Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: 2}, Attempt: 1, Epoch: 1}, Rows: 1, Inputs: inputs,
+	}
+	for id := range h.scheduler.granted() {
+		h.scheduler.executor.Execute(&infer.Order{ID: 1, Epoch: 1, Instance: id, Requests: []*infer.Request{request}})
+	}
+	r := <-h.responses
+	if r.Err != nil || !r.Final || r.Work != request.Work {
+		h.t.Fatalf("response %+v", r)
+	}
+	h.scheduler.await(h.t, "completion", func() bool { return len(h.scheduler.done) == 1 })
+	return r
+}
+
+func outputBytes(t *testing.T, r *infer.Response, name string) []byte {
+	t.Helper()
+	for _, out := range r.Outputs {
+		if out.Name == name {
+			data, err := out.Data.Bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		}
+	}
+	t.Fatalf("no output %s in %+v", name, r.Outputs)
+	return nil
+}
+
 func TestOrdersAreAnswered(t *testing.T) {
 	h := newHarness(t)
 	h.model("a", 1, nil)
 	h.applied(h.assign(assigned("a", 1, 1)))
 	freed := make(chan bool, 1)
 	data := tensor.Wrap([]byte{1, 2, 3, 4}, false, func(*tensor.Buffer) { freed <- true })
-	request := &infer.Request{
-		Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: 2}, Attempt: 1, Epoch: 1}, Rows: 1,
-		Inputs: []infer.Tensor{{Name: "x", Datatype: tensor.Int8, Shape: tensor.Shape{1, 4}, Data: tensor.InBuffer(data, 0, 4)}},
-	}
-	for id := range h.scheduler.open {
-		h.scheduler.executor.Execute(&infer.Order{ID: 1, Epoch: 1, Instance: id, Requests: []*infer.Request{request}})
-	}
-	r := <-h.responses
-	if r.Err != nil || !r.Final || len(r.Outputs) != 1 || r.Outputs[0].Name != "y" {
-		t.Fatalf("response %+v", r)
-	}
-	got, err := r.Outputs[0].Data.Bytes()
-	if diff := cmp.Diff([]byte{1, 2, 3, 4}, got); diff != "" || err != nil {
-		t.Error(diff, err)
+	r := h.execute(infer.Tensor{Name: "x", Datatype: tensor.Int8, Shape: tensor.Shape{1, 4}, Data: tensor.InBuffer(data, 0, 4)})
+	if diff := cmp.Diff([]byte{1, 2, 3, 4}, outputBytes(t, r, "y")); diff != "" {
+		t.Error(diff)
 	}
 	r.Release()
 	<-freed
-	h.scheduler.await(t, "completion", func() bool { return len(h.scheduler.done) == 1 })
+	running, finished := h.worker.Executions()
+	if len(running) != 0 || len(finished) != 1 || finished[0].Model.Name != "a" || finished[0].Executions != 1 {
+		t.Errorf("running %+v, finished %+v; want the one execution", running, finished)
+	}
 	if n := testutil.CollectAndCount(h.metrics, "nereid_worker_execution_seconds", "nereid_worker_instances", "nereid_worker_tensor_memory_bytes"); n != 4 {
 		t.Errorf("%d series, want 4", n)
 	}
 	problems, err := testutil.GatherAndLint(h.metrics)
 	if err != nil || len(problems) != 0 {
 		t.Errorf("metrics: %v %v", problems, err)
+	}
+}
+
+func TestOnnxModel(t *testing.T) {
+	library := onnxmodel.Library(t)
+	dir, err := filepath.Abs("../../examples/models/simple")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := modelconfig.Load(text, modelconfig.Directory{Name: "simple"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, func(c *worker.Config) { c.OnnxRuntimeLibrary = library })
+	h.model("simple", 1, func(v *nereidv1.ModelValue) {
+		v.Config, v.Url, v.Versions[0].Url = config, "file://"+dir, "file://"+dir+"/1"
+	})
+	v := h.applied(h.assign(assigned("simple", 1, 1)))
+	if diff := cmp.Diff([]string{"simple g1 READY  simple_0_0:cpu"}, lines(v)); diff != "" {
+		t.Fatal(diff)
+	}
+	input := func(name string, value byte) infer.Tensor {
+		data := make([]byte, 64)
+		for i := 0; i < len(data); i += 4 {
+			data[i] = value
+		}
+		return infer.Tensor{Name: name, Datatype: tensor.Int32, Shape: tensor.Shape{1, 16}, Data: tensor.InHeap(data)}
+	}
+	r := h.execute(input("INPUT0", 7), input("INPUT1", 2))
+	if sum, difference := outputBytes(t, r, "OUTPUT0")[60], outputBytes(t, r, "OUTPUT1")[60]; sum != 9 || difference != 5 {
+		t.Errorf("7 and 2 give %d and %d, want 9 and 5", sum, difference)
+	}
+	r.Release()
+	h.stop()
+	if n := h.pool.Stats().InUse; n != 0 {
+		t.Errorf("%d bytes of tensor memory were not given back", n)
 	}
 }
 
