@@ -2,29 +2,65 @@ package worker
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-type registration = bus.Registration[*nereidv1.WorkerValue]
+// hold is the worker's key, and the word that another worker has taken it.
+type hold struct {
+	*bus.Registration[*nereidv1.WorkerValue]
+	epoch atomic.Uint64 // 0 until the key was first acquired
+	taken chan struct{} // closed when a later life holds the key
+	once  sync.Once
+}
 
 // register takes the worker's key, whose epoch is its incarnation. A value
-// under its id is that of an earlier life.
-func (w *Worker) register(ctx context.Context) (*registration, error) {
+// under its id is that of an earlier life, unless it is that of a later one.
+func (w *Worker) register(ctx context.Context) (*hold, error) {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
 		return nil, err
 	}
-	return bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
+	h := &hold{taken: make(chan struct{})}
+	h.Registration, err = bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
 		Key: w.config.ID, TTL: w.config.LeaseTTL,
 		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, reconcile.Status{}) },
-		Replace: func(*nereidv1.WorkerValue) bool { return true },
+		Replace: h.mayReplace,
 	})
+	if err != nil {
+		return nil, err
+	}
+	h.epoch.Store(h.Epoch())
+	return h, nil
+}
+
+// mayReplace keeps two workers with one id from taking the key from each
+// other for ever: the earlier one gives up.
+func (h *hold) mayReplace(present *nereidv1.WorkerValue) bool {
+	own := h.epoch.Load()
+	if own == 0 || present.GetEpoch() <= own {
+		return true
+	}
+	h.once.Do(func() { close(h.taken) })
+	return false
+}
+
+// watch fails when a later worker holds the key.
+func (h *hold) watch(ctx context.Context, id string) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-h.taken:
+		return errs.New(errs.AlreadyExists, "another worker runs under the id %q: give each an id of its own", id)
+	}
 }
 
 // followModels brings changes of the bucket models to the reconciler until
@@ -78,14 +114,14 @@ func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) 
 }
 
 func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Event[*nereidv1.AssignmentValue]) {
-	list, err := assignedOf(e.Value)
+	a, err := assignmentOf(e.Value, e.Revision)
 	if err != nil {
 		w.unreadable(bus.Assignments, e.Key, err)
 		return
 	}
 	r.Change(ctx, func(d *reconcile.Desired) {
-		if !d.Assign(list, e.Value.GetLeaderEpoch(), e.Revision) {
-			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", e.Value.GetLeaderEpoch()))
+		if !d.Assign(a) {
+			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", a.LeaderEpoch))
 		}
 	})
 }
@@ -110,7 +146,7 @@ func (r *reports) put(s reconcile.Status) {
 }
 
 // report publishes statuses in the lease's value until ctx is done.
-func (w *Worker) report(ctx context.Context, lease *registration, in *reports) error {
+func (w *Worker) report(ctx context.Context, lease *hold, in *reports) error {
 	for {
 		select {
 		case <-ctx.Done():

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -34,12 +35,14 @@ type harness struct {
 	models      *bus.Bucket[*nereidv1.ModelValue]
 	assignments *bus.Bucket[*nereidv1.AssignmentValue]
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
+	written     uint64 // the revision of the last model
 	worker      *worker.Worker
 	metrics     *prometheus.Registry
 	pool        *tensor.Pool
 	scheduler   *scheduler
 	responses   chan *infer.Response
-	stop        func() // ends the worker and waits for it; may be called twice
+	ended       <-chan error // what Run returned
+	stop        func()       // ends the worker and waits for it; may be called twice
 }
 
 func newHarness(t *testing.T, edit ...func(*worker.Config)) *harness {
@@ -70,6 +73,14 @@ func newHarness(t *testing.T, edit ...func(*worker.Config)) *harness {
 	return h
 }
 
+// another runs a second worker with the same id and returns how to end it.
+func (h *harness) another() (stop func()) {
+	second := *h
+	second.metrics, second.scheduler = prometheus.NewRegistry(), &scheduler{news: make(chan struct{}, 1)}
+	second.start(nil)
+	return second.stop
+}
+
 func (h *harness) start(edit []func(*worker.Config)) {
 	c := worker.Default()
 	c.ID, c.ReloadLinger, c.OnnxRuntimeLibrary = "w1", 10*time.Millisecond, "/nowhere/libonnxruntime.so"
@@ -86,10 +97,16 @@ func (h *harness) start(edit []func(*worker.Config)) {
 	h.worker = w
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	ended := make(chan error, 1)
+	h.ended = ended
+	go func() {
+		err := w.Run(ctx)
+		ended <- err
+		done <- err
+	}()
 	h.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && errs.Of(err) != errs.AlreadyExists {
 			h.t.Errorf("Run = %v", err)
 		}
 	})
@@ -129,13 +146,21 @@ func (h *harness) model(name string, generation uint64, edit func(*nereidv1.Mode
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.written = revision
 	return revision
 }
 
-// assign writes the worker's assignment and returns its revision.
+// assign writes the worker's assignment, made by the models written so far,
+// and returns its revision.
 func (h *harness) assign(versions ...*nereidv1.AssignedVersion) uint64 {
 	h.t.Helper()
-	v := &nereidv1.AssignmentValue{Schema: nereidv1.Schema, WorkerId: "w1", Versions: versions}
+	return h.assignBy(h.written, versions...)
+}
+
+// assignBy writes an assignment that was made by a revision of the models.
+func (h *harness) assignBy(models uint64, versions ...*nereidv1.AssignedVersion) uint64 {
+	h.t.Helper()
+	v := &nereidv1.AssignmentValue{Schema: nereidv1.Schema, WorkerId: "w1", ModelsRevision: models, Versions: versions}
 	revision, err := h.assignments.Put(h.t.Context(), "w1", v)
 	if err != nil {
 		h.t.Fatal(err)

@@ -62,22 +62,22 @@ func pathOf(text string) (string, error) {
 	return u.Path, nil
 }
 
-// assignedOf reads an assignment.
-func assignedOf(v *nereidv1.AssignmentValue) ([]reconcile.Assigned, error) {
-	list := make([]reconcile.Assigned, 0, len(v.GetVersions()))
+// assignmentOf reads an assignment.
+func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) (reconcile.Assignment, error) {
+	all := reconcile.Assignment{ModelsRevision: v.GetModelsRevision(), Revision: revision, LeaderEpoch: v.GetLeaderEpoch()}
 	for _, version := range v.GetVersions() {
 		m := version.GetModel()
 		a := reconcile.Assigned{Ref: infer.ModelRef{Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}}
 		for _, g := range version.GetGroups() {
 			if g.GetCount() > maxInstances {
-				return nil, errs.New(errs.ConfigInvalid, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
+				return all, errs.New(errs.ConfigInvalid, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
 					g.GetName(), m.GetName(), g.GetCount(), maxInstances)
 			}
 			a.Groups = append(a.Groups, groupOf(g))
 		}
-		list = append(list, a)
+		all.Versions = append(all.Versions, a)
 	}
-	return list, nil
+	return all, nil
 }
 
 func groupOf(g *nereidv1.AssignedGroup) reconcile.Group {

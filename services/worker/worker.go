@@ -61,8 +61,8 @@ func (w *Worker) Executions() (running, finished []Execution) {
 // scheduler, and runs what it is assigned until ctx is done. Then it retires
 // its instances, lets them finish what they have for at most the drain
 // timeout, closes its models, detaches, releases the lease and returns nil.
-// Other errors are those of the lease: its key cannot be written. Run must be
-// called once.
+// It does the same, and returns why, when its key cannot be written or another
+// worker has taken it. Run must be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	lease, err := w.register(ctx)
 	if err != nil {
@@ -78,15 +78,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	reports := newReports()
 	keeper, late := errgroup.WithContext(late)
 	keeper.Go(func() error { return lease.Run(late) })
+	keeper.Go(func() error { return lease.watch(late, w.config.ID) })
 	keeper.Go(func() error { return w.report(late, lease, reports) })
-	ctx, cancel := context.WithCancel(ctx)
+	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unhook := context.AfterFunc(late, cancel) // the lease cannot be kept
+	unhook := context.AfterFunc(late, cancel)
 	defer unhook()
-	err = w.serve(ctx, lease.Epoch(), reports)
+	err = w.serve(serving, lease.Epoch(), reports)
 	release()
-	if kept := keeper.Wait(); kept != nil {
+	if kept := keeper.Wait(); kept != nil && ctx.Err() == nil {
 		return kept
+	} else if kept != nil {
+		w.deps.Log.Warn("lease not released: it ends by itself", obs.Err(kept)...)
 	}
 	return err
 }

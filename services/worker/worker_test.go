@@ -61,7 +61,7 @@ func TestAssignedModelsBecomeReady(t *testing.T) {
 // The models may come after the assignment.
 func TestAssignmentWaitsForItsModels(t *testing.T) {
 	h := newHarness(t)
-	first := h.assign(assigned("a", 2, 1))
+	first := h.assignBy(2, assigned("a", 2, 1))
 	h.model("a", 1, nil)
 	h.model("a", 2, nil)
 	if diff := cmp.Diff([]string{"a g2 READY  a_0_0:cpu"}, lines(h.applied(first))); diff != "" {
@@ -253,6 +253,23 @@ func TestDrain(t *testing.T) {
 	if h.scheduler.worker != 0 || h.worker.Ready() {
 		t.Error("the worker is still attached or ready")
 	}
+}
+
+func TestLaterWorkerTakesTheIdForGood(t *testing.T) {
+	h := newHarness(t)
+	h.model("a", 1, nil)
+	first := h.applied(h.assign(assigned("a", 1, 1)))
+	stop := h.another()
+	defer stop()
+	if err := <-h.ended; errs.Of(err) != errs.AlreadyExists {
+		t.Errorf("the earlier worker ended with %v, want already_exists", err)
+	}
+	if len(h.scheduler.granted()) != 0 {
+		t.Error("the earlier worker left instances behind")
+	}
+	h.await("the later worker's instances", func(v *nereidv1.WorkerValue) bool {
+		return v.GetEpoch() > first.GetEpoch() && len(v.GetVersions()) == 1 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_READY
+	})
 }
 
 func TestConfigThatCannotWork(t *testing.T) {

@@ -21,9 +21,9 @@ func (pingPong) Retire(infer.InstanceID)        {}
 func (p pingPong) Complete(c *infer.Completion) { p.done <- c }
 func (pingPong) Respond(*infer.Response)        {}
 
-// BenchmarkLane is what a lane adds to a batch of eight requests: queue, wake,
-// bookkeeping, ledger and completion. The backend's responses are reused.
-func BenchmarkLane(b *testing.B) {
+// lane returns what runs one batch of eight requests, whose responses are
+// reused, and what ends it.
+func lane() (run, stop func()) {
 	const size = 8
 	p := pingPong{done: make(chan *infer.Completion, 1)}
 	e := instance.NewExecutor(1, instance.Deps{Scheduler: p, Responder: p, Clock: mono.New(), Ledger: ledger.New(64)})
@@ -42,13 +42,37 @@ func BenchmarkLane(b *testing.B) {
 	for n := range uint64(size) {
 		o.Requests = append(o.Requests, &infer.Request{Work: infer.Work{Request: request(n)}, Rows: 1})
 	}
-	b.ReportAllocs()
-	for b.Loop() {
+	run = func() {
 		o.ID++
 		e.Execute(o)
 		<-p.done
 	}
-	if err := e.Close(context.Background(), id); err != nil {
-		b.Fatal(err)
+	stop = func() {
+		if err := e.Close(context.Background(), id); err != nil {
+			panic(err)
+		}
+	}
+	return run, stop
+}
+
+// BenchmarkLane is what a lane adds to a batch: queue, wake-up, bookkeeping,
+// ledger and completion.
+func BenchmarkLane(b *testing.B) {
+	run, stop := lane()
+	defer stop()
+	b.ReportAllocs()
+	for b.Loop() {
+		run()
+	}
+}
+
+func TestLaneAllocatesTheCompletionAlone(t *testing.T) {
+	run, stop := lane()
+	defer stop()
+	for range 100 { // fills the ledger
+		run()
+	}
+	if n := testing.AllocsPerRun(200, run); n > 1 {
+		t.Errorf("%v allocations per batch, want 1", n)
 	}
 }

@@ -35,6 +35,16 @@ type Assigned struct {
 	Groups []Group
 }
 
+// Assignment is all that the worker should run.
+type Assignment struct {
+	Versions []Assigned
+	// ModelsRevision is that of the models by which the assignment was made,
+	// Revision its own.
+	ModelsRevision, Revision uint64
+	// LeaderEpoch is that of the registry's leader who made it.
+	LeaderEpoch uint64
+}
+
 // Content is one model version as it should be served.
 type Content struct {
 	Generation uint64
@@ -48,12 +58,11 @@ type Content struct {
 // Desired is what the worker knows of what it should run. It is not safe for
 // concurrent use.
 type Desired struct {
-	models      map[string]map[int64]Content
-	assigned    []Assigned
-	leaderEpoch uint64
+	models         map[string]map[int64]Content
+	modelsRevision uint64
+	assignment     Assignment
 
-	modelsRevision, assignmentRevision uint64
-	modelsKnown, assignmentKnown       bool
+	modelsKnown, assignmentKnown bool
 }
 
 // NewDesired knows nothing yet.
@@ -78,11 +87,11 @@ func (d *Desired) ModelsKnown(revision uint64) {
 // Assign enters an assignment, which replaces the one before. It reports
 // false, and changes nothing, if a leader of a lower epoch than one seen has
 // made it.
-func (d *Desired) Assign(list []Assigned, leaderEpoch, revision uint64) bool {
-	if leaderEpoch < d.leaderEpoch {
+func (d *Desired) Assign(a Assignment) bool {
+	if a.LeaderEpoch < d.assignment.LeaderEpoch {
 		return false
 	}
-	d.assigned, d.leaderEpoch, d.assignmentRevision = list, leaderEpoch, revision
+	d.assignment = a
 	return true
 }
 
@@ -105,22 +114,28 @@ type want struct {
 // name and version.
 func (d *Desired) wants() []want {
 	var list []want
-	for _, a := range d.assigned {
-		c, ok := d.models[a.Ref.Name][a.Ref.Version]
-		w := want{ref: a.Ref, groups: a.Groups}
-		switch {
-		case !ok:
-			continue
-		case c.Generation != a.Ref.Generation: // one of the two is older news
-		case !c.Serve:
-			continue
-		default:
-			w.content = &c
+	for _, a := range d.assignment.Versions {
+		if w := (want{ref: a.Ref, groups: a.Groups}); d.resolve(&w) {
+			list = append(list, w)
 		}
-		list = append(list, w)
 	}
-	slices.SortFunc(list, func(a, b want) int { return compareRefs(a.ref, b.ref) })
-	return list
+	slices.SortStableFunc(list, func(a, b want) int { return compareRefs(a.ref, b.ref) })
+	// Of a content that is assigned twice the first counts.
+	return slices.CompactFunc(list, func(a, b want) bool { return a.ref == b.ref })
+}
+
+// resolve finds a want's content. It reports whether it is wanted indeed: a
+// version that is unknown is not, unless the assignment knows newer models.
+func (d *Desired) resolve(w *want) bool {
+	c, ok := d.models[w.ref.Name][w.ref.Version]
+	switch {
+	case !ok:
+		return d.modelsRevision < d.assignment.ModelsRevision
+	case c.Generation != w.ref.Generation: // one of the two is older news
+		return true
+	}
+	w.content = &c
+	return c.Serve
 }
 
 func compareRefs(a, b infer.ModelRef) int {

@@ -102,21 +102,33 @@ func TestWants(t *testing.T) {
 	d.SetModel("gone", map[int64]Content{1: {Generation: 1, Serve: true}}, 6)
 	d.SetModel("gone", nil, 7)
 	d.ModelsKnown(3)
-	list := []Assigned{{Ref: ref("gone", 1, 1)}, {Ref: ref("a", 4, 9)}, {Ref: ref("a", 3, 1)}, {Ref: ref("a", 2, 1)}, {Ref: ref("a", 1, 2)}}
-	if d.known() || !d.Assign(list, 4, 8) || d.Assign(nil, 3, 9) {
+	list := []Assigned{
+		{Ref: ref("gone", 1, 1)}, {Ref: ref("a", 4, 9)}, {Ref: ref("a", 3, 1)}, {Ref: ref("a", 2, 1)},
+		{Ref: ref("a", 1, 2)}, {Ref: ref("a", 1, 2)},
+	}
+	if d.known() || !d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 8, ModelsRevision: 7}) || d.Assign(Assignment{LeaderEpoch: 3}) {
 		t.Error("an assignment of a deposed leader was taken")
 	}
 	d.AssignmentKnown()
-	var got []string
-	for _, w := range d.wants() {
-		got = append(got, fmt.Sprintf("%v %v", w.ref, w.content != nil))
-	}
-	if diff := cmp.Diff([]string{"a/1@2 true", "a/4@9 false"}, got); diff != "" {
+	want := []string{"a/1@2 true", "a/4@9 false"}
+	if diff := cmp.Diff(want, texts(d.wants())); diff != "" {
 		t.Error(diff)
 	}
-	if !d.known() || d.modelsRevision != 7 || d.assignmentRevision != 8 {
-		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignmentRevision)
+	if !d.known() || d.modelsRevision != 7 || d.assignment.Revision != 8 {
+		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignment.Revision)
 	}
+	d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 9, ModelsRevision: 8})
+	want = []string{"a/1@2 true", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
+	if diff := cmp.Diff(want, texts(d.wants())); diff != "" {
+		t.Errorf("behind the assignment's models: %s", diff)
+	}
+}
+
+func texts(wants []want) (list []string) {
+	for _, w := range wants {
+		list = append(list, fmt.Sprintf("%v %v", w.ref, w.content != nil))
+	}
+	return list
 }
 
 func TestMissingInstances(t *testing.T) {

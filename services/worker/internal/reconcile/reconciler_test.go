@@ -106,7 +106,7 @@ func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 			d.SetModel(r.Name, map[int64]Content{r.Version: {Generation: r.Generation, Serve: true, Version: version}}, revision)
 		}
 		d.ModelsKnown(revision)
-		d.Assign(list, 1, revision)
+		d.Assign(Assignment{Versions: list, Revision: revision})
 		d.AssignmentKnown()
 	})
 	synctest.Wait()
@@ -206,7 +206,7 @@ func TestNothingIsDoneBeforeAllIsKnown(t *testing.T) {
 		w := newWorld(t)
 		defer w.stop()
 		w.loop.Change(t.Context(), func(d *Desired) { d.ModelsKnown(1) })
-		w.loop.Change(t.Context(), func(d *Desired) { d.Assign([]Assigned{{Ref: ref("a", 1, 1)}}, 1, 1) })
+		w.loop.Change(t.Context(), func(d *Desired) { d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}}}) })
 		w.expect()
 	})
 }
@@ -310,7 +310,7 @@ func TestResize(t *testing.T) {
 		w.expect("load a/1@1", "open a_0", "loaded a/1@1 true")
 		resize := func(groups ...Group) {
 			w.loop.Change(t.Context(), func(d *Desired) {
-				d.Assign([]Assigned{{Ref: ref("a", 1, 1), Groups: groups}}, 1, 2)
+				d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: groups}}})
 			})
 		}
 		resize(Group{Name: "a", Count: 2}, Group{Name: "b", Count: 1})
@@ -334,7 +334,7 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 		w.loop.Change(t.Context(), func(d *Desired) {
 			version := backend.Version{Ref: ref("a", 1, 1), Config: &modelconfig.Config{}}
 			d.SetModel("a", map[int64]Content{1: {Generation: 1, Serve: true, Version: version}}, 2)
-			d.Assign([]Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}, 1, 2)
+			d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}})
 		})
 		w.expect("load a/1@1", "closed a/1@1", "loaded a/1@1 false")
 		if got, want := w.states(), "a/1@1 UNAVAILABLE instance a_3: no room"; got != want {

@@ -40,7 +40,7 @@ func (r *Reconciler) publish(settled bool) {
 		Versions: r.versions(),
 	}
 	if settled {
-		next.ModelsRevision, next.AssignmentRevision = r.desired.modelsRevision, r.desired.assignmentRevision
+		next.ModelsRevision, next.AssignmentRevision = r.desired.modelsRevision, r.desired.assignment.Revision
 	}
 	if reflect.DeepEqual(next, r.status) {
 		return
