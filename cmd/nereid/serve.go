@@ -46,7 +46,7 @@ type serve struct {
 	LogInfo    config.Switch `name:"log-info" default:"true" group:"Log" help:"Show information."`
 	LogWarning config.Switch `name:"log-warning" default:"true" group:"Log" help:"Show warnings."`
 	LogError   config.Switch `name:"log-error" default:"true" group:"Log" help:"Show errors."`
-	LogFormat  string        `name:"log-format" default:"text" enum:"text,json" group:"Log" help:"text or json."`
+	LogFormat  string        `name:"log-format" default:"text" enum:"text,json,default,ISO8601" group:"Log" help:"text or json; Triton's default and ISO8601 are text."`
 	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"Where to log instead of standard error."`
 }
 
@@ -64,7 +64,7 @@ func (s *serve) Validate() error {
 // Run serves until ctx is done and everything has drained.
 func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
 	log, closeLog, err := obs.NewLogger(obs.LogConfig{
-		Verbose: s.LogVerbose, Info: bool(s.LogInfo), Warning: bool(s.LogWarning), Error: bool(s.LogError),
+		Verbose: s.LogVerbose, Info: s.LogInfo.On, Warning: s.LogWarning.On, Error: s.LogError.On,
 		Format: s.LogFormat, File: s.LogFile,
 	})
 	if err != nil {
@@ -85,12 +85,12 @@ func (s *serve) config() embedded.Config {
 	c.Worker.OnnxRuntimeLibrary = s.Library
 	c.Scheduler.MaxQueuedRequests, c.Scheduler.MaxQueuedBytes = s.MaxQueuedRequests, s.MaxQueuedBytes
 	c.Gateway.ServerName, c.Gateway.Version = s.ID, release
-	c.Gateway.HTTP.Enabled, c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = bool(s.AllowHTTP), s.HTTPAddress, s.HTTPPort
-	c.Gateway.GRPC.Enabled, c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = bool(s.AllowGRPC), s.GRPCAddress, s.GRPCPort
+	c.Gateway.HTTP.Enabled, c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = s.AllowHTTP.On, s.HTTPAddress, s.HTTPPort
+	c.Gateway.GRPC.Enabled, c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = s.AllowGRPC.On, s.GRPCAddress, s.GRPCPort
 	c.Gateway.MaxInput = s.HTTPMaxInput
-	c.Gateway.StrictReadiness = bool(s.StrictReadiness)
+	c.Gateway.StrictReadiness = s.StrictReadiness.On
 	c.Gateway.ExitTimeout = time.Duration(s.ExitTimeout) * time.Second
-	c.Metrics.Enabled, c.Metrics.Address, c.Metrics.Port = bool(s.AllowMetrics), s.MetricsAddress, s.MetricsPort
-	c.Data, c.ExitOnError, c.Version = s.Data, bool(s.ExitOnError), release
+	c.Metrics.Enabled, c.Metrics.Address, c.Metrics.Port = s.AllowMetrics.On, s.MetricsAddress, s.MetricsPort
+	c.Data, c.ExitOnError, c.Version = s.Data, s.ExitOnError.On, release
 	return c
 }

@@ -73,7 +73,7 @@ func TestValuesOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Serve.AllowHTTP {
+	if s.Serve.AllowHTTP.On {
 		t.Error("allow-http is on")
 	}
 	if diff := cmp.Diff([]string{"/a", "/b,c"}, s.Serve.Model); diff != "" {
@@ -84,8 +84,8 @@ func TestValuesOfTheFile(t *testing.T) {
 func TestSwitchTakesAWord(t *testing.T) {
 	for args, want := range map[string]bool{"--allow-http=true": true, "--allow-http false": false, "--allow-http 0": false} {
 		s, err := parse(t, "", nil, strings.Fields(args)...)
-		if err != nil || bool(s.Serve.AllowHTTP) != want {
-			t.Errorf("%s: %t, %v", args, s.Serve.AllowHTTP, err)
+		if err != nil || s.Serve.AllowHTTP.On != want {
+			t.Errorf("%s: %t, %v", args, s.Serve.AllowHTTP.On, err)
 		}
 	}
 	if _, err := parse(t, "", nil, "--allow-http=maybe"); err == nil || !strings.Contains(err.Error(), `"maybe"`) {

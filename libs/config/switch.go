@@ -8,8 +8,9 @@ import (
 )
 
 // Switch is a flag that takes the word true or false, as Triton's do:
-// --allow-http=false or --allow-http false.
-type Switch bool
+// --allow-http=false or --allow-http false. It is a struct since kong would
+// take a bool for a flag without a value.
+type Switch struct{ On bool }
 
 // Decode reads the word; it implements [kong.MapperValue].
 func (s *Switch) Decode(ctx *kong.DecodeContext) error {
@@ -19,9 +20,9 @@ func (s *Switch) Decode(ctx *kong.DecodeContext) error {
 	}
 	switch strings.ToLower(word) {
 	case "true", "1", "yes", "on":
-		*s = true
+		s.On = true
 	case "false", "0", "no", "off":
-		*s = false
+		s.On = false
 	default:
 		return fmt.Errorf("want true or false, not %q", word)
 	}

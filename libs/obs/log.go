@@ -20,7 +20,8 @@ type LogConfig struct {
 	Verbose int `yaml:"verbose"`
 	// Info, Warning and Error switch the levels.
 	Info, Warning, Error bool
-	// Format is text, for people, or json.
+	// Format is text, for people, or json. Triton's names default and ISO8601
+	// are text too.
 	Format string `yaml:"format"`
 	// File is where to write; empty is standard error.
 	File string `yaml:"file"`
@@ -65,7 +66,7 @@ func encoderOf(format string) (zapcore.Encoder, error) {
 		config := zap.NewProductionEncoderConfig()
 		config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 		return zapcore.NewJSONEncoder(config), nil
-	case "text", "":
+	case "text", "default", "ISO8601", "":
 		config := zap.NewDevelopmentEncoderConfig()
 		config.EncodeLevel = zapcore.CapitalLevelEncoder
 		return zapcore.NewConsoleEncoder(config), nil
