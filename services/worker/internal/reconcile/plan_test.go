@@ -103,8 +103,12 @@ func TestWants(t *testing.T) {
 	d.SetModel("gone", nil, 7)
 	d.ModelsKnown(3)
 	list := []Assigned{
-		{Ref: ref("gone", 1, 1)}, {Ref: ref("a", 4, 9)}, {Ref: ref("a", 3, 1)}, {Ref: ref("a", 2, 1)},
-		{Ref: ref("a", 1, 2)}, {Ref: ref("a", 1, 2)},
+		{Ref: ref("gone", 1, 1)},
+		{Ref: ref("a", 4, 9)},
+		{Ref: ref("a", 3, 1)},
+		{Ref: ref("a", 2, 1)},
+		{Ref: ref("a", 1, 2)},
+		{Ref: ref("a", 1, 2)},
 	}
 	if d.known() || !d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 8, ModelsRevision: 7}) || d.Assign(Assignment{LeaderEpoch: 3}) {
 		t.Error("an assignment of a deposed leader was taken")

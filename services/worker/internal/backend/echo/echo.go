@@ -126,7 +126,9 @@ func (in *instance) Execute(b backend.Batch) {
 	if d := in.model.batch + time.Duration(b.Rows())*in.model.row; d > 0 {
 		in.model.sleep(d, in.stop)
 	}
-	b.Executed()
+	if !abandoned(b) {
+		b.Executed()
+	}
 	b.InferDone()
 	for i, r := range b.Requests() {
 		if b.Cancelled(i) {
@@ -136,6 +138,16 @@ func (in *instance) Execute(b backend.Batch) {
 		b.Respond(i, &infer.Response{Final: true, Outputs: in.model.outputs(r)})
 	}
 	b.Done()
+}
+
+// abandoned reports whether the run was stopped because nobody waited.
+func abandoned(b backend.Batch) bool {
+	for i := range b.Requests() {
+		if !b.Cancelled(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // outputs are the request's inputs under the outputs' names, as far as they

@@ -141,6 +141,15 @@ func TestCancelledRequestsAndBatches(t *testing.T) {
 	}
 }
 
+func TestStoppedRunDoesNotCount(t *testing.T) {
+	only := newBatch(&infer.Request{})
+	b := &echo.Backend{Sleep: func(time.Duration, <-chan struct{}) { only.cancelled[0] = true }}
+	open(t, b, config(map[string]string{"execute_us": "1"})).Execute(only)
+	if diff := cmp.Diff([]string{"input", "infer", "done"}, only.marks); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestSleepCanBeStopped(*testing.T) {
 	stop := make(chan struct{}, 1)
 	stop <- struct{}{}
