@@ -40,7 +40,9 @@ type Item struct {
 	model   *model
 	batch   *Batch // nil while waiting
 	aborted bool
-	timeout mono.Time // of the model's queue policy; 0 is none
+	timeout mono.Time // at which the queue policy gives the item up; 0 is none
+	lateAt  mono.Time // at which it is put behind instead; 0 is never
+	level   int       // index of its priority level
 	timer   timer
 	link
 }

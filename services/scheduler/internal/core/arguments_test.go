@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -54,8 +55,9 @@ func (a arguments) item(s *script) *Item {
 	rows := int64(a.number("rows", 1))
 	it := &Item{
 		Request: &infer.Request{
-			Timeout: a.duration(a.text("timeout", "0s")),
-			Inputs:  []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, width}}},
+			Timeout:  a.duration(a.text("timeout", "0s")),
+			Priority: uint64(a.number("priority", 0)),
+			Inputs:   []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, width}}},
 		},
 		Work:     infer.Work{Request: infer.RequestID{Number: a.id()}, Attempt: 1},
 		Model:    a.ref(1),
@@ -82,14 +84,40 @@ func (a arguments) config() *modelconfig.Config {
 		return c
 	}
 	c.Batching = &modelconfig.DynamicBatching{
+		PreferredSizes:      a.numbers("preferred"),
+		PreserveOrdering:    a.d.HasArg("ordered"),
+		PriorityLevels:      uint64(a.number("levels", 0)),
+		DefaultPriority:     uint64(a.number("default", 0)),
 		MaxQueueDelayMicros: uint64(a.duration(a.text("delay", "0s")) / time.Microsecond),
 		DefaultPolicy: modelconfig.QueuePolicy{
 			MaxQueueSize:         uint32(a.number("queue", 0)),
 			DefaultTimeoutMicros: uint64(a.duration(a.text("timeout", "0s")) / time.Microsecond),
 			AllowTimeoutOverride: a.d.HasArg("override"),
+			Delay:                a.d.HasArg("behind"),
 		},
 	}
+	if a.d.HasArg("top") {
+		c.Batching.Policies = map[uint64]modelconfig.QueuePolicy{1: {MaxQueueSize: uint32(a.number("top", 0))}}
+	}
 	return c
+}
+
+// numbers reads key=(1,2,3).
+func (a arguments) numbers(key string) []int64 {
+	var list []int64
+	for _, arg := range a.d.CmdArgs {
+		if arg.Key != key {
+			continue
+		}
+		for _, text := range arg.Vals {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				a.t.Fatalf("%s: %v", a.d.Pos, err)
+			}
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 func (a arguments) ref(position int) infer.ModelRef {

@@ -11,23 +11,32 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// batcher is the dynamic batcher: requests join in the order of their
-// arrival, up to max_batch_size rows, and wait for company for at most the
-// queue delay of the oldest.
+// batcher is Triton's dynamic batcher: requests join by priority and arrival,
+// up to max_batch_size rows, and wait for company for at most the queue delay.
+// Preferred sizes are points at which a batch goes before its delay is over.
 type batcher struct {
-	list
-	maxRows  int64
-	delay    time.Duration
-	queue    modelconfig.QueuePolicy
-	variable []string // inputs whose shapes must be equal within a batch
-	optional bool     // the sets of inputs must be equal
+	queue
+	maxRows   int64
+	preferred []int64 // ascending, at least one
+	delay     time.Duration
+	variable  []string // inputs whose shapes must be equal within a batch
+	optional  bool     // the sets of inputs must be equal
+	// ordered keeps a batch back while another runs, so that answers come in
+	// the order of arrival whatever the number of instances.
+	ordered bool
+	running int
 }
 
 func newBatcher(c *modelconfig.Config) *batcher {
 	b := &batcher{
-		maxRows: c.MaxBatchSize,
-		delay:   time.Duration(c.Batching.MaxQueueDelayMicros) * time.Microsecond,
-		queue:   c.Batching.DefaultPolicy,
+		queue:     newQueue(c.Batching),
+		maxRows:   c.MaxBatchSize,
+		preferred: c.Batching.PreferredSizes,
+		delay:     time.Duration(c.Batching.MaxQueueDelayMicros) * time.Microsecond,
+		ordered:   c.Batching.PreserveOrdering,
+	}
+	if len(b.preferred) == 0 {
+		b.preferred = []int64{c.MaxBatchSize}
 	}
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
@@ -39,73 +48,88 @@ func newBatcher(c *modelconfig.Config) *batcher {
 	return b
 }
 
-func (p *batcher) Add(it *Item) errs.Reason {
-	if limit := int(p.queue.MaxQueueSize); limit > 0 && p.n >= limit {
-		return errs.MaxQueueSize
-	}
-	it.timeout = p.timeoutOf(it)
-	p.push(it)
-	return ""
-}
-
-// timeoutOf is when the queue policy gives the item up. A client's own
-// timeout counts only where the policy allows it and has a longer one.
-func (p *batcher) timeoutOf(it *Item) mono.Time {
-	limit := time.Duration(p.queue.DefaultTimeoutMicros) * time.Microsecond
-	if own := it.Request.Timeout; p.queue.AllowTimeoutOverride && own > 0 && own < limit {
-		limit = own
-	}
-	if limit == 0 || p.queue.Delay {
-		return 0
-	}
-	return it.Enqueued.Add(limit)
-}
-
-func (p *batcher) Remove(it *Item) { p.remove(it) }
-func (p *batcher) Done(*Batch)     {}
-func (p *batcher) Len() int        { return p.n }
+func (p *batcher) Add(it *Item) errs.Reason { return p.push(it) }
+func (p *batcher) Remove(it *Item)          { p.remove(it) }
+func (p *batcher) Done(*Batch)              { p.running-- }
+func (p *batcher) Len() int                 { return p.n }
 
 func (p *batcher) Form(now mono.Time, b *Batch) mono.Time {
-	first := p.head
-	if first == nil {
+	if p.ordered && p.running > 0 {
+		return 0 // Done asks again
+	}
+	e := p.extent(now)
+	if e.items == 0 {
 		return 0
 	}
-	end, full := p.extent(first)
-	if ready := first.Enqueued.Add(p.delay); !full && now < ready {
-		return ready
-	}
-	for it := first; it != end; it = p.head {
-		p.remove(it)
-		b.add(it)
+	switch due := e.oldest.Add(p.delay); {
+	case e.marked > 0 && now < due:
+		p.take(now, b, e.marked)
+	case e.full || now >= due:
+		p.take(now, b, e.items)
+	default:
+		return due
 	}
 	return 0
 }
 
-// extent returns the first item that does not join first's batch, or nil, and
-// whether the batch can not grow by later arrivals.
-func (p *batcher) extent(first *Item) (end *Item, full bool) {
-	rows := first.Rows
-	for it := first.next; it != nil; it = it.next {
-		if rows+it.Rows > p.maxRows || !p.alike(first.Request, it.Request) {
-			return it, true
+// take moves the first n items into b.
+func (p *batcher) take(now mono.Time, b *Batch, n int) {
+	for range n {
+		it := p.first(now)
+		p.remove(it)
+		b.add(it)
+	}
+	p.running++
+}
+
+// extent is how far a batch could reach into the queue.
+type extent struct {
+	items  int
+	marked int // items up to the last preferred size; 0 if none is met
+	full   bool
+	oldest mono.Time
+}
+
+// extent walks the queue as far as items join the batch of the first. The
+// batch is full if it cannot grow by later arrivals or has reached the largest
+// preferred size.
+func (p *batcher) extent(now mono.Time) extent {
+	var e extent
+	var rows int64
+	largest := p.preferred[len(p.preferred)-1]
+	head := p.first(now)
+	for it := head; it != nil; it = p.next(now, it) {
+		if it != head && (rows+it.Rows > p.maxRows || !p.alike(head.Request, it.Request)) {
+			e.full = true
+			break
+		}
+		if rows+it.Rows > largest && e.marked == 0 {
+			e.marked = e.items
 		}
 		rows += it.Rows
+		e.items++
+		if e.oldest == 0 || it.Enqueued < e.oldest {
+			e.oldest = it.Enqueued
+		}
+		if _, met := slices.BinarySearch(p.preferred, rows); met {
+			e.marked = e.items
+		}
 	}
-	return nil, rows >= p.maxRows
+	e.full = e.full || rows >= largest
+	return e
 }
 
 // alike reports whether two requests may share a batch.
 func (p *batcher) alike(a, b *infer.Request) bool {
-	if p.optional && len(a.Inputs) != len(b.Inputs) {
+	if p.optional && (len(a.Inputs) != len(b.Inputs) || !sameInputs(a, b)) {
 		return false
 	}
 	for _, name := range p.variable {
-		x, y := rowShape(a, name), rowShape(b, name)
-		if !slices.Equal(x, y) {
+		if !slices.Equal(rowShape(a, name), rowShape(b, name)) {
 			return false
 		}
 	}
-	return !p.optional || sameInputs(a, b)
+	return true
 }
 
 // rowShape is an input's shape without the batch dimension; nil if the

@@ -72,6 +72,7 @@ func drawConfig(t *rapid.T) *modelconfig.Config {
 	if rapid.Bool().Draw(t, "dynamic") {
 		c.Batching = &modelconfig.DynamicBatching{
 			MaxQueueDelayMicros: rapid.SampledFrom([]uint64{0, 100}).Draw(t, "delay"),
+			PreferredSizes:      rapid.SampledFrom([][]int64{nil, {1}}).Draw(t, "preferred"),
 			DefaultPolicy: modelconfig.QueuePolicy{
 				MaxQueueSize:         rapid.Uint32Range(0, 4).Draw(t, "queue"),
 				DefaultTimeoutMicros: rapid.SampledFrom([]uint64{0, 150}).Draw(t, "timeout"),
