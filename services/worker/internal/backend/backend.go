@@ -75,8 +75,9 @@ type Batch interface {
 	// at any time.
 	Cancelled(i int) bool
 	// OnCancel sets a function to be called, at most once and from any
-	// goroutine, when every request of the batch has been cancelled. If that
-	// is so already it is called at once. It is not called after Done.
+	// goroutine, when every request of the batch has been cancelled or had
+	// ended before that. If that is so already it is called at once. It is
+	// not called after Done, and may itself answer requests and call Done.
 	OnCancel(stop func())
 	// InputDone and InferDone mark the ends of the phases, once each.
 	InputDone()
