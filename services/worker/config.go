@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,9 +20,10 @@ type Config struct {
 	ID string
 	// Labels are what pools choose their workers by.
 	Labels map[string]string
-	// Cores is how many cores the worker may use; the process's GOMAXPROCS
-	// follows from it and from the number of instances, unless the variable
-	// GOMAXPROCS is set.
+	// Cores is how many cores the worker may use; 0 is as many as the process
+	// may, by the machine and the limits of its container. GOMAXPROCS follows
+	// from it and from the number of instances, unless the variable of that
+	// name is set.
 	Cores int
 	// OnnxRuntimeLibrary is the path or name of ONNX Runtime's library. It is
 	// opened when the first model needs it.
@@ -48,7 +48,6 @@ type Config struct {
 func Default() Config {
 	return Config{
 		ID:                 "worker",
-		Cores:              runtime.NumCPU(),
 		OnnxRuntimeLibrary: "libonnxruntime.so",
 		LoadConcurrency:    4,
 		ReloadLinger:       time.Second,
@@ -63,8 +62,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.ID == "":
 		return errs.New(errs.ConfigInvalid, "the worker needs an id")
-	case c.Cores < 1:
-		return errs.New(errs.ConfigInvalid, "a worker cannot have %d cores: give at least 1", c.Cores)
+	case c.Cores < 0:
+		return errs.New(errs.ConfigInvalid, "a worker cannot have %d cores: give at least 1, or 0 for all", c.Cores)
 	case c.LeaseTTL < 0 || c.LeaseTTL%time.Second != 0:
 		return errs.New(errs.ConfigInvalid, "the worker's lease cannot live for %v: give whole seconds, or 0 for the default", c.LeaseTTL)
 	case c.LoadConcurrency < 1:

@@ -275,7 +275,7 @@ func TestLaterWorkerTakesTheIdForGood(t *testing.T) {
 func TestConfigThatCannotWork(t *testing.T) {
 	for name, edit := range map[string]func(*worker.Config){
 		"no id":                func(c *worker.Config) { c.ID = "" },
-		"no core":              func(c *worker.Config) { c.Cores = 0 },
+		"fewer than no cores":  func(c *worker.Config) { c.Cores = -1 },
 		"part of a second":     func(c *worker.Config) { c.LeaseTTL = 1500 * time.Millisecond },
 		"no load at a time":    func(c *worker.Config) { c.LoadConcurrency = 0 },
 		"negative drain":       func(c *worker.Config) { c.DrainTimeout = -1 },

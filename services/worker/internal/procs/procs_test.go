@@ -32,6 +32,17 @@ func TestProcsFollowLanes(t *testing.T) {
 	}
 }
 
+func TestCoresOfTheProcess(t *testing.T) {
+	unset(t, "GOMAXPROCS")
+	before := runtime.GOMAXPROCS(0)
+	p := procs.New(0)
+	defer p.Restore()
+	p.Add(1)
+	if got := runtime.GOMAXPROCS(0); got != before+1 {
+		t.Errorf("GOMAXPROCS is %d with one lane, want %d", got, before+1)
+	}
+}
+
 func TestOperatorsWordStands(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "2")
 	before := runtime.GOMAXPROCS(0)
