@@ -112,6 +112,10 @@ const (
 	StateUnavailable Reason = "state_unavailable"
 	// ResponseTooLarge: The response exceeds what the protocol can carry in one message.
 	ResponseTooLarge Reason = "response_too_large"
+	// LoadConflict: Another load or unload of the model, or of one that it depends on, is under way.
+	LoadConflict Reason = "load_conflict"
+	// UnloadFailed: Versions of the model are still available after the unload.
+	UnloadFailed Reason = "unload_failed"
 )
 
 type row struct {
@@ -231,6 +235,10 @@ func lookup(r Reason) int {
 		return 52
 	case ResponseTooLarge:
 		return 53
+	case LoadConflict:
+		return 54
+	case UnloadFailed:
+		return 55
 	}
 	return -1
 }
@@ -343,6 +351,10 @@ func rowAt(i int) row {
 		return row{503, 14, true, "The control plane's store cannot be reached."}
 	case 53:
 		return row{400, 3, false, "The response exceeds what the protocol can carry in one message."}
+	case 54:
+		return row{500, 13, true, "Another load or unload of the model, or of one that it depends on, is under way."}
+	case 55:
+		return row{500, 13, false, "Versions of the model are still available after the unload."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -405,5 +417,7 @@ func Reasons() []Reason {
 		LibraryMissing,
 		StateUnavailable,
 		ResponseTooLarge,
+		LoadConflict,
+		UnloadFailed,
 	}
 }

@@ -27,14 +27,15 @@ func (g *Gateway) register(ctx context.Context) (*registration, error) {
 	}
 	return bucket.Register(ctx, bus.Claim[*nereidv1.ServiceValue]{
 		Key:     g.config.ID,
-		Value:   func(epoch uint64) *nereidv1.ServiceValue { return g.value(epoch, 0) },
+		Value:   func(epoch uint64) *nereidv1.ServiceValue { return g.value(epoch, 0, 0) },
 		Replace: func(*nereidv1.ServiceValue) bool { return true },
 	})
 }
 
-func (g *Gateway) value(epoch, applied uint64) *nereidv1.ServiceValue {
+func (g *Gateway) value(epoch, models, workers uint64) *nereidv1.ServiceValue {
 	return &nereidv1.ServiceValue{
-		Schema: nereidv1.Schema, Id: g.config.ID, Epoch: epoch, AppliedRevision: applied, Version: g.config.Version,
+		Schema: nereidv1.Schema, Id: g.config.ID, Epoch: epoch, Version: g.config.Version,
+		AppliedRevision: models, WorkersRevision: workers,
 	}
 }
 
@@ -75,7 +76,7 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 		snapshot := state.Snapshot()
 		engine.Update(snapshot)
 		g.noteStart(snapshot)
-		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision)); err != nil && ctx.Err() == nil {
+		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
 	}
@@ -129,9 +130,9 @@ func workerChange(e bus.Event[*nereidv1.WorkerValue]) change {
 	return func(s *view.State) {
 		switch e.Kind {
 		case bus.EventPut:
-			s.SetWorker(e.Key, e.Value)
+			s.SetWorker(e.Key, e.Value, e.Revision)
 		case bus.EventDelete:
-			s.SetWorker(e.Key, nil)
+			s.SetWorker(e.Key, nil, e.Revision)
 		}
 	}
 }

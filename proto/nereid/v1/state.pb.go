@@ -215,7 +215,17 @@ type ModelValue struct {
 	// Why the model cannot be served at all; empty if it can.
 	Problem string `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Names that requests may use in place of a version number.
-	Labels        map[string]int64 `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Labels map[string]int64 `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// While set, this content goes on serving in place of config and versions,
+	// which are being loaded beside it. The registry removes it when all of them
+	// are ready, or puts it back in their place when one of them fails.
+	Previous *ModelContent `protobuf:"bytes,8,opt,name=previous,proto3" json:"previous,omitempty"`
+	// Why the newest content that was found or asked for does not serve, although
+	// an older one does; empty if it does.
+	Failure string `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
+	// The content was given through the load API: the repository's own files do
+	// not replace it until they are asked for.
+	Overridden    bool `protobuf:"varint,10,opt,name=overridden,proto3" json:"overridden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +309,96 @@ func (x *ModelValue) GetLabels() map[string]int64 {
 	return nil
 }
 
+func (x *ModelValue) GetPrevious() *ModelContent {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *ModelValue) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *ModelValue) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+// ModelContent is a model's configuration with the versions that it belongs to.
+type ModelContent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Config        *v2.ModelConfig        `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Versions      []*ModelVersion        `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty"`
+	Overridden    bool                   `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelContent) Reset() {
+	*x = ModelContent{}
+	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelContent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelContent) ProtoMessage() {}
+
+func (x *ModelContent) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelContent.ProtoReflect.Descriptor instead.
+func (*ModelContent) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ModelContent) GetConfig() *v2.ModelConfig {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *ModelContent) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *ModelContent) GetVersions() []*ModelVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *ModelContent) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
 // ModelVersion is one version of a model.
 type ModelVersion struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -320,7 +420,7 @@ type ModelVersion struct {
 
 func (x *ModelVersion) Reset() {
 	*x = ModelVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	mi := &file_nereid_v1_state_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -332,7 +432,7 @@ func (x *ModelVersion) String() string {
 func (*ModelVersion) ProtoMessage() {}
 
 func (x *ModelVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	mi := &file_nereid_v1_state_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -345,7 +445,7 @@ func (x *ModelVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelVersion.ProtoReflect.Descriptor instead.
 func (*ModelVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ModelVersion) GetVersion() int64 {
@@ -413,7 +513,7 @@ type AssignmentValue struct {
 
 func (x *AssignmentValue) Reset() {
 	*x = AssignmentValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[2]
+	mi := &file_nereid_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +525,7 @@ func (x *AssignmentValue) String() string {
 func (*AssignmentValue) ProtoMessage() {}
 
 func (x *AssignmentValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[2]
+	mi := &file_nereid_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +538,7 @@ func (x *AssignmentValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentValue.ProtoReflect.Descriptor instead.
 func (*AssignmentValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AssignmentValue) GetSchema() uint32 {
@@ -487,7 +587,7 @@ type AssignedVersion struct {
 
 func (x *AssignedVersion) Reset() {
 	*x = AssignedVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[3]
+	mi := &file_nereid_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +599,7 @@ func (x *AssignedVersion) String() string {
 func (*AssignedVersion) ProtoMessage() {}
 
 func (x *AssignedVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[3]
+	mi := &file_nereid_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +612,7 @@ func (x *AssignedVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedVersion.ProtoReflect.Descriptor instead.
 func (*AssignedVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AssignedVersion) GetModel() *ModelRef {
@@ -548,7 +648,7 @@ type AssignedGroup struct {
 
 func (x *AssignedGroup) Reset() {
 	*x = AssignedGroup{}
-	mi := &file_nereid_v1_state_proto_msgTypes[4]
+	mi := &file_nereid_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +660,7 @@ func (x *AssignedGroup) String() string {
 func (*AssignedGroup) ProtoMessage() {}
 
 func (x *AssignedGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[4]
+	mi := &file_nereid_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +673,7 @@ func (x *AssignedGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedGroup.ProtoReflect.Descriptor instead.
 func (*AssignedGroup) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AssignedGroup) GetName() string {
@@ -645,7 +745,7 @@ type WorkerValue struct {
 
 func (x *WorkerValue) Reset() {
 	*x = WorkerValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[5]
+	mi := &file_nereid_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +757,7 @@ func (x *WorkerValue) String() string {
 func (*WorkerValue) ProtoMessage() {}
 
 func (x *WorkerValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[5]
+	mi := &file_nereid_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +770,7 @@ func (x *WorkerValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerValue.ProtoReflect.Descriptor instead.
 func (*WorkerValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WorkerValue) GetSchema() uint32 {
@@ -757,7 +857,7 @@ type WorkerDevice struct {
 
 func (x *WorkerDevice) Reset() {
 	*x = WorkerDevice{}
-	mi := &file_nereid_v1_state_proto_msgTypes[6]
+	mi := &file_nereid_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +869,7 @@ func (x *WorkerDevice) String() string {
 func (*WorkerDevice) ProtoMessage() {}
 
 func (x *WorkerDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[6]
+	mi := &file_nereid_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +882,7 @@ func (x *WorkerDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDevice.ProtoReflect.Descriptor instead.
 func (*WorkerDevice) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WorkerDevice) GetKind() DeviceKind {
@@ -829,7 +929,7 @@ type WorkerVersion struct {
 
 func (x *WorkerVersion) Reset() {
 	*x = WorkerVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[7]
+	mi := &file_nereid_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +941,7 @@ func (x *WorkerVersion) String() string {
 func (*WorkerVersion) ProtoMessage() {}
 
 func (x *WorkerVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[7]
+	mi := &file_nereid_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +954,7 @@ func (x *WorkerVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerVersion.ProtoReflect.Descriptor instead.
 func (*WorkerVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WorkerVersion) GetModel() *ModelRef {
@@ -903,7 +1003,7 @@ type WorkerInstance struct {
 
 func (x *WorkerInstance) Reset() {
 	*x = WorkerInstance{}
-	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	mi := &file_nereid_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1015,7 @@ func (x *WorkerInstance) String() string {
 func (*WorkerInstance) ProtoMessage() {}
 
 func (x *WorkerInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	mi := &file_nereid_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1028,7 @@ func (x *WorkerInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInstance.ProtoReflect.Descriptor instead.
 func (*WorkerInstance) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WorkerInstance) GetSlot() uint32 {
@@ -982,14 +1082,17 @@ type ServiceValue struct {
 	// done when all who must know have said so.
 	AppliedRevision uint64 `protobuf:"varint,6,opt,name=applied_revision,json=appliedRevision,proto3" json:"applied_revision,omitempty"`
 	// The release it runs, such as 1.4.0.
-	Version       string `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Version string `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	// A gateway: the revision of the bucket workers that it has applied. A
+	// content takes requests when all gateways know that it is ready.
+	WorkersRevision uint64 `protobuf:"varint,8,opt,name=workers_revision,json=workersRevision,proto3" json:"workers_revision,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ServiceValue) Reset() {
 	*x = ServiceValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[9]
+	mi := &file_nereid_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1104,7 @@ func (x *ServiceValue) String() string {
 func (*ServiceValue) ProtoMessage() {}
 
 func (x *ServiceValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[9]
+	mi := &file_nereid_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1117,7 @@ func (x *ServiceValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceValue.ProtoReflect.Descriptor instead.
 func (*ServiceValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ServiceValue) GetSchema() uint32 {
@@ -1066,6 +1169,13 @@ func (x *ServiceValue) GetVersion() string {
 	return ""
 }
 
+func (x *ServiceValue) GetWorkersRevision() uint64 {
+	if x != nil {
+		return x.WorkersRevision
+	}
+	return 0
+}
+
 // PoolValue is a set of workers and the models placed on them. Bucket pools,
 // key: the pool's name; written by the registry's leader.
 type PoolValue struct {
@@ -1087,7 +1197,7 @@ type PoolValue struct {
 
 func (x *PoolValue) Reset() {
 	*x = PoolValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[10]
+	mi := &file_nereid_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1209,7 @@ func (x *PoolValue) String() string {
 func (*PoolValue) ProtoMessage() {}
 
 func (x *PoolValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[10]
+	mi := &file_nereid_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1222,7 @@ func (x *PoolValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolValue.ProtoReflect.Descriptor instead.
 func (*PoolValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PoolValue) GetSchema() uint32 {
@@ -1182,7 +1292,7 @@ type LeaderValue struct {
 
 func (x *LeaderValue) Reset() {
 	*x = LeaderValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[11]
+	mi := &file_nereid_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1304,7 @@ func (x *LeaderValue) String() string {
 func (*LeaderValue) ProtoMessage() {}
 
 func (x *LeaderValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[11]
+	mi := &file_nereid_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1317,7 @@ func (x *LeaderValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderValue.ProtoReflect.Descriptor instead.
 func (*LeaderValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaderValue) GetSchema() uint32 {
@@ -1242,7 +1352,7 @@ var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xbf\x02\n" +
+	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xae\x03\n" +
 	"\n" +
 	"ModelValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -1251,10 +1361,23 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x03url\x18\x04 \x01(\tR\x03url\x123\n" +
 	"\bversions\x18\x05 \x03(\v2\x17.nereid.v1.ModelVersionR\bversions\x12\x18\n" +
 	"\aproblem\x18\x06 \x01(\tR\aproblem\x129\n" +
-	"\x06labels\x18\a \x03(\v2!.nereid.v1.ModelValue.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\a \x03(\v2!.nereid.v1.ModelValue.LabelsEntryR\x06labels\x123\n" +
+	"\bprevious\x18\b \x01(\v2\x17.nereid.v1.ModelContentR\bprevious\x12\x18\n" +
+	"\afailure\x18\t \x01(\tR\afailure\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\n" +
+	" \x01(\bR\n" +
+	"overridden\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xbf\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa5\x01\n" +
+	"\fModelContent\x12.\n" +
+	"\x06config\x18\x01 \x01(\v2\x16.inference.ModelConfigR\x06config\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x123\n" +
+	"\bversions\x18\x03 \x03(\v2\x17.nereid.v1.ModelVersionR\bversions\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x04 \x01(\bR\n" +
+	"overridden\"\xbf\x01\n" +
 	"\fModelVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
@@ -1311,7 +1434,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12&\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +
-	"\x05cause\x18\x05 \x01(\tR\x05cause\"\xbf\x01\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause\"\xea\x01\n" +
 	"\fServiceValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -1319,7 +1442,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04load\x18\x05 \x01(\x01R\x04load\x12)\n" +
 	"\x10applied_revision\x18\x06 \x01(\x04R\x0fappliedRevision\x12\x18\n" +
-	"\aversion\x18\a \x01(\tR\aversion\"\xd6\x02\n" +
+	"\aversion\x18\a \x01(\tR\aversion\x12)\n" +
+	"\x10workers_revision\x18\b \x01(\x04R\x0fworkersRevision\"\xd6\x02\n" +
 	"\tPoolValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12K\n" +
@@ -1366,52 +1490,56 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
 	(DeviceKind)(0),         // 2: nereid.v1.DeviceKind
 	(*ModelValue)(nil),      // 3: nereid.v1.ModelValue
-	(*ModelVersion)(nil),    // 4: nereid.v1.ModelVersion
-	(*AssignmentValue)(nil), // 5: nereid.v1.AssignmentValue
-	(*AssignedVersion)(nil), // 6: nereid.v1.AssignedVersion
-	(*AssignedGroup)(nil),   // 7: nereid.v1.AssignedGroup
-	(*WorkerValue)(nil),     // 8: nereid.v1.WorkerValue
-	(*WorkerDevice)(nil),    // 9: nereid.v1.WorkerDevice
-	(*WorkerVersion)(nil),   // 10: nereid.v1.WorkerVersion
-	(*WorkerInstance)(nil),  // 11: nereid.v1.WorkerInstance
-	(*ServiceValue)(nil),    // 12: nereid.v1.ServiceValue
-	(*PoolValue)(nil),       // 13: nereid.v1.PoolValue
-	(*LeaderValue)(nil),     // 14: nereid.v1.LeaderValue
-	nil,                     // 15: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 16: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 17: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 18: inference.ModelConfig
-	(*ModelRef)(nil),        // 19: nereid.v1.ModelRef
+	(*ModelContent)(nil),    // 4: nereid.v1.ModelContent
+	(*ModelVersion)(nil),    // 5: nereid.v1.ModelVersion
+	(*AssignmentValue)(nil), // 6: nereid.v1.AssignmentValue
+	(*AssignedVersion)(nil), // 7: nereid.v1.AssignedVersion
+	(*AssignedGroup)(nil),   // 8: nereid.v1.AssignedGroup
+	(*WorkerValue)(nil),     // 9: nereid.v1.WorkerValue
+	(*WorkerDevice)(nil),    // 10: nereid.v1.WorkerDevice
+	(*WorkerVersion)(nil),   // 11: nereid.v1.WorkerVersion
+	(*WorkerInstance)(nil),  // 12: nereid.v1.WorkerInstance
+	(*ServiceValue)(nil),    // 13: nereid.v1.ServiceValue
+	(*PoolValue)(nil),       // 14: nereid.v1.PoolValue
+	(*LeaderValue)(nil),     // 15: nereid.v1.LeaderValue
+	nil,                     // 16: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 17: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 18: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 19: inference.ModelConfig
+	(*ModelRef)(nil),        // 20: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	18, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
-	4,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	15, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
-	0,  // 3: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
-	6,  // 4: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	19, // 5: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
-	7,  // 6: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
-	2,  // 7: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
-	9,  // 8: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	16, // 9: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
-	10, // 10: nereid.v1.WorkerValue.versions:type_name -> nereid.v1.WorkerVersion
-	2,  // 11: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	19, // 12: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
-	1,  // 13: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
-	11, // 14: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
-	1,  // 15: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	17, // 16: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	19, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	5,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
+	16, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	4,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
+	19, // 4: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	5,  // 5: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
+	0,  // 6: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
+	7,  // 7: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
+	20, // 8: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	8,  // 9: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
+	2,  // 10: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
+	10, // 11: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
+	17, // 12: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	11, // 13: nereid.v1.WorkerValue.versions:type_name -> nereid.v1.WorkerVersion
+	2,  // 14: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
+	20, // 15: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	1,  // 16: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
+	12, // 17: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
+	1,  // 18: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
+	18, // 19: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -1426,7 +1554,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

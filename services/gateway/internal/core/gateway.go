@@ -176,13 +176,22 @@ func (g *Gateway) Metadata(model, version string) (Metadata, error) {
 	return m, nil
 }
 
+// absent is the index entry of a model without versions: it has failed as a
+// whole, or it was never loaded and shows its name only.
+func absent(m *Model) IndexEntry {
+	if m.Problem == "" {
+		return IndexEntry{Name: m.Name}
+	}
+	return IndexEntry{Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem}
+}
+
 // Index lists the repository: one entry per version, or one for a model that
 // has none. With readyOnly only ready versions are listed.
 func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 	entries := []IndexEntry{}
 	for _, m := range g.Snapshot().Models() {
 		if len(m.Versions) == 0 && !readyOnly {
-			entries = append(entries, IndexEntry{Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem})
+			entries = append(entries, absent(m))
 		}
 		for _, v := range m.Versions {
 			if readyOnly && v.State != infer.Ready {

@@ -29,7 +29,7 @@ type Model struct {
 	// that failed or drain.
 	Versions []*Version
 	// Problem is why the model has no versions, such as a broken
-	// configuration; empty if it has.
+	// configuration; empty if it has, and for one that was never loaded.
 	Problem string
 }
 
@@ -38,7 +38,8 @@ type Version struct {
 	Ref    infer.ModelRef
 	Config *modelconfig.Config
 	State  infer.InstanceState
-	// Cause is why the version is not ready, or "unloaded".
+	// Cause is why the version is not ready, or "unloaded"; of a ready one, why
+	// a newer content does not serve in its place.
 	Cause string
 }
 
@@ -156,11 +157,15 @@ func (s *Snapshot) find(model, version string) (*Model, int64, error) {
 		return nil, 0, err
 	}
 	m := s.models[model]
-	if m == nil {
+	if m == nil || !m.known() {
 		return nil, 0, unknownModel(errs.ModelNotFound, model, " is not found")
 	}
 	return m, number, nil
 }
+
+// known reports whether the model was ever to be loaded; one that is only in
+// the repository is none to requests.
+func (m *Model) known() bool { return m.Problem != "" || len(m.Versions) > 0 }
 
 func (m *Model) version(number int64) *Version {
 	for _, v := range m.Versions {

@@ -16,7 +16,13 @@ func (m *model) snapshot(name string, observed map[content]report) *core.Model {
 		return &core.Model{Name: name, Problem: m.problem}
 	}
 	out := &core.Model{Name: name}
+	serving := m.value.GetPrevious().GetVersions()
 	for _, v := range m.value.GetVersions() {
+		if !has(serving, v.GetVersion()) {
+			out.Versions = append(out.Versions, m.version(name, v, observed))
+		}
+	}
+	for _, v := range serving {
 		out.Versions = append(out.Versions, m.version(name, v, observed))
 	}
 	slices.SortFunc(out.Versions, func(a, b *core.Version) int { return cmp.Compare(a.Ref.Version, b.Ref.Version) })
@@ -27,24 +33,31 @@ func (m *model) snapshot(name string, observed map[content]report) *core.Model {
 // run.
 func (m *model) forget(observed map[content]report) {
 	for c := range m.configs {
-		wanted := slices.ContainsFunc(m.value.GetVersions(), func(v *nereidv1.ModelVersion) bool {
-			return c == content{v.GetVersion(), v.GetGeneration()}
-		})
+		names := func(v *nereidv1.ModelVersion) bool { return c == content{v.GetVersion(), v.GetGeneration()} }
+		wanted := slices.ContainsFunc(m.value.GetVersions(), names) || slices.ContainsFunc(m.value.GetPrevious().GetVersions(), names)
 		if _, runs := observed[c]; !wanted && !runs {
 			delete(m.configs, c)
 		}
 	}
 }
 
-// version decides which content of a version takes requests: the newest that
-// is ready, so that the old content serves until the new one can.
+func has(versions []*nereidv1.ModelVersion, number int64) bool {
+	return slices.ContainsFunc(versions, func(v *nereidv1.ModelVersion) bool { return v.GetVersion() == number })
+}
+
+// version decides which content of a version takes requests: the wanted one
+// or, where that is not ready, another that is. So the old content serves
+// until the gateway has heard that the new one can.
 func (m *model) version(name string, v *nereidv1.ModelVersion, observed map[content]report) *core.Version {
 	want := content{v.GetVersion(), v.GetGeneration()}
 	serve := want
 	if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && observed[want].state != infer.Ready {
-		serve = m.olderReady(want, observed)
+		serve = m.otherReady(want, observed)
 	}
 	state, cause := m.state(v, serve, observed)
+	if state == infer.Ready && m.beside(v) {
+		state, cause = infer.Loading, "" // the registry lets all versions in at once
+	}
 	return &core.Version{
 		Ref:    infer.ModelRef{Name: name, Version: serve.version, Generation: serve.generation},
 		Config: m.configs[serve],
@@ -53,9 +66,16 @@ func (m *model) version(name string, v *nereidv1.ModelVersion, observed map[cont
 	}
 }
 
-// olderReady returns the newest content of want's version that is ready and
+// beside reports whether a version is being brought up beside those that
+// serve.
+func (m *model) beside(v *nereidv1.ModelVersion) bool {
+	serving := m.value.GetPrevious().GetVersions()
+	return len(serving) > 0 && !has(serving, v.GetVersion())
+}
+
+// otherReady returns the newest content of want's version that is ready and
 // whose configuration is known, else want.
-func (m *model) olderReady(want content, observed map[content]report) content {
+func (m *model) otherReady(want content, observed map[content]report) content {
 	best := want
 	for c, r := range observed {
 		usable := c.version == want.version && r.state == infer.Ready && m.configs[c] != nil
@@ -70,7 +90,7 @@ func (m *model) state(v *nereidv1.ModelVersion, serve content, observed map[cont
 	r, runs := observed[serve]
 	switch {
 	case runs && r.state == infer.Ready && v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE:
-		return infer.Ready, ""
+		return infer.Ready, m.value.GetFailure()
 	case v.GetProblem() != "":
 		return infer.Unavailable, v.GetProblem()
 	case v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED && !runs:

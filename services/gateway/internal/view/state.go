@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
@@ -14,8 +15,10 @@ import (
 // and takes snapshots. It is owned by one goroutine.
 type State struct {
 	revision uint64 // of the bucket models
-	models   map[string]*model
-	workers  map[string]*nereidv1.WorkerValue
+	// workersRevision is that of the bucket workers.
+	workersRevision uint64
+	models          map[string]*model
+	workers         map[string]*nereidv1.WorkerValue
 	// complete is the revision of the bucket models from which on it holds
 	// the registry's whole scan; 0 while that is not known.
 	complete uint64
@@ -58,31 +61,49 @@ func (s *State) SetModel(name string, v *nereidv1.ModelValue, revision uint64) {
 	if m.problem != "" {
 		return
 	}
-	config, err := modelconfig.FromProto(v.GetConfig())
-	if err != nil {
+	if err := m.keep(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions()); err != nil {
 		m.problem = errs.From(err).Msg
-		return
 	}
-	for _, version := range v.GetVersions() {
-		c := content{version.GetVersion(), version.GetGeneration()}
-		if m.configs[c] == nil {
-			m.configs[c] = config
-		}
+	if err := m.keep(v.GetConfig(), v.GetVersions()); err != nil {
+		m.problem = errs.From(err).Msg
 	}
+}
+
+// keep notes the configuration of versions. It replaces one that is known: a
+// content's configuration changes in what does not concern its files, such as
+// the number of instances.
+func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVersion) error {
+	if len(versions) == 0 {
+		return nil // not loaded: there is nothing to read
+	}
+	c, err := modelconfig.FromProto(config)
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		m.configs[content{v.GetVersion(), v.GetGeneration()}] = c
+	}
+	return nil
 }
 
 // SetRevision notes that nothing has changed up to a revision of the bucket
 // models.
 func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revision) }
 
-// SetWorker notes what a worker runs, nil if it is gone.
-func (s *State) SetWorker(id string, v *nereidv1.WorkerValue) {
+// SetWorker notes what a worker runs at a revision of the bucket workers, nil
+// if it is gone.
+func (s *State) SetWorker(id string, v *nereidv1.WorkerValue, revision uint64) {
+	s.workersRevision = max(s.workersRevision, revision)
 	if v == nil {
 		delete(s.workers, id)
 		return
 	}
 	s.workers[id] = v
 }
+
+// WorkersRevision is the revision of the bucket workers that snapshots
+// reflect.
+func (s *State) WorkersRevision() uint64 { return s.workersRevision }
 
 // SetComplete notes from which revision of the bucket models on it is whole.
 func (s *State) SetComplete(revision uint64) { s.complete = revision }

@@ -88,7 +88,7 @@ func TestVersionStates(t *testing.T) {
 			s := NewState()
 			s.SetModel("m", value(2, tt.version), 5)
 			for i, w := range tt.workers {
-				s.SetWorker(string(rune('a'+i)), w)
+				s.SetWorker(string(rune('a'+i)), w, 1)
 			}
 			if diff := cmp.Diff([]line{tt.want}, lines(t, s)); diff != "" {
 				t.Error(diff)
@@ -101,7 +101,7 @@ func TestOldContentServesUntilTheNewOneIsReady(t *testing.T) {
 	const ready, loading = nereidv1.State_STATE_READY, nereidv1.State_STATE_LOADING
 	s := NewState()
 	s.SetModel("m", value(2, version(1, 1, serve)), 5)
-	s.SetWorker("w", worker(runs(1, 1, ready, "")))
+	s.SetWorker("w", worker(runs(1, 1, ready, "")), 1)
 	s.SetModel("m", value(8, version(1, 2, serve)), 6)
 	steps := []struct {
 		worker *nereidv1.WorkerValue
@@ -114,7 +114,7 @@ func TestOldContentServesUntilTheNewOneIsReady(t *testing.T) {
 		{worker(runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
 	}
 	for i, step := range steps {
-		s.SetWorker("w", step.worker)
+		s.SetWorker("w", step.worker, 1)
 		if diff := cmp.Diff([]line{step.want}, lines(t, s)); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
 		}
@@ -174,8 +174,8 @@ func TestSyncedFromTheWholeScanOn(t *testing.T) {
 func TestWorkersGo(t *testing.T) {
 	s := NewState()
 	s.SetModel("m", value(1, version(1, 1, serve)), 1)
-	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")))
-	s.SetWorker("w", nil)
+	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	s.SetWorker("w", nil, 1)
 	if got := lines(t, s)[0].State; got == infer.Ready.String() {
 		t.Error("ready without a worker")
 	}

@@ -5,6 +5,7 @@ package view
 import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -30,41 +31,54 @@ func New(loop Loop) *View {
 // finish what they have. The error says why a configuration cannot be used;
 // then nothing changes.
 func (c *View) Set(name string, v *nereidv1.ModelValue) error {
-	wanted, config, err := contents(name, v)
+	wanted, err := contents(name, v)
 	if err != nil {
 		return err
 	}
 	known := c.known[name]
-	for ref := range wanted {
+	now := make(map[infer.ModelRef]bool, len(wanted))
+	for ref, config := range wanted {
+		now[ref] = true
 		if !known[ref] {
 			c.loop.Configure(ref, config)
 		}
 	}
 	for ref := range known {
-		if !wanted[ref] {
+		if !now[ref] {
 			c.loop.Remove(ref)
 		}
 	}
-	c.known[name] = wanted
-	if len(wanted) == 0 {
+	c.known[name] = now
+	if len(now) == 0 {
 		delete(c.known, name)
 	}
 	return nil
 }
 
-func contents(name string, v *nereidv1.ModelValue) (map[infer.ModelRef]bool, *modelconfig.Config, error) {
+// contents gives what should serve and what serves until that is ready.
+func contents(name string, v *nereidv1.ModelValue) (map[infer.ModelRef]*modelconfig.Config, error) {
 	if v == nil || v.GetProblem() != "" {
-		return nil, nil, nil
+		return nil, nil
 	}
-	config, err := modelconfig.FromProto(v.GetConfig())
+	wanted := make(map[infer.ModelRef]*modelconfig.Config)
+	if err := add(wanted, name, v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions()); err != nil {
+		return nil, err
+	}
+	return wanted, add(wanted, name, v.GetConfig(), v.GetVersions())
+}
+
+func add(to map[infer.ModelRef]*modelconfig.Config, name string, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) error {
+	if len(versions) == 0 {
+		return nil // not loaded
+	}
+	c, err := modelconfig.FromProto(config)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	wanted := make(map[infer.ModelRef]bool)
-	for _, version := range v.GetVersions() {
-		if version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && version.GetProblem() == "" {
-			wanted[infer.ModelRef{Name: name, Version: version.GetVersion(), Generation: version.GetGeneration()}] = true
+	for _, v := range versions {
+		if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && v.GetProblem() == "" {
+			to[infer.ModelRef{Name: name, Version: v.GetVersion(), Generation: v.GetGeneration()}] = c
 		}
 	}
-	return wanted, config, nil
+	return nil
 }

@@ -108,6 +108,9 @@ type want struct {
 	// content is what to load; it is nil while the models that are known do
 	// not hold this generation: then there is nothing to do but to wait.
 	content *Content
+	// past says that the models have left the version since it was assigned:
+	// it is kept until the next assignment, but not loaded.
+	past bool
 }
 
 // wants returns the contents that are assigned and should serve, ordered by
@@ -124,13 +127,16 @@ func (d *Desired) wants() []want {
 	return slices.CompactFunc(list, func(a, b want) bool { return a.ref == b.ref })
 }
 
-// resolve finds a want's content. It reports whether it is wanted indeed: a
-// version that is unknown is not, unless the assignment knows newer models.
+// resolve finds a want's content. It reports whether it is wanted indeed: one
+// that was taken out of service is not. A content that is not in the models is
+// kept where it runs, since the registry takes it out of the assignment when
+// nobody sends requests to it any more.
 func (d *Desired) resolve(w *want) bool {
 	c, ok := d.models[w.ref.Name][w.ref.Version]
 	switch {
 	case !ok:
-		return d.modelsRevision < d.assignment.ModelsRevision
+		w.past = d.modelsRevision >= d.assignment.ModelsRevision
+		return true
 	case c.Generation != w.ref.Generation: // one of the two is older news
 		return true
 	}

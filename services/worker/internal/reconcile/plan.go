@@ -65,6 +65,7 @@ func (p *planner) do(v verb, ref infer.ModelRef, w want) {
 func (p *planner) bring(w want) {
 	h := p.find(w.ref)
 	switch {
+	case h == nil && w.past:
 	case h == nil && w.content == nil: // to come
 		p.settled = false
 	case h == nil:

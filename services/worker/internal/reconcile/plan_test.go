@@ -114,7 +114,7 @@ func TestWants(t *testing.T) {
 		t.Error("an assignment of a deposed leader was taken")
 	}
 	d.AssignmentKnown()
-	want := []string{"a/1@2 true", "a/4@9 false"}
+	want := []string{"a/1@2 true", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
 	if diff := cmp.Diff(want, texts(d.wants())); diff != "" {
 		t.Error(diff)
 	}
@@ -130,7 +130,11 @@ func TestWants(t *testing.T) {
 
 func texts(wants []want) (list []string) {
 	for _, w := range wants {
-		list = append(list, fmt.Sprintf("%v %v", w.ref, w.content != nil))
+		text := fmt.Sprint(w.content != nil)
+		if w.past {
+			text = "past"
+		}
+		list = append(list, fmt.Sprintf("%v %s", w.ref, text))
 	}
 	return list
 }
