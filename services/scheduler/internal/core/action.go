@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -14,6 +16,8 @@ type Action struct {
 	Batch      *Batch
 	Completion *infer.Completion
 	Instance   infer.InstanceID
+	// Retry is after what time a refused request could be met; 0 is unknown.
+	Retry time.Duration
 }
 
 // Item is one request as the core sees it. The driver fills in the exported
@@ -40,12 +44,16 @@ type Item struct {
 	model   *model
 	batch   *Batch // nil while waiting
 	aborted bool
+	probe   bool      // runs whatever the costs say
 	timeout mono.Time // at which the queue policy gives the item up; 0 is none
 	lateAt  mono.Time // at which it is put behind instead; 0 is never
 	level   int       // index of its priority level
 	timer   timer
 	link
 }
+
+// doneBy reports whether an end at t is early enough for the client.
+func (it *Item) doneBy(t mono.Time) bool { return it.Deadline == 0 || it.probe || t <= it.Deadline }
 
 // Reset empties an item that the core has handed back, for another request.
 func (it *Item) Reset() { *it = Item{} }
@@ -58,6 +66,7 @@ type Batch struct {
 	Rows  int64
 
 	instance *instance
+	late     []*Item // that cannot be done by their deadline
 }
 
 func (b *Batch) add(it *Item) {
@@ -85,8 +94,10 @@ func (b *Batch) latestStart() mono.Time {
 func (b *Batch) reset() {
 	clear(b.Items)
 	clear(b.Order.Requests)
+	clear(b.late)
 	*b = Batch{
 		Items: b.Items[:0],
+		late:  b.late[:0],
 		Order: infer.Order{Requests: b.Order.Requests[:0], Enqueued: b.Order.Enqueued[:0]},
 	}
 }

@@ -44,6 +44,7 @@ func (a arguments) event(s *script) *Event {
 
 func (a arguments) completion(s *script) *Event {
 	c := &infer.Completion{Order: a.id(), Credits: a.number("credits", 1), Executions: 1}
+	c.Timing = infer.Timing{Start: s.now.Add(-a.duration(a.text("took", "0s"))), Done: s.now}
 	if b := s.core.orders[c.Order]; b != nil {
 		c.Instance = b.Order.Instance
 	}

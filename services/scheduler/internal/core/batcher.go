@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -53,15 +54,19 @@ func (p *batcher) Remove(it *Item)          { p.remove(it) }
 func (p *batcher) Done(*Batch)              { p.running-- }
 func (p *batcher) Len() int                 { return p.n }
 
-func (p *batcher) Form(now mono.Time, b *Batch) mono.Time {
+func (p *batcher) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 	if p.ordered && p.running > 0 {
 		return 0 // Done asks again
 	}
 	e := p.extent(now)
+	for p.dropLate(now, b, c.estimate(e.rows), e.items) {
+		e = p.extent(now)
+	}
 	if e.items == 0 {
 		return 0
 	}
-	switch due := e.oldest.Add(p.delay); {
+	due := min(e.oldest.Add(p.delay), e.latestStart(c))
+	switch {
 	case e.marked > 0 && now < due:
 		p.take(now, b, e.marked)
 	case e.full || now >= due:
@@ -70,6 +75,27 @@ func (p *batcher) Form(now mono.Time, b *Batch) mono.Time {
 		return due
 	}
 	return 0
+}
+
+// dropLate moves those of the next n items into b's late ones that would not
+// be done by their deadline in a batch that takes so long.
+func (p *batcher) dropLate(now mono.Time, b *Batch, takes time.Duration, n int) bool {
+	end, dropped := now.Add(takes), false
+	for it := p.first(now); it != nil && n > 0; n-- {
+		next := p.next(now, it)
+		if !it.doneBy(end) {
+			p.remove(it)
+			b.late = append(b.late, it)
+			dropped = true
+		}
+		it = next
+	}
+	return dropped
+}
+
+func (p *batcher) Ahead(it *Item) (batches, rows int64) {
+	before := p.rowsBefore(it)
+	return before / p.maxRows, min(before%p.maxRows+it.Rows, p.maxRows)
 }
 
 // take moves the first n items into b.
@@ -87,7 +113,19 @@ type extent struct {
 	items  int
 	marked int // items up to the last preferred size; 0 if none is met
 	full   bool
+	rows   int64
 	oldest mono.Time
+	// tightest is the earliest deadline; 0 is none.
+	tightest mono.Time
+}
+
+// latestStart is when a batch of this extent must start for the tightest
+// deadline.
+func (e *extent) latestStart(c *costs) mono.Time {
+	if e.tightest == 0 {
+		return math.MaxInt64
+	}
+	return e.tightest.Add(-c.estimate(e.rows))
 }
 
 // extent walks the queue as far as items join the batch of the first. The
@@ -95,27 +133,27 @@ type extent struct {
 // preferred size.
 func (p *batcher) extent(now mono.Time) extent {
 	var e extent
-	var rows int64
 	largest := p.preferred[len(p.preferred)-1]
 	head := p.first(now)
 	for it := head; it != nil; it = p.next(now, it) {
-		if it != head && (rows+it.Rows > p.maxRows || !p.alike(head.Request, it.Request)) {
+		if it != head && (e.rows+it.Rows > p.maxRows || !p.alike(head.Request, it.Request)) {
 			e.full = true
 			break
 		}
-		if rows+it.Rows > largest && e.marked == 0 {
+		if e.rows+it.Rows > largest && e.marked == 0 {
 			e.marked = e.items
 		}
-		rows += it.Rows
+		e.rows += it.Rows
 		e.items++
+		e.tightest = mono.Earliest(e.tightest, it.Deadline)
 		if e.oldest == 0 || it.Enqueued < e.oldest {
 			e.oldest = it.Enqueued
 		}
-		if _, met := slices.BinarySearch(p.preferred, rows); met {
+		if _, met := slices.BinarySearch(p.preferred, e.rows); met {
 			e.marked = e.items
 		}
 	}
-	e.full = e.full || rows >= largest
+	e.full = e.full || e.rows >= largest
 	return e
 }
 

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/invariant"
@@ -118,9 +120,9 @@ func (c *Core) act(a Action) { c.actions = append(c.actions, a) }
 // submit admits an item or refuses it.
 func (c *Core) submit(now mono.Time, it *Item) {
 	m := c.models[it.Model]
-	if reason := c.admit(now, m, it); reason != "" {
+	if reason, retry := c.admit(now, m, it); reason != "" {
 		c.counts.Refused++
-		c.act(Action{Kind: Finish, Item: it, Reason: reason})
+		c.act(Action{Kind: Finish, Item: it, Reason: reason, Retry: retry})
 		return
 	}
 	it.model = m
@@ -134,22 +136,28 @@ func (c *Core) submit(now mono.Time, it *Item) {
 }
 
 // admit hands the item to its model's policy unless there is a reason not to.
-func (c *Core) admit(now mono.Time, m *model, it *Item) errs.Reason {
+func (c *Core) admit(now mono.Time, m *model, it *Item) (errs.Reason, time.Duration) {
 	switch {
 	case m == nil:
-		return errs.ModelNotReady
+		return errs.ModelNotReady, 0
 	case len(m.instances) == 0:
-		return errs.NoWorker
-	case it.Deadline != 0 && it.Deadline <= now:
-		return errs.DeadlineQueue
+		return errs.NoWorker, 0
+	case !it.doneBy(now):
+		return errs.DeadlineQueue, 0
 	case c.items[it.Work.Request] != nil:
-		return errs.AlreadyExists
+		return errs.AlreadyExists, 0
 	case c.limits.Requests > 0 && c.waiting >= c.limits.Requests:
-		return errs.QueueFull
+		return errs.QueueFull, 0
 	case c.limits.Bytes > 0 && c.waiting > 0 && c.waitingBytes+it.Bytes > c.limits.Bytes:
-		return errs.QueueFull
+		return errs.QueueFull, 0
 	}
-	return m.policy.Add(it)
+	if end := m.predict(now, it); !it.doneBy(end) {
+		if !m.mayProbe(now) {
+			return errs.DeadlineUnmeetable, end.Sub(it.Deadline)
+		}
+		it.probe = true
+	}
+	return m.policy.Add(it), 0
 }
 
 func (c *Core) cancel(now mono.Time, id infer.RequestID) {
@@ -237,7 +245,13 @@ func (c *Core) complete(now mono.Time, done *infer.Completion) {
 		return
 	}
 	delete(c.orders, done.Order)
-	in.running--
+	if in.running--; in.running == 0 {
+		in.busyUntil = now
+	}
+	in.model.lastEnd = now
+	if done.Executions == 1 {
+		in.model.costs.learn(b.Rows, done.Timing.Done.Sub(done.Timing.Start))
+	}
 	for _, it := range b.Items {
 		c.forget(it)
 	}

@@ -11,11 +11,13 @@ import (
 
 // instance is one executable copy, as far as orders go.
 type instance struct {
-	id       infer.InstanceID
-	model    *model
-	credits  int
-	running  int // orders
-	retiring bool
+	id      infer.InstanceID
+	model   *model
+	credits int
+	running int // orders
+	// busyUntil is when its orders will be done by their estimated costs.
+	busyUntil mono.Time
+	retiring  bool
 }
 
 func (c *Core) grant(now mono.Time, g *infer.Grant) {

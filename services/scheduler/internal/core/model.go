@@ -1,6 +1,10 @@
 package core
 
 import (
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 )
@@ -14,7 +18,10 @@ type model struct {
 	removed    bool
 	instances  []*instance // by id
 	retiring   int         // of the instances
-	timer      timer       // when policy.Form is worth asking again
+	costs      costs
+	maxRows    int64     // of a batch
+	lastEnd    mono.Time // of an order
+	timer      timer     // when policy.Form is worth asking again
 }
 
 // model returns the entry of ref, which a grant or a configuration makes,
@@ -38,7 +45,11 @@ func (c *Core) configure(now mono.Time, e *Model) {
 		return
 	}
 	early, _ := m.policy.(*hold)
-	m.policy, m.configured = policyFor(e.Config), true
+	m.policy, m.costs, m.configured = policyFor(e.Config), newCosts(e.Config.MaxBatchSize), true
+	m.maxRows = 1
+	if e.Config.Batching != nil {
+		m.maxRows = max(e.Config.MaxBatchSize, 1)
+	}
 	for it := early.head; it != nil; it = early.head {
 		early.remove(it)
 		c.requeue(m, it)
@@ -89,17 +100,33 @@ func (c *Core) fill(now mono.Time, m *model) (wake mono.Time) {
 			return 0
 		}
 		b := c.newBatch()
-		if wake = m.policy.Form(now, b); len(b.Items) == 0 {
+		wake = m.policy.Form(now, b, &m.costs)
+		c.dropLate(b)
+		if len(b.Items) == 0 {
 			c.free = append(c.free, b)
 			return wake
 		}
-		c.dispatch(in, b)
+		c.dispatch(now, in, b)
 	}
 	return 0
 }
 
-func (c *Core) dispatch(in *instance, b *Batch) {
+// dropLate ends the items that the policy has taken out since they could not
+// be done by their deadline.
+func (c *Core) dropLate(b *Batch) {
+	for i, it := range b.late {
+		c.counts.Expired++
+		c.leaveQueue(it)
+		c.forget(it)
+		c.act(Action{Kind: Finish, Item: it, Reason: errs.DeadlineQueue})
+		b.late[i] = nil
+	}
+	b.late = b.late[:0]
+}
+
+func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	c.lastOrder++
+	in.busyUntil = max(in.busyUntil, now).Add(in.model.costs.estimate(b.Rows))
 	b.instance, b.Model = in, in.model.ref
 	b.Order.ID, b.Order.Epoch, b.Order.Instance = c.lastOrder, c.epoch, in.id
 	b.Order.LatestStart = b.latestStart()
@@ -125,4 +152,33 @@ func (m *model) idle() *instance {
 		}
 	}
 	return best
+}
+
+// probeAfter is how long a model is idle before a request is let in that by
+// the costs could not be done in time: else one slow execution, such as the
+// first, would have everything refused for ever.
+const probeAfter = time.Second
+
+func (m *model) mayProbe(now mono.Time) bool {
+	busy := slices.ContainsFunc(m.instances, func(in *instance) bool { return in.running > 0 })
+	return !busy && m.policy.Len() == 0 && now.Sub(m.lastEnd) >= probeAfter
+}
+
+// predict is when an item that comes now would be done: after the running
+// batches and those that go before its own, shared between the instances.
+func (m *model) predict(now mono.Time, it *Item) mono.Time {
+	if it.Deadline == 0 {
+		return now
+	}
+	free := m.instances[0].busyUntil
+	for _, in := range m.instances[1:] {
+		free = min(free, in.busyUntil)
+	}
+	batches, rows := m.policy.Ahead(it)
+	end := max(free, now).Add(m.costs.estimate(rows))
+	if batches > 0 {
+		each := m.costs.estimate(m.maxRows)
+		end = end.Add(time.Duration(batches) * each / time.Duration(len(m.instances)))
+	}
+	return end
 }

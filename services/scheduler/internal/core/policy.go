@@ -16,8 +16,12 @@ type policy interface {
 	Remove(it *Item)
 	// Form moves the items of the next batch into b. If it leaves b empty,
 	// asking again before the returned time is in vain unless items come or
-	// go; 0 is never.
-	Form(now mono.Time, b *Batch) mono.Time
+	// go; 0 is never. Items that by the costs could not be done by their
+	// deadline in the next batch are moved into b's late ones instead.
+	Form(now mono.Time, b *Batch, c *costs) mono.Time
+	// Ahead is how many batches go before one that a new item of this
+	// priority joins, and how many rows that one will have.
+	Ahead(it *Item) (batches, rows int64)
 	// Done says that a batch of this policy's forming has been completed, or
 	// is lost.
 	Done(b *Batch)
@@ -37,11 +41,12 @@ func policyFor(c *modelconfig.Config) policy {
 // forms nothing.
 type hold struct{ list }
 
-func (h *hold) Add(it *Item) errs.Reason         { h.push(it); return "" }
-func (h *hold) Remove(it *Item)                  { h.remove(it) }
-func (h *hold) Form(mono.Time, *Batch) mono.Time { return 0 }
-func (h *hold) Done(*Batch)                      {}
-func (h *hold) Len() int                         { return h.n }
+func (h *hold) Add(it *Item) errs.Reason                 { h.push(it); return "" }
+func (h *hold) Remove(it *Item)                          { h.remove(it) }
+func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time { return 0 }
+func (h *hold) Ahead(*Item) (int64, int64)               { return 0, 0 }
+func (h *hold) Done(*Batch)                              {}
+func (h *hold) Len() int                                 { return h.n }
 
 // single gives every request an execution of its own, first come first
 // served, without bounds: Triton's default scheduler.
@@ -52,10 +57,16 @@ func (s *single) Remove(it *Item)          { s.remove(it) }
 func (s *single) Done(*Batch)              {}
 func (s *single) Len() int                 { return s.n }
 
-func (s *single) Form(_ mono.Time, b *Batch) mono.Time {
-	if it := s.head; it != nil {
+func (s *single) Form(now mono.Time, b *Batch, c *costs) mono.Time {
+	for it := s.head; it != nil; it = s.head {
 		s.remove(it)
-		b.add(it)
+		if it.doneBy(now.Add(c.estimate(it.Rows))) {
+			b.add(it)
+			return 0
+		}
+		b.late = append(b.late, it)
 	}
 	return 0
 }
+
+func (s *single) Ahead(it *Item) (batches, rows int64) { return int64(s.n), it.Rows }

@@ -122,7 +122,8 @@ func (w *world) complete(t *rapid.T) {
 func (w *world) completeOrder(t *rapid.T, order uint64) {
 	done := &infer.Completion{Order: order}
 	if b := w.running[order]; b != nil {
-		done.Instance, done.Credits = b.Order.Instance, 1
+		done.Instance, done.Credits, done.Executions = b.Order.Instance, 1, 1
+		done.Timing = infer.Timing{Start: w.now.Add(-time.Duration(b.Rows) * 20 * time.Microsecond), Done: w.now}
 		w.credits[done.Instance]++
 	}
 	w.step(t, &Event{Kind: Completed, Completion: done})

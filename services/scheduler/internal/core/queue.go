@@ -22,6 +22,7 @@ type level struct {
 	policy modelconfig.QueuePolicy
 	fresh  list
 	late   list // timed out under a policy that only delays
+	rows   int64
 }
 
 func newQueue(c *modelconfig.DynamicBatching) queue {
@@ -40,18 +41,32 @@ func newQueue(c *modelconfig.DynamicBatching) queue {
 
 // push takes an item in unless its level is full.
 func (q *queue) push(it *Item) errs.Reason {
-	it.level = q.standard
-	if p := it.Request.Priority; p >= 1 && p <= uint64(len(q.levels)) {
-		it.level = int(p) - 1
-	}
+	it.level = q.levelOf(it)
 	l := &q.levels[it.level]
 	if limit := int(l.policy.MaxQueueSize); limit > 0 && l.fresh.n+l.late.n >= limit {
 		return errs.MaxQueueSize
 	}
 	l.setTimeout(it)
 	l.fresh.push(it)
+	l.rows += it.Rows
 	q.n++
 	return ""
+}
+
+// rowsBefore is how many rows go before a new item: those of its level and of
+// the ones above.
+func (q *queue) rowsBefore(it *Item) (rows int64) {
+	for i := range q.levelOf(it) + 1 {
+		rows += q.levels[i].rows
+	}
+	return rows
+}
+
+func (q *queue) levelOf(it *Item) int {
+	if p := it.Request.Priority; p >= 1 && p <= uint64(len(q.levels)) {
+		return int(p) - 1
+	}
+	return q.standard
 }
 
 // setTimeout works out when the policy gives the item up, or delays it. A
@@ -75,6 +90,7 @@ func (q *queue) remove(it *Item) {
 	l := &q.levels[it.level]
 	l.fresh.remove(it)
 	l.late.remove(it)
+	l.rows -= it.Rows
 	q.n--
 }
 

@@ -26,7 +26,7 @@ import (
 //	detach WORKER
 //	submit ID MODEL [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [bytes=N]
 //	cancel ID
-//	complete ORDER [credits=N]
+//	complete ORDER [credits=N] [took=D]
 //	wait D           (in virtual time, stopping for each wake-up on the way)
 //	counts
 func TestScripts(t *testing.T) {
@@ -77,12 +77,12 @@ func (s *script) wait(d time.Duration) string {
 func describe(actions []Action) string {
 	var out strings.Builder
 	for i := range actions {
-		out.WriteString(line(&actions[i]) + "\n")
+		out.WriteString(sentence(&actions[i]) + "\n")
 	}
 	return out.String()
 }
 
-func line(a *Action) string {
+func sentence(a *Action) string {
 	switch a.Kind {
 	case Dispatch:
 		o := &a.Batch.Order
@@ -92,7 +92,11 @@ func line(a *Action) string {
 		}
 		return text
 	case Finish:
-		return fmt.Sprintf("finish %d: %s", a.Item.Work.Request.Number, a.Reason)
+		text := fmt.Sprintf("finish %d: %s", a.Item.Work.Request.Number, a.Reason)
+		if a.Retry != 0 {
+			text += fmt.Sprintf(", retry after %v", a.Retry)
+		}
+		return text
 	case Lost:
 		return fmt.Sprintf("lost %d: %s", a.Item.Work.Request.Number, a.Reason)
 	case Abort:

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"time"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
@@ -12,7 +14,7 @@ func (l *Loop) apply(a *core.Action) {
 	case core.Dispatch:
 		l.dispatch(a.Batch)
 	case core.Finish:
-		l.finish(a.Item, a.Reason)
+		l.finish(a.Item, a.Reason, a.Retry)
 	case core.Abort:
 		l.abort(a.Batch, a.Item, a.Reason)
 	case core.Lost:
@@ -45,8 +47,8 @@ func counted(items []*core.Item) (n int) {
 }
 
 // finish ends a request that has not run.
-func (l *Loop) finish(it *core.Item, reason errs.Reason) {
-	err := refusal(it.Request, reason)
+func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
+	err := refusal(it.Request, reason).WithRetry(retry)
 	it.Request.Release()
 	if c := l.stats.Of(it.Model); c != nil {
 		c.Refused(reason)
@@ -115,6 +117,8 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "no worker holds an instance of model '%s' version %d", r.Model.Name, r.Model.Version)
 	case errs.DeadlineQueue:
 		return refused(r.Model, reason, "[request id: %s] the deadline passed while the request waited", id)
+	case errs.DeadlineUnmeetable:
+		return refused(r.Model, reason, "[request id: %s] the request could not be expected to finish by its deadline", id)
 	case errs.Cancelled:
 		return refused(r.Model, reason, "")
 	}
