@@ -69,8 +69,10 @@ func TestDatatypesAreThoseOfTheProtocol(t *testing.T) {
 		}
 	}
 	for _, v := range []onnxheader.Value{
-		{Kind: onnxheader.KindTensor, Element: 14}, {Kind: onnxheader.KindTensor, Element: 99},
-		{Kind: onnxheader.KindTensor, Element: -1}, {Kind: onnxheader.KindSequence, Element: 1},
+		{Kind: onnxheader.KindTensor, Element: 14},
+		{Kind: onnxheader.KindTensor, Element: 99},
+		{Kind: onnxheader.KindTensor, Element: -1},
+		{Kind: onnxheader.KindSequence, Element: 1},
 	} {
 		if v.Datatype() != tensor.Invalid {
 			t.Errorf("%+v has datatype %s", v, v.Datatype())
