@@ -3,6 +3,7 @@ package tensor
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 )
 
@@ -13,6 +14,23 @@ var (
 	// ErrIncompleteString is an element cut off by the end.
 	ErrIncompleteString = errors.New("incomplete string data")
 )
+
+// IncompleteError says how much of an element, or of its length, a BYTES
+// tensor has.
+type IncompleteError struct {
+	// Err is ErrIncompleteLength or ErrIncompleteString.
+	Err error
+	// Want and Have are in bytes.
+	Want, Have int64
+}
+
+// Error names what is incomplete and the sizes.
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("%v: want %d bytes, have %d", e.Err, e.Want, e.Have)
+}
+
+// Unwrap returns Err.
+func (e *IncompleteError) Unwrap() error { return e.Err }
 
 const lengthBytes = 4
 
@@ -33,14 +51,14 @@ func CountBytes(data []byte) (int64, error) {
 }
 
 // CutBytes splits the first element off a BYTES tensor. The element shares
-// the tensor's memory.
+// the tensor's memory. An error is an *IncompleteError.
 func CutBytes(data []byte) (element, rest []byte, err error) {
 	if len(data) < lengthBytes {
-		return nil, nil, ErrIncompleteLength
+		return nil, nil, &IncompleteError{ErrIncompleteLength, lengthBytes, int64(len(data))}
 	}
-	n := uint64(binary.LittleEndian.Uint32(data))
-	if n > uint64(len(data)-lengthBytes) {
-		return nil, nil, ErrIncompleteString
+	n, have := int64(binary.LittleEndian.Uint32(data)), int64(len(data)-lengthBytes)
+	if n > have {
+		return nil, nil, &IncompleteError{ErrIncompleteString, n, have}
 	}
 	end := lengthBytes + int(n)
 	return data[lengthBytes:end:end], data[end:], nil

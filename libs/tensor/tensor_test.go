@@ -159,6 +159,10 @@ func TestBytesElements(t *testing.T) {
 	if _, _, err := tensor.CutBytes([]byte{0xff, 0xff, 0xff, 0xff, 1}); !errors.Is(err, tensor.ErrIncompleteString) {
 		t.Errorf("huge length: %v", err)
 	}
+	var short *tensor.IncompleteError
+	if _, err := tensor.CountBytes(data[:5]); !errors.As(err, &short) || short.Want != 2 || short.Have != 1 || err.Error() != "incomplete string data: want 2 bytes, have 1" {
+		t.Errorf("one byte of two: %v", err)
+	}
 }
 
 func FuzzCountBytes(f *testing.F) {

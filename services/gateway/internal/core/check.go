@@ -38,10 +38,16 @@ func (c *checker) refuse(reason errs.Reason, format string, args ...any) error {
 	return errs.New(reason, "[request id: %s] "+format, append([]any{id}, args...)...).WithModel(c.model)
 }
 
+// unknown refuses a tensor that the model does not have. Triton's texts for
+// that name the model and not the request.
+func (c *checker) unknown(reason errs.Reason, kind, name string) error {
+	return errs.New(reason, "unexpected inference %s '%s' for model '%s'", kind, name, c.model).WithModel(c.model)
+}
+
 func (c *checker) outputs() error {
 	for i, o := range c.request.Outputs {
 		if c.config.Output(o.Name) == nil {
-			return c.refuse(errs.OutputUnexpected, "unexpected inference output '%s' for model '%s'", o.Name, c.model)
+			return c.unknown(errs.OutputUnexpected, "output", o.Name)
 		}
 		if slices.ContainsFunc(c.request.Outputs[:i], func(p infer.Output) bool { return p.Name == o.Name }) {
 			return c.refuse(errs.TensorDuplicate, "output '%s' already exists in request", o.Name)
@@ -63,7 +69,7 @@ func (c *checker) inputNames() error {
 	}
 	for i := range inputs {
 		if c.config.Input(inputs[i].Name) == nil {
-			return c.refuse(errs.InputUnexpected, "unexpected inference input '%s' for model '%s'", inputs[i].Name, c.model)
+			return c.unknown(errs.InputUnexpected, "input", inputs[i].Name)
 		}
 	}
 	if len(missing) > 0 {
@@ -142,7 +148,7 @@ func (c *checker) tensors() error {
 		io := c.config.Input(in.Name)
 		if in.Datatype != io.Datatype {
 			return c.refuse(errs.DatatypeMismatch, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
-				in.Name, in.Datatype, c.model, io.Datatype)
+				in.Name, datatypeName(in.Datatype), c.model, io.Datatype)
 		}
 		if err := c.shape(in, io); err != nil {
 			return err
@@ -152,6 +158,15 @@ func (c *checker) tensors() error {
 		}
 	}
 	return nil
+}
+
+// datatypeName is how Triton names a datatype; none that it knows is
+// "<invalid>", whatever the client wrote.
+func datatypeName(d tensor.Datatype) string {
+	if !d.Valid() {
+		return "<invalid>"
+	}
+	return d.String()
 }
 
 func (c *checker) shape(in *infer.Tensor, io *modelconfig.IO) error {
@@ -199,14 +214,28 @@ func (c *checker) strings(in *infer.Tensor) error {
 	}
 	got, err := tensor.CountBytes(data)
 	switch {
-	case errors.Is(err, tensor.ErrIncompleteLength):
-		return c.refuse(errs.TensorDataInvalid, "incomplete string length indicator for inference input '%s' for model '%s'", in.Name, c.model)
 	case err != nil:
-		return c.refuse(errs.TensorDataInvalid, "incomplete string data for inference input '%s' for model '%s'", in.Name, c.model)
+		return c.incomplete(in.Name, err)
 	case got > want:
 		return c.refuse(errs.ByteSizeMismatch, "unexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", got, in.Name, c.model, want)
 	case got < want:
 		return c.refuse(errs.ByteSizeMismatch, "expected %d string elements for inference input '%s' for model '%s', got %d", want, in.Name, c.model, got)
 	}
 	return nil
+}
+
+// incomplete refuses a BYTES input that ends within an element.
+func (c *checker) incomplete(name string, err error) error {
+	var short *tensor.IncompleteError
+	if !errors.As(err, &short) {
+		return err
+	}
+	if errors.Is(err, tensor.ErrIncompleteLength) {
+		return c.refuse(errs.TensorDataInvalid,
+			"incomplete string length indicator for inference input '%s' for model '%s', expecting %d bytes but only %d bytes available.",
+			name, c.model, short.Want, short.Have)
+	}
+	return c.refuse(errs.TensorDataInvalid,
+		"incomplete string data for inference input '%s' for model '%s', expecting string of length %d but only %d bytes available",
+		name, c.model, short.Want, short.Have)
 }

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,7 +49,7 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 		inputs  []infer.Tensor
 		outputs []infer.Output
 		reason  errs.Reason
-		text    string // without the prefix of the request
+		text    string // without the prefix of the request, which those of unknown tensors lack
 	}{
 		{"an unknown output", batched(), "", []infer.Tensor{a(), b()}, outputs("X", "Z"), errs.OutputUnexpected, "unexpected inference output 'Z' for model 'm'"},
 		{"an output twice", batched(), "", []infer.Tensor{a(), b()}, outputs("X", "X"), errs.TensorDuplicate, "output 'X' already exists in request"},
@@ -63,6 +64,7 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 		{"unequal rows", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{2, 1}, 0, "x", "y")}, nil, errs.ShapeMismatch, "input 'B' batch size does not match other inputs for 'm'"},
 		{"too many rows", batched(), "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{9, 2}, 72), input("B", tensor.Bytes, tensor.Shape{9, 0}, 0)}, nil, errs.BatchSizeExceeded, "inference request batch-size must be <= 8 for 'm'"},
 		{"another datatype", single, "", []infer.Tensor{input("A", tensor.Int32, tensor.Shape{2}, 8)}, nil, errs.DatatypeMismatch, "inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'"},
+		{"no datatype", single, "", []infer.Tensor{input("A", tensor.Invalid, tensor.Shape{2}, 8)}, nil, errs.DatatypeMismatch, "inference input 'A' data-type is '<invalid>', but model 'm' expects 'FP32'"},
 		{"a negative dimension", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{-1}, 8)}, nil, errs.ShapeMismatch, "All input dimensions should be specified for input 'A' for model 'm', got [-1]"},
 		{"another dimension", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{3}, 12)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [2], got [3]."},
 		{"another rank", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1, 2}, 8)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [2], got [1,2]."},
@@ -73,8 +75,8 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 		{"a size out of range", free, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{math.MaxInt64, 2, 2}, 8)}, nil, errs.ShapeMismatch, "input 'A' for model 'm' has shape [9223372036854775807,2,2], whose size in bytes is out of range"},
 		{"too few strings", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 3}, 0, "x", "")}, nil, errs.ByteSizeMismatch, "expected 3 string elements for inference input 'B' for model 'm', got 2"},
 		{"too many strings", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 1}, 0, "x", "y")}, nil, errs.ByteSizeMismatch, "unexpected number of string elements 2 for inference input 'B' for model 'm', expecting 1"},
-		{"half a length", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 1}, 3)}, nil, errs.TensorDataInvalid, "incomplete string length indicator for inference input 'B' for model 'm'"},
-		{"half a string", batched(), "", []infer.Tensor{a(), {Name: "B", Datatype: tensor.Bytes, Shape: tensor.Shape{1, 1}, Data: tensor.InHeap([]byte{2, 0, 0, 0, 'x'})}}, nil, errs.TensorDataInvalid, "incomplete string data for inference input 'B' for model 'm'"},
+		{"half a length", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 1}, 3)}, nil, errs.TensorDataInvalid, "incomplete string length indicator for inference input 'B' for model 'm', expecting 4 bytes but only 3 bytes available."},
+		{"half a string", batched(), "", []infer.Tensor{a(), {Name: "B", Datatype: tensor.Bytes, Shape: tensor.Shape{1, 1}, Data: tensor.InHeap([]byte{2, 0, 0, 0, 'x'})}}, nil, errs.TensorDataInvalid, "incomplete string data for inference input 'B' for model 'm', expecting string of length 2 but only 1 bytes available"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := ready("m", c.config)
@@ -85,6 +87,9 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 			prefix := "[request id: <id_unknown>] "
 			if c.id != "" {
 				prefix = "[request id: " + c.id + "] "
+			}
+			if strings.HasPrefix(c.text, "unexpected inference") {
+				prefix = ""
 			}
 			if d := cmp.Diff(refusal{c.reason, prefix + c.text}, refusalOf(err)); d != "" || p != nil {
 				t.Error(p, d)

@@ -185,7 +185,8 @@ func (m *Model) latest() (*Version, error) {
 	return nil, unknownModel(errs.ModelNotFound, m.Name, " has no available versions")
 }
 
-// parseVersion reads a version as a client writes it. The texts are Triton's.
+// parseVersion reads a version as a client writes it. The texts are Triton's,
+// and so is that they say "> 0" while version 0 is one like any other.
 func parseVersion(version string) (int64, error) {
 	if version == "" {
 		return latestVersion, nil
@@ -195,7 +196,7 @@ func parseVersion(version string) (int64, error) {
 		return 0, errs.New(errs.InvalidVersion,
 			"failed to get model version from specified version string '%s' (details: stol), version should be an integral value > 0", version)
 	}
-	if n <= 0 {
+	if n < 0 {
 		return 0, errs.New(errs.InvalidVersion, "invalid model version specified '%s' , version should be an integral value > 0", version)
 	}
 	return n, nil

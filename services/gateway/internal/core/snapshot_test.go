@@ -49,7 +49,7 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 		{name: "no version at all", model: "broken", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'broken' has no available versions"}},
 		{name: "a word", model: "m", version: "one", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'one' (details: stol)" + integral}},
 		{name: "too large a number", model: "m", version: "9223372036854775808", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string '9223372036854775808' (details: stol)" + integral}},
-		{name: "version 0", model: "m", version: "0", refusal: refusal{errs.InvalidVersion, "invalid model version specified '0' " + integral}},
+		{name: "version 0", model: "m", version: "0", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'm' version 0 is not found"}},
 		{name: "a negative version of an unknown model", model: "x", version: "-1", refusal: refusal{errs.InvalidVersion, "invalid model version specified '-1' " + integral}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

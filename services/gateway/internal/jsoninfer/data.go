@@ -54,7 +54,7 @@ func (e *elements) walk() error {
 			}
 		}
 		if !e.take(',') {
-			return e.fail("Missing a comma or ] after an array element.")
+			return e.fail("Missing a comma or ']' after an array element.")
 		}
 	}
 }

@@ -77,6 +77,8 @@ func TestDataIsReadAsItsDatatype(t *testing.T) {
 		{"escapes", "BYTES", `["\"\\\/\b\f\n\r\t\u0041\u00e9\ud83d\ude00"]`, 1, "\x0f\x00\x00\x00\"\\/\b\f\n\r\tAé😀"},
 		{"strings that are not UTF-8", "BYTES", "[\"\xff\xfe\"]", 1, "\x02\x00\x00\x00\xff\xfe"},
 		{"no elements: the data is not looked at", "INT32", `{"a":["b"]}`, 0, ""},
+		{"no elements of a datatype that JSON has no form for", "FP16", `[]`, 0, ""},
+		{"no elements of no datatype, which is found later", "FP8", `[]`, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inOrder := fmt.Sprintf(`{"inputs":[{"name":"A","datatype":"%s","shape":[%d],"data":%s}]}`, c.datatype, c.count, c.data)
@@ -131,7 +133,7 @@ func TestWrongDataIsRefused(t *testing.T) {
 		{"an unknown datatype", "FP8", "[1,2]", refusal{errs.DatatypeMismatch, "invalid datatype for input A"}},
 		{"a comma at the end", "INT32", "[1,]   ", badSyntax("Invalid value.", 3)},
 		{"a comma after an array", "INT32", "[[1],]", badSyntax("Invalid value.", 5)},
-		{"no comma", "INT32", "[1 2]", badSyntax("Missing a comma or ] after an array element.", 3)},
+		{"no comma", "INT32", "[1 2]", badSyntax("Missing a comma or ']' after an array element.", 3)},
 		{"a leading zero", "INT32", "[01,2]", badSyntax("Invalid value.", 1)},
 		{"a plus", "INT32", "[+1,2]", badSyntax("Invalid value.", 1)},
 		{"no fraction", "FP32", "[1.,2]", badSyntax("Miss fraction part in number.", 3)},
@@ -215,7 +217,7 @@ func TestEnvelopeIsRead(t *testing.T) {
 		"later": [{"a": [null, true, 1.5e3, "x\n"]}],
 		"id": "q\u002d1", "id": "second",
 		"parameters": {"sequence_id": 42, "sequence_start": true, "sequence_end": true, "priority": 3, "timeout": 1500,
-			"binary_data_output": true, "s": "v", "i": -9, "b": false, "f": 1.5},
+			"binary_data_output": true, "s": "v", "i": -9, "b": false, "f": 1.5, "large": 9223372036854775808},
 		"inputs": [
 			{"name": "A", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24, "other": {}}},
 			{"name": "B", "datatype": "INT64", "shape": [], "data": [5]},
@@ -242,6 +244,7 @@ func TestEnvelopeIsRead(t *testing.T) {
 			{Key: "i", Value: int64(-9)},
 			{Key: "b", Value: false},
 			{Key: "f", Value: 1.5},
+			{Key: "large", Value: float64(1 << 63)},
 		},
 		Sequence: infer.Sequence{ID: 42, Start: true, End: true},
 		Priority: 3,
@@ -260,6 +263,16 @@ func TestEnvelopeIsRead(t *testing.T) {
 	}
 	if !e.BinaryOutput("X") || e.BinaryOutput("Y") || !e.BinaryOutput("Z") {
 		t.Error("an output named has its own form, another the default")
+	}
+}
+
+func TestAByteOrderMarkIsSkipped(t *testing.T) {
+	r, _, err := decode("\uFEFF" + `{"inputs":[],"id":"7"}`)
+	if err != nil || r.ID != "7" {
+		t.Errorf("got %q, %v", r.ID, err)
+	}
+	if _, _, err := decode("\uFEFF"); errs.Of(err) != errs.InvalidJSON {
+		t.Errorf("a mark alone: %v", err)
 	}
 }
 
@@ -292,7 +305,7 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"cut off", `{"inputs":[`, syntax("Invalid value. at 11")},
 		{"no name", `{1:2}`, syntax("Missing a name for object member. at 1")},
 		{"no colon", `{"a" 2}`, syntax("Missing a colon after a name of object member. at 5")},
-		{"no comma", `{"a":2 "b"}`, syntax("Missing a comma or } after an object member. at 7")},
+		{"no comma", `{"a":2 "b"}`, syntax("Missing a comma or '}' after an object member. at 7")},
 		{"open string", `{"a`, syntax("Missing a closing quotation mark in string. at 1")},
 		{"text after the end", `{"inputs":[]} x`, syntax("The document root must not be followed by other values. at 14")},
 		{"a word", `{"a":nul}`, syntax("Invalid value. at 5")},
@@ -324,7 +337,6 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"parameters not an object", `{"parameters":[]}`, refusal{errs.InvalidParameter, "failed to get request params.: attempt to get members for non-object"}},
 		{"null parameter", `{"parameters":{"k":null}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},
 		{"array parameter", `{"parameters":{"k":[1]}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},
-		{"parameter too large", `{"parameters":{"k":9223372036854775808}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},
 		{"reserved parameter", `{"parameters":{"triton_x":1}}`, refusal{errs.InvalidParameter, "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."}},
 		{"sequence id", `{"parameters":{"sequence_id":-1}}`, refusal{errs.InvalidJSON, "Unable to parse 'sequence_id': attempt to access JSON non-string as string"}},
 		{"sequence start", `{"parameters":{"sequence_start":1}}`, refusal{errs.InvalidJSON, "Unable to parse 'sequence_start': attempt to access JSON non-boolean as boolean"}},

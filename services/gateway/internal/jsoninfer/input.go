@@ -190,6 +190,10 @@ func (d *Decoder) data(in *input) error {
 
 // readData takes the value of "data" into a tensor.
 func (d *Decoder) readData(in *input) error {
+	n, ok := in.Shape.Elements()
+	if ok && n == 0 {
+		return d.s.skip() // whatever it is: Triton does not look at it either
+	}
 	switch in.Datatype {
 	case tensor.Invalid:
 		return errs.New(errs.DatatypeMismatch, "invalid datatype for input %s", in.Name)
@@ -197,12 +201,9 @@ func (d *Decoder) readData(in *input) error {
 		return errs.New(errs.TensorDataInvalid,
 			"receiving %s data via JSON is not supported. Please use the binary data format for input %s", in.Datatype, in.Name)
 	}
-	n, ok := in.Shape.Elements()
 	switch {
 	case !ok:
 		return in.tooManyElements()
-	case n == 0:
-		return d.s.skip()
 	case in.Datatype == tensor.Bytes:
 		return d.readStrings(in)
 	}

@@ -79,8 +79,9 @@ func (d *Decoder) custom(key string) error {
 	return nil
 }
 
-// scalar takes a value and returns it as the type that parameters have; nil
-// for null, arrays, objects and integers that no int64 holds.
+// scalar takes a value and returns it as the type that parameters have, a
+// float64 also for integers that no int64 holds; nil for null, arrays and
+// objects.
 func (d *Decoder) scalar() (any, error) {
 	switch d.s.peek() {
 	case '"':
@@ -96,11 +97,8 @@ func (d *Decoder) scalar() (any, error) {
 	if err := d.s.number(&n); err != nil {
 		return nil, err
 	}
-	if n.integral {
-		if v, ok := n.int64(); ok {
-			return v, nil
-		}
-		return nil, nil
+	if v, ok := n.int64(); ok {
+		return v, nil
 	}
 	f, ok := n.float64()
 	if !ok {

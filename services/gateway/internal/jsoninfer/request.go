@@ -69,6 +69,7 @@ func (d *Decoder) Decode(body []byte, model *modelconfig.Config, r *infer.Reques
 
 func (d *Decoder) document() error {
 	d.seen, d.entries = 0, 0
+	d.s.byteOrderMark()
 	switch d.s.peek() {
 	case 0:
 		if d.s.pos == len(d.s.data) {

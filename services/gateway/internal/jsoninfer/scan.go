@@ -21,6 +21,13 @@ func (s *scanner) fail(what string) error {
 	return errs.New(errs.InvalidJSON, "failed to parse the request JSON buffer: %s at %d", what, s.pos)
 }
 
+// byteOrderMark skips the mark that some clients begin UTF-8 with.
+func (s *scanner) byteOrderMark() {
+	if hasPrefix(s.data, "\uFEFF") {
+		s.pos = len("\uFEFF")
+	}
+}
+
 // peek skips white space and returns the next byte without taking it; 0 at
 // the end, which no value starts with.
 func (s *scanner) peek() byte {
@@ -77,7 +84,7 @@ func (s *scanner) object(member func(key []byte) error) error {
 			return nil
 		}
 		if !s.take(',') {
-			return s.fail("Missing a comma or } after an object member.")
+			return s.fail("Missing a comma or '}' after an object member.")
 		}
 	}
 }
@@ -96,7 +103,7 @@ func (s *scanner) array(element func() error) error {
 			return nil
 		}
 		if !s.take(',') {
-			return s.fail("Missing a comma or ] after an array element.")
+			return s.fail("Missing a comma or ']' after an array element.")
 		}
 	}
 }

@@ -59,7 +59,8 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"version not ready", request{method: "GET", path: "/v2/models/simple/versions/4/ready"}, failure(400, "Model version not ready", "model_not_ready")},
 		{"readiness of no model", request{method: "GET", path: "/v2/models/nope/ready"}, failure(404, "Request for unknown model: 'nope' is not found", "model_not_found")},
 		{"readiness of no version", request{method: "GET", path: "/v2/models/simple/versions/9/ready"}, failure(404, "Request for unknown model: 'simple' version 9 is not found", "model_not_found")},
-		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, failure(400, "invalid model version specified '0' , version should be an integral value > 0", "invalid_version")},
+		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, failure(404, "Request for unknown model: 'simple' version 0 is not found", "model_not_found")},
+		{"an unknown path by an unknown method", request{method: "PURGE", path: "/v1"}, notFound},
 		{"model metadata lists all ready versions", request{method: "GET", path: "/v2/models/simple"}, good(`{"name":"simple","versions":["1","3"],"platform":"onnxruntime_onnx",` + simpleIO)},
 		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, good(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},
 		{"an escaped name", request{method: "GET", path: "/v2/models/my%20model"}, good(`{"name":"my model","versions":["1"],"platform":"python","inputs":[{"name":"T","datatype":"BYTES","shape":[]}],"outputs":[{"name":"S","datatype":"FP32","shape":[2,-1]}]}`)},
@@ -125,7 +126,7 @@ func TestWrongMethodNamesTheRightOnes(t *testing.T) {
 		{"HEAD", "/v2/models/simple/versions/1/infer", "POST"},
 		{"GET", "/v2/repository/index", "POST"},
 		{"OPTIONS", "/v2/repository/index", "POST"},
-		{"PURGE", "/v2/repository/index", "GET, HEAD, POST"},
+		{"PURGE", "/v2/repository/index", "POST"},
 	} {
 		want := answer{405, map[string]string{"Allow": c.allow, "Content-Type": "application/json"}, `{"error":"Method Not Allowed","reason":"method_not_allowed"}`}
 		if d := cmp.Diff(want, s.doLike(request{method: c.method, path: c.path}, want)); d != "" {

@@ -80,12 +80,10 @@ func New(engine Engine, o Options) http.Handler {
 	}
 	s := &server{engine: engine, options: o}
 	router := chi.NewRouter()
-	router.Use(rawPath)
+	router.Use(byPath)
 	for _, r := range s.routes() {
 		router.HandleFunc(r.pattern, s.only(r))
 	}
-	// For methods that the router has never heard of, on whatever path.
-	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { s.refuseMethod(w, "GET, HEAD, POST") })
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { s.fail(w, notFound(), "") })
 	return router
 }
@@ -146,11 +144,13 @@ func (s *server) refuseMethod(w http.ResponseWriter, allow string) {
 
 func notFound() error { return errs.New(errs.PathNotFound, "Not Found") }
 
-// rawPath makes the router match the path before percent-decoding, so that an
-// escaped slash is part of a name and not a border.
-func rawPath(next http.Handler) http.Handler {
+// byPath makes the router match the path before percent-decoding, so that an
+// escaped slash is part of a name and not a border, and without regard for the
+// method, of which the router does not know every one that clients may send.
+func byPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		chi.RouteContext(r.Context()).RoutePath = r.URL.EscapedPath()
+		route := chi.RouteContext(r.Context())
+		route.RoutePath, route.RouteMethod = r.URL.EscapedPath(), http.MethodGet
 		next.ServeHTTP(w, r)
 	})
 }

@@ -85,8 +85,11 @@ func setPriority(p infer.Parameter, r *infer.Request) error {
 	return nil
 }
 
-// setTimeout reads the queue timeout in microseconds. One beyond what a
-// duration holds, 292 years, is none.
+// maxTimeout is the longest timeout in microseconds: half of all time, so that
+// it can be added to the present.
+const maxTimeout = math.MaxInt64 / 2 / int64(time.Microsecond)
+
+// setTimeout reads the queue timeout in microseconds.
 func setTimeout(p infer.Parameter, r *infer.Request) error {
 	v, ok := p.Value.(int64)
 	if !ok {
@@ -95,10 +98,7 @@ func setTimeout(p infer.Parameter, r *infer.Request) error {
 	if v < 0 {
 		return errs.New(errs.InvalidParameter, "invalid value for 'timeout', expected value >= 0.")
 	}
-	r.Timeout = 0
-	if v <= math.MaxInt64/int64(time.Microsecond) {
-		r.Timeout = time.Duration(v) * time.Microsecond
-	}
+	r.Timeout = time.Duration(min(v, maxTimeout)) * time.Microsecond
 	return nil
 }
 

@@ -35,11 +35,11 @@ func TestSetParameters(t *testing.T) {
 			[]infer.Parameter{{Key: "priority", Value: int64(4)}}, infer.Request{Priority: 4},
 		},
 		"timeout": {
-			[]infer.Parameter{{Key: "timeout", Value: int64(math.MaxInt64 / 1000)}},
-			infer.Request{Timeout: math.MaxInt64 / 1000 * time.Microsecond},
+			[]infer.Parameter{{Key: "timeout", Value: int64(1500)}}, infer.Request{Timeout: 1500 * time.Microsecond},
 		},
-		"a timeout beyond all bounds is none": {
-			[]infer.Parameter{{Key: "timeout", Value: int64(5)}, {Key: "timeout", Value: int64(math.MaxInt64)}}, infer.Request{},
+		"a timeout beyond all bounds can be added to the present": {
+			[]infer.Parameter{{Key: "timeout", Value: int64(math.MaxInt64)}},
+			infer.Request{Timeout: math.MaxInt64 / 2 / time.Microsecond * time.Microsecond},
 		},
 		"HTTP's parameters are the model's": {
 			[]infer.Parameter{{Key: "binary_data_output", Value: true}},
