@@ -1,6 +1,9 @@
 package modelconfig
 
-import "github.com/nereid-serving/nereid/libs/tensor"
+import (
+	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
 
 // Config is a model's configuration, normalised and validated: defaults are
 // filled in and every rule of the format holds. It is immutable.
@@ -28,6 +31,8 @@ type Config struct {
 	GraphLevel int32
 	// MetricTags are labels for the model's metrics, without the "_" prefix.
 	MetricTags map[string]string
+
+	source *inference.ModelConfig
 }
 
 // IO is one input or output.
@@ -98,6 +103,10 @@ type InstanceGroup struct {
 	// HostPolicy names the host policy of the instances.
 	HostPolicy string
 }
+
+// Proto returns the whole configuration, normalised, of which c is the view,
+// or nil if c was not made by [FromProto]. It is shared: nobody changes it.
+func (c *Config) Proto() *inference.ModelConfig { return c.source }
 
 // Batches reports whether tensors carry a batch dimension.
 func (c *Config) Batches() bool { return c.MaxBatchSize > 0 }

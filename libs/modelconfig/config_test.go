@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
@@ -58,11 +59,15 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 		Parameters: map[string]string{"p": "v"},
 		MetricTags: map[string]string{"team": "vision"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(modelconfig.Config{})); diff != "" {
 		t.Errorf("FromProto (-want +got):\n%s", diff)
 	}
 	if !proto.Equal(before, config) {
 		t.Error("FromProto changed its argument")
+	}
+	modelconfig.Normalise(before, modelconfig.Directory{Name: "m"})
+	if !proto.Equal(before, got.Proto()) {
+		t.Errorf("Proto is %v, want the normalised configuration", got.Proto())
 	}
 	if got.Inputs[0].BackendDims().String() != "[1,2,-1]" || got.ClientShape(got.Input("x")).String() != "[-1,2,-1]" {
 		t.Errorf("backend sees %v, clients %v", got.Inputs[0].BackendDims(), got.ClientShape(got.Input("x")))

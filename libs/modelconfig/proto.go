@@ -37,6 +37,7 @@ func view(c *inference.ModelConfig) *Config {
 		Parameters:   make(map[string]string, len(c.GetParameters())),
 		GraphLevel:   c.GetOptimization().GetGraph().GetLevel(),
 		MetricTags:   c.GetMetricTags(),
+		source:       c,
 	}
 	for _, in := range c.GetInput() {
 		io := tensorView(in)

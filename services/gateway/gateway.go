@@ -33,6 +33,9 @@ import (
 // Dispatcher takes requests towards their scheduler: see [core.Dispatcher].
 type Dispatcher = core.Dispatcher
 
+// StatisticsSource counts what became of requests: see [core.StatisticsSource].
+type StatisticsSource = core.StatisticsSource
+
 // IndexEntry is one line of the repository index.
 type IndexEntry = core.IndexEntry
 
@@ -40,6 +43,7 @@ type IndexEntry = core.IndexEntry
 type Deps struct {
 	Bus        *bus.Bus
 	Dispatcher Dispatcher
+	Statistics StatisticsSource
 	// Clock is that of the requests' times.
 	Clock *mono.System
 	// Pool is where the memory of tensors comes from.
@@ -147,7 +151,8 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 	engine := core.New(
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
-			Dispatcher: g.deps.Dispatcher, Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool,
+			Dispatcher: g.deps.Dispatcher, Statistics: g.deps.Statistics,
+			Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool,
 			StrictReadiness: g.config.StrictReadiness,
 		})
 	g.table.Store(table)
@@ -156,7 +161,9 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 }
 
 // extensions of the protocol, in Triton's order.
-func extensions() []string { return []string{"binary_tensor_data", "parameters"} }
+func extensions() []string {
+	return []string{"model_configuration", "binary_tensor_data", "parameters", "statistics"}
+}
 
 func (g *Gateway) inFlight() int64 {
 	if t := g.table.Load(); t != nil {

@@ -51,6 +51,10 @@ func (e *echo) Submit(r *infer.Request) error {
 
 func (e *echo) Cancel(infer.RequestID) {}
 
+func (e *echo) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
+	return make([]infer.Statistics, len(refs)), nil
+}
+
 // harness is a gateway on a real bus, whose buckets the test writes.
 type harness struct {
 	t       *testing.T
@@ -76,7 +80,7 @@ func start(t *testing.T, hold chan struct{}) *harness {
 	config.HTTP.Address, config.HTTP.Port = "127.0.0.1", 0
 	config.GRPC.Address, config.GRPC.Port = "127.0.0.1", 0
 	h.gateway, err = gateway.New(config, gateway.Deps{
-		Bus: b, Dispatcher: h.echo, Clock: mono.New(), Pool: tensor.NewPool(0), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Bus: b, Dispatcher: h.echo, Statistics: h.echo, Clock: mono.New(), Pool: tensor.NewPool(0), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ package scheduler
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -85,6 +86,20 @@ func (s *Scheduler) Submit(r *infer.Request) error { return s.loop.Submit(r) }
 
 // Cancel says that nobody waits for a request any more. It may be unknown.
 func (s *Scheduler) Cancel(id infer.RequestID) { s.loop.Cancel(id) }
+
+// Statistics returns the counts of model versions, one for each ref: zero if
+// the scheduler does not know it yet. It never fails.
+func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
+	now, wallNow := s.deps.Clock.Now(), time.Now()
+	wall := func(t mono.Time) time.Time { return wallNow.Add(t.Sub(now)) }
+	list := make([]infer.Statistics, len(refs))
+	for i, ref := range refs {
+		if c := s.stats.Of(ref); c != nil {
+			list[i] = c.Statistics(wall)
+		}
+	}
+	return list, nil
+}
 
 // Attach introduces a worker.
 func (s *Scheduler) Attach(worker uint64, e infer.Executor) { s.loop.Attach(worker, e) }

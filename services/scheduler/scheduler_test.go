@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -105,7 +106,18 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 	if order.Epoch == 0 || order.Requests[0].Work.Epoch != order.Epoch {
 		t.Errorf("epoch %d of the order, %d of its request: want that of the scheduler's lease", order.Epoch, order.Requests[0].Work.Epoch)
 	}
-	s.Complete(&infer.Completion{Order: order.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1})
+	began, now := time.Now(), order.Enqueued[0]
+	s.Complete(&infer.Completion{
+		Order: order.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1,
+		Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
+	})
+	counts, err := s.Statistics(t.Context(), []infer.ModelRef{{Name: "other"}, ref})
+	if err != nil || counts[0].Executions != 0 || counts[1].Executions != 1 || counts[1].Success.Count != 1 {
+		t.Errorf("statistics are %+v, %v, want those of one request to the second", counts, err)
+	}
+	if last := counts[1].LastInference; last.After(began) || last.Before(began.Add(-time.Hour)) {
+		t.Errorf("last inference was at %v, want before %v", last, began)
+	}
 
 	// The bucket lets go of the model, the worker of its instance.
 	if err := models.Delete(t.Context(), "m", revision); err != nil {

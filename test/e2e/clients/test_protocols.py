@@ -19,6 +19,8 @@ from tritonclient.utils import InferenceServerException
 HTTP_URL = os.environ["HTTP_URL"]
 GRPC_URL = os.environ["GRPC_URL"]
 
+PHASES = set("success fail queue compute_input compute_infer compute_output cache_hit cache_miss".split())
+
 
 def integers(module, rows=1):
     """Two INT32 inputs of [rows, 16], and the arrays in them."""
@@ -30,6 +32,24 @@ def integers(module, rows=1):
         tensor.set_data_from_numpy(data)
         inputs.append(tensor)
     return inputs, first, second
+
+
+def check_statistics(answer):
+    """The models' counts, after a check that those fit together that tools divide by each other."""
+    found = {}
+    for model in answer["model_stats"]:
+        stats = model["inference_stats"]
+        counts = {phase: int(stats[phase].get("count", 0)) for phase in stats}
+        phases = {counts[phase] for phase in ("queue", "compute_input", "compute_infer", "compute_output")}
+        assert phases == {counts["success"]}, model
+        assert set(stats) == PHASES, model
+        found[model["name"]] = {
+            "success": counts["success"],
+            "inference_count": int(model.get("inference_count", 0)),
+            "last_inference": int(model.get("last_inference", 0)),
+            "batch_sizes": {int(batch["batch_size"]) for batch in model.get("batch_stats", [])},
+        }
+    return found
 
 
 class Protocol:
@@ -110,6 +130,34 @@ class Protocol:
                 self.client.infer("simple", inputs)
             self.assertIn(text, caught.exception.message())
 
+    def test_configuration(self):
+        config = self.config("simple")
+        self.assertEqual((config["name"], config["max_batch_size"]), ("simple", 8))
+        self.assertEqual(config["input"][0], config["input"][0] | {"name": "INPUT0", "data_type": "TYPE_INT32"})
+        self.assertEqual([int(dim) for dim in config["input"][0]["dims"]], [16])
+        self.assertGreaterEqual(config["instance_group"][0]["count"], 1)
+        with self.assertRaises(InferenceServerException) as caught:
+            self.client.get_model_config("nonesuch")
+        self.assertIn("Request for unknown model: 'nonesuch'", caught.exception.message())
+
+    def test_statistics(self):
+        before = check_statistics(self.statistics("simple"))["simple"]
+        inputs, _, _ = integers(self.module, rows=4)
+        for _ in range(3):
+            self.client.infer("simple", inputs)
+        # An answer may be here before it is counted.
+        for _ in range(1000):
+            after = check_statistics(self.statistics())["simple"]
+            if after["success"] - before["success"] >= 3:
+                break
+        self.assertEqual(after["inference_count"] - before["inference_count"], 12)
+        self.assertEqual(after["success"] - before["success"], 3)
+        self.assertGreaterEqual(after["last_inference"], before["last_inference"])
+        self.assertIn(4, after["batch_sizes"])
+        with self.assertRaises(InferenceServerException) as caught:
+            self.client.get_inference_statistics("nonesuch")
+        self.assertEqual(caught.exception.message(), "requested model 'nonesuch' is not available")
+
     def test_many_at_once(self):
         inputs, first, second = integers(self.module)
         for result in self.concurrently(inputs, 50):
@@ -128,6 +176,15 @@ class OverHTTP(Protocol, unittest.TestCase):
     def concurrently(self, inputs, count):
         requests = [self.client.async_infer("simple", inputs) for _ in range(count)]
         return [request.get_result() for request in requests]
+
+    def config(self, model):
+        return self.client.get_model_config(model)
+
+    def statistics(self, model=""):
+        return self.client.get_inference_statistics(model)
+
+    def test_numbers_of_a_configuration_are_numbers(self):
+        self.assertEqual(self.client.get_model_config("simple")["input"][0]["dims"], [16])
 
     def test_metadata_and_index(self):
         self.assertIn("binary_tensor_data", self.client.get_server_metadata()["extensions"])
@@ -176,6 +233,12 @@ class OverGRPC(Protocol, unittest.TestCase):
             results.append(result)
         return results
 
+    def config(self, model):
+        return self.client.get_model_config(model, as_json=True)["config"]
+
+    def statistics(self, model=""):
+        return self.client.get_inference_statistics(model, as_json=True)
+
     def test_metadata_and_index(self):
         self.assertIn("binary_tensor_data", self.client.get_server_metadata().extensions)
         metadata = self.client.get_model_metadata("simple")
@@ -210,6 +273,11 @@ class OverAsyncio(unittest.IsolatedAsyncioTestCase):
             np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
         with self.assertRaises(InferenceServerException):
             await client.infer("nonesuch", inputs)
+        options = {} if module is http_client else {"as_json": True}
+        config = await client.get_model_config("simple", **options)
+        self.assertEqual(config.get("config", config)["max_batch_size"], 8)
+        statistics = check_statistics(await client.get_inference_statistics("simple", **options))
+        self.assertGreaterEqual(statistics["simple"]["success"], 50)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
-		Bus: b, Dispatcher: sched, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Dispatcher: sched, Statistics: sched, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
@@ -28,6 +29,7 @@ type Dispatcher interface {
 type Gateway struct {
 	info       ServerInfo
 	dispatcher Dispatcher
+	statistics StatisticsSource
 	pending    *pending.Table
 	clock      mono.Clock
 	pool       *tensor.Pool
@@ -39,6 +41,7 @@ type Gateway struct {
 // Deps are what a Gateway works with.
 type Deps struct {
 	Dispatcher Dispatcher
+	Statistics StatisticsSource
 	Pending    *pending.Table
 	Clock      mono.Clock
 	Pool       *tensor.Pool
@@ -50,8 +53,8 @@ type Deps struct {
 // New makes a gateway without models.
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
-		info: info, dispatcher: deps.Dispatcher, pending: deps.Pending, clock: deps.Clock, pool: deps.Pool,
-		strict: deps.StrictReadiness,
+		info: info, dispatcher: deps.Dispatcher, statistics: deps.Statistics, pending: deps.Pending, clock: deps.Clock,
+		pool: deps.Pool, strict: deps.StrictReadiness,
 	}
 	g.snapshot.Store(NewSnapshot(0, false, nil))
 	return g
@@ -183,6 +186,15 @@ func absent(m *Model) IndexEntry {
 		return IndexEntry{Name: m.Name}
 	}
 	return IndexEntry{Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem}
+}
+
+// ModelConfig returns the configuration by which a version serves.
+func (g *Gateway) ModelConfig(model, version string) (*modelconfig.Config, error) {
+	v, err := g.Snapshot().Resolve(model, version)
+	if err != nil {
+		return nil, err
+	}
+	return v.Config, nil
 }
 
 // Index lists the repository: one entry per version, or one for a model that

@@ -125,14 +125,23 @@ func (s *Snapshot) Settled() bool {
 // ReadyVersions returns the numbers of a model's ready versions, ascending.
 func (s *Snapshot) ReadyVersions(model string) []int64 {
 	var numbers []int64
+	for _, ref := range s.readyRefs(model) {
+		numbers = append(numbers, ref.Version)
+	}
+	return numbers
+}
+
+// readyRefs returns what takes a model's requests, ascending by version.
+func (s *Snapshot) readyRefs(model string) []infer.ModelRef {
+	var refs []infer.ModelRef
 	if m := s.models[model]; m != nil {
 		for _, v := range m.Versions {
 			if v.State == infer.Ready {
-				numbers = append(numbers, v.Ref.Version)
+				refs = append(refs, v.Ref)
 			}
 		}
 	}
-	return numbers
+	return refs
 }
 
 // Models returns the models in the order of their names.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
@@ -87,6 +88,19 @@ func tensors(list []core.TensorMetadata) []tensorJSON {
 		out[i] = tensorJSON{t.Name, t.Datatype, orEmpty(t.Shape)}
 	}
 	return out
+}
+
+func (s *server) modelConfig(w http.ResponseWriter, r *http.Request) error {
+	model, version, err := target(r)
+	if err != nil {
+		return err
+	}
+	c, err := s.engine.ModelConfig(model, version)
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, typeJSON, modelconfig.JSON(c.Proto()))
+	return nil
 }
 
 func (s *server) index(w http.ResponseWriter, r *http.Request) error {

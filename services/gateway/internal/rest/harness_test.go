@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 	"maps"
@@ -31,6 +32,15 @@ type scheduler struct {
 	submit  func(*infer.Request) error
 	execute func(*infer.Request) *infer.Response
 	cancel  func(infer.RequestID)
+	counts  map[string]infer.Statistics // by model
+}
+
+func (s *scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
+	list := make([]infer.Statistics, len(refs))
+	for i, ref := range refs {
+		list[i] = s.counts[ref.Name]
+	}
+	return list, nil
 }
 
 func (s *scheduler) Submit(q *infer.Request) error {
@@ -70,7 +80,7 @@ func newServer(t testing.TB, models []*core.Model, options ...func(*rest.Options
 	s := &server{scheduler: &scheduler{table: table, execute: compute}, pool: tensor.NewPool(16 << 20)}
 	s.gateway = core.New(
 		core.ServerInfo{Name: "nereid", Version: "0.1.0", Extensions: []string{"binary_tensor_data", "parameters"}},
-		core.Deps{Dispatcher: s.scheduler, Pending: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
+		core.Deps{Dispatcher: s.scheduler, Statistics: s.scheduler, Pending: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
 	s.gateway.Update(core.NewSnapshot(3, true, models))
 	o := rest.Options{Log: func(err error) { s.logged = append(s.logged, err) }}
 	for _, set := range options {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
@@ -37,6 +38,8 @@ type Engine interface {
 	Snapshot() *core.Snapshot
 	Server() core.ServerInfo
 	Metadata(model, version string) (core.Metadata, error)
+	ModelConfig(model, version string) (*modelconfig.Config, error)
+	Statistics(ctx context.Context, model, version string) ([]core.ModelStatistics, error)
 	Index(readyOnly bool) []core.IndexEntry
 	// Pool is where the memory of tensors comes from.
 	Pool() *tensor.Pool
@@ -106,12 +109,16 @@ func (s *server) routes() []route {
 		{get, "/v2", s.metadata},
 		{get, "/v2/health/live", s.live},
 		{get, "/v2/health/ready", s.ready},
-		// Triton's statistics: no model is called "stats" here either.
-		{get, "/v2/models/stats", func(http.ResponseWriter, *http.Request) error { return notFound() }},
+		// So a model called "stats" has no metadata here, as with Triton.
+		{get, "/v2/models/stats", s.statistics},
 		{get, "/v2/models/{model}", s.modelMetadata},
 		{get, "/v2/models/{model}/versions/{version}", s.modelMetadata},
 		{get, "/v2/models/{model}/ready", s.modelReady},
 		{get, "/v2/models/{model}/versions/{version}/ready", s.modelReady},
+		{get, "/v2/models/{model}/config", s.modelConfig},
+		{get, "/v2/models/{model}/versions/{version}/config", s.modelConfig},
+		{get, "/v2/models/{model}/stats", s.modelStatistics},
+		{get, "/v2/models/{model}/versions/{version}/stats", s.modelStatistics},
 		{post, "/v2/models/{model}/infer", s.infer},
 		{post, "/v2/models/{model}/versions/{version}/infer", s.infer},
 		{post, "/v2/repository/index", s.index},

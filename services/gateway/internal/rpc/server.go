@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
@@ -24,6 +25,8 @@ type Engine interface {
 	Server() core.ServerInfo
 	Snapshot() *core.Snapshot
 	Metadata(model, version string) (core.Metadata, error)
+	ModelConfig(model, version string) (*modelconfig.Config, error)
+	Statistics(ctx context.Context, model, version string) ([]core.ModelStatistics, error)
 	Index(readyOnly bool) []core.IndexEntry
 	NewRequest(*core.Version) *infer.Request
 	// Infer takes the request over in every case; the caller releases the

@@ -50,7 +50,8 @@ func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 		return func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			return s.modelInfer(ctx, decode, interceptor)
 		}
-	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "RepositoryIndex":
+	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
+		"ModelConfig", "ModelStatistics", "RepositoryIndex":
 		return m.Handler
 	}
 	err := errs.New(errs.Unsupported, "%s is not supported by this server", m.MethodName)
@@ -114,6 +115,15 @@ func tensorMetadata(list []core.TensorMetadata) []*inference.ModelMetadataRespon
 		out[i] = &inference.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape}
 	}
 	return out
+}
+
+// ModelConfig implements the RPC.
+func (s *service) ModelConfig(_ context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
+	c, err := s.engine.ModelConfig(r.GetName(), r.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	return &inference.ModelConfigResponse{Config: c.Proto()}, nil
 }
 
 // RepositoryIndex implements the RPC.

@@ -113,7 +113,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 func TestCallsThatAreNotSupportedSaySo(t *testing.T) {
 	s, ctx := serve(t), t.Context()
 	calls := map[string]func() error{
-		"ModelConfig": func() error { _, err := s.client.ModelConfig(ctx, &inference.ModelConfigRequest{}); return err },
+		"TraceSetting": func() error { _, err := s.client.TraceSetting(ctx, &inference.TraceSettingRequest{}); return err },
 		"RepositoryModelLoad": func() error {
 			_, err := s.client.RepositoryModelLoad(ctx, &inference.RepositoryModelLoadRequest{})
 			return err

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
 // apply does what one action says.
@@ -51,7 +52,7 @@ func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
 	err := refusal(it.Request, reason).WithRetry(retry)
 	it.Request.Release()
 	if c := l.stats.Of(it.Model); c != nil {
-		c.Refused(reason)
+		c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
 		if it.Counted {
 			c.Started(1)
 		}
@@ -72,7 +73,7 @@ func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
 
 func (l *Loop) lost(it *core.Item) {
 	if c := l.stats.Of(it.Model); c != nil {
-		c.Lost()
+		c.Lost(l.clock.Now().Sub(it.Enqueued))
 	}
 	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request for model '%s' is gone", it.Model.Name)
 	l.responder.Respond(infer.Fail(it.Work, err))
@@ -80,15 +81,15 @@ func (l *Loop) lost(it *core.Item) {
 }
 
 func (l *Loop) finished(b *core.Batch, done *infer.Completion) {
-	c := l.stats.Of(b.Model)
-	if c != nil {
-		c.Executed(done)
-	}
+	l.served = l.served[:0]
 	for i, it := range b.Items {
-		if c != nil && i < len(done.Outcomes) {
-			c.Ended(done.Outcomes[i], it.Rows, it.Enqueued, &done.Timing)
+		if i < len(done.Outcomes) {
+			l.served = append(l.served, stats.Served{Outcome: done.Outcomes[i], Rows: it.Rows, Enqueued: it.Enqueued})
 		}
 		l.recycle(it)
+	}
+	if c := l.stats.Of(b.Model); c != nil {
+		c.Completed(done, l.served)
 	}
 }
 

@@ -45,6 +45,7 @@ type Loop struct {
 	// Owned by whoever has set busy.
 	core      *core.Core
 	taken     []message
+	served    []stats.Served
 	executors map[uint64]infer.Executor
 	epoch     uint64
 

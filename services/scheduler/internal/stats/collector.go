@@ -3,10 +3,11 @@ package stats
 import (
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
+
+	"github.com/nereid-serving/nereid/libs/infer"
 )
 
 // Describe describes nothing: a model's tags become labels, so that the
@@ -60,17 +61,18 @@ func (f *families) collect(c *Counters, out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
 	}
-	micros := func(d *prometheus.Desc, sum *atomic.Int64) { counter(d, float64(sum.Load()/1000)) }
-	counter(f.success, float64(c.success.Load()))
+	t := c.snapshot()
+	micros := func(d *prometheus.Desc, sum infer.Tally) { counter(d, float64(sum.Time.Microseconds())) }
+	counter(f.success, float64(t.request.Count))
 	for r := range failures {
-		counter(f.failure, float64(c.failed[r].Load()), r.String())
+		counter(f.failure, float64(t.failed[r]), r.String())
 	}
-	counter(f.count, float64(c.inferences.Load()))
-	counter(f.executions, float64(c.executions.Load()))
+	counter(f.count, float64(t.inferences))
+	counter(f.executions, float64(t.executions))
 	out <- prometheus.MustNewConstMetric(f.pending, prometheus.GaugeValue, float64(c.pending.Load()))
-	micros(f.request, &c.request)
-	micros(f.queue, &c.queue)
-	micros(f.input, &c.input)
-	micros(f.infer, &c.infer)
-	micros(f.output, &c.output)
+	micros(f.request, t.request)
+	micros(f.queue, t.queue)
+	micros(f.input, t.input)
+	micros(f.infer, t.infer)
+	micros(f.output, t.output)
 }

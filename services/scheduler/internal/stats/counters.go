@@ -4,6 +4,9 @@
 package stats
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,69 +32,147 @@ func (f failure) String() string { return [...]string{"REJECTED", "CANCELED", "B
 // Counters are the counts of one model version. They are safe for concurrent
 // use.
 type Counters struct {
-	success    atomic.Uint64
-	failed     [failures]atomic.Uint64
-	inferences atomic.Uint64
-	executions atomic.Uint64
-	pending    atomic.Int64
+	pending atomic.Int64
+	own     ownSeries
 
-	// Sums over successful requests, in nanoseconds.
-	request, queue, input, infer, output atomic.Int64
+	mu      sync.Mutex
+	totals  totals                           // guarded by mu
+	batches map[int64]*infer.BatchStatistics // by size; guarded by mu
+}
 
-	own ownSeries
+// totals are what a version has done since it was loaded.
+type totals struct {
+	failed     [failures]uint64
+	inferences uint64
+	executions uint64
+	last       mono.Time // end of the last execution; 0 is none
+	fail       infer.Tally
+	// Of successful requests.
+	request, queue, input, infer, output infer.Tally
 }
 
 // Submitted counts a request that has arrived.
 func (c *Counters) Submitted() { c.pending.Add(1) }
 
-// Refused counts a request that ended without having run.
-func (c *Counters) Refused(reason errs.Reason) {
-	c.failed[failureOf(reason)].Add(1)
+// Refused counts a request that ended without having run, so long after its
+// arrival.
+func (c *Counters) Refused(reason errs.Reason, after time.Duration) {
+	c.fail(failureOf(reason), after)
 	c.own.refused(reason)
 }
 
 // Started counts submitted requests that do not wait any more.
 func (c *Counters) Started(requests int) { c.pending.Add(int64(-requests)) }
 
-// Lost counts a request whose worker went away.
-func (c *Counters) Lost() { c.failed[other].Add(1) }
+// Lost counts a request whose worker went away so long after its arrival.
+func (c *Counters) Lost(after time.Duration) { c.fail(other, after) }
 
-// Executed counts a batch's executions.
-func (c *Counters) Executed(done *infer.Completion) {
-	c.executions.Add(uint64(done.Executions))
+func (c *Counters) fail(f failure, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.totals.fails(f, after)
+}
+
+// Served is one request of a completed batch.
+type Served struct {
+	Outcome infer.Outcome
+	Rows    int64
+	// Enqueued is when the request entered the scheduler.
+	Enqueued mono.Time
+}
+
+// Completed counts a batch and its requests, all at once: whoever reads the
+// counts meanwhile sees all of them or none.
+func (c *Counters) Completed(done *infer.Completion, requests []Served) {
+	c.add(done, requests)
 	if done.Executions > 0 {
 		c.own.batchRows.Observe(float64(done.Rows))
 	}
-}
-
-// Ended counts one request of a completed batch, which had rows rows and
-// entered the scheduler at enqueued.
-func (c *Counters) Ended(outcome infer.Outcome, rows int64, enqueued mono.Time, t *infer.Timing) {
-	switch outcome {
-	case infer.Succeeded:
-		c.succeeded(rows, enqueued, t)
-	case infer.Canceled:
-		c.failed[canceled].Add(1)
-	case infer.Rejected:
-		c.failed[rejected].Add(1)
-	default:
-		c.failed[backend].Add(1)
+	for _, r := range requests {
+		if r.Outcome == infer.Succeeded {
+			c.own.queueSeconds.Observe(done.Timing.Start.Sub(r.Enqueued).Seconds())
+		}
 	}
 }
 
-func (c *Counters) succeeded(rows int64, enqueued mono.Time, t *infer.Timing) {
-	waited := t.Start.Sub(enqueued)
-	c.success.Add(1)
-	c.inferences.Add(uint64(rows))
-	add(&c.request, t.Done.Sub(enqueued))
-	add(&c.queue, waited)
-	add(&c.input, t.Input())
-	add(&c.infer, t.Infer())
-	add(&c.output, t.Output())
-	c.own.queueSeconds.Observe(waited.Seconds())
+func (c *Counters) add(done *infer.Completion, requests []Served) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if done.Executions > 0 {
+		c.executed(done)
+	}
+	for _, r := range requests {
+		if r.Outcome == infer.Succeeded {
+			c.totals.succeeds(r, &done.Timing)
+			continue
+		}
+		c.totals.fails(failureOfOutcome(r.Outcome), done.Timing.Done.Sub(r.Enqueued))
+	}
 }
 
-func add(sum *atomic.Int64, d time.Duration) { sum.Add(int64(max(d, 0))) }
+// executed counts a batch under its size. The caller holds mu.
+func (c *Counters) executed(done *infer.Completion) {
+	c.totals.executions += uint64(done.Executions)
+	c.totals.last = max(c.totals.last, done.Timing.Done)
+	size := c.batches[done.Rows]
+	if size == nil {
+		size = &infer.BatchStatistics{Size: done.Rows}
+		c.batches[done.Rows] = size
+	}
+	size.Input.Add(done.Timing.Input())
+	size.Infer.Add(done.Timing.Infer())
+	size.Output.Add(done.Timing.Output())
+}
+
+func (t *totals) succeeds(r Served, timing *infer.Timing) {
+	t.inferences += uint64(r.Rows)
+	t.request.Add(timing.Done.Sub(r.Enqueued))
+	t.queue.Add(timing.Start.Sub(r.Enqueued))
+	t.input.Add(timing.Input())
+	t.infer.Add(timing.Infer())
+	t.output.Add(timing.Output())
+}
+
+func (t *totals) fails(f failure, after time.Duration) {
+	t.failed[f]++
+	t.fail.Add(after)
+}
+
+// snapshot returns the totals of one moment.
+func (c *Counters) snapshot() totals {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.totals
+}
+
+// Statistics returns the counts of one moment. wall converts the time of the
+// last execution.
+func (c *Counters) Statistics(wall func(mono.Time) time.Time) infer.Statistics {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &c.totals
+	s := infer.Statistics{
+		Inferences: t.inferences, Executions: t.executions,
+		Success: t.request, Fail: t.fail, Queue: t.queue, Input: t.input, Infer: t.infer, Output: t.output,
+	}
+	if t.last != 0 {
+		s.LastInference = wall(t.last)
+	}
+	for _, size := range slices.Sorted(maps.Keys(c.batches)) {
+		s.Batches = append(s.Batches, *c.batches[size])
+	}
+	return s
+}
+
+func failureOfOutcome(o infer.Outcome) failure {
+	switch o {
+	case infer.Canceled:
+		return canceled
+	case infer.Rejected:
+		return rejected
+	}
+	return backend
+}
 
 // failureOf sorts a reason into Triton's four.
 func failureOf(reason errs.Reason) failure {

@@ -81,7 +81,7 @@ func (s *Set) Add(ref infer.ModelRef, tags map[string]string) {
 
 func (s *Set) newCounters(k key) *Counters {
 	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
-	return &Counters{own: ownSeries{
+	return &Counters{batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
 		refusals:     s.refusals.MustCurryWith(labels),
 		batchRows:    s.batchRows.With(labels),
 		queueSeconds: s.queueSeconds.With(labels),

@@ -30,16 +30,17 @@ func TestFamiliesFollowTheBatches(t *testing.T) {
 	c.Submitted()
 	c.Submitted()
 	c.Started(2)
-	c.Executed(&infer.Completion{Executions: 1, Rows: 4})
-	c.Ended(infer.Succeeded, 1, ms(0), &timing)
-	c.Ended(infer.Succeeded, 3, ms(1), &timing)
-	c.Ended(infer.Failed, 1, ms(1), &timing)
-	c.Ended(infer.Canceled, 1, ms(1), &timing)
-	c.Ended(infer.Rejected, 1, ms(1), &timing)
-	c.Refused(errs.MaxQueueSize)
-	c.Refused(errs.Cancelled)
-	c.Refused(errs.NoWorker)
-	c.Lost()
+	c.Completed(&infer.Completion{Executions: 1, Rows: 4, Timing: timing}, []stats.Served{
+		{Outcome: infer.Succeeded, Rows: 1, Enqueued: ms(0)},
+		{Outcome: infer.Succeeded, Rows: 3, Enqueued: ms(1)},
+		{Outcome: infer.Failed, Rows: 1, Enqueued: ms(1)},
+		{Outcome: infer.Canceled, Rows: 1, Enqueued: ms(1)},
+		{Outcome: infer.Rejected, Rows: 1, Enqueued: ms(1)},
+	})
+	c.Refused(errs.MaxQueueSize, 0)
+	c.Refused(errs.Cancelled, time.Millisecond)
+	c.Refused(errs.NoWorker, 0)
+	c.Lost(0)
 	want := `
 # TYPE nv_inference_request_success counter
 nv_inference_request_success{_team="vision",model="digits",version="3"} 2
@@ -113,7 +114,7 @@ func TestSeriesLiveAsLongAsSomeContentIsLoaded(t *testing.T) {
 		t.Fatal("counters of a model that is not loaded")
 	}
 	set.Add(first, nil)
-	set.Of(first).Executed(&infer.Completion{Executions: 1, Rows: 1})
+	set.Of(first).Completed(&infer.Completion{Executions: 1, Rows: 1}, nil)
 	set.Add(second, nil)
 	set.Remove(first)
 	if set.Of(second) == nil || set.Of(second) != set.Of(first) {
@@ -134,7 +135,7 @@ func TestOwnFamiliesAreWellNamed(t *testing.T) {
 	set := stats.NewSet()
 	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
 	set.Add(ref, nil)
-	set.Of(ref).Refused(errs.Shed)
+	set.Of(ref).Refused(errs.Shed, 0)
 	problems, err := testutil.CollectAndLint(set, "nereid_scheduler_refusals_total", "nereid_scheduler_batch_rows", "nereid_scheduler_queue_seconds")
 	if err != nil || len(problems) > 0 {
 		t.Errorf("promlint: %v, %v", problems, err)

@@ -1,0 +1,44 @@
+package infer
+
+import "time"
+
+// Statistics are the counts of one model version since it was loaded. Of one
+// value the counts fit together: those of Queue and of successes are equal, and
+// so are those of the three compute phases, which leave out cache hits.
+type Statistics struct {
+	// LastInference is the wall time of the last execution's end; zero if there
+	// was none.
+	LastInference time.Time
+	// Inferences are the rows of successful requests, Executions the runs of
+	// the model; neither counts cache hits.
+	Inferences, Executions uint64
+	// Success and Fail are whole requests, from their arrival at the scheduler
+	// to their end.
+	Success, Fail Tally
+	// Queue, Input, Infer and Output are the phases of the successful requests.
+	// Each request of a batch counts the batch's time in full.
+	Queue, Input, Infer, Output Tally
+	CacheHit, CacheMiss         Tally
+	// Batches are ascending by size.
+	Batches []BatchStatistics
+}
+
+// BatchStatistics are the executions of one batch size.
+type BatchStatistics struct {
+	// Size is in rows.
+	Size                 int64
+	Input, Infer, Output Tally
+}
+
+// Tally counts events and sums up how long they took.
+type Tally struct {
+	Count uint64
+	Time  time.Duration
+}
+
+// Add counts one event. A negative time, from clocks of two processes, is
+// none.
+func (t *Tally) Add(d time.Duration) {
+	t.Count++
+	t.Time += max(d, 0)
+}

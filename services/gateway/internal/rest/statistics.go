@@ -1,0 +1,93 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// The statistics as clients read them: no field is left out.
+type (
+	statisticsJSON struct {
+		Name           string              `json:"name"`
+		Version        string              `json:"version"`
+		LastInference  int64               `json:"last_inference"` // ms since 1970
+		InferenceCount uint64              `json:"inference_count"`
+		ExecutionCount uint64              `json:"execution_count"`
+		Inference      inferenceStatsJSON  `json:"inference_stats"`
+		Responses      map[string]struct{} `json:"response_stats"` // of decoupled models
+		Batches        []batchStatsJSON    `json:"batch_stats"`
+		Memory         []struct{}          `json:"memory_usage"` // of backends that know theirs
+	}
+
+	inferenceStatsJSON struct {
+		Success       durationJSON `json:"success"`
+		Fail          durationJSON `json:"fail"`
+		Queue         durationJSON `json:"queue"`
+		ComputeInput  durationJSON `json:"compute_input"`
+		ComputeInfer  durationJSON `json:"compute_infer"`
+		ComputeOutput durationJSON `json:"compute_output"`
+		CacheHit      durationJSON `json:"cache_hit"`
+		CacheMiss     durationJSON `json:"cache_miss"`
+	}
+
+	batchStatsJSON struct {
+		BatchSize     int64        `json:"batch_size"`
+		ComputeInput  durationJSON `json:"compute_input"`
+		ComputeInfer  durationJSON `json:"compute_infer"`
+		ComputeOutput durationJSON `json:"compute_output"`
+	}
+
+	durationJSON struct {
+		Count uint64 `json:"count"`
+		NS    int64  `json:"ns"`
+	}
+)
+
+func (s *server) statistics(w http.ResponseWriter, r *http.Request) error {
+	return s.replyStatistics(w, r, "", "")
+}
+
+func (s *server) modelStatistics(w http.ResponseWriter, r *http.Request) error {
+	model, version, err := target(r)
+	if err != nil {
+		return err
+	}
+	return s.replyStatistics(w, r, model, version)
+}
+
+func (s *server) replyStatistics(w http.ResponseWriter, r *http.Request, model, version string) error {
+	list, err := s.engine.Statistics(r.Context(), model, version)
+	if err != nil {
+		return err
+	}
+	out := make([]statisticsJSON, len(list))
+	for i := range list {
+		out[i] = statisticsOf(&list[i])
+	}
+	return reply(w, struct {
+		Models []statisticsJSON `json:"model_stats"`
+	}{out})
+}
+
+func statisticsOf(m *core.ModelStatistics) statisticsJSON {
+	out := statisticsJSON{
+		Name: m.Name, Version: m.Version, InferenceCount: m.Inferences, ExecutionCount: m.Executions,
+		Inference: inferenceStatsJSON{
+			Success: duration(m.Success), Fail: duration(m.Fail), Queue: duration(m.Queue),
+			ComputeInput: duration(m.Input), ComputeInfer: duration(m.Infer), ComputeOutput: duration(m.Output),
+			CacheHit: duration(m.CacheHit), CacheMiss: duration(m.CacheMiss),
+		},
+		Responses: map[string]struct{}{}, Batches: make([]batchStatsJSON, len(m.Batches)), Memory: []struct{}{},
+	}
+	if !m.LastInference.IsZero() {
+		out.LastInference = m.LastInference.UnixMilli()
+	}
+	for i, b := range m.Batches {
+		out.Batches[i] = batchStatsJSON{b.Size, duration(b.Input), duration(b.Infer), duration(b.Output)}
+	}
+	return out
+}
+
+func duration(t infer.Tally) durationJSON { return durationJSON{t.Count, t.Time.Nanoseconds()} }

@@ -1,0 +1,96 @@
+package stats_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
+)
+
+// counters are those of a model that was loaded just now.
+func counters() *stats.Counters {
+	set := stats.NewSet()
+	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
+	set.Add(ref, nil)
+	return set.Of(ref)
+}
+
+// wall makes a wall time of the monotonic one, from the epoch on.
+func wall(t mono.Time) time.Time { return time.Unix(0, int64(t)) }
+
+func tally(count uint64, d time.Duration) infer.Tally { return infer.Tally{Count: count, Time: d} }
+
+func TestStatisticsFollowTheBatches(t *testing.T) {
+	c := counters()
+	if diff := cmp.Diff(infer.Statistics{}, c.Statistics(wall)); diff != "" {
+		t.Errorf("at the load (-want +got):\n%s", diff)
+	}
+	ran := infer.Timing{Start: 1000, InputDone: 1001, InferDone: 1011, Done: 1111}
+	again := infer.Timing{Start: 2000, InputDone: 2002, InferDone: 2022, Done: 2222}
+	ok := func(rows int64, enqueued mono.Time) stats.Served {
+		return stats.Served{Outcome: infer.Succeeded, Rows: rows, Enqueued: enqueued}
+	}
+	c.Completed(&infer.Completion{Executions: 1, Rows: 8, Timing: ran}, []stats.Served{ok(3, 900), ok(5, 990)})
+	c.Completed(&infer.Completion{Executions: 1, Rows: 1, Timing: again}, []stats.Served{ok(1, 1999)})
+	c.Completed(&infer.Completion{Executions: 1, Rows: 8, Timing: again}, []stats.Served{{Outcome: infer.Failed, Rows: 8, Enqueued: 1222}})
+	// Past its latest start: it has not run, and its time says nothing.
+	c.Completed(&infer.Completion{Timing: infer.Timing{Done: 9000}}, []stats.Served{{Outcome: infer.Rejected, Rows: 8, Enqueued: 8000}})
+	c.Refused(errs.MaxQueueSize, 7)
+	c.Lost(3)
+	want := infer.Statistics{
+		LastInference: time.Unix(0, 2222), Inferences: 9, Executions: 3,
+		Success: tally(3, 211+121+223), Fail: tally(4, 1000+1000+7+3),
+		Queue: tally(3, 100+10+1), Input: tally(3, 1+1+2), Infer: tally(3, 10+10+20), Output: tally(3, 100+100+200),
+		Batches: []infer.BatchStatistics{
+			{Size: 1, Input: tally(1, 2), Infer: tally(1, 20), Output: tally(1, 200)},
+			{Size: 8, Input: tally(2, 1+2), Infer: tally(2, 10+20), Output: tally(2, 100+200)},
+		},
+	}
+	if diff := cmp.Diff(want, c.Statistics(wall)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Tools take differences of two readings and divide: counts that do not go
+// together make them give up.
+func TestStatisticsFitTogetherWhileBatchesEnd(t *testing.T) {
+	const batches, size = 2000, 4
+	c := counters()
+	var working sync.WaitGroup
+	working.Go(func() {
+		served := make([]stats.Served, size)
+		for i := range served {
+			served[i] = stats.Served{Outcome: infer.Succeeded, Rows: 1}
+		}
+		for range batches {
+			c.Completed(&infer.Completion{Executions: 1, Rows: size, Timing: infer.Timing{Done: 1}}, served)
+		}
+	})
+	for done := false; !done; {
+		s := c.Statistics(wall)
+		done = s.Executions == batches
+		counts := []uint64{s.Success.Count, s.Queue.Count, s.Input.Count, s.Infer.Count, s.Output.Count, s.Inferences}
+		for _, n := range counts {
+			if n != size*s.Executions {
+				t.Fatalf("%d executions of %d, and counts %v", s.Executions, size, counts)
+			}
+		}
+	}
+	working.Wait()
+}
+
+func BenchmarkCompleted(b *testing.B) {
+	c := counters()
+	served := []stats.Served{{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1}}
+	done := &infer.Completion{Executions: 1, Rows: 1, Timing: infer.Timing{Start: 10, InputDone: 20, InferDone: 30, Done: 40}}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Completed(done, served)
+	}
+}
