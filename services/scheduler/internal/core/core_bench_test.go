@@ -10,8 +10,9 @@ import (
 )
 
 // BenchmarkDecisions measures submit to dispatch: per iteration one request
-// is submitted to one of eight models and, whenever a batch is full, run and
-// completed. One decision is one request. The bound on the queue is on.
+// of one of four priorities is submitted to one of eight models with bounded
+// queues; after 64 of them what runs is completed. One decision is one
+// request.
 func BenchmarkDecisions(b *testing.B) {
 	for _, deadlines := range []bool{false, true} {
 		b.Run(fmt.Sprintf("deadlines=%t", deadlines), func(b *testing.B) {
@@ -39,19 +40,22 @@ type bench struct {
 
 func newBench(models int, maxBatch int64) *bench {
 	s := &bench{core: New(Limits{Requests: 1 << 16})}
-	config := &modelconfig.Config{MaxBatchSize: maxBatch, Batching: &modelconfig.DynamicBatching{}}
+	config := &modelconfig.Config{MaxBatchSize: maxBatch, Batching: &modelconfig.DynamicBatching{
+		PriorityLevels: priorities, DefaultPriority: 2, DefaultPolicy: modelconfig.QueuePolicy{MaxQueueSize: 1000},
+	}}
 	for i := range models {
 		ref := infer.ModelRef{Name: fmt.Sprint("model", i), Version: 1, Generation: 1}
 		s.models = append(s.models, ref)
 		s.core.Step(1, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: config}})
 		s.core.Step(1, &Event{Kind: Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 1, Slot: uint32(i)}, Model: ref, Credits: 1}})
 	}
-	request := &infer.Request{}
-	for range 1 << 10 {
-		s.spare = append(s.spare, &Item{Request: request})
+	for i := range 1 << 10 {
+		s.spare = append(s.spare, &Item{Request: &infer.Request{Priority: uint64(i%priorities) + 1}})
 	}
 	return s
 }
+
+const priorities = 4
 
 func (s *bench) submit() {
 	s.now += 1000

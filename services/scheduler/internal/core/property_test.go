@@ -45,7 +45,13 @@ type world struct {
 	running     map[uint64]*Batch                   // by order
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
-	newest      map[infer.ModelRef]uint64 // latest number dispatched, for order
+	newest      map[place]uint64 // latest number dispatched, for order
+}
+
+// place is where a request waits: what is there goes in order of arrival.
+type place struct {
+	model infer.ModelRef
+	level int
 }
 
 func newWorld(t *rapid.T) *world {
@@ -54,7 +60,7 @@ func newWorld(t *rapid.T) *world {
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
 		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{},
-		newest: map[infer.ModelRef]uint64{},
+		newest: map[place]uint64{},
 	}
 	for _, name := range []string{"a", "b"} {
 		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
@@ -73,11 +79,14 @@ func drawConfig(t *rapid.T) *modelconfig.Config {
 		c.Batching = &modelconfig.DynamicBatching{
 			MaxQueueDelayMicros: rapid.SampledFrom([]uint64{0, 100}).Draw(t, "delay"),
 			PreferredSizes:      rapid.SampledFrom([][]int64{nil, {1}}).Draw(t, "preferred"),
+			PriorityLevels:      rapid.Uint64Range(0, 3).Draw(t, "levels"),
+			DefaultPriority:     1,
 			DefaultPolicy: modelconfig.QueuePolicy{
 				MaxQueueSize:         rapid.Uint32Range(0, 4).Draw(t, "queue"),
 				DefaultTimeoutMicros: rapid.SampledFrom([]uint64{0, 150}).Draw(t, "timeout"),
 			},
 		}
+		c.Batching.PreserveOrdering = c.Batching.PriorityLevels < 2 && rapid.Bool().Draw(t, "ordered")
 	}
 	return c
 }
@@ -91,7 +100,7 @@ func (w *world) submit(t *rapid.T) {
 	w.lastRequest++
 	rows := rapid.Int64Range(1, w.configs[ref].MaxBatchSize).Draw(t, "rows")
 	it := &Item{
-		Request: &infer.Request{Inputs: []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, rapid.Int64Range(1, 2).Draw(t, "width")}}}},
+		Request: &infer.Request{Priority: rapid.Uint64Range(0, 4).Draw(t, "priority"), Inputs: []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, rapid.Int64Range(1, 2).Draw(t, "width")}}}},
 		Work:    infer.Work{Request: infer.RequestID{Number: w.lastRequest}},
 		Model:   ref, Rows: rows, Bytes: 8 * rows, Enqueued: w.now,
 	}
@@ -151,11 +160,6 @@ func (w *world) detach(t *rapid.T) {
 		}
 	}
 	w.step(t, &Event{Kind: Detached, Instance: infer.InstanceID{Worker: worker}})
-	for order, b := range w.running {
-		if b.Order.Instance.Worker == worker {
-			delete(w.running, order)
-		}
-	}
 }
 
 func (w *world) wait(t *rapid.T) {
@@ -176,7 +180,10 @@ func (w *world) see(t *rapid.T, a Action) {
 	switch a.Kind {
 	case Dispatch:
 		w.dispatched(t, a.Batch)
-	case Finish, Lost:
+	case Finish:
+		w.ended(t, a.Item)
+	case Lost:
+		delete(w.running, a.Batch.Order.ID)
 		w.ended(t, a.Item)
 	case Abort:
 		if w.running[a.Batch.Order.ID] != a.Batch {
@@ -217,19 +224,27 @@ func (w *world) dispatched(t *rapid.T, b *Batch) {
 	if w.credits[b.Order.Instance]--; w.credits[b.Order.Instance] < 0 {
 		t.Fatalf("instance %v got more orders than credits", b.Order.Instance)
 	}
+	if c.Batching != nil && c.Batching.PreserveOrdering && w.runs(b.Model) {
+		t.Fatalf("order %d started beside another of an ordered model", b.Order.ID)
+	}
+	for _, waits := range w.open {
+		if waits.model != nil && waits.batch == nil && waits.Model == b.Model && waits.level < b.Items[0].level {
+			t.Fatalf("request %d of level %d waits while level %d runs", waits.Work.Request.Number, waits.level, b.Items[0].level)
+		}
+	}
 	width := b.Items[0].Request.Inputs[0].Shape[1]
 	for i, it := range b.Items {
 		switch n := it.Work.Request.Number; {
 		case it.Deadline != 0 && it.Deadline <= w.now:
 			t.Fatalf("request %d ran after its deadline", n)
-		case n <= w.newest[b.Model]:
-			t.Fatalf("request %d overtook request %d", w.newest[b.Model], n)
+		case n <= w.newest[place{b.Model, it.level}]:
+			t.Fatalf("request %d overtook request %d of its level", w.newest[place{b.Model, it.level}], n)
 		case c.Batching != nil && it.Request.Inputs[0].Shape[1] != width:
 			t.Fatalf("order %d mixes shapes", b.Order.ID)
 		case b.Order.Requests[i] != it.Request || b.Order.Enqueued[i] != it.Enqueued:
 			t.Fatalf("order %d does not name its items", b.Order.ID)
 		}
-		w.newest[b.Model] = it.Work.Request.Number
+		w.newest[place{b.Model, it.level}] = it.Work.Request.Number
 	}
 	w.running[b.Order.ID] = b
 }
@@ -254,4 +269,14 @@ func (w *world) drain(t *rapid.T) {
 	if len(w.open) != 0 {
 		t.Fatalf("%d requests are still open", len(w.open))
 	}
+}
+
+// runs reports whether an order of the model runs.
+func (w *world) runs(ref infer.ModelRef) bool {
+	for _, b := range w.running {
+		if b.Model == ref {
+			return true
+		}
+	}
+	return false
 }

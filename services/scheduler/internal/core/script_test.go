@@ -86,7 +86,7 @@ func sentence(a *Action) string {
 	switch a.Kind {
 	case Dispatch:
 		o := &a.Batch.Order
-		text := fmt.Sprintf("dispatch order %d to %s: %s, %d rows", o.ID, place(o.Instance), numbers(a.Batch.Items), a.Batch.Rows)
+		text := fmt.Sprintf("dispatch order %d to %s: %s, %d rows", o.ID, slot(o.Instance), numbers(a.Batch.Items), a.Batch.Rows)
 		if o.LatestStart != 0 {
 			text += fmt.Sprintf(", start by %v", o.LatestStart.Sub(scriptStart))
 		}
@@ -104,12 +104,12 @@ func sentence(a *Action) string {
 	case Finished:
 		return fmt.Sprintf("finished order %d: %s", a.Completion.Order, numbers(a.Batch.Items))
 	case Retired:
-		return "retired " + place(a.Instance)
+		return "retired " + slot(a.Instance)
 	}
 	return "unknown action"
 }
 
-func place(id infer.InstanceID) string { return fmt.Sprintf("%d/%d", id.Worker, id.Slot) }
+func slot(id infer.InstanceID) string { return fmt.Sprintf("%d/%d", id.Worker, id.Slot) }
 
 func numbers(items []*Item) string {
 	var list []string
