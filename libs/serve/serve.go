@@ -25,21 +25,29 @@ func Listen(ctx context.Context, address, what, setting string) (net.Listener, e
 	return l, nil
 }
 
-// HTTP serves on l until ctx is done. Then it takes no new connections, gives
-// the requests under way up to grace to finish, and closes what is left.
+// HTTP serves on l until ctx is done. Then it takes no new connections, closes
+// those on which nothing was asked, gives the requests under way up to grace
+// to finish, and closes what is left.
 func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
+	conns := track(l)
 	serve := func() error {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(conns); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
 	}
-	return run(ctx, grace, serve, server.Shutdown, server.Close)
+	finish := func(ctx context.Context) error {
+		conns.closeSilent()
+		return server.Shutdown(ctx)
+	}
+	return run(ctx, grace, serve, finish, server.Close)
 }
 
 // GRPC does the same for a gRPC server.
 func GRPC(ctx context.Context, server *grpc.Server, l net.Listener, grace time.Duration) error {
+	conns := track(l)
 	finish := func(ctx context.Context) error {
+		conns.closeSilent()
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
@@ -53,10 +61,11 @@ func GRPC(ctx context.Context, server *grpc.Server, l net.Listener, grace time.D
 		}
 	}
 	cut := func() error {
+		conns.closeAll() // also those in a handshake, for which Stop would wait
 		server.Stop()
 		return nil
 	}
-	return run(ctx, grace, func() error { return server.Serve(l) }, finish, cut)
+	return run(ctx, grace, func() error { return server.Serve(conns) }, finish, cut)
 }
 
 // run serves until ctx is done, then lets finish end the work under way, and
