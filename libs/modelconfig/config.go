@@ -31,6 +31,9 @@ type Config struct {
 	GraphLevel int32
 	// MetricTags are labels for the model's metrics, without the "_" prefix.
 	MetricTags map[string]string
+	// Warmup are the executions that an instance has behind it when it gets
+	// its first request, in this order.
+	Warmup []WarmupSample
 
 	source *inference.ModelConfig
 }

@@ -31,6 +31,13 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 		metric_tags { key: "team" value: "vision" }
 		optimization { graph { level: -1 } }
 		model_transaction_policy { decoupled: true }
+		model_warmup { name: "skipped" }
+		model_warmup {
+			name: "w" batch_size: 2
+			inputs { key: "x" value { data_type: TYPE_FP16 dims: [ 2, 8 ] random_data: true } }
+			inputs { key: "file" value { data_type: TYPE_STRING dims: 1 input_data_file: "a/b" } }
+			inputs { key: "zero" value { data_type: TYPE_BOOL zero_data: true } }
+		}
 		instance_group { kind: KIND_GPU gpus: [ 1 ] count: 2 host_policy: "near" passive: true }`)
 	before := proto.CloneOf(config)
 	got, err := modelconfig.FromProto(config)
@@ -58,6 +65,14 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 		}},
 		Parameters: map[string]string{"p": "v"},
 		MetricTags: map[string]string{"team": "vision"},
+		Warmup: []modelconfig.WarmupSample{{
+			Name: "w", BatchSize: 2, Count: 1,
+			Inputs: []modelconfig.WarmupInput{
+				{Name: "file", Datatype: tensor.Bytes, Dims: tensor.Shape{1}, Kind: modelconfig.WarmupFile, File: "a/b"},
+				{Name: "x", Datatype: tensor.FP16, Dims: tensor.Shape{2, 8}, Kind: modelconfig.WarmupRandom},
+				{Name: "zero", Datatype: tensor.Bool},
+			},
+		}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(modelconfig.Config{})); diff != "" {
 		t.Errorf("FromProto (-want +got):\n%s", diff)

@@ -55,6 +55,7 @@ func view(c *inference.ModelConfig) *Config {
 	for name, p := range c.GetParameters() {
 		v.Parameters[name] = p.GetStringValue()
 	}
+	v.Warmup = warmup(c.GetModelWarmup())
 	return v
 }
 

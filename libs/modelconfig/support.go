@@ -58,7 +58,6 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil || c.GetPlatform() == platformEnsemble, "let the client call the composing models one after the other"},
 		{"batch_input", len(c.GetBatchInput()) > 0, "remove it and send the values as inputs"},
 		{"batch_output", len(c.GetBatchOutput()) > 0, "remove it"},
-		{"model_warmup", len(c.GetModelWarmup()) > 0, "remove it and send a first request after the model is ready"},
 		{"model_operations", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
 		{"model_repository_agents", len(c.GetModelRepositoryAgents().GetAgents()) > 0, "remove it and check the files before they enter the repository"},
 		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},

@@ -34,6 +34,7 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateBatching(c)
 	r.validateGroups(c)
 	r.validateFiles(c)
+	r.validateWarmup(c)
 	r.validateMetricTags(c.GetMetricTags())
 	r.validateResponseCache(c)
 	r.validateSupport(c)
