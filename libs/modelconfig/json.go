@@ -1,6 +1,7 @@
 package modelconfig
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
@@ -18,6 +19,9 @@ import (
 // when they are empty too; messages and members of a oneof only when they are
 // set. Enum values are names and all integers are numbers, where protobuf's
 // own JSON would make strings of those with 64 bits. Map keys are sorted.
+//
+// This is what Triton answers, byte for byte, but for the dims of a sequence
+// state's initial_state, which Triton leaves as strings.
 func JSON(c *inference.ModelConfig) []byte { return appendMessage(nil, c.ProtoReflect()) }
 
 func appendMessage(b []byte, m protoreflect.Message) []byte {
@@ -123,6 +127,9 @@ func appendFloat(b []byte, x float64, bits int) []byte {
 }
 
 func appendString(b []byte, s string) []byte {
-	quoted, _ := json.Marshal(s) // a string has no error
-	return append(b, quoted...)
+	buffer := bytes.NewBuffer(b)
+	encoder := json.NewEncoder(buffer)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(s) // a string has no error
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
 }

@@ -61,6 +61,29 @@ func readsBack(t *testing.T, c *inference.ModelConfig, wire []byte) {
 	}
 }
 
+// TestJSONIsTritons compares with what Triton 2.51 answered for the models
+// testdata/triton/NAME.pbtxt.
+func TestJSONIsTritons(t *testing.T) {
+	for _, name := range []string{"rich", "seq"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "triton", name+".pbtxt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := new(inference.ModelConfig)
+		if err := prototext.Unmarshal(text, c); err != nil {
+			t.Fatal(err)
+		}
+		modelconfig.Normalise(c, modelconfig.Directory{Name: name})
+		want, err := os.ReadFile(filepath.Join("testdata", "triton", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(modelconfig.JSON(c))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // TestJSONWritesEveryField fills in each field that the schema has.
 func TestJSONWritesEveryField(t *testing.T) {
 	c := new(inference.ModelConfig)
