@@ -14,9 +14,12 @@ import (
 // serve runs all services in one process. Its flags are Triton's where Triton
 // has the setting.
 type serve struct {
-	ModelRepository []string `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository; repeat the flag for several. Required."`
-	LoadThreads     int      `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
-	ControlMode     string   `name:"model-control-mode" default:"none" enum:"none" group:"Models" help:"When models are loaded: none is all of them, once, at the start."`
+	ModelRepository []string      `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository; repeat the flag for several. Required."`
+	LoadThreads     int           `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
+	ControlMode     string        `name:"model-control-mode" default:"none" enum:"none" group:"Models" help:"When models are loaded: none is all of them, once, at the start."`
+	ConfigName      string        `name:"model-config-name" placeholder:"NAME" group:"Models" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
+	NoAutoComplete  bool          `name:"disable-auto-complete-config" group:"Models" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
+	StrictConfig    config.Switch `name:"strict-model-config" default:"false" group:"Models" help:"Older form of --disable-auto-complete-config."`
 
 	ID              string        `name:"id" default:"triton" group:"Server" help:"Name of the server in its metadata."`
 	ExitTimeout     int           `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests in flight may take when the server stops, in seconds."`
@@ -81,6 +84,7 @@ func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
 func (s *serve) config() embedded.Config {
 	c := embedded.Default()
 	c.Registry.Repositories = s.ModelRepository
+	c.Registry.Models.ConfigName, c.Registry.Models.Strict = s.ConfigName, s.NoAutoComplete || s.StrictConfig.On
 	c.Worker.LoadConcurrency = s.LoadThreads
 	c.Worker.OnnxRuntimeLibrary = s.Library
 	c.Scheduler.MaxQueuedRequests, c.Scheduler.MaxQueuedBytes = s.MaxQueuedRequests, s.MaxQueuedBytes

@@ -21,7 +21,7 @@ func engines() []engine {
 		{"tensorflow", "tensorflow_savedmodel", "model.savedmodel"},
 		{"tensorflow", "tensorflow_graphdef", "model.graphdef"},
 		{"tensorrt", "tensorrt_plan", "model.plan"},
-		{"onnxruntime", "onnxruntime_onnx", "model.onnx"},
+		{engineONNX, "onnxruntime_onnx", "model.onnx"},
 		{"openvino", "", "model.xml"},
 		{"pytorch", "pytorch_libtorch", "model.pt"},
 		{"pytorch", "torch_aoti", "model.pt2"},
@@ -33,6 +33,7 @@ const (
 	platformEnsemble = "ensemble"
 	platformLibtorch = "libtorch" // another name of pytorch_libtorch
 	enginePytorch    = "pytorch"
+	engineONNX       = "onnxruntime"
 )
 
 // normaliseEngine fills in whichever of backend, platform and model file is

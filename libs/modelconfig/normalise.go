@@ -12,8 +12,7 @@ import (
 // batch sizes and instance groups. It checks nothing, and a second time it
 // changes nothing.
 func Normalise(c *inference.ModelConfig, dir Directory) {
-	c.Name = cmp.Or(c.GetName(), dir.Name)
-	normaliseEngine(c, dir.Files)
+	normaliseName(c, dir)
 	if c.GetVersionPolicy().GetPolicyChoice() == nil {
 		c.VersionPolicy = &inference.ModelVersionPolicy{PolicyChoice: &inference.ModelVersionPolicy_Latest_{
 			Latest: &inference.ModelVersionPolicy_Latest{NumVersions: 1},
@@ -26,10 +25,26 @@ func Normalise(c *inference.ModelConfig, dir Directory) {
 	}
 }
 
+// normaliseName fills in who the model is and what runs it.
+func normaliseName(c *inference.ModelConfig, dir Directory) {
+	c.Name = cmp.Or(c.GetName(), dir.Name)
+	normaliseEngine(c, dir.Files)
+}
+
 func normaliseBatching(c *inference.ModelConfig) {
 	b := c.GetDynamicBatching()
 	if b != nil && len(b.GetPreferredBatchSize()) == 0 && c.GetMaxBatchSize() > 0 {
 		b.PreferredBatchSize = []int32{c.GetMaxBatchSize()}
+	}
+	s := c.GetSequenceBatching()
+	if s == nil {
+		return
+	}
+	if s.GetMaxSequenceIdleMicroseconds() == 0 {
+		s.MaxSequenceIdleMicroseconds = 1_000_000
+	}
+	if oldest := s.GetOldest(); oldest != nil && len(oldest.GetPreferredBatchSize()) == 0 && c.GetMaxBatchSize() > 0 {
+		oldest.PreferredBatchSize = []int32{c.GetMaxBatchSize()}
 	}
 }
 

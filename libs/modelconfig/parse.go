@@ -1,6 +1,7 @@
 package modelconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,12 @@ type Directory struct {
 	// Files are the names in the first version directory, from which a
 	// missing backend is derived; they may be nil.
 	Files []string
+	// File is the path of the configuration's text, for the problems' places;
+	// it may be empty.
+	File string
+	// Complete takes from the model file what the configuration leaves out;
+	// nil is to take nothing, so that inputs and outputs must be written down.
+	Complete *Completion
 }
 
 // Load reads the text of a model's config.pbtxt, fills in what it leaves out
@@ -29,17 +36,33 @@ type Directory struct {
 // the lines where they stand; [ProblemsOf] gives them one by one.
 func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 	config, problems := parse(string(text))
-	if config == nil {
-		return nil, problems.asError(dir.Name)
+	if config != nil {
+		problems = append(problems, fill(config, dir)...)
+	}
+	if len(problems) == 0 {
+		return config, nil
+	}
+	locate(problems, string(text))
+	for i := range problems {
+		problems[i].File = cmp.Or(problems[i].File, dir.File)
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
+	return nil, problems.AsError(dir.Name)
+}
+
+// fill completes, normalises and checks a configuration.
+func fill(config *inference.ModelConfig, dir Directory) Problems {
+	normaliseName(config, dir)
+	completion, judge := new(report), true
+	if completion.model = config.GetName(); dir.Complete != nil {
+		judge = completion.complete(config, dir.Complete)
 	}
 	Normalise(config, dir)
-	problems = append(problems, validate(config, dir.Name)...)
-	if len(problems) > 0 {
-		locate(problems, string(text))
-		slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
-		return nil, problems.asError(dir.Name)
+	problems := validate(config, dir.Name)
+	if judge {
+		problems = append(problems, missing(config, dir.Complete != nil)...)
 	}
-	return config, nil
+	return append(completion.problems, problems...)
 }
 
 // Parse reads the text of a config.pbtxt and changes nothing about it. Its
@@ -47,7 +70,7 @@ func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 func Parse(text []byte) (*inference.ModelConfig, error) {
 	config, problems := parse(string(text))
 	if len(problems) > 0 {
-		return nil, problems.asError(config.GetName())
+		return nil, problems.AsError(config.GetName())
 	}
 	return config, nil
 }
@@ -162,6 +185,9 @@ func locate(problems Problems, text string) {
 	places := walk(text, desc).places
 	for i := range problems {
 		p := &problems[i]
+		if p.File != "" {
+			continue // it is not about the text
+		}
 		for field := p.Field; p.Line == 0 && field != ""; field = parent(field) {
 			if offset, ok := places[field]; ok {
 				p.Line, p.Column = position(text, offset)

@@ -13,6 +13,10 @@ type Problem struct {
 	// Reason is [errs.ConfigInvalid] for a broken rule and
 	// [errs.Unsupported] for a valid setting that this server does not do.
 	Reason errs.Reason
+	// File is where the problem is: the path of the configuration's text, or
+	// that of another file of the model relative to the model's directory.
+	// Empty if it has no name.
+	File string
 	// Field is the path of the field, such as input[0].dims; empty where the
 	// whole file is meant.
 	Field string
@@ -25,11 +29,23 @@ type Problem struct {
 	Fix string
 }
 
+// Place gives file, line and column as far as they are known, such as
+// config.pbtxt:3:1.
+func (p Problem) Place() string {
+	switch {
+	case p.Line == 0:
+		return p.File
+	case p.File == "":
+		return fmt.Sprintf("line %d:%d", p.Line, p.Column)
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
 // String gives place, message and fix in one line.
 func (p Problem) String() string {
 	var b strings.Builder
-	if p.Line > 0 {
-		fmt.Fprintf(&b, "line %d:%d: ", p.Line, p.Column)
+	if place := p.Place(); place != "" {
+		b.WriteString(place + ": ")
 	}
 	b.WriteString(p.Message)
 	if p.Fix != "" {
@@ -58,8 +74,8 @@ func ProblemsOf(err error) Problems {
 	return ps
 }
 
-// asError turns problems into the package's error; no problems are nil.
-func (ps Problems) asError(model string) error {
+// AsError turns problems into an *errs.Error of the model; none are nil.
+func (ps Problems) AsError(model string) error {
 	if len(ps) == 0 {
 		return nil
 	}
@@ -75,6 +91,7 @@ func (ps Problems) asError(model string) error {
 // report gathers the problems of one configuration.
 type report struct {
 	model    string
+	file     string // other than the configuration's text
 	problems Problems
 }
 
@@ -94,5 +111,5 @@ func (r *report) unsupported(field, fix string) {
 }
 
 func (r *report) add(reason errs.Reason, field, fix, message string) {
-	r.problems = append(r.problems, Problem{Reason: reason, Field: field, Message: message, Fix: fix})
+	r.problems = append(r.problems, Problem{Reason: reason, File: r.file, Field: field, Message: message, Fix: fix})
 }

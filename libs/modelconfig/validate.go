@@ -16,7 +16,7 @@ const maxInstances = 1024
 // dir is the name of the model's directory. The error is as [Load]'s, with
 // every problem and without lines.
 func Validate(c *inference.ModelConfig, dir string) error {
-	return validate(c, dir).asError(dir)
+	return append(validate(c, dir), missing(c, false)...).AsError(dir)
 }
 
 func validate(c *inference.ModelConfig, dir string) Problems {

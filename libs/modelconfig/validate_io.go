@@ -22,7 +22,6 @@ type declared interface {
 
 func (r *report) validateTensors(c *inference.ModelConfig) {
 	batches := c.GetMaxBatchSize() > 0
-	r.validatePresence(c)
 	inputs, outputs := make(map[string]bool), make(map[string]bool)
 	for i, in := range c.GetInput() {
 		at := index("input", i)
@@ -36,19 +35,24 @@ func (r *report) validateTensors(c *inference.ModelConfig) {
 	}
 }
 
-// validatePresence refuses a configuration that Triton would complete from
-// the model file.
-func (r *report) validatePresence(c *inference.ModelConfig) {
-	if c.GetPlatform() == platformEnsemble {
-		return
+// missing reports inputs and outputs that neither the configuration nor,
+// where it could, the model file gave.
+func missing(c *inference.ModelConfig, completed bool) Problems {
+	if c.GetPlatform() == platformEnsemble && c.GetEnsembleScheduling() == nil {
+		return nil // refused as a whole
 	}
-	const fix = "list each with name, data_type and dims; they are not read from the model file"
+	fix := "list each with name, data_type and dims, or let them be read from the model file: start without --disable-auto-complete-config"
+	if completed {
+		fix = "list each with name, data_type and dims; they are read from the model file for backend onnxruntime alone"
+	}
+	r := &report{model: c.GetName()}
 	if len(c.GetInput()) == 0 {
 		r.invalid("", fix, "the configuration has no 'input'")
 	}
 	if len(c.GetOutput()) == 0 {
 		r.invalid("", fix, "the configuration has no 'output'")
 	}
+	return r.problems
 }
 
 // validateTensor checks one tensor. kind begins the messages; seen collects

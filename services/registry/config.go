@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
 
 // Config is the registry's configuration.
@@ -18,6 +20,8 @@ type Config struct {
 	// Repositories are the model repositories: directories with one directory
 	// per model. At least one; a model's name may be in one of them only.
 	Repositories []string
+	// Models says how the models' configurations are read.
+	Models Models
 	// Holder is the id of this replica, unique among them. It is shown as the
 	// leader's.
 	Holder string
@@ -28,6 +32,19 @@ type Config struct {
 	WorkerGrace time.Duration
 	// Retry is how long to wait after a failed write, scan or election.
 	Retry time.Duration
+}
+
+// Models says how the models' configurations are read.
+type Models struct {
+	// ConfigName chooses configs/NAME.pbtxt of the models that have it; the
+	// others are read from config.pbtxt.
+	ConfigName string
+	// Strict takes nothing from model files: every model needs a config.pbtxt
+	// that lists its inputs and outputs.
+	Strict bool
+	// MaxBatchSize is for ONNX models that can batch and whose configuration
+	// does not say up to what size; 0 is 4, as in Triton.
+	MaxBatchSize int
 }
 
 // Default gives the configuration without its repositories.
@@ -52,6 +69,9 @@ func (c Config) Validate() error {
 			return errs.New(errs.ConfigInvalid, "model repository %s is given twice: give it once", root)
 		}
 	}
+	if err := c.Models.validate(); err != nil {
+		return err
+	}
 	if c.Holder == "" {
 		return errs.New(errs.ConfigInvalid, "the registry needs a holder id: give each replica one of its own")
 	}
@@ -59,6 +79,20 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "the worker grace is %v and the retry pause %v: both must be more than 0", c.WorkerGrace, c.Retry)
 	}
 	return nil
+}
+
+func (m Models) validate() error {
+	if m.ConfigName != "" && (strings.ContainsAny(m.ConfigName, `/\`) || !filepath.IsLocal(m.ConfigName)) {
+		return errs.New(errs.ConfigInvalid, "model configuration name %q: give the name of a file in configs without .pbtxt, such as h100", m.ConfigName)
+	}
+	if m.MaxBatchSize < 0 || m.MaxBatchSize > math.MaxInt32 {
+		return errs.New(errs.ConfigInvalid, "the default maximum batch size is %d: want 0 or more", m.MaxBatchSize)
+	}
+	return nil
+}
+
+func (m Models) reading() repo.Reading {
+	return repo.Reading{ConfigName: m.ConfigName, Strict: m.Strict, MaxBatchSize: int32(m.MaxBatchSize)}
 }
 
 // Deps are what the registry needs of its process.

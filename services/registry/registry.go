@@ -27,7 +27,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), scanner: repo.New(cfg.Repositories)}, nil
+	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), scanner: repo.New(cfg.Repositories, cfg.Models.reading())}, nil
 }
 
 // Ready reports whether this replica does what it should: as the leader, that

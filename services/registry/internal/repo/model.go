@@ -2,9 +2,7 @@ package repo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,8 +14,6 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-const configFile = "config.pbtxt"
-
 // fill reads what a model directory holds into m. The error is the model's
 // problem.
 func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string) error {
@@ -27,16 +23,10 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string) error
 	}
 	available, warnings := versionNumbers(dir, entries)
 	m.Warnings = warnings
-	text, err := readConfig(filepath.Join(dir, configFile))
-	if err != nil {
+	if err := s.reading.config(m, dir, available); err != nil {
 		return err
 	}
-	config, err := modelconfig.Load(text, modelconfig.Directory{Name: m.Name, Files: firstFiles(dir, available)})
-	if err != nil {
-		return problem("%s: %s", configFile, errs.From(err).Msg)
-	}
-	m.Config = config
-	selected, missing := modelconfig.SelectVersions(config.GetVersionPolicy(), available)
+	selected, missing := modelconfig.SelectVersions(m.Config.GetVersionPolicy(), available)
 	if len(missing) > 0 {
 		m.Warnings = append(m.Warnings, fmt.Sprintf("version policy names versions that do not exist: %v", missing))
 	}
@@ -82,52 +72,6 @@ func versionNumbers(dir string, entries []fs.DirEntry) (numbers []int64, warning
 // reserved names have a meaning of their own within a model directory.
 func reserved(name string) bool {
 	return slices.Contains([]string{"warmup", "initial_state", "configs"}, name)
-}
-
-// firstFiles lists the version directory that comes first by spelling, which
-// is where the format looks for the model file that tells the backend.
-func firstFiles(dir string, available []int64) []string {
-	if len(available) == 0 {
-		return nil
-	}
-	names := make([]string, len(available))
-	for i, number := range available {
-		names[i] = strconv.FormatInt(number, 10)
-	}
-	entries, err := os.ReadDir(filepath.Join(dir, slices.Min(names)))
-	if err != nil {
-		return nil // the version's own problem tells
-	}
-	files := make([]string, len(entries))
-	for i, entry := range entries {
-		files[i] = entry.Name()
-	}
-	return files
-}
-
-// readConfig reads at most one byte more than a configuration may have, so
-// that its length is judged where the limit is known.
-func readConfig(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, problem("%s does not exist: write one that names backend, input and output", path)
-	}
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, problem("%s is not a regular file", path)
-	}
-	if err != nil {
-		return nil, problem("%s cannot be read: %v", path, cause(err))
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, problem("%s cannot be read: %v", path, cause(err))
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, modelconfig.MaxText+1))
-	if err != nil {
-		return nil, problem("%s cannot be read: %v", path, cause(err))
-	}
-	return text, nil
 }
 
 func problem(format string, args ...any) error {

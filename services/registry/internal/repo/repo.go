@@ -9,7 +9,6 @@ package repo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -24,12 +23,13 @@ import (
 // Scanner scans a set of repositories. It is not safe for concurrent use.
 type Scanner struct {
 	roots   []string
+	reading Reading
 	digests *digester
 }
 
 // New makes a scanner of the given directories. It touches none of them.
-func New(roots []string) *Scanner {
-	return &Scanner{roots: roots, digests: newDigester()}
+func New(roots []string, reading Reading) *Scanner {
+	return &Scanner{roots: roots, reading: reading, digests: newDigester()}
 }
 
 // Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
@@ -94,13 +94,13 @@ func list(root string, found map[string][]string) error {
 // model reads the model of a name, which should have one directory.
 func (s *Scanner) model(ctx context.Context, name string, dirs []string) snapshot.Model {
 	if len(dirs) > 1 {
-		return snapshot.Model{Name: name, Problem: fmt.Sprintf(
-			"model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))}
+		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
+		return snapshot.Model{Name: name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
 	m := snapshot.Model{Name: name, URL: fileURL(dirs[0])}
 	if err := s.fill(ctx, &m, dirs[0]); err != nil {
 		m.Config, m.Versions = nil, nil
-		m.Problem = errs.From(err).Msg
+		m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 	}
 	return m
 }

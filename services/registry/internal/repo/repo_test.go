@@ -38,7 +38,7 @@ func TestScanListsModelsAndVersions(t *testing.T) {
 		".hidden/config.pbtxt": config,
 		"file":                 "not a model",
 	})
-	snap := scan(t, repo.New([]string{root}))
+	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
 	got := make(map[string][]int64)
 	for _, m := range snap.Models {
 		if m.Problem != "" || m.Config.GetName() != m.Name || m.URL != "file://"+filepath.Join(root, m.Name) {
@@ -63,7 +63,7 @@ func TestScanListsModelsAndVersions(t *testing.T) {
 }
 
 func TestExampleModelsHaveNoProblem(t *testing.T) {
-	snap := scan(t, repo.New([]string{filepath.Join("..", "..", "..", "..", "examples", "models")}))
+	snap := scan(t, repo.New([]string{filepath.Join("..", "..", "..", "..", "examples", "models")}, repo.Reading{}))
 	if len(snap.Models) == 0 {
 		t.Error("there are no example models")
 	}
@@ -94,11 +94,11 @@ func TestScanReportsEachModelsProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := tree(t, map[string]string{"twice/config.pbtxt": config})
-	snap := scan(t, repo.New([]string{root, second}))
+	snap := scan(t, repo.New([]string{root, second}, repo.Reading{}))
 	want := map[string]string{
 		"good":        "",
 		"broken":      `unknown field "backnd": did you mean backend?`,
-		"bare":        "config.pbtxt does not exist",
+		"bare":        "1/model.onnx: autofill failed for model 'bare': reading an ONNX model",
 		"versionless": "at least one version must be available under the version policy of model 'versionless'",
 		"absent":      "at least one version must be available",
 		"long":        "more than the 262144 that are allowed",
@@ -127,7 +127,7 @@ func TestScanReportsEachModelsProblem(t *testing.T) {
 
 func TestScanFailsWithoutItsRoot(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "models")
-	_, err := repo.New([]string{missing}).Scan(t.Context())
+	_, err := repo.New([]string{missing}, repo.Reading{}).Scan(t.Context())
 	if errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--model-repository") {
 		t.Errorf("Scan = %v", err)
 	}
@@ -137,7 +137,7 @@ func TestScanEndsWithItsContext(t *testing.T) {
 	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "m"})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := repo.New([]string{root}).Scan(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := repo.New([]string{root}, repo.Reading{}).Scan(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Scan = %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestDigestNamesContent(t *testing.T) {
 			files[name] = text
 		}
 		edit(files)
-		return model(t, scan(t, repo.New([]string{tree(t, files)})), "m").Versions[0].Digest
+		return model(t, scan(t, repo.New([]string{tree(t, files)}, repo.Reading{})), "m").Versions[0].Digest
 	}
 	same := digest(func(map[string]string) {})
 	if got := digest(func(f map[string]string) { f["m/config.pbtxt"] += "max_batch_size: 4"; f["m/labels.txt"] = "x" }); got != same {
@@ -176,7 +176,7 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	long, fresh := time.Unix(1_000_000_000, 0), time.Now().Add(time.Hour)
 	age(t, filepath.Join(root, "m/1/old"), long)
 	age(t, filepath.Join(root, "m/1/new"), fresh)
-	s := repo.New([]string{root})
+	s := repo.New([]string{root}, repo.Reading{})
 	first := model(t, scan(t, s), "m").Versions[0].Digest
 
 	write(t, filepath.Join(root, "m/1/old"), "after!")
@@ -202,7 +202,7 @@ func TestLoopOfLinksEnds(t *testing.T) {
 	if err := os.Symlink(filepath.Join(root, "m/1"), filepath.Join(root, "m/1/self")); err != nil {
 		t.Fatal(err)
 	}
-	v := model(t, scan(t, repo.New([]string{root})), "m").Versions[0]
+	v := model(t, scan(t, repo.New([]string{root}, repo.Reading{})), "m").Versions[0]
 	if v.Problem == "" {
 		t.Errorf("version with a loop has no problem, digest %s", v.Digest)
 	}

@@ -2,6 +2,7 @@
 package snapshot
 
 import (
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -23,6 +24,8 @@ type Model struct {
 	Versions []Version
 	// Problem is why the model cannot be served at all; empty if it can.
 	Problem string
+	// Problems are what Problem is made of, with places and fixes.
+	Problems modelconfig.Problems
 	// Warnings are what its owner should know although it can be served.
 	Warnings []string
 }

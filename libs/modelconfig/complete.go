@@ -1,0 +1,179 @@
+package modelconfig
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/onnxheader"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// DefaultMaxBatchSize is the max_batch_size of a model that can batch and does
+// not say up to what size.
+const DefaultMaxBatchSize = 4
+
+// Completion is how [Load] takes from the model file what a configuration
+// leaves out: inputs, outputs, max_batch_size and dynamic batching. Only ONNX
+// models tell these without being loaded.
+type Completion struct {
+	// Versions are the versions that exist. The highest that the version
+	// policy keeps is read; without any nothing is completed, and what is
+	// missing is not reported either: the missing version is.
+	Versions []int64
+	// Header reads the header of the model file, which may be a directory, of
+	// a version.
+	Header func(version int64, filename string) (*onnxheader.Header, error)
+	// MaxBatchSize is for models that can batch and do not say up to what
+	// size; 0 is [DefaultMaxBatchSize].
+	MaxBatchSize int32
+}
+
+// complete fills in what c leaves out, and reports what stands against it.
+// It returns false if there was nothing to complete from, and so no telling
+// whether inputs and outputs are missing.
+func (r *report) complete(c *inference.ModelConfig, how *Completion) bool {
+	selected, _ := SelectVersions(c.GetVersionPolicy(), how.Versions)
+	if len(selected) == 0 {
+		return false
+	}
+	if c.GetBackend() != engineONNX || hasTensors(c) {
+		return true
+	}
+	if !filepath.IsLocal(c.GetDefaultModelFilename()) {
+		return false // reported by its own rule
+	}
+	version := selected[len(selected)-1]
+	h, err := how.Header(version, c.GetDefaultModelFilename())
+	r.file = fmt.Sprintf("%d/%s", version, c.GetDefaultModelFilename())
+	defer func() { r.file = "" }()
+	if err != nil {
+		r.unreadable(err)
+		return false
+	}
+	before := len(r.problems)
+	r.completeBatch(c, h, how.MaxBatchSize)
+	if len(c.GetInput()) == 0 {
+		r.completeInputs(c, h)
+	}
+	if len(c.GetOutput()) == 0 {
+		r.completeOutputs(c, h)
+	}
+	return len(r.problems) == before
+}
+
+func hasTensors(c *inference.ModelConfig) bool {
+	return len(c.GetInput())+len(c.GetBatchInput()) > 0 && len(c.GetOutput()) > 0
+}
+
+func (r *report) unreadable(err error) {
+	fix := "export the model again, or list input and output in the configuration"
+	cause := err.Error()
+	if errors.Is(err, fs.ErrNotExist) {
+		cause, fix = "the model file does not exist", "put it there, or name it by default_model_filename"
+	}
+	r.autofill("", fix, "%s", cause)
+}
+
+// autofill adds a problem of the completion.
+func (r *report) autofill(field, fix, format string, args ...any) {
+	r.add(errs.ConfigInvalid, field, fix, fmt.Sprintf("autofill failed for model '%s': %s", r.model, fmt.Sprintf(format, args...)))
+}
+
+// completeBatch sets max_batch_size and turns dynamic batching on. A model can
+// batch if the first dimension of all its tensors is open.
+func (r *report) completeBatch(c *inference.ModelConfig, h *onnxheader.Header, size int32) {
+	if size <= 0 {
+		size = DefaultMaxBatchSize
+	}
+	if fixed := unbatched(h); fixed != nil {
+		if c.GetMaxBatchSize() > 0 {
+			r.file = ""
+			r.autofill("max_batch_size", fmt.Sprintf("set it to 0 or remove it; '%s' has shape %s in the model", fixed.Name, fixed.Shape()),
+				"model does not support batching while non-zero max_batch_size is specified")
+		}
+		return
+	}
+	if c.GetMaxBatchSize() == 0 {
+		c.MaxBatchSize = size
+	}
+	if c.GetMaxBatchSize() > 1 && c.GetSchedulingChoice() == nil {
+		c.SchedulingChoice = &inference.ModelConfig_DynamicBatching{DynamicBatching: new(inference.ModelDynamicBatching)}
+	}
+}
+
+// unbatched returns a tensor that has no open first dimension, or nil.
+func unbatched(h *onnxheader.Header) *onnxheader.Value {
+	for _, v := range slices.Concat(required(h), h.Outputs) {
+		if shape := v.Shape(); len(shape) == 0 || shape[0] != variable {
+			return &v
+		}
+	}
+	return nil
+}
+
+// required leaves out inputs that the model has a value for: they are weights
+// that happen to be listed as inputs.
+func required(h *onnxheader.Header) []onnxheader.Value {
+	return slices.DeleteFunc(slices.Clone(h.Inputs), func(v onnxheader.Value) bool { return v.Initialized })
+}
+
+func (r *report) completeInputs(c *inference.ModelConfig, h *onnxheader.Header) {
+	for _, v := range required(h) {
+		if v.Kind == onnxheader.KindTensor && !v.HasShape {
+			r.autofill("", "list input with its dims in the configuration", "input '%s' has no shape in the model", v.Name)
+			continue
+		}
+		dims, reshape := completeDims(v, c.GetMaxBatchSize() > 0)
+		if t := r.completeType("input", v); t.Valid() {
+			c.Input = append(c.Input, &inference.ModelInput{Name: v.Name, DataType: inference.DataType(t), Dims: dims, Reshape: reshape})
+		}
+	}
+}
+
+// completeOutputs takes an output of unknown rank for a scalar, as ONNX
+// Runtime describes it: the true shape comes with each response.
+func (r *report) completeOutputs(c *inference.ModelConfig, h *onnxheader.Header) {
+	for _, v := range h.Outputs {
+		dims, reshape := completeDims(v, c.GetMaxBatchSize() > 0)
+		if t := r.completeType("output", v); t.Valid() {
+			c.Output = append(c.Output, &inference.ModelOutput{Name: v.Name, DataType: inference.DataType(t), Dims: dims, Reshape: reshape})
+		}
+	}
+}
+
+// completeType gives the tensor's datatype, or reports that the protocol has
+// none for it.
+func (r *report) completeType(role string, v onnxheader.Value) tensor.Datatype {
+	const fix = "serve a model that has tensors of the protocol's datatypes; a Cast at its border is enough for other elements"
+	if v.Kind != onnxheader.KindTensor {
+		r.autofill("", fix, "Unsupported ONNX Type '%s' for I/O '%s', expected 'ONNX_TYPE_TENSOR'.", v.Kind, v.Name)
+		return tensor.Invalid
+	}
+	t := v.Datatype()
+	if !t.Valid() {
+		r.autofill("", fix, "%s '%s' has elements of ONNX's type %d, which the inference protocol does not have", role, v.Name, v.Element)
+	}
+	return t
+}
+
+// completeDims gives the dimensions without the batch's. The format cannot
+// say a scalar, so that one element is declared in its place, which a model
+// that batches gets reshaped to none.
+func completeDims(v onnxheader.Value, batches bool) ([]int64, *inference.ModelTensorReshape) {
+	dims := []int64(v.Shape())
+	if batches && len(dims) > 0 {
+		dims = dims[1:]
+	}
+	if len(dims) > 0 {
+		return dims, nil
+	}
+	if batches {
+		return []int64{1}, new(inference.ModelTensorReshape)
+	}
+	return []int64{1}, nil
+}

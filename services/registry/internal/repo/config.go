@@ -1,0 +1,151 @@
+package repo
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/onnxheader"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+const (
+	configFile = "config.pbtxt"
+	configDir  = "configs"
+)
+
+// Reading says how models' configurations are read.
+type Reading struct {
+	// ConfigName chooses configs/NAME.pbtxt of models that have it, instead of
+	// config.pbtxt; it may be empty.
+	ConfigName string
+	// Strict takes nothing from model files: config.pbtxt must say it all.
+	Strict bool
+	// MaxBatchSize is for models that can batch and do not say up to what
+	// size; 0 is [modelconfig.DefaultMaxBatchSize].
+	MaxBatchSize int32
+}
+
+// config reads the configuration of the model in dir, as served, into m.
+func (r Reading) config(m *snapshot.Model, dir string, available []int64) error {
+	file := r.file(dir)
+	text, err := r.text(dir, file)
+	if err != nil {
+		return err
+	}
+	m.Config, err = modelconfig.Load(text, modelconfig.Directory{
+		Name: m.Name, Files: firstFiles(dir, available), File: file, Complete: r.completion(dir, available),
+	})
+	return err
+}
+
+// file names the configuration's file, relative to the model's directory.
+func (r Reading) file(dir string) string {
+	if r.ConfigName == "" {
+		return configFile
+	}
+	named := filepath.Join(configDir, r.ConfigName+".pbtxt")
+	if _, err := os.Stat(filepath.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
+		return configFile
+	}
+	return named
+}
+
+// text reads the configuration. Without a file it is empty, if what it would
+// say may come from the model file.
+func (r Reading) text(dir, file string) ([]byte, error) {
+	path := filepath.Join(dir, file)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && !r.Strict {
+		return nil, nil
+	}
+	return readConfig(path)
+}
+
+func (r Reading) completion(dir string, available []int64) *modelconfig.Completion {
+	if r.Strict {
+		return nil
+	}
+	return &modelconfig.Completion{
+		Versions:     available,
+		MaxBatchSize: r.MaxBatchSize,
+		Header: func(version int64, filename string) (*onnxheader.Header, error) {
+			return readHeader(filepath.Join(dir, strconv.FormatInt(version, 10), filename))
+		},
+	}
+}
+
+// readHeader reads the header of a model file, or of the one in a directory
+// of that name.
+func readHeader(path string) (*onnxheader.Header, error) {
+	if isDir(path) {
+		path = filepath.Join(path, "model.onnx")
+	}
+	h, err := onnxheader.ReadFile(path)
+	if err != nil {
+		return nil, cause(err)
+	}
+	return h, nil
+}
+
+// problemsOf gives the problems behind an error, which is one itself if it
+// has none.
+func problemsOf(err error) modelconfig.Problems {
+	if problems := modelconfig.ProblemsOf(err); len(problems) > 0 {
+		return problems
+	}
+	e := errs.From(err)
+	return modelconfig.Problems{{Reason: e.Reason, Message: cmp.Or(e.Msg, err.Error())}}
+}
+
+// firstFiles lists the version directory that comes first by spelling, which
+// is where the format looks for the model file that tells the backend.
+func firstFiles(dir string, available []int64) []string {
+	if len(available) == 0 {
+		return nil
+	}
+	names := make([]string, len(available))
+	for i, number := range available {
+		names[i] = strconv.FormatInt(number, 10)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, slices.Min(names)))
+	if err != nil {
+		return nil // the version's own problem tells
+	}
+	files := make([]string, len(entries))
+	for i, entry := range entries {
+		files[i] = entry.Name()
+	}
+	return files
+}
+
+// readConfig reads at most one byte more than a configuration may have, so
+// that its length is judged where the limit is known.
+func readConfig(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, problem("%s does not exist: write one that lists input and output, or start without --disable-auto-complete-config", path)
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, problem("%s is not a regular file", path)
+	}
+	if err != nil {
+		return nil, problem("%s cannot be read: %v", path, cause(err))
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, problem("%s cannot be read: %v", path, cause(err))
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, modelconfig.MaxText+1))
+	if err != nil {
+		return nil, problem("%s cannot be read: %v", path, cause(err))
+	}
+	return text, nil
+}

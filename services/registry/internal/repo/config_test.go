@@ -1,0 +1,98 @@
+package repo_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
+	"github.com/nereid-serving/nereid/services/registry/internal/repo"
+)
+
+func TestModelsWithoutConfigurationAreCompleted(t *testing.T) {
+	add := string(onnxmodel.AddSub(tensor.FP32, "n", 16).Bytes())
+	fixed := string(onnxmodel.AddSub(tensor.Int8, 3).Bytes())
+	root := tree(t, map[string]string{
+		"bare/1/model.onnx":             add,
+		"part/config.pbtxt":             `max_batch_size: 9`,
+		"part/1/model.onnx":             add,
+		"directory/1/model.onnx/a.bin":  "weights",
+		"newest/9/model.onnx":           fixed,
+		"newest/10/model.onnx":          add,
+		"kept/config.pbtxt":             `version_policy { specific { versions: 9 } }`,
+		"kept/9/model.onnx":             fixed,
+		"kept/10/model.onnx":            "not read",
+		"elsewhere/config.pbtxt":        `backend: "onnxruntime" default_model_filename: "net.onnx"`,
+		"elsewhere/1/net.onnx":          fixed,
+		"directory/1/model.onnx/x.onnx": "another",
+	})
+	write(t, filepath.Join(root, "directory/1/model.onnx/model.onnx"), fixed)
+	snap := scan(t, repo.New([]string{root}, repo.Reading{MaxBatchSize: 6}))
+	got := make(map[string]int32)
+	for _, m := range snap.Models {
+		if m.Problem != "" {
+			t.Errorf("%s: %s", m.Name, m.Problem)
+		}
+		if len(m.Config.GetInput()) != 2 || len(m.Config.GetOutput()) != 2 || m.Config.GetInput()[0].GetName() != "INPUT0" {
+			t.Errorf("%s: inputs %v, outputs %v", m.Name, m.Config.GetInput(), m.Config.GetOutput())
+		}
+		got[m.Name] = m.Config.GetMaxBatchSize()
+	}
+	want := map[string]int32{"bare": 6, "part": 9, "newest": 6, "directory": 0, "kept": 0, "elsewhere": 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("max_batch_size (-want +got):\n%s", diff)
+	}
+}
+
+func TestStrictReadingTakesNothingFromModelFiles(t *testing.T) {
+	add := string(onnxmodel.AddSub(tensor.FP32, 1).Bytes())
+	root := tree(t, map[string]string{
+		"bare/1/model.onnx": add, "part/config.pbtxt": "max_batch_size: 0", "part/1/model.onnx": add,
+	})
+	snap := scan(t, repo.New([]string{root}, repo.Reading{Strict: true}))
+	for name, want := range map[string]string{"bare": "config.pbtxt does not exist", "part": "the configuration has no 'input'"} {
+		if m := model(t, snap, name); !strings.Contains(m.Problem, want) {
+			t.Errorf("%s: problem %q, want %q", name, m.Problem, want)
+		}
+	}
+}
+
+func TestNamedConfigurationGoesFirst(t *testing.T) {
+	root := tree(t, map[string]string{
+		"has/config.pbtxt": config, "has/configs/fast.pbtxt": config + "max_batch_size: 8", "has/1/model.onnx": "m",
+		"lacks/config.pbtxt": config, "lacks/1/model.onnx": "m",
+		"wrong/config.pbtxt": config, "wrong/configs/fast.pbtxt": "max_batch_size: x", "wrong/1/model.onnx": "m",
+	})
+	snap := scan(t, repo.New([]string{root}, repo.Reading{ConfigName: "fast"}))
+	if got := model(t, snap, "has").Config.GetMaxBatchSize(); got != 8 {
+		t.Errorf("max_batch_size = %d, want that of configs/fast.pbtxt", got)
+	}
+	if m := model(t, snap, "lacks"); m.Problem != "" {
+		t.Errorf("a model without the named configuration: %s", m.Problem)
+	}
+	if m := model(t, snap, "wrong"); !strings.HasPrefix(m.Problem, "configs/fast.pbtxt:1:17: ") {
+		t.Errorf("problem %q does not name the file", m.Problem)
+	}
+}
+
+func TestProblemsKeepTheirPlaces(t *testing.T) {
+	root := tree(t, map[string]string{
+		"a/config.pbtxt": "backend: \"onnxruntime\"\nmax_batch_size: -1\nnmae: \"a\"\n", "a/1/model.onnx": "damaged",
+		"twice/config.pbtxt": config,
+	})
+	snap := scan(t, repo.New([]string{root, tree(t, map[string]string{"twice/config.pbtxt": config})}, repo.Reading{}))
+	var got []string
+	for _, p := range model(t, snap, "a").Problems {
+		got = append(got, p.Place()+" "+p.Field)
+	}
+	want := []string{"1/model.onnx ", "config.pbtxt:2:1 max_batch_size", "config.pbtxt:3:1 nmae"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("places (-want +got):\n%s", diff)
+	}
+	if p := model(t, snap, "twice").Problems; len(p) != 1 || !strings.Contains(p[0].Message, "two or more repositories") {
+		t.Errorf("problems of a model in two repositories: %v", p)
+	}
+}
