@@ -2,7 +2,9 @@ package onnxmodel
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -21,7 +23,11 @@ func (m Model) Bytes() []byte {
 	b := integer(nil, 1, irVersion)
 	b = text(b, 2, "nereid-test")
 	b = message(b, 7, m.Graph.encode())
-	return message(b, 8, integer(text(nil, 1, ""), 2, opset))
+	b = message(b, 8, integer(text(nil, 1, ""), 2, opset))
+	for _, domain := range m.Domains {
+		b = message(b, 8, integer(text(nil, 1, domain), 2, 1))
+	}
+	return b
 }
 
 func (g Graph) encode() (b []byte) {
@@ -51,6 +57,9 @@ func (n Node) encode() (b []byte) {
 	b = text(b, 4, n.Op)
 	for _, a := range n.Attrs {
 		b = message(b, 5, a.encode())
+	}
+	if n.Domain != "" {
+		b = text(b, 7, n.Domain)
 	}
 	return b
 }
@@ -88,10 +97,21 @@ func (t Tensor) encode() (b []byte) {
 		b = text(b, 6, s)
 	}
 	b = text(b, 8, t.Name)
-	if t.Type == tensor.Bytes {
+	switch {
+	case t.External != nil:
+		return t.encodeExternal(b)
+	case t.Type == tensor.Bytes:
 		return b
 	}
 	return message(b, 9, t.Raw)
+}
+
+func (t Tensor) encodeExternal(b []byte) []byte {
+	const external = 1
+	for _, key := range slices.Sorted(maps.Keys(t.External)) {
+		b = message(b, 13, text(text(nil, 1, key), 2, t.External[key]))
+	}
+	return integer(b, 14, external)
 }
 
 func (v Value) encode() []byte {

@@ -53,6 +53,9 @@ type Tensor struct {
 	// Bytes.
 	Raw     []byte
 	Strings []string
+	// External, if not nil, says where the bytes lie instead: "location" names
+	// a file beside the model's, "offset" and "length" a part of it.
+	External map[string]string
 }
 
 // Attr is a node's attribute. Value is an int64, float32, string, []int64,
@@ -67,6 +70,8 @@ type Node struct {
 	Op              string
 	Inputs, Outputs []string
 	Attrs           []Attr
+	// Domain is the operator set's; empty is the standard one.
+	Domain string
 }
 
 // Graph is a model's graph, or a loop's body.
@@ -80,10 +85,11 @@ type Graph struct {
 }
 
 // Model is an ONNX model of the default operator set, version 17 unless Opset
-// says otherwise.
+// says otherwise, and of version 1 of those that Domains name.
 type Model struct {
-	Graph Graph
-	Opset int64
+	Graph   Graph
+	Opset   int64
+	Domains []string
 }
 
 // WriteFile writes the model to a file, whose directory it makes.

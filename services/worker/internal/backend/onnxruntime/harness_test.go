@@ -56,11 +56,17 @@ func version(t testing.TB, m onnxmodel.Model, c *modelconfig.Config) backend.Ver
 // instance loads the model and makes an instance, closed at the end.
 func instance(t testing.TB, b *onnxruntime.Backend, m onnxmodel.Model, c *modelconfig.Config) backend.Instance {
 	t.Helper()
-	loaded, err := b.Load(context.Background(), version(t, m, c))
+	return serve(t, b, version(t, m, c))
+}
+
+// serve loads the version and makes an instance, closed at the end.
+func serve(t testing.TB, b *onnxruntime.Backend, v backend.Version) backend.Instance {
+	t.Helper()
+	loaded, err := b.Load(context.Background(), v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := loaded.NewInstance(context.Background(), backend.InstanceSpec{Name: c.Name + "_0_0", Kind: modelconfig.KindCPU})
+	in, err := loaded.NewInstance(context.Background(), backend.InstanceSpec{Name: v.Ref.Name + "_0_0", Kind: modelconfig.KindCPU})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,5 +128,6 @@ func (m *model) Close() error {
 	if err := m.session.close(); err != nil {
 		return fmt.Errorf("close model '%s': %w", m.version.Ref.Name, err)
 	}
+	m.backend.engine.trim()
 	return nil
 }

@@ -22,6 +22,7 @@ static void ignore(const nrt_runtime *rt, OrtStatus *status) {
 }
 
 int nrt_open(const char *path, nrt_runtime *rt, char *error) {
+  nrt_heap_tune();
   // The Go binding holds the same library open: this returns its handle. It
   // is never closed, since buffers that the runtime allocated may outlive
   // every session.
@@ -35,6 +36,7 @@ int nrt_open(const char *path, nrt_runtime *rt, char *error) {
     set_error(error, "it has no symbol OrtGetApiBase");
     return ORT_FAIL;
   }
+  nrt_guard_division((const void *)base);
   rt->version = base()->GetVersionString();
   rt->api = base()->GetApi(ORT_API_VERSION_USED);
   if (rt->api == NULL) {

@@ -80,6 +80,9 @@ func (e *engine) version() string { return C.GoString(e.c.version) }
 // process: outputs that outlive the backend are released through it.
 func (e *engine) close() { C.nrt_close(e.c) }
 
+// trim gives the memory of closed sessions back to the system.
+func (e *engine) trim() { C.nrt_heap_trim() }
+
 // release frees what an output of a run holds.
 func (e *engine) release(v *C.OrtValue, packed unsafe.Pointer) {
 	C.nrt_release(e.c, v, packed)

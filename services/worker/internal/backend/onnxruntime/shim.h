@@ -59,6 +59,16 @@ enum nrt_kind { NRT_INPUT, NRT_OUTPUT, NRT_INITIALIZER };
 int nrt_open(const char *path, nrt_runtime *rt, char *error);
 void nrt_close(nrt_runtime *rt);
 
+// nrt_guard_division keeps divisions that have no quotient from ending the
+// process. code is an address in ONNX Runtime's code.
+void nrt_guard_division(const void *code);
+
+// nrt_heap_tune sets how the process's C heap treats large blocks; nrt_open
+// calls it. nrt_heap_trim gives free pages of the heap back to the system and
+// returns 1 if there were any.
+void nrt_heap_tune(void);
+int nrt_heap_trim(void);
+
 int nrt_io_count(const nrt_runtime *rt, OrtSession *s, int kind, size_t *n, char *error);
 int nrt_io_at(const nrt_runtime *rt, OrtSession *s, int kind, size_t i, nrt_io *io, char *error);
 
