@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress requests
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -74,10 +75,12 @@ const (
 	ioBuffer         = 256 << 10
 )
 
-// New makes a gRPC server for engine, with extra added to [ServerOptions].
+// New makes a gRPC server for engine, with extra added to [ServerOptions]. Tools
+// such as grpcurl can ask it for its schema, which Triton does not tell.
 func New(engine Engine, o Options, extra ...grpc.ServerOption) *grpc.Server {
 	s := grpc.NewServer(append(ServerOptions(engine, o), extra...)...)
 	Register(s, engine, o)
+	reflection.Register(s)
 	return s
 }
 
