@@ -3,6 +3,7 @@ module github.com/nereid-serving/nereid/cmd
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/nereid-serving/nereid/libs v0.0.0
 	github.com/nereid-serving/nereid/proto v0.0.0
 	github.com/nereid-serving/nereid/services/gateway v0.0.0

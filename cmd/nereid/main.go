@@ -28,6 +28,7 @@ type commands struct {
 	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
 
 	Serve   serve   `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
+	Check   check   `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
 	Version version `cmd:"" help:"Print the version."`
 }
 

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/registry"
+)
+
+// check reads model repositories as serve would, without serving them.
+type check struct {
+	Repositories   []string      `arg:"" name:"repository" sep:"none" help:"Model repositories, as for serve --model-repository."`
+	JSON           bool          `name:"json" help:"Print JSON."`
+	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
+	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
+	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
+}
+
+// Run prints what is wrong with each model, or how it would be served. The
+// error says how many models have problems.
+func (c *check) Run(ctx context.Context, stdout io.Writer) error {
+	settings := registry.Default()
+	settings.Repositories = c.Repositories
+	settings.Models.ConfigName, settings.Models.Strict = c.ConfigName, c.NoAutoComplete || c.StrictConfig.On
+	models, err := registry.Check(ctx, settings)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(stdout, models)
+	} else {
+		err = printModels(stdout, models)
+	}
+	if err != nil {
+		return err
+	}
+	return verdict(models)
+}
+
+func verdict(models []registry.Checked) error {
+	bad := 0
+	for i := range models {
+		if len(models[i].Problems) > 0 {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return errs.New(errs.ConfigInvalid, "%d of %d models have problems", bad, len(models))
+}
+
+// printModels prints problems and warnings, and a table of the models that
+// have no problem.
+func printModels(w io.Writer, models []registry.Checked) error {
+	var b strings.Builder
+	for i := range models {
+		printProblems(&b, &models[i])
+	}
+	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	header := "MODEL\tVERSIONS\tBACKEND\tMAX BATCH\tINPUTS\tOUTPUTS\n"
+	for i := range models {
+		m := &models[i]
+		if len(m.Problems) > 0 || m.Config == nil {
+			continue
+		}
+		_, err := fmt.Fprintf(table, "%s%s\t%s\t%s\t%d\t%s\t%s\n", header, m.Name, numbers(m.Versions), m.Config.Backend,
+			m.Config.MaxBatchSize, tensors(m.Config, m.Config.Inputs), tensors(m.Config, m.Config.Outputs))
+		if err != nil {
+			return err
+		}
+		header = ""
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printProblems(b *strings.Builder, m *registry.Checked) {
+	for _, p := range m.Problems {
+		field := p.Field
+		if field != "" {
+			field += ": "
+		}
+		fmt.Fprintf(b, "%s: %s%s\n", place(m, p), field, p.Message)
+		if p.Fix != "" {
+			fmt.Fprintf(b, "    fix: %s\n", p.Fix)
+		}
+	}
+	for _, warning := range m.Warnings {
+		fmt.Fprintf(b, "%s: warning: %s\n", cmp.Or(m.Dir, m.Name), warning)
+	}
+	if len(m.Problems)+len(m.Warnings) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+// place gives a problem's path, line and column in the form that editors
+// follow.
+func place(m *registry.Checked, p modelconfig.Problem) string {
+	p.File = filepath.Join(m.Dir, p.File)
+	return cmp.Or(p.Place(), m.Name)
+}
+
+func numbers(list []int64) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]")
+}
+
+func tensors(c *modelconfig.Config, list []modelconfig.IO) string {
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = fmt.Sprintf("%s %s%s", list[i].Name, list[i].Datatype, c.ClientShape(&list[i]))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// The JSON form of a check.
+type (
+	checkedJSON struct {
+		Models []modelJSON `json:"models"`
+	}
+	modelJSON struct {
+		Name         string        `json:"name"`
+		Directory    string        `json:"directory,omitempty"`
+		Problems     []problemJSON `json:"problems"`
+		Warnings     []string      `json:"warnings"`
+		Versions     []int64       `json:"versions"`
+		Backend      string        `json:"backend,omitempty"`
+		MaxBatchSize int64         `json:"max_batch_size"`
+		Inputs       []tensorJSON  `json:"inputs"`
+		Outputs      []tensorJSON  `json:"outputs"`
+	}
+	problemJSON struct {
+		Reason errs.Reason `json:"reason"`
+		File   string      `json:"file,omitempty"`
+		Line   int         `json:"line,omitempty"`
+		Column int         `json:"column,omitempty"`
+		Field  string      `json:"field,omitempty"`
+		Cause  string      `json:"cause"`
+		Fix    string      `json:"fix,omitempty"`
+	}
+	tensorJSON struct {
+		Name     string  `json:"name"`
+		Datatype string  `json:"datatype"`
+		Shape    []int64 `json:"shape"`
+	}
+)
+
+func printJSON(w io.Writer, models []registry.Checked) error {
+	out := checkedJSON{Models: make([]modelJSON, len(models))}
+	for i := range models {
+		out.Models[i] = modelToJSON(&models[i])
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(out)
+}
+
+func modelToJSON(m *registry.Checked) modelJSON {
+	out := modelJSON{
+		Name: m.Name, Directory: m.Dir, Problems: make([]problemJSON, len(m.Problems)),
+		Warnings: append([]string{}, m.Warnings...), Versions: append([]int64{}, m.Versions...),
+		Inputs: []tensorJSON{}, Outputs: []tensorJSON{},
+	}
+	for i, p := range m.Problems {
+		out.Problems[i] = problemJSON{Reason: p.Reason, File: p.File, Line: p.Line, Column: p.Column, Field: p.Field, Cause: p.Message, Fix: p.Fix}
+	}
+	if m.Config != nil {
+		out.Backend, out.MaxBatchSize = m.Config.Backend, m.Config.MaxBatchSize
+		out.Inputs, out.Outputs = tensorsJSON(m.Config, m.Config.Inputs), tensorsJSON(m.Config, m.Config.Outputs)
+	}
+	return out
+}
+
+func tensorsJSON(c *modelconfig.Config, list []modelconfig.IO) []tensorJSON {
+	out := make([]tensorJSON, len(list))
+	for i := range list {
+		out[i] = tensorJSON{Name: list[i].Name, Datatype: list[i].Datatype.String(), Shape: c.ClientShape(&list[i])}
+	}
+	return out
+}

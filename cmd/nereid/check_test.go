@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// runCheck runs the command on a repository, given as files and their texts,
+// whose path it replaces by REPO in what was printed.
+func runCheck(t *testing.T, files map[string]string, flags ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errOut bytes.Buffer
+	none := func(string) (string, bool) { return "", false }
+	status = run(t.Context(), append([]string{"check", root}, flags...), &out, &errOut, none)
+	return status, strings.ReplaceAll(out.String(), root, "REPO"), strings.ReplaceAll(errOut.String(), root, "REPO")
+}
+
+const echo = `backend: "echo"
+max_batch_size: 2
+input { name: "x" data_type: TYPE_INT8 dims: [ 1 ] }
+output { name: "y" data_type: TYPE_STRING dims: [ -1, 3 ] }
+`
+
+func TestCheckPrintsProblemsAndATable(t *testing.T) {
+	status, stdout, stderr := runCheck(t, map[string]string{
+		"good/config.pbtxt": echo + "version_policy { all { } }", "good/3/x": "", "good/12/x": "", "good/012/x": "",
+		"bad/config.pbtxt": echo + "max_batchsize: 4", "bad/1/x": "",
+		"none/config.pbtxt": echo,
+	})
+	want := `REPO/bad/config.pbtxt:5:1: max_batchsize: unknown field "max_batchsize"
+    fix: did you mean max_batch_size?
+
+REPO/good: warning: directory "012" is ignored: a version is a number without leading zeros
+
+REPO/none: at least one version must be available under the version policy of model 'none': add a directory such as REPO/none/1
+
+MODEL   VERSIONS   BACKEND   MAX BATCH   INPUTS         OUTPUTS
+good    3,12       echo      2           x INT8[-1,1]   y BYTES[-1,-1,3]
+`
+	if diff := cmp.Diff(want, stdout); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+	if status != exitFailed || !strings.Contains(stderr, "2 of 3 models have problems") {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+func TestCheckOfGoodModelsSucceeds(t *testing.T) {
+	status, stdout, stderr := runCheck(t, map[string]string{"good/config.pbtxt": echo, "good/1/x": ""})
+	if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "MODEL") {
+		t.Errorf("status %d, output %q, errors %q", status, stdout, stderr)
+	}
+}
+
+func TestCheckPrintsJSON(t *testing.T) {
+	status, stdout, _ := runCheck(t, map[string]string{
+		"good/config.pbtxt": echo, "good/1/x": "",
+		"bad/config.pbtxt": echo, "bad/configs/x.pbtxt": "input { dim: 3 }", "bad/1/model.onnx": "",
+	}, "--json", "--model-config-name=x", "--disable-auto-complete-config")
+	var got checkedJSON
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if status != exitFailed || len(got.Models) != 2 || len(got.Models[0].Problems) == 0 {
+		t.Fatalf("status %d, %s", status, stdout)
+	}
+	want := problemJSON{
+		Reason: "config_invalid", File: "configs/x.pbtxt", Line: 1, Column: 9, Field: "input[0].dim",
+		Cause: `unknown field "dim" in input[0]`, Fix: "did you mean dims?",
+	}
+	found := false
+	for _, p := range got.Models[0].Problems {
+		found = found || p == want
+	}
+	if !found {
+		t.Errorf("problems %+v lack %+v", got.Models[0].Problems, want)
+	}
+	good := modelJSON{
+		Name: "good", Directory: "REPO/good", Problems: []problemJSON{}, Warnings: []string{}, Versions: []int64{1},
+		Backend: "echo", MaxBatchSize: 2, Inputs: []tensorJSON{{Name: "x", Datatype: "INT8", Shape: []int64{-1, 1}}},
+		Outputs: []tensorJSON{{Name: "y", Datatype: "BYTES", Shape: []int64{-1, -1, 3}}},
+	}
+	if diff := cmp.Diff(good, got.Models[1]); diff != "" {
+		t.Errorf("good model (-want +got):\n%s", diff)
+	}
+}
+
+func TestCheckOfNoRepositoryFails(t *testing.T) {
+	var out, errOut bytes.Buffer
+	none := func(string) (string, bool) { return "", false }
+	missing := filepath.Join(t.TempDir(), "missing")
+	if status := run(t.Context(), []string{"check", missing}, &out, &errOut, none); status != exitFailed || !strings.Contains(errOut.String(), "cannot be read") {
+		t.Errorf("status %d, %q", status, errOut.String())
+	}
+}
