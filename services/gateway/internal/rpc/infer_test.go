@@ -171,6 +171,7 @@ func TestInferRefuses(t *testing.T) {
 		}
 	}
 	number := &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: -1}}
+	one := &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: 1}}
 	text := &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: "x"}}
 	unsigned := &inference.InferParameter{ParameterChoice: &inference.InferParameter_Uint64Param{Uint64Param: 1}}
 	tests := map[string]struct {
@@ -214,16 +215,22 @@ func TestInferRefuses(t *testing.T) {
 			func(m *inference.ModelInferRequest) {
 				m.Inputs[0].Parameters = map[string]*inference.InferParameter{"shared_memory_region": text}
 			},
-			codes.Unimplemented, errs.Unsupported,
-			"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
+			codes.NotFound, errs.RegionNotFound, "Unable to find shared memory region: 'x'",
 		},
 		"output to shared memory": {
-			output("shared_memory_region", text), codes.Unimplemented, errs.Unsupported,
-			"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
+			output("shared_memory_region", text), codes.NotFound, errs.RegionNotFound, "Unable to find shared memory region: 'x'",
+		},
+		"a region by a number": {
+			output("shared_memory_region", number), codes.InvalidArgument, errs.InvalidParameter,
+			"invalid value type for 'shared_memory_region' parameter, expected string_param.",
 		},
 		"classification": {
-			output("classification", number), codes.Unimplemented, errs.Unsupported,
+			output("classification", one), codes.Unimplemented, errs.Unsupported,
 			"'classification' of output 'OUTPUT0' is not supported by this server",
+		},
+		"classification by no classes": {
+			output("classification", number), codes.InvalidArgument, errs.InvalidParameter,
+			"invalid value for 'classification' parameter, expected >= 0",
 		},
 		"classification of a wrong type": {
 			output("classification", text), codes.InvalidArgument, errs.InvalidParameter,
@@ -248,10 +255,6 @@ func TestInferRefuses(t *testing.T) {
 		"timeout of a wrong type": {
 			parameter("timeout", unsigned), codes.InvalidArgument, errs.InvalidParameter,
 			"invalid value type for 'timeout' parameter, expected int64_param.",
-		},
-		"negative timeout": {
-			parameter("timeout", number), codes.InvalidArgument, errs.InvalidParameter,
-			"invalid value for 'timeout', expected value >= 0.",
 		},
 		"reserved parameter": {
 			parameter("triton_secret", text), codes.InvalidArgument, errs.InvalidParameter,

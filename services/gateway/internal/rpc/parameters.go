@@ -89,16 +89,14 @@ func setPriority(p infer.Parameter, r *infer.Request) error {
 // it can be added to the present.
 const maxTimeout = math.MaxInt64 / 2 / int64(time.Microsecond)
 
-// setTimeout reads the queue timeout in microseconds.
+// setTimeout reads the queue timeout in microseconds. A negative one is none:
+// to Triton it is a time so long that no queue policy takes it.
 func setTimeout(p infer.Parameter, r *infer.Request) error {
 	v, ok := p.Value.(int64)
 	if !ok {
 		return wrongType(p.Key, "int64_param")
 	}
-	if v < 0 {
-		return errs.New(errs.InvalidParameter, "invalid value for 'timeout', expected value >= 0.")
-	}
-	r.Timeout = time.Duration(min(v, maxTimeout)) * time.Microsecond
+	r.Timeout = time.Duration(min(max(v, 0), maxTimeout)) * time.Microsecond
 	return nil
 }
 
@@ -125,12 +123,26 @@ func wrongType(key, want string) error {
 	return errs.New(errs.InvalidParameter, "invalid value type for '%s' parameter, expected %s.", key, want)
 }
 
-// checkInput refuses inputs whose data lies in client shared memory.
+// checkInput refuses inputs whose data lies in client shared memory, of which
+// this server has no region.
 func checkInput(in *wire.Input) error {
-	if hasKey(in.Parameters, "shared_memory_region") {
-		return errs.New(errs.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
+	for _, p := range in.Parameters {
+		if p.Key == regionKey {
+			return unknownRegion(p)
+		}
 	}
 	return nil
+}
+
+// regionKey names a region of client shared memory.
+const regionKey = "shared_memory_region"
+
+func unknownRegion(p infer.Parameter) error {
+	name, ok := p.Value.(string)
+	if !ok {
+		return wrongType(p.Key, "string_param")
+	}
+	return errs.New(errs.RegionNotFound, "Unable to find shared memory region: '%s'", name)
 }
 
 // checkOutput refuses the extensions of outputs that this server lacks.
@@ -138,18 +150,18 @@ func checkInput(in *wire.Input) error {
 func checkOutput(out *wire.Output) error {
 	for _, p := range out.Parameters {
 		switch p.Key {
-		case "shared_memory_region":
-			return errs.New(errs.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
+		case regionKey:
+			return unknownRegion(p)
 		case "classification":
-			if _, ok := p.Value.(int64); !ok {
+			classes, ok := p.Value.(int64)
+			if !ok {
 				return errs.New(errs.InvalidParameter, "invalid value type for 'classification' parameter, expected int64_param")
+			}
+			if classes <= 0 {
+				return errs.New(errs.InvalidParameter, "invalid value for 'classification' parameter, expected >= 0")
 			}
 			return errs.New(errs.Unsupported, "'classification' of output '%s' is not supported by this server", out.Name)
 		}
 	}
 	return nil
-}
-
-func hasKey(list []infer.Parameter, key string) bool {
-	return slices.ContainsFunc(list, func(p infer.Parameter) bool { return p.Key == key })
 }

@@ -41,6 +41,9 @@ func TestSetParameters(t *testing.T) {
 			[]infer.Parameter{{Key: "timeout", Value: int64(math.MaxInt64)}},
 			infer.Request{Timeout: math.MaxInt64 / 2 / time.Microsecond * time.Microsecond},
 		},
+		"a negative timeout is none": {
+			[]infer.Parameter{{Key: "timeout", Value: int64(5)}, {Key: "timeout", Value: int64(-1)}}, infer.Request{},
+		},
 		"HTTP's parameters are the model's": {
 			[]infer.Parameter{{Key: "binary_data_output", Value: true}},
 			infer.Request{Parameters: []infer.Parameter{{Key: "binary_data_output", Value: true}}},

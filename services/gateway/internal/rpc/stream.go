@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
@@ -132,13 +133,16 @@ func (s *service) answer(ctx context.Context, in *wire.Request, strict bool) ans
 		return answer{message: message, err: err}
 	}
 	item.Error = s.visible(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, err).Msg
+	if errs.Of(err).GRPC() == uint32(codes.InvalidArgument) {
+		item.Model, item.Version = "", "" // it was refused before the model saw it
+	}
 	item.Parameters, item.Outputs = nil, nil
 	message, err = s.encode(&item)
 	return answer{message: message, err: err}
 }
 
 // inferStreamed runs the request and describes its answer in item, which
-// shares the response's outputs. From execution on an error names the model.
+// shares the response's outputs.
 func (s *service) inferStreamed(ctx context.Context, in *wire.Request, item *wire.StreamItem) (*infer.Response, error) {
 	v, err := s.engine.Snapshot().Resolve(in.Model, in.Version)
 	if err != nil {

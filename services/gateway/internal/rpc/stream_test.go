@@ -117,7 +117,7 @@ func TestStreamGoesOnAfterAnError(t *testing.T) {
 	}
 	for _, want := range []struct{ text, id, model string }{
 		{"Request for unknown model: 'none' is not found", "r1", ""},
-		{"[request id: bad] inference input 'INPUT0' data-type is 'FP32', but model 'add_sub' expects 'INT32'", "bad", "add_sub"},
+		{"[request id: bad] inference input 'INPUT0' data-type is 'FP32', but model 'add_sub' expects 'INT32'", "bad", ""},
 		{"", "r1", "add_sub"},
 	} {
 		item, err := stream.Recv()

@@ -19,8 +19,8 @@ func (d *decoder) contents(input cursor, in *Input) error {
 	if err := count.input(input); err != nil {
 		return err
 	}
-	in.given, in.size = count.datatype(in.Datatype), count.size(in.Datatype)
-	if in.given != in.Datatype || in.size > maxContents || in.size == 0 {
+	in.given, in.size, in.several = count.datatype(in.Datatype), count.size(in.Datatype), count.several()
+	if in.several || in.given != in.Datatype || in.size > maxContents || in.size == 0 {
 		return nil
 	}
 	n := int(in.size)
@@ -38,7 +38,7 @@ func (d *decoder) contents(input cursor, in *Input) error {
 }
 
 // datatype is what the values are if the input is said to be want: want, or
-// the first kind that is another. Of two kinds one is always another.
+// the first kind that is another.
 func (t *contents) datatype(want tensor.Datatype) tensor.Datatype {
 	for kind := boolContents; kind < contentsEnd; kind++ {
 		if given := datatypeOf(kind, want); t.elements[kind] > 0 && given != want {
@@ -46,6 +46,17 @@ func (t *contents) datatype(want tensor.Datatype) tensor.Datatype {
 		}
 	}
 	return want
+}
+
+// several reports whether there are values of more than one kind.
+func (t *contents) several() bool {
+	kinds := 0
+	for _, n := range t.elements {
+		if n > 0 {
+			kinds++
+		}
+	}
+	return kinds > 1
 }
 
 // datatypeOf is the datatype that a kind of contents has for an input that is

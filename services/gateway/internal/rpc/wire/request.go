@@ -38,7 +38,9 @@ type Input struct {
 	hasContents bool
 	// given and size are the datatype that the typed contents are of, and
 	// the bytes that they take as a tensor: contents, if they fit the input.
+	// Contents of several kinds never do.
 	given    tensor.Datatype
+	several  bool
 	size     int64
 	contents tensor.Ref
 }
@@ -94,6 +96,9 @@ func (r *Request) checkData() error {
 		case in.hasContents && len(r.raws) > 0:
 			return r.refuse(errs.TensorDataInvalid,
 				"contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.Name, r.Model)
+		case in.several:
+			return r.refuse(errs.TensorDataInvalid,
+				"unexpected explicit tensor data for input tensor '%s' for model '%s', binary data was already supplied.", in.Name, r.Model)
 		case in.hasContents && in.given != in.Datatype:
 			return r.refuse(errs.TensorDataInvalid,
 				"unexpected explicit tensor data for input tensor '%s' for model '%s' of type '%s', expected datatype '%s'",

@@ -87,7 +87,7 @@ func TestTensorsRefusesDataAsTritonDoes(t *testing.T) {
 		"two kinds": {
 			inputs{{Name: "A", Datatype: "FP32", Contents: &inference.InferTensorContents{Fp32Contents: []float32{1}, UintContents: []uint32{1}}}},
 			nil,
-			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'UINT32', expected datatype 'FP32'",
+			"unexpected explicit tensor data for input tensor 'A' for model 'm', binary data was already supplied.",
 		},
 	}
 	for name, tt := range tests {
