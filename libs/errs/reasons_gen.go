@@ -116,6 +116,8 @@ const (
 	LoadConflict Reason = "load_conflict"
 	// UnloadFailed: Versions of the model are still available after the unload.
 	UnloadFailed Reason = "unload_failed"
+	// BodyStalled: The body of the request came too slowly.
+	BodyStalled Reason = "body_stalled"
 )
 
 type row struct {
@@ -239,6 +241,8 @@ func lookup(r Reason) int {
 		return 54
 	case UnloadFailed:
 		return 55
+	case BodyStalled:
+		return 56
 	}
 	return -1
 }
@@ -355,6 +359,8 @@ func rowAt(i int) row {
 		return row{500, 13, true, "Another load or unload of the model, or of one that it depends on, is under way."}
 	case 55:
 		return row{500, 13, false, "Versions of the model are still available after the unload."}
+	case 56:
+		return row{408, 4, true, "The body of the request came too slowly."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -419,5 +425,6 @@ func Reasons() []Reason {
 		ResponseTooLarge,
 		LoadConflict,
 		UnloadFailed,
+		BodyStalled,
 	}
 }

@@ -40,8 +40,12 @@ func (c *call) fill(b *body, n int64) (*tensor.Buffer, error) {
 	return buf, nil
 }
 
-// cutOff is the error for a body that ends or breaks before its size.
+// cutOff is the error for a body that ends or breaks before its size, unless
+// err says more.
 func cutOff(err error) error {
+	if errs.Of(err) != errs.Bug {
+		return err
+	}
 	return errs.Wrap(errs.Cancelled, err, "the request's body was cut off")
 }
 

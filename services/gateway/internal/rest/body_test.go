@@ -96,7 +96,8 @@ func TestCompressedBodiesAreBounded(t *testing.T) {
 		{"too large when decompressed", "gzip", bomb, "Decompressed data size exceeds the maximum allowed value of 1000 bytes. Use --http-max-input-size to increase the limit.", 400},
 		{"not what it says", "gzip", "no gzip at all", "failed to decompress the request body: gzip: invalid header", 400},
 		{"not zlib", "deflate", "no zlib at all", "failed to decompress the request body: zlib: invalid header", 400},
-		{"cut off", "gzip", compress(t, "gzip", pair(""))[:40], "the request's body was cut off", 400},
+		{"cut off", "gzip", compress(t, "gzip", pair(""))[:40], "failed to decompress the request body: it ends within the compressed data", 400},
+		{"nothing", "gzip", "", "failed to decompress the request body: it ends within the compressed data", 400},
 		{"altered", "gzip", compress(t, "gzip", pair(""))[:10] + strings.Repeat("\xff", 40), "failed to decompress the request body: flate: corrupt input before offset ", 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {

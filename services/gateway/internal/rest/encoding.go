@@ -30,9 +30,13 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 	case gzipped, deflated:
 		in, err := c.inflate.reset(encoding, r.Body)
 		if err != nil {
-			return body{}, badStream(err)
+			return body{}, badStream(err, r.Body)
 		}
-		return c.spool(in, c.options.MaxInput, inflatedTooLarge)
+		b, err := c.spool(in, c.options.MaxInput, inflatedTooLarge)
+		if err != nil {
+			return body{}, badStream(err, r.Body)
+		}
+		return b, nil
 	}
 	w.Header().Set("Accept-Encoding", "gzip, deflate")
 	return body{}, errs.New(errs.EncodingUnsupported, "Unsupported compression type")
@@ -41,7 +45,11 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 func (c *call) openPlain(r *http.Request) (body, error) {
 	switch {
 	case r.ContentLength < 0:
-		return c.spool(r.Body, c.options.MaxBody, bodyTooLarge)
+		b, err := c.spool(r.Body, c.options.MaxBody, bodyTooLarge)
+		if err != nil {
+			return body{}, cutOff(err)
+		}
+		return b, nil
 	case r.ContentLength > c.options.MaxBody:
 		return body{}, bodyTooLarge(c.options.MaxBody)
 	}
@@ -77,7 +85,6 @@ func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (bod
 		case errors.Is(err, io.EOF):
 			return body{Reader: bytes.NewReader(buf.Bytes()[:size]), size: int64(size), spool: buf}, nil
 		case err != nil:
-			err = badStream(err)
 		case size == buf.Len():
 			buf, err = c.grow(buf)
 		}
@@ -100,10 +107,12 @@ func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
 	return larger, nil
 }
 
-// badStream is the error for a body of unknown size that cannot be read: what
-// the decompressor says is the client's to know, what the connection says is
-// not.
-func badStream(err error) error {
+// badStream is the error for a compressed body that cannot be read: what the
+// decompressor says is the client's to know, what the connection says is not.
+func badStream(err error, compressed io.Reader) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && ended(compressed) {
+		return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: it ends within the compressed data")
+	}
 	for _, corrupt := range []error{gzip.ErrHeader, gzip.ErrChecksum, zlib.ErrHeader, zlib.ErrChecksum, zlib.ErrDictionary} {
 		if errors.Is(err, corrupt) {
 			return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: %s", corrupt)
@@ -114,6 +123,13 @@ func badStream(err error) error {
 		return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: %s", corrupt)
 	}
 	return cutOff(err)
+}
+
+// ended reports whether a body is at its end, and not broken off.
+func ended(body io.Reader) bool {
+	var one [1]byte
+	n, err := body.Read(one[:])
+	return n == 0 && errors.Is(err, io.EOF)
 }
 
 // inflater decompresses bodies, one after another.

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -60,6 +61,8 @@ type Options struct {
 	// MaxBody is the most bytes of a whole body with binary tensors. It bounds
 	// the memory of one request and is at least MaxInput. 2 GiB if 0.
 	MaxBody int64
+	// Patience is how long a body may make no progress. A minute if 0.
+	Patience time.Duration
 	// Log gets the errors whose text callers do not see. It may be nil.
 	Log func(error)
 }
@@ -78,12 +81,15 @@ func New(engine Engine, o Options) http.Handler {
 		o.MaxBody = defaultMaxBody
 	}
 	o.MaxBody = max(o.MaxBody, o.MaxInput)
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
+	}
 	if o.Log == nil {
 		o.Log = func(error) {}
 	}
 	s := &server{engine: engine, options: o}
 	router := chi.NewRouter()
-	router.Use(byPath)
+	router.Use(byPath, s.patient)
 	for _, r := range s.routes() {
 		router.HandleFunc(r.pattern, s.only(r))
 	}

@@ -1,0 +1,80 @@
+package rest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// defaultPatience is how long a body may make no progress.
+const defaultPatience = time.Minute
+
+// leastRate is how many bytes of a body must come each second after that, so
+// that a client which sends one now and then does not hold memory for ever.
+const leastRate = 1 << 10
+
+// patient bounds how long a client may take to send its body. The bound holds
+// for what the server discards of a refused request as well.
+func (s *server) patient(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			b := &slowBody{
+				ReadCloser: r.Body, connection: *http.NewResponseController(w),
+				began: time.Now(), size: r.ContentLength, patience: s.options.Patience,
+			}
+			b.extend(b.began)
+			r.Body = b
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// slowBody is a body whose connection has a deadline while it is read.
+type slowBody struct {
+	io.ReadCloser
+	connection http.ResponseController
+	patience   time.Duration
+	began      time.Time
+	size       int64 // -1 if it is not known
+	received   int64
+	deadline   time.Time
+}
+
+// Read implements io.Reader.
+func (b *slowBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.received += int64(n)
+	switch {
+	case errors.Is(err, io.EOF), b.received == b.size:
+		// From here on net/http reads to see whether the client goes away.
+		b.setDeadline(time.Time{})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errs.Wrap(errs.BodyStalled, err, "the request's body came too slowly: of it %d bytes came in %v",
+			b.received, time.Since(b.began).Round(time.Second))
+	case err == nil:
+		b.extend(time.Now())
+	}
+	return n, err
+}
+
+// extend moves the deadline with the progress, if that makes a difference.
+func (b *slowBody) extend(now time.Time) {
+	atLeastRate := time.Duration(b.received) * (time.Second / leastRate)
+	deadline := b.began.Add(b.patience + atLeastRate)
+	if d := now.Add(b.patience); d.Before(deadline) {
+		deadline = d
+	}
+	if deadline.Sub(b.deadline) > b.patience/16 {
+		b.setDeadline(deadline)
+	}
+}
+
+// setDeadline does nothing where there is no connection, as in tests.
+func (b *slowBody) setDeadline(t time.Time) {
+	b.deadline = t
+	_ = b.connection.SetReadDeadline(t)
+}
