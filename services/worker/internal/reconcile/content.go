@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -13,13 +12,17 @@ import (
 )
 
 // content is what the worker holds of one generation. It is owned by the
-// loop, but for model, which is not changed once it is set.
+// loop, but for version and model, which are not changed once they are set.
 type content struct {
 	held
-	cause  error // why it is unavailable
-	model  backend.Model
-	lanes  []lane
-	cancel context.CancelFunc // of the load
+	// cause is why it is unavailable, or why its instances are not those
+	// that were asked for last.
+	cause error
+	// version is what was loaded.
+	version backend.Version
+	model   backend.Model
+	lanes   []lane
+	cancel  context.CancelFunc // of the load
 	// abandoned says that nobody wanted the content while it was loaded.
 	abandoned bool
 }
@@ -50,66 +53,27 @@ func (r *Reconciler) held() []held {
 // load starts to load a content.
 func (r *Reconciler) load(w want) {
 	ctx, cancel := context.WithCancel(r.patience)
-	c := &content{held: held{ref: w.ref, state: infer.Loading, groups: w.groups}, cancel: cancel}
+	c := &content{
+		held:    held{ref: w.ref, state: infer.Loading, groups: w.groups},
+		version: w.content.Version, cancel: cancel,
+	}
 	r.have[w.ref] = c
 	r.task(func() func() {
 		defer cancel()
-		select {
-		case r.slots <- struct{}{}:
-			defer func() { <-r.slots }()
-		case <-ctx.Done():
-			return func() { r.loaded(c, nil, nil, 0, ctx.Err()) }
+		if err := r.turn(ctx); err != nil {
+			return func() { r.loaded(c, nil, nil, 0, err) }
 		}
+		defer r.done()
 		start := time.Now()
 		model, instances, err := r.open(ctx, w)
 		took := time.Since(start)
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()
-			r.closeAll(w.ref, model, instances)
+			r.closeInstances(w.ref, instances)
+			r.check(w.ref, model.Close())
 		}
 		return func() { r.loaded(c, model, instances, took, err) }
 	})
-}
-
-// open loads a model and makes its instances: all of them, or none and no
-// model. A panic fails this content alone.
-func (r *Reconciler) open(ctx context.Context, w want) (model backend.Model, instances []made, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = errs.Wrap(errs.LoadFailed, fmt.Errorf("%v\n%s", v, debug.Stack()),
-				"the backend panicked while it loaded model '%s'; the log has the stack", w.ref.Name)
-		}
-	}()
-	if w.content.Err != nil {
-		return nil, nil, w.content.Err
-	}
-	b, err := r.deps.Backend(w.content.Version.Config.Backend)
-	if err != nil {
-		return nil, nil, err
-	}
-	model, err = b.Load(ctx, w.content.Version)
-	if err != nil {
-		return nil, nil, err
-	}
-	instances, err = makeInstances(ctx, model, missing(w.groups, nil))
-	if err != nil {
-		r.closeAll(w.ref, model, instances)
-		return nil, nil, err
-	}
-	return model, instances, nil
-}
-
-// makeInstances makes instances; on an error it returns those made so far.
-func makeInstances(ctx context.Context, model backend.Model, lanes []lane) ([]made, error) {
-	var list []made
-	for _, l := range lanes {
-		in, err := model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device})
-		if err != nil {
-			return list, fmt.Errorf("instance %s: %w", l.name, err)
-		}
-		list = append(list, made{l, in})
-	}
-	return list, nil
 }
 
 // missing lists the instances that the groups ask for and have does not hold.
@@ -126,14 +90,6 @@ func missing(groups []Group, have []lane) []lane {
 		}
 	}
 	return list
-}
-
-// closeAll closes a model that was never used.
-func (r *Reconciler) closeAll(ref infer.ModelRef, model backend.Model, instances []made) {
-	for _, m := range instances {
-		r.check(ref, m.instance.Close())
-	}
-	r.check(ref, model.Close())
 }
 
 func (r *Reconciler) check(ref infer.ModelRef, err error) {

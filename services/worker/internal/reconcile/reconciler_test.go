@@ -32,6 +32,7 @@ type world struct {
 	stop func()
 
 	load   func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
+	run    func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
 	retire chan bool                                           // closed: lanes retire at once
 
 	mu      sync.Mutex
@@ -165,7 +166,7 @@ func (m worldModel) NewInstance(_ context.Context, spec backend.InstanceSpec) (b
 	if strings.HasSuffix(spec.Name, "_3") {
 		return nil, errors.New("no room")
 	}
-	return worldInstance{}, nil
+	return worldInstance{m.w, spec.Name}, nil
 }
 
 func (m worldModel) Close() error {
@@ -173,11 +174,27 @@ func (m worldModel) Close() error {
 	return nil
 }
 
-type worldInstance struct{}
+type worldInstance struct {
+	w    *world
+	name string
+}
 
-func (worldInstance) Credits() int          { return 1 }
-func (worldInstance) Execute(backend.Batch) {}
-func (worldInstance) Close() error          { return nil }
+func (worldInstance) Credits() int { return 1 }
+
+func (in worldInstance) Execute(b backend.Batch) {
+	in.w.note("run %s", in.name)
+	if in.w.run != nil {
+		in.w.run(b)
+	} else {
+		b.Respond(0, &infer.Response{Final: true})
+	}
+	b.Done()
+}
+
+func (in worldInstance) Close() error {
+	in.w.note("gone %s", in.name)
+	return nil
+}
 
 // world as the lanes.
 
@@ -321,8 +338,13 @@ func TestResize(t *testing.T) {
 		if diff := cmp.Diff([]string{"close 1", "close 2"}, closed); diff != "" {
 			t.Error(diff)
 		}
-		resize(Group{Name: "b", Count: 5}) // b_3 cannot be made
-		w.expect("failed a/1@1: instance b_3: no room", "open b_1", "open b_2")
+		resize(Group{Name: "c", Count: 5}) // c_3 cannot be made: what there is stays
+		w.expect("gone c_0", "gone c_1", "gone c_2", "failed a/1@1: instance c_3: no room")
+		if got, want := w.states(), "a/1@1 READY instance c_3: no room"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		resize(Group{Name: "b", Count: 2})
+		w.expect("open b_1")
 	})
 }
 
@@ -336,9 +358,65 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 			d.SetModel("a", map[int64]Content{1: {Generation: 1, Serve: true, Version: version}}, 2)
 			d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}})
 		})
-		w.expect("load a/1@1", "closed a/1@1", "loaded a/1@1 false")
+		w.expect("load a/1@1", "gone a_0", "gone a_1", "gone a_2", "closed a/1@1", "loaded a/1@1 false")
 		if got, want := w.states(), "a/1@1 UNAVAILABLE instance a_3: no room"; got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+// assignWarm wants so many instances of a model with a warm-up sample.
+func (w *world) assignWarm(generation uint64, count int) {
+	w.loop.Change(w.t.Context(), func(d *Desired) {
+		version := backend.Version{Ref: ref("a", 1, generation), Config: &modelconfig.Config{
+			Warmup: []modelconfig.WarmupSample{{Name: "s", BatchSize: 1, Count: 2}},
+		}}
+		d.SetModel("a", map[int64]Content{1: {Generation: generation, Serve: true, Version: version}}, generation)
+		d.ModelsKnown(generation)
+		d.Assign(Assignment{Versions: []Assigned{{Ref: version.Ref, Groups: []Group{{Name: "a", Count: count}}}}})
+		d.AssignmentKnown()
+	})
+}
+
+func TestInstancesAreWarmBeforeAnyIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 2)
+		w.expect("load a/1@1", "run a_0", "run a_0", "run a_1", "run a_1", "open a_0", "open a_1", "loaded a/1@1 true")
+		w.assignWarm(1, 3)
+		w.expect("run a_2", "run a_2", "open a_2")
+	})
+}
+
+func TestFailedWarmupKeepsWhatServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		w.events()
+		w.run = func(b backend.Batch) { b.Respond(0, &infer.Response{Err: errors.New("sick")}) }
+		w.assignWarm(2, 1)
+		w.expect("load a/1@2", "run a_0", "gone a_0", "closed a/1@2", "loaded a/1@2 false")
+		if got, want := w.states(), "a/1@1 READY, a/1@2 UNAVAILABLE failed to run warmup sample 's': sick;"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+func TestPanicInWarmupFailsTheContentAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		w.run = func(backend.Batch) { panic("no such kernel") }
+		w.assignWarm(1, 2) // by a resize
+		if got, want := w.states(), "a/1@1 READY the backend panicked while it loaded model 'a'; the log has the stack"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		w.assignWarm(2, 1)
+		if got := w.states(); !strings.Contains(got, "a/1@1 READY") || !strings.Contains(got, "a/1@2 UNAVAILABLE the backend panicked") {
+			t.Errorf("%s, want the new content alone to fail", got)
 		}
 	})
 }

@@ -2,17 +2,33 @@ package reconcile
 
 import "slices"
 
-// resize brings the instances of a content to other groups: those that are
-// missing are made before those that are too many are retired. An instance
-// that cannot be made is not tried again until the groups change.
+// resize brings the instances of a content to other groups without loading it
+// again: those that are missing are made and opened before those that are too
+// many are retired, and those that both groups have stay as they are. When
+// one cannot be made nothing changes, and it is not tried again until the
+// groups change.
 func (r *Reconciler) resize(c *content, w want) {
 	c.resizing, c.groups = true, w.groups
 	add := missing(w.groups, c.lanes)
 	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
 	r.task(func() func() {
-		instances, err := makeInstances(r.patience, c.model, add)
+		instances, err := r.extend(c, add)
 		return func() { r.resized(c, instances, surplus, err) }
 	})
+}
+
+// extend makes further instances. It takes its turn among the loads, since it
+// costs the same.
+func (r *Reconciler) extend(c *content, add []lane) (list []made, err error) {
+	if len(add) == 0 {
+		return nil, nil
+	}
+	defer recovered(c.ref, &err)
+	if err := r.turn(r.patience); err != nil {
+		return nil, err
+	}
+	defer r.done()
+	return r.makeInstances(r.patience, c.model, c.version, add)
 }
 
 func wants(groups []Group, l lane) bool {
@@ -24,7 +40,12 @@ func wants(groups []Group, l lane) bool {
 }
 
 func (r *Reconciler) resized(c *content, instances []made, surplus []lane, err error) {
-	r.check(c.ref, err)
+	c.cause = err
+	if err != nil {
+		c.resizing = false
+		r.deps.Failed(c.ref, err)
+		return
+	}
 	r.start(c, instances)
 	r.task(func() func() {
 		r.closeLanes(c.ref, surplus)

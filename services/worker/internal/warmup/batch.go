@@ -1,0 +1,134 @@
+package warmup
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+var _ backend.Batch = (*batch)(nil)
+
+// batch is one execution of a sample.
+type batch struct {
+	ctx      context.Context //nolint:containedctx // of the execution, whose length the batch lives
+	requests []*infer.Request
+	ended    chan struct{} // closed by Done
+
+	mu       sync.Mutex
+	final    []bool   // by request; guarded by mu
+	failures []string // guarded by mu
+	stop     func()   // guarded by mu
+	done     bool     // guarded by mu
+}
+
+// execute runs the requests as one batch and returns what went wrong, once
+// the instance is free again.
+func execute(ctx context.Context, in backend.Instance, requests []*infer.Request) []string {
+	b := &batch{ctx: ctx, requests: requests, ended: make(chan struct{}), final: make([]bool, len(requests))}
+	stopped := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		b.cancel()
+		close(stopped)
+	})
+	defer func() {
+		if !unhook() {
+			<-stopped // or it would meet the instance's next batch
+		}
+	}()
+	in.Execute(b)
+	<-b.ended
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failures
+}
+
+// Requests returns the sample's requests.
+func (b *batch) Requests() []*infer.Request { return b.requests }
+
+// Rows is the number of requests, which have one row each.
+func (b *batch) Rows() int64 { return int64(len(b.requests)) }
+
+// Respond notes the end of a request and drops its outputs.
+func (b *batch) Respond(i int, r *infer.Response) {
+	r.Release()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.final[i] || b.done {
+		return
+	}
+	if r.Err != nil {
+		b.failures = append(b.failures, textOf(r.Err))
+	}
+	b.end(i, r.Final || r.Err != nil)
+}
+
+func textOf(err error) string {
+	if e := errs.From(err); errs.Of(err) != errs.Bug && e.Msg != "" {
+		return e.Msg
+	}
+	return err.Error()
+}
+
+// end notes whether request i is at its end. The caller holds b.mu.
+func (b *batch) end(i int, final bool) {
+	if b.final[i] = final; final {
+		b.requests[i].Release()
+	}
+}
+
+// Cancelled reports whether the warm-up was given up.
+func (b *batch) Cancelled(int) bool { return b.ctx.Err() != nil }
+
+// OnCancel sets what stops the execution.
+func (b *batch) OnCancel(stop func()) {
+	b.mu.Lock()
+	if !b.done {
+		b.stop = stop
+	}
+	b.mu.Unlock()
+	if b.ctx.Err() != nil {
+		b.cancel()
+	}
+}
+
+// cancel calls stop, once and not after Done. The lock is not held meanwhile,
+// since stop may use the batch.
+func (b *batch) cancel() {
+	b.mu.Lock()
+	stop := b.stop
+	b.stop = nil
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// InputDone does nothing: nobody asks for the times of a warm-up.
+func (b *batch) InputDone() {}
+
+// InferDone does nothing.
+func (b *batch) InferDone() {}
+
+// Executed does nothing: statistics count requests of clients.
+func (b *batch) Executed() {}
+
+// Done ends the batch; requests without a final response have failed.
+func (b *batch) Done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.done {
+		return
+	}
+	b.done, b.stop = true, nil
+	for i := range b.requests {
+		if !b.final[i] {
+			b.failures = append(b.failures, fmt.Sprintf("the backend ended the batch without an answer to request %d", i))
+			b.end(i, true)
+		}
+	}
+	close(b.ended)
+}
