@@ -45,7 +45,8 @@ func TestStatisticsAreThoseOfReadyVersions(t *testing.T) {
 		{name: "no such version", model: "b", version: "9", refusal: refusal{errs.ModelUnavailable, "requested model version is not available for model 'b'"}},
 		{name: "no version is ready", model: "down", refusal: refusal{errs.ModelUnavailable, "requested model 'down' is not available"}},
 		{name: "no such model", model: "c", version: "1", refusal: refusal{errs.ModelUnavailable, "requested model 'c' is not available"}},
-		{name: "no number", model: "b", version: "0", refusal: refusal{errs.InvalidVersion, "invalid model version specified '0' , version should be an integral value > 0"}},
+		{name: "version 0", model: "b", version: "0", refusal: refusal{errs.ModelUnavailable, "requested model version is not available for model 'b'"}},
+		{name: "no number", model: "b", version: "x", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'x' (details: stol), version should be an integral value > 0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := h.Gateway.Statistics(t.Context(), tt.model, tt.version)
