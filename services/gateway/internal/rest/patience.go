@@ -17,19 +17,29 @@ const defaultPatience = time.Minute
 // that a client which sends one now and then does not hold memory for ever.
 const leastRate = 1 << 10
 
-// patient bounds how long a client may take to send its body. The bound holds
-// for what the server discards of a refused request as well.
+// maxDiscard is how many bytes of a refused request's body are read and thrown
+// away. Most clients read the answer only when they have sent everything, and
+// would see a broken connection instead of it.
+const maxDiscard = 256 << 20
+
+// patient bounds how long a client may take to send its body, and takes what a
+// refused request leaves of it before the answer is sent.
 func (s *server) patient(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 {
-			b := &slowBody{
-				ReadCloser: r.Body, connection: *http.NewResponseController(w),
-				began: time.Now(), size: r.ContentLength, patience: s.options.Patience,
-			}
-			b.extend(b.began)
-			r.Body = b
+		if r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
 		}
+		b := &slowBody{
+			ReadCloser: r.Body, connection: *http.NewResponseController(w),
+			began: time.Now(), size: r.ContentLength, patience: s.options.Patience,
+		}
+		b.extend(b.began)
+		r.Body = b
 		next.ServeHTTP(w, r)
+		if r.Header.Get("Expect") == "" { // else the client waits to be asked for it
+			b.discard()
+		}
 	})
 }
 
@@ -41,6 +51,7 @@ type slowBody struct {
 	began      time.Time
 	size       int64 // -1 if it is not known
 	received   int64
+	over       bool // nothing more will come
 	deadline   time.Time
 }
 
@@ -48,6 +59,7 @@ type slowBody struct {
 func (b *slowBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.received += int64(n)
+	b.over = err != nil || b.received == b.size
 	switch {
 	case errors.Is(err, io.EOF), b.received == b.size:
 		// From here on net/http reads to see whether the client goes away.
@@ -59,6 +71,13 @@ func (b *slowBody) Read(p []byte) (int, error) {
 		b.extend(time.Now())
 	}
 	return n, err
+}
+
+// discard takes the rest of the body, unless it is too much.
+func (b *slowBody) discard() {
+	if !b.over && b.size-b.received <= maxDiscard {
+		_, _ = io.CopyN(io.Discard, b, maxDiscard)
+	}
 }
 
 // extend moves the deadline with the progress, if that makes a difference.

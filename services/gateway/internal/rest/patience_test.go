@@ -126,3 +126,17 @@ func TestSlowBodyMustKeepARate(t *testing.T) {
 		})
 	}
 }
+
+// A client that sends its whole body before it reads sees why it was refused.
+func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
+	s := newServer(t, []*core.Model{simple(2)}, func(o *rest.Options) { o.MaxInput = 1000 })
+	web := httptest.NewServer(s)
+	defer web.Close()
+	const size = 8 << 20 // more than the sockets' buffers hold
+	for path, want := range map[string]int{"simple": 400, "nope": 404} {
+		header := fmt.Sprintf("Content-Length: %d\r\nConnection: close", size)
+		if status, body, _ := post(t, web, "/v2/models/"+path+"/infer", header, strings.Repeat(" ", size)); status != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
