@@ -22,6 +22,19 @@ type Config struct {
 	Repositories []string
 	// Models says how the models' configurations are read.
 	Models Models
+	// Control says when models are loaded.
+	Control Control
+	// Poll is how often the repositories are read again under [ControlPoll].
+	Poll time.Duration
+	// LoadModels are the models that the start loads under [ControlExplicit];
+	// "*" alone is all of them. Other modes load all and allow no names.
+	LoadModels []string
+	// Artifacts is a directory for files that are given through the load API.
+	// It is made when it is needed; empty allows none.
+	Artifacts string
+	// Settle is how long files must have been left alone for a poll to take
+	// them as they are; younger ones are taken when two scans find the same.
+	Settle time.Duration
 	// Holder is the id of this replica, unique among them. It is shown as the
 	// leader's.
 	Holder string
@@ -47,9 +60,29 @@ type Models struct {
 	MaxBatchSize int
 }
 
+// Control is a way to decide when models are loaded, by its name on the
+// command line.
+type Control string
+
+// The ways to decide when models are loaded.
+const (
+	// ControlNone loads all models once, at the start.
+	ControlNone Control = "none"
+	// ControlPoll follows the repositories.
+	ControlPoll Control = "poll"
+	// ControlExplicit loads what it is asked to.
+	ControlExplicit Control = "explicit"
+)
+
+// everyModel stands for all models in LoadModels.
+const everyModel = "*"
+
 // Default gives the configuration without its repositories.
 func Default() Config {
-	return Config{Holder: "registry", WorkerGrace: 15 * time.Second, Retry: time.Second}
+	return Config{
+		Control: ControlNone, Poll: 15 * time.Second, Settle: 2 * time.Second,
+		Holder: "registry", WorkerGrace: 15 * time.Second, Retry: time.Second,
+	}
 }
 
 // Validate reports the first setting that cannot be used, with the reason
@@ -69,7 +102,7 @@ func (c Config) Validate() error {
 			return errs.New(errs.ConfigInvalid, "model repository %s is given twice: give it once", root)
 		}
 	}
-	if err := c.Models.validate(); err != nil {
+	if err := cmp.Or(c.Models.validate(), c.validateControl()); err != nil {
 		return err
 	}
 	if c.Holder == "" {
@@ -91,8 +124,30 @@ func (m Models) validate() error {
 	return nil
 }
 
-func (m Models) reading() repo.Reading {
-	return repo.Reading{ConfigName: m.ConfigName, Strict: m.Strict, MaxBatchSize: int32(m.MaxBatchSize)}
+func (c Config) validateControl() error {
+	switch {
+	case c.Control != ControlNone && c.Control != ControlPoll && c.Control != ControlExplicit:
+		return errs.New(errs.ConfigInvalid, "--model-control-mode is %q: want none, poll or explicit", c.Control)
+	case c.Control == ControlPoll && c.Poll <= 0:
+		return errs.New(errs.ConfigInvalid, "--repository-poll-secs is %v: want 1 or more", c.Poll)
+	case c.Settle < 0:
+		return errs.New(errs.ConfigInvalid, "files settle after %v: want 0 or more", c.Settle)
+	case len(c.LoadModels) > 0 && c.Control != ControlExplicit:
+		return errs.New(errs.ConfigInvalid, "--load-model is given with --model-control-mode=%s: use --model-control-mode=explicit, or leave --load-model out", c.Control)
+	case len(c.LoadModels) > 1 && slices.Contains(c.LoadModels, everyModel):
+		return errs.New(errs.ConfigInvalid, "--load-model=* loads all models: give no other --load-model beside it")
+	}
+	for _, name := range c.LoadModels {
+		if err := checkName(name); err != nil {
+			return errs.Wrap(errs.ConfigInvalid, err, "--load-model=%s: %s", name, errs.From(err).Msg)
+		}
+	}
+	return nil
+}
+
+func (c Config) reading() repo.Reading {
+	m := c.Models
+	return repo.Reading{ConfigName: m.ConfigName, Strict: m.Strict, MaxBatchSize: int32(m.MaxBatchSize), Settle: c.Settle}
 }
 
 // Deps are what the registry needs of its process.

@@ -55,12 +55,7 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		case <-ctx.Done():
 		}
 	})
-	snap, err := r.scanner.Scan(ctx)
-	if err != nil {
-		return err
-	}
-	r.logProblems(snap)
-	t := newTerm(all, r.cfg, r.log, snap, lease.Epoch())
+	t := newTerm(all, r.cfg, r.log, r.scanner, lease.Epoch())
 	t.announce = func(ctx context.Context, revision uint64) error {
 		if err := lease.Set(ctx, r.leader(lease.Epoch(), revision)); err != nil {
 			return err
@@ -68,7 +63,9 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		r.ready.Store(true)
 		return nil
 	}
-	err = t.run(ctx)
+	r.term.Store(t)
+	defer r.term.Store(nil)
+	err := t.run(ctx)
 	if lost := lease.Err(); lost != nil {
 		return lost
 	}
@@ -86,9 +83,9 @@ func (r *Registry) leader(epoch, revision uint64) *nereidv1.LeaderValue {
 }
 
 // logProblems tells the operator what callers will see as unavailable.
-func (r *Registry) logProblems(snap *snapshot.Snapshot) {
-	for _, m := range snap.Models {
-		log := r.log.With(zap.String("model", m.Name))
+func logProblems(all *zap.Logger, models []snapshot.Model) {
+	for _, m := range models {
+		log := all.With(zap.String("model", m.Name))
 		if m.Problem != "" {
 			log.Warn("model cannot be served", zap.String("cause", m.Problem))
 		}

@@ -17,7 +17,8 @@ type Registry struct {
 	cfg     Config
 	bus     *bus.Bus
 	log     *zap.Logger
-	scanner *repo.Scanner // owned by Run
+	scanner *repo.Scanner
+	term    atomic.Pointer[term] // the present one; nil while another leads
 	ready   atomic.Bool
 }
 
@@ -27,7 +28,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), scanner: repo.New(cfg.Repositories, cfg.Models.reading())}, nil
+	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), scanner: repo.New(cfg.Repositories, cfg.reading())}, nil
 }
 
 // Ready reports whether this replica does what it should: as the leader, that

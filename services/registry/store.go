@@ -20,6 +20,8 @@ type buckets struct {
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
 	assignments *bus.Bucket[*nereidv1.AssignmentValue]
 	leaders     *bus.Bucket[*nereidv1.LeaderValue]
+	gateways    *bus.Bucket[*nereidv1.ServiceValue]
+	schedulers  *bus.Bucket[*nereidv1.ServiceValue]
 }
 
 func openBuckets(b *bus.Bus) (*buckets, error) {
@@ -32,6 +34,12 @@ func openBuckets(b *bus.Bus) (*buckets, error) {
 		return nil, err
 	}
 	if all.assignments, err = bus.NewBucket(b, bus.Assignments, values[*nereidv1.AssignmentValue]()); err != nil {
+		return nil, err
+	}
+	if all.gateways, err = bus.NewBucket(b, bus.Gateways, values[*nereidv1.ServiceValue]()); err != nil {
+		return nil, err
+	}
+	if all.schedulers, err = bus.NewBucket(b, bus.Schedulers, values[*nereidv1.ServiceValue]()); err != nil {
 		return nil, err
 	}
 	all.leaders, err = bus.NewBucket(b, bus.Leaders, values[*nereidv1.LeaderValue]())
@@ -66,6 +74,7 @@ func (t *term) writeModels(ctx context.Context, writes []publish.ModelWrite) err
 			if err := t.buckets.models.Delete(ctx, w.Name, w.Replaces); err != nil {
 				return err
 			}
+			t.retire(w.Name, nil)
 			t.models.drop(w.Name, w.Replaces)
 			continue
 		}
@@ -82,7 +91,7 @@ func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
 	revision, err := write(ctx, t.buckets.models, w.Name, w.Value, w.Replaces)
 	if errs.Of(err) == errs.BodyTooLarge {
 		t.log.Error("model does not fit into its bucket", append(obs.Err(err), zap.String("model", w.Name))...)
-		w.Value = publish.Refused(w.Name, errs.From(err).Msg+": shorten its configuration")
+		w.Value = publish.TooLarge(t.models.entries[w.Name].Value, w.Name, errs.From(err).Msg+": shorten its configuration")
 		if proto.Equal(w.Value, t.models.entries[w.Name].Value) {
 			return nil
 		}
@@ -95,6 +104,7 @@ func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
 	if err != nil {
 		return err
 	}
+	t.retire(w.Name, w.Value)
 	t.models.put(w.Name, w.Value, revision)
 	return nil
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,45 +11,71 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// term is one time as the leader. All fields are owned by run's goroutine.
+// term is one time as the leader. All fields but asked, over and results are
+// owned by run's goroutine.
 type term struct {
 	buckets *buckets
+	cfg     Config
 	log     *zap.Logger
-	grace   time.Duration
-	retry   time.Duration
+	scanner *repo.Scanner
 	epoch   uint64
 	// announce tells the world the revision from which on the bucket models
 	// is whole.
 	announce func(ctx context.Context, revision uint64) error
 
-	snap        *snapshot.Snapshot
+	asked   chan *operation // from callers
+	over    chan struct{}   // closed when the term ends
+	results chan func()     // what readers have found, to be run by the loop
+	readers sync.WaitGroup
+
 	models      *mirror[*nereidv1.ModelValue]
 	workers     *mirror[*nereidv1.WorkerValue]
 	assignments *mirror[*nereidv1.AssignmentValue]
+	gateways    *mirror[*nereidv1.ServiceValue]
+	schedulers  *mirror[*nereidv1.ServiceValue]
 
-	published bool // the bucket models holds the snapshot
-	announced bool
-	vanished  map[string]time.Time // assigned workers that are gone, and since when
+	scans  scans
+	found  *finding // read and not published yet; nil if there is nothing new
+	placed bool     // the assignments follow the models and the workers
+
+	published, announced bool
+	// refused holds, by model, the value that failed last: the same content is
+	// not tried again unasked.
+	refused map[string]*nereidv1.ModelValue
+	// loaded says of models on their way since when all is ready.
+	loaded map[string]readiness
+	// draining are contents that left the models, until nobody sends requests
+	// to them.
+	draining   map[infer.ModelRef]drain
+	operations map[string]*operation // by model
+	vanished   map[string]time.Time  // assigned workers that are gone, and since when
 }
 
-func newTerm(b *buckets, cfg Config, log *zap.Logger, snap *snapshot.Snapshot, epoch uint64) *term {
+func newTerm(b *buckets, cfg Config, log *zap.Logger, scanner *repo.Scanner, epoch uint64) *term {
 	return &term{
 		buckets:     b,
+		cfg:         cfg,
 		log:         log,
-		grace:       cfg.WorkerGrace,
-		retry:       cfg.Retry,
+		scanner:     scanner,
 		epoch:       epoch,
-		snap:        snap,
+		asked:       make(chan *operation),
+		over:        make(chan struct{}),
+		results:     make(chan func()),
 		models:      newMirror[*nereidv1.ModelValue](),
 		workers:     newMirror[*nereidv1.WorkerValue](),
 		assignments: newMirror[*nereidv1.AssignmentValue](),
+		gateways:    newMirror[*nereidv1.ServiceValue](),
+		schedulers:  newMirror[*nereidv1.ServiceValue](),
+		scans:       scans{due: true, seen: make(map[string]snapshot.Model)},
+		refused:     make(map[string]*nereidv1.ModelValue),
+		loaded:      make(map[string]readiness),
+		draining:    make(map[infer.ModelRef]drain),
+		operations:  make(map[string]*operation),
 		vanished:    make(map[string]time.Time),
 	}
 }
@@ -57,26 +84,14 @@ func newTerm(b *buckets, cfg Config, log *zap.Logger, snap *snapshot.Snapshot, e
 // is met, which it must not replace.
 func (t *term) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer t.readers.Wait()
 	defer cancel()
-	models := t.buckets.models.Watch(ctx)
-	workers := t.buckets.workers.Watch(ctx)
-	assignments := t.buckets.assignments.Watch(ctx)
-	wake := time.NewTimer(t.grace)
+	defer close(t.over)
+	in := t.watch(ctx)
+	wake := time.NewTimer(t.cfg.WorkerGrace)
 	defer wake.Stop()
 	for {
-		news := true
-		var err error
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case e, ok := <-models:
-			news, err = take(t.models, e, ok, e.Value.GetSchema())
-		case e, ok := <-workers:
-			news, err = t.takeWorker(e, ok)
-		case e, ok := <-assignments:
-			news, err = take(t.assignments, e, ok, e.Value.GetSchema())
-		case <-wake.C:
-		}
+		news, err := t.next(ctx, in, wake.C)
 		if err != nil {
 			return err
 		}
@@ -86,9 +101,54 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// ready reports whether all three buckets are known.
+// inputs are what the loop hears of the buckets.
+type inputs struct {
+	models      <-chan bus.Event[*nereidv1.ModelValue]
+	workers     <-chan bus.Event[*nereidv1.WorkerValue]
+	assignments <-chan bus.Event[*nereidv1.AssignmentValue]
+	gateways    <-chan bus.Event[*nereidv1.ServiceValue]
+	schedulers  <-chan bus.Event[*nereidv1.ServiceValue]
+}
+
+func (t *term) watch(ctx context.Context) inputs {
+	return inputs{
+		models: t.buckets.models.Watch(ctx), workers: t.buckets.workers.Watch(ctx), assignments: t.buckets.assignments.Watch(ctx),
+		gateways: t.buckets.gateways.Watch(ctx), schedulers: t.buckets.schedulers.Watch(ctx),
+	}
+}
+
+// next takes one event in and reports whether there is anything to do.
+func (t *term) next(ctx context.Context, in inputs, wake <-chan time.Time) (news bool, err error) {
+	news = true
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case e, ok := <-in.models:
+		news, err = take(t.models, e, ok, e.Value.GetSchema())
+		t.placed = t.placed && !news
+	case e, ok := <-in.workers:
+		news, err = t.takeWorker(e, ok)
+	case e, ok := <-in.assignments:
+		news, err = take(t.assignments, e, ok, e.Value.GetSchema())
+		t.placed = t.placed && !news
+	case e, ok := <-in.gateways:
+		news, err = take(t.gateways, e, ok, e.Value.GetSchema())
+		news = news && (t.waits() || e.Kind == bus.EventCaughtUp)
+	case e, ok := <-in.schedulers:
+		news, err = take(t.schedulers, e, ok, e.Value.GetSchema())
+		news = news && (t.waits() || e.Kind == bus.EventCaughtUp)
+	case o := <-t.asked:
+		t.begin(ctx, o)
+	case then := <-t.results:
+		then()
+	case <-wake:
+	}
+	return news, err
+}
+
+// ready reports whether all buckets are known.
 func (t *term) ready() bool {
-	return t.models.caughtUp && t.workers.caughtUp && t.assignments.caughtUp
+	return t.models.caughtUp && t.workers.caughtUp && t.assignments.caughtUp && t.gateways.caughtUp && t.schedulers.caughtUp
 }
 
 // errWatchEnded says that the bus is closing.
@@ -105,14 +165,16 @@ func take[T any](m *mirror[T], e bus.Event[T], open bool, schema uint32) (bool, 
 	return m.apply(e), nil
 }
 
-// takeWorker drops what a worker says of its instances: only the worker and
-// its device matter here, and renewals are frequent.
+// takeWorker tells a worker that comes, goes or changes its device, for which
+// assignments are made, from what it says of its instances, which matters only
+// while somebody waits for them.
 func (t *term) takeWorker(e bus.Event[*nereidv1.WorkerValue], open bool) (bool, error) {
 	before, known := t.workers.entries[e.Key]
 	news, err := take(t.workers, e, open, e.Value.GetSchema())
-	if e.Kind == bus.EventPut && known && sameDevice(before.Value, e.Value) {
-		return false, err
+	if news && e.Kind == bus.EventPut && known && sameDevice(before.Value, e.Value) {
+		return t.waits(), err
 	}
+	t.placed = t.placed && !news
 	return news, err
 }
 
@@ -120,116 +182,17 @@ func sameDevice(a, b *nereidv1.WorkerValue) bool {
 	return a.GetDevice().GetKind() == b.GetDevice().GetKind() && a.GetDevice().GetNumber() == b.GetDevice().GetNumber()
 }
 
-// step does what is to be done now and returns when to look again at the
-// latest. What fails is tried again then; each part waits for the one before
-// it, so that an assignment never names a model that is not there.
-func (t *term) step(ctx context.Context, now time.Time) time.Duration {
-	for _, part := range []func(context.Context) error{t.publish, t.tell, t.place} {
-		if err := part(ctx); err != nil {
-			t.failed(ctx, err)
-			return t.retry
+// waits reports whether anything depends on what other services say.
+func (t *term) waits() bool {
+	return len(t.operations) > 0 || len(t.draining) > 0 || t.swapping()
+}
+
+// swapping reports whether any model is on its way to a new content.
+func (t *term) swapping() bool {
+	for _, entry := range t.models.entries {
+		if entry.Value.GetPrevious() != nil {
+			return true
 		}
 	}
-	next, err := t.forget(ctx, now)
-	if err != nil {
-		t.failed(ctx, err)
-		return t.retry
-	}
-	return next
-}
-
-// failed logs an error that is not the term's end. A conflict is none: the
-// watch brings what the other writer wrote, and the step is done again.
-func (t *term) failed(ctx context.Context, err error) {
-	if ctx.Err() == nil && !errors.Is(err, bus.ErrConflict) {
-		t.log.Warn("state not written", obs.Err(err)...)
-	}
-}
-
-// publish brings the bucket models to hold the snapshot, once.
-func (t *term) publish(ctx context.Context) error {
-	if t.published {
-		return nil
-	}
-	writes := publish.DiffModels(t.snap, t.stored(), t.models.revision)
-	if err := t.writeModels(ctx, writes); err != nil {
-		return err
-	}
-	if t.models.revision == 0 {
-		if err := t.firstRevision(ctx); err != nil {
-			return err
-		}
-	}
-	t.published = true
-	t.log.Info("models published", zap.Int("models", len(t.snap.Models)), zap.Int("written", len(writes)))
-	return nil
-}
-
-// firstRevision gives an empty bucket a revision, by a value that is there for
-// a moment under the one name that no model has. Without it nobody could tell
-// an empty repository from one that was not read yet.
-func (t *term) firstRevision(ctx context.Context) error {
-	const noModel = ""
-	revision, err := t.buckets.models.Create(ctx, noModel, &nereidv1.ModelValue{Schema: nereidv1.Schema, Problem: "the repository is empty"})
-	if err != nil {
-		return err
-	}
-	if err := t.buckets.models.Delete(ctx, noModel, revision); err != nil {
-		return err
-	}
-	t.models.drop(noModel, revision)
-	t.models.revision = max(t.models.revision, revision)
-	return nil
-}
-
-// tell announces the whole scan, once.
-func (t *term) tell(ctx context.Context) error {
-	if t.announced {
-		return nil
-	}
-	if err := t.announce(ctx, t.models.revision); err != nil {
-		return err
-	}
-	t.announced = true
-	t.log.Info("scan announced", zap.Uint64("revision", t.models.revision))
-	return nil
-}
-
-// place brings the assignments of the live workers up to date, and the causes
-// of versions that fit none of them. While there is no worker the causes stay:
-// they would only come and go with a worker that restarts.
-func (t *term) place(ctx context.Context) error {
-	versions, causes := publish.Versions(t.stored())
-	live := publish.Workers(t.live())
-	if len(live) == 0 {
-		return nil
-	}
-	placement := place.Assign(versions, live)
-	for ref, cause := range placement.Unplaced {
-		causes[ref] = cause
-	}
-	marks := publish.MarkUnplaced(t.stored(), causes)
-	if err := t.writeModels(ctx, marks); err != nil {
-		return err
-	}
-	t.logMarks(marks, causes)
-	for _, w := range publish.DiffAssignments(placement, t.assigned(), t.models.revision, t.epoch) {
-		revision, err := write(ctx, t.buckets.assignments, w.Worker, w.Value, w.Replaces)
-		if err != nil {
-			return err
-		}
-		t.assignments.put(w.Worker, w.Value, revision)
-		t.log.Info("worker assigned", zap.String("worker_id", w.Worker), zap.Int("versions", len(w.Value.GetVersions())), zap.Uint64("revision", revision))
-	}
-	return nil
-}
-
-func (t *term) logMarks(marks []publish.ModelWrite, causes map[infer.ModelRef]string) {
-	for _, mark := range marks {
-		for ref, cause := range causes {
-			if ref.Name == mark.Name {
-				t.log.Warn("model version fits no worker", append(obs.Model(ref), zap.String("cause", cause))...)
-			}
-		}
-	}
+	return false
 }

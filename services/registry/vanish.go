@@ -10,7 +10,7 @@ import (
 // forget deletes the assignments of workers that are gone for good and returns
 // when the next one will be.
 func (t *term) forget(ctx context.Context, now time.Time) (time.Duration, error) {
-	next := t.grace
+	next := t.cfg.WorkerGrace
 	for worker, entry := range t.assignments.entries {
 		if _, lives := t.workers.entries[worker]; lives {
 			delete(t.vanished, worker)
@@ -21,7 +21,7 @@ func (t *term) forget(ctx context.Context, now time.Time) (time.Duration, error)
 			since = now
 			t.vanished[worker] = now
 		}
-		if left := t.grace - now.Sub(since); left > 0 {
+		if left := t.cfg.WorkerGrace - now.Sub(since); left > 0 {
 			next = min(next, left)
 			continue
 		}

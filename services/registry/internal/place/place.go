@@ -48,7 +48,7 @@ type Assigned struct {
 // Placement is what all workers should run.
 type Placement struct {
 	// Workers has an entry for each worker, which may be empty. The versions
-	// are in the order of name and number.
+	// are in the order of name, number and generation.
 	Workers map[string][]Assigned
 	// Unplaced says, for each version that fits no worker although there are
 	// workers, why.
@@ -79,7 +79,7 @@ func Assign(versions []Version, workers []Worker) Placement {
 }
 
 func compareVersions(a, b Version) int {
-	return cmp.Or(cmp.Compare(a.Model.Name, b.Model.Name), cmp.Compare(a.Model.Version, b.Model.Version))
+	return cmp.Or(cmp.Compare(a.Model.Name, b.Model.Name), cmp.Compare(a.Model.Version, b.Model.Version), cmp.Compare(a.Model.Generation, b.Model.Generation))
 }
 
 // fitting gives the groups that the worker's device can run. gpus tells

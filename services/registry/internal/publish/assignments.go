@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/place"
 )
@@ -39,8 +40,9 @@ func Workers(stored map[string]*nereidv1.WorkerValue) []place.Worker {
 	return workers
 }
 
-// Versions gives the versions to be placed. A configuration that cannot be
-// read is its versions' misfit: unreadable says why.
+// Versions gives the versions to be placed: those that are to serve and those
+// that serve until these can. A configuration that cannot be read is its
+// versions' misfit: unreadable says why.
 func Versions(stored Models) (versions []place.Version, unreadable map[infer.ModelRef]string) {
 	unreadable = make(map[infer.ModelRef]string)
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
@@ -48,18 +50,41 @@ func Versions(stored Models) (versions []place.Version, unreadable map[infer.Mod
 		if value.GetProblem() != "" {
 			continue
 		}
-		config, err := modelconfig.FromProto(value.GetConfig())
-		for _, version := range value.GetVersions() {
-			switch {
-			case !placeable(version):
-			case err != nil:
+		next, err := Placeable(name, value.GetConfig(), value.GetVersions())
+		if err != nil {
+			for _, version := range value.GetVersions() {
 				unreadable[ref(name, version)] = errs.From(err).Msg
-			default:
-				versions = append(versions, place.Version{Model: ref(name, version), Groups: config.Groups})
+			}
+		}
+		versions = append(versions, next...)
+		serving, err := Placeable(name, value.GetPrevious().GetConfig(), value.GetPrevious().GetVersions())
+		if err != nil {
+			continue // it was placed by whoever could read it
+		}
+		for _, v := range serving {
+			if !slices.ContainsFunc(next, func(n place.Version) bool { return n.Model == v.Model }) {
+				versions = append(versions, v)
 			}
 		}
 	}
 	return versions, unreadable
+}
+
+// Placeable gives the versions of a configuration that can be placed.
+func Placeable(name string, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) ([]place.Version, error) {
+	versions = slices.DeleteFunc(slices.Clone(versions), func(v *nereidv1.ModelVersion) bool { return !placeable(v) })
+	if len(versions) == 0 {
+		return nil, nil
+	}
+	c, err := modelconfig.FromProto(config)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]place.Version, len(versions))
+	for i, v := range versions {
+		list[i] = place.Version{Model: ref(name, v), Groups: c.Groups}
+	}
+	return list, nil
 }
 
 // DiffAssignments gives the writes, in the order of workers, after which each

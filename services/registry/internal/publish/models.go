@@ -49,7 +49,7 @@ type ModelWrite struct {
 // nothing else: deletions first, so that whoever has seen the last write has
 // seen them all, then values, each in the order of names. seen is the highest
 // revision of the bucket that the caller knows of.
-func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64) []ModelWrite {
+func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed) []ModelWrite {
 	wanted := make(map[string]bool, len(snap.Models))
 	for _, m := range snap.Models {
 		wanted[m.Name] = true
@@ -61,49 +61,27 @@ func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64) []ModelWrit
 		}
 	}
 	for _, m := range snap.Models {
-		old := stored[m.Name]
-		next := modelValue(m, old.Value, seen+1)
-		if old.Value == nil || !proto.Equal(old.Value, next) {
-			writes = append(writes, ModelWrite{Name: m.Name, Value: next, Replaces: old.Revision})
+		if w, changed := DiffModel(m, stored[m.Name], seen, o); changed {
+			writes = append(writes, w)
 		}
 	}
 	return writes
 }
 
-// Refused is the value of a model whose own one the bucket does not take.
-func Refused(name, problem string) *nereidv1.ModelValue {
-	return &nereidv1.ModelValue{Schema: nereidv1.Schema, Name: name, Problem: problem}
+// DiffModel gives the write after which the bucket holds one model, and
+// whether one is needed.
+func DiffModel(m snapshot.Model, old Model, seen uint64, o Observed) (ModelWrite, bool) {
+	next := Next(m, old.Value, seen+1, o)
+	return ModelWrite{Name: m.Name, Value: next, Replaces: old.Revision}, old.Value == nil || !proto.Equal(old.Value, next)
 }
 
-// modelValue is the value of a model that had the value old, or none.
-func modelValue(m snapshot.Model, old *nereidv1.ModelValue, generation uint64) *nereidv1.ModelValue {
-	v := &nereidv1.ModelValue{
-		Schema:  nereidv1.Schema,
-		Name:    m.Name,
-		Config:  m.Config,
-		Url:     m.URL,
-		Problem: m.Problem,
-		Labels:  old.GetLabels(),
+// TooLarge is the value of a model whose own one the bucket does not take:
+// what serves goes on.
+func TooLarge(old *nereidv1.ModelValue, name, problem string) *nereidv1.ModelValue {
+	if Serving(old, Observed{}) != nil {
+		return WithFailure(old, problem)
 	}
-	same := proto.Equal(old.GetConfig(), m.Config)
-	for _, version := range m.Versions {
-		next := &nereidv1.ModelVersion{
-			Version:    version.Number,
-			Generation: generation,
-			Digest:     version.Digest,
-			Url:        version.URL,
-			Desired:    nereidv1.DesiredState_DESIRED_STATE_SERVE,
-			Problem:    version.Problem,
-		}
-		if was := find(old, version.Number); same && was.GetDigest() == version.Digest && was.GetGeneration() > 0 {
-			next.Generation = was.GetGeneration()
-			if placeable(next) {
-				next.Problem = was.GetProblem() // the placement's, which [MarkUnplaced] keeps
-			}
-		}
-		v.Versions = append(v.Versions, next)
-	}
-	return v
+	return &nereidv1.ModelValue{Schema: nereidv1.Schema, Name: name, Problem: problem}
 }
 
 // MarkUnplaced gives the writes after which each version that could be served
@@ -131,8 +109,8 @@ func placeable(v *nereidv1.ModelVersion) bool {
 	return v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && v.GetDigest() != ""
 }
 
-func find(m *nereidv1.ModelValue, number int64) *nereidv1.ModelVersion {
-	for _, v := range m.GetVersions() {
+func find(versions []*nereidv1.ModelVersion, number int64) *nereidv1.ModelVersion {
+	for _, v := range versions {
 		if v.GetVersion() == number {
 			return v
 		}

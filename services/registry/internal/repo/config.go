@@ -9,16 +9,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/onnxheader"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
 const (
 	configFile = "config.pbtxt"
 	configDir  = "configs"
+	// givenFile stands for the file in messages about a configuration that was
+	// not read from one.
+	givenFile = "config override"
 )
 
 // Reading says how models' configurations are read.
@@ -31,19 +34,9 @@ type Reading struct {
 	// MaxBatchSize is for models that can batch and do not say up to what
 	// size; 0 is [modelconfig.DefaultMaxBatchSize].
 	MaxBatchSize int32
-}
-
-// config reads the configuration of the model in dir, as served, into m.
-func (r Reading) config(m *snapshot.Model, dir string, available []int64) error {
-	file := r.file(dir)
-	text, err := r.text(dir, file)
-	if err != nil {
-		return err
-	}
-	m.Config, err = modelconfig.Load(text, modelconfig.Directory{
-		Name: m.Name, Files: firstFiles(dir, available), File: file, Complete: r.completion(dir, available),
-	})
-	return err
+	// Settle is for how long files must have been left alone to count as
+	// settled; 0 has them always settled.
+	Settle time.Duration
 }
 
 // file names the configuration's file, relative to the model's directory.

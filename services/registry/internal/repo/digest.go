@@ -30,6 +30,10 @@ const settled = 2 * time.Second
 type digester struct {
 	known map[string]hashed
 	round int // counts sweeps
+
+	// Since the last call of watch:
+	newest time.Time // the latest modification that was met
+	torn   bool      // a file changed while it was read
 }
 
 type hashed struct {
@@ -40,6 +44,16 @@ type hashed struct {
 }
 
 func newDigester() *digester { return &digester{known: make(map[string]hashed)} }
+
+// watch begins to note how recent modifications are.
+func (d *digester) watch() { d.newest, d.torn = time.Time{}, false }
+
+// note takes a modification time in.
+func (d *digester) note(modified time.Time) {
+	if modified.After(d.newest) {
+		d.newest = modified
+	}
+}
 
 // sweep forgets files that were not met since the last sweep.
 func (d *digester) sweep() {
@@ -109,6 +123,7 @@ func (w *dirWalk) entry(ctx context.Context, path, name string, depth int) error
 	if len(w.files) == maxFiles {
 		return fmt.Errorf("there are more than %d files", maxFiles)
 	}
+	w.digester.note(info.ModTime())
 	sum, err := w.digester.file(ctx, path, info)
 	if err != nil {
 		return err
@@ -134,6 +149,7 @@ func (d *digester) file(ctx context.Context, path string, info fs.FileInfo) ([sh
 		return sum, err
 	}
 	if after.Size() != info.Size() || !after.ModTime().Equal(info.ModTime()) {
+		d.torn = true
 		return sum, fmt.Errorf("%s changed while it was read", path)
 	}
 	if started.Sub(info.ModTime()) > settled {

@@ -14,16 +14,16 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// fill reads what a model directory holds into m. The error is the model's
-// problem.
-func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string) error {
+// fill reads what a model directory holds into m, with given as the text of
+// its configuration unless that is nil. The error is the model's problem.
+func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return problem("model directory %s cannot be read: %v", dir, cause(err))
 	}
 	available, warnings := versionNumbers(dir, entries)
 	m.Warnings = warnings
-	if err := s.reading.config(m, dir, available); err != nil {
+	if err := s.config(m, dir, available, given); err != nil {
 		return err
 	}
 	selected, missing := modelconfig.SelectVersions(m.Config.GetVersionPolicy(), available)
@@ -37,6 +37,26 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string) error
 		m.Versions = append(m.Versions, s.version(ctx, dir, number))
 	}
 	return nil
+}
+
+// config reads the configuration of the model in dir into m.
+func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given []byte) error {
+	file, text := givenFile, given
+	if given == nil {
+		file = s.reading.file(dir)
+		if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
+			s.digests.note(info.ModTime())
+		}
+		var err error
+		if text, err = s.reading.text(dir, file); err != nil {
+			return err
+		}
+	}
+	var err error
+	m.Config, err = modelconfig.Load(text, modelconfig.Directory{
+		Name: m.Name, Files: firstFiles(dir, available), File: file, Complete: s.reading.completion(dir, available),
+	})
+	return err
 }
 
 func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {

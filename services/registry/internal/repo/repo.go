@@ -15,16 +15,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// Scanner scans a set of repositories. It is not safe for concurrent use.
+// Scanner scans a set of repositories. It is safe for concurrent use and does
+// one thing at a time.
 type Scanner struct {
 	roots   []string
 	reading Reading
-	digests *digester
+
+	mu      sync.Mutex
+	digests *digester // guarded by mu
 }
 
 // New makes a scanner of the given directories. It touches none of them.
@@ -38,10 +43,13 @@ func (s *Scanner) Check() error {
 	return err
 }
 
-// Scan reads all repositories. Files whose size and modification time are
+// Scan reads all repositories; of models that whole does not say true of, if
+// it is not nil, only the names. Files whose size and modification time are
 // those of an earlier scan are not read again. The error is that of a
 // repository that cannot be listed, or ctx's.
-func (s *Scanner) Scan(ctx context.Context) (*snapshot.Snapshot, error) {
+func (s *Scanner) Scan(ctx context.Context, whole map[string]bool) (*snapshot.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	found, err := s.list()
 	if err != nil {
 		return nil, err
@@ -51,13 +59,41 @@ func (s *Scanner) Scan(ctx context.Context) (*snapshot.Snapshot, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		snap.Models = append(snap.Models, s.model(ctx, name, found[name]))
+		if whole != nil && !whole[name] {
+			snap.Models = append(snap.Models, snapshot.Model{Name: name, URL: fileURL(found[name][0])})
+			continue
+		}
+		snap.Models = append(snap.Models, s.model(ctx, name, found[name], nil))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err // the last model's problem may be no more than this
 	}
-	s.digests.sweep()
+	if whole == nil {
+		s.digests.sweep()
+	}
 	return snap, nil
+}
+
+// Model reads one model, with config as the text of its configuration
+// if that is not nil;
+// found is false if no repository has it.
+func (s *Scanner) Model(ctx context.Context, name string, config []byte) (m snapshot.Model, found bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, err := s.list()
+	if err != nil || all[name] == nil {
+		return snapshot.Model{}, false, err
+	}
+	m = s.model(ctx, name, all[name], config)
+	return m, true, ctx.Err()
+}
+
+// Directory reads a model whose directory is in no repository.
+func (s *Scanner) Directory(ctx context.Context, name, dir string, config []byte) (snapshot.Model, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.model(ctx, name, []string{dir}, config)
+	return m, ctx.Err()
 }
 
 // list gives the directories of each model's name.
@@ -92,17 +128,27 @@ func list(root string, found map[string][]string) error {
 }
 
 // model reads the model of a name, which should have one directory.
-func (s *Scanner) model(ctx context.Context, name string, dirs []string) snapshot.Model {
+func (s *Scanner) model(ctx context.Context, name string, dirs []string, config []byte) snapshot.Model {
 	if len(dirs) > 1 {
 		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
 		return snapshot.Model{Name: name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
-	m := snapshot.Model{Name: name, URL: fileURL(dirs[0])}
-	if err := s.fill(ctx, &m, dirs[0]); err != nil {
+	m := snapshot.Model{Name: name, URL: fileURL(dirs[0]), Overridden: config != nil}
+	s.digests.watch()
+	if err := s.fill(ctx, &m, dirs[0], config); err != nil {
 		m.Config, m.Versions = nil, nil
 		m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 	}
+	m.Torn = s.digests.torn
+	m.Unsettled = m.Torn || s.young(s.digests.newest)
 	return m
+}
+
+// young reports whether a modification is so recent that another may follow.
+// One that is far in the future says nothing about the present.
+func (s *Scanner) young(modified time.Time) bool {
+	age := time.Since(modified)
+	return age < s.reading.Settle && age > -time.Minute
 }
 
 // hidden also tells the directories that editors and version control leave.

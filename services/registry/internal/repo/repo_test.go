@@ -127,7 +127,7 @@ func TestScanReportsEachModelsProblem(t *testing.T) {
 
 func TestScanFailsWithoutItsRoot(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "models")
-	_, err := repo.New([]string{missing}, repo.Reading{}).Scan(t.Context())
+	_, err := repo.New([]string{missing}, repo.Reading{}).Scan(t.Context(), nil)
 	if errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--model-repository") {
 		t.Errorf("Scan = %v", err)
 	}
@@ -137,7 +137,7 @@ func TestScanEndsWithItsContext(t *testing.T) {
 	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "m"})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := repo.New([]string{root}, repo.Reading{}).Scan(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := repo.New([]string{root}, repo.Reading{}).Scan(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Scan = %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func age(t *testing.T, path string, when time.Time) {
 
 func scan(t *testing.T, s *repo.Scanner) *snapshot.Snapshot {
 	t.Helper()
-	snap, err := s.Scan(t.Context())
+	snap, err := s.Scan(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

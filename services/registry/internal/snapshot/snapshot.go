@@ -26,6 +26,11 @@ type Model struct {
 	Problem string
 	// Problems are what Problem is made of, with places and fixes.
 	Problems modelconfig.Problems
+	// Overridden says that the content was given through the load API.
+	Overridden bool
+	// Unsettled says that files were changed so recently that somebody may
+	// still write them; Torn that they changed while they were read.
+	Unsettled, Torn bool
 	// Warnings are what its owner should know although it can be served.
 	Warnings []string
 }

@@ -1,0 +1,196 @@
+package publish
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+// Observed is what the caller knows beyond the values.
+type Observed struct {
+	// Failed tells of a content that could not be loaded: it serves nobody. It
+	// may be nil.
+	Failed func(infer.ModelRef) bool
+	// Retry asks for failed contents to be loaded again.
+	Retry bool
+}
+
+func (o Observed) failed(name string, v *nereidv1.ModelVersion) bool {
+	return o.Failed != nil && o.Failed(ref(name, v))
+}
+
+// Next is the value by which a model that has the value old, or none, becomes
+// what was found of it.
+//
+// What serves goes on serving: a new content is put beside it, and one that is
+// known to be bad only leaves its cause. A version whose files are the same
+// and whose configuration differs in nothing that loading depends on keeps its
+// generation, and with it its instances.
+func Next(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
+	next := target(m, old, generation, o)
+	serving := Serving(old, o)
+	if serving == nil {
+		return next
+	}
+	if next.GetProblem() != "" {
+		return WithFailure(old, next.GetProblem())
+	}
+	if cause := newProblem(next, old); cause != "" {
+		return WithFailure(old, cause)
+	}
+	if within(next, serving) {
+		return next // there is nothing to wait for
+	}
+	next.Previous = serving
+	return next
+}
+
+// Serving is what takes requests under a value: the content that goes on
+// serving, or the versions that are to. It is nil if there is none.
+func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
+	if v.GetPrevious() != nil {
+		return v.GetPrevious()
+	}
+	content := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Overridden: v.GetOverridden()}
+	for _, version := range v.GetVersions() {
+		if placeable(version) && version.GetProblem() == "" && !o.failed(v.GetName(), version) {
+			content.Versions = append(content.Versions, version)
+		}
+	}
+	if len(content.Versions) == 0 {
+		return nil
+	}
+	return content
+}
+
+// Holds reports whether a value names a content, as one that is to serve or
+// that serves until others can.
+func Holds(v *nereidv1.ModelValue, r infer.ModelRef) bool {
+	names := func(version *nereidv1.ModelVersion) bool { return ref(v.GetName(), version) == r }
+	return slices.ContainsFunc(v.GetVersions(), names) || slices.ContainsFunc(v.GetPrevious().GetVersions(), names)
+}
+
+// Swapped is the value after all of its versions have become ready.
+func Swapped(v *nereidv1.ModelValue) *nereidv1.ModelValue {
+	next := proto.CloneOf(v)
+	next.Previous, next.Failure = nil, ""
+	return next
+}
+
+// FallBack is the value after versions have failed, by number: what served
+// before, with the failure, and the failed versions that it does not have.
+func FallBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *nereidv1.ModelValue {
+	serving := v.GetPrevious()
+	next := &nereidv1.ModelValue{
+		Schema: nereidv1.Schema, Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
+		Config: serving.GetConfig(), Url: serving.GetUrl(), Versions: slices.Clone(serving.GetVersions()), Overridden: serving.GetOverridden(),
+	}
+	for _, version := range v.GetVersions() {
+		cause, bad := failed[version.GetVersion()]
+		if !bad || find(next.Versions, version.GetVersion()) != nil {
+			continue
+		}
+		next.Versions = append(next.Versions, &nereidv1.ModelVersion{
+			Version: version.GetVersion(), Generation: version.GetGeneration(), Url: version.GetUrl(),
+			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: cause,
+		})
+	}
+	slices.SortFunc(next.Versions, byNumber)
+	return next
+}
+
+// Unloaded is the value of a model that was taken out of service.
+func Unloaded(v *nereidv1.ModelValue) *nereidv1.ModelValue {
+	next := proto.CloneOf(v)
+	if serving := next.GetPrevious(); serving != nil { // which is what the workers hold
+		next.Config, next.Url, next.Versions, next.Previous = serving.GetConfig(), serving.GetUrl(), serving.GetVersions(), nil
+	}
+	next.Failure, next.Problem = "", ""
+	for _, version := range next.GetVersions() {
+		version.Desired, version.Problem = nereidv1.DesiredState_DESIRED_STATE_UNLOADED, ""
+	}
+	return next
+}
+
+func byNumber(a, b *nereidv1.ModelVersion) int { return int(a.GetVersion() - b.GetVersion()) }
+
+// WithFailure is the value with the cause why a newer content does not serve.
+func WithFailure(old *nereidv1.ModelValue, cause string) *nereidv1.ModelValue {
+	next := proto.CloneOf(old)
+	next.Failure = cause
+	return next
+}
+
+// target is the value of a model as it was found, as if nothing served.
+func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
+	v := &nereidv1.ModelValue{
+		Schema: nereidv1.Schema, Name: m.Name, Config: m.Config, Url: m.URL,
+		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden,
+	}
+	for _, found := range m.Versions {
+		next := &nereidv1.ModelVersion{
+			Version: found.Number, Generation: generation, Digest: found.Digest, Url: found.URL,
+			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: found.Problem,
+		}
+		if was := same(m.Config, next, old); was != nil && !(o.Retry && o.failed(m.Name, was)) {
+			next.Generation = was.GetGeneration()
+			if placeable(next) {
+				next.Problem = was.GetProblem() // the placement's, which [MarkUnplaced] keeps
+			}
+		}
+		v.Versions = append(v.Versions, next)
+	}
+	return v
+}
+
+// same finds the version of the same content under a value.
+func same(config *inference.ModelConfig, v *nereidv1.ModelVersion, old *nereidv1.ModelValue) *nereidv1.ModelVersion {
+	for _, content := range []*nereidv1.ModelContent{
+		{Config: old.GetConfig(), Versions: old.GetVersions()}, old.GetPrevious(),
+	} {
+		was := find(content.GetVersions(), v.GetVersion())
+		alike := was.GetDigest() == v.GetDigest() && was.GetDesired() == v.GetDesired() && was.GetGeneration() > 0
+		if alike && loadedAlike(content.GetConfig(), config) {
+			return was
+		}
+	}
+	return nil
+}
+
+// loadedAlike reports whether two configurations differ at most in the
+// instance groups and the version policy, for neither of which anything is
+// loaded anew.
+func loadedAlike(a, b *inference.ModelConfig) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	a, b = proto.CloneOf(a), proto.CloneOf(b)
+	a.InstanceGroup, b.InstanceGroup = nil, nil
+	a.VersionPolicy, b.VersionPolicy = nil, nil
+	return proto.Equal(a, b)
+}
+
+// within reports whether all versions that can be served do already.
+func within(v *nereidv1.ModelValue, serving *nereidv1.ModelContent) bool {
+	return !slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
+		was := find(serving.GetVersions(), version.GetVersion())
+		return version.GetProblem() == "" && was.GetGeneration() != version.GetGeneration()
+	}) && slices.ContainsFunc(v.GetVersions(), placeable)
+}
+
+// newProblem is the first problem of a version that the value old does not
+// show.
+func newProblem(v, old *nereidv1.ModelValue) string {
+	for _, version := range v.GetVersions() {
+		was := find(old.GetVersions(), version.GetVersion())
+		if version.GetProblem() != "" && was.GetProblem() != version.GetProblem() {
+			return version.GetProblem()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package publish_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+// found is a model with one version for each digest, from 1 on; an empty one
+// is a version that cannot be read.
+func found(digests ...string) snapshot.Model {
+	m := model("m", "", 4)
+	m.Versions = nil
+	for i, digest := range digests {
+		v := snapshot.Version{Number: int64(i + 1), Digest: digest, URL: "file:///r/m/v"}
+		if digest == "" {
+			v.Problem = "cannot be read"
+		}
+		m.Versions = append(m.Versions, v)
+	}
+	return m
+}
+
+func grouped(m snapshot.Model, count int32) snapshot.Model {
+	m.Config = proto.CloneOf(m.Config)
+	m.Config.InstanceGroup = []*inference.ModelInstanceGroup{{Name: "g", Count: count, Kind: inference.ModelInstanceGroup_KIND_CPU}}
+	return m
+}
+
+// shape is what the tests look at of a value: generations by version.
+type shape struct {
+	Versions, Previous map[int64]uint64
+	Failure, Problem   string
+}
+
+func shapeOf(v *nereidv1.ModelValue) shape {
+	return shape{generations(v.GetVersions()), generations(v.GetPrevious().GetVersions()), v.GetFailure(), v.GetProblem()}
+}
+
+func generations(versions []*nereidv1.ModelVersion) map[int64]uint64 {
+	var all map[int64]uint64
+	for _, v := range versions {
+		if all == nil {
+			all = make(map[int64]uint64)
+		}
+		all[v.GetVersion()] = v.GetGeneration()
+	}
+	return all
+}
+
+func TestWhatServesGoesOn(t *testing.T) {
+	bad := snapshot.Model{Name: "m", Problem: "config.pbtxt: broken"}
+	first := publish.Next(found("a", "b"), nil, 1, publish.Observed{})
+	swapping := publish.Next(found("a", "c"), first, 2, publish.Observed{})
+	tests := map[string]struct {
+		old  *nereidv1.ModelValue
+		next snapshot.Model
+		want shape
+	}{
+		"nothing before":                  {nil, found("a"), shape{Versions: map[int64]uint64{1: 9}}},
+		"broken, nothing before":          {nil, bad, shape{Problem: "config.pbtxt: broken"}},
+		"the same":                        {first, found("a", "b"), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
+		"one version changes":             {first, found("a", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"a version comes":                 {first, found("a", "b", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 1, 3: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"a version goes":                  {first, found("a"), shape{Versions: map[int64]uint64{1: 1}}},
+		"the configuration breaks":        {first, bad, shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "config.pbtxt: broken"}},
+		"a version cannot be read":        {first, found("a", ""), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "cannot be read"}},
+		"a new version cannot be read":    {first, found("a", "b", ""), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "cannot be read"}},
+		"instance groups change":          {first, grouped(found("a", "b"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
+		"groups and a version's files":    {first, grouped(found("a", "c"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"the same during a swap":          {swapping, found("a", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 2}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"another content during a swap":   {swapping, found("a", "d"), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"back to the old during a swap":   {swapping, found("a", "b"), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
+		"the config breaks during a swap": {swapping, bad, shape{Versions: map[int64]uint64{1: 1, 2: 2}, Previous: map[int64]uint64{1: 1, 2: 1}, Failure: "config.pbtxt: broken"}},
+		"loaded after an unload":          {publish.Unloaded(first), found("a", "b"), shape{Versions: map[int64]uint64{1: 9, 2: 9}}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := proto.CloneOf(tt.old)
+			if diff := cmp.Diff(tt.want, shapeOf(publish.Next(tt.next, tt.old, 9, publish.Observed{}))); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(before, tt.old, protocmp.Transform()); diff != "" {
+				t.Errorf("the old value was changed: %s", diff)
+			}
+		})
+	}
+}
+
+func TestFailedContentServesNobody(t *testing.T) {
+	first := publish.Next(found("a"), nil, 1, publish.Observed{})
+	failed := func(infer.ModelRef) bool { return true }
+	if got := shapeOf(publish.Next(found("b"), first, 2, publish.Observed{Failed: failed})); got.Previous != nil || got.Versions[1] != 2 {
+		t.Errorf("a failed content is kept: %+v", got)
+	}
+	if got := shapeOf(publish.Next(found("a"), first, 2, publish.Observed{Failed: failed})); got.Versions[1] != 1 {
+		t.Errorf("the same files are loaded again unasked: %+v", got)
+	}
+	if got := shapeOf(publish.Next(found("a"), first, 2, publish.Observed{Failed: failed, Retry: true})); got.Versions[1] != 2 {
+		t.Errorf("the same files are not loaded again when asked for: %+v", got)
+	}
+}
+
+func TestEndsOfASwap(t *testing.T) {
+	first := publish.Next(found("a"), nil, 1, publish.Observed{})
+	swapping := publish.Next(found("b", "c"), first, 2, publish.Observed{})
+	want := shape{Versions: map[int64]uint64{1: 2, 2: 2}}
+	if diff := cmp.Diff(want, shapeOf(publish.Swapped(swapping))); diff != "" {
+		t.Errorf("swapped: %s", diff)
+	}
+	back := publish.FallBack(swapping, "load failed", map[int64]string{1: "bad", 2: "worse"})
+	want = shape{Versions: map[int64]uint64{1: 1, 2: 2}, Failure: "load failed"}
+	if diff := cmp.Diff(want, shapeOf(back)); diff != "" {
+		t.Errorf("fallen back: %s", diff)
+	}
+	if v := back.GetVersions(); v[0].GetProblem() != "" || v[1].GetProblem() != "worse" {
+		t.Errorf("fallen back: %v", v)
+	}
+	if got := publish.Unloaded(swapping); got.GetPrevious() != nil || got.GetVersions()[0].GetGeneration() != 1 {
+		t.Errorf("unloaded: %v, want what the workers hold", got)
+	}
+}

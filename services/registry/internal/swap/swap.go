@@ -1,0 +1,131 @@
+// Package swap judges how far the workers have come with what a model's value
+// asks for. It is pure.
+//
+// A model's versions change together: the new ones serve when each of them is
+// ready on each worker that it is assigned to, and one failure is enough for
+// the old ones to stay.
+package swap
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Progress is how far a model's versions have come, as a whole.
+type Progress uint8
+
+// The kinds of progress.
+const (
+	Pending Progress = iota
+	Ready
+	Failed
+)
+
+// Report is what one worker says of a content.
+type Report struct {
+	State nereidv1.State
+	Cause string
+}
+
+// Workers are what the live workers say.
+type Workers struct {
+	// Assigned lists, by content, what each worker says that should run it: the
+	// zero Report if nothing yet.
+	Assigned map[infer.ModelRef][]Report
+	// Reported lists what any worker says of a content that it has.
+	Reported map[infer.ModelRef][]Report
+}
+
+// Observe joins assignments and the reports of the live workers.
+func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*nereidv1.WorkerValue) Workers {
+	w := Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
+	for id, value := range live {
+		said := make(map[infer.ModelRef]Report)
+		for _, v := range value.GetVersions() {
+			r := Report{State: v.GetState(), Cause: v.GetCause()}
+			said[refOf(v.GetModel())] = r
+			w.Reported[refOf(v.GetModel())] = append(w.Reported[refOf(v.GetModel())], r)
+		}
+		for _, v := range assignments[id].GetVersions() {
+			ref := refOf(v.GetModel())
+			w.Assigned[ref] = append(w.Assigned[ref], said[ref])
+		}
+	}
+	return w
+}
+
+func refOf(m *nereidv1.ModelRef) infer.ModelRef {
+	return infer.ModelRef{Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
+}
+
+// Failed reports whether some worker could not load a content and no other
+// has it or tries.
+func (w Workers) Failed(ref infer.ModelRef) bool {
+	reports := w.Reported[ref]
+	return len(reports) > 0 && !slices.ContainsFunc(reports, func(r Report) bool {
+		return r.State != nereidv1.State_STATE_UNAVAILABLE
+	})
+}
+
+// Judge tells how far the versions of v have come that are to serve, and the
+// causes of those that failed, by number. While a version is on its way the
+// failure of another decides nothing, so that all causes are told at once.
+func (w Workers) Judge(v *nereidv1.ModelValue) (Progress, map[int64]string) {
+	causes := make(map[int64]string)
+	progress := Ready
+	for _, version := range v.GetVersions() {
+		if version.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE {
+			continue
+		}
+		p, cause := w.judge(infer.ModelRef{Name: v.GetName(), Version: version.GetVersion(), Generation: version.GetGeneration()}, version.GetProblem())
+		if p == Failed {
+			causes[version.GetVersion()] = cause
+		}
+		if p == Pending {
+			progress = Pending
+		}
+	}
+	if progress == Ready && len(causes) > 0 {
+		progress = Failed
+	}
+	return progress, causes
+}
+
+func (w Workers) judge(ref infer.ModelRef, problem string) (Progress, string) {
+	if problem != "" {
+		return Failed, problem
+	}
+	progress, cause := Ready, ""
+	if len(w.Assigned[ref]) == 0 {
+		return Pending, ""
+	}
+	for _, r := range w.Assigned[ref] {
+		switch r.State {
+		case nereidv1.State_STATE_READY:
+		case nereidv1.State_STATE_UNAVAILABLE:
+			cause = cmp.Or(cause, r.Cause, "the worker states no cause")
+		default:
+			progress = Pending
+		}
+	}
+	if progress == Ready && cause != "" {
+		return Failed, cause
+	}
+	return progress, ""
+}
+
+// Failure words the causes of a load that failed.
+func Failure(model string, causes map[int64]string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "load failed for model '%s':", model)
+	for _, version := range slices.Sorted(maps.Keys(causes)) {
+		fmt.Fprintf(&text, " version %d is at UNAVAILABLE state: %s;", version, causes[version])
+	}
+	return text.String()
+}

@@ -1,0 +1,100 @@
+package swap_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+)
+
+const (
+	loading     = nereidv1.State_STATE_LOADING
+	ready       = nereidv1.State_STATE_READY
+	unavailable = nereidv1.State_STATE_UNAVAILABLE
+	none        = nereidv1.State_STATE_UNSPECIFIED
+)
+
+func ref(version int64) *nereidv1.ModelRef {
+	return &nereidv1.ModelRef{Name: "m", Version: version, Generation: 7}
+}
+
+// observe makes workers that should run the versions 1 and 2, and their states
+// of each.
+func observe(states ...[2]nereidv1.State) swap.Workers {
+	assignments, live := make(map[string]*nereidv1.AssignmentValue), make(map[string]*nereidv1.WorkerValue)
+	for i, pair := range states {
+		id := string(rune('a' + i))
+		assignments[id], live[id] = new(nereidv1.AssignmentValue), new(nereidv1.WorkerValue)
+		for n, state := range pair {
+			m := ref(int64(n + 1))
+			assignments[id].Versions = append(assignments[id].Versions, &nereidv1.AssignedVersion{Model: m})
+			if state != none {
+				live[id].Versions = append(live[id].Versions, &nereidv1.WorkerVersion{Model: m, State: state, Cause: "cause"})
+			}
+		}
+	}
+	return swap.Observe(assignments, live)
+}
+
+func TestJudge(t *testing.T) {
+	tests := map[string]struct {
+		workers []([2]nereidv1.State)
+		problem string
+		want    swap.Progress
+		causes  map[int64]string
+	}{
+		"no worker":                         {nil, "", swap.Pending, nil},
+		"nothing said yet":                  {[][2]nereidv1.State{{none, none}}, "", swap.Pending, nil},
+		"one of two loads":                  {[][2]nereidv1.State{{ready, loading}}, "", swap.Pending, nil},
+		"all ready":                         {[][2]nereidv1.State{{ready, ready}, {ready, ready}}, "", swap.Ready, nil},
+		"one worker loads":                  {[][2]nereidv1.State{{ready, ready}, {ready, loading}}, "", swap.Pending, nil},
+		"one failed":                        {[][2]nereidv1.State{{ready, unavailable}}, "", swap.Failed, map[int64]string{2: "cause"}},
+		"failed on one worker":              {[][2]nereidv1.State{{ready, ready}, {unavailable, ready}}, "", swap.Failed, map[int64]string{1: "cause"}},
+		"failed here, loads there":          {[][2]nereidv1.State{{unavailable, ready}, {loading, ready}}, "", swap.Pending, nil},
+		"one failed while the other loads":  {[][2]nereidv1.State{{unavailable, loading}}, "", swap.Pending, map[int64]string{1: "cause"}},
+		"the registry found version 1 bad":  {[][2]nereidv1.State{{none, ready}}, "no GPU", swap.Failed, map[int64]string{1: "no GPU"}},
+		"a failure while the other is open": {[][2]nereidv1.State{{none, none}}, "no GPU", swap.Pending, map[int64]string{1: "no GPU"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := &nereidv1.ModelValue{Name: "m", Versions: []*nereidv1.ModelVersion{
+				{Version: 1, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: tt.problem},
+				{Version: 2, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE},
+				{Version: 3, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_UNLOADED},
+			}}
+			progress, causes := observe(tt.workers...).Judge(v)
+			if tt.causes == nil {
+				tt.causes = map[int64]string{}
+			}
+			if diff := cmp.Diff(tt.causes, causes); progress != tt.want || diff != "" {
+				t.Errorf("progress %d, want %d; causes %s", progress, tt.want, diff)
+			}
+		})
+	}
+}
+
+func TestFailedEverywhere(t *testing.T) {
+	one := infer.ModelRef{Name: "m", Version: 1, Generation: 7}
+	for _, tt := range []struct {
+		workers []([2]nereidv1.State)
+		want    bool
+	}{
+		{nil, false},
+		{[][2]nereidv1.State{{unavailable, ready}}, true},
+		{[][2]nereidv1.State{{unavailable, ready}, {loading, ready}}, false},
+	} {
+		if got := observe(tt.workers...).Failed(one); got != tt.want {
+			t.Errorf("%v: failed %t, want %t", tt.workers, got, tt.want)
+		}
+	}
+}
+
+func TestFailureNamesEveryVersion(t *testing.T) {
+	want := "load failed for model 'm': version 1 is at UNAVAILABLE state: a; version 20 is at UNAVAILABLE state: b;"
+	if got := swap.Failure("m", map[int64]string{20: "b", 1: "a"}); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,160 @@
+package registry
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+type verb uint8
+
+const (
+	verbLoad verb = iota + 1
+	verbUnload
+)
+
+// operation is a load or unload that somebody waits for.
+type operation struct {
+	verb   verb
+	model  string
+	config string
+	files  map[string][]byte
+	done   chan error // takes the one outcome
+
+	// Owned by the term's loop.
+	found    *snapshot.Model // what is to be loaded, once it has been read
+	written  bool            // the value says what is to become of the model
+	over     bool            // the workers have come to an end with it
+	revision uint64          // of the models, which all must know for an answer
+}
+
+// waits reports whether the operation waits for workers.
+func (o *operation) waits() bool { return o.verb == verbLoad && o.written && !o.over }
+
+// settled says that the model is as it should be at a revision of the models.
+func (o *operation) settled(revision uint64) { o.over, o.revision = true, max(o.revision, revision) }
+
+// begin takes an operation up. There is one at a time of a model.
+func (t *term) begin(ctx context.Context, o *operation) {
+	if t.operations[o.model] != nil {
+		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.model).WithModel(o.model)
+		return
+	}
+	t.operations[o.model] = o
+	if o.verb != verbLoad {
+		return
+	}
+	t.background(ctx, func(ctx context.Context) func() {
+		m, err := t.read(ctx, o)
+		return func() {
+			if err != nil {
+				t.finish(o, err)
+				return
+			}
+			o.found = &m
+		}
+	})
+}
+
+// finish gives an operation its outcome.
+func (t *term) finish(o *operation, err error) {
+	delete(t.operations, o.model)
+	o.done <- err
+	t.log.Info("model control", append([]zap.Field{zap.String("model", o.model), zap.Bool("load", o.verb == verbLoad)}, outcome(err)...)...)
+}
+
+func outcome(err error) []zap.Field {
+	if err == nil {
+		return nil
+	}
+	return []zap.Field{zap.String("cause", errs.From(err).Msg)}
+}
+
+// apply writes what the operations that can go on ask for.
+func (t *term) apply(ctx context.Context) error {
+	if !t.published {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.operations)) {
+		o := t.operations[name]
+		var err error
+		switch {
+		case o.written:
+		case o.verb == verbUnload:
+			err = t.applyUnload(ctx, o)
+		case o.found != nil:
+			err = t.applyLoad(ctx, o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *term) applyLoad(ctx context.Context, o *operation) error {
+	old := publish.Model{Value: t.models.entries[o.model].Value, Revision: t.models.entries[o.model].Revision}
+	w, changed := publish.DiffModel(*o.found, old, t.models.revision, publish.Observed{Failed: t.observed().Failed, Retry: true})
+	t.keepPlaced(&w, old.Value)
+	if changed {
+		if err := t.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
+			return err
+		}
+	}
+	value := t.models.entries[o.model].Value
+	for _, cause := range []string{value.GetProblem(), value.GetFailure()} {
+		if cause != "" {
+			t.finish(o, loadFailed(o.model, "load failed for model '"+o.model+"': "+cause))
+			return nil
+		}
+	}
+	delete(t.refused, o.model)
+	o.written, o.revision = true, t.models.entries[o.model].Revision
+	return nil
+}
+
+func (t *term) applyUnload(ctx context.Context, o *operation) error {
+	value := t.models.entries[o.model].Value
+	if !loaded(value) {
+		t.finish(o, nil)
+		return nil
+	}
+	if err := t.put(ctx, o.model, publish.Unloaded(value)); err != nil {
+		return err
+	}
+	delete(t.refused, o.model)
+	o.written = true
+	o.settled(t.models.entries[o.model].Revision)
+	return nil
+}
+
+func loaded(v *nereidv1.ModelValue) bool {
+	return v.GetProblem() != "" || slices.ContainsFunc(v.GetVersions(), func(v *nereidv1.ModelVersion) bool {
+		return v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE
+	})
+}
+
+// answer ends the operations whose result all must know and do.
+func (t *term) answer(context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(t.operations)) {
+		if o := t.operations[name]; o.over && t.told(o.revision) {
+			t.finish(o, nil)
+		}
+	}
+	return nil
+}
+
+func loadFailed(model, text string) *errs.Error {
+	return errs.New(errs.LoadFailed, "%s", text).WithModel(model)
+}
+
+func unknownModel(model string) *errs.Error {
+	return errs.New(errs.LoadUnknownModel, "failed to load '%s', failed to poll from model repository", model).WithModel(model)
+}

@@ -1,0 +1,206 @@
+package registry
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+// scans says when the repositories are read.
+type scans struct {
+	due   bool      // at next, which is now if it is zero
+	next  time.Time //
+	going bool
+	// seen holds, by name, models that a poll found and did not take yet,
+	// since somebody may still write them.
+	seen map[string]snapshot.Model
+}
+
+// wait is when to look again: at most after d.
+func (s *scans) wait(now time.Time, d time.Duration) time.Duration {
+	if !s.due || s.going {
+		return d
+	}
+	return max(0, min(d, s.next.Sub(now)))
+}
+
+func (s *scans) in(d time.Duration, now time.Time) { s.due, s.next = true, now.Add(d) }
+
+// background has read run beside the loop, and then the loop run what it
+// returns.
+func (t *term) background(ctx context.Context, read func(context.Context) func()) {
+	t.readers.Go(func() { // ends with the term at the latest
+		then := read(ctx)
+		select {
+		case t.results <- then:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// scan starts to read the repositories if it is time to.
+func (t *term) scan(ctx context.Context, now time.Time) {
+	if !t.scans.due || t.scans.going || now.Before(t.scans.next) {
+		return
+	}
+	t.scans.due, t.scans.going = false, true
+	whole := t.wholly()
+	t.background(ctx, func(ctx context.Context) func() {
+		snap, err := t.scanner.Scan(ctx, whole)
+		return func() { t.scanned(snap, err, time.Now()) }
+	})
+}
+
+// wholly says of which models all is read: nil is all of them. Under explicit
+// control it is those that the start loads and, for a new leader, those that
+// serve. The others are only listed.
+func (t *term) wholly() map[string]bool {
+	if t.cfg.Control != ControlExplicit || slices.Contains(t.cfg.LoadModels, everyModel) && !t.published {
+		return nil
+	}
+	whole := make(map[string]bool)
+	if t.published {
+		return whole
+	}
+	for _, name := range t.cfg.LoadModels {
+		whole[name] = true
+	}
+	for name, entry := range t.models.entries {
+		whole[name] = publish.Serving(entry.Value, publish.Observed{}) != nil
+	}
+	return whole
+}
+
+// scanned takes the result of a scan.
+func (t *term) scanned(snap *snapshot.Snapshot, err error, now time.Time) {
+	t.scans.going = false
+	if err != nil {
+		t.log.Warn("repositories not read: what was read before stays", obs.Err(err)...)
+		t.scans.in(t.cfg.Retry, now)
+		return
+	}
+	f := &finding{held: make(map[string]bool)}
+	again := false
+	for _, m := range t.withMissing(snap.Models) {
+		take, later := t.takes(m)
+		again = again || later
+		if take {
+			f.models = append(f.models, m)
+		} else {
+			f.held[m.Name] = true
+		}
+	}
+	t.hold(f)
+	t.logChanges(f.models)
+	t.found = f
+	switch {
+	case again:
+		t.scans.in(max(t.cfg.Settle/2, t.cfg.Retry), now)
+	case t.cfg.Control != ControlNone:
+		t.scans.in(t.cfg.Poll, now)
+	}
+}
+
+// withMissing adds what the start should load and no repository has.
+func (t *term) withMissing(models []snapshot.Model) []snapshot.Model {
+	if t.published || slices.Contains(t.cfg.LoadModels, everyModel) {
+		return models
+	}
+	for _, name := range t.cfg.LoadModels {
+		if !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Name == name }) {
+			models = append(models, snapshot.Model{Name: name, Problem: unknownModel(name).Msg})
+		}
+	}
+	return models
+}
+
+// takes decides whether a model is taken as it was found, and whether to look
+// at it again soon.
+func (t *term) takes(m snapshot.Model) (take, later bool) {
+	old := t.models.entries[m.Name].Value
+	if t.operations[m.Name] != nil {
+		return false, false
+	}
+	if t.cfg.Control == ControlExplicit {
+		return t.takesExplicit(m, old), false
+	}
+	if refused := t.refused[m.Name]; refused != nil && found(m, refused) {
+		return false, false
+	}
+	if m.Unsettled && t.published && !(old != nil && found(m, old)) {
+		seen, known := t.scans.seen[m.Name]
+		t.scans.seen[m.Name] = m
+		return known && m.Problem == "" && alike(seen, m), true
+	}
+	delete(t.scans.seen, m.Name)
+	return true, m.Unsettled && m.Torn
+}
+
+// takesExplicit takes, at the start, what is to be loaded and what served
+// before; afterwards only names that are new. What was loaded or unloaded on
+// request stays.
+func (t *term) takesExplicit(m snapshot.Model, old *nereidv1.ModelValue) bool {
+	if old == nil {
+		return true
+	}
+	if t.published || old.GetOverridden() {
+		return len(old.GetVersions()) == 0 && old.GetProblem() == "" && m.Config == nil && m.Problem == ""
+	}
+	return len(old.GetVersions()) == 0 || publish.Serving(old, publish.Observed{}) != nil
+}
+
+// hold keeps the values of models that the scan did not find and that are
+// nevertheless in use: under explicit control until they are unloaded.
+func (t *term) hold(f *finding) {
+	if t.cfg.Control != ControlExplicit {
+		return
+	}
+	for name, entry := range t.models.entries {
+		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || t.operations[name] != nil {
+			f.held[name] = f.held[name] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Name == name })
+		}
+	}
+	for name, held := range f.held {
+		if !held {
+			delete(f.held, name)
+		}
+	}
+}
+
+// logChanges logs the problems of models that are new or not as they were.
+func (t *term) logChanges(models []snapshot.Model) {
+	var news []snapshot.Model
+	for _, m := range models {
+		if old := t.models.entries[m.Name].Value; !t.published || old == nil || !found(m, old) {
+			news = append(news, m)
+		}
+	}
+	logProblems(t.log, news)
+}
+
+// found reports whether a value is that of the content that was found.
+func found(m snapshot.Model, v *nereidv1.ModelValue) bool {
+	if m.Problem != "" {
+		return m.Problem == v.GetProblem() || m.Problem == v.GetFailure()
+	}
+	if !proto.Equal(m.Config, v.GetConfig()) || len(m.Versions) != len(v.GetVersions()) {
+		return false
+	}
+	for i, version := range m.Versions {
+		if v.GetVersions()[i].GetVersion() != version.Number || v.GetVersions()[i].GetDigest() != version.Digest {
+			return false
+		}
+	}
+	return true
+}
+
+func alike(a, b snapshot.Model) bool {
+	return proto.Equal(a.Config, b.Config) && slices.Equal(a.Versions, b.Versions)
+}

@@ -1,0 +1,175 @@
+package registry
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/place"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+)
+
+// patience is for how long a swap waits for a gateway to say what it knows of
+// the workers. One that is alive and does not may have stopped writing, and
+// must not hold up the others.
+const patience = 5 * time.Second
+
+// readiness is the moment at which all versions of a model were ready.
+type readiness struct {
+	workers uint64 // the revision of the bucket workers
+	since   time.Time
+}
+
+// drain is a content that left its model at a revision of the bucket models.
+type drain struct {
+	version  place.Version
+	revision uint64
+}
+
+func (t *term) observed() swap.Workers {
+	assignments := make(map[string]*nereidv1.AssignmentValue, len(t.assignments.entries))
+	for worker, entry := range t.assignments.entries {
+		assignments[worker] = entry.Value
+	}
+	return swap.Observe(assignments, t.live())
+}
+
+// settle ends the swaps whose versions are all ready, and those of which one
+// has failed.
+func (t *term) settle(ctx context.Context) error {
+	if !t.placed || !t.swapping() && len(t.operations) == 0 {
+		return nil
+	}
+	observed := t.observed()
+	for _, name := range slices.Sorted(maps.Keys(t.models.entries)) {
+		value := t.models.entries[name].Value
+		operation := t.operations[name]
+		if value.GetPrevious() == nil && (operation == nil || !operation.waits()) {
+			continue
+		}
+		progress, causes := observed.Judge(value)
+		if err := t.advance(ctx, value, operation, progress, causes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *operation, progress swap.Progress, causes map[int64]string) error {
+	name := value.GetName()
+	switch progress {
+	case swap.Pending:
+		delete(t.loaded, name)
+		return nil
+	case swap.Failed:
+		return t.fallBack(ctx, value, o, causes)
+	case swap.Ready:
+	}
+	since, known := t.loaded[name]
+	if !known {
+		since = readiness{workers: t.workers.revision, since: time.Now()}
+		t.loaded[name] = since
+	}
+	if !t.heard(since.workers) && time.Since(since.since) < patience {
+		return nil
+	}
+	if value.GetPrevious() != nil {
+		if err := t.put(ctx, name, publish.Swapped(value)); err != nil {
+			return err
+		}
+		t.log.Info("model swapped", zap.String("model", name))
+	}
+	delete(t.loaded, name)
+	delete(t.refused, name)
+	if o != nil {
+		o.settled(t.models.entries[name].Revision)
+	}
+	return nil
+}
+
+// fallBack leaves what served in its place.
+func (t *term) fallBack(ctx context.Context, value *nereidv1.ModelValue, o *operation, causes map[int64]string) error {
+	name := value.GetName()
+	failure := swap.Failure(name, causes)
+	delete(t.loaded, name)
+	if value.GetPrevious() != nil {
+		if err := t.put(ctx, name, publish.FallBack(value, failure, causes)); err != nil {
+			return err
+		}
+		t.refused[name] = value
+		t.log.Warn("new content of a model failed: the old one goes on", zap.String("model", name), zap.String("cause", failure))
+	}
+	if o != nil {
+		t.finish(o, loadFailed(name, failure))
+	}
+	return nil
+}
+
+// put writes a model's value over the present one.
+func (t *term) put(ctx context.Context, name string, value *nereidv1.ModelValue) error {
+	return t.writeModels(ctx, []publish.ModelWrite{{Name: name, Value: value, Replaces: t.models.entries[name].Revision}})
+}
+
+// retire notes, before the value of a model is replaced, which contents leave
+// it: they stay assigned until nobody sends requests to them.
+func (t *term) retire(name string, next *nereidv1.ModelValue) {
+	t.placed = false
+	serving := publish.Serving(t.models.entries[name].Value, publish.Observed{})
+	versions, err := publish.Placeable(name, serving.GetConfig(), serving.GetVersions())
+	if err != nil {
+		return // nobody could load them
+	}
+	for _, v := range versions {
+		if !publish.Holds(next, v.Model) {
+			t.draining[v.Model] = drain{version: v, revision: t.models.revision + 1}
+		}
+	}
+}
+
+// leaving gives the contents that are draining.
+func (t *term) leaving() []place.Version {
+	var list []place.Version
+	for _, d := range t.draining {
+		list = append(list, d.version)
+	}
+	return list
+}
+
+// drained lets contents go that nobody sends requests to any more.
+func (t *term) drained() {
+	maps.DeleteFunc(t.draining, func(ref infer.ModelRef, d drain) bool {
+		gone := t.told(d.revision) || publish.Holds(t.models.entries[ref.Name].Value, ref)
+		t.placed = t.placed && !gone
+		return gone
+	})
+}
+
+// told reports whether all gateways and schedulers have applied a revision of
+// the bucket models.
+func (t *term) told(revision uint64) bool {
+	for _, m := range []*mirror[*nereidv1.ServiceValue]{t.gateways, t.schedulers} {
+		for _, entry := range m.entries {
+			if entry.Value.GetAppliedRevision() < revision {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// heard reports whether all gateways know what the workers said at a revision
+// of their bucket.
+func (t *term) heard(revision uint64) bool {
+	for _, entry := range t.gateways.entries {
+		if entry.Value.GetWorkersRevision() < revision {
+			return false
+		}
+	}
+	return true
+}
