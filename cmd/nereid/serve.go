@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/registry"
 )
 
 // serve runs all services in one process. Its flags are Triton's where Triton
@@ -16,7 +17,9 @@ import (
 type serve struct {
 	ModelRepository []string      `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository; repeat the flag for several. Required."`
 	LoadThreads     int           `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
-	ControlMode     string        `name:"model-control-mode" default:"none" enum:"none" group:"Models" help:"When models are loaded: none is all of them, once, at the start."`
+	ControlMode     string        `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none is all of them at the start; poll follows the repositories as well; explicit is what --load-model and the load API name."`
+	PollSecs        int           `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds."`
+	LoadModel       []string      `name:"load-model" sep:"none" placeholder:"NAME" group:"Models" help:"Model to load at the start under --model-control-mode=explicit; repeat the flag for several, or give * for all."`
 	ConfigName      string        `name:"model-config-name" placeholder:"NAME" group:"Models" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	NoAutoComplete  bool          `name:"disable-auto-complete-config" group:"Models" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig    config.Switch `name:"strict-model-config" default:"false" group:"Models" help:"Older form of --disable-auto-complete-config."`
@@ -53,11 +56,16 @@ type serve struct {
 	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"Where to log instead of standard error."`
 }
 
+// maxPollSecs is a year.
+const maxPollSecs = 365 * 24 * 60 * 60
+
 // Validate refuses what no service checks itself.
 func (s *serve) Validate() error {
 	switch {
 	case len(s.ModelRepository) == 0:
 		return errs.New(errs.ConfigInvalid, "no model repository: give --model-repository=DIR")
+	case s.PollSecs <= 0 || s.PollSecs > maxPollSecs:
+		return errs.New(errs.ConfigInvalid, "--repository-poll-secs is %d: want 1 to %d", s.PollSecs, maxPollSecs)
 	case s.ExitTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d: want 0 or more", s.ExitTimeout)
 	}
@@ -84,6 +92,8 @@ func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
 func (s *serve) config() embedded.Config {
 	c := embedded.Default()
 	c.Registry.Repositories = s.ModelRepository
+	c.Registry.Control, c.Registry.LoadModels = registry.Control(s.ControlMode), s.LoadModel
+	c.Registry.Poll = time.Duration(s.PollSecs) * time.Second
 	c.Registry.Models.ConfigName, c.Registry.Models.Strict = s.ConfigName, s.NoAutoComplete || s.StrictConfig.On
 	c.Worker.LoadConcurrency = s.LoadThreads
 	c.Worker.OnnxRuntimeLibrary = s.Library

@@ -36,14 +36,22 @@ type Dispatcher = core.Dispatcher
 // StatisticsSource counts what became of requests: see [core.StatisticsSource].
 type StatisticsSource = core.StatisticsSource
 
+// Repository loads and unloads models on request: see [core.Repository].
+type Repository = core.Repository
+
 // IndexEntry is one line of the repository index.
 type IndexEntry = core.IndexEntry
+
+// Unloaded is the reason of an index entry that was taken out of service.
+const Unloaded = core.CauseUnloaded
 
 // Deps are what a gateway works with.
 type Deps struct {
 	Bus        *bus.Bus
 	Dispatcher Dispatcher
 	Statistics StatisticsSource
+	// Repository may be nil; then the gateway loads and unloads no models.
+	Repository Repository
 	// Clock is that of the requests' times.
 	Clock *mono.System
 	// Pool is where the memory of tensors comes from.
@@ -151,7 +159,7 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 	engine := core.New(
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
-			Dispatcher: g.deps.Dispatcher, Statistics: g.deps.Statistics,
+			Dispatcher: g.deps.Dispatcher, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
 			Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool,
 			StrictReadiness: g.config.StrictReadiness,
 		})
@@ -162,7 +170,7 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 
 // extensions of the protocol, in Triton's order.
 func extensions() []string {
-	return []string{"model_configuration", "binary_tensor_data", "parameters", "statistics"}
+	return []string{"model_repository", "model_repository(unload_dependents)", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
 }
 
 func (g *Gateway) inFlight() int64 {

@@ -29,8 +29,9 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 
 // Unload takes a model out of service and returns when no gateway sends it
 // requests any more; those in flight are finished. A model that is not loaded
-// is no error. Reasons are those of [Registry.Load].
-func (r *Registry) Unload(ctx context.Context, model string) error {
+// is no error. No model depends on another yet, so that the flag for dependents says nothing.
+// Reasons are those of [Registry.Load].
+func (r *Registry) Unload(ctx context.Context, model string, _ bool) error {
 	if err := r.controllable(model); err != nil {
 		return err
 	}

@@ -8,8 +8,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
@@ -66,6 +69,7 @@ func (t *term) begin(ctx context.Context, o *operation) {
 // finish gives an operation its outcome.
 func (t *term) finish(o *operation, err error) {
 	delete(t.operations, o.model)
+	t.swept = false
 	o.done <- err
 	t.log.Info("model control", append([]zap.Field{zap.String("model", o.model), zap.Bool("load", o.verb == verbLoad)}, outcome(err)...)...)
 }
@@ -148,7 +152,24 @@ func (t *term) answer(context.Context) error {
 			t.finish(o, nil)
 		}
 	}
+	t.sweep()
 	return nil
+}
+
+// sweep removes given files that no model is made of any more. No operation
+// is under way, so that nobody writes any.
+func (t *term) sweep() {
+	if t.swept || t.cfg.Artifacts == "" || !t.published || t.waits() {
+		return
+	}
+	t.swept = true
+	used := make(map[string]bool)
+	for _, entry := range t.models.entries {
+		used[entry.Value.GetUrl()] = true
+	}
+	if err := artifact.Sweep(t.cfg.Artifacts, func(dir string) bool { return used[repo.URL(dir)] }); err != nil {
+		t.log.Warn("files of models that are gone are not removed", obs.Err(err)...)
+	}
 }
 
 func loadFailed(model, text string) *errs.Error {

@@ -44,6 +44,7 @@ type term struct {
 	placed bool     // the assignments follow the models and the workers
 
 	published, announced bool
+	swept                bool // no files are kept for nobody
 	// refused holds, by model, the value that failed last: the same content is
 	// not tried again unasked.
 	refused map[string]*nereidv1.ModelValue

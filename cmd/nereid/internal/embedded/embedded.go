@@ -4,11 +4,13 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -90,11 +92,23 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.serve(ctx, b)
-	if closed := b.Close(); err == nil {
-		err = closed
+	discard, err := s.keepArtifacts()
+	if err == nil {
+		err = s.serve(ctx, b)
 	}
-	return err
+	return cmp.Or(err, b.Close(), discard())
+}
+
+// keepArtifacts says where the files go that are given through the load API:
+// beside the state whose models are made of them.
+func (s *Server) keepArtifacts() (discard func() error, err error) {
+	if s.config.Data != "" {
+		s.config.Registry.Artifacts, err = filepath.Abs(filepath.Join(s.config.Data, "artifacts"))
+		return func() error { return nil }, err
+	}
+	dir, err := os.MkdirTemp("", "nereid-artifacts-")
+	s.config.Registry.Artifacts = dir
+	return func() error { return os.RemoveAll(dir) }, err
 }
 
 func (s *Server) serve(ctx context.Context, b *bus.Bus) error {
@@ -129,7 +143,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
-		Bus: b, Dispatcher: sched, Statistics: sched, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Dispatcher: sched, Repository: reg, Statistics: sched, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err

@@ -74,12 +74,12 @@ func table(out io.Writer, index []gateway.IndexEntry) error {
 func failures(index []gateway.IndexEntry) error {
 	var failed []string
 	for _, e := range index {
-		if e.State != infer.Ready.String() {
+		if e.State != "" && e.State != infer.Ready.String() && e.Reason != gateway.Unloaded {
 			failed = append(failed, e.Name)
 		}
 	}
 	if len(failed) == 0 {
 		return nil
 	}
-	return errs.New(errs.LoadFailed, "failed to load %q: see the causes above, or start with --exit-on-error=false to serve the others", failed)
+	return errs.New(errs.LoadFailed, "failed to load all models: not %q: see the causes above, or start with --exit-on-error=false to serve the others", failed)
 }

@@ -30,11 +30,13 @@ type Gateway struct {
 	info       ServerInfo
 	dispatcher Dispatcher
 	statistics StatisticsSource
+	repository Repository
 	pending    *pending.Table
 	clock      mono.Clock
 	pool       *tensor.Pool
 	strict     bool
 	snapshot   atomic.Pointer[Snapshot]
+	started    atomic.Bool // every model has been ready or failed
 	draining   atomic.Bool
 }
 
@@ -42,6 +44,8 @@ type Gateway struct {
 type Deps struct {
 	Dispatcher Dispatcher
 	Statistics StatisticsSource
+	// Repository may be nil; then models are not loaded or unloaded on request.
+	Repository Repository
 	Pending    *pending.Table
 	Clock      mono.Clock
 	Pool       *tensor.Pool
@@ -53,7 +57,7 @@ type Deps struct {
 // New makes a gateway without models.
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
-		info: info, dispatcher: deps.Dispatcher, statistics: deps.Statistics, pending: deps.Pending, clock: deps.Clock,
+		info: info, dispatcher: deps.Dispatcher, statistics: deps.Statistics, repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
 		pool: deps.Pool, strict: deps.StrictReadiness,
 	}
 	g.snapshot.Store(NewSnapshot(0, false, nil))
@@ -61,7 +65,12 @@ func New(info ServerInfo, deps Deps) *Gateway {
 }
 
 // Update puts a new snapshot into force for the requests to come.
-func (g *Gateway) Update(s *Snapshot) { g.snapshot.Store(s) }
+func (g *Gateway) Update(s *Snapshot) {
+	g.snapshot.Store(s)
+	if s.Settled() {
+		g.started.Store(true)
+	}
+}
 
 // Snapshot returns the present snapshot.
 func (g *Gateway) Snapshot() *Snapshot { return g.snapshot.Load() }
@@ -81,7 +90,7 @@ func (g *Gateway) Ready() bool {
 	if g.strict {
 		return g.Snapshot().AllReady()
 	}
-	return g.Snapshot().Settled()
+	return g.started.Load()
 }
 
 // Drain refuses new requests and returns when the last one in flight has its

@@ -98,13 +98,18 @@ func TestServerIsReadyWhenAllThatShouldServeDoes(t *testing.T) {
 }
 
 func TestNewGatewayIsLiveAndNotReady(t *testing.T) {
-	h := newGateway(t)
-	if !h.Live() || !h.Ready() {
-		t.Error("with an empty snapshot that is synced: live and ready")
-	}
+	h := core.New(core.ServerInfo{}, core.Deps{})
 	h.Update(core.NewSnapshot(6, false, nil))
 	if !h.Live() || h.Ready() {
 		t.Error("without a scan: live and not ready")
+	}
+	h.Update(core.NewSnapshot(7, true, nil))
+	if !h.Live() || !h.Ready() {
+		t.Error("with an empty snapshot that is synced: live and ready")
+	}
+	h.Update(core.NewSnapshot(8, true, []*core.Model{{Name: "m", Versions: []*core.Version{{State: infer.Loading}}}}))
+	if !h.Ready() {
+		t.Error("not ready for a load after the start, without strict readiness")
 	}
 }
 

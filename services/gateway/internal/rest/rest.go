@@ -42,6 +42,8 @@ type Engine interface {
 	ModelConfig(model, version string) (*modelconfig.Config, error)
 	Statistics(ctx context.Context, model, version string) ([]core.ModelStatistics, error)
 	Index(readyOnly bool) []core.IndexEntry
+	LoadModel(context.Context, core.LoadRequest) error
+	UnloadModel(ctx context.Context, model string, dependents bool) error
 	// Pool is where the memory of tensors comes from.
 	Pool() *tensor.Pool
 	NewRequest(*core.Version) *infer.Request
@@ -129,6 +131,10 @@ func (s *server) routes() []route {
 		{post, "/v2/models/{model}/versions/{version}/infer", s.infer},
 		{post, "/v2/repository/index", s.index},
 		{post, "/v2/repository/{repository}/index", s.index},
+		{post, "/v2/repository/models/{model}/load", s.load},
+		{post, "/v2/repository/{repository}/models/{model}/load", s.load},
+		{post, "/v2/repository/models/{model}/unload", s.unload},
+		{post, "/v2/repository/{repository}/models/{model}/unload", s.unload},
 	}
 }
 

@@ -29,6 +29,8 @@ type Engine interface {
 	ModelConfig(model, version string) (*modelconfig.Config, error)
 	Statistics(ctx context.Context, model, version string) ([]core.ModelStatistics, error)
 	Index(readyOnly bool) []core.IndexEntry
+	LoadModel(context.Context, core.LoadRequest) error
+	UnloadModel(ctx context.Context, model string, dependents bool) error
 	NewRequest(*core.Version) *infer.Request
 	// Infer takes the request over in every case; the caller releases the
 	// response.

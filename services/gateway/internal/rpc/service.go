@@ -51,7 +51,7 @@ func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 			return s.modelInfer(ctx, decode, interceptor)
 		}
 	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-		"ModelConfig", "ModelStatistics", "RepositoryIndex":
+		"ModelConfig", "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload":
 		return m.Handler
 	}
 	err := errs.New(errs.Unsupported, "%s is not supported by this server", m.MethodName)
@@ -129,7 +129,7 @@ func (s *service) ModelConfig(_ context.Context, r *inference.ModelConfigRequest
 // RepositoryIndex implements the RPC.
 func (s *service) RepositoryIndex(_ context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.GetRepositoryName() != "" {
-		return nil, errs.New(errs.Unsupported, "'repository_name' specification is not supported")
+		return nil, repositoryNamed()
 	}
 	entries := s.engine.Index(r.GetReady())
 	models := make([]*inference.RepositoryIndexResponse_ModelIndex, len(entries))

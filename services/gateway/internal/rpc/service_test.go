@@ -114,10 +114,6 @@ func TestCallsThatAreNotSupportedSaySo(t *testing.T) {
 	s, ctx := serve(t), t.Context()
 	calls := map[string]func() error{
 		"TraceSetting": func() error { _, err := s.client.TraceSetting(ctx, &inference.TraceSettingRequest{}); return err },
-		"RepositoryModelLoad": func() error {
-			_, err := s.client.RepositoryModelLoad(ctx, &inference.RepositoryModelLoadRequest{})
-			return err
-		},
 		"SystemSharedMemoryStatus": func() error {
 			_, err := s.client.SystemSharedMemoryStatus(ctx, &inference.SystemSharedMemoryStatusRequest{})
 			return err

@@ -61,7 +61,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 
 func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {
 	path := filepath.Join(dir, strconv.FormatInt(number, 10))
-	v := snapshot.Version{Number: number, URL: fileURL(path)}
+	v := snapshot.Version{Number: number, URL: URL(path)}
 	digest, err := s.digests.directory(ctx, path)
 	if err != nil {
 		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)

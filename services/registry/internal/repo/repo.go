@@ -60,7 +60,7 @@ func (s *Scanner) Scan(ctx context.Context, whole map[string]bool) (*snapshot.Sn
 			return nil, err
 		}
 		if whole != nil && !whole[name] {
-			snap.Models = append(snap.Models, snapshot.Model{Name: name, URL: fileURL(found[name][0])})
+			snap.Models = append(snap.Models, snapshot.Model{Name: name, URL: URL(found[name][0])})
 			continue
 		}
 		snap.Models = append(snap.Models, s.model(ctx, name, found[name], nil))
@@ -133,7 +133,7 @@ func (s *Scanner) model(ctx context.Context, name string, dirs []string, config 
 		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
 		return snapshot.Model{Name: name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
-	m := snapshot.Model{Name: name, URL: fileURL(dirs[0]), Overridden: config != nil}
+	m := snapshot.Model{Name: name, URL: URL(dirs[0]), Overridden: config != nil}
 	s.digests.watch()
 	if err := s.fill(ctx, &m, dirs[0], config); err != nil {
 		m.Config, m.Versions = nil, nil
@@ -160,7 +160,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-func fileURL(path string) string {
+// URL names a directory in the values of models.
+func URL(path string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String()
 }
 

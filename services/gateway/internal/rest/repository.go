@@ -1,0 +1,103 @@
+package rest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// filePrefix begins the keys of load parameters that carry files.
+const filePrefix = "file:"
+
+func (s *server) load(w http.ResponseWriter, r *http.Request) error {
+	model, parameters, err := s.controlled(r)
+	if err != nil {
+		return err
+	}
+	request, err := loadRequest(model, parameters)
+	if err != nil {
+		return err
+	}
+	if err := s.engine.LoadModel(r.Context(), request); err != nil {
+		return err
+	}
+	return health(w, true)
+}
+
+func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
+	model, parameters, err := s.controlled(r)
+	if err != nil {
+		return err
+	}
+	dependents := false
+	if raw, ok := parameters["unload_dependents"]; ok {
+		if err := json.Unmarshal(raw, &dependents); err != nil {
+			return errs.Wrap(errs.InvalidParameter, err, "Invalid value for 'unload_dependents': expected a boolean").WithModel(model)
+		}
+	}
+	if err := s.engine.UnloadModel(r.Context(), model, dependents); err != nil {
+		return err
+	}
+	return health(w, true)
+}
+
+// controlled reads the model and the parameters of a load or unload.
+func (s *server) controlled(r *http.Request) (model string, parameters map[string]json.RawMessage, err error) {
+	if chi.URLParam(r, "repository") != "" {
+		return "", nil, errs.New(errs.Unsupported, "'repository_name' specification is not supported")
+	}
+	if model, _, err = target(r); err != nil {
+		return "", nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, s.options.MaxInput+1))
+	switch {
+	case err != nil:
+		return "", nil, cutOff(err)
+	case int64(len(data)) > s.options.MaxInput:
+		return "", nil, errs.New(errs.InputTooLarge, "request JSON size exceeds the maximum allowed value of %d bytes. "+
+			"Use --http-max-input-size to increase the limit.", s.options.MaxInput)
+	case len(data) == 0:
+		return model, nil, nil
+	}
+	var body struct {
+		Parameters map[string]json.RawMessage `json:"parameters"`
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return "", nil, badJSON(err)
+	}
+	return model, body.Parameters, nil
+}
+
+func loadRequest(model string, parameters map[string]json.RawMessage) (core.LoadRequest, error) {
+	request := core.LoadRequest{Model: model}
+	for key, raw := range parameters {
+		path, isFile := strings.CutPrefix(key, filePrefix)
+		if key != "config" && !isFile {
+			return request, errs.New(errs.InvalidParameter, "unrecognized load parameter '%s'.", key).WithModel(model)
+		}
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return request, errs.Wrap(errs.InvalidParameter, err, "invalid value type for load parameter '%s', expected a string.", key).WithModel(model)
+		}
+		if !isFile {
+			request.Config, request.HasConfig = text, true
+			continue
+		}
+		data, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return request, errs.Wrap(errs.InvalidParameter, err, "load parameter '%s' is not base64: %v", key, err).WithModel(model)
+		}
+		if request.Files == nil {
+			request.Files = make(map[string][]byte)
+		}
+		request.Files[path] = data
+	}
+	return request, nil
+}
