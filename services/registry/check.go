@@ -34,7 +34,7 @@ func Check(ctx context.Context, cfg Config) ([]Checked, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	snap, err := repo.New(cfg.Repositories, cfg.Models.reading()).Scan(ctx)
+	snap, err := repo.New(cfg.Repositories, cfg.reading()).Scan(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
