@@ -31,6 +31,16 @@ def to_float64(network: Network) -> Network:
     return network
 
 
+def slope(network, inputs, labels, values, at, step=1e-6) -> float:
+    """Returns the loss's central difference when values[at] moves by step."""
+    kept, losses = values[at], []
+    for moved in (kept + step, kept - step):
+        values[at] = moved
+        losses.append(cross_entropy(network.forward(inputs), labels)[0])
+    values[at] = kept
+    return (losses[0] - losses[1]) / (2 * step)
+
+
 class TrainingTest(unittest.TestCase):
     def test_gradients_match_finite_differences(self) -> None:
         rng = np.random.default_rng(7)
@@ -42,17 +52,8 @@ class TrainingTest(unittest.TestCase):
         for values, gradients in [*checked, (images, input_gradient)]:
             for _ in range(10):
                 at = tuple(rng.integers(0, values.shape))
-                slope = self.slope(network, images, labels, values, at)
-                self.assertAlmostEqual(slope, gradients[at], places=6)
-
-    def slope(self, network, images, labels, values, at, step=1e-6) -> float:
-        """Returns the loss's central difference when values[at] moves by step."""
-        kept, losses = values[at], []
-        for moved in (kept + step, kept - step):
-            values[at] = moved
-            losses.append(cross_entropy(network.forward(images), labels)[0])
-        values[at] = kept
-        return (losses[0] - losses[1]) / (2 * step)
+                found = slope(network, images, labels, values, at)
+                self.assertAlmostEqual(found, gradients[at], places=6)
 
     def test_onnx_computes_what_the_network_does(self) -> None:
         rng = np.random.default_rng(7)
