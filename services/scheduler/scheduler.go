@@ -90,7 +90,7 @@ func (s *Scheduler) Cancel(id infer.RequestID) { s.loop.Cancel(id) }
 // Statistics returns the counts of model versions, one for each ref: zero if
 // the scheduler does not know it yet. It never fails.
 func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
-	now, wallNow := s.deps.Clock.Now(), time.Now()
+	wallNow, now := time.Now(), s.deps.Clock.Now()
 	wall := func(t mono.Time) time.Time { return wallNow.Add(t.Sub(now)) }
 	list := make([]infer.Statistics, len(refs))
 	for i, ref := range refs {

@@ -90,6 +90,15 @@ func request(n uint64) *infer.Request {
 	return &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: n}, Attempt: 1}, Model: ref, Rows: 1}
 }
 
+// completion is that of an order of one row, which took no time.
+func completion(o *infer.Order) *infer.Completion {
+	now := o.Enqueued[0]
+	return &infer.Completion{
+		Order: o.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1,
+		Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
+	}
+}
+
 func TestServesTheModelsOfTheBucket(t *testing.T) {
 	s, o, models, metrics := start(t)
 	// The worker is quicker than the bucket: what is submitted waits for it.
@@ -106,11 +115,12 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 	if order.Epoch == 0 || order.Requests[0].Work.Epoch != order.Epoch {
 		t.Errorf("epoch %d of the order, %d of its request: want that of the scheduler's lease", order.Epoch, order.Requests[0].Work.Epoch)
 	}
-	began, now := time.Now(), order.Enqueued[0]
-	s.Complete(&infer.Completion{
-		Order: order.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1,
-		Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
-	})
+	began := time.Now()
+	s.Complete(completion(order))
+	if err := s.Submit(request(2)); err != nil {
+		t.Fatal(err)
+	}
+	order = <-o.orders // by the credit of the first, which is counted by then
 	counts, err := s.Statistics(t.Context(), []infer.ModelRef{{Name: "other"}, ref})
 	if err != nil || counts[0].Executions != 0 || counts[1].Executions != 1 || counts[1].Success.Count != 1 {
 		t.Errorf("statistics are %+v, %v, want those of one request to the second", counts, err)
@@ -119,6 +129,7 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 		t.Errorf("last inference was at %v, want before %v", last, began)
 	}
 
+	s.Complete(completion(order))
 	// The bucket lets go of the model, the worker of its instance.
 	if err := models.Delete(t.Context(), "m", revision); err != nil {
 		t.Fatal(err)
@@ -127,7 +138,7 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 	if id := <-o.retired; id != instance {
 		t.Errorf("retired %v, want %v", id, instance)
 	}
-	if err := s.Submit(request(2)); err != nil {
+	if err := s.Submit(request(3)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-o.answers; errs.Of(err) != errs.NoWorker && errs.Of(err) != errs.ModelNotReady {
