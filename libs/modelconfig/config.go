@@ -1,6 +1,8 @@
 package modelconfig
 
 import (
+	"cmp"
+
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -34,6 +36,9 @@ type Config struct {
 	// Warmup are the executions that an instance has behind it when it gets
 	// its first request, in this order.
 	Warmup []WarmupSample
+	// CapabilityFiles are model files for GPUs of one CUDA compute capability,
+	// such as "7.5"; see [Config.FileFor].
+	CapabilityFiles map[string]string
 
 	source *inference.ModelConfig
 }
@@ -113,6 +118,12 @@ func (c *Config) Proto() *inference.ModelConfig { return c.source }
 
 // Batches reports whether tensors carry a batch dimension.
 func (c *Config) Batches() bool { return c.MaxBatchSize > 0 }
+
+// FileFor returns the model's file or directory for a GPU of that CUDA compute
+// capability, or for a CPU if it is empty.
+func (c *Config) FileFor(capability string) string {
+	return cmp.Or(c.CapabilityFiles[capability], c.Filename)
+}
 
 // Input returns the input of that name, or nil.
 func (c *Config) Input(name string) *IO { return find(c.Inputs, name) }

@@ -1,8 +1,6 @@
 package modelconfig_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -182,32 +180,6 @@ func TestTooLongText(t *testing.T) {
 	if errs.Of(err) != errs.ConfigInvalid {
 		t.Errorf("Parse = %v", err)
 	}
-}
-
-func FuzzLoad(f *testing.F) {
-	paths, err := filepath.Glob("testdata/*/*.pbtxt")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		config, err := modelconfig.Load(text, modelconfig.Directory{Name: "m"})
-		if err != nil {
-			if len(modelconfig.ProblemsOf(err)) == 0 || !errs.Of(err).Known() {
-				t.Errorf("error without a problem: %v", err)
-			}
-			return
-		}
-		if _, err := modelconfig.FromProto(config); err != nil {
-			t.Errorf("what was loaded is not valid: %v", err)
-		}
-	})
 }
 
 func parse(t *testing.T, text string) *inference.ModelConfig {

@@ -122,16 +122,6 @@ func (w *walker) misnomers(text string) Problems {
 	return problems
 }
 
-func (m misnomer) fix() string {
-	if m.path == "" && nearest(m.name, m.known) == "" {
-		root := new(inference.ModelConfig).ProtoReflect().Descriptor()
-		if section := home(root, m.name); section != "" {
-			return "it belongs into " + section
-		}
-	}
-	return suggest(m.name, m.known)
-}
-
 // at reports whether a problem stands at that place.
 func (ps Problems) at(line, column int) bool {
 	for _, p := range ps {

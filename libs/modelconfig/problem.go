@@ -88,6 +88,10 @@ func (ps Problems) AsError(model string) error {
 	return errs.Wrap(reason, ps, "%s", ps.Error()).WithModel(model)
 }
 
+// maxProblems is how many problems of one kind of check are gathered. Nobody
+// reads more at once, and a hostile text could hold one for each word.
+const maxProblems = 100
+
 // report gathers the problems of one configuration.
 type report struct {
 	model    string
@@ -111,5 +115,8 @@ func (r *report) unsupported(field, fix string) {
 }
 
 func (r *report) add(reason errs.Reason, field, fix, message string) {
+	if len(r.problems) == maxProblems {
+		return
+	}
 	r.problems = append(r.problems, Problem{Reason: reason, File: r.file, Field: field, Message: message, Fix: fix})
 }

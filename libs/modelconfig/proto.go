@@ -38,6 +38,8 @@ func view(c *inference.ModelConfig) *Config {
 		GraphLevel:   c.GetOptimization().GetGraph().GetLevel(),
 		MetricTags:   c.GetMetricTags(),
 		source:       c,
+
+		CapabilityFiles: c.GetCcModelFilenames(),
 	}
 	for _, in := range c.GetInput() {
 		io := tensorView(in)

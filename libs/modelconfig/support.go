@@ -55,7 +55,7 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 	accelerators := c.GetOptimization().GetExecutionAccelerators()
 	return []section{
 		{"sequence_batching", c.GetSequenceBatching() != nil, "serve the model without state, or use dynamic_batching"},
-		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil || c.GetPlatform() == platformEnsemble, "let the client call the composing models one after the other"},
+		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil, "let the client call the composing models one after the other"},
 		{"batch_input", len(c.GetBatchInput()) > 0, "remove it and send the values as inputs"},
 		{"batch_output", len(c.GetBatchOutput()) > 0, "remove it"},
 		{"model_operations", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},

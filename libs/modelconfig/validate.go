@@ -1,10 +1,6 @@
 package modelconfig
 
 import (
-	"path/filepath"
-	"regexp"
-	"slices"
-
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -32,10 +28,16 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateVersionPolicy(c.GetVersionPolicy())
 	r.validateTensors(c)
 	r.validateBatching(c)
+	r.validateSequence(c)
+	r.validateEnsemble(c)
+	r.validateBatchTensors(c)
 	r.validateGroups(c)
+	r.validateAccelerators(c)
 	r.validateFiles(c)
-	r.validateWarmup(c)
 	r.validateMetricTags(c.GetMetricTags())
+	r.validateMetrics(c.GetModelMetrics())
+	r.validateWarmup(c)
+	r.validateAgents(c)
 	r.validateResponseCache(c)
 	r.validateSupport(c)
 	return r.problems
@@ -60,8 +62,9 @@ func (r *report) validateGroups(c *inference.ModelConfig) {
 	for i, g := range c.GetInstanceGroup() {
 		at := index("instance_group", i)
 		if g.GetCount() > maxInstances {
-			r.invalid(at+".count", "", "instance group %s has count %d, more than the %d that are allowed", g.GetName(), g.GetCount(), maxInstances)
+			r.invalid(at+".count", "a few instances for each device are enough", "instance group %s has count %d, more than the %d that are allowed", g.GetName(), g.GetCount(), maxInstances)
 		}
+		r.validateResources(at, g)
 		switch g.GetKind() {
 		case inference.ModelInstanceGroup_KIND_CPU, inference.ModelInstanceGroup_KIND_MODEL:
 			if len(g.GetGpus()) > 0 {
@@ -76,38 +79,11 @@ func (r *report) validateGroups(c *inference.ModelConfig) {
 }
 
 func (r *report) validateGPUs(at string, g *inference.ModelInstanceGroup) {
+	seen := make(map[int32]bool)
 	for i, gpu := range g.GetGpus() {
-		if gpu < 0 || slices.Contains(g.GetGpus()[:i], gpu) {
+		if gpu < 0 || seen[gpu] {
 			r.wrong(index(at+".gpus", i), "name each GPU once, by its number from 0", "instance group %s of model %s specifies invalid or unsupported gpu id %d", g.GetName(), r.model, gpu)
 		}
-	}
-}
-
-// validateFiles keeps paths within the model's directory.
-func (r *report) validateFiles(c *inference.ModelConfig) {
-	const fix = "give a path within the model's directory, without .."
-	if name := c.GetDefaultModelFilename(); name != "" && !filepath.IsLocal(name) {
-		r.invalid("default_model_filename", fix, "default_model_filename '%s' leaves the version directory", name)
-	}
-	for i, out := range c.GetOutput() {
-		if name := out.GetLabelFilename(); name != "" && !filepath.IsLocal(name) {
-			r.invalid(index("output", i)+".label_filename", fix, "label_filename '%s' leaves the model directory", name)
-		}
-	}
-}
-
-func (r *report) validateMetricTags(tags map[string]string) {
-	label := regexp.MustCompile(`^[a-zA-Z0-9_]+$`)
-	for _, name := range sortedKeys(tags) {
-		if !label.MatchString(name) {
-			r.invalid("metric_tags", "use letters, digits and underscores", "metric tag '%s' cannot be a metric label", name)
-		}
-	}
-}
-
-func (r *report) validateResponseCache(c *inference.ModelConfig) {
-	if c.GetResponseCache().GetEnable() && c.GetModelTransactionPolicy().GetDecoupled() {
-		r.wrong("response_cache.enable", "disable one of the two",
-			"Response Cache does not currently support model %s with 'decoupled' transaction policy", r.model)
+		seen[gpu] = true
 	}
 }

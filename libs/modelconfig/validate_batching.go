@@ -1,7 +1,7 @@
 package modelconfig
 
 import (
-	"fmt"
+	"strconv"
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -12,12 +12,7 @@ func (r *report) validateBatching(c *inference.ModelConfig) {
 		return
 	}
 	for i, size := range b.GetPreferredBatchSize() {
-		at := index("dynamic_batching.preferred_batch_size", i)
-		if size <= 0 {
-			r.invalid(at, "", "dynamic batching preferred size must be positive")
-		} else if size > c.GetMaxBatchSize() {
-			r.invalid(at, fmt.Sprintf("max_batch_size is %d", c.GetMaxBatchSize()), "dynamic batching preferred size must be <= max batch size")
-		}
+		r.validatePreferred(index("dynamic_batching.preferred_batch_size", i), "dynamic batching preferred size", size, c.GetMaxBatchSize())
 	}
 	r.validatePriorities(b)
 	r.validateOrdering(b)
@@ -36,11 +31,12 @@ func (r *report) validatePriorities(b *inference.ModelDynamicBatching) {
 			"default priority level must be in range [1, %d]", levels)
 	}
 	for _, key := range sortedKeys(b.GetPriorityQueuePolicy()) {
+		at := entry("dynamic_batching.priority_queue_policy", strconv.FormatUint(key, 10))
 		if key < 1 || key > levels {
-			r.invalid("dynamic_batching.priority_queue_policy", "give each key one of the levels",
+			r.invalid(at, "give each key one of the levels",
 				"priority queue policy must have priority level in range [1, %d], got %d", levels, key)
 		}
-		r.validatePolicy("dynamic_batching.priority_queue_policy", b.GetPriorityQueuePolicy()[key])
+		r.validatePolicy(at, b.GetPriorityQueuePolicy()[key])
 	}
 }
 
@@ -55,13 +51,13 @@ func (r *report) validateOrdering(b *inference.ModelDynamicBatching) {
 		return
 	}
 	if b.GetPriorityLevels() > 1 {
-		r.invalid("dynamic_batching.preserve_ordering", "", "Only one priority level is allowed when 'preserve_ordering' is true")
+		r.invalid("dynamic_batching.preserve_ordering", "remove it or priority_levels", "Only one priority level is allowed when 'preserve_ordering' is true")
 	}
 	delays := b.GetDefaultQueuePolicy().GetTimeoutAction() == inference.ModelQueuePolicy_DELAY
 	for _, p := range b.GetPriorityQueuePolicy() {
 		delays = delays || p.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY
 	}
 	if delays {
-		r.invalid("dynamic_batching.preserve_ordering", "", "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true")
+		r.invalid("dynamic_batching.preserve_ordering", "remove it, or use timeout_action: REJECT", "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true")
 	}
 }

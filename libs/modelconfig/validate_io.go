@@ -38,11 +38,10 @@ func (r *report) validateTensors(c *inference.ModelConfig) {
 // missing reports inputs and outputs that neither the configuration nor,
 // where it could, the model file gave.
 func missing(c *inference.ModelConfig, completed bool) Problems {
-	if c.GetPlatform() == platformEnsemble && c.GetEnsembleScheduling() == nil {
-		return nil // refused as a whole
-	}
 	fix := "list each with name, data_type and dims, or let them be read from the model file: start without --disable-auto-complete-config"
-	if completed {
+	if c.GetPlatform() == platformEnsemble {
+		fix = "list the tensors that requests give and get, each with name, data_type and dims"
+	} else if completed {
 		fix = "list each with name, data_type and dims; they are read from the model file for backend onnxruntime alone"
 	}
 	r := &report{model: c.GetName()}
@@ -59,7 +58,7 @@ func missing(c *inference.ModelConfig, completed bool) Problems {
 // the names of its kind.
 func (r *report) validateTensor(at, kind string, t declared, batches bool, seen map[string]bool) {
 	if t.GetName() == "" {
-		r.invalid(at+".name", "", "%s must specify 'name'", kind)
+		r.invalid(at+".name", "name the tensor as the model does", "%s must specify 'name'", kind)
 	} else if seen[t.GetName()] {
 		r.invalid(at+".name", "name each tensor once", "%s '%s' is specified more than once", kind, t.GetName())
 	}
@@ -68,22 +67,32 @@ func (r *report) validateTensor(at, kind string, t declared, batches bool, seen 
 	if !datatype(t.GetDataType()).Valid() {
 		r.invalid(at+".data_type", "for example TYPE_FP32", "%s must specify 'data_type'", subject)
 	}
-	if len(t.GetDims()) == 0 {
-		r.invalid(at+".dims", "a scalar is dims: [ 1 ] with reshape: { shape: [ ] }", "%s must specify 'dims'", subject)
-	}
-	for i, d := range t.GetDims() {
-		if d < 1 && d != variable {
-			r.invalid(index(at+".dims", i), "", "%s dimension must be integer >= 1, or -1 to indicate a variable-size dimension", subject)
-			return // products below would mislead
-		}
-	}
-	if _, ok := fixedProduct(t.GetDims()); !ok {
-		r.invalid(at+".dims", "", "%s has more elements than 2^63-1", subject)
-		return
-	}
-	if t.GetReshape() != nil {
+	if r.validateDims(at+".dims", subject, t.GetDims()) && t.GetReshape() != nil {
 		r.validateReshape(at+".reshape", subject, t, batches)
 	}
+}
+
+// validateDims returns false where products of the dimensions would mislead.
+func (r *report) validateDims(at, subject string, dims []int64) bool {
+	if len(dims) == 0 {
+		r.invalid(at, "a scalar is dims: [ 1 ] with reshape: { shape: [ ] }", "%s must specify 'dims'", subject)
+	}
+	for i, d := range dims {
+		if d < 1 && d != variable {
+			r.invalid(index(at, i), "give its size, or -1 if it varies", "%s dimension must be integer >= 1, or -1 to indicate a variable-size dimension", subject)
+			return false
+		}
+	}
+	if _, ok := fixedProduct(dims); !ok {
+		r.invalid(at, "give sizes whose product a server can hold", "%s has more elements than 2^63-1", subject)
+		return false
+	}
+	return true
+}
+
+// admits reports whether dims has the sizes of pattern, in which -1 is any.
+func admits(pattern, dims []int64) bool {
+	return slices.EqualFunc(pattern, dims, func(p, d int64) bool { return p == variable || p == d })
 }
 
 func (r *report) validateReshape(at, subject string, t declared, batches bool) {
@@ -94,12 +103,12 @@ func (r *report) validateReshape(at, subject string, t declared, batches bool) {
 	}
 	for i, d := range shape {
 		if d < 1 && d != variable {
-			r.invalid(index(at+".shape", i), "", "%s reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension", subject)
+			r.invalid(index(at+".shape", i), "give its size, or -1 if it varies", "%s reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension", subject)
 			return
 		}
 	}
 	if _, ok := fixedProduct(shape); !ok {
-		r.invalid(at, "", "%s has a reshape of more elements than 2^63-1", subject)
+		r.invalid(at, "give sizes whose product a server can hold", "%s has a reshape of more elements than 2^63-1", subject)
 		return
 	}
 	from, to := segments(t.GetDims()), segments(shape)

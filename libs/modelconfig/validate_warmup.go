@@ -19,7 +19,7 @@ func (r *report) validateWarmup(c *inference.ModelConfig) {
 				"warmup sample '%s' has batch size %d, more than the %d that the model takes", s.GetName(), s.GetBatchSize(), limit)
 		}
 		for _, name := range sortedKeys(s.GetInputs()) {
-			r.validateWarmupInput(c, at+".inputs", s.GetName(), name, s.GetInputs()[name])
+			r.validateWarmupInput(c, entry(at+".inputs", name), s.GetName(), name, s.GetInputs()[name])
 		}
 		r.validateWarmupComplete(c, at, s)
 	}

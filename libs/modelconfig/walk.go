@@ -2,6 +2,7 @@ package modelconfig
 
 import (
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -107,11 +108,13 @@ func (w *walker) value(path string, fd protoreflect.FieldDescriptor, offset int,
 		}
 		return w.message(path, inner, closing(t.text), depth+1)
 	case t.kind == tokenQuoted:
+		w.key(path, fd, t.text, offset)
 		for w.lex.peek().kind == tokenQuoted { // adjacent strings are one
 			w.lex.next()
 		}
 		return true
 	case t.kind == tokenWord:
+		w.key(path, fd, t.text, offset)
 		w.enum(path, fd, t)
 		return true
 	}
@@ -124,7 +127,7 @@ func (w *walker) resolve(path string, desc protoreflect.MessageDescriptor, name 
 	}
 	fd := desc.Fields().ByTextName(name.text)
 	if fd == nil {
-		w.problems = append(w.problems, misnomer{offset: name.offset, path: path, name: name.text, known: fieldNames(desc)})
+		w.misnomer(misnomer{offset: name.offset, path: path, name: name.text, known: fieldNames(desc)})
 	}
 	return fd
 }
@@ -137,8 +140,22 @@ func (w *walker) enum(path string, fd protoreflect.FieldDescriptor, t token) {
 		return
 	}
 	if fd.Enum().Values().ByName(protoreflect.Name(t.text)) == nil {
-		w.problems = append(w.problems, misnomer{offset: t.offset, path: path, name: t.text, known: valueNames(fd.Enum()), value: true})
+		w.misnomer(misnomer{offset: t.offset, path: path, name: t.text, known: valueNames(fd.Enum()), value: true})
 	}
+}
+
+func (w *walker) misnomer(m misnomer) {
+	if len(w.problems) < maxProblems {
+		w.problems = append(w.problems, m)
+	}
+}
+
+// key notes the place of a map's entry by its key.
+func (w *walker) key(path string, fd protoreflect.FieldDescriptor, key string, offset int) {
+	if fd == nil || !fd.ContainingMessage().IsMapEntry() || fd.Number() != 1 {
+		return
+	}
+	w.place(entry(path[:strings.LastIndexByte(path, '[')], key), offset)
 }
 
 // item gives the path of a field's next value: indexed where it repeats.
@@ -173,6 +190,9 @@ func join(path, name string) string {
 }
 
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// entry is the path of a map's entry, such as metric_tags["team"].
+func entry(path, key string) string { return path + "[" + strconv.Quote(key) + "]" }
 
 func fieldNames(desc protoreflect.MessageDescriptor) []string {
 	names := make([]string, desc.Fields().Len())
