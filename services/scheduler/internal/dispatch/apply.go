@@ -109,7 +109,7 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 	case errs.MaxQueueSize:
 		return refused(r.Model, reason, "[request id: %s] Exceeds maximum queue size", id)
 	case errs.QueueTimeout:
-		return refused(r.Model, reason, "[request id: %s] Request timeout expired", id)
+		return refused(r.Model, reason, "Request timeout expired") // in Triton, too, without the request's id
 	case errs.QueueFull:
 		return refused(r.Model, reason, "[request id: %s] the server's queue is full", id)
 	case errs.ModelNotReady:
