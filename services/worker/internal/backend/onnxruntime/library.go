@@ -15,6 +15,7 @@ import (
 type Backend struct {
 	options Options
 	engine  *engine
+	pools   *pools // nil unless sessions share threads
 }
 
 // Open opens the library at path and makes the process's ONNX Runtime
@@ -27,16 +28,23 @@ func Open(path string, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, missing(path, err)
 	}
-	if err := openEnvironment(path); err != nil {
+	b := &Backend{options: o, engine: e}
+	if err := b.openEnvironment(path); err != nil {
+		e.closePools(b.pools)
 		e.close()
 		return nil, missing(path, err)
 	}
-	return &Backend{options: o, engine: e}, nil
+	return b, nil
 }
 
-func openEnvironment(path string) error {
+func (b *Backend) openEnvironment(path string) (err error) {
 	if ort.IsInitialized() {
 		return errors.New("it is already open in this process")
+	}
+	if b.options.GlobalThreads {
+		if b.pools, err = b.engine.openPools(b.options); err != nil {
+			return err
+		}
 	}
 	ort.SetSharedLibraryPath(path)
 	// The runtime would write each error to standard error besides returning
@@ -60,8 +68,10 @@ func (b *Backend) Held() int64 { return b.engine.held.Load() }
 // Close ends the environment. All models are closed by then; responses may
 // still hold outputs.
 func (b *Backend) Close() error {
+	err := ort.DestroyEnvironment()
+	b.engine.closePools(b.pools)
 	b.engine.close()
-	if err := ort.DestroyEnvironment(); err != nil {
+	if err != nil {
 		return fmt.Errorf("close ONNX Runtime: %w", err)
 	}
 	return nil

@@ -35,7 +35,7 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, loadFailed(v, v.Dir, err)
 	}
 	m := &model{backend: b, version: v}
-	if m.session, err = newSession(file, v.Config, b.options); err != nil {
+	if m.session, err = b.newSession(file, v.Config); err != nil {
 		return nil, loadFailed(v, file, err)
 	}
 	if err := m.connect(); err != nil {
@@ -107,9 +107,8 @@ func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backe
 	if err != nil {
 		return nil, loadFailed(m.version, spec.Name, err)
 	}
-	const shrink = "memory.enable_memory_arena_shrinkage"
-	if value, ok := m.version.Config.Parameters[shrink]; ok {
-		if err := c.configure(shrink, value); err != nil {
+	if value, ok := m.version.Config.Parameters[shrinkage]; ok {
+		if err := c.configure(shrinkage, value); err != nil {
 			c.close()
 			return nil, loadFailed(m.version, spec.Name, err)
 		}

@@ -1,6 +1,14 @@
 package onnxruntime
 
-import "github.com/nereid-serving/nereid/libs/tensor"
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
 
 // Options are what holds for all models of the backend.
 type Options struct {
@@ -16,6 +24,69 @@ type Options struct {
 	// burns a core between batches, so it is for workers that own their
 	// cores.
 	Spinning bool
+	// GlobalThreads makes all sessions share the threads of one pool. The
+	// numbers above are then the pool's, 0 being one thread per core, and the
+	// models' own are ignored.
+	GlobalThreads bool
+}
+
+// With returns the options changed by settings of Triton's names for
+// --backend-config=onnxruntime. Its error has the reason config_invalid.
+// The setting default-max-batch-size is for whoever completes configurations;
+// here it is only checked.
+func (o Options) With(settings map[string]string) (Options, error) {
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		if err := o.set(key, settings[key]); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+func (o *Options) set(key, value string) error {
+	switch key {
+	case "enable-global-threadpool":
+		return setSwitchOption(&o.GlobalThreads, key, value)
+	case "intra_op_thread_count":
+		return setThreadsOption(&o.IntraOpThreads, key, value)
+	case "inter_op_thread_count":
+		return setThreadsOption(&o.InterOpThreads, key, value)
+	case "default-max-batch-size":
+		if n, err := strconv.ParseInt(value, 10, 32); err != nil || n < 0 {
+			return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: it is a number of rows, 0 or more", key, value)
+		}
+		return nil
+	case "enable-memory-tracker":
+		on := false
+		if err := setSwitchOption(&on, key, value); err != nil || !on {
+			return err
+		}
+		return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: there is no memory tracker; leave the setting out", key, value)
+	}
+	return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: the backend has no such setting; it has "+
+		"enable-global-threadpool, intra_op_thread_count, inter_op_thread_count and default-max-batch-size", key, value)
+}
+
+func setSwitchOption(on *bool, key, value string) error {
+	v, err := strconv.ParseBool(strings.ToLower(value))
+	if err != nil {
+		return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: it is true or false", key, value)
+	}
+	*on = v
+	return nil
+}
+
+// setThreadsOption reads a number of threads, where 0 is the runtime's choice.
+func setThreadsOption(threads *int, key, value string) error {
+	n, err := strconv.ParseUint(value, 10, 16)
+	if err != nil {
+		return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: it is a number of threads, or 0 for one per core", key, value)
+	}
+	*threads = int(n)
+	if n == 0 {
+		*threads = -1
+	}
+	return nil
 }
 
 // Name returns "onnxruntime".

@@ -19,6 +19,9 @@ typedef struct OrtValue OrtValue;
 typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorInfo OrtTensorInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
+typedef struct OrtEnv OrtEnv;
+typedef struct OrtThreadingOptions OrtThreadingOptions;
+typedef struct OrtSessionOptions OrtSessionOptions;
 typedef struct OrtAllocator OrtAllocator;
 
 typedef void (*OrtSlot)(void);
@@ -56,14 +59,22 @@ typedef struct {
   X(69, OrtStatus *, CreateCpuMemoryInfo, (int, int, OrtMemoryInfo **)) \
   X(76, OrtStatus *, AllocatorFree, (OrtAllocator *, void *)) \
   X(78, OrtStatus *, GetAllocatorWithDefaultOptions, (OrtAllocator **)) \
+  X(92, void, ReleaseEnv, (OrtEnv *)) \
   X(93, void, ReleaseStatus, (OrtStatus *)) \
   X(94, void, ReleaseMemoryInfo, (OrtMemoryInfo *)) \
   X(96, void, ReleaseValue, (OrtValue *)) \
   X(97, void, ReleaseRunOptions, (OrtRunOptions *)) \
   X(98, void, ReleaseTypeInfo, (OrtTypeInfo *)) \
   X(99, void, ReleaseTensorTypeAndShapeInfo, (OrtTensorInfo *)) \
+  X(119, OrtStatus *, CreateEnvWithGlobalThreadPools, (int, const char *, const OrtThreadingOptions *, OrtEnv **)) \
+  X(120, OrtStatus *, DisablePerSessionThreads, (OrtSessionOptions *)) \
+  X(121, OrtStatus *, CreateThreadingOptions, (OrtThreadingOptions **)) \
+  X(122, void, ReleaseThreadingOptions, (OrtThreadingOptions *)) \
   X(127, OrtStatus *, GetStringTensorElementLength, (const OrtValue *, size_t, size_t *)) \
   X(128, OrtStatus *, GetStringTensorElement, (const OrtValue *, size_t, size_t, void *)) \
+  X(147, OrtStatus *, SetGlobalIntraOpNumThreads, (OrtThreadingOptions *, int)) \
+  X(148, OrtStatus *, SetGlobalInterOpNumThreads, (OrtThreadingOptions *, int)) \
+  X(149, OrtStatus *, SetGlobalSpinControl, (OrtThreadingOptions *, int)) \
   X(165, OrtStatus *, AddRunConfigEntry, (OrtRunOptions *, const char *, const char *)) \
   X(252, OrtStatus *, GetResizedStringTensorElementBuffer, (OrtValue *, size_t, size_t, char **)) \
   X(390, bool, TensorTypeAndShape_HasShape, (const OrtTensorInfo *))
@@ -77,6 +88,6 @@ ORT_SLOTS(X)
 // ORT(api, Name)(arguments) calls a slot.
 #define ORT(api, name) ((Ort##name)(api)[ORT_SLOT_##name])
 
-enum { ORT_TYPE_STRING = 8, ORT_ONNX_TENSOR = 1, ORT_DEVICE_ALLOCATOR = 0, ORT_MEMTYPE_DEFAULT = 0, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
+enum { ORT_TYPE_STRING = 8, ORT_ONNX_TENSOR = 1, ORT_DEVICE_ALLOCATOR = 0, ORT_MEMTYPE_DEFAULT = 0, ORT_LOG_FATAL = 4, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
 
 #endif

@@ -3,7 +3,6 @@
 package onnxruntime
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -25,14 +24,19 @@ type session struct {
 
 // newSession loads the file. Input and output names are not given to the
 // binding, which needs them only for runs of its own.
-func newSession(file string, c *modelconfig.Config, o Options) (*session, error) {
+func (b *Backend) newSession(file string, c *modelconfig.Config) (*session, error) {
 	settings, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 	defer settings.Destroy() //nolint:errcheck // releases memory, cannot fail
-	if err := configure(settings, c, o); err != nil {
+	if err := configure(settings, c, b.options); err != nil {
 		return nil, err
+	}
+	if b.pools != nil {
+		if err := b.engine.usePools(settings); err != nil {
+			return nil, err
+		}
 	}
 	bound, err := ort.NewDynamicAdvancedSession(file, nil, nil, settings)
 	if err != nil {
@@ -52,14 +56,22 @@ func (s *session) close() error { return s.bound.Destroy() }
 // no accessor for it. A binding that is laid out otherwise is an error at
 // load, not a crash.
 func nativeSession(s *ort.DynamicAdvancedSession) (unsafe.Pointer, error) {
-	v := reflect.ValueOf(s).Elem().FieldByName("s")
-	if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct {
-		p := v.Elem().FieldByName("ortSession")
-		if p.Kind() == reflect.Pointer && !p.IsNil() {
-			return p.UnsafePointer(), nil
+	return nativeField(s, "s", "ortSession")
+}
+
+// nativeField follows fields from a pointer to a struct to a native pointer.
+func nativeField(from any, path ...string) (unsafe.Pointer, error) {
+	v := reflect.ValueOf(from)
+	for _, name := range path {
+		if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+			break
 		}
+		v = v.Elem().FieldByName(name)
 	}
-	return nil, errors.New("this version of onnxruntime_go keeps its native session elsewhere than in s.ortSession: use v1.27.0")
+	if !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil() {
+		return nil, fmt.Errorf("this version of onnxruntime_go does not keep %s: use v1.27.0", strings.Join(path, "."))
+	}
+	return v.UnsafePointer(), nil
 }
 
 // configure applies the model's configuration to the session's options.
@@ -72,6 +84,7 @@ func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options) error {
 		func() error { return setSwitch(s.SetCpuMemArena, c, "enable_mem_arena") },
 		func() error { return setSwitch(s.SetMemPattern, c, "enable_mem_pattern") },
 		func() error { return setEntries(s, c, o) },
+		func() error { return checkShrinkage(c.Parameters) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -150,6 +163,24 @@ func setEntries(s *ort.SessionOptions, c *modelconfig.Config, o Options) error {
 	for key, value := range entries {
 		if err := s.AddSessionConfigEntry(key, value); err != nil {
 			return fmt.Errorf("parameter %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// shrinkage is the parameter that names the arenas which give their memory
+// back after each run.
+const shrinkage = "memory.enable_memory_arena_shrinkage"
+
+// checkShrinkage refuses at load what the runtime would refuse at every run.
+func checkShrinkage(parameters map[string]string) error {
+	value, ok := parameters[shrinkage]
+	if !ok {
+		return nil
+	}
+	for arena := range strings.SplitSeq(value, ";") {
+		if arena != "cpu:0" {
+			return fmt.Errorf("parameter %s names '%s': a model on CPUs has the arena cpu:0 alone", shrinkage, arena)
 		}
 	}
 	return nil

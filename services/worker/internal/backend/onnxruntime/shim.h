@@ -53,7 +53,7 @@ typedef struct {
 
 enum nrt_kind { NRT_INPUT, NRT_OUTPUT, NRT_INITIALIZER };
 
-// All functions that return int return 0 or an OrtErrorCode, with the text in
+// All functions with an error return 0 or an OrtErrorCode, with the text in
 // error.
 
 int nrt_open(const char *path, nrt_runtime *rt, char *error);
@@ -68,6 +68,15 @@ void nrt_guard_division(const void *code);
 // returns 1 if there were any.
 void nrt_heap_tune(void);
 int nrt_heap_trim(void);
+
+// nrt_pools_open makes the process's environment with threads that all
+// sessions share; the environment that the Go binding makes after it is the
+// same. 0 threads leave their number to the runtime. nrt_pools_close gives up
+// its share of the environment.
+int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, int spin, OrtEnv **env, char *error);
+void nrt_pools_close(const nrt_runtime *rt, OrtEnv *env);
+// nrt_pools_use makes a session use those threads.
+int nrt_pools_use(const nrt_runtime *rt, OrtSessionOptions *options, char *error);
 
 int nrt_io_count(const nrt_runtime *rt, OrtSession *s, int kind, size_t *n, char *error);
 int nrt_io_at(const nrt_runtime *rt, OrtSession *s, int kind, size_t i, nrt_io *io, char *error);

@@ -1,0 +1,249 @@
+//go:build cgo && linux
+
+package onnxruntime_test
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
+)
+
+// threads is the number of threads of the process.
+func threads(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// started is how many threads a session starts: the least of some loads, as
+// the Go runtime starts threads of its own at any time.
+func started(t *testing.T, b *onnxruntime.Backend, parameters map[string]string) int {
+	t.Helper()
+	least := 1 << 20
+	v := version(t, onnxmodel.Relu(tensor.FP32, 2), reluConfig(parameters))
+	for range 5 {
+		before := threads(t)
+		m, err := b.Load(context.Background(), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, threads(t)-before)
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return least
+}
+
+func TestSessionsHaveTheThreadsThatAreSet(t *testing.T) {
+	const many, more = "intra_op_thread_count", "inter_op_thread_count"
+	tests := []struct {
+		name       string
+		settings   map[string]string
+		parameters map[string]string
+		want       int
+	}{
+		{"one, the caller, by default", nil, nil, 0},
+		{"the model's", nil, map[string]string{many: "5"}, 4},
+		{"the model's across nodes in sequence", nil, map[string]string{more: "5"}, 0},
+		{"the model's across nodes in parallel", nil, map[string]string{more: "5", "execution_mode": "1"}, 4},
+		{"the backend's", map[string]string{many: "4"}, nil, 3},
+		{"the model's before the backend's", map[string]string{many: "4"}, map[string]string{many: "1"}, 0},
+		{"those of all sessions", map[string]string{"enable-global-threadpool": "1", many: "4"}, map[string]string{many: "7"}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := openWith(t, tt.settings)
+			if got := started(t, b, tt.parameters); got != tt.want {
+				t.Errorf("a session starts %d threads, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// openWith opens the backend with settings.
+func openWith(t *testing.T, settings map[string]string) *onnxruntime.Backend {
+	t.Helper()
+	options, err := onnxruntime.Options{Pool: tensor.NewPool(0)}.With(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := onnxruntime.Open(onnxmodel.Library(t), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func TestSharedThreadsRunModels(t *testing.T) {
+	before := threads(t)
+	b := openWith(t, map[string]string{"enable-global-threadpool": "true", "intra_op_thread_count": "9"})
+	if got := threads(t) - before; got < 8 {
+		t.Errorf("the pool has %d threads, want 8 beside the caller", got)
+	}
+	for range 2 {
+		in := addSub(t, b, 8, 50000)
+		got := run(t, in, addSubRequest(8, 50000, 3, 4))
+		if d := cmp.Diff(addSubAnswer(8, 50000, 3, 4), outputs(t, got.response(0))); d != "" {
+			t.Error("wrong answer")
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	tests := []struct {
+		key, value string
+		want       onnxruntime.Options
+		refused    bool
+	}{
+		{"enable-global-threadpool", "1", onnxruntime.Options{GlobalThreads: true}, false},
+		{"enable-global-threadpool", "False", onnxruntime.Options{}, false},
+		{"enable-global-threadpool", "maybe", onnxruntime.Options{}, true},
+		{"intra_op_thread_count", "3", onnxruntime.Options{IntraOpThreads: 3}, false},
+		{"intra_op_thread_count", "0", onnxruntime.Options{IntraOpThreads: -1}, false},
+		{"inter_op_thread_count", "2", onnxruntime.Options{InterOpThreads: 2}, false},
+		{"inter_op_thread_count", "-1", onnxruntime.Options{}, true},
+		{"default-max-batch-size", "8", onnxruntime.Options{}, false},
+		{"default-max-batch-size", "many", onnxruntime.Options{}, true},
+		{"enable-memory-tracker", "0", onnxruntime.Options{}, false},
+		{"enable-memory-tracker", "1", onnxruntime.Options{}, true},
+		{"intra-op-thread-count", "1", onnxruntime.Options{}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.key+"="+tt.value, func(t *testing.T) {
+			got, err := onnxruntime.Options{}.With(map[string]string{tt.key: tt.value})
+			if tt.refused != (errs.Of(err) == errs.ConfigInvalid) || !tt.refused && err != nil {
+				t.Fatalf("error %v", err)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// ones is a model whose run holds INPUT0 ones: OUTPUT0 is their sum.
+func ones() onnxmodel.Model {
+	m := onnxmodel.Relu(tensor.FP32, 1)
+	g := &m.Graph
+	g.Inputs[0].Type = tensor.Int64
+	one := onnxmodel.Tensor{Type: tensor.FP32, Shape: tensor.Shape{1}, Raw: []byte(pack([]float32{1}))}
+	g.Nodes = []onnxmodel.Node{
+		{Op: "ConstantOfShape", Inputs: []string{"INPUT0"}, Outputs: []string{"ones"}, Attrs: []onnxmodel.Attr{{Name: "value", Value: one}}},
+		{Op: "ReduceSum", Inputs: []string{"ones"}, Outputs: []string{"OUTPUT0"}, Attrs: []onnxmodel.Attr{{Name: "keepdims", Value: int64(1)}}},
+	}
+	return m
+}
+
+// folded gives element INPUT0 of many ones, which the optimizer makes when it
+// folds constants.
+func folded() onnxmodel.Model {
+	m := onnxmodel.Relu(tensor.FP32, 1)
+	g := &m.Graph
+	g.Inputs[0].Type = tensor.Int64
+	g.Initializers = []onnxmodel.Tensor{
+		{Name: "shape", Type: tensor.Int64, Shape: tensor.Shape{1}, Raw: []byte(pack([]int64{expanded}))},
+		{Name: "one", Type: tensor.FP32, Shape: tensor.Shape{1}, Raw: []byte(pack([]float32{1}))},
+	}
+	g.Nodes = []onnxmodel.Node{
+		{Op: "Expand", Inputs: []string{"one", "shape"}, Outputs: []string{"many"}},
+		{Op: "Gather", Inputs: []string{"many", "INPUT0"}, Outputs: []string{"OUTPUT0"}},
+	}
+	return m
+}
+
+const expanded, expandedBytes = 16 << 20, 64 << 20
+
+func TestGraphLevelDecidesWhetherConstantsAreFolded(t *testing.T) {
+	b, _ := open(t)
+	for level, folds := range map[int32]bool{-1: true, 0: true, 1: true, 2: false} {
+		t.Run(strconv.Itoa(int(level)), func(t *testing.T) {
+			c := config(0, ios(io("INPUT0", tensor.Int64, 1)), ios(io("OUTPUT0", tensor.FP32, 1)))
+			c.GraphLevel = level
+			v := version(t, folded(), c)
+			before := resident(t)
+			m, err := b.Load(context.Background(), v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			grown := resident(t) - before
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			if folds != (grown > expandedBytes/2) {
+				t.Errorf("the session holds %d MiB, want constants folded: %t", grown>>20, folds)
+			}
+		})
+	}
+}
+
+func TestMemoryBetweenRuns(t *testing.T) {
+	b, _ := open(t)
+	tests := []struct {
+		key, value string
+		keeps      bool
+	}{
+		{"anything", "else", true},
+		{"enable_mem_arena", "1", true},
+		{"enable_mem_arena", "0", false},
+		{"memory.enable_memory_arena_shrinkage", "cpu:0", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.key+"="+tt.value, func(t *testing.T) {
+			c := config(0, ios(io("INPUT0", tensor.Int64, 1)), ios(io("OUTPUT0", tensor.FP32, 1)))
+			c.Parameters = map[string]string{tt.key: tt.value}
+			in := instance(t, b, ones(), c)
+			// The arena always keeps what it allocated first.
+			sum(t, in, 1)
+			before := resident(t)
+			sum(t, in, expanded)
+			if grown := resident(t) - before; tt.keeps != (grown > expandedBytes/2) {
+				t.Errorf("the instance keeps %d MiB after its run, want it kept: %t", grown>>20, tt.keeps)
+			}
+		})
+	}
+}
+
+// sum runs a model of ones.
+func sum(t *testing.T, in backend.Instance, n int64) {
+	t.Helper()
+	got := outputs(t, run(t, in, request(1, value{"INPUT0", tensor.Int64, tensor.Shape{1}, pack([]int64{n})})).response(0))
+	if d := cmp.Diff([]value{{"OUTPUT0", tensor.FP32, tensor.Shape{1}, pack([]float32{float32(n)})}}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestArenaShrinkageIsForTheDevicesThatAreThere(t *testing.T) {
+	b, _ := open(t)
+	for value, want := range map[string]string{
+		"cpu:0": "", "cpu:0;cpu:0": "",
+		"cpu:0;gpu:0": "parameter memory.enable_memory_arena_shrinkage names 'gpu:0': a model on CPUs has the arena cpu:0 alone",
+		"yes":         "parameter memory.enable_memory_arena_shrinkage names 'yes': a model on CPUs has the arena cpu:0 alone",
+	} {
+		v := version(t, onnxmodel.Relu(tensor.FP32, 2), reluConfig(map[string]string{"memory.enable_memory_arena_shrinkage": value}))
+		if want != "" {
+			if d := cmp.Diff(want, reject(t, b, v)); d != "" {
+				t.Error(d)
+			}
+			continue
+		}
+		serve(t, b, v)
+	}
+}
