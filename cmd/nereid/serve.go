@@ -46,7 +46,9 @@ type serve struct {
 	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
 	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
 
-	Library string `name:"onnxruntime-library" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer (${default})."`
+	Library       string   `name:"onnxruntime-library" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer (${default})."`
+	BackendConfig []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count and default-max-batch-size; repeat the flag for several."`
+	HostPolicy    []string `name:"host-policy" sep:"none" placeholder:"POLICY,KEY=VALUE" group:"Backends" help:"The cores of instances of a host policy, such as cpu: cpu-cores=0-3 or numa-node=0; repeat the flag for several."`
 
 	LogVerbose int           `name:"log-verbose" default:"0" group:"Log" help:"1 and more show debugging."`
 	LogInfo    config.Switch `name:"log-info" default:"true" group:"Log" help:"Show information."`
@@ -82,15 +84,22 @@ func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer closeLog()
-	server, err := embedded.New(s.config(), log, stdout)
+	c, err := s.config()
+	if err != nil {
+		return err
+	}
+	server, err := embedded.New(c, log, stdout)
 	if err != nil {
 		return err
 	}
 	return server.Run(ctx)
 }
 
-func (s *serve) config() embedded.Config {
+func (s *serve) config() (embedded.Config, error) {
 	c := embedded.Default()
+	if err := s.backends(&c); err != nil {
+		return c, err
+	}
 	c.Registry.Repositories = s.ModelRepository
 	c.Registry.Control, c.Registry.LoadModels = registry.Control(s.ControlMode), s.LoadModel
 	c.Registry.Poll = time.Duration(s.PollSecs) * time.Second
@@ -106,5 +115,5 @@ func (s *serve) config() embedded.Config {
 	c.Gateway.ExitTimeout = time.Duration(s.ExitTimeout) * time.Second
 	c.Metrics.Enabled, c.Metrics.Address, c.Metrics.Port = s.AllowMetrics.On, s.MetricsAddress, s.MetricsPort
 	c.Data, c.ExitOnError, c.Version = s.Data, s.ExitOnError.On, release
-	return c
+	return c, nil
 }

@@ -20,6 +20,9 @@ func (r *report) validateSupport(c *inference.ModelConfig) {
 	if runtime := c.GetRuntime(); runtime != "" && runtime != "libtriton_"+c.GetBackend()+".so" {
 		r.unsupported("runtime", "remove it; shared objects are not loaded as backends")
 	}
+	if c.GetParameters()["TRITON_BATCH_STRATEGY_PATH"] != nil {
+		r.unsupported("parameters.TRITON_BATCH_STRATEGY_PATH", "remove it and set dynamic_batching; shared objects are not loaded as batching strategies")
+	}
 	for i, in := range c.GetInput() {
 		r.tensorSupport(index("input", i), in.GetIsShapeTensor(), in.GetIsNonLinearFormatIo())
 		if in.GetAllowRaggedBatch() {

@@ -28,6 +28,12 @@ type Config struct {
 	// OnnxRuntimeLibrary is the path or name of ONNX Runtime's library. It is
 	// opened when the first model needs it.
 	OnnxRuntimeLibrary string
+	// Backends are settings of backends by their names, under the names that
+	// --backend-config has for them.
+	Backends map[string]map[string]string
+	// HostPolicies are settings of host policies by their names, under the
+	// names that --host-policy has for them: cpu-cores or numa-node.
+	HostPolicies map[string]map[string]string
 	// LeaseTTL is for how long the worker counts as alive without renewing
 	// its lease, in whole seconds; 0 is the bucket's own time.
 	LeaseTTL time.Duration
@@ -73,7 +79,8 @@ func (c Config) Validate() error {
 	case c.LedgerSize < 1:
 		return errs.New(errs.ConfigInvalid, "the worker's ledger cannot hold %d executions: give at least 1", c.LedgerSize)
 	}
-	return nil
+	_, err := c.backendOptions()
+	return err
 }
 
 // Deps are what a worker works with. All but Log and Metrics are required.

@@ -30,7 +30,12 @@ func newEngines(c Config, d Deps) *engines {
 		open: map[string]func() (backend.Backend, error){
 			"echo": func() (backend.Backend, error) { return new(echo.Backend), nil },
 			"onnxruntime": func() (backend.Backend, error) {
-				b, err := onnxruntime.Open(c.OnnxRuntimeLibrary, onnxruntime.Options{Pool: d.Pool})
+				o, err := c.backendOptions()
+				if err != nil {
+					return nil, err
+				}
+				o.Pool = d.Pool
+				b, err := onnxruntime.Open(c.OnnxRuntimeLibrary, o)
 				if err != nil {
 					return nil, err
 				}
@@ -51,7 +56,7 @@ func (e *engines) backend(name string) (backend.Backend, error) {
 	}
 	open, ok := e.open[name]
 	if !ok {
-		return nil, errs.New(errs.LoadFailed, "this server has no backend '%s': it has %s",
+		return nil, errs.New(errs.LoadFailed, "this server has no backend '%s': it has %s, and loads no shared objects as backends; export the model to ONNX and set backend to onnxruntime",
 			name, strings.Join(slices.Sorted(maps.Keys(e.open)), ", "))
 	}
 	b, err := open()

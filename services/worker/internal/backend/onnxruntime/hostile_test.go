@@ -41,6 +41,17 @@ func added(w onnxmodel.Tensor) onnxmodel.Model {
 	})
 }
 
+// huge is that model with weights of a shape whose bytes are not there.
+func huge(shape ...int64) onnxmodel.Model {
+	return edited(func(g *onnxmodel.Graph) {
+		g.Initializers = []onnxmodel.Tensor{{Name: "w", Type: tensor.FP32, Shape: shape, Raw: make([]byte, 4)}}
+		g.Nodes = []onnxmodel.Node{
+			{Op: "ReduceSum", Inputs: []string{"w"}, Outputs: []string{"s"}, Attrs: []onnxmodel.Attr{{Name: "keepdims", Value: int64(0)}}},
+			{Op: "Add", Inputs: []string{"INPUT0", "s"}, Outputs: []string{"OUTPUT0"}},
+		}
+	})
+}
+
 func TestModelsThatNoRuntimeCanRunAreRefused(t *testing.T) {
 	opset := onnxmodel.Relu(tensor.FP32, 64)
 	opset.Opset = 999
@@ -51,9 +62,10 @@ func TestModelsThatNoRuntimeCanRunAreRefused(t *testing.T) {
 		model onnxmodel.Model
 		want  string // in the message
 	}{
-		{"unknown operator", edited(func(g *onnxmodel.Graph) { g.Nodes[0].Op = "Frobnicate" }), "Frobnicate"},
-		{"custom operator", custom, "com.example:Frobnicate(-1) is not a registered function/op"},
-		{"operator set of the future", opset, "Opset 999"},
+		{"unknown operator", edited(func(g *onnxmodel.Graph) { g.Nodes[0].Op = "Frobnicate" }), "does not know the operator"},
+		{"custom operator", custom, "com.example:Frobnicate(-1) is not a registered function/op (libraries of custom operators are not loaded"},
+		{"operator set of the future", opset, "export the model for an older operator set"},
+		{"operator without a kernel", onnxmodel.Relu(tensor.BF16, 64), "but not on CPUs for these datatypes"},
 		{"node that feeds itself", edited(func(g *onnxmodel.Graph) { g.Nodes[0].Inputs[0] = "OUTPUT0" }), "not acyclic"},
 		{"cycle", edited(func(g *onnxmodel.Graph) {
 			g.Nodes = []onnxmodel.Node{
@@ -63,14 +75,8 @@ func TestModelsThatNoRuntimeCanRunAreRefused(t *testing.T) {
 		}), "not acyclic"},
 		{"input from nowhere", edited(func(g *onnxmodel.Graph) { g.Nodes[0].Inputs[0] = "nowhere" }), "'nowhere' is not a graph input"},
 		{"output from two nodes", edited(func(g *onnxmodel.Graph) { g.Nodes = append(g.Nodes, g.Nodes[0]) }), "Duplicate definition"},
-		{"weights larger than memory", edited(func(g *onnxmodel.Graph) {
-			g.Initializers = []onnxmodel.Tensor{{Name: "w", Type: tensor.FP32, Shape: tensor.Shape{1 << 40}, Raw: make([]byte, 4)}}
-			g.Nodes = []onnxmodel.Node{
-				{Op: "ReduceSum", Inputs: []string{"w"}, Outputs: []string{"s"}, Attrs: []onnxmodel.Attr{{Name: "keepdims", Value: int64(0)}}},
-				{Op: "Add", Inputs: []string{"INPUT0", "s"}, Outputs: []string{"OUTPUT0"}},
-			}
-		}), "declares a size of 4398046511104 bytes"},
-		{"weights larger than numbers", added(onnxmodel.Tensor{Shape: tensor.Shape{1 << 40, 1 << 40}, Raw: make([]byte, 4)}), "w"},
+		{"weights larger than memory", huge(1 << 40), "declares a size of 4398046511104 bytes"},
+		{"weights larger than numbers", huge(1<<40, 1<<40), "Integer overflow"},
 		{"weights of a negative size", added(onnxmodel.Tensor{Shape: tensor.Shape{-64}, Raw: make([]byte, 4)}), "Out of bounds dimensions"},
 		{"weights cut off", added(onnxmodel.Tensor{Shape: tensor.Shape{64}, Raw: make([]byte, 4)}), "w"},
 		{"weights of another shape", added(onnxmodel.Tensor{Shape: tensor.Shape{63}, Raw: make([]byte, 252)}), "Incompatible dimensions"},

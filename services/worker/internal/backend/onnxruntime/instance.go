@@ -120,7 +120,12 @@ func (in *instance) run(b backend.Batch, marks *phases) {
 // infer runs the session.
 func (in *instance) infer(b backend.Batch) error {
 	for {
-		err := in.call.run()
+		var err error
+		if in.model.cores.Empty() {
+			err = in.call.run()
+		} else {
+			in.model.cores.Run(func() { err = in.call.run() })
+		}
 		if err == nil {
 			b.Executed()
 			return nil

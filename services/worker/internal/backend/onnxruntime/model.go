@@ -4,15 +4,12 @@ package onnxruntime
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // model is a loaded model version: one session for all its instances.
@@ -22,6 +19,8 @@ type model struct {
 	session *session
 	inputs  []port
 	outputs []port
+	// cores is where the session's threads and its runs stay.
+	cores cores.Set
 }
 
 // Load makes a session of the version's file and checks the configuration
@@ -31,12 +30,20 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, errs.Wrap(errs.LoadFailed, err, "load of model '%s' was given up", v.Ref.Name).WithModel(v.Ref.Name)
 	}
 	file, err := modelFile(v)
+	if err == nil {
+		err = refuseStrategy(v)
+	}
 	if err != nil {
 		return nil, loadFailed(v, v.Dir, err)
 	}
 	m := &model{backend: b, version: v}
-	if m.session, err = b.newSession(file, v.Config); err != nil {
+	if m.cores, err = b.options.coresOf(v.Config); err != nil {
 		return nil, loadFailed(v, file, err)
+	}
+	// Threads that the session starts inherit where they stay.
+	m.cores.Run(func() { m.session, err = b.newSession(file, v.Config) })
+	if err != nil {
+		return nil, loadFailed(v, file, b.explain(file, err))
 	}
 	if err := m.connect(); err != nil {
 		_ = m.Close()
@@ -48,32 +55,6 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 func loadFailed(v backend.Version, file string, err error) error {
 	return errs.Wrap(errs.LoadFailed, err, "load model '%s' version %d from %s: %v", v.Ref.Name, v.Ref.Version, file, err).
 		WithModel(v.Ref.Name)
-}
-
-// modelFile finds the version's ONNX file. The configured name may be a
-// directory, which holds model.onnx and the files that it refers to.
-func modelFile(v backend.Version) (string, error) {
-	name := v.Config.Filename
-	if name == "" {
-		name = "model.onnx"
-	}
-	file := filepath.Join(v.Dir, name)
-	info, err := os.Stat(file)
-	if err == nil && info.IsDir() {
-		file = filepath.Join(file, "model.onnx")
-		info, err = os.Stat(file)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("unable to find '%s', or 'model.onnx' in it: put the model file there or set default_model_filename", file)
-	case err != nil:
-		return "", err
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("'%s' is not a regular file", file)
-	case info.Size() == 0:
-		return "", fmt.Errorf("'%s' is empty", file)
-	}
-	return file, nil
 }
 
 // connect matches the configuration with the session.

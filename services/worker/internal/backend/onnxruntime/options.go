@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // Options are what holds for all models of the backend.
@@ -28,6 +29,9 @@ type Options struct {
 	// numbers above are then the pool's, 0 being one thread per core, and the
 	// models' own are ignored.
 	GlobalThreads bool
+	// Cores are those of the host policies that instance groups name: a
+	// model's threads stay on them. A policy that is not there pins nothing.
+	Cores map[string]cores.Set
 }
 
 // With returns the options changed by settings of Triton's names for

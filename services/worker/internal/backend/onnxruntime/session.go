@@ -12,6 +12,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // session is a loaded ONNX model. The Go binding makes and destroys it, so
@@ -184,4 +185,23 @@ func checkShrinkage(parameters map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// coresOf returns the cores of the host policy that the model's instance
+// groups name. One session serves all groups, so they have to agree.
+func (o Options) coresOf(c *modelconfig.Config) (cores.Set, error) {
+	var all cores.Set
+	for i, g := range c.Groups {
+		policy := g.HostPolicy
+		if policy == "" {
+			policy = "cpu"
+		}
+		set := o.Cores[policy]
+		if i > 0 && !set.Equal(all) {
+			return all, fmt.Errorf("instance group '%s' names host policy '%s', whose cores differ from those of group '%s': the groups share the model's session, give them one policy",
+				g.Name, policy, c.Groups[0].Name)
+		}
+		all = set
+	}
+	return all, nil
 }

@@ -4,17 +4,21 @@ package onnxruntime_test
 
 import (
 	"context"
+	"errors"
 	"os"
+	"regexp"
 	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // threads is the number of threads of the process.
@@ -246,4 +250,75 @@ func TestArenaShrinkageIsForTheDevicesThatAreThere(t *testing.T) {
 		}
 		serve(t, b, v)
 	}
+}
+
+func TestThreadsStayOnTheCoresOfTheirHostPolicy(t *testing.T) {
+	core, err := cores.Parse(firstCore(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := onnxruntime.Open(onnxmodel.Library(t), onnxruntime.Options{
+		Pool: tensor.NewPool(0), IntraOpThreads: 4, Cores: map[string]cores.Set{"near": core},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c := config(0, ios(io("INPUT0", tensor.Int64, 1)), ios(io("OUTPUT0", tensor.FP32, 1)))
+	for policy, want := range map[string]int{"": 0, "cpu": 0, "near": 3} {
+		c.Groups = []modelconfig.InstanceGroup{{Name: "a", HostPolicy: policy}}
+		before := pinned(t, firstCore(t))
+		m, err := b.Load(context.Background(), version(t, ones(), c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pinned(t, firstCore(t)) - before; got != want {
+			t.Errorf("policy %q: the session has %d threads on the core, want %d", policy, got, want)
+		}
+		in, err := m.NewInstance(context.Background(), backend.InstanceSpec{Name: "m_0_0", Kind: modelconfig.KindCPU})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum(t, in, 100)
+		if err := errors.Join(in.Close(), m.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	c.Groups = []modelconfig.InstanceGroup{{Name: "a", HostPolicy: "near"}, {Name: "b"}}
+	const want = "instance group 'b' names host policy 'cpu', whose cores differ from those of group 'a': the groups share the model's session, give them one policy"
+	if d := cmp.Diff(want, reject(t, b, version(t, ones(), c))); d != "" {
+		t.Error(d)
+	}
+}
+
+// firstCore is a core that this process may use.
+func firstCore(t *testing.T) string {
+	t.Helper()
+	list := status(t, "self")
+	return regexp.MustCompile(`^\d+`).FindString(list)
+}
+
+// pinned counts the process's threads that stay on the core.
+func pinned(t *testing.T, core string) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range list {
+		if status(t, "self/task/"+task.Name()) == core {
+			n++
+		}
+	}
+	return n
+}
+
+// status is the list of cores that a process or thread may use.
+func status(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + name + "/status")
+	if err != nil {
+		return "" // it has ended
+	}
+	return regexp.MustCompile(`Cpus_allowed_list:\s+(\S+)`).FindStringSubmatch(string(text))[1]
 }

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/embedded"
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// backends reads the settings of backends and host policies.
+func (s *serve) backends(c *embedded.Config) (err error) {
+	const maxBatch = "default-max-batch-size"
+	if c.Worker.Backends, err = named("backend-config", s.BackendConfig); err != nil {
+		return err
+	}
+	if c.Worker.HostPolicies, err = named("host-policy", s.HostPolicy); err != nil {
+		return err
+	}
+	for key, value := range c.Worker.Backends[""] {
+		if key != maxBatch {
+			return errs.New(errs.ConfigInvalid, "--backend-config=,%s=%s: backends have one setting in common, %s", key, value, maxBatch)
+		}
+	}
+	// What is set for the one backend goes before what is set for all.
+	for _, backend := range []string{"", "onnxruntime"} {
+		value, ok := c.Worker.Backends[backend][maxBatch]
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 32)
+		if err != nil || n < 0 {
+			return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: it is a number of rows, 0 or more", backend, maxBatch, value)
+		}
+		c.Registry.Models.MaxBatchSize = int(n)
+	}
+	delete(c.Worker.Backends, "")
+	return nil
+}
+
+// named reads values such as name,key=value into settings by name. A later
+// value replaces an earlier one.
+func named(flag string, values []string) (map[string]map[string]string, error) {
+	all := make(map[string]map[string]string)
+	for _, text := range values {
+		name, setting, ok := strings.Cut(text, ",")
+		key, value, assigned := strings.Cut(setting, "=")
+		if !ok || !assigned || key == "" {
+			return nil, errs.New(errs.ConfigInvalid, "--%s=%s: want a name and a setting, such as NAME,KEY=VALUE", flag, text)
+		}
+		if all[name] == nil {
+			all[name] = make(map[string]string)
+		}
+		all[name][key] = value
+	}
+	return all, nil
+}

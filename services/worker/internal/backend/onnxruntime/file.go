@@ -1,0 +1,73 @@
+//go:build cgo
+
+package onnxruntime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// modelFile finds the version's ONNX file. The configured name may be a
+// directory, which holds model.onnx and the files that it refers to.
+func modelFile(v backend.Version) (string, error) {
+	name := v.Config.Filename
+	if name == "" {
+		name = "model.onnx"
+	}
+	file := filepath.Join(v.Dir, name)
+	info, err := os.Stat(file)
+	if err == nil && info.IsDir() {
+		file = filepath.Join(file, "model.onnx")
+		info, err = os.Stat(file)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("unable to find '%s', or 'model.onnx' in it: put the model file there or set default_model_filename", file)
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("'%s' is not a regular file", file)
+	case info.Size() == 0:
+		return "", fmt.Errorf("'%s' is empty", file)
+	}
+	return file, nil
+}
+
+// refuseStrategy refuses a version that brings its own code for batching.
+func refuseStrategy(v backend.Version) error {
+	const library = "batchstrategy.so"
+	for _, dir := range []string{v.Dir, v.ModelDir} {
+		if _, err := os.Stat(filepath.Join(dir, library)); err == nil {
+			return fmt.Errorf("'%s' is a custom batching strategy, and shared objects are not loaded: remove it and set dynamic_batching, "+
+				"whose preferred_batch_size, max_queue_delay_microseconds and priorities decide when a batch is sent", filepath.Join(dir, library))
+		}
+	}
+	return nil
+}
+
+// explain makes an error of the runtime fit for an operator: without the path
+// that the message has anyway, and with what to do where that is known.
+func (b *Backend) explain(file string, err error) error {
+	text := strings.TrimPrefix(err.Error(), "Error creating C session from file: ")
+	text = strings.TrimPrefix(text, "Load model from "+file+" failed:")
+	for _, known := range [][2]string{
+		{"Protobuf parsing failed", "the file is damaged, cut off or no ONNX model: copy it again"},
+		{"official support for domain", "export the model for an older operator set, or install a newer ONNX Runtime than " + b.Version()},
+		{"Unsupported model IR version", "save the model with an older version of ONNX, or install a newer ONNX Runtime than " + b.Version()},
+		{"is not a registered function/op", "libraries of custom operators are not loaded: export the model with standard operators"},
+		{"No Op registered for", "ONNX Runtime " + b.Version() + " does not know the operator: export the model with standard operators, or install a newer ONNX Runtime"},
+		{"Could not find an implementation for", "ONNX Runtime " + b.Version() + " has the operator, but not on CPUs for these datatypes: change the model's datatypes"},
+		{"External data path", "weights beside the model lie in the directory of its file, or below it"},
+	} {
+		if strings.Contains(text, known[0]) {
+			return fmt.Errorf("%s (%s)", strings.TrimSpace(text), known[1])
+		}
+	}
+	return errors.New(strings.TrimSpace(text))
+}
