@@ -176,6 +176,11 @@ def digest(text: str | bytes) -> bytes:
     return hashlib.sha256(text if isinstance(text, bytes) else text.encode()).digest()
 
 
+def in_order(path: Path) -> tuple[bytes, str]:
+    """Sorts files so that the first few are a sample, the same in every run."""
+    return digest(path.name), str(path)
+
+
 def pick(found: Iterable[tuple[Path, str, str]]) -> Iterator[File]:
     """Yields usable files, few of each language and project, no text twice."""
     groups: dict[tuple[str, str], list[Path]] = defaultdict(list)
@@ -184,7 +189,7 @@ def pick(found: Iterable[tuple[Path, str, str]]) -> Iterator[File]:
     seen: set[bytes] = set()
     for (language, project), paths in sorted(groups.items()):
         left = MOST_FILES
-        for path in sorted(set(paths), key=lambda path: digest(path.name)):
+        for path in sorted(set(paths), key=in_order):
             text = read(path) if left else b""
             key = digest(b"".join(text.split()))
             if not is_usable(language, text) or key in seen:

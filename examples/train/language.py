@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from corpus import LANGUAGES, File, collect, digest
-from network import Adam, Array, Dense, Network, Relu, cross_entropy, softmax
+from network import Adam, Array, Dense, Network, Relu, cross_entropy
 from sequence import Conv1d, Embedding, GlobalPool
 
 LABELS = list(LANGUAGES)
@@ -232,21 +232,19 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="only measure the model")
     args = parser.parse_args()
     folder = args.out / "models" / "language"
+    path = folder / "1" / "model.onnx"
 
     training, held_out = collect()
-    if args.measure:
-        print_accuracy(open_guess(folder / "1" / "model.onnx"), held_out)
-        return
     print(f"{len(training)} files to train on, {len(held_out)} held out", flush=True)
-    rng = np.random.default_rng(args.seed)
-    network = build_network(rng)
-    train(network, Sampler(rng, training), rng, args.steps)
-    print_accuracy(lambda texts: softmax(network.forward(texts)), held_out)
-
-    (folder / "1").mkdir(parents=True, exist_ok=True)
-    onnx.save(to_onnx(network), folder / "1" / "model.onnx")
-    (folder / "language_labels.txt").write_text("".join(f"{n}\n" for n in LABELS))
-    print(f"wrote {folder / '1' / 'model.onnx'}")
+    if not args.measure:
+        rng = np.random.default_rng(args.seed)
+        network = build_network(rng)
+        train(network, Sampler(rng, training), rng, args.steps)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(to_onnx(network), path)
+        (folder / "language_labels.txt").write_text("".join(f"{n}\n" for n in LABELS))
+        print(f"wrote {path} ({path.stat().st_size} bytes)")
+    print_accuracy(open_guess(path), held_out)
 
 
 if __name__ == "__main__":
