@@ -146,17 +146,8 @@ func (c *call) send(w http.ResponseWriter, encoding string, size int, parts [][]
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(http.StatusOK)
-	writeAll(w, parts)
+	c.writeAll(w, parts)
 	return nil
-}
-
-// writeAll stops when the client is gone: there is nobody to tell.
-func writeAll(w http.ResponseWriter, parts [][]byte) {
-	for _, part := range parts {
-		if _, err := w.Write(part); err != nil {
-			return
-		}
-	}
 }
 
 // binaryParts returns the bytes that follow the JSON and their sum.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -96,4 +97,23 @@ func (b *slowBody) extend(now time.Time) {
 func (b *slowBody) setDeadline(t time.Time) {
 	b.deadline = t
 	_ = b.connection.SetReadDeadline(t)
+}
+
+// maxWrite is how many bytes of an answer are written under one deadline.
+const maxWrite = 1 << 20
+
+// writeAll sends the parts of an answer. It stops when the client is gone or
+// takes too little within the patience: there is nobody to tell.
+func (c *call) writeAll(w http.ResponseWriter, parts [][]byte) {
+	connection := http.NewResponseController(w)
+	for _, part := range parts {
+		for chunk := range slices.Chunk(part, maxWrite) {
+			_ = connection.SetWriteDeadline(time.Now().Add(c.options.Patience))
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}
+	// The next answer on the connection has its own time.
+	_ = connection.SetWriteDeadline(time.Time{})
 }

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
@@ -139,4 +141,33 @@ func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
+}
+
+// A client that does not read must not hold the memory of its answer.
+func TestAnswerThatNobodyTakesIsGivenUp(t *testing.T) {
+	s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, func(o *rest.Options) { o.Patience = 50 * time.Millisecond })
+	s.scheduler.execute = func(*infer.Request) *infer.Response {
+		const size = 32 << 20 // more than the sockets' buffers hold
+		b, err := s.pool.Get(size)
+		if err != nil {
+			t.Error(err)
+		}
+		return &infer.Response{Outputs: []infer.Tensor{{
+			Name: "OUT", Datatype: tensor.Uint8, Shape: tensor.Shape{size}, Data: tensor.InBuffer(b, 0, size),
+		}}}
+	}
+	web := httptest.NewServer(s)
+	c, err := net.Dial("tcp", web.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprint(c, "POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nInference-Header-Content-Length: 0\r\n\r\nx"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 12)); err != nil { // the answer has begun
+		t.Fatal(err)
+	}
+	web.Close() // waits for the request
+	s.checkMemory(t)
 }

@@ -63,7 +63,8 @@ type Options struct {
 	// MaxBody is the most bytes of a whole body with binary tensors. It bounds
 	// the memory of one request and is at least MaxInput. 2 GiB if 0.
 	MaxBody int64
-	// Patience is how long a body may make no progress. A minute if 0.
+	// Patience is how long a body, or the client's taking of an answer, may
+	// make no progress. A minute if 0.
 	Patience time.Duration
 	// Log gets the errors whose text callers do not see. It may be nil.
 	Log func(error)
