@@ -13,13 +13,21 @@ type Response struct {
 	Parameters []Parameter
 	// Err refuses or fails the request. It implies Final and no outputs.
 	Err error
+	// Returned is the request itself, with its inputs, where a scheduler
+	// refuses it because no instance holds the content that it names: the
+	// gateway may have a newer one. It belongs to whoever has the response.
+	Returned *Request
 }
 
-// Release gives up the bytes of all outputs. It is called once, by whoever
+// Release gives up the bytes of all outputs, and a returned request. It is called once, by whoever
 // got the response last.
 func (r *Response) Release() {
 	for i := range r.Outputs {
 		r.Outputs[i].Data.Release()
+	}
+	if r.Returned != nil {
+		r.Returned.Release()
+		r.Returned = nil
 	}
 }
 

@@ -114,12 +114,41 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 
 // Infer checks r against v, has it executed and returns its one response,
 // which the caller releases. It takes r over in every case. When ctx ends
-// first the request is cancelled wherever it is.
+// first the request is cancelled wherever it is. A request whose content has
+// gone before it was queued is submitted once more, for what has taken its
+// place.
 func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, error) {
 	if err := check(v, r); err != nil {
 		r.Release()
 		return nil, err
 	}
+	response, returned, err := g.attempt(ctx, r)
+	if returned != nil && g.reroute(v, returned) {
+		response, returned, err = g.attempt(ctx, returned)
+	}
+	if returned != nil {
+		returned.Release()
+	}
+	return response, err
+}
+
+// reroute turns a request for a content of v's version to the one that serves
+// now, and reports whether there is one that takes it. The steps of a sequence
+// belong together and stay.
+func (g *Gateway) reroute(v *Version, r *infer.Request) bool {
+	snapshot := g.Snapshot()
+	next, err := snapshot.Resolve(v.Ref.Name, strconv.FormatInt(v.Ref.Version, 10))
+	if err != nil || next.Ref == r.Model || r.Sequence != (infer.Sequence{}) || check(next, r) != nil {
+		return false
+	}
+	r.Model = next.Ref
+	r.Work = infer.Work{Request: r.Work.Request, Attempt: r.Work.Attempt + 1, Revision: snapshot.Revision}
+	return true
+}
+
+// attempt submits r and waits for its answer. The request is returned if the
+// scheduler gives it back.
+func (g *Gateway) attempt(ctx context.Context, r *infer.Request) (*infer.Response, *infer.Request, error) {
 	// The request is the scheduler's after Submit: keep what is needed.
 	work := r.Work
 	waiter := pending.NewUnary()
@@ -130,9 +159,12 @@ func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*inf
 	}
 	response, answered, err := waiter.Wait(ctx)
 	if !answered {
-		return g.abandon(ctx, work, waiter)
+		response, err = g.abandon(ctx, work, waiter)
 	}
-	return response, err
+	if err != nil {
+		return nil, waiter.Returned(), err
+	}
+	return response, nil, nil
 }
 
 // submit hands the request over unless the gateway drains. The request is in

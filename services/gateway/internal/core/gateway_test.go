@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -213,5 +214,55 @@ func TestNothingSlipsPastADrain(t *testing.T) {
 		}
 		over.Store(true)
 		all.Wait()
+	}
+}
+
+func TestRequestForAContentThatIsGoneGoesToTheNextOne(t *testing.T) {
+	old := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("x", tensor.Int32, 1)}})
+	next := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("x", tensor.Int32, 1)}})
+	next.Ref.Generation = 2
+	other := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("y", tensor.Int32, 1)}})
+	other.Ref.Generation = 2
+	tests := map[string]struct {
+		now      *core.Version
+		sequence infer.Sequence
+		want     []string
+	}{
+		"a newer content":              {next, infer.Sequence{}, []string{"m/1@0 attempt 1", "m/1@2 attempt 2"}},
+		"no newer content":             {old, infer.Sequence{}, []string{"m/1@0 attempt 1"}},
+		"one that does not take it":    {other, infer.Sequence{}, []string{"m/1@0 attempt 1"}},
+		"a newer one and a sequence":   {next, infer.Sequence{ID: 1}, []string{"m/1@0 attempt 1"}},
+		"a newer one that leaves also": {next, infer.Sequence{}, []string{"m/1@0 attempt 1", "m/1@2 attempt 2"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{old}})
+			var got []string
+			h.submit = func(r *infer.Request) error {
+				got = append(got, fmt.Sprintf("%v attempt %d", r.Model, r.Work.Attempt))
+				h.Update(core.NewSnapshot(6, true, []*core.Model{{Name: "m", Versions: []*core.Version{tt.now}}}))
+				if r.Work.Attempt == 2 && name == "a newer content" {
+					r.Release()
+					h.table.Respond(&infer.Response{Work: r.Work, Final: true})
+					return nil
+				}
+				refusal := infer.Fail(r.Work, errs.New(errs.NoWorker, "gone"))
+				refusal.Returned = r
+				h.table.Respond(refusal)
+				return nil
+			}
+			released := 0
+			r := h.NewRequest(old)
+			buffer := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { released++ })
+			r.Inputs = []infer.Tensor{{Name: "x", Datatype: tensor.Int32, Shape: tensor.Shape{1}, Data: tensor.InBuffer(buffer, 0, 4)}}
+			r.Sequence = tt.sequence
+			_, err := h.Infer(t.Context(), old, r)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("submitted (-want +got):\n%s", diff)
+			}
+			if answered := err == nil; answered != (name == "a newer content") || released != 1 || h.InFlight() != 0 {
+				t.Errorf("error %v, inputs released %d times, %d in flight", err, released, h.InFlight())
+			}
+		})
 	}
 }

@@ -63,6 +63,14 @@ func (u *Unary) Wait(ctx context.Context) (response *infer.Response, answered bo
 	return u.first, true, nil
 }
 
+// Returned gives the request that came back with the error, to be called once
+// after Wait has answered; nil if none did. The caller owns it.
+func (u *Unary) Returned() *infer.Request {
+	r := u.first.Returned
+	u.first.Returned = nil
+	return r
+}
+
 func (u *Unary) drop() {
 	if u.first != nil {
 		u.first.Release()

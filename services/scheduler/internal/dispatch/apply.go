@@ -47,17 +47,22 @@ func counted(items []*core.Item) (n int) {
 	return n
 }
 
-// finish ends a request that has not run.
+// finish ends a request that has not run. One whose content is gone goes back
+// to its gateway, which may know of a newer one.
 func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
-	err := refusal(it.Request, reason).WithRetry(retry)
-	it.Request.Release()
+	answer := infer.Fail(it.Work, refusal(it.Request, reason).WithRetry(retry))
+	if reason == errs.ModelNotReady || reason == errs.NoWorker {
+		answer.Returned = it.Request
+	} else {
+		it.Request.Release()
+	}
 	if c := l.stats.Of(it.Model); c != nil {
 		c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
 		if it.Counted {
 			c.Started(1)
 		}
 	}
-	l.responder.Respond(infer.Fail(it.Work, err))
+	l.responder.Respond(answer)
 	l.recycle(it)
 }
 

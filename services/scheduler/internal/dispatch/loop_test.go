@@ -38,6 +38,7 @@ func newAnswers() *answers {
 }
 
 func (a *answers) Respond(r *infer.Response) {
+	defer r.Release()
 	a.mu.Lock()
 	a.final[r.Work.Request.Number] = append(a.final[r.Work.Request.Number], r.Err)
 	a.mu.Unlock()
