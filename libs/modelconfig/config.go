@@ -2,6 +2,7 @@ package modelconfig
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -60,6 +61,9 @@ type IO struct {
 	Ragged bool
 	// LabelFile names an output's labels, relative to the model directory.
 	LabelFile string
+	// Labels are an output's class labels, in the order of its classes; nil
+	// if it has none, or none were given by [Config.WithLabels].
+	Labels []string
 }
 
 // DynamicBatching configures the dynamic batcher.
@@ -123,6 +127,17 @@ func (c *Config) Batches() bool { return c.MaxBatchSize > 0 }
 // capability, or for a CPU if it is empty.
 func (c *Config) FileFor(capability string) string {
 	return cmp.Or(c.CapabilityFiles[capability], c.Filename)
+}
+
+// WithLabels returns the configuration with the outputs' class labels, which
+// are kept in files beside it. of gives an output's, and nil for none.
+func (c *Config) WithLabels(of func(output string) []string) *Config {
+	labelled := *c
+	labelled.Outputs = slices.Clone(c.Outputs)
+	for i := range labelled.Outputs {
+		labelled.Outputs[i].Labels = of(labelled.Outputs[i].Name)
+	}
+	return &labelled
 }
 
 // Input returns the input of that name, or nil.

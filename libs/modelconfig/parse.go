@@ -3,6 +3,7 @@ package modelconfig
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -29,6 +30,10 @@ type Directory struct {
 	// Complete takes from the model file what the configuration leaves out;
 	// nil is to take nothing, so that inputs and outputs must be written down.
 	Complete *Completion
+	// Open opens a file by its path relative to the model's directory. The
+	// files that a configuration names besides the model's own are checked
+	// through it; nil leaves them unchecked.
+	Open func(path string) (io.ReadCloser, error)
 }
 
 // Load reads the text of a model's config.pbtxt, fills in what it leaves out
@@ -59,6 +64,9 @@ func fill(config *inference.ModelConfig, dir Directory) Problems {
 	}
 	Normalise(config, dir)
 	problems := validate(config, dir.Name)
+	if dir.Open != nil {
+		problems = append(problems, files(config, dir.Open)...)
+	}
 	if judge {
 		problems = append(problems, missing(config, dir.Complete != nil)...)
 	}

@@ -225,7 +225,10 @@ type ModelValue struct {
 	Failure string `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
 	// The content was given through the load API: the repository's own files do
 	// not replace it until they are asked for.
-	Overridden    bool `protobuf:"varint,10,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	Overridden bool `protobuf:"varint,10,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	// The class labels of outputs that have them, by output. Empty for a model
+	// whose labels are too many for a value.
+	ClassLabels   map[string]*ClassLabels `protobuf:"bytes,11,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,20 +333,73 @@ func (x *ModelValue) GetOverridden() bool {
 	return false
 }
 
+func (x *ModelValue) GetClassLabels() map[string]*ClassLabels {
+	if x != nil {
+		return x.ClassLabels
+	}
+	return nil
+}
+
+// ClassLabels are an output's labels, in the order of its classes.
+type ClassLabels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        []string               `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassLabels) Reset() {
+	*x = ClassLabels{}
+	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassLabels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassLabels) ProtoMessage() {}
+
+func (x *ClassLabels) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassLabels.ProtoReflect.Descriptor instead.
+func (*ClassLabels) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ClassLabels) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 // ModelContent is a model's configuration with the versions that it belongs to.
 type ModelContent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Config        *v2.ModelConfig        `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
-	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	Versions      []*ModelVersion        `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty"`
-	Overridden    bool                   `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Config        *v2.ModelConfig         `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	Url           string                  `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Versions      []*ModelVersion         `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty"`
+	Overridden    bool                    `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	ClassLabels   map[string]*ClassLabels `protobuf:"bytes,5,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelContent) Reset() {
 	*x = ModelContent{}
-	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	mi := &file_nereid_v1_state_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +411,7 @@ func (x *ModelContent) String() string {
 func (*ModelContent) ProtoMessage() {}
 
 func (x *ModelContent) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[1]
+	mi := &file_nereid_v1_state_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +424,7 @@ func (x *ModelContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelContent.ProtoReflect.Descriptor instead.
 func (*ModelContent) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ModelContent) GetConfig() *v2.ModelConfig {
@@ -399,6 +455,13 @@ func (x *ModelContent) GetOverridden() bool {
 	return false
 }
 
+func (x *ModelContent) GetClassLabels() map[string]*ClassLabels {
+	if x != nil {
+		return x.ClassLabels
+	}
+	return nil
+}
+
 // ModelVersion is one version of a model.
 type ModelVersion struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -420,7 +483,7 @@ type ModelVersion struct {
 
 func (x *ModelVersion) Reset() {
 	*x = ModelVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[2]
+	mi := &file_nereid_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +495,7 @@ func (x *ModelVersion) String() string {
 func (*ModelVersion) ProtoMessage() {}
 
 func (x *ModelVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[2]
+	mi := &file_nereid_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +508,7 @@ func (x *ModelVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelVersion.ProtoReflect.Descriptor instead.
 func (*ModelVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ModelVersion) GetVersion() int64 {
@@ -513,7 +576,7 @@ type AssignmentValue struct {
 
 func (x *AssignmentValue) Reset() {
 	*x = AssignmentValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[3]
+	mi := &file_nereid_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +588,7 @@ func (x *AssignmentValue) String() string {
 func (*AssignmentValue) ProtoMessage() {}
 
 func (x *AssignmentValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[3]
+	mi := &file_nereid_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +601,7 @@ func (x *AssignmentValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentValue.ProtoReflect.Descriptor instead.
 func (*AssignmentValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AssignmentValue) GetSchema() uint32 {
@@ -587,7 +650,7 @@ type AssignedVersion struct {
 
 func (x *AssignedVersion) Reset() {
 	*x = AssignedVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[4]
+	mi := &file_nereid_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +662,7 @@ func (x *AssignedVersion) String() string {
 func (*AssignedVersion) ProtoMessage() {}
 
 func (x *AssignedVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[4]
+	mi := &file_nereid_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +675,7 @@ func (x *AssignedVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedVersion.ProtoReflect.Descriptor instead.
 func (*AssignedVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AssignedVersion) GetModel() *ModelRef {
@@ -648,7 +711,7 @@ type AssignedGroup struct {
 
 func (x *AssignedGroup) Reset() {
 	*x = AssignedGroup{}
-	mi := &file_nereid_v1_state_proto_msgTypes[5]
+	mi := &file_nereid_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +723,7 @@ func (x *AssignedGroup) String() string {
 func (*AssignedGroup) ProtoMessage() {}
 
 func (x *AssignedGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[5]
+	mi := &file_nereid_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +736,7 @@ func (x *AssignedGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedGroup.ProtoReflect.Descriptor instead.
 func (*AssignedGroup) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AssignedGroup) GetName() string {
@@ -745,7 +808,7 @@ type WorkerValue struct {
 
 func (x *WorkerValue) Reset() {
 	*x = WorkerValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[6]
+	mi := &file_nereid_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +820,7 @@ func (x *WorkerValue) String() string {
 func (*WorkerValue) ProtoMessage() {}
 
 func (x *WorkerValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[6]
+	mi := &file_nereid_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +833,7 @@ func (x *WorkerValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerValue.ProtoReflect.Descriptor instead.
 func (*WorkerValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WorkerValue) GetSchema() uint32 {
@@ -857,7 +920,7 @@ type WorkerDevice struct {
 
 func (x *WorkerDevice) Reset() {
 	*x = WorkerDevice{}
-	mi := &file_nereid_v1_state_proto_msgTypes[7]
+	mi := &file_nereid_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +932,7 @@ func (x *WorkerDevice) String() string {
 func (*WorkerDevice) ProtoMessage() {}
 
 func (x *WorkerDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[7]
+	mi := &file_nereid_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +945,7 @@ func (x *WorkerDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDevice.ProtoReflect.Descriptor instead.
 func (*WorkerDevice) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WorkerDevice) GetKind() DeviceKind {
@@ -929,7 +992,7 @@ type WorkerVersion struct {
 
 func (x *WorkerVersion) Reset() {
 	*x = WorkerVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	mi := &file_nereid_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1004,7 @@ func (x *WorkerVersion) String() string {
 func (*WorkerVersion) ProtoMessage() {}
 
 func (x *WorkerVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	mi := &file_nereid_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1017,7 @@ func (x *WorkerVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerVersion.ProtoReflect.Descriptor instead.
 func (*WorkerVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WorkerVersion) GetModel() *ModelRef {
@@ -1003,7 +1066,7 @@ type WorkerInstance struct {
 
 func (x *WorkerInstance) Reset() {
 	*x = WorkerInstance{}
-	mi := &file_nereid_v1_state_proto_msgTypes[9]
+	mi := &file_nereid_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1078,7 @@ func (x *WorkerInstance) String() string {
 func (*WorkerInstance) ProtoMessage() {}
 
 func (x *WorkerInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[9]
+	mi := &file_nereid_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1091,7 @@ func (x *WorkerInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInstance.ProtoReflect.Descriptor instead.
 func (*WorkerInstance) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WorkerInstance) GetSlot() uint32 {
@@ -1092,7 +1155,7 @@ type ServiceValue struct {
 
 func (x *ServiceValue) Reset() {
 	*x = ServiceValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[10]
+	mi := &file_nereid_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1167,7 @@ func (x *ServiceValue) String() string {
 func (*ServiceValue) ProtoMessage() {}
 
 func (x *ServiceValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[10]
+	mi := &file_nereid_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1180,7 @@ func (x *ServiceValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceValue.ProtoReflect.Descriptor instead.
 func (*ServiceValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ServiceValue) GetSchema() uint32 {
@@ -1197,7 +1260,7 @@ type PoolValue struct {
 
 func (x *PoolValue) Reset() {
 	*x = PoolValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[11]
+	mi := &file_nereid_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1272,7 @@ func (x *PoolValue) String() string {
 func (*PoolValue) ProtoMessage() {}
 
 func (x *PoolValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[11]
+	mi := &file_nereid_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1285,7 @@ func (x *PoolValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolValue.ProtoReflect.Descriptor instead.
 func (*PoolValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PoolValue) GetSchema() uint32 {
@@ -1292,7 +1355,7 @@ type LeaderValue struct {
 
 func (x *LeaderValue) Reset() {
 	*x = LeaderValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[12]
+	mi := &file_nereid_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1367,7 @@ func (x *LeaderValue) String() string {
 func (*LeaderValue) ProtoMessage() {}
 
 func (x *LeaderValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[12]
+	mi := &file_nereid_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1380,7 @@ func (x *LeaderValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderValue.ProtoReflect.Descriptor instead.
 func (*LeaderValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaderValue) GetSchema() uint32 {
@@ -1352,7 +1415,7 @@ var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xae\x03\n" +
+	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xd1\x04\n" +
 	"\n" +
 	"ModelValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -1367,17 +1430,27 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"overridden\x18\n" +
 	" \x01(\bR\n" +
-	"overridden\x1a9\n" +
+	"overridden\x12I\n" +
+	"\fclass_labels\x18\v \x03(\v2&.nereid.v1.ModelValue.ClassLabelsEntryR\vclassLabels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa5\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aV\n" +
+	"\x10ClassLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"%\n" +
+	"\vClassLabels\x12\x16\n" +
+	"\x06labels\x18\x01 \x03(\tR\x06labels\"\xca\x02\n" +
 	"\fModelContent\x12.\n" +
 	"\x06config\x18\x01 \x01(\v2\x16.inference.ModelConfigR\x06config\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x123\n" +
 	"\bversions\x18\x03 \x03(\v2\x17.nereid.v1.ModelVersionR\bversions\x12\x1e\n" +
 	"\n" +
 	"overridden\x18\x04 \x01(\bR\n" +
-	"overridden\"\xbf\x01\n" +
+	"overridden\x12K\n" +
+	"\fclass_labels\x18\x05 \x03(\v2(.nereid.v1.ModelContent.ClassLabelsEntryR\vclassLabels\x1aV\n" +
+	"\x10ClassLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"\xbf\x01\n" +
 	"\fModelVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
@@ -1490,56 +1563,63 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
 	(DeviceKind)(0),         // 2: nereid.v1.DeviceKind
 	(*ModelValue)(nil),      // 3: nereid.v1.ModelValue
-	(*ModelContent)(nil),    // 4: nereid.v1.ModelContent
-	(*ModelVersion)(nil),    // 5: nereid.v1.ModelVersion
-	(*AssignmentValue)(nil), // 6: nereid.v1.AssignmentValue
-	(*AssignedVersion)(nil), // 7: nereid.v1.AssignedVersion
-	(*AssignedGroup)(nil),   // 8: nereid.v1.AssignedGroup
-	(*WorkerValue)(nil),     // 9: nereid.v1.WorkerValue
-	(*WorkerDevice)(nil),    // 10: nereid.v1.WorkerDevice
-	(*WorkerVersion)(nil),   // 11: nereid.v1.WorkerVersion
-	(*WorkerInstance)(nil),  // 12: nereid.v1.WorkerInstance
-	(*ServiceValue)(nil),    // 13: nereid.v1.ServiceValue
-	(*PoolValue)(nil),       // 14: nereid.v1.PoolValue
-	(*LeaderValue)(nil),     // 15: nereid.v1.LeaderValue
-	nil,                     // 16: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 17: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 18: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 19: inference.ModelConfig
-	(*ModelRef)(nil),        // 20: nereid.v1.ModelRef
+	(*ClassLabels)(nil),     // 4: nereid.v1.ClassLabels
+	(*ModelContent)(nil),    // 5: nereid.v1.ModelContent
+	(*ModelVersion)(nil),    // 6: nereid.v1.ModelVersion
+	(*AssignmentValue)(nil), // 7: nereid.v1.AssignmentValue
+	(*AssignedVersion)(nil), // 8: nereid.v1.AssignedVersion
+	(*AssignedGroup)(nil),   // 9: nereid.v1.AssignedGroup
+	(*WorkerValue)(nil),     // 10: nereid.v1.WorkerValue
+	(*WorkerDevice)(nil),    // 11: nereid.v1.WorkerDevice
+	(*WorkerVersion)(nil),   // 12: nereid.v1.WorkerVersion
+	(*WorkerInstance)(nil),  // 13: nereid.v1.WorkerInstance
+	(*ServiceValue)(nil),    // 14: nereid.v1.ServiceValue
+	(*PoolValue)(nil),       // 15: nereid.v1.PoolValue
+	(*LeaderValue)(nil),     // 16: nereid.v1.LeaderValue
+	nil,                     // 17: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 18: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 19: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 20: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 21: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 22: inference.ModelConfig
+	(*ModelRef)(nil),        // 23: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	19, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
-	5,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	16, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
-	4,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
-	19, // 4: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
-	5,  // 5: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
-	0,  // 6: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
-	7,  // 7: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	20, // 8: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
-	8,  // 9: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
-	2,  // 10: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
-	10, // 11: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	17, // 12: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
-	11, // 13: nereid.v1.WorkerValue.versions:type_name -> nereid.v1.WorkerVersion
-	2,  // 14: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	20, // 15: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
-	1,  // 16: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
-	12, // 17: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
-	1,  // 18: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	18, // 19: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	22, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
+	17, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
+	18, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
+	22, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
+	19, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
+	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
+	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
+	23, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
+	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
+	11, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
+	20, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	12, // 15: nereid.v1.WorkerValue.versions:type_name -> nereid.v1.WorkerVersion
+	2,  // 16: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
+	23, // 17: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	1,  // 18: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
+	13, // 19: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
+	1,  // 20: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
+	21, // 21: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	4,  // 22: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 23: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -1554,7 +1634,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -61,10 +61,10 @@ func (s *State) SetModel(name string, v *nereidv1.ModelValue, revision uint64) {
 	if m.problem != "" {
 		return
 	}
-	if err := m.keep(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions()); err != nil {
+	if err := m.keep(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions(), v.GetPrevious().GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
-	if err := m.keep(v.GetConfig(), v.GetVersions()); err != nil {
+	if err := m.keep(v.GetConfig(), v.GetVersions(), v.GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
 }
@@ -72,7 +72,7 @@ func (s *State) SetModel(name string, v *nereidv1.ModelValue, revision uint64) {
 // keep notes the configuration of versions. It replaces one that is known: a
 // content's configuration changes in what does not concern its files, such as
 // the number of instances.
-func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVersion) error {
+func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVersion, labels map[string]*nereidv1.ClassLabels) error {
 	if len(versions) == 0 {
 		return nil // not loaded: there is nothing to read
 	}
@@ -80,6 +80,7 @@ func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVe
 	if err != nil {
 		return err
 	}
+	c = c.WithLabels(func(output string) []string { return labels[output].GetLabels() })
 	for _, v := range versions {
 		m.configs[content{v.GetVersion(), v.GetGeneration()}] = c
 	}

@@ -180,3 +180,14 @@ func TestWorkersGo(t *testing.T) {
 		t.Error("ready without a worker")
 	}
 }
+
+func TestClassLabelsReachTheOutputs(t *testing.T) {
+	v := value(0, version(1, 1, serve))
+	v.ClassLabels = map[string]*nereidv1.ClassLabels{"y": {Labels: []string{"cat", "dog"}}}
+	s := NewState()
+	s.SetModel("m", v, 1)
+	got := s.Snapshot().Models()[0].Versions[0].Config.Output("y").Labels
+	if diff := cmp.Diff([]string{"cat", "dog"}, got); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}

@@ -56,7 +56,7 @@ func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 	if v.GetPrevious() != nil {
 		return v.GetPrevious()
 	}
-	content := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Overridden: v.GetOverridden()}
+	content := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Overridden: v.GetOverridden(), ClassLabels: v.GetClassLabels()}
 	for _, version := range v.GetVersions() {
 		if placeable(version) && version.GetProblem() == "" && !o.failed(v.GetName(), version) {
 			content.Versions = append(content.Versions, version)
@@ -89,6 +89,7 @@ func FallBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *
 	next := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
 		Config: serving.GetConfig(), Url: serving.GetUrl(), Versions: slices.Clone(serving.GetVersions()), Overridden: serving.GetOverridden(),
+		ClassLabels: serving.GetClassLabels(),
 	}
 	for _, version := range v.GetVersions() {
 		cause, bad := failed[version.GetVersion()]
@@ -109,6 +110,7 @@ func Unloaded(v *nereidv1.ModelValue) *nereidv1.ModelValue {
 	next := proto.CloneOf(v)
 	if serving := next.GetPrevious(); serving != nil { // which is what the workers hold
 		next.Config, next.Url, next.Versions, next.Previous = serving.GetConfig(), serving.GetUrl(), serving.GetVersions(), nil
+		next.ClassLabels = serving.GetClassLabels()
 	}
 	next.Failure, next.Problem = "", ""
 	for _, version := range next.GetVersions() {
@@ -130,7 +132,7 @@ func WithFailure(old *nereidv1.ModelValue, cause string) *nereidv1.ModelValue {
 func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
 	v := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Name: m.Name, Config: m.Config, Url: m.URL,
-		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden,
+		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden, ClassLabels: classLabels(m.Labels),
 	}
 	for _, found := range m.Versions {
 		next := &nereidv1.ModelVersion{
@@ -146,6 +148,17 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 		v.Versions = append(v.Versions, next)
 	}
 	return v
+}
+
+func classLabels(labels map[string][]string) map[string]*nereidv1.ClassLabels {
+	if len(labels) == 0 {
+		return nil
+	}
+	values := make(map[string]*nereidv1.ClassLabels, len(labels))
+	for output, list := range labels {
+		values[output] = &nereidv1.ClassLabels{Labels: list}
+	}
+	return values
 }
 
 // same finds the version of the same content under a value.

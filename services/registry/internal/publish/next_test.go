@@ -128,3 +128,23 @@ func TestEndsOfASwap(t *testing.T) {
 		t.Errorf("unloaded: %v, want what the workers hold", got)
 	}
 }
+
+func TestClassLabelsStayWithTheirContent(t *testing.T) {
+	m := snapshot.Model{
+		Name: "m", Config: &inference.ModelConfig{Name: "m"}, Labels: map[string][]string{"y": {"cat"}},
+		Versions: []snapshot.Version{{Number: 1, Digest: "a"}},
+	}
+	first := publish.Next(m, nil, 1, publish.Observed{})
+	m.Labels, m.Versions[0].Digest = map[string][]string{"y": {"dog"}}, "b"
+	second := publish.Next(m, first, 2, publish.Observed{})
+	label := func(labels map[string]*nereidv1.ClassLabels) string { return labels["y"].GetLabels()[0] }
+	if label(second.GetClassLabels()) != "dog" || label(second.GetPrevious().GetClassLabels()) != "cat" {
+		t.Errorf("labels %v beside %v", second.GetClassLabels(), second.GetPrevious().GetClassLabels())
+	}
+	if back := publish.FallBack(second, "failed", nil); label(back.GetClassLabels()) != "cat" {
+		t.Errorf("after falling back: %v", back.GetClassLabels())
+	}
+	if out := publish.Unloaded(second); label(out.GetClassLabels()) != "cat" {
+		t.Errorf("after unloading: %v", out.GetClassLabels())
+	}
+}

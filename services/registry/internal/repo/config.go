@@ -87,6 +87,25 @@ func readHeader(path string) (*onnxheader.Header, error) {
 	return h, nil
 }
 
+// opener opens the regular files below a model's directory.
+func opener(dir string) func(string) (io.ReadCloser, error) {
+	return func(name string) (io.ReadCloser, error) {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		info, err := os.Stat(path)
+		if err == nil && !info.Mode().IsRegular() {
+			return nil, errors.New("it is not a regular file")
+		}
+		if err != nil {
+			return nil, cause(err)
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, cause(err)
+		}
+		return file, nil
+	}
+}
+
 // problemsOf gives the problems behind an error, which is one itself if it
 // has none.
 func problemsOf(err error) modelconfig.Problems {

@@ -96,3 +96,26 @@ func TestProblemsKeepTheirPlaces(t *testing.T) {
 		t.Errorf("problems of a model in two repositories: %v", p)
 	}
 }
+
+func TestClassLabelsAreRead(t *testing.T) {
+	labelled := config +
+		`output { name: "z" data_type: TYPE_FP32 dims: 2 label_filename: "labels.txt" }`
+	root := tree(t, map[string]string{
+		"some/config.pbtxt": labelled, "some/labels.txt": "cat\ndog\n", "some/1/model.onnx": "m",
+		"many/config.pbtxt": labelled, "many/labels.txt": strings.Repeat("class\n", 100_000), "many/1/model.onnx": "m",
+		"none/config.pbtxt": labelled, "none/1/model.onnx": "m",
+		"folder/config.pbtxt": labelled, "folder/labels.txt/x": "", "folder/1/model.onnx": "m",
+	})
+	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
+	if diff := cmp.Diff(map[string][]string{"z": {"cat", "dog"}}, model(t, snap, "some").Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if m := model(t, snap, "many"); m.Problem != "" || m.Labels != nil || len(m.Warnings) != 1 {
+		t.Errorf("too many labels: problem %q, warnings %q", m.Problem, m.Warnings)
+	}
+	for name, want := range map[string]string{"none": "label file 'labels.txt' does not exist", "folder": "it is not a regular file"} {
+		if m := model(t, snap, name); !strings.Contains(m.Problem, want) {
+			t.Errorf("%s: problem %q, want %q", name, m.Problem, want)
+		}
+	}
+}

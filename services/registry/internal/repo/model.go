@@ -52,11 +52,23 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 			return err
 		}
 	}
-	var err error
-	m.Config, err = modelconfig.Load(text, modelconfig.Directory{
-		Name: m.Name, Files: firstFiles(dir, available), File: file, Complete: s.reading.completion(dir, available),
+	open := opener(dir)
+	config, err := modelconfig.Load(text, modelconfig.Directory{
+		Name: m.Name, Files: firstFiles(dir, available), File: file, Complete: s.reading.completion(dir, available), Open: open,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	labels, err := modelconfig.ClassLabels(config, open)
+	if err != nil {
+		return err
+	}
+	m.Config, m.Labels = config, labels
+	if n := labelBytes(labels); n > maxLabelBytes {
+		m.Labels = nil
+		m.Warnings = append(m.Warnings, fmt.Sprintf("class labels of %d bytes, more than %d, are left out: classification answers without them", n, maxLabelBytes))
+	}
+	return nil
 }
 
 func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {
@@ -69,6 +81,20 @@ func (s *Scanner) version(ctx context.Context, dir string, number int64) snapsho
 	}
 	v.Digest = digest
 	return v
+}
+
+// maxLabelBytes bounds a model's class labels, which travel with its value in
+// the store: thousands of classes fit.
+const maxLabelBytes = 256 << 10
+
+// labelBytes counts each label with the quotes and comma around it.
+func labelBytes(labels map[string][]string) (n int) {
+	for _, list := range labels {
+		for _, label := range list {
+			n += len(label) + 3
+		}
+	}
+	return n
 }
 
 // versionNumbers gives the version directories, and a warning for each
