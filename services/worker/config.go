@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,7 +38,9 @@ type Config struct {
 	// LeaseTTL is for how long the worker counts as alive without renewing
 	// its lease, in whole seconds; 0 is the bucket's own time.
 	LeaseTTL time.Duration
-	// LoadConcurrency is how many models are loaded at the same time.
+	// LoadConcurrency is how many models are loaded at the same time. When
+	// all that was assigned at the start serves, it is at most half as many
+	// as there are cores: what serves would feel more.
 	LoadConcurrency int
 	// ReloadLinger is for how long the old content of a version serves on
 	// after the new one is ready. It covers the time in which gateways learn
@@ -60,6 +63,14 @@ func Default() Config {
 		DrainTimeout:       30 * time.Second,
 		LedgerSize:         4096,
 	}
+}
+
+// cores is how many cores the worker may use.
+func (c Config) cores() int {
+	if c.Cores == 0 {
+		return runtime.GOMAXPROCS(0) // not raised yet: see procs
+	}
+	return c.Cores
 }
 
 // Validate returns an error of the reason config_invalid that names the

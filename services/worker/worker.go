@@ -112,7 +112,10 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *reports) error {
 		}
 	}()
 	r := reconcile.New(
-		reconcile.Config{Loads: w.config.LoadConcurrency, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout},
+		reconcile.Config{
+			Loads: w.config.LoadConcurrency, Background: min(w.config.LoadConcurrency, w.config.cores()/2),
+			Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
+		},
 		reconcile.Deps{
 			Backend: engines.backend,
 			Lanes:   open,

@@ -41,6 +41,15 @@ type made struct {
 	instance backend.Instance
 }
 
+func (r *Reconciler) anyReady() bool {
+	for _, c := range r.have {
+		if c.state == infer.Ready {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *Reconciler) held() []held {
 	list := make([]held, 0, len(r.have))
 	for _, c := range r.have {
@@ -58,12 +67,13 @@ func (r *Reconciler) load(w want) {
 		version: w.content.Version, cancel: cancel,
 	}
 	r.have[w.ref] = c
+	turn := r.turn()
 	r.task(func() func() {
 		defer cancel()
-		if err := r.turn(ctx); err != nil {
+		if err := turn.take(ctx); err != nil {
 			return func() { r.loaded(c, nil, nil, 0, err) }
 		}
-		defer r.done()
+		defer turn.end()
 		start := time.Now()
 		model, instances, err := r.open(ctx, w)
 		took := time.Since(start)

@@ -11,17 +11,27 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/warmup"
 )
 
-// turn waits until one more load may go on; done ends it.
-func (r *Reconciler) turn(ctx context.Context) error {
+// turn returns where a load that begins now waits. It is called by the loop.
+func (r *Reconciler) turn() turn {
+	if r.serving {
+		return r.background
+	}
+	return r.slots
+}
+
+// turn is where loads wait until few enough others go on.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
 	select {
-	case r.slots <- struct{}{}:
+	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (r *Reconciler) done() { <-r.slots }
+func (t turn) end() { <-t }
 
 // open loads a model and makes its instances, warm: all of them, or none and
 // no model. A panic fails this content alone.

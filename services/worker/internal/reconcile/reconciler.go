@@ -12,6 +12,9 @@ import (
 type Config struct {
 	// Loads is how many contents are loaded at the same time, at least 1.
 	Loads int
+	// Background is that number once what was assigned first serves, also at
+	// least 1. What serves suffers from more.
+	Background int
 	// Linger is for how long a content serves on after its successor has
 	// been reported as ready, so that requests which are on their way to it
 	// arrive.
@@ -61,8 +64,10 @@ type Reconciler struct {
 	config  Config
 	deps    Deps
 	changes chan func(*Desired)
-	events  chan func()   // what tasks have to tell; run by the loop
-	slots   chan struct{} // one for each load that may go on
+	events  chan func() // what tasks have to tell; run by the loop
+	// slots and background have room for the loads that may go on: until
+	// all serves, and from then on.
+	slots, background chan struct{}
 
 	// Owned by Run's goroutine.
 
@@ -70,6 +75,7 @@ type Reconciler struct {
 	desired  *Desired
 	have     map[infer.ModelRef]*content
 	status   Status
+	serving  bool // all that was assigned has come to its end, and some of it is ready
 	draining bool
 	stop     <-chan struct{}    // closed when the drain begins
 	patience context.Context    //nolint:containedctx // ends when the drain has taken too long
@@ -85,6 +91,8 @@ func New(c Config, deps Deps) *Reconciler {
 		slots:   make(chan struct{}, max(c.Loads, 1)),
 		desired: NewDesired(),
 		have:    make(map[infer.ModelRef]*content),
+
+		background: make(chan struct{}, max(c.Background, 1)),
 	}
 }
 
@@ -147,6 +155,9 @@ func (r *Reconciler) reconcile() {
 	steps, settled := plan(wants, r.held())
 	for _, s := range steps {
 		r.take(s)
+	}
+	if settled {
+		r.serving = r.anyReady()
 	}
 	r.publish(settled)
 }

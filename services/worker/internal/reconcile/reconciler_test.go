@@ -46,7 +46,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, retire: make(chan bool)}
 	close(w.retire)
-	w.loop = New(Config{Loads: 2, Linger: linger, Drain: time.Minute}, Deps{
+	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
 		Backend: func(string) (backend.Backend, error) { return w, nil },
 		Lanes:   lanesOf{w},
 		Publish: func(s Status) {
@@ -296,6 +296,20 @@ func TestLoadsAreBounded(t *testing.T) {
 		}
 		if w.most != 2 {
 			t.Errorf("%d loads at the same time, want 2", w.most)
+		}
+		w.most = 0 // from here on something serves
+		w.desire(2, ref("a", 1, 1), ref("e", 1, 1), ref("f", 1, 1))
+		pass(3 * time.Second)
+		if got, want := w.states(), "a/1@1 READY, e/1@1 READY, f/1@1 READY"; got != want || w.most != 1 {
+			t.Errorf("%s with %d loads at the same time, want %s with 1", got, w.most, want)
+		}
+		w.desire(3)
+		pass(3 * time.Second)
+		w.most = 0
+		w.desire(4, ref("a", 1, 2), ref("b", 1, 2))
+		pass(time.Second)
+		if w.states(); w.most != 2 {
+			t.Errorf("%d loads at the same time when nothing serves, want 2", w.most)
 		}
 	})
 }

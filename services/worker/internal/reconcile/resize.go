@@ -11,23 +11,24 @@ func (r *Reconciler) resize(c *content, w want) {
 	c.resizing, c.groups = true, w.groups
 	add := missing(w.groups, c.lanes)
 	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
+	turn := r.turn()
 	r.task(func() func() {
-		instances, err := r.extend(c, add)
+		instances, err := r.extend(turn, c, add)
 		return func() { r.resized(c, instances, surplus, err) }
 	})
 }
 
 // extend makes further instances. It takes its turn among the loads, since it
 // costs the same.
-func (r *Reconciler) extend(c *content, add []lane) (list []made, err error) {
+func (r *Reconciler) extend(turn turn, c *content, add []lane) (list []made, err error) {
 	if len(add) == 0 {
 		return nil, nil
 	}
 	defer recovered(c.ref, &err)
-	if err := r.turn(r.patience); err != nil {
+	if err := turn.take(r.patience); err != nil {
 		return nil, err
 	}
-	defer r.done()
+	defer turn.end()
 	return r.makeInstances(r.patience, c.model, c.version, add)
 }
 
