@@ -38,10 +38,10 @@ func newAnswers() *answers {
 }
 
 func (a *answers) Respond(r *infer.Response) {
-	defer r.Release()
 	a.mu.Lock()
 	a.final[r.Work.Request.Number] = append(a.final[r.Work.Request.Number], r.Err)
 	a.mu.Unlock()
+	r.Release()
 	a.came <- r.Work.Request.Number
 }
 

@@ -1,0 +1,276 @@
+package registry_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/registry"
+)
+
+// player is a worker or gateway whose part a test plays: it says what it is
+// told to say.
+type player[T any] struct {
+	t     *testing.T
+	lease *bus.Lease[T]
+}
+
+func (p *player[T]) say(value T) {
+	p.t.Helper()
+	if err := p.lease.Set(testContext(p.t), value); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func play[T nereidv1.Value](s *store, bucket, key string, value T) *player[T] {
+	s.t.Helper()
+	b, err := bus.NewBucket(s.bus, bucket, bus.Values[T]())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	lease, err := b.Acquire(testContext(s.t), bus.Claim[T]{Key: key, Value: func(uint64) T { return value }})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := lease.Release(context.Background()); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return &player[T]{s.t, lease}
+}
+
+// runs is a worker that has loaded what it is assigned, but for generations
+// that fail, with their causes.
+func runs(a *nereidv1.AssignmentValue, failed map[uint64]string) *nereidv1.WorkerValue {
+	v := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Device: &nereidv1.WorkerDevice{Kind: cpu}}
+	for _, version := range a.GetVersions() {
+		said := &nereidv1.WorkerVersion{Model: version.GetModel(), State: nereidv1.State_STATE_READY}
+		if cause := failed[version.GetModel().GetGeneration()]; cause != "" {
+			said.State, said.Cause = nereidv1.State_STATE_UNAVAILABLE, cause
+		}
+		v.Versions = append(v.Versions, said)
+	}
+	return v
+}
+
+func knows(models, workers uint64) *nereidv1.ServiceValue {
+	return &nereidv1.ServiceValue{Schema: nereidv1.Schema, Id: "g", AppliedRevision: models, WorkersRevision: workers}
+}
+
+// scene is a store with a worker, a gateway and an explicitly controlled
+// registry that serves one model.
+type scene struct {
+	*store
+	root    string
+	replica *replica
+	worker  *player[*nereidv1.WorkerValue]
+	gateway *player[*nereidv1.ServiceValue]
+}
+
+func newScene(t *testing.T, edit func(*registry.Config)) *scene {
+	t.Helper()
+	s := &scene{store: newStore(t), root: repository(t, map[string]string{"m/config.pbtxt": echoConfig, "m/1/f": "one"})}
+	s.worker = play(s.store, bus.Workers, "w", runs(nil, nil))
+	s.gateway = play(s.store, bus.Gateways, "g", knows(1<<40, 1<<40))
+	s.replica = s.startWith(func(c *registry.Config) {
+		c.Repositories, c.Control, c.LoadModels, c.Settle = []string{s.root}, registry.ControlExplicit, []string{"m"}, 0
+		edit(c)
+	})
+	s.worker.say(runs(s.assigned("w", "m"), nil))
+	return s
+}
+
+// model waits until m's value is as wanted.
+func (s *scene) model(what string, holds func(*nereidv1.ModelValue) bool) (value *nereidv1.ModelValue) {
+	s.t.Helper()
+	s.models.await(s.t, what, func(all map[string]*nereidv1.ModelValue) bool {
+		value = all["m"]
+		return holds(value)
+	})
+	return value
+}
+
+func (s *scene) load(name string) <-chan error {
+	outcome := make(chan error, 1)
+	go func() { outcome <- s.replica.Load(testContext(s.t), name, "", nil) }()
+	return outcome
+}
+
+func swapping(v *nereidv1.ModelValue) bool { return v.GetPrevious() != nil }
+func whole(v *nereidv1.ModelValue) bool    { return v.GetPrevious() == nil }
+
+func TestSwapWaitsForWorkersThenForGateways(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	first := s.model("the first content", whole)
+	s.gateway.say(knows(1<<40, 0)) // it has not heard of the workers
+	write(t, filepath.Join(s.root, "m/1/f"), "two")
+	outcome := s.load("m")
+	next := s.model("a swap", swapping)
+	if got := next.GetPrevious().GetVersions()[0]; !proto.Equal(got, first.GetVersions()[0]) {
+		t.Errorf("what serves is %v, want %v", got, first.GetVersions()[0])
+	}
+	both := s.assigned("w", "m", "m")
+	if all, _ := s.models.all(t); !swapping(all["m"]) {
+		t.Error("swapped before the worker was ready")
+	}
+	s.worker.say(runs(both, nil))
+	s.worker.say(runs(both, map[uint64]string{1: ""}))
+	if all, _ := s.models.all(t); !swapping(all["m"]) {
+		t.Error("swapped before the gateway had heard of it")
+	}
+	s.gateway.say(knows(0, 1<<40)) // it has heard, but not applied the swap
+	s.model("the end of the swap", whole)
+	if kept := s.assigned("w", "m", "m"); len(kept.GetVersions()) != 2 {
+		t.Error("the old content was let go before the gateway knew")
+	}
+	select {
+	case err := <-outcome:
+		t.Errorf("answered before the gateway knew: %v", err)
+	default:
+	}
+	s.gateway.say(knows(1<<40, 1<<40))
+	if err := <-outcome; err != nil {
+		t.Errorf("Load = %v", err)
+	}
+	if last := s.assigned("w", "m"); last.GetVersions()[0].GetModel().GetGeneration() != next.GetVersions()[0].GetGeneration() {
+		t.Errorf("in the end %v is assigned", last)
+	}
+}
+
+func TestFailedSwapFallsBack(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	first := s.model("the first content", whole)
+	write(t, filepath.Join(s.root, "m/1/f"), "bad")
+	for attempt := 1; attempt <= 2; attempt++ { // a second time, since it is asked for again
+		outcome := s.load("m")
+		next := s.model("a swap", swapping)
+		s.worker.say(runs(s.assigned("w", "m", "m"), map[uint64]string{next.GetVersions()[0].GetGeneration(): "no such operator"}))
+		err := <-outcome
+		if errs.Of(err) != errs.LoadFailed || !strings.Contains(err.Error(), "load failed for model 'm': version 1 is at UNAVAILABLE state: no such operator;") {
+			t.Errorf("Load = %v", err)
+		}
+		back := s.model("the fall back", whole)
+		if !proto.Equal(back.GetVersions()[0], first.GetVersions()[0]) || !strings.Contains(back.GetFailure(), "no such operator") {
+			t.Errorf("after the failure: %v", back)
+		}
+		s.assigned("w", "m")
+	}
+	write(t, filepath.Join(s.root, "m/1/f"), "one")
+	if err := <-s.load("m"); err != nil {
+		t.Errorf("Load of what serves = %v", err)
+	}
+	if v := s.model("the old content", whole); v.GetFailure() != "" || !proto.Equal(v.GetVersions()[0], first.GetVersions()[0]) {
+		t.Errorf("after a load of what serves: %v", v)
+	}
+}
+
+func TestPollRefusesAFailedContentOnce(t *testing.T) {
+	s := newScene(t, func(c *registry.Config) {
+		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond
+	})
+	s.model("the first content", whole)
+	write(t, filepath.Join(s.root, "m/1/f"), "bad")
+	next := s.model("a swap", swapping)
+	s.worker.say(runs(s.assigned("w", "m", "m"), map[uint64]string{next.GetVersions()[0].GetGeneration(): "bad"}))
+	s.model("the fall back", func(v *nereidv1.ModelValue) bool { return whole(v) && v.GetFailure() != "" })
+	// A model that comes later shows that polls go on.
+	_, before := s.models.all(t)
+	for _, name := range []string{"n", "o"} {
+		if err := os.CopyFS(filepath.Join(s.root, name), os.DirFS(filepath.Join(s.root, "m"))); err != nil {
+			t.Fatal(err)
+		}
+		s.models.await(t, "a new model", func(all map[string]*nereidv1.ModelValue) bool { return all[name] != nil })
+	}
+	all, after := s.models.all(t)
+	if !whole(all["m"]) || after > before+4 {
+		t.Errorf("the failed content is tried again: %v, revisions %d to %d", all["m"], before, after)
+	}
+}
+
+func TestPollSurvivesTheLossOfItsRepository(t *testing.T) {
+	s := newScene(t, func(c *registry.Config) {
+		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond
+	})
+	s.model("the first content", whole)
+	away := s.root + ".away"
+	if err := os.Rename(s.root, away); err != nil {
+		t.Fatal(err)
+	}
+	s.replica.logs.await(t, "repositories not read: what was read before stays")
+	if all, _ := s.models.all(t); all["m"] == nil {
+		t.Error("the model went with its repository")
+	}
+	write(t, filepath.Join(away, "m/1/f"), "two")
+	if err := os.Rename(away, s.root); err != nil {
+		t.Fatal(err)
+	}
+	s.model("a swap", swapping)
+}
+
+func TestOperationsOnOneModelDoNotMix(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	s.model("the first content", whole)
+	write(t, filepath.Join(s.root, "m/1/f"), "two")
+	first := s.load("m")
+	s.model("a swap", swapping)
+	for name, err := range map[string]error{"load": <-s.load("m"), "unload": s.replica.Unload(testContext(t), "m", false)} {
+		if errs.Of(err) != errs.LoadConflict || !strings.Contains(err.Error(), "a related model 'm' to a load/unload request is currently loading or unloading") {
+			t.Errorf("%s during a load: %v", name, err)
+		}
+	}
+	s.worker.say(runs(s.assigned("w", "m", "m"), nil))
+	if err := <-first; err != nil {
+		t.Errorf("Load = %v", err)
+	}
+	if err := s.replica.Unload(testContext(t), "m", false); err != nil {
+		t.Errorf("Unload = %v", err)
+	}
+	v := s.model("the unload", whole)
+	if got := v.GetVersions()[0].GetDesired(); got != nereidv1.DesiredState_DESIRED_STATE_UNLOADED {
+		t.Errorf("after the unload the model is to be %v", got)
+	}
+}
+
+func TestWhatWasAskedForOutlivesTheLeader(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	epoch := s.announced(0).GetEpoch()
+	if err := s.replica.Unload(testContext(t), "m", false); err != nil {
+		t.Fatal(err)
+	}
+	s.replica.stop()
+	if err := s.replica.Load(testContext(t), "m", "", nil); errs.Of(err) != errs.StateUnavailable {
+		t.Errorf("Load without a leader = %v", err)
+	}
+	second := s.startWith(func(c *registry.Config) {
+		c.Repositories, c.Control, c.LoadModels = []string{s.root}, registry.ControlExplicit, []string{"m"}
+	})
+	s.announced(epoch)
+	second.logs.await(t, "scan announced")
+	if v := s.model("a value", whole); v.GetVersions()[0].GetDesired() != nereidv1.DesiredState_DESIRED_STATE_UNLOADED {
+		t.Errorf("the next leader loads what was unloaded: %v", v)
+	}
+}
+
+func TestSwapIsFinishedByTheNextLeader(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	epoch := s.announced(0).GetEpoch()
+	write(t, filepath.Join(s.root, "m/1/f"), "two")
+	s.load("m")
+	next := s.model("a swap", swapping)
+	s.replica.stop()
+	s.startWith(func(c *registry.Config) { c.Repositories, c.Control = []string{s.root}, registry.ControlExplicit })
+	s.announced(epoch)
+	s.worker.say(runs(s.assigned("w", "m", "m"), nil))
+	if v := s.model("the end of the swap", whole); v.GetVersions()[0].GetGeneration() != next.GetVersions()[0].GetGeneration() {
+		t.Errorf("after the swap: %v, want generation %d", v, next.GetVersions()[0].GetGeneration())
+	}
+}
