@@ -97,6 +97,7 @@ func TestCompressedBodiesAreBounded(t *testing.T) {
 		{"not what it says", "gzip", "no gzip at all", "failed to decompress the request body: gzip: invalid header", 400},
 		{"not zlib", "deflate", "no zlib at all", "failed to decompress the request body: zlib: invalid header", 400},
 		{"cut off", "gzip", compress(t, "gzip", pair(""))[:40], "failed to decompress the request body: it ends within the compressed data", 400},
+		{"followed by more", "deflate", compress(t, "deflate", pair("")) + strings.Repeat("x", 5000), "failed to decompress the request body: more follows the compressed data", 400},
 		{"nothing", "gzip", "", "failed to decompress the request body: it ends within the compressed data", 400},
 		{"altered", "gzip", compress(t, "gzip", pair(""))[:10] + strings.Repeat("\xff", 40), "failed to decompress the request body: flate: corrupt input before offset ", 400},
 	} {

@@ -36,6 +36,12 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 		if err != nil {
 			return body{}, badStream(err, r.Body)
 		}
+		// Only after the end of the body does net/http see a client go away,
+		// and a decompressor need not read that far.
+		if !ended(r.Body) {
+			b.close()
+			return body{}, errs.New(errs.InvalidJSON, "failed to decompress the request body: more follows the compressed data")
+		}
 		return b, nil
 	}
 	w.Header().Set("Accept-Encoding", "gzip, deflate")

@@ -19,7 +19,8 @@ func (d *decoder) contents(input cursor, in *Input) error {
 	if err := count.input(input); err != nil {
 		return err
 	}
-	in.given, in.size, in.several = count.datatype(in.Datatype), count.size(in.Datatype), count.several()
+	in.size = count.size(in.Datatype)
+	in.given, in.several = count.datatype(in.Datatype)
 	if in.several || in.given != in.Datatype || in.size > maxContents || in.size == 0 {
 		return nil
 	}
@@ -38,25 +39,21 @@ func (d *decoder) contents(input cursor, in *Input) error {
 }
 
 // datatype is what the values are if the input is said to be want: want, or
-// the first kind that is another.
-func (t *contents) datatype(want tensor.Datatype) tensor.Datatype {
-	for kind := boolContents; kind < contentsEnd; kind++ {
-		if given := datatypeOf(kind, want); t.elements[kind] > 0 && given != want {
-			return given
-		}
-	}
-	return want
-}
-
-// several reports whether there are values of more than one kind.
-func (t *contents) several() bool {
+// that of the first kind if it is another. Values of a further kind are one
+// kind too many.
+func (t *contents) datatype(want tensor.Datatype) (given tensor.Datatype, several bool) {
+	given = want
 	kinds := 0
-	for _, n := range t.elements {
-		if n > 0 {
-			kinds++
+	for kind := boolContents; kind < contentsEnd && given == want; kind++ {
+		if t.elements[kind] == 0 {
+			continue
 		}
+		if kinds++; kinds > 1 {
+			return want, true
+		}
+		given = datatypeOf(kind, want)
 	}
-	return kinds > 1
+	return given, false
 }
 
 // datatypeOf is the datatype that a kind of contents has for an input that is

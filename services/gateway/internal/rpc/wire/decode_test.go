@@ -46,7 +46,7 @@ func viewOf(t testing.TB, r *Request) view {
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		contents := string(bytesOf(t, in.contents))
-		if in.hasContents && in.given != in.Datatype {
+		if in.hasContents && (in.several || in.given != in.Datatype) {
 			contents = "error"
 		}
 		v.Inputs = append(v.Inputs, inputView{

@@ -84,8 +84,13 @@ func TestTensorsRefusesDataAsTritonDoes(t *testing.T) {
 			nil,
 			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'INT32', expected datatype 'BF16'",
 		},
-		"two kinds": {
+		"two kinds, the first of which is wrong": {
 			inputs{{Name: "A", Datatype: "FP32", Contents: &inference.InferTensorContents{Fp32Contents: []float32{1}, UintContents: []uint32{1}}}},
+			nil,
+			"unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'UINT32', expected datatype 'FP32'",
+		},
+		"two kinds": {
+			inputs{{Name: "A", Datatype: "FP32", Contents: &inference.InferTensorContents{Fp32Contents: []float32{1}, BytesContents: [][]byte{{1}}}}},
 			nil,
 			"unexpected explicit tensor data for input tensor 'A' for model 'm', binary data was already supplied.",
 		},
