@@ -7,6 +7,7 @@
 // reported at once, with its line, field and fix (see [Problem]); a setting
 // that is valid in Triton and not served here is a problem too, never ignored.
 //
-// The package reads no files, and it does not complete a configuration from a
-// model file: inputs and outputs must be written down.
+// What a configuration leaves out is completed from an ONNX model's header,
+// and the files that it names are looked at, by functions that the caller
+// gives (see [Directory]); the package itself opens nothing.
 package modelconfig
