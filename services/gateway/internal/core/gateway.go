@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -38,6 +39,7 @@ type Gateway struct {
 	snapshot   atomic.Pointer[Snapshot]
 	started    atomic.Bool // every model has been ready or failed
 	draining   atomic.Bool
+	waiters    sync.Pool // of *pending.Unary
 }
 
 // Deps are what a Gateway works with.
@@ -60,6 +62,7 @@ func New(info ServerInfo, deps Deps) *Gateway {
 		info: info, dispatcher: deps.Dispatcher, statistics: deps.Statistics, repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
 		pool: deps.Pool, strict: deps.StrictReadiness,
 	}
+	g.waiters.New = func() any { return pending.NewUnary() }
 	g.snapshot.Store(NewSnapshot(0, false, nil))
 	return g
 }
@@ -151,7 +154,7 @@ func (g *Gateway) reroute(v *Version, r *infer.Request) bool {
 func (g *Gateway) attempt(ctx context.Context, r *infer.Request) (*infer.Response, *infer.Request, error) {
 	// The request is the scheduler's after Submit: keep what is needed.
 	work := r.Work
-	waiter := pending.NewUnary()
+	waiter, _ := g.waiters.Get().(*pending.Unary)
 	g.pending.Open(work, waiter)
 	if err := g.submit(r); err != nil {
 		r.Release()
@@ -161,10 +164,13 @@ func (g *Gateway) attempt(ctx context.Context, r *infer.Request) (*infer.Respons
 	if !answered {
 		response, err = g.abandon(ctx, work, waiter)
 	}
+	var returned *infer.Request
 	if err != nil {
-		return nil, waiter.Returned(), err
+		response, returned = nil, waiter.Returned()
 	}
-	return response, nil, nil
+	waiter.Reset()
+	g.waiters.Put(waiter)
+	return response, returned, err
 }
 
 // submit hands the request over unless the gateway drains. The request is in

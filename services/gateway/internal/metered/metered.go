@@ -3,6 +3,7 @@ package metered
 
 import (
 	"context"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -43,6 +44,9 @@ type Engine struct {
 	metrics  *Metrics
 	protocol string
 	seconds  prometheus.Observer
+	// answered are the counters of the answers without an error, so that a
+	// request need not look its labels up.
+	answered sync.Map // of model name to prometheus.Counter
 }
 
 // Engine meters g for a protocol.
@@ -55,10 +59,18 @@ func (e *Engine) Infer(ctx context.Context, v *core.Version, r *infer.Request) (
 	received, model := r.Received, v.Ref.Name
 	response, err := e.Gateway.Infer(ctx, v, r)
 	e.seconds.Observe(e.metrics.clock.Now().Sub(received).Seconds())
-	reason := "ok"
-	if err != nil {
-		reason = string(errs.Of(err))
-	}
-	e.metrics.requests.WithLabelValues(e.protocol, model, reason).Inc()
+	e.counter(model, err).Inc()
 	return response, err
+}
+
+func (e *Engine) counter(model string, err error) prometheus.Counter {
+	if err != nil {
+		return e.metrics.requests.WithLabelValues(e.protocol, model, string(errs.Of(err)))
+	}
+	if c, ok := e.answered.Load(model); ok {
+		return c.(prometheus.Counter)
+	}
+	c := e.metrics.requests.WithLabelValues(e.protocol, model, "ok")
+	e.answered.Store(model, c)
+	return c
 }

@@ -260,10 +260,11 @@ func TestUnaryWaitEndsWithItsContext(t *testing.T) {
 	if p, ok, err := u.Wait(ctx); p != nil || err != nil || ok {
 		t.Errorf("without an answer: %v, %v, %t", p, err, ok)
 	}
-	u.Respond(&infer.Response{Final: true})
 	for range 20 { // an answer that is there counts, whatever the context
+		u.Respond(&infer.Response{Final: true})
 		if p, ok, err := u.Wait(ctx); p == nil || err != nil || !ok {
 			t.Fatalf("with an answer: %v, %v, %t", p, err, ok)
 		}
+		u.Reset()
 	}
 }

@@ -14,11 +14,11 @@ type Unary struct {
 	// after done.
 	first *infer.Response
 	count int
-	done  chan struct{}
+	done  chan struct{} // has room for the one signal
 }
 
 // NewUnary makes a waiter for one request.
-func NewUnary() *Unary { return &Unary{done: make(chan struct{})} }
+func NewUnary() *Unary { return &Unary{done: make(chan struct{}, 1)} }
 
 // Respond keeps the one response.
 func (u *Unary) Respond(r *infer.Response) {
@@ -36,13 +36,17 @@ func (u *Unary) Respond(r *infer.Response) {
 		r.Release()
 	}
 	if final {
-		close(u.done)
+		u.done <- struct{}{}
 	}
 }
 
+// Reset readies the waiter for another request. Wait has said that the last
+// one is answered: nobody else knows the waiter any more.
+func (u *Unary) Reset() { u.first, u.count = nil, 0 }
+
 // Wait returns the response, which the caller then owns, or the error that
 // ended the request; answered is false, and nothing else is returned, when ctx
-// is done first.
+// is done first, and only then may Wait be called again.
 func (u *Unary) Wait(ctx context.Context) (response *infer.Response, answered bool, err error) {
 	select {
 	case <-u.done:

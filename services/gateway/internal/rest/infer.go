@@ -30,7 +30,8 @@ type call struct {
 	body     body
 	inflate  inflater
 	deflate  deflater
-	json     []byte // of the response
+	json     []byte   // of the response
+	parts    [][]byte // of the response, while it is written
 }
 
 // keepJSON is the most memory, in bytes, that a call keeps for the JSON of the
@@ -46,6 +47,10 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return s.inferModel(w, r, model, version)
+}
+
+func (s *server) inferModel(w http.ResponseWriter, r *http.Request, model, version string) error {
 	v, err := s.engine.Snapshot().Resolve(model, version)
 	if err != nil {
 		return err
@@ -121,7 +126,9 @@ func (c *call) write(w http.ResponseWriter, r *http.Request, id string, model in
 	if err != nil {
 		return err
 	}
-	parts, size, err := c.binaryParts(p)
+	c.parts = append(c.parts[:0], json)
+	defer func() { clear(c.parts) }() // they point into the response
+	size, err := c.binaryParts(p)
 	if err != nil {
 		return err
 	}
@@ -131,7 +138,7 @@ func (c *call) write(w http.ResponseWriter, r *http.Request, id string, model in
 	} else {
 		w.Header().Set("Content-Type", typeJSON)
 	}
-	return c.send(w, acceptedEncoding(r.Header.Get("Accept-Encoding")), len(json)+size, append([][]byte{json}, parts...))
+	return c.send(w, acceptedEncoding(r.Header.Get("Accept-Encoding")), len(json)+size, c.parts)
 }
 
 // send answers with the parts, size bytes in all.
@@ -150,8 +157,8 @@ func (c *call) send(w http.ResponseWriter, encoding string, size int, parts [][]
 	return nil
 }
 
-// binaryParts returns the bytes that follow the JSON and their sum.
-func (c *call) binaryParts(p *infer.Response) (parts [][]byte, size int, err error) {
+// binaryParts adds the bytes that follow the JSON, and returns their sum.
+func (c *call) binaryParts(p *infer.Response) (size int, err error) {
 	for i := range p.Outputs {
 		out := &p.Outputs[i]
 		if out.Data.Length == 0 || !c.envelope.BinaryOutput(out.Name) {
@@ -159,10 +166,10 @@ func (c *call) binaryParts(p *infer.Response) (parts [][]byte, size int, err err
 		}
 		data, err := out.Data.Bytes()
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
-		parts = append(parts, data)
+		c.parts = append(c.parts, data)
 		size += len(data)
 	}
-	return parts, size, nil
+	return size, nil
 }

@@ -92,12 +92,12 @@ func New(engine Engine, o Options) http.Handler {
 	}
 	s := &server{engine: engine, options: o}
 	router := chi.NewRouter()
-	router.Use(byPath, s.patient)
+	router.Use(byPath)
 	for _, r := range s.routes() {
 		router.HandleFunc(r.pattern, s.only(r))
 	}
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { s.fail(w, notFound(), "") })
-	return router
+	return s.patient(s.direct(router))
 }
 
 type server struct {

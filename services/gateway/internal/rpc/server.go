@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"math"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -53,7 +52,7 @@ type Options struct {
 	// math.MaxInt32. A message is held in memory whole.
 	MaxMessageBytes int
 	// Workers is the number of goroutines kept for calls, so that their
-	// stacks are reused; 0 is one per core. More calls than workers run too.
+	// stacks need not grow anew; 0 is 64. More calls than workers run too.
 	Workers int
 	// Keepalive says when the server pings and ends connections. Zero fields
 	// mean 2 h between pings, 20 s to answer one and no end by age.
@@ -77,6 +76,10 @@ const (
 	ioBuffer         = 256 << 10
 )
 
+// keptWorkers is well above the cores, since a worker waits with its call: a
+// call that finds none free starts a goroutine, whose stack grows by copying.
+const keptWorkers = 64
+
 // New makes a gRPC server for engine, with extra added to [ServerOptions]. Tools
 // such as grpcurl can ask it for its schema, which Triton does not tell.
 func New(engine Engine, o Options, extra ...grpc.ServerOption) *grpc.Server {
@@ -95,7 +98,7 @@ func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
 	}
 	workers := o.Workers
 	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
+		workers = keptWorkers
 	}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(engine.Pool())),
