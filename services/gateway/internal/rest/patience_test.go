@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,7 +41,7 @@ func post(t *testing.T, web *httptest.Server, path, header, part string) (status
 	}
 	body = readAll(t, r.Body)
 	_, err = in.ReadByte()
-	return r.StatusCode, body, err == io.EOF
+	return r.StatusCode, body, errors.Is(err, io.EOF)
 }
 
 func TestBodyThatStallsEndsTheRequest(t *testing.T) {
@@ -87,7 +88,7 @@ type sender struct {
 func (s *sender) SetReadDeadline(t time.Time) error { s.deadline = t; return nil }
 
 func (s *sender) Read(p []byte) (int, error) {
-	time.Sleep(s.interval)
+	<-time.After(s.interval)
 	if !s.deadline.IsZero() && time.Now().After(s.deadline) {
 		return 0, os.ErrDeadlineExceeded
 	}

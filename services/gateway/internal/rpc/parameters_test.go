@@ -39,7 +39,7 @@ func TestSetParameters(t *testing.T) {
 		},
 		"a timeout beyond all bounds can be added to the present": {
 			[]infer.Parameter{{Key: "timeout", Value: int64(math.MaxInt64)}},
-			infer.Request{Timeout: math.MaxInt64 / 2 / time.Microsecond * time.Microsecond},
+			infer.Request{Timeout: time.Duration(maxTimeout) * time.Microsecond},
 		},
 		"a negative timeout is none": {
 			[]infer.Parameter{{Key: "timeout", Value: int64(5)}, {Key: "timeout", Value: int64(-1)}}, infer.Request{},
