@@ -6,6 +6,9 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
+// checksumAgent is the repository agent that the registry itself is.
+const checksumAgent = "checksum"
+
 // validateSupport refuses, one by one, what the format allows and this server
 // does not do. Silence would serve a different model than the file describes.
 // Settings that are only hints (optimization.priority, rate limiter resources
@@ -31,6 +34,11 @@ func (r *report) validateSupport(c *inference.ModelConfig) {
 	}
 	for i, out := range c.GetOutput() {
 		r.tensorSupport(index("output", i), out.GetIsShapeTensor(), out.GetIsNonLinearFormatIo())
+	}
+	for i, a := range c.GetModelRepositoryAgents().GetAgents() {
+		if a.GetName() != "" && a.GetName() != checksumAgent {
+			r.unsupported(index("model_repository_agents.agents", i), "remove it, and change the files before they enter the repository; shared objects are not loaded as agents, and checksum is the only one that there is")
+		}
 	}
 	for i, g := range c.GetInstanceGroup() {
 		if len(g.GetSecondaryDevices()) > 0 {
@@ -62,7 +70,6 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 		{"batch_input", len(c.GetBatchInput()) > 0, "remove it and send the values as inputs"},
 		{"batch_output", len(c.GetBatchOutput()) > 0, "remove it"},
 		{"model_operations.op_library_filename", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
-		{"model_repository_agents.agents", len(c.GetModelRepositoryAgents().GetAgents()) > 0, "remove it and check the files before they enter the repository"},
 		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},
 		{"optimization.cuda.graphs", c.GetOptimization().GetCuda().GetGraphs(), "remove it; it is for TensorRT engines"},
 		{"optimization.execution_accelerators.gpu_execution_accelerator", len(accelerators.GetGpuExecutionAccelerator()) > 0 && !onGPU(c), "remove it or give an instance group of KIND_GPU"},

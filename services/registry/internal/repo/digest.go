@@ -2,10 +2,12 @@ package repo
 
 import (
 	"context"
+	"crypto/md5" //nolint:gosec // the checksum agent's digest, not for security
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -134,16 +136,27 @@ func (w *dirWalk) entry(ctx context.Context, path, name string, depth int) error
 
 // file digests one file, from memory if it is as it was.
 func (d *digester) file(ctx context.Context, path string, info fs.FileInfo) ([sha256.Size]byte, error) {
-	if h, ok := d.known[path]; ok && h.size == info.Size() && h.mtime.Equal(info.ModTime()) {
+	return d.sum(ctx, path, path, info, sha256.New())
+}
+
+// md5 is the MD5 digest of one file.
+func (d *digester) md5(ctx context.Context, path string, info fs.FileInfo) ([md5.Size]byte, error) {
+	sum, err := d.sum(ctx, "md5\x00"+path, path, info, md5.New()) //nolint:gosec // not for security: the format's own checksum
+	return [md5.Size]byte(sum[:]), err
+}
+
+// sum digests a file and remembers that under a key.
+func (d *digester) sum(ctx context.Context, key, path string, info fs.FileInfo, h hash.Hash) (sum [sha256.Size]byte, err error) {
+	if h, ok := d.known[key]; ok && h.size == info.Size() && h.mtime.Equal(info.ModTime()) {
 		h.round = d.round
-		d.known[path] = h
+		d.known[key] = h
 		return h.sum, nil
 	}
 	started := time.Now()
-	sum, err := hashFile(ctx, path)
-	if err != nil {
+	if err := hashFile(ctx, path, h); err != nil {
 		return sum, err
 	}
+	copy(sum[:], h.Sum(nil))
 	after, err := os.Stat(path)
 	if err != nil {
 		return sum, err
@@ -153,22 +166,19 @@ func (d *digester) file(ctx context.Context, path string, info fs.FileInfo) ([sh
 		return sum, fmt.Errorf("%s changed while it was read", path)
 	}
 	if started.Sub(info.ModTime()) > settled {
-		d.known[path] = hashed{size: info.Size(), mtime: info.ModTime(), sum: sum, round: d.round}
+		d.known[key] = hashed{size: info.Size(), mtime: info.ModTime(), sum: sum, round: d.round}
 	}
 	return sum, nil
 }
 
-func hashFile(ctx context.Context, path string) (sum [sha256.Size]byte, err error) {
+func hashFile(ctx context.Context, path string, h hash.Hash) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return sum, err
+		return err
 	}
 	defer file.Close()
 	// A long read ends with its context: nobody can read a closed file.
 	defer context.AfterFunc(ctx, func() { file.Close() })()
-	h := sha256.New()
-	if _, err := io.Copy(h, file); err != nil {
-		return sum, err
-	}
-	return [sha256.Size]byte(h.Sum(nil)), nil
+	_, err = io.Copy(h, file)
+	return err
 }
