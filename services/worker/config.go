@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
@@ -21,6 +22,9 @@ type Config struct {
 	ID string
 	// Labels are what pools choose their workers by.
 	Labels map[string]string
+	// Device is what the worker runs models on. Its kind is KindCPU or
+	// KindGPU; KindAuto is a CPU.
+	Device Device
 	// Cores is how many cores the worker may use; 0 is as many as the process
 	// may, by the machine and the limits of its container. GOMAXPROCS follows
 	// from it and from the number of instances, unless the variable of that
@@ -53,6 +57,13 @@ type Config struct {
 	LedgerSize int
 }
 
+// Device is one device of a machine.
+type Device struct {
+	Kind modelconfig.DeviceKind
+	// Number tells the devices of a kind apart, from 0.
+	Number int32
+}
+
 // Default gives one worker for the whole machine.
 func Default() Config {
 	return Config{
@@ -79,6 +90,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.ID == "":
 		return errs.New(errs.ConfigInvalid, "the worker needs an id")
+	case c.Device.Kind > modelconfig.KindCPU || c.Device.Number < 0:
+		return errs.New(errs.ConfigInvalid, "a worker cannot run on device %d of kind %d: give a CPU or a GPU by its number from 0", c.Device.Number, c.Device.Kind)
 	case c.Cores < 0:
 		return errs.New(errs.ConfigInvalid, "a worker cannot have %d cores: give at least 1, or 0 for all", c.Cores)
 	case c.LeaseTTL < 0 || c.LeaseTTL%time.Second != 0:

@@ -102,7 +102,7 @@ func (w *Worker) value(epoch uint64, s reconcile.Status) *nereidv1.WorkerValue {
 	memory := w.deps.Pool.Stats()
 	v := &nereidv1.WorkerValue{
 		Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch,
-		Device:          &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU},
+		Device:          deviceValue(w.config.Device),
 		MemoryUsedBytes: uint64(memory.InUse + memory.Free),
 		Labels:          w.config.Labels,
 		ModelsRevision:  s.ModelsRevision, AssignmentRevision: s.AssignmentRevision,
@@ -111,6 +111,14 @@ func (w *Worker) value(epoch uint64, s reconcile.Status) *nereidv1.WorkerValue {
 		v.Versions = append(v.Versions, versionValue(version))
 	}
 	return v
+}
+
+func deviceValue(d Device) *nereidv1.WorkerDevice {
+	kind := nereidv1.DeviceKind_DEVICE_KIND_CPU
+	if d.Kind == modelconfig.KindGPU {
+		kind = nereidv1.DeviceKind_DEVICE_KIND_GPU
+	}
+	return &nereidv1.WorkerDevice{Kind: kind, Number: d.Number}
 }
 
 func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {

@@ -274,12 +274,14 @@ func TestLaterWorkerTakesTheIdForGood(t *testing.T) {
 
 func TestConfigThatCannotWork(t *testing.T) {
 	for name, edit := range map[string]func(*worker.Config){
-		"no id":                func(c *worker.Config) { c.ID = "" },
-		"fewer than no cores":  func(c *worker.Config) { c.Cores = -1 },
-		"part of a second":     func(c *worker.Config) { c.LeaseTTL = 1500 * time.Millisecond },
-		"no load at a time":    func(c *worker.Config) { c.LoadConcurrency = 0 },
-		"negative drain":       func(c *worker.Config) { c.DrainTimeout = -1 },
-		"ledger without space": func(c *worker.Config) { c.LedgerSize = 0 },
+		"no id":                  func(c *worker.Config) { c.ID = "" },
+		"device of no kind":      func(c *worker.Config) { c.Device.Kind = modelconfig.KindModel },
+		"device below the first": func(c *worker.Config) { c.Device.Number = -1 },
+		"fewer than no cores":    func(c *worker.Config) { c.Cores = -1 },
+		"part of a second":       func(c *worker.Config) { c.LeaseTTL = 1500 * time.Millisecond },
+		"no load at a time":      func(c *worker.Config) { c.LoadConcurrency = 0 },
+		"negative drain":         func(c *worker.Config) { c.DrainTimeout = -1 },
+		"ledger without space":   func(c *worker.Config) { c.LedgerSize = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := worker.Default()

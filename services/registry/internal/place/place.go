@@ -2,7 +2,10 @@
 // pure: models and workers in, the whole placement out.
 //
 // Every version runs on every worker whose device fits one of its instance
-// groups. There is no choice between workers yet and no account of memory.
+// groups. So the groups of a configuration are alternatives as well: one that
+// fits no worker, such as that of GPUs where there are none, leaves the
+// version to the others, and a version has a cause only if none of its groups
+// fits. Where several do, requests go to whatever instance is idle. There is no choice between workers yet and no account of memory.
 package place
 
 import (

@@ -71,6 +71,20 @@ func TestAssign(t *testing.T) {
 			"",
 		},
 		{
+			"without GPUs the group of the next device kind takes over",
+			[]modelconfig.InstanceGroup{group(gpu, 1), group(cpu, 3)},
+			[]place.Worker{onCPU},
+			map[string][]place.Assigned{"c": on(placed(cpu, 0, 3))},
+			"",
+		},
+		{
+			"without CPU workers the GPU group is enough",
+			[]modelconfig.InstanceGroup{group(cpu, 3), group(gpu, 2)},
+			[]place.Worker{gpu1},
+			map[string][]place.Assigned{"g1": on(placed(gpu, 1, 2))},
+			"",
+		},
+		{
 			"several groups on one worker keep their order",
 			[]modelconfig.InstanceGroup{group(cpu, 1), group(cpu, 2)},
 			[]place.Worker{onCPU},

@@ -6,6 +6,9 @@
 //
 //	execute_us          for each batch
 //	execute_us_per_row  for each of its rows, in addition
+//
+// With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
+// and stand in for devices of different speed.
 package echo
 
 import (
@@ -45,11 +48,23 @@ func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, err
 		}
 	}
 	var err error
-	if m.batch, err = micros(v.Config, "execute_us"); err != nil {
+	if m.pace, err = paceOf(v.Config, "", pace{}); err != nil {
 		return nil, err
 	}
-	m.row, err = micros(v.Config, "execute_us_per_row")
+	m.gpu, err = paceOf(v.Config, "gpu.", m.pace)
 	return m, err
+}
+
+// pace is how long a batch takes, and each of its rows in addition.
+type pace struct{ batch, row time.Duration }
+
+// paceOf reads the parameters with a prefix; standard holds without them.
+func paceOf(c *modelconfig.Config, prefix string, standard pace) (p pace, err error) {
+	if p.batch, err = micros(c, prefix+"execute_us", standard.batch); err != nil {
+		return p, err
+	}
+	p.row, err = micros(c, prefix+"execute_us_per_row", standard.row)
+	return p, err
 }
 
 func match(c *modelconfig.Config, i int) error {
@@ -65,11 +80,11 @@ func match(c *modelconfig.Config, i int) error {
 	return nil
 }
 
-// micros reads a parameter; without it the time is 0.
-func micros(c *modelconfig.Config, key string) (time.Duration, error) {
+// micros reads a parameter.
+func micros(c *modelconfig.Config, key string, standard time.Duration) (time.Duration, error) {
 	text, ok := c.Parameters[key]
 	if !ok {
-		return 0, nil
+		return standard, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
@@ -83,14 +98,17 @@ func loadFailed(c *modelconfig.Config, format string, args ...any) error {
 }
 
 type model struct {
-	config     *modelconfig.Config
-	batch, row time.Duration
-	sleep      func(time.Duration, <-chan struct{})
+	config    *modelconfig.Config
+	pace, gpu pace
+	sleep     func(time.Duration, <-chan struct{})
 }
 
 // NewInstance makes an instance, on whatever device is asked for.
-func (m *model) NewInstance(context.Context, backend.InstanceSpec) (backend.Instance, error) {
-	in := &instance{model: m, stop: make(chan struct{}, 1)}
+func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
+	in := &instance{model: m, pace: m.pace, stop: make(chan struct{}, 1)}
+	if spec.Kind == modelconfig.KindGPU {
+		in.pace = m.gpu
+	}
 	in.onCancel = func() {
 		select {
 		case in.stop <- struct{}{}:
@@ -105,6 +123,7 @@ func (m *model) Close() error { return nil }
 
 type instance struct {
 	model    *model
+	pace     pace
 	stop     chan struct{} // holds a signal once the batch is cancelled
 	onCancel func()
 }
@@ -123,7 +142,7 @@ func (in *instance) Execute(b backend.Batch) {
 	}
 	b.OnCancel(in.onCancel)
 	b.InputDone()
-	if d := in.model.batch + time.Duration(b.Rows())*in.model.row; d > 0 {
+	if d := in.pace.batch + time.Duration(b.Rows())*in.pace.row; d > 0 {
 		in.model.sleep(d, in.stop)
 	}
 	if !abandoned(b) {

@@ -55,11 +55,16 @@ func config(parameters map[string]string) *modelconfig.Config {
 
 func open(t *testing.T, b *echo.Backend, c *modelconfig.Config) backend.Instance {
 	t.Helper()
+	return openOn(t, b, c, modelconfig.KindCPU)
+}
+
+func openOn(t *testing.T, b *echo.Backend, c *modelconfig.Config, kind modelconfig.DeviceKind) backend.Instance {
+	t.Helper()
 	m, err := b.Load(t.Context(), backend.Version{Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := m.NewInstance(t.Context(), backend.InstanceSpec{})
+	in, err := m.NewInstance(t.Context(), backend.InstanceSpec{Kind: kind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +109,27 @@ func TestOutputsAreTheInputsOfTheirPosition(t *testing.T) {
 }
 
 func TestExecutionTime(t *testing.T) {
-	var slept time.Duration
-	b := &echo.Backend{Sleep: func(d time.Duration, _ <-chan struct{}) { slept = d }}
-	in := open(t, b, config(map[string]string{"execute_us": "1500", "execute_us_per_row": "20"}))
-	in.Execute(newBatch(&infer.Request{Rows: 2}, &infer.Request{Rows: 3}))
-	if want := 1600 * time.Microsecond; slept != want {
-		t.Errorf("slept %v for 5 rows, want %v", slept, want)
+	own := map[string]string{"execute_us": "1500", "execute_us_per_row": "20", "gpu.execute_us": "100"}
+	tests := map[string]struct {
+		kind       modelconfig.DeviceKind
+		parameters map[string]string
+		want       time.Duration
+	}{
+		"by rows":                           {modelconfig.KindCPU, own, 1600 * time.Microsecond},
+		"of a GPU, as far as it has others": {modelconfig.KindGPU, own, 200 * time.Microsecond},
+		"of a GPU without others":           {modelconfig.KindGPU, map[string]string{"execute_us": "7"}, 7 * time.Microsecond},
+		"of a GPU alone":                    {modelconfig.KindCPU, map[string]string{"gpu.execute_us_per_row": "7"}, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var slept time.Duration
+			b := &echo.Backend{Sleep: func(d time.Duration, _ <-chan struct{}) { slept = d }}
+			in := openOn(t, b, config(tt.parameters), tt.kind)
+			in.Execute(newBatch(&infer.Request{Rows: 2}, &infer.Request{Rows: 3}))
+			if slept != tt.want {
+				t.Errorf("slept %v for 5 rows, want %v", slept, tt.want)
+			}
+		})
 	}
 }
 
@@ -164,6 +184,7 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		"more outputs than inputs": {func(c *modelconfig.Config) { c.Inputs = c.Inputs[:1] }, "output 'd' has no input in its position"},
 		"another datatype":         {func(c *modelconfig.Config) { c.Outputs[0].Datatype = tensor.Int8 }, "output 'c' is INT8[2], but input 'a' in its position is FP32[2]"},
+		"no number for GPUs":       {func(c *modelconfig.Config) { c.Parameters = map[string]string{"gpu.execute_us": "x"} }, `parameter gpu.execute_us is "x"`},
 		"no number":                {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us": "1ms"} }, `parameter execute_us is "1ms"`},
 		"negative":                 {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us_per_row": "-1"} }, "execute_us_per_row"},
 	} {
