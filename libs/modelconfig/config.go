@@ -19,6 +19,10 @@ type Config struct {
 	MaxBatchSize int64
 	Inputs       []IO
 	Outputs      []IO
+	// BatchInputs are inputs of the model that the server makes from a batch,
+	// BatchOutputs are outputs that it gives out by the shapes of inputs.
+	BatchInputs  []BatchInput
+	BatchOutputs []BatchOutput
 	// Batching is the dynamic batcher's configuration, or nil for one
 	// request per execution.
 	Batching *DynamicBatching
@@ -64,6 +68,46 @@ type IO struct {
 	// Labels are an output's class labels, in the order of its classes; nil
 	// if it has none, or none were given by [Config.WithLabels].
 	Labels []string
+}
+
+// BatchInputKind is what a [BatchInput] holds.
+type BatchInputKind uint8
+
+// The kinds of batch inputs. Counts are of elements, of a request's source
+// input with all its rows.
+const (
+	// BatchElementCount is each request's count.
+	BatchElementCount BatchInputKind = iota
+	// BatchAccumulatedElementCount is the sum of the counts so far, WithZero
+	// the same after a 0.
+	BatchAccumulatedElementCount
+	BatchAccumulatedElementCountWithZero
+	// BatchMaxElementCountAsShape is the largest count, as the only dimension
+	// of a tensor whose elements mean nothing.
+	BatchMaxElementCountAsShape
+	// BatchItemShape is the shape of each row, [rows, rank]; Flatten is the
+	// same of one dimension.
+	BatchItemShape
+	BatchItemShapeFlatten
+)
+
+// BatchInput is an input that the server makes from the source inputs of the
+// requests in a batch.
+type BatchInput struct {
+	Kind BatchInputKind
+	// Targets are the model's inputs that take it, Source is an input of the
+	// configuration.
+	Targets []string
+	Source  string
+	// Datatype is INT32 or FP32.
+	Datatype tensor.Datatype
+}
+
+// BatchOutput are outputs of one dimension, of which each request gets as many
+// elements as its source input has, in that input's shape.
+type BatchOutput struct {
+	Targets []string
+	Source  string
 }
 
 // DynamicBatching configures the dynamic batcher.

@@ -51,6 +51,14 @@ func view(c *inference.ModelConfig) *Config {
 		io.LabelFile = out.GetLabelFilename()
 		v.Outputs = append(v.Outputs, io)
 	}
+	for _, in := range c.GetBatchInput() {
+		v.BatchInputs = append(v.BatchInputs, BatchInput{
+			Kind: BatchInputKind(in.GetKind()), Targets: in.GetTargetName(), Source: in.GetSourceInput()[0], Datatype: datatype(in.GetDataType()),
+		})
+	}
+	for _, out := range c.GetBatchOutput() {
+		v.BatchOutputs = append(v.BatchOutputs, BatchOutput{Targets: out.GetTargetName(), Source: out.GetSourceInput()[0]})
+	}
 	for _, g := range c.GetInstanceGroup() {
 		v.Groups = append(v.Groups, group(g))
 	}

@@ -28,9 +28,6 @@ func (r *report) validateSupport(c *inference.ModelConfig) {
 	}
 	for i, in := range c.GetInput() {
 		r.tensorSupport(index("input", i), in.GetIsShapeTensor(), in.GetIsNonLinearFormatIo())
-		if in.GetAllowRaggedBatch() {
-			r.unsupported(index("input", i)+".allow_ragged_batch", "remove it; requests of equal shapes are batched")
-		}
 	}
 	for i, out := range c.GetOutput() {
 		r.tensorSupport(index("output", i), out.GetIsShapeTensor(), out.GetIsNonLinearFormatIo())
@@ -67,8 +64,8 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 	return []section{
 		{"sequence_batching", c.GetSequenceBatching() != nil, "serve the model without state, or use dynamic_batching"},
 		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil, "let the client call the composing models one after the other"},
-		{"batch_input", len(c.GetBatchInput()) > 0, "remove it and send the values as inputs"},
-		{"batch_output", len(c.GetBatchOutput()) > 0, "remove it"},
+		{"batch_input", len(c.GetBatchInput()) > 0 && c.GetBackend() != engineONNX, "remove it and send the values as inputs"},
+		{"batch_output", len(c.GetBatchOutput()) > 0 && c.GetBackend() != engineONNX, "remove it"},
 		{"model_operations.op_library_filename", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
 		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},
 		{"optimization.cuda.graphs", c.GetOptimization().GetCuda().GetGraphs(), "remove it; it is for TensorRT engines"},

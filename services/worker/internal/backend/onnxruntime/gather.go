@@ -20,7 +20,7 @@ func (in *instance) gather(requests []*infer.Request) error {
 	}
 	in.batchRows = rows
 	in.chooseOutputs(requests, rows)
-	if err := in.arena.reserve(in.arenaBytes(requests)); err != nil {
+	if err := in.arena.reserve(in.arenaBytes(requests) + in.makeInputs(requests)); err != nil {
 		return in.failed(err)
 	}
 	in.call.begin()
@@ -32,6 +32,8 @@ func (in *instance) gather(requests []*infer.Request) error {
 			return err
 		}
 	}
+	in.addMade()
+	in.countScattered(requests)
 	return in.bindOutputs(rows)
 }
 

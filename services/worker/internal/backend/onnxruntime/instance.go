@@ -23,7 +23,10 @@ type instance struct {
 	inputAt     []int32 // request × input: its index in the request, or -1
 	shape       tensor.Shape
 	outputs     []output
-	batchRows   int64 // rows of this run
+	batchRows   int64   // rows of this run
+	numbers     []int64 // of the inputs made from the batch, one after another
+	ends        []int   // where each of them ends in numbers
+	scattered   []int64 // elements of each input in this run, if outputs are given out by them
 }
 
 func newInstance(m *model, c *call) *instance {

@@ -19,6 +19,7 @@ type model struct {
 	session *session
 	inputs  []port
 	outputs []port
+	made    []made
 	// cores is where the session's threads and its runs stay.
 	cores cores.Set
 }
@@ -71,8 +72,13 @@ func (m *model) connect() error {
 	for i := range c.Inputs {
 		m.inputs = append(m.inputs, newPort(c, &c.Inputs[i], *findIO(all, c.Inputs[i].Name)))
 	}
+	m.made = newMade(c)
 	for i := range c.Outputs {
-		m.outputs = append(m.outputs, newPort(c, &c.Outputs[i], *findIO(d.outputs, c.Outputs[i].Name)))
+		p := newPort(c, &c.Outputs[i], *findIO(d.outputs, c.Outputs[i].Name))
+		if p.scatter = scatteredBy(c, p.io.Name); p.scatter >= 0 {
+			p.rowBytes = -1
+		}
+		m.outputs = append(m.outputs, p)
 	}
 	return nil
 }
@@ -84,7 +90,7 @@ func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backe
 		return nil, errs.New(errs.LoadFailed, "instance '%s' of model '%s' asks for a GPU: the ONNX Runtime backend runs on CPUs; set instance_group kind to KIND_CPU",
 			spec.Name, m.version.Ref.Name).WithModel(m.version.Ref.Name)
 	}
-	c, err := newCall(m.backend.engine, m.session.native, len(m.inputs), len(m.outputs))
+	c, err := newCall(m.backend.engine, m.session.native, len(m.inputs)+len(m.made), len(m.outputs))
 	if err != nil {
 		return nil, loadFailed(m.version, spec.Name, err)
 	}
@@ -104,7 +110,10 @@ func (m *model) Close() error {
 			freeName(list[i].name)
 		}
 	}
-	m.inputs, m.outputs = nil, nil
+	for i := range m.made {
+		freeName(m.made[i].name)
+	}
+	m.inputs, m.outputs, m.made = nil, nil, nil
 	if err := m.session.close(); err != nil {
 		return fmt.Errorf("close model '%s': %w", m.version.Ref.Name, err)
 	}

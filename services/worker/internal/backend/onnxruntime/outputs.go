@@ -7,9 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
 // output is one output of a run.
@@ -122,6 +120,9 @@ func (in *instance) checkShape(o *output, shape tensor.Shape) error {
 	if len(shape) == 0 && !o.port.batches && allOnes(o.port.io.Dims) {
 		return nil // shown with the configured dimensions
 	}
+	if o.port.scatter >= 0 {
+		return in.checkScattered(o, shape)
+	}
 	row := shape
 	if o.port.batches {
 		if len(shape) == 0 {
@@ -136,88 +137,4 @@ func (in *instance) checkShape(o *output, shape tensor.Shape) error {
 		return fmt.Errorf("unexpected shape: expected %s, got %s", want, row)
 	}
 	return nil
-}
-
-// scatter answers the group's requests with their rows of the outputs.
-func (in *instance) scatter(b backend.Batch) {
-	// Three allocations for all responses of the run.
-	n, dims := len(in.group), 0
-	for k := range in.outputs {
-		dims += len(in.outputs[k].port.io.Dims) + len(in.outputs[k].shape) + 1
-	}
-	responses := make([]infer.Response, n)
-	tensors := make([]infer.Tensor, 0, n*len(in.outputs))
-	shapes := make(tensor.Shape, 0, n*dims)
-	requests := b.Requests()
-	for g, i := range in.group {
-		start := len(tensors)
-		tensors, shapes = in.answer(requests[i], tensors, shapes)
-		responses[g] = infer.Response{Final: true, Outputs: tensors[start:len(tensors):len(tensors)]}
-	}
-	for k := range in.outputs {
-		in.outputs[k].drop()
-	}
-	for g, i := range in.group {
-		b.Respond(i, &responses[g])
-	}
-}
-
-// answer appends the outputs that the next request of the group wants.
-func (in *instance) answer(r *infer.Request, tensors []infer.Tensor, shapes tensor.Shape) ([]infer.Tensor, tensor.Shape) {
-	for k := range in.outputs {
-		o := &in.outputs[k]
-		data := o.cut(r.Rows, in.batchRows)
-		if !r.Wants(o.port.io.Name) {
-			data.Release()
-			continue
-		}
-		from := len(shapes)
-		shapes = o.port.appendClientShape(shapes, o.shape, r.Rows)
-		tensors = append(tensors, infer.Tensor{
-			Name: o.port.io.Name, Datatype: o.port.io.Datatype,
-			Shape: shapes[from:len(shapes):len(shapes)], Data: data,
-		})
-	}
-	return tensors, shapes
-}
-
-// cut returns the next rows of the output, with a reference of their own.
-func (o *output) cut(rows, total int64) tensor.Ref {
-	if o.buffer == nil {
-		return tensor.Ref{}
-	}
-	n := o.bytes
-	switch {
-	case !o.port.batches || rows == total:
-	case o.port.io.Datatype == tensor.Bytes:
-		n = packedBytes(o.buffer.Bytes()[o.next:], o.elements(rows, total))
-	default:
-		n = o.bytes / total * rows
-	}
-	if n == 0 {
-		return tensor.Ref{}
-	}
-	ref := tensor.InBuffer(o.buffer.Retain(), o.next, n)
-	o.next += n
-	return ref
-}
-
-// elements is the number of elements in rows of total rows.
-func (o *output) elements(rows, total int64) int64 {
-	n, _ := o.shape.Elements()
-	return n / total * rows
-}
-
-// packedBytes is the size of the first n elements of a BYTES tensor that the
-// shim has packed.
-func packedBytes(data []byte, n int64) int64 {
-	rest := data
-	for range n {
-		_, after, err := tensor.CutBytes(rest)
-		if err != nil {
-			break
-		}
-		rest = after
-	}
-	return int64(len(data) - len(rest))
 }

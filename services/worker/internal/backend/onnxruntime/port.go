@@ -14,6 +14,9 @@ type port struct {
 	name    cname
 	element int32
 	batches bool
+	// scatter is the index of the input by whose shapes an output is given
+	// out; -1 gives it out by rows.
+	scatter int
 	// scalar: the session's tensor has no dimensions.
 	scalar bool
 	// row is, for an output whose shape follows from the number of rows, that
@@ -25,7 +28,7 @@ type port struct {
 
 func newPort(c *modelconfig.Config, io *modelconfig.IO, d sessionIO) port {
 	p := port{
-		io: io, name: newName(io.Name), element: d.element, batches: c.Batches(),
+		io: io, name: newName(io.Name), element: d.element, batches: c.Batches(), scatter: -1,
 		scalar: d.hasShape && len(d.dims) == 0, rowBytes: -1,
 	}
 	dims := io.BackendDims()

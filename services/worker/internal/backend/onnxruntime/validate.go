@@ -29,10 +29,14 @@ func (e *engine) declaration(s *session) (d declaration, err error) {
 
 // validate compares a configuration with the session. The texts are Triton's.
 func validate(c *modelconfig.Config, d declaration) error {
+	made := 0
+	for _, b := range c.BatchInputs {
+		made += len(b.Targets)
+	}
 	if err := allTensors(d); err != nil {
 		return err
 	}
-	required := 0
+	required := made
 	for i := range c.Inputs {
 		if !c.Inputs[i].Optional {
 			required++
@@ -45,6 +49,16 @@ func validate(c *modelconfig.Config, d declaration) error {
 	allowed := slices.Concat(d.inputs, d.initializers)
 	for i := range c.Inputs {
 		if err := validateInput(c, &c.Inputs[i], allowed); err != nil {
+			return err
+		}
+	}
+	for i := range c.BatchInputs {
+		if err := validateMade(c, &c.BatchInputs[i], d.inputs); err != nil {
+			return err
+		}
+	}
+	for i := range c.BatchOutputs {
+		if err := validateSource(c, c.BatchOutputs[i].Source); err != nil {
 			return err
 		}
 	}
@@ -92,7 +106,46 @@ func validateOutput(c *modelconfig.Config, io *modelconfig.IO, outputs []session
 	if err := validateDatatype(c, io, "output", d); err != nil {
 		return err
 	}
+	if scatteredBy(c, io.Name) >= 0 {
+		if d.hasShape && !d.dims.Equal(tensor.Shape{-1}) {
+			return fmt.Errorf("unable to load model '%s', batch output '%s' needs a model output of shape [-1], model provides %s", c.Name, io.Name, d.dims)
+		}
+		return nil
+	}
 	return validateDims(c, io, d, true)
+}
+
+// validateSource makes sure that there is always a tensor to compute from.
+func validateSource(c *modelconfig.Config, source string) error {
+	if c.Input(source).Optional {
+		return fmt.Errorf("unable to load model '%s', optional input '%s' cannot be the source of batch inputs and outputs", c.Name, source)
+	}
+	return nil
+}
+
+// validateMade checks the model's inputs that a batch input is for.
+func validateMade(c *modelconfig.Config, b *modelconfig.BatchInput, inputs []sessionIO) error {
+	if err := validateSource(c, b.Source); err != nil {
+		return err
+	}
+	for _, target := range b.Targets {
+		d := findIO(inputs, target)
+		if d == nil {
+			return notAllowed("input", target, inputs)
+		}
+		if err := validateDatatype(c, &modelconfig.IO{Name: target, Datatype: b.Datatype}, "input", d); err != nil {
+			return err
+		}
+		rank := 1
+		if b.Kind == modelconfig.BatchItemShape {
+			rank = 2
+		}
+		if d.hasShape && (len(d.dims) != rank || d.dims[0] != -1) {
+			return fmt.Errorf("unable to load model '%s', batch input '%s' has %d dimensions of which the first varies, model provides %s",
+				c.Name, target, rank, d.dims)
+		}
+	}
+	return nil
 }
 
 func validateDatatype(c *modelconfig.Config, io *modelconfig.IO, role string, d *sessionIO) error {
