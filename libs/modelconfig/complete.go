@@ -13,8 +13,8 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// DefaultMaxBatchSize is the max_batch_size of a model that can batch and does
-// not say up to what size.
+// DefaultMaxBatchSize is the max_batch_size that Triton gives to a model that
+// can batch and does not say up to what size.
 const DefaultMaxBatchSize = 4
 
 // Completion is how [Load] takes from the model file what a configuration
@@ -29,7 +29,7 @@ type Completion struct {
 	// a version.
 	Header func(version int64, filename string) (*onnxheader.Header, error)
 	// MaxBatchSize is for models that can batch and do not say up to what
-	// size; 0 is [DefaultMaxBatchSize].
+	// size; 0 has them not batch.
 	MaxBatchSize int32
 }
 
@@ -87,9 +87,6 @@ func (r *report) autofill(field, fix, format string, args ...any) {
 // completeBatch sets max_batch_size and turns dynamic batching on. A model can
 // batch if the first dimension of all its tensors is open.
 func (r *report) completeBatch(c *inference.ModelConfig, h *onnxheader.Header, size int32) {
-	if size <= 0 {
-		size = DefaultMaxBatchSize
-	}
 	if fixed := unbatched(h); fixed != nil {
 		if c.GetMaxBatchSize() > 0 {
 			r.file = ""
@@ -119,7 +116,7 @@ func unbatched(h *onnxheader.Header) *onnxheader.Value {
 // required leaves out inputs that the model has a value for: they are weights
 // that happen to be listed as inputs.
 func required(h *onnxheader.Header) []onnxheader.Value {
-	return slices.DeleteFunc(slices.Clone(h.Inputs), func(v onnxheader.Value) bool { return v.Initialized })
+	return slices.DeleteFunc(slices.Clone(h.Inputs), func(v onnxheader.Value) bool { return v.HasDefault })
 }
 
 func (r *report) completeInputs(c *inference.ModelConfig, h *onnxheader.Header) {

@@ -2,6 +2,7 @@ package modelconfig_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -30,10 +31,14 @@ func header(inputs []onnxheader.Value, outputs ...onnxheader.Value) *onnxheader.
 }
 
 func completed(text string, h *onnxheader.Header) (*inference.ModelConfig, error) {
+	return completedTo(modelconfig.DefaultMaxBatchSize, text, h)
+}
+
+func completedTo(batch int32, text string, h *onnxheader.Header) (*inference.ModelConfig, error) {
 	return modelconfig.Load([]byte(text), modelconfig.Directory{
 		Name: "m", Files: []string{"model.onnx"}, File: "config.pbtxt",
 		Complete: &modelconfig.Completion{
-			Versions: []int64{3, 12},
+			Versions: []int64{3, 12}, MaxBatchSize: batch,
 			Header: func(version int64, filename string) (*onnxheader.Header, error) {
 				if version != 12 || filename != "model.onnx" {
 					return nil, errors.New("asked for another file")
@@ -46,7 +51,7 @@ func completed(text string, h *onnxheader.Header) (*inference.ModelConfig, error
 
 func TestCompletionFillsInWhatIsMissing(t *testing.T) {
 	weight := value("w", 7)
-	weight.Initialized = true
+	weight.HasDefault = true
 	batched := header([]onnxheader.Value{value("x", -1, 3, -1), weight}, value("y", -1), value("z", -1, 5))
 	fixed := header([]onnxheader.Value{value("x", 4)}, value("y"), onnxheader.Value{Name: "open", Kind: onnxheader.KindTensor, Element: 7})
 	const tensors = `input { name: "x" data_type: TYPE_FP32 dims: [ 3, -1 ] }
@@ -105,6 +110,19 @@ func TestCompletionFillsInWhatIsMissing(t *testing.T) {
 				t.Errorf("FromProto: %v", err)
 			}
 		})
+	}
+}
+
+func TestCompletionWithoutBatches(t *testing.T) {
+	model := header([]onnxheader.Value{value("x", -1, 3)}, value("y", -1))
+	for text, want := range map[string]string{"": "[-1 3]", "max_batch_size: 2": "[3]"} {
+		got, err := completedTo(0, text, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dims := fmt.Sprint(got.GetInput()[0].GetDims()); dims != want {
+			t.Errorf("with %q dims are %s, want %s", text, dims, want)
+		}
 	}
 }
 

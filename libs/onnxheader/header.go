@@ -20,7 +20,7 @@ type Header struct {
 	// Metadata are the producer's notes; the last of a key wins.
 	Metadata map[string]string
 	// Inputs are all inputs of the graph in the file's order. Those with
-	// [Value.Initialized] need not be given.
+	// [Value.HasDefault] need not be given.
 	Inputs []Value
 	// Outputs are the outputs of the graph in the file's order.
 	Outputs []Value
@@ -72,8 +72,8 @@ type Value struct {
 	// unknown rank.
 	HasShape bool
 	Dims     []Dim
-	// Initialized inputs have a value in the model.
-	Initialized bool
+	// HasDefault says of an input that the model has a value for it.
+	HasDefault bool
 }
 
 // Dim is one dimension of a value.
@@ -124,7 +124,7 @@ func Read(r io.ReaderAt, size int64) (*Header, error) {
 	if !p.graphs {
 		return nil, fmt.Errorf("%w: it has no graph", ErrMalformed)
 	}
-	p.markInitialized()
+	p.markDefaults()
 	return p.header, nil
 }
 

@@ -48,7 +48,7 @@ func TestReadTellsInputsAndOutputs(t *testing.T) {
 			{Name: "text", Kind: tensors, Element: 8, HasShape: true},
 			{Name: "any", Kind: tensors, Element: 16},
 			{Name: "list", Kind: onnxheader.KindSequence},
-			{Name: "bias", Kind: tensors, Element: 10, HasShape: true, Dims: []onnxheader.Dim{{Size: 1}}, Initialized: true},
+			{Name: "bias", Kind: tensors, Element: 10, HasShape: true, Dims: []onnxheader.Dim{{Size: 1}}, HasDefault: true},
 		},
 		Outputs: []onnxheader.Value{{Name: "score", Kind: tensors, Element: 11, HasShape: true, Dims: []onnxheader.Dim{{Size: 1000}}}},
 	}
@@ -115,7 +115,7 @@ func TestReadTellsNotesAndFilesOfWeights(t *testing.T) {
 	want := &onnxheader.Header{
 		Producer: "exporter 2.1", Opsets: []onnxheader.Opset{{Domain: "ai.onnx.ml", Version: 3}},
 		Metadata: map[string]string{"author": "b"}, External: []string{"w.bin"},
-		Inputs: []onnxheader.Value{{Name: "x", Initialized: true}},
+		Inputs: []onnxheader.Value{{Name: "x", HasDefault: true}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("header (-want +got):\n%s", diff)

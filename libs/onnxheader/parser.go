@@ -199,11 +199,11 @@ func (p *parser) dim(v *Value, f field) error {
 	}
 	d := Dim{Size: -1}
 	err := p.message(f, func(f field) (err error) {
-		switch {
-		case f.number == 1:
+		switch f.number {
+		case 1:
 			// Runtimes take any negative size as open.
 			d.Size, d.Symbol = max(-1, int64(f.value)), ""
-		case f.number == 2:
+		case 2:
 			d.Size = -1
 			d.Symbol, err = p.string(f)
 		}
@@ -213,9 +213,9 @@ func (p *parser) dim(v *Value, f field) error {
 	return err
 }
 
-// markInitialized tells the inputs that have a value of their own.
-func (p *parser) markInitialized() {
+// markDefaults tells the inputs that have a value of their own.
+func (p *parser) markDefaults() {
 	for i := range p.header.Inputs {
-		p.header.Inputs[i].Initialized = p.constants[p.header.Inputs[i].Name]
+		p.header.Inputs[i].HasDefault = p.constants[p.header.Inputs[i].Name]
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
 
@@ -56,7 +57,7 @@ type Models struct {
 	// that lists its inputs and outputs.
 	Strict bool
 	// MaxBatchSize is for ONNX models that can batch and whose configuration
-	// does not say up to what size; 0 is 4, as in Triton.
+	// does not say up to what size; 0 has them not batch.
 	MaxBatchSize int
 }
 
@@ -82,6 +83,7 @@ func Default() Config {
 	return Config{
 		Control: ControlNone, Poll: 15 * time.Second, Settle: 2 * time.Second,
 		Holder: "registry", WorkerGrace: 15 * time.Second, Retry: time.Second,
+		Models: Models{MaxBatchSize: modelconfig.DefaultMaxBatchSize},
 	}
 }
 

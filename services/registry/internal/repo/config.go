@@ -32,7 +32,7 @@ type Reading struct {
 	// Strict takes nothing from model files: config.pbtxt must say it all.
 	Strict bool
 	// MaxBatchSize is for models that can batch and do not say up to what
-	// size; 0 is [modelconfig.DefaultMaxBatchSize].
+	// size; 0 has them not batch.
 	MaxBatchSize int32
 	// Settle is for how long files must have been left alone to count as
 	// settled; 0 has them always settled.
