@@ -19,9 +19,9 @@ func TestModelsWithoutConfigurationAreServed(t *testing.T) {
 		"scalar/1/model.onnx": string(onnxmodel.Sum(tensor.FP32, 2).Bytes()),
 	}))
 	for model, tt := range map[string]struct{ shape, data, metadata, answer string }{
-		"open":   {"[1,2]", "[-1,2]", `"shape":[-1,2]`, `"shape":[1,2],"data":[0,2]`},
-		"row":    {"[2,1]", "[-1,2]", `"shape":[-1,1]`, `"shape":[2,1],"data":[0,2]`},
-		"fixed":  {"[2]", "[-1,2]", `"shape":[2]`, `"shape":[2],"data":[0,2]`},
+		"open":   {"[1,2]", "[-1,2]", `"shape":[-1,2]`, `"shape":[1,2],"data":[0.0,2.0]`},
+		"row":    {"[2,1]", "[-1,2]", `"shape":[-1,1]`, `"shape":[2,1],"data":[0.0,2.0]`},
+		"fixed":  {"[2]", "[-1,2]", `"shape":[2]`, `"shape":[2],"data":[0.0,2.0]`},
 		"scalar": {"[2]", "[-1,2]", `"outputs":[{"name":"OUTPUT0","datatype":"FP32","shape":[1]}]`, `"shape":[1],"data":[1.0]`},
 	} {
 		if _, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+model, ""); !strings.Contains(strings.ReplaceAll(text, " ", ""), tt.metadata) {
