@@ -308,3 +308,9 @@ func (s *server) untilIndex(holds func([]entry) bool) {
 	s.t.Helper()
 	s.until("the index", s.HTTP+"/v2/health/live", func(string) bool { return holds(s.index()) })
 }
+
+func TestRealClientsLoadAndUnload(t *testing.T) {
+	s := start(t, reloadable(t), "--model-control-mode=explicit")
+	model := filepath.Join(examples(t), "simple", "1", "model.onnx")
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC, "MODEL=" + model}, "test/e2e/clients/test_repository.py", "-v")
+}

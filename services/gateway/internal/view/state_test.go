@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -189,5 +190,67 @@ func TestClassLabelsReachTheOutputs(t *testing.T) {
 	got := s.Snapshot().Models()[0].Versions[0].Config.Output("y").Labels
 	if diff := cmp.Diff([]string{"cat", "dog"}, got); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+// TestPreviousContentServesUntilTheRegistrySaysSo follows a swap of all
+// versions at once: version 1 changes, 2 goes and 3 comes.
+func TestPreviousContentServesUntilTheRegistrySaysSo(t *testing.T) {
+	const ready, loading, failed = nereidv1.State_STATE_READY, nereidv1.State_STATE_LOADING, nereidv1.State_STATE_UNAVAILABLE
+	old := value(2, version(1, 1, serve), version(2, 1, serve))
+	swap := value(8, version(1, 2, serve), version(3, 2, serve))
+	swap.Previous = &nereidv1.ModelContent{Config: old.GetConfig(), Versions: old.GetVersions()}
+	done := value(8, version(1, 2, serve), version(3, 2, serve))
+	both := worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, ready, ""))
+	steps := []struct {
+		name   string
+		model  *nereidv1.ModelValue
+		worker *nereidv1.WorkerValue
+		want   []line
+	}{
+		{"before", old, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")), []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}}},
+		{"one is ready", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
+			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}}},
+		{"all are ready", swap, both, []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}}},
+		{"one fails", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
+			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "UNAVAILABLE", "bad", 8}}},
+		{"the registry says so", done, both, []line{{1, 2, "READY", "", 8}, {3, 2, "READY", "", 8}}},
+		{"a worker that knows only the old", done, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
+			[]line{{1, 1, "READY", "", 2}, {3, 2, "LOADING", "waits for a worker", 8}}},
+	}
+	s := NewState()
+	for i, step := range steps {
+		s.SetModel("m", step.model, uint64(i+1))
+		s.SetWorker("w", step.worker, uint64(i+1))
+		if diff := cmp.Diff(step.want, lines(t, s)); diff != "" {
+			t.Errorf("%s: %s", step.name, diff)
+		}
+	}
+	if got := s.WorkersRevision(); got != uint64(len(steps)) {
+		t.Errorf("workers' revision %d, want %d", got, len(steps))
+	}
+}
+
+func TestFailureIsShownBesideWhatServes(t *testing.T) {
+	s := NewState()
+	v := value(2, version(1, 1, serve))
+	v.Failure = "config.pbtxt is broken"
+	s.SetModel("m", v, 1)
+	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	if diff := cmp.Diff([]line{{1, 1, "READY", "config.pbtxt is broken", 2}}, lines(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestModelThatWasNeverLoadedIsListedOnly(t *testing.T) {
+	s := NewState()
+	s.SetModel("m", &nereidv1.ModelValue{Schema: 1, Name: "m", Url: "file:///r/m"}, 1)
+	s.SetComplete(1)
+	snapshot := s.Snapshot()
+	if m := snapshot.Models()[0]; m.Problem != "" || len(m.Versions) != 0 || !snapshot.AllReady() {
+		t.Errorf("%+v, all ready %t", m, snapshot.AllReady())
+	}
+	if _, err := snapshot.Resolve("m", ""); errs.Of(err) != errs.ModelNotFound {
+		t.Errorf("Resolve = %v", err)
 	}
 }
