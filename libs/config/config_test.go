@@ -58,6 +58,7 @@ func TestFlagBeforeEnvironmentBeforeFileBeforeDefault(t *testing.T) {
 		{want: 8000},
 		{file: "http-port: 2", want: 2},
 		{file: "http-port: 2", env: env, want: 3},
+		{file: "http-port: 2", env: map[string]string{"NEREID_HTTP_PORT": ""}, want: 2},
 		{file: "http-port: 2", env: env, args: []string{"--http-port=4"}, want: 4},
 	}
 	for _, tt := range tests {

@@ -131,9 +131,11 @@ func flagNames(n *kong.Node) map[string]bool {
 	return names
 }
 
-// Resolve gives a flag that is not on the command line its value.
+// Resolve gives a flag that is not on the command line its value. A variable
+// that is empty counts as not set: that is how containers pass one on that
+// nobody has set.
 func (s *Settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if value, ok := s.env(EnvName(flag.Name)); ok {
+	if value, ok := s.env(EnvName(flag.Name)); ok && value != "" {
 		return value, nil
 	}
 	node, ok := s.keys[flag.Name]
