@@ -46,6 +46,9 @@ func corrections() []correction {
 		{"dynamic_batching", "enabled", "remove it; the section alone turns dynamic batching on"},
 		{"dynamic_batching", "enable", "remove it; the section alone turns dynamic batching on"},
 		{"sequence_batching", "generative_sequence", "did you mean iterative_sequence?"},
+		{"model_repository_agents", "kind", "write  agents { name: \"checksum\" }; a version policy is no agent but the section version_policy"},
+		{"model_repository_agents", "name", "write  agents { name: ... }"},
+		{"model_repository_agents", "parameters", "write  agents { parameters { ... } }"},
 		{"model_repository_agents.agents", "kind", "did you mean name? A version policy is no agent but the section version_policy"},
 	}
 }

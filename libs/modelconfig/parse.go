@@ -151,14 +151,20 @@ func syntaxProblem(text string, err error) Problem {
 			p.Message = strings.TrimLeft(rest, ": ")
 		}
 	}
-	p.Fix = syntaxFix(text, p.Line)
+	p.Fix = syntaxFix(text, p.Line, p.Message)
 	return p
 }
 
 // syntaxFix recognises the usual slips.
-func syntaxFix(text string, line int) string {
+func syntaxFix(text string, line int, message string) string {
 	if strings.HasPrefix(text, "\ufeff") {
 		return "save the file as UTF-8 without a byte order mark"
+	}
+	if strings.Contains(message, "unexpected EOF") {
+		return "close every { and [ that is open"
+	}
+	if strings.Contains(message, "unexpected token: [") {
+		return "this field is no list: write it with braces alone, and once"
 	}
 	lines := strings.Split(text, "\n")
 	if line < 1 || line > len(lines) {
