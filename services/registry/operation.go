@@ -167,7 +167,7 @@ func (t *term) sweep() {
 	for _, entry := range t.models.entries {
 		used[entry.Value.GetUrl()] = true
 	}
-	if err := artifact.Sweep(t.cfg.Artifacts, func(dir string) bool { return used[repo.URL(dir)] }); err != nil {
+	if err := artifact.Sweep(t.cfg.Artifacts, func(dir string) bool { return used[repo.Local{}.URL(dir)] }); err != nil {
 		t.log.Warn("files of models that are gone are not removed", obs.Err(err)...)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func (s *Scanner) checksum(ctx context.Context, dir, key, want string) error {
 		return problem("checksum agent: file '%s' must stay within the model's directory", name)
 	}
 	path := filepath.Join(dir, filepath.FromSlash(name))
-	info, err := os.Stat(path)
+	info, err := s.reading.from.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return problem("checksum agent: %s is not a regular file", path)
 	}

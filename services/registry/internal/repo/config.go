@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,6 +36,8 @@ type Reading struct {
 	// Settle is for how long files must have been left alone to count as
 	// settled; 0 has them always settled.
 	Settle time.Duration
+
+	from Files // set by New
 }
 
 // file names the configuration's file, relative to the model's directory.
@@ -45,7 +46,7 @@ func (r Reading) file(dir string) string {
 		return configFile
 	}
 	named := filepath.Join(configDir, r.ConfigName+".pbtxt")
-	if _, err := os.Stat(filepath.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
+	if _, err := r.from.Stat(filepath.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
 		return configFile
 	}
 	return named
@@ -55,10 +56,10 @@ func (r Reading) file(dir string) string {
 // say may come from the model file.
 func (r Reading) text(dir, file string) ([]byte, error) {
 	path := filepath.Join(dir, file)
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && !r.Strict {
+	if _, err := r.from.Lstat(path); errors.Is(err, fs.ErrNotExist) && !r.Strict {
 		return nil, nil
 	}
-	return readConfig(path)
+	return readConfig(r.from, path)
 }
 
 func (r Reading) completion(dir string, available []int64) *modelconfig.Completion {
@@ -69,18 +70,30 @@ func (r Reading) completion(dir string, available []int64) *modelconfig.Completi
 		Versions:     available,
 		MaxBatchSize: r.MaxBatchSize,
 		Header: func(version int64, filename string) (*onnxheader.Header, error) {
-			return readHeader(filepath.Join(dir, strconv.FormatInt(version, 10), filename))
+			return readHeader(r.from, filepath.Join(dir, strconv.FormatInt(version, 10), filename))
 		},
 	}
 }
 
 // readHeader reads the header of a model file, or of the one in a directory
 // of that name.
-func readHeader(path string) (*onnxheader.Header, error) {
-	if isDir(path) {
+func readHeader(from Files, path string) (*onnxheader.Header, error) {
+	if isDir(from, path) {
 		path = filepath.Join(path, "model.onnx")
 	}
-	h, err := onnxheader.ReadFile(path)
+	file, err := from.Open(path)
+	if err != nil {
+		return nil, cause(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, cause(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	h, err := onnxheader.Read(file, info.Size())
 	if err != nil {
 		return nil, cause(err)
 	}
@@ -88,17 +101,17 @@ func readHeader(path string) (*onnxheader.Header, error) {
 }
 
 // opener opens the regular files below a model's directory.
-func opener(dir string) func(string) (io.ReadCloser, error) {
+func opener(from Files, dir string) func(string) (io.ReadCloser, error) {
 	return func(name string) (io.ReadCloser, error) {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		info, err := os.Stat(path)
+		info, err := from.Stat(path)
 		if err == nil && !info.Mode().IsRegular() {
 			return nil, errors.New("it is not a regular file")
 		}
 		if err != nil {
 			return nil, cause(err)
 		}
-		file, err := os.Open(path)
+		file, err := from.Open(path)
 		if err != nil {
 			return nil, cause(err)
 		}
@@ -118,7 +131,7 @@ func problemsOf(err error) modelconfig.Problems {
 
 // firstFiles lists the version directory that comes first by spelling, which
 // is where the format looks for the model file that tells the backend.
-func firstFiles(dir string, available []int64) []string {
+func firstFiles(from Files, dir string, available []int64) []string {
 	if len(available) == 0 {
 		return nil
 	}
@@ -126,7 +139,7 @@ func firstFiles(dir string, available []int64) []string {
 	for i, number := range available {
 		names[i] = strconv.FormatInt(number, 10)
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, slices.Min(names)))
+	entries, err := from.ReadDir(filepath.Join(dir, slices.Min(names)))
 	if err != nil {
 		return nil // the version's own problem tells
 	}
@@ -139,8 +152,8 @@ func firstFiles(dir string, available []int64) []string {
 
 // readConfig reads at most one byte more than a configuration may have, so
 // that its length is judged where the limit is known.
-func readConfig(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+func readConfig(from Files, path string) ([]byte, error) {
+	info, err := from.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, problem("%s does not exist: write one that lists input and output, or start without --disable-auto-complete-config", path)
 	}
@@ -150,7 +163,7 @@ func readConfig(path string) ([]byte, error) {
 	if err != nil {
 		return nil, problem("%s cannot be read: %v", path, cause(err))
 	}
-	file, err := os.Open(path)
+	file, err := from.Open(path)
 	if err != nil {
 		return nil, problem("%s cannot be read: %v", path, cause(err))
 	}

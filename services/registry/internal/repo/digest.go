@@ -10,7 +10,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -30,6 +29,7 @@ const settled = 2 * time.Second
 // digester names the content of directories. It remembers files by path, size
 // and modification time, since models are large and rarely change.
 type digester struct {
+	from  Files
 	known map[string]hashed
 	round int // counts sweeps
 
@@ -45,7 +45,7 @@ type hashed struct {
 	round int // the last in which the file was met
 }
 
-func newDigester() *digester { return &digester{known: make(map[string]hashed)} }
+func newDigester(from Files) *digester { return &digester{from: from, known: make(map[string]hashed)} }
 
 // watch begins to note how recent modifications are.
 func (d *digester) watch() { d.newest, d.torn = time.Time{}, false }
@@ -99,7 +99,7 @@ func (w *dirWalk) walk(ctx context.Context, dir, prefix string, depth int) error
 	if depth > maxDepth {
 		return fmt.Errorf("%s is nested deeper than %d directories", dir, maxDepth)
 	}
-	entries, err := os.ReadDir(dir) // sorted by name
+	entries, err := w.digester.from.ReadDir(dir) // sorted by name
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (w *dirWalk) walk(ctx context.Context, dir, prefix string, depth int) error
 }
 
 func (w *dirWalk) entry(ctx context.Context, path, name string, depth int) error {
-	info, err := os.Stat(path)
+	info, err := w.digester.from.Stat(path)
 	if err != nil {
 		return err // a dangling link among them
 	}
@@ -153,11 +153,11 @@ func (d *digester) sum(ctx context.Context, key, path string, info fs.FileInfo, 
 		return h.sum, nil
 	}
 	started := time.Now()
-	if err := hashFile(ctx, path, h); err != nil {
+	if err := d.hashFile(ctx, path, h); err != nil {
 		return sum, err
 	}
 	copy(sum[:], h.Sum(nil))
-	after, err := os.Stat(path)
+	after, err := d.from.Stat(path)
 	if err != nil {
 		return sum, err
 	}
@@ -171,8 +171,8 @@ func (d *digester) sum(ctx context.Context, key, path string, info fs.FileInfo, 
 	return sum, nil
 }
 
-func hashFile(ctx context.Context, path string, h hash.Hash) error {
-	file, err := os.Open(path)
+func (d *digester) hashFile(ctx context.Context, path string, h hash.Hash) error {
+	file, err := d.from.Open(path)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,11 +16,11 @@ import (
 // fill reads what a model directory holds into m, with given as the text of
 // its configuration unless that is nil. The error is the model's problem.
 func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
-	entries, err := os.ReadDir(dir)
+	entries, err := s.reading.from.ReadDir(dir)
 	if err != nil {
 		return problem("model directory %s cannot be read: %v", dir, cause(err))
 	}
-	available, warnings := versionNumbers(dir, entries)
+	available, warnings := versionNumbers(s.reading.from, dir, entries)
 	m.Warnings = warnings
 	if err := s.config(m, dir, available, given); err != nil {
 		return err
@@ -47,7 +46,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 	file, text := givenFile, given
 	if given == nil {
 		file = s.reading.file(dir)
-		if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
+		if info, err := s.reading.from.Stat(filepath.Join(dir, file)); err == nil {
 			s.digests.note(info.ModTime())
 		}
 		var err error
@@ -55,9 +54,9 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 			return err
 		}
 	}
-	open := opener(dir)
+	open := opener(s.reading.from, dir)
 	config, err := modelconfig.Load(text, modelconfig.Directory{
-		Name: m.Name, Files: firstFiles(dir, available), File: file, Complete: s.reading.completion(dir, available), Open: open,
+		Name: m.Name, Files: firstFiles(s.reading.from, dir, available), File: file, Complete: s.reading.completion(dir, available), Open: open,
 	})
 	if err != nil {
 		return err
@@ -76,7 +75,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 
 func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {
 	path := filepath.Join(dir, strconv.FormatInt(number, 10))
-	v := snapshot.Version{Number: number, URL: URL(path)}
+	v := snapshot.Version{Number: number, URL: s.reading.from.URL(path)}
 	digest, err := s.digests.directory(ctx, path)
 	if err != nil {
 		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
@@ -102,10 +101,10 @@ func labelBytes(labels map[string][]string) (n int) {
 
 // versionNumbers gives the version directories, and a warning for each
 // directory that looks meant as one and is none.
-func versionNumbers(dir string, entries []fs.DirEntry) (numbers []int64, warnings []string) {
+func versionNumbers(from Files, dir string, entries []fs.DirEntry) (numbers []int64, warnings []string) {
 	for _, entry := range entries {
 		name := entry.Name()
-		if hidden(name) || reserved(name) || !isDir(filepath.Join(dir, name)) {
+		if hidden(name) || reserved(name) || !isDir(from, filepath.Join(dir, name)) {
 			continue
 		}
 		number, err := strconv.ParseUint(name, 10, 63)

@@ -9,9 +9,8 @@ package repo
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,7 +33,8 @@ type Scanner struct {
 
 // New makes a scanner of the given directories. It touches none of them.
 func New(roots []string, reading Reading) *Scanner {
-	return &Scanner{roots: roots, reading: reading, digests: newDigester()}
+	reading.from = Local{}
+	return &Scanner{roots: roots, reading: reading, digests: newDigester(reading.from)}
 }
 
 // Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
@@ -60,7 +60,7 @@ func (s *Scanner) Scan(ctx context.Context, whole map[string]bool) (*snapshot.Sn
 			return nil, err
 		}
 		if whole != nil && !whole[name] {
-			snap.Models = append(snap.Models, snapshot.Model{Name: name, URL: URL(found[name][0])})
+			snap.Models = append(snap.Models, snapshot.Model{Name: name, URL: s.reading.from.URL(found[name][0])})
 			continue
 		}
 		snap.Models = append(snap.Models, s.model(ctx, name, found[name], nil))
@@ -100,7 +100,7 @@ func (s *Scanner) Directory(ctx context.Context, name, dir string, config []byte
 func (s *Scanner) list() (map[string][]string, error) {
 	found := make(map[string][]string)
 	for _, root := range s.roots {
-		if err := list(root, found); err != nil {
+		if err := list(s.reading.from, root, found); err != nil {
 			return nil, err
 		}
 	}
@@ -108,19 +108,19 @@ func (s *Scanner) list() (map[string][]string, error) {
 }
 
 // list adds a repository's model directories to found.
-func list(root string, found map[string][]string) error {
+func list(from Files, root string, found map[string][]string) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return errs.Wrap(errs.ConfigInvalid, err, "model repository %s: %v", root, err)
 	}
-	entries, err := os.ReadDir(root)
+	entries, err := from.ReadDir(root)
 	if err != nil {
 		return errs.Wrap(errs.ConfigInvalid, err,
 			"model repository %s cannot be read: %v: give --model-repository a directory that holds one directory per model", root, cause(err))
 	}
 	for _, entry := range entries {
 		dir := filepath.Join(root, entry.Name())
-		if !hidden(entry.Name()) && isDir(dir) {
+		if !hidden(entry.Name()) && isDir(from, dir) {
 			found[entry.Name()] = append(found[entry.Name()], dir)
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Scanner) model(ctx context.Context, name string, dirs []string, config 
 		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
 		return snapshot.Model{Name: name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
-	m := snapshot.Model{Name: name, URL: URL(dirs[0]), Overridden: config != nil}
+	m := snapshot.Model{Name: name, URL: s.reading.from.URL(dirs[0]), Overridden: config != nil}
 	s.digests.watch()
 	if err := s.fill(ctx, &m, dirs[0], config); err != nil {
 		m.Config, m.Versions = nil, nil
@@ -155,20 +155,15 @@ func (s *Scanner) young(modified time.Time) bool {
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // isDir follows links: repositories are often made of them.
-func isDir(path string) bool {
-	info, err := os.Stat(path)
+func isDir(from Files, path string) bool {
+	info, err := from.Stat(path)
 	return err == nil && info.IsDir()
-}
-
-// URL names a directory in the values of models.
-func URL(path string) string {
-	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String()
 }
 
 // cause is a file error without operation and path, for messages that name
 // the path themselves.
 func cause(err error) error {
-	var path *os.PathError
+	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err
 	}
