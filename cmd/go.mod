@@ -10,10 +10,11 @@ require (
 	github.com/nereid-serving/nereid/services/registry v0.0.0
 	github.com/nereid-serving/nereid/services/scheduler v0.0.0
 	github.com/nereid-serving/nereid/services/worker v0.0.0
-	github.com/prometheus/client_golang v1.25.0
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
 )
+
+require github.com/prometheus/client_golang v1.25.0 // indirect
 
 require (
 	github.com/alecthomas/kong v1.17.0

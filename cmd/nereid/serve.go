@@ -40,8 +40,13 @@ type serve struct {
 	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
 
 	AllowMetrics   config.Switch `name:"allow-metrics" default:"true" group:"Metrics" help:"Serve /metrics."`
-	MetricsAddress string        `name:"metrics-address" default:"0.0.0.0" group:"Metrics" help:"Address to listen on."`
+	MetricsAddress string        `name:"metrics-address" placeholder:"ADDRESS" group:"Metrics" help:"Address to listen on; without it that of HTTP."`
 	MetricsPort    int           `name:"metrics-port" default:"8002" group:"Metrics" help:"Port to listen on; 0 is any free one."`
+	CPUMetrics     config.Switch `name:"allow-cpu-metrics" default:"true" group:"Metrics" help:"Show how busy the machine is: nv_cpu_*."`
+	GPUMetrics     config.Switch `name:"allow-gpu-metrics" default:"true" group:"Metrics" help:"Taken for the sake of Triton's command lines: there are no metrics of GPUs yet."`
+	MetricsPeriod  int           `name:"metrics-interval-ms" default:"2000" group:"Metrics" help:"How often the machine is looked at, in milliseconds."`
+	MetricsConfig  []string      `name:"metrics-config" sep:"none" placeholder:"KEY=VALUE" group:"Metrics" help:"How the times of requests are shown: counter_latencies (true), histogram_latencies (false) and summary_latencies (false) switch forms; summary_quantiles is pairs of a quantile and its error, such as 0.5:0.05,0.99:0.001; repeat the flag for several."`
+	MetricsLabel   []string      `name:"metrics-label" sep:"none" placeholder:"NAME=VALUE" group:"Metrics" help:"Label of all metrics: cluster, node or pod; repeat the flag for several."`
 
 	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
 	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
@@ -100,6 +105,9 @@ func (s *serve) config() (embedded.Config, error) {
 	if err := s.backends(&c); err != nil {
 		return c, err
 	}
+	if err := s.metrics(&c); err != nil {
+		return c, err
+	}
 	c.Registry.Repositories = s.ModelRepository
 	c.Registry.Control, c.Registry.LoadModels = registry.Control(s.ControlMode), s.LoadModel
 	c.Registry.Poll = time.Duration(s.PollSecs) * time.Second
@@ -113,7 +121,6 @@ func (s *serve) config() (embedded.Config, error) {
 	c.Gateway.MaxInput = s.HTTPMaxInput
 	c.Gateway.StrictReadiness = s.StrictReadiness.On
 	c.Gateway.ExitTimeout = time.Duration(s.ExitTimeout) * time.Second
-	c.Metrics.Enabled, c.Metrics.Address, c.Metrics.Port = s.AllowMetrics.On, s.MetricsAddress, s.MetricsPort
 	c.Data, c.ExitOnError, c.Version = s.Data, s.ExitOnError.On, release
 	return c, nil
 }

@@ -38,6 +38,9 @@ type Config struct {
 	GraphLevel int32
 	// MetricTags are labels for the model's metrics, without the "_" prefix.
 	MetricTags map[string]string
+	// HistogramBuckets are the upper bounds, ascending, that the model sets
+	// for histograms, by the name of the family.
+	HistogramBuckets map[string][]float64
 	// Warmup are the executions that an instance has behind it when it gets
 	// its first request, in this order.
 	Warmup []WarmupSample

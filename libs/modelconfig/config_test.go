@@ -27,6 +27,7 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 		}
 		parameters { key: "p" value { string_value: "v" } }
 		metric_tags { key: "team" value: "vision" }
+		model_metrics { metric_control [{ metric_identifier { family: "f" } histogram_options { buckets: [ 1, 2.5 ] } }] }
 		optimization { graph { level: -1 } }
 		model_transaction_policy { decoupled: true }
 		model_warmup { name: "skipped" }
@@ -62,7 +63,7 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 			Name: "m_0", Kind: modelconfig.KindGPU, Count: 2, GPUs: []int32{1}, HostPolicy: "near", Passive: true,
 		}},
 		Parameters: map[string]string{"p": "v"},
-		MetricTags: map[string]string{"team": "vision"},
+		MetricTags: map[string]string{"team": "vision"}, HistogramBuckets: map[string][]float64{"f": {1, 2.5}},
 		Warmup: []modelconfig.WarmupSample{{
 			Name: "w", BatchSize: 2, Count: 1,
 			Inputs: []modelconfig.WarmupInput{

@@ -65,6 +65,7 @@ func view(c *inference.ModelConfig) *Config {
 	for name, p := range c.GetParameters() {
 		v.Parameters[name] = p.GetStringValue()
 	}
+	v.HistogramBuckets = histogramBuckets(c.GetModelMetrics())
 	v.Warmup = warmup(c.GetModelWarmup())
 	return v
 }
@@ -124,6 +125,17 @@ func group(g *inference.ModelInstanceGroup) InstanceGroup {
 		Passive:    g.GetPassive(),
 		HostPolicy: g.GetHostPolicy(),
 	}
+}
+
+func histogramBuckets(m *inference.ModelMetrics) map[string][]float64 {
+	if len(m.GetMetricControl()) == 0 {
+		return nil
+	}
+	buckets := make(map[string][]float64, len(m.GetMetricControl()))
+	for _, c := range m.GetMetricControl() {
+		buckets[c.GetMetricIdentifier().GetFamily()] = c.GetHistogramOptions().GetBuckets()
+	}
+	return buckets
 }
 
 func kind(k inference.ModelInstanceGroup_Kind) DeviceKind {

@@ -1,30 +1,79 @@
 package obs
 
 import (
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/model"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 )
 
+// Metrics are those of a process. What is registered with it carries the
+// process's labels beside its own.
+type Metrics struct {
+	prometheus.Registerer
+	registry *prometheus.Registry
+}
+
 // NewMetrics makes a registry with the metrics of the Go runtime and the
-// process, and nereid_build_info.
-func NewMetrics(version string) *prometheus.Registry {
+// process, and nereid_build_info. labels say where the process runs, see
+// [CheckPlace]; they may be nil.
+func NewMetrics(version string, labels map[string]string) *Metrics {
 	registry := prometheus.NewRegistry()
+	m := &Metrics{Registerer: prometheus.WrapRegistererWith(labels, registry), registry: registry}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "nereid_build_info", Help: "Always 1; the version is in the label.",
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return registry
+	m.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
 }
 
-// MetricsHandler serves a registry as GET /metrics. A family that cannot be
+// CheckPlace refuses labels of a process other than cluster, node and pod:
+// others would meet labels of series.
+func CheckPlace(labels map[string]string) error {
+	allowed := []string{"cluster", "node", "pod"}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if !slices.Contains(allowed, name) {
+			return errs.New(errs.ConfigInvalid, "metrics cannot have the label %q: it is one of %s", name, strings.Join(allowed, ", "))
+		}
+		if !model.LabelValue(labels[name]).IsValid() {
+			return errs.New(errs.ConfigInvalid, "the metrics' label %s is %q: want UTF-8", name, labels[name])
+		}
+	}
+	return nil
+}
+
+// Gatherer returns what all metrics are read from.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler serves the metrics as GET /metrics. A family that cannot be
 // collected fails the scrape rather than show half of the truth.
-func MetricsHandler(registry *prometheus.Registry) http.Handler {
+func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m}))
 	return mux
+}
+
+// ModelLabels are the labels of a model version's series: model, version, and
+// the model's own tags behind an underscore. Tags that cannot be labels are
+// left out.
+func ModelLabels(ref infer.ModelRef, tags map[string]string) prometheus.Labels {
+	labels := prometheus.Labels{"model": ref.Name, "version": strconv.FormatInt(ref.Version, 10)}
+	for tag, value := range tags {
+		// Prometheus keeps names with two leading underscores to itself.
+		if name := "_" + tag; model.LegacyValidation.IsValidLabelName(name) && !strings.HasPrefix(tag, "_") {
+			labels[name] = value
+		}
+	}
+	return labels
 }

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
@@ -57,7 +60,7 @@ func TestLogRefusesBadSettings(t *testing.T) {
 }
 
 func TestMetricsAreServed(t *testing.T) {
-	handler := obs.MetricsHandler(obs.NewMetrics("1.2.3"))
+	handler := obs.NewMetrics("1.2.3", nil).Handler()
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `nereid_build_info{version="1.2.3"} 1`) {
@@ -67,5 +70,43 @@ func TestMetricsAreServed(t *testing.T) {
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/metrics", nil))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d, want 405", w.Code)
+	}
+}
+
+func TestPlaceIsOnEverySeries(t *testing.T) {
+	m := obs.NewMetrics("1.2.3", map[string]string{"cluster": "eu", "pod": "nereid-0"})
+	m.Handler() // has metrics of its own
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			if text := series.String(); !strings.Contains(text, `"cluster"`) || !strings.Contains(text, `"nereid-0"`) {
+				t.Errorf("%s: %s", f.GetName(), text)
+			}
+		}
+	}
+}
+
+func TestPlaceHasThreeNames(t *testing.T) {
+	if err := obs.CheckPlace(map[string]string{"cluster": "a", "node": "b", "pod": "c"}); err != nil {
+		t.Error(err)
+	}
+	for label, want := range map[string]string{"model": "cluster, node, pod", "": "cluster, node, pod"} {
+		if err := obs.CheckPlace(map[string]string{label: "x"}); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", label, err)
+		}
+	}
+	if err := obs.CheckPlace(map[string]string{"pod": "\xff"}); errs.Of(err) != errs.ConfigInvalid {
+		t.Errorf("no UTF-8: %v", err)
+	}
+}
+
+func TestTagsOfModelsAreLabelsBehindAnUnderscore(t *testing.T) {
+	got := obs.ModelLabels(infer.ModelRef{Name: "m", Version: 2}, map[string]string{"team": "vision", "_reserved": "x", "no-label": "y"})
+	want := prometheus.Labels{"model": "m", "version": "2", "_team": "vision"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
 // Config configures a scheduler.
@@ -16,12 +17,23 @@ type Config struct {
 	// no bound.
 	MaxQueuedRequests int
 	MaxQueuedBytes    int64
+	// Latencies are the forms in which metrics show the times of requests.
+	Latencies Latencies
 }
+
+// Latencies says in which forms metrics show the times of requests.
+type Latencies = stats.Latencies
+
+// Quantile is one of the summaries among [Latencies].
+type Quantile = stats.Quantile
 
 // Default returns bounds that only a flood reaches: a queue without a bound
 // ends in memory running out.
 func Default() Config {
-	return Config{Pool: "default", MaxQueuedRequests: 1 << 18, MaxQueuedBytes: int64(1<<30) * int64(max(runtime.NumCPU(), 4))}
+	return Config{
+		Pool: "default", MaxQueuedRequests: 1 << 18, MaxQueuedBytes: int64(1<<30) * int64(max(runtime.NumCPU(), 4)),
+		Latencies: stats.DefaultLatencies(),
+	}
 }
 
 // Validate returns an error of the reason config_invalid that names the
@@ -35,5 +47,5 @@ func (c Config) Validate() error {
 	case c.MaxQueuedBytes < 0:
 		return errs.New(errs.ConfigInvalid, "--max-queued-bytes is %d: want 0 (no bound) or more", c.MaxQueuedBytes)
 	}
-	return nil
+	return c.Latencies.Validate()
 }

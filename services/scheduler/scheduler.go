@@ -51,7 +51,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	set := stats.NewSet()
+	set := stats.NewSet(c.Latencies)
 	limits := core.Limits{Requests: c.MaxQueuedRequests, Bytes: c.MaxQueuedBytes}
 	loop, err := dispatch.New(limits, dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set})
 	if err != nil {

@@ -7,15 +7,11 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
@@ -23,7 +19,6 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway"
 	"github.com/nereid-serving/nereid/services/registry"
@@ -37,8 +32,7 @@ type Config struct {
 	Scheduler scheduler.Config
 	Worker    worker.Config
 	Gateway   gateway.Config
-	// Metrics is where Prometheus scrapes.
-	Metrics gateway.Listener
+	Metrics   Metrics
 	// Data is where the control plane's state is kept; empty is a temporary
 	// directory.
 	Data string
@@ -51,7 +45,10 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Registry: registry.Default(), Scheduler: scheduler.Default(), Worker: worker.Default(), Gateway: gateway.Default(),
-		Metrics:     gateway.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002},
+		Metrics: Metrics{
+			Listener: gateway.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002},
+			Host:     true, Interval: 2 * time.Second,
+		},
 		ExitOnError: true,
 	}
 }
@@ -69,17 +66,17 @@ type Server struct {
 	config  Config
 	log     *zap.Logger
 	stdout  io.Writer
-	metrics *prometheus.Registry
+	metrics *obs.Metrics
 }
 
 // New checks the configuration; it opens nothing.
 func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
-	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway} {
+	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway, c.Metrics} {
 		if err := part.Validate(); err != nil {
 			return nil, err
 		}
 	}
-	return &Server{config: c, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version)}, nil
+	return &Server{config: c, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version, c.Metrics.Labels)}, nil
 }
 
 // Run serves until ctx is done and everything has drained, or until a part
@@ -151,6 +148,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	answers.to = gate
 	return []lifecycle.Part{
 		{Name: "metrics", Run: s.serveMetrics},
+		{Name: "host", Run: s.watchHost},
 		{Name: "registry", Run: reg.Run},
 		{Name: "scheduler", Run: sched.Run},
 		{Name: "worker", Run: work.Run},
@@ -164,18 +162,3 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 type answers struct{ to infer.Responder }
 
 func (a *answers) Respond(r *infer.Response) { a.to.Respond(r) }
-
-func (s *Server) serveMetrics(ctx context.Context) error {
-	c := s.config.Metrics
-	if !c.Enabled {
-		<-ctx.Done()
-		return nil
-	}
-	l, err := serve.Listen(ctx, net.JoinHostPort(c.Address, strconv.Itoa(c.Port)), "metrics", "--metrics-port")
-	if err != nil {
-		return err
-	}
-	s.log.Info("serving metrics", zap.Stringer("address", l.Addr()))
-	server := &http.Server{Handler: obs.MetricsHandler(s.metrics), ReadHeaderTimeout: time.Minute}
-	return serve.HTTP(ctx, server, l, time.Second)
-}

@@ -35,7 +35,7 @@ func (l *Loop) Cancel(id infer.RequestID) {
 
 // Configure makes a loaded content known.
 func (l *Loop) Configure(ref infer.ModelRef, c *modelconfig.Config) {
-	l.stats.Add(ref, c.MetricTags)
+	l.stats.Add(ref, c)
 	l.post(message{event: core.Event{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: c}}})
 }
 

@@ -86,7 +86,7 @@ func (w *worker) finish(o *infer.Order) {
 
 // start runs a loop with one model and one worker.
 func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set) {
-	set := stats.NewSet()
+	set := stats.NewSet(stats.DefaultLatencies())
 	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set})
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestRetiredInstanceIsToldWhenIdle(t *testing.T) {
 }
 
 func TestStoppedLoopRefuses(t *testing.T) {
-	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet()})
+	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet(stats.DefaultLatencies())})
 	if err != nil {
 		t.Fatal(err)
 	}

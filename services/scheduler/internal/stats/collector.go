@@ -1,13 +1,7 @@
 package stats
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
-
-	"github.com/nereid-serving/nereid/libs/infer"
 )
 
 // Describe describes nothing: a model's tags become labels, so that the
@@ -18,7 +12,8 @@ func (s *Set) Describe(chan<- *prometheus.Desc) {}
 // Collect sends all series.
 func (s *Set) Collect(out chan<- prometheus.Metric) {
 	for _, e := range s.snapshot() {
-		e.families.collect(e.counters, out)
+		e.families.collect(e.counters, s.latencies.Counters, out)
+		e.counters.times.collect(out)
 	}
 	s.refusals.Collect(out)
 	s.batchRows.Collect(out)
@@ -32,14 +27,7 @@ type families struct {
 	request, queue, input, infer, output         *prometheus.Desc
 }
 
-func newFamilies(k key, tags map[string]string) families {
-	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
-	for tag, value := range tags {
-		// Prometheus keeps names with two leading underscores to itself.
-		if name := "_" + tag; model.LegacyValidation.IsValidLabelName(name) && !strings.HasPrefix(tag, "_") {
-			labels[name] = value
-		}
-	}
+func newFamilies(labels prometheus.Labels) families {
 	describe := func(name, help string, variable ...string) *prometheus.Desc {
 		return prometheus.NewDesc("nv_inference_"+name, help, variable, labels)
 	}
@@ -57,12 +45,11 @@ func newFamilies(k key, tags map[string]string) families {
 	}
 }
 
-func (f *families) collect(c *Counters, out chan<- prometheus.Metric) {
+func (f *families) collect(c *Counters, times bool, out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
 	}
 	t := c.snapshot()
-	micros := func(d *prometheus.Desc, sum infer.Tally) { counter(d, float64(sum.Time.Microseconds())) }
 	counter(f.success, float64(t.request.Count))
 	for r := range failures {
 		counter(f.failure, float64(t.failed[r]), r.String())
@@ -70,9 +57,12 @@ func (f *families) collect(c *Counters, out chan<- prometheus.Metric) {
 	counter(f.count, float64(t.inferences))
 	counter(f.executions, float64(t.executions))
 	out <- prometheus.MustNewConstMetric(f.pending, prometheus.GaugeValue, float64(c.pending.Load()))
-	micros(f.request, t.request)
-	micros(f.queue, t.queue)
-	micros(f.input, t.input)
-	micros(f.infer, t.infer)
-	micros(f.output, t.output)
+	if !times {
+		return
+	}
+	counter(f.request, micros(t.request.Time))
+	counter(f.queue, micros(t.queue.Time))
+	counter(f.input, micros(t.input.Time))
+	counter(f.infer, micros(t.infer.Time))
+	counter(f.output, micros(t.output.Time))
 }

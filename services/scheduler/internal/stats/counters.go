@@ -34,6 +34,7 @@ func (f failure) String() string { return [...]string{"REJECTED", "CANCELED", "B
 type Counters struct {
 	pending atomic.Int64
 	own     ownSeries
+	times   *distributions
 
 	mu      sync.Mutex
 	totals  totals                           // guarded by mu
@@ -93,6 +94,7 @@ func (c *Counters) Completed(done *infer.Completion, requests []Served) {
 			c.own.queueSeconds.Observe(done.Timing.Start.Sub(r.Enqueued).Seconds())
 		}
 	}
+	c.times.observe(done, requests)
 }
 
 func (c *Counters) add(done *infer.Completion, requests []Served) {

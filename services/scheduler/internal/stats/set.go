@@ -9,11 +9,14 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/obs"
 )
 
 // Set holds the counters of all model versions that are loaded. It is a
 // prometheus.Collector and safe for concurrent use.
 type Set struct {
+	latencies    Latencies
 	refusals     *prometheus.CounterVec
 	batchRows    *prometheus.HistogramVec
 	queueSeconds *prometheus.HistogramVec
@@ -34,11 +37,12 @@ type entry struct {
 	loaded   map[uint64]bool // generations
 }
 
-// NewSet makes an empty set.
-func NewSet() *Set {
+// NewSet makes an empty set that shows times as l says, which is valid.
+func NewSet(l Latencies) *Set {
 	labels := []string{"model", "version"}
 	return &Set{
-		models: make(map[key]*entry),
+		latencies: l,
+		models:    make(map[key]*entry),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_scheduler_refusals_total",
 			Help: "Requests that ended without having run, by reason.",
@@ -66,14 +70,17 @@ type ownSeries struct {
 func (o *ownSeries) refused(reason errs.Reason) { o.refusals.WithLabelValues(string(reason)).Inc() }
 
 // Add makes the counters of a loaded content, or finds those of another
-// content of the same version. tags are the model's own labels.
-func (s *Set) Add(ref infer.ModelRef, tags map[string]string) {
+// content of the same version. The labels and buckets of the series are those
+// of the first content: they change when no content is loaded any more.
+func (s *Set) Add(ref infer.ModelRef, c *modelconfig.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := key{ref.Name, ref.Version}
 	e := s.models[k]
 	if e == nil {
-		e = &entry{counters: s.newCounters(k), families: newFamilies(k, tags), loaded: map[uint64]bool{}}
+		labels := obs.ModelLabels(ref, c.MetricTags)
+		e = &entry{counters: s.newCounters(k), families: newFamilies(labels), loaded: map[uint64]bool{}}
+		e.counters.times = newDistributions(s.latencies, labels, c)
 		s.models[k] = e
 	}
 	e.loaded[ref.Generation] = true

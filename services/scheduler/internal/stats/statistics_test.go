@@ -9,15 +9,16 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
 // counters are those of a model that was loaded just now.
 func counters() *stats.Counters {
-	set := stats.NewSet()
+	set := stats.NewSet(stats.DefaultLatencies())
 	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
-	set.Add(ref, nil)
+	set.Add(ref, new(modelconfig.Config))
 	return set.Of(ref)
 }
 

@@ -13,14 +13,15 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
 func TestFamiliesFollowTheBatches(t *testing.T) {
-	set := stats.NewSet()
+	set := stats.NewSet(stats.DefaultLatencies())
 	ref := infer.ModelRef{Name: "digits", Version: 3, Generation: 1}
-	set.Add(ref, map[string]string{"team": "vision", "_reserved": "x"})
+	set.Add(ref, &modelconfig.Config{MetricTags: map[string]string{"team": "vision", "_reserved": "x"}})
 	c := set.Of(ref)
 	start := mono.Time(time.Second)
 	ms := func(n int) mono.Time { return start.Add(time.Duration(n) * time.Millisecond) }
@@ -107,15 +108,15 @@ func lines(text string) []string {
 }
 
 func TestSeriesLiveAsLongAsSomeContentIsLoaded(t *testing.T) {
-	set := stats.NewSet()
+	set := stats.NewSet(stats.DefaultLatencies())
 	first := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
 	second := infer.ModelRef{Name: "m", Version: 1, Generation: 2}
 	if set.Of(first) != nil {
 		t.Fatal("counters of a model that is not loaded")
 	}
-	set.Add(first, nil)
+	set.Add(first, new(modelconfig.Config))
 	set.Of(first).Completed(&infer.Completion{Executions: 1, Rows: 1}, nil)
-	set.Add(second, nil)
+	set.Add(second, new(modelconfig.Config))
 	set.Remove(first)
 	if set.Of(second) == nil || set.Of(second) != set.Of(first) {
 		t.Fatal("a reload did not go on counting")
@@ -132,9 +133,9 @@ func TestSeriesLiveAsLongAsSomeContentIsLoaded(t *testing.T) {
 }
 
 func TestOwnFamiliesAreWellNamed(t *testing.T) {
-	set := stats.NewSet()
+	set := stats.NewSet(stats.DefaultLatencies())
 	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
-	set.Add(ref, nil)
+	set.Add(ref, new(modelconfig.Config))
 	set.Of(ref).Refused(errs.Shed, 0)
 	problems, err := testutil.CollectAndLint(set, "nereid_scheduler_refusals_total", "nereid_scheduler_batch_rows", "nereid_scheduler_queue_seconds")
 	if err != nil || len(problems) > 0 {

@@ -1,0 +1,111 @@
+package stats
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+)
+
+const firstResponse = "nv_inference_first_response_histogram_ms"
+
+// A summary is over the last minute, which advances in twelve-second steps.
+const (
+	window      = time.Minute
+	windowSteps = 5
+)
+
+// distributions are one model version's histograms and summaries. They are
+// nil where they are not shown.
+type distributions struct {
+	first                                prometheus.Histogram
+	request, queue, input, infer, output prometheus.Summary
+}
+
+// newDistributions makes what l shows of a model, or nil if that is nothing.
+func newDistributions(l Latencies, labels prometheus.Labels, c *modelconfig.Config) *distributions {
+	if !l.Histograms && !l.Summaries {
+		return nil
+	}
+	d := new(distributions)
+	if l.Histograms {
+		d.first = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: firstResponse, ConstLabels: labels, Buckets: firstBuckets(c),
+			Help: "Time from the arrival of successful requests to their first response, in milliseconds.",
+		})
+	}
+	if l.Summaries {
+		d.summaries(l.objectives(), labels)
+	}
+	return d
+}
+
+// firstBuckets are those of the model's own configuration, or Triton's.
+func firstBuckets(c *modelconfig.Config) []float64 {
+	if own := c.HistogramBuckets[firstResponse]; len(own) > 0 {
+		return own
+	}
+	return []float64{100, 500, 2000, 5000}
+}
+
+func (d *distributions) summaries(objectives map[float64]float64, labels prometheus.Labels) {
+	summary := func(name, help string) prometheus.Summary {
+		return prometheus.NewSummary(prometheus.SummaryOpts{
+			Name: "nv_inference_" + name + "_summary_us", ConstLabels: labels,
+			Help:       help + " of successful requests over the last minute, in microseconds.",
+			Objectives: objectives, MaxAge: window, AgeBuckets: windowSteps,
+		})
+	}
+	d.request = summary("request", "Time from arrival to answer")
+	d.queue = summary("queue", "Time in the queue")
+	d.input = summary("compute_input", "Time to gather the batch's inputs")
+	d.infer = summary("compute_infer", "Time of the batch in the model")
+	d.output = summary("compute_output", "Time to hand over the batch's outputs")
+}
+
+// observe takes the successful requests of a batch.
+func (d *distributions) observe(done *infer.Completion, requests []Served) {
+	if d == nil {
+		return
+	}
+	for i := range requests {
+		if r := &requests[i]; r.Outcome == infer.Succeeded {
+			d.succeeded(r, &done.Timing)
+		}
+	}
+}
+
+func (d *distributions) succeeded(r *Served, t *infer.Timing) {
+	if d.first != nil {
+		d.first.Observe(float64(t.Done.Sub(r.Enqueued)) / float64(time.Millisecond))
+	}
+	if d.request == nil {
+		return
+	}
+	d.request.Observe(micros(t.Done.Sub(r.Enqueued)))
+	d.queue.Observe(micros(t.Start.Sub(r.Enqueued)))
+	d.input.Observe(micros(t.Input()))
+	d.infer.Observe(micros(t.Infer()))
+	d.output.Observe(micros(t.Output()))
+}
+
+// micros are whole microseconds, as the counters sum them up. A negative
+// time, from clocks of two processes, is none.
+func micros(d time.Duration) float64 { return float64(max(d, 0).Microseconds()) }
+
+func (d *distributions) collect(out chan<- prometheus.Metric) {
+	if d == nil {
+		return
+	}
+	if d.first != nil {
+		d.first.Collect(out)
+	}
+	if d.request == nil {
+		return
+	}
+	for _, s := range []prometheus.Summary{d.request, d.queue, d.input, d.infer, d.output} {
+		s.Collect(out)
+	}
+}
