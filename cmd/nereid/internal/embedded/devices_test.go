@@ -80,7 +80,7 @@ func startDevices(t *testing.T, config string) *devices {
 	}
 	d := &devices{t: t, bus: b, workers: bucket[*nereidv1.WorkerValue](t, b, bus.Workers), answers: make(chan *infer.Response, 64)}
 	d.scheduler, err = scheduler.New(scheduler.Default(), scheduler.Deps{
-		Bus: b, Clock: mono.New(), Responder: d, Metrics: obs.NewMetrics(""), Log: zap.NewNop(),
+		Bus: b, Clock: mono.New(), Responder: d, Metrics: obs.NewMetrics("", nil), Log: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)
