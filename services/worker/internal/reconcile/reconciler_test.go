@@ -390,6 +390,7 @@ func (w *world) assignWarm(generation uint64, count int) {
 		d.Assign(Assignment{Versions: []Assigned{{Ref: version.Ref, Groups: []Group{{Name: "a", Count: count}}}}})
 		d.AssignmentKnown()
 	})
+	synctest.Wait()
 }
 
 func TestInstancesAreWarmBeforeAnyIsOpen(t *testing.T) {
