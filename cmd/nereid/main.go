@@ -46,6 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(
 	if command == nil {
 		return status
 	}
+	command.Bind(command)
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.BindTo(stdout, (*io.Writer)(nil))
 	if err := command.Run(); err != nil {
@@ -74,7 +75,7 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 		fmt.Fprintln(stderr, "nereid:", err)
 		return nil, exitFailed
 	}
-	command, err := parser.Parse(args)
+	command, err := resolve(parser, args)
 	if exited >= 0 { // help was asked for and given
 		return nil, exited
 	}
@@ -83,6 +84,21 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 		return nil, exitMisused
 	}
 	return command, exitOK
+}
+
+// resolve parses the arguments, with serve's flags as Triton's users may have
+// shortened them.
+func resolve(parser *kong.Kong, args []string) (*kong.Context, error) {
+	for _, node := range parser.Model.Children {
+		if node.Name != "serve" {
+			continue
+		}
+		var err error
+		if args, err = expand(args, node); err != nil {
+			return nil, err
+		}
+	}
+	return parser.Parse(args)
 }
 
 // runtimeLibrary is where ONNX Runtime's library is by default: where make

@@ -5,6 +5,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"go.uber.org/zap"
+
 	"github.com/nereid-serving/nereid/cmd/nereid/internal/embedded"
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -61,13 +64,20 @@ type serve struct {
 	LogError   config.Switch `name:"log-error" default:"true" group:"Log" help:"Show errors."`
 	LogFormat  string        `name:"log-format" default:"text" enum:"text,json,default,ISO8601" group:"Log" help:"text or json; Triton's default and ISO8601 are text."`
 	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"Where to log instead of standard error."`
+
+	// Triton's other flags.
+	Idle    idle    `embed:""`
+	Refused refused `embed:""`
 }
 
 // maxPollSecs is a year.
 const maxPollSecs = 365 * 24 * 60 * 60
 
 // Validate refuses what no service checks itself.
-func (s *serve) Validate() error {
+func (s *serve) Validate(command *kong.Context) error {
+	if err := checkEffects(command); err != nil {
+		return err
+	}
 	switch {
 	case len(s.ModelRepository) == 0:
 		return errs.New(errs.ConfigInvalid, "no model repository: give --model-repository=DIR")
@@ -80,7 +90,7 @@ func (s *serve) Validate() error {
 }
 
 // Run serves until ctx is done and everything has drained.
-func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
+func (s *serve) Run(ctx context.Context, command *kong.Context, stdout io.Writer) error {
 	log, closeLog, err := obs.NewLogger(obs.LogConfig{
 		Verbose: s.LogVerbose, Info: s.LogInfo.On, Warning: s.LogWarning.On, Error: s.LogError.On,
 		Format: s.LogFormat, File: s.LogFile,
@@ -89,6 +99,9 @@ func (s *serve) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer closeLog()
+	if names := withoutEffect(command); len(names) > 0 {
+		log.Info("flags have no effect", zap.Strings("flags", names), zap.String("reasons", "docs/reference/cli.md"))
+	}
 	c, err := s.config()
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -28,3 +29,6 @@ func (s *Switch) Decode(ctx *kong.DecodeContext) error {
 	}
 	return nil
 }
+
+// String returns true or false.
+func (s Switch) String() string { return strconv.FormatBool(s.On) }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// What becomes of a flag of Triton's that serve does not act on, in its tag
+// effect. Every other flag works.
+const (
+	effectTag = "effect"
+	// effectNone is of a flag that is taken and changes nothing.
+	effectNone = "none"
+	// effectRefused is of a flag whose value would change what clients or
+	// models see, or who may call. The tag unless lists, with | between them,
+	// the values that ask for nothing.
+	effectRefused = "refused"
+)
+
+// idle are Triton's flags that are taken so that a start command stays as it
+// is. The help of each says why it changes nothing.
+type idle struct {
+	PeerAccess config.Switch `name:"enable-peer-access" default:"true" hidden:"" effect:"none" help:"Models run on CPUs."`
+	RepoAgents string        `name:"repoagent-directory" hidden:"" effect:"none" help:"There are no repository agents; a configuration that asks for one is refused."`
+
+	ReuseHTTP   config.Switch `name:"reuse-http-port" default:"false" hidden:"" effect:"none" help:"A port belongs to one server; a second one says that it is taken."`
+	HTTPThreads int           `name:"http-thread-count" default:"8" hidden:"" effect:"none" help:"Connections take no threads of their own."`
+
+	ReuseGRPC      config.Switch `name:"reuse-grpc-port" default:"false" hidden:"" effect:"none" help:"A port belongs to one server; a second one says that it is taken."`
+	GRPCThreads    int           `name:"grpc-infer-thread-count" default:"2" hidden:"" effect:"none" help:"Requests take no threads of their own."`
+	AllocationPool int           `name:"grpc-infer-allocation-pool-size" default:"8" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
+	ResponsePool   int           `name:"grpc-max-response-pool-size" default:"2147483647" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
+	ServerCert     string        `name:"grpc-server-cert" hidden:"" effect:"none" help:"It is for --grpc-use-ssl."`
+	ServerKey      string        `name:"grpc-server-key" hidden:"" effect:"none" help:"It is for --grpc-use-ssl."`
+	RootCert       string        `name:"grpc-root-cert" hidden:"" effect:"none" help:"It is for --grpc-use-ssl-mutual."`
+	Compression    string        `name:"grpc-infer-response-compression-level" default:"none" enum:"none,low,medium,high" hidden:"" effect:"none" help:"Responses are compressed as the client's own messages are."`
+	KeepaliveTime  int           `name:"grpc-keepalive-time" default:"7200000" hidden:"" effect:"none" help:"Idle connections are probed every 2 hours."`
+	KeepaliveWait  int           `name:"grpc-keepalive-timeout" default:"20000" hidden:"" effect:"none" help:"A probe has 20 seconds to be answered."`
+	PingsNoData    int           `name:"grpc-http2-max-pings-without-data" default:"2" hidden:"" effect:"none" help:"Probes are sent on idle connections alone."`
+
+	TraceRate    int `name:"trace-rate" default:"1000" hidden:"" effect:"none" help:"It is for --trace-level."`
+	TraceCount   int `name:"trace-count" default:"-1" hidden:"" effect:"none" help:"It is for --trace-level."`
+	TraceLogFreq int `name:"trace-log-frequency" default:"0" hidden:"" effect:"none" help:"It is for --trace-level."`
+
+	BackendDir   string   `name:"backend-directory" hidden:"" effect:"none" help:"Backends are part of the program; ONNX Runtime is found by --onnxruntime-library."`
+	CacheDir     string   `name:"cache-directory" hidden:"" effect:"none" help:"There are no caches to load."`
+	RateResource []string `name:"rate-limit-resource" sep:"none" hidden:"" effect:"none" help:"It is for --rate-limit=execution_count."`
+
+	PinnedPool     int64    `name:"pinned-memory-pool-byte-size" default:"268435456" hidden:"" effect:"none" help:"Models run on CPUs."`
+	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
+	CUDAAddresses  []string `name:"cuda-virtual-address-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
+	Capability     string   `name:"min-supported-compute-capability" hidden:"" effect:"none" help:"Models run on CPUs."`
+	BufferThreads  int      `name:"buffer-manager-thread-count" default:"0" hidden:"" effect:"none" help:"Each instance gathers its own inputs."`
+	GPULoadLimit   []string `name:"model-load-gpu-limit" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
+	SagemakerPort  int      `name:"sagemaker-port" default:"8080" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
+	SagemakerRange string   `name:"sagemaker-safe-port-range" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
+	SagemakerThr   int      `name:"sagemaker-thread-count" default:"8" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
+	VertexPort     int      `name:"vertex-ai-port" default:"8080" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
+	VertexThreads  int      `name:"vertex-ai-thread-count" default:"8" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
+	VertexModel    string   `name:"vertex-ai-default-model" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
+}
+
+// refused are Triton's flags that would be a promise if they were taken. The
+// help of each says what to do instead.
+type refused struct {
+	Retries      int           `name:"model-load-retry-count" default:"0" hidden:"" effect:"refused" unless:"0" help:"A failed load is not repeated: load the model again through the repository API, or start with --model-control-mode=poll."`
+	Namespacing  config.Switch `name:"model-namespacing" default:"false" hidden:"" effect:"refused" unless:"false" help:"Models of all repositories share one set of names: give them different ones."`
+	HTTPHeaders  string        `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
+	HTTPRestrict []string      `name:"http-restricted-api" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by a header: let a proxy in front keep callers off the paths, and listen on --http-address=127.0.0.1."`
+
+	GRPCHeaders   string        `name:"grpc-header-forward-pattern" hidden:"" effect:"refused" help:"Metadata does not reach models: send what the model needs as a request parameter."`
+	GRPCRestrict  []string      `name:"grpc-restricted-protocol" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by metadata: let a proxy in front keep callers off the methods, and listen on --grpc-address=127.0.0.1."`
+	SSL           config.Switch `name:"grpc-use-ssl" default:"false" hidden:"" effect:"refused" unless:"false" help:"The server does not speak TLS: let a proxy in front end it, and listen on --grpc-address=127.0.0.1."`
+	MutualSSL     config.Switch `name:"grpc-use-ssl-mutual" default:"false" hidden:"" effect:"refused" unless:"false" help:"The server does not speak TLS: let a proxy in front check certificates, and listen on --grpc-address=127.0.0.1."`
+	PingsIdle     config.Switch `name:"grpc-keepalive-permit-without-calls" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients must not ping connections without calls: let them ping during calls alone."`
+	PingInterval  int           `name:"grpc-http2-min-recv-ping-interval-without-data" default:"300000" hidden:"" effect:"refused" unless:"300000" help:"Clients may ping every 300000 ms: leave the flag out and let them ping no more often."`
+	PingStrikes   int           `name:"grpc-http2-max-ping-strikes" default:"2" hidden:"" effect:"refused" unless:"2" help:"A connection is closed after two pings too many: leave the flag out and let clients ping every 300000 ms at most."`
+	ConnectionAge string        `name:"grpc-max-connection-age" hidden:"" effect:"refused" help:"Connections are not closed by age: let a proxy in front balance calls, or let clients connect again."`
+	AgeGrace      string        `name:"grpc-max-connection-age-grace" hidden:"" effect:"refused" help:"Connections are not closed by age: leave the flag out."`
+
+	TraceConfig []string `name:"trace-config" sep:"none" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`
+	TraceFile   string   `name:"trace-file" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`
+	TraceLevel  []string `name:"trace-level" sep:"none" hidden:"" effect:"refused" unless:"OFF" help:"Requests are not traced: leave the flag out."`
+
+	CacheConfig []string      `name:"cache-config" sep:"none" hidden:"" effect:"refused" help:"Responses are not cached: leave the flag out, and response_cache of the models off."`
+	CacheBytes  int64         `name:"response-cache-byte-size" default:"0" hidden:"" effect:"refused" unless:"0" help:"Responses are not cached: leave the flag out, and response_cache of the models off."`
+	RateLimit   string        `name:"rate-limit" default:"off" hidden:"" effect:"refused" unless:"off" help:"Instances do not share resources of a rate limiter: bound the load by instance_group counts and --max-queued-requests."`
+	ClientShm   config.Switch `name:"allow-client-shm" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients cannot register shared memory: let them send tensors in the request."`
+	Sagemaker   config.Switch `name:"allow-sagemaker" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no SageMaker front end: call /v2/models over HTTP."`
+	Vertex      config.Switch `name:"allow-vertex-ai" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no Vertex AI front end: call /v2/models over HTTP."`
+}
+
+// checkEffects refuses values that serve cannot honour.
+func checkEffects(command *kong.Context) error {
+	for _, f := range givenFlags(command, effectRefused) {
+		for _, value := range values(f) {
+			if !slices.Contains(strings.Split(f.Tag.Get("unless"), "|"), value) {
+				return errs.New(errs.ConfigInvalid, "--%s=%s is not supported. %s", f.Name, value, f.Help)
+			}
+		}
+	}
+	return nil
+}
+
+// givenFlags lists the flags with an effect that the command line, the
+// environment or the settings file give.
+func givenFlags(command *kong.Context, effect string) []*kong.Flag {
+	var flags []*kong.Flag
+	for _, p := range command.Path {
+		if p.Flag != nil && p.Flag.Tag.Get(effectTag) == effect && !slices.Contains(flags, p.Flag) {
+			flags = append(flags, p.Flag)
+		}
+	}
+	return flags
+}
+
+// withoutEffect names the flags that are given and change nothing.
+func withoutEffect(command *kong.Context) []string {
+	var names []string
+	for _, f := range givenFlags(command, effectNone) {
+		names = append(names, "--"+f.Name)
+	}
+	return names
+}
+
+// values gives a flag's values as text.
+func values(f *kong.Flag) []string {
+	v := f.Target.Interface()
+	if list, ok := v.([]string); ok {
+		return list
+	}
+	return []string{fmt.Sprint(v)}
+}
