@@ -27,8 +27,8 @@ type model struct {
 // Load makes a session of the version's file and checks the configuration
 // against it. Errors have the reason load_failed and name the file.
 func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, errs.Wrap(errs.LoadFailed, err, "load of model '%s' was given up", v.Ref.Name).WithModel(v.Ref.Name)
+	if ctx.Err() != nil {
+		return nil, givenUp(ctx, v)
 	}
 	file, err := modelFile(v)
 	if err == nil {
@@ -42,8 +42,11 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, loadFailed(v, file, err)
 	}
 	// Threads that the session starts inherit where they stay.
-	m.cores.Run(func() { m.session, err = b.newSession(file, v.Config) })
-	if err != nil {
+	m.cores.Run(func() { m.session, err = b.newSession(ctx, file, v.Config) })
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, givenUp(ctx, v)
+	case err != nil:
 		return nil, loadFailed(v, file, b.explain(file, err))
 	}
 	if err := m.connect(); err != nil {
@@ -51,6 +54,10 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, loadFailed(v, file, err)
 	}
 	return m, nil
+}
+
+func givenUp(ctx context.Context, v backend.Version) error {
+	return errs.Wrap(errs.LoadFailed, ctx.Err(), "load of model '%s' was given up", v.Ref.Name).WithModel(v.Ref.Name)
 }
 
 func loadFailed(v backend.Version, file string, err error) error {

@@ -77,6 +77,7 @@ typedef struct {
   X(149, OrtStatus *, SetGlobalSpinControl, (OrtThreadingOptions *, int)) \
   X(165, OrtStatus *, AddRunConfigEntry, (OrtRunOptions *, const char *, const char *)) \
   X(252, OrtStatus *, GetResizedStringTensorElementBuffer, (OrtValue *, size_t, size_t, char **)) \
+  X(293, OrtStatus *, SessionOptionsSetLoadCancellationFlag, (OrtSessionOptions *, bool)) \
   X(390, bool, TensorTypeAndShape_HasShape, (const OrtTensorInfo *))
 
 #define X(slot, result, name, parameters) \

@@ -41,7 +41,7 @@ func rawCall(b *testing.B, rows, size int64) *call {
 	}
 	file := filepath.Join(b.TempDir(), "model.onnx")
 	onnxmodel.AddSub(tensor.Int32, "batch", int(size)).WriteFile(b, file)
-	s, err := library.newSession(file, &modelconfig.Config{})
+	s, err := library.newSession(b.Context(), file, &modelconfig.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}

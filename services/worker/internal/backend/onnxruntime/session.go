@@ -3,6 +3,7 @@
 package onnxruntime
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -23,9 +24,9 @@ type session struct {
 	native unsafe.Pointer
 }
 
-// newSession loads the file. Input and output names are not given to the
+// newSession loads the file, and gives up when ctx ends. Input and output names are not given to the
 // binding, which needs them only for runs of its own.
-func (b *Backend) newSession(file string, c *modelconfig.Config) (*session, error) {
+func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Config) (*session, error) {
 	settings, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
@@ -39,6 +40,11 @@ func (b *Backend) newSession(file string, c *modelconfig.Config) (*session, erro
 			return nil, err
 		}
 	}
+	release, err := b.engine.until(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	bound, err := ort.NewDynamicAdvancedSession(file, nil, nil, settings)
 	if err != nil {
 		return nil, err

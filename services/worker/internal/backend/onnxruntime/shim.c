@@ -154,6 +154,10 @@ int nrt_call_config(const nrt_runtime *rt, nrt_call *c, const char *key, const c
   return take_status(rt, ORT(rt->api, AddRunConfigEntry)(c->options, key, value), c->error);
 }
 
+void nrt_load_stop(const nrt_runtime *rt, OrtSessionOptions *options) {
+  ignore(rt, ORT(rt->api, SessionOptionsSetLoadCancellationFlag)(options, true));
+}
+
 void nrt_stop(const nrt_runtime *rt, nrt_call *c) { ignore(rt, ORT(rt->api, RunOptionsSetTerminate)(c->options)); }
 
 void nrt_reset(const nrt_runtime *rt, nrt_call *c) { ignore(rt, ORT(rt->api, RunOptionsUnsetTerminate)(c->options)); }

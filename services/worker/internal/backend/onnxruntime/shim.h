@@ -78,6 +78,10 @@ void nrt_pools_close(const nrt_runtime *rt, OrtEnv *env);
 // nrt_pools_use makes a session use those threads.
 int nrt_pools_use(const nrt_runtime *rt, OrtSessionOptions *options, char *error);
 
+// nrt_load_stop ends a load under way with these options, or to come. Any
+// thread may call it.
+void nrt_load_stop(const nrt_runtime *rt, OrtSessionOptions *options);
+
 int nrt_io_count(const nrt_runtime *rt, OrtSession *s, int kind, size_t *n, char *error);
 int nrt_io_at(const nrt_runtime *rt, OrtSession *s, int kind, size_t i, nrt_io *io, char *error);
 
