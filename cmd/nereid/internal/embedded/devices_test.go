@@ -184,6 +184,8 @@ func TestModelSpillsToTheNextDeviceKind(t *testing.T) {
 	}
 	for n := range waiting {
 		d.scheduler.Cancel(infer.RequestID{Number: n})
-		d.answer()
+		if answered, _ := d.answer(); answered != n {
+			t.Errorf("request %d ended, want the cancelled %d", answered, n)
+		}
 	}
 }
