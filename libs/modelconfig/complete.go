@@ -103,10 +103,11 @@ func (r *report) completeBatch(c *inference.ModelConfig, h *onnxheader.Header, s
 	}
 }
 
-// unbatched returns a tensor that has no open first dimension, or nil.
+// unbatched returns a tensor that has no open first dimension, or nil. One of
+// unknown rank says nothing either way.
 func unbatched(h *onnxheader.Header) *onnxheader.Value {
 	for _, v := range slices.Concat(required(h), h.Outputs) {
-		if shape := v.Shape(); len(shape) == 0 || shape[0] != variable {
+		if shape := v.Shape(); v.HasShape && (len(shape) == 0 || shape[0] != variable) {
 			return &v
 		}
 	}
@@ -121,10 +122,6 @@ func required(h *onnxheader.Header) []onnxheader.Value {
 
 func (r *report) completeInputs(c *inference.ModelConfig, h *onnxheader.Header) {
 	for _, v := range required(h) {
-		if v.Kind == onnxheader.KindTensor && !v.HasShape {
-			r.autofill("", "list input with its dims in the configuration", "input '%s' has no shape in the model", v.Name)
-			continue
-		}
 		dims, reshape := completeDims(v, c.GetMaxBatchSize() > 0)
 		if t := r.completeType("input", v); t.Valid() {
 			c.Input = append(c.Input, &inference.ModelInput{Name: v.Name, DataType: inference.DataType(t), Dims: dims, Reshape: reshape})
@@ -132,8 +129,6 @@ func (r *report) completeInputs(c *inference.ModelConfig, h *onnxheader.Header) 
 	}
 }
 
-// completeOutputs takes an output of unknown rank for a scalar, as ONNX
-// Runtime describes it: the true shape comes with each response.
 func (r *report) completeOutputs(c *inference.ModelConfig, h *onnxheader.Header) {
 	for _, v := range h.Outputs {
 		dims, reshape := completeDims(v, c.GetMaxBatchSize() > 0)
@@ -143,12 +138,17 @@ func (r *report) completeOutputs(c *inference.ModelConfig, h *onnxheader.Header)
 	}
 }
 
-// completeType gives the tensor's datatype, or reports that the protocol has
-// none for it.
+// completeType gives the tensor's datatype, or reports that it cannot be
+// completed: the protocol has no such type, or the file does not even say the
+// rank, which a runtime may infer but a client must be told.
 func (r *report) completeType(role string, v onnxheader.Value) tensor.Datatype {
 	const fix = "serve a model that has tensors of the protocol's datatypes; a Cast at its border is enough for other elements"
 	if v.Kind != onnxheader.KindTensor {
 		r.autofill("", fix, "Unsupported ONNX Type '%s' for I/O '%s', expected 'ONNX_TYPE_TENSOR'.", v.Kind, v.Name)
+		return tensor.Invalid
+	}
+	if !v.HasShape {
+		r.autofill("", "list "+role+" with its dims in the configuration, or save the model with its shapes inferred", "%s '%s' has no shape in the model", role, v.Name)
 		return tensor.Invalid
 	}
 	t := v.Datatype()

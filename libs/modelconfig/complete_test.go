@@ -53,7 +53,7 @@ func TestCompletionFillsInWhatIsMissing(t *testing.T) {
 	weight := value("w", 7)
 	weight.HasDefault = true
 	batched := header([]onnxheader.Value{value("x", -1, 3, -1), weight}, value("y", -1), value("z", -1, 5))
-	fixed := header([]onnxheader.Value{value("x", 4)}, value("y"), onnxheader.Value{Name: "open", Kind: onnxheader.KindTensor, Element: 7})
+	fixed := header([]onnxheader.Value{value("x", 4)}, value("y"))
 	const tensors = `input { name: "x" data_type: TYPE_FP32 dims: [ 3, -1 ] }
 		output { name: "y" data_type: TYPE_FP32 dims: 1 reshape { } }
 		output { name: "z" data_type: TYPE_FP32 dims: 5 }`
@@ -82,9 +82,8 @@ func TestCompletionFillsInWhatIsMissing(t *testing.T) {
 			`input { name: "a" data_type: TYPE_INT8 dims: 1 } output { name: "b" data_type: TYPE_INT8 dims: 1 }`,
 		},
 		{
-			"no batch, a scalar, an open rank", "", fixed,
-			`input { name: "x" data_type: TYPE_FP32 dims: 4 }
-			output { name: "y" data_type: TYPE_FP32 dims: 1 } output { name: "open" data_type: TYPE_INT64 dims: 1 }`,
+			"no batch, a scalar", "", fixed,
+			`input { name: "x" data_type: TYPE_FP32 dims: 4 } output { name: "y" data_type: TYPE_FP32 dims: 1 }`,
 		},
 	}
 	for _, tt := range tests {
@@ -128,6 +127,7 @@ func TestCompletionWithoutBatches(t *testing.T) {
 
 func TestCompletionReportsWhatItCannot(t *testing.T) {
 	odd := header([]onnxheader.Value{{Name: "list", Kind: onnxheader.KindSequence}, {Name: "open", Kind: onnxheader.KindTensor, Element: 1}},
+		onnxheader.Value{Name: "open", Kind: onnxheader.KindTensor, Element: 7},
 		onnxheader.Value{Name: "small", Kind: onnxheader.KindTensor, Element: 17, HasShape: true})
 	tests := []struct {
 		name, text string
@@ -140,6 +140,7 @@ func TestCompletionReportsWhatItCannot(t *testing.T) {
 		{"what the protocol does not have", "", odd, []string{
 			"12/model.onnx: autofill failed for model 'm': Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'list', expected 'ONNX_TYPE_TENSOR'.",
 			"12/model.onnx: autofill failed for model 'm': input 'open' has no shape in the model",
+			"12/model.onnx: autofill failed for model 'm': output 'open' has no shape in the model",
 			"12/model.onnx: autofill failed for model 'm': output 'small' has elements of ONNX's type 17",
 		}},
 		{"a dimension of 0", "", header([]onnxheader.Value{value("x", 0)}, value("y", 1)), []string{

@@ -12,17 +12,21 @@ import (
 
 // A model file alone is served, in the shapes that the file declares.
 func TestModelsWithoutConfigurationAreServed(t *testing.T) {
+	inferred := onnxmodel.Relu(tensor.FP32, "n", 2)
+	inferred.Graph.Outputs[0].Dims = onnxmodel.Dims("n", "unknown") // which the session knows to be 2
 	s := start(t, repository(t, map[string]string{
-		"open/1/model.onnx":   string(onnxmodel.Relu(tensor.FP32, "n", 2).Bytes()),
-		"row/1/model.onnx":    string(onnxmodel.Relu(tensor.FP32, "n").Bytes()),
-		"fixed/1/model.onnx":  string(onnxmodel.Relu(tensor.FP32, 2).Bytes()),
-		"scalar/1/model.onnx": string(onnxmodel.Sum(tensor.FP32, 2).Bytes()),
+		"inferred/1/model.onnx": string(inferred.Bytes()),
+		"open/1/model.onnx":     string(onnxmodel.Relu(tensor.FP32, "n", 2).Bytes()),
+		"row/1/model.onnx":      string(onnxmodel.Relu(tensor.FP32, "n").Bytes()),
+		"fixed/1/model.onnx":    string(onnxmodel.Relu(tensor.FP32, 2).Bytes()),
+		"scalar/1/model.onnx":   string(onnxmodel.Sum(tensor.FP32, 2).Bytes()),
 	}))
 	for model, tt := range map[string]struct{ shape, data, metadata, answer string }{
-		"open":   {"[1,2]", "[-1,2]", `"shape":[-1,2]`, `"shape":[1,2],"data":[0.0,2.0]`},
-		"row":    {"[2,1]", "[-1,2]", `"shape":[-1,1]`, `"shape":[2,1],"data":[0.0,2.0]`},
-		"fixed":  {"[2]", "[-1,2]", `"shape":[2]`, `"shape":[2],"data":[0.0,2.0]`},
-		"scalar": {"[2]", "[-1,2]", `"outputs":[{"name":"OUTPUT0","datatype":"FP32","shape":[1]}]`, `"shape":[1],"data":[1.0]`},
+		"open":     {"[1,2]", "[-1,2]", `"shape":[-1,2]`, `"shape":[1,2],"data":[0.0,2.0]`},
+		"inferred": {"[1,2]", "[-1,2]", `"shape":[-1,-1]`, `"shape":[1,2],"data":[0.0,2.0]`},
+		"row":      {"[2,1]", "[-1,2]", `"shape":[-1,1]`, `"shape":[2,1],"data":[0.0,2.0]`},
+		"fixed":    {"[2]", "[-1,2]", `"shape":[2]`, `"shape":[2],"data":[0.0,2.0]`},
+		"scalar":   {"[2]", "[-1,2]", `"outputs":[{"name":"OUTPUT0","datatype":"FP32","shape":[1]}]`, `"shape":[1],"data":[1.0]`},
 	} {
 		if _, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+model, ""); !strings.Contains(strings.ReplaceAll(text, " ", ""), tt.metadata) {
 			t.Errorf("%s: metadata %s lacks %s", model, text, tt.metadata)

@@ -164,9 +164,10 @@ func validateRagged(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO) err
 		c.Name, io.Name, d.dims)
 }
 
-// validateDims compares dimensions. An output's are the same on both sides;
-// for an input the configuration may narrow what the model leaves open.
-func validateDims(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO, exact bool) error {
+// validateDims compares dimensions. For an input the configuration may narrow
+// what the model leaves open; for an output it may leave open what the session
+// knows, since it infers more than the model file says.
+func validateDims(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO, output bool) error {
 	if !d.hasShape {
 		return nil
 	}
@@ -181,7 +182,7 @@ func validateDims(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO, exact
 		}
 		dims = dims.Prepend(-1)
 	}
-	if compatible(d.dims, dims, exact) {
+	if compatible(d.dims, dims, output) {
 		return nil
 	}
 	if c.Batches() {
@@ -204,16 +205,11 @@ func allOnes(dims tensor.Shape) bool {
 	return !slices.ContainsFunc(dims, func(d int64) bool { return d != 1 })
 }
 
-func compatible(model, config tensor.Shape, exact bool) bool {
-	if len(model) != len(config) {
-		return false
+func compatible(model, config tensor.Shape, output bool) bool {
+	if output {
+		model, config = config, model
 	}
-	for i, d := range model {
-		if (exact || d != -1) && d != config[i] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(model, config, func(open, d int64) bool { return open == -1 || open == d })
 }
 
 func findIO(list []sessionIO, name string) *sessionIO {
