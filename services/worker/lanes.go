@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
@@ -42,13 +43,13 @@ func (l *lanes) Close(ctx context.Context, id infer.InstanceID) error {
 	return nil
 }
 
-func (w *Worker) loaded(ref infer.ModelRef, took time.Duration, err error) {
-	w.metrics.loaded(took, err)
+func (w *Worker) loaded(v backend.Version, took time.Duration, err error) {
+	w.metrics.loaded(v, took, err)
 	if err != nil {
-		w.deps.Log.Error("model not loaded", append(obs.Model(ref), obs.Err(err)...)...)
+		w.deps.Log.Error("model not loaded", append(obs.Model(v.Ref), obs.Err(err)...)...)
 		return
 	}
-	w.deps.Log.Info("model loaded", append(obs.Model(ref), zap.Duration("took", took))...)
+	w.deps.Log.Info("model loaded", append(obs.Model(v.Ref), zap.Duration("took", took))...)
 }
 
 func (w *Worker) failed(ref infer.ModelRef, err error) {

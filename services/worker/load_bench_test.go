@@ -106,7 +106,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 		Lanes:   s,
 		Publish: func(reconcile.Status) {},
 		Failed:  func(_ infer.ModelRef, err error) { b.Error(err) },
-		Loaded: func(_ infer.ModelRef, _ time.Duration, err error) {
+		Loaded: func(_ backend.Version, _ time.Duration, err error) {
 			if err != nil {
 				b.Error(err)
 			}

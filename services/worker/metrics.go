@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
@@ -19,6 +20,7 @@ type metrics struct {
 	status     atomic.Pointer[reconcile.Status]
 	executions *prometheus.HistogramVec
 	loads      *prometheus.HistogramVec
+	triton     *tritonSeries
 
 	instances, memory *prometheus.Desc
 
@@ -46,12 +48,13 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 		loads:      prometheus.NewHistogramVec(loads, []string{"outcome"}),
 		instances:  prometheus.NewDesc("nereid_worker_instances", "Instances of a model version by state.", []string{"model", "version", "state"}, nil),
 		memory:     prometheus.NewDesc("nereid_worker_tensor_memory_bytes", "Mapped memory for tensors.", []string{"state"}, nil),
+		triton:     newTritonSeries(),
 		shown:      make(map[version]bool),
 	}
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m, m.executions, m.loads} {
+	for _, c := range []prometheus.Collector{m, m.executions, m.loads, m.triton} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -65,10 +68,11 @@ func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
 	return func(t infer.Timing) { series.Observe(t.Done.Sub(t.Start).Seconds()) }
 }
 
-func (m *metrics) loaded(took time.Duration, err error) {
-	outcome := "success"
-	if err != nil {
-		outcome = "failure"
+func (m *metrics) loaded(v backend.Version, took time.Duration, err error) {
+	outcome := "failure"
+	if err == nil {
+		outcome = "success"
+		m.triton.loaded(v, took)
 	}
 	m.loads.WithLabelValues(outcome).Observe(took.Seconds())
 }
@@ -85,6 +89,7 @@ func (m *metrics) show(s reconcile.Status) {
 	}
 	for v := range gone {
 		m.executions.DeleteLabelValues(v.labels()...)
+		m.triton.unloaded(v)
 	}
 }
 

@@ -177,12 +177,55 @@ func TestOrdersAreAnswered(t *testing.T) {
 	if len(running) != 0 || len(finished) != 1 || finished[0].Model.Name != "a" || finished[0].Executions != 1 {
 		t.Errorf("running %+v, finished %+v; want the one execution", running, finished)
 	}
-	if n := testutil.CollectAndCount(h.metrics, "nereid_worker_execution_seconds", "nereid_worker_instances", "nereid_worker_tensor_memory_bytes"); n != 4 {
-		t.Errorf("%d series, want 4", n)
+	own := []string{"nereid_worker_execution_seconds", "nereid_worker_load_seconds", "nereid_worker_instances", "nereid_worker_tensor_memory_bytes"}
+	if n, err := testutil.GatherAndCount(h.metrics, own...); err != nil || n != 5 {
+		t.Errorf("%d series, want 5; %v", n, err)
 	}
-	problems, err := testutil.GatherAndLint(h.metrics)
+	problems, err := testutil.GatherAndLint(h.metrics, own...)
 	if err != nil || len(problems) != 0 {
 		t.Errorf("metrics: %v %v", problems, err)
+	}
+}
+
+func TestLoadTimesAreShownWhileTheVersionIsThere(t *testing.T) {
+	h := newHarness(t)
+	tagged := func(v *nereidv1.ModelValue) { v.Config.MetricTags = map[string]string{"team": "vision"} }
+	h.model("a", 1, tagged)
+	h.model("b", 1, func(v *nereidv1.ModelValue) { v.Config.Output[0].Dims = []int64{5} })
+	h.applied(h.assign(assigned("a", 1, 1), assigned("b", 1, 1)))
+	series := func() (labels []string) {
+		t.Helper()
+		families, err := h.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() != "nv_model_load_duration_secs" {
+					continue
+				}
+				for _, label := range m.GetLabel() {
+					labels = append(labels, label.GetName()+"="+label.GetValue())
+				}
+			}
+		}
+		return labels
+	}
+	want := []string{"_team=vision", "model=a", "version=1"} // b was not loaded
+	if diff := cmp.Diff(want, series()); diff != "" {
+		t.Error(diff)
+	}
+	h.model("a", 2, tagged)
+	h.applied(h.assign(assigned("a", 2, 1)))
+	if diff := cmp.Diff(want, series()); diff != "" {
+		t.Errorf("after a reload: %s", diff)
+	}
+	h.applied(h.assign())
+	if left := series(); len(left) != 0 {
+		t.Errorf("%v is left after the unload", left)
+	}
+	if n, err := testutil.GatherAndCount(h.metrics, "nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes"); err != nil || n != 2 {
+		t.Errorf("%d series of pinned memory, want 2; %v", n, err)
 	}
 }
 

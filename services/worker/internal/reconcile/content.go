@@ -129,7 +129,9 @@ func (r *Reconciler) loaded(c *content, model backend.Model, instances []made, t
 		c.state = infer.Ready
 		r.settle(c)
 	}
-	r.deps.Loaded(c.ref, took, err)
+	v := c.version
+	v.Ref = c.ref
+	r.deps.Loaded(v, took, err)
 }
 
 // start opens instances, which offers them to the scheduler.

@@ -34,8 +34,9 @@ type Deps struct {
 	// Publish takes what the worker runs, after each change. It must not
 	// block.
 	Publish func(Status)
-	// Loaded is told the end of each load; err is nil if it succeeded.
-	Loaded func(ref infer.ModelRef, took time.Duration, err error)
+	// Loaded is told the end of each load; err is nil if it succeeded. If it
+	// failed, v may have no configuration.
+	Loaded func(v backend.Version, took time.Duration, err error)
 	// Failed is told of an instance or model that did not close.
 	Failed func(ref infer.ModelRef, err error)
 }

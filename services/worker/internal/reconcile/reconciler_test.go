@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 			defer w.mu.Unlock()
 			w.status = s
 		},
-		Loaded: func(ref infer.ModelRef, _ time.Duration, err error) { w.note("loaded %v %v", ref, err == nil) },
+		Loaded: func(v backend.Version, _ time.Duration, err error) { w.note("loaded %v %v", v.Ref, err == nil) },
 		Failed: func(ref infer.ModelRef, err error) { w.note("failed %v: %v", ref, err) },
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,0 +1,69 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// tritonSeries are what Triton shows of a worker: how long each version took
+// to load, and the pool of pinned memory. That pool belongs to CUDA; without
+// it there are 0 bytes of it, which is what dashboards find.
+//
+// It is an unchecked collector, since the labels of versions differ by their
+// tags.
+type tritonSeries struct {
+	pinned []prometheus.Metric
+
+	mu    sync.Mutex
+	loads map[version]prometheus.Metric // guarded by mu
+}
+
+func newTritonSeries() *tritonSeries {
+	s := &tritonSeries{loads: make(map[version]prometheus.Metric)}
+	for name, help := range map[string]string{
+		"nv_pinned_memory_pool_total_bytes": "Size of the pool of pinned memory, in bytes; 0 without GPUs.",
+		"nv_pinned_memory_pool_used_bytes":  "Bytes of the pool of pinned memory in use; 0 without GPUs.",
+	} {
+		s.pinned = append(s.pinned, gauge(prometheus.NewDesc(name, help, nil, nil), 0))
+	}
+	return s
+}
+
+func gauge(d *prometheus.Desc, value float64) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+}
+
+// loaded shows the last load of a version, which may have been a reload.
+func (s *tritonSeries) loaded(v backend.Version, took time.Duration) {
+	d := prometheus.NewDesc("nv_model_load_duration_secs",
+		"Time to load the model version with all its instances, warmed up, in seconds.", nil, obs.ModelLabels(v.Ref, v.Config.MetricTags))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loads[version{v.Ref.Name, v.Ref.Version}] = gauge(d, took.Seconds())
+}
+
+func (s *tritonSeries) unloaded(v version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.loads, v)
+}
+
+// Describe describes nothing.
+func (s *tritonSeries) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends all series.
+func (s *tritonSeries) Collect(out chan<- prometheus.Metric) {
+	s.mu.Lock()
+	loads := slices.Collect(maps.Values(s.loads))
+	s.mu.Unlock()
+	for _, m := range slices.Concat(s.pinned, loads) {
+		out <- m
+	}
+}
