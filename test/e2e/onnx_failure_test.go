@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -9,8 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
 // vector is the configuration of Relu over two numbers, with more fields.
@@ -89,36 +94,63 @@ instance_group { count: 1 kind: KIND_CPU }
 	}
 }
 
-func countTo(n string) string {
-	return `{"inputs":[{"name":"INPUT0","datatype":"INT64","shape":[1],"data":[` + n + `]}]}`
+func countTo(n int64) string {
+	return fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"INT64","shape":[1],"data":[%d]}]}`, n)
 }
 
 // The only instance is busy with a run of hours, until its client goes.
 func TestExecutionEndsWhenItsClientGoes(t *testing.T) {
 	s := start(t, repository(t, counting()))
-	for range 3 {
-		ctx, leave := context.WithCancel(t.Context())
-		gone := make(chan error, 1)
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.HTTP+"/v2/models/count/infer", strings.NewReader(countTo("4000000000000")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			response, err := http.DefaultClient.Do(request)
-			if err == nil {
-				_ = response.Body.Close()
+	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	for way, call := range map[string]func(context.Context, int64) error{
+		"http": s.countHTTP,
+		"grpc": func(ctx context.Context, n int64) error {
+			_, err := inference.NewGRPCInferenceServiceClient(connection).ModelInfer(ctx, countRequest(n))
+			return err
+		},
+	} {
+		t.Run(way, func(t *testing.T) {
+			for range 3 {
+				ctx, leave := context.WithCancel(t.Context())
+				gone := make(chan error, 1)
+				go func() { gone <- call(ctx, 4_000_000_000_000) }()
+				s.inFlight(1)
+				leave()
+				if err := <-gone; err == nil {
+					t.Fatal("the run of hours was answered")
+				}
+				status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/count/infer", countTo(1000))
+				if status != http.StatusOK || !strings.Contains(text, `"data":[1000]`) {
+					t.Fatalf("the next request: %d %s", status, text)
+				}
 			}
-			gone <- err
-		}()
-		s.inFlight(1)
-		leave()
-		if err := <-gone; err == nil {
-			t.Fatal("the run of hours was answered")
-		}
-		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/count/infer", countTo("1000"))
-		if status != http.StatusOK || !strings.Contains(text, `"data":[1000]`) {
-			t.Fatalf("the next request: %d %s", status, text)
-		}
+		})
+	}
+}
+
+func (s *server) countHTTP(ctx context.Context, n int64) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.HTTP+"/v2/models/count/infer", strings.NewReader(countTo(n)))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+func countRequest(n int64) *inference.ModelInferRequest {
+	return &inference.ModelInferRequest{
+		ModelName: "count",
+		Inputs: []*inference.ModelInferRequest_InferInputTensor{{
+			Name: "INPUT0", Datatype: "INT64", Shape: []int64{1},
+			Contents: &inference.InferTensorContents{Int64Contents: []int64{n}},
+		}},
 	}
 }
 

@@ -20,15 +20,16 @@ func (e *engine) until(ctx context.Context, s *ort.SessionOptions) (release func
 		return nil, err
 	}
 	stopped := make(chan struct{})
-	stop := func() {
-		C.nrt_load_stop(e.c, (*C.OrtSessionOptions)(native))
-		close(stopped)
-	}
-	if ctx.Err() != nil {
+	stop := func() { C.nrt_load_stop(e.c, (*C.OrtSessionOptions)(native)) }
+	select {
+	case <-ctx.Done():
 		stop()
-		return func() {}, nil
+	default:
 	}
-	unhook := context.AfterFunc(ctx, stop)
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		stop()
+	})
 	return func() {
 		if !unhook() {
 			<-stopped
