@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 )
 
 // runCheck runs the command on a repository, given as files and their texts,
@@ -58,6 +61,29 @@ good    3,12       echo      2           x INT8[-1,1]   y BYTES[-1,-1,3]
 	}
 	if status != exitFailed || !strings.Contains(stderr, "2 of 3 models have problems") {
 		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+// The configuration is right in itself, but not for the model.
+func TestCheckHoldsConfigurationsAgainstModels(t *testing.T) {
+	const config = `backend: "onnxruntime"
+input { name: "INPUT" data_type: TYPE_FP32 dims: [ 2 ] } output { name: "OUTPUT0" data_type: TYPE_INT8 dims: [ 2 ] }
+version_policy { all { } }`
+	status, stdout, _ := runCheck(t, map[string]string{
+		"names/config.pbtxt": config, "names/1/model.onnx": string(onnxmodel.Relu(tensor.FP32, 2).Bytes()), "names/2/model.onnx": "damaged",
+	})
+	want := `REPO/names/1/model.onnx: unexpected inference input 'INPUT', allowed inputs are: INPUT0
+    fix: did you mean INPUT0?
+REPO/names/1/model.onnx: unable to load model 'names', the model's input 'INPUT0' is not in the configuration
+    fix: list it, or leave input empty to have all of them completed
+REPO/names/1/model.onnx: unable to load model 'names', configuration expects datatype TYPE_INT8 for output 'OUTPUT0', model provides TYPE_FP32
+    fix: give the model's data_type
+REPO/names/2/model.onnx: the model file of 'names' cannot be read: reading an ONNX model at byte 1 of 7: not an ONNX model: field type 4
+    fix: export the model again, or name its file by default_model_filename
+
+`
+	if diff := cmp.Diff(want, stdout); diff != "" || status != exitFailed {
+		t.Errorf("status %d, output (-want +got):\n%s", status, diff)
 	}
 }
 

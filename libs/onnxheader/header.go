@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
@@ -111,8 +110,8 @@ func (v Value) Shape() tensor.Shape {
 	return shape
 }
 
-// ErrMalformed is behind the errors of [Read] and [ReadFile] that are the
-// content's and not those of reading it.
+// ErrMalformed is behind the errors of [Read] that are the content's, not
+// those of reading it.
 var ErrMalformed = errors.New("not an ONNX model")
 
 // Read reads the header of the model in the first size bytes of r.
@@ -126,21 +125,4 @@ func Read(r io.ReaderAt, size int64) (*Header, error) {
 	}
 	p.markDefaults()
 	return p.header, nil
-}
-
-// ReadFile reads the header of a model file.
-func ReadFile(path string) (*Header, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	return Read(file, info.Size())
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -204,22 +202,6 @@ func TestFileThatShrinksIsAnError(t *testing.T) {
 	model := onnxmodel.AddSub(tensor.FP32, 1).Bytes()
 	if _, err := onnxheader.Read(bytes.NewReader(model[:40]), int64(len(model))); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error = %v", err)
-	}
-}
-
-func TestReadFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "model.onnx")
-	onnxmodel.Relu(tensor.Int8, 2).WriteFile(t, path)
-	h, err := onnxheader.ReadFile(path)
-	if err != nil || h.Inputs[0].Datatype() != tensor.Int8 {
-		t.Errorf("ReadFile = %+v, %v", h, err)
-	}
-	if _, err := onnxheader.ReadFile(dir); err == nil {
-		t.Error("a directory is read")
-	}
-	if _, err := onnxheader.ReadFile(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file gives %v", err)
 	}
 }
 

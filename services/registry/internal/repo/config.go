@@ -70,14 +70,14 @@ func (r Reading) completion(dir string, available []int64) *modelconfig.Completi
 		Versions:     available,
 		MaxBatchSize: r.MaxBatchSize,
 		Header: func(version int64, filename string) (*onnxheader.Header, error) {
-			return readHeader(r.from, filepath.Join(dir, strconv.FormatInt(version, 10), filename))
+			return ReadHeader(r.from, filepath.Join(dir, strconv.FormatInt(version, 10), filename))
 		},
 	}
 }
 
-// readHeader reads the header of a model file, or of the one in a directory
+// ReadHeader reads the header of a model file, or of the one in a directory
 // of that name.
-func readHeader(from Files, path string) (*onnxheader.Header, error) {
+func ReadHeader(from Files, path string) (*onnxheader.Header, error) {
 	if isDir(from, path) {
 		path = filepath.Join(path, "model.onnx")
 	}
