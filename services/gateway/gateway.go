@@ -170,7 +170,7 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 
 // extensions of the protocol, in Triton's order.
 func extensions() []string {
-	return []string{"model_repository", "model_repository(unload_dependents)", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
+	return []string{"classification", "model_repository", "model_repository(unload_dependents)", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
 }
 
 func (g *Gateway) inFlight() int64 {

@@ -50,7 +50,7 @@ func directionBans() []ban {
 
 func coreBans() []ban {
 	cores := []string{
-		"services/gateway/internal/core", "services/gateway/internal/jsoninfer", "services/gateway/internal/pending",
+		"services/gateway/internal/classify", "services/gateway/internal/core", "services/gateway/internal/jsoninfer", "services/gateway/internal/pending",
 		"services/scheduler/internal/core",
 		"services/registry/internal/place", "services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/swap",
 		"services/worker/internal/backend",

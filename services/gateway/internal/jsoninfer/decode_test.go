@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 )
 
@@ -222,7 +223,7 @@ func TestEnvelopeIsRead(t *testing.T) {
 			{"name": "A", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24, "other": {}}},
 			{"name": "B", "datatype": "INT64", "shape": [], "data": [5]},
 			{"parameters": {"binary_data_size": 0}, "shape": [0], "name": "C", "datatype": "FP16"}],
-		"outputs": [{"name": "X", "parameters": {"binary_data": true, "classification": 0}}, {"name": "Y"}]}`)
+		"outputs": [{"name": "X", "parameters": {"binary_data": true, "classification": 0}}, {"name": "Y", "parameters": {"classification": 3}}]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,6 +255,7 @@ func TestEnvelopeIsRead(t *testing.T) {
 		Binary:        []jsoninfer.BinaryInput{{Index: 0, Size: 24}, {Index: 2, Size: 0}},
 		BinaryOutputs: true,
 		Outputs:       []jsoninfer.OutputForm{{Name: "X", Binary: true}, {Name: "Y"}},
+		Classes:       []classify.Output{{Name: "Y", Classes: 3}},
 	}
 	if d := cmp.Diff(want, r); d != "" {
 		t.Error(d)
@@ -333,7 +335,7 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"output form not a boolean", `{"outputs":[{"name":"X","parameters":{"binary_data":1}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean"}},
 		{"region and classes", `{"outputs":[{"name":"X","parameters":{"shared_memory_region":"r","classification":2}}]}`, refusal{errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'classification'"}},
 		{"region and bytes", `{"outputs":[{"name":"X","parameters":{"shared_memory_region":"r","binary_data":true}}]}`, refusal{errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'binary_data'"}},
-		{"classes", `{"outputs":[{"name":"X","parameters":{"classification":2}}]}`, refusal{errs.Unsupported, "this server does not have the classification extension: ask for output 'X' without 'classification'"}},
+		{"classes that are no number", `{"outputs":[{"name":"X","parameters":{"classification":-2}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"}},
 		{"parameters not an object", `{"parameters":[]}`, refusal{errs.InvalidParameter, "failed to get request params.: attempt to get members for non-object"}},
 		{"null parameter", `{"parameters":{"k":null}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},
 		{"array parameter", `{"parameters":{"k":[1]}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},

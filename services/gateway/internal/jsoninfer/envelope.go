@@ -1,5 +1,7 @@
 package jsoninfer
 
+import "github.com/nereid-serving/nereid/services/gateway/internal/classify"
+
 // Envelope is what a request's JSON says about the form of the tensors.
 type Envelope struct {
 	// Binary lists the inputs whose bytes follow the JSON, in their order.
@@ -8,6 +10,8 @@ type Envelope struct {
 	BinaryOutputs bool
 	// Outputs are those that the request names.
 	Outputs []OutputForm
+	// Classes are the outputs of which it wants classes in place of values.
+	Classes []classify.Output
 }
 
 // BinaryInput is an input whose bytes are not in the JSON.
@@ -25,7 +29,9 @@ type OutputForm struct {
 }
 
 // Reset empties e for another request and keeps its memory.
-func (e *Envelope) Reset() { *e = Envelope{Binary: e.Binary[:0], Outputs: e.Outputs[:0]} }
+func (e *Envelope) Reset() {
+	*e = Envelope{Binary: e.Binary[:0], Outputs: e.Outputs[:0], Classes: e.Classes[:0]}
+}
 
 // BinaryOutput reports whether the output of that name is to be sent as bytes.
 func (e *Envelope) BinaryOutput(name string) bool {

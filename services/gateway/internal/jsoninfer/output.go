@@ -3,6 +3,7 @@ package jsoninfer
 import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 )
 
 func (d *Decoder) output() error {
@@ -36,6 +37,9 @@ func (d *Decoder) output() error {
 	}
 	d.request.Outputs = append(d.request.Outputs, infer.Output{Name: out.name})
 	d.env.Outputs = append(d.env.Outputs, OutputForm{Name: out.name, Binary: out.binary})
+	if out.classes > 0 {
+		d.env.Classes = append(d.env.Classes, classify.Output{Name: out.name, Classes: out.classes})
+	}
 	return nil
 }
 
@@ -72,8 +76,6 @@ func (out *outputForm) check() error {
 		return errs.New(errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'binary_data'")
 	case out.hasRegion:
 		return unknownRegion(out.region)
-	case out.classes > 0:
-		return errs.New(errs.Unsupported, "this server does not have the classification extension: ask for output '%s' without 'classification'", out.name)
 	}
 	return nil
 }

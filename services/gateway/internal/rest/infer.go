@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 )
@@ -82,6 +83,10 @@ func (s *server) run(c *call, w http.ResponseWriter, r *http.Request, v *core.Ve
 		q.Release()
 		return err
 	}
+	if err := classify.Check(v.Config, c.envelope.Classes); err != nil {
+		q.Release()
+		return err
+	}
 	q.Trace = r.Header.Get(headerTrace)
 	id := q.ID // q is the engine's from here on
 	p, err := s.engine.Infer(ctx, v, q)
@@ -89,6 +94,9 @@ func (s *server) run(c *call, w http.ResponseWriter, r *http.Request, v *core.Ve
 		return err
 	}
 	defer p.Release()
+	if err := classify.Apply(v.Config, c.envelope.Classes, p); err != nil {
+		return err
+	}
 	return c.write(w, r, id, v.Ref, p)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
@@ -53,11 +54,11 @@ func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error)
 	if v.Config.Decoupled {
 		return nil, errs.New(errs.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy").WithModel(in.Model)
 	}
-	r, err := s.request(ctx, v, in)
+	r, classes, err := s.request(ctx, v, in)
 	if err != nil {
 		return nil, err
 	}
-	response, err := s.engine.Infer(ctx, v, r)
+	response, err := s.execute(ctx, v, r, classes)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +69,23 @@ func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error)
 	})
 }
 
-// request makes the request that in describes. It takes the tensors over from
-// in only if it succeeds.
-func (s *service) request(ctx context.Context, v *core.Version, in *wire.Request) (*infer.Request, error) {
+// execute has r answered, with the classes of outputs of which they are asked
+// for. The caller releases the response.
+func (s *service) execute(ctx context.Context, v *core.Version, r *infer.Request, classes []classify.Output) (*infer.Response, error) {
+	response, err := s.engine.Infer(ctx, v, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := classify.Apply(v.Config, classes, response); err != nil {
+		response.Release()
+		return nil, err
+	}
+	return response, nil
+}
+
+// request makes the request that in describes, and lists the outputs of which
+// it asks for classes. It takes the tensors over from in only if it succeeds.
+func (s *service) request(ctx context.Context, v *core.Version, in *wire.Request) (*infer.Request, []classify.Output, error) {
 	r := s.engine.NewRequest(v)
 	r.ID = in.ID
 	if deadline, ok := ctx.Deadline(); ok {
@@ -80,33 +95,42 @@ func (s *service) request(ctx context.Context, v *core.Version, in *wire.Request
 		r.Trace = trace[0]
 	}
 	if err := setParameters(in.Parameters, r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := setOutputs(in.Outputs, r); err != nil {
-		return nil, err
+	classes, err := setOutputs(in.Outputs, r)
+	if err != nil {
+		return nil, nil, err
 	}
 	for i := range in.Inputs {
 		if err := checkInput(&in.Inputs[i]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var err error
+	if err := classify.Check(v.Config, classes); err != nil {
+		return nil, nil, err
+	}
 	r.Inputs, err = in.Tensors()
-	return r, err
+	return r, classes, err
 }
 
-func setOutputs(list []wire.Output, r *infer.Request) error {
+// setOutputs puts the outputs that are asked for into r, and lists those of
+// which classes are.
+func setOutputs(list []wire.Output, r *infer.Request) (classes []classify.Output, err error) {
 	if len(list) == 0 {
-		return nil
+		return nil, nil
 	}
 	r.Outputs = make([]infer.Output, len(list))
 	for i := range list {
-		if err := checkOutput(&list[i]); err != nil {
-			return err
+		k, err := readOutput(&list[i])
+		if err != nil {
+			return nil, err
+		}
+		if k > 0 {
+			classes = append(classes, classify.Output{Name: list[i].Name, Classes: k})
 		}
 		r.Outputs[i].Name = list[i].Name
 	}
-	return nil
+	return classes, nil
 }
 
 // encode writes m into one buffer, which gRPC gives back when it is sent.

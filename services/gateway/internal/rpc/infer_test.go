@@ -224,9 +224,12 @@ func TestInferRefuses(t *testing.T) {
 			output("shared_memory_region", number), codes.InvalidArgument, errs.InvalidParameter,
 			"invalid value type for 'shared_memory_region' parameter, expected string_param.",
 		},
-		"classification": {
-			output("classification", one), codes.Unimplemented, errs.Unsupported,
-			"'classification' of output 'OUTPUT0' is not supported by this server",
+		"classification to shared memory": {
+			func(m *inference.ModelInferRequest) {
+				output("classification", one)(m)
+				m.Outputs[0].Parameters["shared_memory_region"] = text
+			},
+			codes.InvalidArgument, errs.InvalidParameter, "output can't set both 'shared_memory_region' and 'classification'",
 		},
 		"classification by no classes": {
 			output("classification", number), codes.InvalidArgument, errs.InvalidParameter,

@@ -145,23 +145,34 @@ func unknownRegion(p infer.Parameter) error {
 	return errs.New(errs.RegionNotFound, "Unable to find shared memory region: '%s'", name)
 }
 
-// checkOutput refuses the extensions of outputs that this server lacks.
-// binary_data, which is HTTP's, means nothing here.
-func checkOutput(out *wire.Output) error {
+// readOutput returns how many classes of an output are asked for; 0 asks for
+// its values. Client shared memory is refused. binary_data, which is HTTP's,
+// means nothing here, and a key that repeats counts as the last one says.
+func readOutput(out *wire.Output) (classes uint64, err error) {
+	var region error
 	for _, p := range out.Parameters {
 		switch p.Key {
 		case regionKey:
-			return unknownRegion(p)
+			region = unknownRegion(p)
 		case "classification":
-			classes, ok := p.Value.(int64)
-			if !ok {
-				return errs.New(errs.InvalidParameter, "invalid value type for 'classification' parameter, expected int64_param")
+			if classes, err = readClasses(p); err != nil {
+				return 0, err
 			}
-			if classes <= 0 {
-				return errs.New(errs.InvalidParameter, "invalid value for 'classification' parameter, expected >= 0")
-			}
-			return errs.New(errs.Unsupported, "'classification' of output '%s' is not supported by this server", out.Name)
 		}
 	}
-	return nil
+	if region != nil && classes > 0 {
+		return 0, errs.New(errs.InvalidParameter, "output can't set both 'shared_memory_region' and 'classification'")
+	}
+	return classes, region
+}
+
+func readClasses(p infer.Parameter) (uint64, error) {
+	n, ok := p.Value.(int64)
+	if !ok {
+		return 0, errs.New(errs.InvalidParameter, "invalid value type for 'classification' parameter, expected int64_param")
+	}
+	if n <= 0 {
+		return 0, errs.New(errs.InvalidParameter, "invalid value for 'classification' parameter, expected >= 0")
+	}
+	return uint64(n), nil
 }

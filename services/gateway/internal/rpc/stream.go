@@ -151,12 +151,12 @@ func (s *service) inferStreamed(ctx context.Context, in *wire.Request, item *wir
 	if v.Config.Decoupled {
 		return nil, errs.New(errs.Unsupported, "model '%s' is decoupled, which this server does not support", in.Model).WithModel(in.Model)
 	}
-	r, err := s.request(ctx, v, in)
+	r, classes, err := s.request(ctx, v, in)
 	if err != nil {
 		return nil, err
 	}
 	item.Model, item.Version = v.Ref.Name, strconv.FormatInt(v.Ref.Version, 10)
-	response, err := s.engine.Infer(ctx, v, r)
+	response, err := s.execute(ctx, v, r, classes)
 	if err != nil {
 		return nil, err
 	}
