@@ -26,7 +26,7 @@ func (a arguments) event(s *script) *Event {
 	case "remove":
 		return &Event{Kind: Remove, Model: &Model{Ref: a.ref(0)}}
 	case "grant":
-		return &Event{Kind: Granted, Grant: &infer.Grant{Instance: a.instance(), Model: a.ref(1), Credits: a.number("credits", 1)}}
+		return &Event{Kind: Granted, Grant: &infer.Grant{Instance: a.instance(), Model: a.ref(1), Credits: a.number("credits", 1), Device: a.text("device", "cpu")}}
 	case "retire":
 		return &Event{Kind: Retire, Instance: a.instance()}
 	case "detach":

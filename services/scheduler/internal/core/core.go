@@ -250,7 +250,7 @@ func (c *Core) complete(now mono.Time, done *infer.Completion) {
 	}
 	in.model.lastEnd = now
 	if done.Executions == 1 {
-		in.model.costs.learn(b.Rows, done.Timing.Done.Sub(done.Timing.Start))
+		in.costs.learn(b.Rows, done.Timing.Done.Sub(done.Timing.Start))
 	}
 	for _, it := range b.Items {
 		c.forget(it)

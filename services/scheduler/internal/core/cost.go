@@ -2,7 +2,8 @@ package core
 
 import "time"
 
-// costs is what a model's executions have taken, by batch size. Estimates are
+// costs is what a model's executions have taken on one kind of device, by
+// batch size. Estimates are
 // upper ones, mean plus twice the mean deviation, as they answer whether a
 // deadline will be met. Without a single execution they are 0: nothing is
 // refused before something is known.
@@ -31,19 +32,19 @@ const (
 	sizes = 1024
 )
 
-func newCosts(maxRows int64) costs {
-	return costs{cells: make([]cell, min(max(maxRows, 1), sizes))}
-}
-
 // learn takes in one execution.
 func (c *costs) learn(rows int64, took time.Duration) {
 	if took <= 0 || rows < 1 {
 		return
 	}
 	c.line.add(float64(rows), took.Seconds())
-	if rows <= int64(len(c.cells)) {
-		c.cells[rows-1].add(took.Seconds())
+	if rows > sizes {
+		return
 	}
+	if missing := int(rows) - len(c.cells); missing > 0 {
+		c.cells = append(c.cells, make([]cell, missing)...)
+	}
+	c.cells[rows-1].add(took.Seconds())
 }
 
 // estimate is how long a batch of so many rows will hardly exceed.

@@ -8,7 +8,7 @@ import (
 )
 
 func TestNothingKnownCostsNothing(t *testing.T) {
-	c := newCosts(8)
+	var c costs
 	if got := c.estimate(8); got != 0 {
 		t.Errorf("estimate %v before any execution, want 0", got)
 	}
@@ -20,7 +20,7 @@ func TestNothingKnownCostsNothing(t *testing.T) {
 }
 
 func TestSizesThatWereSeenHaveTheirOwnEstimate(t *testing.T) {
-	c := newCosts(8)
+	var c costs
 	// A step that no line follows: up to 4 rows cost one thing, more another.
 	for range 100 {
 		for rows := int64(1); rows <= 8; rows++ {
@@ -39,7 +39,7 @@ func TestSizesThatWereSeenHaveTheirOwnEstimate(t *testing.T) {
 }
 
 func TestOtherSizesFollowTheLine(t *testing.T) {
-	c := newCosts(64)
+	var c costs
 	for range 20 {
 		c.learn(1, 3*time.Millisecond) // 2 ms + 1 ms per row
 		c.learn(8, 10*time.Millisecond)
@@ -52,7 +52,7 @@ func TestOtherSizesFollowTheLine(t *testing.T) {
 }
 
 func TestNoisyTimesAreEstimatedFromAbove(t *testing.T) {
-	c := newCosts(4)
+	var c costs
 	for i := range 1000 {
 		c.learn(4, time.Duration(8+4*(i%2))*time.Millisecond) // 8 or 12 ms
 	}
@@ -62,7 +62,7 @@ func TestNoisyTimesAreEstimatedFromAbove(t *testing.T) {
 }
 
 func TestEstimatesFollowAChange(t *testing.T) {
-	c := newCosts(4)
+	var c costs
 	for range 200 {
 		c.learn(4, 50*time.Millisecond)
 	}
@@ -78,7 +78,7 @@ func TestEstimatesFollowAChange(t *testing.T) {
 // finite, and within what was seen as far as sizes were seen.
 func TestEstimatesStaySane(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCosts(16)
+		var c costs
 		var longest time.Duration
 		for range rapid.IntRange(1, 60).Draw(t, "executions") {
 			took := time.Duration(rapid.Int64Range(1, int64(10*time.Second)).Draw(t, "took"))

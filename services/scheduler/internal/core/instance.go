@@ -15,6 +15,8 @@ type instance struct {
 	model   *model
 	credits int
 	running int // orders
+	// costs are those of its model on its kind of device.
+	costs *costs
 	// busyUntil is when its orders will be done by their estimated costs.
 	busyUntil mono.Time
 	retiring  bool
@@ -24,7 +26,7 @@ func (c *Core) grant(now mono.Time, g *infer.Grant) {
 	in := c.instances[g.Instance]
 	if in == nil {
 		m := c.model(g.Model)
-		in = &instance{id: g.Instance, model: m}
+		in = &instance{id: g.Instance, model: m, costs: m.costsOn(g.Device)}
 		c.instances[g.Instance] = in
 		at, _ := slices.BinarySearchFunc(m.instances, in, byID)
 		m.instances = slices.Insert(m.instances, at, in)

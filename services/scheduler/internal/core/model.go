@@ -1,7 +1,9 @@
 package core
 
 import (
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -16,12 +18,12 @@ type model struct {
 	policy     policy
 	configured bool
 	removed    bool
-	instances  []*instance // by id
-	retiring   int         // of the instances
-	costs      costs
-	maxRows    int64     // of a batch
-	lastEnd    mono.Time // of an order
-	timer      timer     // when policy.Form is worth asking again
+	instances  []*instance       // by id
+	retiring   int               // of the instances
+	costs      map[string]*costs // by device kind
+	maxRows    int64             // of a batch
+	lastEnd    mono.Time         // of an order
+	timer      timer             // when policy.Form is worth asking again
 }
 
 // model returns the entry of ref, which a grant or a configuration makes,
@@ -29,7 +31,7 @@ type model struct {
 func (c *Core) model(ref infer.ModelRef) *model {
 	m := c.models[ref]
 	if m == nil {
-		m = &model{ref: ref, policy: &hold{}}
+		m = &model{ref: ref, policy: &hold{}, costs: make(map[string]*costs)}
 		m.timer.mod = m
 		c.models[ref] = m
 	}
@@ -45,7 +47,7 @@ func (c *Core) configure(now mono.Time, e *Model) {
 		return
 	}
 	early, _ := m.policy.(*hold)
-	m.policy, m.costs, m.configured = policyFor(e.Config), newCosts(e.Config.MaxBatchSize), true
+	m.policy, m.configured = policyFor(e.Config), true
 	m.maxRows = 1
 	if e.Config.Batching != nil {
 		m.maxRows = max(e.Config.MaxBatchSize, 1)
@@ -100,7 +102,7 @@ func (c *Core) fill(now mono.Time, m *model) (wake mono.Time) {
 			return 0
 		}
 		b := c.newBatch()
-		wake = m.policy.Form(now, b, &m.costs)
+		wake = m.policy.Form(now, b, in.costs)
 		c.dropLate(b)
 		if len(b.Items) == 0 {
 			c.free = append(c.free, b)
@@ -126,7 +128,7 @@ func (c *Core) dropLate(b *Batch) {
 
 func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	c.lastOrder++
-	in.busyUntil = max(in.busyUntil, now).Add(in.model.costs.estimate(b.Rows))
+	in.busyUntil = max(in.busyUntil, now).Add(in.costs.estimate(b.Rows))
 	b.instance, b.Model = in, in.model.ref
 	b.Order.ID, b.Order.Epoch, b.Order.Instance = c.lastOrder, c.epoch, in.id
 	b.Order.LatestStart = b.latestStart()
@@ -140,18 +142,39 @@ func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	c.act(Action{Kind: Dispatch, Batch: b})
 }
 
-// idle returns the instance for the next batch: the one with the fewest
-// orders, then the lowest slot. Retiring instances come in only when no other
-// is left at all, since somebody must drain the queue.
+// costsOn returns the model's costs on a device such as gpu:1.
+func (m *model) costsOn(device string) *costs {
+	kind, _, _ := strings.Cut(device, ":")
+	c := m.costs[kind]
+	if c == nil {
+		c = new(costs)
+		m.costs[kind] = c
+	}
+	return c
+}
+
+// idle returns the instance for the next batch: on the fastest kind of device,
+// then the one with the fewest orders, then the lowest slot. A kind that has
+// not been measured counts as fast, so that it is. Retiring instances come in
+// only when no other is left at all, since somebody must drain the queue.
 func (m *model) idle() *instance {
 	drain := m.retiring == len(m.instances)
 	var best *instance
 	for _, in := range m.instances {
-		if in.credits > 0 && in.retiring == drain && (best == nil || in.running < best.running) {
+		if in.credits > 0 && in.retiring == drain && (best == nil || in.before(best)) {
 			best = in
 		}
 	}
 	return best
+}
+
+// before reports whether a batch goes to in rather than to other.
+func (in *instance) before(other *instance) bool {
+	if in.costs == other.costs {
+		return in.running < other.running
+	}
+	a, b := in.costs.estimate(1), other.costs.estimate(1)
+	return a < b || (a == b && in.running < other.running)
 }
 
 // probeAfter is how long a model is idle before a request is let in that by
@@ -170,15 +193,13 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 	if it.Deadline == 0 {
 		return now
 	}
-	free := m.instances[0].busyUntil
-	for _, in := range m.instances[1:] {
-		free = min(free, in.busyUntil)
-	}
 	batches, rows := m.policy.Ahead(it)
-	end := max(free, now).Add(m.costs.estimate(rows))
-	if batches > 0 {
-		each := m.costs.estimate(m.maxRows)
-		end = end.Add(time.Duration(batches) * each / time.Duration(len(m.instances)))
+	end := mono.Time(math.MaxInt64)
+	rate := 0.0 // full batches per nanosecond, by all instances
+	for _, in := range m.instances {
+		end = min(end, max(in.busyUntil, now).Add(in.costs.estimate(rows)))
+		// An instance of unknown costs takes any number of batches.
+		rate += 1 / float64(in.costs.estimate(m.maxRows))
 	}
-	return end
+	return end.Add(time.Duration(float64(batches) / rate))
 }

@@ -21,7 +21,7 @@ import (
 //	      [levels=N] [default=N] [top=N] [ordered] [nobatch]
 //	      behind: what times out goes behind; top: bound of the queue of priority level 1
 //	remove NAME [gen=N]
-//	grant WORKER/SLOT NAME [gen=N] [credits=N]
+//	grant WORKER/SLOT NAME [gen=N] [credits=N] [device=KIND:N]
 //	retire WORKER/SLOT
 //	detach WORKER
 //	submit ID MODEL [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [bytes=N]
