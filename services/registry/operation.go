@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -32,17 +33,30 @@ type operation struct {
 	done   chan error // takes the one outcome
 
 	// Owned by the term's loop.
-	found    *snapshot.Model // what is to be loaded, once it has been read
-	written  bool            // the value says what is to become of the model
-	over     bool            // the workers have come to an end with it
-	revision uint64          // of the models, which all must know for an answer
+	found   *snapshot.Model // what is to be loaded, once it has been read
+	written bool            // the value says what is to become of the model
+	over    bool            // the workers have come to an end with it
+	outcome error
+	// The revisions of the buckets models and workers that all must know for
+	// an answer, and since when.
+	revision, workers uint64
+	since             time.Time
 }
 
 // waits reports whether the operation waits for workers.
 func (o *operation) waits() bool { return o.verb == verbLoad && o.written && !o.over }
 
-// settled says that the model is as it should be at a revision of the models.
-func (o *operation) settled(revision uint64) { o.over, o.revision = true, max(o.revision, revision) }
+// conclude ends an operation, but for its answer: whoever has it must find the
+// outcome at every gateway.
+func (t *term) conclude(o *operation, err error) {
+	o.over, o.outcome, o.since = true, err, time.Now()
+	o.revision, o.workers = t.models.entries[o.model].Revision, t.workersChanged
+}
+
+// known reports whether all know the outcome, or need not be waited for.
+func (t *term) known(o *operation) bool {
+	return t.told(o.revision) && t.heard(o.workers) || time.Since(o.since) >= patience
+}
 
 // begin takes an operation up. There is one at a time of a model.
 func (t *term) begin(ctx context.Context, o *operation) {
@@ -115,12 +129,13 @@ func (t *term) applyLoad(ctx context.Context, o *operation) error {
 	value := t.models.entries[o.model].Value
 	for _, cause := range []string{value.GetProblem(), value.GetFailure()} {
 		if cause != "" {
-			t.finish(o, loadFailed(o.model, "load failed for model '"+o.model+"': "+cause))
+			o.written = true
+			t.conclude(o, loadFailed(o.model, "load failed for model '"+o.model+"': "+cause))
 			return nil
 		}
 	}
 	delete(t.refused, o.model)
-	o.written, o.revision = true, t.models.entries[o.model].Revision
+	o.written = true
 	return nil
 }
 
@@ -135,7 +150,7 @@ func (t *term) applyUnload(ctx context.Context, o *operation) error {
 	}
 	delete(t.refused, o.model)
 	o.written = true
-	o.settled(t.models.entries[o.model].Revision)
+	t.conclude(o, nil)
 	return nil
 }
 
@@ -148,8 +163,8 @@ func loaded(v *nereidv1.ModelValue) bool {
 // answer ends the operations whose result all must know and do.
 func (t *term) answer(context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(t.operations)) {
-		if o := t.operations[name]; o.over && t.told(o.revision) {
-			t.finish(o, nil)
+		if o := t.operations[name]; o.over && t.known(o) {
+			t.finish(o, o.outcome)
 		}
 	}
 	t.sweep()

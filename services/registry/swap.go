@@ -50,7 +50,10 @@ func (t *term) settle(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(t.models.entries)) {
 		value := t.models.entries[name].Value
 		operation := t.operations[name]
-		if value.GetPrevious() == nil && (operation == nil || !operation.waits()) {
+		if operation != nil && !operation.waits() {
+			operation = nil
+		}
+		if value.GetPrevious() == nil && operation == nil {
 			continue
 		}
 		progress, causes := observed.Judge(value)
@@ -73,7 +76,7 @@ func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *opera
 	}
 	since, known := t.loaded[name]
 	if !known {
-		since = readiness{workers: t.workers.revision, since: time.Now()}
+		since = readiness{workers: t.workersChanged, since: time.Now()}
 		t.loaded[name] = since
 	}
 	if !t.heard(since.workers) && time.Since(since.since) < patience {
@@ -88,7 +91,7 @@ func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *opera
 	delete(t.loaded, name)
 	delete(t.refused, name)
 	if o != nil {
-		o.settled(t.models.entries[name].Revision)
+		t.conclude(o, nil)
 	}
 	return nil
 }
@@ -106,7 +109,7 @@ func (t *term) fallBack(ctx context.Context, value *nereidv1.ModelValue, o *oper
 		t.log.Warn("new content of a model failed: the old one goes on", zap.String("model", name), zap.String("cause", failure))
 	}
 	if o != nil {
-		t.finish(o, loadFailed(name, failure))
+		t.conclude(o, loadFailed(name, failure))
 	}
 	return nil
 }

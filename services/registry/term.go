@@ -38,6 +38,10 @@ type term struct {
 	assignments *mirror[*nereidv1.AssignmentValue]
 	gateways    *mirror[*nereidv1.ServiceValue]
 	schedulers  *mirror[*nereidv1.ServiceValue]
+	// workersChanged is the revision of the last change of a worker since the
+	// term began. The revision of the bucket would not do: a renewal of a lease
+	// raises it, of which no gateway is told.
+	workersChanged uint64
 
 	scans  scans
 	found  *finding // read and not published yet; nil if there is nothing new
@@ -171,7 +175,11 @@ func take[T any](m *mirror[T], e bus.Event[T], open bool, schema uint32) (bool, 
 // while somebody waits for them.
 func (t *term) takeWorker(e bus.Event[*nereidv1.WorkerValue], open bool) (bool, error) {
 	before, known := t.workers.entries[e.Key]
+	started := t.workers.caughtUp
 	news, err := take(t.workers, e, open, e.Value.GetSchema())
+	if news && started && e.Kind != bus.EventCaughtUp {
+		t.workersChanged = max(t.workersChanged, e.Revision)
+	}
 	if news && e.Kind == bus.EventPut && known && sameDevice(before.Value, e.Value) {
 		return t.waits(), err
 	}

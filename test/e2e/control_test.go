@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,11 @@ func (s *server) index() []entry {
 
 func (s *server) wantIndex(want ...entry) {
 	s.t.Helper()
-	got := s.index()
+	var got []entry
+	s.untilIndex(func(list []entry) bool { // an unload answers when it has begun
+		got = list
+		return !slices.ContainsFunc(list, func(e entry) bool { return e.State == "UNLOADING" })
+	})
 	about := cmp.Comparer(func(a, b entry) bool {
 		reasons := strings.Contains(a.Reason, b.Reason) || strings.Contains(b.Reason, a.Reason)
 		if a.Reason == "" || b.Reason == "" {

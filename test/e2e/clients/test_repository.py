@@ -39,8 +39,9 @@ class Repository:
         self.assertTrue(self.client.is_model_ready("simple"))
         self.add()
         self.client.unload_model("simple", unload_dependents=True)
-        self.assertEqual(self.index()["simple"]["state"], "UNAVAILABLE")
-        self.assertEqual(self.index()["simple"]["reason"], "unloaded")
+        while (entry := self.index()["simple"])["state"] == "UNLOADING":
+            pass  # unload answers when it has begun
+        self.assertEqual((entry["state"], entry["reason"]), ("UNAVAILABLE", "unloaded"))
 
     def test_configuration(self):
         config = {"backend": "onnxruntime", "max_batch_size": 2}
