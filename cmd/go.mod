@@ -10,11 +10,11 @@ require (
 	github.com/nereid-serving/nereid/services/registry v0.0.0
 	github.com/nereid-serving/nereid/services/scheduler v0.0.0
 	github.com/nereid-serving/nereid/services/worker v0.0.0
+	github.com/prometheus/client_golang v1.25.0
+	github.com/prometheus/client_model v0.6.3
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
 )
-
-require github.com/prometheus/client_golang v1.25.0 // indirect
 
 require (
 	github.com/alecthomas/kong v1.17.0
@@ -24,6 +24,7 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
@@ -31,7 +32,6 @@ require (
 	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/yalue/onnxruntime_go v1.27.0 // indirect

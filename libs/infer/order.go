@@ -103,6 +103,10 @@ type Completion struct {
 	Instance InstanceID
 	// Outcomes has one entry for each request of the order, in its order.
 	Outcomes []Outcome
+	// FirstResponses has one entry for each request if some had more than one
+	// response: when its first was given, or 0 if that was its only one.
+	// Otherwise it is nil.
+	FirstResponses []mono.Time
 	// Executions is how often the model ran: 0 if the batch never started,
 	// more than 1 if it was split.
 	Executions int

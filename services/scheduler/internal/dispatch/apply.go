@@ -89,13 +89,21 @@ func (l *Loop) finished(b *core.Batch, done *infer.Completion) {
 	l.served = l.served[:0]
 	for i, it := range b.Items {
 		if i < len(done.Outcomes) {
-			l.served = append(l.served, stats.Served{Outcome: done.Outcomes[i], Rows: it.Rows, Enqueued: it.Enqueued})
+			l.served = append(l.served, served(it, done, i))
 		}
 		l.recycle(it)
 	}
 	if c := l.stats.Of(b.Model); c != nil {
 		c.Completed(done, l.served)
 	}
+}
+
+func served(it *core.Item, done *infer.Completion, i int) stats.Served {
+	s := stats.Served{Outcome: done.Outcomes[i], Rows: it.Rows, Enqueued: it.Enqueued}
+	if i < len(done.FirstResponses) {
+		s.FirstResponse = done.FirstResponses[i]
+	}
+	return s
 }
 
 func (l *Loop) recycle(it *core.Item) {

@@ -80,6 +80,9 @@ type Served struct {
 	Rows    int64
 	// Enqueued is when the request entered the scheduler.
 	Enqueued mono.Time
+	// FirstResponse is when the first of several responses was given; 0 if
+	// the only one was given when the batch was done.
+	FirstResponse mono.Time
 }
 
 // Completed counts a batch and its requests, all at once: whoever reads the

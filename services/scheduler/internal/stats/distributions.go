@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,7 +80,8 @@ func (d *distributions) observe(done *infer.Completion, requests []Served) {
 
 func (d *distributions) succeeded(r *Served, t *infer.Timing) {
 	if d.first != nil {
-		d.first.Observe(float64(t.Done.Sub(r.Enqueued)) / float64(time.Millisecond))
+		first := cmp.Or(r.FirstResponse, t.Done)
+		d.first.Observe(float64(max(first.Sub(r.Enqueued), 0)) / float64(time.Millisecond))
 	}
 	if d.request == nil {
 		return

@@ -11,7 +11,7 @@ type Latencies struct {
 	// Histograms are of milliseconds.
 	Histograms bool
 	// Summaries are quantiles in microseconds over the last minute. They cost
-	// a few hundred nanoseconds for each request and memory for each model.
+	// about a microsecond for each request, and memory for each model.
 	Summaries bool
 	Quantiles []Quantile
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 )
@@ -96,6 +97,9 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	r.Final = r.Final || r.Err != nil
 	r.Index = s.next
 	s.next++
+	if r.Index == 0 && !r.Final {
+		b.timeFirst(i)
+	}
 	s.ended = r.Final
 	if r.Final {
 		b.completed.Outcomes[i] = outcome(s, r.Err)
@@ -105,6 +109,15 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	}
 	b.mu.Unlock()
 	b.send(b.order.Requests[i], r)
+}
+
+// timeFirst notes when a request of several responses was given its first.
+// The caller holds mu.
+func (b *batch) timeFirst(i int) {
+	if b.completed.FirstResponses == nil {
+		b.completed.FirstResponses = make([]mono.Time, len(b.slots))
+	}
+	b.completed.FirstResponses[i] = b.lane.executor.deps.Clock.Now()
 }
 
 // send gives a response its identity and passes it on; before the final one

@@ -142,3 +142,26 @@ func TestCloseLeavesAnInstanceThatDoesNotEnd(t *testing.T) {
 		<-h.completed
 	})
 }
+
+func TestFirstOfSeveralResponsesIsTimed(t *testing.T) {
+	h := newHarness(t)
+	id := h.open(&engine{execute: func(b backend.Batch) {
+		b.InputDone()
+		b.Executed()
+		b.Respond(1, &infer.Response{})
+		b.Respond(1, &infer.Response{})
+		b.InferDone()
+		answerAll(b)
+	}})
+	c := h.run(h.order(1, id, 1, 2))
+	if len(c.FirstResponses) != 2 || c.FirstResponses[0] != 0 {
+		t.Fatalf("first responses %v, want none of the first request", c.FirstResponses)
+	}
+	if at := c.FirstResponses[1]; at < c.Timing.InputDone || at > c.Timing.InferDone {
+		t.Errorf("first response at %v, want between %v and %v", at, c.Timing.InputDone, c.Timing.InferDone)
+	}
+	if n := len(h.answers(2)); n != 3 {
+		t.Errorf("%d responses, want 3", n)
+	}
+	h.answers(1)
+}

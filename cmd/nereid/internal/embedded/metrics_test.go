@@ -1,0 +1,321 @@
+package embedded
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// busyModel refuses what waits for a millisecond behind another request.
+const busyModel = `
+backend: "echo"
+max_batch_size: 1
+input [{ name: "x" data_type: TYPE_INT32 dims: [1] }]
+output [{ name: "y" data_type: TYPE_INT32 dims: [1] }]
+instance_group [{ count: 1 kind: KIND_CPU }]
+dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }
+parameters [{ key: "execute_us" value: { string_value: "100000" } }]
+`
+
+// measured is a whole server with the model m.
+type measured struct {
+	t      *testing.T
+	server *Server
+	http   string
+}
+
+func startMeasured(t *testing.T, edit func(*Config)) *measured {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "m", "1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "m", "config.pbtxt"), []byte(busyModel), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	c.Version = "test"
+	c.Registry.Repositories = []string{dir}
+	c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = "127.0.0.1", 0
+	c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = "127.0.0.1", 0
+	c.Metrics.Address, c.Metrics.Port = "127.0.0.1", 0
+	edit(&c)
+	core, logs := observer.New(zap.InfoLevel)
+	server, err := New(c, zap.New(core), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	m := &measured{t: t, server: server}
+	u := &unled{t: t}
+	u.eventually("the server to start", func() bool {
+		for _, e := range logs.FilterMessage("listening").All() {
+			m.http, _ = e.ContextMap()["http"].(string)
+		}
+		return m.http != "" && logs.FilterMessage("started").Len() > 0
+	})
+	u.eventually("the machine's load", func() bool { return m.families()["nv_cpu_utilization"] != nil || !c.Metrics.Host })
+	return m
+}
+
+// requests sends some at once, of which some are refused in the queue.
+func (m *measured) requests() {
+	u := &unled{t: m.t, http: m.http}
+	var sent sync.WaitGroup
+	for range 4 {
+		sent.Go(func() { u.infer(oneRow) })
+	}
+	sent.Wait()
+	u.eventually("the requests to be counted", func() bool {
+		families := m.families()
+		return count(families["nv_inference_request_success"])+count(families["nv_inference_request_failure"]) == 4
+	})
+}
+
+func (m *measured) families() map[string]*dto.MetricFamily {
+	m.t.Helper()
+	list, err := m.server.metrics.Gatherer().Gather()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	byName := make(map[string]*dto.MetricFamily, len(list))
+	for _, f := range list {
+		byName[f.GetName()] = f
+	}
+	return byName
+}
+
+// count sums up a counter's series.
+func count(f *dto.MetricFamily) (sum float64) {
+	for _, series := range f.GetMetric() {
+		sum += series.GetCounter().GetValue()
+	}
+	return sum
+}
+
+// labels are the names of a family's labels.
+func labels(f *dto.MetricFamily) string {
+	var names []string
+	for _, series := range f.GetMetric() {
+		for _, label := range series.GetLabel() {
+			if !slices.Contains(names, label.GetName()) {
+				names = append(names, label.GetName())
+			}
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// Triton's families on a server without GPUs, and the switch of each.
+const (
+	always     = "always"
+	host       = "--allow-cpu-metrics (on)"
+	counters   = "counter_latencies (on)"
+	histograms = "histogram_latencies (off)"
+	summaries  = "summary_latencies (off)"
+)
+
+type family struct{ kind, labels, shown string }
+
+func tritonFamilies() map[string]family {
+	all := map[string]family{
+		"nv_inference_request_success":             {"counter", "model version", always},
+		"nv_inference_request_failure":             {"counter", "model reason version", always},
+		"nv_inference_count":                       {"counter", "model version", always},
+		"nv_inference_exec_count":                  {"counter", "model version", always},
+		"nv_inference_pending_request_count":       {"gauge", "model version", always},
+		"nv_inference_first_response_histogram_ms": {"histogram", "model version", histograms},
+		"nv_model_load_duration_secs":              {"gauge", "model version", always},
+		"nv_cpu_utilization":                       {"gauge", "", host},
+		"nv_cpu_memory_total_bytes":                {"gauge", "", host},
+		"nv_cpu_memory_used_bytes":                 {"gauge", "", host},
+		"nv_pinned_memory_pool_total_bytes":        {"gauge", "", always},
+		"nv_pinned_memory_pool_used_bytes":         {"gauge", "", always},
+	}
+	for _, time := range []string{"request", "queue", "compute_input", "compute_infer", "compute_output"} {
+		all["nv_inference_"+time+"_duration_us"] = family{"counter", "model version", counters}
+		all["nv_inference_"+time+"_summary_us"] = family{"summary", "model version", summaries}
+	}
+	return all
+}
+
+// tritons are the families among those of a server that Triton has.
+func tritons(families map[string]*dto.MetricFamily) map[string]family {
+	known, found := tritonFamilies(), make(map[string]family)
+	for name, f := range families {
+		if strings.HasPrefix(name, "nv_") {
+			found[name] = family{strings.ToLower(f.GetType().String()), labels(f), known[name].shown}
+		}
+	}
+	return found
+}
+
+func everything(c *Config) {
+	c.Scheduler.Latencies.Histograms, c.Scheduler.Latencies.Summaries = true, true
+}
+
+func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
+	tests := map[string]struct {
+		edit func(*Config)
+		want []string
+	}{
+		"default":    {func(*Config) {}, []string{always, host, counters}},
+		"everything": {everything, []string{always, host, counters, histograms, summaries}},
+		"least": {func(c *Config) {
+			c.Metrics.Host, c.Scheduler.Latencies.Counters = false, false
+		}, []string{always}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := tritonFamilies()
+			for name, f := range want {
+				if !slices.Contains(tt.want, f.shown) {
+					delete(want, name)
+				}
+			}
+			m := startMeasured(t, tt.edit)
+			before := m.families()
+			if diff := cmp.Diff(want, tritons(before), cmp.AllowUnexported(family{})); diff != "" {
+				t.Errorf("before requests (-want +got):\n%s", diff)
+			}
+			for name, f := range before {
+				if strings.HasPrefix(name, "nv_inference_") && count(f) != 0 {
+					t.Errorf("%s is %v before requests", name, count(f))
+				}
+			}
+			m.requests()
+			after := m.families()
+			if diff := cmp.Diff(want, tritons(after), cmp.AllowUnexported(family{})); diff != "" {
+				t.Errorf("after requests (-want +got):\n%s", diff)
+			}
+			if count(after["nv_inference_request_success"]) == 0 || count(after["nv_inference_request_failure"]) == 0 {
+				t.Errorf("%v were served, %v refused: want some of both", count(after["nv_inference_request_success"]), count(after["nv_inference_request_failure"]))
+			}
+		})
+	}
+}
+
+func TestPlaceIsOnTheSeriesOfAllServices(t *testing.T) {
+	m := startMeasured(t, func(c *Config) { c.Metrics.Labels = map[string]string{"cluster": "eu"} })
+	m.requests()
+	for name, f := range m.families() {
+		if !strings.Contains(labels(f), "cluster") {
+			t.Errorf("%s has the labels %s", name, labels(f))
+		}
+	}
+}
+
+// page is beside the other reference pages.
+const page = "../../../../docs/reference/metrics.md"
+
+var update = flag.Bool("update", false, "write "+page)
+
+func TestReferenceOfMetrics(t *testing.T) {
+	m := startMeasured(t, everything)
+	m.requests()
+	var own []string
+	families := m.families()
+	for name := range families {
+		if strings.HasPrefix(name, "nereid_") {
+			own = append(own, name)
+		}
+	}
+	problems, err := testutil.GatherAndLint(m.server.metrics.Gatherer(), own...)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v, %v", problems, err)
+	}
+	got := reference(families)
+	if *update {
+		if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s is not what a server shows (-page +server); go test ./cmd/nereid/internal/embedded -run Reference -update writes it:\n%s", page, diff)
+	}
+}
+
+func reference(families map[string]*dto.MetricFamily) string {
+	var b strings.Builder
+	b.WriteString(introduction)
+	for _, part := range []struct{ prefix, heading string }{
+		{"nv_", "Under Triton's names"}, {"nereid_", "Nereid's own"},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| family | type | labels | unit | shown | meaning |\n|---|---|---|---|---|---|\n", part.heading)
+		var names []string
+		for name := range families {
+			if strings.HasPrefix(name, part.prefix) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			f, shown := families[name], tritonFamilies()[name].shown
+			if shown == "" {
+				shown = always
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n",
+				name, strings.ToLower(f.GetType().String()), labels(f), unit(name), shown, f.GetHelp())
+		}
+	}
+	return b.String()
+}
+
+func unit(name string) string {
+	for _, u := range [][2]string{
+		{"_us", "microseconds"}, {"_ms", "milliseconds"}, {"_secs", "seconds"}, {"_seconds", "seconds"},
+		{"_bytes", "bytes"}, {"_utilization", "0 to 1"}, {"_rows", "rows"}, {"_info", "1"},
+	} {
+		if strings.HasSuffix(name, u[0]) {
+			return u[1]
+		}
+	}
+	return "count"
+}
+
+const introduction = `<!-- Generated by go test ./cmd/nereid/internal/embedded -run Reference -update. Do not edit. -->
+# Metrics
+
+` + "`GET /metrics`" + ` on ` + "`--metrics-port`" + ` (8002) shows what a server does in Prometheus's text format. Beside the families below there are
+those of the Go runtime and the process (` + "`go_*`, `process_*`, `promhttp_*`" + `).
+
+- ` + "`--metrics-config=KEY=VALUE`" + ` switches the forms of times: ` + "`counter_latencies`, `histogram_latencies` and `summary_latencies`" + `.
+  Quantiles of summaries are over the last minute; ` + "`summary_quantiles=0.5:0.05,0.99:0.001`" + ` names them, each with the error that its rank
+  may have.
+- The series of a model version are there, at 0, from its load to its unload. Its ` + "`metric_tags`" + ` are labels of the ` + "`nv_*`" + ` series behind an
+  underscore, and its ` + "`model_metrics`" + ` sets the buckets of its histograms. A change of either shows after the version was unloaded and loaded.
+- ` + "`reason`" + ` of ` + "`nv_inference_request_failure`" + ` is REJECTED for requests that were refused by the queue or for their deadline, CANCELED for those whose
+  client went away or whose deadline passed while they ran, BACKEND for those that the model failed, and OTHER. That of ` + "`nereid_*`" + ` is a word
+  of [errors.md](errors.md).
+- The first response of a model that gives one is its answer: ` + "`nv_inference_first_response_histogram_ms`" + ` is shown for all models.
+- The machine is looked at each ` + "`--metrics-interval-ms`" + `.
+- ` + "`--metrics-label=cluster=NAME`" + `, likewise ` + "`node` and `pod`" + `, is a label of all series.
+- There is no response cache and there are no GPUs, so that ` + "`nv_cache_*`, `nv_gpu_*` and `nv_energy_consumption`" + ` are not there. The pool of pinned
+  memory, which Triton shows whatever the machine has, is shown with 0 bytes.
+`
