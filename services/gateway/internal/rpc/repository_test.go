@@ -1,0 +1,53 @@
+package rpc_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+func TestLoadParametersAreChecked(t *testing.T) {
+	s, ctx := serve(t), t.Context()
+	text := &inference.ModelRepositoryParameter{ParameterChoice: &inference.ModelRepositoryParameter_StringParam{StringParam: "x"}}
+	load := func(repository, key string) func() error {
+		return func() error {
+			_, err := s.client.RepositoryModelLoad(ctx, &inference.RepositoryModelLoadRequest{
+				RepositoryName: repository, ModelName: "m", Parameters: map[string]*inference.ModelRepositoryParameter{key: text},
+			})
+			return err
+		}
+	}
+	number := &inference.ModelRepositoryParameter{ParameterChoice: &inference.ModelRepositoryParameter_Int64Param{Int64Param: 1}}
+	tests := map[string]struct {
+		call func() error
+		code codes.Code
+		want string
+	}{
+		"a repository's name": {load("r", "config"), codes.Unimplemented, "'repository_name' specification is not supported"},
+		"a file as text":      {load("", "file:f"), codes.InvalidArgument, "invalid value type for load parameter 'file:f', expected bytes_param."},
+		"another parameter":   {load("", "x"), codes.InvalidArgument, "unrecognized load parameter 'x'."},
+		"a configuration as a number": {func() error {
+			_, err := s.client.RepositoryModelLoad(ctx, &inference.RepositoryModelLoadRequest{
+				ModelName: "m", Parameters: map[string]*inference.ModelRepositoryParameter{"config": number},
+			})
+			return err
+		}, codes.InvalidArgument, "invalid value type for load parameter 'config', expected string_param."},
+		"dependents as a number": {func() error {
+			_, err := s.client.RepositoryModelUnload(ctx, &inference.RepositoryModelUnloadRequest{
+				ModelName: "m", Parameters: map[string]*inference.ModelRepositoryParameter{"unload_dependents": number},
+			})
+			return err
+		}, codes.InvalidArgument, "invalid value type for 'unload_dependents' parameter, expected bool_param."},
+		"without a registry": {load("", "config"), codes.Unavailable, "this gateway has no registry to load or unload models: ask one that has"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := tt.call(); status.Code(err) != tt.code || status.Convert(err).Message() != tt.want {
+				t.Errorf("%v, want %v %q", err, tt.code, tt.want)
+			}
+		})
+	}
+}
