@@ -134,7 +134,7 @@ func (t *term) takes(m snapshot.Model) (take, later bool) {
 	if refused := t.refused[m.Name]; refused != nil && found(m, refused) {
 		return false, false
 	}
-	if m.Unsettled && t.published && !(old != nil && found(m, old)) {
+	if m.Unsettled && t.published && (old == nil || !found(m, old)) {
 		seen, known := t.scans.seen[m.Name]
 		t.scans.seen[m.Name] = m
 		return known && m.Problem == "" && alike(seen, m), true

@@ -209,14 +209,20 @@ func TestPreviousContentServesUntilTheRegistrySaysSo(t *testing.T) {
 		want   []line
 	}{
 		{"before", old, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")), []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}}},
-		{"one is ready", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
-			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}}},
+		{
+			"one is ready", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
+			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}},
+		},
 		{"all are ready", swap, both, []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}}},
-		{"one fails", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
-			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "UNAVAILABLE", "bad", 8}}},
+		{
+			"one fails", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
+			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "UNAVAILABLE", "bad", 8}},
+		},
 		{"the registry says so", done, both, []line{{1, 2, "READY", "", 8}, {3, 2, "READY", "", 8}}},
-		{"a worker that knows only the old", done, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
-			[]line{{1, 1, "READY", "", 2}, {3, 2, "LOADING", "waits for a worker", 8}}},
+		{
+			"a worker that knows only the old", done, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
+			[]line{{1, 1, "READY", "", 2}, {3, 2, "LOADING", "waits for a worker", 8}},
+		},
 	}
 	s := NewState()
 	for i, step := range steps {

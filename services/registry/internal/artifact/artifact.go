@@ -43,7 +43,7 @@ func Put(root string, files map[string][]byte) (string, error) {
 	if err != nil {
 		return "", notKept(err)
 	}
-	defer os.RemoveAll(draft) // what is renamed is not there any more
+	defer func() { _ = os.RemoveAll(draft) }() // gone if it was renamed; else Sweep removes it
 	for name, data := range files {
 		if err := write(filepath.Join(draft, filepath.FromSlash(names[name])), data); err != nil {
 			return "", notKept(err)

@@ -139,7 +139,7 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 			Version: found.Number, Generation: generation, Digest: found.Digest, Url: found.URL,
 			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: found.Problem,
 		}
-		if was := same(m.Config, next, old); was != nil && !(o.Retry && o.failed(m.Name, was)) {
+		if was := same(m.Config, next, old); was != nil && (!o.Retry || !o.failed(m.Name, was)) {
 			next.Generation = was.GetGeneration()
 			if placeable(next) {
 				next.Problem = was.GetProblem() // the placement's, which [MarkUnplaced] keeps
