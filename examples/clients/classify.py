@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from tritonclient.utils import InferenceServerException
 
-Array = NDArray[np.float32]
+Images = NDArray[np.float32]
+Classes = NDArray[np.object_]  # of bytes: score:class:label
 
 MAX_BATCH_SIZE = 32  # of the model's config.pbtxt
 MAX_IN_FLIGHT = 64  # concurrent requests of --protocol aio
@@ -39,7 +40,7 @@ class ClassifyError(Exception):
     """Says what went wrong and what to do about it."""
 
 
-def read_image(path: Path, invert: bool) -> Array:
+def read_image(path: Path, invert: bool) -> Images:
     """Returns the picture as [1, 8, 8] with pixels from 0 (paper) to 1 (ink)."""
     try:
         with Image.open(path) as picture:
@@ -55,13 +56,16 @@ def read_image(path: Path, invert: bool) -> Array:
     return (np.asarray(grey, np.float32) / np.float32(255))[None]
 
 
-def make_tensors(library: ModuleType, images: Array) -> dict[str, list]:
-    """Describes one request in the classes of the given tritonclient module."""
+def make_tensors(library: ModuleType, images: Images) -> dict[str, list]:
+    """Describes one request in the types of the given tritonclient module.
+
+    Of each image the server gives the best class, and not all probabilities.
+    """
     image = library.InferInput("image", list(images.shape), "FP32")
     image.set_data_from_numpy(images)
     return {
         "inputs": [image],
-        "outputs": [library.InferRequestedOutput("probabilities")],
+        "outputs": [library.InferRequestedOutput("probabilities", class_count=1)],
     }
 
 
@@ -98,8 +102,8 @@ def not_ready(model: str, url: str) -> ClassifyError:
 
 
 def classify_in_batches(
-    library: ModuleType, url: str, model: str, images: Array
-) -> Array:
+    library: ModuleType, url: str, model: str, images: Images
+) -> Classes:
     """Sends full batches, one after the other."""
     with library.InferenceServerClient(url) as client:
         with failing_as(unreachable(url)):
@@ -118,8 +122,8 @@ def classify_in_batches(
 
 
 async def classify_concurrently(
-    library: ModuleType, url: str, model: str, images: Array
-) -> Array:
+    library: ModuleType, url: str, model: str, images: Images
+) -> Classes:
     """Sends each image as a request of its own and leaves the batching to the server."""
     slots = asyncio.Semaphore(MAX_IN_FLIGHT)
     async with library.InferenceServerClient(url) as client:
@@ -132,7 +136,7 @@ async def classify_concurrently(
         if not ready:
             raise not_ready(model, url)
 
-        async def classify_one(image: Array) -> Array:
+        async def classify_one(image: Images) -> Classes:
             async with slots:
                 answer = await client.infer(model, **make_tensors(library, image))
             return answer.as_numpy("probabilities")
@@ -142,8 +146,8 @@ async def classify_concurrently(
         )
 
 
-def classify(protocol: str, url: str, model: str, images: Array) -> Array:
-    """Returns the probabilities [n, 10] of images [n, 1, 8, 8]."""
+def classify(protocol: str, url: str, model: str, images: Images) -> Classes:
+    """Returns the best classes [n, 1] of images [n, 1, 8, 8]."""
     match protocol:
         case "http":
             return classify_in_batches(tritonclient.http, url, model, images)
@@ -155,12 +159,13 @@ def classify(protocol: str, url: str, model: str, images: Array) -> Array:
     raise ValueError(f"unknown protocol {protocol!r}")
 
 
-def print_table(paths: list[Path], probabilities: Array) -> None:
+def print_table(paths: list[Path], classes: Classes) -> None:
     """Prints a line for each file."""
     width = max(len("file"), *(len(str(path)) for path in paths))
     print(f"{'file':{width}}  digit  confidence")
-    for path, row in zip(paths, probabilities):
-        print(f"{str(path):{width}}  {row.argmax():5}  {row.max():10.1%}")
+    for path, (best,) in zip(paths, classes):
+        score, number, *label = best.decode().split(":", 2)
+        print(f"{str(path):{width}}  {(label or [number])[0]:>5}  {float(score):10.1%}")
 
 
 def host_and_port(text: str) -> str:
@@ -202,12 +207,12 @@ def main() -> None:
     try:
         images = np.stack([read_image(path, args.invert) for path in args.images])
         url = args.url or DEFAULT_URLS[args.protocol]
-        probabilities = classify(args.protocol, url, args.model, images)
+        classes = classify(args.protocol, url, args.model, images)
     except ClassifyError as error:
         sys.exit(f"classify: {error}")
     except FAILURES as error:
         sys.exit(f"classify: the request failed: {error}")
-    print_table(args.images, probabilities)
+    print_table(args.images, classes)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ do over the other, with the same answers and the same errors.
 import asyncio
 import os
 import unittest
+from pathlib import Path
 
 import numpy as np
 import tritonclient.grpc as grpc_client
@@ -19,7 +20,8 @@ from tritonclient.utils import InferenceServerException
 HTTP_URL = os.environ["HTTP_URL"]
 GRPC_URL = os.environ["GRPC_URL"]
 
-EXTENSIONS = {"binary_tensor_data", "parameters", "model_configuration", "statistics"}
+MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
+EXTENSIONS = {"classification", "binary_tensor_data", "parameters", "model_configuration", "statistics"}
 PHASES = set("success fail queue compute_input compute_infer compute_output cache_hit cache_miss".split())
 
 
@@ -33,6 +35,31 @@ def integers(module, rows=1):
         tensor.set_data_from_numpy(data)
         inputs.append(tensor)
     return inputs, first, second
+
+
+def scored(module):
+    """Requests for models whose probabilities have labels: model, inputs, and the labels by class."""
+    images = np.linspace(0, 1, 3 * 64, dtype=np.float32).reshape(3, 1, 8, 8)
+    text = np.frombuffer(b"def main() -> None:\n    print(1)\n", np.uint8)[None]
+    for model, name, datatype, data in (("digits", "image", "FP32", images), ("language", "text", "UINT8", text)):
+        tensor = module.InferInput(name, list(data.shape), datatype)
+        tensor.set_data_from_numpy(data)
+        labels = (MODELS / model / f"{model}_labels.txt").read_text().splitlines()
+        yield model, [tensor], labels
+
+
+def classes_of(probabilities, count, labels):
+    """What the server should make of the probabilities."""
+    rows = []
+    for row in probabilities:
+        best = np.argsort(-row, kind="stable")[:count]
+        rows.append([f"{row[i]:.6f}:{i}" + (f":{labels[i]}" if labels else "") for i in best])
+    return rows
+
+
+def texts(array):
+    """The strings of a BYTES output, whatever the protocol gives them as."""
+    return [[text.decode() if isinstance(text, bytes) else text for text in row] for row in array.tolist()]
 
 
 def check_statistics(answer):
@@ -97,6 +124,33 @@ class Protocol:
         result = self.client.infer("simple_identity", [tensor])
         got = [text.decode() for text in result.as_numpy("OUTPUT0").flatten()]
         self.assertEqual(got, list(texts.flatten()))
+
+    def test_classes_with_labels(self):
+        for model, inputs, labels in scored(self.module):
+            probabilities = self.client.infer(model, inputs).as_numpy("probabilities")
+            for count in (1, 3, 1000):  # there are fewer than the last
+                outputs = [self.module.InferRequestedOutput("probabilities", class_count=count)]
+                classes = self.client.infer(model, inputs, outputs=outputs).as_numpy("probabilities")
+                with self.subTest(model=model, count=count):
+                    self.assertEqual(classes.shape, (len(probabilities), min(count, len(labels))))
+                    self.assertEqual(texts(classes), classes_of(probabilities, count, labels))
+
+    def test_classes_without_labels_beside_plain_outputs(self):
+        _, inputs, _ = next(scored(self.module))
+        outputs = [self.module.InferRequestedOutput("logits", class_count=2), self.module.InferRequestedOutput("probabilities")]
+        result = self.client.infer("digits", inputs, outputs=outputs)
+        best = [[text.rsplit(":", 1)[1] for text in row] for row in texts(result.as_numpy("logits"))]
+        want = np.argsort(-result.as_numpy("probabilities"), kind="stable")[:, :2]
+        self.assertEqual(best, [[str(i) for i in row] for row in want])
+
+    def test_classes_of_strings(self):
+        tensor = self.module.InferInput("INPUT0", [1, 1], "BYTES")
+        tensor.set_data_from_numpy(np.array([["x"]], dtype=object))
+        outputs = [self.module.InferRequestedOutput("OUTPUT0", class_count=1)]
+        with self.assertRaises(InferenceServerException) as caught:
+            self.client.infer("simple_identity", [tensor], outputs=outputs)
+        text = "class result not available for output due to unsupported type 'BYTES'"
+        self.assertIn(text, caught.exception.message())
 
     def test_a_failing_model_says_why_and_serves_on(self):
         texts = np.array([["no number"] * 16], dtype=object)
@@ -203,6 +257,14 @@ class OverHTTP(Protocol, unittest.TestCase):
         result = self.client.infer("simple", inputs, outputs=outputs)
         np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
 
+    def test_classes_as_json(self):
+        for model, inputs, labels in scored(http_client):
+            probabilities = self.client.infer(model, inputs).as_numpy("probabilities")
+            outputs = [http_client.InferRequestedOutput("probabilities", class_count=2, binary_data=False)]
+            answer = self.client.infer(model, inputs, outputs=outputs).get_output("probabilities")
+            self.assertEqual((answer["datatype"], answer["shape"]), ("BYTES", [len(probabilities), 2]))
+            self.assertEqual(answer["data"], sum(classes_of(probabilities, 2, labels), []))
+
     def test_compressed_both_ways(self):
         inputs, first, second = integers(http_client)
         for algorithm in ("gzip", "deflate"):
@@ -274,6 +336,11 @@ class OverAsyncio(unittest.IsolatedAsyncioTestCase):
             np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
         with self.assertRaises(InferenceServerException):
             await client.infer("nonesuch", inputs)
+        for model, inputs, labels in scored(module):
+            probabilities = (await client.infer(model, inputs)).as_numpy("probabilities")
+            outputs = [module.InferRequestedOutput("probabilities", class_count=3)]
+            classes = (await client.infer(model, inputs, outputs=outputs)).as_numpy("probabilities")
+            self.assertEqual(texts(classes), classes_of(probabilities, 3, labels))
         options = {} if module is http_client else {"as_json": True}
         config = await client.get_model_config("simple", **options)
         self.assertEqual(config.get("config", config)["max_batch_size"], 8)
