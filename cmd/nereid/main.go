@@ -29,6 +29,8 @@ type commands struct {
 
 	Serve   serve   `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
 	Check   check   `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
+	Infer   infer   `cmd:"" help:"Run a model of a server once."`
+	Models  models  `cmd:"" help:"List the models of a server with their state and its cause."`
 	Version version `cmd:"" help:"Print the version."`
 }
 
@@ -80,7 +82,7 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 		return nil, exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid --help\" or \"nereid serve --help\" for what there is.\n", err)
+		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid%s --help\" for what there is.\n", err, commandOf(parser, args))
 		return nil, exitMisused
 	}
 	return command, exitOK
@@ -99,6 +101,17 @@ func resolve(parser *kong.Kong, args []string) (*kong.Context, error) {
 		}
 	}
 	return parser.Parse(args)
+}
+
+// commandOf names the command of a command line, after a space, if it is one.
+func commandOf(parser *kong.Kong, args []string) string {
+	at := commandAt(args)
+	for _, node := range parser.Model.Children {
+		if at >= 0 && node.Name == args[at] {
+			return " " + node.Name
+		}
+	}
+	return ""
 }
 
 // runtimeLibrary is where ONNX Runtime's library is by default: where make

@@ -99,7 +99,7 @@ type refused struct {
 // checkEffects refuses values that serve cannot honour.
 func checkEffects(command *kong.Context) error {
 	for _, f := range givenFlags(command, effectRefused) {
-		for _, value := range values(f) {
+		for _, value := range valuesOf(f) {
 			if !slices.Contains(strings.Split(f.Tag.Get("unless"), "|"), value) {
 				return errs.New(errs.ConfigInvalid, "--%s=%s is not supported. %s", f.Name, value, f.Help)
 			}
@@ -129,8 +129,8 @@ func withoutEffect(command *kong.Context) []string {
 	return names
 }
 
-// values gives a flag's values as text.
-func values(f *kong.Flag) []string {
+// valuesOf gives a flag's values as text.
+func valuesOf(f *kong.Flag) []string {
 	v := f.Target.Interface()
 	if list, ok := v.([]string); ok {
 		return list

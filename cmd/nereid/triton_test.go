@@ -183,10 +183,10 @@ func TestOptionsAsGetoptTakesThem(t *testing.T) {
 }
 
 func textOf(f *kong.Flag) string {
-	if list := values(f); len(list) > 1 {
+	if list := valuesOf(f); len(list) > 1 {
 		return "[" + strings.Join(list, " ") + "]"
 	}
-	return values(f)[0]
+	return valuesOf(f)[0]
 }
 
 func TestMistakesAreNamed(t *testing.T) {

@@ -109,7 +109,7 @@ func edgeBans() []ban {
 		From: []string{"..."},
 		Except: []string{
 			"proto/...", "cmd/...", "test/...",
-			"libs/bus/...", "libs/modelconfig/...", "libs/onnxheader", "libs/testkit/...",
+			"libs/bus/...", "libs/client", "libs/modelconfig/...", "libs/onnxheader", "libs/testkit/...",
 			"services/*", "services/*/internal/rpc/...", "services/*/internal/view/...",
 			"services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/swap",
 		},

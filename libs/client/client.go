@@ -1,0 +1,85 @@
+// Package client calls servers that speak the inference protocol: Nereid,
+// Triton and others, over HTTP with binary tensors or over gRPC.
+//
+// Tensors are in the protocol's own layout: numbers as little-endian bytes in
+// row-major order, BYTES elements each after its length (see
+// [tensor.AppendBytes]). The package converts nothing.
+package client
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// Client is one server. It is safe for concurrent use. The deadline of a
+// call's context goes with the request, so that the server can give up as
+// well. An error that the server answered with has its reason (see
+// [errs.Of]), if the server gave one; other errors have none.
+type Client interface {
+	// Metadata describes a model; an empty version is the default one.
+	Metadata(ctx context.Context, model, version string) (*Metadata, error)
+	// Infer runs one request. The response's bytes belong to the caller.
+	Infer(ctx context.Context, r *Request) (*Response, error)
+	// Index lists the models of the repository, loaded or not.
+	Index(ctx context.Context) ([]Model, error)
+	// Close ends the connections. The client is not used after it.
+	Close() error
+}
+
+// Metadata is what a model takes and gives.
+type Metadata struct {
+	Name     string
+	Versions []string
+	Platform string
+	Inputs   []Description
+	Outputs  []Description
+}
+
+// Description is an input or output of a model. In its shape -1 is any size,
+// and the batch dimension is the first one where the model batches.
+type Description struct {
+	Name     string
+	Datatype tensor.Datatype
+	Shape    tensor.Shape
+}
+
+// Tensor is a named value.
+type Tensor struct {
+	Description
+	Data []byte
+}
+
+// Request asks for one inference. Without a version it is the model's default
+// one, without outputs all of them.
+type Request struct {
+	Model, Version, ID string
+	Inputs             []Tensor
+	Outputs            []string
+}
+
+// Response is a model's answer.
+type Response struct {
+	Model, Version, ID string
+	Outputs            []Tensor
+}
+
+// Model is a version of a model in the repository's index. Version and State
+// are empty for a model that was never loaded; Reason is the cause of a state
+// other than READY.
+type Model struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	State   string `json:"state,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// describe reads a description off the wire.
+func describe(name, datatype string, shape []int64) (Description, error) {
+	d, ok := tensor.ParseDatatype(datatype)
+	if !ok {
+		return Description{}, errs.New(errs.Unsupported, "tensor %q has the datatype %q, which the protocol does not define", name, datatype)
+	}
+	return Description{Name: name, Datatype: d, Shape: shape}, nil
+}

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+type overGRPC struct {
+	connection *grpc.ClientConn
+	service    inference.GRPCInferenceServiceClient
+}
+
+// GRPC returns a client of the server at address, a host and port. It connects
+// with the first call, without TLS.
+func GRPC(address string) (Client, error) {
+	if _, after, ok := strings.Cut(address, "://"); ok {
+		address = after
+	}
+	connection, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if err != nil {
+		return nil, fmt.Errorf("make a connection to %s: %w", address, err)
+	}
+	return &overGRPC{connection: connection, service: inference.NewGRPCInferenceServiceClient(connection)}, nil
+}
+
+func (c *overGRPC) Close() error { return c.connection.Close() }
+
+func (c *overGRPC) Metadata(ctx context.Context, model, version string) (*Metadata, error) {
+	wire, err := c.service.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: model, Version: version})
+	if err != nil {
+		return nil, c.failure(err)
+	}
+	m := &Metadata{Name: wire.GetName(), Versions: wire.GetVersions(), Platform: wire.GetPlatform()}
+	if m.Inputs, err = describeAll(wire.GetInputs()); err != nil {
+		return nil, err
+	}
+	m.Outputs, err = describeAll(wire.GetOutputs())
+	return m, err
+}
+
+func describeAll(wire []*inference.ModelMetadataResponse_TensorMetadata) ([]Description, error) {
+	list := make([]Description, len(wire))
+	for i, w := range wire {
+		var err error
+		if list[i], err = describe(w.GetName(), w.GetDatatype(), w.GetShape()); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (c *overGRPC) Index(ctx context.Context) ([]Model, error) {
+	wire, err := c.service.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{})
+	if err != nil {
+		return nil, c.failure(err)
+	}
+	models := make([]Model, len(wire.GetModels()))
+	for i, m := range wire.GetModels() {
+		models[i] = Model{Name: m.GetName(), Version: m.GetVersion(), State: m.GetState(), Reason: m.GetReason()}
+	}
+	return models, nil
+}
+
+func (c *overGRPC) Infer(ctx context.Context, r *Request) (*Response, error) {
+	wire := &inference.ModelInferRequest{ModelName: r.Model, ModelVersion: r.Version, Id: r.ID}
+	for _, t := range r.Inputs {
+		wire.Inputs = append(wire.Inputs, &inference.ModelInferRequest_InferInputTensor{
+			Name: t.Name, Datatype: t.Datatype.String(), Shape: t.Shape,
+		})
+		wire.RawInputContents = append(wire.RawInputContents, t.Data)
+	}
+	for _, name := range r.Outputs {
+		wire.Outputs = append(wire.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
+	}
+	answer, err := c.service.ModelInfer(ctx, wire)
+	if err != nil {
+		return nil, c.failure(err)
+	}
+	return responseOf(answer)
+}
+
+func responseOf(answer *inference.ModelInferResponse) (*Response, error) {
+	outputs, raw := answer.GetOutputs(), answer.GetRawOutputContents()
+	if len(raw) != len(outputs) {
+		return nil, fmt.Errorf("the answer has %d outputs and the bytes of %d", len(outputs), len(raw))
+	}
+	response := &Response{Model: answer.GetModelName(), Version: answer.GetModelVersion(), ID: answer.GetId(), Outputs: make([]Tensor, len(outputs))}
+	for i, w := range outputs {
+		about, err := describe(w.GetName(), w.GetDatatype(), w.GetShape())
+		if err != nil {
+			return nil, err
+		}
+		response.Outputs[i] = Tensor{Description: about, Data: raw[i]}
+	}
+	return response, nil
+}
+
+// failure gives a status its server's words and reason. A status without a
+// reason is of another server, or of the connection.
+func (c *overGRPC) failure(err error) error {
+	s := status.Convert(err)
+	for _, detail := range s.Details() {
+		if about, ok := detail.(*errdetails.ErrorInfo); ok {
+			return answered(s.Message(), about.GetReason())
+		}
+	}
+	return errors.New(c.connection.Target()[len("passthrough:///"):] + ": " + s.Code().String() + ": " + s.Message())
+}

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// nereid runs a command of the program.
+func nereid(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errOut strings.Builder
+	command := exec.CommandContext(t.Context(), program(t), args...)
+	command.Stdout, command.Stderr = &out, &errOut
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errOut.String(), command.ProcessState.ExitCode()
+}
+
+const pair = `
+backend: "echo"
+max_batch_size: 4
+input [{ name: "a" data_type: TYPE_INT32 dims: [2] }, { name: "b" data_type: TYPE_STRING dims: [-1] }]
+output [{ name: "a" data_type: TYPE_INT32 dims: [2] }, { name: "b" data_type: TYPE_STRING dims: [-1] }]
+`
+
+func TestInferAndModels(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"pair/config.pbtxt": pair, "pair/1/.keep": "",
+		"slow/config.pbtxt": echo(300_000_000), "slow/3/.keep": "",
+		"bad/config.pbtxt": "max_batchsize: 1", "bad/1/.keep": "",
+	}), "--exit-on-error=false")
+	lines := filepath.Join(t.TempDir(), "lines.txt")
+	if err := os.WriteFile(lines, []byte("x y\nz\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for protocol, url := range map[string]string{"http": s.HTTP, "grpc": s.GRPC} {
+		tests := map[string]struct {
+			args   []string
+			want   string
+			status int
+		}{
+			"a table": {
+				[]string{"infer", "pair", "--input", "a=[1,2]", "--input=b=" + lines},
+				"OUTPUT   DATATYPE   SHAPE   VALUES\na        INT32      [1,2]   1 2\nb        BYTES      [1,2]   \"x y\" \"z\"\n", 0,
+			},
+			"JSON": {
+				[]string{"infer", "pair", "--json", "--output=a", "-ia=[1,2]", "-i", `b="q"`},
+				`{"model_name":"pair","model_version":"1","outputs":[{"name":"a","datatype":"INT32","shape":[1,2],"data":[1,2]}]}` + "\n", 0,
+			},
+			"a version":         {[]string{"infer", "slow", "--version=2", "--input=x=1"}, "slow", 1},
+			"an unknown model":  {[]string{"infer", "none", "--input=x=1"}, "[model_not_found]", 1},
+			"no inputs":         {[]string{"infer", "pair"}, "--input a=INT32[-1,2] --input b=BYTES[-1,-1]", 1},
+			"an unknown input":  {[]string{"infer", "pair", "--input=c=1"}, `no input "c"`, 1},
+			"an unknown output": {[]string{"infer", "pair", "--input=a=[1,2]", `--input=b="q"`, "--output=c"}, "[output_unexpected]", 1},
+			"no NAME=VALUE":     {[]string{"infer", "pair", "--input=c"}, "NAME=FILE", 2},
+			"a misspelt flag":   {[]string{"infer", "pair", "--otput=c"}, "--output", 2},
+			"a list of models":  {[]string{"models"}, "MODEL   VERSION   STATE         CAUSE\nbad", 0},
+			"a cause":           {[]string{"models"}, "max_batchsize", 0},
+			"models as JSON":    {[]string{"models", "--json"}, "\"name\": \"slow\",\n    \"version\": \"3\",\n    \"state\": \"READY\"", 0},
+		}
+		for name, tt := range tests {
+			t.Run(protocol+": "+name, func(t *testing.T) {
+				stdout, stderr, status := nereid(t, append(tt.args, "--url="+url, "--protocol="+protocol)...)
+				if text := stdout + stderr; status != tt.status || !strings.Contains(text, tt.want) {
+					t.Errorf("exit status %d, want %d with %q:\n%s", status, tt.status, tt.want, text)
+				}
+			})
+		}
+	}
+}
+
+func TestTimeoutOfInferGoesToTheServer(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"slow/config.pbtxt": echo(300_000_000), "slow/1/.keep": ""}))
+	for protocol, url := range map[string]string{"http": s.HTTP, "grpc": s.GRPC} {
+		_, stderr, status := nereid(t, "infer", "slow", "--input=x=1", "--timeout=300ms", "--url="+url, "--protocol="+protocol)
+		if status != 1 || !strings.Contains(strings.ToLower(stderr), "deadline") {
+			t.Errorf("%s: exit status %d, %s", protocol, status, stderr)
+		}
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	for _, protocol := range []string{"http", "grpc"} {
+		_, stderr, status := nereid(t, "models", "--url=127.0.0.1:1", "--protocol="+protocol, "--timeout="+time.Minute.String())
+		if status != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
+			t.Errorf("%s: exit status %d, %s", protocol, status, stderr)
+		}
+	}
+}
