@@ -84,8 +84,15 @@ func (w *worker) finish(o *infer.Order) {
 	w.loop.Complete(done)
 }
 
-// start runs a loop with one model and one worker.
+// start runs a loop with one model and one worker, whose instance is free.
 func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set) {
+	l, w, set := startModel(t, a, &modelconfig.Config{Name: "m", MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{}})
+	l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
+	return l, w, set
+}
+
+// startModel runs a loop with one model and a worker without an instance.
+func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispatch.Loop, *worker, *stats.Set) {
 	set := stats.NewSet(stats.DefaultLatencies())
 	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set})
 	if err != nil {
@@ -101,9 +108,8 @@ func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set
 		}
 	})
 	w := newWorker(l, a)
-	l.Configure(model, &modelconfig.Config{Name: "m", MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{}})
+	l.Configure(model, c)
 	l.Attach(slot0.Worker, w)
-	l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
 	return l, w, set
 }
 

@@ -2,14 +2,20 @@ package dispatch_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
-// pendingOf reads the one model's pending gauge.
-func pendingOf(t *testing.T, set *stats.Set) float64 {
+// readings are the values of the one model's series of a family, by reason
+// where they have one.
+func readings(t *testing.T, set *stats.Set, family string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(set)
@@ -17,11 +23,189 @@ func pendingOf(t *testing.T, set *stats.Set) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	values := make(map[string]float64)
 	for _, f := range families {
-		if f.GetName() == "nv_inference_pending_request_count" {
-			return f.GetMetric()[0].GetGauge().GetValue()
+		if f.GetName() != family {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			reason := ""
+			for _, label := range m.GetLabel() {
+				if label.GetName() == "reason" {
+					reason = label.GetValue()
+				}
+			}
+			values[reason] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
-	t.Fatal("no pending gauge")
-	return 0
+	if len(values) == 0 {
+		t.Fatalf("no family %s", family)
+	}
+	return values
+}
+
+// pendingOf reads the one model's pending gauge.
+func pendingOf(t *testing.T, set *stats.Set) float64 {
+	t.Helper()
+	return readings(t, set, "nv_inference_pending_request_count")[""]
+}
+
+// scene is a loop whose only instance is busy with request 1, which waits for
+// nobody's answer but the test's.
+type scene struct {
+	*testing.T
+	loop    *dispatch.Loop
+	worker  *worker
+	answers *answers
+	running *infer.Order
+}
+
+func (s *scene) submit(n uint64, edit func(*infer.Request)) {
+	s.Helper()
+	r := request(n, &counter{})
+	if edit != nil {
+		edit(r)
+	}
+	if err := s.loop.Submit(r); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// end completes request 1 with an outcome. What the loop does next, it does
+// after that.
+func (s *scene) end(o infer.Outcome) {
+	s.running.Requests[0].Release()
+	s.loop.Complete(&infer.Completion{
+		Order: s.running.ID, Instance: slot0, Executions: 1, Rows: 1, Outcomes: []infer.Outcome{o}, Credits: 1,
+	})
+	s.submit(99, nil)
+	<-s.worker.orders
+}
+
+func TestFailuresAreCountedUnderTheirReason(t *testing.T) {
+	tests := map[string]struct {
+		policy modelconfig.QueuePolicy
+		happen func(*scene)
+		want   map[string]float64
+	}{
+		"a full queue": {
+			policy: modelconfig.QueuePolicy{MaxQueueSize: 1},
+			happen: func(s *scene) { s.submit(2, nil); s.submit(3, nil); <-s.answers.came },
+			want:   map[string]float64{"REJECTED": 1},
+		},
+		"a timeout in the queue": {
+			policy: modelconfig.QueuePolicy{DefaultTimeoutMicros: 1000},
+			happen: func(s *scene) { s.submit(2, nil); <-s.answers.came },
+			want:   map[string]float64{"REJECTED": 1},
+		},
+		"a deadline in the queue": {
+			happen: func(s *scene) {
+				s.submit(2, func(r *infer.Request) { r.Deadline = s.running.Enqueued[0].Add(20 * time.Millisecond) })
+				<-s.answers.came
+			},
+			want: map[string]float64{"REJECTED": 1},
+		},
+		"a deadline before the start": {
+			happen: func(s *scene) { s.end(infer.Rejected) },
+			want:   map[string]float64{"REJECTED": 1},
+		},
+		"a client that left the queue": {
+			happen: func(s *scene) {
+				s.submit(2, nil)
+				s.loop.Cancel(infer.RequestID{Origin: 1, Number: 2})
+				<-s.answers.came
+			},
+			want: map[string]float64{"CANCELED": 1},
+		},
+		"a client that left while it ran": {
+			happen: func(s *scene) { s.end(infer.Canceled) },
+			want:   map[string]float64{"CANCELED": 1},
+		},
+		"a failure of the model": {
+			happen: func(s *scene) { s.end(infer.Failed) },
+			want:   map[string]float64{"BACKEND": 1},
+		},
+		"a lost worker, and nobody for what waits": {
+			happen: func(s *scene) {
+				s.submit(2, nil)
+				s.loop.Detach(slot0.Worker)
+				<-s.answers.came
+				<-s.answers.came
+			},
+			want: map[string]float64{"OTHER": 2},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := newAnswers()
+			config := &modelconfig.Config{Name: "m", MaxBatchSize: 1, Batching: &modelconfig.DynamicBatching{DefaultPolicy: tt.policy}}
+			l, w, set := startModel(t, a, config)
+			l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
+			s := &scene{T: t, loop: l, worker: w, answers: a}
+			s.submit(1, nil)
+			s.running = <-w.orders
+			tt.happen(s)
+			want := map[string]float64{"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
+			for reason, n := range tt.want {
+				want[reason] = n
+			}
+			if diff := cmp.Diff(want, readings(t, set, "nv_inference_request_failure")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if n := readings(t, set, "nv_inference_request_success")[""]; n != 0 {
+				t.Errorf("%v successes, want none", n)
+			}
+		})
+	}
+}
+
+// The examples by which Triton explains its counts.
+func TestCountsOfRequestsInferencesAndExecutions(t *testing.T) {
+	batcher := new(modelconfig.DynamicBatching)
+	tests := map[string]struct {
+		rows                             []int64
+		batcher                          *modelconfig.DynamicBatching
+		requests, inferences, executions float64
+	}{
+		"one of batch 1":                 {[]int64{1}, nil, 1, 1, 1},
+		"one of batch 8":                 {[]int64{8}, nil, 1, 8, 1},
+		"1 and 8 without batcher":        {[]int64{1, 8}, nil, 2, 9, 2},
+		"1 and 1 that meet in a batch":   {[]int64{1, 1}, batcher, 2, 2, 1},
+		"1 and 8 that meet in a batch":   {[]int64{1, 8}, batcher, 2, 9, 1},
+		"8 and 9 that do not fit in one": {[]int64{8, 9}, batcher, 2, 17, 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := newAnswers()
+			l, w, set := startModel(t, a, &modelconfig.Config{Name: "m", MaxBatchSize: 16, Batching: tt.batcher})
+			l.Grant(infer.Grant{Instance: slot0, Model: model}) // ready, but busy
+			for i, rows := range tt.rows {
+				r := request(uint64(i+1), &counter{})
+				r.Rows = rows
+				if err := l.Submit(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := pendingOf(t, set); n != float64(len(tt.rows)) {
+				t.Errorf("%v requests are pending, want %d", n, len(tt.rows))
+			}
+			l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
+			for range int(tt.executions) {
+				w.finish(<-w.orders)
+			}
+			l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
+			if err := l.Submit(request(99, &counter{})); err != nil {
+				t.Fatal(err)
+			}
+			<-w.orders // so that the completions have been counted
+			for family, want := range map[string]float64{
+				"nv_inference_request_success": tt.requests, "nv_inference_count": tt.inferences,
+				"nv_inference_exec_count": tt.executions, "nv_inference_pending_request_count": 0,
+			} {
+				if got := readings(t, set, family)[""]; got != want {
+					t.Errorf("%s is %v, want %v", family, got, want)
+				}
+			}
+		})
+	}
 }
