@@ -289,8 +289,14 @@ func reference(families map[string]*dto.MetricFamily) string {
 
 func unit(name string) string {
 	for _, u := range [][2]string{
-		{"_us", "microseconds"}, {"_ms", "milliseconds"}, {"_secs", "seconds"}, {"_seconds", "seconds"},
-		{"_bytes", "bytes"}, {"_utilization", "0 to 1"}, {"_rows", "rows"}, {"_info", "1"},
+		{"_us", "microseconds"},
+		{"_ms", "milliseconds"},
+		{"_secs", "seconds"},
+		{"_seconds", "seconds"},
+		{"_bytes", "bytes"},
+		{"_utilization", "0 to 1"},
+		{"_rows", "rows"},
+		{"_info", "1"},
 	} {
 		if strings.HasSuffix(name, u[0]) {
 			return u[1]
