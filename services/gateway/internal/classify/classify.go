@@ -26,7 +26,7 @@ const MaxElements = 1_000_000
 
 // maxText bounds the bytes of one output's classes: a request of few bytes may
 // ask for many rows of long numbers and labels.
-const maxText = 256 << 20
+const maxText = 64 << 20
 
 // Output asks for the classes of an output in place of its values.
 type Output struct {

@@ -142,7 +142,7 @@ func TestOutputsThatCannotBeClassified(t *testing.T) {
 	}{
 		{"a row too long", tensor.Uint8, tensor.Shape{1, classify.MaxElements + 1}, classify.MaxElements + 1, nil, 1, errs.InvalidParameter, "classification output tensor too large"},
 		{"fewer bytes than the shape says", tensor.FP32, tensor.Shape{1, 2}, 7, nil, 1, errs.ExecutionFailed, "output tensor shape does not match size of output for 'OUT'"},
-		{"text without bound", tensor.Uint8, tensor.Shape{300, 1}, 300, []string{strings.Repeat("x", 1<<20)}, 1, errs.ResponseTooLarge, "classes of output 'OUT' take more than 268435456 bytes: ask for fewer classes or rows"},
+		{"text without bound", tensor.Uint8, tensor.Shape{70, 1}, 70, []string{strings.Repeat("x", 1<<20)}, 1, errs.ResponseTooLarge, "classes of output 'OUT' take more than 67108864 bytes: ask for fewer classes or rows"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := response(c.d, c.shape, make([]byte, c.size))

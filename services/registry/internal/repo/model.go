@@ -68,7 +68,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 	m.Config, m.Labels = config, labels
 	if n := labelBytes(labels); n > maxLabelBytes {
 		m.Labels = nil
-		m.Warnings = append(m.Warnings, fmt.Sprintf("class labels of %d bytes, more than %d, are left out: classification answers without them", n, maxLabelBytes))
+		m.Warnings = append(m.Warnings, fmt.Sprintf("class labels of %d bytes, more than %d, are left out, so classification answers without them: shorten the labels", n, maxLabelBytes))
 	}
 	return nil
 }
@@ -86,7 +86,10 @@ func (s *Scanner) version(ctx context.Context, dir string, number int64) snapsho
 }
 
 // maxLabelBytes bounds a model's class labels, which travel with its value in
-// the store: thousands of classes fit.
+// the store: thousands of classes fit. So gateways have labels and
+// configuration at the same moment and from the one place that they watch. The
+// labels of two contents, as while one replaces the other, and their
+// configurations stay below what a value may hold.
 const maxLabelBytes = 256 << 10
 
 // labelBytes counts each label with the quotes and comma around it.
