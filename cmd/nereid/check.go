@@ -25,6 +25,14 @@ type check struct {
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
 }
 
+// Help shows examples.
+func (check) Help() string {
+	return `Examples:
+
+    nereid check models/
+    nereid check models/ more-models/ --json`
+}
+
 // Run prints what is wrong with each model, or how it would be served. The
 // error says how many models have problems.
 func (c *check) Run(ctx context.Context, stdout io.Writer) error {

@@ -32,6 +32,9 @@ type commands struct {
 	Infer   infer   `cmd:"" help:"Run a model of a server once."`
 	Models  models  `cmd:"" help:"List the models of a server with their state and its cause."`
 	Version version `cmd:"" help:"Print the version."`
+
+	Completion completion `cmd:"" help:"Print a script by which a shell completes command lines."`
+	Reference  reference  `cmd:"" hidden:"" help:"Print the reference page of the command line."`
 }
 
 func main() {

@@ -54,7 +54,7 @@ type serve struct {
 	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
 	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
 
-	Library       string   `name:"onnxruntime-library" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer (${default})."`
+	Library       string   `name:"onnxruntime-library" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer: the one that make deps fetched, or else the system's."`
 	BackendConfig []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count and default-max-batch-size; repeat the flag for several."`
 	HostPolicy    []string `name:"host-policy" sep:"none" placeholder:"POLICY,KEY=VALUE" group:"Backends" help:"The cores of instances of a host policy, such as cpu: cpu-cores=0-3 or numa-node=0; repeat the flag for several."`
 
@@ -68,6 +68,17 @@ type serve struct {
 	// Triton's other flags.
 	Idle    idle    `embed:""`
 	Refused refused `embed:""`
+}
+
+// Help shows examples.
+func (serve) Help() string {
+	return `Triton's other flags are taken where they change nothing and refused where they would: docs/reference/cli.md lists them.
+
+Examples:
+
+    nereid serve --model-repository models/
+    nereid serve --model-repository models/ --model-control-mode explicit --load-model digits
+    nereid serve --model-repository models/ --http-port 9000 --allow-grpc false --log-verbose 1`
 }
 
 // maxPollSecs is a year.

@@ -22,7 +22,7 @@ func tritonFlags() map[string]string {
 		model-repository model-store model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count
 		allow-http http-address http-port http-max-input-size
 		allow-grpc grpc-address grpc-port
-		allow-metrics metrics-address metrics-port
+		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
 		backend-config host-policy`)
 	none := strings.Fields(`
 		enable-peer-access repoagent-directory backend-directory cache-directory

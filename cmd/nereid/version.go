@@ -13,6 +13,9 @@ const release = "0.1.0"
 // version prints the version.
 type version struct{}
 
+// Help shows an example.
+func (version) Help() string { return "Example:\n\n    nereid version" }
+
 // Run prints one line.
 func (version) Run(stdout io.Writer) error {
 	_, err := fmt.Fprintf(stdout, "nereid %s%s %s %s/%s\n", release, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)

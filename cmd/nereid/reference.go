@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nereid-serving/nereid/libs/config"
+)
+
+//go:generate sh -c "go run . reference > ../../docs/reference/cli.md"
+
+// reference prints the reference page of the command line, from what parses
+// it.
+type reference struct{}
+
+// intro stands before the commands.
+const intro = `<!-- Generated from cmd/nereid. Do not edit. -->
+# Command line
+
+A flag is given as ` + "`--name value` or `--name=value`" + `; serve takes any beginning of a name that only one flag has, as
+Triton does. A setting that is not on the command line is taken from the environment (` + "`NEREID_HTTP_PORT` for `--http-port`" + `),
+then from the file that ` + "`--config`" + ` names (` + "`http-port: 9000`" + `), then its default. A misspelt name is refused with the nearest one.
+
+| exit status | meaning |
+|---|---|
+| 0 | done; for serve: stopped by a signal, after the requests in flight were answered |
+| 1 | failed: the message says what, with its [reason](errors.md) where there is one |
+| 2 | misused: the command line, the environment or the settings file cannot be understood |
+
+The first Ctrl-C or SIGTERM lets serve finish what it has; the second ends it at once.
+`
+
+// Run prints the page.
+func (reference) Run(command *kong.Context, stdout io.Writer) error {
+	var b strings.Builder
+	b.WriteString(intro)
+	for _, n := range shownCommands(command.Model.Node) {
+		writeCommand(&b, n)
+		if n.Name == "serve" {
+			writeEffects(&b, n)
+		}
+	}
+	_, err := io.WriteString(stdout, b.String())
+	return err
+}
+
+func writeCommand(b *strings.Builder, n *kong.Node) {
+	fmt.Fprintf(b, "\n## nereid %s\n\n%s\n", n.Name, n.Help)
+	if n.Detail != "" {
+		fmt.Fprintf(b, "\n%s\n", n.Detail)
+	}
+	if len(n.Positional) > 0 {
+		b.WriteString("\n| argument | meaning |\n|---|---|\n")
+		for _, p := range n.Positional {
+			fmt.Fprintf(b, "| `%s` | %s |\n", p.Name, cell(p.Help))
+		}
+	}
+	if flags := ownFlags(n); len(flags) > 0 {
+		b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
+		for _, f := range flags {
+			fmt.Fprintf(b, "| `--%s` | %s | %s |\n", f.Name, defaultOf(f), cell(f.Help))
+		}
+	}
+}
+
+// ownFlags lists the flags that work for one command alone.
+func ownFlags(n *kong.Node) []*kong.Flag {
+	var flags []*kong.Flag
+	for _, f := range n.Flags {
+		if !f.Hidden {
+			flags = append(flags, f)
+		}
+	}
+	return flags
+}
+
+func writeEffects(b *strings.Builder, n *kong.Node) {
+	b.WriteString("\n### Flags of Triton's without effect\n\nThey are taken, and the log names them once.\n\n| flag | why |\n|---|---|\n")
+	for _, f := range n.Flags {
+		if f.Tag.Get(effectTag) == effectNone {
+			fmt.Fprintf(b, "| `--%s` | %s |\n", f.Name, cell(f.Help))
+		}
+	}
+	b.WriteString("\n### Flags of Triton's that are refused\n\nTaking them would be a promise that is not kept.\n\n| flag | taken with | what to do |\n|---|---|---|\n")
+	for _, f := range n.Flags {
+		if f.Tag.Get(effectTag) == effectRefused {
+			fmt.Fprintf(b, "| `--%s` | %s | %s |\n", f.Name, quoted(f.Tag.Get("unless")), cell(f.Help))
+		}
+	}
+}
+
+func defaultOf(f *kong.Flag) string {
+	if f.Name == "onnxruntime-library" || f.Name == config.FileFlag {
+		return "" // it depends on where the program is
+	}
+	return quoted(f.Default)
+}
+
+func quoted(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + strings.ReplaceAll(text, "|", "`, `") + "`"
+}
+
+// cell is a text within a table.
+func cell(text string) string {
+	return strings.ReplaceAll(text, "|", `\|`)
+}
