@@ -86,7 +86,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	g.meters = metered.New(deps.Metrics, deps.Clock)
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final answer.",
-	}, func() float64 { return float64(g.inFlight()) }))
+	}, func() float64 { return float64(g.InFlight()) }))
 	return g, nil
 }
 
@@ -173,7 +173,9 @@ func extensions() []string {
 	return []string{"classification", "model_repository", "model_repository(unload_dependents)", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
 }
 
-func (g *Gateway) inFlight() int64 {
+// InFlight returns how many requests wait for their answer. It is safe for
+// concurrent use.
+func (g *Gateway) InFlight() int64 {
 	if t := g.table.Load(); t != nil {
 		return t.InFlight()
 	}

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -83,6 +84,19 @@ func TestTimeoutOfInferGoesToTheServer(t *testing.T) {
 		_, stderr, status := nereid(t, "infer", "slow", "--input=x=1", "--timeout=300ms", "--url="+url, "--protocol="+protocol)
 		if status != 1 || !strings.Contains(strings.ToLower(stderr), "deadline") {
 			t.Errorf("%s: exit status %d, %s", protocol, status, stderr)
+		}
+	}
+}
+
+func TestFirstSignalSaysWhatItWaitsForAndFlagsWithoutEffectAreNamed(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}), "--http-thread-count=4", "--pinned-memory=0")
+	s.signal(syscall.SIGINT)
+	if status := s.exit(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	for _, want := range []string{`press Ctrl-C again to stop at once","in_flight":0`, `"flags":["--http-thread-count","--pinned-memory-pool-byte-size"]`} {
+		if !strings.Contains(s.text(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, s.text())
 		}
 	}
 }

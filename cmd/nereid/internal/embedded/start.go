@@ -25,7 +25,8 @@ type start struct {
 // ExitOnError a failed one ends the process.
 func (s *start) Run(ctx context.Context) error {
 	begun := time.Now()
-	if !s.bound(ctx) || !s.settled(ctx) {
+	if !s.bound(ctx) || !s.settled(ctx, begun) {
+		s.sayDrain()
 		return nil
 	}
 	index := s.gateway.Index()
@@ -37,7 +38,13 @@ func (s *start) Run(ctx context.Context) error {
 	}
 	s.server.log.Info("started", zap.Bool("ready", s.gateway.Ready()), zap.Duration("took", time.Since(begun)))
 	<-ctx.Done()
+	s.sayDrain()
 	return nil
+}
+
+// sayDrain tells the operator what the end waits for. This part stops first.
+func (s *start) sayDrain() {
+	s.server.log.Info("draining: press Ctrl-C again to stop at once", zap.Int64("in_flight", s.gateway.InFlight()))
 }
 
 func (s *start) bound(ctx context.Context) bool {
@@ -51,13 +58,33 @@ func (s *start) bound(ctx context.Context) bool {
 	return true
 }
 
-func (s *start) settled(ctx context.Context) bool {
-	select {
-	case <-s.gateway.Started():
-		return true
-	case <-ctx.Done():
-		return false
+// progress is how often the models that are still loading are named.
+const progress = 5 * time.Second
+
+func (s *start) settled(ctx context.Context, begun time.Time) bool {
+	tick := time.NewTicker(progress)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.gateway.Started():
+			return true
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			s.server.log.Info("still loading", zap.Strings("models", unsettled(s.gateway.Index())), zap.Duration("elapsed", time.Since(begun)))
+		}
 	}
+}
+
+// unsettled names the models that are neither ready nor failed.
+func unsettled(index []gateway.IndexEntry) []string {
+	names := []string{}
+	for _, e := range index {
+		if e.State != infer.Ready.String() && e.State != infer.Unavailable.String() {
+			names = append(names, e.Name)
+		}
+	}
+	return names
 }
 
 // table writes the models, their versions and states.
