@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nereid-serving/nereid/libs/spelling"
 )
 
 // listed is the most names that a suggestion lists.
@@ -34,7 +36,7 @@ func nearest(name string, known []string) string {
 		if strings.HasSuffix(k, "_"+strings.ToUpper(name)) {
 			return k
 		}
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
+		if d := spelling.Distance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
@@ -90,26 +92,4 @@ func tensorAlias(name string) string {
 		return "TYPE_BF16"
 	}
 	return ""
-}
-
-// distance is the number of letters to insert, remove or replace between a
-// and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
