@@ -32,7 +32,7 @@ func (s *server) ask(ctx context.Context, call func(context.Context, client.Clie
 	if err != nil {
 		return err
 	}
-	defer c.Close() //nolint:errcheck // the answer is there, or the error that matters
+	defer c.Close()
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.Timeout)

@@ -10,8 +10,10 @@ import (
 
 func TestUnsettledAreTheModelsStillLoading(t *testing.T) {
 	index := []gateway.IndexEntry{
-		{Name: "ready", State: "READY"}, {Name: "failed", State: "UNAVAILABLE", Reason: "no config"},
-		{Name: "loads", State: "LOADING"}, {Name: "waits"},
+		{Name: "ready", State: "READY"},
+		{Name: "failed", State: "UNAVAILABLE", Reason: "no config"},
+		{Name: "loads", State: "LOADING"},
+		{Name: "waits"},
 	}
 	if diff := cmp.Diff([]string{"loads", "waits"}, unsettled(index)); diff != "" {
 		t.Error(diff)

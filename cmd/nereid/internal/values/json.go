@@ -23,7 +23,7 @@ func fromJSON(want client.Description, data []byte) (client.Tensor, error) {
 	if err := decoder.Decode(&root); err != nil {
 		return client.Tensor{}, fmt.Errorf("read JSON: %w", err)
 	}
-	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // the decoder's own
+	if _, err := decoder.Token(); err != io.EOF {
 		return client.Tensor{}, fmt.Errorf("read JSON: there is more after the value")
 	}
 	if text, ok := root.(string); ok && want.Datatype == tensor.Uint8 {
