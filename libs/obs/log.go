@@ -27,11 +27,6 @@ type LogConfig struct {
 	File string `yaml:"file"`
 }
 
-// DefaultLog logs information and up as text to standard error.
-func DefaultLog() LogConfig {
-	return LogConfig{Info: true, Warning: true, Error: true, Format: "text"}
-}
-
 // NewLogger makes the process's logger and a function that closes its file.
 func NewLogger(c LogConfig) (*zap.Logger, func(), error) {
 	encoder, err := encoderOf(c.Format)

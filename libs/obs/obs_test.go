@@ -20,8 +20,8 @@ import (
 
 func TestLogWritesFieldsAndHonoursLevels(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
-	config := obs.DefaultLog()
-	config.Format, config.File, config.Warning = "json", file, false
+	config := obs.LogConfig{Info: true, Error: true}
+	config.Format, config.File = "json", file
 	log, closeLog, err := obs.NewLogger(config)
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 		}
 		snapshot := state.Snapshot()
 		engine.Update(snapshot)
-		g.noteStart(snapshot)
+		g.noteStart(engine)
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
@@ -83,11 +83,11 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 }
 
 // noteStart closes started when the start is over.
-func (g *Gateway) noteStart(s *core.Snapshot) {
+func (g *Gateway) noteStart(engine *core.Gateway) {
 	select {
 	case <-g.started:
 	default:
-		if s.Settled() {
+		if engine.Started() {
 			close(g.started)
 		}
 	}

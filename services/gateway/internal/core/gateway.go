@@ -70,10 +70,14 @@ func New(info ServerInfo, deps Deps) *Gateway {
 // Update puts a new snapshot into force for the requests to come.
 func (g *Gateway) Update(s *Snapshot) {
 	g.snapshot.Store(s)
-	if s.Settled() {
+	if !g.started.Load() && s.Settled() {
 		g.started.Store(true)
 	}
 }
+
+// Started reports whether the start is over: every model has been ready or has
+// failed. It stays so.
+func (g *Gateway) Started() bool { return g.started.Load() }
 
 // Snapshot returns the present snapshot.
 func (g *Gateway) Snapshot() *Snapshot { return g.snapshot.Load() }
@@ -93,7 +97,7 @@ func (g *Gateway) Ready() bool {
 	if g.strict {
 		return g.Snapshot().AllReady()
 	}
-	return g.started.Load()
+	return g.Started()
 }
 
 // Drain refuses new requests and returns when the last one in flight has its

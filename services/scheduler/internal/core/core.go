@@ -66,14 +66,6 @@ func (c *Core) Counts() Counts { return c.counts }
 // InFlight is the number of items that wait or run.
 func (c *Core) InFlight() int { return len(c.items) }
 
-// Waiting is the number of items of a model that wait.
-func (c *Core) Waiting(ref infer.ModelRef) int {
-	if m := c.models[ref]; m != nil {
-		return m.policy.Len()
-	}
-	return 0
-}
-
 // NextWake is when the core wants a Tick if nothing else happens before; 0 is
 // never.
 func (c *Core) NextWake() mono.Time { return c.timers.next() }
@@ -208,6 +200,12 @@ func expiry(it *Item, now mono.Time) errs.Reason {
 // giveUp ends a waiting item.
 func (c *Core) giveUp(it *Item, reason errs.Reason) {
 	it.model.policy.Remove(it)
+	c.finish(it, reason)
+}
+
+// finish ends an admitted item that its policy has let go and that has not
+// run.
+func (c *Core) finish(it *Item, reason errs.Reason) {
 	c.leaveQueue(it)
 	c.forget(it)
 	c.act(Action{Kind: Finish, Item: it, Reason: reason})

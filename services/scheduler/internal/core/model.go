@@ -14,16 +14,15 @@ import (
 // model is one loaded content of a model version: what waits for it and what
 // runs it.
 type model struct {
-	ref        infer.ModelRef
-	policy     policy
-	configured bool
-	removed    bool
-	instances  []*instance       // by id
-	retiring   int               // of the instances
-	costs      map[string]*costs // by device kind
-	maxRows    int64             // of a batch
-	lastEnd    mono.Time         // of an order
-	timer      timer             // when policy.Form is worth asking again
+	ref       infer.ModelRef
+	policy    policy
+	removed   bool
+	instances []*instance       // by id
+	retiring  int               // of the instances
+	costs     map[string]*costs // by device kind
+	maxRows   int64             // of a batch
+	lastEnd   mono.Time         // of an order
+	timer     timer             // when policy.Form is worth asking again
 }
 
 // model returns the entry of ref, which a grant or a configuration makes,
@@ -43,11 +42,11 @@ func (c *Core) model(ref infer.ModelRef) *model {
 func (c *Core) configure(now mono.Time, e *Model) {
 	m := c.model(e.Ref)
 	m.removed = false
-	if m.configured {
+	early, unconfigured := m.policy.(*hold)
+	if !unconfigured {
 		return
 	}
-	early, _ := m.policy.(*hold)
-	m.policy, m.configured = policyFor(e.Config), true
+	m.policy = policyFor(e.Config)
 	m.maxRows = 1
 	if e.Config.Batching != nil {
 		m.maxRows = max(e.Config.MaxBatchSize, 1)
@@ -63,9 +62,7 @@ func (c *Core) configure(now mono.Time, e *Model) {
 func (c *Core) requeue(m *model, it *Item) {
 	if reason := m.policy.Add(it); reason != "" {
 		c.counts.Expired++
-		c.leaveQueue(it)
-		c.forget(it)
-		c.act(Action{Kind: Finish, Item: it, Reason: reason})
+		c.finish(it, reason)
 		return
 	}
 	c.timers.set(&it.timer, mono.Earliest(it.Deadline, it.timeout))
@@ -118,9 +115,7 @@ func (c *Core) fill(now mono.Time, m *model) (wake mono.Time) {
 func (c *Core) dropLate(b *Batch) {
 	for i, it := range b.late {
 		c.counts.Expired++
-		c.leaveQueue(it)
-		c.forget(it)
-		c.act(Action{Kind: Finish, Item: it, Reason: errs.DeadlineQueue})
+		c.finish(it, errs.DeadlineQueue)
 		b.late[i] = nil
 	}
 	b.late = b.late[:0]
