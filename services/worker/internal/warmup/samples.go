@@ -3,6 +3,7 @@ package warmup
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -90,8 +91,9 @@ func (s Samples) Run(ctx context.Context, in backend.Instance) error {
 				return err
 			}
 			if len(failures) > 0 {
-				// As in Triton, each failure ends with a semicolon.
-				return failed(s.model, s.samples[i].name, strings.Join(failures, "; ")+";")
+				// As in Triton, each failure ends with a semicolon. Requests that
+				// fail alike, as those of one run do, are one.
+				return failed(s.model, s.samples[i].name, strings.Join(slices.Compact(failures), "; ")+";")
 			}
 		}
 	}
