@@ -120,7 +120,6 @@ func (t *term) apply(ctx context.Context) error {
 func (t *term) applyLoad(ctx context.Context, o *operation) error {
 	old := publish.Model{Value: t.models.entries[o.model].Value, Revision: t.models.entries[o.model].Revision}
 	w, changed := publish.DiffModel(*o.found, old, t.models.revision, publish.Observed{Failed: t.observed().Failed, Retry: true})
-	t.keepPlaced(&w, old.Value)
 	if changed {
 		if err := t.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
 			return err

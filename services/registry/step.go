@@ -56,9 +56,6 @@ func (t *term) publish(ctx context.Context) error {
 		delete(stored, name)
 	}
 	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, publish.Observed{Failed: t.observed().Failed})
-	for i := range writes {
-		t.keepPlaced(&writes[i], stored[writes[i].Name].Value)
-	}
 	if err := t.writeModels(ctx, writes); err != nil {
 		return err
 	}
@@ -72,22 +69,6 @@ func (t *term) publish(ctx context.Context) error {
 	}
 	t.published, t.found = true, nil
 	return nil
-}
-
-// keepPlaced replaces a write by which versions that serve would fit no
-// worker any more: they go on as they are, with the cause.
-func (t *term) keepPlaced(w *publish.ModelWrite, old *nereidv1.ModelValue) {
-	if w.Value == nil || w.Value.GetPrevious() != nil || publish.Serving(old, publish.Observed{}) == nil {
-		return
-	}
-	versions, err := publish.Placeable(w.Name, w.Value.GetConfig(), w.Value.GetVersions())
-	if err != nil {
-		return
-	}
-	for _, cause := range place.Assign(versions, publish.Workers(t.live())).Unplaced {
-		w.Value = publish.WithFailure(old, cause)
-		return
-	}
 }
 
 // firstRevision gives an empty bucket a revision, by a value that is there for

@@ -53,7 +53,7 @@ func play[T nereidv1.Value](s *store, bucket, key string, value T) *player[T] {
 func runs(a *nereidv1.AssignmentValue, failed map[uint64]string) *nereidv1.WorkerValue {
 	v := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Device: &nereidv1.WorkerDevice{Kind: cpu}}
 	for _, version := range a.GetVersions() {
-		said := &nereidv1.WorkerVersion{Model: version.GetModel(), State: nereidv1.State_STATE_READY}
+		said := &nereidv1.WorkerVersion{Model: version.GetModel(), State: nereidv1.State_STATE_READY, Groups: version.GetGroups()}
 		if cause := failed[version.GetModel().GetGeneration()]; cause != "" {
 			said.State, said.Cause = nereidv1.State_STATE_UNAVAILABLE, cause
 		}

@@ -114,11 +114,7 @@ func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) 
 }
 
 func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Event[*nereidv1.AssignmentValue]) {
-	a, err := assignmentOf(e.Value, e.Revision)
-	if err != nil {
-		w.unreadable(bus.Assignments, e.Key, err)
-		return
-	}
+	a := assignmentOf(e.Value, e.Revision)
 	r.Change(ctx, func(d *reconcile.Desired) {
 		if !d.Assign(a) {
 			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", a.LeaderEpoch))

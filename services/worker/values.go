@@ -63,27 +63,34 @@ func pathOf(text string) (string, error) {
 }
 
 // assignmentOf reads an assignment.
-func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) (reconcile.Assignment, error) {
+func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) reconcile.Assignment {
 	all := reconcile.Assignment{ModelsRevision: v.GetModelsRevision(), Revision: revision, LeaderEpoch: v.GetLeaderEpoch()}
 	for _, version := range v.GetVersions() {
 		m := version.GetModel()
 		a := reconcile.Assigned{Ref: infer.ModelRef{Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}}
 		for _, g := range version.GetGroups() {
 			if g.GetCount() > maxInstances {
-				return all, errs.New(errs.ConfigInvalid, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
+				a.Err = errs.New(errs.LoadFailed, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
 					g.GetName(), m.GetName(), g.GetCount(), maxInstances)
 			}
 			a.Groups = append(a.Groups, groupOf(g))
 		}
 		all.Versions = append(all.Versions, a)
 	}
-	return all, nil
+	return all
 }
 
 func groupOf(g *nereidv1.AssignedGroup) reconcile.Group {
 	return reconcile.Group{
 		Name: g.GetName(), Kind: kindOf(g.GetKind()), Device: int(g.GetDevice()),
-		Count: int(g.GetCount()), Passive: g.GetPassive(),
+		Count: int(g.GetCount()), Passive: g.GetPassive(), HostPolicy: g.GetHostPolicy(),
+	}
+}
+
+func groupValue(g reconcile.Group) *nereidv1.AssignedGroup {
+	return &nereidv1.AssignedGroup{
+		Name: g.Name, Kind: kindValue(g.Kind), Device: int32(g.Device),
+		Count: uint32(g.Count), Passive: g.Passive, HostPolicy: g.HostPolicy,
 	}
 }
 
@@ -95,6 +102,16 @@ func kindOf(k nereidv1.DeviceKind) modelconfig.DeviceKind {
 		return modelconfig.KindModel
 	}
 	return modelconfig.KindCPU
+}
+
+func kindValue(k modelconfig.DeviceKind) nereidv1.DeviceKind {
+	switch k {
+	case modelconfig.KindGPU:
+		return nereidv1.DeviceKind_DEVICE_KIND_GPU
+	case modelconfig.KindModel:
+		return nereidv1.DeviceKind_DEVICE_KIND_MODEL
+	}
+	return nereidv1.DeviceKind_DEVICE_KIND_CPU
 }
 
 // value is what the worker publishes under its lease.
@@ -114,11 +131,7 @@ func (w *Worker) value(epoch uint64, s reconcile.Status) *nereidv1.WorkerValue {
 }
 
 func deviceValue(d Device) *nereidv1.WorkerDevice {
-	kind := nereidv1.DeviceKind_DEVICE_KIND_CPU
-	if d.Kind == modelconfig.KindGPU {
-		kind = nereidv1.DeviceKind_DEVICE_KIND_GPU
-	}
-	return &nereidv1.WorkerDevice{Kind: kind, Number: d.Number}
+	return &nereidv1.WorkerDevice{Kind: kindValue(d.Kind), Number: d.Number}
 }
 
 func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
@@ -126,6 +139,12 @@ func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
 	v := &nereidv1.WorkerVersion{
 		Model: &nereidv1.ModelRef{Name: s.Ref.Name, Version: s.Ref.Version, Generation: s.Ref.Generation},
 		State: state, Cause: s.Cause,
+	}
+	if s.Cause != "" {
+		v.Reason = string(s.Reason)
+	}
+	for _, g := range s.Groups {
+		v.Groups = append(v.Groups, groupValue(g))
 	}
 	for _, in := range s.Instances {
 		v.Instances = append(v.Instances, &nereidv1.WorkerInstance{Slot: in.Slot, Name: in.Name, Device: in.Device, State: state})

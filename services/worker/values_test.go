@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -54,16 +55,30 @@ func TestAssignmentOf(t *testing.T) {
 			},
 		}},
 	}
-	got, err := assignmentOf(v, 9)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(diff, err)
+	got := assignmentOf(v, 9)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 	if place := got.Versions[0].Groups[0].Place(); place != "gpu:1" {
 		t.Errorf("the first group is on %q, want gpu:1", place)
 	}
 	v.Versions[0].Groups[1].Count = maxInstances + 1
-	if _, err := assignmentOf(v, 9); errs.Of(err) != errs.ConfigInvalid {
-		t.Errorf("%d instances are refused with %v, want config_invalid", maxInstances+1, err)
+	if err := assignmentOf(v, 9).Versions[0].Err; errs.Of(err) != errs.LoadFailed {
+		t.Errorf("%d instances are refused with %v, want load_failed", maxInstances+1, err)
+	}
+}
+
+// The registry compares what it assigned with what it is told.
+func TestGroupsComeBackAsTheyWereAssigned(t *testing.T) {
+	want := []*nereidv1.AssignedGroup{
+		{Name: "m_0", Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU, Device: 1, Count: 2, Passive: true, HostPolicy: "gpu_1"},
+		{Name: "m_1", Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU, Count: 1, HostPolicy: "cpu"},
+		{Name: "m_2", Kind: nereidv1.DeviceKind_DEVICE_KIND_MODEL, Count: 1},
+	}
+	a := assignmentOf(&nereidv1.AssignmentValue{Versions: []*nereidv1.AssignedVersion{{Groups: want}}}, 1)
+	got := versionValue(reconcile.VersionStatus{Groups: a.Versions[0].Groups}).GetGroups()
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -476,7 +476,11 @@ type ModelVersion struct {
 	Url     string       `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
 	Desired DesiredState `protobuf:"varint,5,opt,name=desired,proto3,enum=nereid.v1.DesiredState" json:"desired,omitempty"`
 	// Why the version cannot be served; empty if it can.
-	Problem       string `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Stands for the digest on the host that wrote it: while it is the same there
+	// so is the digest. It is made of what the file system says about the
+	// files, and is empty if that was too fresh to tell two contents apart.
+	Fingerprint   string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -549,6 +553,13 @@ func (x *ModelVersion) GetDesired() DesiredState {
 func (x *ModelVersion) GetProblem() string {
 	if x != nil {
 		return x.Problem
+	}
+	return ""
+}
+
+func (x *ModelVersion) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
 	}
 	return ""
 }
@@ -982,10 +993,16 @@ type WorkerVersion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Model *ModelRef              `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	State State                  `protobuf:"varint,2,opt,name=state,proto3,enum=nereid.v1.State" json:"state,omitempty"`
-	// Why it is unavailable.
+	// Why it is unavailable; of one that is ready, why its instances are not
+	// those of groups.
 	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	// Ordered by slot.
-	Instances     []*WorkerInstance `protobuf:"bytes,4,rep,name=instances,proto3" json:"instances,omitempty"`
+	Instances []*WorkerInstance `protobuf:"bytes,4,rep,name=instances,proto3" json:"instances,omitempty"`
+	// The groups, as assigned, whose instances are there or, with a cause, cannot
+	// be. Empty until that is known.
+	Groups []*AssignedGroup `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
+	// The cause's reason, one of those of the errors' reference.
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1046,6 +1063,20 @@ func (x *WorkerVersion) GetInstances() []*WorkerInstance {
 		return x.Instances
 	}
 	return nil
+}
+
+func (x *WorkerVersion) GetGroups() []*AssignedGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *WorkerVersion) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // WorkerInstance is one instance.
@@ -1450,7 +1481,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\fclass_labels\x18\x05 \x03(\v2(.nereid.v1.ModelContent.ClassLabelsEntryR\vclassLabels\x1aV\n" +
 	"\x10ClassLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"\xbf\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"\xe1\x01\n" +
 	"\fModelVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
@@ -1459,7 +1490,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x10\n" +
 	"\x03url\x18\x04 \x01(\tR\x03url\x121\n" +
 	"\adesired\x18\x05 \x01(\x0e2\x17.nereid.v1.DesiredStateR\adesired\x12\x18\n" +
-	"\aproblem\x18\x06 \x01(\tR\aproblem\"\xca\x01\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\x12 \n" +
+	"\vfingerprint\x18\a \x01(\tR\vfingerprint\"\xca\x01\n" +
 	"\x0fAssignmentValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12'\n" +
@@ -1496,12 +1528,14 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x15.nereid.v1.DeviceKindR\x04kind\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xb1\x01\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xfb\x01\n" +
 	"\rWorkerVersion\x12)\n" +
 	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12&\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +
 	"\x05cause\x18\x03 \x01(\tR\x05cause\x127\n" +
-	"\tinstances\x18\x04 \x03(\v2\x19.nereid.v1.WorkerInstanceR\tinstances\"\x8e\x01\n" +
+	"\tinstances\x18\x04 \x03(\v2\x19.nereid.v1.WorkerInstanceR\tinstances\x120\n" +
+	"\x06groups\x18\x05 \x03(\v2\x18.nereid.v1.AssignedGroupR\x06groups\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x8e\x01\n" +
 	"\x0eWorkerInstance\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1611,15 +1645,16 @@ var file_nereid_v1_state_proto_depIdxs = []int32{
 	23, // 17: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 18: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
 	13, // 19: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
-	1,  // 20: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	21, // 21: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	4,  // 22: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 23: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	9,  // 20: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
+	1,  // 21: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
+	21, // 22: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	4,  // 23: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 24: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }

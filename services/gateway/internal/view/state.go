@@ -61,10 +61,11 @@ func (s *State) SetModel(name string, v *nereidv1.ModelValue, revision uint64) {
 	if m.problem != "" {
 		return
 	}
-	if err := m.keep(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions(), v.GetPrevious().GetClassLabels()); err != nil {
+	if err := m.keep(v.GetConfig(), v.GetVersions(), v.GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
-	if err := m.keep(v.GetConfig(), v.GetVersions(), v.GetClassLabels()); err != nil {
+	// Last: of a content that is in both, this is what it serves with.
+	if err := m.keep(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions(), v.GetPrevious().GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
 }

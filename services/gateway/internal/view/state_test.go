@@ -98,6 +98,18 @@ func TestVersionStates(t *testing.T) {
 	}
 }
 
+// While the number of instances changes, the configuration that serves is shown.
+func TestServingConfigurationIsShownDuringAChangeInPlace(t *testing.T) {
+	s := NewState()
+	next := value(8, version(1, 1, serve))
+	next.Previous = &nereidv1.ModelContent{Config: value(2).GetConfig(), Versions: next.GetVersions()}
+	s.SetModel("m", next, 5)
+	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	if diff := cmp.Diff([]line{{1, 1, "READY", "", 2}}, lines(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestOldContentServesUntilTheNewOneIsReady(t *testing.T) {
 	const ready, loading = nereidv1.State_STATE_READY, nereidv1.State_STATE_LOADING
 	s := NewState()

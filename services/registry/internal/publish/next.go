@@ -43,7 +43,7 @@ func Next(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obser
 	if cause := newProblem(next, old); cause != "" {
 		return WithFailure(old, cause)
 	}
-	if within(next, serving) {
+	if within(next, serving) && sameCounts(next.GetConfig(), serving.GetConfig()) {
 		return next // there is nothing to wait for
 	}
 	next.Previous = serving
@@ -175,17 +175,32 @@ func same(config *inference.ModelConfig, v *nereidv1.ModelVersion, old *nereidv1
 	return nil
 }
 
-// loadedAlike reports whether two configurations differ at most in the
-// instance groups and the version policy, for neither of which anything is
-// loaded anew.
+// loadedAlike reports whether two configurations differ at most in the counts
+// of instance groups and in the version policy, for neither of which anything
+// is loaded anew. All else of a group, such as its host policy, says how a
+// model is loaded or scheduled.
 func loadedAlike(a, b *inference.ModelConfig) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	a, b = proto.CloneOf(a), proto.CloneOf(b)
-	a.InstanceGroup, b.InstanceGroup = nil, nil
-	a.VersionPolicy, b.VersionPolicy = nil, nil
-	return proto.Equal(a, b)
+	return proto.Equal(uncounted(a), uncounted(b))
+}
+
+func uncounted(c *inference.ModelConfig) *inference.ModelConfig {
+	c = proto.CloneOf(c)
+	c.VersionPolicy = nil
+	for _, group := range c.GetInstanceGroup() {
+		group.Count = 0
+	}
+	return c
+}
+
+// sameCounts reports whether groups of two configurations have the same
+// numbers of instances.
+func sameCounts(a, b *inference.ModelConfig) bool {
+	return slices.EqualFunc(a.GetInstanceGroup(), b.GetInstanceGroup(), func(a, b *inference.ModelInstanceGroup) bool {
+		return a.GetCount() == b.GetCount()
+	})
 }
 
 // within reports whether all versions that can be served do already.

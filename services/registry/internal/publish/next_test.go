@@ -59,6 +59,7 @@ func generations(versions []*nereidv1.ModelVersion) map[int64]uint64 {
 func TestWhatServesGoesOn(t *testing.T) {
 	bad := snapshot.Model{Name: "m", Problem: "config.pbtxt: broken"}
 	first := publish.Next(found("a", "b"), nil, 1, publish.Observed{})
+	counted := publish.Next(grouped(found("a", "b"), 2), nil, 1, publish.Observed{})
 	swapping := publish.Next(found("a", "c"), first, 2, publish.Observed{})
 	tests := map[string]struct {
 		old  *nereidv1.ModelValue
@@ -74,8 +75,9 @@ func TestWhatServesGoesOn(t *testing.T) {
 		"the configuration breaks":        {first, bad, shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "config.pbtxt: broken"}},
 		"a version cannot be read":        {first, found("a", ""), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "cannot be read"}},
 		"a new version cannot be read":    {first, found("a", "b", ""), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "cannot be read"}},
-		"instance groups change":          {first, grouped(found("a", "b"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
-		"groups and a version's files":    {first, grouped(found("a", "c"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"a group comes":                   {first, grouped(found("a", "b"), 3), shape{Versions: map[int64]uint64{1: 9, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"counts change":                   {counted, grouped(found("a", "b"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"counts and a version's files":    {counted, grouped(found("a", "c"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"the same during a swap":          {swapping, found("a", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 2}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"another content during a swap":   {swapping, found("a", "d"), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"back to the old during a swap":   {swapping, found("a", "b"), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
@@ -92,6 +94,33 @@ func TestWhatServesGoesOn(t *testing.T) {
 				t.Errorf("the old value was changed: %s", diff)
 			}
 		})
+	}
+}
+
+// All that a group says but its count asks for another content.
+func TestGroupsThatDifferAreLoadedAnew(t *testing.T) {
+	base := grouped(found("a"), 2)
+	first := publish.Next(base, nil, 1, publish.Observed{})
+	for name, edit := range map[string]func(*inference.ModelInstanceGroup){
+		"name":         func(g *inference.ModelInstanceGroup) { g.Name = "h" },
+		"kind":         func(g *inference.ModelInstanceGroup) { g.Kind = inference.ModelInstanceGroup_KIND_GPU },
+		"gpus":         func(g *inference.ModelInstanceGroup) { g.Gpus = []int32{1} },
+		"passive":      func(g *inference.ModelInstanceGroup) { g.Passive = true },
+		"profile":      func(g *inference.ModelInstanceGroup) { g.Profile = []string{"1"} },
+		"host_policy":  func(g *inference.ModelInstanceGroup) { g.HostPolicy = "far" },
+		"rate_limiter": func(g *inference.ModelInstanceGroup) { g.RateLimiter = &inference.ModelRateLimiter{Priority: 2} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := grouped(found("a"), 2)
+			edit(next.Config.InstanceGroup[0])
+			want := shape{Versions: map[int64]uint64{1: 9}, Previous: map[int64]uint64{1: 1}}
+			if diff := cmp.Diff(want, shapeOf(publish.Next(next, first, 9, publish.Observed{}))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if base.Config.InstanceGroup[0].Count != 2 {
+		t.Error("the configuration was changed")
 	}
 }
 

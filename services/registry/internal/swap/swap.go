@@ -2,8 +2,8 @@
 // asks for. It is pure.
 //
 // A model's versions change together: the new ones serve when each of them is
-// ready on each worker that it is assigned to, and one failure is enough for
-// the old ones to stay.
+// ready, with the instances that it should have, on each worker that it is
+// assigned to, and one failure is enough for the old ones to stay.
 package swap
 
 import (
@@ -12,6 +12,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -33,6 +35,24 @@ type Report struct {
 	Cause string
 }
 
+// reportOn is what a worker says of a content that should have the instances
+// of groups: one that is ready loads while it has others, and has failed if it
+// cannot have these.
+func reportOn(v *nereidv1.WorkerVersion, groups []*nereidv1.AssignedGroup) Report {
+	r := Report{State: v.GetState(), Cause: v.GetCause()}
+	if r.State != nereidv1.State_STATE_READY {
+		return r
+	}
+	same := func(a, b *nereidv1.AssignedGroup) bool { return proto.Equal(a, b) }
+	switch {
+	case !slices.EqualFunc(v.GetGroups(), groups, same):
+		r.State = nereidv1.State_STATE_LOADING
+	case r.Cause != "":
+		r.State = nereidv1.State_STATE_UNAVAILABLE
+	}
+	return r
+}
+
 // Workers are what the live workers say.
 type Workers struct {
 	// Assigned lists, by content, what each worker says that should run it: the
@@ -46,15 +66,15 @@ type Workers struct {
 func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*nereidv1.WorkerValue) Workers {
 	w := Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
 	for id, value := range live {
-		said := make(map[infer.ModelRef]Report)
+		said := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
 		for _, v := range value.GetVersions() {
-			r := Report{State: v.GetState(), Cause: v.GetCause()}
-			said[refOf(v.GetModel())] = r
-			w.Reported[refOf(v.GetModel())] = append(w.Reported[refOf(v.GetModel())], r)
+			ref := refOf(v.GetModel())
+			said[ref] = v
+			w.Reported[ref] = append(w.Reported[ref], Report{State: v.GetState(), Cause: v.GetCause()})
 		}
 		for _, v := range assignments[id].GetVersions() {
 			ref := refOf(v.GetModel())
-			w.Assigned[ref] = append(w.Assigned[ref], said[ref])
+			w.Assigned[ref] = append(w.Assigned[ref], reportOn(said[ref], v.GetGroups()))
 		}
 	}
 	return w

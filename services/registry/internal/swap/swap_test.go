@@ -32,7 +32,11 @@ func observe(states ...[2]nereidv1.State) swap.Workers {
 			m := ref(int64(n + 1))
 			assignments[id].Versions = append(assignments[id].Versions, &nereidv1.AssignedVersion{Model: m})
 			if state != none {
-				live[id].Versions = append(live[id].Versions, &nereidv1.WorkerVersion{Model: m, State: state, Cause: "cause"})
+				said := &nereidv1.WorkerVersion{Model: m, State: state}
+				if state != ready {
+					said.Cause = "cause"
+				}
+				live[id].Versions = append(live[id].Versions, said)
 			}
 		}
 	}
@@ -71,6 +75,42 @@ func TestJudge(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.causes, causes); progress != tt.want || diff != "" {
 				t.Errorf("progress %d, want %d; causes %s", progress, tt.want, diff)
+			}
+		})
+	}
+}
+
+// A content that is ready is judged by the instances that it should have.
+func TestJudgeInstances(t *testing.T) {
+	groups := func(count uint32) []*nereidv1.AssignedGroup {
+		return []*nereidv1.AssignedGroup{{Name: "g", Count: count, HostPolicy: "cpu"}}
+	}
+	for name, tt := range map[string]struct {
+		said   []*nereidv1.AssignedGroup
+		cause  string
+		want   swap.Progress
+		causes map[int64]string
+	}{
+		"as asked for":               {groups(3), "", swap.Ready, map[int64]string{}},
+		"not there yet":              {groups(2), "", swap.Pending, map[int64]string{}},
+		"being made":                 {nil, "", swap.Pending, map[int64]string{}},
+		"cannot be made":             {groups(3), "no room", swap.Failed, map[int64]string{1: "no room"}},
+		"others could not be made":   {groups(4), "no room", swap.Pending, map[int64]string{}},
+		"a failure while being made": {nil, "no room", swap.Pending, map[int64]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := swap.Observe(
+				map[string]*nereidv1.AssignmentValue{"a": {Versions: []*nereidv1.AssignedVersion{{Model: ref(1), Groups: groups(3)}}}},
+				map[string]*nereidv1.WorkerValue{"a": {Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: ready, Cause: tt.cause, Groups: tt.said}}}},
+			)
+			progress, causes := w.Judge(&nereidv1.ModelValue{Name: "m", Versions: []*nereidv1.ModelVersion{
+				{Version: 1, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE},
+			}})
+			if diff := cmp.Diff(tt.causes, causes); progress != tt.want || diff != "" {
+				t.Errorf("progress %d, want %d; causes %s", progress, tt.want, diff)
+			}
+			if w.Failed(infer.ModelRef{Name: "m", Version: 1, Generation: 7}) {
+				t.Error("what serves with other instances counts as failed")
 			}
 		})
 	}

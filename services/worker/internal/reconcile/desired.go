@@ -18,6 +18,8 @@ type Group struct {
 	Device  int
 	Count   int
 	Passive bool
+	// HostPolicy names the settings of the host that the instances run with.
+	HostPolicy string
 }
 
 // Place returns the group's device as instances are labelled with it, such as
@@ -33,6 +35,8 @@ func (g Group) Place() string {
 type Assigned struct {
 	Ref    infer.ModelRef
 	Groups []Group
+	// Err says why the instances cannot be made; nil if they can be tried.
+	Err error
 }
 
 // Assignment is all that the worker should run.
@@ -105,6 +109,8 @@ func (d *Desired) known() bool { return d.modelsKnown && d.assignmentKnown }
 type want struct {
 	ref    infer.ModelRef
 	groups []Group
+	// err is why instances of these groups cannot be made.
+	err error
 	// content is what to load; it is nil while the models that are known do
 	// not hold this generation: then there is nothing to do but to wait.
 	content *Content
@@ -118,7 +124,7 @@ type want struct {
 func (d *Desired) wants() []want {
 	var list []want
 	for _, a := range d.assignment.Versions {
-		if w := (want{ref: a.Ref, groups: a.Groups}); d.resolve(&w) {
+		if w := (want{ref: a.Ref, groups: a.Groups, err: a.Err}); d.resolve(&w) {
 			list = append(list, w)
 		}
 	}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -37,8 +38,8 @@ func (t turn) end() { <-t }
 // no model. A panic fails this content alone.
 func (r *Reconciler) open(ctx context.Context, w want) (model backend.Model, instances []made, err error) {
 	defer recovered(w.ref, &err)
-	if w.content.Err != nil {
-		return nil, nil, w.content.Err
+	if err := cmp.Or(w.content.Err, w.err); err != nil {
+		return nil, nil, err
 	}
 	b, err := r.deps.Backend(w.content.Version.Config.Backend)
 	if err != nil {

@@ -124,6 +124,14 @@ func (w *world) states() string {
 	return strings.Join(list, ", ")
 }
 
+// groups are those that the only content has.
+func (w *world) groups() []Group {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status.Versions[0].Groups
+}
+
 // applied returns the revision of the models that has been reached.
 func (w *world) applied() uint64 {
 	synctest.Wait()
@@ -357,8 +365,56 @@ func TestResize(t *testing.T) {
 		if got, want := w.states(), "a/1@1 READY instance c_3: no room"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+		if diff := cmp.Diff([]Group{{Name: "c", Count: 5}}, w.groups()); diff != "" {
+			t.Errorf("told of %s", diff)
+		}
 		resize(Group{Name: "b", Count: 2})
 		w.expect("open b_1")
+		if got, want := w.states(), "a/1@1 READY"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+// Nobody takes the instances of before for those that are being made.
+func TestGroupsAreToldWhenTheirInstancesAreThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		if diff := cmp.Diff([]Group{{Name: "a", Count: 1}}, w.groups()); diff != "" {
+			t.Error(diff)
+		}
+		w.run = func(b backend.Batch) {
+			pass(time.Second)
+			b.Respond(0, &infer.Response{Final: true})
+		}
+		w.assignWarm(1, 2)
+		if got := w.groups(); got != nil {
+			t.Errorf("told of %v while the warm-up runs", got)
+		}
+		pass(3 * time.Second)
+		if diff := cmp.Diff([]Group{{Name: "a", Count: 2}}, w.groups()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestGroupsThatAreRefusedFailTheirContentAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.desire(1, ref("a", 1, 1))
+		w.loop.Change(t.Context(), func(d *Desired) {
+			d.SetModel("b", map[int64]Content{1: {Generation: 1, Serve: true}}, 2)
+			d.Assign(Assignment{Versions: []Assigned{
+				{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 9}}, Err: errors.New("too many")},
+				{Ref: ref("b", 1, 1), Err: errors.New("too many")},
+			}})
+		})
+		if got, want := w.states(), "a/1@1 READY too many, b/1@1 UNAVAILABLE too many"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	})
 }
 

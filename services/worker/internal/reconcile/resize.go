@@ -9,6 +9,10 @@ import "slices"
 // groups change.
 func (r *Reconciler) resize(c *content, w want) {
 	c.resizing, c.groups = true, w.groups
+	if w.err != nil {
+		r.resized(c, nil, nil, w.err)
+		return
+	}
 	add := missing(w.groups, c.lanes)
 	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
 	turn := r.turn()

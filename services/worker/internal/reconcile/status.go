@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
@@ -21,10 +22,15 @@ type Status struct {
 type VersionStatus struct {
 	Ref   infer.ModelRef
 	State infer.InstanceState
-	// Cause is why it is unavailable.
-	Cause string
+	// Cause is why it is unavailable or, where it is ready, why its instances
+	// are not those of Groups; Reason is the cause's.
+	Cause  string
+	Reason errs.Reason
 	// Instances are ordered by slot.
 	Instances []InstanceStatus
+	// Groups are those whose instances are there or, with a cause, cannot be;
+	// nil until that is known.
+	Groups []Group
 }
 
 // InstanceStatus is one instance, whose state is its version's.
@@ -52,7 +58,10 @@ func (r *Reconciler) publish(settled bool) {
 func (r *Reconciler) versions() []VersionStatus {
 	var list []VersionStatus
 	for _, c := range r.have {
-		v := VersionStatus{Ref: c.ref, State: c.state, Cause: causeOf(c.cause)}
+		v := VersionStatus{Ref: c.ref, State: c.state, Cause: causeOf(c.cause), Reason: errs.Of(c.cause)}
+		if c.state == infer.Ready && !c.resizing {
+			v.Groups = c.groups
+		}
 		for _, l := range c.lanes {
 			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.Place()})
 		}
