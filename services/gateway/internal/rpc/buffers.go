@@ -7,10 +7,10 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// buffers is where replies are encoded. gRPC's own pools clear what they hand
-// out, a second pass over every byte; a reply overwrites all of its buffer.
-// The memory is the Go heap's, since gRPC may forget a buffer when a
-// connection breaks.
+// buffers is what frames are received in and replies encoded. gRPC's own pools
+// clear what they hand out, a second pass over every byte; here all of a buffer
+// is overwritten. The memory is the Go heap's, since gRPC may forget a buffer
+// when a connection breaks.
 type buffers struct {
 	sizes [largestBits - smallestBits + 1]sync.Pool // of *[]byte, by power of two
 }
@@ -45,9 +45,3 @@ func (p *buffers) Put(b *[]byte) {
 }
 
 func classOf(n int) int { return max(bits.Len(uint(max(n, 1)-1)), smallestBits) - smallestBits }
-
-// message is what package wire encodes.
-type message interface {
-	Size() (int, error)
-	Append([]byte) []byte
-}

@@ -31,8 +31,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if b, ok := v.(mem.Buffer); ok {
-		return mem.BufferSlice{b}, nil
+	if b, ok := v.(mem.BufferSlice); ok {
+		return b, nil
 	}
 	return c.CodecV2.Marshal(v)
 }

@@ -2,11 +2,9 @@ package rpc
 
 import (
 	"context"
-	"math"
 	"strconv"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -131,21 +129,4 @@ func setOutputs(list []wire.Output, r *infer.Request) (classes []classify.Output
 		r.Outputs[i].Name = list[i].Name
 	}
 	return classes, nil
-}
-
-// encode writes m into one buffer, which gRPC gives back when it is sent.
-func (s *service) encode(m message) (mem.Buffer, error) {
-	n, err := m.Size()
-	if err != nil {
-		return nil, err
-	}
-	if n > math.MaxInt32 {
-		return nil, errs.New(errs.ResponseTooLarge, "Response has byte size %d which exceeds gRPC's byte size limit %d.", n, math.MaxInt32)
-	}
-	if mem.IsBelowBufferPoolingThreshold(n) {
-		return mem.SliceBuffer(m.Append(make([]byte, 0, n))), nil
-	}
-	b := s.replies.Get(n)
-	*b = m.Append((*b)[:0])
-	return mem.NewBuffer(b, &s.replies), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress requests
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -69,11 +70,12 @@ type Options struct {
 
 // Flow-control windows and buffers of a connection, in bytes. Tensors of
 // hundreds of KiB reach the server without waiting for window updates; for
-// small messages the sizes make no measurable difference.
+// small messages the sizes make no measurable difference. The buffers are there
+// as long as the connection; larger ones leave the processor's cache.
 const (
 	streamWindow     = 2 << 20
 	connectionWindow = 8 << 20
-	ioBuffer         = 256 << 10
+	ioBuffer         = 64 << 10
 )
 
 // keptWorkers is well above the cores, since a worker waits with its call: a
@@ -102,6 +104,7 @@ func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
 	}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(engine.Pool())),
+		experimental.BufferPool(new(buffers)),
 		grpc.MaxRecvMsgSize(limit),
 		grpc.RPCDecompressor(deflate{limit: limit}), //nolint:staticcheck // what replaces it registers globally, at init
 		grpc.MaxSendMsgSize(math.MaxInt32),

@@ -32,7 +32,7 @@ const strictHeader = "triton_grpc_error"
 // answer is what a request of a stream came to: a message to send, or in
 // strict mode the error that ends the stream.
 type answer struct {
-	message mem.Buffer
+	message mem.BufferSlice
 	err     error
 }
 
@@ -124,7 +124,7 @@ func sendAnswer(stream grpc.ServerStream, a answer) error {
 func (s *service) answer(ctx context.Context, in *wire.Request, strict bool) answer {
 	item := wire.StreamItem{Response: wire.Response{ID: in.ID}}
 	response, err := s.inferStreamed(ctx, in, &item)
-	var message mem.Buffer
+	var message mem.BufferSlice
 	if err == nil {
 		defer response.Release()
 		message, err = s.encode(&item)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
 // Response is what a ModelInferResponse says. Outputs are sent as
@@ -17,7 +18,7 @@ type Response struct {
 	Outputs            []infer.Tensor
 }
 
-// Size returns the number of bytes that [Response.Append] will append. It
+// Size returns the number of bytes of the message, gaps and all. It
 // fails for a parameter that the protocol has no type for and for output
 // bytes that cannot be read in this process.
 func (r *Response) Size() (int, error) {
@@ -40,8 +41,27 @@ func (r *Response) Size() (int, error) {
 	return n, nil
 }
 
-// Append appends the message to b. [Response.Size] has succeeded before.
-func (r *Response) Append(b []byte) []byte {
+// Gap is where the bytes of an output were left out of an encoded message:
+// before its byte At.
+type Gap struct {
+	At   int
+	Data tensor.Ref // the response's, which keeps the reference
+}
+
+// Bulk is the sum of the outputs of at least so many bytes.
+func (r *Response) Bulk(least int64) int {
+	n := int64(0)
+	for i := range r.Outputs {
+		if size := r.Outputs[i].Data.Length; size >= least {
+			n += size
+		}
+	}
+	return int(n)
+}
+
+// Append appends the message to b, without the bytes of outputs of at least so
+// many bytes, which it returns as gaps. [Response.Size] has succeeded before.
+func (r *Response) Append(b []byte, least int64) ([]byte, []Gap) {
 	b = appendText(b, 1, r.Model)
 	b = appendText(b, 2, r.Version)
 	b = appendText(b, 3, r.ID)
@@ -51,12 +71,18 @@ func (r *Response) Append(b []byte) []byte {
 	for i := range r.Outputs {
 		b = appendOutput(b, &r.Outputs[i])
 	}
+	var gaps []Gap
 	for i := range r.Outputs {
-		data, _ := r.Outputs[i].Data.Bytes()
+		out := &r.Outputs[i]
+		data, _ := out.Data.Bytes()
 		b = appendPrefix(b, 6, len(data))
+		if out.Data.Length >= least {
+			gaps = append(gaps, Gap{len(b), out.Data})
+			continue
+		}
 		b = append(b, data...)
 	}
-	return b
+	return b, gaps
 }
 
 // sizeField is the size of a length-delimited field of n bytes.
@@ -169,8 +195,8 @@ func (s *StreamItem) Size() (int, error) {
 }
 
 // Append is as [Response.Append].
-func (s *StreamItem) Append(b []byte) []byte {
+func (s *StreamItem) Append(b []byte, least int64) ([]byte, []Gap) {
 	b = appendText(b, 1, s.Error)
 	n, _ := s.Response.Size()
-	return s.Response.Append(appendPrefix(b, 2, n))
+	return s.Response.Append(appendPrefix(b, 2, n), least)
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +22,7 @@ func TestEncodeIsReadByTheGeneratedType(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := item.Append(nil)
+		b, _ := item.Append(nil, math.MaxInt64)
 		if len(b) != n {
 			t.Fatalf("Size is %d, Append wrote %d bytes", n, len(b))
 		}
@@ -93,7 +94,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = r.Size()
-				r.Append(buffer)
+				r.Append(buffer, math.MaxInt64)
 			}
 		})
 	}
