@@ -185,6 +185,23 @@ class Protocol:
                 self.client.infer("simple", inputs)
             self.assertIn(text, caught.exception.message())
 
+    def test_no_memory_is_shared(self):
+        for kind in ("system", "cuda"):
+            status = getattr(self.client, f"get_{kind}_shared_memory_status")()
+            self.assertFalse(getattr(status, "regions", status))
+            for call in (
+                lambda: getattr(self.client, f"get_{kind}_shared_memory_status")("r"),
+                lambda: getattr(self.client, f"unregister_{kind}_shared_memory")(),
+            ):
+                with self.subTest(kind), self.assertRaises(InferenceServerException) as caught:
+                    call()
+                self.assertIn("shared memory", caught.exception.message())
+        inputs, _, _ = integers(self.module)
+        inputs[0].set_shared_memory("r", 64)
+        with self.assertRaises(InferenceServerException) as caught:
+            self.client.infer("simple", inputs)
+        self.assertIn("Unable to find shared memory region: 'r'", caught.exception.message())
+
     def test_configuration(self):
         config = self.config("simple")
         self.assertEqual((config["name"], config["max_batch_size"]), ("simple", 8))

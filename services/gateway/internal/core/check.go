@@ -136,6 +136,10 @@ func (c *checker) rows() error {
 			return c.refuse(errs.ShapeMismatch, "input '%s' batch size does not match other inputs for '%s'", in.Name, c.model)
 		}
 	}
+	if c.request.Rows == 0 {
+		// Requests without rows would fill no batch, however many there are.
+		return c.refuse(errs.ShapeMismatch, "inference request batch-size must be > 0 for '%s'", c.model)
+	}
 	if c.request.Rows > c.config.MaxBatchSize {
 		return c.refuse(errs.BatchSizeExceeded, "inference request batch-size must be <= %d for '%s'", c.config.MaxBatchSize, c.model)
 	}
@@ -169,6 +173,12 @@ func datatypeName(d tensor.Datatype) string {
 	return d.String()
 }
 
+// batchNote ends the refusal of a shape where the batch dimension may be what
+// is wrong.
+const batchNote = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each " +
+	"input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting " +
+	"max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+
 func (c *checker) shape(in *infer.Tensor, io *modelconfig.IO) error {
 	if !in.Shape.Fixed() {
 		return c.refuse(errs.ShapeMismatch, "All input dimensions should be specified for input '%s' for model '%s', got %s", in.Name, c.model, in.Shape)
@@ -182,9 +192,9 @@ func (c *checker) shape(in *infer.Tensor, io *modelconfig.IO) error {
 	}
 	note := ""
 	if c.config.Batches() {
-		note = " NOTE: max_batch_size is above zero, so the first dimension of every input is the batch dimension."
+		note = batchNote
 	}
-	return c.refuse(errs.ShapeMismatch, "unexpected shape for input '%s' for model '%s'. Expected %s, got %s.%s",
+	return c.refuse(errs.ShapeMismatch, "unexpected shape for input '%s' for model '%s'. Expected %s, got %s. %s",
 		in.Name, c.model, c.config.ClientShape(io), in.Shape, note)
 }
 
@@ -232,7 +242,8 @@ func (c *checker) incomplete(name string, err error) error {
 	}
 	if errors.Is(err, tensor.ErrIncompleteLength) {
 		return c.refuse(errs.TensorDataInvalid,
-			"incomplete string length indicator for inference input '%s' for model '%s', expecting %d bytes but only %d bytes available.",
+			"incomplete string length indicator for inference input '%s' for model '%s', expecting %d bytes but only %d bytes available. "+
+				"Please make sure the string length indicator is in one buffer.",
 			name, c.model, short.Want, short.Have)
 	}
 	return c.refuse(errs.TensorDataInvalid,

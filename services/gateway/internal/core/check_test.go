@@ -36,7 +36,9 @@ func outputs(names ...string) []infer.Output {
 }
 
 func TestWrongRequestsGetTritonsTexts(t *testing.T) {
-	const batchNote = " NOTE: max_batch_size is above zero, so the first dimension of every input is the batch dimension."
+	const batchNote = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. " +
+		"If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. " +
+		"See the model configuration docs for more info on max_batch_size."
 	single := &modelconfig.Config{Inputs: []modelconfig.IO{io("A", tensor.FP32, 2)}}
 	scalar := &modelconfig.Config{Inputs: []modelconfig.IO{io("A", tensor.FP32)}}
 	free := &modelconfig.Config{Inputs: []modelconfig.IO{io("A", tensor.FP32, -1, -1, -1)}}
@@ -62,20 +64,21 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 		{"only optional ones", some, "", []infer.Tensor{plain("C"), plain("B")}, nil, errs.InputMissing, "expected number of inputs between 1 and 3 but got 2 inputs for model 'm'. Got input(s) ['B','C'], but missing required input(s) ['A']. Please provide all required input(s)."},
 		{"no batch dimension", batched(), "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{}, 4), b()}, nil, errs.ShapeMismatch, "input 'A' has no shape but model requires batch dimension for 'm'"},
 		{"unequal rows", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{2, 1}, 0, "x", "y")}, nil, errs.ShapeMismatch, "input 'B' batch size does not match other inputs for 'm'"},
+		{"no rows", batched(), "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{0, 2}, 0), input("B", tensor.Bytes, tensor.Shape{0, 5}, 0)}, nil, errs.ShapeMismatch, "inference request batch-size must be > 0 for 'm'"},
 		{"too many rows", batched(), "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{9, 2}, 72), input("B", tensor.Bytes, tensor.Shape{9, 0}, 0)}, nil, errs.BatchSizeExceeded, "inference request batch-size must be <= 8 for 'm'"},
 		{"another datatype", single, "", []infer.Tensor{input("A", tensor.Int32, tensor.Shape{2}, 8)}, nil, errs.DatatypeMismatch, "inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'"},
 		{"no datatype", single, "", []infer.Tensor{input("A", tensor.Invalid, tensor.Shape{2}, 8)}, nil, errs.DatatypeMismatch, "inference input 'A' data-type is '<invalid>', but model 'm' expects 'FP32'"},
 		{"a negative dimension", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{-1}, 8)}, nil, errs.ShapeMismatch, "All input dimensions should be specified for input 'A' for model 'm', got [-1]"},
-		{"another dimension", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{3}, 12)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [2], got [3]."},
-		{"another rank", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1, 2}, 8)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [2], got [1,2]."},
-		{"a scalar's rank", scalar, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1}, 4)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [], got [1]."},
-		{"another dimension in a batch", batched(), "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1, 3}, 12), b()}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [1,3]." + batchNote},
+		{"another dimension", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{3}, 12)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [2], got [3]. "},
+		{"another rank", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1, 2}, 8)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [2], got [1,2]. "},
+		{"a scalar's rank", scalar, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1}, 4)}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [], got [1]. "},
+		{"another dimension in a batch", batched(), "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{1, 3}, 12), b()}, nil, errs.ShapeMismatch, "unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [1,3]. " + batchNote},
 		{"too few bytes", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{2}, 7)}, nil, errs.ByteSizeMismatch, "input byte size mismatch for input 'A' for model 'm'. Expected 8, got 7"},
 		{"too many bytes", single, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{2}, 9)}, nil, errs.ByteSizeMismatch, "input byte size mismatch for input 'A' for model 'm'. Expected 8, got 9"},
 		{"a size out of range", free, "", []infer.Tensor{input("A", tensor.FP32, tensor.Shape{math.MaxInt64, 2, 2}, 8)}, nil, errs.ShapeMismatch, "input 'A' for model 'm' has shape [9223372036854775807,2,2], whose size in bytes is out of range"},
 		{"too few strings", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 3}, 0, "x", "")}, nil, errs.ByteSizeMismatch, "expected 3 string elements for inference input 'B' for model 'm', got 2"},
 		{"too many strings", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 1}, 0, "x", "y")}, nil, errs.ByteSizeMismatch, "unexpected number of string elements 2 for inference input 'B' for model 'm', expecting 1"},
-		{"half a length", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 1}, 3)}, nil, errs.TensorDataInvalid, "incomplete string length indicator for inference input 'B' for model 'm', expecting 4 bytes but only 3 bytes available."},
+		{"half a length", batched(), "", []infer.Tensor{a(), input("B", tensor.Bytes, tensor.Shape{1, 1}, 3)}, nil, errs.TensorDataInvalid, "incomplete string length indicator for inference input 'B' for model 'm', expecting 4 bytes but only 3 bytes available. Please make sure the string length indicator is in one buffer."},
 		{"half a string", batched(), "", []infer.Tensor{a(), {Name: "B", Datatype: tensor.Bytes, Shape: tensor.Shape{1, 1}, Data: tensor.InHeap([]byte{2, 0, 0, 0, 'x'})}}, nil, errs.TensorDataInvalid, "incomplete string data for inference input 'B' for model 'm', expecting string of length 2 but only 1 bytes available"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -150,7 +153,6 @@ func TestRightRequestsHaveTheirRows(t *testing.T) {
 	}{
 		{"one row", batched(), []infer.Tensor{b(), a()}, 1},
 		{"as many as may be", batched(), []infer.Tensor{input("A", tensor.FP32, tensor.Shape{8, 2}, 64), input("B", tensor.Bytes, tensor.Shape{8, 0}, 0)}, 8},
-		{"none", batched(), []infer.Tensor{input("A", tensor.FP32, tensor.Shape{0, 2}, 0), input("B", tensor.Bytes, tensor.Shape{0, 5}, 0)}, 0},
 		{"a model without batches", scalar, []infer.Tensor{input("A", tensor.FP32, tensor.Shape{}, 4)}, 1},
 		{"optional inputs left out", some, nil, 1},
 		{"one optional input", some, []infer.Tensor{input("B", tensor.FP32, tensor.Shape{2}, 8)}, 1},

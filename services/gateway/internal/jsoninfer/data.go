@@ -183,7 +183,10 @@ func (e *elements) bool() error {
 
 func (e *elements) string() error {
 	if e.peek() != '"' {
-		return e.wrongKind(errNonString)
+		if err := e.skip(); err != nil {
+			return err
+		}
+		return errs.New(errs.TensorDataInvalid, "Unable to parse JSON bytes array: %s", errNonString)
 	}
 	at := len(e.dst)
 	var err error

@@ -128,7 +128,7 @@ func TestWrongDataIsRefused(t *testing.T) {
 		{"too small for its int", "INT16", "[-32769,2]", invalid("-32769 does not fit INT16")},
 		{"too large for its unsigned", "UINT32", "[4294967296,2]", invalid("4294967296 does not fit UINT32")},
 		{"a number for a boolean", "BOOL", "[1,0]", invalid("attempt to access JSON non-boolean as boolean")},
-		{"a number for a string", "BYTES", "[1,2]", invalid("attempt to access JSON non-string as string")},
+		{"a number for a string", "BYTES", "[1,2]", refusal{errs.TensorDataInvalid, "Unable to parse JSON bytes array: attempt to access JSON non-string as string"}},
 		{"half a float", "FP16", "[1,2]", refusal{errs.TensorDataInvalid, "receiving FP16 data via JSON is not supported. Please use the binary data format for input A"}},
 		{"half a brain float", "BF16", "[1,2]", refusal{errs.TensorDataInvalid, "receiving BF16 data via JSON is not supported. Please use the binary data format for input A"}},
 		{"an unknown datatype", "FP8", "[1,2]", refusal{errs.DatatypeMismatch, "invalid datatype for input A"}},

@@ -45,6 +45,7 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		`{"name":"simple","version":"1","state":"READY"},{"name":"simple","version":"3","state":"READY"},{"name":"simple","version":"4","state":"LOADING"}]`
 	const readyModels = `[{"name":"my model","version":"1","state":"READY"},{"name":"simple","version":"1","state":"READY"},{"name":"simple","version":"3","state":"READY"}]`
 	notFound := failure(404, "Not Found", "path_not_found")
+	noSharing := failure(501, "Client shared memory is disabled. Send the tensors in the request.", "unsupported")
 	for _, c := range []struct {
 		name string
 		request
@@ -60,6 +61,13 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"readiness of no model", request{method: "GET", path: "/v2/models/nope/ready"}, failure(404, "Request for unknown model: 'nope' is not found", "model_not_found")},
 		{"readiness of no version", request{method: "GET", path: "/v2/models/simple/versions/9/ready"}, failure(404, "Request for unknown model: 'simple' version 9 is not found", "model_not_found")},
 		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, failure(404, "Request for unknown model: 'simple' version 0 is not found", "model_not_found")},
+		{"regions of system memory", request{method: "GET", path: "/v2/systemsharedmemory/status"}, good(`[]`)},
+		{"regions of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/status"}, good(`[]`)},
+		{"a region of system memory", request{method: "GET", path: "/v2/systemsharedmemory/region/a%20b/status"}, failure(404, "Unable to find system shared memory region: 'a b'", "region_not_found")},
+		{"a region of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/region/r/status"}, failure(404, "Unable to find cuda shared memory region: 'r'", "region_not_found")},
+		{"registration of a region", request{method: "POST", path: "/v2/systemsharedmemory/region/r/register", body: `{"key":"/r","byte_size":8}`}, noSharing},
+		{"the end of a region", request{method: "POST", path: "/v2/cudasharedmemory/region/r/unregister"}, noSharing},
+		{"the end of all regions", request{method: "POST", path: "/v2/systemsharedmemory/unregister"}, noSharing},
 		{"an unknown path by an unknown method", request{method: "PURGE", path: "/v1"}, notFound},
 		{"model metadata lists all ready versions", request{method: "GET", path: "/v2/models/simple"}, good(`{"name":"simple","versions":["1","3"],"platform":"onnxruntime_onnx",` + simpleIO)},
 		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, good(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},

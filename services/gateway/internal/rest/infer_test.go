@@ -84,16 +84,14 @@ func TestInferAnswersAsTriton(t *testing.T) {
 				`{"name":"OUTPUT1","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}}]}`, int32s(-9, 4)),
 		},
 		{
-			"no rows",
-			request{path: "/v2/models/simple/infer", body: `{"parameters":{"binary_data_output":true},"inputs":[` +
-				`{"name":"INPUT0","datatype":"INT32","shape":[0,2],"data":[]},{"name":"INPUT1","datatype":"INT32","shape":[0,2],"parameters":{"binary_data_size":0}}]}`},
-			jsonAnswer(`{"model_name":"simple","model_version":"1","outputs":[` +
-				`{"name":"OUTPUT0","datatype":"INT32","shape":[0,2],"parameters":{"binary_data_size":0}},` +
-				`{"name":"OUTPUT1","datatype":"INT32","shape":[0,2],"parameters":{"binary_data_size":0}}]}`),
+			"no elements",
+			request{path: "/v2/models/echo/infer", body: `{"parameters":{"binary_data_output":true},"inputs":[` +
+				`{"name":"IN","datatype":"INT32","shape":[0],"parameters":{"binary_data_size":0}}]}`},
+			jsonAnswer(`{"model_name":"echo","model_version":"1","outputs":[{"name":"OUT","datatype":"INT32","shape":[0],"parameters":{"binary_data_size":0}}]}`),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newServer(t, []*core.Model{simple(2)})
+			s := newServer(t, []*core.Model{simple(2), echo(tensor.Int32, -1)})
 			if d := cmp.Diff(c.want, s.doLike(c.request, c.want)); d != "" {
 				t.Error(d)
 			}

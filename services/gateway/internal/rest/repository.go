@@ -28,7 +28,8 @@ func (s *server) load(w http.ResponseWriter, r *http.Request) error {
 	if err := s.engine.LoadModel(r.Context(), request); err != nil {
 		return err
 	}
-	return health(w, true)
+	write(w, http.StatusOK, typeJSON, nil)
+	return nil
 }
 
 func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
@@ -45,7 +46,8 @@ func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
 	if err := s.engine.UnloadModel(r.Context(), model, dependents); err != nil {
 		return err
 	}
-	return health(w, true)
+	write(w, http.StatusOK, typeJSON, nil)
+	return nil
 }
 
 // controlled reads the model and the parameters of a load or unload.

@@ -114,7 +114,7 @@ type route struct {
 
 func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
-	return []route{
+	return append(sharedMemoryRoutes(), []route{
 		{get, "/v2", s.metadata},
 		{get, "/v2/health/live", s.live},
 		{get, "/v2/health/ready", s.ready},
@@ -136,7 +136,7 @@ func (s *server) routes() []route {
 		{post, "/v2/repository/{repository}/models/{model}/load", s.load},
 		{post, "/v2/repository/models/{model}/unload", s.unload},
 		{post, "/v2/repository/{repository}/models/{model}/unload", s.unload},
-	}
+	}...)
 }
 
 // only refuses other methods than the route's.

@@ -51,7 +51,9 @@ func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 			return s.modelInfer(ctx, decode, interceptor)
 		}
 	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-		"ModelConfig", "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload":
+		"ModelConfig", "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload",
+		"SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
+		"CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister":
 		return m.Handler
 	}
 	err := errs.New(errs.Unsupported, "%s is not supported by this server", m.MethodName)

@@ -133,12 +133,22 @@ func (s *service) answer(ctx context.Context, in *wire.Request, strict bool) ans
 		return answer{message: message, err: err}
 	}
 	item.Error = s.visible(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, err).Msg
-	if errs.Of(err).GRPC() == uint32(codes.InvalidArgument) {
-		item.Model, item.Version = "", "" // it was refused before the model saw it
+	if atTheDoor(errs.Of(err)) {
+		item.Model, item.Version = "", ""
 	}
 	item.Parameters, item.Outputs = nil, nil
 	message, err = s.encode(&item)
 	return answer{message: message, err: err}
+}
+
+// atTheDoor reports whether requests are refused for the reason before they
+// are queued. The answers to these name no model, as Triton's do not.
+func atTheDoor(reason errs.Reason) bool {
+	switch reason {
+	case errs.MaxQueueSize, errs.QueueFull, errs.DeadlineUnmeetable:
+		return true
+	}
+	return reason.GRPC() == uint32(codes.InvalidArgument)
 }
 
 // inferStreamed runs the request and describes its answer in item, which

@@ -136,6 +136,26 @@ func TestStreamGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
+func TestStreamNamesNoModelForWhatWasRefusedAtTheDoor(t *testing.T) {
+	for reason, model := range map[errs.Reason]string{errs.MaxQueueSize: "", errs.DeadlineUnmeetable: "", errs.QueueTimeout: "add_sub"} {
+		s := serve(t)
+		stream, err := s.client.ModelStreamInfer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.models.set(func() { s.models.hold = true })
+		if err := stream.Send(addSub(1)); err != nil {
+			t.Fatal(err)
+		}
+		<-s.models.submitted
+		s.models.fail(errs.New(reason, "no"))
+		item, err := stream.Recv()
+		if err != nil || item.ErrorMessage != "no" || item.InferResponse.Id != "r1" || item.InferResponse.ModelName != model {
+			t.Errorf("%s: %v, %v", reason, item, err)
+		}
+	}
+}
+
 func TestStreamInStrictModeEndsWithTheFirstError(t *testing.T) {
 	s := serve(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "triton_grpc_error", "true")
