@@ -108,7 +108,7 @@ func (r *report) validateEngine(c *inference.ModelConfig) {
 		return // refused as a whole with its steps
 	}
 	if backend == "" && platform == "" {
-		r.wrong("", "set backend, for example  backend: \"onnxruntime\"",
+		r.wrong("backend", "set backend, for example  backend: \"onnxruntime\"",
 			"Invalid model name: Could not determine backend for model '%s' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'.", c.GetName())
 		return
 	}

@@ -17,7 +17,10 @@ func suggest(name string, known []string) string {
 	if best := nearest(name, known); best != "" {
 		return "did you mean " + best + "?"
 	}
-	if len(known) > listed {
+	switch {
+	case len(known) == 0:
+		return "remove it; nothing is set here"
+	case len(known) > listed:
 		return "remove it or check its spelling"
 	}
 	return "known here: " + strings.Join(known, ", ")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -40,12 +41,13 @@ type Directory struct {
 // and checks it. Its error is an *errs.Error that tells every problem, with
 // the lines where they stand; [ProblemsOf] gives them one by one.
 func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
-	config, problems := parse(string(text))
-	if config != nil {
-		problems = append(problems, fill(config, dir)...)
+	read := parse(string(text))
+	problems := read.problems
+	if read.config != nil {
+		problems = append(problems, read.walked.consequences(fill(read.config, dir))...)
 	}
 	if len(problems) == 0 {
-		return config, nil
+		return read.config, nil
 	}
 	locate(problems, string(text))
 	for i := range problems {
@@ -76,58 +78,47 @@ func fill(config *inference.ModelConfig, dir Directory) Problems {
 // Parse reads the text of a config.pbtxt and changes nothing about it. Its
 // error is as [Load]'s.
 func Parse(text []byte) (*inference.ModelConfig, error) {
-	config, problems := parse(string(text))
-	if len(problems) > 0 {
-		return nil, problems.AsError(config.GetName())
+	read := parse(string(text))
+	if len(read.problems) > 0 {
+		return nil, read.problems.AsError(read.config.GetName())
 	}
-	return config, nil
+	return read.config, nil
 }
 
-// parse returns what could be read and what could not. The configuration is
-// nil if the text cannot be read at all.
-func parse(text string) (*inference.ModelConfig, Problems) {
+// reading is a text as far as it could be read.
+type reading struct {
+	// config is nil if the text cannot be read at all.
+	config   *inference.ModelConfig
+	problems Problems
+	// walked is nil where the text is as it should be.
+	walked *walker
+}
+
+func parse(text string) reading {
 	if len(text) > MaxText {
-		return nil, Problems{{
+		return reading{problems: Problems{{
 			Reason:  errs.ConfigInvalid,
 			Message: fmt.Sprintf("the configuration has %d bytes, more than the %d that are allowed", len(text), MaxText),
 			Fix:     "move labels, warm-up data and the like to files of their own",
-		}}
+		}}}
 	}
 	config := new(inference.ModelConfig)
 	err := prototext.Unmarshal([]byte(text), config)
 	if err == nil {
-		return config, nil
+		return reading{config: config}
 	}
 	walked := walk(text, config.ProtoReflect().Descriptor())
-	problems := walked.misnomers(text)
-	config.Reset()
-	if err2 := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), config); err2 != nil {
-		if p := syntaxProblem(text, err2); !problems.at(p.Line, p.Column) {
-			problems = append(problems, p)
+	problems := walked.wrote(text)
+	for _, without := range walked.readings(text) {
+		proto.Reset(config)
+		if err = prototext.Unmarshal([]byte(without), config); err == nil {
+			return reading{config, problems, walked}
 		}
-		return nil, problems
 	}
-	if len(problems) == 0 { // the parser met an unknown name that the walker could not follow to
-		problems = Problems{syntaxProblem(text, err)}
-	}
-	return config, problems
-}
-
-func (w *walker) misnomers(text string) Problems {
-	var problems Problems
-	for _, m := range w.problems {
-		p := Problem{Reason: errs.ConfigInvalid, Field: join(m.path, m.name), Fix: m.fix()}
-		p.Line, p.Column = position(text, m.offset)
-		p.Message = fmt.Sprintf("unknown field %q", m.name)
-		if m.value {
-			p.Field = m.path
-			p.Message = fmt.Sprintf("unknown value %q of %s", m.name, m.path)
-		} else if m.path != "" {
-			p.Message += " in " + m.path
-		}
+	if p := syntaxProblem(text, err); !problems.at(p.Line, p.Column) {
 		problems = append(problems, p)
 	}
-	return problems
+	return reading{problems: problems}
 }
 
 // at reports whether a problem stands at that place.
@@ -148,7 +139,7 @@ func syntaxProblem(text string, err error) Problem {
 	if i := strings.Index(message, "(line "); i >= 0 {
 		if n, _ := fmt.Sscanf(message[i:], "(line %d:%d)", &p.Line, &p.Column); n == 2 {
 			_, rest, _ := strings.Cut(message[i:], ")")
-			p.Message = strings.TrimLeft(rest, ": ")
+			p.Message = strings.TrimSpace(strings.TrimLeft(rest, ": "))
 		}
 	}
 	p.Fix = syntaxFix(text, p.Line, p.Message)
@@ -163,21 +154,26 @@ func syntaxFix(text string, line int, message string) string {
 	if strings.Contains(message, "unexpected EOF") {
 		return "close every { and [ that is open"
 	}
-	if strings.Contains(message, "unexpected token: [") {
-		return "this field is no list: write it with braces alone, and once"
+	if strings.Contains(message, "in string") {
+		return "close the quotes in the line where they open"
+	}
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return "config.pbtxt is protobuf text, not JSON: write  name: \"m\"  without outer braces"
 	}
 	lines := strings.Split(text, "\n")
 	if line < 1 || line > len(lines) {
 		return ""
 	}
-	if strings.Contains(lines[line-1], "//") {
-		return "comments begin with #"
+	for _, mark := range []string{"<<<<<<<", "=======", ">>>>>>>"} {
+		if strings.HasPrefix(lines[line-1], mark) {
+			return "choose between the two sides of the merge, and remove its marks"
+		}
 	}
-	if strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return "config.pbtxt is protobuf text, not JSON: write  name: \"m\"  without outer braces"
-	}
-	if strings.Contains(lines[line-1], "]") {
-		return "separate the elements of a list by commas, with none after the last"
+	switch strings.TrimPrefix(message, "invalid field name: ") {
+	case "}", "]", ">":
+		return "remove it; nothing is open here"
+	case ",", ";":
+		return "write one separator, or none"
 	}
 	return ""
 }

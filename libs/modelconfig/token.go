@@ -19,7 +19,11 @@ const (
 	tokenWord
 	tokenQuoted
 	tokenPunct
+	tokenBroken // a string that does not end in its line
 )
+
+// is reports whether t is that one byte of punctuation.
+func (t token) is(punct string) bool { return t.kind == tokenPunct && t.text == punct }
 
 // lexer splits protobuf text. It judges nothing: what is not a word, a string
 // or a comment is punctuation of one byte.
@@ -73,13 +77,16 @@ func (l *lexer) skipBlank() {
 
 func (l *lexer) quoted(quote byte) token {
 	start := l.pos
-	for l.pos++; l.pos < len(l.text) && l.text[l.pos] != quote; l.pos++ {
+	for l.pos++; l.pos < len(l.text) && l.text[l.pos] != quote && l.text[l.pos] != '\n'; l.pos++ {
 		if l.text[l.pos] == '\\' {
 			l.pos++
 		}
 	}
 	end := min(l.pos, len(l.text))
-	l.pos = min(l.pos+1, len(l.text))
+	if end == len(l.text) || l.text[end] == '\n' {
+		return token{kind: tokenBroken, text: l.text[start:end], offset: start}
+	}
+	l.pos++
 	return token{kind: tokenQuoted, text: l.text[start+1 : end], offset: start}
 }
 

@@ -4,7 +4,7 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// maxInstances bounds one group, so that a slip of the keyboard does not
+// maxInstances bounds a model's groups, so that a slip of the keyboard does not
 // start a million sessions.
 const maxInstances = 1024
 
@@ -59,6 +59,7 @@ func (r *report) validateVersionPolicy(p *inference.ModelVersionPolicy) {
 }
 
 func (r *report) validateGroups(c *inference.ModelConfig) {
+	r.validateTotal(c.GetInstanceGroup())
 	for i, g := range c.GetInstanceGroup() {
 		at := index("instance_group", i)
 		if g.GetCount() > maxInstances {
@@ -75,6 +76,17 @@ func (r *report) validateGroups(c *inference.ModelConfig) {
 		default:
 			r.invalid(at+".kind", "use KIND_AUTO, KIND_CPU, KIND_GPU or KIND_MODEL", "instance group %s has unknown kind %d", g.GetName(), int32(g.GetKind()))
 		}
+	}
+}
+
+// validateTotal bounds what the groups are together, where each is small.
+func (r *report) validateTotal(groups []*inference.ModelInstanceGroup) {
+	total, largest := int64(0), int32(0)
+	for _, g := range groups {
+		total, largest = total+int64(g.GetCount()), max(largest, g.GetCount())
+	}
+	if total > maxInstances && largest <= maxInstances {
+		r.invalid("instance_group", "a few instances for each device are enough", "instance groups have %d instances, more than the %d that are allowed", total, maxInstances)
 	}
 }
 

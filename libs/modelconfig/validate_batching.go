@@ -6,6 +6,9 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
+// maxPriorityLevels bounds the queues of one model: each level is one.
+const maxPriorityLevels = 1024
+
 func (r *report) validateBatching(c *inference.ModelConfig) {
 	b := c.GetDynamicBatching()
 	if b == nil {
@@ -25,6 +28,9 @@ func (r *report) validatePriorities(b *inference.ModelDynamicBatching) {
 	levels, level := b.GetPriorityLevels(), b.GetDefaultPriorityLevel()
 	if levels == 0 {
 		return
+	}
+	if levels > maxPriorityLevels {
+		r.invalid("dynamic_batching.priority_levels", "a level for each kind of request is enough", "dynamic batching has %d priority levels, more than the %d that are allowed", levels, maxPriorityLevels)
 	}
 	if level < 1 || level > levels {
 		r.invalid("dynamic_batching.default_priority_level", "1 is the most urgent level",

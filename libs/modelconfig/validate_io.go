@@ -46,10 +46,10 @@ func missing(c *inference.ModelConfig, completed bool) Problems {
 	}
 	r := &report{model: c.GetName()}
 	if len(c.GetInput()) == 0 {
-		r.invalid("", fix, "the configuration has no 'input'")
+		r.invalid("input", fix, "the configuration has no 'input'")
 	}
 	if len(c.GetOutput()) == 0 {
-		r.invalid("", fix, "the configuration has no 'output'")
+		r.invalid("output", fix, "the configuration has no 'output'")
 	}
 	return r.problems
 }

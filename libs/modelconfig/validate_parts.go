@@ -95,12 +95,12 @@ func (r *report) validateMetrics(m *inference.ModelMetrics) {
 	for i, control := range m.GetMetricControl() {
 		at := index("model_metrics.metric_control", i)
 		if control.GetMetricIdentifier() == nil {
-			r.invalid(at, "add metric_identifier { family: \"nv_inference_first_response_histogram_ms\" }", "metric control must specify 'metric_identifier'")
+			r.invalid(at+".metric_identifier", "add metric_identifier { family: \"nv_inference_first_response_histogram_ms\" }", "metric control must specify 'metric_identifier'")
 		} else if control.GetMetricIdentifier().GetFamily() == "" {
 			r.invalid(at+".metric_identifier", "for example family: \"nv_inference_first_response_histogram_ms\"", "metric identifier must specify 'family'")
 		}
 		if control.GetHistogramOptions() == nil {
-			r.invalid(at, "add histogram_options with its buckets", "metric control must specify 'histogram_options'")
+			r.invalid(at+".histogram_options", "add histogram_options with its buckets", "metric control must specify 'histogram_options'")
 			continue
 		}
 		r.validateBuckets(at+".histogram_options", control.GetHistogramOptions().GetBuckets())
@@ -109,7 +109,7 @@ func (r *report) validateMetrics(m *inference.ModelMetrics) {
 
 func (r *report) validateBuckets(at string, buckets []float64) {
 	if len(buckets) == 0 {
-		r.invalid(at, "list the upper bounds, such as buckets: [ 10, 100, 1000 ]", "histogram options must specify 'buckets'")
+		r.invalid(at+".buckets", "list the upper bounds, such as buckets: [ 10, 100, 1000 ]", "histogram options must specify 'buckets'")
 	}
 	for i := 1; i < len(buckets); i++ {
 		if !(buckets[i] > buckets[i-1]) { // NaN neither

@@ -12,23 +12,25 @@ import (
 const maxDepth = 64
 
 // walker reads protobuf text beside a message's descriptor, to say where each
-// field stands and which names the message does not have. The stock parser
-// decides what is valid; it stops at its first error and knows no names to
-// suggest, which is why this exists. The walker gives up silently where it
-// cannot follow.
+// field stands and what the format does not allow. The stock parser decides
+// what is valid; it stops at its first error and has nothing to suggest, which
+// is why this exists: after each slip the walker goes on, and keeps how the
+// text reads without it, so that the parser can read the rest. It gives up
+// silently where it cannot follow.
 type walker struct {
-	lex      lexer
-	places   map[string]int // path to offset of the field's name
-	problems []misnomer
+	lex    lexer
+	places map[string]int // path to offset of the field's name
+	slips  []slip
+	edits  []edit
+	// dropped are the paths of fields that the edits leave out.
+	dropped []string
 }
 
-// misnomer is a name that the format does not have at its place.
-type misnomer struct {
-	offset int
-	path   string // of the message or enum field that does not have it
-	name   string
-	known  []string
-	value  bool // an enum value rather than a field
+// seen is what a message has so far.
+type seen struct {
+	counts map[string]int    // values of a repeated field, by path
+	given  map[string]bool   // fields that do not repeat, by path
+	oneofs map[string]string // the member that is given
 }
 
 func walk(text string, desc protoreflect.MessageDescriptor) *walker {
@@ -40,114 +42,134 @@ func walk(text string, desc protoreflect.MessageDescriptor) *walker {
 // message reads fields until close, or the end where close is empty. desc is
 // nil inside of an unknown field.
 func (w *walker) message(path string, desc protoreflect.MessageDescriptor, end string, depth int) bool {
-	counts := make(map[string]int)
+	s := &seen{counts: make(map[string]int), given: make(map[string]bool), oneofs: make(map[string]string)}
 	for {
 		t := w.lex.next()
 		switch {
 		case t.kind == tokenEnd:
 			return end == ""
-		case t.kind == tokenPunct && t.text == end:
+		case t.is(end):
 			return true
-		case t.kind == tokenPunct && (t.text == "," || t.text == ";"):
+		case t.is(",") || t.is(";"):
+			continue
+		case t.is("/") && w.comment(t):
 			continue
 		case t.kind != tokenWord || depth > maxDepth:
 			return false
 		}
-		if !w.field(path, desc, t, counts, depth) {
+		if !w.field(path, desc, t, s, depth) {
 			return false
 		}
 	}
 }
 
-func (w *walker) field(path string, desc protoreflect.MessageDescriptor, name token, counts map[string]int, depth int) bool {
-	fd := w.resolve(path, desc, name)
+// field reads a field after its name. One that cannot be read as what it
+// should be is dropped as a whole.
+func (w *walker) field(path string, desc protoreflect.MessageDescriptor, name token, s *seen, depth int) bool {
+	first := len(w.edits)
+	fd := w.resolve(path, desc, name, s)
 	at := join(path, name.text)
 	if fd != nil {
+		at = join(path, fd.TextName())
 		w.place(at, name.offset)
 	}
-	if t := w.lex.peek(); t.kind == tokenPunct && t.text == ":" {
-		w.lex.next()
+	keep := fd != nil && w.once(at, fd, name, s)
+	if !keep {
+		fd = nil // a second one is not checked, it could only say the same again
 	}
-	if t := w.lex.peek(); t.kind != tokenPunct || t.text != "[" {
-		return w.value(w.item(at, fd, counts), fd, name.offset, depth)
+	w.separator(fd, name)
+	fits, ok := w.content(at, fd, name, s, depth)
+	if !ok {
+		return false
 	}
-	w.lex.next()
-	return w.list(at, fd, counts, depth)
+	w.settle(first, name.offset, keep && fits)
+	if keep && !fits {
+		w.dropped = append(w.dropped, at)
+	}
+	return true
 }
 
-func (w *walker) list(at string, fd protoreflect.FieldDescriptor, counts map[string]int, depth int) bool {
+// content reads a field's value or list of values. It returns false for one
+// that the field cannot have, and false for one that the walker cannot follow.
+func (w *walker) content(at string, fd protoreflect.FieldDescriptor, name token, s *seen, depth int) (fits, ok bool) {
+	if !w.lex.peek().is("[") {
+		return w.value(s.item(at, fd), fd, name.offset, depth)
+	}
+	open := w.lex.next()
+	single := fd != nil && fd.Cardinality() != protoreflect.Repeated
+	if single {
+		w.repair(open.offset, at, expected(fd, open), "this field is no list: write one value, without brackets", open.offset, w.lex.pos, "")
+	}
+	values, fits, ok := w.list(at, fd, s, depth)
+	if single && ok {
+		w.edits = append(w.edits, edit{start: w.lex.pos - 1, end: w.lex.pos})
+		fits = fits && values == 1
+	}
+	return fits, ok
+}
+
+// list reads the values of a list behind its bracket, and says how many.
+func (w *walker) list(at string, fd protoreflect.FieldDescriptor, s *seen, depth int) (values int, fits, ok bool) {
+	fits = true
+	comma := true // a value may follow
 	for {
 		t := w.lex.peek()
 		switch {
-		case t.kind == tokenEnd:
-			return false
-		case t.kind == tokenPunct && t.text == "]":
+		case t.kind == tokenEnd || t.kind == tokenBroken:
+			return values, false, false
+		case t.is("]"):
+			if comma && values > 0 {
+				w.repair(t.offset, at, expected(fd, t), "remove the comma after the last value", w.lex.pos-1, w.lex.pos, "")
+			}
 			w.lex.next()
-			return true
-		case t.kind == tokenPunct && t.text == ",":
+			return values, fits, true
+		case t.is(",") && !comma:
 			w.lex.next()
+			comma = true
 			continue
-		case t.kind == tokenPunct && t.text != "{" && t.text != "<":
-			return false
+		case t.kind == tokenPunct && !t.is("{") && !t.is("<"):
+			return values, false, false
+		case !comma:
+			w.repair(t.offset, at, `Expected ",", found "`+t.text+`"`, "separate the values of a list by commas", t.offset, t.offset, ",")
 		}
-		if !w.value(w.item(at, fd, counts), fd, t.offset, depth) {
-			return false
+		valueFits, ok := w.value(s.item(at, fd), fd, t.offset, depth)
+		if !ok {
+			return values, false, false
 		}
+		fits, comma = fits && valueFits, false
+		values++
 	}
 }
 
-// value reads one value whose place is offset.
-func (w *walker) value(path string, fd protoreflect.FieldDescriptor, offset int, depth int) bool {
+// value reads one value whose place is offset. Its results are content's.
+func (w *walker) value(path string, fd protoreflect.FieldDescriptor, offset int, depth int) (fits, ok bool) {
 	w.place(path, offset)
 	t := w.lex.next()
 	switch {
-	case t.kind == tokenPunct && (t.text == "{" || t.text == "<"):
+	case t.is("{") || t.is("<"):
 		var inner protoreflect.MessageDescriptor
 		if fd != nil {
 			inner = fd.Message()
 		}
-		return w.message(path, inner, closing(t.text), depth+1)
+		fits = fd == nil || inner != nil
+		if !fits {
+			w.slip(t.offset, path, expected(fd, t), "this field is no section: write one value, without braces")
+		}
+		return fits, w.message(path, inner, closing(t.text), depth+1)
 	case t.kind == tokenQuoted:
 		w.key(path, fd, t.text, offset)
 		for w.lex.peek().kind == tokenQuoted { // adjacent strings are one
 			w.lex.next()
 		}
-		return true
 	case t.kind == tokenWord:
+		if t.text == "-" && w.lex.peek().kind == tokenWord { // a sign may stand apart
+			t.text += w.lex.next().text
+		}
 		w.key(path, fd, t.text, offset)
-		w.enum(path, fd, t)
-		return true
+	default:
+		return false, false
 	}
-	return false
-}
-
-func (w *walker) resolve(path string, desc protoreflect.MessageDescriptor, name token) protoreflect.FieldDescriptor {
-	if desc == nil {
-		return nil
-	}
-	fd := desc.Fields().ByTextName(name.text)
-	if fd == nil {
-		w.misnomer(misnomer{offset: name.offset, path: path, name: name.text, known: fieldNames(desc)})
-	}
-	return fd
-}
-
-func (w *walker) enum(path string, fd protoreflect.FieldDescriptor, t token) {
-	if fd == nil || fd.Kind() != protoreflect.EnumKind {
-		return
-	}
-	if _, err := strconv.ParseInt(t.text, 0, 32); err == nil {
-		return
-	}
-	if fd.Enum().Values().ByName(protoreflect.Name(t.text)) == nil {
-		w.misnomer(misnomer{offset: t.offset, path: path, name: t.text, known: valueNames(fd.Enum()), value: true})
-	}
-}
-
-func (w *walker) misnomer(m misnomer) {
-	if len(w.problems) < maxProblems {
-		w.problems = append(w.problems, m)
-	}
+	return fd == nil || w.scalar(path, fd, t), true
 }
 
 // key notes the place of a map's entry by its key.
@@ -159,12 +181,12 @@ func (w *walker) key(path string, fd protoreflect.FieldDescriptor, key string, o
 }
 
 // item gives the path of a field's next value: indexed where it repeats.
-func (w *walker) item(at string, fd protoreflect.FieldDescriptor, counts map[string]int) string {
+func (s *seen) item(at string, fd protoreflect.FieldDescriptor) string {
 	if fd == nil || fd.Cardinality() != protoreflect.Repeated {
 		return at
 	}
-	i := counts[at]
-	counts[at]++
+	i := s.counts[at]
+	s.counts[at]++
 	return index(at, i)
 }
 
