@@ -20,6 +20,7 @@ import (
 type check struct {
 	Repositories   []string      `arg:"" name:"repository" sep:"none" help:"Model repositories, as for serve --model-repository."`
 	JSON           bool          `name:"json" help:"Print JSON."`
+	Namespacing    config.Switch `name:"model-namespacing" default:"false" help:"Tell models of one name in several repositories apart by their repositories."`
 	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
@@ -37,7 +38,7 @@ func (check) Help() string {
 // error says how many models have problems.
 func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	settings := registry.Default()
-	settings.Repositories = c.Repositories
+	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing.On
 	settings.Models.ConfigName, settings.Models.Strict = c.ConfigName, c.NoAutoComplete || c.StrictConfig.On
 	models, err := registry.Check(ctx, settings)
 	if err != nil {

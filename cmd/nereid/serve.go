@@ -23,6 +23,7 @@ type serve struct {
 	ControlMode     string        `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none is all of them at the start; poll follows the repositories as well; explicit is what --load-model and the load API name."`
 	PollSecs        int           `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds."`
 	LoadModel       []string      `name:"load-model" sep:"none" placeholder:"NAME" group:"Models" help:"Model to load at the start under --model-control-mode=explicit; repeat the flag for several, or give * for all."`
+	Namespacing     config.Switch `name:"model-namespacing" default:"false" group:"Models" help:"Serve models of one name in several repositories beside each other, told apart by their repositories."`
 	ConfigName      string        `name:"model-config-name" placeholder:"NAME" group:"Models" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	NoAutoComplete  bool          `name:"disable-auto-complete-config" group:"Models" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig    config.Switch `name:"strict-model-config" default:"false" group:"Models" help:"Older form of --disable-auto-complete-config."`
@@ -132,7 +133,7 @@ func (s *serve) config() (embedded.Config, error) {
 	if err := s.metrics(&c); err != nil {
 		return c, err
 	}
-	c.Registry.Repositories = s.ModelRepository
+	c.Registry.Repositories, c.Registry.Namespacing = s.ModelRepository, s.Namespacing.On
 	c.Registry.Control, c.Registry.LoadModels = registry.Control(s.ControlMode), s.LoadModel
 	c.Registry.Poll = time.Duration(s.PollSecs) * time.Second
 	c.Registry.Models.ConfigName, c.Registry.Models.Strict = s.ConfigName, s.NoAutoComplete || s.StrictConfig.On

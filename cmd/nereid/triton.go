@@ -69,10 +69,9 @@ type idle struct {
 // refused are Triton's flags that would be a promise if they were taken. The
 // help of each says what to do instead.
 type refused struct {
-	Retries      int           `name:"model-load-retry-count" default:"0" hidden:"" effect:"refused" unless:"0" help:"A failed load is not repeated: load the model again through the repository API, or start with --model-control-mode=poll."`
-	Namespacing  config.Switch `name:"model-namespacing" default:"false" hidden:"" effect:"refused" unless:"false" help:"Models of all repositories share one set of names: give them different ones."`
-	HTTPHeaders  string        `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
-	HTTPRestrict []string      `name:"http-restricted-api" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by a header: let a proxy in front keep callers off the paths, and listen on --http-address=127.0.0.1."`
+	Retries      int      `name:"model-load-retry-count" default:"0" hidden:"" effect:"refused" unless:"0" help:"A failed load is not repeated: load the model again through the repository API, or start with --model-control-mode=poll."`
+	HTTPHeaders  string   `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
+	HTTPRestrict []string `name:"http-restricted-api" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by a header: let a proxy in front keep callers off the paths, and listen on --http-address=127.0.0.1."`
 
 	GRPCHeaders   string        `name:"grpc-header-forward-pattern" hidden:"" effect:"refused" help:"Metadata does not reach models: send what the model needs as a request parameter."`
 	GRPCRestrict  []string      `name:"grpc-restricted-protocol" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by metadata: let a proxy in front keep callers off the methods, and listen on --grpc-address=127.0.0.1."`

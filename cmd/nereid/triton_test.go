@@ -19,7 +19,7 @@ func tritonFlags() map[string]string {
 	works := strings.Fields(`
 		id exit-timeout-secs exit-on-error strict-readiness disable-auto-complete-config strict-model-config help
 		log-verbose log-info log-warning log-error log-format log-file
-		model-repository model-store model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count
+		model-repository model-store model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count model-namespacing
 		allow-http http-address http-port http-max-input-size
 		allow-grpc grpc-address grpc-port
 		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
@@ -36,7 +36,7 @@ func tritonFlags() map[string]string {
 		sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
 		vertex-ai-port vertex-ai-thread-count vertex-ai-default-model`)
 	refused := strings.Fields(`
-		model-load-retry-count model-namespacing http-header-forward-pattern http-restricted-api
+		model-load-retry-count http-header-forward-pattern http-restricted-api
 		grpc-header-forward-pattern grpc-restricted-protocol grpc-use-ssl grpc-use-ssl-mutual
 		grpc-keepalive-permit-without-calls grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes
 		grpc-max-connection-age grpc-max-connection-age-grace

@@ -118,6 +118,8 @@ const (
 	UnloadFailed Reason = "unload_failed"
 	// BodyStalled: The body of the request came too slowly.
 	BodyStalled Reason = "body_stalled"
+	// ModelAmbiguous: With model namespacing, none or several of the loaded models have the name.
+	ModelAmbiguous Reason = "model_ambiguous"
 )
 
 type row struct {
@@ -243,6 +245,8 @@ func lookup(r Reason) int {
 		return 55
 	case BodyStalled:
 		return 56
+	case ModelAmbiguous:
+		return 57
 	}
 	return -1
 }
@@ -361,6 +365,8 @@ func rowAt(i int) row {
 		return row{500, 13, false, "Versions of the model are still available after the unload."}
 	case 56:
 		return row{408, 4, true, "The body of the request came too slowly."}
+	case 57:
+		return row{400, 3, false, "With model namespacing, none or several of the loaded models have the name."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -426,5 +432,6 @@ func Reasons() []Reason {
 		LoadConflict,
 		UnloadFailed,
 		BodyStalled,
+		ModelAmbiguous,
 	}
 }

@@ -29,18 +29,6 @@ type Work struct {
 	Revision uint64
 }
 
-// ModelRef names one loaded content of a model version.
-type ModelRef struct {
-	Name    string
-	Version int64
-	// Generation grows each time the version's files or configuration
-	// change, so that the old content can drain while the new one serves.
-	Generation uint64
-}
-
-// String writes the reference for logs: name/version@generation.
-func (m ModelRef) String() string { return fmt.Sprintf("%s/%d@%d", m.Name, m.Version, m.Generation) }
-
 // InstanceID names one instance of a model version on one worker.
 type InstanceID struct {
 	// Worker is the incarnation of the worker process: the epoch of its lease.

@@ -71,7 +71,7 @@ func encoderOf(format string) (zapcore.Encoder, error) {
 
 // Model gives the fields of a loaded content.
 func Model(ref infer.ModelRef) []zap.Field {
-	return []zap.Field{zap.String("model", ref.Name), zap.Int64("version", ref.Version), zap.Uint64("generation", ref.Generation)}
+	return []zap.Field{zap.String("model", ref.ID().String()), zap.Int64("version", ref.Version), zap.Uint64("generation", ref.Generation)}
 }
 
 // Instance gives the instance's identity.

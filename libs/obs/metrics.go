@@ -64,11 +64,14 @@ func (m *Metrics) Handler() http.Handler {
 	return mux
 }
 
-// ModelLabels are the labels of a model version's series: model, version, and
-// the model's own tags behind an underscore. Tags that cannot be labels are
+// ModelLabels are the labels of a model version's series: model, version,
+// namespace if it has one, and the model's own tags behind an underscore. Tags that cannot be labels are
 // left out.
 func ModelLabels(ref infer.ModelRef, tags map[string]string) prometheus.Labels {
 	labels := prometheus.Labels{"model": ref.Name, "version": strconv.FormatInt(ref.Version, 10)}
+	if ref.Namespace != "" {
+		labels["namespace"] = ref.Namespace
+	}
 	for tag, value := range tags {
 		// Prometheus keeps names with two leading underscores to itself.
 		if name := "_" + tag; model.LegacyValidation.IsValidLabelName(name) && !strings.HasPrefix(tag, "_") {

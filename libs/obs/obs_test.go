@@ -104,9 +104,14 @@ func TestPlaceHasThreeNames(t *testing.T) {
 }
 
 func TestTagsOfModelsAreLabelsBehindAnUnderscore(t *testing.T) {
-	got := obs.ModelLabels(infer.ModelRef{Name: "m", Version: 2}, map[string]string{"team": "vision", "_reserved": "x", "no-label": "y"})
+	ref := infer.ModelRef{Name: "m", Version: 2}
+	got := obs.ModelLabels(ref, map[string]string{"team": "vision", "_reserved": "x", "no-label": "y"})
 	want := prometheus.Labels{"model": "m", "version": "2", "_team": "vision"}
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	ref.Namespace, want = "/models", prometheus.Labels{"model": "m", "version": "2", "namespace": "/models"}
+	if diff := cmp.Diff(want, obs.ModelLabels(ref, nil)); diff != "" {
 		t.Error(diff)
 	}
 }

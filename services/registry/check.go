@@ -39,7 +39,11 @@ func Check(ctx context.Context, cfg Config) ([]Checked, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	snap, err := repo.New(cfg.Repositories, cfg.reading()).Scan(ctx, nil)
+	roots, err := cfg.roots()
+	if err != nil {
+		return nil, err
+	}
+	snap, err := repo.New(roots, cfg.reading()).Scan(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,12 @@ import (
 // Config is the registry's configuration.
 type Config struct {
 	// Repositories are the model repositories: directories with one directory
-	// per model. At least one; a model's name may be in one of them only.
+	// per model. At least one.
 	Repositories []string
+	// Namespacing has models of one name in several repositories served beside
+	// each other, told apart by their repositories; without it such a name
+	// serves nothing.
+	Namespacing bool
 	// Models says how the models' configurations are read.
 	Models Models
 	// Control says when models are loaded.
@@ -147,9 +151,22 @@ func (c Config) validateControl() error {
 	return nil
 }
 
+// roots are the absolute paths of the repositories.
+func (c Config) roots() ([]string, error) {
+	roots := make([]string, len(c.Repositories))
+	for i, given := range c.Repositories {
+		root, err := filepath.Abs(given)
+		if err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "model repository %s: %v", given, err)
+		}
+		roots[i] = root
+	}
+	return roots, nil
+}
+
 func (c Config) reading() repo.Reading {
 	m := c.Models
-	return repo.Reading{ConfigName: m.ConfigName, Strict: m.Strict, MaxBatchSize: int32(m.MaxBatchSize), Settle: c.Settle}
+	return repo.Reading{Namespacing: c.Namespacing, ConfigName: m.ConfigName, Strict: m.Strict, MaxBatchSize: int32(m.MaxBatchSize), Settle: c.Settle}
 }
 
 // Deps are what the registry needs of its process.

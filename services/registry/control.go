@@ -1,21 +1,26 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"strings"
+	"sync"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Load loads a model, or loads it anew, and returns when every gateway and
-// scheduler knows of it or it has failed; a failure leaves what served before
-// in service. config, if it is not empty, is the configuration as JSON, used
-// in place of the repository's; files, if there are any, by their paths within
-// the model's directory, are used in place of the whole directory. Both last
-// until the next load. The caller must not change files afterwards.
+// Load loads a model, or loads it anew; with namespacing all models of its
+// name. It returns when every gateway and scheduler knows of it or it has
+// failed; a failure leaves what served before in service. config, if it is not
+// empty, is the configuration as JSON, used in place of the repository's;
+// files, if there are any, by their paths within the model's directory, are
+// used in place of the whole directory. Both last until the next load. The
+// caller must not change files afterwards.
 //
 // Reasons are model_control_disabled unless models are under explicit control,
-// load_unknown_model, load_conflict, load_failed and those of bad arguments.
+// load_unknown_model, load_conflict, load_failed, model_ambiguous for files of
+// a name that several models have, and those of bad arguments.
 // When ctx ends first its error is returned, and the load goes on.
 func (r *Registry) Load(ctx context.Context, model, config string, files map[string][]byte) error {
 	if err := r.controllable(model); err != nil {
@@ -24,10 +29,60 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 	if len(files) > 0 && config == "" {
 		return errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override").WithModel(model)
 	}
-	return r.operate(ctx, &operation{verb: verbLoad, model: model, config: config, files: files})
+	ids, err := r.loadable(model, len(files) > 0)
+	if err != nil {
+		return err
+	}
+	return each(ids, func(id infer.ModelID) error {
+		return r.operate(ctx, &operation{verb: verbLoad, model: id, config: config, files: files})
+	})
 }
 
-// Unload takes a model out of service and returns when no gateway sends it
+// loadable gives the models that a load of a name means: with namespacing all
+// that the repositories have of it, or the one for which files are given.
+func (r *Registry) loadable(name string, given bool) ([]infer.ModelID, error) {
+	if !r.cfg.Namespacing {
+		return []infer.ModelID{{Name: name}}, nil
+	}
+	ids, err := r.scanner.Named(name)
+	switch {
+	case err != nil:
+		return nil, errs.Wrap(errs.LoadUnknownModel, err, "%s: %s", unknownModel(name).Msg, errs.From(err).Msg).WithModel(name)
+	case len(ids) == 0:
+		return []infer.ModelID{{Name: name}}, nil // files need no repository
+	case given && len(ids) > 1:
+		return nil, errs.New(errs.ModelAmbiguous,
+			"There are %d identifiers of model '%s' in global map, model namespace must be provided to resolve ambiguity.", len(ids), name).WithModel(name)
+	}
+	return ids, nil
+}
+
+// unloadable gives the models that an unload of a name means, whether there
+// are such or not.
+func (r *Registry) unloadable(name string) []infer.ModelID {
+	ids := []infer.ModelID{{Name: name}}
+	if r.cfg.Namespacing {
+		for _, root := range r.roots {
+			ids = append(ids, infer.ModelID{Namespace: root, Name: name})
+		}
+	}
+	return ids
+}
+
+// each does something to all models at once and gives the first error in
+// their order.
+func each(ids []infer.ModelID, do func(infer.ModelID) error) error {
+	errors := make([]error, len(ids))
+	var wait sync.WaitGroup
+	for i, id := range ids {
+		wait.Go(func() { errors[i] = do(id) })
+	}
+	wait.Wait()
+	return cmp.Or(errors...)
+}
+
+// Unload takes a model, with namespacing all models of its name, out of service
+// and returns when no gateway sends it
 // requests any more; those in flight are finished. A model that is not loaded
 // is no error. No model depends on another yet, so that the flag for dependents says nothing.
 // Reasons are those of [Registry.Load].
@@ -35,7 +90,9 @@ func (r *Registry) Unload(ctx context.Context, model string, _ bool) error {
 	if err := r.controllable(model); err != nil {
 		return err
 	}
-	return r.operate(ctx, &operation{verb: verbUnload, model: model})
+	return each(r.unloadable(model), func(id infer.ModelID) error {
+		return r.operate(ctx, &operation{verb: verbUnload, model: id})
+	})
 }
 
 func (r *Registry) controllable(model string) error {
@@ -61,7 +118,7 @@ func (r *Registry) operate(ctx context.Context, o *operation) error {
 	o.done = make(chan error, 1)
 	term := r.term.Load()
 	if term == nil {
-		return errs.New(errs.StateUnavailable, "no registry leads yet: ask again in a moment").WithModel(o.model)
+		return errs.New(errs.StateUnavailable, "no registry leads yet: ask again in a moment").WithModel(o.model.Name)
 	}
 	select {
 	case term.asked <- o:
@@ -88,5 +145,5 @@ func termOver(o *operation) error {
 		return err
 	default:
 	}
-	return errs.New(errs.StateUnavailable, "the registry lost its lead while it worked on model '%s': look at the repository index, and ask again", o.model).WithModel(o.model)
+	return errs.New(errs.StateUnavailable, "the registry lost its lead while it worked on model '%s': look at the repository index, and ask again", o.model).WithModel(o.model.Name)
 }

@@ -85,7 +85,7 @@ func (r *Registry) leader(epoch, revision uint64) *nereidv1.LeaderValue {
 // logProblems tells the operator what callers will see as unavailable.
 func logProblems(all *zap.Logger, models []snapshot.Model) {
 	for _, m := range models {
-		log := all.With(zap.String("model", m.Name))
+		log := all.With(zap.Stringer("model", m.ID()))
 		if m.Problem != "" {
 			log.Warn("model cannot be served", zap.String("cause", m.Problem))
 		}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
@@ -27,7 +28,7 @@ const (
 // operation is a load or unload that somebody waits for.
 type operation struct {
 	verb   verb
-	model  string
+	model  infer.ModelID
 	config string
 	files  map[string][]byte
 	done   chan error // takes the one outcome
@@ -46,11 +47,14 @@ type operation struct {
 // waits reports whether the operation waits for workers.
 func (o *operation) waits() bool { return o.verb == verbLoad && o.written && !o.over }
 
+// key is the model's in the buckets.
+func (o *operation) key() string { return o.model.Key() }
+
 // conclude ends an operation, but for its answer: whoever has it must find the
 // outcome at every gateway.
 func (t *term) conclude(o *operation, err error) {
 	o.over, o.outcome, o.since = true, err, time.Now()
-	o.revision, o.workers = t.models.entries[o.model].Revision, t.workersChanged
+	o.revision, o.workers = t.models.entries[o.key()].Revision, t.workersChanged
 }
 
 // known reports whether all know the outcome, or need not be waited for.
@@ -60,11 +64,11 @@ func (t *term) known(o *operation) bool {
 
 // begin takes an operation up. There is one at a time of a model.
 func (t *term) begin(ctx context.Context, o *operation) {
-	if t.operations[o.model] != nil {
-		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.model).WithModel(o.model)
+	if t.operations[o.key()] != nil {
+		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.model).WithModel(o.model.Name)
 		return
 	}
-	t.operations[o.model] = o
+	t.operations[o.key()] = o
 	if o.verb != verbLoad {
 		return
 	}
@@ -82,10 +86,10 @@ func (t *term) begin(ctx context.Context, o *operation) {
 
 // finish gives an operation its outcome.
 func (t *term) finish(o *operation, err error) {
-	delete(t.operations, o.model)
+	delete(t.operations, o.key())
 	t.swept = false
 	o.done <- err
-	t.log.Info("model control", append([]zap.Field{zap.String("model", o.model), zap.Bool("load", o.verb == verbLoad)}, outcome(err)...)...)
+	t.log.Info("model control", append([]zap.Field{zap.Stringer("model", o.model), zap.Bool("load", o.verb == verbLoad)}, outcome(err)...)...)
 }
 
 func outcome(err error) []zap.Field {
@@ -100,8 +104,8 @@ func (t *term) apply(ctx context.Context) error {
 	if !t.published {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.operations)) {
-		o := t.operations[name]
+	for _, key := range slices.Sorted(maps.Keys(t.operations)) {
+		o := t.operations[key]
 		var err error
 		switch {
 		case o.written:
@@ -118,36 +122,36 @@ func (t *term) apply(ctx context.Context) error {
 }
 
 func (t *term) applyLoad(ctx context.Context, o *operation) error {
-	old := publish.Model{Value: t.models.entries[o.model].Value, Revision: t.models.entries[o.model].Revision}
+	old := publish.Model{Value: t.models.entries[o.key()].Value, Revision: t.models.entries[o.key()].Revision}
 	w, changed := publish.DiffModel(*o.found, old, t.models.revision, publish.Observed{Failed: t.observed().Failed, Retry: true})
 	if changed {
 		if err := t.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
 			return err
 		}
 	}
-	value := t.models.entries[o.model].Value
+	value := t.models.entries[o.key()].Value
 	for _, cause := range []string{value.GetProblem(), value.GetFailure()} {
 		if cause != "" {
 			o.written = true
-			t.conclude(o, loadFailed(o.model, "load failed for model '"+o.model+"': "+cause))
+			t.conclude(o, loadFailed(o.model, "load failed for model '"+o.model.String()+"': "+cause))
 			return nil
 		}
 	}
-	delete(t.refused, o.model)
+	delete(t.refused, o.key())
 	o.written = true
 	return nil
 }
 
 func (t *term) applyUnload(ctx context.Context, o *operation) error {
-	value := t.models.entries[o.model].Value
+	value := t.models.entries[o.key()].Value
 	if !loaded(value) {
 		t.finish(o, nil)
 		return nil
 	}
-	if err := t.put(ctx, o.model, publish.Unloaded(value)); err != nil {
+	if err := t.put(ctx, o.key(), publish.Unloaded(value)); err != nil {
 		return err
 	}
-	delete(t.refused, o.model)
+	delete(t.refused, o.key())
 	o.written = true
 	t.conclude(o, nil)
 	return nil
@@ -161,8 +165,8 @@ func loaded(v *nereidv1.ModelValue) bool {
 
 // answer ends the operations whose result all must know and do.
 func (t *term) answer(context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(t.operations)) {
-		if o := t.operations[name]; o.over && t.known(o) {
+	for _, key := range slices.Sorted(maps.Keys(t.operations)) {
+		if o := t.operations[key]; o.over && t.known(o) {
 			t.finish(o, o.outcome)
 		}
 	}
@@ -186,8 +190,8 @@ func (t *term) sweep() {
 	}
 }
 
-func loadFailed(model, text string) *errs.Error {
-	return errs.New(errs.LoadFailed, "%s", text).WithModel(model)
+func loadFailed(model infer.ModelID, text string) *errs.Error {
+	return errs.New(errs.LoadFailed, "%s", text).WithModel(model.Name)
 }
 
 func unknownModel(model string) *errs.Error {

@@ -19,7 +19,7 @@ const tornReads = 5
 // another configuration, or made of files that came with the request. It runs
 // beside the loop.
 func (t *term) read(ctx context.Context, o *operation) (snapshot.Model, error) {
-	config, err := overridden(o.model, o.config)
+	config, err := overridden(o.model.Name, o.config)
 	if err != nil {
 		return snapshot.Model{}, err
 	}
@@ -30,9 +30,9 @@ func (t *term) read(ctx context.Context, o *operation) (snapshot.Model, error) {
 		m, found, err := t.scanner.Model(ctx, o.model, config)
 		switch {
 		case err != nil:
-			return m, errs.Wrap(errs.LoadUnknownModel, err, "%s: %s", unknownModel(o.model).Msg, errs.From(err).Msg).WithModel(o.model)
+			return m, errs.Wrap(errs.LoadUnknownModel, err, "%s: %s", unknownModel(o.model.Name).Msg, errs.From(err).Msg).WithModel(o.model.Name)
 		case !found:
-			return m, unknownModel(o.model)
+			return m, unknownModel(o.model.Name)
 		case !m.Torn || attempt == tornReads:
 			return m, nil
 		}
@@ -42,7 +42,7 @@ func (t *term) read(ctx context.Context, o *operation) (snapshot.Model, error) {
 
 func (t *term) readFiles(ctx context.Context, o *operation, config []byte) (snapshot.Model, error) {
 	if t.cfg.Artifacts == "" {
-		return snapshot.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.model)
+		return snapshot.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.model.Name)
 	}
 	dir, err := artifact.Put(t.cfg.Artifacts, o.files)
 	if err != nil {

@@ -17,6 +17,7 @@ type Registry struct {
 	cfg     Config
 	bus     *bus.Bus
 	log     *zap.Logger
+	roots   []string // of the repositories, absolute
 	scanner *repo.Scanner
 	term    atomic.Pointer[term] // the present one; nil while another leads
 	ready   atomic.Bool
@@ -28,7 +29,11 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), scanner: repo.New(cfg.Repositories, cfg.reading())}, nil
+	roots, err := cfg.roots()
+	if err != nil {
+		return nil, err
+	}
+	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), roots: roots, scanner: repo.New(roots, cfg.reading())}, nil
 }
 
 // Ready reports whether this replica does what it should: as the leader, that

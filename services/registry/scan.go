@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
@@ -18,7 +19,7 @@ type scans struct {
 	due   bool      // at next, which is now if it is zero
 	next  time.Time //
 	going bool
-	// seen holds, by name, models that a poll found and did not take yet,
+	// seen holds, by key, models that a poll found and did not take yet,
 	// since somebody may still write them.
 	seen map[string]snapshot.Model
 }
@@ -58,24 +59,22 @@ func (t *term) scan(ctx context.Context, now time.Time) {
 	})
 }
 
-// wholly says of which models all is read: nil is all of them. Under explicit
-// control it is those that the start loads and, for a new leader, those that
-// serve. The others are only listed.
-func (t *term) wholly() map[string]bool {
+// wholly names the models of which all is read: nil is all of them. Under
+// explicit control it is those that the start loads and, for a new leader,
+// those that serve. The others are only listed.
+func (t *term) wholly() func(infer.ModelID) bool {
 	if t.cfg.Control != ControlExplicit || slices.Contains(t.cfg.LoadModels, everyModel) && !t.published {
 		return nil
 	}
-	whole := make(map[string]bool)
-	if t.published {
-		return whole
+	serving := make(map[infer.ModelID]bool)
+	for _, entry := range t.models.entries {
+		serving[publish.IDOf(entry.Value)] = !t.published && publish.Serving(entry.Value, publish.Observed{}) != nil
 	}
-	for _, name := range t.cfg.LoadModels {
-		whole[name] = true
+	var start []string
+	if !t.published {
+		start = t.cfg.LoadModels
 	}
-	for name, entry := range t.models.entries {
-		whole[name] = publish.Serving(entry.Value, publish.Observed{}) != nil
-	}
-	return whole
+	return func(id infer.ModelID) bool { return serving[id] || slices.Contains(start, id.Name) }
 }
 
 // scanned takes the result of a scan.
@@ -94,7 +93,7 @@ func (t *term) scanned(snap *snapshot.Snapshot, err error, now time.Time) {
 		if take {
 			f.models = append(f.models, m)
 		} else {
-			f.held[m.Name] = true
+			f.held[m.ID().Key()] = true
 		}
 	}
 	t.hold(f)
@@ -124,22 +123,23 @@ func (t *term) withMissing(models []snapshot.Model) []snapshot.Model {
 // takes decides whether a model is taken as it was found, and whether to look
 // at it again soon.
 func (t *term) takes(m snapshot.Model) (take, later bool) {
-	old := t.models.entries[m.Name].Value
-	if t.operations[m.Name] != nil {
+	key := m.ID().Key()
+	old := t.models.entries[key].Value
+	if t.operations[key] != nil {
 		return false, false
 	}
 	if t.cfg.Control == ControlExplicit {
 		return t.takesExplicit(m, old), false
 	}
-	if refused := t.refused[m.Name]; refused != nil && found(m, refused) {
+	if refused := t.refused[key]; refused != nil && found(m, refused) {
 		return false, false
 	}
 	if m.Unsettled && t.published && (old == nil || !found(m, old)) {
-		seen, known := t.scans.seen[m.Name]
-		t.scans.seen[m.Name] = m
+		seen, known := t.scans.seen[key]
+		t.scans.seen[key] = m
 		return known && m.Problem == "" && alike(seen, m), true
 	}
-	delete(t.scans.seen, m.Name)
+	delete(t.scans.seen, key)
 	return true, m.Unsettled && m.Torn
 }
 
@@ -157,19 +157,23 @@ func (t *term) takesExplicit(m snapshot.Model, old *nereidv1.ModelValue) bool {
 }
 
 // hold keeps the values of models that the scan did not find and that are
-// nevertheless in use: under explicit control until they are unloaded.
+// nevertheless in use: under explicit control until they are unloaded. What a
+// start with the other namespacing has left behind is in nobody's use.
 func (t *term) hold(f *finding) {
 	if t.cfg.Control != ControlExplicit {
 		return
 	}
-	for name, entry := range t.models.entries {
-		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || t.operations[name] != nil {
-			f.held[name] = f.held[name] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Name == name })
+	for key, entry := range t.models.entries {
+		if (entry.Value.GetNamespace() != "") != t.cfg.Namespacing && !entry.Value.GetOverridden() {
+			continue
+		}
+		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || t.operations[key] != nil {
+			f.held[key] = f.held[key] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.ID().Key() == key })
 		}
 	}
-	for name, held := range f.held {
+	for key, held := range f.held {
 		if !held {
-			delete(f.held, name)
+			delete(f.held, key)
 		}
 	}
 }
@@ -178,7 +182,7 @@ func (t *term) hold(f *finding) {
 func (t *term) logChanges(models []snapshot.Model) {
 	var news []snapshot.Model
 	for _, m := range models {
-		if old := t.models.entries[m.Name].Value; !t.published || old == nil || !found(m, old) {
+		if old := t.models.entries[m.ID().Key()].Value; !t.published || old == nil || !found(m, old) {
 			news = append(news, m)
 		}
 	}

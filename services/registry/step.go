@@ -52,8 +52,8 @@ func (t *term) publish(ctx context.Context) error {
 		return nil
 	}
 	stored := t.stored()
-	for name := range t.found.held {
-		delete(stored, name)
+	for key := range t.found.held {
+		delete(stored, key)
 	}
 	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, publish.Observed{Failed: t.observed().Failed})
 	if err := t.writeModels(ctx, writes); err != nil {
@@ -145,7 +145,7 @@ func (t *term) assign(ctx context.Context, placement place.Placement) error {
 func (t *term) logMarks(marks []publish.ModelWrite, causes map[infer.ModelRef]string) {
 	for _, mark := range marks {
 		for ref, cause := range causes {
-			if ref.Name == mark.Name {
+			if ref.ID().Key() == mark.Key {
 				t.log.Warn("model version fits no worker", append(obs.Model(ref), zap.String("cause", cause))...)
 			}
 		}
@@ -155,7 +155,7 @@ func (t *term) logMarks(marks []publish.ModelWrite, causes map[infer.ModelRef]st
 // finding is what a scan has found.
 type finding struct {
 	models []snapshot.Model
-	// held are models whose values stay as they are.
+	// held are the keys of models whose values stay as they are.
 	held map[string]bool
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
@@ -71,11 +72,11 @@ func write[T any](ctx context.Context, b *bus.Bucket[T], key string, value T, re
 func (t *term) writeModels(ctx context.Context, writes []publish.ModelWrite) error {
 	for _, w := range writes {
 		if w.Value == nil {
-			if err := t.buckets.models.Delete(ctx, w.Name, w.Replaces); err != nil {
+			if err := t.buckets.models.Delete(ctx, w.Key, w.Replaces); err != nil {
 				return err
 			}
-			t.retire(w.Name, nil)
-			t.models.drop(w.Name, w.Replaces)
+			t.retire(w.Key, nil)
+			t.models.drop(w.Key, w.Replaces)
 			continue
 		}
 		if err := t.writeModel(ctx, w); err != nil {
@@ -88,31 +89,32 @@ func (t *term) writeModels(ctx context.Context, writes []publish.ModelWrite) err
 // writeModel writes one value, and in place of one that is too large its
 // problem: the others must not wait for it.
 func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
-	revision, err := write(ctx, t.buckets.models, w.Name, w.Value, w.Replaces)
+	log := t.log.With(zap.Stringer("model", infer.ParseModelID(w.Key)))
+	revision, err := write(ctx, t.buckets.models, w.Key, w.Value, w.Replaces)
 	if errs.Of(err) == errs.BodyTooLarge {
-		t.log.Error("model does not fit into its bucket", append(obs.Err(err), zap.String("model", w.Name))...)
-		w.Value = publish.TooLarge(t.models.entries[w.Name].Value, w.Name, errs.From(err).Msg+": shorten its configuration")
-		if proto.Equal(w.Value, t.models.entries[w.Name].Value) {
+		log.Error("model does not fit into its bucket", obs.Err(err)...)
+		w.Value = publish.TooLarge(t.models.entries[w.Key].Value, infer.ParseModelID(w.Key), errs.From(err).Msg+": shorten its configuration")
+		if proto.Equal(w.Value, t.models.entries[w.Key].Value) {
 			return nil
 		}
-		revision, err = write(ctx, t.buckets.models, w.Name, w.Value, w.Replaces)
+		revision, err = write(ctx, t.buckets.models, w.Key, w.Value, w.Replaces)
 	}
 	if errs.Of(err) == errs.InvalidParameter {
-		t.log.Error("model cannot be published", append(obs.Err(err), zap.String("model", w.Name))...)
+		log.Error("model cannot be published", obs.Err(err)...)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	t.retire(w.Name, w.Value)
-	t.models.put(w.Name, w.Value, revision)
+	t.retire(w.Key, w.Value)
+	t.models.put(w.Key, w.Value, revision)
 	return nil
 }
 
 func (t *term) stored() publish.Models {
 	stored := make(publish.Models, len(t.models.entries))
-	for name, entry := range t.models.entries {
-		stored[name] = publish.Model{Value: entry.Value, Revision: entry.Revision}
+	for key, entry := range t.models.entries {
+		stored[key] = publish.Model{Value: entry.Value, Revision: entry.Revision}
 	}
 	return stored
 }

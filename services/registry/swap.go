@@ -47,9 +47,9 @@ func (t *term) settle(ctx context.Context) error {
 		return nil
 	}
 	observed := t.observed()
-	for _, name := range slices.Sorted(maps.Keys(t.models.entries)) {
-		value := t.models.entries[name].Value
-		operation := t.operations[name]
+	for _, key := range slices.Sorted(maps.Keys(t.models.entries)) {
+		value := t.models.entries[key].Value
+		operation := t.operations[key]
 		if operation != nil && !operation.waits() {
 			operation = nil
 		}
@@ -65,31 +65,32 @@ func (t *term) settle(ctx context.Context) error {
 }
 
 func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *operation, progress swap.Progress, causes map[int64]string) error {
-	name := value.GetName()
+	id := publish.IDOf(value)
+	key := id.Key()
 	switch progress {
 	case swap.Pending:
-		delete(t.loaded, name)
+		delete(t.loaded, key)
 		return nil
 	case swap.Failed:
 		return t.fallBack(ctx, value, o, causes)
 	case swap.Ready:
 	}
-	since, known := t.loaded[name]
+	since, known := t.loaded[key]
 	if !known {
 		since = readiness{workers: t.workersChanged, since: time.Now()}
-		t.loaded[name] = since
+		t.loaded[key] = since
 	}
 	if !t.heard(since.workers) && time.Since(since.since) < patience {
 		return nil
 	}
 	if value.GetPrevious() != nil {
-		if err := t.put(ctx, name, publish.Swapped(value)); err != nil {
+		if err := t.put(ctx, key, publish.Swapped(value)); err != nil {
 			return err
 		}
-		t.log.Info("model swapped", zap.String("model", name))
+		t.log.Info("model swapped", zap.Stringer("model", id))
 	}
-	delete(t.loaded, name)
-	delete(t.refused, name)
+	delete(t.loaded, key)
+	delete(t.refused, key)
 	if o != nil {
 		t.conclude(o, nil)
 	}
@@ -98,33 +99,33 @@ func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *opera
 
 // fallBack leaves what served in its place.
 func (t *term) fallBack(ctx context.Context, value *nereidv1.ModelValue, o *operation, causes map[int64]string) error {
-	name := value.GetName()
-	failure := swap.Failure(name, causes)
-	delete(t.loaded, name)
+	id := publish.IDOf(value)
+	failure := swap.Failure(id, causes)
+	delete(t.loaded, id.Key())
 	if value.GetPrevious() != nil {
-		if err := t.put(ctx, name, publish.FallBack(value, failure, causes)); err != nil {
+		if err := t.put(ctx, id.Key(), publish.FallBack(value, failure, causes)); err != nil {
 			return err
 		}
-		t.refused[name] = value
-		t.log.Warn("new content of a model failed: the old one goes on", zap.String("model", name), zap.String("cause", failure))
+		t.refused[id.Key()] = value
+		t.log.Warn("new content of a model failed: the old one goes on", zap.Stringer("model", id), zap.String("cause", failure))
 	}
 	if o != nil {
-		t.conclude(o, loadFailed(name, failure))
+		t.conclude(o, loadFailed(id, failure))
 	}
 	return nil
 }
 
 // put writes a model's value over the present one.
-func (t *term) put(ctx context.Context, name string, value *nereidv1.ModelValue) error {
-	return t.writeModels(ctx, []publish.ModelWrite{{Name: name, Value: value, Replaces: t.models.entries[name].Revision}})
+func (t *term) put(ctx context.Context, key string, value *nereidv1.ModelValue) error {
+	return t.writeModels(ctx, []publish.ModelWrite{{Key: key, Value: value, Replaces: t.models.entries[key].Revision}})
 }
 
 // retire notes, before the value of a model is replaced, which contents leave
 // it: they stay assigned until nobody sends requests to them.
-func (t *term) retire(name string, next *nereidv1.ModelValue) {
+func (t *term) retire(key string, next *nereidv1.ModelValue) {
 	t.placed = false
-	serving := publish.Serving(t.models.entries[name].Value, publish.Observed{})
-	versions, err := publish.Placeable(name, serving.GetConfig(), serving.GetVersions())
+	serving := publish.Serving(t.models.entries[key].Value, publish.Observed{})
+	versions, err := publish.Placeable(infer.ParseModelID(key), serving.GetConfig(), serving.GetVersions())
 	if err != nil {
 		return // nobody could load them
 	}
@@ -147,7 +148,7 @@ func (t *term) leaving() []place.Version {
 // drained lets contents go that nobody sends requests to any more.
 func (t *term) drained() {
 	maps.DeleteFunc(t.draining, func(ref infer.ModelRef, d drain) bool {
-		gone := t.told(d.revision) || publish.Holds(t.models.entries[ref.Name].Value, ref)
+		gone := t.told(d.revision) || publish.Holds(t.models.entries[ref.ID().Key()].Value, ref)
 		t.placed = t.placed && !gone
 		return gone
 	})

@@ -49,15 +49,15 @@ type term struct {
 
 	published, announced bool
 	swept                bool // no files are kept for nobody
-	// refused holds, by model, the value that failed last: the same content is
+	// refused holds, by key, the value that failed last: the same content is
 	// not tried again unasked.
 	refused map[string]*nereidv1.ModelValue
-	// loaded says of models on their way since when all is ready.
+	// loaded says, by key, of models on their way since when all is ready.
 	loaded map[string]readiness
 	// draining are contents that left the models, until nobody sends requests
 	// to them.
 	draining   map[infer.ModelRef]drain
-	operations map[string]*operation // by model
+	operations map[string]*operation // by the model's key
 	vanished   map[string]time.Time  // assigned workers that are gone, and since when
 }
 

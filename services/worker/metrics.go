@@ -28,11 +28,13 @@ type metrics struct {
 }
 
 type version struct {
-	model  string
+	model  infer.ModelID
 	number int64
 }
 
-func (v version) labels() []string { return []string{v.model, strconv.FormatInt(v.number, 10)} }
+func (v version) labels() []string {
+	return []string{v.model.String(), strconv.FormatInt(v.number, 10)}
+}
 
 // newMetrics makes the metrics and registers them, unless there is nowhere to.
 func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, error) {
@@ -64,7 +66,7 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 
 // execution returns what observes the batches of an instance.
 func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
-	series := m.executions.WithLabelValues(version{ref.Name, ref.Version}.labels()...)
+	series := m.executions.WithLabelValues(version{ref.ID(), ref.Version}.labels()...)
 	return func(t infer.Timing) { series.Observe(t.Done.Sub(t.Start).Seconds()) }
 }
 
@@ -83,7 +85,7 @@ func (m *metrics) show(s reconcile.Status) {
 	gone := m.shown
 	m.shown = make(map[version]bool)
 	for _, v := range s.Versions {
-		key := version{v.Ref.Name, v.Ref.Version}
+		key := version{v.Ref.ID(), v.Ref.Version}
 		m.shown[key] = true
 		delete(gone, key)
 	}
@@ -111,7 +113,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counts := make(map[series]int)
 	if s := m.status.Load(); s != nil {
 		for _, v := range s.Versions {
-			counts[series{version{v.Ref.Name, v.Ref.Version}, v.State}] += len(v.Instances)
+			counts[series{version{v.Ref.ID(), v.Ref.Version}, v.State}] += len(v.Instances)
 		}
 	}
 	for s, n := range counts {

@@ -46,7 +46,7 @@ func (s *tritonSeries) loaded(v backend.Version, took time.Duration) {
 		"Time to load the model version with all its instances, warmed up, in seconds.", nil, obs.ModelLabels(v.Ref, v.Config.MetricTags))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loads[version{v.Ref.Name, v.Ref.Version}] = gauge(d, took.Seconds())
+	s.loads[version{v.Ref.ID(), v.Ref.Version}] = gauge(d, took.Seconds())
 }
 
 func (s *tritonSeries) unloaded(v version) {

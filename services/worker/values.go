@@ -24,6 +24,7 @@ func contentsOf(v *nereidv1.ModelValue) map[int64]reconcile.Content {
 		err = errs.New(errs.LoadFailed, "%s", v.GetProblem())
 	}
 	dir, dirErr := pathOf(v.GetUrl())
+	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
 	list := make(map[int64]reconcile.Content, len(v.GetVersions()))
 	for _, version := range v.GetVersions() {
 		c := reconcile.Content{
@@ -31,7 +32,7 @@ func contentsOf(v *nereidv1.ModelValue) map[int64]reconcile.Content {
 			Serve:      version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE,
 			Err:        first(err, dirErr),
 			Version: backend.Version{
-				Ref:    infer.ModelRef{Name: v.GetName(), Version: version.GetVersion(), Generation: version.GetGeneration()},
+				Ref:    id.Version(version.GetVersion(), version.GetGeneration()),
 				Config: config, ModelDir: dir,
 			},
 		}
@@ -67,7 +68,7 @@ func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) reconcile.Assign
 	all := reconcile.Assignment{ModelsRevision: v.GetModelsRevision(), Revision: revision, LeaderEpoch: v.GetLeaderEpoch()}
 	for _, version := range v.GetVersions() {
 		m := version.GetModel()
-		a := reconcile.Assigned{Ref: infer.ModelRef{Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}}
+		a := reconcile.Assigned{Ref: refOf(m)}
 		for _, g := range version.GetGroups() {
 			if g.GetCount() > maxInstances {
 				a.Err = errs.New(errs.LoadFailed, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
@@ -78,6 +79,14 @@ func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) reconcile.Assign
 		all.Versions = append(all.Versions, a)
 	}
 	return all
+}
+
+func refOf(m *nereidv1.ModelRef) infer.ModelRef {
+	return infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
+}
+
+func refValue(ref infer.ModelRef) *nereidv1.ModelRef {
+	return &nereidv1.ModelRef{Namespace: ref.Namespace, Name: ref.Name, Version: ref.Version, Generation: ref.Generation}
 }
 
 func groupOf(g *nereidv1.AssignedGroup) reconcile.Group {
@@ -137,7 +146,7 @@ func deviceValue(d Device) *nereidv1.WorkerDevice {
 func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
 	state := stateOf(s.State)
 	v := &nereidv1.WorkerVersion{
-		Model: &nereidv1.ModelRef{Name: s.Ref.Name, Version: s.Ref.Version, Generation: s.Ref.Generation},
+		Model: refValue(s.Ref),
 		State: state, Cause: s.Cause,
 	}
 	if s.Cause != "" {

@@ -200,7 +200,8 @@ func (DeviceKind) EnumDescriptor() ([]byte, []int) {
 }
 
 // ModelValue is what should be served of one model. Bucket models, key: the
-// model's name; written by the registry's leader.
+// model's name, behind its namespace and a slash if it has one; written by the
+// registry's leader.
 type ModelValue struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
@@ -228,7 +229,10 @@ type ModelValue struct {
 	Overridden bool `protobuf:"varint,10,opt,name=overridden,proto3" json:"overridden,omitempty"`
 	// The class labels of outputs that have them, by output. Empty for a model
 	// whose labels are too many for a value.
-	ClassLabels   map[string]*ClassLabels `protobuf:"bytes,11,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ClassLabels map[string]*ClassLabels `protobuf:"bytes,11,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The absolute path of the model's repository where names are unique within
+	// repositories only; else empty.
+	Namespace     string `protobuf:"bytes,12,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -338,6 +342,13 @@ func (x *ModelValue) GetClassLabels() map[string]*ClassLabels {
 		return x.ClassLabels
 	}
 	return nil
+}
+
+func (x *ModelValue) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // ClassLabels are an output's labels, in the order of its classes.
@@ -1446,7 +1457,7 @@ var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xd1\x04\n" +
+	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xef\x04\n" +
 	"\n" +
 	"ModelValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -1462,7 +1473,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"overridden\x18\n" +
 	" \x01(\bR\n" +
 	"overridden\x12I\n" +
-	"\fclass_labels\x18\v \x03(\v2&.nereid.v1.ModelValue.ClassLabelsEntryR\vclassLabels\x1a9\n" +
+	"\fclass_labels\x18\v \x03(\v2&.nereid.v1.ModelValue.ClassLabelsEntryR\vclassLabels\x12\x1c\n" +
+	"\tnamespace\x18\f \x01(\tR\tnamespace\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aV\n" +

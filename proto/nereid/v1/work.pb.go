@@ -159,7 +159,10 @@ type ModelRef struct {
 	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Grows each time the version's files or configuration change, so that the
 	// old content can drain while the new one serves.
-	Generation    uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The absolute path of the model's repository where names are unique within
+	// repositories only; else empty.
+	Namespace     string `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +216,13 @@ func (x *ModelRef) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *ModelRef) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // InstanceId names one instance of a model version on one worker.
@@ -282,13 +292,14 @@ const file_nereid_v1_work_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\v2\x14.nereid.v1.RequestIdR\arequest\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\"X\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"v\n" +
 	"\bModelRef\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"8\n" +
+	"generation\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\"8\n" +
 	"\n" +
 	"InstanceId\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x04R\x06worker\x12\x12\n" +

@@ -144,7 +144,7 @@ func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*inf
 // belong together and stay.
 func (g *Gateway) reroute(v *Version, r *infer.Request) bool {
 	snapshot := g.Snapshot()
-	next, err := snapshot.Resolve(v.Ref.Name, strconv.FormatInt(v.Ref.Version, 10))
+	next, err := snapshot.current(v.Ref)
 	if err != nil || next.Ref == r.Model || r.Sequence != (infer.Sequence{}) || check(next, r) != nil {
 		return false
 	}
@@ -214,16 +214,16 @@ func (g *Gateway) Metadata(model, version string) (Metadata, error) {
 	if err != nil {
 		return Metadata{}, err
 	}
-	m := Metadata{Name: model, Platform: v.Config.Platform}
+	m := Metadata{Name: v.Ref.Name, Platform: v.Config.Platform}
 	if m.Platform == "" {
 		m.Platform = v.Config.Backend
 	}
-	numbers := []int64{v.Ref.Version}
+	refs := []infer.ModelRef{v.Ref}
 	if version == "" {
-		numbers = s.ReadyVersions(model)
+		refs = s.models[v.Ref.ID()].ready()
 	}
-	for _, n := range numbers {
-		m.Versions = append(m.Versions, strconv.FormatInt(n, 10))
+	for _, ref := range refs {
+		m.Versions = append(m.Versions, strconv.FormatInt(ref.Version, 10))
 	}
 	m.Inputs = describe(v.Config, v.Config.Inputs)
 	m.Outputs = describe(v.Config, v.Config.Outputs)

@@ -17,14 +17,19 @@ type Snapshot struct {
 	Revision uint64
 	// Synced says that the registry has published a whole scan and the
 	// snapshot reflects it.
-	Synced bool
-	models map[string]*Model
-	names  []string // sorted
+	Synced  bool
+	models  map[infer.ModelID]*Model
+	ordered []*Model // by name
+	// requested are, by name, the models that a request for it may mean.
+	requested map[string][]*Model
+	// namespaced says that names are unique within namespaces only.
+	namespaced bool
 }
 
 // Model is one model of the repository.
 type Model struct {
-	Name string
+	// Namespace and Name are the model's: see [infer.ModelID].
+	Namespace, Name string
 	// Versions are in ascending order; those that should serve and those
 	// that failed or drain.
 	Versions []*Version
@@ -45,33 +50,33 @@ type Version struct {
 
 // NewSnapshot makes a snapshot of models, which the caller hands over.
 func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
-	s := &Snapshot{Revision: revision, Synced: synced, models: make(map[string]*Model, len(models))}
-	for _, m := range models {
-		s.models[m.Name] = m
-		s.names = append(s.names, m.Name)
+	s := &Snapshot{
+		Revision: revision, Synced: synced, ordered: models,
+		models: make(map[infer.ModelID]*Model, len(models)), requested: make(map[string][]*Model, len(models)),
 	}
-	slices.Sort(s.names)
+	slices.SortFunc(models, func(a, b *Model) int { return a.ID().Compare(b.ID()) })
+	for _, m := range models {
+		s.models[m.ID()] = m
+		s.namespaced = s.namespaced || m.Namespace != ""
+		if m.known() {
+			s.request(m)
+		}
+	}
 	return s
 }
 
 // Resolve finds the version that a request names. An empty version means the
 // highest that is ready. The errors are those of Triton's core.
 func (s *Snapshot) Resolve(model, version string) (*Version, error) {
-	m, number, err := s.find(model, version)
+	number, err := parseVersion(version)
 	if err != nil {
 		return nil, err
 	}
-	if number < 0 {
-		return m.latest()
+	m, err := s.named(model)
+	if err != nil {
+		return nil, err
 	}
-	v := m.version(number)
-	if v == nil {
-		return nil, unknownModel(errs.ModelNotFound, model, fmt.Sprintf(" version %d is not found", number))
-	}
-	if v.State != infer.Ready {
-		return nil, unknownModel(errs.ModelNotReady, model, fmt.Sprintf(" version %d is not at ready state", number))
-	}
-	return v, nil
+	return m.resolve(number)
 }
 
 // Ready reports whether a version could answer now; an error says that there
@@ -122,36 +127,9 @@ func (s *Snapshot) Settled() bool {
 	return true
 }
 
-// ReadyVersions returns the numbers of a model's ready versions, ascending.
-func (s *Snapshot) ReadyVersions(model string) []int64 {
-	var numbers []int64
-	for _, ref := range s.readyRefs(model) {
-		numbers = append(numbers, ref.Version)
-	}
-	return numbers
-}
-
-// readyRefs returns what takes a model's requests, ascending by version.
-func (s *Snapshot) readyRefs(model string) []infer.ModelRef {
-	var refs []infer.ModelRef
-	if m := s.models[model]; m != nil {
-		for _, v := range m.Versions {
-			if v.State == infer.Ready {
-				refs = append(refs, v.Ref)
-			}
-		}
-	}
-	return refs
-}
-
-// Models returns the models in the order of their names.
-func (s *Snapshot) Models() []*Model {
-	list := make([]*Model, len(s.names))
-	for i, name := range s.names {
-		list[i] = s.models[name]
-	}
-	return list
-}
+// Models returns the models in the order of their names. The caller must not
+// change the list.
+func (s *Snapshot) Models() []*Model { return s.ordered }
 
 // CauseUnloaded is the state's cause of a version that was taken out of
 // service on purpose.
@@ -160,21 +138,42 @@ const CauseUnloaded = "unloaded"
 // latestVersion is the version that no request names: the default.
 const latestVersion = -1
 
-func (s *Snapshot) find(model, version string) (*Model, int64, error) {
-	number, err := parseVersion(version)
-	if err != nil {
-		return nil, 0, err
+// ID names the model.
+func (m *Model) ID() infer.ModelID { return infer.ModelID{Namespace: m.Namespace, Name: m.Name} }
+
+// ready returns what takes the model's requests, ascending by version. There
+// is nothing of a nil model.
+func (m *Model) ready() []infer.ModelRef {
+	if m == nil {
+		return nil
 	}
-	m := s.models[model]
-	if m == nil || !m.known() {
-		return nil, 0, unknownModel(errs.ModelNotFound, model, " is not found")
+	var refs []infer.ModelRef
+	for _, v := range m.Versions {
+		if v.State == infer.Ready {
+			refs = append(refs, v.Ref)
+		}
 	}
-	return m, number, nil
+	return refs
 }
 
 // known reports whether the model was ever to be loaded; one that is only in
 // the repository is none to requests.
 func (m *Model) known() bool { return m.Problem != "" || len(m.Versions) > 0 }
+
+// resolve finds a version that is ready; of latestVersion the highest.
+func (m *Model) resolve(number int64) (*Version, error) {
+	if number == latestVersion {
+		return m.latest()
+	}
+	v := m.version(number)
+	if v == nil {
+		return nil, unknownModel(errs.ModelNotFound, m.ID(), fmt.Sprintf(" version %d is not found", number))
+	}
+	if v.State != infer.Ready {
+		return nil, unknownModel(errs.ModelNotReady, m.ID(), fmt.Sprintf(" version %d is not at ready state", number))
+	}
+	return v, nil
+}
 
 func (m *Model) version(number int64) *Version {
 	for _, v := range m.Versions {
@@ -191,7 +190,7 @@ func (m *Model) latest() (*Version, error) {
 			return v, nil
 		}
 	}
-	return nil, unknownModel(errs.ModelNotFound, m.Name, " has no available versions")
+	return nil, unknownModel(errs.ModelNotFound, m.ID(), " has no available versions")
 }
 
 // parseVersion reads a version as a client writes it. The texts are Triton's,
@@ -209,8 +208,4 @@ func parseVersion(version string) (int64, error) {
 		return 0, errs.New(errs.InvalidVersion, "invalid model version specified '%s' , version should be an integral value > 0", version)
 	}
 	return n, nil
-}
-
-func unknownModel(reason errs.Reason, model, rest string) error {
-	return errs.New(reason, "Request for unknown model: '%s'%s", model, rest).WithModel(model)
 }

@@ -155,6 +155,40 @@ func TestMetadataIsWhatClientsSee(t *testing.T) {
 	}
 }
 
+func TestNamesOfSeveralModelsMeanTheOneThatIsLoaded(t *testing.T) {
+	of := func(namespace string, state infer.InstanceState, cause string) *core.Model {
+		v := version("m", 1, state)
+		v.Ref.Namespace, v.Cause = namespace, cause
+		return &core.Model{Namespace: namespace, Name: "m", Versions: []*core.Version{v}}
+	}
+	ready, failed := of("/a", infer.Ready, ""), of("/b", infer.Unavailable, "no such file")
+	unloaded, unloading, other := of("/c", infer.Unavailable, core.CauseUnloaded), of("/d", infer.Unloading, ""), of("/e", infer.Ready, "")
+	listed := &core.Model{Namespace: "/f", Name: "m"}
+	const two = "There are 2 identifiers of model 'm' in global map, model namespace must be provided to resolve ambiguity."
+	for name, tt := range map[string]struct {
+		models    []*core.Model
+		namespace string
+		refusal   refusal
+	}{
+		"one is loaded":        {[]*core.Model{unloaded, ready, unloading, listed}, "/a", refusal{}},
+		"the first was":        {[]*core.Model{unloaded, unloading, other}, "/e", refusal{}},
+		"two are loaded":       {[]*core.Model{unloaded, ready, other}, "", refusal{errs.ModelAmbiguous, two}},
+		"one of two failed":    {[]*core.Model{ready, failed, listed}, "", refusal{errs.ModelAmbiguous, two}},
+		"all were unloaded":    {[]*core.Model{unloaded, unloading}, "", refusal{errs.ModelNotFound, "Request for unknown model: '/c::m' has no available versions"}},
+		"none was ever loaded": {[]*core.Model{listed}, "", refusal{errs.ModelAmbiguous, "Request for unknown model: 'm' is not found"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := core.NewSnapshot(1, true, tt.models).Resolve("m", "")
+			if d := cmp.Diff(tt.refusal, refusalOf(err)); d != "" {
+				t.Error(d)
+			}
+			if err == nil && v.Ref.Namespace != tt.namespace {
+				t.Errorf("resolved to that of %s, want %s", v.Ref.Namespace, tt.namespace)
+			}
+		})
+	}
+}
+
 func TestIndexListsEveryVersion(t *testing.T) {
 	failed := version("a", 2, infer.Unavailable)
 	failed.Cause = "no such file"

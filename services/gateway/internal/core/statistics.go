@@ -50,7 +50,11 @@ func (s *Snapshot) measured(model, version string) ([]infer.ModelRef, error) {
 	if model == "" {
 		return s.allReady(), nil
 	}
-	ready := s.readyRefs(model)
+	m, err := s.named(model)
+	if len(s.requested[model]) > 1 {
+		return nil, err
+	}
+	ready := m.ready()
 	if len(ready) == 0 {
 		return nil, errs.New(errs.ModelUnavailable, "requested model '%s' is not available", model).WithModel(model)
 	}
@@ -67,8 +71,8 @@ func (s *Snapshot) measured(model, version string) ([]infer.ModelRef, error) {
 
 func (s *Snapshot) allReady() []infer.ModelRef {
 	var refs []infer.ModelRef
-	for _, name := range s.names {
-		refs = append(refs, s.readyRefs(name)...)
+	for _, m := range s.ordered {
+		refs = append(refs, m.ready()...)
 	}
 	return refs
 }

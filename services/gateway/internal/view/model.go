@@ -10,20 +10,20 @@ import (
 )
 
 // snapshot makes the gateway's image of a model.
-func (m *model) snapshot(name string, observed map[content]report) *core.Model {
+func (m *model) snapshot(id infer.ModelID, observed map[content]report) *core.Model {
 	m.forget(observed)
 	if m.problem != "" {
-		return &core.Model{Name: name, Problem: m.problem}
+		return &core.Model{Namespace: id.Namespace, Name: id.Name, Problem: m.problem}
 	}
-	out := &core.Model{Name: name}
+	out := &core.Model{Namespace: id.Namespace, Name: id.Name}
 	serving := m.value.GetPrevious().GetVersions()
 	for _, v := range m.value.GetVersions() {
 		if !has(serving, v.GetVersion()) {
-			out.Versions = append(out.Versions, m.version(name, v, observed))
+			out.Versions = append(out.Versions, m.version(id, v, observed))
 		}
 	}
 	for _, v := range serving {
-		out.Versions = append(out.Versions, m.version(name, v, observed))
+		out.Versions = append(out.Versions, m.version(id, v, observed))
 	}
 	slices.SortFunc(out.Versions, func(a, b *core.Version) int { return cmp.Compare(a.Ref.Version, b.Ref.Version) })
 	return out
@@ -48,7 +48,7 @@ func has(versions []*nereidv1.ModelVersion, number int64) bool {
 // version decides which content of a version takes requests: the wanted one
 // or, where that is not ready, another that is. So the old content serves
 // until the gateway has heard that the new one can.
-func (m *model) version(name string, v *nereidv1.ModelVersion, observed map[content]report) *core.Version {
+func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map[content]report) *core.Version {
 	want := content{v.GetVersion(), v.GetGeneration()}
 	serve := want
 	if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && observed[want].state != infer.Ready {
@@ -59,7 +59,7 @@ func (m *model) version(name string, v *nereidv1.ModelVersion, observed map[cont
 		state, cause = infer.Loading, "" // the registry lets all versions in at once
 	}
 	return &core.Version{
-		Ref:    infer.ModelRef{Name: name, Version: serve.version, Generation: serve.generation},
+		Ref:    id.Version(serve.version, serve.generation),
 		Config: m.configs[serve],
 		State:  state,
 		Cause:  cause,

@@ -17,7 +17,7 @@ type State struct {
 	revision uint64 // of the bucket models
 	// workersRevision is that of the bucket workers.
 	workersRevision uint64
-	models          map[string]*model
+	models          map[string]*model // by key
 	workers         map[string]*nereidv1.WorkerValue
 	// complete is the revision of the bucket models from which on it holds
 	// the registry's whole scan; 0 while that is not known.
@@ -45,19 +45,19 @@ func NewState() *State {
 	return &State{models: make(map[string]*model), workers: make(map[string]*nereidv1.WorkerValue)}
 }
 
-// SetModel notes a model's value at a revision of its bucket, nil if it is
-// gone.
-func (s *State) SetModel(name string, v *nereidv1.ModelValue, revision uint64) {
+// SetModel notes the value of a model's key at a revision of its bucket, nil if
+// it is gone.
+func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 	s.revision = max(s.revision, revision)
 	if v == nil {
-		delete(s.models, name)
+		delete(s.models, key)
 		return
 	}
 	m := &model{value: v, problem: v.GetProblem(), configs: make(map[content]*modelconfig.Config)}
-	if before := s.models[name]; before != nil {
+	if before := s.models[key]; before != nil {
 		maps.Copy(m.configs, before.configs)
 	}
-	s.models[name] = m
+	s.models[key] = m
 	if m.problem != "" {
 		return
 	}
@@ -114,8 +114,8 @@ func (s *State) SetComplete(revision uint64) { s.complete = revision }
 func (s *State) Snapshot() *core.Snapshot {
 	observed := s.observed()
 	models := make([]*core.Model, 0, len(s.models))
-	for name, m := range s.models {
-		models = append(models, m.snapshot(name, observed[name]))
+	for key, m := range s.models {
+		models = append(models, m.snapshot(infer.ParseModelID(key), observed[key]))
 	}
 	s.synced = s.synced || (s.complete > 0 && s.revision >= s.complete)
 	return core.NewSnapshot(s.revision, s.synced, models)
@@ -127,19 +127,19 @@ type report struct {
 	cause string
 }
 
-// observed sums up what the workers run, by model and content.
+// observed sums up what the workers run, by the model's key and content.
 func (s *State) observed() map[string]map[content]report {
 	all := make(map[string]map[content]report)
 	for _, w := range s.workers {
 		for _, v := range w.GetVersions() {
-			name := v.GetModel().GetName()
+			key := infer.ModelID{Namespace: v.GetModel().GetNamespace(), Name: v.GetModel().GetName()}.Key()
 			c := content{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
 			r := report{state: stateOf(v.GetState()), cause: v.GetCause()}
-			if all[name] == nil {
-				all[name] = make(map[content]report)
+			if all[key] == nil {
+				all[key] = make(map[content]report)
 			}
-			if known, ok := all[name][c]; !ok || better(r.state, known.state) {
-				all[name][c] = r
+			if known, ok := all[key][c]; !ok || better(r.state, known.state) {
+				all[key][c] = r
 			}
 		}
 	}

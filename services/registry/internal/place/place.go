@@ -9,7 +9,6 @@
 package place
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -51,7 +50,7 @@ type Assigned struct {
 // Placement is what all workers should run.
 type Placement struct {
 	// Workers has an entry for each worker, which may be empty. The versions
-	// are in the order of name, number and generation.
+	// are in the order of model, number and generation.
 	Workers map[string][]Assigned
 	// Unplaced says, for each version that fits no worker although there are
 	// workers, why.
@@ -66,7 +65,7 @@ func Assign(versions []Version, workers []Worker) Placement {
 		p.Workers[w.ID] = nil
 	}
 	gpus := slices.ContainsFunc(workers, func(w Worker) bool { return w.Kind == modelconfig.KindGPU })
-	for _, v := range slices.SortedFunc(slices.Values(versions), compareVersions) {
+	for _, v := range slices.SortedFunc(slices.Values(versions), func(a, b Version) int { return a.Model.Compare(b.Model) }) {
 		placed := false
 		for _, w := range workers {
 			if groups := fitting(v.Groups, w, gpus); len(groups) > 0 {
@@ -79,10 +78,6 @@ func Assign(versions []Version, workers []Worker) Placement {
 		}
 	}
 	return p
-}
-
-func compareVersions(a, b Version) int {
-	return cmp.Or(cmp.Compare(a.Model.Name, b.Model.Name), cmp.Compare(a.Model.Version, b.Model.Version), cmp.Compare(a.Model.Generation, b.Model.Generation))
 }
 
 // fitting gives the groups that the worker's device can run. gpus tells

@@ -45,19 +45,19 @@ func Workers(stored map[string]*nereidv1.WorkerValue) []place.Worker {
 // versions' misfit: unreadable says why.
 func Versions(stored Models) (versions []place.Version, unreadable map[infer.ModelRef]string) {
 	unreadable = make(map[infer.ModelRef]string)
-	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		value := stored[name].Value
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		value := stored[key].Value
 		if value.GetProblem() != "" {
 			continue
 		}
-		next, err := Placeable(name, value.GetConfig(), value.GetVersions())
+		next, err := Placeable(IDOf(value), value.GetConfig(), value.GetVersions())
 		if err != nil {
 			for _, version := range value.GetVersions() {
-				unreadable[ref(name, version)] = errs.From(err).Msg
+				unreadable[ref(IDOf(value), version)] = errs.From(err).Msg
 			}
 		}
 		versions = append(versions, next...)
-		serving, err := Placeable(name, value.GetPrevious().GetConfig(), value.GetPrevious().GetVersions())
+		serving, err := Placeable(IDOf(value), value.GetPrevious().GetConfig(), value.GetPrevious().GetVersions())
 		if err != nil {
 			continue // it was placed by whoever could read it
 		}
@@ -71,7 +71,7 @@ func Versions(stored Models) (versions []place.Version, unreadable map[infer.Mod
 }
 
 // Placeable gives the versions of a configuration that can be placed.
-func Placeable(name string, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) ([]place.Version, error) {
+func Placeable(id infer.ModelID, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) ([]place.Version, error) {
 	versions = slices.DeleteFunc(slices.Clone(versions), func(v *nereidv1.ModelVersion) bool { return !placeable(v) })
 	if len(versions) == 0 {
 		return nil, nil
@@ -82,7 +82,7 @@ func Placeable(name string, config *inference.ModelConfig, versions []*nereidv1.
 	}
 	list := make([]place.Version, len(versions))
 	for i, v := range versions {
-		list[i] = place.Version{Model: ref(name, v), Groups: c.Groups}
+		list[i] = place.Version{Model: ref(id, v), Groups: c.Groups}
 	}
 	return list, nil
 }
@@ -124,7 +124,7 @@ func assignmentValue(worker string, assigned []place.Assigned, revision, epoch u
 	}
 	for _, a := range assigned {
 		version := &nereidv1.AssignedVersion{Model: &nereidv1.ModelRef{
-			Name: a.Model.Name, Version: a.Model.Version, Generation: a.Model.Generation,
+			Namespace: a.Model.Namespace, Name: a.Model.Name, Version: a.Model.Version, Generation: a.Model.Generation,
 		}}
 		for _, g := range a.Groups {
 			version.Groups = append(version.Groups, &nereidv1.AssignedGroup{

@@ -27,7 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// Models is what the bucket models holds.
+// Models is what the bucket models holds, by key.
 type Models map[string]Model
 
 // Model is one key's value and revision. Values are shared and never changed.
@@ -38,7 +38,7 @@ type Model struct {
 
 // ModelWrite is one change of the bucket models.
 type ModelWrite struct {
-	Name string
+	Key string
 	// Value is nil for a deletion.
 	Value *nereidv1.ModelValue
 	// Replaces is the revision that the key has; 0 if there is no such key.
@@ -47,21 +47,21 @@ type ModelWrite struct {
 
 // DiffModels gives the writes after which the bucket holds the snapshot and
 // nothing else: deletions first, so that whoever has seen the last write has
-// seen them all, then values, each in the order of names. seen is the highest
+// seen them all, then values, in the order of the snapshot. seen is the highest
 // revision of the bucket that the caller knows of.
 func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed) []ModelWrite {
 	wanted := make(map[string]bool, len(snap.Models))
 	for _, m := range snap.Models {
-		wanted[m.Name] = true
+		wanted[m.ID().Key()] = true
 	}
 	var writes []ModelWrite
-	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		if !wanted[name] {
-			writes = append(writes, ModelWrite{Name: name, Replaces: stored[name].Revision})
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		if !wanted[key] {
+			writes = append(writes, ModelWrite{Key: key, Replaces: stored[key].Revision})
 		}
 	}
 	for _, m := range snap.Models {
-		if w, changed := DiffModel(m, stored[m.Name], seen, o); changed {
+		if w, changed := DiffModel(m, stored[m.ID().Key()], seen, o); changed {
 			writes = append(writes, w)
 		}
 	}
@@ -72,32 +72,32 @@ func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed)
 // whether one is needed.
 func DiffModel(m snapshot.Model, old Model, seen uint64, o Observed) (ModelWrite, bool) {
 	next := Next(m, old.Value, seen+1, o)
-	return ModelWrite{Name: m.Name, Value: next, Replaces: old.Revision}, old.Value == nil || !proto.Equal(old.Value, next)
+	return ModelWrite{Key: m.ID().Key(), Value: next, Replaces: old.Revision}, old.Value == nil || !proto.Equal(old.Value, next)
 }
 
 // TooLarge is the value of a model whose own one the bucket does not take:
 // what serves goes on.
-func TooLarge(old *nereidv1.ModelValue, name, problem string) *nereidv1.ModelValue {
+func TooLarge(old *nereidv1.ModelValue, id infer.ModelID, problem string) *nereidv1.ModelValue {
 	if Serving(old, Observed{}) != nil {
 		return WithFailure(old, problem)
 	}
-	return &nereidv1.ModelValue{Schema: nereidv1.Schema, Name: name, Problem: problem}
+	return &nereidv1.ModelValue{Schema: nereidv1.Schema, Namespace: id.Namespace, Name: id.Name, Problem: problem}
 }
 
 // MarkUnplaced gives the writes after which each version that could be served
 // has the cause in unplaced, or no problem.
 func MarkUnplaced(stored Models, unplaced map[infer.ModelRef]string) []ModelWrite {
 	var writes []ModelWrite
-	for _, name := range slices.Sorted(maps.Keys(stored)) {
-		old := stored[name]
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		old := stored[key]
 		next := proto.CloneOf(old.Value)
 		for _, version := range next.GetVersions() {
 			if placeable(version) {
-				version.Problem = unplaced[ref(name, version)]
+				version.Problem = unplaced[ref(IDOf(next), version)]
 			}
 		}
 		if !proto.Equal(old.Value, next) {
-			writes = append(writes, ModelWrite{Name: name, Value: next, Replaces: old.Revision})
+			writes = append(writes, ModelWrite{Key: key, Value: next, Replaces: old.Revision})
 		}
 	}
 	return writes
@@ -118,6 +118,11 @@ func find(versions []*nereidv1.ModelVersion, number int64) *nereidv1.ModelVersio
 	return nil
 }
 
-func ref(name string, v *nereidv1.ModelVersion) infer.ModelRef {
-	return infer.ModelRef{Name: name, Version: v.GetVersion(), Generation: v.GetGeneration()}
+// IDOf names the model of a value.
+func IDOf(v *nereidv1.ModelValue) infer.ModelID {
+	return infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
+}
+
+func ref(id infer.ModelID, v *nereidv1.ModelVersion) infer.ModelRef {
+	return id.Version(v.GetVersion(), v.GetGeneration())
 }

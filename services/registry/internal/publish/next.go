@@ -20,8 +20,8 @@ type Observed struct {
 	Retry bool
 }
 
-func (o Observed) failed(name string, v *nereidv1.ModelVersion) bool {
-	return o.Failed != nil && o.Failed(ref(name, v))
+func (o Observed) failed(id infer.ModelID, v *nereidv1.ModelVersion) bool {
+	return o.Failed != nil && o.Failed(ref(id, v))
 }
 
 // Next is the value by which a model that has the value old, or none, becomes
@@ -58,7 +58,7 @@ func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 	}
 	content := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Overridden: v.GetOverridden(), ClassLabels: v.GetClassLabels()}
 	for _, version := range v.GetVersions() {
-		if placeable(version) && version.GetProblem() == "" && !o.failed(v.GetName(), version) {
+		if placeable(version) && version.GetProblem() == "" && !o.failed(IDOf(v), version) {
 			content.Versions = append(content.Versions, version)
 		}
 	}
@@ -71,7 +71,7 @@ func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 // Holds reports whether a value names a content, as one that is to serve or
 // that serves until others can.
 func Holds(v *nereidv1.ModelValue, r infer.ModelRef) bool {
-	names := func(version *nereidv1.ModelVersion) bool { return ref(v.GetName(), version) == r }
+	names := func(version *nereidv1.ModelVersion) bool { return ref(IDOf(v), version) == r }
 	return slices.ContainsFunc(v.GetVersions(), names) || slices.ContainsFunc(v.GetPrevious().GetVersions(), names)
 }
 
@@ -87,7 +87,7 @@ func Swapped(v *nereidv1.ModelValue) *nereidv1.ModelValue {
 func FallBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *nereidv1.ModelValue {
 	serving := v.GetPrevious()
 	next := &nereidv1.ModelValue{
-		Schema: nereidv1.Schema, Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
+		Schema: nereidv1.Schema, Namespace: v.GetNamespace(), Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
 		Config: serving.GetConfig(), Url: serving.GetUrl(), Versions: slices.Clone(serving.GetVersions()), Overridden: serving.GetOverridden(),
 		ClassLabels: serving.GetClassLabels(),
 	}
@@ -131,7 +131,7 @@ func WithFailure(old *nereidv1.ModelValue, cause string) *nereidv1.ModelValue {
 // target is the value of a model as it was found, as if nothing served.
 func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
 	v := &nereidv1.ModelValue{
-		Schema: nereidv1.Schema, Name: m.Name, Config: m.Config, Url: m.URL,
+		Schema: nereidv1.Schema, Namespace: m.Namespace, Name: m.Name, Config: m.Config, Url: m.URL,
 		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden, ClassLabels: classLabels(m.Labels),
 	}
 	for _, found := range m.Versions {
@@ -139,7 +139,7 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 			Version: found.Number, Generation: generation, Digest: found.Digest, Url: found.URL,
 			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: found.Problem,
 		}
-		if was := same(m.Config, next, old); was != nil && (!o.Retry || !o.failed(m.Name, was)) {
+		if was := same(m.Config, next, old); was != nil && (!o.Retry || !o.failed(m.ID(), was)) {
 			next.Generation = was.GetGeneration()
 			if placeable(next) {
 				next.Problem = was.GetProblem() // the placement's, which [MarkUnplaced] keeps

@@ -34,16 +34,16 @@ func (b *bucket) publish(models ...snapshot.Model) []string {
 func (b *bucket) apply(writes []publish.ModelWrite) []string {
 	var names []string
 	for _, w := range writes {
-		if w.Replaces != b.models[w.Name].Revision {
-			b.t.Errorf("write of %s replaces %d, the key has %d", w.Name, w.Replaces, b.models[w.Name].Revision)
+		if w.Replaces != b.models[w.Key].Revision {
+			b.t.Errorf("write of %s replaces %d, the key has %d", w.Key, w.Replaces, b.models[w.Key].Revision)
 		}
 		b.revision++
-		names = append(names, w.Name)
+		names = append(names, w.Key)
 		if w.Value == nil {
-			delete(b.models, w.Name)
+			delete(b.models, w.Key)
 			continue
 		}
-		b.models[w.Name] = publish.Model{Value: stored(b.t, w.Value), Revision: b.revision}
+		b.models[w.Key] = publish.Model{Value: stored(b.t, w.Value), Revision: b.revision}
 	}
 	return names
 }
@@ -196,7 +196,7 @@ func TestVersionsToPlace(t *testing.T) {
 func edit(b *bucket, name string, change func(*nereidv1.ModelValue)) {
 	value := proto.CloneOf(b.models[name].Value)
 	change(value)
-	b.apply([]publish.ModelWrite{{Name: name, Value: value, Replaces: b.models[name].Revision}})
+	b.apply([]publish.ModelWrite{{Key: name, Value: value, Replaces: b.models[name].Revision}})
 }
 
 func TestWorkers(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
 
@@ -49,25 +50,25 @@ func TestYoungFilesAreUnsettled(t *testing.T) {
 func TestModelsAreReadOneByOne(t *testing.T) {
 	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "m", "n/config.pbtxt": "broken", "n/1/f": ""})
 	s := repo.New([]string{root}, repo.Reading{})
-	snap, err := s.Scan(t.Context(), map[string]bool{"m": true})
+	snap, err := s.Scan(t.Context(), func(id infer.ModelID) bool { return id.Name == "m" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m, n := snap.Models[0], snap.Models[1]; len(m.Versions) != 1 || n.Name != "n" || n.Problem != "" || n.Config != nil || n.URL == "" {
 		t.Errorf("scan of m alone: %v and %v", m, n)
 	}
-	m, found, err := s.Model(t.Context(), "m", []byte("max_batch_size: 3\n"+config))
+	m, found, err := s.Model(t.Context(), infer.ModelID{Name: "m"}, []byte("max_batch_size: 3\n"+config))
 	if err != nil || !found || m.Config.GetMaxBatchSize() != 3 || !m.Overridden || len(m.Versions) != 1 {
 		t.Errorf("m with another configuration: %v, found %t, %v", m, found, err)
 	}
-	m, _, err = s.Model(t.Context(), "m", []byte("max_batchsize: 3"))
+	m, _, err = s.Model(t.Context(), infer.ModelID{Name: "m"}, []byte("max_batchsize: 3"))
 	if err != nil || !strings.Contains(m.Problem, "config override") {
 		t.Errorf("m with a broken configuration: %v, %v", m, err)
 	}
-	if _, found, err := s.Model(t.Context(), "nosuch", nil); found || err != nil {
+	if _, found, err := s.Model(t.Context(), infer.ModelID{Name: "nosuch"}, nil); found || err != nil {
 		t.Errorf("a model that is not there: found %t, %v", found, err)
 	}
-	m, err = s.Directory(t.Context(), "given", filepath.Join(root, "m"), []byte(config))
+	m, err = s.Directory(t.Context(), infer.ModelID{Name: "given"}, filepath.Join(root, "m"), []byte(config))
 	if err != nil || m.Name != "given" || m.Problem != "" || m.URL != "file://"+filepath.Join(root, "m") {
 		t.Errorf("a directory of another name: %v, %v", m, err)
 	}

@@ -23,8 +23,11 @@ const (
 	givenFile = "config override"
 )
 
-// Reading says how models' configurations are read.
+// Reading says how repositories and their models' configurations are read.
 type Reading struct {
+	// Namespacing has models of one name in several repositories told apart by
+	// their repositories; without it they have one name too many.
+	Namespacing bool
 	// ConfigName chooses configs/NAME.pbtxt of models that have it, instead of
 	// config.pbtxt; it may be empty.
 	ConfigName string

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
@@ -31,7 +32,8 @@ type Scanner struct {
 	digests *digester // guarded by mu
 }
 
-// New makes a scanner of the given directories. It touches none of them.
+// New makes a scanner of directories with absolute paths. It touches none of
+// them.
 func New(roots []string, reading Reading) *Scanner {
 	reading.from = Local{}
 	return &Scanner{roots: roots, reading: reading, digests: newDigester(reading.from)}
@@ -43,11 +45,11 @@ func (s *Scanner) Check() error {
 	return err
 }
 
-// Scan reads all repositories; of models that whole does not say true of, if
-// it is not nil, only the names. Files whose size and modification time are
+// Scan reads all repositories; of models that whole, if it is not nil, does
+// not name, only the names. Files whose size and modification time are
 // those of an earlier scan are not read again. The error is that of a
 // repository that cannot be listed, or ctx's.
-func (s *Scanner) Scan(ctx context.Context, whole map[string]bool) (*snapshot.Snapshot, error) {
+func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*snapshot.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found, err := s.list()
@@ -55,15 +57,15 @@ func (s *Scanner) Scan(ctx context.Context, whole map[string]bool) (*snapshot.Sn
 		return nil, err
 	}
 	snap := new(snapshot.Snapshot)
-	for _, name := range slices.Sorted(maps.Keys(found)) {
+	for _, id := range slices.SortedFunc(maps.Keys(found), infer.ModelID.Compare) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if whole != nil && !whole[name] {
-			snap.Models = append(snap.Models, snapshot.Model{Name: name, URL: s.reading.from.URL(found[name][0])})
+		if whole != nil && !whole(id) {
+			snap.Models = append(snap.Models, snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(found[id][0])})
 			continue
 		}
-		snap.Models = append(snap.Models, s.model(ctx, name, found[name], nil))
+		snap.Models = append(snap.Models, s.model(ctx, id, found[id], nil))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err // the last model's problem may be no more than this
@@ -77,42 +79,50 @@ func (s *Scanner) Scan(ctx context.Context, whole map[string]bool) (*snapshot.Sn
 // Model reads one model, with config as the text of its configuration
 // if that is not nil;
 // found is false if no repository has it.
-func (s *Scanner) Model(ctx context.Context, name string, config []byte) (m snapshot.Model, found bool, err error) {
+func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all, err := s.list()
-	if err != nil || all[name] == nil {
+	if err != nil || all[id] == nil {
 		return snapshot.Model{}, false, err
 	}
-	m = s.model(ctx, name, all[name], config)
+	m = s.model(ctx, id, all[id], config)
 	return m, true, ctx.Err()
 }
 
 // Directory reads a model whose directory is in no repository.
-func (s *Scanner) Directory(ctx context.Context, name, dir string, config []byte) (snapshot.Model, error) {
+func (s *Scanner) Directory(ctx context.Context, id infer.ModelID, dir string, config []byte) (snapshot.Model, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.model(ctx, name, []string{dir}, config)
+	m := s.model(ctx, id, []string{dir}, config)
 	return m, ctx.Err()
 }
 
-// list gives the directories of each model's name.
-func (s *Scanner) list() (map[string][]string, error) {
-	found := make(map[string][]string)
+// Named gives the models of a name, in the order of their namespaces. The
+// error is that of a repository that cannot be listed.
+func (s *Scanner) Named(name string) ([]infer.ModelID, error) {
+	found, err := s.list()
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(found, func(id infer.ModelID, _ []string) bool { return id.Name != name })
+	return slices.SortedFunc(maps.Keys(found), infer.ModelID.Compare), nil
+}
+
+// list gives the directories of each model.
+func (s *Scanner) list() (map[infer.ModelID][]string, error) {
+	found := make(map[infer.ModelID][]string)
 	for _, root := range s.roots {
-		if err := list(s.reading.from, root, found); err != nil {
+		if err := s.listRoot(root, found); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// list adds a repository's model directories to found.
-func list(from Files, root string, found map[string][]string) error {
-	root, err := filepath.Abs(root)
-	if err != nil {
-		return errs.Wrap(errs.ConfigInvalid, err, "model repository %s: %v", root, err)
-	}
+// listRoot adds a repository's model directories to found.
+func (s *Scanner) listRoot(root string, found map[infer.ModelID][]string) error {
+	from := s.reading.from
 	entries, err := from.ReadDir(root)
 	if err != nil {
 		return errs.Wrap(errs.ConfigInvalid, err,
@@ -121,19 +131,23 @@ func list(from Files, root string, found map[string][]string) error {
 	for _, entry := range entries {
 		dir := filepath.Join(root, entry.Name())
 		if !hidden(entry.Name()) && isDir(from, dir) {
-			found[entry.Name()] = append(found[entry.Name()], dir)
+			id := infer.ModelID{Name: entry.Name()}
+			if s.reading.Namespacing {
+				id.Namespace = root
+			}
+			found[id] = append(found[id], dir)
 		}
 	}
 	return nil
 }
 
-// model reads the model of a name, which should have one directory.
-func (s *Scanner) model(ctx context.Context, name string, dirs []string, config []byte) snapshot.Model {
+// model reads a model, which should have one directory.
+func (s *Scanner) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) snapshot.Model {
 	if len(dirs) > 1 {
 		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
-		return snapshot.Model{Name: name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
+		return snapshot.Model{Name: id.Name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
-	m := snapshot.Model{Name: name, URL: s.reading.from.URL(dirs[0]), Overridden: config != nil}
+	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(dirs[0]), Overridden: config != nil}
 	s.digests.watch()
 	if err := s.fill(ctx, &m, dirs[0], config); err != nil {
 		m.Config, m.Versions = nil, nil

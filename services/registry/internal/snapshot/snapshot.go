@@ -2,6 +2,7 @@
 package snapshot
 
 import (
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -9,13 +10,14 @@ import (
 // Snapshot is the result of one scan of all repositories. It is immutable:
 // neither whoever made it nor whoever reads it may change anything within.
 type Snapshot struct {
-	// Models are in the order of their names, which are unique.
+	// Models are in the order of their names. Their ids are unique.
 	Models []Model
 }
 
 // Model is one model directory.
 type Model struct {
-	Name string
+	// Namespace and Name are the model's: see [infer.ModelID].
+	Namespace, Name string
 	// URL is the directory's; empty where the name stands for several.
 	URL string
 	// Config is normalised and valid, or nil if there is a problem.
@@ -37,6 +39,9 @@ type Model struct {
 	// Warnings are what its owner should know although it can be served.
 	Warnings []string
 }
+
+// ID names the model.
+func (m *Model) ID() infer.ModelID { return infer.ModelID{Namespace: m.Namespace, Name: m.Name} }
 
 // Version is one version directory.
 type Version struct {

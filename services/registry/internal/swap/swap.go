@@ -81,7 +81,7 @@ func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*
 }
 
 func refOf(m *nereidv1.ModelRef) infer.ModelRef {
-	return infer.ModelRef{Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
+	return infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
 }
 
 // Failed reports whether some worker could not load a content and no other
@@ -99,11 +99,12 @@ func (w Workers) Failed(ref infer.ModelRef) bool {
 func (w Workers) Judge(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 	causes := make(map[int64]string)
 	progress := Ready
+	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
 	for _, version := range v.GetVersions() {
 		if version.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE {
 			continue
 		}
-		p, cause := w.judge(infer.ModelRef{Name: v.GetName(), Version: version.GetVersion(), Generation: version.GetGeneration()}, version.GetProblem())
+		p, cause := w.judge(id.Version(version.GetVersion(), version.GetGeneration()), version.GetProblem())
 		if p == Failed {
 			causes[version.GetVersion()] = cause
 		}
@@ -141,7 +142,7 @@ func (w Workers) judge(ref infer.ModelRef, problem string) (Progress, string) {
 }
 
 // Failure words the causes of a load that failed.
-func Failure(model string, causes map[int64]string) string {
+func Failure(model infer.ModelID, causes map[int64]string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "load failed for model '%s':", model)
 	for _, version := range slices.Sorted(maps.Keys(causes)) {

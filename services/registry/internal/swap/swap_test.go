@@ -134,7 +134,7 @@ func TestFailedEverywhere(t *testing.T) {
 
 func TestFailureNamesEveryVersion(t *testing.T) {
 	want := "load failed for model 'm': version 1 is at UNAVAILABLE state: a; version 20 is at UNAVAILABLE state: b;"
-	if got := swap.Failure("m", map[int64]string{20: "b", 1: "a"}); got != want {
+	if got := swap.Failure(infer.ModelID{Name: "m"}, map[int64]string{20: "b", 1: "a"}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -63,10 +63,7 @@ func (c *Core) modelsInOrder() []*model {
 	for _, m := range c.models {
 		list = append(list, m)
 	}
-	slices.SortFunc(list, func(a, b *model) int {
-		return cmp.Or(cmp.Compare(a.ref.Name, b.ref.Name), cmp.Compare(a.ref.Version, b.ref.Version),
-			cmp.Compare(a.ref.Generation, b.ref.Generation))
-	})
+	slices.SortFunc(list, func(a, b *model) int { return a.ref.Compare(b.ref) })
 	return list
 }
 

@@ -27,8 +27,13 @@ type Set struct {
 
 // key is a model version whatever its content: a reload goes on counting.
 type key struct {
-	name    string
+	model   infer.ModelID
 	version int64
+}
+
+// labels are those of Nereid's own families, where a model is its whole id.
+func (k key) labels() prometheus.Labels {
+	return prometheus.Labels{"model": k.model.String(), "version": strconv.FormatInt(k.version, 10)}
 }
 
 type entry struct {
@@ -75,7 +80,7 @@ func (o *ownSeries) refused(reason errs.Reason) { o.refusals.WithLabelValues(str
 func (s *Set) Add(ref infer.ModelRef, c *modelconfig.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := key{ref.Name, ref.Version}
+	k := key{ref.ID(), ref.Version}
 	e := s.models[k]
 	if e == nil {
 		labels := obs.ModelLabels(ref, c.MetricTags)
@@ -87,7 +92,7 @@ func (s *Set) Add(ref infer.ModelRef, c *modelconfig.Config) {
 }
 
 func (s *Set) newCounters(k key) *Counters {
-	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
+	labels := k.labels()
 	return &Counters{batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
 		refusals:     s.refusals.MustCurryWith(labels),
 		batchRows:    s.batchRows.With(labels),
@@ -99,7 +104,7 @@ func (s *Set) newCounters(k key) *Counters {
 func (s *Set) Remove(ref infer.ModelRef) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := key{ref.Name, ref.Version}
+	k := key{ref.ID(), ref.Version}
 	e := s.models[k]
 	if e == nil {
 		return
@@ -109,7 +114,7 @@ func (s *Set) Remove(ref infer.ModelRef) {
 		return
 	}
 	delete(s.models, k)
-	labels := prometheus.Labels{"model": k.name, "version": strconv.FormatInt(k.version, 10)}
+	labels := k.labels()
 	s.refusals.DeletePartialMatch(labels)
 	s.batchRows.Delete(labels)
 	s.queueSeconds.Delete(labels)
@@ -119,7 +124,7 @@ func (s *Set) Remove(ref infer.ModelRef) {
 func (s *Set) Of(ref infer.ModelRef) *Counters {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if e := s.models[key{ref.Name, ref.Version}]; e != nil {
+	if e := s.models[key{ref.ID(), ref.Version}]; e != nil {
 		return e.counters
 	}
 	return nil

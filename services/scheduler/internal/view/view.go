@@ -18,7 +18,7 @@ type Loop interface {
 // View follows the bucket. It is owned by one goroutine.
 type View struct {
 	loop  Loop
-	known map[string]map[infer.ModelRef]bool // by model
+	known map[string]map[infer.ModelRef]bool // by the model's key
 }
 
 // New makes an empty view.
@@ -26,16 +26,16 @@ func New(loop Loop) *View {
 	return &View{loop: loop, known: make(map[string]map[infer.ModelRef]bool)}
 }
 
-// Set takes a model's value, nil if it is gone. Contents that are new in it
+// Set takes the value of a model's key, nil if it is gone. Contents that are new in it
 // are configured; contents that are gone from it are removed, which lets them
 // finish what they have. The error says why a configuration cannot be used;
 // then nothing changes.
-func (c *View) Set(name string, v *nereidv1.ModelValue) error {
-	wanted, err := contents(name, v)
+func (c *View) Set(key string, v *nereidv1.ModelValue) error {
+	wanted, err := contents(infer.ParseModelID(key), v)
 	if err != nil {
 		return err
 	}
-	known := c.known[name]
+	known := c.known[key]
 	now := make(map[infer.ModelRef]bool, len(wanted))
 	for ref, config := range wanted {
 		now[ref] = true
@@ -48,26 +48,26 @@ func (c *View) Set(name string, v *nereidv1.ModelValue) error {
 			c.loop.Remove(ref)
 		}
 	}
-	c.known[name] = now
+	c.known[key] = now
 	if len(now) == 0 {
-		delete(c.known, name)
+		delete(c.known, key)
 	}
 	return nil
 }
 
 // contents gives what should serve and what serves until that is ready.
-func contents(name string, v *nereidv1.ModelValue) (map[infer.ModelRef]*modelconfig.Config, error) {
+func contents(id infer.ModelID, v *nereidv1.ModelValue) (map[infer.ModelRef]*modelconfig.Config, error) {
 	if v == nil || v.GetProblem() != "" {
 		return nil, nil
 	}
 	wanted := make(map[infer.ModelRef]*modelconfig.Config)
-	if err := add(wanted, name, v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions()); err != nil {
+	if err := add(wanted, id, v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions()); err != nil {
 		return nil, err
 	}
-	return wanted, add(wanted, name, v.GetConfig(), v.GetVersions())
+	return wanted, add(wanted, id, v.GetConfig(), v.GetVersions())
 }
 
-func add(to map[infer.ModelRef]*modelconfig.Config, name string, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) error {
+func add(to map[infer.ModelRef]*modelconfig.Config, id infer.ModelID, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) error {
 	if len(versions) == 0 {
 		return nil // not loaded
 	}
@@ -77,7 +77,7 @@ func add(to map[infer.ModelRef]*modelconfig.Config, name string, config *inferen
 	}
 	for _, v := range versions {
 		if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && v.GetProblem() == "" {
-			to[infer.ModelRef{Name: name, Version: v.GetVersion(), Generation: v.GetGeneration()}] = c
+			to[id.Version(v.GetVersion(), v.GetGeneration())] = c
 		}
 	}
 	return nil

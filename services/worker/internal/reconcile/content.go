@@ -55,7 +55,7 @@ func (r *Reconciler) held() []held {
 	for _, c := range r.have {
 		list = append(list, c.held)
 	}
-	slices.SortFunc(list, func(a, b held) int { return compareRefs(a.ref, b.ref) })
+	slices.SortFunc(list, func(a, b held) int { return a.ref.Compare(b.ref) })
 	return list
 }
 

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -62,7 +61,7 @@ type Content struct {
 // Desired is what the worker knows of what it should run. It is not safe for
 // concurrent use.
 type Desired struct {
-	models         map[string]map[int64]Content
+	models         map[string]map[int64]Content // by the model's key
 	modelsRevision uint64
 	assignment     Assignment
 
@@ -72,14 +71,15 @@ type Desired struct {
 // NewDesired knows nothing yet.
 func NewDesired() *Desired { return &Desired{models: make(map[string]map[int64]Content)} }
 
-// SetModel enters a model's versions by number; nil forgets the model.
-func (d *Desired) SetModel(name string, versions map[int64]Content, revision uint64) {
+// SetModel enters the versions, by number, of the model of a key; nil forgets
+// the model.
+func (d *Desired) SetModel(key string, versions map[int64]Content, revision uint64) {
 	d.modelsRevision = max(d.modelsRevision, revision)
 	if versions == nil {
-		delete(d.models, name)
+		delete(d.models, key)
 		return
 	}
-	d.models[name] = versions
+	d.models[key] = versions
 }
 
 // ModelsKnown says that all models up to the revision have been entered.
@@ -128,7 +128,7 @@ func (d *Desired) wants() []want {
 			list = append(list, w)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b want) int { return compareRefs(a.ref, b.ref) })
+	slices.SortStableFunc(list, func(a, b want) int { return a.ref.Compare(b.ref) })
 	// Of a content that is assigned twice the first counts.
 	return slices.CompactFunc(list, func(a, b want) bool { return a.ref == b.ref })
 }
@@ -138,7 +138,7 @@ func (d *Desired) wants() []want {
 // kept where it runs, since the registry takes it out of the assignment when
 // nobody sends requests to it any more.
 func (d *Desired) resolve(w *want) bool {
-	c, ok := d.models[w.ref.Name][w.ref.Version]
+	c, ok := d.models[w.ref.ID().Key()][w.ref.Version]
 	switch {
 	case !ok:
 		w.past = d.modelsRevision >= d.assignment.ModelsRevision
@@ -148,8 +148,4 @@ func (d *Desired) resolve(w *want) bool {
 	}
 	w.content = &c
 	return c.Serve
-}
-
-func compareRefs(a, b infer.ModelRef) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Generation, b.Generation))
 }

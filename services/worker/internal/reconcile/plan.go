@@ -99,7 +99,7 @@ func (p *planner) shed(h held) {
 
 // successor returns the wanted content of the same version, if any.
 func (p *planner) successor(ref infer.ModelRef) *want {
-	i := slices.IndexFunc(p.wants, func(w want) bool { return w.ref.Name == ref.Name && w.ref.Version == ref.Version })
+	i := slices.IndexFunc(p.wants, func(w want) bool { return w.ref.ID() == ref.ID() && w.ref.Version == ref.Version })
 	if i < 0 {
 		return nil
 	}

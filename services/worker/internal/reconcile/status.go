@@ -68,6 +68,6 @@ func (r *Reconciler) versions() []VersionStatus {
 		slices.SortFunc(v.Instances, func(a, b InstanceStatus) int { return cmp.Compare(a.Slot, b.Slot) })
 		list = append(list, v)
 	}
-	slices.SortFunc(list, func(a, b VersionStatus) int { return compareRefs(a.Ref, b.Ref) })
+	slices.SortFunc(list, func(a, b VersionStatus) int { return a.Ref.Compare(b.Ref) })
 	return list
 }

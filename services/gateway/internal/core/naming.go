@@ -1,0 +1,56 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// request adds a model to those that a request for its name may mean. One that
+// was unloaded gives way to another.
+func (s *Snapshot) request(m *Model) {
+	others := s.requested[m.Name]
+	switch {
+	case len(others) > 0 && m.unloaded():
+	case len(others) == 1 && others[0].unloaded():
+		s.requested[m.Name] = []*Model{m}
+	default:
+		s.requested[m.Name] = append(others, m)
+	}
+}
+
+// named finds the one model that requests for a name mean.
+func (s *Snapshot) named(name string) (*Model, error) {
+	found := s.requested[name]
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, errs.New(errs.ModelAmbiguous,
+			"There are %d identifiers of model '%s' in global map, model namespace must be provided to resolve ambiguity.", len(found), name).WithModel(name)
+	case s.namespaced:
+		return nil, unknownModel(errs.ModelAmbiguous, infer.ModelID{Name: name}, " is not found")
+	}
+	return nil, unknownModel(errs.ModelNotFound, infer.ModelID{Name: name}, " is not found")
+}
+
+// current finds the version that now serves in the place of a content.
+func (s *Snapshot) current(ref infer.ModelRef) (*Version, error) {
+	m := s.models[ref.ID()]
+	if m == nil {
+		return nil, unknownModel(errs.ModelNotFound, ref.ID(), " is not found")
+	}
+	return m.resolve(ref.Version)
+}
+
+// unloaded reports whether the model was taken out of service on purpose.
+func (m *Model) unloaded() bool {
+	return m.Problem == "" && !slices.ContainsFunc(m.Versions, func(v *Version) bool {
+		return v.State != infer.Unloading && v.Cause != CauseUnloaded
+	})
+}
+
+func unknownModel(reason errs.Reason, id infer.ModelID, rest string) error {
+	return errs.New(reason, "Request for unknown model: '%s'%s", id, rest).WithModel(id.Name)
+}
