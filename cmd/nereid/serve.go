@@ -35,13 +35,15 @@ type serve struct {
 	Data            string        `name:"data" placeholder:"DIR" group:"Server" help:"Directory for the state of the control plane. Without it the state is temporary."`
 
 	AllowHTTP    config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
-	HTTPAddress  string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on."`
+	HTTPAddress  string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on, or unix:PATH."`
 	HTTPPort     int           `name:"http-port" default:"8000" group:"HTTP" help:"Port to listen on; 0 is any free one."`
 	HTTPMaxInput int64         `name:"http-max-input-size" default:"67108864" group:"HTTP" help:"Largest JSON body, tensor in it, or decompressed body, in bytes."`
 
 	AllowGRPC   config.Switch `name:"allow-grpc" default:"true" group:"gRPC" help:"Serve gRPC."`
-	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on."`
+	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on, or unix:PATH."`
 	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
+
+	Connections connections `embed:""`
 
 	AllowMetrics   config.Switch `name:"allow-metrics" default:"true" group:"Metrics" help:"Serve /metrics."`
 	MetricsAddress string        `name:"metrics-address" placeholder:"ADDRESS" group:"Metrics" help:"Address to listen on; without it that of HTTP."`
@@ -141,8 +143,12 @@ func (s *serve) config() (embedded.Config, error) {
 	c.Worker.OnnxRuntimeLibrary = s.Library
 	c.Scheduler.MaxQueuedRequests, c.Scheduler.MaxQueuedBytes = s.MaxQueuedRequests, s.MaxQueuedBytes
 	c.Gateway.ServerName, c.Gateway.Version = s.ID, release
-	c.Gateway.HTTP.Enabled, c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = s.AllowHTTP.On, s.HTTPAddress, s.HTTPPort
-	c.Gateway.GRPC.Enabled, c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = s.AllowGRPC.On, s.GRPCAddress, s.GRPCPort
+	http, grpc := &c.Gateway.HTTP.Listener, &c.Gateway.GRPC.Listener
+	http.Enabled, http.Address, http.Port = s.AllowHTTP.On, s.HTTPAddress, s.HTTPPort
+	grpc.Enabled, grpc.Address, grpc.Port = s.AllowGRPC.On, s.GRPCAddress, s.GRPCPort
+	if err := s.Connections.configure(&c.Gateway); err != nil {
+		return c, err
+	}
 	c.Gateway.MaxInput = s.HTTPMaxInput
 	c.Gateway.StrictReadiness = s.StrictReadiness.On
 	c.Gateway.ExitTimeout = time.Duration(s.ExitTimeout) * time.Second

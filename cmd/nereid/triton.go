@@ -29,20 +29,12 @@ type idle struct {
 	PeerAccess config.Switch `name:"enable-peer-access" default:"true" hidden:"" effect:"none" help:"Models run on CPUs."`
 	RepoAgents string        `name:"repoagent-directory" hidden:"" effect:"none" help:"There are no repository agents; a configuration that asks for one is refused."`
 
-	ReuseHTTP   config.Switch `name:"reuse-http-port" default:"false" hidden:"" effect:"none" help:"A port belongs to one server; a second one says that it is taken."`
-	HTTPThreads int           `name:"http-thread-count" default:"8" hidden:"" effect:"none" help:"Connections take no threads of their own."`
+	HTTPThreads int `name:"http-thread-count" default:"8" hidden:"" effect:"none" help:"Connections take no threads of their own."`
 
-	ReuseGRPC      config.Switch `name:"reuse-grpc-port" default:"false" hidden:"" effect:"none" help:"A port belongs to one server; a second one says that it is taken."`
-	GRPCThreads    int           `name:"grpc-infer-thread-count" default:"2" hidden:"" effect:"none" help:"Requests take no threads of their own."`
-	AllocationPool int           `name:"grpc-infer-allocation-pool-size" default:"8" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
-	ResponsePool   int           `name:"grpc-max-response-pool-size" default:"2147483647" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
-	ServerCert     string        `name:"grpc-server-cert" hidden:"" effect:"none" help:"It is for --grpc-use-ssl."`
-	ServerKey      string        `name:"grpc-server-key" hidden:"" effect:"none" help:"It is for --grpc-use-ssl."`
-	RootCert       string        `name:"grpc-root-cert" hidden:"" effect:"none" help:"It is for --grpc-use-ssl-mutual."`
-	Compression    string        `name:"grpc-infer-response-compression-level" default:"none" enum:"none,low,medium,high" hidden:"" effect:"none" help:"Responses are compressed as the client's own messages are."`
-	KeepaliveTime  int           `name:"grpc-keepalive-time" default:"7200000" hidden:"" effect:"none" help:"Idle connections are probed every 2 hours."`
-	KeepaliveWait  int           `name:"grpc-keepalive-timeout" default:"20000" hidden:"" effect:"none" help:"A probe has 20 seconds to be answered."`
-	PingsNoData    int           `name:"grpc-http2-max-pings-without-data" default:"2" hidden:"" effect:"none" help:"Probes are sent on idle connections alone."`
+	GRPCThreads    int `name:"grpc-infer-thread-count" default:"2" hidden:"" effect:"none" help:"Requests take no threads of their own."`
+	AllocationPool int `name:"grpc-infer-allocation-pool-size" default:"8" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
+	ResponsePool   int `name:"grpc-max-response-pool-size" default:"2147483647" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
+	PingsNoData    int `name:"grpc-http2-max-pings-without-data" default:"2" hidden:"" effect:"none" help:"Probes are sent on idle connections alone."`
 
 	TraceRate    int `name:"trace-rate" default:"1000" hidden:"" effect:"none" help:"It is for --trace-level."`
 	TraceCount   int `name:"trace-count" default:"-1" hidden:"" effect:"none" help:"It is for --trace-level."`
@@ -69,19 +61,11 @@ type idle struct {
 // refused are Triton's flags that would be a promise if they were taken. The
 // help of each says what to do instead.
 type refused struct {
-	Retries      int      `name:"model-load-retry-count" default:"0" hidden:"" effect:"refused" unless:"0" help:"A failed load is not repeated: load the model again through the repository API, or start with --model-control-mode=poll."`
-	HTTPHeaders  string   `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
-	HTTPRestrict []string `name:"http-restricted-api" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by a header: let a proxy in front keep callers off the paths, and listen on --http-address=127.0.0.1."`
+	Retries     int    `name:"model-load-retry-count" default:"0" hidden:"" effect:"refused" unless:"0" help:"A failed load is not repeated: load the model again through the repository API, or start with --model-control-mode=poll."`
+	HTTPHeaders string `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
 
-	GRPCHeaders   string        `name:"grpc-header-forward-pattern" hidden:"" effect:"refused" help:"Metadata does not reach models: send what the model needs as a request parameter."`
-	GRPCRestrict  []string      `name:"grpc-restricted-protocol" sep:"none" hidden:"" effect:"refused" help:"Nothing is restricted by metadata: let a proxy in front keep callers off the methods, and listen on --grpc-address=127.0.0.1."`
-	SSL           config.Switch `name:"grpc-use-ssl" default:"false" hidden:"" effect:"refused" unless:"false" help:"The server does not speak TLS: let a proxy in front end it, and listen on --grpc-address=127.0.0.1."`
-	MutualSSL     config.Switch `name:"grpc-use-ssl-mutual" default:"false" hidden:"" effect:"refused" unless:"false" help:"The server does not speak TLS: let a proxy in front check certificates, and listen on --grpc-address=127.0.0.1."`
-	PingsIdle     config.Switch `name:"grpc-keepalive-permit-without-calls" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients must not ping connections without calls: let them ping during calls alone."`
-	PingInterval  int           `name:"grpc-http2-min-recv-ping-interval-without-data" default:"300000" hidden:"" effect:"refused" unless:"300000" help:"Clients may ping every 300000 ms: leave the flag out and let them ping no more often."`
-	PingStrikes   int           `name:"grpc-http2-max-ping-strikes" default:"2" hidden:"" effect:"refused" unless:"2" help:"A connection is closed after two pings too many: leave the flag out and let clients ping every 300000 ms at most."`
-	ConnectionAge string        `name:"grpc-max-connection-age" hidden:"" effect:"refused" help:"Connections are not closed by age: let a proxy in front balance calls, or let clients connect again."`
-	AgeGrace      string        `name:"grpc-max-connection-age-grace" hidden:"" effect:"refused" help:"Connections are not closed by age: leave the flag out."`
+	GRPCHeaders string `name:"grpc-header-forward-pattern" hidden:"" effect:"refused" help:"Metadata does not reach models: send what the model needs as a request parameter."`
+	PingStrikes int    `name:"grpc-http2-max-ping-strikes" default:"2" hidden:"" effect:"refused" unless:"2" help:"A connection is closed after two pings too many: say with --grpc-http2-min-recv-ping-interval-without-data how often clients may ping; 0 lets them ping at will."`
 
 	TraceConfig []string `name:"trace-config" sep:"none" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`
 	TraceFile   string   `name:"trace-file" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`

@@ -20,26 +20,25 @@ func tritonFlags() map[string]string {
 		id exit-timeout-secs exit-on-error strict-readiness disable-auto-complete-config strict-model-config help
 		log-verbose log-info log-warning log-error log-format log-file
 		model-repository model-store model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count model-namespacing
-		allow-http http-address http-port http-max-input-size
-		allow-grpc grpc-address grpc-port
+		allow-http reuse-http-port http-restricted-api http-address http-port http-max-input-size
+		allow-grpc grpc-address grpc-port reuse-grpc-port grpc-restricted-protocol
+		grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert grpc-server-key grpc-root-cert
+		grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout grpc-keepalive-permit-without-calls
+		grpc-http2-min-recv-ping-interval-without-data grpc-max-connection-age grpc-max-connection-age-grace
 		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
 		backend-config host-policy`)
 	none := strings.Fields(`
 		enable-peer-access repoagent-directory backend-directory cache-directory
-		reuse-http-port http-thread-count
-		reuse-grpc-port grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
-		grpc-server-cert grpc-server-key grpc-root-cert grpc-infer-response-compression-level
-		grpc-keepalive-time grpc-keepalive-timeout grpc-http2-max-pings-without-data
+		http-thread-count grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
+		grpc-http2-max-pings-without-data
 		trace-rate trace-count trace-log-frequency rate-limit-resource
 		pinned-memory-pool-byte-size cuda-memory-pool-byte-size cuda-virtual-address-size
 		min-supported-compute-capability buffer-manager-thread-count model-load-gpu-limit
 		sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
 		vertex-ai-port vertex-ai-thread-count vertex-ai-default-model`)
 	refused := strings.Fields(`
-		model-load-retry-count http-header-forward-pattern http-restricted-api
-		grpc-header-forward-pattern grpc-restricted-protocol grpc-use-ssl grpc-use-ssl-mutual
-		grpc-keepalive-permit-without-calls grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes
-		grpc-max-connection-age grpc-max-connection-age-grace
+		model-load-retry-count http-header-forward-pattern
+		grpc-header-forward-pattern grpc-http2-max-ping-strikes
 		trace-config trace-file trace-level cache-config response-cache-byte-size rate-limit
 		allow-client-shm allow-sagemaker allow-vertex-ai`)
 	all := make(map[string]string)

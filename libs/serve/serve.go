@@ -9,21 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-
-	"github.com/nereid-serving/nereid/libs/errs"
 )
-
-// Listen opens a TCP listener. what names the endpoint and setting the
-// operator's way to change it, for the error.
-func Listen(ctx context.Context, address, what, setting string) (net.Listener, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, errs.Wrap(errs.ConfigInvalid, err, "cannot listen for %s on %s (choose another address or port with %s, or stop what uses it): %v",
-			what, address, setting, err)
-	}
-	return l, nil
-}
 
 // HTTP serves on l until ctx is done. Then it takes no new connections, closes
 // those on which nothing was asked, gives the requests under way up to grace

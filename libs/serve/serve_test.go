@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := serve.Listen(context.Background(), "127.0.0.1:0", "HTTP", "--http-port")
+	l, err := serve.Listen(context.Background(), serve.Endpoint{Address: "127.0.0.1:0", Name: "HTTP", Setting: "--http-port"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func listen(t *testing.T) net.Listener {
 func TestListenSaysWhatToDo(t *testing.T) {
 	l := listen(t)
 	defer l.Close()
-	_, err := serve.Listen(context.Background(), l.Addr().String(), "HTTP", "--http-port")
+	_, err := serve.Listen(context.Background(), serve.Endpoint{Address: l.Addr().String(), Name: "HTTP", Setting: "--http-port"})
 	if errs.Of(err) != errs.ConfigInvalid {
 		t.Fatalf("taken port: %v", err)
 	}

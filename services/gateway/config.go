@@ -3,9 +3,11 @@ package gateway
 import (
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/serve"
 )
 
 // Config configures a gateway.
@@ -16,7 +18,8 @@ type Config struct {
 	// ServerName and Version are what the server metadata shows.
 	ServerName, Version string
 	// HTTP and GRPC are where clients connect.
-	HTTP, GRPC Listener
+	HTTP HTTP
+	GRPC GRPC
 	// MaxInput bounds a JSON body, a tensor in it and a decompressed body, in
 	// bytes.
 	MaxInput int64
@@ -31,21 +34,42 @@ type Config struct {
 // Listener is an endpoint.
 type Listener struct {
 	Enabled bool
-	// Address is an IP address or host name; empty is all interfaces.
+	// Address is an IP address or host name, or unix:PATH for a socket in the
+	// file system; empty is all interfaces.
 	Address string
 	// Port 0 takes any free one.
 	Port int
+	// Reuse lets several processes share the port.
+	Reuse bool
 }
 
-func (l Listener) address() string { return net.JoinHostPort(l.Address, strconv.Itoa(l.Port)) }
+// Endpoint is where the listener listens; name is what for, and setting how
+// the operator changes it.
+func (l Listener) Endpoint(name, setting string) serve.Endpoint {
+	e := serve.Endpoint{Address: l.Address, Reuse: l.Reuse, Name: name, Setting: setting}
+	if !l.local() {
+		e.Address = net.JoinHostPort(l.Address, strconv.Itoa(l.Port))
+	}
+	return e
+}
+
+// local reports whether the address is a path.
+func (l Listener) local() bool { return strings.HasPrefix(l.Address, "unix:") }
+
+// HTTP configures the HTTP endpoint.
+type HTTP struct {
+	Listener
+	// Restricted are the APIs that need a header; nil restricts none.
+	Restricted Restrictions
+}
 
 // Default returns Triton's defaults.
 func Default() Config {
 	return Config{
 		ID:              "gateway",
 		ServerName:      "triton",
-		HTTP:            Listener{Enabled: true, Address: "0.0.0.0", Port: 8000},
-		GRPC:            Listener{Enabled: true, Address: "0.0.0.0", Port: 8001},
+		HTTP:            HTTP{Listener: Listener{Enabled: true, Address: "0.0.0.0", Port: 8000}},
+		GRPC:            defaultGRPC(),
 		MaxInput:        64 << 20,
 		StrictReadiness: true,
 		ExitTimeout:     30 * time.Second,
@@ -62,14 +86,20 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--http-port is %d: want 0 (any free port) to 65535", c.HTTP.Port)
 	case !c.GRPC.valid():
 		return errs.New(errs.ConfigInvalid, "--grpc-port is %d: want 0 (any free port) to 65535", c.GRPC.Port)
-	case c.HTTP.Enabled && c.GRPC.Enabled && c.HTTP.Port == c.GRPC.Port && c.HTTP.Port != 0:
+	case c.HTTP.collides(c.GRPC.Listener):
 		return errs.New(errs.ConfigInvalid, "--http-port and --grpc-port are both %d: give each its own", c.HTTP.Port)
 	case c.MaxInput <= 0:
 		return errs.New(errs.ConfigInvalid, "--http-max-input-size is %d: want bytes above 0", c.MaxInput)
 	case c.ExitTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %v: want 0 or more", c.ExitTimeout)
 	}
-	return nil
+	return c.GRPC.validate()
+}
+
+// collides reports whether two listeners want the same port.
+func (l Listener) collides(other Listener) bool {
+	both := l.Enabled && other.Enabled && !l.local() && !other.local()
+	return both && l.Port == other.Port && l.Port != 0
 }
 
 func (l Listener) valid() bool { return l.Port >= 0 && l.Port <= 65535 }

@@ -27,7 +27,6 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
-	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
 // Dispatcher takes requests towards their scheduler: see [core.Dispatcher].
@@ -194,12 +193,12 @@ func (g *Gateway) drain(ctx context.Context, engine *core.Gateway) {
 
 func (g *Gateway) listen(ctx context.Context) (err error) {
 	if g.config.HTTP.Enabled {
-		if g.http, err = serve.Listen(ctx, g.config.HTTP.address(), "HTTP", "--http-port"); err != nil {
+		if g.http, err = serve.Listen(ctx, g.config.HTTP.Endpoint("HTTP", "--http-port")); err != nil {
 			return err
 		}
 	}
 	if g.config.GRPC.Enabled {
-		g.grpc, err = serve.Listen(ctx, g.config.GRPC.address(), "gRPC", "--grpc-port")
+		g.grpc, err = serve.Listen(ctx, g.config.GRPC.Endpoint("gRPC", "--grpc-port"))
 	}
 	return err
 }
@@ -214,27 +213,13 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 		return nil
 	}
 	handler := rest.New(g.meters.Engine(engine, "http"), rest.Options{
-		MaxInput: g.config.MaxInput,
-		Log:      func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
+		MaxInput: g.config.MaxInput, Restricted: g.config.HTTP.Restricted,
+		Log: func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
 	})
 	// No limit on the time of a request: models may take long, and clients
 	// state their own deadlines.
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
 	return serve.HTTP(ctx, server, g.http, flush)
-}
-
-func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
-	if g.grpc == nil {
-		<-ctx.Done()
-		return nil
-	}
-	server := rpc.New(g.meters.Engine(engine, "grpc"), rpc.Options{
-		Clock: g.deps.Clock,
-		Log: func(method string, err error) {
-			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
-		},
-	})
-	return serve.GRPC(ctx, server, g.grpc, flush)
 }
 
 func addressOf(l net.Listener) string {

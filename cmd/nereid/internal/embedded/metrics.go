@@ -2,9 +2,7 @@ package embedded
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -42,7 +40,7 @@ func (s *Server) serveMetrics(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	l, err := serve.Listen(ctx, net.JoinHostPort(c.Address, strconv.Itoa(c.Port)), "metrics", "--metrics-port")
+	l, err := serve.Listen(ctx, c.Endpoint("metrics", "--metrics-port"))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
 // direct answers the usual inference path without the router, which copies
@@ -16,7 +18,11 @@ func (s *server) direct(router http.Handler) http.Handler {
 			router.ServeHTTP(w, r)
 			return
 		}
-		if err := s.inferModel(w, r, model, ""); err != nil {
+		err := s.allow(r, core.InferenceAPI)
+		if err == nil {
+			err = s.inferModel(w, r, model, "")
+		}
+		if err != nil {
 			s.fail(w, err, "")
 		}
 	})

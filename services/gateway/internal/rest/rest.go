@@ -66,6 +66,8 @@ type Options struct {
 	// Patience is how long a body, or the client's taking of an answer, may
 	// make no progress. A minute if 0.
 	Patience time.Duration
+	// Restricted are the APIs that need a header; nil restricts none.
+	Restricted core.Restrictions
 	// Log gets the errors whose text callers do not see. It may be nil.
 	Log func(error)
 }
@@ -108,6 +110,7 @@ type server struct {
 
 type route struct {
 	method, pattern string
+	api             core.API
 	// serve answers, or returns the error to answer with.
 	serve func(http.ResponseWriter, *http.Request) error
 }
@@ -115,27 +118,27 @@ type route struct {
 func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
 	return append(sharedMemoryRoutes(), []route{
-		{get, "/v2", s.metadata},
-		{get, "/v2/health/live", s.live},
-		{get, "/v2/health/ready", s.ready},
+		{get, "/v2", core.MetadataAPI, s.metadata},
+		{get, "/v2/health/live", core.HealthAPI, s.live},
+		{get, "/v2/health/ready", core.HealthAPI, s.ready},
 		// So a model called "stats" has no metadata here, as with Triton.
-		{get, "/v2/models/stats", s.statistics},
-		{get, "/v2/models/{model}", s.modelMetadata},
-		{get, "/v2/models/{model}/versions/{version}", s.modelMetadata},
-		{get, "/v2/models/{model}/ready", s.modelReady},
-		{get, "/v2/models/{model}/versions/{version}/ready", s.modelReady},
-		{get, "/v2/models/{model}/config", s.modelConfig},
-		{get, "/v2/models/{model}/versions/{version}/config", s.modelConfig},
-		{get, "/v2/models/{model}/stats", s.modelStatistics},
-		{get, "/v2/models/{model}/versions/{version}/stats", s.modelStatistics},
-		{post, "/v2/models/{model}/infer", s.infer},
-		{post, "/v2/models/{model}/versions/{version}/infer", s.infer},
-		{post, "/v2/repository/index", s.index},
-		{post, "/v2/repository/{repository}/index", s.index},
-		{post, "/v2/repository/models/{model}/load", s.load},
-		{post, "/v2/repository/{repository}/models/{model}/load", s.load},
-		{post, "/v2/repository/models/{model}/unload", s.unload},
-		{post, "/v2/repository/{repository}/models/{model}/unload", s.unload},
+		{get, "/v2/models/stats", core.StatisticsAPI, s.statistics},
+		{get, "/v2/models/{model}", core.MetadataAPI, s.modelMetadata},
+		{get, "/v2/models/{model}/versions/{version}", core.MetadataAPI, s.modelMetadata},
+		{get, "/v2/models/{model}/ready", core.HealthAPI, s.modelReady},
+		{get, "/v2/models/{model}/versions/{version}/ready", core.HealthAPI, s.modelReady},
+		{get, "/v2/models/{model}/config", core.ModelConfigAPI, s.modelConfig},
+		{get, "/v2/models/{model}/versions/{version}/config", core.ModelConfigAPI, s.modelConfig},
+		{get, "/v2/models/{model}/stats", core.StatisticsAPI, s.modelStatistics},
+		{get, "/v2/models/{model}/versions/{version}/stats", core.StatisticsAPI, s.modelStatistics},
+		{post, "/v2/models/{model}/infer", core.InferenceAPI, s.infer},
+		{post, "/v2/models/{model}/versions/{version}/infer", core.InferenceAPI, s.infer},
+		{post, "/v2/repository/index", core.RepositoryAPI, s.index},
+		{post, "/v2/repository/{repository}/index", core.RepositoryAPI, s.index},
+		{post, "/v2/repository/models/{model}/load", core.RepositoryAPI, s.load},
+		{post, "/v2/repository/{repository}/models/{model}/load", core.RepositoryAPI, s.load},
+		{post, "/v2/repository/models/{model}/unload", core.RepositoryAPI, s.unload},
+		{post, "/v2/repository/{repository}/models/{model}/unload", core.RepositoryAPI, s.unload},
 	}...)
 }
 
@@ -151,10 +154,23 @@ func (s *server) only(r route) http.HandlerFunc {
 			s.refuseMethod(w, allow)
 			return
 		}
+		if err := s.allow(q, r.api); err != nil {
+			s.fail(w, err, "")
+			return
+		}
 		if err := r.serve(w, q); err != nil {
 			s.fail(w, err, "")
 		}
 	}
+}
+
+// allow refuses a caller without the header that the API needs.
+func (s *server) allow(r *http.Request, api core.API) error {
+	secret, restricted := s.options.Restricted[api]
+	if !restricted || secret.Matches(r.Header.Get(secret.Header)) {
+		return nil
+	}
+	return errs.New(errs.APIRestricted, "This API is restricted, expecting header '%s'", secret.Header)
 }
 
 func (s *server) refuseMethod(w http.ResponseWriter, allow string) {

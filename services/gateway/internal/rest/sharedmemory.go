@@ -17,11 +17,11 @@ func sharedMemoryRoutes() []route {
 	for _, kind := range []core.MemoryKind{core.SystemMemory, core.CUDAMemory} {
 		prefix := "/v2/" + string(kind) + "sharedmemory"
 		routes = append(routes,
-			route{http.MethodGet, prefix + "/status", noRegions},
-			route{http.MethodGet, prefix + "/region/{region}/status", noRegion(kind)},
-			route{http.MethodPost, prefix + "/region/{region}/register", regionsDisabled},
-			route{http.MethodPost, prefix + "/unregister", regionsDisabled},
-			route{http.MethodPost, prefix + "/region/{region}/unregister", regionsDisabled})
+			route{http.MethodGet, prefix + "/status", core.SharedMemoryAPI, noRegions},
+			route{http.MethodGet, prefix + "/region/{region}/status", core.SharedMemoryAPI, noRegion(kind)},
+			route{http.MethodPost, prefix + "/region/{region}/register", core.SharedMemoryAPI, regionsDisabled},
+			route{http.MethodPost, prefix + "/unregister", core.SharedMemoryAPI, regionsDisabled},
+			route{http.MethodPost, prefix + "/region/{region}/unregister", core.SharedMemoryAPI, regionsDisabled})
 	}
 	return routes
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress requests
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -63,6 +62,11 @@ type Options struct {
 	PingInterval time.Duration
 	// PingWithoutCalls lets clients ping while they have no call.
 	PingWithoutCalls bool
+	// Compress sends the answers of inferences as gzip to clients that take
+	// it. Without it an answer is compressed as its request was.
+	Compress bool
+	// Restricted are the APIs that need a header; nil restricts none.
+	Restricted core.Restrictions
 	// Log is told of errors whose text callers must not see: bugs. It may be
 	// nil and is called from any goroutine.
 	Log func(method string, err error)
@@ -126,5 +130,5 @@ func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
 func Register(registrar grpc.ServiceRegistrar, engine Engine, o Options) {
 	s := newService(engine, o)
 	registrar.RegisterService(s.description(), s)
-	grpc_health_v1.RegisterHealthServer(registrar, &health{engine: engine})
+	grpc_health_v1.RegisterHealthServer(registrar, &health{engine: engine, service: s})
 }

@@ -16,15 +16,17 @@ import (
 // project's errors; description wraps each to make statuses of them.
 type service struct {
 	inference.UnimplementedGRPCInferenceServiceServer
-	engine   Engine
-	clock    Clock
-	log      func(string, error)
-	requests sync.Pool // of *wire.Request, empty
-	replies  buffers
+	engine     Engine
+	clock      Clock
+	log        func(string, error)
+	requests   sync.Pool // of *wire.Request, empty
+	replies    buffers
+	restricted core.Restrictions
+	compress   bool
 }
 
 func newService(engine Engine, o Options) *service {
-	return &service{engine: engine, clock: o.Clock, log: o.Log}
+	return &service{engine: engine, clock: o.Clock, log: o.Log, restricted: o.Restricted, compress: o.Compress}
 }
 
 // description is the generated one with the handlers of inference replaced by
@@ -35,7 +37,7 @@ func (s *service) description() *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
 		m := &d.Methods[i]
-		m.Handler = s.wrap("/"+d.ServiceName+"/"+m.MethodName, s.handler(m))
+		m.Handler = s.wrap("/"+d.ServiceName+"/"+m.MethodName, s.restrict(m.MethodName, s.handler(m)))
 	}
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Streams {

@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
@@ -39,6 +40,11 @@ type answer struct {
 // stream handles ModelStreamInfer: requests run concurrently, and their
 // responses are sent in the order of the requests.
 func (s *service) stream(_ any, stream grpc.ServerStream) error {
+	const method = inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
+	if err := s.allow(stream.Context(), core.InferenceAPI); err != nil {
+		return s.status(method, err)
+	}
+	s.compressed(stream.Context())
 	ctx, cancel := context.WithCancel(stream.Context())
 	r := receiver{service: s, requests: make(chan *wire.Request)}
 	go r.run(ctx, stream)
@@ -46,7 +52,7 @@ func (s *service) stream(_ any, stream grpc.ServerStream) error {
 	err := s.exchange(ctx, stream, &r, &running)
 	cancel()
 	running.Wait()
-	return s.status(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, err)
+	return s.status(method, err)
 }
 
 // receiver reads a stream's requests in a goroutine of its own, which ends

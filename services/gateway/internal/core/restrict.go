@@ -1,0 +1,64 @@
+package core
+
+import (
+	"crypto/subtle"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// API is a group of calls that an operator can keep callers from.
+type API string
+
+// The groups, under Triton's names. Calls of the last two this server does
+// not have.
+const (
+	HealthAPI       API = "health"
+	MetadataAPI     API = "metadata"
+	InferenceAPI    API = "inference"
+	ModelConfigAPI  API = "model-config"
+	RepositoryAPI   API = "model-repository"
+	StatisticsAPI   API = "statistics"
+	SharedMemoryAPI API = "shared-memory"
+	TraceAPI        API = "trace"
+	LoggingAPI      API = "logging"
+)
+
+// APIs lists the groups.
+func APIs() []API {
+	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI}
+}
+
+// Secret is a header and the value that callers of a restricted API send.
+type Secret struct{ Header, Value string }
+
+// Matches reports whether a caller has sent the value. It takes as long
+// whatever was sent.
+func (s Secret) Matches(sent string) bool {
+	return subtle.ConstantTimeCompare([]byte(sent), []byte(s.Value)) == 1
+}
+
+// Restrictions are the restricted APIs. Nil restricts nothing.
+type Restrictions map[API]Secret
+
+// Restrict adds a restriction as Triton's command line writes it: API,API:HEADER=VALUE.
+// The error is of the reason config_invalid and does not show the value.
+func (r Restrictions) Restrict(text string) error {
+	names, secret, _ := strings.Cut(text, ":")
+	header, value, ok := strings.Cut(secret, "=")
+	if !ok || header == "" || value == "" {
+		return errs.New(errs.ConfigInvalid, "%s: want APIs, a header and its value, such as model-repository,logging:admin-key=SECRET", names)
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		api := API(name)
+		if !slices.Contains(APIs(), api) {
+			return errs.New(errs.ConfigInvalid, "there is no API %q: want some of %v", name, APIs())
+		}
+		if _, twice := r[api]; twice {
+			return errs.New(errs.ConfigInvalid, "the API %s is restricted twice: it can have one header", name)
+		}
+		r[api] = Secret{Header: header, Value: value}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// certificates writes server.pem, client.pem and stranger.pem with their keys
+// into a directory; root.pem has signed the first two.
+func certificates(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, rootKey := issue(t, dir, "root", nil, nil)
+	issue(t, dir, "server", root, rootKey)
+	issue(t, dir, "client", root, rootKey)
+	issue(t, dir, "stranger", nil, nil)
+	return dir
+}
+
+// issue writes a certificate for localhost that by has signed, or itself.
+func issue(t *testing.T, dir, name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: by == nil, BasicConstraintsValid: true,
+	}
+	if by == nil {
+		by, byKey = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, by, &key.PublicKey, byKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for suffix, block := range map[string]*pem.Block{".pem": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, key
+}
+
+func TestRealClientsOverTLS(t *testing.T) {
+	dir := certificates(t)
+	for name, flags := range map[string][]string{
+		"server": {"--grpc-use-ssl=true"},
+		"mutual": {"--grpc-use-ssl-mutual=true", "--grpc-root-cert=" + filepath.Join(dir, "root.pem")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, examples(t), append(flags,
+				"--grpc-server-cert="+filepath.Join(dir, "server.pem"), "--grpc-server-key="+filepath.Join(dir, "server.key"))...)
+			python(t, []string{"GRPC_URL=" + s.GRPC, "CERTIFICATES=" + dir, "MUTUAL=" + name}, "test/e2e/clients/test_connections.py", "-v", "TLS")
+		})
+	}
+}
+
+func TestRealClientsAndConnectionFlags(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "grpc.sock")
+	s := start(t, examples(t),
+		"--grpc-address=unix:"+socket, "--grpc-infer-response-compression-level=high",
+		"--grpc-keepalive-permit-without-calls=true", "--grpc-http2-min-recv-ping-interval-without-data=0",
+		"--grpc-restricted-protocol=model-repository:key=secret", "--http-restricted-api=model-repository,statistics:key=secret")
+	python(t, []string{"GRPC_URL=unix:" + socket, "HTTP_URL=" + s.HTTP}, "test/e2e/clients/test_connections.py", "-v", "Connections")
+}
