@@ -25,7 +25,10 @@ type engines struct {
 	opened map[string]backend.Backend // guarded by mu
 }
 
+// newEngines is called while no instance is open, which changes the number of
+// threads that run Go.
 func newEngines(c Config, d Deps) *engines {
+	threads := c.cores()
 	return &engines{
 		open: map[string]func() (backend.Backend, error){
 			"echo": func() (backend.Backend, error) { return new(echo.Backend), nil },
@@ -34,7 +37,7 @@ func newEngines(c Config, d Deps) *engines {
 				if err != nil {
 					return nil, err
 				}
-				o.Pool = d.Pool
+				o.Pool, o.Threads = d.Pool, threads
 				b, err := onnxruntime.Open(c.OnnxRuntimeLibrary, o)
 				if err != nil {
 					return nil, err

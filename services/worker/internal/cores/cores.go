@@ -42,6 +42,9 @@ func Parse(text string) (Set, error) {
 // Empty reports whether the set pins nothing.
 func (s Set) Empty() bool { return len(s.list) == 0 }
 
+// Len is how many cores the set holds; 0 if it pins nothing.
+func (s Set) Len() int { return len(s.list) }
+
 // Equal reports whether two sets hold the same cores in the same order.
 func (s Set) Equal(other Set) bool { return s.String() == other.String() }
 

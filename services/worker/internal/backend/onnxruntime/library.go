@@ -15,7 +15,7 @@ import (
 type Backend struct {
 	options Options
 	engine  *engine
-	pools   *pools // nil unless sessions share threads
+	pools   *pools
 }
 
 // Open opens the library at path and makes the process's ONNX Runtime
@@ -41,10 +41,8 @@ func (b *Backend) openEnvironment(path string) (err error) {
 	if ort.IsInitialized() {
 		return errors.New("it is already open in this process")
 	}
-	if b.options.GlobalThreads {
-		if b.pools, err = b.engine.openPools(b.options); err != nil {
-			return err
-		}
+	if b.pools, err = b.engine.openPools(b.options); err != nil {
+		return err
 	}
 	ort.SetSharedLibraryPath(path)
 	// The runtime would write each error to standard error besides returning

@@ -42,7 +42,7 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, loadFailed(v, file, err)
 	}
 	// Threads that the session starts inherit where they stay.
-	m.cores.Run(func() { m.session, err = b.newSession(ctx, file, v.Config) })
+	m.cores.Run(func() { m.session, err = b.newSession(ctx, file, v.Config, m.cores) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, givenUp(ctx, v)

@@ -11,23 +11,32 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
+// The parameters of a model, and settings of the backend, that number threads.
+const (
+	intraOpThreads = "intra_op_thread_count"
+	interOpThreads = "inter_op_thread_count"
+)
+
 // Options are what holds for all models of the backend.
 type Options struct {
 	// Pool gives the memory of batches and outputs. It is required.
 	Pool *tensor.Pool
+	// Threads is how many run the nodes of the models for which nothing below
+	// and nothing of their own is set. They are there once: each run adds its
+	// caller, and uses of the others what is idle. 0 is 1, the caller alone.
+	Threads int
 	// IntraOpThreads and InterOpThreads are the threads of each model's
 	// session whose configuration does not say: within a node, and across
-	// nodes in parallel execution mode. 0 is 1, which suits instances that
-	// share cores: two threads per run cost a third more CPU for the same
-	// work. Negative leaves the choice to ONNX Runtime.
+	// nodes in parallel execution mode. 0 is not set. Negative leaves the
+	// choice to ONNX Runtime.
 	IntraOpThreads, InterOpThreads int
 	// Spinning lets idle threads of a session spin for their next work. It
 	// burns a core between batches, so it is for workers that own their
 	// cores.
 	Spinning bool
 	// GlobalThreads makes all sessions share the threads of one pool. The
-	// numbers above are then the pool's, 0 being one thread per core, and the
-	// models' own are ignored.
+	// numbers of IntraOpThreads and InterOpThreads are then the pool's, 0
+	// being one thread per core, and the models' own are ignored.
 	GlobalThreads bool
 	// Cores are those of the host policies that instance groups name: a
 	// model's threads stay on them. A policy that is not there pins nothing.
@@ -51,9 +60,9 @@ func (o *Options) set(key, value string) error {
 	switch key {
 	case "enable-global-threadpool":
 		return setSwitchOption(&o.GlobalThreads, key, value)
-	case "intra_op_thread_count":
+	case intraOpThreads:
 		return setThreadsOption(&o.IntraOpThreads, key, value)
-	case "inter_op_thread_count":
+	case interOpThreads:
 		return setThreadsOption(&o.InterOpThreads, key, value)
 	case "default-max-batch-size":
 		if n, err := strconv.ParseInt(value, 10, 32); err != nil || n < 0 {

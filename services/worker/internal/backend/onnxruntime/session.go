@@ -3,6 +3,7 @@
 package onnxruntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -24,18 +25,19 @@ type session struct {
 	native unsafe.Pointer
 }
 
-// newSession loads the file, and gives up when ctx ends. Input and output names are not given to the
-// binding, which needs them only for runs of its own.
-func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Config) (*session, error) {
+// newSession loads the file for runs on the cores, and gives up when ctx ends.
+// Input and output names are not given to the binding, which needs them only
+// for runs of its own.
+func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Config, pinned cores.Set) (*session, error) {
 	settings, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 	defer settings.Destroy() //nolint:errcheck // releases memory, cannot fail
-	if err := configure(settings, c, b.options); err != nil {
+	if err := configure(settings, c, b.options, pinned); err != nil {
 		return nil, err
 	}
-	if b.pools != nil {
+	if b.options.shared(c, pinned) {
 		if err := b.engine.usePools(settings); err != nil {
 			return nil, err
 		}
@@ -82,12 +84,15 @@ func nativeField(from any, path ...string) (unsafe.Pointer, error) {
 }
 
 // configure applies the model's configuration to the session's options.
-func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options) error {
+func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options, pinned cores.Set) error {
+	threads := cmp.Or(o.IntraOpThreads, pinned.Len(), o.Threads, 1)
 	steps := []func() error{
 		func() error { return s.SetGraphOptimizationLevel(graphLevel(c.GraphLevel)) },
 		func() error { return setMode(s, c) },
-		func() error { return setThreads(s.SetIntraOpNumThreads, c, "intra_op_thread_count", o.IntraOpThreads) },
-		func() error { return setThreads(s.SetInterOpNumThreads, c, "inter_op_thread_count", o.InterOpThreads) },
+		func() error { return setThreads(s.SetIntraOpNumThreads, c, intraOpThreads, threads) },
+		func() error {
+			return setThreads(s.SetInterOpNumThreads, c, interOpThreads, cmp.Or(o.InterOpThreads, 1))
+		},
 		func() error { return setSwitch(s.SetCpuMemArena, c, "enable_mem_arena") },
 		func() error { return setSwitch(s.SetMemPattern, c, "enable_mem_pattern") },
 		func() error { return setEntries(s, c, o) },
@@ -127,7 +132,7 @@ func setMode(s *ort.SessionOptions, c *modelconfig.Config) error {
 }
 
 // setThreads sets a thread count: the model's own, in which 0 is ONNX
-// Runtime's choice, or the backend's.
+// Runtime's choice, or the standard one, in which less than 0 is.
 func setThreads(set func(int) error, c *modelconfig.Config, key string, standard int) error {
 	if text, ok := c.Parameters[key]; ok {
 		n, err := strconv.ParseUint(text, 10, 16)
@@ -135,9 +140,6 @@ func setThreads(set func(int) error, c *modelconfig.Config, key string, standard
 			return fmt.Errorf("parameter %s must be a number of threads, got %q", key, text)
 		}
 		return set(int(n))
-	}
-	if standard == 0 {
-		standard = 1
 	}
 	return set(max(standard, 0))
 }

@@ -59,9 +59,9 @@ func TestSessionsHaveTheThreadsThatAreSet(t *testing.T) {
 		parameters map[string]string
 		want       int
 	}{
-		{"one, the caller, by default", nil, nil, 0},
+		{"the shared ones by default", nil, nil, 0},
 		{"the model's", nil, map[string]string{many: "5"}, 4},
-		{"the model's across nodes in sequence", nil, map[string]string{more: "5"}, 0},
+		{"the model's across nodes in sequence, and its share of the cores", nil, map[string]string{more: "5"}, 2},
 		{"the model's across nodes in parallel", nil, map[string]string{more: "5", "execution_mode": "1"}, 4},
 		{"the backend's", map[string]string{many: "4"}, nil, 3},
 		{"the model's before the backend's", map[string]string{many: "4"}, map[string]string{many: "1"}, 0},
@@ -80,7 +80,7 @@ func TestSessionsHaveTheThreadsThatAreSet(t *testing.T) {
 // openWith opens the backend with settings.
 func openWith(t *testing.T, settings map[string]string) *onnxruntime.Backend {
 	t.Helper()
-	options, err := onnxruntime.Options{Pool: tensor.NewPool(0)}.With(settings)
+	options, err := onnxruntime.Options{Pool: tensor.NewPool(0), Threads: 3}.With(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,17 +97,28 @@ func openWith(t *testing.T, settings map[string]string) *onnxruntime.Backend {
 }
 
 func TestSharedThreadsRunModels(t *testing.T) {
-	before := threads(t)
-	b := openWith(t, map[string]string{"enable-global-threadpool": "true", "intra_op_thread_count": "9"})
-	if got := threads(t) - before; got < 8 {
-		t.Errorf("the pool has %d threads, want 8 beside the caller", got)
-	}
-	for range 2 {
-		in := addSub(t, b, 8, 50000)
-		got := run(t, in, addSubRequest(8, 50000, 3, 4))
-		if d := cmp.Diff(addSubAnswer(8, 50000, 3, 4), outputs(t, got.response(0))); d != "" {
-			t.Error("wrong answer")
-		}
+	for name, tt := range map[string]struct {
+		settings map[string]string
+		least    int
+	}{
+		"by default":       {nil, 2},
+		"of all sessions":  {map[string]string{"enable-global-threadpool": "true", "intra_op_thread_count": "9"}, 8},
+		"beside a model's": {map[string]string{"inter_op_thread_count": "1"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := threads(t)
+			b := openWith(t, tt.settings)
+			if got := threads(t) - before; got < tt.least {
+				t.Errorf("the pool has %d threads, want %d beside the caller", got, tt.least)
+			}
+			for range 2 {
+				in := addSub(t, b, 8, 50000)
+				got := run(t, in, addSubRequest(8, 50000, 3, 4))
+				if d := cmp.Diff(addSubAnswer(8, 50000, 3, 4), outputs(t, got.response(0))); d != "" {
+					t.Error("wrong answer")
+				}
+			}
+		})
 	}
 }
 
