@@ -13,15 +13,33 @@ type Response struct {
 	Parameters []Parameter
 	// Err refuses or fails the request. It implies Final and no outputs.
 	Err error
+	// Immediate says that the response is no result of the model, and so waits
+	// for no earlier request where the model preserves ordering: the request
+	// has not run, or is not waited for any more.
+	Immediate bool
 	// Returned is the request itself, with its inputs, where a scheduler
 	// refuses it because no instance holds the content that it names: the
 	// gateway may have a newer one. It belongs to whoever has the response.
 	Returned *Request
+	// Turn, where a model's answers keep the order of its requests, lets the
+	// next answer go; elsewhere it is nil. See [Response.PassTurn].
+	Turn func()
+}
+
+// PassTurn lets the answer go that waits for this one, if there is one. Whoever
+// may take long to write the response calls it before; Release does so in any
+// case.
+func (r *Response) PassTurn() {
+	if turn := r.Turn; turn != nil {
+		r.Turn = nil
+		turn()
+	}
 }
 
 // Release gives up the bytes of all outputs, and a returned request. It is called once, by whoever
 // got the response last.
 func (r *Response) Release() {
+	r.PassTurn()
 	for i := range r.Outputs {
 		r.Outputs[i].Data.Release()
 	}

@@ -86,7 +86,7 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 			h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{v}})
 			r := h.NewRequest(v)
 			r.ID, r.Inputs, r.Outputs = c.id, c.inputs, c.outputs
-			p, err := h.Infer(t.Context(), v, r)
+			p, _, err := h.Infer(t.Context(), v, r)
 			prefix := "[request id: <id_unknown>] "
 			if c.id != "" {
 				prefix = "[request id: " + c.id + "] "
@@ -136,7 +136,7 @@ func TestFaultsAreFoundInTritonsOrder(t *testing.T) {
 		h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{v}})
 		r := h.NewRequest(v)
 		r.Inputs, r.Outputs = c.inputs, c.outputs
-		if _, err := h.Infer(t.Context(), v, r); errs.Of(err) != c.want {
+		if _, _, err := h.Infer(t.Context(), v, r); errs.Of(err) != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
@@ -168,7 +168,7 @@ func TestRightRequestsHaveTheirRows(t *testing.T) {
 			}
 			r := h.NewRequest(v)
 			r.Inputs = c.inputs
-			if _, err := h.Infer(t.Context(), v, r); err != nil || rows != c.rows {
+			if _, _, err := h.Infer(t.Context(), v, r); err != nil || rows != c.rows {
 				t.Errorf("%d rows, %v", rows, err)
 			}
 		})

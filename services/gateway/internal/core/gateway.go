@@ -120,46 +120,52 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 }
 
 // Infer checks r against v, has it executed and returns its one response,
-// which the caller releases. It takes r over in every case. When ctx ends
-// first the request is cancelled wherever it is. A request whose content has
-// gone before it was queued is submitted once more, for what has taken its
-// place.
-func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, error) {
+// which the caller releases, and the version by which it was answered. It takes
+// r over in every case. When ctx ends first the request is cancelled wherever
+// it is. A request whose content has gone before it was queued is submitted
+// once more, for what has taken its place: the version is then another than v.
+func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, *Version, error) {
 	if err := check(v, r); err != nil {
 		r.Release()
-		return nil, err
+		return nil, v, err
 	}
-	response, returned, err := g.attempt(ctx, r)
-	if returned != nil && g.reroute(v, returned) {
-		response, returned, err = g.attempt(ctx, returned)
+	response, returned, err := g.attempt(ctx, v, r)
+	if returned == nil {
+		return response, v, err
 	}
+	next := g.reroute(v, returned)
+	if next == nil {
+		returned.Release()
+		return nil, v, err
+	}
+	response, returned, err = g.attempt(ctx, next, returned)
 	if returned != nil {
 		returned.Release()
 	}
-	return response, err
+	return response, next, err
 }
 
 // reroute turns a request for a content of v's version to the one that serves
-// now, and reports whether there is one that takes it. The steps of a sequence
-// belong together and stay.
-func (g *Gateway) reroute(v *Version, r *infer.Request) bool {
+// now, and returns that one; nil if there is none that takes it. The steps of a
+// sequence belong together and stay.
+func (g *Gateway) reroute(v *Version, r *infer.Request) *Version {
 	snapshot := g.Snapshot()
 	next, err := snapshot.current(v.Ref)
-	if err != nil || next.Ref == r.Model || r.Sequence != (infer.Sequence{}) || check(next, r) != nil {
-		return false
+	if err != nil || next.Ref == r.Model || r.Sequence != (infer.Sequence{}) || next.Config.Decoupled || check(next, r) != nil {
+		return nil
 	}
 	r.Model = next.Ref
 	r.Work = infer.Work{Request: r.Work.Request, Attempt: r.Work.Attempt + 1, Revision: snapshot.Revision}
-	return true
+	return next
 }
 
-// attempt submits r and waits for its answer. The request is returned if the
-// scheduler gives it back.
-func (g *Gateway) attempt(ctx context.Context, r *infer.Request) (*infer.Response, *infer.Request, error) {
+// attempt submits r to v and waits for its answer. The request is returned if
+// the scheduler gives it back.
+func (g *Gateway) attempt(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, *infer.Request, error) {
 	// The request is the scheduler's after Submit: keep what is needed.
 	work := r.Work
 	waiter, _ := g.waiters.Get().(*pending.Unary)
-	g.pending.Open(work, waiter)
+	turn := g.open(work, v, waiter)
 	if err := g.submit(r); err != nil {
 		r.Release()
 		g.pending.Finish(infer.Fail(work, err))
@@ -172,9 +178,26 @@ func (g *Gateway) attempt(ctx context.Context, r *infer.Request) (*infer.Respons
 	if err != nil {
 		response, returned = nil, waiter.Returned()
 	}
+	if turn != nil {
+		if response != nil {
+			response.Turn = turn
+		} else {
+			turn()
+		}
+	}
 	waiter.Reset()
 	g.waiters.Put(waiter)
 	return response, returned, err
+}
+
+// open enters a request into the pending table, and returns what passes its
+// turn where answers keep the order of requests; nil elsewhere.
+func (g *Gateway) open(w infer.Work, v *Version, next infer.Responder) (turn func()) {
+	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
+		return g.pending.OpenInOrder(w, v.Ref, next).Pass
+	}
+	g.pending.Open(w, next)
+	return nil
 }
 
 // submit hands the request over unless the gateway drains. The request is in

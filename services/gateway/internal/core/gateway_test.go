@@ -47,7 +47,7 @@ func TestInferReturnsTheAnswer(t *testing.T) {
 		h.table.Respond(answer)
 		return nil
 	}
-	got, err := h.Infer(t.Context(), v, h.NewRequest(v))
+	got, _, err := h.Infer(t.Context(), v, h.NewRequest(v))
 	if err != nil || got != answer || h.InFlight() != 0 {
 		t.Errorf("got %v, %v with %d in flight", got, err, h.InFlight())
 	}
@@ -60,7 +60,7 @@ func TestRefusedSubmissionIsTheAnswer(t *testing.T) {
 	buffer := tensor.Wrap(make([]byte, 8), false, func(*tensor.Buffer) { freed++ })
 	r := h.NewRequest(v)
 	r.Inputs = []infer.Tensor{{Name: "A", Datatype: tensor.FP32, Shape: tensor.Shape{2}, Data: tensor.InBuffer(buffer, 0, 8)}}
-	p, err := h.Infer(t.Context(), v, r)
+	p, _, err := h.Infer(t.Context(), v, r)
 	if p != nil || errs.Of(err) != errs.QueueFull || h.InFlight() != 0 || freed != 1 {
 		t.Errorf("got %v, %v with %d in flight and the input freed %d times", p, err, h.InFlight(), freed)
 	}
@@ -75,7 +75,7 @@ func TestRequestIsTheSchedulersAfterSubmit(t *testing.T) {
 		h.table.Respond(&infer.Response{Work: w, Final: true})
 		return nil
 	}
-	if _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
+	if _, _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
 		t.Error(err)
 	}
 }
@@ -104,7 +104,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 				h.cancel = func(id infer.RequestID) { canceled = append(canceled, id) }
 				ctx, cancel := c.end(t.Context())
 				defer cancel()
-				p, err := h.Infer(ctx, v, h.NewRequest(v))
+				p, _, err := h.Infer(ctx, v, h.NewRequest(v))
 				if d := cmp.Diff(c.want, refusalOf(err)); p != nil || d != "" {
 					t.Errorf("got %v: %s", p, d)
 				}
@@ -137,7 +137,7 @@ func TestAnswerRacesTheClientsPatience(t *testing.T) {
 		all.Go(func() {
 			ctx, leave := context.WithCancel(t.Context())
 			all.Go(leave)
-			p, err := h.Infer(ctx, v, h.NewRequest(v))
+			p, _, err := h.Infer(ctx, v, h.NewRequest(v))
 			if err != nil {
 				refused.Add(1)
 				return
@@ -158,7 +158,7 @@ func TestDrainRefusesTheNewAndWaitsForTheOld(t *testing.T) {
 		h.submit = func(r *infer.Request) error { work = r.Work; return nil }
 		answered, drained := false, false
 		go func() {
-			if _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
+			if _, _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
 				t.Error(err)
 			}
 			answered = true
@@ -174,7 +174,7 @@ func TestDrainRefusesTheNewAndWaitsForTheOld(t *testing.T) {
 		if answered || drained || h.Ready() || !h.Live() {
 			t.Error("while draining: nothing is over, live and not ready")
 		}
-		_, err := h.Infer(t.Context(), v, h.NewRequest(v))
+		_, _, err := h.Infer(t.Context(), v, h.NewRequest(v))
 		want := refusal{errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests"}
 		if d := cmp.Diff(want, refusalOf(err)); d != "" {
 			t.Error(d)
@@ -203,7 +203,7 @@ func TestNothingSlipsPastADrain(t *testing.T) {
 		for range 8 {
 			all.Go(func() {
 				for {
-					if _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
+					if _, _, err := h.Infer(t.Context(), v, h.NewRequest(v)); err != nil {
 						return
 					}
 				}
@@ -256,7 +256,10 @@ func TestRequestForAContentThatIsGoneGoesToTheNextOne(t *testing.T) {
 			buffer := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { released++ })
 			r.Inputs = []infer.Tensor{{Name: "x", Datatype: tensor.Int32, Shape: tensor.Shape{1}, Data: tensor.InBuffer(buffer, 0, 4)}}
 			r.Sequence = tt.sequence
-			_, err := h.Infer(t.Context(), old, r)
+			_, served, err := h.Infer(t.Context(), old, r)
+			if rerouted := len(tt.want) == 2; rerouted != (served == next) || rerouted == (served == old) {
+				t.Errorf("the answer is of %v", served.Ref)
+			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("submitted (-want +got):\n%s", diff)
 			}
@@ -265,4 +268,53 @@ func TestRequestForAContentThatIsGoneGoesToTheNextOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnswersKeepTheOrderOfRequestsWhereTheModelDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := ready("m", &modelconfig.Config{
+			Inputs:   []modelconfig.IO{optional(io("A", tensor.FP32, 2))},
+			Batching: &modelconfig.DynamicBatching{PreserveOrdering: true},
+		})
+		h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{v}})
+		var work []infer.Work
+		h.submit = func(r *infer.Request) error { work = append(work, r.Work); return nil }
+		h.cancel = func(infer.RequestID) {}
+		var answers []*infer.Response
+		var failures []refusal
+		call := func(ctx context.Context) {
+			go func() {
+				p, _, err := h.Infer(ctx, v, h.NewRequest(v))
+				if err != nil {
+					failures = append(failures, refusalOf(err))
+					return
+				}
+				answers = append(answers, p)
+			}()
+			synctest.Wait()
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		call(t.Context())
+		call(ctx)
+		call(t.Context())
+		respond := func(i int) {
+			h.table.Respond(&infer.Response{Work: work[i], Final: true, Index: uint32(i)})
+			synctest.Wait()
+		}
+		respond(2)
+		leave()
+		synctest.Wait()
+		if d := cmp.Diff([]refusal{{errs.Cancelled, ""}}, failures); d != "" || len(answers) != 0 {
+			t.Errorf("%d answers before the first, failures %s", len(answers), d)
+		}
+		respond(0)
+		if len(answers) != 1 || answers[0].Index != 0 {
+			t.Fatalf("answers %v, want the first alone while it is being passed on", answers)
+		}
+		answers[0].Release()
+		synctest.Wait()
+		if len(answers) != 2 || answers[1].Index != 2 || h.InFlight() != 0 {
+			t.Errorf("answers %v with %d in flight", answers, h.InFlight())
+		}
+	})
 }

@@ -55,12 +55,12 @@ func (m *Metrics) Engine(g *core.Gateway, protocol string) *Engine {
 }
 
 // Infer counts one inference.
-func (e *Engine) Infer(ctx context.Context, v *core.Version, r *infer.Request) (*infer.Response, error) {
+func (e *Engine) Infer(ctx context.Context, v *core.Version, r *infer.Request) (*infer.Response, *core.Version, error) {
 	received, model := r.Received, v.Ref.Name
-	response, err := e.Gateway.Infer(ctx, v, r)
+	response, served, err := e.Gateway.Infer(ctx, v, r)
 	e.seconds.Observe(e.metrics.clock.Now().Sub(received).Seconds())
 	e.counter(model, err).Inc()
-	return response, err
+	return response, served, err
 }
 
 func (e *Engine) counter(model string, err error) prometheus.Counter {

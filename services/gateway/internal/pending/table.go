@@ -22,6 +22,7 @@ type Table struct {
 	last     atomic.Uint64
 	inFlight atomic.Int64
 	shards   [shards]shard
+	lines    lines
 
 	mu      sync.Mutex
 	drained chan struct{} // closed when draining and empty; nil before; guarded by mu
@@ -34,10 +35,13 @@ type shard struct {
 
 // entry is one request without a final answer.
 type entry struct {
-	mu      sync.Mutex
-	ended   bool // guarded by mu
+	id      infer.RequestID
 	attempt uint32
 	next    infer.Responder
+	place   *place // in a line; nil if the answer waits for no other
+
+	mu    sync.Mutex
+	ended bool // guarded by mu, or in a line by the lines' lock
 }
 
 // New makes a table for the gateway incarnation origin.
@@ -61,63 +65,106 @@ func (t *Table) InFlight() int64 { return t.inFlight.Load() }
 // another and none after the final one; next takes them over and must not
 // block.
 func (t *Table) Open(w infer.Work, next infer.Responder) {
-	s := t.shard(w.Request)
-	e := &entry{attempt: w.Attempt, next: next}
+	t.enter(&entry{id: w.Request, attempt: w.Attempt, next: next})
+}
+
+// OpenInOrder does what Open does for a request whose responses wait for its
+// turn: until all requests for the same content that were opened in order
+// before it have passed theirs. An answer that is no result of the model does
+// not wait: see [infer.Response.Immediate] and [Table.Finish]. The caller
+// passes the turn after the final answer.
+func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next infer.Responder) Turn {
+	e := &entry{id: w.Request, attempt: w.Attempt, next: next}
+	t.lines.join(of, e)
+	t.enter(e)
+	return Turn{t, e}
+}
+
+func (t *Table) enter(e *entry) {
+	s := t.shard(e.id)
 	t.inFlight.Add(1)
 	s.mu.Lock()
-	s.entries[w.Request.Number] = e
+	s.entries[e.id.Number] = e
 	s.mu.Unlock()
 }
 
-// Respond hands a response to whoever waits for it; see [Table.Finish].
-func (t *Table) Respond(r *infer.Response) { t.Finish(r) }
+// Respond hands a response to whoever waits for it, when its turn has come. A
+// response for a request that has its final answer, for another gateway or for
+// an earlier attempt is released instead.
+func (t *Table) Respond(r *infer.Response) {
+	e := t.find(r.Work)
+	switch {
+	case e == nil:
+	case e.place != nil:
+		if t.lines.deliver(t, e, r) {
+			return
+		}
+	case t.deliver(e, r):
+		return
+	}
+	r.Release()
+}
 
-// Finish hands a response on and reports whether it was taken. A response
-// for a request that has had its final answer, for another gateway or for an
-// earlier attempt is released instead.
+// Finish ends a request here and now, with a final response of the gateway's
+// own in the place of one that still waits for its turn, and reports whether
+// the request had not ended before. Otherwise the response is released.
 func (t *Table) Finish(r *infer.Response) bool {
-	if !t.deliver(r) {
-		r.Release()
-		return false
+	e := t.find(r.Work)
+	switch {
+	case e == nil:
+	case e.place != nil:
+		if t.lines.finish(t, e, r) {
+			return true
+		}
+	case t.deliver(e, r):
+		return true
 	}
-	return true
+	r.Release()
+	return false
 }
 
-func (t *Table) deliver(r *infer.Response) bool {
-	if r.Work.Request.Origin != t.origin {
-		return false
+// find returns the entry of an attempt at a request; nil if it is over.
+func (t *Table) find(w infer.Work) *entry {
+	if w.Request.Origin != t.origin {
+		return nil
 	}
-	// Whoever takes the response over may recycle it: look at it before.
-	id, final := r.Work.Request, r.Final
-	s := t.shard(id)
+	s := t.shard(w.Request)
 	s.mu.Lock()
-	e := s.entries[id.Number]
+	e := s.entries[w.Request.Number]
 	s.mu.Unlock()
-	if e == nil || !e.deliver(r) {
-		return false
+	if e == nil || e.attempt != w.Attempt {
+		return nil
 	}
-	if final {
-		t.remove(s, id.Number)
-	}
-	return true
+	return e
 }
 
 // deliver runs under the entry's lock, so that responses do not overlap and
 // only one of two racing final ones gets through.
-func (e *entry) deliver(r *infer.Response) bool {
+func (t *Table) deliver(e *entry, r *infer.Response) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended || r.Work.Attempt != e.attempt {
+	if e.ended {
 		return false
 	}
-	e.ended = r.Final
-	e.next.Respond(r)
+	e.deliver(t, r)
 	return true
 }
 
-func (t *Table) remove(s *shard, number uint64) {
+// deliver gives a response to who waits for it. The caller holds the lock that
+// guards ended.
+func (e *entry) deliver(t *Table, r *infer.Response) {
+	// Whoever takes the response over may recycle it: look at it before.
+	e.ended = r.Final
+	e.next.Respond(r)
+	if e.ended {
+		t.remove(e.id)
+	}
+}
+
+func (t *Table) remove(id infer.RequestID) {
+	s := t.shard(id)
 	s.mu.Lock()
-	delete(s.entries, number)
+	delete(s.entries, id.Number)
 	s.mu.Unlock()
 	if t.inFlight.Add(-1) > 0 {
 		return

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
@@ -74,6 +75,38 @@ func TestClassesThatCannotBeAreRefusedUnexecuted(t *testing.T) {
 	body := `{"outputs":[{"name":"OUT","parameters":{"classification":1}}],"inputs":[{"name":"IN","datatype":"BOOL","shape":[1],"data":[true]}]}`
 	want := answer{Status: 400, Body: `{"error":"class result not available for output due to unsupported type 'BOOL'","reason":"invalid_parameter","request_id":"7-1"}`}
 	if d := cmp.Diff(want, s.do(request{path: "/v2/models/echo/infer", body: body})); d != "" {
+		t.Error(d)
+	}
+	s.checkMemory(t)
+}
+
+// A request whose content has gone is answered by the next one, with that
+// one's labels.
+func TestClassesAreNamedByTheContentThatAnswered(t *testing.T) {
+	content := func(generation uint64, label string) *core.Model {
+		m := simple(2)
+		m.Versions[0].Ref.Generation = generation
+		m.Versions[0].Config.Outputs[0].Labels = []string{label}
+		return m
+	}
+	s := newServer(t, []*core.Model{content(1, "old")})
+	s.scheduler.execute = nil
+	s.scheduler.submit = func(q *infer.Request) error {
+		p := compute(q)
+		p.Work, p.Final = q.Work, true
+		if q.Model.Generation == 1 {
+			s.gateway.Update(core.NewSnapshot(4, true, []*core.Model{content(2, "new")}))
+			p = infer.Fail(q.Work, errs.New(errs.NoWorker, "gone"))
+			p.Returned = q
+		} else {
+			q.Release()
+		}
+		s.scheduler.table.Respond(p)
+		return nil
+	}
+	want := answer{Status: 200, Body: `{"model_name":"simple","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"BYTES","shape":[1,1],"data":["11:0:new"]}]}`}
+	body := pair(`"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}],`)
+	if d := cmp.Diff(want, s.do(request{path: "/v2/models/simple/infer", body: body})); d != "" {
 		t.Error(d)
 	}
 	s.checkMemory(t)

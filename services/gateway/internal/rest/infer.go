@@ -89,7 +89,7 @@ func (s *server) run(c *call, w http.ResponseWriter, r *http.Request, v *core.Ve
 	}
 	q.Trace = r.Header.Get(headerTrace)
 	id := q.ID // q is the engine's from here on
-	p, err := s.engine.Infer(ctx, v, q)
+	p, v, err := s.engine.Infer(ctx, v, q)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,7 @@ func (s *server) run(c *call, w http.ResponseWriter, r *http.Request, v *core.Ve
 	if err := classify.Apply(v.Config, c.envelope.Classes, p); err != nil {
 		return err
 	}
+	p.PassTurn() // before the writing, which a slow client may hold up
 	return c.write(w, r, id, v.Ref, p)
 }
 

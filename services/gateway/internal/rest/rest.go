@@ -48,8 +48,8 @@ type Engine interface {
 	Pool() *tensor.Pool
 	NewRequest(*core.Version) *infer.Request
 	// Infer takes the request over in every case. The caller releases the
-	// response.
-	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, error)
+	// response, which is one of the version returned.
+	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, *core.Version, error)
 }
 
 var _ Engine = (*core.Gateway)(nil)

@@ -71,7 +71,7 @@ func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error)
 // execute has r answered, with the classes of outputs of which they are asked
 // for. The caller releases the response.
 func (s *service) execute(ctx context.Context, v *core.Version, r *infer.Request, classes []classify.Output) (*infer.Response, error) {
-	response, err := s.engine.Infer(ctx, v, r)
+	response, v, err := s.engine.Infer(ctx, v, r)
 	if err != nil {
 		return nil, err
 	}

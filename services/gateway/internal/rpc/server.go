@@ -33,7 +33,7 @@ type Engine interface {
 	NewRequest(*core.Version) *infer.Request
 	// Infer takes the request over in every case; the caller releases the
 	// response.
-	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, error)
+	Infer(context.Context, *core.Version, *infer.Request) (*infer.Response, *core.Version, error)
 	Pool() *tensor.Pool
 }
 
