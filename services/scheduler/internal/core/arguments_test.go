@@ -66,6 +66,9 @@ func (a arguments) item(s *script) *Item {
 		Bytes:    int64(a.number("bytes", 4)),
 		Enqueued: s.now,
 	}
+	if a.d.HasArg("y") {
+		it.Request.Inputs = append(it.Request.Inputs, infer.Tensor{Name: "y", Shape: tensor.Shape{rows, 4}})
+	}
 	if d := a.duration(a.text("deadline", "0s")); d != 0 {
 		it.Deadline = s.now.Add(d)
 	}
@@ -79,14 +82,16 @@ func (a arguments) config() *modelconfig.Config {
 	}
 	c := &modelconfig.Config{
 		MaxBatchSize: int64(a.number("max", 4)),
-		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{width}}},
+		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{width}, Ragged: a.d.HasArg("ragged")}},
+	}
+	if a.d.HasArg("optional") {
+		c.Inputs = append(c.Inputs, modelconfig.IO{Name: "y", Dims: tensor.Shape{4}, Optional: true})
 	}
 	if a.d.HasArg("nobatch") {
 		return c
 	}
 	c.Batching = &modelconfig.DynamicBatching{
 		PreferredSizes:      a.numbers("preferred"),
-		PreserveOrdering:    a.d.HasArg("ordered"),
 		PriorityLevels:      uint64(a.number("levels", 0)),
 		DefaultPriority:     uint64(a.number("default", 0)),
 		MaxQueueDelayMicros: uint64(a.duration(a.text("delay", "0s")) / time.Microsecond),

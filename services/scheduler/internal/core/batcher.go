@@ -22,22 +22,17 @@ type batcher struct {
 	delay     time.Duration
 	variable  []string // inputs whose shapes must be equal within a batch
 	optional  bool     // the sets of inputs must be equal
-	// ordered keeps a batch back while another runs, so that answers come in
-	// the order of arrival whatever the number of instances.
-	ordered bool
-	running int
 }
 
 func newBatcher(c *modelconfig.Config) *batcher {
 	b := &batcher{
 		queue:     newQueue(c.Batching),
-		maxRows:   c.MaxBatchSize,
+		maxRows:   maxRows(c),
 		preferred: c.Batching.PreferredSizes,
 		delay:     time.Duration(c.Batching.MaxQueueDelayMicros) * time.Microsecond,
-		ordered:   c.Batching.PreserveOrdering,
 	}
 	if len(b.preferred) == 0 {
-		b.preferred = []int64{c.MaxBatchSize}
+		b.preferred = []int64{b.maxRows}
 	}
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
@@ -49,32 +44,35 @@ func newBatcher(c *modelconfig.Config) *batcher {
 	return b
 }
 
+// maxRows is how many rows a batch may have. A request to a model without a
+// batch dimension is a batch by itself, under the same queue policies.
+func maxRows(c *modelconfig.Config) int64 { return max(c.MaxBatchSize, 1) }
+
 func (p *batcher) Add(it *Item) errs.Reason { return p.push(it) }
 func (p *batcher) Remove(it *Item)          { p.remove(it) }
-func (p *batcher) Done(*Batch)              { p.running-- }
 func (p *batcher) Len() int                 { return p.n }
 
 func (p *batcher) Form(now mono.Time, b *Batch, c *costs) mono.Time {
-	if p.ordered && p.running > 0 {
-		return 0 // Done asks again
+	for {
+		e := p.extent(now)
+		if e.items == 0 {
+			return 0
+		}
+		// A batch of a preferred size goes at once, and takes no more than
+		// that, unless the oldest has waited out a delay: then all go.
+		due, next := min(e.oldest.Add(p.delay), e.latestStart(c)), e.part
+		if e.marked.items > 0 && (now < due || p.delay == 0) {
+			next, due = e.marked, now
+		}
+		switch {
+		case p.dropLate(now, b, c.estimate(next.rows), next.items):
+		case e.full || now >= due:
+			p.take(now, b, next.items)
+			return 0
+		default:
+			return due
+		}
 	}
-	e := p.extent(now)
-	for p.dropLate(now, b, c.estimate(e.rows), e.items) {
-		e = p.extent(now)
-	}
-	if e.items == 0 {
-		return 0
-	}
-	due := min(e.oldest.Add(p.delay), e.latestStart(c))
-	switch {
-	case e.marked > 0 && now < due:
-		p.take(now, b, e.marked)
-	case e.full || now >= due:
-		p.take(now, b, e.items)
-	default:
-		return due
-	}
-	return 0
 }
 
 // dropLate moves those of the next n items into b's late ones that would not
@@ -105,15 +103,19 @@ func (p *batcher) take(now mono.Time, b *Batch, n int) {
 		p.remove(it)
 		b.add(it)
 	}
-	p.running++
+}
+
+// part is the beginning of the queue, as a batch.
+type part struct {
+	items int
+	rows  int64
 }
 
 // extent is how far a batch could reach into the queue.
 type extent struct {
-	items  int
-	marked int // items up to the last preferred size; 0 if none is met
+	part
+	marked part // up to the last preferred size; empty if none is met
 	full   bool
-	rows   int64
 	oldest mono.Time
 	// tightest is the earliest deadline; 0 is none.
 	tightest mono.Time
@@ -140,8 +142,8 @@ func (p *batcher) extent(now mono.Time) extent {
 			e.full = true
 			break
 		}
-		if e.rows+it.Rows > largest && e.marked == 0 {
-			e.marked = e.items
+		if e.rows+it.Rows > largest && e.marked.items == 0 {
+			e.marked = e.part
 		}
 		e.rows += it.Rows
 		e.items++
@@ -150,7 +152,7 @@ func (p *batcher) extent(now mono.Time) extent {
 			e.oldest = it.Enqueued
 		}
 		if _, met := slices.BinarySearch(p.preferred, e.rows); met {
-			e.marked = e.items
+			e.marked = e.part
 		}
 	}
 	e.full = e.full || e.rows >= largest

@@ -254,7 +254,6 @@ func (c *Core) complete(now mono.Time, done *infer.Completion) {
 		c.forget(it)
 	}
 	c.counts.Completed += uint64(len(b.Items))
-	in.model.policy.Done(b)
 	c.act(Action{Kind: Finished, Batch: b, Completion: done})
 	c.done = append(c.done, b)
 	c.schedule(now, in.model)
@@ -284,6 +283,7 @@ func (c *Core) check() {
 	waiting, running := 0, 0
 	for _, m := range c.models {
 		waiting += m.policy.Len()
+		invariant.Check(!m.stalls(), "%d items of %v wait beside a free instance, and no time is set to look again", m.policy.Len(), m.ref)
 	}
 	for _, b := range c.orders {
 		running += len(b.Items)

@@ -31,7 +31,6 @@ func (c *Core) lose(b *Batch) {
 		c.counts.Lost++
 		c.act(Action{Kind: Lost, Item: it, Batch: b, Reason: errs.InstanceCrashed})
 	}
-	b.instance.model.policy.Done(b)
 }
 
 // The lists below are sorted, so that equal histories give equal actions.

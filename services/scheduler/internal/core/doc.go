@@ -22,8 +22,8 @@
 //
 // # Room
 //
-// A sequence is a policy that pins items to instances and frees its slots in
-// Done. An ensemble's step is an item whose completion submits the next ones;
+// A sequence is a policy that pins items to instances and hears of completed
+// batches. An ensemble's step is an item whose completion submits the next ones;
 // the driver turns its Completed into Submit events. A decoupled model sends
 // its responses past the scheduler: one completion ends it like any other.
 package core

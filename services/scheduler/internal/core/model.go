@@ -49,7 +49,7 @@ func (c *Core) configure(now mono.Time, e *Model) {
 	m.policy = policyFor(e.Config)
 	m.maxRows = 1
 	if e.Config.Batching != nil {
-		m.maxRows = max(e.Config.MaxBatchSize, 1)
+		m.maxRows = maxRows(e.Config)
 	}
 	for it := early.head; it != nil; it = early.head {
 		early.remove(it)
@@ -135,6 +135,14 @@ func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	in.running++
 	c.orders[b.Order.ID] = b
 	c.act(Action{Kind: Dispatch, Batch: b})
+}
+
+// stalls reports whether something waits that an instance could take without
+// a time at which it will be tried. It must never be so: nothing else would
+// bring the model to attention.
+func (m *model) stalls() bool {
+	_, unconfigured := m.policy.(*hold)
+	return !unconfigured && m.policy.Len() > 0 && m.idle() != nil && m.timer.pos == 0
 }
 
 // costsOn returns the model's costs on a device such as gpu:1.

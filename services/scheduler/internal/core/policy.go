@@ -22,16 +22,13 @@ type policy interface {
 	// Ahead is how many batches go before one that a new item of this
 	// priority joins, and how many rows that one will have.
 	Ahead(it *Item) (batches, rows int64)
-	// Done says that a batch of this policy's forming has been completed, or
-	// is lost.
-	Done(b *Batch)
 	// Len is the number of waiting items.
 	Len() int
 }
 
 // policyFor returns the policy that a configuration asks for.
 func policyFor(c *modelconfig.Config) policy {
-	if c.Batching == nil || !c.Batches() {
+	if c.Batching == nil {
 		return &single{}
 	}
 	return newBatcher(c)
@@ -45,7 +42,6 @@ func (h *hold) Add(it *Item) errs.Reason                 { h.push(it); return ""
 func (h *hold) Remove(it *Item)                          { h.remove(it) }
 func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time { return 0 }
 func (h *hold) Ahead(*Item) (int64, int64)               { return 0, 0 }
-func (h *hold) Done(*Batch)                              {}
 func (h *hold) Len() int                                 { return h.n }
 
 // single gives every request an execution of its own, first come first
@@ -54,7 +50,6 @@ type single struct{ list }
 
 func (s *single) Add(it *Item) errs.Reason { s.push(it); return "" }
 func (s *single) Remove(it *Item)          { s.remove(it) }
-func (s *single) Done(*Batch)              {}
 func (s *single) Len() int                 { return s.n }
 
 func (s *single) Form(now mono.Time, b *Batch, c *costs) mono.Time {

@@ -27,6 +27,7 @@ func TestHistories(t *testing.T) {
 			"retire":   w.retire,
 			"detach":   w.detach,
 			"wait":     w.wait,
+			"follow":   w.follow,
 			"":         w.balance,
 		})
 		w.drain(t)
@@ -72,23 +73,33 @@ func newWorld(t *rapid.T) *world {
 
 func drawConfig(t *rapid.T) *modelconfig.Config {
 	c := &modelconfig.Config{
-		MaxBatchSize: rapid.Int64Range(1, 5).Draw(t, "max"),
+		MaxBatchSize: rapid.Int64Range(0, 5).Draw(t, "max"),
 		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{-1}}},
 	}
 	if rapid.Bool().Draw(t, "dynamic") {
 		c.Batching = &modelconfig.DynamicBatching{
 			MaxQueueDelayMicros: rapid.SampledFrom([]uint64{0, 100}).Draw(t, "delay"),
-			PreferredSizes:      rapid.SampledFrom([][]int64{nil, {1}}).Draw(t, "preferred"),
 			PriorityLevels:      rapid.Uint64Range(0, 3).Draw(t, "levels"),
 			DefaultPriority:     1,
-			DefaultPolicy: modelconfig.QueuePolicy{
-				MaxQueueSize:         rapid.Uint32Range(0, 4).Draw(t, "queue"),
-				DefaultTimeoutMicros: rapid.SampledFrom([]uint64{0, 150}).Draw(t, "timeout"),
-			},
+			DefaultPolicy:       drawPolicy(t),
+			Policies:            map[uint64]modelconfig.QueuePolicy{2: drawPolicy(t)},
 		}
-		c.Batching.PreserveOrdering = c.Batching.PriorityLevels < 2 && rapid.Bool().Draw(t, "ordered")
+		for size := int64(1); size <= c.MaxBatchSize; size++ {
+			if rapid.Bool().Draw(t, "preferred") {
+				c.Batching.PreferredSizes = append(c.Batching.PreferredSizes, size)
+			}
+		}
 	}
 	return c
+}
+
+func drawPolicy(t *rapid.T) modelconfig.QueuePolicy {
+	return modelconfig.QueuePolicy{
+		MaxQueueSize:         rapid.Uint32Range(0, 4).Draw(t, "queue"),
+		DefaultTimeoutMicros: rapid.SampledFrom([]uint64{0, 150}).Draw(t, "timeout"),
+		AllowTimeoutOverride: rapid.Bool().Draw(t, "override"),
+		Delay:                rapid.Bool().Draw(t, "behind"),
+	}
 }
 
 func (w *world) drawModel(t *rapid.T) infer.ModelRef {
@@ -98,11 +109,15 @@ func (w *world) drawModel(t *rapid.T) infer.ModelRef {
 func (w *world) submit(t *rapid.T) {
 	ref := w.drawModel(t)
 	w.lastRequest++
-	rows := rapid.Int64Range(1, w.configs[ref].MaxBatchSize).Draw(t, "rows")
+	rows := rapid.Int64Range(1, maxRows(w.configs[ref])).Draw(t, "rows")
 	it := &Item{
-		Request: &infer.Request{Priority: rapid.Uint64Range(0, 4).Draw(t, "priority"), Inputs: []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, rapid.Int64Range(1, 2).Draw(t, "width")}}}},
-		Work:    infer.Work{Request: infer.RequestID{Number: w.lastRequest}},
-		Model:   ref, Rows: rows, Bytes: 8 * rows, Enqueued: w.now,
+		Request: &infer.Request{
+			Priority: rapid.Uint64Range(0, 4).Draw(t, "priority"),
+			Timeout:  rapid.SampledFrom([]time.Duration{0, 50 * time.Microsecond}).Draw(t, "own timeout"),
+			Inputs:   []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, rapid.Int64Range(1, 2).Draw(t, "width")}}},
+		},
+		Work:  infer.Work{Request: infer.RequestID{Number: w.lastRequest}},
+		Model: ref, Rows: rows, Bytes: 8 * rows, Enqueued: w.now,
 	}
 	if d := rapid.SampledFrom([]time.Duration{0, 0, 120 * time.Microsecond}).Draw(t, "deadline"); d > 0 {
 		it.Deadline = w.now.Add(d)
@@ -170,6 +185,21 @@ func (w *world) wait(t *rapid.T) {
 	}
 }
 
+// follow ticks when the core asks for it and at no other time, as the driver
+// does, until it asks no more. Then nothing waits beside an instance that could
+// take it, whatever the policy.
+func (w *world) follow(t *rapid.T) {
+	for wake := w.core.NextWake(); wake != 0; wake = w.core.NextWake() {
+		w.now = max(w.now, wake)
+		w.step(t, &Event{Kind: Tick})
+	}
+	for n, it := range w.open {
+		if it.batch == nil && it.model.idle() != nil {
+			t.Fatalf("request %d of model %v waits for ever beside a free instance", n, it.Model)
+		}
+	}
+}
+
 func (w *world) step(t *rapid.T, e *Event) {
 	for _, a := range w.core.Step(w.now, e) {
 		w.see(t, a)
@@ -215,7 +245,7 @@ func (w *world) ended(t *rapid.T, it *Item) {
 
 func (w *world) dispatched(t *rapid.T, b *Batch) {
 	c := w.configs[b.Model]
-	if b.Rows > c.MaxBatchSize || (c.Batching == nil && len(b.Items) != 1) {
+	if b.Rows > maxRows(c) || (c.Batching == nil && len(b.Items) != 1) {
 		t.Fatalf("order %d has %d rows in %d items", b.Order.ID, b.Rows, len(b.Items))
 	}
 	if w.granted[b.Order.Instance] != b.Model {
@@ -223,9 +253,6 @@ func (w *world) dispatched(t *rapid.T, b *Batch) {
 	}
 	if w.credits[b.Order.Instance]--; w.credits[b.Order.Instance] < 0 {
 		t.Fatalf("instance %v got more orders than credits", b.Order.Instance)
-	}
-	if c.Batching != nil && c.Batching.PreserveOrdering && w.runs(b.Model) {
-		t.Fatalf("order %d started beside another of an ordered model", b.Order.ID)
 	}
 	for _, waits := range w.open {
 		if waits.model != nil && waits.batch == nil && waits.Model == b.Model && waits.level < b.Items[0].level {
@@ -237,14 +264,16 @@ func (w *world) dispatched(t *rapid.T, b *Batch) {
 		switch n := it.Work.Request.Number; {
 		case it.Deadline != 0 && it.Deadline <= w.now:
 			t.Fatalf("request %d ran after its deadline", n)
-		case n <= w.newest[place{b.Model, it.level}]:
+		case it.lateAt == 0 && n <= w.newest[place{b.Model, it.level}]:
 			t.Fatalf("request %d overtook request %d of its level", w.newest[place{b.Model, it.level}], n)
 		case c.Batching != nil && it.Request.Inputs[0].Shape[1] != width:
 			t.Fatalf("order %d mixes shapes", b.Order.ID)
 		case b.Order.Requests[i] != it.Request || b.Order.Enqueued[i] != it.Enqueued:
 			t.Fatalf("order %d does not name its items", b.Order.ID)
 		}
-		w.newest[place{b.Model, it.level}] = it.Work.Request.Number
+		if it.lateAt == 0 {
+			w.newest[place{b.Model, it.level}] = it.Work.Request.Number
+		}
 	}
 	w.running[b.Order.ID] = b
 }
@@ -269,14 +298,4 @@ func (w *world) drain(t *rapid.T) {
 	if len(w.open) != 0 {
 		t.Fatalf("%d requests are still open", len(w.open))
 	}
-}
-
-// runs reports whether an order of the model runs.
-func (w *world) runs(ref infer.ModelRef) bool {
-	for _, b := range w.running {
-		if b.Model == ref {
-			return true
-		}
-	}
-	return false
 }

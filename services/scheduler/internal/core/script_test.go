@@ -17,14 +17,14 @@ import (
 // that you can explain.
 //
 //	limits [requests=N] [bytes=N]
-//	model NAME [gen=N] [max=ROWS] [delay=D] [preferred=(N,N)] [queue=N] [timeout=D] [override] [behind] [variable]
-//	      [levels=N] [default=N] [top=N] [ordered] [nobatch]
-//	      behind: what times out goes behind; top: bound of the queue of priority level 1
+//	model NAME [gen=N] [max=ROWS] [delay=D] [preferred=(N,N)] [queue=N] [timeout=D] [override] [behind] [variable] [ragged]
+//	      [optional] [levels=N] [default=N] [top=N] [nobatch]
+//	      behind: what times out goes behind; top: bound of the queue of priority level 1; optional: has an input y
 //	remove NAME [gen=N]
 //	grant WORKER/SLOT NAME [gen=N] [credits=N] [device=KIND:N]
 //	retire WORKER/SLOT
 //	detach WORKER
-//	submit ID MODEL [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [bytes=N]
+//	submit ID MODEL [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [y] [bytes=N]
 //	cancel ID
 //	complete ORDER [credits=N] [took=D]
 //	wait D           (in virtual time, stopping for each wake-up on the way)
