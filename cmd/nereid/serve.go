@@ -54,6 +54,7 @@ type serve struct {
 	MetricsConfig  []string      `name:"metrics-config" sep:"none" placeholder:"KEY=VALUE" group:"Metrics" help:"How the times of requests are shown: counter_latencies (true), histogram_latencies (false) and summary_latencies (false) switch forms; summary_quantiles is pairs of a quantile and its error, such as 0.5:0.05,0.99:0.001; repeat the flag for several."`
 	MetricsLabel   []string      `name:"metrics-label" sep:"none" placeholder:"NAME=VALUE" group:"Metrics" help:"Label of all metrics: cluster, node or pod; repeat the flag for several."`
 
+	MaxRequestBytes   int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"Most bytes that requests hold, from their arrival to their answers; more are refused as memory_full. 0 is no bound."`
 	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
 	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
 
@@ -149,7 +150,7 @@ func (s *serve) config() (embedded.Config, error) {
 	if err := s.Connections.configure(&c.Gateway); err != nil {
 		return c, err
 	}
-	c.Gateway.MaxInput = s.HTTPMaxInput
+	c.Gateway.MaxInput, c.Gateway.MaxRequestBytes = s.HTTPMaxInput, s.MaxRequestBytes
 	c.Gateway.StrictReadiness = s.StrictReadiness.On
 	c.Gateway.ExitTimeout = time.Duration(s.ExitTimeout) * time.Second
 	c.Data, c.ExitOnError, c.Version = s.Data, s.ExitOnError.On, release

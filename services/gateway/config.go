@@ -23,6 +23,9 @@ type Config struct {
 	// MaxInput bounds a JSON body, a tensor in it and a decompressed body, in
 	// bytes.
 	MaxInput int64
+	// MaxRequestBytes bounds what the requests of all clients hold together,
+	// in bytes; 0 is no bound.
+	MaxRequestBytes int64
 	// StrictReadiness makes the server ready only while every model is.
 	// Without it the server is ready from the end of the start on.
 	StrictReadiness bool
@@ -71,6 +74,7 @@ func Default() Config {
 		HTTP:            HTTP{Listener: Listener{Enabled: true, Address: "0.0.0.0", Port: 8000}},
 		GRPC:            defaultGRPC(),
 		MaxInput:        64 << 20,
+		MaxRequestBytes: 4 << 30,
 		StrictReadiness: true,
 		ExitTimeout:     30 * time.Second,
 	}
@@ -90,6 +94,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--http-port and --grpc-port are both %d: give each its own", c.HTTP.Port)
 	case c.MaxInput <= 0:
 		return errs.New(errs.ConfigInvalid, "--http-max-input-size is %d: want bytes above 0", c.MaxInput)
+	case c.MaxRequestBytes < 0 || c.MaxRequestBytes > 0 && c.MaxRequestBytes < c.MaxInput:
+		return errs.New(errs.ConfigInvalid, "--max-request-bytes is %d: want 0 (no bound) or at least --http-max-input-size, %d", c.MaxRequestBytes, c.MaxInput)
 	case c.ExitTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %v: want 0 or more", c.ExitTimeout)
 	}

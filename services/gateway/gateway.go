@@ -65,6 +65,7 @@ type Gateway struct {
 	config Config
 	deps   Deps
 	meters *metered.Metrics
+	budget *core.Budget
 
 	// table and engine are set when the lease has given the gateway its
 	// incarnation.
@@ -81,11 +82,13 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{config: c, deps: deps, started: make(chan struct{}), bound: make(chan struct{})}
+	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics, deps.Clock)
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final answer.",
-	}, func() float64 { return float64(g.InFlight()) }))
+	}, func() float64 { return float64(g.InFlight()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nereid_gateway_request_bytes", Help: "Bytes that requests hold, from their arrival to their answers.",
+	}, func() float64 { return float64(g.budget.Held()) }))
 	return g, nil
 }
 
@@ -213,7 +216,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 		return nil
 	}
 	handler := rest.New(g.meters.Engine(engine, "http"), rest.Options{
-		MaxInput: g.config.MaxInput, Restricted: g.config.HTTP.Restricted,
+		MaxInput: g.config.MaxInput, Restricted: g.config.HTTP.Restricted, Budget: g.budget,
 		Log: func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
 	})
 	// No limit on the time of a request: models may take long, and clients

@@ -301,6 +301,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"--grpc-port":           func(c *gateway.Config) { c.GRPC.Port = -1 },
 		"both 8000":             func(c *gateway.Config) { c.GRPC.Port = 8000 },
 		"--http-max-input-size": func(c *gateway.Config) { c.MaxInput = 0 },
+		"--max-request-bytes":   func(c *gateway.Config) { c.MaxRequestBytes = c.MaxInput - 1 },
 		"--exit-timeout-secs":   func(c *gateway.Config) { c.ExitTimeout = -1 },
 	}
 	for want, change := range tests {

@@ -97,7 +97,7 @@ func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 		return nil
 	}
 	options := g.config.GRPC.options()
-	options.Clock = g.deps.Clock
+	options.Clock, options.Budget = g.deps.Clock, g.budget
 	options.Log = func(method string, err error) {
 		g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 	}

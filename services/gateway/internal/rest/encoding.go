@@ -78,7 +78,7 @@ const firstSpool = 32 << 10
 // spool takes all of in, at most limit bytes, into memory that grows with what
 // really came.
 func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (body, error) {
-	buf, err := c.pool.Get(firstSpool)
+	buf, err := c.hold(firstSpool)
 	if err != nil {
 		return body{}, err
 	}
@@ -101,10 +101,21 @@ func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (bod
 	}
 }
 
+// hold returns a buffer of n bytes, of which the budget has what exceeds the
+// buffers before it.
+func (c *call) hold(n int) (*tensor.Buffer, error) {
+	more := int64(n) - c.held
+	if err := c.options.Budget.Take(more); err != nil {
+		return nil, err
+	}
+	c.held += more
+	return c.pool.Get(n)
+}
+
 // grow returns a buffer of twice the size with the bytes of buf, which it
 // releases, or buf itself and an error.
 func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
-	larger, err := c.pool.Get(2 * buf.Len())
+	larger, err := c.hold(2 * buf.Len())
 	if err != nil {
 		return buf, err
 	}

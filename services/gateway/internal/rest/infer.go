@@ -31,6 +31,7 @@ type call struct {
 	body     body
 	inflate  inflater
 	deflate  deflater
+	held     int64    // bytes of the budget, beside the body's own
 	json     []byte   // of the response
 	parts    [][]byte // of the response, while it is written
 }
@@ -63,13 +64,19 @@ func (s *server) inferModel(w http.ResponseWriter, r *http.Request, model, versi
 	if !ok {
 		c = newCall(s.engine.Pool(), s.options)
 	}
-	defer s.calls.Put(c)
+	defer s.putCall(c)
 	q := s.engine.NewRequest(v)
 	id := q.Work.Request
 	if err := s.run(c, w, r, v, q); err != nil {
 		s.fail(w, err, id.String())
 	}
 	return nil
+}
+
+func (s *server) putCall(c *call) {
+	s.options.Budget.Give(c.held)
+	c.held = 0
+	s.calls.Put(c)
 }
 
 // run reads the request into q, has it answered and writes the answer.

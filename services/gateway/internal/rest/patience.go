@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
 // defaultPatience is how long a body may make no progress.
@@ -23,8 +24,9 @@ const leastRate = 1 << 10
 // would see a broken connection instead of it.
 const maxDiscard = 256 << 20
 
-// patient bounds how long a client may take to send its body, and takes what a
-// refused request leaves of it before the answer is sent.
+// patient bounds how long a client may take to send its body, counts the body's
+// bytes while the request is in flight, and takes what a refused request leaves
+// of it before the answer is sent.
 func (s *server) patient(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -33,11 +35,12 @@ func (s *server) patient(next http.Handler) http.Handler {
 		}
 		b := &slowBody{
 			ReadCloser: r.Body, connection: *http.NewResponseController(w),
-			began: time.Now(), size: r.ContentLength, patience: s.options.Patience,
+			began: time.Now(), size: r.ContentLength, patience: s.options.Patience, budget: s.options.Budget,
 		}
 		b.extend(b.began)
 		r.Body = b
 		next.ServeHTTP(w, r)
+		b.giveBack()
 		if r.Header.Get("Expect") == "" { // else the client waits to be asked for it
 			b.discard()
 		}
@@ -54,6 +57,10 @@ type slowBody struct {
 	received   int64
 	over       bool // nothing more will come
 	deadline   time.Time
+	// budget has the bytes that were received, but for those that are thrown
+	// away: nil by then.
+	budget *core.Budget
+	taken  int64
 }
 
 // Read implements io.Reader.
@@ -71,7 +78,18 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	case err == nil:
 		b.extend(time.Now())
 	}
+	if full := b.budget.Take(int64(n)); full != nil {
+		return 0, full
+	}
+	b.taken += int64(n)
 	return n, err
+}
+
+// giveBack takes the request's bytes out of the budget. What comes of it from
+// now on is not kept.
+func (b *slowBody) giveBack() {
+	b.budget.Give(b.taken)
+	b.budget, b.taken = nil, 0
 }
 
 // discard takes the rest of the body, unless it is too much.

@@ -68,6 +68,8 @@ type Options struct {
 	Patience time.Duration
 	// Restricted are the APIs that need a header; nil restricts none.
 	Restricted core.Restrictions
+	// Budget bounds the bytes of all requests together. It may be nil.
+	Budget *core.Budget
 	// Log gets the errors whose text callers do not see. It may be nil.
 	Log func(error)
 }
@@ -85,7 +87,7 @@ func New(engine Engine, o Options) http.Handler {
 	if o.MaxBody == 0 {
 		o.MaxBody = defaultMaxBody
 	}
-	o.MaxBody = max(o.MaxBody, o.MaxInput)
+	o.MaxBody = o.Budget.Most(max(o.MaxBody, o.MaxInput))
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
 	}

@@ -45,6 +45,10 @@ func (s *service) putRequest(r *wire.Request) {
 }
 
 func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error) {
+	if err := s.budget.Take(in.Bytes); err != nil {
+		return nil, err
+	}
+	defer s.budget.Give(in.Bytes)
 	v, err := s.engine.Snapshot().Resolve(in.Model, in.Version)
 	if err != nil {
 		return nil, err

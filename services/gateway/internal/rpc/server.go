@@ -51,6 +51,8 @@ type Options struct {
 	// MaxMessageBytes bounds a received message, after decompression; 0 is
 	// math.MaxInt32. A message is held in memory whole.
 	MaxMessageBytes int
+	// Budget bounds the bytes of all requests together. It may be nil.
+	Budget *core.Budget
 	// Workers is the number of goroutines kept for calls, so that their
 	// stacks need not grow anew; 0 is 64. More calls than workers run too.
 	Workers int
@@ -102,6 +104,7 @@ func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
 	if limit == 0 {
 		limit = math.MaxInt32
 	}
+	limit = int(o.Budget.Most(int64(limit)))
 	workers := o.Workers
 	if workers == 0 {
 		workers = keptWorkers

@@ -18,6 +18,7 @@ type service struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 	engine     Engine
 	clock      Clock
+	budget     *core.Budget
 	log        func(string, error)
 	requests   sync.Pool // of *wire.Request, empty
 	replies    buffers
@@ -26,7 +27,7 @@ type service struct {
 }
 
 func newService(engine Engine, o Options) *service {
-	return &service{engine: engine, clock: o.Clock, log: o.Log, restricted: o.Restricted, compress: o.Compress}
+	return &service{engine: engine, clock: o.Clock, budget: o.Budget, log: o.Log, restricted: o.Restricted, compress: o.Compress}
 }
 
 // description is the generated one with the handlers of inference replaced by

@@ -160,6 +160,10 @@ func atTheDoor(reason errs.Reason) bool {
 // inferStreamed runs the request and describes its answer in item, which
 // shares the response's outputs.
 func (s *service) inferStreamed(ctx context.Context, in *wire.Request, item *wire.StreamItem) (*infer.Response, error) {
+	if err := s.budget.Take(in.Bytes); err != nil {
+		return nil, err
+	}
+	defer s.budget.Give(in.Bytes)
 	v, err := s.engine.Snapshot().Resolve(in.Model, in.Version)
 	if err != nil {
 		return nil, err

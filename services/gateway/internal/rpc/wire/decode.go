@@ -32,6 +32,7 @@ func Decode(data mem.BufferSlice, pool *tensor.Pool, r *Request) error {
 	r.Reset()
 	d := decoder{Request: r, pool: pool}
 	c := newCursor(data)
+	r.Bytes = int64(c.left)
 	r.text.Grow(min(c.left, textGuess))
 	err := d.request(c)
 	if err != nil {

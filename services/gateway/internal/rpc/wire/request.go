@@ -20,6 +20,8 @@ type Request struct {
 	Parameters []infer.Parameter
 	Inputs     []Input
 	Outputs    []Output
+	// Bytes is the size of the message.
+	Bytes int64
 
 	raws []tensor.Ref // raw_input_contents in order
 	text strings.Builder
