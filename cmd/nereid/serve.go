@@ -20,6 +20,7 @@ import (
 type serve struct {
 	ModelRepository []string      `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository; repeat the flag for several. Required."`
 	LoadThreads     int           `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
+	LoadRetries     int           `name:"model-load-retry-count" default:"0" group:"Models" help:"How often the load of a model version that fails is tried again."`
 	ControlMode     string        `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none is all of them at the start; poll follows the repositories as well; explicit is what --load-model and the load API name."`
 	PollSecs        int           `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds."`
 	LoadModel       []string      `name:"load-model" sep:"none" placeholder:"NAME" group:"Models" help:"Model to load at the start under --model-control-mode=explicit; repeat the flag for several, or give * for all."`
@@ -140,7 +141,7 @@ func (s *serve) config() (embedded.Config, error) {
 	c.Registry.Control, c.Registry.LoadModels = registry.Control(s.ControlMode), s.LoadModel
 	c.Registry.Poll = time.Duration(s.PollSecs) * time.Second
 	c.Registry.Models.ConfigName, c.Registry.Models.Strict = s.ConfigName, s.NoAutoComplete || s.StrictConfig.On
-	c.Worker.LoadConcurrency = s.LoadThreads
+	c.Worker.LoadConcurrency, c.Worker.LoadRetries = s.LoadThreads, s.LoadRetries
 	c.Worker.OnnxRuntimeLibrary = s.Library
 	c.Scheduler.MaxQueuedRequests, c.Scheduler.MaxQueuedBytes = s.MaxQueuedRequests, s.MaxQueuedBytes
 	c.Gateway.ServerName, c.Gateway.Version = s.ID, release

@@ -61,7 +61,6 @@ type idle struct {
 // refused are Triton's flags that would be a promise if they were taken. The
 // help of each says what to do instead.
 type refused struct {
-	Retries     int    `name:"model-load-retry-count" default:"0" hidden:"" effect:"refused" unless:"0" help:"A failed load is not repeated: load the model again through the repository API, or start with --model-control-mode=poll."`
 	HTTPHeaders string `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
 
 	GRPCHeaders string `name:"grpc-header-forward-pattern" hidden:"" effect:"refused" help:"Metadata does not reach models: send what the model needs as a request parameter."`

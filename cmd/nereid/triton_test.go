@@ -19,7 +19,7 @@ func tritonFlags() map[string]string {
 	works := strings.Fields(`
 		id exit-timeout-secs exit-on-error strict-readiness disable-auto-complete-config strict-model-config help
 		log-verbose log-info log-warning log-error log-format log-file
-		model-repository model-store model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count model-namespacing
+		model-repository model-store model-control-mode repository-poll-secs load-model model-config-name model-load-thread-count model-load-retry-count model-namespacing
 		allow-http reuse-http-port http-restricted-api http-address http-port http-max-input-size
 		allow-grpc grpc-address grpc-port reuse-grpc-port grpc-restricted-protocol
 		grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert grpc-server-key grpc-root-cert
@@ -37,7 +37,7 @@ func tritonFlags() map[string]string {
 		sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
 		vertex-ai-port vertex-ai-thread-count vertex-ai-default-model`)
 	refused := strings.Fields(`
-		model-load-retry-count http-header-forward-pattern
+		http-header-forward-pattern
 		grpc-header-forward-pattern grpc-http2-max-ping-strikes
 		trace-config trace-file trace-level cache-config response-cache-byte-size rate-limit
 		allow-client-shm allow-sagemaker allow-vertex-ai`)

@@ -46,6 +46,8 @@ type Config struct {
 	// all that was assigned at the start serves, it is at most half as many
 	// as there are cores: what serves would feel more.
 	LoadConcurrency int
+	// LoadRetries is how often a load that fails is begun again.
+	LoadRetries int
 	// ReloadLinger is for how long the old content of a version serves on
 	// after the new one is ready. It covers the time in which gateways learn
 	// of the new one; shorter, and requests on their way are refused.
@@ -98,6 +100,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "the worker's lease cannot live for %v: give whole seconds, or 0 for the default", c.LeaseTTL)
 	case c.LoadConcurrency < 1:
 		return errs.New(errs.ConfigInvalid, "a worker cannot load %d models at a time: give at least 1", c.LoadConcurrency)
+	case c.LoadRetries < 0:
+		return errs.New(errs.ConfigInvalid, "a load cannot be repeated %d times: give 0 or more", c.LoadRetries)
 	case c.ReloadLinger < 0 || c.DrainTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "the worker's reload linger (%v) and drain timeout (%v) cannot be negative", c.ReloadLinger, c.DrainTimeout)
 	case c.LedgerSize < 1:

@@ -52,6 +52,11 @@ func (w *Worker) loaded(v backend.Version, took time.Duration, err error) {
 	w.deps.Log.Info("model loaded", append(obs.Model(v.Ref), zap.Duration("took", took))...)
 }
 
+func (w *Worker) retried(v backend.Version, took time.Duration, err error) {
+	w.metrics.loaded(v, took, err)
+	w.deps.Log.Error("model not loaded: trying again", append(obs.Model(v.Ref), obs.Err(err)...)...)
+}
+
 func (w *Worker) failed(ref infer.ModelRef, err error) {
 	w.deps.Log.Error("instances of a model are not as they should be", append(obs.Model(ref), obs.Err(err)...)...)
 }

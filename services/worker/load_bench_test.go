@@ -106,6 +106,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 		Lanes:   s,
 		Publish: func(reconcile.Status) {},
 		Failed:  func(_ infer.ModelRef, err error) { b.Error(err) },
+		Retried: func(backend.Version, time.Duration, error) {},
 		Loaded: func(_ backend.Version, _ time.Duration, err error) {
 			if err != nil {
 				b.Error(err)

@@ -114,7 +114,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *reports) error {
 	r := reconcile.New(
 		reconcile.Config{
 			Loads: w.config.LoadConcurrency, Background: min(w.config.LoadConcurrency, w.config.cores()/2),
-			Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
+			Retries: w.config.LoadRetries, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
 		},
 		reconcile.Deps{
 			Backend: engines.backend,
@@ -123,7 +123,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *reports) error {
 				w.metrics.show(s)
 				out.put(s)
 			},
-			Loaded: w.loaded, Failed: w.failed,
+			Loaded: w.loaded, Retried: w.retried, Failed: w.failed,
 		})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

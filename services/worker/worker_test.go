@@ -322,6 +322,7 @@ func TestConfigThatCannotWork(t *testing.T) {
 		"device below the first": func(c *worker.Config) { c.Device.Number = -1 },
 		"fewer than no cores":    func(c *worker.Config) { c.Cores = -1 },
 		"part of a second":       func(c *worker.Config) { c.LeaseTTL = 1500 * time.Millisecond },
+		"a negative retry":       func(c *worker.Config) { c.LoadRetries = -1 },
 		"no load at a time":      func(c *worker.Config) { c.LoadConcurrency = 0 },
 		"negative drain":         func(c *worker.Config) { c.DrainTimeout = -1 },
 		"ledger without space":   func(c *worker.Config) { c.LedgerSize = 0 },

@@ -74,9 +74,7 @@ func (r *Reconciler) load(w want) {
 			return func() { r.loaded(c, nil, nil, 0, err) }
 		}
 		defer turn.end()
-		start := time.Now()
-		model, instances, err := r.open(ctx, w)
-		took := time.Since(start)
+		model, instances, took, err := r.attempts(ctx, w)
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()
 			r.closeInstances(w.ref, instances)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -33,6 +34,20 @@ func (t turn) take(ctx context.Context) error {
 }
 
 func (t turn) end() { <-t }
+
+// attempts opens a content until it is open or has failed once more than it
+// may be tried again. took is the time of the last attempt.
+func (r *Reconciler) attempts(ctx context.Context, w want) (model backend.Model, instances []made, took time.Duration, err error) {
+	for failed := 0; ; failed++ {
+		start := time.Now()
+		model, instances, err = r.open(ctx, w)
+		took = time.Since(start)
+		if err == nil || failed == r.config.Retries || ctx.Err() != nil || cmp.Or(w.content.Err, w.err) != nil {
+			return model, instances, took, err
+		}
+		r.deps.Retried(w.content.Version, took, err)
+	}
+}
 
 // open loads a model and makes its instances, warm: all of them, or none and
 // no model. A panic fails this content alone.

@@ -15,6 +15,8 @@ type Config struct {
 	// Background is that number once what was assigned first serves, also at
 	// least 1. What serves suffers from more.
 	Background int
+	// Retries is how often a load that fails is begun again, at once.
+	Retries int
 	// Linger is for how long a content serves on after its successor has
 	// been reported as ready, so that requests which are on their way to it
 	// arrive.
@@ -25,8 +27,8 @@ type Config struct {
 }
 
 // Deps are what a reconciler works with. All are required. Its functions are
-// called from the reconciler's goroutine, except for Backend, Lanes.Close and
-// Failed, which are called from any.
+// called from the reconciler's goroutine, except for Backend, Lanes.Close,
+// Retried and Failed, which are called from any.
 type Deps struct {
 	// Backend opens the named backend, or returns the open one.
 	Backend func(name string) (backend.Backend, error)
@@ -37,6 +39,8 @@ type Deps struct {
 	// Loaded is told the end of each load; err is nil if it succeeded. If it
 	// failed, v may have no configuration.
 	Loaded func(v backend.Version, took time.Duration, err error)
+	// Retried is told of an attempt to load that failed and is not the last.
+	Retried func(v backend.Version, took time.Duration, err error)
 	// Failed is told of an instance or model that did not close.
 	Failed func(ref infer.ModelRef, err error)
 }

@@ -55,6 +55,7 @@ func newWorld(t *testing.T) *world {
 			w.status = s
 		},
 		Loaded: func(v backend.Version, _ time.Duration, err error) { w.note("loaded %v %v", v.Ref, err == nil) },
+		Retried: func(v backend.Version, _ time.Duration, err error) { w.note("retried %v: %v", v.Ref, err) },
 		Failed: func(ref infer.ModelRef, err error) { w.note("failed %v: %v", ref, err) },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -339,6 +340,37 @@ func TestAbandonedLoadMayBeWantedAgain(t *testing.T) {
 		pass(time.Second)
 		w.expect("load a/1@1", "load a/1@1", "open a_0", "loaded a/1@1 true")
 	})
+}
+
+func TestFailedLoadIsRepeatedAsOftenAsItMayBe(t *testing.T) {
+	ref := infer.ModelRef{Name: "a", Version: 1, Generation: 1}
+	for _, tt := range []struct {
+		name     string
+		retries  int
+		failures int // of the first attempts
+		want     []string
+	}{
+		{"never", 0, 1, []string{"load a/1@1", "loaded a/1@1 false"}},
+		{"once", 1, 1, []string{"load a/1@1", "retried a/1@1: busy", "load a/1@1", "open a_0", "loaded a/1@1 true"}},
+		{"in vain", 2, 9, []string{"load a/1@1", "retried a/1@1: busy", "load a/1@1", "retried a/1@1: busy", "load a/1@1", "loaded a/1@1 false"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.stop()
+				w.loop.config.Retries = tt.retries
+				attempts := 0
+				w.load = func(context.Context, infer.ModelRef) error {
+					if attempts++; attempts <= tt.failures {
+						return errors.New("busy")
+					}
+					return nil
+				}
+				w.desire(1, ref)
+				w.expect(tt.want...)
+			})
+		})
+	}
 }
 
 func TestResize(t *testing.T) {
