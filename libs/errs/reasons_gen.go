@@ -102,7 +102,7 @@ const (
 	ConfigInvalid Reason = "config_invalid"
 	// LoadFailed: The model could not be loaded.
 	LoadFailed Reason = "load_failed"
-	// LoadUnknownModel: The model to be loaded is in no repository.
+	// LoadUnknownModel: The model to be loaded is in no repository, or what was given to load it with cannot be read.
 	LoadUnknownModel Reason = "load_unknown_model"
 	// ModelControlDisabled: Models are not under explicit control.
 	ModelControlDisabled Reason = "model_control_disabled"
@@ -114,8 +114,6 @@ const (
 	ResponseTooLarge Reason = "response_too_large"
 	// LoadConflict: Another load or unload of the model, or of one that it depends on, is under way.
 	LoadConflict Reason = "load_conflict"
-	// UnloadFailed: Versions of the model are still available after the unload.
-	UnloadFailed Reason = "unload_failed"
 	// BodyStalled: The body of the request came too slowly.
 	BodyStalled Reason = "body_stalled"
 	// ModelAmbiguous: With model namespacing, none or several of the loaded models have the name.
@@ -243,14 +241,12 @@ func lookup(r Reason) int {
 		return 53
 	case LoadConflict:
 		return 54
-	case UnloadFailed:
-		return 55
 	case BodyStalled:
-		return 56
+		return 55
 	case ModelAmbiguous:
-		return 57
+		return 56
 	case MemoryFull:
-		return 58
+		return 57
 	}
 	return -1
 }
@@ -354,7 +350,7 @@ func rowAt(i int) row {
 	case 48:
 		return row{400, 3, false, "The model could not be loaded."}
 	case 49:
-		return row{500, 13, false, "The model to be loaded is in no repository."}
+		return row{500, 13, false, "The model to be loaded is in no repository, or what was given to load it with cannot be read."}
 	case 50:
 		return row{503, 14, false, "Models are not under explicit control."}
 	case 51:
@@ -366,12 +362,10 @@ func rowAt(i int) row {
 	case 54:
 		return row{500, 13, true, "Another load or unload of the model, or of one that it depends on, is under way."}
 	case 55:
-		return row{500, 13, false, "Versions of the model are still available after the unload."}
-	case 56:
 		return row{408, 4, true, "The body of the request came too slowly."}
-	case 57:
+	case 56:
 		return row{400, 3, false, "With model namespacing, none or several of the loaded models have the name."}
-	case 58:
+	case 57:
 		return row{503, 8, true, "The requests in flight hold as many bytes as they may."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
@@ -436,7 +430,6 @@ func Reasons() []Reason {
 		StateUnavailable,
 		ResponseTooLarge,
 		LoadConflict,
-		UnloadFailed,
 		BodyStalled,
 		ModelAmbiguous,
 		MemoryFull,

@@ -27,7 +27,7 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 		return err
 	}
 	if len(files) > 0 && config == "" {
-		return errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override").WithModel(model)
+		return notPolled(model, errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override"))
 	}
 	ids, err := r.loadable(model, len(files) > 0)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *Registry) loadable(name string, given bool) ([]infer.ModelID, error) {
 	ids, err := r.scanner.Named(name)
 	switch {
 	case err != nil:
-		return nil, errs.Wrap(errs.LoadUnknownModel, err, "%s: %s", unknownModel(name).Msg, errs.From(err).Msg).WithModel(name)
+		return nil, notPolled(name, err)
 	case len(ids) == 0:
 		return []infer.ModelID{{Name: name}}, nil // files need no repository
 	case given && len(ids) > 1:

@@ -194,6 +194,12 @@ func loadFailed(model infer.ModelID, text string) *errs.Error {
 	return errs.New(errs.LoadFailed, "%s", text).WithModel(model.Name)
 }
 
+// notPolled says why a load found nothing to load. The status is Triton's,
+// whose message ends before the cause.
+func notPolled(model string, cause error) *errs.Error {
+	return errs.Wrap(errs.LoadUnknownModel, cause, "%s: %s", unknownModel(model).Msg, errs.From(cause).Msg).WithModel(model)
+}
+
 func unknownModel(model string) *errs.Error {
 	return errs.New(errs.LoadUnknownModel, "failed to load '%s', failed to poll from model repository", model).WithModel(model)
 }

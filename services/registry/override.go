@@ -30,7 +30,7 @@ func (t *term) read(ctx context.Context, o *operation) (snapshot.Model, error) {
 		m, found, err := t.scanner.Model(ctx, o.model, config)
 		switch {
 		case err != nil:
-			return m, errs.Wrap(errs.LoadUnknownModel, err, "%s: %s", unknownModel(o.model.Name).Msg, errs.From(err).Msg).WithModel(o.model.Name)
+			return m, notPolled(o.model.Name, err)
 		case !found:
 			return m, unknownModel(o.model.Name)
 		case !m.Torn || attempt == tornReads:
@@ -59,11 +59,11 @@ func overridden(model, text string) ([]byte, error) {
 	}
 	config := new(inference.ModelConfig)
 	if err := protojson.Unmarshal([]byte(text), config); err != nil {
-		return nil, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err).WithModel(model)
+		return nil, notPolled(model, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err))
 	}
 	given, err := prototext.Marshal(config)
 	if err != nil {
-		return nil, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err).WithModel(model)
+		return nil, notPolled(model, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err))
 	}
 	return given, nil
 }

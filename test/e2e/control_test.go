@@ -89,8 +89,8 @@ func TestExplicitControl(t *testing.T) {
 	s.control(t, "load", "..%2Fa", "", 400, "model name must not contain path traversal characters")
 	s.control(t, "load", "a", `{"parameters":{"nonsense":"x"}}`, 400, "nonsense")
 	s.control(t, "load", "a", `{"parameters":{"config":{}}}`, 400, "config")
-	s.control(t, "load", "a", `{"parameters":{"config":"{"}}`, 400, "Invalid config override")
-	s.control(t, "load", "a", `{"parameters":{"file:1/x":"AAAA"}}`, 400, "Load parameter 'config' must be specified for model file override")
+	s.control(t, "load", "a", `{"parameters":{"config":"{"}}`, 500, "failed to load 'a', failed to poll from model repository: Invalid config override")
+	s.control(t, "load", "a", `{"parameters":{"file:1/x":"AAAA"}}`, 500, "failed to load 'a', failed to poll from model repository: Load parameter 'config' must be specified for model file override")
 	s.control(t, "unload", "a", `{"parameters":{"unload_dependents":1}}`, 400, "unload_dependents")
 	if status, text := s.do(http.MethodPost, s.HTTP+"/v2/repository/r/models/a/load", ""); status != 501 || !strings.Contains(text, "'repository_name' specification is not supported") {
 		t.Errorf("load with a repository: %d %s", status, text)
@@ -253,6 +253,19 @@ func TestStartsThatFail(t *testing.T) {
 	}
 }
 
+func TestFailedLoadsAreTriedAgain(t *testing.T) {
+	dir := repository(t, map[string]string{"bad/config.pbtxt": vector(""), "bad/1/model.onnx": "damaged"})
+	s := start(t, dir, "--model-control-mode=explicit", "--model-load-retry-count=2")
+	s.control(t, "load", "bad", "", 400, "load failed for model 'bad': version 1 is at UNAVAILABLE state:")
+	if n := strings.Count(s.text(), "model not loaded: trying again"); n != 2 {
+		t.Errorf("tried again %d times, want 2:\n%s", n, s.text())
+	}
+	_, metrics := s.do(http.MethodGet, s.Metrics+"/metrics", "")
+	if want := `nereid_worker_load_seconds_count{outcome="failure"} 3`; !strings.Contains(metrics, want) {
+		t.Errorf("metrics lack %s", want)
+	}
+}
+
 func TestReadinessInEachMode(t *testing.T) {
 	dir := repository(t, map[string]string{
 		"good/config.pbtxt": echo(0), "good/1/.keep": "", "bad/config.pbtxt": "backend: 'nosuch'", "bad/1/.keep": "",
@@ -299,6 +312,13 @@ func TestPollFollowsTheRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("late 1 READY")
+	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
+		t.Fatal(err)
+	}
+	has("dangling  UNAVAILABLE model directory")
+	if err := os.Remove(filepath.Join(dir, "dangling")); err != nil {
+		t.Fatal(err)
+	}
 	rewrite(t, filepath.Join(dir, "late", "config.pbtxt"), "broken")
 	has("late 1 READY config.pbtxt")
 	s.infer(t, "late", http.StatusOK)
