@@ -6,11 +6,11 @@ import (
 
 	"github.com/nereid-serving/nereid/cmd/nereid/internal/embedded"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/registry"
 )
 
 // backends reads the settings of backends and host policies.
 func (s *serve) backends(c *embedded.Config) (err error) {
-	const maxBatch = "default-max-batch-size"
 	if c.Worker.Backends, err = named("backend-config", s.BackendConfig); err != nil {
 		return err
 	}
@@ -22,9 +22,21 @@ func (s *serve) backends(c *embedded.Config) (err error) {
 			return errs.New(errs.ConfigInvalid, "--backend-config=,%s=%s: backends have one setting in common, %s", key, value, maxBatch)
 		}
 	}
-	// What is set for the one backend goes before what is set for all.
+	if err := setMaxBatchSize(&c.Registry.Models, c.Worker.Backends); err != nil {
+		return err
+	}
+	delete(c.Worker.Backends, "")
+	return nil
+}
+
+// maxBatch is the setting of backends that configurations are completed by.
+const maxBatch = "default-max-batch-size"
+
+// setMaxBatchSize reads it from settings by backend. What is set for the one
+// backend goes before what is set for all.
+func setMaxBatchSize(m *registry.Models, backends map[string]map[string]string) error {
 	for _, backend := range []string{"", "onnxruntime"} {
-		value, ok := c.Worker.Backends[backend][maxBatch]
+		value, ok := backends[backend][maxBatch]
 		if !ok {
 			continue
 		}
@@ -32,9 +44,8 @@ func (s *serve) backends(c *embedded.Config) (err error) {
 		if err != nil || n < 0 {
 			return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: it is a number of rows, 0 or more", backend, maxBatch, value)
 		}
-		c.Registry.Models.MaxBatchSize = int(n)
+		m.MaxBatchSize = int(n)
 	}
-	delete(c.Worker.Backends, "")
 	return nil
 }
 

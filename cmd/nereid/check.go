@@ -24,6 +24,7 @@ type check struct {
 	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
+	BackendConfig  []string      `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" help:"As for serve; default-max-batch-size matters here."`
 }
 
 // Help shows examples.
@@ -40,14 +41,21 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	settings := registry.Default()
 	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing.On
 	settings.Models.ConfigName, settings.Models.Strict = c.ConfigName, c.NoAutoComplete || c.StrictConfig.On
-	models, err := registry.Check(ctx, settings)
+	backends, err := named("backend-config", c.BackendConfig)
+	if err != nil {
+		return err
+	}
+	if err := setMaxBatchSize(&settings.Models, backends); err != nil {
+		return err
+	}
+	models, ignored, err := registry.Check(ctx, settings)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		err = printJSON(stdout, models)
+		err = printJSON(stdout, models, ignored)
 	} else {
-		err = printModels(stdout, models)
+		err = printModels(stdout, models, ignored)
 	}
 	if err != nil {
 		return err
@@ -70,8 +78,11 @@ func verdict(models []registry.Checked) error {
 
 // printModels prints problems and warnings, and a table of the models that
 // have no problem.
-func printModels(w io.Writer, models []registry.Checked) error {
+func printModels(w io.Writer, models []registry.Checked, ignored []string) error {
 	var b strings.Builder
+	for _, text := range ignored {
+		fmt.Fprintf(&b, "warning: %s\n\n", text)
+	}
 	for i := range models {
 		printProblems(&b, &models[i])
 	}
@@ -137,7 +148,8 @@ func tensors(c *modelconfig.Config, list []modelconfig.IO) string {
 // The JSON form of a check.
 type (
 	checkedJSON struct {
-		Models []modelJSON `json:"models"`
+		Models  []modelJSON `json:"models"`
+		Ignored []string    `json:"ignored"`
 	}
 	modelJSON struct {
 		Name         string        `json:"name"`
@@ -166,8 +178,8 @@ type (
 	}
 )
 
-func printJSON(w io.Writer, models []registry.Checked) error {
-	out := checkedJSON{Models: make([]modelJSON, len(models))}
+func printJSON(w io.Writer, models []registry.Checked, ignored []string) error {
+	out := checkedJSON{Models: make([]modelJSON, len(models)), Ignored: append([]string{}, ignored...)}
 	for i := range models {
 		out.Models[i] = modelToJSON(&models[i])
 	}

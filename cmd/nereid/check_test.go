@@ -87,6 +87,75 @@ REPO/names/2/model.onnx: the model file of 'names' cannot be read: reading an ON
 	}
 }
 
+func TestCheckCompletesAsServeIsToldTo(t *testing.T) {
+	batches := onnxmodel.Relu(tensor.FP32, "n", 2)
+	for flag, want := range map[string]string{
+		"": "onnxruntime   4 ", "--backend-config=onnxruntime,default-max-batch-size=7": "onnxruntime   7 ", "--backend-config=,default-max-batch-size=x": "number of rows",
+	} {
+		var flags []string
+		if flag != "" {
+			flags = append(flags, flag)
+		}
+		if _, stdout, stderr := runCheck(t, map[string]string{"m/1/model.onnx": string(batches.Bytes())}, flags...); !strings.Contains(stdout+stderr, want) {
+			t.Errorf("%s: %s%s, want %q", flag, stdout, stderr, want)
+		}
+	}
+}
+
+func TestCheckMissesWeightsThatLieElsewhere(t *testing.T) {
+	at := func(location string) string {
+		m := onnxmodel.Relu(tensor.FP32, 2)
+		m.Graph.Initializers = []onnxmodel.Tensor{{Name: "w", Type: tensor.FP32, Shape: tensor.Shape{2}, External: map[string]string{"location": location}}}
+		return string(m.Bytes())
+	}
+	status, stdout, _ := runCheck(t, map[string]string{
+		"good/1/model.onnx": at("weights"), "good/1/weights": "12345678", "below/1/model.onnx/model.onnx": at("w/0"), "below/1/model.onnx/w/0": "12345678",
+		"absent/1/model.onnx": at("weights"), "above/1/model.onnx": at("../weights"), "above/weights": "12345678", "dir/1/model.onnx": at("w"), "dir/1/w/0": "",
+	})
+	for model, want := range map[string]string{
+		"absent": "the weights of 'absent' in 'weights' cannot be read: no such file or directory",
+		"above":  "the weights of 'above' in '../weights' cannot be read: path escapes from parent",
+		"dir":    "the weights of 'dir' in 'w' cannot be read: it is not a regular file",
+	} {
+		if !strings.Contains(stdout, "REPO/"+model+"/1/model.onnx: "+want) {
+			t.Errorf("%s lacks %q", model, want)
+		}
+	}
+	if status != exitFailed || strings.Contains(stdout, "'good'") || strings.Contains(stdout, "'below'") {
+		t.Errorf("status %d, output:\n%s", status, stdout)
+	}
+}
+
+func TestCheckShowsWhatIsNoModel(t *testing.T) {
+	dir := t.TempDir()
+	for name, leads := range map[string]string{"dangling": "nowhere", "linked": "target"} {
+		if err := os.Symlink(filepath.Join(dir, leads), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"README.md": "", ".hidden": "", "target/config.pbtxt": echo, "target/1/x": ""} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errOut bytes.Buffer
+	status := run(t.Context(), []string{"check", dir}, &out, &errOut, func(string) (string, bool) { return "", false })
+	for _, want := range []string{
+		"warning: " + dir + "/README.md is ignored: a model is a directory", dir + "/dangling is a link to what is not there", "linked   1 ", "target   1 ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %q", want)
+		}
+	}
+	if status != exitFailed || strings.Contains(out.String(), ".hidden") {
+		t.Errorf("status %d, output:\n%s", status, out.String())
+	}
+}
+
 func TestCheckOfGoodModelsSucceeds(t *testing.T) {
 	status, stdout, stderr := runCheck(t, map[string]string{"good/config.pbtxt": echo, "good/1/x": ""})
 	if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "MODEL") {

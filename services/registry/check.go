@@ -2,8 +2,11 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -30,28 +33,29 @@ type Checked struct {
 }
 
 // Check reads model repositories as a registry of this configuration would,
-// all files of the versions that it would serve included, and tells what it
-// found of each model, in the order of names. It also holds configurations
-// against the headers of ONNX models, as a worker does against the models that
-// it has loaded. The error is that of the
-// configuration, of a repository that cannot be listed, or ctx's.
-func Check(ctx context.Context, cfg Config) ([]Checked, error) {
+// but for the files of versions, which are only opened, and tells what it found
+// of each model, in the order of names, and what it ignored. It also holds
+// configurations against the headers of ONNX models, as a worker does against
+// the models that it has loaded. The error is that of the configuration, of a
+// repository that cannot be listed, or ctx's.
+func Check(ctx context.Context, cfg Config) (models []Checked, ignored []string, err error) {
 	if err := cfg.Validate(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	roots, err := cfg.roots()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	snap, err := repo.New(roots, cfg.reading()).Scan(ctx, nil)
+	reading := cfg.reading()
+	reading.Shallow = true
+	snap, err := repo.New(roots, reading).Scan(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	models := make([]Checked, len(snap.Models))
-	for i, m := range snap.Models {
-		models[i] = checked(m)
+	for _, m := range snap.Models {
+		models = append(models, checked(m))
 	}
-	return models, nil
+	return models, snap.Ignored, nil
 }
 
 func checked(m snapshot.Model) Checked {
@@ -92,7 +96,44 @@ func checkVersion(c *modelconfig.Config, v snapshot.Version) modelconfig.Problem
 			Fix: "export the model again, or name its file by default_model_filename",
 		}}
 	}
-	return modelconfig.Compare(c, h, file)
+	return append(modelconfig.Compare(c, h, file), checkWeights(c.Name, directory(v.URL), file, h.External)...)
+}
+
+// checkWeights tells which files with weights of a model are missing, or are
+// none that it may have: they must lie in its file's directory or below.
+func checkWeights(model, versionDir, file string, weights []string) modelconfig.Problems {
+	dir := filepath.Join(filepath.Dir(versionDir), filepath.Dir(file))
+	if info, err := os.Stat(filepath.Join(filepath.Dir(versionDir), file)); err == nil && info.IsDir() {
+		dir = filepath.Join(filepath.Dir(versionDir), file)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil // the header was read: it is gone since
+	}
+	defer root.Close()
+	var problems modelconfig.Problems
+	for _, name := range weights {
+		info, err := root.Stat(name)
+		if err == nil && !info.Mode().IsRegular() {
+			err = errors.New("it is not a regular file")
+		}
+		if err != nil {
+			problems = append(problems, modelconfig.Problem{
+				Reason: errs.ConfigInvalid, File: file,
+				Message: fmt.Sprintf("the weights of '%s' in '%s' cannot be read: %v", model, name, cause(err)),
+				Fix:     "put the file beside the model, or below its directory, under the name by which the model was exported",
+			})
+		}
+	}
+	return problems
+}
+
+// cause is a file error without operation and path.
+func cause(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // directory is the path of a file URL.

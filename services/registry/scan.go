@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -22,6 +23,8 @@ type scans struct {
 	// seen holds, by key, models that a poll found and did not take yet,
 	// since somebody may still write them.
 	seen map[string]snapshot.Model
+	// ignored is what the last scan said of entries that are no models.
+	ignored []string
 }
 
 // wait is when to look again: at most after d.
@@ -98,6 +101,7 @@ func (t *term) scanned(snap *snapshot.Snapshot, err error, now time.Time) {
 	}
 	t.hold(f)
 	t.logChanges(f.models)
+	t.logIgnored(snap.Ignored)
 	t.found = f
 	switch {
 	case again:
@@ -187,6 +191,16 @@ func (t *term) logChanges(models []snapshot.Model) {
 		}
 	}
 	logProblems(t.log, news)
+}
+
+// logIgnored logs what is new among the entries that are no models.
+func (t *term) logIgnored(ignored []string) {
+	for _, text := range ignored {
+		if !slices.Contains(t.scans.ignored, text) {
+			t.log.Warn("repository has an oddity", zap.String("cause", text))
+		}
+	}
+	t.scans.ignored = ignored
 }
 
 // found reports whether a value is that of the content that was found.

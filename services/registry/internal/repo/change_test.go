@@ -105,6 +105,7 @@ func TestOneModelsTroubleIsNotTheOthers(t *testing.T) {
 	for name, want := range map[string]string{
 		"good": "", "directory": "", "linked": "", "späm & eggs": "", "per%cent": "",
 		"empty": "config.pbtxt does not exist", "dangling": "weights: no such file", "linked-config": "config.pbtxt does not exist",
+		"nowhere": "is a link to what is not there",
 	} {
 		problem, found := got[name]
 		if !found || (problem == "") != (want == "") || !strings.Contains(problem, want) {

@@ -17,7 +17,6 @@ import (
 
 const (
 	configFile = "config.pbtxt"
-	configDir  = "configs"
 	// givenFile stands for the file in messages about a configuration that was
 	// not read from one.
 	givenFile = "config override"
@@ -36,6 +35,9 @@ type Reading struct {
 	// MaxBatchSize is for models that can batch and do not say up to what
 	// size; 0 has them not batch.
 	MaxBatchSize int32
+	// Shallow opens the files of versions without reading them, so that the
+	// digests say nothing.
+	Shallow bool
 	// Settle is for how long files must have been left alone to count as
 	// settled; 0 has them always settled.
 	Settle time.Duration

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -29,9 +30,12 @@ const settled = 2 * time.Second
 // digester names the content of directories. It remembers files by path, size
 // and modification time, since models are large and rarely change.
 type digester struct {
-	from  Files
-	known map[string]hashed
-	round int // counts sweeps
+	from Files
+	// shallow opens the files of versions but reads none: their digests then
+	// tell names apart, not contents.
+	shallow bool
+	known   map[string]hashed
+	round   int // counts sweeps
 
 	// Since the last call of watch:
 	newest time.Time // the latest modification that was met
@@ -45,7 +49,9 @@ type hashed struct {
 	round int // the last in which the file was met
 }
 
-func newDigester(from Files) *digester { return &digester{from: from, known: make(map[string]hashed)} }
+func newDigester(from Files, shallow bool) *digester {
+	return &digester{from: from, shallow: shallow, known: make(map[string]hashed)}
+}
 
 // watch begins to note how recent modifications are.
 func (d *digester) watch() { d.newest, d.torn = time.Time{}, false }
@@ -67,12 +73,21 @@ func (d *digester) sweep() {
 	d.round++
 }
 
-// directory digests the names and contents of all regular files below dir, in
-// the order of their names. Links are followed.
-func (d *digester) directory(ctx context.Context, dir string) (string, error) {
+// version digests the names and contents of all that is loaded for a version
+// of the model in dir: the regular files below the version's own directory and
+// below those that all versions share, in the order of their names. Links are
+// followed.
+func (d *digester) version(ctx context.Context, dir, version string) (string, error) {
 	w := &dirWalk{digester: d}
-	if err := w.walk(ctx, dir, "", 0); err != nil {
+	if err := w.walk(ctx, filepath.Join(dir, version), "", 0); err != nil {
 		return "", err
+	}
+	for _, shared := range []string{initialStateDir, warmupDir} {
+		// No file of the version has a name that begins so.
+		err := w.walk(ctx, filepath.Join(dir, shared), "../"+shared+"/", 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
 	}
 	total := sha256.New()
 	for _, f := range w.files {
@@ -135,8 +150,15 @@ func (w *dirWalk) entry(ctx context.Context, path, name string, depth int) error
 }
 
 // file digests one file, from memory if it is as it was.
-func (d *digester) file(ctx context.Context, path string, info fs.FileInfo) ([sha256.Size]byte, error) {
-	return d.sum(ctx, path, path, info, sha256.New())
+func (d *digester) file(ctx context.Context, path string, info fs.FileInfo) (sum [sha256.Size]byte, err error) {
+	if !d.shallow {
+		return d.sum(ctx, path, path, info, sha256.New())
+	}
+	file, err := d.from.Open(path)
+	if err != nil {
+		return sum, err
+	}
+	return sum, file.Close()
 }
 
 // md5 is the MD5 digest of one file.

@@ -2,10 +2,10 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -18,7 +18,10 @@ import (
 func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
 	entries, err := s.reading.from.ReadDir(dir)
 	if err != nil {
-		return problem("model directory %s cannot be read: %v", dir, cause(err))
+		if _, lerr := s.reading.from.Lstat(dir); lerr == nil && errors.Is(err, fs.ErrNotExist) {
+			return problem("model directory %s is a link to what is not there: remove it, or put the directory where it leads", dir)
+		}
+		return problem("model directory %s cannot be read: %v: let the server read it, or remove it from the repository", dir, cause(err))
 	}
 	available, warnings := versionNumbers(s.reading.from, dir, entries)
 	m.Warnings = warnings
@@ -74,9 +77,9 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 }
 
 func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {
-	path := filepath.Join(dir, strconv.FormatInt(number, 10))
-	v := snapshot.Version{Number: number, URL: s.reading.from.URL(path)}
-	digest, err := s.digests.directory(ctx, path)
+	name := strconv.FormatInt(number, 10)
+	v := snapshot.Version{Number: number, URL: s.reading.from.URL(filepath.Join(dir, name))}
+	digest, err := s.digests.version(ctx, dir, name)
 	if err != nil {
 		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
 		return v
@@ -120,9 +123,16 @@ func versionNumbers(from Files, dir string, entries []fs.DirEntry) (numbers []in
 	return numbers, warnings
 }
 
-// reserved names have a meaning of their own within a model directory.
+// Directories of a model that have a meaning of their own: of configurations,
+// and of files that are loaded with each of the versions.
+const (
+	configDir       = "configs"
+	initialStateDir = "initial_state"
+	warmupDir       = "warmup"
+)
+
 func reserved(name string) bool {
-	return slices.Contains([]string{"warmup", "initial_state", "configs"}, name)
+	return name == configDir || name == initialStateDir || name == warmupDir
 }
 
 func problem(format string, args ...any) error {

@@ -36,7 +36,7 @@ type Scanner struct {
 // them.
 func New(roots []string, reading Reading) *Scanner {
 	reading.from = Local{}
-	return &Scanner{roots: roots, reading: reading, digests: newDigester(reading.from)}
+	return &Scanner{roots: roots, reading: reading, digests: newDigester(reading.from, reading.Shallow)}
 }
 
 // Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
@@ -56,16 +56,16 @@ func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*sn
 	if err != nil {
 		return nil, err
 	}
-	snap := new(snapshot.Snapshot)
-	for _, id := range slices.SortedFunc(maps.Keys(found), infer.ModelID.Compare) {
+	snap := &snapshot.Snapshot{Ignored: found.ignored}
+	for _, id := range slices.SortedFunc(maps.Keys(found.dirs), infer.ModelID.Compare) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if whole != nil && !whole(id) {
-			snap.Models = append(snap.Models, snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(found[id][0])})
+			snap.Models = append(snap.Models, snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(found.dirs[id][0])})
 			continue
 		}
-		snap.Models = append(snap.Models, s.model(ctx, id, found[id], nil))
+		snap.Models = append(snap.Models, s.model(ctx, id, found.dirs[id], nil))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err // the last model's problem may be no more than this
@@ -83,10 +83,10 @@ func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all, err := s.list()
-	if err != nil || all[id] == nil {
+	if err != nil || all.dirs[id] == nil {
 		return snapshot.Model{}, false, err
 	}
-	m = s.model(ctx, id, all[id], config)
+	m = s.model(ctx, id, all.dirs[id], config)
 	return m, true, ctx.Err()
 }
 
@@ -105,38 +105,49 @@ func (s *Scanner) Named(name string) ([]infer.ModelID, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(found, func(id infer.ModelID, _ []string) bool { return id.Name != name })
-	return slices.SortedFunc(maps.Keys(found), infer.ModelID.Compare), nil
+	maps.DeleteFunc(found.dirs, func(id infer.ModelID, _ []string) bool { return id.Name != name })
+	return slices.SortedFunc(maps.Keys(found.dirs), infer.ModelID.Compare), nil
 }
 
-// list gives the directories of each model.
-func (s *Scanner) list() (map[infer.ModelID][]string, error) {
-	found := make(map[infer.ModelID][]string)
+// listing is what the repositories have, by name.
+type listing struct {
+	dirs map[infer.ModelID][]string // of each model
+	// ignored says what is no model although it is not hidden either.
+	ignored []string
+}
+
+func (s *Scanner) list() (listing, error) {
+	all := listing{dirs: make(map[infer.ModelID][]string)}
 	for _, root := range s.roots {
-		if err := s.listRoot(root, found); err != nil {
-			return nil, err
+		if err := s.listRoot(root, &all); err != nil {
+			return listing{}, err
 		}
 	}
-	return found, nil
+	return all, nil
 }
 
-// listRoot adds a repository's model directories to found.
-func (s *Scanner) listRoot(root string, found map[infer.ModelID][]string) error {
-	from := s.reading.from
-	entries, err := from.ReadDir(root)
+// listRoot adds a repository's model directories. One that cannot be looked
+// at, such as a broken link, is a model: its problem will tell.
+func (s *Scanner) listRoot(root string, to *listing) error {
+	entries, err := s.reading.from.ReadDir(root)
 	if err != nil {
 		return errs.Wrap(errs.ConfigInvalid, err,
 			"model repository %s cannot be read: %v: give --model-repository a directory that holds one directory per model", root, cause(err))
 	}
 	for _, entry := range entries {
-		dir := filepath.Join(root, entry.Name())
-		if !hidden(entry.Name()) && isDir(from, dir) {
-			id := infer.ModelID{Name: entry.Name()}
-			if s.reading.Namespacing {
-				id.Namespace = root
-			}
-			found[id] = append(found[id], dir)
+		if hidden(entry.Name()) {
+			continue
 		}
+		dir := filepath.Join(root, entry.Name())
+		if info, err := s.reading.from.Stat(dir); err == nil && !info.IsDir() {
+			to.ignored = append(to.ignored, dir+" is ignored: a model is a directory")
+			continue
+		}
+		id := infer.ModelID{Name: entry.Name()}
+		if s.reading.Namespacing {
+			id.Namespace = root
+		}
+		to.dirs[id] = append(to.dirs[id], dir)
 	}
 	return nil
 }

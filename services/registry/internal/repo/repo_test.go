@@ -162,10 +162,29 @@ func TestDigestNamesContent(t *testing.T) {
 		"name":            func(f map[string]string) { delete(f, "m/1/a"); f["m/1/a2"] = "12" },
 		"place":           func(f map[string]string) { delete(f, "m/1/sub/c"); f["m/1/c"] = "" },
 		"additional file": func(f map[string]string) { f["m/1/d"] = "" },
+		"warm-up file":    func(f map[string]string) { f["m/warmup/a"] = "12" },
+		"initial state":   func(f map[string]string) { f["m/initial_state/a"] = "12" },
 	} {
 		if digest(edit) == same {
 			t.Errorf("the digest does not change with %s", name)
 		}
+	}
+}
+
+func TestShallowScansOpenFilesAndReadNone(t *testing.T) {
+	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/a": "", "n/config.pbtxt": config, "n/1/a": "other"})
+	if err := os.Truncate(filepath.Join(root, "m", "1", "a"), 1<<40); err != nil { // more than can be read
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(root, "n", "1", "b")); err != nil {
+		t.Fatal(err)
+	}
+	snap := scan(t, repo.New([]string{root}, repo.Reading{Shallow: true}))
+	if v := model(t, snap, "m").Versions[0]; v.Problem != "" {
+		t.Errorf("a large file: %s", v.Problem)
+	}
+	if v := model(t, snap, "n").Versions[0]; !strings.Contains(v.Problem, "no such file") {
+		t.Errorf("a file that cannot be opened: %q", v.Problem)
 	}
 }
 

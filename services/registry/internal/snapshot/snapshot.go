@@ -12,6 +12,8 @@ import (
 type Snapshot struct {
 	// Models are in the order of their names. Their ids are unique.
 	Models []Model
+	// Ignored says what the repositories have beside models.
+	Ignored []string
 }
 
 // Model is one model directory.
