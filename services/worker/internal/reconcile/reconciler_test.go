@@ -54,9 +54,9 @@ func newWorld(t *testing.T) *world {
 			defer w.mu.Unlock()
 			w.status = s
 		},
-		Loaded: func(v backend.Version, _ time.Duration, err error) { w.note("loaded %v %v", v.Ref, err == nil) },
+		Loaded:  func(v backend.Version, _ time.Duration, err error) { w.note("loaded %v %v", v.Ref, err == nil) },
 		Retried: func(v backend.Version, _ time.Duration, err error) { w.note("retried %v: %v", v.Ref, err) },
-		Failed: func(ref infer.ModelRef, err error) { w.note("failed %v: %v", ref, err) },
+		Failed:  func(ref infer.ModelRef, err error) { w.note("failed %v: %v", ref, err) },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan bool)
