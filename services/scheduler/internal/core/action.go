@@ -44,7 +44,7 @@ type Item struct {
 	model   *model
 	batch   *Batch // nil while waiting
 	aborted bool
-	probe   bool      // runs whatever the costs say
+	tried   bool      // runs whatever the costs say
 	timeout mono.Time // at which the queue policy gives the item up; 0 is none
 	lateAt  mono.Time // at which it is put behind instead; 0 is never
 	level   int       // index of its priority level
@@ -53,7 +53,7 @@ type Item struct {
 }
 
 // doneBy reports whether an end at t is early enough for the client.
-func (it *Item) doneBy(t mono.Time) bool { return it.Deadline == 0 || it.probe || t <= it.Deadline }
+func (it *Item) doneBy(t mono.Time) bool { return it.Deadline == 0 || it.tried || t <= it.Deadline }
 
 // Reset empties an item that the core has handed back, for another request.
 func (it *Item) Reset() { *it = Item{} }

@@ -50,6 +50,7 @@ func maxRows(c *modelconfig.Config) int64 { return max(c.MaxBatchSize, 1) }
 
 func (p *batcher) Add(it *Item) errs.Reason { return p.push(it) }
 func (p *batcher) Remove(it *Item)          { p.remove(it) }
+func (p *batcher) Last() *Item              { return p.last() }
 func (p *batcher) Len() int                 { return p.n }
 
 func (p *batcher) Form(now mono.Time, b *Batch, c *costs) mono.Time {

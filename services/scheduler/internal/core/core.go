@@ -9,13 +9,6 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// Limits bound what may wait in the whole pool; beyond them requests are
-// refused as queue_full. Zero is no limit.
-type Limits struct {
-	Requests int
-	Bytes    int64
-}
-
 // Counts says what became of all items since the start.
 type Counts struct {
 	// Refused items were never admitted.
@@ -35,9 +28,8 @@ type Core struct {
 	lastOrder uint64
 	timers    timers
 
-	waiting      int
-	waitingBytes int64
-	counts       Counts
+	waiting load
+	counts  Counts
 
 	actions []Action
 	free    []*Batch // for reuse
@@ -121,8 +113,8 @@ func (c *Core) submit(now mono.Time, it *Item) {
 	it.timer.item = it
 	c.counts.Admitted++
 	c.items[it.Work.Request] = it
-	c.waiting++
-	c.waitingBytes += it.Bytes
+	c.waiting.add(it, 1)
+	m.waiting.add(it, 1)
 	c.timers.set(&it.timer, mono.Earliest(it.Deadline, it.timeout))
 	c.schedule(now, m)
 }
@@ -138,18 +130,21 @@ func (c *Core) admit(now mono.Time, m *model, it *Item) (errs.Reason, time.Durat
 		return errs.DeadlineQueue, 0
 	case c.items[it.Work.Request] != nil:
 		return errs.AlreadyExists, 0
-	case c.limits.Requests > 0 && c.waiting >= c.limits.Requests:
-		return errs.QueueFull, 0
-	case c.limits.Bytes > 0 && c.waiting > 0 && c.waitingBytes+it.Bytes > c.limits.Bytes:
-		return errs.QueueFull, 0
 	}
 	if end := m.predict(now, it); !it.doneBy(end) {
-		if !m.mayProbe(now) {
+		if !m.mayTry(now, it) {
 			return errs.DeadlineUnmeetable, end.Sub(it.Deadline)
 		}
-		it.probe = true
+		it.tried = true
 	}
-	return m.policy.Add(it), 0
+	if reason := m.policy.Add(it); reason != "" {
+		return reason, 0
+	}
+	if !c.makeRoom(now, m, it) {
+		m.policy.Remove(it)
+		return errs.QueueFull, 0
+	}
+	return "", 0
 }
 
 func (c *Core) cancel(now mono.Time, id infer.RequestID) {
@@ -212,8 +207,8 @@ func (c *Core) finish(it *Item, reason errs.Reason) {
 }
 
 func (c *Core) leaveQueue(it *Item) {
-	c.waiting--
-	c.waitingBytes -= it.Bytes
+	c.waiting.add(it, -1)
+	it.model.waiting.add(it, -1)
 }
 
 // forget ends the core's knowledge of an item, which an action hands back.
@@ -248,7 +243,7 @@ func (c *Core) complete(now mono.Time, done *infer.Completion) {
 	}
 	in.model.lastEnd = now
 	if done.Executions == 1 {
-		in.costs.learn(b.Rows, done.Timing.Done.Sub(done.Timing.Start))
+		in.learn(b.Rows, done.Timing.Done.Sub(done.Timing.Start))
 	}
 	for _, it := range b.Items {
 		c.forget(it)
@@ -283,13 +278,14 @@ func (c *Core) check() {
 	waiting, running := 0, 0
 	for _, m := range c.models {
 		waiting += m.policy.Len()
+		invariant.Check(m.waiting.requests == m.policy.Len(), "%d items of %v in its queue, %d counted", m.policy.Len(), m.ref, m.waiting.requests)
 		invariant.Check(!m.stalls(), "%d items of %v wait beside a free instance, and no time is set to look again", m.policy.Len(), m.ref)
 	}
 	for _, b := range c.orders {
 		running += len(b.Items)
 	}
 	n := c.counts
-	invariant.Check(waiting == c.waiting, "%d items in the queues, %d counted", waiting, c.waiting)
+	invariant.Check(waiting == c.waiting.requests, "%d items in the queues, %d counted", waiting, c.waiting.requests)
 	invariant.Check(waiting+running == len(c.items), "%d wait, %d run, %d known", waiting, running, len(c.items))
 	invariant.Check(n.Admitted == n.Completed+n.Cancelled+n.Expired+n.Lost+uint64(len(c.items)),
 		"%+v does not add up with %d in flight", n, len(c.items))

@@ -3,10 +3,9 @@ package core
 import "time"
 
 // costs is what a model's executions have taken on one kind of device, by
-// batch size. Estimates are
-// upper ones, mean plus twice the mean deviation, as they answer whether a
-// deadline will be met. Without a single execution they are 0: nothing is
-// refused before something is known.
+// batch size. Estimates are upper ones, mean plus twice the mean deviation, as
+// they answer whether a deadline will be met. Without a single execution they
+// are 0: nothing is refused before something is known.
 //
 // Mean and deviation are exponentially weighted, as in TCP's round-trip
 // estimator (Jacobson, SIGCOMM 1988). A batch size that has been seen too
@@ -49,12 +48,23 @@ func (c *costs) learn(rows int64, took time.Duration) {
 
 // estimate is how long a batch of so many rows will hardly exceed.
 func (c *costs) estimate(rows int64) time.Duration {
+	mean, dev := c.of(rows)
+	return seconds(mean + 2*dev)
+}
+
+// mean is how long a batch of so many rows takes as a rule.
+func (c *costs) mean(rows int64) time.Duration {
+	mean, _ := c.of(rows)
+	return seconds(mean)
+}
+
+func (c *costs) of(rows int64) (mean, dev float64) {
 	if rows >= 1 && rows <= int64(len(c.cells)) {
 		if own := &c.cells[rows-1]; own.n >= trusted {
-			return seconds(own.mean + 2*own.dev)
+			return own.mean, own.dev
 		}
 	}
-	return seconds(c.line.at(float64(rows)) + 2*c.line.dev)
+	return c.line.at(float64(rows)), c.line.dev
 }
 
 func seconds(s float64) time.Duration { return time.Duration(max(s, 0) * float64(time.Second)) }

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -20,6 +21,17 @@ type instance struct {
 	// busyUntil is when its orders will be done by their estimated costs.
 	busyUntil mono.Time
 	retiring  bool
+	begun     bool // has run an order
+}
+
+// learn takes in what an execution took, except the instance's first: that one
+// includes what is done once, such as the allocation of memory, and says
+// little about those to come.
+func (in *instance) learn(rows int64, took time.Duration) {
+	if in.begun {
+		in.costs.learn(rows, took)
+	}
+	in.begun = true
 }
 
 func (c *Core) grant(now mono.Time, g *infer.Grant) {

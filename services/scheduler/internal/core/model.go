@@ -20,9 +20,10 @@ type model struct {
 	instances []*instance       // by id
 	retiring  int               // of the instances
 	costs     map[string]*costs // by device kind
-	maxRows   int64             // of a batch
-	lastEnd   mono.Time         // of an order
-	timer     timer             // when policy.Form is worth asking again
+	waiting   load
+	maxRows   int64     // of a batch
+	lastEnd   mono.Time // of an order
+	timer     timer     // when policy.Form is worth asking again
 }
 
 // model returns the entry of ref, which a grant or a configuration makes,
@@ -180,14 +181,22 @@ func (in *instance) before(other *instance) bool {
 	return a < b || (a == b && in.running < other.running)
 }
 
-// probeAfter is how long a model is idle before a request is let in that by
-// the costs could not be done in time: else one slow execution, such as the
-// first, would have everything refused for ever.
-const probeAfter = time.Second
+// tryAfter is how long a model is idle before a request is let in that by the
+// costs could not be done in time: else a few slow executions would have
+// everything refused for ever.
+const tryAfter = time.Second
 
-func (m *model) mayProbe(now mono.Time) bool {
+// mayTry reports whether an item that the estimate speaks against is let in all
+// the same. An idle model takes what would be done by the mean: it is likely to
+// be in time, nothing else wants the instances, and only executions correct an
+// estimate that is too high. One that has been idle for long takes anything.
+func (m *model) mayTry(now mono.Time, it *Item) bool {
 	busy := slices.ContainsFunc(m.instances, func(in *instance) bool { return in.running > 0 })
-	return !busy && m.policy.Len() == 0 && now.Sub(m.lastEnd) >= probeAfter
+	if busy || m.policy.Len() > 0 {
+		return false
+	}
+	fast := slices.ContainsFunc(m.instances, func(in *instance) bool { return it.doneBy(now.Add(in.costs.mean(it.Rows))) })
+	return fast || now.Sub(m.lastEnd) >= tryAfter
 }
 
 // predict is when an item that comes now would be done: after the running

@@ -22,6 +22,8 @@ type policy interface {
 	// Ahead is how many batches go before one that a new item of this
 	// priority joins, and how many rows that one will have.
 	Ahead(it *Item) (batches, rows int64)
+	// Last is the waiting item that would go last; nil if none waits.
+	Last() *Item
 	// Len is the number of waiting items.
 	Len() int
 }
@@ -42,6 +44,7 @@ func (h *hold) Add(it *Item) errs.Reason                 { h.push(it); return ""
 func (h *hold) Remove(it *Item)                          { h.remove(it) }
 func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time { return 0 }
 func (h *hold) Ahead(*Item) (int64, int64)               { return 0, 0 }
+func (h *hold) Last() *Item                              { return h.tail }
 func (h *hold) Len() int                                 { return h.n }
 
 // single gives every request an execution of its own, first come first
@@ -50,6 +53,7 @@ type single struct{ list }
 
 func (s *single) Add(it *Item) errs.Reason { s.push(it); return "" }
 func (s *single) Remove(it *Item)          { s.remove(it) }
+func (s *single) Last() *Item              { return s.tail }
 func (s *single) Len() int                 { return s.n }
 
 func (s *single) Form(now mono.Time, b *Batch, c *costs) mono.Time {

@@ -94,6 +94,20 @@ func (q *queue) remove(it *Item) {
 	q.n--
 }
 
+// last returns the item that would go last, or nil.
+func (q *queue) last() *Item {
+	for i := len(q.levels) - 1; i >= 0; i-- {
+		l := &q.levels[i]
+		if l.late.tail != nil {
+			return l.late.tail
+		}
+		if l.fresh.tail != nil {
+			return l.fresh.tail
+		}
+	}
+	return nil
+}
+
 // first returns the item whose turn it is, or nil.
 func (q *queue) first(now mono.Time) *Item { return q.from(now, 0) }
 
