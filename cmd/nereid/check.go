@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/registry"
+	"github.com/nereid-serving/nereid/services/worker"
 )
 
 // check reads model repositories as serve would, without serving them.
@@ -48,6 +49,7 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	if err := setMaxBatchSize(&settings.Models, backends); err != nil {
 		return err
 	}
+	settings.Models.Backends = worker.Backends()
 	models, ignored, err := registry.Check(ctx, settings)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,9 +78,9 @@ version_policy { all { } }`
 REPO/names/1/model.onnx: unable to load model 'names', the model's input 'INPUT0' is not in the configuration
     fix: list it, or leave input empty to have all of them completed
 REPO/names/1/model.onnx: unable to load model 'names', configuration expects datatype TYPE_INT8 for output 'OUTPUT0', model provides TYPE_FP32
-    fix: give the model's data_type
+    fix: write  data_type: TYPE_FP32
 REPO/names/2/model.onnx: the model file of 'names' cannot be read: reading an ONNX model at byte 1 of 7: not an ONNX model: field type 4
-    fix: export the model again, or name its file by default_model_filename
+    fix: export or copy the model again
 
 `
 	if diff := cmp.Diff(want, stdout); diff != "" || status != exitFailed {
@@ -153,6 +154,61 @@ func TestCheckShowsWhatIsNoModel(t *testing.T) {
 	}
 	if status != exitFailed || strings.Contains(out.String(), ".hidden") {
 		t.Errorf("status %d, output:\n%s", status, out.String())
+	}
+}
+
+// What is said of a model that no worker would take, or whose files are not
+// what they should be.
+func TestCheckKnowsWhatWillNotLoad(t *testing.T) {
+	const batched = `backend: "onnxruntime"
+max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 2 ] }
+`
+	relu := func(dims ...any) string { return string(onnxmodel.Relu(tensor.FP32, dims...).Bytes()) }
+	_, stdout, _ := runCheck(t, map[string]string{
+		"closed/config.pbtxt": strings.Replace(batched, "-1, 2", "2", 1), "closed/1/model.onnx": relu(1, 2),
+		"gpu/config.pbtxt": echo + "instance_group { kind: KIND_GPU }", "gpu/1/x": "",
+		"lfs/1/model.onnx":   "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+		"other/config.pbtxt": batched, "other/1/resnet.onnx": relu("n", 2),
+		"rank/config.pbtxt": batched, "rank/1/model.onnx": relu("n", 2),
+		"flat/model.onnx":    relu("n", 2),
+		"torch/config.pbtxt": strings.Replace(batched, "onnxruntime", "pytorch", 1), "torch/1/model.pt": "",
+		"unbatched/config.pbtxt": strings.Replace(strings.Replace(batched, "-1, 2", "2", 1), "4", "0", 1), "unbatched/1/model.onnx": relu("n", 2),
+		"vllm/config.pbtxt": `backend: "vllm"`, "vllm/1/model.json": "{}",
+	})
+	var got []string
+	for line := range strings.Lines(stdout) {
+		if line = strings.TrimSpace(line); line != "" {
+			got = append(got, line)
+		}
+	}
+	const noBackend = "backend: this server has no backend '%s': it has echo, onnxruntime, and loads no shared objects as backends"
+	want := []string{
+		"REPO/closed/1/model.onnx: model 'closed', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,2]",
+		"fix: set max_batch_size: 0 and dims: [ 1, 2 ], or export the model with its first dimension open",
+		"REPO/closed/1/model.onnx: model 'closed', tensor 'OUTPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,2]",
+		"fix: set max_batch_size: 0 and dims: [ 1, 2 ], or export the model with its first dimension open",
+		"REPO/flat/config.pbtxt: backend: Invalid model name: Could not determine backend for model 'flat' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'.",
+		`fix: set backend, for example  backend: "onnxruntime"`,
+		"REPO/flat: at least one version must be available under the version policy of model 'flat': move model.onnx into a directory such as REPO/flat/1",
+		"REPO/gpu: instance_group: instance group gpu_0 of model gpu has kind KIND_GPU but no GPUs are available: use KIND_CPU, or add a group of it",
+		"REPO/lfs/1/model.onnx: autofill failed for model 'lfs': not an ONNX model but a pointer of Git LFS, which stands for it until  git lfs pull  fetches it",
+		"fix: export the model again, or list input and output in the configuration",
+		"REPO/other/1/model.onnx: the model file of 'other' cannot be read: the model file does not exist, but 'resnet.onnx' does",
+		"fix: put it there, or name it by default_model_filename",
+		"REPO/rank/1/model.onnx: model 'rank', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,-1,2])",
+		"fix: write  dims: [ 2 ], without the batch dimension",
+		"REPO/torch: " + fmt.Sprintf(noBackend, "pytorch"),
+		"fix: export the model to ONNX and set backend to onnxruntime",
+		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
+		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
+		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
+		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
+		"REPO/vllm/config.pbtxt:1:1: " + fmt.Sprintf(noBackend, "vllm"),
+		"fix: export the model to ONNX and set backend to onnxruntime",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
 	}
 }
 

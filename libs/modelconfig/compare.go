@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/onnxheader"
+	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
 // Compare holds a configuration against the header of the ONNX model that it
@@ -16,7 +17,7 @@ func Compare(c *Config, h *onnxheader.Header, file string) Problems {
 	r := &report{model: c.Name, file: file}
 	r.compareInputs(c, h)
 	for i := range c.Outputs {
-		r.compareTensor("output", &c.Outputs[i], h.Outputs)
+		r.compareTensor(c, "output", &c.Outputs[i], h.Outputs)
 	}
 	return r.problems
 }
@@ -25,7 +26,7 @@ func (r *report) compareInputs(c *Config, h *onnxheader.Header) {
 	given := make(map[string]bool)
 	for i := range c.Inputs {
 		given[c.Inputs[i].Name] = true
-		r.compareTensor("input", &c.Inputs[i], h.Inputs)
+		r.compareTensor(c, "input", &c.Inputs[i], h.Inputs)
 	}
 	for _, b := range c.BatchInputs {
 		for _, target := range b.Targets {
@@ -40,7 +41,7 @@ func (r *report) compareInputs(c *Config, h *onnxheader.Header) {
 	}
 }
 
-func (r *report) compareTensor(role string, io *IO, list []onnxheader.Value) {
+func (r *report) compareTensor(c *Config, role string, io *IO, list []onnxheader.Value) {
 	i := slices.IndexFunc(list, func(v onnxheader.Value) bool { return v.Name == io.Name })
 	if i < 0 {
 		names := make([]string, len(list))
@@ -53,10 +54,60 @@ func (r *report) compareTensor(role string, io *IO, list []onnxheader.Value) {
 	v := list[i]
 	if t := v.Datatype(); t != io.Datatype {
 		provides := t.ConfigName()
+		fix := "write  data_type: " + provides
 		if !t.Valid() {
 			provides = fmt.Sprintf("%s of ONNX's type %d", v.Kind, v.Element)
+			fix = "serve a model that has tensors of the protocol's datatypes"
 		}
-		r.wrong("", "give the model's data_type", "unable to load model '%s', configuration expects datatype %s for %s '%s', model provides %s",
+		r.wrong("", fix, "unable to load model '%s', configuration expects datatype %s for %s '%s', model provides %s",
 			r.model, io.Datatype.ConfigName(), role, io.Name, provides)
 	}
+	if v.HasShape {
+		r.compareDims(c, io, v.Shape(), role == "output")
+	}
+}
+
+// compareDims holds dimensions against the model's. An output's may be known
+// where the header leaves them open, since a session infers more.
+func (r *report) compareDims(c *Config, io *IO, model tensor.Shape, output bool) {
+	if io.Ragged || len(model) == 0 && !c.Batches() || output && scattered(c, io.Name) {
+		return // these have rules of their own, which are the session's to check
+	}
+	dims := io.BackendDims()
+	if c.Batches() {
+		if len(model) == 0 || model[0] != variable {
+			r.wrong("", fmt.Sprintf("set max_batch_size: 0 and dims: %s, or export the model with its first dimension open", written(model)),
+				"model '%s', tensor '%s': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is %s",
+				r.model, io.Name, model)
+			return
+		}
+		dims = dims.Prepend(variable)
+	}
+	fits := func(m, d int64) bool { return m == d || m == variable || output && d == variable }
+	if slices.EqualFunc(model, dims, fits) {
+		return
+	}
+	fix, complete := "write  dims: "+written(model), "shape "+dims.String()
+	switch {
+	case !c.Batches() && len(model) == len(dims)+1 && model[0] == variable:
+		fix += ", or set max_batch_size"
+	case c.Batches():
+		fix = "write  dims: " + written(model[1:]) + ", without the batch dimension"
+		complete = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape " + dims.String()
+	}
+	r.wrong("", fix, "model '%s', tensor '%s': the model expects %d dimensions (shape %s) but the model configuration specifies %d dimensions (%s)",
+		r.model, io.Name, len(model), model, len(dims), complete)
+}
+
+// scattered reports whether an output is given out by an input's shapes.
+func scattered(c *Config, output string) bool {
+	return slices.ContainsFunc(c.BatchOutputs, func(b BatchOutput) bool { return slices.Contains(b.Targets, output) })
+}
+
+// written gives a shape as a configuration writes it.
+func written(shape tensor.Shape) string {
+	if len(shape) == 0 {
+		return "[ 1 ]"
+	}
+	return "[ " + strings.ReplaceAll(strings.Trim(shape.String(), "[]"), ",", ", ") + " ]"
 }

@@ -72,11 +72,10 @@ func hasTensors(c *inference.ModelConfig) bool {
 
 func (r *report) unreadable(err error) {
 	fix := "export the model again, or list input and output in the configuration"
-	cause := err.Error()
 	if errors.Is(err, fs.ErrNotExist) {
-		cause, fix = "the model file does not exist", "put it there, or name it by default_model_filename"
+		fix = "put it there, or name it by default_model_filename"
 	}
-	r.autofill("", fix, "%s", cause)
+	r.autofill("", fix, "%v", err)
 }
 
 // autofill adds a problem of the completion.

@@ -167,12 +167,18 @@ func TestCompletionReportsWhatItCannot(t *testing.T) {
 	}
 }
 
+// absent is the error of a file that is not there.
+type absent struct{}
+
+func (absent) Error() string        { return "the model file does not exist" }
+func (absent) Is(target error) bool { return target == fs.ErrNotExist }
+
 func TestUnreadableModelFilesAreTold(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
-		{fs.ErrNotExist, "1/model.onnx: autofill failed for model 'm': the model file does not exist: put it there"},
+		{absent{}, "1/model.onnx: autofill failed for model 'm': the model file does not exist: put it there"},
 		{onnxheader.ErrMalformed, "1/model.onnx: autofill failed for model 'm': not an ONNX model: export"},
 	} {
 		_, err := modelconfig.Load(nil, modelconfig.Directory{Name: "m", Files: []string{"model.onnx"}, Complete: &modelconfig.Completion{

@@ -1,9 +1,11 @@
 package modelconfig
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -119,6 +121,16 @@ func (r *report) validateEngine(c *inference.ModelConfig) {
 	known := slices.ContainsFunc(engines(), func(e engine) bool { return e.backend == backend })
 	if known && platform != "" && !slices.ContainsFunc(engines(), func(e engine) bool { return e.fits(c) }) {
 		r.invalid("platform", "remove platform, backend says it all", "unexpected 'platform' and 'backend' pair, got:%s, %s", platform, backend)
+	}
+}
+
+// UnknownBackend is the problem of a model whose backend is not among those
+// that there are.
+func UnknownBackend(backend string, known []string) Problem {
+	return Problem{
+		Reason: errs.Unsupported, Field: "backend",
+		Message: fmt.Sprintf("this server has no backend '%s': it has %s, and loads no shared objects as backends", backend, strings.Join(known, ", ")),
+		Fix:     "export the model to ONNX and set backend to onnxruntime",
 	}
 }
 

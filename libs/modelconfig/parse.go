@@ -28,6 +28,9 @@ type Directory struct {
 	// File is the path of the configuration's text, for the problems' places;
 	// it may be empty.
 	File string
+	// Backends are those that there are, for models that lack what only their
+	// backend could tell; nil is not to know.
+	Backends []string
 	// Complete takes from the model file what the configuration leaves out;
 	// nil is to take nothing, so that inputs and outputs must be written down.
 	Complete *Completion
@@ -70,9 +73,20 @@ func fill(config *inference.ModelConfig, dir Directory) Problems {
 		problems = append(problems, files(config, dir.Open)...)
 	}
 	if judge {
-		problems = append(problems, missing(config, dir.Complete != nil)...)
+		problems = append(problems, lacking(config, dir)...)
 	}
 	return append(completion.problems, problems...)
+}
+
+// lacking reports what neither the configuration nor the model file gave. If
+// there is no such backend, that is why.
+func lacking(config *inference.ModelConfig, dir Directory) Problems {
+	problems := missing(config, dir.Complete != nil)
+	backend := config.GetBackend()
+	if len(problems) > 0 && backend != "" && dir.Backends != nil && !slices.Contains(dir.Backends, backend) {
+		return Problems{UnknownBackend(backend, dir.Backends)}
+	}
+	return problems
 }
 
 // Parse reads the text of a config.pbtxt and changes nothing about it. Its

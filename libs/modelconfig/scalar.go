@@ -162,6 +162,9 @@ func kindFix(fd protoreflect.FieldDescriptor) string {
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		return "write a number"
 	}
+	if fd.Kind() == protoreflect.Int64Kind {
+		return "write a whole number"
+	}
 	low, high := integers(fd.Kind())
 	return fmt.Sprintf("write a whole number from %d to %d", low, high)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
@@ -118,6 +119,9 @@ var ErrMalformed = errors.New("not an ONNX model")
 func Read(r io.ReaderAt, size int64) (*Header, error) {
 	p := parser{scanner: scanner{from: r, end: size}, header: new(Header), external: make(map[string]bool)}
 	if err := p.model(); err != nil {
+		if what := stranger(r); errors.Is(err, ErrMalformed) && what != "" {
+			return nil, fmt.Errorf("%w but %s", ErrMalformed, what)
+		}
 		return nil, fmt.Errorf("reading an ONNX model at byte %d of %d: %w", p.pos, size, err)
 	}
 	if !p.graphs {
@@ -125,4 +129,21 @@ func Read(r io.ReaderAt, size int64) (*Header, error) {
 	}
 	p.markDefaults()
 	return p.header, nil
+}
+
+// stranger recognises what is often found in a model file's place, with what
+// to do about it; empty if it is none of that.
+func stranger(r io.ReaderAt) string {
+	start := make([]byte, 64)
+	n, _ := r.ReadAt(start, 0) // what cannot be read is none
+	text := strings.ToLower(strings.TrimSpace(string(start[:n])))
+	switch {
+	case strings.HasPrefix(text, "version https://git-lfs"):
+		return "a pointer of Git LFS, which stands for it until  git lfs pull  fetches it"
+	case strings.HasPrefix(text, "<!doctype html") || strings.HasPrefix(text, "<html"):
+		return "a web page, such as a download that failed leaves"
+	case strings.HasPrefix(text, "pk\x03\x04"):
+		return "a zip archive: unpack it, or export the model if it is PyTorch's"
+	}
+	return ""
 }

@@ -8,10 +8,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/registry/internal/place"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
@@ -36,8 +39,9 @@ type Checked struct {
 // but for the files of versions, which are only opened, and tells what it found
 // of each model, in the order of names, and what it ignored. It also holds
 // configurations against the headers of ONNX models, as a worker does against
-// the models that it has loaded. The error is that of the configuration, of a
-// repository that cannot be listed, or ctx's.
+// the models that it has loaded, and against a worker on a CPU with the
+// configured backends. The error is that of the configuration, of a repository
+// that cannot be listed, or ctx's.
 func Check(ctx context.Context, cfg Config) (models []Checked, ignored []string, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, nil, err
@@ -53,12 +57,12 @@ func Check(ctx context.Context, cfg Config) (models []Checked, ignored []string,
 		return nil, nil, err
 	}
 	for _, m := range snap.Models {
-		models = append(models, checked(m))
+		models = append(models, checked(m, cfg.Models.Backends))
 	}
 	return models, snap.Ignored, nil
 }
 
-func checked(m snapshot.Model) Checked {
+func checked(m snapshot.Model, backends []string) Checked {
 	c := Checked{Name: m.Name, Dir: directory(m.URL), Problems: m.Problems, Warnings: m.Warnings}
 	if m.Config != nil {
 		config, err := modelconfig.FromProto(m.Config)
@@ -67,6 +71,7 @@ func checked(m snapshot.Model) Checked {
 			return c
 		}
 		c.Config = config
+		c.Problems = append(c.Problems, placed(config, backends)...)
 	}
 	for _, v := range m.Versions {
 		problems := checkVersion(c.Config, v)
@@ -76,6 +81,20 @@ func checked(m snapshot.Model) Checked {
 		c.Problems = append(c.Problems, problems...)
 	}
 	return c
+}
+
+// placed tells what keeps a model from a worker on a CPU with these backends;
+// nil are all.
+func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Problems) {
+	if backends != nil && !slices.Contains(backends, c.Backend) {
+		problems = append(problems, modelconfig.UnknownBackend(c.Backend, backends))
+	}
+	version := place.Version{Model: infer.ModelRef{Name: c.Name}, Groups: c.Groups}
+	cause, misplaced := place.Assign([]place.Version{version}, []place.Worker{{ID: "cpu", Kind: modelconfig.KindCPU}}).Unplaced[version.Model]
+	if misplaced {
+		problems = append(problems, modelconfig.Problem{Reason: errs.ConfigInvalid, Field: "instance_group", Message: cause})
+	}
+	return problems
 }
 
 // checkVersion tells what keeps a version from being loaded, as far as its
@@ -89,11 +108,15 @@ func checkVersion(c *modelconfig.Config, v snapshot.Version) modelconfig.Problem
 		return nil
 	}
 	file := filepath.Join(dir, c.Filename)
-	h, err := repo.ReadHeader(repo.Local{}, filepath.Join(directory(v.URL), c.Filename))
+	at := filepath.Join(directory(v.URL), c.Filename)
+	h, err := repo.ReadHeader(repo.Local{}, at)
 	if err != nil {
+		fix := "export or copy the model again"
+		if errors.Is(err, fs.ErrNotExist) {
+			fix = "put it there, or name it by default_model_filename"
+		}
 		return modelconfig.Problems{{
-			Reason: errs.ConfigInvalid, File: file, Message: fmt.Sprintf("the model file of '%s' cannot be read: %v", c.Name, err),
-			Fix: "export the model again, or name its file by default_model_filename",
+			Reason: errs.ConfigInvalid, File: file, Message: fmt.Sprintf("the model file of '%s' cannot be read: %v", c.Name, err), Fix: fix,
 		}}
 	}
 	return append(modelconfig.Compare(c, h, file), checkWeights(c.Name, directory(v.URL), file, h.External)...)

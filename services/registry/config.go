@@ -60,6 +60,9 @@ type Models struct {
 	// Strict takes nothing from model files: every model needs a config.pbtxt
 	// that lists its inputs and outputs.
 	Strict bool
+	// Backends are those of the workers, so that a model of another is told
+	// so; nil is not to know.
+	Backends []string
 	// MaxBatchSize is for ONNX models that can batch and whose configuration
 	// does not say up to what size; 0 has them not batch.
 	MaxBatchSize int
@@ -166,7 +169,7 @@ func (c Config) roots() ([]string, error) {
 
 func (c Config) reading() repo.Reading {
 	m := c.Models
-	return repo.Reading{Namespacing: c.Namespacing, ConfigName: m.ConfigName, Strict: m.Strict, MaxBatchSize: int32(m.MaxBatchSize), Settle: c.Settle}
+	return repo.Reading{Namespacing: c.Namespacing, ConfigName: m.ConfigName, Strict: m.Strict, Backends: m.Backends, MaxBatchSize: int32(m.MaxBatchSize), Settle: c.Settle}
 }
 
 // Deps are what the registry needs of its process.

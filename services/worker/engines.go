@@ -1,14 +1,12 @@
 package worker
 
 import (
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
@@ -24,6 +22,9 @@ type engines struct {
 	mu     sync.Mutex
 	opened map[string]backend.Backend // guarded by mu
 }
+
+// Backends names the backends that workers have, in the order of names.
+func Backends() []string { return []string{"echo", "onnxruntime"} }
 
 // newEngines is called while no instance is open, which changes the number of
 // threads that run Go.
@@ -59,8 +60,7 @@ func (e *engines) backend(name string) (backend.Backend, error) {
 	}
 	open, ok := e.open[name]
 	if !ok {
-		return nil, errs.New(errs.LoadFailed, "this server has no backend '%s': it has %s, and loads no shared objects as backends; export the model to ONNX and set backend to onnxruntime",
-			name, strings.Join(slices.Sorted(maps.Keys(e.open)), ", "))
+		return nil, errs.New(errs.LoadFailed, "%s", modelconfig.UnknownBackend(name, Backends()))
 	}
 	b, err := open()
 	if err != nil {

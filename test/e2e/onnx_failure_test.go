@@ -40,7 +40,7 @@ func TestBadModelsAreToldApartAndLeaveTheOthersAlone(t *testing.T) {
 	}}
 	outside.Graph.Nodes = []onnxmodel.Node{{Op: "Add", Inputs: []string{onnxmodel.Input0, "w"}, Outputs: []string{onnxmodel.Output0}}}
 	wants := map[string]struct{ config, model, want string }{
-		"damaged":     {vector(""), relu[:len(relu)/2], "damaged, cut off or no ONNX model"},
+		"damaged":     {vector(""), relu[:len(relu)/2], "the file is cut off or damaged: copy it again"},
 		"empty":       {vector(""), "", "is empty"},
 		"cyclic":      {vector(""), string(cyclic.Bytes()), "not acyclic"},
 		"outside":     {vector(""), string(outside.Bytes()), "escapes model directory"},

@@ -43,7 +43,7 @@ type Config struct {
 
 // Default returns the services' defaults.
 func Default() Config {
-	return Config{
+	c := Config{
 		Registry: registry.Default(), Scheduler: scheduler.Default(), Worker: worker.Default(), Gateway: gateway.Default(),
 		Metrics: Metrics{
 			Listener: gateway.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002},
@@ -51,6 +51,8 @@ func Default() Config {
 		},
 		ExitOnError: true,
 	}
+	c.Registry.Models.Backends = worker.Backends()
+	return c
 }
 
 // keepMemory is how many bytes of free tensor memory the process keeps for

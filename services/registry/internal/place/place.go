@@ -128,7 +128,7 @@ func misfit(v Version, gpus bool) string {
 		return fmt.Sprintf("instance group %s of model %s has kind KIND_CPU but no worker runs on a CPU: start one or use KIND_GPU", g.Name, v.Model.Name)
 	}
 	if !gpus {
-		return fmt.Sprintf("instance group %s of model %s has kind KIND_GPU but no GPUs are available: start a worker on a GPU or use KIND_CPU", g.Name, v.Model.Name)
+		return fmt.Sprintf("instance group %s of model %s has kind KIND_GPU but no GPUs are available: use KIND_CPU, or add a group of it", g.Name, v.Model.Name)
 	}
 	return fmt.Sprintf("instance group %s of model %s specifies invalid or unsupported gpu id: no worker runs on any of GPUs %v", g.Name, v.Model.Name, g.GPUs)
 }

@@ -117,7 +117,7 @@ func TestAssign(t *testing.T) {
 			[]modelconfig.InstanceGroup{group(gpu, 1)},
 			[]place.Worker{onCPU},
 			map[string][]place.Assigned{"c": nil},
-			"instance group g of model m has kind KIND_GPU but no GPUs are available: start a worker on a GPU or use KIND_CPU",
+			"instance group g of model m has kind KIND_GPU but no GPUs are available: use KIND_CPU, or add a group of it",
 		},
 		{
 			"GPU group without its GPU has a cause",

@@ -32,6 +32,8 @@ type Reading struct {
 	ConfigName string
 	// Strict takes nothing from model files: config.pbtxt must say it all.
 	Strict bool
+	// Backends are those that there are; nil is not to know.
+	Backends []string
 	// MaxBatchSize is for models that can batch and do not say up to what
 	// size; 0 has them not batch.
 	MaxBatchSize int32
@@ -87,6 +89,9 @@ func ReadHeader(from Files, path string) (*onnxheader.Header, error) {
 		path = filepath.Join(path, "model.onnx")
 	}
 	file, err := from.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, absent{otherModel(from, filepath.Dir(path))}
+	}
 	if err != nil {
 		return nil, cause(err)
 	}
@@ -103,6 +108,39 @@ func ReadHeader(from Files, path string) (*onnxheader.Header, error) {
 		return nil, cause(err)
 	}
 	return h, nil
+}
+
+// absent is the error of a model file that does not exist.
+type absent struct {
+	other string // the one model file beside it; may be empty
+}
+
+func (e absent) Error() string {
+	if e.other == "" {
+		return "the model file does not exist"
+	}
+	return "the model file does not exist, but '" + e.other + "' does"
+}
+
+func (absent) Is(target error) bool { return target == fs.ErrNotExist }
+
+// otherModel finds the one ONNX file of a directory; empty if there is none or
+// several.
+func otherModel(from Files, dir string) (name string) {
+	entries, err := from.ReadDir(dir)
+	if err != nil {
+		return ""
+	}
+	for _, entry := range entries {
+		if filepath.Ext(entry.Name()) != ".onnx" {
+			continue
+		}
+		if name != "" {
+			return ""
+		}
+		name = entry.Name()
+	}
+	return name
 }
 
 // opener opens the regular files below a model's directory.

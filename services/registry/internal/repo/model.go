@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -26,6 +27,9 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 	available, warnings := versionNumbers(s.reading.from, dir, entries)
 	m.Warnings = warnings
 	if err := s.config(m, dir, available, given); err != nil {
+		if len(available) == 0 {
+			return append(problemsOf(err), problemsOf(noVersion(m.Name, dir, entries))...).AsError(m.Name)
+		}
 		return err
 	}
 	if err := s.checkAgents(ctx, m, dir); err != nil {
@@ -36,12 +40,28 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 		m.Warnings = append(m.Warnings, fmt.Sprintf("version policy names versions that do not exist: %v", missing))
 	}
 	if len(selected) == 0 {
-		return problem("at least one version must be available under the version policy of model '%s': add a directory such as %s", m.Name, filepath.Join(dir, "1"))
+		return noVersion(m.Name, dir, entries)
 	}
 	for _, number := range selected {
 		m.Versions = append(m.Versions, s.version(ctx, dir, number))
 	}
 	return nil
+}
+
+// noVersion says where a model's files belong, by the mistake that the
+// directory shows.
+func noVersion(model, dir string, entries []fs.DirEntry) error {
+	fix := "add a directory such as " + filepath.Join(dir, "1")
+	for _, entry := range entries {
+		name := entry.Name()
+		switch bare := strings.TrimLeft(strings.TrimPrefix(strings.ToLower(name), "v"), "0"); {
+		case strings.HasPrefix(name, "model."):
+			fix = fmt.Sprintf("move %s into a directory such as %s", name, filepath.Join(dir, "1"))
+		case bare != name && bare != "" && strings.Trim(bare, "0123456789") == "":
+			fix = fmt.Sprintf("rename %s to %s", filepath.Join(dir, name), bare)
+		}
+	}
+	return problem("at least one version must be available under the version policy of model '%s': %s", model, fix)
 }
 
 // config reads the configuration of the model in dir into m.
@@ -59,7 +79,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 	}
 	open := opener(s.reading.from, dir)
 	config, err := modelconfig.Load(text, modelconfig.Directory{
-		Name: m.Name, Files: firstFiles(s.reading.from, dir, available), File: file, Complete: s.reading.completion(dir, available), Open: open,
+		Name: m.Name, Files: firstFiles(s.reading.from, dir, available), File: file, Backends: s.reading.Backends, Complete: s.reading.completion(dir, available), Open: open,
 	})
 	if err != nil {
 		return err

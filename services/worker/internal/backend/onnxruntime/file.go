@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/onnxheader"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
@@ -28,7 +29,7 @@ func modelFile(v backend.Version) (string, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("unable to find '%s', or 'model.onnx' in it: put the model file there or set default_model_filename", file)
+		return "", fmt.Errorf("unable to find '%s', or 'model.onnx' in it: put the model file there or set default_model_filename%s", file, candidates(filepath.Dir(file)))
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
@@ -37,6 +38,15 @@ func modelFile(v backend.Version) (string, error) {
 		return "", fmt.Errorf("'%s' is empty", file)
 	}
 	return file, nil
+}
+
+// candidates names the ONNX files of a directory; empty if it has none.
+func candidates(dir string) string {
+	found, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return ": " + filepath.Base(found[0]) + " is there"
 }
 
 // refuseStrategy refuses a version that brings its own code for batching.
@@ -56,8 +66,10 @@ func refuseStrategy(v backend.Version) error {
 func (b *Backend) explain(file string, err error) error {
 	text := strings.TrimPrefix(err.Error(), "Error creating C session from file: ")
 	text = strings.TrimPrefix(text, "Load model from "+file+" failed:")
+	if strings.Contains(text, "Protobuf parsing failed") {
+		return fmt.Errorf("%s (%s)", strings.TrimSpace(text), damage(file))
+	}
 	for _, known := range [][2]string{
-		{"Protobuf parsing failed", "the file is damaged, cut off or no ONNX model: copy it again"},
 		{"official support for domain", "export the model for an older operator set, or install a newer ONNX Runtime than " + b.Version()},
 		{"Unsupported model IR version", "save the model with an older version of ONNX, or install a newer ONNX Runtime than " + b.Version()},
 		{"is not a registered function/op", "libraries of custom operators are not loaded: export the model with standard operators"},
@@ -70,4 +82,22 @@ func (b *Backend) explain(file string, err error) error {
 		}
 	}
 	return errors.New(strings.TrimSpace(text))
+}
+
+// damage says what is wrong with a file that the runtime cannot parse.
+func damage(path string) string {
+	const unclear = "the file is damaged, cut off or no ONNX model: copy it again"
+	file, err := os.Open(path)
+	if err != nil {
+		return unclear
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return unclear
+	}
+	if _, err := onnxheader.Read(file, info.Size()); err != nil {
+		return err.Error() + ": copy it again"
+	}
+	return unclear
 }
