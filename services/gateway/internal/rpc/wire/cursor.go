@@ -70,12 +70,22 @@ type field struct {
 func text(num protowire.Number) field { return field{num, protowire.BytesType} }
 
 func (c *cursor) field() (field, error) {
+	f, err := c.tag()
+	if err == nil && f.num > protowire.MaxValidNumber {
+		return field{}, fmt.Errorf("field number %d is too large", f.num)
+	}
+	return f, err
+}
+
+// tag reads a tag as it may be in an unknown group, where proto.Unmarshal does
+// not mind large numbers.
+func (c *cursor) tag() (field, error) {
 	v, err := c.varint()
 	if err != nil {
 		return field{}, err
 	}
 	num, typ := protowire.DecodeTag(v)
-	if num < protowire.MinValidNumber || num > protowire.MaxValidNumber {
+	if num < protowire.MinValidNumber {
 		return field{}, fmt.Errorf("invalid field number in tag %d", v)
 	}
 	return field{num, typ}, nil
@@ -188,7 +198,7 @@ func (c *cursor) skipGroup(num protowire.Number, depth int) error {
 		return errors.New("protobuf groups are nested too deep")
 	}
 	for {
-		f, err := c.field()
+		f, err := c.tag()
 		switch {
 		case err != nil:
 			return err
