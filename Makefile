@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 MODELS ?= examples/models
 ARGS ?=
-FUZZTIME ?= 5s
+FUZZTIME ?= 1m
 BENCHTIME ?= 1s
 
 # Without a home directory Go has no place for its caches.
@@ -110,7 +110,7 @@ bench: deps ## Run the benchmarks with allocations; BENCHTIME=1s
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) work
 
 .PHONY: fuzz
-fuzz: deps ## Fuzz every parser for a short while each; FUZZTIME=5s
+fuzz: deps ## Fuzz every parser of foreign bytes; FUZZTIME=1m is spent on each
 	@.ci/fuzz "$(FUZZTIME)"
 
 .PHONY: train

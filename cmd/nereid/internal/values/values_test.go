@@ -244,6 +244,28 @@ func FuzzNPY(f *testing.F) {
 	})
 }
 
+func FuzzPNG(f *testing.F) {
+	f.Add(picture(1, 1))
+	f.Add(picture(5, 3))
+	f.Add(picture(5, 3)[:40])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if about, err := png.DecodeConfig(bytes.NewReader(data)); err == nil && (about.Width > 1000 || about.Height > 1000) {
+			return // it is taken, and takes long
+		}
+		for _, shape := range []tensor.Shape{{-1, -1, 3}, {1, 4, 4}, {1, 3, -1, 2}} {
+			for _, d := range []tensor.Datatype{tensor.FP32, tensor.Uint8, tensor.Bytes} {
+				v, err := fromPNG(want(d, shape...), data)
+				if err != nil {
+					continue
+				}
+				if _, err := Elements(v, -1); err != nil {
+					t.Errorf("a bad tensor %v of %q: %v", v.Description, data, err)
+				}
+			}
+		}
+	})
+}
+
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`[[1,2],[3,4]]`))
 	f.Add([]byte(`["a"]`))
