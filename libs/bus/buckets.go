@@ -39,7 +39,7 @@ type Spec struct {
 // package comment for what all buckets have in common.
 func Buckets() []Spec {
 	return []Spec{
-		{Models, 0, 768 << 10, "configuration as served, versions and desired state, by model"},
+		{Models, 0, 960 << 10, "configuration as served, versions and desired state, by model"},
 		{Assignments, 0, 768 << 10, "what a worker should run, by worker id"},
 		{Pools, 0, 256 << 10, "workers and models, by pool"},
 		{Settings, 0, 256 << 10, "settings that every replica must know, by name"},

@@ -2,76 +2,19 @@ package modelconfig
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
-	"strings"
-	"unicode/utf8"
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
-
-// MaxLabels is the most bytes of a file of labels. A million classes stay
-// below it.
-const MaxLabels = 16 << 20
 
 // The directories of a model that hold the contents of tensors.
 const (
 	warmupDir       = "warmup"
 	initialStateDir = "initial_state"
 )
-
-// ReadLabels reads a file of labels: one in each line, that of class 0 first.
-// An empty line is an empty label; line ends may be those of Windows.
-func ReadLabels(r io.Reader) ([]string, error) {
-	text, err := io.ReadAll(io.LimitReader(r, MaxLabels+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > MaxLabels {
-		return nil, fmt.Errorf("it has more than %d bytes", MaxLabels)
-	}
-	if len(text) == 0 {
-		return nil, nil
-	}
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	for i, line := range lines {
-		if !utf8.ValidString(line) {
-			return nil, fmt.Errorf("line %d is not UTF-8", i+1)
-		}
-		lines[i] = strings.TrimSuffix(line, "\r")
-	}
-	return lines, nil
-}
-
-// ClassLabels reads the labels of the outputs that have them, by output. open
-// is as in [Directory]. The error is as [Load]'s.
-func ClassLabels(c *inference.ModelConfig, open func(path string) (io.ReadCloser, error)) (map[string][]string, error) {
-	r := &report{model: c.GetName()}
-	labels := make(map[string][]string)
-	for i, out := range c.GetOutput() {
-		if out.GetLabelFilename() != "" {
-			labels[out.GetName()] = r.labels(i, out, open)
-		}
-	}
-	return labels, r.problems.AsError(r.model)
-}
-
-func (r *report) labels(i int, out *inference.ModelOutput, open func(string) (io.ReadCloser, error)) []string {
-	at := index("output", i) + ".label_filename"
-	file := r.open(at, "label file", out.GetLabelFilename(), open)
-	if file == nil {
-		return nil
-	}
-	defer file.Close()
-	labels, err := ReadLabels(file)
-	if err != nil {
-		r.invalid(at, "write one label in each line, as UTF-8", "label file '%s' cannot be read: %v", out.GetLabelFilename(), err)
-	}
-	return labels
-}
 
 // open opens a file that a configuration names, or reports why it cannot and
 // returns nil.

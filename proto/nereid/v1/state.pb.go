@@ -227,8 +227,7 @@ type ModelValue struct {
 	// The content was given through the load API: the repository's own files do
 	// not replace it until they are asked for.
 	Overridden bool `protobuf:"varint,10,opt,name=overridden,proto3" json:"overridden,omitempty"`
-	// The class labels of outputs that have them, by output. Empty for a model
-	// whose labels are too many for a value.
+	// The class labels of outputs that have them, by output.
 	ClassLabels map[string]*ClassLabels `protobuf:"bytes,11,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The absolute path of the model's repository where names are unique within
 	// repositories only; else empty.
@@ -353,8 +352,10 @@ func (x *ModelValue) GetNamespace() string {
 
 // ClassLabels are an output's labels, in the order of its classes.
 type ClassLabels struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Labels        []string               `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A line for each, of any bytes but the newline that ends it, compressed by
+	// gzip.
+	Gzip          []byte `protobuf:"bytes,1,opt,name=gzip,proto3" json:"gzip,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,9 +390,9 @@ func (*ClassLabels) Descriptor() ([]byte, []int) {
 	return file_nereid_v1_state_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *ClassLabels) GetLabels() []string {
+func (x *ClassLabels) GetGzip() []byte {
 	if x != nil {
-		return x.Labels
+		return x.Gzip
 	}
 	return nil
 }
@@ -1480,9 +1481,9 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aV\n" +
 	"\x10ClassLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"%\n" +
-	"\vClassLabels\x12\x16\n" +
-	"\x06labels\x18\x01 \x03(\tR\x06labels\"\xca\x02\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"!\n" +
+	"\vClassLabels\x12\x12\n" +
+	"\x04gzip\x18\x01 \x01(\fR\x04gzip\"\xca\x02\n" +
 	"\fModelContent\x12.\n" +
 	"\x06config\x18\x01 \x01(\v2\x16.inference.ModelConfigR\x06config\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x123\n" +

@@ -81,11 +81,24 @@ func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVe
 	if err != nil {
 		return err
 	}
-	c = c.WithLabels(func(output string) []string { return labels[output].GetLabels() })
+	if c, err = labelled(c, labels); err != nil {
+		return err
+	}
 	for _, v := range versions {
 		m.configs[content{v.GetVersion(), v.GetGeneration()}] = c
 	}
 	return nil
+}
+
+func labelled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*modelconfig.Config, error) {
+	labels := make(map[string][]string, len(packed))
+	for output, p := range packed {
+		var err error
+		if labels[output], err = modelconfig.UnpackLabels(p.GetGzip()); err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "the class labels of output '%s' of model '%s' cannot be read: %v", output, c.Name, err)
+		}
+	}
+	return c.WithLabels(func(output string) []string { return labels[output] }), nil
 }
 
 // SetRevision notes that nothing has changed up to a revision of the bucket

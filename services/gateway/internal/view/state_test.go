@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -196,7 +197,7 @@ func TestWorkersGo(t *testing.T) {
 
 func TestClassLabelsReachTheOutputs(t *testing.T) {
 	v := value(0, version(1, 1, serve))
-	v.ClassLabels = map[string]*nereidv1.ClassLabels{"y": {Labels: []string{"cat", "dog"}}}
+	v.ClassLabels = map[string]*nereidv1.ClassLabels{"y": {Gzip: modelconfig.PackLabels([]string{"cat", "dog"})}}
 	s := NewState()
 	s.SetModel("m", v, 1)
 	got := s.Snapshot().Models()[0].Versions[0].Config.Output("y").Labels

@@ -150,13 +150,13 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 	return v
 }
 
-func classLabels(labels map[string][]string) map[string]*nereidv1.ClassLabels {
+func classLabels(labels map[string][]byte) map[string]*nereidv1.ClassLabels {
 	if len(labels) == 0 {
 		return nil
 	}
 	values := make(map[string]*nereidv1.ClassLabels, len(labels))
-	for output, list := range labels {
-		values[output] = &nereidv1.ClassLabels{Labels: list}
+	for output, packed := range labels {
+		values[output] = &nereidv1.ClassLabels{Gzip: packed}
 	}
 	return values
 }

@@ -160,13 +160,13 @@ func TestEndsOfASwap(t *testing.T) {
 
 func TestClassLabelsStayWithTheirContent(t *testing.T) {
 	m := snapshot.Model{
-		Name: "m", Config: &inference.ModelConfig{Name: "m"}, Labels: map[string][]string{"y": {"cat"}},
+		Name: "m", Config: &inference.ModelConfig{Name: "m"}, Labels: map[string][]byte{"y": []byte("cat")},
 		Versions: []snapshot.Version{{Number: 1, Digest: "a"}},
 	}
 	first := publish.Next(m, nil, 1, publish.Observed{})
-	m.Labels, m.Versions[0].Digest = map[string][]string{"y": {"dog"}}, "b"
+	m.Labels, m.Versions[0].Digest = map[string][]byte{"y": []byte("dog")}, "b"
 	second := publish.Next(m, first, 2, publish.Observed{})
-	label := func(labels map[string]*nereidv1.ClassLabels) string { return labels["y"].GetLabels()[0] }
+	label := func(labels map[string]*nereidv1.ClassLabels) string { return string(labels["y"].GetGzip()) }
 	if label(second.GetClassLabels()) != "dog" || label(second.GetPrevious().GetClassLabels()) != "cat" {
 		t.Errorf("labels %v beside %v", second.GetClassLabels(), second.GetPrevious().GetClassLabels())
 	}

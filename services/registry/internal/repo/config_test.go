@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
@@ -97,23 +98,45 @@ func TestProblemsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
+// species gives n names in lines, of 30 bytes each and as hard to compress as
+// names are.
+func species(n int) string {
+	const syllables = "bacademonirulosatigupebro"
+	var text strings.Builder
+	state := uint32(1)
+	for range n {
+		for range 14 {
+			state = state*1664525 + 1013904223
+			at := state >> 16 % 12 * 2
+			text.WriteString(syllables[at : at+2])
+		}
+		text.WriteString("s\n")
+	}
+	return text.String()
+}
+
 func TestClassLabelsAreRead(t *testing.T) {
 	labelled := config +
 		`output { name: "z" data_type: TYPE_FP32 dims: 2 label_filename: "labels.txt" }`
 	root := tree(t, map[string]string{
 		"some/config.pbtxt": labelled, "some/labels.txt": "cat\ndog\n", "some/1/model.onnx": "m",
-		"many/config.pbtxt": labelled, "many/labels.txt": strings.Repeat("class\n", 100_000), "many/1/model.onnx": "m",
+		"many/config.pbtxt": labelled, "many/labels.txt": species(21_843), "many/1/model.onnx": "m",
+		"packed/config.pbtxt": labelled, "packed/labels.txt": species(60_000), "packed/1/model.onnx": "m",
+		"million/config.pbtxt": labelled, "million/labels.txt": strings.Repeat("class\n", 1_000_000), "million/1/model.onnx": "m",
 		"none/config.pbtxt": labelled, "none/1/model.onnx": "m",
 		"folder/config.pbtxt": labelled, "folder/labels.txt/x": "", "folder/1/model.onnx": "m",
 	})
 	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
-	if diff := cmp.Diff(map[string][]string{"z": {"cat", "dog"}}, model(t, snap, "some").Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
+	for name, want := range map[string]string{"some": "cat\ndog\n", "many": species(21_843)} {
+		m := model(t, snap, name)
+		labels, err := modelconfig.UnpackLabels(m.Labels["z"])
+		if got := strings.Join(labels, "\n") + "\n"; err != nil || got != want {
+			t.Errorf("%s: %d bytes of labels, %v, problem %q", name, len(got), err, m.Problem)
+		}
 	}
-	if m := model(t, snap, "many"); m.Problem != "" || m.Labels != nil || len(m.Warnings) != 1 {
-		t.Errorf("too many labels: problem %q, warnings %q", m.Problem, m.Warnings)
-	}
-	for name, want := range map[string]string{"none": "label file 'labels.txt' does not exist", "folder": "it is not a regular file"} {
+	for name, want := range map[string]string{
+		"million": "label file 'labels.txt' cannot be read: it has more than 2097152 bytes", "packed": "bytes compressed, more than 327680", "none": "label file 'labels.txt' does not exist", "folder": "it is not a regular file",
+	} {
 		if m := model(t, snap, name); !strings.Contains(m.Problem, want) {
 			t.Errorf("%s: problem %q, want %q", name, m.Problem, want)
 		}

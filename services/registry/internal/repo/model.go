@@ -88,12 +88,9 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 	if err != nil {
 		return err
 	}
-	m.Config, m.Labels = config, labels
-	if n := labelBytes(labels); n > maxLabelBytes {
-		m.Labels = nil
-		m.Warnings = append(m.Warnings, fmt.Sprintf("class labels of %d bytes, more than %d, are left out, so classification answers without them: shorten the labels", n, maxLabelBytes))
-	}
-	return nil
+	m.Config = config
+	m.Labels, err = pack(labels)
+	return err
 }
 
 func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {
@@ -108,21 +105,23 @@ func (s *Scanner) version(ctx context.Context, dir string, number int64) snapsho
 	return v
 }
 
-// maxLabelBytes bounds a model's class labels, which travel with its value in
-// the store: thousands of classes fit. So gateways have labels and
-// configuration at the same moment and from the one place that they watch. The
-// labels of two contents, as while one replaces the other, and their
-// configurations stay below what a value may hold.
-const maxLabelBytes = 256 << 10
+// maxLabels bounds a model's class labels, compressed, in bytes. They travel
+// with its value in the store, so that gateways have labels and configuration
+// at the same moment and from the one place that they watch. The labels of two
+// contents, as while one replaces the other, and their configurations stay
+// below what a value may hold. The names of 20,000 species fit.
+const maxLabels = 320 << 10
 
-// labelBytes counts each label with the quotes and comma around it.
-func labelBytes(labels map[string][]string) (n int) {
-	for _, list := range labels {
-		for _, label := range list {
-			n += len(label) + 3
-		}
+func pack(labels map[string][]string) (map[string][]byte, error) {
+	packed, total := make(map[string][]byte, len(labels)), 0
+	for output, list := range labels {
+		packed[output] = modelconfig.PackLabels(list)
+		total += len(packed[output])
 	}
-	return n
+	if total > maxLabels {
+		return nil, problem("the class labels have %d bytes compressed, more than %d: shorten them, or leave label_filename out and look the classes up where they are read", total, maxLabels)
+	}
+	return packed, nil
 }
 
 // versionNumbers gives the version directories, and a warning for each

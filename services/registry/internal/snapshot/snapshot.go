@@ -26,9 +26,9 @@ type Model struct {
 	Config *inference.ModelConfig
 	// Versions are those that the model's version policy selects, ascending.
 	Versions []Version
-	// Labels are the class labels of outputs that have them, by output. They
-	// are left out, with a warning, where they are too many.
-	Labels map[string][]string
+	// Labels are the class labels of outputs that have them, by output, as
+	// modelconfig.PackLabels writes them.
+	Labels map[string][]byte
 	// Problem is why the model cannot be served at all; empty if it can.
 	Problem string
 	// Problems are what Problem is made of, with places and fixes.
