@@ -92,9 +92,15 @@ func (p *batcher) dropLate(now mono.Time, b *Batch, takes time.Duration, n int) 
 	return dropped
 }
 
-func (p *batcher) Ahead(it *Item) (batches, rows int64) {
+// Ahead takes batches for full: of as many rows as fit or, where every batch
+// goes with a preferred size, of the largest one.
+func (p *batcher) Ahead(it *Item) (batches, size, rows int64) {
+	size = p.maxRows
+	if p.delay == 0 {
+		size = p.preferred[len(p.preferred)-1]
+	}
 	before := p.rowsBefore(it)
-	return before / p.maxRows, min(before%p.maxRows+it.Rows, p.maxRows)
+	return before / size, size, min(before%size+it.Rows, p.maxRows)
 }
 
 // take moves the first n items into b.

@@ -21,7 +21,6 @@ type model struct {
 	retiring  int               // of the instances
 	costs     map[string]*costs // by device kind
 	waiting   load
-	maxRows   int64     // of a batch
 	lastEnd   mono.Time // of an order
 	timer     timer     // when policy.Form is worth asking again
 }
@@ -48,10 +47,6 @@ func (c *Core) configure(now mono.Time, e *Model) {
 		return
 	}
 	m.policy = policyFor(e.Config)
-	m.maxRows = 1
-	if e.Config.Batching != nil {
-		m.maxRows = maxRows(e.Config)
-	}
 	for it := early.head; it != nil; it = early.head {
 		early.remove(it)
 		c.requeue(m, it)
@@ -205,13 +200,13 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 	if it.Deadline == 0 {
 		return now
 	}
-	batches, rows := m.policy.Ahead(it)
+	batches, size, rows := m.policy.Ahead(it)
 	end := mono.Time(math.MaxInt64)
 	rate := 0.0 // full batches per nanosecond, by all instances
 	for _, in := range m.instances {
 		end = min(end, max(in.busyUntil, now).Add(in.costs.estimate(rows)))
 		// An instance of unknown costs takes any number of batches.
-		rate += 1 / float64(in.costs.estimate(m.maxRows))
+		rate += 1 / float64(in.costs.estimate(size))
 	}
 	return end.Add(time.Duration(float64(batches) / rate))
 }

@@ -19,9 +19,9 @@ type policy interface {
 	// go; 0 is never. Items that by the costs could not be done by their
 	// deadline in the next batch are moved into b's late ones instead.
 	Form(now mono.Time, b *Batch, c *costs) mono.Time
-	// Ahead is how many batches go before one that a new item of this
-	// priority joins, and how many rows that one will have.
-	Ahead(it *Item) (batches, rows int64)
+	// Ahead is how many batches, and of what size in rows, go before one that
+	// a new item of this priority joins, and how many rows that one will have.
+	Ahead(it *Item) (batches, size, rows int64)
 	// Last is the waiting item that would go last; nil if none waits.
 	Last() *Item
 	// Len is the number of waiting items.
@@ -43,7 +43,7 @@ type hold struct{ list }
 func (h *hold) Add(it *Item) errs.Reason                 { h.push(it); return "" }
 func (h *hold) Remove(it *Item)                          { h.remove(it) }
 func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time { return 0 }
-func (h *hold) Ahead(*Item) (int64, int64)               { return 0, 0 }
+func (h *hold) Ahead(*Item) (int64, int64, int64)        { return 0, 0, 0 }
 func (h *hold) Last() *Item                              { return h.tail }
 func (h *hold) Len() int                                 { return h.n }
 
@@ -68,4 +68,4 @@ func (s *single) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 	return 0
 }
 
-func (s *single) Ahead(it *Item) (batches, rows int64) { return int64(s.n), it.Rows }
+func (s *single) Ahead(it *Item) (batches, size, rows int64) { return int64(s.n), it.Rows, it.Rows }
