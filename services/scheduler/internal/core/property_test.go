@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -46,7 +47,8 @@ type world struct {
 	running     map[uint64]*Batch                   // by order
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
-	newest      map[place]uint64 // latest number dispatched, for order
+	newest      map[place]uint64        // latest number dispatched, for order
+	waiting     map[infer.ModelRef]load // before the present step
 }
 
 // place is where a request waits: what is there goes in order of arrival.
@@ -55,9 +57,11 @@ type place struct {
 	level int
 }
 
+var poolLimits = Limits{Requests: 6, Bytes: 30}
+
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		core: New(Limits{Requests: 12, Bytes: 60}), now: scriptStart,
+		core: New(poolLimits), now: scriptStart,
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
 		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{},
@@ -67,6 +71,7 @@ func newWorld(t *rapid.T) *world {
 		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
 		w.configs[ref] = drawConfig(t)
 		w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
+		w.offer(t, 1, ref, 1)
 	}
 	return w
 }
@@ -154,11 +159,15 @@ func (w *world) completeOrder(t *rapid.T, order uint64) {
 }
 
 func (w *world) grant(t *rapid.T) {
+	w.offer(t, rapid.Uint64Range(1, 2).Draw(t, "worker"), w.drawModel(t), rapid.IntRange(1, 2).Draw(t, "credits"))
+}
+
+// offer grants the credits of a new instance.
+func (w *world) offer(t *rapid.T, worker uint64, of infer.ModelRef, credits int) {
 	w.lastSlot++
-	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: w.lastSlot}
-	g := &infer.Grant{Instance: id, Model: w.drawModel(t), Credits: rapid.IntRange(1, 2).Draw(t, "credits")}
-	w.granted[id], w.credits[id] = g.Model, g.Credits
-	w.step(t, &Event{Kind: Granted, Grant: g})
+	id := infer.InstanceID{Worker: worker, Slot: w.lastSlot}
+	w.granted[id], w.credits[id] = of, credits
+	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: credits}})
 }
 
 func (w *world) retire(t *rapid.T) {
@@ -201,6 +210,10 @@ func (w *world) follow(t *rapid.T) {
 }
 
 func (w *world) step(t *rapid.T, e *Event) {
+	w.waiting = map[infer.ModelRef]load{}
+	for ref, m := range w.core.models {
+		w.waiting[ref] = m.waiting
+	}
 	for _, a := range w.core.Step(w.now, e) {
 		w.see(t, a)
 	}
@@ -212,6 +225,9 @@ func (w *world) see(t *rapid.T, a Action) {
 		w.dispatched(t, a.Batch)
 	case Finish:
 		w.ended(t, a.Item)
+		if a.Reason == errs.QueueFull {
+			w.tookItsShare(t, a.Item)
+		}
 	case Lost:
 		delete(w.running, a.Batch.Order.ID)
 		w.ended(t, a.Item)
@@ -232,6 +248,15 @@ func (w *world) see(t *rapid.T, a Action) {
 		}
 		delete(w.granted, a.Instance)
 		delete(w.credits, a.Instance)
+	}
+}
+
+// tookItsShare: what the pool's bounds end belongs to a model that has, with
+// it, at least its equal share of them.
+func (w *world) tookItsShare(t *rapid.T, it *Item) {
+	had, models := w.waiting[it.Model], len(w.configs)
+	if had.requests+1 < poolLimits.Requests/models && had.bytes+it.Bytes < poolLimits.Bytes/int64(models) {
+		t.Fatalf("request %d had no room though its model had only %+v", it.Work.Request.Number, had)
 	}
 }
 

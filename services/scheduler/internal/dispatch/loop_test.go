@@ -38,6 +38,9 @@ func newAnswers() *answers {
 }
 
 func (a *answers) Respond(r *infer.Response) {
+	if r.Err != nil && !r.Immediate {
+		panic("an answer of the scheduler's own that waits for those of models")
+	}
 	a.mu.Lock()
 	a.final[r.Work.Request.Number] = append(a.final[r.Work.Request.Number], r.Err)
 	a.mu.Unlock()
