@@ -57,7 +57,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	deps.Metrics.MustRegister(set)
+	deps.Metrics.MustRegister(set, loop.Ages())
 	return &Scheduler{config: c, deps: deps, stats: set, loop: loop}, nil
 }
 

@@ -64,6 +64,8 @@ type Batch struct {
 	Model infer.ModelRef
 	Items []*Item
 	Rows  int64
+	// Dispatched is when the batch left the queue.
+	Dispatched mono.Time
 
 	instance *instance
 	late     []*Item // that cannot be done by their deadline

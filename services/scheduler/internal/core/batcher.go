@@ -52,6 +52,7 @@ func (p *batcher) Add(it *Item) errs.Reason { return p.push(it) }
 func (p *batcher) Remove(it *Item)          { p.remove(it) }
 func (p *batcher) Last() *Item              { return p.last() }
 func (p *batcher) Len() int                 { return p.n }
+func (p *batcher) Oldest() mono.Time        { return p.queue.oldest() }
 
 func (p *batcher) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 	for {

@@ -58,6 +58,16 @@ func (c *Core) Counts() Counts { return c.counts }
 // InFlight is the number of items that wait or run.
 func (c *Core) InFlight() int { return len(c.items) }
 
+// Oldest is when the first item came that waits for each loaded content; those
+// for which nothing waits are there with 0.
+func (c *Core) Oldest() map[infer.ModelRef]mono.Time {
+	oldest := make(map[infer.ModelRef]mono.Time, len(c.models))
+	for ref, m := range c.models {
+		oldest[ref] = m.policy.Oldest()
+	}
+	return oldest
+}
+
 // NextWake is when the core wants a Tick if nothing else happens before; 0 is
 // never.
 func (c *Core) NextWake() mono.Time { return c.timers.next() }

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/nereid-serving/nereid/libs/mono"
+
 // link chains waiting items; it lies inside the item.
 type link struct {
 	prev, next *Item
@@ -40,4 +42,12 @@ func (l *list) remove(it *Item) {
 	}
 	it.link = link{}
 	l.n--
+}
+
+// oldest is when the first item came; 0 if there is none.
+func (l *list) oldest() mono.Time {
+	if l.head == nil {
+		return 0
+	}
+	return l.head.Enqueued
 }

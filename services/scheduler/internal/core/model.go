@@ -120,7 +120,7 @@ func (c *Core) dropLate(b *Batch) {
 func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	c.lastOrder++
 	in.busyUntil = max(in.busyUntil, now).Add(in.costs.estimate(b.Rows))
-	b.instance, b.Model = in, in.model.ref
+	b.instance, b.Model, b.Dispatched = in, in.model.ref, now
 	b.Order.ID, b.Order.Epoch, b.Order.Instance = c.lastOrder, c.epoch, in.id
 	b.Order.LatestStart = b.latestStart()
 	for _, it := range b.Items {

@@ -26,6 +26,8 @@ type policy interface {
 	Last() *Item
 	// Len is the number of waiting items.
 	Len() int
+	// Oldest is when the one of them came that came first; 0 if none waits.
+	Oldest() mono.Time
 }
 
 // policyFor returns the policy that a configuration asks for.
@@ -46,6 +48,7 @@ func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time { return 0 }
 func (h *hold) Ahead(*Item) (int64, int64, int64)        { return 0, 0, 0 }
 func (h *hold) Last() *Item                              { return h.tail }
 func (h *hold) Len() int                                 { return h.n }
+func (h *hold) Oldest() mono.Time                        { return h.oldest() }
 
 // single gives every request an execution of its own, first come first
 // served, without bounds: Triton's default scheduler.
@@ -55,6 +58,7 @@ func (s *single) Add(it *Item) errs.Reason { s.push(it); return "" }
 func (s *single) Remove(it *Item)          { s.remove(it) }
 func (s *single) Last() *Item              { return s.tail }
 func (s *single) Len() int                 { return s.n }
+func (s *single) Oldest() mono.Time        { return s.oldest() }
 
 func (s *single) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 	for it := s.head; it != nil; it = s.head {

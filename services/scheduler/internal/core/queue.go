@@ -108,6 +108,16 @@ func (q *queue) last() *Item {
 	return nil
 }
 
+// oldest is when the first of the items came; 0 if none waits. Those that have
+// timed out are in the order in which they did: where clients set timeouts of
+// their own, their first need not be the oldest.
+func (q *queue) oldest() (first mono.Time) {
+	for i := range q.levels {
+		first = mono.Earliest(first, mono.Earliest(q.levels[i].fresh.oldest(), q.levels[i].late.oldest()))
+	}
+	return first
+}
+
 // first returns the item whose turn it is, or nil.
 func (q *queue) first(now mono.Time) *Item { return q.from(now, 0) }
 

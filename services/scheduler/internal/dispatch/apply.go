@@ -32,6 +32,7 @@ func (l *Loop) apply(a *core.Action) {
 func (l *Loop) dispatch(b *core.Batch) {
 	if c := l.stats.Of(b.Model); c != nil {
 		c.Started(counted(b.Items))
+		c.Runs(len(b.Items))
 	}
 	l.executors[b.Order.Instance.Worker].Execute(&b.Order)
 }
@@ -78,6 +79,7 @@ func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
 
 func (l *Loop) lost(it *core.Item) {
 	if c := l.stats.Of(it.Model); c != nil {
+		c.Runs(-1)
 		c.Lost(l.clock.Now().Sub(it.Enqueued))
 	}
 	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request for model '%s' is gone", it.Model.Name)
@@ -96,17 +98,19 @@ func (l *Loop) finished(b *core.Batch, done *infer.Completion) {
 	l.served = l.served[:0]
 	for i, it := range b.Items {
 		if i < len(done.Outcomes) {
-			l.served = append(l.served, served(it, done, i))
+			l.served = append(l.served, served(b, i, done))
 		}
 		l.recycle(it)
 	}
 	if c := l.stats.Of(b.Model); c != nil {
+		c.Runs(-len(b.Items))
 		c.Completed(done, l.served)
 	}
 }
 
-func served(it *core.Item, done *infer.Completion, i int) stats.Served {
-	s := stats.Served{Outcome: done.Outcomes[i], Rows: it.Rows, Enqueued: it.Enqueued}
+func served(b *core.Batch, i int, done *infer.Completion) stats.Served {
+	it := b.Items[i]
+	s := stats.Served{Outcome: done.Outcomes[i], Rows: it.Rows, Enqueued: it.Enqueued, Dispatched: b.Dispatched}
 	if i < len(done.FirstResponses) {
 		s.FirstResponse = done.FirstResponses[i]
 	}

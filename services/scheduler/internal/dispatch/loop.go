@@ -40,6 +40,7 @@ type Loop struct {
 	mu      sync.Mutex
 	inbox   []message // guarded by mu
 	busy    bool      // somebody works on the inbox; guarded by mu
+	running bool      // Run has begun; guarded by mu
 	stopped bool      // guarded by mu
 
 	// Owned by whoever has set busy.
@@ -52,10 +53,11 @@ type Loop struct {
 	items sync.Pool // of *core.Item
 }
 
-// message is an event, or a worker's introduction.
+// message is an event, a worker's introduction, or a look at the core.
 type message struct {
 	event    core.Event
 	executor infer.Executor
+	look     func(*core.Core)
 }
 
 // Deps are what a Loop works with.
@@ -86,6 +88,9 @@ func New(limits core.Limits, deps Deps) (*Loop, error) {
 // Run works, under the epoch of the scheduler's lease, until ctx is done. Then requests are refused as draining; what is
 // queued or runs is still finished by the events that end it.
 func (l *Loop) Run(ctx context.Context, epoch uint64) error {
+	l.mu.Lock()
+	l.running = true
+	l.mu.Unlock()
 	l.epoch = epoch // the loop is ours until the first drain ends
 	l.core.SetEpoch(epoch)
 	defer l.wake.Close()
@@ -166,6 +171,9 @@ func (l *Loop) take(worked int) bool {
 func (l *Loop) handle(m *message) {
 	worker := m.event.Instance.Worker
 	switch {
+	case m.look != nil:
+		m.look(l.core)
+		return
 	case m.executor != nil:
 		l.executors[worker] = m.executor
 		return

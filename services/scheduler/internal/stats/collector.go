@@ -11,13 +11,13 @@ func (s *Set) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series.
 func (s *Set) Collect(out chan<- prometheus.Metric) {
-	for _, e := range s.snapshot() {
+	for k, e := range s.snapshot() {
 		e.families.collect(e.counters, s.latencies.Counters, out)
 		e.counters.times.collect(out)
+		s.own.collect(k, e.counters, out)
 	}
 	s.refusals.Collect(out)
 	s.batchRows.Collect(out)
-	s.queueSeconds.Collect(out)
 }
 
 // families are the descriptions of Triton's families with the labels of one

@@ -33,6 +33,9 @@ func (f failure) String() string { return [...]string{"REJECTED", "CANCELED", "B
 // use.
 type Counters struct {
 	pending atomic.Int64
+	running atomic.Int64
+	slots   uint64 // of a batch: the most rows it can have
+	stages  stages
 	own     ownSeries
 	times   *distributions
 
@@ -46,6 +49,8 @@ type totals struct {
 	failed     [failures]uint64
 	inferences uint64
 	executions uint64
+	rows       uint64    // of batches that ran
+	slots      uint64    // that those had room for
 	last       mono.Time // end of the last execution; 0 is none
 	fail       infer.Tally
 	// Of successful requests.
@@ -65,6 +70,10 @@ func (c *Counters) Refused(reason errs.Reason, after time.Duration) {
 // Started counts submitted requests that do not wait any more.
 func (c *Counters) Started(requests int) { c.pending.Add(int64(-requests)) }
 
+// Runs counts requests that have been dispatched, or with a negative number
+// are done.
+func (c *Counters) Runs(requests int) { c.running.Add(int64(requests)) }
+
 // Lost counts a request whose worker went away so long after its arrival.
 func (c *Counters) Lost(after time.Duration) { c.fail(other, after) }
 
@@ -80,6 +89,8 @@ type Served struct {
 	Rows    int64
 	// Enqueued is when the request entered the scheduler.
 	Enqueued mono.Time
+	// Dispatched is when its batch left the queue.
+	Dispatched mono.Time
 	// FirstResponse is when the first of several responses was given; 0 if
 	// the only one was given when the batch was done.
 	FirstResponse mono.Time
@@ -92,11 +103,7 @@ func (c *Counters) Completed(done *infer.Completion, requests []Served) {
 	if done.Executions > 0 {
 		c.own.batchRows.Observe(float64(done.Rows))
 	}
-	for _, r := range requests {
-		if r.Outcome == infer.Succeeded {
-			c.own.queueSeconds.Observe(done.Timing.Start.Sub(r.Enqueued).Seconds())
-		}
-	}
+	c.stages.observe(done, requests)
 	c.times.observe(done, requests)
 }
 
@@ -118,6 +125,8 @@ func (c *Counters) add(done *infer.Completion, requests []Served) {
 // executed counts a batch under its size. The caller holds mu.
 func (c *Counters) executed(done *infer.Completion) {
 	c.totals.executions += uint64(done.Executions)
+	c.totals.rows += uint64(done.Rows)
+	c.totals.slots += c.slots
 	c.totals.last = max(c.totals.last, done.Timing.Done)
 	size := c.batches[done.Rows]
 	if size == nil {

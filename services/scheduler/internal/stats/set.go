@@ -16,10 +16,10 @@ import (
 // Set holds the counters of all model versions that are loaded. It is a
 // prometheus.Collector and safe for concurrent use.
 type Set struct {
-	latencies    Latencies
-	refusals     *prometheus.CounterVec
-	batchRows    *prometheus.HistogramVec
-	queueSeconds *prometheus.HistogramVec
+	latencies Latencies
+	own       own
+	refusals  *prometheus.CounterVec
+	batchRows *prometheus.HistogramVec
 
 	mu     sync.RWMutex
 	models map[key]*entry // guarded by mu
@@ -47,6 +47,7 @@ func NewSet(l Latencies) *Set {
 	labels := []string{"model", "version"}
 	return &Set{
 		latencies: l,
+		own:       newOwn(),
 		models:    make(map[key]*entry),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_scheduler_refusals_total",
@@ -57,19 +58,13 @@ func NewSet(l Latencies) *Set {
 			Help:    "Rows per execution.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10), NativeHistogramBucketFactor: 1.1,
 		}, labels),
-		queueSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "nereid_scheduler_queue_seconds",
-			Help:    "Time from the arrival of a request at the scheduler to the start of its execution.",
-			Buckets: prometheus.ExponentialBuckets(16e-6, 4, 10), NativeHistogramBucketFactor: 1.1,
-		}, labels),
 	}
 }
 
 // ownSeries are one model version's children of Nereid's own families.
 type ownSeries struct {
-	refusals     *prometheus.CounterVec
-	batchRows    prometheus.Observer
-	queueSeconds prometheus.Observer
+	refusals  *prometheus.CounterVec
+	batchRows prometheus.Observer
 }
 
 func (o *ownSeries) refused(reason errs.Reason) { o.refusals.WithLabelValues(string(reason)).Inc() }
@@ -84,19 +79,18 @@ func (s *Set) Add(ref infer.ModelRef, c *modelconfig.Config) {
 	e := s.models[k]
 	if e == nil {
 		labels := obs.ModelLabels(ref, c.MetricTags)
-		e = &entry{counters: s.newCounters(k), families: newFamilies(labels), loaded: map[uint64]bool{}}
+		e = &entry{counters: s.newCounters(k, c), families: newFamilies(labels), loaded: map[uint64]bool{}}
 		e.counters.times = newDistributions(s.latencies, labels, c)
 		s.models[k] = e
 	}
 	e.loaded[ref.Generation] = true
 }
 
-func (s *Set) newCounters(k key) *Counters {
+func (s *Set) newCounters(k key, c *modelconfig.Config) *Counters {
 	labels := k.labels()
-	return &Counters{batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
-		refusals:     s.refusals.MustCurryWith(labels),
-		batchRows:    s.batchRows.With(labels),
-		queueSeconds: s.queueSeconds.With(labels),
+	return &Counters{slots: uint64(max(c.MaxBatchSize, 1)), batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
+		refusals:  s.refusals.MustCurryWith(labels),
+		batchRows: s.batchRows.With(labels),
 	}}
 }
 
@@ -117,7 +111,6 @@ func (s *Set) Remove(ref infer.ModelRef) {
 	labels := k.labels()
 	s.refusals.DeletePartialMatch(labels)
 	s.batchRows.Delete(labels)
-	s.queueSeconds.Delete(labels)
 }
 
 // Of returns the counters of a version, or nil if it is not loaded.

@@ -21,7 +21,7 @@ import (
 func TestFamiliesFollowTheBatches(t *testing.T) {
 	set := stats.NewSet(stats.DefaultLatencies())
 	ref := infer.ModelRef{Name: "digits", Version: 3, Generation: 1}
-	set.Add(ref, &modelconfig.Config{MetricTags: map[string]string{"team": "vision", "_reserved": "x"}})
+	set.Add(ref, &modelconfig.Config{MaxBatchSize: 8, MetricTags: map[string]string{"team": "vision", "_reserved": "x"}})
 	c := set.Of(ref)
 	start := mono.Time(time.Second)
 	ms := func(n int) mono.Time { return start.Add(time.Duration(n) * time.Millisecond) }
@@ -31,9 +31,10 @@ func TestFamiliesFollowTheBatches(t *testing.T) {
 	c.Submitted()
 	c.Submitted()
 	c.Started(2)
+	c.Runs(2)
 	c.Completed(&infer.Completion{Executions: 1, Rows: 4, Timing: timing}, []stats.Served{
-		{Outcome: infer.Succeeded, Rows: 1, Enqueued: ms(0)},
-		{Outcome: infer.Succeeded, Rows: 3, Enqueued: ms(1)},
+		{Outcome: infer.Succeeded, Rows: 1, Enqueued: ms(0), Dispatched: ms(1)},
+		{Outcome: infer.Succeeded, Rows: 3, Enqueued: ms(1), Dispatched: ms(1)},
 		{Outcome: infer.Failed, Rows: 1, Enqueued: ms(1)},
 		{Outcome: infer.Canceled, Rows: 1, Enqueued: ms(1)},
 		{Outcome: infer.Rejected, Rows: 1, Enqueued: ms(1)},
@@ -70,6 +71,23 @@ nv_inference_compute_output_duration_us{_team="vision",model="digits",version="3
 nereid_scheduler_refusals_total{model="digits",reason="cancelled",version="3"} 1
 nereid_scheduler_refusals_total{model="digits",reason="max_queue_size",version="3"} 1
 nereid_scheduler_refusals_total{model="digits",reason="no_worker",version="3"} 1
+# TYPE nereid_scheduler_in_flight_requests gauge
+nereid_scheduler_in_flight_requests{model="digits",version="3"} 3
+# TYPE nereid_scheduler_batched_rows_total counter
+nereid_scheduler_batched_rows_total{model="digits",version="3"} 4
+# TYPE nereid_scheduler_batch_slots_total counter
+nereid_scheduler_batch_slots_total{model="digits",version="3"} 8
+# TYPE nereid_scheduler_stage_seconds histogram
+nereid_scheduler_stage_seconds_count{model="digits",stage="queue",version="3"} 2
+nereid_scheduler_stage_seconds_count{model="digits",stage="dispatch",version="3"} 2
+nereid_scheduler_stage_seconds_count{model="digits",stage="input",version="3"} 1
+nereid_scheduler_stage_seconds_count{model="digits",stage="infer",version="3"} 1
+nereid_scheduler_stage_seconds_count{model="digits",stage="output",version="3"} 1
+nereid_scheduler_stage_seconds_sum{model="digits",stage="queue",version="3"} 0.001
+nereid_scheduler_stage_seconds_sum{model="digits",stage="dispatch",version="3"} 0.002
+nereid_scheduler_stage_seconds_sum{model="digits",stage="input",version="3"} 0.001
+nereid_scheduler_stage_seconds_sum{model="digits",stage="infer",version="3"} 0.004
+nereid_scheduler_stage_seconds_sum{model="digits",stage="output",version="3"} 0.002
 `
 	if diff := cmp.Diff(lines(want), lines(exposition(t, set))); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
@@ -94,12 +112,12 @@ func exposition(t *testing.T, set *stats.Set) string {
 	return text.String()
 }
 
-// lines sorts the lines of an exposition, less help and histograms.
+// lines sorts the lines of an exposition, less help and buckets.
 func lines(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "# HELP") &&
-			!strings.Contains(line, "_batch_rows") && !strings.Contains(line, "_queue_seconds") {
+			!strings.Contains(line, "_batch_rows") && !strings.Contains(line, "_bucket{") {
 			out = append(out, line)
 		}
 	}
@@ -137,7 +155,8 @@ func TestOwnFamiliesAreWellNamed(t *testing.T) {
 	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
 	set.Add(ref, new(modelconfig.Config))
 	set.Of(ref).Refused(errs.Shed, 0)
-	problems, err := testutil.CollectAndLint(set, "nereid_scheduler_refusals_total", "nereid_scheduler_batch_rows", "nereid_scheduler_queue_seconds")
+	problems, err := testutil.CollectAndLint(set, "nereid_scheduler_refusals_total", "nereid_scheduler_batch_rows",
+		"nereid_scheduler_stage_seconds", "nereid_scheduler_in_flight_requests", "nereid_scheduler_batched_rows_total", "nereid_scheduler_batch_slots_total")
 	if err != nil || len(problems) > 0 {
 		t.Errorf("promlint: %v, %v", problems, err)
 	}
