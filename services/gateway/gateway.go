@@ -215,7 +215,9 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 		<-ctx.Done()
 		return nil
 	}
-	handler := rest.New(g.meters.Engine(engine, "http"), rest.Options{
+	metered := g.meters.Engine(engine, "http")
+	handler := rest.New(metered, rest.Options{
+		Answered: metered.Answered, Failed: metered.Failed,
 		MaxInput: g.config.MaxInput, Restricted: g.config.HTTP.Restricted, Budget: g.budget,
 		Log: func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
 	})

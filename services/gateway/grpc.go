@@ -97,7 +97,9 @@ func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 		return nil
 	}
 	options := g.config.GRPC.options()
+	metered := g.meters.Engine(engine, "grpc")
 	options.Clock, options.Budget = g.deps.Clock, g.budget
+	options.Answered, options.Failed = metered.Answered, metered.Failed
 	options.Log = func(method string, err error) {
 		g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 	}
@@ -111,5 +113,5 @@ func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 		}
 		extra = append(extra, grpc.Creds(credentials.NewTLS(secured)))
 	}
-	return serve.GRPC(ctx, rpc.New(g.meters.Engine(engine, "grpc"), options, extra...), g.grpc, flush)
+	return serve.GRPC(ctx, rpc.New(metered, options, extra...), g.grpc, flush)
 }

@@ -105,7 +105,10 @@ func (s *server) run(c *call, w http.ResponseWriter, r *http.Request, v *core.Ve
 		return err
 	}
 	p.PassTurn() // before the writing, which a slow client may hold up
-	return c.write(w, r, id, v.Ref, p)
+	begun := time.Now()
+	err = c.write(w, r, id, v.Ref, p)
+	s.options.Answered(time.Since(begun))
+	return err
 }
 
 // maxTimeout stands for any longer time that a client may name, so that it can

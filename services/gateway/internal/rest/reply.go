@@ -46,6 +46,7 @@ func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 // fail answers with err. The id is that of the request, if there is one yet.
 func (s *server) fail(w http.ResponseWriter, err error, id string) {
 	e := errs.From(err)
+	s.options.Failed(e.Reason)
 	if e.Reason == errs.Bug {
 		s.options.Log(err)
 	}

@@ -70,6 +70,10 @@ type Options struct {
 	Restricted core.Restrictions
 	// Budget bounds the bytes of all requests together. It may be nil.
 	Budget *core.Budget
+	// Answered is told how long the answer of an inference took to encode and
+	// write, and Failed why a call is answered with an error. They may be nil.
+	Answered func(time.Duration)
+	Failed   func(errs.Reason)
 	// Log gets the errors whose text callers do not see. It may be nil.
 	Log func(error)
 }
@@ -93,6 +97,12 @@ func New(engine Engine, o Options) http.Handler {
 	}
 	if o.Log == nil {
 		o.Log = func(error) {}
+	}
+	if o.Answered == nil {
+		o.Answered = func(time.Duration) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(errs.Reason) {}
 	}
 	s := &server{engine: engine, options: o}
 	router := chi.NewRouter()

@@ -50,8 +50,10 @@ func (s *service) status(method string, err error) error {
 func (s *service) visible(method string, err error) *errs.Error {
 	e := errs.From(err)
 	if e.Reason != errs.Bug && e.Reason.Known() {
+		s.failed(e.Reason)
 		return e
 	}
+	s.failed(errs.Bug)
 	if s.log != nil {
 		s.log(method, err)
 	}

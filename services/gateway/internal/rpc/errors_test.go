@@ -14,7 +14,7 @@ import (
 )
 
 func TestEveryReasonHasItsStatus(t *testing.T) {
-	s := &service{}
+	s := newService(nil, Options{})
 	for _, reason := range errs.Reasons() {
 		err := fmt.Errorf("somewhere: %w", errs.New(reason, "text of %s", reason).WithModel("m"))
 		st := status.Convert(s.status("method", err))
@@ -59,7 +59,7 @@ func TestErrorsWithoutAReason(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var logged error
-			s := &service{log: func(_ string, err error) { logged = err }}
+			s := newService(nil, Options{Log: func(_ string, err error) { logged = err }})
 			st := status.Convert(s.status("method", tt.err))
 			if st.Code() != tt.code || st.Message() != tt.text {
 				t.Errorf("got %v %q, want %v %q", st.Code(), st.Message(), tt.code, tt.text)

@@ -66,7 +66,7 @@ func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error)
 	}
 	defer response.Release()
 	s.compressed(ctx)
-	return s.encode(&wire.Response{
+	return s.encodeAnswer(&wire.Response{
 		Model: v.Ref.Name, Version: strconv.FormatInt(v.Ref.Version, 10), ID: in.ID,
 		Parameters: response.Parameters, Outputs: response.Outputs,
 	})

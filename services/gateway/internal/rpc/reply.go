@@ -3,6 +3,7 @@ package rpc
 import (
 	"math"
 	"runtime"
+	"time"
 
 	"google.golang.org/grpc/mem"
 
@@ -20,6 +21,14 @@ type message interface {
 	Size() (int, error)
 	Bulk(least int64) int
 	Append(b []byte, least int64) ([]byte, []wire.Gap)
+}
+
+// encodeAnswer encodes the answer of an inference, and counts the time.
+func (s *service) encodeAnswer(m message) (mem.BufferSlice, error) {
+	begun := time.Now()
+	encoded, err := s.encode(m)
+	s.answered(time.Since(begun))
+	return encoded, err
 }
 
 // encode makes the bytes of m, which gRPC gives back when they are sent. Large

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -69,6 +70,10 @@ type Options struct {
 	Compress bool
 	// Restricted are the APIs that need a header; nil restricts none.
 	Restricted core.Restrictions
+	// Answered is told how long the answer of an inference took to encode, and
+	// Failed why a call is answered with an error. They may be nil.
+	Answered func(time.Duration)
+	Failed   func(errs.Reason)
 	// Log is told of errors whose text callers must not see: bugs. It may be
 	// nil and is called from any goroutine.
 	Log func(method string, err error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -24,10 +25,22 @@ type service struct {
 	replies    buffers
 	restricted core.Restrictions
 	compress   bool
+	answered   func(time.Duration)
+	failed     func(errs.Reason)
 }
 
 func newService(engine Engine, o Options) *service {
-	return &service{engine: engine, clock: o.Clock, budget: o.Budget, log: o.Log, restricted: o.Restricted, compress: o.Compress}
+	s := &service{
+		engine: engine, clock: o.Clock, budget: o.Budget, log: o.Log, restricted: o.Restricted, compress: o.Compress,
+		answered: o.Answered, failed: o.Failed,
+	}
+	if s.answered == nil {
+		s.answered = func(time.Duration) {}
+	}
+	if s.failed == nil {
+		s.failed = func(errs.Reason) {}
+	}
+	return s
 }
 
 // description is the generated one with the handlers of inference replaced by

@@ -133,7 +133,7 @@ func (s *service) answer(ctx context.Context, in *wire.Request, strict bool) ans
 	var message mem.BufferSlice
 	if err == nil {
 		defer response.Release()
-		message, err = s.encode(&item)
+		message, err = s.encodeAnswer(&item)
 	}
 	if err == nil || strict {
 		return answer{message: message, err: err}
