@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -32,7 +33,7 @@ func (w *Worker) register(ctx context.Context) (*hold, error) {
 	h := &hold{taken: make(chan struct{})}
 	h.Registration, err = bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
 		Key: w.config.ID, TTL: w.config.LeaseTTL,
-		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, reconcile.Status{}) },
+		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, nil, reconcile.Revisions{}) },
 		Replace: h.mayReplace,
 	})
 	if err != nil {
@@ -126,31 +127,38 @@ func (w *Worker) unreadable(bucket, key string, err error) {
 	w.deps.Log.Error("a bucket's value cannot be used", append(obs.Err(err), zap.String("bucket", bucket), zap.String("key", key))...)
 }
 
-// reports holds the newest status until it is published: one that is replaced
-// before was never needed.
-type reports struct{ newest chan reconcile.Status }
+// After a report there is none for rest times as long as it took, but for no
+// longer than maxRest. A report costs its readers a multiple of that, and all
+// of it grows with the number of models: without a rest a worker that loads a
+// thousand would spend its time on telling of each.
+const (
+	rest    = 10
+	maxRest = time.Second
+)
 
-func newReports() *reports { return &reports{newest: make(chan reconcile.Status, 1)} }
-
-// put replaces the status. It is called from one goroutine.
-func (r *reports) put(s reconcile.Status) {
-	select {
-	case <-r.newest:
-	default:
-	}
-	r.newest <- s
-}
-
-// report publishes statuses in the lease's value until ctx is done.
-func (w *Worker) report(ctx context.Context, lease *hold, in *reports) error {
+// report publishes what the board says in the lease's value until ctx is done.
+func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case s := <-in.newest:
-			if err := lease.Set(ctx, w.value(lease.Epoch(), s)); err != nil && ctx.Err() == nil {
-				w.deps.Log.Warn("the worker's state is not published yet", obs.Err(err)...)
-			}
+		case <-b.news:
 		}
+		begun := time.Now()
+		versions, reached := b.status()
+		if err := lease.Set(ctx, w.value(lease.Epoch(), versions, reached)); err != nil && ctx.Err() == nil {
+			w.deps.Log.Warn("the worker's state is not published yet", obs.Err(err)...)
+		}
+		pause(ctx, min(rest*time.Since(begun), maxRest))
+	}
+}
+
+// pause lets time go by, but not after ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

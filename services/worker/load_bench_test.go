@@ -104,7 +104,8 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 	r := reconcile.New(c, reconcile.Deps{
 		Backend: func(string) (backend.Backend, error) { return engine, nil },
 		Lanes:   s,
-		Publish: func(reconcile.Status) {},
+		Publish: func(infer.ModelID, []reconcile.VersionStatus) {},
+		Reached: func(reconcile.Revisions) {},
 		Failed:  func(_ infer.ModelRef, err error) { b.Error(err) },
 		Retried: func(backend.Version, time.Duration, error) {},
 		Loaded: func(_ backend.Version, _ time.Duration, err error) {

@@ -1,8 +1,9 @@
 package worker
 
 import (
+	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,14 +18,14 @@ import (
 // version that is gone takes its series along.
 type metrics struct {
 	pool       *tensor.Pool
-	status     atomic.Pointer[reconcile.Status]
 	executions *prometheus.HistogramVec
 	loads      *prometheus.HistogramVec
 	triton     *tritonSeries
 
 	instances, memory *prometheus.Desc
 
-	shown map[version]bool // owned by the reconciler's goroutine
+	mu    sync.Mutex
+	shown map[infer.ModelID][]reconcile.VersionStatus // by model; guarded by mu
 }
 
 type version struct {
@@ -51,7 +52,7 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 		instances:  prometheus.NewDesc("nereid_worker_instances", "Instances of a model version by state.", []string{"model", "version", "state"}, nil),
 		memory:     prometheus.NewDesc("nereid_worker_tensor_memory_bytes", "Mapped memory for tensors.", []string{"state"}, nil),
 		triton:     newTritonSeries(),
-		shown:      make(map[version]bool),
+		shown:      make(map[infer.ModelID][]reconcile.VersionStatus),
 	}
 	if registry == nil {
 		return m, nil
@@ -79,19 +80,22 @@ func (m *metrics) loaded(v backend.Version, took time.Duration, err error) {
 	m.loads.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// show takes what the worker holds, and drops the series of what it has held.
-func (m *metrics) show(s reconcile.Status) {
-	m.status.Store(&s)
-	gone := m.shown
-	m.shown = make(map[version]bool)
-	for _, v := range s.Versions {
-		key := version{v.Ref.ID(), v.Ref.Version}
-		m.shown[key] = true
-		delete(gone, key)
+// show takes what the worker holds of a model, and drops the series of what it
+// has held.
+func (m *metrics) show(model infer.ModelID, versions []reconcile.VersionStatus) {
+	m.mu.Lock()
+	before := m.shown[model]
+	if m.shown[model] = versions; versions == nil {
+		delete(m.shown, model)
 	}
-	for v := range gone {
-		m.executions.DeleteLabelValues(v.labels()...)
-		m.triton.unloaded(v)
+	m.mu.Unlock()
+	for _, b := range before {
+		held := func(v reconcile.VersionStatus) bool { return v.Ref.Version == b.Ref.Version }
+		if !slices.ContainsFunc(versions, held) {
+			gone := version{model, b.Ref.Version}
+			m.executions.DeleteLabelValues(gone.labels()...)
+			m.triton.unloaded(gone)
+		}
 	}
 }
 
@@ -111,11 +115,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		state infer.InstanceState
 	}
 	counts := make(map[series]int)
-	if s := m.status.Load(); s != nil {
-		for _, v := range s.Versions {
-			counts[series{version{v.Ref.ID(), v.Ref.Version}, v.State}] += len(v.Instances)
+	m.mu.Lock()
+	for model, versions := range m.shown {
+		for _, v := range versions {
+			counts[series{version{model, v.Ref.Version}, v.State}] += len(v.Instances)
 		}
 	}
+	m.mu.Unlock()
 	for s, n := range counts {
 		out <- prometheus.MustNewConstMetric(m.instances, prometheus.GaugeValue, float64(n), append(s.labels(), s.state.String())...)
 	}

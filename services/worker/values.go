@@ -124,16 +124,16 @@ func kindValue(k modelconfig.DeviceKind) nereidv1.DeviceKind {
 }
 
 // value is what the worker publishes under its lease.
-func (w *Worker) value(epoch uint64, s reconcile.Status) *nereidv1.WorkerValue {
+func (w *Worker) value(epoch uint64, versions []reconcile.VersionStatus, reached reconcile.Revisions) *nereidv1.WorkerValue {
 	memory := w.deps.Pool.Stats()
 	v := &nereidv1.WorkerValue{
 		Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch,
 		Device:          deviceValue(w.config.Device),
 		MemoryUsedBytes: uint64(memory.InUse + memory.Free),
 		Labels:          w.config.Labels,
-		ModelsRevision:  s.ModelsRevision, AssignmentRevision: s.AssignmentRevision,
+		ModelsRevision:  reached.Models, AssignmentRevision: reached.Assignment,
 	}
-	for _, version := range s.Versions {
+	for _, version := range versions {
 		v.Versions = append(v.Versions, versionValue(version))
 	}
 	return v

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
@@ -75,16 +76,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	// drain.
 	late, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	reports := newReports()
+	board := newBoard()
 	keeper, late := errgroup.WithContext(late)
 	keeper.Go(func() error { return lease.Run(late) })
 	keeper.Go(func() error { return lease.watch(late, w.config.ID) })
-	keeper.Go(func() error { return w.report(late, lease, reports) })
+	keeper.Go(func() error { return w.report(late, lease, board) })
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	unhook := context.AfterFunc(late, cancel)
 	defer unhook()
-	err = w.serve(serving, lease.Epoch(), reports)
+	err = w.serve(serving, lease.Epoch(), board)
 	release()
 	if kept := keeper.Wait(); kept != nil && ctx.Err() == nil {
 		return kept
@@ -95,7 +96,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // serve runs what is assigned until ctx is done and all is closed.
-func (w *Worker) serve(ctx context.Context, epoch uint64, out *reports) error {
+func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 	executor := instance.NewExecutor(epoch, instance.Deps{
 		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
 		Ledger: w.ledger, Panicked: w.panicked,
@@ -119,11 +120,12 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *reports) error {
 		reconcile.Deps{
 			Backend: engines.backend,
 			Lanes:   open,
-			Publish: func(s reconcile.Status) {
-				w.metrics.show(s)
-				out.put(s)
+			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
+				w.metrics.show(model, versions)
+				out.put(model, versions)
 			},
-			Loaded: w.loaded, Retried: w.retried, Failed: w.failed,
+			Reached: out.reach,
+			Loaded:  w.loaded, Retried: w.retried, Failed: w.failed,
 		})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

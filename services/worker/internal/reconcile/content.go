@@ -42,17 +42,19 @@ type made struct {
 }
 
 func (r *Reconciler) anyReady() bool {
-	for _, c := range r.have {
-		if c.state == infer.Ready {
-			return true
+	for _, contents := range r.have {
+		for _, c := range contents {
+			if c.state == infer.Ready {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-func (r *Reconciler) held() []held {
-	list := make([]held, 0, len(r.have))
-	for _, c := range r.have {
+func (r *Reconciler) held(model infer.ModelID) []held {
+	list := make([]held, 0, len(r.have[model]))
+	for _, c := range r.have[model] {
 		list = append(list, c.held)
 	}
 	slices.SortFunc(list, func(a, b held) int { return a.ref.Compare(b.ref) })
@@ -66,9 +68,9 @@ func (r *Reconciler) load(w want) {
 		held:    held{ref: w.ref, state: infer.Loading, groups: w.groups},
 		version: w.content.Version, cancel: cancel,
 	}
-	r.have[w.ref] = c
+	r.keep(c)
 	turn := r.turn()
-	r.task(func() func() {
+	r.task(w.ref.ID(), func() func() {
 		defer cancel()
 		if err := turn.take(ctx); err != nil {
 			return func() { r.loaded(c, nil, nil, 0, err) }
@@ -117,7 +119,7 @@ func (c *content) abandon() {
 func (r *Reconciler) loaded(c *content, model backend.Model, instances []made, took time.Duration, err error) {
 	switch {
 	case err != nil && c.abandoned:
-		delete(r.have, c.ref)
+		r.drop(c.ref)
 		return
 	case err != nil:
 		c.state, c.cause = infer.Unavailable, err
@@ -144,7 +146,7 @@ func (r *Reconciler) start(c *content, instances []made) {
 
 // settle marks the content as settled after a while.
 func (r *Reconciler) settle(c *content) {
-	r.task(func() func() {
+	r.task(c.ref.ID(), func() func() {
 		timer := time.NewTimer(r.config.Linger)
 		defer timer.Stop()
 		select {
@@ -159,11 +161,11 @@ func (r *Reconciler) settle(c *content) {
 func (r *Reconciler) unload(c *content) {
 	c.state = infer.Unloading
 	lanes := slices.Clone(c.lanes)
-	r.task(func() func() {
+	r.task(c.ref.ID(), func() func() {
 		if r.closeLanes(c.ref, lanes) {
 			r.check(c.ref, c.model.Close())
 		}
-		return func() { delete(r.have, c.ref) }
+		return func() { r.drop(c.ref) }
 	})
 }
 

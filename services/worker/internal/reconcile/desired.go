@@ -64,17 +64,24 @@ type Desired struct {
 	models         map[string]map[int64]Content // by the model's key
 	modelsRevision uint64
 	assignment     Assignment
+	assigned       map[infer.ModelID][]Assigned // the assignment's versions by model
+	// changed are the models of which something else may be wanted than when
+	// they were last looked at.
+	changed map[infer.ModelID]bool
 
 	modelsKnown, assignmentKnown bool
 }
 
 // NewDesired knows nothing yet.
-func NewDesired() *Desired { return &Desired{models: make(map[string]map[int64]Content)} }
+func NewDesired() *Desired {
+	return &Desired{models: make(map[string]map[int64]Content), changed: make(map[infer.ModelID]bool)}
+}
 
 // SetModel enters the versions, by number, of the model of a key; nil forgets
 // the model.
 func (d *Desired) SetModel(key string, versions map[int64]Content, revision uint64) {
-	d.modelsRevision = max(d.modelsRevision, revision)
+	d.pass(revision)
+	d.changed[infer.ParseModelID(key)] = true
 	if versions == nil {
 		delete(d.models, key)
 		return
@@ -84,8 +91,25 @@ func (d *Desired) SetModel(key string, versions map[int64]Content, revision uint
 
 // ModelsKnown says that all models up to the revision have been entered.
 func (d *Desired) ModelsKnown(revision uint64) {
-	d.modelsRevision = max(d.modelsRevision, revision)
+	d.pass(revision)
 	d.modelsKnown = true
+}
+
+// pass notes a revision of the models. The one by which the assignment was
+// made tells which of its contents are past.
+func (d *Desired) pass(revision uint64) {
+	before := d.modelsRevision
+	d.modelsRevision = max(before, revision)
+	if by := d.assignment.ModelsRevision; before < by && d.modelsRevision >= by {
+		d.changeAll()
+	}
+}
+
+// changeAll marks all models that are assigned.
+func (d *Desired) changeAll() {
+	for model := range d.assigned {
+		d.changed[model] = true
+	}
 }
 
 // Assign enters an assignment, which replaces the one before. It reports
@@ -95,7 +119,12 @@ func (d *Desired) Assign(a Assignment) bool {
 	if a.LeaderEpoch < d.assignment.LeaderEpoch {
 		return false
 	}
-	d.assignment = a
+	d.changeAll()
+	d.assignment, d.assigned = a, make(map[infer.ModelID][]Assigned)
+	for _, v := range a.Versions {
+		d.assigned[v.Ref.ID()] = append(d.assigned[v.Ref.ID()], v)
+	}
+	d.changeAll()
 	return true
 }
 
@@ -119,11 +148,11 @@ type want struct {
 	past bool
 }
 
-// wants returns the contents that are assigned and should serve, ordered by
-// name and version.
-func (d *Desired) wants() []want {
+// wants returns the contents of a model that are assigned and should serve,
+// ordered by version.
+func (d *Desired) wants(model infer.ModelID) []want {
 	var list []want
-	for _, a := range d.assignment.Versions {
+	for _, a := range d.assigned[model] {
 		if w := (want{ref: a.Ref, groups: a.Groups, err: a.Err}); d.resolve(&w) {
 			list = append(list, w)
 		}

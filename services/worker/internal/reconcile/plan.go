@@ -35,9 +35,9 @@ type step struct {
 	want want // for load and resize
 }
 
-// plan returns what to do so that the worker comes to hold what is wanted,
-// and whether nothing is left to do or to wait for. Equal arguments give
-// equal steps.
+// plan returns what to do so that the worker comes to hold what is wanted of
+// one model, and whether nothing is left to do or to wait for. Equal arguments
+// give equal steps.
 func plan(wants []want, have []held) (steps []step, settled bool) {
 	p := planner{wants: wants, have: have, settled: true}
 	for _, w := range wants {
@@ -84,7 +84,7 @@ func (p *planner) shed(h held) {
 	}
 	switch {
 	case h.state == infer.Unavailable:
-		p.do(forget, h.ref, want{})
+		p.steps = append(p.steps, step{do: forget, ref: h.ref}) // done at once
 	case h.state == infer.Loading:
 		p.do(abandon, h.ref, want{})
 	case h.state == infer.Unloading, h.resizing:

@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,7 +54,7 @@ func TestPlan(t *testing.T) {
 		"not wanted any more":            {have: []held{has(a1, infer.Ready)}, steps: "unload a/1@1"},
 		"not wanted while it is resized": {have: []held{resizing(has(a1, infer.Ready))}},
 		"not wanted while it is loaded":  {have: []held{has(a1, infer.Loading)}, steps: "abandon a/1@1"},
-		"not wanted and failed":          {have: []held{has(a1, infer.Unavailable)}, steps: "forget a/1@1"},
+		"not wanted and failed":          {have: []held{has(a1, infer.Unavailable)}, steps: "forget a/1@1", final: true},
 		"unloading":                      {have: []held{has(a1, infer.Unloading)}},
 		"wanted again while it unloads":  {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Unloading)}},
 		"kept while the new generation is not known": {
@@ -115,7 +117,7 @@ func TestWants(t *testing.T) {
 	}
 	d.AssignmentKnown()
 	want := []string{"a/1@2 true", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
-	if diff := cmp.Diff(want, texts(d.wants())); diff != "" {
+	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Error(diff)
 	}
 	if !d.known() || d.modelsRevision != 7 || d.assignment.Revision != 8 {
@@ -123,18 +125,20 @@ func TestWants(t *testing.T) {
 	}
 	d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 9, ModelsRevision: 8})
 	want = []string{"a/1@2 true", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
-	if diff := cmp.Diff(want, texts(d.wants())); diff != "" {
+	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Errorf("behind the assignment's models: %s", diff)
 	}
 }
 
-func texts(wants []want) (list []string) {
-	for _, w := range wants {
-		text := fmt.Sprint(w.content != nil)
-		if w.past {
-			text = "past"
+func texts(d *Desired) (list []string) {
+	for _, model := range slices.SortedFunc(maps.Keys(d.assigned), infer.ModelID.Compare) {
+		for _, w := range d.wants(model) {
+			text := fmt.Sprint(w.content != nil)
+			if w.past {
+				text = "past"
+			}
+			list = append(list, fmt.Sprintf("%v %s", w.ref, text))
 		}
-		list = append(list, fmt.Sprintf("%v %s", w.ref, text))
 	}
 	return list
 }

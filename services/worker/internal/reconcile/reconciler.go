@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -33,9 +35,13 @@ type Deps struct {
 	// Backend opens the named backend, or returns the open one.
 	Backend func(name string) (backend.Backend, error)
 	Lanes   Lanes
-	// Publish takes what the worker runs, after each change. It must not
+	// Publish takes what the worker runs of a model, after each change, ordered
+	// by version and generation; nil if it is nothing any more. It must not
 	// block.
-	Publish func(Status)
+	Publish func(model infer.ModelID, versions []VersionStatus)
+	// Reached is told, after Publish, the desired state that was reached. It
+	// must not block either.
+	Reached func(Revisions)
 	// Loaded is told the end of each load; err is nil if it succeeded. If it
 	// failed, v may have no configuration.
 	Loaded func(v backend.Version, took time.Duration, err error)
@@ -76,15 +82,21 @@ type Reconciler struct {
 
 	// Owned by Run's goroutine.
 
-	pending  int // tasks whose event has not been run
-	desired  *Desired
-	have     map[infer.ModelRef]*content
-	status   Status
-	serving  bool // all that was assigned has come to its end, and some of it is ready
-	draining bool
-	stop     <-chan struct{}    // closed when the drain begins
-	patience context.Context    //nolint:containedctx // ends when the drain has taken too long
-	giveUp   context.CancelFunc // ends patience
+	pending int // tasks whose event has not been run
+	desired *Desired
+	have    map[infer.ModelID]map[infer.ModelRef]*content // by model
+	// touched are models with which something has happened since they were last
+	// looked at, unsettled those with something left to do or to wait for. No
+	// decision about a model depends on another, so that an event costs the
+	// same however many models there are.
+	touched, unsettled map[infer.ModelID]bool
+	published          map[infer.ModelID][]VersionStatus // by model
+	reached            Revisions
+	serving            bool // all that was assigned has come to its end, and some of it is ready
+	draining           bool
+	stop               <-chan struct{}    // closed when the drain begins
+	patience           context.Context    //nolint:containedctx // ends when the drain has taken too long
+	giveUp             context.CancelFunc // ends patience
 }
 
 // New makes a reconciler. [Reconciler.Run] starts it.
@@ -95,9 +107,12 @@ func New(c Config, deps Deps) *Reconciler {
 		events:  make(chan func()),
 		slots:   make(chan struct{}, max(c.Loads, 1)),
 		desired: NewDesired(),
-		have:    make(map[infer.ModelRef]*content),
+		have:    make(map[infer.ModelID]map[infer.ModelRef]*content),
 
 		background: make(chan struct{}, max(c.Background, 1)),
+		touched:    make(map[infer.ModelID]bool),
+		unsettled:  make(map[infer.ModelID]bool),
+		published:  make(map[infer.ModelID][]VersionStatus),
 	}
 }
 
@@ -134,6 +149,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 // drain unloads everything.
 func (r *Reconciler) drain() {
 	r.draining = true
+	for model := range r.have {
+		r.touched[model] = true
+	}
 	limit := time.AfterFunc(r.config.Drain, r.giveUp)
 	defer limit.Stop()
 	r.reconcile()
@@ -153,18 +171,32 @@ func (r *Reconciler) reconcile() {
 	if !r.desired.known() && !r.draining {
 		return
 	}
+	maps.Copy(r.touched, r.desired.changed)
+	clear(r.desired.changed)
+	for _, model := range slices.SortedFunc(maps.Keys(r.touched), infer.ModelID.Compare) {
+		r.bring(model)
+	}
+	clear(r.touched)
+	if len(r.unsettled) == 0 {
+		r.serving = r.anyReady()
+		r.reach()
+	}
+}
+
+// bring takes the steps that are due of a model.
+func (r *Reconciler) bring(model infer.ModelID) {
 	var wants []want
 	if !r.draining {
-		wants = r.desired.wants()
+		wants = r.desired.wants(model)
 	}
-	steps, settled := plan(wants, r.held())
+	steps, settled := plan(wants, r.held(model))
 	for _, s := range steps {
 		r.take(s)
 	}
-	if settled {
-		r.serving = r.anyReady()
+	if r.unsettled[model] = true; settled {
+		delete(r.unsettled, model)
 	}
-	r.publish(settled)
+	r.publish(model)
 }
 
 func (r *Reconciler) take(s step) {
@@ -172,19 +204,42 @@ func (r *Reconciler) take(s step) {
 	case load:
 		r.load(s.want)
 	case resize:
-		r.resize(r.have[s.ref], s.want)
+		r.resize(r.of(s.ref), s.want)
 	case abandon:
-		r.have[s.ref].abandon()
+		r.of(s.ref).abandon()
 	case unload:
-		r.unload(r.have[s.ref])
+		r.unload(r.of(s.ref))
 	case forget:
-		delete(r.have, s.ref)
+		r.drop(s.ref)
 	}
 }
 
-// task runs work in a goroutine of its own; the loop then runs what it
-// returns, so the goroutine ends with the loop at the latest.
-func (r *Reconciler) task(work func() (then func())) {
+func (r *Reconciler) of(ref infer.ModelRef) *content { return r.have[ref.ID()][ref] }
+
+// keep takes a content in.
+func (r *Reconciler) keep(c *content) {
+	if r.have[c.ref.ID()] == nil {
+		r.have[c.ref.ID()] = make(map[infer.ModelRef]*content)
+	}
+	r.have[c.ref.ID()][c.ref] = c
+}
+
+// drop lets a content go.
+func (r *Reconciler) drop(ref infer.ModelRef) {
+	if delete(r.have[ref.ID()], ref); len(r.have[ref.ID()]) == 0 {
+		delete(r.have, ref.ID())
+	}
+}
+
+// task runs work on a model in a goroutine of its own; the loop then runs what
+// it returns, so the goroutine ends with the loop at the latest.
+func (r *Reconciler) task(model infer.ModelID, work func() (then func())) {
 	r.pending++
-	go func() { r.events <- work() }()
+	go func() {
+		then := work()
+		r.events <- func() {
+			r.touched[model] = true
+			then()
+		}
+	}()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -36,23 +37,31 @@ type world struct {
 	retire chan bool                                           // closed: lanes retire at once
 
 	mu      sync.Mutex
-	log     []string // what happened; guarded by mu
-	slots   uint32   // guarded by mu
-	status  Status   // guarded by mu
-	loading int      // guarded by mu
-	most    int      // loads at the same time; guarded by mu
+	log     []string                          // what happened; guarded by mu
+	slots   uint32                            // guarded by mu
+	runs    map[infer.ModelID][]VersionStatus // guarded by mu
+	told    map[infer.ModelID]int             // how often something was said of a model; guarded by mu
+	reached Revisions                         // guarded by mu
+	loading int                               // guarded by mu
+	most    int                               // loads at the same time; guarded by mu
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, retire: make(chan bool)}
+	w := &world{t: t, retire: make(chan bool), runs: make(map[infer.ModelID][]VersionStatus), told: make(map[infer.ModelID]int)}
 	close(w.retire)
 	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
 		Backend: func(string) (backend.Backend, error) { return w, nil },
 		Lanes:   lanesOf{w},
-		Publish: func(s Status) {
+		Publish: func(model infer.ModelID, versions []VersionStatus) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.status = s
+			w.runs[model] = versions
+			w.told[model]++
+		},
+		Reached: func(r Revisions) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.reached = r
 		},
 		Loaded:  func(v backend.Version, _ time.Duration, err error) { w.note("loaded %v %v", v.Ref, err == nil) },
 		Retried: func(v backend.Version, _ time.Duration, err error) { w.note("retried %v: %v", v.Ref, err) },
@@ -119,18 +128,20 @@ func (w *world) states() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []string
-	for _, v := range w.status.Versions {
-		list = append(list, strings.TrimSpace(fmt.Sprintf("%v %v %s", v.Ref, v.State, v.Cause)))
+	for _, model := range slices.SortedFunc(maps.Keys(w.runs), infer.ModelID.Compare) {
+		for _, v := range w.runs[model] {
+			list = append(list, strings.TrimSpace(fmt.Sprintf("%v %v %s", v.Ref, v.State, v.Cause)))
+		}
 	}
 	return strings.Join(list, ", ")
 }
 
-// groups are those that the only content has.
+// groups are those that the only content of model a has.
 func (w *world) groups() []Group {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.status.Versions[0].Groups
+	return w.runs[infer.ModelID{Name: "a"}][0].Groups
 }
 
 // applied returns the revision of the models that has been reached.
@@ -138,7 +149,7 @@ func (w *world) applied() uint64 {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.status.ModelsRevision
+	return w.reached.Models
 }
 
 // world as the backend, its models and instances.
@@ -319,6 +330,44 @@ func TestLoadsAreBounded(t *testing.T) {
 		pass(time.Second)
 		if w.states(); w.most != 2 {
 			t.Errorf("%d loads at the same time when nothing serves, want 2", w.most)
+		}
+	})
+}
+
+// A change of one model says nothing about the others.
+func TestOnlyWhatChangedIsPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		a, b := infer.ModelID{Name: "a"}, infer.ModelID{Name: "b"}
+		w.desire(1, ref("a", 1, 1), ref("b", 1, 1))
+		pass(linger)
+		w.events()
+		before := maps.Clone(w.told)
+		w.desire(2, ref("a", 1, 1), ref("b", 1, 2))
+		pass(linger)
+		if w.events(); w.told[a] != before[a] || w.told[b] <= before[b] || w.applied() != 2 {
+			t.Errorf("told %v after %v at revision %d", w.told, before, w.applied())
+		}
+	})
+}
+
+// An assignment may come before the models that it was made by, and the first
+// of these be a change of another model.
+func TestContentThatLeftIsNotWaitedForOnceTheModelsAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.desire(1, ref("a", 1, 1))
+		w.loop.Change(t.Context(), func(d *Desired) {
+			d.Assign(Assignment{Revision: 2, ModelsRevision: 5, Versions: []Assigned{{Ref: ref("gone", 1, 1)}}})
+		})
+		if w.applied() != 1 {
+			t.Errorf("revision %d is applied before the models are known", w.applied())
+		}
+		w.loop.Change(t.Context(), func(d *Desired) { d.SetModel("other", nil, 5) })
+		if w.applied() != 5 {
+			t.Errorf("revision %d is applied, want 5", w.applied())
 		}
 	})
 }

@@ -16,7 +16,7 @@ func (r *Reconciler) resize(c *content, w want) {
 	add := missing(w.groups, c.lanes)
 	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
 	turn := r.turn()
-	r.task(func() func() {
+	r.task(c.ref.ID(), func() func() {
 		instances, err := r.extend(turn, c, add)
 		return func() { r.resized(c, instances, surplus, err) }
 	})
@@ -52,7 +52,7 @@ func (r *Reconciler) resized(c *content, instances []made, surplus []lane, err e
 		return
 	}
 	r.start(c, instances)
-	r.task(func() func() {
+	r.task(c.ref.ID(), func() func() {
 		r.closeLanes(c.ref, surplus)
 		return func() {
 			c.resizing = false

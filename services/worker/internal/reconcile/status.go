@@ -9,16 +9,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Status is what the worker runs. It is immutable.
-type Status struct {
-	// ModelsRevision and AssignmentRevision are those of the last desired
-	// state that was reached: in which everything had come to its end.
-	ModelsRevision, AssignmentRevision uint64
-	// Versions are ordered by name, version and generation.
-	Versions []VersionStatus
-}
+// Revisions are those of the last desired state that was reached: in which
+// everything had come to its end.
+type Revisions struct{ Models, Assignment uint64 }
 
-// VersionStatus is one content on the worker.
+// VersionStatus is one content on the worker. It is immutable.
 type VersionStatus struct {
 	Ref   infer.ModelRef
 	State infer.InstanceState
@@ -39,25 +34,30 @@ type InstanceStatus struct {
 	Name, Device string
 }
 
-// publish tells what the worker runs, if that has changed.
-func (r *Reconciler) publish(settled bool) {
-	next := Status{
-		ModelsRevision: r.status.ModelsRevision, AssignmentRevision: r.status.AssignmentRevision,
-		Versions: r.versions(),
-	}
-	if settled {
-		next.ModelsRevision, next.AssignmentRevision = r.desired.modelsRevision, r.desired.assignment.Revision
-	}
-	if reflect.DeepEqual(next, r.status) {
+// publish tells what the worker runs of a model, if that has changed.
+func (r *Reconciler) publish(model infer.ModelID) {
+	next := r.versions(model)
+	if reflect.DeepEqual(next, r.published[model]) {
 		return
 	}
-	r.status = next
-	r.deps.Publish(next)
+	if r.published[model] = next; next == nil {
+		delete(r.published, model)
+	}
+	r.deps.Publish(model, next)
 }
 
-func (r *Reconciler) versions() []VersionStatus {
+// reach tells that nothing is left to do or to wait for.
+func (r *Reconciler) reach() {
+	next := Revisions{r.desired.modelsRevision, r.desired.assignment.Revision}
+	if next != r.reached {
+		r.reached = next
+		r.deps.Reached(next)
+	}
+}
+
+func (r *Reconciler) versions(model infer.ModelID) []VersionStatus {
 	var list []VersionStatus
-	for _, c := range r.have {
+	for _, c := range r.have[model] {
 		v := VersionStatus{Ref: c.ref, State: c.state, Cause: causeOf(c.cause), Reason: errs.Of(c.cause)}
 		if c.state == infer.Ready && !c.resizing {
 			v.Groups = c.groups
