@@ -26,13 +26,17 @@ func (b *Bucket[T]) Watch(ctx context.Context) <-chan Event[T] {
 	return b.watch(ctx, jetstream.AllKeys, b.spec.Lease)
 }
 
+// backlog is how many events may wait for the receiver, who can then take many
+// changes in before it acts on them.
+const backlog = 256
+
 func (b *Bucket[T]) watch(ctx context.Context, filter string, grace time.Duration) <-chan Event[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(b.bus.life, cancel)
 	w := &watch[T]{
 		bucket: b,
 		filter: filter,
-		events: make(chan Event[T]),
+		events: make(chan Event[T], backlog),
 		grace:  grace,
 		known:  map[string]mark{},
 		held:   map[string]uint64{},

@@ -39,13 +39,16 @@ func (g *Gateway) value(epoch, models, workers uint64) *nereidv1.ServiceValue {
 	}
 }
 
+// backlog is how many changes may wait for the snapshot that has them.
+const backlog = 1024
+
 // change is something that a bucket said.
 type change func(*view.State)
 
 // watch keeps the engine's snapshot in step with the buckets until ctx is
 // done.
 func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registration) error {
-	changes := make(chan change)
+	changes := make(chan change, backlog)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return follow(ctx, g, bus.Models, changes, modelChange) })
 	group.Go(func() error { return follow(ctx, g, bus.Workers, changes, workerChange) })

@@ -37,19 +37,26 @@ func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 	if err != nil {
 		return err
 	}
-	models := view.New(s.loop)
-	for e := range bucket.Watch(ctx) {
-		if err := apply(models, e); err != nil {
-			s.deps.Log.Error("a model's value cannot be used", append(obs.Err(err), zap.String("model", e.Key))...)
-		}
-		if e.Kind == bus.EventCaughtUp {
-			s.ready.Store(true)
+	models, events := view.New(s.loop), bucket.Watch(ctx)
+	for e := range events {
+		s.take(models, e)
+		if len(events) > 0 {
+			continue // one report for all that have come
 		}
 		if err := r.Set(ctx, s.value(r.Epoch(), e.Revision)); err != nil && ctx.Err() == nil {
 			s.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
 	}
 	return nil
+}
+
+func (s *Scheduler) take(models *view.View, e bus.Event[*nereidv1.ModelValue]) {
+	if err := apply(models, e); err != nil {
+		s.deps.Log.Error("a model's value cannot be used", append(obs.Err(err), zap.String("model", e.Key))...)
+	}
+	if e.Kind == bus.EventCaughtUp {
+		s.ready.Store(true)
+	}
 }
 
 func apply(models *view.View, e bus.Event[*nereidv1.ModelValue]) error {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -13,12 +14,20 @@ import (
 
 // State is the last that the buckets said. It is pure: the watcher feeds it
 // and takes snapshots. It is owned by one goroutine.
+//
+// What a change costs depends on the model that it is about, not on how many
+// there are, but for putting the snapshot's list together.
 type State struct {
 	revision uint64 // of the bucket models
 	// workersRevision is that of the bucket workers.
 	workersRevision uint64
 	models          map[string]*model // by key
-	workers         map[string]*nereidv1.WorkerValue
+	// workers is what each worker says of each model, by its key.
+	workers map[string]map[string][]*nereidv1.WorkerVersion
+	// built are the models as the last snapshot had them, dirty those of which
+	// something was said since.
+	built map[string]*core.Model
+	dirty map[string]bool
 	// complete is the revision of the bucket models from which on it holds
 	// the registry's whole scan; 0 while that is not known.
 	complete uint64
@@ -42,13 +51,17 @@ type content struct {
 
 // NewState makes the state before anything was read.
 func NewState() *State {
-	return &State{models: make(map[string]*model), workers: make(map[string]*nereidv1.WorkerValue)}
+	return &State{
+		models: make(map[string]*model), workers: make(map[string]map[string][]*nereidv1.WorkerVersion),
+		built: make(map[string]*core.Model), dirty: make(map[string]bool),
+	}
 }
 
 // SetModel notes the value of a model's key at a revision of its bucket, nil if
 // it is gone.
 func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 	s.revision = max(s.revision, revision)
+	s.dirty[key] = true
 	if v == nil {
 		delete(s.models, key)
 		return
@@ -109,11 +122,33 @@ func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revi
 // if it is gone.
 func (s *State) SetWorker(id string, v *nereidv1.WorkerValue, revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
-	if v == nil {
-		delete(s.workers, id)
-		return
+	before, now := s.workers[id], make(map[string][]*nereidv1.WorkerVersion)
+	for _, version := range v.GetVersions() {
+		key := infer.ModelID{Namespace: version.GetModel().GetNamespace(), Name: version.GetModel().GetName()}.Key()
+		now[key] = append(now[key], version)
 	}
-	s.workers[id] = v
+	for key := range before {
+		if now[key] == nil {
+			s.dirty[key] = true
+		}
+	}
+	for key, versions := range now {
+		if !slices.EqualFunc(before[key], versions, sameReport) {
+			s.dirty[key] = true
+		}
+	}
+	if s.workers[id] = now; v == nil {
+		delete(s.workers, id)
+	}
+}
+
+// sameReport compares what snapshots are made of.
+func sameReport(a, b *nereidv1.WorkerVersion) bool {
+	return contentOf(a) == contentOf(b) && a.GetState() == b.GetState() && a.GetCause() == b.GetCause()
+}
+
+func contentOf(v *nereidv1.WorkerVersion) content {
+	return content{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
 }
 
 // WorkersRevision is the revision of the bucket workers that snapshots
@@ -125,11 +160,15 @@ func (s *State) SetComplete(revision uint64) { s.complete = revision }
 
 // Snapshot returns the models as the gateway serves them.
 func (s *State) Snapshot() *core.Snapshot {
-	observed := s.observed()
-	models := make([]*core.Model, 0, len(s.models))
-	for key, m := range s.models {
-		models = append(models, m.snapshot(infer.ParseModelID(key), observed[key]))
+	for key := range s.dirty {
+		if m := s.models[key]; m != nil {
+			s.built[key] = m.snapshot(infer.ParseModelID(key), s.observed(key))
+		} else {
+			delete(s.built, key)
+		}
 	}
+	clear(s.dirty)
+	models := slices.AppendSeq(make([]*core.Model, 0, len(s.built)), maps.Values(s.built))
 	s.synced = s.synced || (s.complete > 0 && s.revision >= s.complete)
 	return core.NewSnapshot(s.revision, s.synced, models)
 }
@@ -140,19 +179,14 @@ type report struct {
 	cause string
 }
 
-// observed sums up what the workers run, by the model's key and content.
-func (s *State) observed() map[string]map[content]report {
-	all := make(map[string]map[content]report)
+// observed sums up what the workers run of a key's model.
+func (s *State) observed(key string) map[content]report {
+	all := make(map[content]report)
 	for _, w := range s.workers {
-		for _, v := range w.GetVersions() {
-			key := infer.ModelID{Namespace: v.GetModel().GetNamespace(), Name: v.GetModel().GetName()}.Key()
-			c := content{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
+		for _, v := range w[key] {
 			r := report{state: stateOf(v.GetState()), cause: v.GetCause()}
-			if all[key] == nil {
-				all[key] = make(map[content]report)
-			}
-			if known, ok := all[key][c]; !ok || better(r.state, known.state) {
-				all[key][c] = r
+			if known, ok := all[contentOf(v)]; !ok || better(r.state, known.state) {
+				all[contentOf(v)] = r
 			}
 		}
 	}
