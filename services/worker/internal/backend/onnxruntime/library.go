@@ -16,6 +16,7 @@ type Backend struct {
 	options Options
 	engine  *engine
 	pools   *pools
+	trimmer *trimmer
 }
 
 // Open opens the library at path and makes the process's ONNX Runtime
@@ -34,6 +35,7 @@ func Open(path string, o Options) (*Backend, error) {
 		e.close()
 		return nil, missing(path, err)
 	}
+	b.trimmer = startTrimmer(e.trim)
 	return b, nil
 }
 
@@ -66,6 +68,7 @@ func (b *Backend) Held() int64 { return b.engine.held.Load() }
 // Close ends the environment. All models are closed by then; responses may
 // still hold outputs.
 func (b *Backend) Close() error {
+	b.trimmer.close()
 	err := ort.DestroyEnvironment()
 	b.engine.closePools(b.pools)
 	b.engine.close()

@@ -124,6 +124,6 @@ func (m *model) Close() error {
 	if err := m.session.close(); err != nil {
 		return fmt.Errorf("close model '%s': %w", m.version.Ref.Name, err)
 	}
-	m.backend.engine.trim()
+	m.backend.trimmer.ask()
 	return nil
 }
