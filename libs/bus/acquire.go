@@ -140,7 +140,7 @@ func (c *claimant[T]) free(rec record) bool {
 	if !rec.live || rec.holder == c.holder {
 		return true
 	}
-	present, err := c.bucket.codec.Decode(rec.data)
+	present, err := c.bucket.decode(rec.data)
 	return c.mayReplace(present, err)
 }
 

@@ -66,7 +66,7 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	if !rec.live {
 		return Entry[T]{}, fmt.Errorf("get %s: %w", b.name(key), ErrNotFound)
 	}
-	value, err := b.codec.Decode(rec.data)
+	value, err := b.decode(rec.data)
 	if err != nil {
 		return Entry[T]{}, unavailable(err, "cannot read the value of %s", b.name(key))
 	}
@@ -153,10 +153,24 @@ func (b *Bucket[T]) encode(key string, value T) ([]byte, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.Bug, err, "encode the value of %s", b.name(key))
 	}
+	if b.spec.Lists {
+		if data, err = pack(data); err != nil {
+			return nil, errs.Wrap(errs.BodyTooLarge, err, "the value of %s is too large: %v", b.name(key), err)
+		}
+	}
 	if len(data) > b.spec.MaxValue {
 		return nil, errs.New(errs.BodyTooLarge, "the value of %s has %d bytes: the bucket takes %d", b.name(key), len(data), b.spec.MaxValue)
 	}
 	return data, nil
+}
+
+func (b *Bucket[T]) decode(data []byte) (T, error) {
+	text, err := unpack(data)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return b.codec.Decode(text)
 }
 
 func (b *Bucket[T]) missing(err error) error {

@@ -46,6 +46,19 @@ func TestBucketKeepsValuesByRevision(t *testing.T) {
 	}
 }
 
+func TestLargeListsFit(t *testing.T) {
+	ctx := testContext(t)
+	lists := texts(t, open(t, bus.Config{}), bus.Assignments)
+	want := strings.Repeat("one of many models, ", 1<<18)
+	events := lists.Watch(ctx)
+	hears(t, events, caughtUp)
+	must[uint64](t)(lists.Put(ctx, "w", value(want)))
+	hears(t, events, put("w", want))
+	if got := must[bus.Entry[text]](t)(lists.Get(ctx, "w")); got.Value.GetValue() != want {
+		t.Errorf("got %d bytes, want %d", len(got.Value.GetValue()), len(want))
+	}
+}
+
 func TestBucketRefuses(t *testing.T) {
 	ctx := testContext(t)
 	b := open(t, bus.Config{})

@@ -28,9 +28,11 @@ type Spec struct {
 	// Lease is how long a lease of this bucket lives without renewal, in whole
 	// seconds. Zero: the bucket holds values that stay until they are deleted.
 	Lease time.Duration
-	// MaxValue bounds an encoded value, in bytes. All are below the 1 MiB that
+	// MaxValue bounds a value as stored, in bytes. All are below the 1 MiB that
 	// a NATS server takes by default.
 	MaxValue int
+	// Lists says that a value lists models, and is compressed if it is large.
+	Lists bool
 	// Holds says what the values are.
 	Holds string
 }
@@ -39,14 +41,14 @@ type Spec struct {
 // package comment for what all buckets have in common.
 func Buckets() []Spec {
 	return []Spec{
-		{Models, 0, 960 << 10, "configuration as served, versions and desired state, by model"},
-		{Assignments, 0, 768 << 10, "what a worker should run, by worker id"},
-		{Pools, 0, 256 << 10, "workers and models, by pool"},
-		{Settings, 0, 256 << 10, "settings that every replica must know, by name"},
-		{Workers, 5 * time.Second, 768 << 10, "a worker's devices and instances, by worker id"},
-		{Gateways, 5 * time.Second, 256 << 10, "a gateway's address and applied revision, by id"},
-		{Schedulers, 2 * time.Second, 256 << 10, "a scheduler's address, load and applied revision, by id"},
-		{Leaders, 2 * time.Second, 16 << 10, "the holder of a role, by role"},
+		{Models, 0, 960 << 10, false, "configuration as served, versions and desired state, by model"},
+		{Assignments, 0, 768 << 10, true, "what a worker should run, by worker id"},
+		{Pools, 0, 256 << 10, false, "workers and models, by pool"},
+		{Settings, 0, 256 << 10, false, "settings that every replica must know, by name"},
+		{Workers, 5 * time.Second, 768 << 10, true, "a worker's devices and instances, by worker id"},
+		{Gateways, 5 * time.Second, 256 << 10, false, "a gateway's address and applied revision, by id"},
+		{Schedulers, 2 * time.Second, 256 << 10, false, "a scheduler's address, load and applied revision, by id"},
+		{Leaders, 2 * time.Second, 16 << 10, false, "the holder of a role, by role"},
 	}
 }
 

@@ -17,7 +17,9 @@
 // [Buckets] is the table in full. Every bucket keeps one value per key, on
 // disk, and is a NATS key-value bucket, so that "nats kv watch models" shows
 // it. A revision counts the writes of a whole bucket. Keys may be any bytes:
-// those that NATS refuses are written as '=' and two hexadecimal digits.
+// those that NATS refuses are written as '=' and two hexadecimal digits. In
+// the buckets assignments and workers, whose values list models, those of more
+// than 128 KiB are compressed: "nats kv get --raw workers w1 | gunzip".
 //
 // # Rules
 //

@@ -213,7 +213,7 @@ func (w *watch[T]) put(escaped string, revision uint64, data []byte) Event[T] {
 		event.Key = escaped
 		return event
 	}
-	event.Value, event.Err = w.bucket.codec.Decode(data)
+	event.Value, event.Err = w.bucket.decode(data)
 	return event
 }
 
