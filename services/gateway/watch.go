@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -76,12 +77,30 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 				more = false
 			}
 		}
+		begun := time.Now()
 		snapshot := state.Snapshot()
 		engine.Update(snapshot)
 		g.noteStart(engine)
+		took := time.Since(begun)
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
+		pause(ctx, snapshotRest*took)
+	}
+}
+
+// snapshotRest is for how many times as long as a snapshot took there is none: it grows
+// with the number of models, and while a thousand of them load there is news
+// all the time.
+const snapshotRest = 4
+
+// pause lets time go by, but not after ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -14,10 +14,14 @@ type mirror[T any] struct {
 	// revision is the highest known of the bucket.
 	revision uint64
 	caughtUp bool
+	// marked are the keys of whose values mark says true. It may be nil, and is
+	// set before there are values.
+	mark   func(T) bool
+	marked map[string]bool
 }
 
 func newMirror[T any]() *mirror[T] {
-	return &mirror[T]{entries: make(map[string]bus.Entry[T]), passed: make(map[string]uint64)}
+	return &mirror[T]{entries: make(map[string]bus.Entry[T]), passed: make(map[string]uint64), marked: make(map[string]bool)}
 }
 
 // apply takes an event in and reports whether it told anything new. A value
@@ -54,10 +58,14 @@ func (m *mirror[T]) put(key string, value T, revision uint64) {
 	m.entries[key] = bus.Entry[T]{Key: key, Value: value, Revision: revision}
 	m.passed[key] = revision
 	m.revision = max(m.revision, revision)
+	if delete(m.marked, key); m.mark != nil && m.mark(value) {
+		m.marked[key] = true
+	}
 }
 
 // drop notes that the value of a revision, or one before it, is gone.
 func (m *mirror[T]) drop(key string, revision uint64) {
 	delete(m.entries, key)
+	delete(m.marked, key)
 	m.passed[key] = revision
 }

@@ -86,3 +86,16 @@ func TestMirrorRevisionNeverFalls(t *testing.T) {
 		t.Errorf("revision %d, want 12", m.revision)
 	}
 }
+
+func TestMirrorMarksValues(t *testing.T) {
+	m := newMirror[string]()
+	m.mark = func(v string) bool { return v == "open" }
+	m.apply(bus.Event[string]{Kind: bus.EventPut, Key: "a", Value: "open", Revision: 1})
+	m.put("b", "open", 2)
+	m.put("c", "open", 3)
+	m.put("a", "done", 4)
+	m.drop("b", 2)
+	if diff := cmp.Diff(map[string]bool{"c": true}, m.marked); diff != "" {
+		t.Errorf("marked (-want +got):\n%s", diff)
+	}
+}

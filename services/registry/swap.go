@@ -32,12 +32,14 @@ type drain struct {
 	revision uint64
 }
 
-func (t *term) observed() swap.Workers {
+// observed joins what the workers should run and what they say, of the models
+// that of says true of; nil is all.
+func (t *term) observed(of func(infer.ModelID) bool) swap.Workers {
 	assignments := make(map[string]*nereidv1.AssignmentValue, len(t.assignments.entries))
 	for worker, entry := range t.assignments.entries {
 		assignments[worker] = entry.Value
 	}
-	return swap.Observe(assignments, t.live())
+	return swap.Observe(assignments, t.live(), of)
 }
 
 // settle ends the swaps whose versions are all ready, and those of which one
@@ -46,8 +48,12 @@ func (t *term) settle(ctx context.Context) error {
 	if !t.placed || !t.swapping() && len(t.operations) == 0 {
 		return nil
 	}
-	observed := t.observed()
-	for _, key := range slices.Sorted(maps.Keys(t.models.entries)) {
+	open := maps.Clone(t.models.marked)
+	for key := range t.operations {
+		open[key] = true
+	}
+	observed := t.observed(func(id infer.ModelID) bool { return open[id.Key()] })
+	for _, key := range slices.Sorted(maps.Keys(open)) {
 		value := t.models.entries[key].Value
 		operation := t.operations[key]
 		if operation != nil && !operation.waits() {

@@ -33,7 +33,7 @@ type term struct {
 	results chan func()     // what readers have found, to be run by the loop
 	readers sync.WaitGroup
 
-	models      *mirror[*nereidv1.ModelValue]
+	models      *mirror[*nereidv1.ModelValue] // marked are those on their way to a new content
 	workers     *mirror[*nereidv1.WorkerValue]
 	assignments *mirror[*nereidv1.AssignmentValue]
 	gateways    *mirror[*nereidv1.ServiceValue]
@@ -62,6 +62,8 @@ type term struct {
 }
 
 func newTerm(b *buckets, cfg Config, log *zap.Logger, scanner *repo.Scanner, epoch uint64) *term {
+	models := newMirror[*nereidv1.ModelValue]()
+	models.mark = func(v *nereidv1.ModelValue) bool { return v.GetPrevious() != nil }
 	return &term{
 		buckets:     b,
 		cfg:         cfg,
@@ -71,7 +73,7 @@ func newTerm(b *buckets, cfg Config, log *zap.Logger, scanner *repo.Scanner, epo
 		asked:       make(chan *operation),
 		over:        make(chan struct{}),
 		results:     make(chan func()),
-		models:      newMirror[*nereidv1.ModelValue](),
+		models:      models,
 		workers:     newMirror[*nereidv1.WorkerValue](),
 		assignments: newMirror[*nereidv1.AssignmentValue](),
 		gateways:    newMirror[*nereidv1.ServiceValue](),
@@ -197,11 +199,4 @@ func (t *term) waits() bool {
 }
 
 // swapping reports whether any model is on its way to a new content.
-func (t *term) swapping() bool {
-	for _, entry := range t.models.entries {
-		if entry.Value.GetPrevious() != nil {
-			return true
-		}
-	}
-	return false
-}
+func (t *term) swapping() bool { return len(t.models.marked) > 0 }

@@ -62,18 +62,25 @@ type Workers struct {
 	Reported map[infer.ModelRef][]Report
 }
 
-// Observe joins assignments and the reports of the live workers.
-func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*nereidv1.WorkerValue) Workers {
+// Observe joins assignments and the reports of the live workers, of the models
+// that of says true of; nil is all.
+func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*nereidv1.WorkerValue, of func(infer.ModelID) bool) Workers {
 	w := Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
 	for id, value := range live {
 		said := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
 		for _, v := range value.GetVersions() {
 			ref := refOf(v.GetModel())
+			if of != nil && !of(ref.ID()) {
+				continue
+			}
 			said[ref] = v
 			w.Reported[ref] = append(w.Reported[ref], Report{State: v.GetState(), Cause: v.GetCause()})
 		}
 		for _, v := range assignments[id].GetVersions() {
 			ref := refOf(v.GetModel())
+			if of != nil && !of(ref.ID()) {
+				continue
+			}
 			w.Assigned[ref] = append(w.Assigned[ref], reportOn(said[ref], v.GetGroups()))
 		}
 	}

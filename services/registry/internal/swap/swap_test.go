@@ -40,7 +40,7 @@ func observe(states ...[2]nereidv1.State) swap.Workers {
 			}
 		}
 	}
-	return swap.Observe(assignments, live)
+	return swap.Observe(assignments, live, nil)
 }
 
 func TestJudge(t *testing.T) {
@@ -102,6 +102,7 @@ func TestJudgeInstances(t *testing.T) {
 			w := swap.Observe(
 				map[string]*nereidv1.AssignmentValue{"a": {Versions: []*nereidv1.AssignedVersion{{Model: ref(1), Groups: groups(3)}}}},
 				map[string]*nereidv1.WorkerValue{"a": {Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: ready, Cause: tt.cause, Groups: tt.said}}}},
+				nil,
 			)
 			progress, causes := w.Judge(&nereidv1.ModelValue{Name: "m", Versions: []*nereidv1.ModelVersion{
 				{Version: 1, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE},
