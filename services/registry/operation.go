@@ -79,6 +79,7 @@ func (t *term) begin(ctx context.Context, o *operation) {
 				t.finish(o, err)
 				return
 			}
+			logProblems(t.log, []snapshot.Model{m})
 			o.found = &m
 		}
 	})

@@ -3,13 +3,16 @@ package registry_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry"
 )
@@ -81,6 +84,32 @@ func TestChangedFilesGetANewGeneration(t *testing.T) {
 		if (is.GetGeneration() > was.GetGeneration()) != grows || is.GetGeneration() < was.GetGeneration() {
 			t.Errorf("%s: generation went from %d to %d", name, was.GetGeneration(), is.GetGeneration())
 		}
+	}
+}
+
+func TestChangedLabelsNeedNoLoad(t *testing.T) {
+	s := newStore(t)
+	root := repository(t, map[string]string{
+		"m/config.pbtxt": echoConfig + `output { name: "z" data_type: TYPE_FP32 dims: 2 label_filename: "labels.txt" }`,
+		"m/1/f":          "", "m/labels.txt": "cat\ndog",
+	})
+	s.startWith(func(c *registry.Config) {
+		c.Repositories, c.Control, c.Poll, c.Settle = []string{root}, registry.ControlPoll, 10*time.Millisecond, 0
+	})
+	generations := make(map[uint64]bool)
+	for _, labels := range [][]string{{"cat", "dog"}, {"cat", "fox"}} {
+		write(t, filepath.Join(root, "m/labels.txt"), strings.Join(labels, "\n"))
+		s.models.await(t, "labels", func(all map[string]*nereidv1.ModelValue) bool {
+			got, err := modelconfig.UnpackLabels(all["m"].GetClassLabels()["z"].GetGzip())
+			if err != nil || !slices.Equal(got, labels) {
+				return false
+			}
+			generations[all["m"].GetVersions()[0].GetGeneration()] = true
+			return true
+		})
+	}
+	if len(generations) != 1 {
+		t.Errorf("generations %v, want one", generations)
 	}
 }
 

@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -208,7 +210,8 @@ func found(m snapshot.Model, v *nereidv1.ModelValue) bool {
 	if m.Problem != "" {
 		return m.Problem == v.GetProblem() || m.Problem == v.GetFailure()
 	}
-	if !proto.Equal(m.Config, v.GetConfig()) || len(m.Versions) != len(v.GetVersions()) {
+	labels := func(packed []byte, v *nereidv1.ClassLabels) bool { return bytes.Equal(packed, v.GetGzip()) }
+	if !proto.Equal(m.Config, v.GetConfig()) || !maps.EqualFunc(m.Labels, v.GetClassLabels(), labels) || len(m.Versions) != len(v.GetVersions()) {
 		return false
 	}
 	for i, version := range m.Versions {
@@ -220,5 +223,5 @@ func found(m snapshot.Model, v *nereidv1.ModelValue) bool {
 }
 
 func alike(a, b snapshot.Model) bool {
-	return proto.Equal(a.Config, b.Config) && slices.Equal(a.Versions, b.Versions)
+	return proto.Equal(a.Config, b.Config) && slices.Equal(a.Versions, b.Versions) && maps.EqualFunc(a.Labels, b.Labels, bytes.Equal)
 }

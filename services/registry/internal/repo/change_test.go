@@ -28,10 +28,16 @@ func TestYoungFilesAreUnsettled(t *testing.T) {
 		"a clock a little ahead":  {"m/1/model.onnx", time.Now().Add(time.Second), true},
 		"a time of another epoch": {"m/1/model.onnx", time.Now().Add(24 * time.Hour), false},
 		"a version left out":      {"m/0/model.onnx", time.Now(), false},
+		"the labels now":          {"m/labels.txt", time.Now(), true},
+		"a warm-up file now":      {"m/warmup/x", time.Now(), true},
+		"a file beside it now":    {"m/notes.txt", time.Now(), false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			files := map[string]string{"m/config.pbtxt": config, "m/0/model.onnx": "o", "m/1/model.onnx": "m", "m/1/deep/data.bin": "d"}
+			files := map[string]string{
+				"m/config.pbtxt": config + `output { name: "l" data_type: TYPE_FP32 dims: 2 label_filename: "labels.txt" }`,
+				"m/0/model.onnx": "o", "m/1/model.onnx": "m", "m/1/deep/data.bin": "d", "m/labels.txt": "cat", "m/warmup/x": "x", "m/notes.txt": "n",
+			}
 			root := tree(t, files)
 			for file := range files {
 				age(t, filepath.Join(root, file), long)

@@ -143,8 +143,10 @@ func otherModel(from Files, dir string) (name string) {
 	return name
 }
 
-// opener opens the regular files below a model's directory.
-func opener(from Files, dir string) func(string) (io.ReadCloser, error) {
+// opener opens the regular files below a model's directory, and takes note of
+// how recent they are.
+func (s *Scanner) opener(dir string) func(string) (io.ReadCloser, error) {
+	from := s.reading.from
 	return func(name string) (io.ReadCloser, error) {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		info, err := from.Stat(path)
@@ -154,6 +156,7 @@ func opener(from Files, dir string) func(string) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, cause(err)
 		}
+		s.digests.note(info.ModTime())
 		file, err := from.Open(path)
 		if err != nil {
 			return nil, cause(err)

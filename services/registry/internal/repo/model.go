@@ -39,6 +39,9 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 	if len(missing) > 0 {
 		m.Warnings = append(m.Warnings, fmt.Sprintf("version policy names versions that do not exist: %v", missing))
 	}
+	if len(selected) == 0 && len(missing) > 0 {
+		return problem("at least one version must be available under the version policy of model '%s': it names versions %v, and there are %v", m.Name, missing, available)
+	}
 	if len(selected) == 0 {
 		return noVersion(m.Name, dir, entries)
 	}
@@ -77,7 +80,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 			return err
 		}
 	}
-	open := opener(s.reading.from, dir)
+	open := s.opener(dir)
 	config, err := modelconfig.Load(text, modelconfig.Directory{
 		Name: m.Name, Files: firstFiles(s.reading.from, dir, available), File: file, Backends: s.reading.Backends, Complete: s.reading.completion(dir, available), Open: open,
 	})
