@@ -11,9 +11,7 @@ const checksumAgent = "checksum"
 
 // validateSupport refuses, one by one, what the format allows and this server
 // does not do. Silence would serve a different model than the file describes.
-// Settings that are only hints (optimization.priority, rate limiter resources
-// while no rate limiter runs, response_cache while no cache is configured) are
-// accepted as they are.
+// Settings that answers do not depend on are accepted, and [Unused] tells them.
 func (r *report) validateSupport(c *inference.ModelConfig) {
 	for _, s := range unsupportedSections(c) {
 		if s.used {
@@ -69,8 +67,28 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 		{"model_operations.op_library_filename", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
 		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},
 		{"optimization.cuda.graphs", c.GetOptimization().GetCuda().GetGraphs(), "remove it; it is for TensorRT engines"},
-		{"optimization.execution_accelerators.gpu_execution_accelerator", len(accelerators.GetGpuExecutionAccelerator()) > 0 && !onGPU(c), "remove it or give an instance group of KIND_GPU"},
 	}
+}
+
+// Unused tells which settings of a valid configuration change nothing here,
+// and why, one sentence for each.
+func Unused(c *inference.ModelConfig) (sentences []string) {
+	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *inference.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
+	for _, s := range []struct {
+		setting string
+		used    bool
+		why     string
+	}{
+		{"response_cache", c.GetResponseCache().GetEnable(), "there is no response cache"},
+		{"instance_group.rate_limiter", limited, "there is no rate limiter"},
+		{"optimization.priority", c.GetOptimization().GetPriority() != inference.ModelOptimizationPolicy_PRIORITY_DEFAULT, "models have no priority over one another"},
+		{"optimization.execution_accelerators.gpu_execution_accelerator", len(c.GetOptimization().GetExecutionAccelerators().GetGpuExecutionAccelerator()) > 0 && !onGPU(c), "instances on CPUs run without it"},
+	} {
+		if s.used {
+			sentences = append(sentences, s.setting+" has no effect: "+s.why)
+		}
+	}
+	return sentences
 }
 
 func onGPU(c *inference.ModelConfig) bool {

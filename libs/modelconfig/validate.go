@@ -1,6 +1,10 @@
 package modelconfig
 
 import (
+	"cmp"
+	"fmt"
+
+	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -66,6 +70,10 @@ func (r *report) validateGroups(c *inference.ModelConfig) {
 			r.invalid(at+".count", "a few instances for each device are enough", "instance group %s has count %d, more than the %d that are allowed", g.GetName(), g.GetCount(), maxInstances)
 		}
 		r.validateResources(at, g)
+		if len(g.GetProfile()) > 0 && c.GetBackend() != "tensorrt" {
+			r.add(errs.Unsupported, at+".profile", "remove it", fmt.Sprintf("instance group %s of model %s and platform %s specifies profile field which is only supported for TensorRT models",
+				g.GetName(), r.model, cmp.Or(c.GetPlatform(), c.GetBackend())))
+		}
 		switch g.GetKind() {
 		case inference.ModelInstanceGroup_KIND_CPU, inference.ModelInstanceGroup_KIND_MODEL:
 			if len(g.GetGpus()) > 0 {

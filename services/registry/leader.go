@@ -90,7 +90,7 @@ func logProblems(all *zap.Logger, models []snapshot.Model) {
 			log.Warn("model cannot be served", zap.String("cause", m.Problem))
 		}
 		for _, warning := range m.Warnings {
-			log.Warn("model directory has an oddity", zap.String("cause", warning))
+			log.Warn("model has an oddity", zap.String("cause", warning))
 		}
 		for _, v := range m.Versions {
 			if v.Problem != "" {

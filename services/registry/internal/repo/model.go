@@ -92,6 +92,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 		return err
 	}
 	m.Config = config
+	m.Warnings = append(m.Warnings, modelconfig.Unused(config)...)
 	m.Labels, err = pack(labels)
 	return err
 }
