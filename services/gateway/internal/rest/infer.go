@@ -172,7 +172,7 @@ func (c *call) send(w http.ResponseWriter, encoding string, size int, parts [][]
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(http.StatusOK)
-	c.writeAll(w, parts)
+	c.writeAll(w, size, parts)
 	return nil
 }
 

@@ -120,9 +120,20 @@ func (b *slowBody) setDeadline(t time.Time) {
 // maxWrite is how many bytes of an answer are written under one deadline.
 const maxWrite = 1 << 20
 
-// writeAll sends the parts of an answer. It stops when the client is gone or
-// takes too little within the patience: there is nobody to tell.
-func (c *call) writeAll(w http.ResponseWriter, parts [][]byte) {
+// maxBuffered is how many bytes of an answer net/http keeps until the handler
+// has returned: writing no more waits for nobody.
+const maxBuffered = 2 << 10
+
+// writeAll sends the parts of an answer, size bytes in all. It stops when the
+// client is gone or takes too little within the patience: there is nobody to
+// tell.
+func (c *call) writeAll(w http.ResponseWriter, size int, parts [][]byte) {
+	if size <= maxBuffered {
+		for _, part := range parts {
+			_, _ = w.Write(part)
+		}
+		return
+	}
 	connection := http.NewResponseController(w)
 	for _, part := range parts {
 		for chunk := range slices.Chunk(part, maxWrite) {
