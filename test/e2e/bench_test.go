@@ -122,21 +122,26 @@ var benchClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 6
 
 func (s *server) callGRPC(b *testing.B) func(context.Context) error {
 	b.Helper()
-	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = connection.Close() })
-	client := inference.NewGRPCInferenceServiceClient(connection)
 	raw := binary.LittleEndian.AppendUint32(make([]byte, 60), 7)
-	request := &inference.ModelInferRequest{
+	return s.caller(b, &inference.ModelInferRequest{
 		ModelName: "simple",
 		Inputs: []*inference.ModelInferRequest_InferInputTensor{
 			{Name: "INPUT0", Datatype: "INT32", Shape: []int64{1, 16}},
 			{Name: "INPUT1", Datatype: "INT32", Shape: []int64{1, 16}},
 		},
 		RawInputContents: [][]byte{raw, raw},
+	})
+}
+
+// caller makes the request again and again over one connection.
+func (s *server) caller(b *testing.B, request *inference.ModelInferRequest) func(context.Context) error {
+	b.Helper()
+	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
 	}
+	b.Cleanup(func() { _ = connection.Close() })
+	client := inference.NewGRPCInferenceServiceClient(connection)
 	return func(ctx context.Context) error {
 		_, err := client.ModelInfer(ctx, request)
 		return err
