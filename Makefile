@@ -10,6 +10,7 @@ MODELS ?= examples/models
 ARGS ?=
 FUZZTIME ?= 1m
 BENCHTIME ?= 1s
+SOAK ?= 1000000
 
 # Without a home directory Go has no place for its caches.
 ifeq ($(HOME),)
@@ -112,6 +113,10 @@ bench: deps ## Run the benchmarks with allocations; BENCHTIME=1s
 .PHONY: fuzz
 fuzz: deps ## Fuzz every parser of foreign bytes; FUZZTIME=1m is spent on each
 	@.ci/fuzz "$(FUZZTIME)"
+
+.PHONY: soak
+soak: deps build ## Flood and abuse a server for a quarter of an hour; SOAK=1000000 is the requests of each of three floods
+	NEREID_SOAK=$(SOAK) go test -count=1 -v -timeout 1h -run '^TestSoak' ./test/e2e/
 
 .PHONY: train
 train: ## Train the example models again
