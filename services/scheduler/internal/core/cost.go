@@ -58,16 +58,17 @@ func (c *costs) mean(rows int64) time.Duration {
 	return seconds(mean)
 }
 
+// of returns mean and deviation of a batch of so many rows, in seconds.
 func (c *costs) of(rows int64) (mean, dev float64) {
 	if rows >= 1 && rows <= int64(len(c.cells)) {
 		if own := &c.cells[rows-1]; own.n >= trusted {
 			return own.mean, own.dev
 		}
 	}
-	return c.line.at(float64(rows)), c.line.dev
+	return max(c.line.at(float64(rows)), 0), c.line.dev
 }
 
-func seconds(s float64) time.Duration { return time.Duration(max(s, 0) * float64(time.Second)) }
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (c *cell) add(t float64) {
 	c.n++

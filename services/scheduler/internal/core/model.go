@@ -194,19 +194,23 @@ func (m *model) mayTry(now mono.Time, it *Item) bool {
 	return fast || now.Sub(m.lastEnd) >= tryAfter
 }
 
-// predict is when an item that comes now would be done: after the running
-// batches and those that go before its own, shared between the instances.
+// predict is when an item that comes now would hardly not be done: after the
+// running batches and those that go before its own, shared between the
+// instances. What deviates in batches that follow each other partly evens out:
+// the deviation of their sum grows with the root of their number.
 func (m *model) predict(now mono.Time, it *Item) mono.Time {
 	if it.Deadline == 0 {
 		return now
 	}
 	batches, size, rows := m.policy.Ahead(it)
 	end := mono.Time(math.MaxInt64)
-	rate := 0.0 // full batches per nanosecond, by all instances
+	rate, deviation := 0.0, 0.0 // batches per second, by all instances; seconds
 	for _, in := range m.instances {
 		end = min(end, max(in.busyUntil, now).Add(in.costs.estimate(rows)))
-		// An instance of unknown costs takes any number of batches.
-		rate += 1 / float64(in.costs.estimate(size))
+		mean, dev := in.costs.of(size)
+		rate += 1 / mean // an instance of unknown costs takes any number of batches
+		deviation = max(deviation, dev)
 	}
-	return end.Add(time.Duration(float64(batches) / rate))
+	each := float64(batches) / float64(len(m.instances))
+	return end.Add(seconds(float64(batches)/rate + 2*deviation*math.Sqrt(each)))
 }
