@@ -91,6 +91,15 @@ func TestLoadsAndUnloadsOfANameMeanAllModelsOfIt(t *testing.T) {
 	s.wants(t, http.MethodGet, "/v2/models/only", http.StatusOK, `"name":"only"`)
 }
 
+func TestTheStartNamesFailedModelsWithTheirNamespaces(t *testing.T) {
+	a, b := twoRepositories(t)
+	rewrite(t, filepath.Join(b, "m", "config.pbtxt"), "backnd: 'echo'")
+	s := launch(t, a, "--model-repository="+b, "--model-namespacing=true")
+	if status, want := s.exit(), `failed to load all models: not ["`+b+`::m"]`; status != 1 || !strings.Contains(s.text(), want) {
+		t.Errorf("exit status %d, want 1 with %s:\n%s", status, want, s.text())
+	}
+}
+
 func TestWithoutNamespacesANameOfTwoModelsServesNone(t *testing.T) {
 	a, b := twoRepositories(t)
 	s := start(t, a, "--model-repository="+b, "--exit-on-error=false")

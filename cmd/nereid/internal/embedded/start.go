@@ -81,7 +81,7 @@ func unsettled(index []gateway.IndexEntry) []string {
 	names := []string{}
 	for _, e := range index {
 		if e.State != infer.Ready.String() && e.State != infer.Unavailable.String() {
-			names = append(names, e.Name)
+			names = append(names, e.ID().String())
 		}
 	}
 	return names
@@ -92,7 +92,7 @@ func table(out io.Writer, index []gateway.IndexEntry) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "MODEL\tVERSION\tSTATE\tCAUSE")
 	for _, e := range index {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Version, e.State, e.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.ID(), e.Version, e.State, e.Reason)
 	}
 	return w.Flush()
 }
@@ -102,7 +102,7 @@ func failures(index []gateway.IndexEntry) error {
 	var failed []string
 	for _, e := range index {
 		if e.State != "" && e.State != infer.Ready.String() && e.Reason != gateway.Unloaded {
-			failed = append(failed, e.Name)
+			failed = append(failed, e.ID().String())
 		}
 	}
 	if len(failed) == 0 {

@@ -1,6 +1,9 @@
 package core
 
-import "github.com/nereid-serving/nereid/libs/modelconfig"
+import (
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+)
 
 // ServerInfo is the server's metadata.
 type ServerInfo struct {
@@ -27,8 +30,13 @@ type TensorMetadata struct {
 
 // IndexEntry is one line of the repository index.
 type IndexEntry struct {
-	Name, Version, State, Reason string
+	// Namespace is the model's; clients are not told it.
+	Namespace, Name        string
+	Version, State, Reason string
 }
+
+// ID names the entry's model.
+func (e IndexEntry) ID() infer.ModelID { return infer.ModelID{Namespace: e.Namespace, Name: e.Name} }
 
 func describe(c *modelconfig.Config, list []modelconfig.IO) []TensorMetadata {
 	out := make([]TensorMetadata, len(list))

@@ -138,9 +138,9 @@ func (g *Gateway) Metadata(model, version string) (Metadata, error) {
 // whole, or it was never loaded and shows its name only.
 func absent(m *Model) IndexEntry {
 	if m.Problem == "" {
-		return IndexEntry{Name: m.Name}
+		return IndexEntry{Namespace: m.Namespace, Name: m.Name}
 	}
-	return IndexEntry{Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem}
+	return IndexEntry{Namespace: m.Namespace, Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem}
 }
 
 // ModelConfig returns the configuration by which a version serves.
@@ -165,7 +165,7 @@ func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 				continue
 			}
 			entries = append(entries, IndexEntry{
-				Name: m.Name, Version: strconv.FormatInt(v.Ref.Version, 10), State: v.State.String(), Reason: v.Cause,
+				Namespace: m.Namespace, Name: m.Name, Version: strconv.FormatInt(v.Ref.Version, 10), State: v.State.String(), Reason: v.Cause,
 			})
 		}
 	}

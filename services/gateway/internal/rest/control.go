@@ -116,7 +116,7 @@ func (s *server) index(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := []entry{}
 	for _, e := range s.engine.Index(readyOnly) {
-		list = append(list, entry(e))
+		list = append(list, entry{e.Name, e.Version, e.State, e.Reason})
 	}
 	return reply(w, list)
 }
