@@ -159,7 +159,7 @@ func (b *Bucket[T]) encode(key string, value T) ([]byte, error) {
 		}
 	}
 	if len(data) > b.spec.MaxValue {
-		return nil, errs.New(errs.BodyTooLarge, "the value of %s has %d bytes: the bucket takes %d", b.name(key), len(data), b.spec.MaxValue)
+		return nil, errs.New(errs.BodyTooLarge, "the value of %s has more than the %d bytes that the bucket takes", b.name(key), b.spec.MaxValue)
 	}
 	return data, nil
 }

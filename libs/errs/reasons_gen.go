@@ -120,6 +120,8 @@ const (
 	ModelAmbiguous Reason = "model_ambiguous"
 	// MemoryFull: The requests in flight hold as many bytes as they may.
 	MemoryFull Reason = "memory_full"
+	// FilesChanged: A model version's files are not those that the registry read.
+	FilesChanged Reason = "files_changed"
 )
 
 type row struct {
@@ -247,6 +249,8 @@ func lookup(r Reason) int {
 		return 56
 	case MemoryFull:
 		return 57
+	case FilesChanged:
+		return 58
 	}
 	return -1
 }
@@ -367,6 +371,8 @@ func rowAt(i int) row {
 		return row{400, 3, false, "With model namespacing, none or several of the loaded models have the name."}
 	case 57:
 		return row{503, 8, true, "The requests in flight hold as many bytes as they may."}
+	case 58:
+		return row{400, 3, false, "A model version's files are not those that the registry read."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -433,5 +439,6 @@ func Reasons() []Reason {
 		BodyStalled,
 		ModelAmbiguous,
 		MemoryFull,
+		FilesChanged,
 	}
 }

@@ -124,7 +124,7 @@ func (t *term) apply(ctx context.Context) error {
 
 func (t *term) applyLoad(ctx context.Context, o *operation) error {
 	old := publish.Model{Value: t.models.entries[o.key()].Value, Revision: t.models.entries[o.key()].Revision}
-	w, changed := publish.DiffModel(*o.found, old, t.models.revision, publish.Observed{Failed: t.observed(nil).Failed, Retry: true})
+	w, changed := publish.DiffModel(*o.found, old, t.models.revision, t.knowledge(only(o.found.ID()), true))
 	if changed {
 		if err := t.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
 			return err

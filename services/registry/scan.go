@@ -137,8 +137,8 @@ func (t *term) takes(m snapshot.Model) (take, later bool) {
 	if t.cfg.Control == ControlExplicit {
 		return t.takesExplicit(m, old), false
 	}
-	if refused := t.refused[key]; refused != nil && found(m, refused) {
-		return false, false
+	if refused := t.refused[key]; refused != nil && found(m, refused) && publish.Serving(old, t.knowledge(only(m.ID()), false)) != nil {
+		return false, false // else its cause is better than that of what is gone
 	}
 	if m.Unsettled && t.published && (old == nil || !found(m, old)) {
 		seen, known := t.scans.seen[key]
@@ -223,5 +223,9 @@ func found(m snapshot.Model, v *nereidv1.ModelValue) bool {
 }
 
 func alike(a, b snapshot.Model) bool {
-	return proto.Equal(a.Config, b.Config) && slices.Equal(a.Versions, b.Versions) && maps.EqualFunc(a.Labels, b.Labels, bytes.Equal)
+	same := slices.EqualFunc(a.Versions, b.Versions, func(a, b snapshot.Version) bool {
+		a.Fingerprint, b.Fingerprint = "", "" // of one content, when it is older
+		return a == b
+	})
+	return same && proto.Equal(a.Config, b.Config) && maps.EqualFunc(a.Labels, b.Labels, bytes.Equal)
 }

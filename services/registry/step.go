@@ -55,7 +55,7 @@ func (t *term) publish(ctx context.Context) error {
 	for key := range t.found.held {
 		delete(stored, key)
 	}
-	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, publish.Observed{Failed: t.observed(nil).Failed})
+	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, t.knowledge(nil, false))
 	if err := t.writeModels(ctx, writes); err != nil {
 		return err
 	}

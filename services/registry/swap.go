@@ -42,6 +42,18 @@ func (t *term) observed(of func(infer.ModelID) bool) swap.Workers {
 	return swap.Observe(assignments, t.live(), of)
 }
 
+// only is true of one model.
+func only(one infer.ModelID) func(infer.ModelID) bool {
+	return func(id infer.ModelID) bool { return id == one }
+}
+
+// knowledge is what decides, beside the values, what becomes of the models
+// that of says true of; nil is all.
+func (t *term) knowledge(of func(infer.ModelID) bool, retry bool) publish.Observed {
+	o := t.observed(of)
+	return publish.Observed{Failed: o.Failed, Stale: o.Stale, Retry: retry}
+}
+
 // settle ends the swaps whose versions are all ready, and those of which one
 // has failed.
 func (t *term) settle(ctx context.Context) error {
@@ -112,13 +124,25 @@ func (t *term) fallBack(ctx context.Context, value *nereidv1.ModelValue, o *oper
 		if err := t.put(ctx, id.Key(), publish.FallBack(value, failure, causes)); err != nil {
 			return err
 		}
-		t.refused[id.Key()] = value
+		if !t.stale(value) {
+			t.refused[id.Key()] = value
+		}
 		t.log.Warn("new content of a model failed: the old one goes on", zap.Stringer("model", id), zap.String("cause", failure))
 	}
 	if o != nil {
 		t.conclude(o, loadFailed(id, failure))
 	}
 	return nil
+}
+
+// stale reports whether a value failed because files had changed since they
+// were read: what there is now may be good.
+func (t *term) stale(v *nereidv1.ModelValue) bool {
+	id := publish.IDOf(v)
+	o := t.observed(only(id))
+	return slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
+		return o.Stale(id.Version(version.GetVersion(), version.GetGeneration()))
+	})
 }
 
 // put writes a model's value over the present one.

@@ -196,6 +196,37 @@ func TestPollRefusesAFailedContentOnce(t *testing.T) {
 	}
 }
 
+// A worker that finds other files than the registry has read says so, and the
+// next poll tries what there is then, be it the same.
+func TestPollLoadsAgainWhatAWorkerFoundChanged(t *testing.T) {
+	s := newScene(t, func(c *registry.Config) {
+		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond
+	})
+	s.model("the first content", whole)
+	write(t, filepath.Join(s.root, "m/1/f"), "two")
+	next := s.model("a swap", swapping)
+	generation := next.GetVersions()[0].GetGeneration()
+	said := runs(s.assigned("w", "m", "m"), map[uint64]string{generation: "other files"})
+	for _, v := range said.GetVersions() {
+		if v.GetCause() != "" {
+			v.Reason = string(errs.FilesChanged)
+		}
+	}
+	s.worker.say(said)
+	again := s.model("another try", func(v *nereidv1.ModelValue) bool {
+		return swapping(v) && v.GetVersions()[0].GetGeneration() > generation
+	})
+	s.assignments.await(t, "the other try", func(all map[string]*nereidv1.AssignmentValue) bool {
+		versions := all["w"].GetVersions()
+		return len(versions) == 2 && versions[1].GetModel().GetGeneration() == again.GetVersions()[0].GetGeneration()
+	})
+	all, _ := s.assignments.all(t)
+	s.worker.say(runs(all["w"], nil))
+	s.model("the end of the swap", func(v *nereidv1.ModelValue) bool {
+		return whole(v) && v.GetVersions()[0].GetGeneration() == again.GetVersions()[0].GetGeneration() && v.GetFailure() == ""
+	})
+}
+
 func TestPollSurvivesTheLossOfItsRepository(t *testing.T) {
 	s := newScene(t, func(c *registry.Config) {
 		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond

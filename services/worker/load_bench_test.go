@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // BenchmarkLoadBeside measures what others' requests feel of 20 models being
@@ -103,6 +104,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 	c := reconcile.Config{Loads: loads, Background: loads, Linger: time.Millisecond, Drain: time.Minute}
 	r := reconcile.New(c, reconcile.Deps{
 		Backend: func(string) (backend.Backend, error) { return engine, nil },
+		Source:  source.Local{},
 		Lanes:   s,
 		Publish: func(infer.ModelID, []reconcile.VersionStatus) {},
 		Reached: func(reconcile.Revisions) {},
@@ -125,7 +127,8 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 		r.Change(ctx, func(d *reconcile.Desired) {
 			var all reconcile.Assignment
 			for _, v := range versions {
-				d.SetModel(v.Ref.Name, map[int64]reconcile.Content{1: {Generation: 1, Serve: true, Version: v}}, 1)
+				files := source.Content{ModelURL: "file://" + v.ModelDir, URL: "file://" + v.Dir}
+				d.SetModel(v.Ref.Name, []reconcile.Content{{Ref: v.Ref, Serve: true, Config: v.Config, Files: files}}, 1)
 				all.Versions = append(all.Versions, reconcile.Assigned{Ref: v.Ref, Groups: []reconcile.Group{{Name: v.Ref.Name, Count: 2}}})
 			}
 			d.ModelsKnown(1)

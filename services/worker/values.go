@@ -1,66 +1,60 @@
 package worker
 
 import (
-	"net/url"
-	"path/filepath"
+	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // maxInstances bounds an instance group, so that a number that nobody meant
 // does not take the memory of the machine.
 const maxInstances = 4096
 
-// contentsOf reads a model's versions. What is wrong with them is kept as the
-// cause with which they fail to load.
-func contentsOf(v *nereidv1.ModelValue) map[int64]reconcile.Content {
-	config, err := modelconfig.FromProto(v.GetConfig())
+// contentsOf reads the contents of a model's value: those that should serve,
+// and those that serve until these can. What is wrong with one is kept as the
+// cause with which it fails to load.
+func contentsOf(v *nereidv1.ModelValue) []reconcile.Content {
+	var problem error
 	if v.GetProblem() != "" {
-		err = errs.New(errs.LoadFailed, "%s", v.GetProblem())
+		problem = errs.New(errs.LoadFailed, "%s", v.GetProblem())
 	}
-	dir, dirErr := pathOf(v.GetUrl())
+	next := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Versions: v.GetVersions()}
 	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
-	list := make(map[int64]reconcile.Content, len(v.GetVersions()))
+	list := versionsOf(id, next, problem)
+	for _, c := range versionsOf(id, v.GetPrevious(), nil) {
+		if !slices.ContainsFunc(list, func(n reconcile.Content) bool { return n.Ref == c.Ref }) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func versionsOf(id infer.ModelID, v *nereidv1.ModelContent, problem error) []reconcile.Content {
+	config, err := modelconfig.FromProto(v.GetConfig())
+	if problem != nil {
+		err = problem
+	}
+	var list []reconcile.Content
 	for _, version := range v.GetVersions() {
 		c := reconcile.Content{
-			Generation: version.GetGeneration(),
-			Serve:      version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE,
-			Err:        first(err, dirErr),
-			Version: backend.Version{
-				Ref:    id.Version(version.GetVersion(), version.GetGeneration()),
-				Config: config, ModelDir: dir,
+			Ref:    id.Version(version.GetVersion(), version.GetGeneration()),
+			Serve:  version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE,
+			Config: config, Err: err,
+			Files: source.Content{
+				ModelURL: v.GetUrl(), URL: version.GetUrl(), Digest: version.GetDigest(), Fingerprint: version.GetFingerprint(),
 			},
 		}
 		if c.Err == nil && version.GetProblem() != "" {
 			c.Err = errs.New(errs.LoadFailed, "%s", version.GetProblem())
 		}
-		if c.Err == nil {
-			c.Version.Dir, c.Err = pathOf(version.GetUrl())
-		}
-		list[version.GetVersion()] = c
+		list = append(list, c)
 	}
 	return list
-}
-
-func first(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-// pathOf returns the directory that a URL names.
-func pathOf(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) {
-		return "", errs.New(errs.LoadFailed, "the model's files are at %q: this worker reads local directories, such as file:///models/digits/1", text)
-	}
-	return u.Path, nil
 }
 
 // assignmentOf reads an assignment.

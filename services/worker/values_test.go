@@ -1,36 +1,53 @@
 package worker
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-func TestDirectoriesOfURLs(t *testing.T) {
-	for text, want := range map[string]string{
-		"file:///models/digits/1":   "/models/digits/1",
-		"file:///my%20models/a":     "/my models/a",
-		"file://host/models":        "",
-		"file:models":               "",
-		"models/digits":             "",
-		"s3://bucket/models/digits": "",
-		"":                          "",
-		"%":                         "",
-	} {
-		got, err := pathOf(text)
-		if got != want || (err == nil) == (want == "") {
-			t.Errorf("%q is the directory %q, %v; want %q", text, got, err, want)
+// A value that names two contents is both: the one that serves can be loaded
+// again as long as the other is not ready.
+func TestContentsOf(t *testing.T) {
+	config := &inference.ModelConfig{
+		Name: "m", Backend: "echo",
+		Input:  []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_INT8, Dims: []int64{4}}},
+		Output: []*inference.ModelOutput{{Name: "y", DataType: inference.DataType_TYPE_INT8, Dims: []int64{4}}},
+	}
+	before := proto.CloneOf(config)
+	before.MaxBatchSize = 4
+	version := func(number int64, generation uint64, problem string) *nereidv1.ModelVersion {
+		return &nereidv1.ModelVersion{
+			Version: number, Generation: generation, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: problem,
+			Url: "file:///m/1", Digest: "sha256:1", Fingerprint: "stat:1",
 		}
-		if err != nil && errs.Of(err) != errs.LoadFailed {
-			t.Errorf("%q fails for %q, want load_failed", text, errs.Of(err))
-		}
+	}
+	got := contentsOf(&nereidv1.ModelValue{
+		Name: "m", Config: config, Url: "file:///m", Versions: []*nereidv1.ModelVersion{version(1, 2, ""), version(2, 1, ""), version(3, 2, "bad")},
+		Previous: &nereidv1.ModelContent{Config: before, Url: "file:///old", Versions: []*nereidv1.ModelVersion{version(1, 1, ""), version(2, 1, "")}},
+	})
+	var lines []string
+	for _, c := range got {
+		lines = append(lines, fmt.Sprintf("%v max %d from %s %s %s: %v", c.Ref, c.Config.MaxBatchSize, c.Files.ModelURL, c.Files.Digest, c.Files.Fingerprint, c.Err != nil))
+	}
+	want := []string{
+		"m/1@2 max 0 from file:///m sha256:1 stat:1: false",
+		"m/2@1 max 0 from file:///m sha256:1 stat:1: false",
+		"m/3@2 max 0 from file:///m sha256:1 stat:1: true",
+		"m/1@1 max 4 from file:///old sha256:1 stat:1: false",
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Error(diff)
 	}
 }
 

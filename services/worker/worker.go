@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // Worker runs models on one device.
@@ -119,6 +120,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 		},
 		reconcile.Deps{
 			Backend: engines.backend,
+			Source:  source.Local{},
 			Lanes:   open,
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
 				w.metrics.show(model, versions)

@@ -11,7 +11,7 @@ import (
 // own level and of the levels before it.
 func levels() [][]string {
 	return [][]string{
-		{"errs", "infer", "invariant", "mono", "onnxheader", "spelling", "tensor"},
+		{"errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "spelling", "tensor"},
 		{"config", "lifecycle", "modelconfig", "obs", "quantile", "shm"},
 		{"blob", "bus", "client", "serve", "state"},
 		{"testkit"},

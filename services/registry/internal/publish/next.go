@@ -16,8 +16,16 @@ type Observed struct {
 	// Failed tells of a content that could not be loaded: it serves nobody. It
 	// may be nil.
 	Failed func(infer.ModelRef) bool
+	// Stale tells of a content that failed for no fault of its own: its files
+	// were not what they had been. It may be nil.
+	Stale func(infer.ModelRef) bool
 	// Retry asks for failed contents to be loaded again.
 	Retry bool
+}
+
+// again reports whether a content is to be loaded again.
+func (o Observed) again(id infer.ModelID, v *nereidv1.ModelVersion) bool {
+	return o.Retry && o.failed(id, v) || o.Stale != nil && o.Stale(ref(id, v))
 }
 
 func (o Observed) failed(id infer.ModelID, v *nereidv1.ModelVersion) bool {
@@ -136,11 +144,11 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 	}
 	for _, found := range m.Versions {
 		next := &nereidv1.ModelVersion{
-			Version: found.Number, Generation: generation, Digest: found.Digest, Url: found.URL,
+			Version: found.Number, Generation: generation, Digest: found.Digest, Fingerprint: found.Fingerprint, Url: found.URL,
 			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: found.Problem,
 		}
-		if was := same(m.Config, next, old); was != nil && (!o.Retry || !o.failed(m.ID(), was)) {
-			next.Generation = was.GetGeneration()
+		if was := same(m.Config, next, old); was != nil && !o.again(m.ID(), was) {
+			next.Generation, next.Fingerprint = was.GetGeneration(), was.GetFingerprint() // for which alone nothing is written
 			if placeable(next) {
 				next.Problem = was.GetProblem() // the placement's, which [MarkUnplaced] keeps
 			}

@@ -124,6 +124,36 @@ func TestGroupsThatDifferAreLoadedAnew(t *testing.T) {
 	}
 }
 
+// A content whose files were others when it was loaded may be good now.
+func TestStaleContentIsLoadedAgain(t *testing.T) {
+	first := publish.Next(found("a"), nil, 1, publish.Observed{})
+	o := publish.Observed{
+		Failed: func(r infer.ModelRef) bool { return r.Generation == 1 },
+		Stale:  func(r infer.ModelRef) bool { return r.Generation == 1 },
+	}
+	second := publish.Next(found("a"), first, 2, o)
+	if got := shapeOf(second); got.Versions[1] != 2 || got.Previous != nil {
+		t.Errorf("the same files are not loaded again: %+v", got)
+	}
+	if got := shapeOf(publish.Next(found("a"), second, 3, o)); got.Versions[1] != 2 {
+		t.Errorf("what has not failed is loaded again: %+v", got)
+	}
+}
+
+// What stands for a digest changes with every touch, and says nothing new.
+func TestFingerprintAloneIsNoChange(t *testing.T) {
+	m := found("a")
+	m.Versions[0].Fingerprint = "stat:1"
+	old := publish.Model{Value: publish.Next(m, nil, 1, publish.Observed{}), Revision: 1}
+	if got := old.Value.GetVersions()[0].GetFingerprint(); got != "stat:1" {
+		t.Errorf("fingerprint %q", got)
+	}
+	m.Versions[0].Fingerprint = "stat:2"
+	if _, changed := publish.DiffModel(m, old, 1, publish.Observed{}); changed {
+		t.Error("it is written anew")
+	}
+}
+
 func TestFailedContentServesNobody(t *testing.T) {
 	first := publish.Next(found("a"), nil, 1, publish.Observed{})
 	failed := func(infer.ModelRef) bool { return true }

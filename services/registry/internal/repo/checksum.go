@@ -49,8 +49,8 @@ func (s *Scanner) checksum(ctx context.Context, dir, key, want string) error {
 	if err != nil {
 		return problem("checksum agent: %s cannot be read: %v", path, cause(err))
 	}
-	s.digests.note(info.ModTime())
-	sum, err := s.digests.md5(ctx, path, info)
+	s.seen.note(info.ModTime())
+	sum, err := s.digests.MD5(ctx, path, info)
 	if err != nil {
 		return problem("checksum agent: %s cannot be read: %v", path, cause(err))
 	}

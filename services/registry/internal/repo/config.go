@@ -37,8 +37,8 @@ type Reading struct {
 	// MaxBatchSize is for models that can batch and do not say up to what
 	// size; 0 has them not batch.
 	MaxBatchSize int32
-	// Shallow opens the files of versions without reading them, so that the
-	// digests say nothing.
+	// Shallow opens the files of versions without reading them, so that there
+	// are no digests.
 	Shallow bool
 	// Settle is for how long files must have been left alone to count as
 	// settled; 0 has them always settled.
@@ -156,7 +156,7 @@ func (s *Scanner) opener(dir string) func(string) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, cause(err)
 		}
-		s.digests.note(info.ModTime())
+		s.seen.note(info.ModTime())
 		file, err := from.Open(path)
 		if err != nil {
 			return nil, cause(err)

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
@@ -26,6 +28,9 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 	}
 	available, warnings := versionNumbers(s.reading.from, dir, entries)
 	m.Warnings = warnings
+	// Listed before the configuration is completed from model files, so that
+	// one that changes meanwhile is noticed when it is digested.
+	trees := s.listVersions(ctx, dir, available)
 	if err := s.config(m, dir, available, given); err != nil {
 		if len(available) == 0 {
 			return append(problemsOf(err), problemsOf(noVersion(m.Name, dir, entries))...).AsError(m.Name)
@@ -46,7 +51,7 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 		return noVersion(m.Name, dir, entries)
 	}
 	for _, number := range selected {
-		m.Versions = append(m.Versions, s.version(ctx, dir, number))
+		m.Versions = append(m.Versions, s.version(ctx, versionDir(dir, number), number, trees[number]))
 	}
 	return nil
 }
@@ -73,7 +78,7 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 	if given == nil {
 		file = s.reading.file(dir)
 		if info, err := s.reading.from.Stat(filepath.Join(dir, file)); err == nil {
-			s.digests.note(info.ModTime())
+			s.seen.note(info.ModTime())
 		}
 		var err error
 		if text, err = s.reading.text(dir, file); err != nil {
@@ -95,18 +100,6 @@ func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given
 	m.Warnings = append(m.Warnings, modelconfig.Unused(config)...)
 	m.Labels, err = pack(labels)
 	return err
-}
-
-func (s *Scanner) version(ctx context.Context, dir string, number int64) snapshot.Version {
-	name := strconv.FormatInt(number, 10)
-	v := snapshot.Version{Number: number, URL: s.reading.from.URL(filepath.Join(dir, name))}
-	digest, err := s.digests.version(ctx, dir, name)
-	if err != nil {
-		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
-		return v
-	}
-	v.Digest = digest
-	return v
 }
 
 // maxLabels bounds a model's class labels, compressed, in bytes. They travel
@@ -146,16 +139,12 @@ func versionNumbers(from Files, dir string, entries []fs.DirEntry) (numbers []in
 	return numbers, warnings
 }
 
-// Directories of a model that have a meaning of their own: of configurations,
-// and of files that are loaded with each of the versions.
-const (
-	configDir       = "configs"
-	initialStateDir = "initial_state"
-	warmupDir       = "warmup"
-)
+// configDir is the directory of configurations to choose from.
+const configDir = "configs"
 
+// reserved names have a meaning of their own within a model directory.
 func reserved(name string) bool {
-	return name == configDir || name == initialStateDir || name == warmupDir
+	return name == configDir || slices.Contains(modelfiles.Shared(), name)
 }
 
 func problem(format string, args ...any) error {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
@@ -29,14 +30,28 @@ type Scanner struct {
 	reading Reading
 
 	mu      sync.Mutex
-	digests *digester // guarded by mu
+	digests *modelfiles.Digester // guarded by mu
+	seen    sighting             // of the model that is read; guarded by mu
+}
+
+// sighting is what is noted of a model's files while they are read.
+type sighting struct {
+	newest time.Time // the latest modification that was met
+	torn   bool      // a file changed since it was listed
+}
+
+// note takes a modification time in.
+func (s *sighting) note(modified time.Time) {
+	if modified.After(s.newest) {
+		s.newest = modified
+	}
 }
 
 // New makes a scanner of directories with absolute paths. It touches none of
 // them.
 func New(roots []string, reading Reading) *Scanner {
 	reading.from = Local{}
-	return &Scanner{roots: roots, reading: reading, digests: newDigester(reading.from, reading.Shallow)}
+	return &Scanner{roots: roots, reading: reading, digests: modelfiles.NewDigester(reading.from)}
 }
 
 // Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
@@ -71,7 +86,7 @@ func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*sn
 		return nil, err // the last model's problem may be no more than this
 	}
 	if whole == nil {
-		s.digests.sweep()
+		s.digests.Sweep()
 	}
 	return snap, nil
 }
@@ -159,13 +174,13 @@ func (s *Scanner) model(ctx context.Context, id infer.ModelID, dirs []string, co
 		return snapshot.Model{Name: id.Name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
 	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(dirs[0]), Overridden: config != nil}
-	s.digests.watch()
+	s.seen = sighting{}
 	if err := s.fill(ctx, &m, dirs[0], config); err != nil {
 		m.Config, m.Versions = nil, nil
 		m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 	}
-	m.Torn = s.digests.torn
-	m.Unsettled = m.Torn || s.young(s.digests.newest)
+	m.Torn = s.seen.torn
+	m.Unsettled = m.Torn || s.young(s.seen.newest)
 	return m
 }
 

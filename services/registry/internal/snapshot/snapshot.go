@@ -51,7 +51,10 @@ type Version struct {
 	// Digest names the content of all files in the directory, as
 	// algorithm:hex; empty if there is a problem.
 	Digest string
-	URL    string
+	// Fingerprint stands for the digest on this host, as modelfiles has it. It
+	// is empty where nothing can.
+	Fingerprint string
+	URL         string
 	// Problem is why the version cannot be served; empty if it can.
 	Problem string
 }

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -33,13 +34,19 @@ const (
 type Report struct {
 	State nereidv1.State
 	Cause string
+	// Reason is the cause's; empty where there is none.
+	Reason errs.Reason
+}
+
+func said(v *nereidv1.WorkerVersion) Report {
+	return Report{State: v.GetState(), Cause: v.GetCause(), Reason: errs.Reason(v.GetReason())}
 }
 
 // reportOn is what a worker says of a content that should have the instances
 // of groups: one that is ready loads while it has others, and has failed if it
 // cannot have these.
 func reportOn(v *nereidv1.WorkerVersion, groups []*nereidv1.AssignedGroup) Report {
-	r := Report{State: v.GetState(), Cause: v.GetCause()}
+	r := said(v)
 	if r.State != nereidv1.State_STATE_READY {
 		return r
 	}
@@ -67,21 +74,21 @@ type Workers struct {
 func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*nereidv1.WorkerValue, of func(infer.ModelID) bool) Workers {
 	w := Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
 	for id, value := range live {
-		said := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
+		reported := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
 		for _, v := range value.GetVersions() {
 			ref := refOf(v.GetModel())
 			if of != nil && !of(ref.ID()) {
 				continue
 			}
-			said[ref] = v
-			w.Reported[ref] = append(w.Reported[ref], Report{State: v.GetState(), Cause: v.GetCause()})
+			reported[ref] = v
+			w.Reported[ref] = append(w.Reported[ref], said(v))
 		}
 		for _, v := range assignments[id].GetVersions() {
 			ref := refOf(v.GetModel())
 			if of != nil && !of(ref.ID()) {
 				continue
 			}
-			w.Assigned[ref] = append(w.Assigned[ref], reportOn(said[ref], v.GetGroups()))
+			w.Assigned[ref] = append(w.Assigned[ref], reportOn(reported[ref], v.GetGroups()))
 		}
 	}
 	return w
@@ -98,6 +105,12 @@ func (w Workers) Failed(ref infer.ModelRef) bool {
 	return len(reports) > 0 && !slices.ContainsFunc(reports, func(r Report) bool {
 		return r.State != nereidv1.State_STATE_UNAVAILABLE
 	})
+}
+
+// Stale reports whether a content has failed because some worker found other
+// files than those that were read.
+func (w Workers) Stale(ref infer.ModelRef) bool {
+	return w.Failed(ref) && slices.ContainsFunc(w.Reported[ref], func(r Report) bool { return r.Reason == errs.FilesChanged })
 }
 
 // Judge tells how far the versions of v have come that are to serve, and the

@@ -133,6 +133,34 @@ func TestFailedEverywhere(t *testing.T) {
 	}
 }
 
+func TestStale(t *testing.T) {
+	one := infer.ModelRef{Name: "m", Version: 1, Generation: 7}
+	says := func(state nereidv1.State, reason string) *nereidv1.WorkerValue {
+		return &nereidv1.WorkerValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: state, Cause: "cause", Reason: reason}}}
+	}
+	for name, tt := range map[string]struct {
+		workers []*nereidv1.WorkerValue
+		want    bool
+	}{
+		"nobody has it":         {nil, false},
+		"other files":           {[]*nereidv1.WorkerValue{says(unavailable, "files_changed")}, true},
+		"a bad file":            {[]*nereidv1.WorkerValue{says(unavailable, "load_failed")}, false},
+		"one of two":            {[]*nereidv1.WorkerValue{says(unavailable, "load_failed"), says(unavailable, "files_changed")}, true},
+		"ready on another":      {[]*nereidv1.WorkerValue{says(ready, ""), says(unavailable, "files_changed")}, false},
+		"more instances failed": {[]*nereidv1.WorkerValue{says(ready, "files_changed")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := make(map[string]*nereidv1.WorkerValue)
+			for i, w := range tt.workers {
+				live[string(rune('a'+i))] = w
+			}
+			if got := swap.Observe(nil, live, nil).Stale(one); got != tt.want {
+				t.Errorf("stale %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestFailureNamesEveryVersion(t *testing.T) {
 	want := "load failed for model 'm': version 1 is at UNAVAILABLE state: a; version 20 is at UNAVAILABLE state: b;"
 	if got := swap.Failure(infer.ModelID{Name: "m"}, map[int64]string{20: "b", 1: "a"}); got != want {

@@ -9,22 +9,28 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // content is what the worker holds of one generation. It is owned by the
-// loop, but for version and model, which are not changed once they are set.
+// loop, but for what was loaded, which is not changed once it is set.
 type content struct {
 	held
 	// cause is why it is unavailable, or why its instances are not those
 	// that were asked for last.
 	cause error
-	// version is what was loaded.
-	version backend.Version
-	model   backend.Model
-	lanes   []lane
-	cancel  context.CancelFunc // of the load
+	loaded
+	lanes  []lane
+	cancel context.CancelFunc // of the load
 	// abandoned says that nobody wanted the content while it was loaded.
 	abandoned bool
+}
+
+// loaded is a model version in memory, and the files that it is made of.
+type loaded struct {
+	version backend.Version
+	files   source.Files
+	model   backend.Model
 }
 
 // lane is an open instance, of the number within its group.
@@ -65,24 +71,26 @@ func (r *Reconciler) held(model infer.ModelID) []held {
 func (r *Reconciler) load(w want) {
 	ctx, cancel := context.WithCancel(r.patience)
 	c := &content{
-		held:    held{ref: w.ref, state: infer.Loading, groups: w.groups},
-		version: w.content.Version, cancel: cancel,
+		held:   held{ref: w.ref, state: infer.Loading, groups: w.groups},
+		loaded: loaded{version: backend.Version{Ref: w.ref, Config: w.content.Config}}, cancel: cancel,
 	}
 	r.keep(c)
 	turn := r.turn()
 	r.task(w.ref.ID(), func() func() {
 		defer cancel()
 		if err := turn.take(ctx); err != nil {
-			return func() { r.loaded(c, nil, nil, 0, err) }
+			return func() { r.failed(c, 0, err) }
 		}
 		defer turn.end()
-		model, instances, took, err := r.attempts(ctx, w)
+		l, instances, took, err := r.attempts(ctx, w)
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()
-			r.closeInstances(w.ref, instances)
-			r.check(w.ref, model.Close())
+			r.discard(l, instances)
 		}
-		return func() { r.loaded(c, model, instances, took, err) }
+		if err != nil {
+			return func() { r.failed(c, took, err) }
+		}
+		return func() { r.opened(c, l, instances, took) }
 	})
 }
 
@@ -114,24 +122,24 @@ func (c *content) abandon() {
 	c.cancel()
 }
 
-// loaded takes the end of a load. One that was given up says nothing about
-// the content, which may be wanted again by now.
-func (r *Reconciler) loaded(c *content, model backend.Model, instances []made, took time.Duration, err error) {
-	switch {
-	case err != nil && c.abandoned:
+// opened takes what was loaded, and opens its instances.
+func (r *Reconciler) opened(c *content, l loaded, instances []made, took time.Duration) {
+	c.loaded = l
+	r.start(c, instances)
+	c.state = infer.Ready
+	r.settle(c)
+	r.deps.Loaded(c.version, took, nil)
+}
+
+// failed takes the end of a load that came to nothing. One that was given up
+// says nothing about the content, which may be wanted again by now.
+func (r *Reconciler) failed(c *content, took time.Duration, err error) {
+	if c.abandoned {
 		r.drop(c.ref)
 		return
-	case err != nil:
-		c.state, c.cause = infer.Unavailable, err
-	default:
-		c.model = model
-		r.start(c, instances)
-		c.state = infer.Ready
-		r.settle(c)
 	}
-	v := c.version
-	v.Ref = c.ref
-	r.deps.Loaded(v, took, err)
+	c.state, c.cause = infer.Unavailable, err
+	r.deps.Loaded(c.version, took, err)
 }
 
 // start opens instances, which offers them to the scheduler.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
-	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // Group asks for instances on one device.
@@ -50,18 +50,20 @@ type Assignment struct {
 
 // Content is one model version as it should be served.
 type Content struct {
-	Generation uint64
+	Ref infer.ModelRef
 	// Serve is false for a version that was taken out of service.
 	Serve bool
-	// Version is what to load, if Err is nil; else Err says why it cannot be.
-	Version backend.Version
-	Err     error
+	// Config and Files are what to load, if Err is nil; else Err says why it
+	// cannot be.
+	Config *modelconfig.Config
+	Files  source.Content
+	Err    error
 }
 
 // Desired is what the worker knows of what it should run. It is not safe for
 // concurrent use.
 type Desired struct {
-	models         map[string]map[int64]Content // by the model's key
+	models         map[string][]Content // by the model's key
 	modelsRevision uint64
 	assignment     Assignment
 	assigned       map[infer.ModelID][]Assigned // the assignment's versions by model
@@ -74,19 +76,19 @@ type Desired struct {
 
 // NewDesired knows nothing yet.
 func NewDesired() *Desired {
-	return &Desired{models: make(map[string]map[int64]Content), changed: make(map[infer.ModelID]bool)}
+	return &Desired{models: make(map[string][]Content), changed: make(map[infer.ModelID]bool)}
 }
 
-// SetModel enters the versions, by number, of the model of a key; nil forgets
-// the model.
-func (d *Desired) SetModel(key string, versions map[int64]Content, revision uint64) {
+// SetModel enters the contents, which may be several of one version, of the
+// model of a key; if there are none the model is forgotten.
+func (d *Desired) SetModel(key string, contents []Content, revision uint64) {
 	d.pass(revision)
 	d.changed[infer.ParseModelID(key)] = true
-	if versions == nil {
+	if len(contents) == 0 {
 		delete(d.models, key)
 		return
 	}
-	d.models[key] = versions
+	d.models[key] = contents
 }
 
 // ModelsKnown says that all models up to the revision have been entered.
@@ -167,14 +169,13 @@ func (d *Desired) wants(model infer.ModelID) []want {
 // kept where it runs, since the registry takes it out of the assignment when
 // nobody sends requests to it any more.
 func (d *Desired) resolve(w *want) bool {
-	c, ok := d.models[w.ref.ID().Key()][w.ref.Version]
-	switch {
-	case !ok:
-		w.past = d.modelsRevision >= d.assignment.ModelsRevision
-		return true
-	case c.Generation != w.ref.Generation: // one of the two is older news
-		return true
+	contents := d.models[w.ref.ID().Key()]
+	if i := slices.IndexFunc(contents, func(c Content) bool { return c.Ref == w.ref }); i >= 0 {
+		w.content = &contents[i]
+		return w.content.Serve
 	}
-	w.content = &c
-	return c.Serve
+	// Where there are other contents of the version, one of the two is older news.
+	known := slices.ContainsFunc(contents, func(c Content) bool { return c.Ref.Version == w.ref.Version })
+	w.past = !known && d.modelsRevision >= d.assignment.ModelsRevision
+	return true
 }

@@ -37,39 +37,64 @@ func (t turn) end() { <-t }
 
 // attempts opens a content until it is open or has failed once more than it
 // may be tried again. took is the time of the last attempt.
-func (r *Reconciler) attempts(ctx context.Context, w want) (model backend.Model, instances []made, took time.Duration, err error) {
+func (r *Reconciler) attempts(ctx context.Context, w want) (l loaded, instances []made, took time.Duration, err error) {
 	for failed := 0; ; failed++ {
 		start := time.Now()
-		model, instances, err = r.open(ctx, w)
+		l, instances, err = r.open(ctx, w)
 		took = time.Since(start)
 		if err == nil || failed == r.config.Retries || ctx.Err() != nil || cmp.Or(w.content.Err, w.err) != nil {
-			return model, instances, took, err
+			return l, instances, took, err
 		}
-		r.deps.Retried(w.content.Version, took, err)
+		r.deps.Retried(backend.Version{Ref: w.ref, Config: w.content.Config}, took, err)
 	}
 }
 
 // open loads a model and makes its instances, warm: all of them, or none and
 // no model. A panic fails this content alone.
-func (r *Reconciler) open(ctx context.Context, w want) (model backend.Model, instances []made, err error) {
-	defer recovered(w.ref, &err)
+func (r *Reconciler) open(ctx context.Context, w want) (l loaded, instances []made, err error) {
 	if err := cmp.Or(w.content.Err, w.err); err != nil {
-		return nil, nil, err
+		return l, nil, err
 	}
-	b, err := r.deps.Backend(w.content.Version.Config.Backend)
+	files, err := r.deps.Source.Fetch(ctx, w.content.Files)
 	if err != nil {
-		return nil, nil, err
+		return l, nil, err
 	}
-	model, err = b.Load(ctx, w.content.Version)
+	version := backend.Version{Ref: w.ref, Config: w.content.Config, ModelDir: files.ModelDir(), Dir: files.Dir()}
+	l = loaded{version: version, files: files}
+	instances, err = r.read(ctx, &l, w.groups)
+	// Only now is it known what was read. Files that changed meanwhile explain
+	// a failure too.
+	if changed := files.Verify(ctx); changed != nil && (err == nil || errs.Of(changed) == errs.FilesChanged) {
+		if err == nil {
+			r.discard(l, instances)
+		}
+		return l, nil, changed
+	}
+	return l, instances, err
+}
+
+// read has the backend load the files and makes instances.
+func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (instances []made, err error) {
+	defer recovered(l.version.Ref, &err)
+	b, err := r.deps.Backend(l.version.Config.Backend)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	instances, err = r.makeInstances(ctx, model, w.content.Version, missing(w.groups, nil))
+	l.model, err = b.Load(ctx, l.version)
 	if err != nil {
-		r.check(w.ref, model.Close())
-		return nil, nil, err
+		return nil, err
 	}
-	return model, instances, nil
+	instances, err = r.makeInstances(ctx, l.model, l.version, missing(groups, nil))
+	if err != nil {
+		r.check(l.version.Ref, l.model.Close())
+	}
+	return instances, err
+}
+
+// discard closes what was loaded and never opened.
+func (r *Reconciler) discard(l loaded, instances []made) {
+	r.closeInstances(l.version.Ref, instances)
+	r.check(l.version.Ref, l.model.Close())
 }
 
 // makeInstances makes instances and warms them up: all, or none.

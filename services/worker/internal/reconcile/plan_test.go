@@ -100,8 +100,11 @@ func TestPlan(t *testing.T) {
 
 func TestWants(t *testing.T) {
 	d := NewDesired()
-	d.SetModel("a", map[int64]Content{1: {Generation: 2, Serve: true}, 2: {Generation: 1}, 4: {Generation: 1, Serve: true}}, 5)
-	d.SetModel("gone", map[int64]Content{1: {Generation: 1, Serve: true}}, 6)
+	d.SetModel("a", []Content{
+		{Ref: ref("a", 1, 2), Serve: true}, {Ref: ref("a", 1, 1), Serve: true}, // in place of which it comes
+		{Ref: ref("a", 2, 1)}, {Ref: ref("a", 4, 1), Serve: true},
+	}, 5)
+	d.SetModel("gone", []Content{{Ref: ref("gone", 1, 1), Serve: true}}, 6)
 	d.SetModel("gone", nil, 7)
 	d.ModelsKnown(3)
 	list := []Assigned{
@@ -110,13 +113,14 @@ func TestWants(t *testing.T) {
 		{Ref: ref("a", 3, 1)},
 		{Ref: ref("a", 2, 1)},
 		{Ref: ref("a", 1, 2)},
+		{Ref: ref("a", 1, 1)},
 		{Ref: ref("a", 1, 2)},
 	}
 	if d.known() || !d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 8, ModelsRevision: 7}) || d.Assign(Assignment{LeaderEpoch: 3}) {
 		t.Error("an assignment of a deposed leader was taken")
 	}
 	d.AssignmentKnown()
-	want := []string{"a/1@2 true", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
+	want := []string{"a/1@1 true", "a/1@2 true", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
 	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Error(diff)
 	}
@@ -124,7 +128,7 @@ func TestWants(t *testing.T) {
 		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignment.Revision)
 	}
 	d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 9, ModelsRevision: 8})
-	want = []string{"a/1@2 true", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
+	want = []string{"a/1@1 true", "a/1@2 true", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
 	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Errorf("behind the assignment's models: %s", diff)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // Config bounds what a reconciler does.
@@ -29,12 +30,14 @@ type Config struct {
 }
 
 // Deps are what a reconciler works with. All are required. Its functions are
-// called from the reconciler's goroutine, except for Backend, Lanes.Close,
-// Retried and Failed, which are called from any.
+// called from the reconciler's goroutine, except for Backend, Source,
+// Lanes.Close, Retried and Failed, which are called from any.
 type Deps struct {
 	// Backend opens the named backend, or returns the open one.
 	Backend func(name string) (backend.Backend, error)
-	Lanes   Lanes
+	// Source is where files of models come from.
+	Source source.Source
+	Lanes  Lanes
 	// Publish takes what the worker runs of a model, after each change, ordered
 	// by version and generation; nil if it is nothing any more. It must not
 	// block.

@@ -15,9 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,6 +35,7 @@ type world struct {
 	stop func()
 
 	load   func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
+	verify func() error                                        // of files that were found; nil finds them as they were
 	run    func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
 	retire chan bool                                           // closed: lanes retire at once
 
@@ -51,6 +54,7 @@ func newWorld(t *testing.T) *world {
 	close(w.retire)
 	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
 		Backend: func(string) (backend.Backend, error) { return w, nil },
+		Source:  sourceOf{w},
 		Lanes:   lanesOf{w},
 		Publish: func(model infer.ModelID, versions []VersionStatus) {
 			w.mu.Lock()
@@ -109,12 +113,11 @@ func (w *world) expect(want ...string) {
 // desire makes the contents, one instance each, the desired ones.
 func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 	w.loop.Change(w.t.Context(), func(d *Desired) {
-		d.models = make(map[string]map[int64]Content)
+		d.models = make(map[string][]Content)
 		var list []Assigned
 		for _, r := range refs {
 			list = append(list, Assigned{Ref: r, Groups: []Group{{Name: r.Name, Count: 1}}})
-			version := backend.Version{Ref: r, Config: &modelconfig.Config{Name: r.Name}}
-			d.SetModel(r.Name, map[int64]Content{r.Version: {Generation: r.Generation, Serve: true, Version: version}}, revision)
+			d.SetModel(r.Name, []Content{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, revision)
 		}
 		d.ModelsKnown(revision)
 		d.Assign(Assignment{Versions: list, Revision: revision})
@@ -214,6 +217,26 @@ func (in worldInstance) Execute(b backend.Batch) {
 func (in worldInstance) Close() error {
 	in.w.note("gone %s", in.name)
 	return nil
+}
+
+// world as the source of files, and the files.
+
+type sourceOf struct{ *world }
+
+func (w sourceOf) Fetch(context.Context, source.Content) (source.Files, error) {
+	return filesOf{w.world}, nil
+}
+
+type filesOf struct{ *world }
+
+func (filesOf) ModelDir() string { return "/models/m" }
+func (filesOf) Dir() string      { return "/models/m/1" }
+
+func (w filesOf) Verify(context.Context) error {
+	if w.verify == nil {
+		return nil
+	}
+	return w.verify()
 }
 
 // world as the lanes.
@@ -487,7 +510,7 @@ func TestGroupsThatAreRefusedFailTheirContentAlone(t *testing.T) {
 		defer w.stop()
 		w.desire(1, ref("a", 1, 1))
 		w.loop.Change(t.Context(), func(d *Desired) {
-			d.SetModel("b", map[int64]Content{1: {Generation: 1, Serve: true}}, 2)
+			d.SetModel("b", []Content{{Ref: ref("b", 1, 1), Serve: true}}, 2)
 			d.Assign(Assignment{Versions: []Assigned{
 				{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 9}}, Err: errors.New("too many")},
 				{Ref: ref("b", 1, 1), Err: errors.New("too many")},
@@ -505,8 +528,7 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 		defer w.stop()
 		w.desire(1)
 		w.loop.Change(t.Context(), func(d *Desired) {
-			version := backend.Version{Ref: ref("a", 1, 1), Config: &modelconfig.Config{}}
-			d.SetModel("a", map[int64]Content{1: {Generation: 1, Serve: true, Version: version}}, 2)
+			d.SetModel("a", []Content{{Ref: ref("a", 1, 1), Serve: true, Config: &modelconfig.Config{}}}, 2)
 			d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}})
 		})
 		w.expect("load a/1@1", "gone a_0", "gone a_1", "gone a_2", "closed a/1@1", "loaded a/1@1 false")
@@ -519,12 +541,10 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 // assignWarm wants so many instances of a model with a warm-up sample.
 func (w *world) assignWarm(generation uint64, count int) {
 	w.loop.Change(w.t.Context(), func(d *Desired) {
-		version := backend.Version{Ref: ref("a", 1, generation), Config: &modelconfig.Config{
-			Warmup: []modelconfig.WarmupSample{{Name: "s", BatchSize: 1, Count: 2}},
-		}}
-		d.SetModel("a", map[int64]Content{1: {Generation: generation, Serve: true, Version: version}}, generation)
+		warm := &modelconfig.Config{Warmup: []modelconfig.WarmupSample{{Name: "s", BatchSize: 1, Count: 2}}}
+		d.SetModel("a", []Content{{Ref: ref("a", 1, generation), Serve: true, Config: warm}}, generation)
 		d.ModelsKnown(generation)
-		d.Assign(Assignment{Versions: []Assigned{{Ref: version.Ref, Groups: []Group{{Name: "a", Count: count}}}}})
+		d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, generation), Groups: []Group{{Name: "a", Count: count}}}}})
 		d.AssignmentKnown()
 	})
 	synctest.Wait()
@@ -569,6 +589,46 @@ func TestPanicInWarmupFailsTheContentAlone(t *testing.T) {
 		w.assignWarm(2, 1)
 		if got := w.states(); !strings.Contains(got, "a/1@1 READY") || !strings.Contains(got, "a/1@2 UNAVAILABLE the backend panicked") {
 			t.Errorf("%s, want the new content alone to fail", got)
+		}
+	})
+}
+
+// What is loaded from files that changed meanwhile serves nobody, and a load
+// that failed for that reason says so.
+func TestFilesThatChangeDuringALoadAreNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.verify = func() error { return errs.New(errs.FilesChanged, "other files") }
+		w.desire(1, ref("a", 1, 1))
+		w.expect("load a/1@1", "gone a_0", "closed a/1@1", "loaded a/1@1 false")
+		w.load = func(context.Context, infer.ModelRef) error { return errors.New("half a file") }
+		w.desire(2, ref("a", 1, 2))
+		if got, want := w.states(), "a/1@2 UNAVAILABLE other files"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if got := w.runs[infer.ModelID{Name: "a"}][0].Reason; got != errs.FilesChanged {
+			t.Errorf("the reason is %q", got)
+		}
+		w.verify = nil
+		w.desire(3, ref("a", 1, 3))
+		if got, want := w.states(), "a/1@3 UNAVAILABLE half a file"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+func TestWarmupOfFurtherInstancesReadsTheSameFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		w.events()
+		w.verify = func() error { return errs.New(errs.FilesChanged, "other files") }
+		w.assignWarm(1, 2)
+		w.expect("run a_1", "run a_1", "gone a_1", "failed a/1@1: other files")
+		if got, want := w.states(), "a/1@1 READY other files"; got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	})
 }

@@ -33,7 +33,15 @@ func (r *Reconciler) extend(turn turn, c *content, add []lane) (list []made, err
 		return nil, err
 	}
 	defer turn.end()
-	return r.makeInstances(r.patience, c.model, c.version, add)
+	list, err = r.makeInstances(r.patience, c.model, c.version, add)
+	if err == nil && len(c.version.Config.Warmup) > 0 { // whose samples were read again
+		err = c.files.Verify(r.patience)
+	}
+	if err != nil {
+		r.closeInstances(c.ref, list)
+		return nil, err
+	}
+	return list, nil
 }
 
 func wants(groups []Group, l lane) bool {

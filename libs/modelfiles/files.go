@@ -1,0 +1,51 @@
+// Package modelfiles names the content of model versions: which files it is
+// made of, a digest of them, and a fingerprint by which a host recognises
+// files that it has digested before.
+//
+// Two who read the same files find the same digest, on whatever machine. So
+// the registry says which content a version has, and a worker knows whether
+// that is what it has loaded.
+package modelfiles
+
+import (
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Files is a tree of directories and files with absolute names. Errors are
+// those of package fs where it has one. It is safe for concurrent use.
+type Files interface {
+	// ReadDir lists a directory in the order of names.
+	ReadDir(dir string) ([]fs.DirEntry, error)
+	// Stat follows links.
+	Stat(name string) (fs.FileInfo, error)
+	// Open opens a file for reading. Closing it ends a read under way.
+	Open(name string) (File, error)
+}
+
+// File is an open file.
+type File interface {
+	fs.File
+	io.ReaderAt
+}
+
+// Local is the machine's own file system.
+type Local struct{}
+
+var _ Files = Local{}
+
+// ReadDir implements [Files].
+func (Local) ReadDir(dir string) ([]fs.DirEntry, error) { return os.ReadDir(dir) }
+
+// Stat implements [Files].
+func (Local) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+
+// Open implements [Files].
+func (Local) Open(name string) (File, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err // and no file that is nil inside
+	}
+	return file, nil
+}

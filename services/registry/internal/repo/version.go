@@ -1,0 +1,51 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/nereid-serving/nereid/libs/modelfiles"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+)
+
+func versionDir(dir string, number int64) string {
+	return filepath.Join(dir, strconv.FormatInt(number, 10))
+}
+
+// listed is a version's list of files, or why there is none.
+type listed struct {
+	tree *modelfiles.Tree
+	err  error
+}
+
+func (s *Scanner) listVersions(ctx context.Context, dir string, versions []int64) map[int64]listed {
+	all := make(map[int64]listed, len(versions))
+	for _, number := range versions {
+		tree, err := modelfiles.List(ctx, s.reading.from, dir, versionDir(dir, number))
+		all[number] = listed{tree, err}
+	}
+	return all
+}
+
+func (s *Scanner) version(ctx context.Context, path string, number int64, files listed) snapshot.Version {
+	v := snapshot.Version{Number: number, URL: s.reading.from.URL(path)}
+	err := files.err
+	switch {
+	case err != nil:
+	case s.reading.Shallow:
+		err = files.tree.Open(s.reading.from)
+	default:
+		s.seen.note(files.tree.Newest())
+		v.Digest, err = s.digests.Digest(ctx, files.tree)
+	}
+	if err != nil {
+		s.seen.torn = s.seen.torn || errors.Is(err, modelfiles.ErrChanged)
+		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
+		return v
+	}
+	v.Fingerprint = files.tree.Fingerprint()
+	return v
+}

@@ -1,0 +1,42 @@
+// Package source brings the files of model versions to where backends read
+// them, and vouches for them: what a backend reads is the content that the
+// registry has read, or the load fails.
+//
+// A [Source] is all that a worker knows of where files come from. That on this
+// host's own disks is [Local]; one that fetches from an object store keeps what
+// it fetched by digest and hands out directories of it in the same way.
+package source
+
+import "context"
+
+// Content names the files of a model version.
+type Content struct {
+	// ModelURL is the model's directory, URL the version's.
+	ModelURL, URL string
+	// Digest names the content, as package modelfiles does. If it is empty
+	// there is nothing to hold the files against.
+	Digest string
+	// Fingerprint stands for the digest on the host that wrote it; it may be
+	// empty.
+	Fingerprint string
+}
+
+// Source finds files. It is safe for concurrent use.
+type Source interface {
+	// Fetch has the files of a content lie on this machine. Errors have the
+	// reason files_changed if they are there and other ones, else load_failed,
+	// or are ctx's.
+	Fetch(ctx context.Context, c Content) (Files, error)
+}
+
+// Files are those of one content on this machine. They are safe for
+// concurrent use.
+type Files interface {
+	// ModelDir is the model's directory, Dir the version's.
+	ModelDir() string
+	Dir() string
+	// Verify reports whether the files are those of the content still, with
+	// the errors of [Source.Fetch]: what was read before it returned nil was the
+	// content.
+	Verify(ctx context.Context) error
+}
