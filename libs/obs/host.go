@@ -30,9 +30,9 @@ func NewHost(proc string) (*Host, error) {
 	}
 	h := &Host{
 		proc:        proc,
-		utilization: gauge("utilization", "Share of the machine's processor time that was used in the last interval, from 0 to 1."),
-		total:       gauge("memory_total_bytes", "Memory of the machine, in bytes."),
-		used:        gauge("memory_used_bytes", "Memory of the machine that is not available to new programs, in bytes."),
+		utilization: gauge("utilization", "CPU utilization rate [0.0 - 1.0]"),
+		total:       gauge("memory_total_bytes", "CPU total memory (RAM), in bytes"),
+		used:        gauge("memory_used_bytes", "CPU used memory (RAM), in bytes"),
 	}
 	if err := h.read(); err != nil {
 		return nil, err

@@ -44,13 +44,13 @@ func TestHostIsReadAtEachInterval(t *testing.T) {
 		}
 		shows := func(when, utilization, used string) {
 			t.Helper()
-			want := `# HELP nv_cpu_memory_total_bytes Memory of the machine, in bytes.
+			want := `# HELP nv_cpu_memory_total_bytes CPU total memory (RAM), in bytes
 # TYPE nv_cpu_memory_total_bytes gauge
 nv_cpu_memory_total_bytes 1.024e+06
-# HELP nv_cpu_memory_used_bytes Memory of the machine that is not available to new programs, in bytes.
+# HELP nv_cpu_memory_used_bytes CPU used memory (RAM), in bytes
 # TYPE nv_cpu_memory_used_bytes gauge
 nv_cpu_memory_used_bytes ` + used + `
-# HELP nv_cpu_utilization Share of the machine's processor time that was used in the last interval, from 0 to 1.
+# HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]
 # TYPE nv_cpu_utilization gauge
 nv_cpu_utilization ` + utilization + "\n"
 			if err := testutil.CollectAndCompare(h, strings.NewReader(want)); err != nil {

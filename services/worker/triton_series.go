@@ -28,8 +28,8 @@ type tritonSeries struct {
 func newTritonSeries() *tritonSeries {
 	s := &tritonSeries{loads: make(map[version]prometheus.Metric)}
 	for name, help := range map[string]string{
-		"nv_pinned_memory_pool_total_bytes": "Size of the pool of pinned memory, in bytes; 0 without GPUs.",
-		"nv_pinned_memory_pool_used_bytes":  "Bytes of the pool of pinned memory in use; 0 without GPUs.",
+		"nv_pinned_memory_pool_total_bytes": "Pinned memory pool total memory size, in bytes",
+		"nv_pinned_memory_pool_used_bytes":  "Pinned memory pool used memory size, in bytes",
 	} {
 		s.pinned = append(s.pinned, gauge(prometheus.NewDesc(name, help, nil, nil), 0))
 	}

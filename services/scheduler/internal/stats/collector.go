@@ -20,8 +20,8 @@ func (s *Set) Collect(out chan<- prometheus.Metric) {
 	s.batchRows.Collect(out)
 }
 
-// families are the descriptions of Triton's families with the labels of one
-// model version.
+// families are the descriptions of Triton's families, in its words, with the
+// labels of one model version. Durations are those of successful requests.
 type families struct {
 	success, failure, count, executions, pending *prometheus.Desc
 	request, queue, input, infer, output         *prometheus.Desc
@@ -32,16 +32,16 @@ func newFamilies(labels prometheus.Labels) families {
 		return prometheus.NewDesc("nv_inference_"+name, help, variable, labels)
 	}
 	return families{
-		success:    describe("request_success", "Inference requests that were answered by the model."),
-		failure:    describe("request_failure", "Inference requests that were not answered by the model, by reason.", "reason"),
-		count:      describe("count", "Rows inferred; a request with a batch of n counts n. Cache hits do not count."),
-		executions: describe("exec_count", "Executions of the model; count divided by this is the mean batch size."),
-		pending:    describe("pending_request_count", "Requests that wait for their execution to start."),
-		request:    describe("request_duration_us", "Sum over successful requests of the time from arrival to answer, in microseconds."),
-		queue:      describe("queue_duration_us", "Sum over successful requests of the time in the queue, in microseconds."),
-		input:      describe("compute_input_duration_us", "Sum over successful requests of the time to gather their batch's inputs, in microseconds."),
-		infer:      describe("compute_infer_duration_us", "Sum over successful requests of the time of their batch in the model, in microseconds."),
-		output:     describe("compute_output_duration_us", "Sum over successful requests of the time to hand over their batch's outputs, in microseconds."),
+		success:    describe("request_success", "Number of successful inference requests, all batch sizes"),
+		failure:    describe("request_failure", "Number of failed inference requests, all batch sizes", "reason"),
+		count:      describe("count", "Number of inferences performed (does not include cached requests)"),
+		executions: describe("exec_count", "Number of model executions performed (does not include cached requests)"),
+		pending:    describe("pending_request_count", "Instantaneous number of pending requests awaiting execution per-model."),
+		request:    describe("request_duration_us", "Cumulative inference request duration in microseconds (includes cached requests)"),
+		queue:      describe("queue_duration_us", "Cumulative inference queuing duration in microseconds (includes cached requests)"),
+		input:      describe("compute_input_duration_us", "Cumulative compute input duration in microseconds (does not include cached requests)"),
+		infer:      describe("compute_infer_duration_us", "Cumulative compute inference duration in microseconds (does not include cached requests)"),
+		output:     describe("compute_output_duration_us", "Cumulative inference compute output duration in microseconds (does not include cached requests)"),
 	}
 }
 

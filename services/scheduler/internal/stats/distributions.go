@@ -55,15 +55,15 @@ func (d *distributions) summaries(objectives map[float64]float64, labels prometh
 	summary := func(name, help string) prometheus.Summary {
 		return prometheus.NewSummary(prometheus.SummaryOpts{
 			Name: "nv_inference_" + name + "_summary_us", ConstLabels: labels,
-			Help:       help + " of successful requests over the last minute, in microseconds.",
+			Help:       help,
 			Objectives: objectives, MaxAge: window, AgeBuckets: windowSteps,
 		})
 	}
-	d.request = summary("request", "Time from arrival to answer")
-	d.queue = summary("queue", "Time in the queue")
-	d.input = summary("compute_input", "Time to gather the batch's inputs")
-	d.infer = summary("compute_infer", "Time of the batch in the model")
-	d.output = summary("compute_output", "Time to hand over the batch's outputs")
+	d.request = summary("request", "Summary of inference request duration in microseconds (includes cached requests)")
+	d.queue = summary("queue", "Summary of inference queuing duration in microseconds (includes cached requests)")
+	d.input = summary("compute_input", "Summary of compute input duration in microseconds (does not include cached requests)")
+	d.infer = summary("compute_infer", "Summary of compute inference duration in microseconds (does not include cached requests)")
+	d.output = summary("compute_output", "Summary of inference compute output duration in microseconds (does not include cached requests)")
 }
 
 // observe takes the successful requests of a batch.
