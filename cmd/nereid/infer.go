@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/nereid-serving/nereid/cmd/nereid/internal/values"
 	"github.com/nereid-serving/nereid/libs/client"
@@ -18,35 +16,6 @@ import (
 
 // shown is how many elements of an output the table has.
 const shown = 16
-
-// server is where a command finds the server that it asks.
-type server struct {
-	URL      string        `name:"url" placeholder:"HOST:PORT" help:"Where the server is (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
-	Protocol string        `name:"protocol" default:"http" enum:"http,grpc" help:"How to talk to it: http or grpc."`
-	Timeout  time.Duration `name:"timeout" help:"How long to wait, such as 200ms; the server is told, and gives up then too."`
-}
-
-// ask calls the server.
-func (s *server) ask(ctx context.Context, call func(context.Context, client.Client) error) error {
-	c, err := s.client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if s.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
-		defer cancel()
-	}
-	return call(ctx, c)
-}
-
-func (s *server) client() (client.Client, error) {
-	if s.Protocol == "grpc" {
-		return client.GRPC(cmp.Or(s.URL, "localhost:8001"))
-	}
-	return client.HTTP(cmp.Or(s.URL, "localhost:8000")), nil
-}
 
 // infer runs one request on a server.
 type infer struct {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -85,7 +86,11 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 		return nil, exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid%s --help\" for what there is.\n", err, commandOf(parser, args))
+		command := commandOf(parser, args)
+		if path, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && command == " serve" {
+			err = fmt.Errorf("%w: a model repository is given as --model-repository=%s", err, path)
+		}
+		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid%s --help\" for what there is.\n", err, command)
 		return nil, exitMisused
 	}
 	return command, exitOK

@@ -57,7 +57,7 @@ func overHTTP(t *testing.T, a *answers) client.Client {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
-	c := client.HTTP(strings.TrimPrefix(server.URL, "http://"))
+	c := client.HTTP(strings.TrimPrefix(server.URL, "http://"), nil)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -209,7 +209,7 @@ func overGRPC(t *testing.T, s *service) client.Client {
 	inference.RegisterGRPCInferenceServiceServer(server, s)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	c, err := client.GRPC("grpc://" + listener.Addr().String())
+	c, err := client.GRPC("grpc://"+listener.Addr().String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -21,13 +23,17 @@ type overGRPC struct {
 }
 
 // GRPC returns a client of the server at address, a host and port. It connects
-// with the first call, without TLS.
-func GRPC(address string) (Client, error) {
+// with the first call, over TLS if secured is not nil.
+func GRPC(address string, secured *tls.Config) (Client, error) {
 	if _, after, ok := strings.Cut(address, "://"); ok {
 		address = after
 	}
+	security := insecure.NewCredentials()
+	if secured != nil {
+		security = credentials.NewTLS(secured)
+	}
 	connection, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(security),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, fmt.Errorf("make a connection to %s: %w", address, err)

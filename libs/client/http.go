@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,11 +31,17 @@ type overHTTP struct {
 
 // HTTP returns a client of the server at address: a host and port, or a URL
 // whose path may say where behind a proxy the server is. It opens nothing.
-func HTTP(address string) Client {
+// secured is for an address of https, and makes one of an address without a
+// scheme; it may be nil.
+func HTTP(address string, secured *tls.Config) Client {
 	if !strings.Contains(address, "://") {
-		address = "http://" + address
+		scheme := "http"
+		if secured != nil {
+			scheme = "https"
+		}
+		address = scheme + "://" + address
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, TLSClientConfig: secured}
 	return &overHTTP{base: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: transport}}
 }
 

@@ -109,3 +109,21 @@ func TestNoServer(t *testing.T) {
 		}
 	}
 }
+
+func TestPortsOfTheOtherProtocolAreNamed(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}))
+	for want, args := range map[string][]string{
+		"add --protocol=grpc":   {"--url=" + s.GRPC},
+		"leave --protocol=grpc": {"--url=" + s.HTTP, "--protocol=grpc"},
+		"leave https":           {"--url=https://" + s.HTTP},
+		"leave --tls":           {"--url=" + s.GRPC, "--protocol=grpc", "--tls"},
+		"nereid serve":          {"--url=127.0.0.1:1"},
+	} {
+		if _, stderr, status := nereid(t, append([]string{"models"}, args...)...); status != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit status %d, want %q: %s", args, status, want, stderr)
+		}
+	}
+	if _, stderr, status := nereid(t, "serve", "models/"); status != 2 || !strings.Contains(stderr, "--model-repository=models/") {
+		t.Errorf("serve models/: exit status %d: %s", status, stderr)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -69,6 +70,34 @@ func TestRealClientsOverTLS(t *testing.T) {
 			s := start(t, examples(t), append(flags,
 				"--grpc-server-cert="+filepath.Join(dir, "server.pem"), "--grpc-server-key="+filepath.Join(dir, "server.key"))...)
 			python(t, []string{"GRPC_URL=" + s.GRPC, "CERTIFICATES=" + dir, "MUTUAL=" + name}, "test/e2e/clients/test_connections.py", "-v", "TLS")
+		})
+	}
+}
+
+func TestCommandsOverTLS(t *testing.T) {
+	dir := certificates(t)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}),
+		"--grpc-use-ssl-mutual=true", "--grpc-root-cert="+file("root.pem"),
+		"--grpc-server-cert="+file("server.pem"), "--grpc-server-key="+file("server.key"))
+	own := []string{"--tls-cert=" + file("client.pem"), "--tls-key=" + file("client.key")}
+	for name, c := range map[string]struct {
+		flags  []string
+		status int
+		want   string
+	}{
+		"all that it needs":      {append(own, "--tls-root="+file("root.pem")), 0, "READY"},
+		"plain text":             {nil, 1, "add --tls"},
+		"a root that is unknown": {append(own, "--tls"), 1, "--tls-root=FILE"},
+		"no certificate":         {[]string{"--tls-root=" + file("root.pem")}, 1, "--tls-cert=FILE"},
+		"no such file":           {[]string{"--tls-root=nothing"}, 1, "nothing"},
+		"half a certificate":     {own[:1], 1, "--tls-key="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, status := nereid(t, append([]string{"models", "--protocol=grpc", "--url=" + s.GRPC}, c.flags...)...)
+			if text := stdout + stderr; status != c.status || !strings.Contains(text, c.want) {
+				t.Errorf("exit status %d, want %d with %q:\n%s", status, c.status, c.want, text)
+			}
 		})
 	}
 }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/client"
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// server is where a command finds the server that it asks.
+type server struct {
+	URL         string        `name:"url" placeholder:"HOST:PORT" help:"Where the server is (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
+	Protocol    string        `name:"protocol" default:"http" enum:"http,grpc" help:"How to talk to it: http or grpc."`
+	TLS         bool          `name:"tls" help:"Talk over TLS; so do the three flags below."`
+	Roots       string        `name:"tls-root" placeholder:"FILE" help:"Certificates that may have signed the server's, in PEM, instead of the system's."`
+	Certificate string        `name:"tls-cert" placeholder:"FILE" help:"Own certificate, in PEM, for a server that asks for one."`
+	Key         string        `name:"tls-key" placeholder:"FILE" help:"The private key of the certificate, in PEM."`
+	Timeout     time.Duration `name:"timeout" help:"How long to wait, such as 200ms; the server is told, and gives up then too."`
+}
+
+// ask calls the server.
+func (s *server) ask(ctx context.Context, call func(context.Context, client.Client) error) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if s.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
+	}
+	return withHint(call(ctx, c))
+}
+
+func (s *server) client() (client.Client, error) {
+	secured, err := s.tls()
+	if err != nil {
+		return nil, err
+	}
+	if s.Protocol == "grpc" {
+		return client.GRPC(cmp.Or(s.URL, "localhost:8001"), secured)
+	}
+	return client.HTTP(cmp.Or(s.URL, "localhost:8000"), secured), nil
+}
+
+// tls is nil for plain text.
+func (s *server) tls() (*tls.Config, error) {
+	if !s.TLS && s.Roots == "" && s.Certificate == "" && s.Key == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.Roots != "" {
+		text, err := os.ReadFile(s.Roots)
+		if err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "--tls-root: %v", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, errs.New(errs.ConfigInvalid, "--tls-root: %s has no certificate in PEM", s.Roots)
+		}
+	}
+	if s.Certificate != "" || s.Key != "" {
+		pair, err := tls.LoadX509KeyPair(s.Certificate, s.Key)
+		if err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "--tls-cert=%s with --tls-key=%s: %v", s.Certificate, s.Key, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// withHint adds what to do about an error of a connection. The libraries give
+// most of them as texts alone.
+func withHint(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, h := range []struct{ sign, hint string }{
+		{"malformed HTTP", "the port seems to speak gRPC: add --protocol=grpc, or give the port of HTTP"},
+		{"looked like an HTTP/1.1 header", "the port seems to speak HTTP: give the port of gRPC, or leave --protocol=grpc out"},
+		{"HTTP response to HTTPS client", "the server does not speak TLS there: leave https:// and --tls out"},
+		{"does not look like a TLS handshake", "the server does not speak TLS there: leave --tls out"},
+		{"certificate signed by unknown authority", "name what has signed the server's certificate with --tls-root=FILE"},
+		{"certificate required", "the server asks for a certificate: give --tls-cert=FILE and --tls-key=FILE"},
+		{"error reading server preface", "the server may speak TLS there: add --tls"},
+		{"connection refused", "start one with nereid serve, or say with --url where it is"},
+	} {
+		if strings.Contains(err.Error(), h.sign) {
+			return fmt.Errorf("%w\n%s", err, h.hint)
+		}
+	}
+	return err
+}
