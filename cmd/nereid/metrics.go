@@ -18,6 +18,8 @@ func (s *serve) metrics(c *embedded.Config) error {
 	switch {
 	case s.MetricsAddress != "":
 		m.Address = s.MetricsAddress
+	case s.AllowHTTP.On && strings.HasPrefix(s.HTTPAddress, "unix:"):
+		m.Address = "127.0.0.1" // of this machine alone, as the socket
 	case s.AllowHTTP.On:
 		m.Address = s.HTTPAddress
 	}

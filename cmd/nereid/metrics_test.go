@@ -50,6 +50,7 @@ func TestMetricsListenWhereHTTPDoes(t *testing.T) {
 		want  string
 	}{
 		"HTTP's address":     {serve{AllowHTTP: config.Switch{On: true}, HTTPAddress: "10.0.0.1"}, "10.0.0.1"},
+		"HTTP on a socket":   {serve{AllowHTTP: config.Switch{On: true}, HTTPAddress: "unix:/run/http"}, "127.0.0.1"},
 		"everywhere without": {serve{HTTPAddress: "10.0.0.1"}, "0.0.0.0"},
 		"its own":            {serve{AllowHTTP: config.Switch{On: true}, HTTPAddress: "10.0.0.1", MetricsAddress: "10.0.0.2"}, "10.0.0.2"},
 	}

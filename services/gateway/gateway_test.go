@@ -303,6 +303,11 @@ func TestSettingsAreChecked(t *testing.T) {
 		"--http-max-input-size": func(c *gateway.Config) { c.MaxInput = 0 },
 		"--max-request-bytes":   func(c *gateway.Config) { c.MaxRequestBytes = c.MaxInput - 1 },
 		"--exit-timeout-secs":   func(c *gateway.Config) { c.ExitTimeout = -1 },
+		"--grpc-keepalive-time": func(c *gateway.Config) { c.GRPC.Pings.Interval = 0 },
+		"keepalive-timeout":     func(c *gateway.Config) { c.GRPC.Pings.Timeout = 0 },
+		"min-recv-ping":         func(c *gateway.Config) { c.GRPC.Pings.FromClients = -1 },
+		"connection-age is":     func(c *gateway.Config) { c.GRPC.MaxAge = -1 },
+		"age-grace":             func(c *gateway.Config) { c.GRPC.Grace = -1 },
 	}
 	for want, change := range tests {
 		c := gateway.Default()

@@ -106,7 +106,6 @@ func TestRealClientsAndConnectionFlags(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "grpc.sock")
 	s := start(t, examples(t),
 		"--grpc-address=unix:"+socket, "--grpc-infer-response-compression-level=high",
-		"--grpc-keepalive-permit-without-calls=true", "--grpc-http2-min-recv-ping-interval-without-data=0",
 		"--grpc-restricted-protocol=model-repository:key=secret", "--http-restricted-api=model-repository,statistics:key=secret")
 	python(t, []string{"GRPC_URL=unix:" + socket, "HTTP_URL=" + s.HTTP}, "test/e2e/clients/test_connections.py", "-v", "Connections")
 }

@@ -1,4 +1,4 @@
-"""The real Triton clients and what a server's flags say about connections: TLS, restricted APIs, pings.
+"""The real Triton clients and what a server's flags say about connections: TLS, restricted APIs, sockets.
 
 GRPC_URL and HTTP_URL say where the server is, CERTIFICATES is a directory of PEM files, and MUTUAL is "mutual" where
 the server wants the client's certificate.
@@ -76,14 +76,6 @@ class Connections(unittest.TestCase):
                 with self.assertRaisesRegex(InferenceServerException, "403.*expecting header 'key'"):
                     call()
                 call(headers={"key": "secret"})
-
-    def test_pings(self):
-        options = grpc_client.KeepAliveOptions(
-            keepalive_time_ms=10, keepalive_timeout_ms=20_000, keepalive_permit_without_calls=True, http2_max_pings_without_data=0,
-        )
-        with grpc_client.InferenceServerClient(GRPC_URL, keepalive_options=options) as client:
-            for _ in range(200):
-                add(grpc_client, client)
 
     def test_streams(self):
         answers = []
