@@ -63,6 +63,7 @@ func TestHostileTextsGiveBoundedProblems(t *testing.T) {
 		"gpus":           repeat("instance_group { gpus: [ 1", ",1", "] }"),
 		"versions":       repeat("version_policy { specific { versions: [ -1", ",-1", "] } }"),
 		"steps":          repeat("platform: \"ensemble\" ensemble_scheduling {", "step { } ", "}"),
+		"commas":         repeat("backend: \"echo\" version_policy { specific { versions: [ -1", " -1", "] } }"),
 		"values":         repeat("backend: \"echo\" input { ", "data_type: T ", "}"),
 	} {
 		t.Run(name, func(t *testing.T) {

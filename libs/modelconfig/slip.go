@@ -166,12 +166,15 @@ func replaced(text string, edits []edit) string {
 	return b.String() + text[at:]
 }
 
+// blanked goes over each byte once, however many edits a field has.
 func blanked(text string, edits []edit) string {
+	edits = slices.SortedFunc(slices.Values(edits), func(a, b edit) int { return a.from - b.from })
 	out := []byte(text)
+	at := 0
 	for _, e := range edits {
-		for i := e.from; i < e.to; i++ {
-			if out[i] != '\n' {
-				out[i] = ' '
+		for at = max(at, e.from); at < e.to; at++ {
+			if out[at] != '\n' {
+				out[at] = ' '
 			}
 		}
 	}
