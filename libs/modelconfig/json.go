@@ -21,7 +21,9 @@ import (
 // own JSON would make strings of those with 64 bits. Map keys are sorted.
 //
 // This is what Triton answers, byte for byte, but for the dims of a sequence
-// state's initial_state, which Triton leaves as strings.
+// state's initial_state and of a graph_spec, which Triton leaves as strings,
+// the order of maps, which it leaves open, and how control characters and line
+// separators in texts are escaped.
 func JSON(c *inference.ModelConfig) []byte { return appendMessage(nil, c.ProtoReflect()) }
 
 func appendMessage(b []byte, m protoreflect.Message) []byte {

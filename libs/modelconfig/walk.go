@@ -73,6 +73,9 @@ func (w *walker) field(path string, desc protoreflect.MessageDescriptor, name to
 		at = join(path, fd.TextName())
 		w.place(at, name.offset)
 	}
+	if t := w.lex.peek(); fd == nil && desc != nil && (t.kind == tokenWord || t.kind == tokenQuoted) {
+		return false // no field at all, but prose
+	}
 	keep := fd != nil && w.once(at, fd, name, s)
 	if !keep {
 		fd = nil // a second one is not checked, it could only say the same again
