@@ -52,8 +52,15 @@ func Default() Config {
 		ExitOnError: true,
 	}
 	c.Registry.Models.Backends = worker.Backends()
+	c.Worker.LeaseTTL = workerLease
 	return c
 }
+
+// workerLease is for how long the worker counts as alive without renewing its
+// lease. The worker dies with those who would notice; a lease that ran out
+// could only mean that the processors are overloaded, and would take all models
+// away from clients until it is renewed.
+const workerLease = time.Minute
 
 // keepMemory is how many bytes of free tensor memory the process keeps for
 // the next requests.
