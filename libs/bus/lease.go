@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type Lease[T any] struct {
 
 	mu       sync.Mutex // also orders the writes
 	data     []byte     // guarded by mu
+	stored   bool       // the store has data; guarded by mu
 	revision uint64     // guarded by mu
 	expires  time.Time  // guarded by mu; earlier than the server's, which counts from arrival
 	cause    error      // guarded by mu; why the lease ended
@@ -48,6 +50,7 @@ func newLease[T any](c *claimant[T], epoch uint64, data []byte, sent time.Time) 
 		lost:     make(chan struct{}),
 		stop:     stop,
 		data:     data,
+		stored:   true,
 		revision: epoch,
 		expires:  sent.Add(c.claim.TTL),
 	}
@@ -72,7 +75,9 @@ func (l *Lease[T]) Err() error {
 }
 
 // Set publishes a new value at once. Any error but ErrLost and an oversized
-// value leaves it to the next renewal, which publishes it.
+// value leaves it to the next renewal, which publishes it. An equal value is
+// not written: of two that are equal one watch would tell the first and a
+// slower one the second, under different revisions.
 func (l *Lease[T]) Set(ctx context.Context, value T) error {
 	data, err := l.bucket.encode(l.key, value)
 	if err != nil {
@@ -83,7 +88,10 @@ func (l *Lease[T]) Set(ctx context.Context, value T) error {
 	if l.ended() {
 		return l.endErr()
 	}
-	l.data = data
+	if l.stored && bytes.Equal(data, l.data) {
+		return nil
+	}
+	l.data, l.stored = data, false
 	if err = l.write(ctx); errors.Is(err, ErrLost) {
 		l.fail(err)
 	}
@@ -193,7 +201,7 @@ func (l *Lease[T]) publish(ctx context.Context) error {
 		jetstream.WithExpectLastSequencePerSubject(l.revision),
 		jetstream.WithMsgTTL(l.ttl))
 	if err == nil {
-		l.revision, l.expires = revision, sent.Add(l.ttl)
+		l.revision, l.expires, l.stored = revision, sent.Add(l.ttl), true
 	}
 	return err
 }

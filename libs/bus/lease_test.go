@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/nereid-serving/nereid/libs/bus"
@@ -67,6 +68,24 @@ func TestLeaseIsRenewedAndReleased(t *testing.T) {
 	}
 	if err := lease.Set(ctx, value("late")); !errors.Is(err, bus.ErrLost) {
 		t.Errorf("Set after Release: %v", err)
+	}
+}
+
+func TestEqualValueOfALeaseIsNotWritten(t *testing.T) {
+	ctx := testContext(t)
+	leaders := texts(t, open(t, bus.Config{}), bus.Leaders)
+	c := claim("registry")
+	c.TTL = time.Hour // no renewal meanwhile
+	lease := acquire(t, leaders, c)
+	var revisions []uint64
+	for _, v := range []string{"a", "a", "b"} {
+		if err := lease.Set(ctx, value(v)); err != nil {
+			t.Fatal(err)
+		}
+		revisions = append(revisions, must[bus.Entry[text]](t)(leaders.Get(ctx, "registry")).Revision)
+	}
+	if diff := cmp.Diff([]uint64{2, 2, 3}, revisions); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -96,9 +96,10 @@ func embeddedOptions(cfg Config, dir string) (*server.Options, error) {
 		JetStreamMaxMemory:     embeddedMemory,
 		JetStreamMaxStore:      embeddedStore,
 		StoreDir:               dir,
-		// A change that was acknowledged survives a power cut. Buckets of
-		// leases opt out (see streamConfig): they are renewed in any case.
-		SyncAlways: true,
+		// A change that was acknowledged survives a power cut, if the directory
+		// is to be found again. Buckets of leases opt out (see streamConfig):
+		// they are renewed in any case.
+		SyncAlways: cfg.Dir != "",
 	}
 	if cfg.Listen == "" {
 		return opts, nil

@@ -77,22 +77,19 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 				more = false
 			}
 		}
-		begun := time.Now()
 		snapshot := state.Snapshot()
 		engine.Update(snapshot)
 		g.noteStart(engine)
-		took := time.Since(begun)
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
-		pause(ctx, snapshotRest*took)
+		pause(ctx, snapshotRest*time.Duration(snapshot.Len()))
 	}
 }
 
-// snapshotRest is for how many times as long as a snapshot took there is none: it grows
-// with the number of models, and while a thousand of them load there is news
-// all the time.
-const snapshotRest = 4
+// snapshotRest is for how long there is no snapshot after one, for each model in it:
+// while a thousand of them load there is news all the time.
+const snapshotRest = 2 * time.Microsecond
 
 // pause lets time go by, but not after ctx is done.
 func pause(ctx context.Context, d time.Duration) {

@@ -127,14 +127,10 @@ func (w *Worker) unreadable(bucket, key string, err error) {
 	w.deps.Log.Error("a bucket's value cannot be used", append(obs.Err(err), zap.String("bucket", bucket), zap.String("key", key))...)
 }
 
-// After a report there is none for rest times as long as it took, but for no
-// longer than maxRest. A report costs its readers a multiple of that, and all
-// of it grows with the number of models: without a rest a worker that loads a
-// thousand would spend its time on telling of each.
-const (
-	rest    = 10
-	maxRest = time.Second
-)
+// rest is for how long there is no report after one, for each version in it. A
+// report is written, read and acted upon as a whole: without a rest a worker
+// that loads a thousand models would spend its time on telling of each.
+const rest = 20 * time.Microsecond
 
 // report publishes what the board says in the lease's value until ctx is done.
 func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
@@ -144,12 +140,11 @@ func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
 			return nil
 		case <-b.news:
 		}
-		begun := time.Now()
 		versions, reached := b.status()
 		if err := lease.Set(ctx, w.value(lease.Epoch(), versions, reached)); err != nil && ctx.Err() == nil {
 			w.deps.Log.Warn("the worker's state is not published yet", obs.Err(err)...)
 		}
-		pause(ctx, min(rest*time.Since(begun), maxRest))
+		pause(ctx, rest*time.Duration(len(versions)))
 	}
 }
 

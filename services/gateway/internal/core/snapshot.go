@@ -65,6 +65,9 @@ func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 	return s
 }
 
+// Len is the number of models.
+func (s *Snapshot) Len() int { return len(s.models) }
+
 // Resolve finds the version that a request names. An empty version means the
 // highest that is ready. The errors are those of Triton's core.
 func (s *Snapshot) Resolve(model, version string) (*Version, error) {
