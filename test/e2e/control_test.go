@@ -116,7 +116,7 @@ func TestABadContentNeverReplacesAGoodOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := s.underLoad(t)
+	l := s.underLoad(t, "echo")
 	serving := func(reason string) {
 		t.Helper()
 		s.wantIndex(entry{"echo", "1", "READY", ""}, entry{"simple", "1", "READY", reason})

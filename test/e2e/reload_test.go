@@ -43,7 +43,8 @@ type load struct {
 	clients  sync.WaitGroup
 }
 
-func (s *server) underLoad(t *testing.T) *load {
+// underLoad sends requests to simple and to echo models.
+func (s *server) underLoad(t *testing.T, echoes ...string) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	l := &load{t: t, stop: stop}
@@ -53,8 +54,10 @@ func (s *server) underLoad(t *testing.T) *load {
 	}
 	client := inference.NewGRPCInferenceServiceClient(connection)
 	for range 3 {
-		l.client(ctx, "HTTP echo", func() error { return l.http(s.HTTP, "echo", one) })
-		l.client(ctx, "gRPC echo", func() error { return l.grpc(client, "echo", []int64{1, 1}, "x") })
+		for _, echo := range echoes {
+			l.client(ctx, "HTTP "+echo, func() error { return l.http(s.HTTP, echo, one) })
+			l.client(ctx, "gRPC "+echo, func() error { return l.grpc(client, echo, []int64{1, 1}, "x") })
+		}
 		l.client(ctx, "HTTP onnx", func() error { return l.http(s.HTTP, "simple", addSub()) })
 		l.client(ctx, "gRPC onnx", func() error { return l.grpc(client, "simple", []int64{1, 16}, "INPUT0", "INPUT1") })
 	}
@@ -167,7 +170,7 @@ func TestNoRequestFailsWhileModelsAreReloaded(t *testing.T) {
 	const reloads = 100
 	dir := reloadable(t)
 	s := start(t, dir, "--model-control-mode=explicit", "--load-model=echo", "--load-model=simple")
-	l := s.underLoad(t)
+	l := s.underLoad(t, "echo")
 	config := filepath.Join(dir, "simple", "config.pbtxt")
 	simple, err := os.ReadFile(config)
 	if err != nil {
@@ -192,14 +195,31 @@ func TestNoRequestFailsWhileModelsAreReloaded(t *testing.T) {
 	t.Logf("%d requests over %d reloads", l.answered.Load(), reloads)
 }
 
+// Three models change before one scan: two echo models under load and one of
+// ONNX Runtime.
 func TestNoRequestFailsWhileTheRepositoryIsFollowed(t *testing.T) {
 	dir := reloadable(t)
+	if err := os.CopyFS(filepath.Join(dir, "twin"), os.DirFS(filepath.Join(dir, "echo"))); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "simple", "config.pbtxt")
+	simple, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := start(t, dir, "--model-control-mode=poll", "--repository-poll-secs=1")
-	l := s.underLoad(t)
+	l := s.underLoad(t, "echo", "twin")
 	for i := range 3 {
 		output := []string{"z", "y"}[i%2]
 		rewrite(t, filepath.Join(dir, "echo", "config.pbtxt"), swapping(output))
-		s.until("the new configuration", s.HTTP+"/v2/models/echo", func(text string) bool { return strings.Contains(text, `"name":"`+output+`"`) })
+		rewrite(t, filepath.Join(dir, "twin", "config.pbtxt"), swapping(output))
+		rewrite(t, config, string(simple)+fmt.Sprintf(`parameters { key: "reload" value { string_value: "%d" } }`, i))
+		for _, model := range []string{"echo", "twin"} {
+			s.until("the new configuration", s.HTTP+"/v2/models/"+model, func(text string) bool { return strings.Contains(text, `"name":"`+output+`"`) })
+		}
+		s.until("the new configuration", s.HTTP+"/v2/models/simple/config", func(text string) bool {
+			return strings.Contains(text, fmt.Sprintf(`"reload":{"string_value":"%d"}`, i))
+		})
 		l.more(20)
 	}
 	l.end()
