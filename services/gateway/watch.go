@@ -79,6 +79,7 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 		}
 		snapshot := state.Snapshot()
 		engine.Update(snapshot)
+		g.meters.Keep(snapshot.Models())
 		g.noteStart(engine)
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)

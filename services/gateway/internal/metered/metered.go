@@ -102,9 +102,34 @@ func (m *Metrics) Engine(g *core.Gateway, protocol string) *Engine {
 	return e
 }
 
+// Keep ends the series of all models but those that are listed: what has left
+// the repository. Series of others go on, whether they are loaded or not.
+func (m *Metrics) Keep(models []*core.Model) {
+	listed := make(map[infer.ModelID]bool, len(models))
+	for _, model := range models {
+		listed[infer.ModelID{Namespace: model.Namespace, Name: model.Name}] = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.engines {
+		present := *e.good.Load()
+		kept := maps.Clone(present)
+		for id := range present {
+			if listed[id] {
+				continue
+			}
+			delete(kept, id)
+			m.requests.DeletePartialMatch(prometheus.Labels{"model": id.String()})
+			m.deadlines.DeletePartialMatch(prometheus.Labels{"model": id.String()})
+		}
+		e.good.Store(&kept)
+	}
+}
+
 // Infer counts one inference.
 func (e *Engine) Infer(ctx context.Context, v *core.Version, r *infer.Request) (*infer.Response, *core.Version, error) {
 	received, deadline, begun := r.Received, r.Deadline, e.metrics.clock.Now()
+	good := e.goodOf(v.Ref.ID())
 	response, served, err := e.Gateway.Infer(ctx, v, r)
 	ended := e.metrics.clock.Now()
 	e.receive.Observe(begun.Sub(received))
@@ -114,7 +139,6 @@ func (e *Engine) Infer(ctx context.Context, v *core.Version, r *infer.Request) (
 		e.failed(v.Ref.ID().String(), errs.Of(err), deadline)
 		return nil, served, err
 	}
-	good := e.goodOf(v.Ref.ID())
 	good.answered.Inc()
 	switch {
 	case deadline == 0:

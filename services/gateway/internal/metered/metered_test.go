@@ -41,6 +41,7 @@ func (s *scheduler) Submit(r *infer.Request) error {
 
 type engine struct {
 	*metered.Engine
+	metrics   *metered.Metrics
 	scheduler *scheduler
 	registry  *prometheus.Registry
 	version   *core.Version
@@ -53,7 +54,8 @@ func newEngine() *engine {
 	}}
 	g := core.New(core.ServerInfo{}, core.Deps{Dispatcher: s, Pending: s.table, Clock: s, Pool: tensor.NewPool(0)})
 	g.Update(core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: []*core.Version{e.version}}}))
-	e.Engine = metered.New(e.registry, s).Engine(g, "grpc")
+	e.metrics = metered.New(e.registry, s)
+	e.Engine = e.metrics.Engine(g, "grpc")
 	return e
 }
 
@@ -138,6 +140,30 @@ nereid_gateway_requests_total{model="m",protocol="grpc",reason="queue_full"} 1
 		if got[series] != want {
 			t.Errorf("%s took %v s, want %v", series, got[series], want)
 		}
+	}
+}
+
+func TestSeriesEndWithTheirModel(t *testing.T) {
+	e := newEngine()
+	series := func() int {
+		n, err := testutil.GatherAndCount(e.registry, "nereid_gateway_requests_total", "nereid_gateway_deadlines_total")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	e.infer(t, time.Second)
+	e.scheduler.reason = errs.DeadlineQueue
+	e.infer(t, time.Second)
+	had := series()
+	if e.metrics.Keep([]*core.Model{{Name: "other"}, {Name: "m"}}); had == 0 || series() != had {
+		t.Errorf("%d series of a model that is there, of %d", series(), had)
+	}
+	if e.metrics.Keep([]*core.Model{{Name: "other"}}); series() != 0 {
+		t.Errorf("%d series of a model that is gone", series())
+	}
+	if e.infer(t, time.Second); series() != had {
+		t.Errorf("%d series when it is back, want %d", series(), had)
 	}
 }
 
