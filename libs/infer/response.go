@@ -52,6 +52,12 @@ func (r *Response) Release() {
 // Fail makes the final response that ends the work w with err.
 func Fail(w Work, err error) *Response { return &Response{Work: w, Final: true, Err: err} }
 
+// Refuse makes the final response that ends the work w with err without a
+// result of the model: see [Response.Immediate].
+func Refuse(w Work, err error) *Response {
+	return &Response{Work: w, Final: true, Err: err, Immediate: true}
+}
+
 // Responder takes responses on behalf of the gateway that made the request.
 // Respond takes over the response and does not block. Calls for one request
 // come one after another; those for different requests come from any

@@ -74,9 +74,7 @@ func (o *ordered) result(n int) { o.respond(o.memory.response(o.work[n], true)) 
 func (o *ordered) part(n int)   { o.respond(o.memory.response(o.work[n], false)) }
 
 func (o *ordered) refuse(n int, reason errs.Reason) {
-	r := infer.Fail(o.work[n], errs.New(reason, ""))
-	r.Immediate = true
-	o.respond(r)
+	o.respond(infer.Refuse(o.work[n], errs.New(reason, "")))
 }
 
 // giveUp ends a request as the gateway does when its client is gone.

@@ -51,7 +51,7 @@ func counted(items []*core.Item) (n int) {
 // finish ends a request that has not run. One whose content is gone goes back
 // to its gateway, which may know of a newer one.
 func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
-	answer := refuse(it.Work, refusal(it.Request, reason).WithRetry(retry))
+	answer := infer.Refuse(it.Work, refusal(it.Request, reason).WithRetry(retry))
 	if reason == errs.ModelNotReady || reason == errs.NoWorker {
 		answer.Returned = it.Request
 	} else {
@@ -72,7 +72,7 @@ func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
 // nothing.
 func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
 	if reason == errs.DeadlineCompute {
-		l.responder.Respond(refuse(it.Work, refused(it.Model, reason, "the deadline passed while the request ran")))
+		l.responder.Respond(infer.Refuse(it.Work, refused(it.Model, reason, "the deadline passed while the request ran")))
 	}
 	l.executors[b.Order.Instance.Worker].Cancel(b.Order.ID, it.Work.Request)
 }
@@ -83,15 +83,8 @@ func (l *Loop) lost(it *core.Item) {
 		c.Lost(l.clock.Now().Sub(it.Enqueued))
 	}
 	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request for model '%s' is gone", it.Model.Name)
-	l.responder.Respond(refuse(it.Work, err))
+	l.responder.Respond(infer.Refuse(it.Work, err))
 	l.recycle(it)
-}
-
-// refuse makes the scheduler's own answer, which is never a model's.
-func refuse(w infer.Work, err error) *infer.Response {
-	r := infer.Fail(w, err)
-	r.Immediate = true
-	return r
 }
 
 func (l *Loop) finished(b *core.Batch, done *infer.Completion) {

@@ -62,7 +62,7 @@ func (e *Executor) refuse(o *infer.Order, l *lane, err *errs.Error) {
 		done.Outcomes[i] = infer.Rejected
 		work := r.Work
 		r.Release()
-		e.deps.Responder.Respond(infer.Fail(work, err))
+		e.deps.Responder.Respond(infer.Refuse(work, err))
 	}
 	e.deps.Scheduler.Complete(done)
 }

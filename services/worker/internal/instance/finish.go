@@ -40,7 +40,7 @@ func (b *batch) reject(as infer.Outcome, err *errs.Error) {
 	for i, r := range b.order.Requests {
 		b.slots[i].ended = true
 		b.completed.Outcomes[i] = as
-		b.send(r, &infer.Response{Final: true, Err: err})
+		b.send(r, infer.Refuse(r.Work, err))
 	}
 	b.end()
 	b.release()
