@@ -37,6 +37,7 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateBatchTensors(c)
 	r.validateGroups(c)
 	r.validateAccelerators(c)
+	r.validateONNX(c)
 	r.validateFiles(c)
 	r.validateMetricTags(c.GetMetricTags())
 	r.validateMetrics(c.GetModelMetrics())

@@ -40,6 +40,9 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 	if err := s.checkAgents(ctx, m, dir); err != nil {
 		return err
 	}
+	if err := s.refuseStrategy(dir, available); err != nil {
+		return err
+	}
 	selected, missing := modelconfig.SelectVersions(m.Config.GetVersionPolicy(), available)
 	if len(missing) > 0 {
 		m.Warnings = append(m.Warnings, fmt.Sprintf("version policy names versions that do not exist: %v", missing))

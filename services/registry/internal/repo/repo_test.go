@@ -188,6 +188,19 @@ func TestShallowScansOpenFilesAndReadNone(t *testing.T) {
 	}
 }
 
+func TestCustomBatchingStrategyIsRefused(t *testing.T) {
+	root := tree(t, map[string]string{
+		"m/config.pbtxt": config, "m/1/model.onnx": "m", "m/1/batchstrategy.so": "ELF",
+		"n/config.pbtxt": config, "n/1/model.onnx": "n", "n/batchstrategy.so": "ELF",
+	})
+	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
+	for _, name := range []string{"m", "n"} {
+		if got := model(t, snap, name).Problem; !strings.Contains(got, "set dynamic_batching") {
+			t.Errorf("%s: problem %q does not say what to use instead", name, got)
+		}
+	}
+}
+
 func TestLoopOfLinksEnds(t *testing.T) {
 	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "m"})
 	if err := os.Symlink(filepath.Join(root, "m/1"), filepath.Join(root, "m/1/self")); err != nil {

@@ -49,3 +49,20 @@ func (s *Scanner) version(ctx context.Context, path string, number int64, files 
 	v.Fingerprint = files.tree.Fingerprint()
 	return v
 }
+
+// refuseStrategy refuses a model that brings its own code for batching, where
+// Triton looks for it.
+func (s *Scanner) refuseStrategy(dir string, versions []int64) error {
+	dirs := []string{dir}
+	for _, number := range versions {
+		dirs = append(dirs, versionDir(dir, number))
+	}
+	for _, dir := range dirs {
+		library := filepath.Join(dir, "batchstrategy.so")
+		if _, err := s.reading.from.Stat(library); err == nil {
+			return problem("%s is a custom batching strategy, and shared objects are not loaded: remove it and set dynamic_batching, "+
+				"whose preferred_batch_size, max_queue_delay_microseconds and priorities decide when a batch is sent", library)
+		}
+	}
+	return nil
+}

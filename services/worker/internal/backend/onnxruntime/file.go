@@ -49,18 +49,6 @@ func candidates(dir string) string {
 	return ": " + filepath.Base(found[0]) + " is there"
 }
 
-// refuseStrategy refuses a version that brings its own code for batching.
-func refuseStrategy(v backend.Version) error {
-	const library = "batchstrategy.so"
-	for _, dir := range []string{v.Dir, v.ModelDir} {
-		if _, err := os.Stat(filepath.Join(dir, library)); err == nil {
-			return fmt.Errorf("'%s' is a custom batching strategy, and shared objects are not loaded: remove it and set dynamic_batching, "+
-				"whose preferred_batch_size, max_queue_delay_microseconds and priorities decide when a batch is sent", filepath.Join(dir, library))
-		}
-	}
-	return nil
-}
-
 // explain makes an error of the runtime fit for an operator: without the path
 // that the message has anyway, and with what to do where that is known.
 func (b *Backend) explain(file string, err error) error {

@@ -163,17 +163,6 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-func TestCustomBatchingStrategyIsRefused(t *testing.T) {
-	b, _ := open(t)
-	for _, place := range []string{"batchstrategy.so", "../batchstrategy.so"} {
-		v := version(t, onnxmodel.Relu(tensor.FP32, 2), reluConfig(nil))
-		write(t, v, place, "ELF")
-		if got := reject(t, b, v); !strings.Contains(got, "set dynamic_batching") {
-			t.Errorf("%s: message %q does not say what to use instead", place, got)
-		}
-	}
-}
-
 func TestModelInADirectory(t *testing.T) {
 	b, _ := open(t)
 	v := version(t, onnxmodel.Relu(tensor.FP32, 2), reluConfig(nil))

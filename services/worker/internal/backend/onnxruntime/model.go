@@ -31,9 +31,6 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, givenUp(ctx, v)
 	}
 	file, err := modelFile(v)
-	if err == nil {
-		err = refuseStrategy(v)
-	}
 	if err != nil {
 		return nil, loadFailed(v, v.Dir, err)
 	}
