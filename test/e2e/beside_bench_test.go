@@ -46,9 +46,13 @@ parameters { key: "intra_op_thread_count" value: { string_value: "1" } }
 	stop()
 }
 
-// occupy keeps so many calls under way until stop is called.
+// occupy keeps so many calls under way until stop is called. One has been
+// answered before it returns.
 func (s *server) occupy(b *testing.B, calls int, call func(context.Context) error) (stop func()) {
 	b.Helper()
+	if err := call(b.Context()); err != nil { // connects
+		b.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(b.Context())
 	var all sync.WaitGroup
 	for range calls {
