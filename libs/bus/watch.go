@@ -26,6 +26,16 @@ func (b *Bucket[T]) Watch(ctx context.Context) <-chan Event[T] {
 	return b.watch(ctx, jetstream.AllKeys, b.spec.Lease)
 }
 
+// WatchKey is [Bucket.Watch] for one key. The error says that there can be no
+// such key.
+func (b *Bucket[T]) WatchKey(ctx context.Context, key string) (<-chan Event[T], error) {
+	escaped, err := escapeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return b.watch(ctx, escaped, b.spec.Lease), nil
+}
+
 // backlog is how many events may wait for the receiver, who can then take many
 // changes in before it acts on them.
 const backlog = 256

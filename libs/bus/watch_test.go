@@ -73,6 +73,21 @@ func TestWatchTellsPresentThenChanges(t *testing.T) {
 	hears(t, events, told{Kind: bus.EventDelete, Key: "m 1"})
 }
 
+func TestWatchOfOneKeyTellsNothingElse(t *testing.T) {
+	ctx := testContext(t)
+	models := texts(t, open(t, bus.Config{}), bus.Models)
+	must[uint64](t)(models.Put(ctx, "w 1", value("a")))
+	must[uint64](t)(models.Put(ctx, "w 2", value("b")))
+	events := must[<-chan bus.Event[text]](t)(models.WatchKey(ctx, "w 2"))
+	hears(t, events, put("w 2", "b"), caughtUp)
+	must[uint64](t)(models.Put(ctx, "w 1", value("c")))
+	revision := must[uint64](t)(models.Put(ctx, "w 2", value("d")))
+	if got := hears(t, events, put("w 2", "d")); got != revision {
+		t.Errorf("event's revision %d, want %d", got, revision)
+	}
+	hears(t, must[<-chan bus.Event[text]](t)(models.WatchKey(ctx, "w 3")), caughtUp)
+}
+
 // TestWatchEndsAmongManyValues leaves a watch while more values wait than NATS
 // buffers; TestMain sees what is left running.
 func TestWatchEndsAmongManyValues(t *testing.T) {

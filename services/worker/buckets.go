@@ -99,12 +99,16 @@ func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) 
 	if err != nil {
 		return err
 	}
-	for e := range bucket.Watch(ctx) {
+	events, err := bucket.WatchKey(ctx, w.config.ID)
+	if err != nil {
+		return err
+	}
+	for e := range events {
 		switch {
 		case e.Kind == bus.EventCaughtUp:
 			r.Change(ctx, (*reconcile.Desired).AssignmentKnown)
 			w.assignmentKnown.Store(true)
-		case e.Key != w.config.ID || e.Kind != bus.EventPut:
+		case e.Kind != bus.EventPut:
 		case e.Err != nil:
 			w.unreadable(bus.Assignments, e.Key, e.Err)
 		default:
