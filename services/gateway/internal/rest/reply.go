@@ -29,15 +29,15 @@ func reply(w http.ResponseWriter, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	write(w, http.StatusOK, typeJSON, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	write(w, http.StatusOK, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 	return nil
 }
 
-// write sends a whole answer. That a client is not there any more to take it
+// write sends a whole answer of JSON. That a client is not there any more to take it
 // is nobody's concern.
-func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+func write(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
-	h.Set("Content-Type", contentType)
+	h.Set("Content-Type", typeJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
@@ -67,5 +67,5 @@ func writeError(w http.ResponseWriter, status int, e *errs.Error, id string) {
 	if id != "" {
 		b = jsoninfer.AppendString(append(b, `,"request_id":`...), id)
 	}
-	write(w, status, typeJSON, append(b, '}'))
+	write(w, status, append(b, '}'))
 }

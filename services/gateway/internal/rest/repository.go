@@ -28,7 +28,7 @@ func (s *server) load(w http.ResponseWriter, r *http.Request) error {
 	if err := s.engine.LoadModel(r.Context(), request); err != nil {
 		return err
 	}
-	write(w, http.StatusOK, typeJSON, nil)
+	write(w, http.StatusOK, nil)
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
 	if err := s.engine.UnloadModel(r.Context(), model, dependents); err != nil {
 		return err
 	}
-	write(w, http.StatusOK, typeJSON, nil)
+	write(w, http.StatusOK, nil)
 	return nil
 }
 
