@@ -112,6 +112,17 @@ func TestExecutionEndsWhenItsClientGoes(t *testing.T) {
 			_, err := inference.NewGRPCInferenceServiceClient(connection).ModelInfer(ctx, countRequest(n))
 			return err
 		},
+		"stream": func(ctx context.Context, n int64) error {
+			stream, err := inference.NewGRPCInferenceServiceClient(connection).ModelStreamInfer(ctx)
+			if err != nil {
+				return err
+			}
+			if err := stream.Send(countRequest(n)); err != nil {
+				return err
+			}
+			_, err = stream.Recv()
+			return err
+		},
 	} {
 		t.Run(way, func(t *testing.T) {
 			for range 3 {
