@@ -17,7 +17,7 @@ const (
 )
 
 // gzipMagic begins a compressed value. No JSON text does.
-var gzipMagic = []byte{0x1f, 0x8b}
+const gzipMagic = "\x1f\x8b"
 
 // pack compresses a large value. Equal values stay equal.
 func pack(data []byte) ([]byte, error) {
@@ -43,7 +43,7 @@ func pack(data []byte) ([]byte, error) {
 
 // unpack reverses pack. It may return its argument.
 func unpack(data []byte) ([]byte, error) {
-	if !bytes.HasPrefix(data, gzipMagic) {
+	if !bytes.HasPrefix(data, []byte(gzipMagic)) {
 		return data, nil
 	}
 	r, err := gzip.NewReader(bytes.NewReader(data))

@@ -43,7 +43,7 @@ func TestDamagedAndHostileValuesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, data := range map[string][]byte{
-		"cut off": packed[:len(packed)/2], "no header": gzipMagic, "damaged": append(bytes.Clone(packed[:len(packed)-8]), make([]byte, 8)...),
+		"cut off": packed[:len(packed)/2], "no header": []byte(gzipMagic), "damaged": append(bytes.Clone(packed[:len(packed)-8]), make([]byte, 8)...),
 		"more than readers take": bomb.Bytes(),
 	} {
 		if got, err := unpack(data); err == nil {

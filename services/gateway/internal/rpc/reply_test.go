@@ -56,7 +56,7 @@ func TestReplyLendsLargeOutputs(t *testing.T) {
 	}
 }
 
-func TestForgottenReplyIsReturned(t *testing.T) {
+func TestForgottenReplyIsReturned(*testing.T) {
 	returned := make(chan int, 1)
 	out := counted(lendFrom, returned)
 	forget := func() { _ = mem.BufferSlice{lend(out.Data)} }

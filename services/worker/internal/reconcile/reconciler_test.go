@@ -224,7 +224,7 @@ func (in worldInstance) Close() error {
 type sourceOf struct{ *world }
 
 func (w sourceOf) Fetch(context.Context, source.Content) (source.Files, error) {
-	return filesOf{w.world}, nil
+	return filesOf(w), nil
 }
 
 type filesOf struct{ *world }

@@ -62,7 +62,7 @@ func TestSessionsHaveTheThreadsThatAreSet(t *testing.T) {
 		{"the shared ones by default", nil, nil, 0},
 		{"the model's", nil, map[string]string{many: "5"}, 4},
 		{"the model's across nodes in sequence, and its share of the cores", nil, map[string]string{more: "5"}, 2},
-		{"the model's across nodes in parallel", nil, map[string]string{more: "5", "execution_mode": "1"}, 4},
+		{"the model's across nodes in parallel, and its share of the cores", nil, map[string]string{more: "5", "execution_mode": "1"}, 6},
 		{"the backend's", map[string]string{many: "4"}, nil, 3},
 		{"the model's before the backend's", map[string]string{many: "4"}, map[string]string{many: "1"}, 0},
 		{"those of all sessions", map[string]string{"enable-global-threadpool": "1", many: "4"}, map[string]string{many: "7"}, 0},
