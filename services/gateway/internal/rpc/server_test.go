@@ -92,14 +92,15 @@ func repository() []*core.Model {
 		Inputs:  []modelconfig.IO{int32s("INPUT0"), int32s("INPUT1")},
 		Outputs: []modelconfig.IO{int32s("OUTPUT0"), int32s("OUTPUT1")},
 	}
-	stream := &modelconfig.Config{Name: "tokens", Decoupled: true, Inputs: []modelconfig.IO{int32s("INPUT0")}}
+	stream := *addSub
+	stream.Name, stream.Decoupled = "tokens", true
 	return []*core.Model{
 		{Name: "add_sub", Versions: []*core.Version{
 			{Ref: infer.ModelRef{Name: "add_sub", Version: 1, Generation: 1}, Config: addSub, State: infer.Ready},
 			{Ref: infer.ModelRef{Name: "add_sub", Version: 2, Generation: 1}, Config: addSub, State: infer.Unavailable, Cause: "unloaded"},
 		}},
 		{Name: "tokens", Versions: []*core.Version{
-			{Ref: infer.ModelRef{Name: "tokens", Version: 1, Generation: 1}, Config: stream, State: infer.Ready},
+			{Ref: infer.ModelRef{Name: "tokens", Version: 1, Generation: 1}, Config: &stream, State: infer.Ready},
 		}},
 	}
 }

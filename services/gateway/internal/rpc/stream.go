@@ -168,9 +168,6 @@ func (s *service) inferStreamed(ctx context.Context, in *wire.Request, item *wir
 	if err != nil {
 		return nil, err
 	}
-	if v.Config.Decoupled {
-		return nil, errs.New(errs.Unsupported, "model '%s' is decoupled, which this server does not support", in.Model).WithModel(in.Model)
-	}
 	r, classes, err := s.request(ctx, v, in)
 	if err != nil {
 		return nil, err

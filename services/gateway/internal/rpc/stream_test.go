@@ -136,6 +136,40 @@ func TestStreamGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
+// A decoupled model whose backend answers once says so with its response, also
+// to a client that takes empty last ones.
+func TestStreamAnswersForADecoupledModel(t *testing.T) {
+	s := serve(t)
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, empty := range []bool{false, true} {
+		m := addSub(300)
+		m.ModelName = "tokens"
+		m.Parameters = map[string]*inference.InferParameter{
+			"triton_enable_empty_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: empty}},
+		}
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := item.InferResponse
+		if item.ErrorMessage != "" || r.ModelName != "tokens" || !r.Parameters["triton_final_response"].GetBoolParam() || len(r.Outputs) != 2 {
+			t.Errorf("empty last ones %v: %q, %s with %d outputs, parameters %v", empty, item.ErrorMessage, r.ModelName, len(r.Outputs), r.Parameters)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
 func TestStreamNamesNoModelForWhatWasRefusedAtTheDoor(t *testing.T) {
 	for reason, model := range map[errs.Reason]string{errs.MaxQueueSize: "", errs.DeadlineUnmeetable: "", errs.QueueTimeout: "add_sub"} {
 		s := serve(t)
