@@ -91,6 +91,10 @@ func (c *GRPC) options() rpc.Options {
 	}
 }
 
+// unread is how long a client may take nothing of what is written to it, as
+// over HTTP.
+const unread = time.Minute
+
 func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 	if g.grpc == nil {
 		<-ctx.Done()
@@ -113,5 +117,5 @@ func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 		}
 		extra = append(extra, grpc.Creds(credentials.NewTLS(secured)))
 	}
-	return serve.GRPC(ctx, rpc.New(metered, options, extra...), g.grpc, flush)
+	return serve.GRPC(ctx, rpc.New(metered, options, extra...), serve.Patient(g.grpc, unread), flush)
 }
