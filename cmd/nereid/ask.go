@@ -6,9 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/nereid-serving/nereid/libs/client"
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -22,7 +25,21 @@ type server struct {
 	Roots       string        `name:"tls-root" placeholder:"FILE" help:"Certificates that may have signed the server's, in PEM, instead of the system's."`
 	Certificate string        `name:"tls-cert" placeholder:"FILE" help:"Own certificate, in PEM, for a server that asks for one."`
 	Key         string        `name:"tls-key" placeholder:"FILE" help:"The private key of the certificate, in PEM."`
+	Header      []header      `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header to send with every call, such as a restricted API or a proxy asks for; over gRPC as metadata; repeat the flag for several."`
 	Timeout     time.Duration `name:"timeout" help:"How long to wait, such as 200ms; the server is told, and gives up then too."`
+}
+
+// header is one that goes with every call.
+type header struct{ name, value string }
+
+// UnmarshalText reads NAME: VALUE, as curl does.
+func (h *header) UnmarshalText(text []byte) error {
+	name, value, ok := strings.Cut(string(text), ":")
+	h.name, h.value = name, strings.TrimSpace(value)
+	if !ok || !httpguts.ValidHeaderFieldName(h.name) || !httpguts.ValidHeaderFieldValue(h.value) {
+		return errs.New(errs.ConfigInvalid, "%q is no header: want NAME: VALUE, such as 'authorization: Bearer TOKEN'", name)
+	}
+	return nil
 }
 
 // ask calls the server.
@@ -45,10 +62,14 @@ func (s *server) client() (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Protocol == "grpc" {
-		return client.GRPC(cmp.Or(s.URL, "localhost:8001"), secured)
+	o := client.Options{TLS: secured, Header: make(http.Header)}
+	for _, h := range s.Header {
+		o.Header.Add(h.name, h.value)
 	}
-	return client.HTTP(cmp.Or(s.URL, "localhost:8000"), secured), nil
+	if s.Protocol == "grpc" {
+		return client.GRPC(cmp.Or(s.URL, "localhost:8001"), o)
+	}
+	return client.HTTP(cmp.Or(s.URL, "localhost:8000"), o), nil
 }
 
 // tls is nil for plain text.

@@ -39,7 +39,10 @@ Examples:
 
     nereid infer simple --input INPUT0=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16] --input INPUT1=b.npy
     nereid infer digits --input image=seven.png --output probabilities --json
-    nereid infer language --protocol grpc --url gpu1:8001 --timeout 200ms --input 'text="Wie geht es dir?"'`
+    nereid infer language --protocol grpc --url gpu1:8001 --timeout 200ms --input 'text="Wie geht es dir?"'
+    nereid infer digits --input image=seven.png --header 'infer-key: SECRET'
+
+The last one is for a server with --http-restricted-api=inference,metadata:infer-key=SECRET. With --grpc-restricted-protocol the header is triton-grpc-protocol-infer-key.`
 }
 
 // Validate refuses inputs that are none.

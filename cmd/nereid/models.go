@@ -22,7 +22,8 @@ func (models) Help() string {
 	return `Examples:
 
     nereid models
-    nereid models --url gpu1:8001 --protocol grpc --json`
+    nereid models --url gpu1:8001 --protocol grpc --json
+    nereid models --url https://models.example.com/gpu1 --header 'authorization: Bearer TOKEN'`
 }
 
 // Run prints the models with their state and its cause.

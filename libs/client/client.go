@@ -8,6 +8,8 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"net/http"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -26,6 +28,15 @@ type Client interface {
 	Index(ctx context.Context) ([]Model, error)
 	// Close ends the connections. The client is not used after it.
 	Close() error
+}
+
+// Options are how a server is talked to. The zero value is plain text.
+type Options struct {
+	// TLS is nil for plain text, unless an address of https asks for TLS.
+	TLS *tls.Config
+	// Header goes with every call: over HTTP as headers, over gRPC as metadata.
+	// What the protocol sets itself it cannot change.
+	Header http.Header
 }
 
 // Metadata is what a model takes and gives.

@@ -31,6 +31,8 @@ type answers struct {
 	json    string
 	binary  string
 	path    string
+	host    string
+	header  http.Header
 	timeout string
 	head    map[string]any
 	tail    string
@@ -38,6 +40,7 @@ type answers struct {
 
 func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.path, a.timeout = r.URL.EscapedPath(), r.Header.Get("X-Request-Timeout")
+	a.host, a.header = r.Host, r.Header
 	body, err := io.ReadAll(r.Body)
 	if n, errHeader := strconv.Atoi(r.Header.Get("Inference-Header-Content-Length")); err == nil && errHeader == nil {
 		err = json.Unmarshal(body[:n], &a.head)
@@ -57,7 +60,7 @@ func overHTTP(t *testing.T, a *answers) client.Client {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
-	c := client.HTTP(strings.TrimPrefix(server.URL, "http://"), nil)
+	c := client.HTTP(strings.TrimPrefix(server.URL, "http://"), client.Options{})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -108,6 +111,20 @@ func TestInferOverHTTPIsBinary(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, a.head); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+func TestHeadersOverHTTP(t *testing.T) {
+	a := &answers{json: "[]"}
+	server := httptest.NewServer(a)
+	defer server.Close()
+	c := client.HTTP(server.URL, client.Options{Header: http.Header{"Key": {"a", "b"}, "Host": {"models.example.com"}}})
+	defer c.Close()
+	if _, err := c.Index(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.header.Values("Key"); len(got) != 2 || got[0] != "a" || got[1] != "b" || a.host != "models.example.com" {
+		t.Errorf("sent %v to %s", got, a.host)
 	}
 }
 
@@ -209,7 +226,7 @@ func overGRPC(t *testing.T, s *service) client.Client {
 	inference.RegisterGRPCInferenceServiceServer(server, s)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	c, err := client.GRPC("grpc://"+listener.Addr().String(), nil)
+	c, err := client.GRPC("grpc://"+listener.Addr().String(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

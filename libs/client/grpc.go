@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -12,33 +11,46 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
 type overGRPC struct {
+	header     metadata.MD
 	connection *grpc.ClientConn
 	service    inference.GRPCInferenceServiceClient
 }
 
 // GRPC returns a client of the server at address, a host and port. It connects
-// with the first call, over TLS if secured is not nil.
-func GRPC(address string, secured *tls.Config) (Client, error) {
+// with the first call.
+func GRPC(address string, o Options) (Client, error) {
 	if _, after, ok := strings.Cut(address, "://"); ok {
 		address = after
 	}
 	security := insecure.NewCredentials()
-	if secured != nil {
-		security = credentials.NewTLS(secured)
+	if o.TLS != nil {
+		security = credentials.NewTLS(o.TLS)
+	}
+	c := &overGRPC{header: make(metadata.MD)}
+	for name, values := range o.Header {
+		c.header.Append(name, values...)
 	}
 	connection, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(security),
+		grpc.WithUnaryInterceptor(c.withHeader), grpc.WithTransportCredentials(security),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, fmt.Errorf("make a connection to %s: %w", address, err)
 	}
-	return &overGRPC{connection: connection, service: inference.NewGRPCInferenceServiceClient(connection)}, nil
+	c.connection, c.service = connection, inference.NewGRPCInferenceServiceClient(connection)
+	return c, nil
+}
+
+// withHeader adds the header to a call.
+func (c *overGRPC) withHeader(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	given, _ := metadata.FromOutgoingContext(ctx)
+	return invoke(metadata.NewOutgoingContext(ctx, metadata.Join(given, c.header)), method, in, out, connection, options...)
 }
 
 func (c *overGRPC) Close() error { return c.connection.Close() }

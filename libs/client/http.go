@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,24 +24,24 @@ const (
 )
 
 type overHTTP struct {
-	base string
-	http *http.Client
+	base   string
+	header http.Header
+	http   *http.Client
 }
 
 // HTTP returns a client of the server at address: a host and port, or a URL
 // whose path may say where behind a proxy the server is. It opens nothing.
-// secured is for an address of https, and makes one of an address without a
-// scheme; it may be nil.
-func HTTP(address string, secured *tls.Config) Client {
+// With o.TLS an address without a scheme is one of https.
+func HTTP(address string, o Options) Client {
 	if !strings.Contains(address, "://") {
 		scheme := "http"
-		if secured != nil {
+		if o.TLS != nil {
 			scheme = "https"
 		}
 		address = scheme + "://" + address
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, TLSClientConfig: secured}
-	return &overHTTP{base: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: transport}}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, TLSClientConfig: o.TLS}
+	return &overHTTP{base: strings.TrimSuffix(address, "/"), header: o.Header, http: &http.Client{Transport: transport}}
 }
 
 func (c *overHTTP) Close() error {
@@ -101,6 +100,10 @@ func (c *overHTTP) call(ctx context.Context, method, path string, body []byte, h
 	if err != nil {
 		return nil, 0, fmt.Errorf("make a request: %w", err)
 	}
+	for name, values := range c.header {
+		request.Header[name] = values
+	}
+	request.Host = c.header.Get("Host") // or that of the URL
 	if header > 0 {
 		request.Header.Set(headerLength, strconv.Itoa(header))
 		request.Header.Set("Content-Type", "application/octet-stream")

@@ -102,6 +102,35 @@ func TestCommandsOverTLS(t *testing.T) {
 	}
 }
 
+func TestCommandsSendHeaders(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}),
+		"--http-restricted-api=inference,metadata,model-repository:key=secret",
+		"--grpc-restricted-protocol=inference,metadata:key=secret", "--grpc-restricted-protocol=model-repository:other=one")
+	for protocol, prefix := range map[string]string{"http": "", "grpc": "triton-grpc-protocol-"} {
+		url := map[string]string{"http": s.HTTP, "grpc": s.GRPC}[protocol]
+		key := "--header=" + prefix + "Key: secret"
+		for name, c := range map[string]struct {
+			args   []string
+			status int
+			want   string
+		}{
+			"infer":           {[]string{"infer", "m", "--input=x=1", key}, 0, "INT32"},
+			"models":          {[]string{"models", key, "-H", prefix + "other:one"}, 0, "READY"},
+			"no header":       {[]string{"infer", "m", "--input=x=1"}, 1, "[api_restricted]"},
+			"another value":   {[]string{"models", "--header=" + prefix + "key: secre", "-H", prefix + "other: two"}, 1, "[api_restricted]"},
+			"what is none":    {[]string{"models", "--header=key=secret"}, 2, "--header: \"key=secret\" is no header: want NAME: VALUE"},
+			"a name in parts": {[]string{"models", "--header=a key: secret"}, 2, "want NAME: VALUE"},
+		} {
+			t.Run(protocol+": "+name, func(t *testing.T) {
+				stdout, stderr, status := nereid(t, append(c.args, "--protocol="+protocol, "--url="+url)...)
+				if text := stdout + stderr; status != c.status || !strings.Contains(text, c.want) {
+					t.Errorf("exit status %d, want %d with %q:\n%s", status, c.status, c.want, text)
+				}
+			})
+		}
+	}
+}
+
 func TestRealClientsAndConnectionFlags(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "grpc.sock")
 	s := start(t, examples(t),
