@@ -21,6 +21,7 @@ import (
 // Reasons are model_control_disabled unless models are under explicit control,
 // load_unknown_model, load_conflict, load_failed, model_ambiguous for files of
 // a name that several models have, and those of bad arguments.
+// state_unavailable is that another replica leads, or none for half a minute.
 // When ctx ends first its error is returned, and the load goes on.
 func (r *Registry) Load(ctx context.Context, model, config string, files map[string][]byte) error {
 	if err := r.controllable(model); err != nil {
@@ -34,7 +35,7 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 		return err
 	}
 	return each(ids, func(id infer.ModelID) error {
-		return r.operate(ctx, &operation{verb: verbLoad, model: id, config: config, files: files})
+		return r.operate(ctx, operation{verb: verbLoad, model: id, config: config, files: files})
 	})
 }
 
@@ -91,7 +92,7 @@ func (r *Registry) Unload(ctx context.Context, model string, _ bool) error {
 		return err
 	}
 	return each(r.unloadable(model), func(id infer.ModelID) error {
-		return r.operate(ctx, &operation{verb: verbUnload, model: id})
+		return r.operate(ctx, operation{verb: verbUnload, model: id})
 	})
 }
 
@@ -113,37 +114,47 @@ func checkName(name string) error {
 	return nil
 }
 
-// operate hands an operation to the leader's loop, if this replica leads.
-func (r *Registry) operate(ctx context.Context, o *operation) error {
-	o.done = make(chan error, 1)
-	term := r.term.Load()
-	if term == nil {
-		return errs.New(errs.StateUnavailable, "no registry leads yet: ask again in a moment").WithModel(o.model.Name)
-	}
-	select {
-	case term.asked <- o:
-	case <-term.over:
-		return termOver(o)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	select {
-	case err := <-o.done:
-		return err
-	case <-term.over:
-		return termOver(o)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// operate has the leader's loop do an operation, if this replica leads. A lead
+// that is lost meanwhile comes back in a moment: then the operation is begun
+// again, since what was done of it does no harm.
+func (r *Registry) operate(ctx context.Context, o operation) error {
+	for {
+		term := r.terms.wait(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case term == nil:
+			return errs.New(errs.StateUnavailable, "no registry leads to work on model '%s': look at the repository index, and ask again in a moment", o.model).WithModel(o.model.Name)
+		}
+		attempt := o // each term has its own to write to
+		attempt.done = make(chan error, 1)
+		if answered, err := term.do(ctx, &attempt); answered {
+			return err
+		}
 	}
 }
 
-// termOver is the outcome when a term ends under an operation, which may have
-// its answer by then.
-func termOver(o *operation) error {
+// do hands an operation to the loop and waits for its outcome. There is none
+// if the term ends before.
+func (t *term) do(ctx context.Context, o *operation) (answered bool, err error) {
 	select {
-	case err := <-o.done:
-		return err
-	default:
+	case t.asked <- o:
+	case <-t.over:
+		return false, nil
+	case <-ctx.Done():
+		return true, context.Cause(ctx)
 	}
-	return errs.New(errs.StateUnavailable, "the registry lost its lead while it worked on model '%s': look at the repository index, and ask again", o.model).WithModel(o.model.Name)
+	select {
+	case err = <-o.done:
+		return true, err
+	case <-ctx.Done():
+		return true, context.Cause(ctx)
+	case <-t.over:
+	}
+	select {
+	case err = <-o.done: // the last that the term did
+		return true, err
+	default:
+		return false, nil
+	}
 }

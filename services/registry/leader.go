@@ -24,22 +24,31 @@ const releaseTimeout = 2 * time.Second
 // says why the term could not begin or had to end.
 func (r *Registry) elect(ctx context.Context, all *buckets) error {
 	present, err := all.leaders.Get(ctx, role)
-	if err == nil {
+	if err == nil && !r.mayReplace(present.Value) {
 		r.ready.Store(true) // as a standby
+		r.terms.set(nil, false)
 		r.log.Info("waiting to lead", zap.String("leader", present.Value.GetHolder()))
 	}
 	// Whatever else Get says, Acquire waits: for the store too.
 	lease, err := all.leaders.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{
-		Key:   role,
-		Value: func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
+		Key:     role,
+		Value:   func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
+		Replace: r.mayReplace,
 	})
 	if err != nil {
 		return err
 	}
+	r.epoch = lease.Epoch()
 	r.ready.Store(false)
 	r.log.Info("leading", zap.Uint64("epoch", lease.Epoch()))
 	defer r.ready.Store(false)
 	return errors.Join(r.lead(ctx, all, lease), release(ctx, lease))
+}
+
+// mayReplace tells a lease that is left of an earlier life of this replica, for
+// whose end nobody need wait, from that of another or a later one.
+func (r *Registry) mayReplace(present *nereidv1.LeaderValue) bool {
+	return present.GetHolder() == r.cfg.Holder && (r.epoch == 0 || present.GetEpoch() <= r.epoch)
 }
 
 // lead runs one term until ctx or the lease ends.
@@ -63,8 +72,8 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		r.ready.Store(true)
 		return nil
 	}
-	r.term.Store(t)
-	defer r.term.Store(nil)
+	r.terms.set(t, true)
+	defer r.terms.set(nil, true)
 	err := t.run(ctx)
 	if lost := lease.Err(); lost != nil {
 		return lost

@@ -19,7 +19,8 @@ type Registry struct {
 	log     *zap.Logger
 	roots   []string // of the repositories, absolute
 	scanner *repo.Scanner
-	term    atomic.Pointer[term] // the present one; nil while another leads
+	terms   *terms
+	epoch   uint64 // of the last term, 0 before the first; Run's alone
 	ready   atomic.Bool
 }
 
@@ -33,7 +34,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), roots: roots, scanner: repo.New(roots, cfg.reading())}, nil
+	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), roots: roots, scanner: repo.New(roots, cfg.reading()), terms: newTerms()}, nil
 }
 
 // Ready reports whether this replica does what it should: as the leader, that
@@ -57,6 +58,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.ready.Store(false)
+	defer r.terms.set(nil, false)
 	for ctx.Err() == nil {
 		if err := r.elect(ctx, all); err != nil && ctx.Err() == nil {
 			r.log.Warn("term as leader ended", obs.Err(err)...)

@@ -291,6 +291,25 @@ func TestWhatWasAskedForOutlivesTheLeader(t *testing.T) {
 	}
 }
 
+// TestLoadOutlivesALostLead takes the lease away in the middle of a load, which
+// the next term begins again.
+func TestLoadOutlivesALostLead(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	epoch := s.announced(0).GetEpoch()
+	write(t, filepath.Join(s.root, "m/1/f"), "two")
+	loading := s.load("m")
+	s.model("a swap", swapping)
+	if err := s.leaders.Delete(testContext(t), "registry", 0); err != nil {
+		t.Fatal(err)
+	}
+	s.announced(epoch)
+	s.worker.say(runs(s.assigned("w", "m", "m"), nil))
+	if err := <-loading; err != nil {
+		t.Errorf("Load = %v", err)
+	}
+	s.model("the end of the swap", whole)
+}
+
 func TestSwapIsFinishedByTheNextLeader(t *testing.T) {
 	s := newScene(t, func(*registry.Config) {})
 	epoch := s.announced(0).GetEpoch()
