@@ -19,7 +19,7 @@ type Claim[T any] struct {
 	// Key is the role, or the claimant's own id.
 	Key string
 	// TTL is how long the lease lives without renewal, in whole seconds. Zero
-	// is the bucket's own.
+	// is [Config.Lease], or the bucket's own time.
 	TTL time.Duration
 	// Value makes the first value of the lease. It should keep the epoch, and
 	// may be called several times.

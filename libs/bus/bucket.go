@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,14 +182,12 @@ func (b *Bucket[T]) name(key string) string {
 	return fmt.Sprintf("%q in bucket %q", key, b.spec.Name)
 }
 
-// ttl returns d, or the bucket's own where d is zero, if NATS can keep it.
+// ttl returns d, or the default where d is zero, if NATS can keep it.
 func (b *Bucket[T]) ttl(d time.Duration) (time.Duration, error) {
 	if b.spec.Lease == 0 {
 		return 0, errs.New(errs.Bug, "bucket %q holds no leases", b.spec.Name)
 	}
-	if d == 0 {
-		d = b.spec.Lease
-	}
+	d = cmp.Or(d, b.bus.lease, b.spec.Lease)
 	if d < time.Second || d%time.Second != 0 {
 		return 0, errs.New(errs.Bug, "a lease lives for whole seconds, not %v", d)
 	}

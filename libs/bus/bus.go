@@ -33,6 +33,9 @@ type Config struct {
 	// Replicas is how many servers keep each bucket; zero is 1. More than 1
 	// needs a NATS cluster of at least that size at URL.
 	Replicas int
+	// Lease is for how long a lease of any bucket lives without renewal, in whole
+	// seconds, where its claim says nothing else. Zero is each bucket's own time.
+	Lease time.Duration
 	// Log receives connection changes and the embedded server's warnings. Nil
 	// logs nothing.
 	Log *zap.Logger
@@ -56,6 +59,7 @@ type Bus struct {
 	js       jetstream.JetStream
 	server   *embedded // nil where the server is elsewhere
 	replicas int
+	lease    time.Duration // 0 is each bucket's own
 	log      *zap.Logger
 
 	// life ends at Close; every watch and lease ends with it. It is a context
@@ -79,6 +83,7 @@ type Bus struct {
 func Open(ctx context.Context, cfg Config) (*Bus, error) {
 	b := &Bus{
 		replicas: max(cfg.Replicas, 1),
+		lease:    cfg.Lease,
 		log:      cfg.Log,
 		closed:   make(chan struct{}),
 		back:     make(chan struct{}),

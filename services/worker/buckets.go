@@ -32,7 +32,7 @@ func (w *Worker) register(ctx context.Context) (*hold, error) {
 	}
 	h := &hold{taken: make(chan struct{})}
 	h.Registration, err = bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
-		Key: w.config.ID, TTL: w.config.LeaseTTL,
+		Key:     w.config.ID,
 		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, nil, reconcile.Revisions{}) },
 		Replace: h.mayReplace,
 	})

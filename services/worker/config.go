@@ -39,9 +39,6 @@ type Config struct {
 	// HostPolicies are settings of host policies by their names, under the
 	// names that --host-policy has for them: cpu-cores or numa-node.
 	HostPolicies map[string]map[string]string
-	// LeaseTTL is for how long the worker counts as alive without renewing
-	// its lease, in whole seconds; 0 is the bucket's own time.
-	LeaseTTL time.Duration
 	// LoadConcurrency is how many models are loaded at the same time. When
 	// all that was assigned at the start serves, it is at most half as many
 	// as there are cores: what serves would feel more.
@@ -96,8 +93,6 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "a worker cannot run on device %d of kind %d: give a CPU or a GPU by its number from 0", c.Device.Number, c.Device.Kind)
 	case c.Cores < 0:
 		return errs.New(errs.ConfigInvalid, "a worker cannot have %d cores: give at least 1, or 0 for all", c.Cores)
-	case c.LeaseTTL < 0 || c.LeaseTTL%time.Second != 0:
-		return errs.New(errs.ConfigInvalid, "the worker's lease cannot live for %v: give whole seconds, or 0 for the default", c.LeaseTTL)
 	case c.LoadConcurrency < 1:
 		return errs.New(errs.ConfigInvalid, "a worker cannot load %d models at a time: give at least 1", c.LoadConcurrency)
 	case c.LoadRetries < 0:

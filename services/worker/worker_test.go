@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -321,7 +320,6 @@ func TestConfigThatCannotWork(t *testing.T) {
 		"device of no kind":      func(c *worker.Config) { c.Device.Kind = modelconfig.KindModel },
 		"device below the first": func(c *worker.Config) { c.Device.Number = -1 },
 		"fewer than no cores":    func(c *worker.Config) { c.Cores = -1 },
-		"part of a second":       func(c *worker.Config) { c.LeaseTTL = 1500 * time.Millisecond },
 		"a negative retry":       func(c *worker.Config) { c.LoadRetries = -1 },
 		"no load at a time":      func(c *worker.Config) { c.LoadConcurrency = 0 },
 		"negative drain":         func(c *worker.Config) { c.DrainTimeout = -1 },

@@ -52,15 +52,15 @@ func Default() Config {
 		ExitOnError: true,
 	}
 	c.Registry.Models.Backends = worker.Backends()
-	c.Worker.LeaseTTL = workerLease
 	return c
 }
 
-// workerLease is for how long the worker counts as alive without renewing its
-// lease. The worker dies with those who would notice; a lease that ran out
-// could only mean that the processors are overloaded, and would take all models
-// away from clients until it is renewed.
-const workerLease = time.Minute
+// lease is for how long each service counts as alive without renewing its
+// lease. All of them die together, and nobody else can take over; a lease that
+// ran out could only mean that the processors are overloaded. The worker's
+// would then take all models away from clients, and the registry's would end
+// the loads under way.
+const lease = time.Minute
 
 // keepMemory is how many bytes of free tensor memory the process keeps for
 // the next requests.
@@ -94,7 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}
-	b, err := bus.Open(ctx, bus.Config{Dir: s.config.Data, Name: "nereid", Log: s.log})
+	b, err := bus.Open(ctx, bus.Config{Dir: s.config.Data, Name: "nereid", Lease: lease, Log: s.log})
 	if err != nil {
 		return err
 	}
