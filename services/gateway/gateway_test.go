@@ -175,7 +175,7 @@ func (h *harness) serveModel() *bus.Lease[*nereidv1.WorkerValue] {
 // get asks until the answer has the status, which the buckets bring about.
 func (h *harness) eventually(status int, path string) string {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		got, body := h.do(http.MethodGet, path, "")

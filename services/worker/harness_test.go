@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what a test waits for; no test measures it.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // harness is a running worker between a real store, a recording scheduler and
 // a recording gateway.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -257,12 +258,13 @@ func TestFailedLoadsAreTriedAgain(t *testing.T) {
 	dir := repository(t, map[string]string{"bad/config.pbtxt": vector(""), "bad/1/model.onnx": "damaged"})
 	s := start(t, dir, "--model-control-mode=explicit", "--model-load-retry-count=2")
 	s.control(t, "load", "bad", "", 400, "load failed for model 'bad': version 1 is at UNAVAILABLE state:")
+	s.until("three failures in the metrics", s.Metrics+"/metrics", func(metrics string) bool {
+		return strings.Contains(metrics, `nereid_worker_load_seconds_count{outcome="failure"} 3`)
+	})
+	s.signal(syscall.SIGTERM)
+	s.exit() // from here on the log is whole
 	if n := strings.Count(s.text(), "model not loaded: trying again"); n != 2 {
 		t.Errorf("tried again %d times, want 2:\n%s", n, s.text())
-	}
-	_, metrics := s.do(http.MethodGet, s.Metrics+"/metrics", "")
-	if want := `nereid_worker_load_seconds_count{outcome="failure"} 3`; !strings.Contains(metrics, want) {
-		t.Errorf("metrics lack %s", want)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds waits for the process; no test measures it.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // server is a running nereid serve.
 type server struct {

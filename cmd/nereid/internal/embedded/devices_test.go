@@ -109,7 +109,7 @@ func (d *devices) start(id string, device worker.Device) (w *worker.Worker, ref 
 		d.t.Fatal(err)
 	}
 	d.run(id, w.Run)
-	ctx, cancel := context.WithTimeout(d.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
 	for e := range d.workers.Watch(ctx) {
 		for _, v := range e.Value.GetVersions() {
@@ -145,7 +145,7 @@ func (d *devices) answer() (uint64, error) {
 	case r := <-d.answers:
 		r.Release()
 		return r.Work.Request.Number, r.Err
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		d.t.Fatal("no answer")
 		return 0, nil
 	}

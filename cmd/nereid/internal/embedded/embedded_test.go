@@ -21,6 +21,9 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
+// patience bounds what a test waits for; no test measures it.
+const patience = 2 * time.Minute
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // unled is a server without its registry, whose part the test plays: it
@@ -92,7 +95,7 @@ func bucket[T nereidv1.Value](t *testing.T, b *bus.Bus, name string) *bus.Bucket
 // eventually waits for what the services agree on by themselves.
 func (u *unled) eventually(what string, holds func() bool) {
 	u.t.Helper()
-	ctx, cancel := context.WithTimeout(u.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(u.t.Context(), patience)
 	defer cancel()
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()

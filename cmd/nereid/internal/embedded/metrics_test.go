@@ -79,17 +79,18 @@ func startMeasured(t *testing.T, edit func(*Config)) *measured {
 	return m
 }
 
-// requests sends some at once, of which some are refused in the queue.
+// requests sends some at once, until some were served and some were refused in
+// the queue.
 func (m *measured) requests() {
 	u := &unled{t: m.t, http: m.http}
-	var sent sync.WaitGroup
-	for range 4 {
-		sent.Go(func() { u.infer(oneRow) })
-	}
-	sent.Wait()
-	u.eventually("the requests to be counted", func() bool {
+	u.eventually("requests that are served and such that are refused", func() bool {
+		var sent sync.WaitGroup
+		for range 4 {
+			sent.Go(func() { u.infer(oneRow) })
+		}
+		sent.Wait()
 		families := m.families()
-		return count(families["nv_inference_request_success"])+count(families["nv_inference_request_failure"]) == 4
+		return count(families["nv_inference_request_success"]) > 0 && count(families["nv_inference_request_failure"]) > 0
 	})
 }
 
@@ -209,9 +210,6 @@ func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
 			after := m.families()
 			if diff := cmp.Diff(want, tritons(after), cmp.AllowUnexported(family{})); diff != "" {
 				t.Errorf("after requests (-want +got):\n%s", diff)
-			}
-			if count(after["nv_inference_request_success"]) == 0 || count(after["nv_inference_request_failure"]) == 0 {
-				t.Errorf("%v were served, %v refused: want some of both", count(after["nv_inference_request_success"]), count(after["nv_inference_request_failure"]))
 			}
 		})
 	}
