@@ -38,7 +38,7 @@ func TestScanIsPublishedWholeAndAnnounced(t *testing.T) {
 		t.Errorf("models = %v", models)
 	}
 	want := []*nereidv1.ModelVersion{{
-		Version: 2, Generation: 1, Digest: a.GetVersions()[0].GetDigest(),
+		Version: 2, Generation: 1, Digest: a.GetVersions()[0].GetDigest(), Fingerprint: a.GetVersions()[0].GetFingerprint(),
 		Url: a.GetUrl() + "/2", Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE,
 	}}
 	if diff := cmp.Diff(want, a.GetVersions(), protoEqual()); diff != "" || want[0].Digest == "" {

@@ -232,7 +232,7 @@ func TestRunningDeadlineIsAnsweredAndPassedOn(t *testing.T) {
 	}
 	o := <-w.orders
 	second := request(2, released)
-	second.Deadline = o.Enqueued[0].Add(50 * time.Millisecond)
+	second.Deadline = o.Enqueued[0].Add(2 * time.Second) // by when it runs
 	w.finish(o)
 	<-a.came
 	if err := l.Submit(second); err != nil {
