@@ -98,6 +98,10 @@ func (s *server) tls() (*tls.Config, error) {
 	return c, nil
 }
 
+// closedHint is for a server that hangs up. Why it does may be lost: a client
+// that writes to a closed connection never reads the alert that came before.
+const closedHint = "the server closed the connection: where it speaks TLS add --tls, where it asks for a certificate --tls-cert=FILE and --tls-key=FILE"
+
 // withHint adds what to do about an error of a connection. The libraries give
 // most of them as texts alone.
 func withHint(err error) error {
@@ -111,7 +115,9 @@ func withHint(err error) error {
 		{"does not look like a TLS handshake", "the server does not speak TLS there: leave --tls out"},
 		{"certificate signed by unknown authority", "name what has signed the server's certificate with --tls-root=FILE"},
 		{"certificate required", "the server asks for a certificate: give --tls-cert=FILE and --tls-key=FILE"},
-		{"error reading server preface", "the server may speak TLS there: add --tls"},
+		{"error reading server preface", closedHint},
+		{"broken pipe", closedHint},
+		{"connection reset by peer", closedHint},
 		{"connection refused", "start one with nereid serve, or say with --url where it is"},
 	} {
 		if strings.Contains(err.Error(), h.sign) {
