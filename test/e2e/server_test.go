@@ -28,8 +28,8 @@ type server struct {
 	HTTP, GRPC, Metrics string
 
 	mu     sync.Mutex
-	log    []string // guarded by mu
-	stdout bytes.Buffer
+	log    []string     // guarded by mu
+	stdout bytes.Buffer // whole, and to be read, after exited
 	exited chan struct{}
 	status error // valid after exited
 }
