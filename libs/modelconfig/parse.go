@@ -56,8 +56,17 @@ func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 	for i := range problems {
 		problems[i].File = cmp.Or(problems[i].File, dir.File)
 	}
-	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
+	slices.SortStableFunc(problems, byLine)
 	return nil, problems.AsError(dir.Name)
+}
+
+// byLine orders problems as the text goes. What stands on no line is often
+// missing because of what does, so it comes last.
+func byLine(a, b Problem) int {
+	if a.Line == 0 || b.Line == 0 {
+		return b.Line - a.Line
+	}
+	return a.Line - b.Line
 }
 
 // fill completes, normalises and checks a configuration.

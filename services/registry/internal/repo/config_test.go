@@ -74,7 +74,7 @@ func TestNamedConfigurationGoesFirst(t *testing.T) {
 	if m := model(t, snap, "lacks"); m.Problem != "" {
 		t.Errorf("a model without the named configuration: %s", m.Problem)
 	}
-	if m := model(t, snap, "wrong"); !strings.Contains(m.Problem, "configs/fast.pbtxt:1:17: ") {
+	if m := model(t, snap, "wrong"); !strings.HasPrefix(m.Problem, "configs/fast.pbtxt:1:17: ") {
 		t.Errorf("problem %q does not name the file", m.Problem)
 	}
 }
@@ -89,7 +89,7 @@ func TestProblemsKeepTheirPlaces(t *testing.T) {
 	for _, p := range model(t, snap, "a").Problems {
 		got = append(got, p.Place()+" "+p.Field)
 	}
-	want := []string{"1/model.onnx ", "config.pbtxt:2:1 max_batch_size", "config.pbtxt:3:1 nmae"}
+	want := []string{"config.pbtxt:2:1 max_batch_size", "config.pbtxt:3:1 nmae", "1/model.onnx "}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
