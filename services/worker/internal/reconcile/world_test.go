@@ -1,0 +1,258 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
+)
+
+const linger = time.Second
+
+// world is a reconciler's surroundings: one backend whose loads do what the
+// test says, and lanes that retire when the test says. It is used inside
+// synctest bubbles, where tests read its fields when all is quiet.
+type world struct {
+	t    *testing.T
+	loop *Reconciler
+	stop func()
+
+	load   func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
+	verify func() error                                        // of files that were found; nil finds them as they were
+	run    func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
+	retire chan bool                                           // closed: lanes retire at once
+
+	mu      sync.Mutex
+	log     []string                          // what happened; guarded by mu
+	slots   uint32                            // guarded by mu
+	runs    map[infer.ModelID][]VersionStatus // guarded by mu
+	told    map[infer.ModelID]int             // how often something was said of a model; guarded by mu
+	reached Revisions                         // guarded by mu
+	loading int                               // guarded by mu
+	most    int                               // loads at the same time; guarded by mu
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, retire: make(chan bool), runs: make(map[infer.ModelID][]VersionStatus), told: make(map[infer.ModelID]int)}
+	close(w.retire)
+	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
+		Backend: func(string) (backend.Backend, error) { return w, nil },
+		Source:  sourceOf{w},
+		Lanes:   lanesOf{w},
+		Publish: func(model infer.ModelID, versions []VersionStatus) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.runs[model] = versions
+			w.told[model]++
+		},
+		Reached: func(r Revisions) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.reached = r
+		},
+		Loaded:  func(v backend.Version, _ time.Duration, err error) { w.note("loaded %v %v", v.Ref, err == nil) },
+		Retried: func(v backend.Version, _ time.Duration, err error) { w.note("retried %v: %v", v.Ref, err) },
+		Failed:  func(ref infer.ModelRef, err error) { w.note("failed %v: %v", ref, err) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan bool)
+	go func() {
+		w.loop.Run(ctx)
+		close(done)
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+	}
+	return w
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+// pass lets so much of the bubble's time go by.
+func pass(d time.Duration) { <-time.NewTimer(d).C }
+
+// events returns what happened since the last call.
+func (w *world) events() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.log
+	w.log = nil
+	return list
+}
+
+func (w *world) expect(want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.events()); diff != "" {
+		w.t.Error(diff)
+	}
+}
+
+// desire makes the contents, one instance each, the desired ones.
+func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
+	w.loop.Change(w.t.Context(), func(d *Desired) {
+		d.models = make(map[string][]Content)
+		var list []Assigned
+		for _, r := range refs {
+			list = append(list, Assigned{Ref: r, Groups: []Group{{Name: r.Name, Count: 1}}})
+			d.SetModel(r.Name, []Content{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, revision)
+		}
+		d.ModelsKnown(revision)
+		d.Assign(Assignment{Versions: list, Revision: revision})
+		d.AssignmentKnown()
+	})
+	synctest.Wait()
+}
+
+func (w *world) states() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []string
+	for _, model := range slices.SortedFunc(maps.Keys(w.runs), infer.ModelID.Compare) {
+		for _, v := range w.runs[model] {
+			list = append(list, strings.TrimSpace(fmt.Sprintf("%v %v %s", v.Ref, v.State, v.Cause)))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// groups are those that the only content of model a has.
+func (w *world) groups() []Group {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.runs[infer.ModelID{Name: "a"}][0].Groups
+}
+
+// applied returns the revision of the models that has been reached.
+func (w *world) applied() uint64 {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reached.Models
+}
+
+// world as the backend, its models and instances.
+
+func (w *world) Name() string { return "world" }
+
+func (w *world) Load(ctx context.Context, v backend.Version) (backend.Model, error) {
+	w.count(+1)
+	defer w.count(-1)
+	w.note("load %v", v.Ref)
+	if w.load != nil {
+		if err := w.load(ctx, v.Ref); err != nil {
+			return nil, err
+		}
+	}
+	return worldModel{w, v.Ref}, nil
+}
+
+func (w *world) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loading += n
+	w.most = max(w.most, w.loading)
+}
+
+func (w *world) Close() error { return nil }
+
+type worldModel struct {
+	w   *world
+	ref infer.ModelRef
+}
+
+func (m worldModel) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
+	if strings.HasSuffix(spec.Name, "_3") {
+		return nil, errors.New("no room")
+	}
+	return worldInstance{m.w, spec.Name}, nil
+}
+
+func (m worldModel) Close() error {
+	m.w.note("closed %v", m.ref)
+	return nil
+}
+
+type worldInstance struct {
+	w    *world
+	name string
+}
+
+func (worldInstance) Credits() int { return 1 }
+
+func (in worldInstance) Execute(b backend.Batch) {
+	in.w.note("run %s", in.name)
+	if in.w.run != nil {
+		in.w.run(b)
+	} else {
+		b.Respond(0, &infer.Response{Final: true})
+	}
+	b.Done()
+}
+
+func (in worldInstance) Close() error {
+	in.w.note("gone %s", in.name)
+	return nil
+}
+
+// world as the source of files, and the files.
+
+type sourceOf struct{ *world }
+
+func (w sourceOf) Fetch(context.Context, source.Content) (source.Files, error) {
+	return filesOf(w), nil
+}
+
+type filesOf struct{ *world }
+
+func (filesOf) ModelDir() string { return "/models/m" }
+func (filesOf) Dir() string      { return "/models/m/1" }
+
+func (w filesOf) Verify(context.Context) error {
+	if w.verify == nil {
+		return nil
+	}
+	return w.verify()
+}
+
+// world as the lanes.
+
+type lanesOf struct{ *world }
+
+func (w lanesOf) Open(l Lane) infer.InstanceID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slots++
+	w.log = append(w.log, "open "+l.Name)
+	return infer.InstanceID{Slot: w.slots}
+}
+
+func (w lanesOf) Close(ctx context.Context, id infer.InstanceID) error {
+	select {
+	case <-w.retire:
+		w.note("close %d", id.Slot)
+		return nil
+	case <-ctx.Done():
+		return errors.New("still runs")
+	}
+}
