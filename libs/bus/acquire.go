@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 )
 
 // Claim says which lease is wanted.
@@ -124,11 +125,7 @@ func (c *claimant[T]) seize(ctx context.Context) (*Lease[T], error) {
 		if !errors.Is(err, ErrConflict) {
 			return lease, err
 		}
-		pause := time.NewTimer(rand.N(10 * time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if lifecycle.Pause(ctx, rand.N(10*time.Millisecond)); ctx.Err() != nil {
 			return nil, unavailable(ctx.Err(), "acquire the lease of %s", c.bucket.name(c.claim.Key))
 		}
 	}

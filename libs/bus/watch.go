@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 )
 
 // Watch tells the bucket's present values, then EventCaughtUp, then every
@@ -97,13 +99,8 @@ func (w *watch[T]) run(ctx context.Context) {
 			continue
 		}
 		w.bucket.bus.log.Debug("watch starts again", zap.String("bucket", w.bucket.spec.Name), zap.Error(err))
-		retry := time.NewTimer(backoff(w.failures))
+		lifecycle.Pause(ctx, backoff(w.failures))
 		w.failures++
-		select {
-		case <-ctx.Done():
-		case <-retry.C:
-		}
-		retry.Stop()
 	}
 }
 

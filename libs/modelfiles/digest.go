@@ -72,10 +72,10 @@ func (d *Digester) MD5(ctx context.Context, path string, info fs.FileInfo) ([md5
 
 // sum digests a file, unless it is remembered under the key, and remembers it.
 func (d *Digester) sum(ctx context.Context, key string, f *file, h hash.Hash) (sum [sha256.Size]byte, err error) {
-	if h, ok := d.known[key]; ok && h.stamp == f.stamp {
-		h.round = d.round
-		d.known[key] = h
-		return h.sum, nil
+	if known, ok := d.known[key]; ok && known.stamp == f.stamp {
+		known.round = d.round
+		d.known[key] = known
+		return known.sum, nil
 	}
 	started := time.Now()
 	if err := d.read(ctx, f.path, h); err != nil {

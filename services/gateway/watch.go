@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
@@ -84,23 +85,13 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
-		pause(ctx, snapshotRest*time.Duration(snapshot.Len()))
+		lifecycle.Pause(ctx, snapshotRest*time.Duration(snapshot.Len()))
 	}
 }
 
 // snapshotRest is for how long there is no snapshot after one, for each model in it:
 // while a thousand of them load there is news all the time.
 const snapshotRest = 2 * time.Microsecond
-
-// pause lets time go by, but not after ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // noteStart closes started when the start is over.
 func (g *Gateway) noteStart(engine *core.Gateway) {

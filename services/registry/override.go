@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
@@ -36,7 +37,7 @@ func (t *term) read(ctx context.Context, o *operation) (snapshot.Model, error) {
 		case !m.Torn || attempt == tornReads:
 			return m, nil
 		}
-		pause(ctx, t.cfg.Settle/tornReads)
+		lifecycle.Pause(ctx, t.cfg.Settle/tornReads)
 	}
 }
 

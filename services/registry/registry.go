@@ -3,11 +3,11 @@ package registry
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
@@ -62,17 +62,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := r.elect(ctx, all); err != nil && ctx.Err() == nil {
 			r.log.Warn("term as leader ended", obs.Err(err)...)
-			pause(ctx, r.cfg.Retry)
+			lifecycle.Pause(ctx, r.cfg.Retry)
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
@@ -148,16 +149,6 @@ func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
 		if err := lease.Set(ctx, w.value(lease.Epoch(), versions, reached)); err != nil && ctx.Err() == nil {
 			w.deps.Log.Warn("the worker's state is not published yet", obs.Err(err)...)
 		}
-		pause(ctx, rest*time.Duration(len(versions)))
-	}
-}
-
-// pause lets time go by, but not after ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		lifecycle.Pause(ctx, rest*time.Duration(len(versions)))
 	}
 }

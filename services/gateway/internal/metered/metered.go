@@ -107,7 +107,7 @@ func (m *Metrics) Engine(g *core.Gateway, protocol string) *Engine {
 func (m *Metrics) Keep(models []*core.Model) {
 	listed := make(map[infer.ModelID]bool, len(models))
 	for _, model := range models {
-		listed[infer.ModelID{Namespace: model.Namespace, Name: model.Name}] = true
+		listed[model.ID()] = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
