@@ -115,6 +115,23 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 	}
 }
 
+func TestMisspeltVariables(t *testing.T) {
+	parser, err := kong.New(new(settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := config.Misspelt([]string{
+		"NEREID_MODEL_REPOSITRY=/models", "NEREID_HTTP_PROT=1", "NEREID_HTTP_PORT=2", "NEREID_ALLOW_HTP=",
+		// Other programs' and Kubernetes'.
+		"NEREID_BIN=nereid", "NEREID_PYTHON=python", "NEREID_PORT=tcp://10.0.0.1:8000", "NEREID_PORT_8000_TCP_PORT=8000", "NEREID_SERVICE_PORT=8000",
+		"NEREID_GRPC_PORT=8001", "HTTP_PROT=1", "NEREID=1",
+	}, parser.Model)
+	want := []config.Misspelling{{"NEREID_HTTP_PROT", "NEREID_HTTP_PORT"}, {"NEREID_MODEL_REPOSITRY", "NEREID_MODEL_REPOSITORY"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestMissingFile(t *testing.T) {
 	_, err := config.Read(nil, func(name string) (string, bool) { return "/no/such/file", name == "NEREID_CONFIG" })
 	if errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), "/no/such/file") {
@@ -122,5 +139,8 @@ func TestMissingFile(t *testing.T) {
 	}
 	if _, err := config.Read([]string{"--config=/no/such/file"}, os.LookupEnv); err == nil {
 		t.Error("a missing file named by a flag is no error")
+	}
+	if _, err := config.Read([]string{"--", "--config=/no/such/file"}, os.LookupEnv); err != nil {
+		t.Errorf("a flag of another program was read: %v", err)
 	}
 }

@@ -2,10 +2,10 @@ package config
 
 import "github.com/nereid-serving/nereid/libs/spelling"
 
-// nearest returns the known name that differs least from name, if it is near
-// enough to be what was meant.
-func nearest(name string, known map[string]bool) string {
-	best, least := "", len(name)/3+2
+// nearest returns the known name that differs least from name, if it differs in
+// no more than so many letters.
+func nearest(name string, known map[string]bool, most int) string {
+	best, least := "", most+1
 	for candidate := range known {
 		d := spelling.Distance(name, candidate)
 		if d < least || (d == least && best != "" && candidate < best) {

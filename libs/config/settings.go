@@ -59,9 +59,12 @@ func Read(args []string, env func(string) (string, bool)) (*Settings, error) {
 }
 
 // fileOf finds --config before the flags are parsed, since they are parsed
-// with what it says.
+// with what it says. What stands behind -- is another program's.
 func fileOf(args []string) string {
 	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
 		if value, ok := strings.CutPrefix(arg, "--"+FileFlag+"="); ok {
 			return value
 		}
@@ -112,7 +115,7 @@ func (s *Settings) Validate(app *kong.Application) error {
 }
 
 func (s *Settings) unknown(key string, known map[string]bool) error {
-	if near := nearest(key, known); near != "" {
+	if near := nearest(key, known, len(key)/3+1); near != "" {
 		return s.wrong(s.lines[key], "unknown setting %q, did you mean %q?", key, near)
 	}
 	return s.wrong(s.lines[key], "unknown setting %q", key)
@@ -143,6 +146,19 @@ func (s *Settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 		return nil, nil //nolint:nilnil // kong's way to say that there is none
 	}
 	return s.value(flag.Name, node)
+}
+
+// Source says where the value of a setting comes from that no flag gives: the
+// variable, the file with its line, or "default".
+func (s *Settings) Source(setting string) string {
+	name := EnvName(setting)
+	if value, ok := s.env(name); ok && value != "" {
+		return name
+	}
+	if _, ok := s.keys[setting]; ok {
+		return fmt.Sprintf("%s:%d", s.path, s.lines[setting])
+	}
+	return "default"
 }
 
 // EnvName is the environment variable of a setting.

@@ -122,6 +122,36 @@ const (
 	MemoryFull Reason = "memory_full"
 	// FilesChanged: A model version's files are not those that the registry read.
 	FilesChanged Reason = "files_changed"
+	// StoreDenied: The object store refuses to show a model repository with the credentials that there are.
+	StoreDenied Reason = "store_denied"
+	// StoreNotFound: The object store has no such bucket or object.
+	StoreNotFound Reason = "store_not_found"
+	// StoreUnreachable: The object store does not answer, or answers that it failed.
+	StoreUnreachable Reason = "store_unreachable"
+	// StoreTruncated: The object store broke off in the middle of a file.
+	StoreTruncated Reason = "store_truncated"
+	// StoreThrottled: The object store asks for fewer requests.
+	StoreThrottled Reason = "store_throttled"
+	// CacheFull: The files of a model do not fit into the worker's cache.
+	CacheFull Reason = "cache_full"
+	// TransferFailed: The bytes of a tensor could not be brought from one service to another.
+	TransferFailed Reason = "transfer_failed"
+	// NoScheduler: No scheduler holds the pool of this model.
+	NoScheduler Reason = "no_scheduler"
+	// SequenceLost: The scheduler that ordered the request's sequence is gone, and requests of sequences are not submitted again.
+	SequenceLost Reason = "sequence_lost"
+	// SchedulerDeposed: The scheduler does not hold its pool any more. Gateways submit the request to the next one, and clients do not see this.
+	SchedulerDeposed Reason = "scheduler_deposed"
+	// RequestUnderway: A worker runs the request or has run it. Its gateway goes on waiting for the answer, and clients do not see this.
+	RequestUnderway Reason = "request_underway"
+	// RequestFinished: A worker has run the request, and its answer is on the way or lost. Its gateway waits for a while, and clients do not see this.
+	RequestFinished Reason = "request_finished"
+	// PeerMalformed: A service of the cluster sent another what it cannot read or may not say.
+	PeerMalformed Reason = "peer_malformed"
+	// PeerProtocol: Two services of the cluster speak no protocol in common.
+	PeerProtocol Reason = "peer_protocol"
+	// PeerUnreachable: A service of the cluster cannot be reached, has gone silent, or does not serve now.
+	PeerUnreachable Reason = "peer_unreachable"
 )
 
 type row struct {
@@ -251,6 +281,36 @@ func lookup(r Reason) int {
 		return 57
 	case FilesChanged:
 		return 58
+	case StoreDenied:
+		return 59
+	case StoreNotFound:
+		return 60
+	case StoreUnreachable:
+		return 61
+	case StoreTruncated:
+		return 62
+	case StoreThrottled:
+		return 63
+	case CacheFull:
+		return 64
+	case TransferFailed:
+		return 65
+	case NoScheduler:
+		return 66
+	case SequenceLost:
+		return 67
+	case SchedulerDeposed:
+		return 68
+	case RequestUnderway:
+		return 69
+	case RequestFinished:
+		return 70
+	case PeerMalformed:
+		return 71
+	case PeerProtocol:
+		return 72
+	case PeerUnreachable:
+		return 73
 	}
 	return -1
 }
@@ -373,6 +433,36 @@ func rowAt(i int) row {
 		return row{503, 8, true, "The requests in flight hold as many bytes as they may."}
 	case 58:
 		return row{400, 3, false, "A model version's files are not those that the registry read."}
+	case 59:
+		return row{400, 3, false, "The object store refuses to show a model repository with the credentials that there are."}
+	case 60:
+		return row{400, 3, false, "The object store has no such bucket or object."}
+	case 61:
+		return row{503, 14, true, "The object store does not answer, or answers that it failed."}
+	case 62:
+		return row{503, 14, true, "The object store broke off in the middle of a file."}
+	case 63:
+		return row{503, 14, true, "The object store asks for fewer requests."}
+	case 64:
+		return row{400, 3, false, "The files of a model do not fit into the worker's cache."}
+	case 65:
+		return row{503, 14, true, "The bytes of a tensor could not be brought from one service to another."}
+	case 66:
+		return row{503, 14, true, "No scheduler holds the pool of this model."}
+	case 67:
+		return row{503, 14, false, "The scheduler that ordered the request's sequence is gone, and requests of sequences are not submitted again."}
+	case 68:
+		return row{503, 14, true, "The scheduler does not hold its pool any more. Gateways submit the request to the next one, and clients do not see this."}
+	case 69:
+		return row{503, 14, true, "A worker runs the request or has run it. Its gateway goes on waiting for the answer, and clients do not see this."}
+	case 70:
+		return row{503, 14, true, "A worker has run the request, and its answer is on the way or lost. Its gateway waits for a while, and clients do not see this."}
+	case 71:
+		return row{500, 13, false, "A service of the cluster sent another what it cannot read or may not say."}
+	case 72:
+		return row{500, 9, false, "Two services of the cluster speak no protocol in common."}
+	case 73:
+		return row{503, 14, true, "A service of the cluster cannot be reached, has gone silent, or does not serve now."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -440,5 +530,20 @@ func Reasons() []Reason {
 		ModelAmbiguous,
 		MemoryFull,
 		FilesChanged,
+		StoreDenied,
+		StoreNotFound,
+		StoreUnreachable,
+		StoreTruncated,
+		StoreThrottled,
+		CacheFull,
+		TransferFailed,
+		NoScheduler,
+		SequenceLost,
+		SchedulerDeposed,
+		RequestUnderway,
+		RequestFinished,
+		PeerMalformed,
+		PeerProtocol,
+		PeerUnreachable,
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // Part is a part of a process.
 type Part struct {
-	// Name says which part failed.
+	// Name says which part failed; an error of a part without one says it
+	// itself.
 	Name string
 	// Run works until ctx is done, then finishes what it has and returns nil.
 	// Returning earlier, with an error or without, stops the process.
@@ -62,7 +63,9 @@ func start(ctx context.Context, p Part, ended chan<- error) *running {
 			err = ErrEnded
 		}
 		if err != nil {
-			r.err = fmt.Errorf("%s: %w", p.Name, err)
+			if r.err = err; p.Name != "" {
+				r.err = fmt.Errorf("%s: %w", p.Name, err)
+			}
 			ended <- r.err
 		}
 	}()

@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"sync"
 	"time"
 )
 
@@ -19,11 +20,14 @@ import (
 var ErrChanged = errors.New("changed while it was read")
 
 // Digester digests trees. It remembers files by their stamps, since models are
-// large and rarely change. It is not safe for concurrent use.
+// large and rarely change. It is safe for concurrent use: a file that two ask for
+// at once is read by both.
 type Digester struct {
-	from  Files
-	known map[string]hashed
-	round int // counts sweeps
+	from Files
+
+	mu    sync.Mutex
+	known map[string]hashed // guarded by mu
+	round int               // counts sweeps; guarded by mu
 }
 
 type hashed struct {
@@ -37,6 +41,8 @@ func NewDigester(from Files) *Digester { return &Digester{from: from, known: mak
 
 // Sweep forgets files that were not met since the last sweep.
 func (d *Digester) Sweep() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for path, h := range d.known {
 		if h.round != d.round {
 			delete(d.known, path)
@@ -72,10 +78,12 @@ func (d *Digester) MD5(ctx context.Context, path string, info fs.FileInfo) ([md5
 
 // sum digests a file, unless it is remembered under the key, and remembers it.
 func (d *Digester) sum(ctx context.Context, key string, f *file, h hash.Hash) (sum [sha256.Size]byte, err error) {
-	if known, ok := d.known[key]; ok && known.stamp == f.stamp {
-		known.round = d.round
-		d.known[key] = known
-		return known.sum, nil
+	if sum, ok := d.recall(key, f); ok {
+		return sum, nil
+	}
+	if sum, ok := d.told(ctx, key, f); ok {
+		d.remember(key, f, sum)
+		return sum, nil
 	}
 	started := time.Now()
 	if err := d.read(ctx, f.path, h); err != nil {
@@ -90,9 +98,41 @@ func (d *Digester) sum(ctx context.Context, key string, f *file, h hash.Hash) (s
 		return sum, fmt.Errorf("%s %w", f.path, ErrChanged)
 	}
 	if !f.stamp.fresh(started) {
-		d.known[key] = hashed{stamp: f.stamp, sum: sum, round: d.round}
+		d.remember(key, f, sum)
 	}
 	return sum, nil
+}
+
+func (d *Digester) recall(key string, f *file) (sum [sha256.Size]byte, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h, ok := d.known[key]
+	if !ok || h.stamp != f.stamp {
+		return sum, false
+	}
+	h.round = d.round
+	d.known[key] = h
+	return h.sum, true
+}
+
+func (d *Digester) remember(key string, f *file, sum [sha256.Size]byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known[key] = hashed{stamp: f.stamp, sum: sum, round: d.round}
+}
+
+// summed is a store that may know digests of its files.
+type summed interface {
+	// SHA256 is that of a file, if known.
+	SHA256(ctx context.Context, name string) (sum [sha256.Size]byte, known bool)
+}
+
+// told asks the store for a file's digest.
+func (d *Digester) told(ctx context.Context, key string, f *file) (sum [sha256.Size]byte, known bool) {
+	if s, ok := d.from.(summed); ok && key == f.path {
+		return s.SHA256(ctx, f.path)
+	}
+	return sum, false
 }
 
 func (d *Digester) read(ctx context.Context, path string, h hash.Hash) error {

@@ -18,10 +18,13 @@ type stamp struct {
 	// system does not say.
 	changed       int64
 	device, inode uint64
+	// etag names the content, where a store says so.
+	etag ETag
 }
 
 func stampOf(info fs.FileInfo) stamp {
 	s := stamp{size: info.Size(), modified: info.ModTime().UnixNano()}
+	s.etag, _ = info.Sys().(ETag)
 	s.changed, s.device, s.inode = identityOf(info)
 	return s
 }
@@ -37,6 +40,9 @@ const (
 // fresh reports whether the file may change once more after now without its
 // stamp showing that.
 func (s stamp) fresh(now time.Time) bool {
+	if s.etag != "" {
+		return false
+	}
 	last := s.changed
 	if last == 0 {
 		last = s.modified
@@ -48,11 +54,14 @@ func (s stamp) fresh(now time.Time) bool {
 	return now.Sub(time.Unix(0, last)) <= resolution
 }
 
-// Fingerprint stands for the tree's digest on this host until it boots again:
-// two trees of one fingerprint have one content. It is empty where that
-// cannot be said, since a file changed just before it was listed or the file
-// system does not tell enough.
+// Fingerprint stands for the tree's digest: of files in a store everywhere, else
+// on this host until it boots again. Two trees of one fingerprint have one
+// content. It is empty where that cannot be said, since a file changed just
+// before it was listed or the file system does not tell enough.
 func (t *Tree) Fingerprint() string {
+	if len(t.files) > 0 && t.files[0].stamp.etag != "" {
+		return t.tags()
+	}
 	host := hostID()
 	if host == "" {
 		return ""
@@ -71,4 +80,24 @@ func (t *Tree) Fingerprint() string {
 		}
 	}
 	return "stat:" + hex.EncodeToString(total.Sum(nil)[:16])
+}
+
+// TagPrefix begins fingerprints that are good on every host.
+const TagPrefix = "etag:"
+
+// tags is the fingerprint of files that have ETags.
+func (t *Tree) tags() string {
+	total := sha256.New()
+	for i := range t.files {
+		f := &t.files[i]
+		if f.stamp.etag == "" {
+			return ""
+		}
+		for _, text := range []string{f.name, string(f.stamp.etag)} {
+			total.Write(binary.AppendUvarint(nil, uint64(len(text))))
+			total.Write([]byte(text))
+		}
+		total.Write(binary.LittleEndian.AppendUint64(nil, uint64(f.stamp.size)))
+	}
+	return TagPrefix + hex.EncodeToString(total.Sum(nil)[:16])
 }

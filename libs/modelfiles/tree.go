@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"time"
 )
 
@@ -46,7 +45,7 @@ func List(ctx context.Context, from Files, modelDir, versionDir string) (*Tree, 
 	}
 	for _, shared := range Shared() {
 		// No file of the version has a name that begins so.
-		err := l.directory(ctx, filepath.Join(modelDir, shared), "../"+shared+"/", 0)
+		err := l.directory(ctx, Join(modelDir, shared), "../"+shared+"/", 0)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -62,6 +61,14 @@ func (t *Tree) Newest() (newest time.Time) {
 		}
 	}
 	return newest
+}
+
+// Bytes is how much the files have together.
+func (t *Tree) Bytes() (sum int64) {
+	for i := range t.files {
+		sum += t.files[i].stamp.size
+	}
+	return sum
 }
 
 // Open opens each of the files and reads none: the error is that of the first
@@ -94,7 +101,7 @@ func (l *lister) directory(ctx context.Context, dir, prefix string, depth int) e
 		return err
 	}
 	for _, entry := range entries {
-		if err := l.entry(ctx, filepath.Join(dir, entry.Name()), prefix+entry.Name(), depth); err != nil {
+		if err := l.entry(ctx, Join(dir, entry.Name()), prefix+entry.Name(), depth); err != nil {
 			return err
 		}
 	}

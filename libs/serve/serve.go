@@ -51,7 +51,14 @@ func GRPC(ctx context.Context, server *grpc.Server, l net.Listener, grace time.D
 		server.Stop()
 		return nil
 	}
-	return run(ctx, grace, func() error { return server.Serve(conns) }, finish, cut)
+	serve := func() error {
+		// It may have been stopped before it began, or through another listener.
+		if err := server.Serve(conns); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil
+	}
+	return run(ctx, grace, serve, finish, cut)
 }
 
 // run serves until ctx is done, then lets finish end the work under way, and

@@ -128,6 +128,14 @@ func (h health) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*hea
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
+func TestGRPCMayBeStoppedBeforeItBegins(t *testing.T) {
+	server := grpc.NewServer()
+	server.Stop()
+	if err := serve.GRPC(t.Context(), server, listen(t), time.Minute); err != nil {
+		t.Errorf("served a stopped server: %v", err)
+	}
+}
+
 func TestGRPCStopsGracefullyThenNot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		grace   time.Duration

@@ -26,16 +26,25 @@ type TLS struct {
 // then reads them anew; files that cannot be used then are passed to failed,
 // once, and those before stay in use. failed is called from any goroutine.
 func (t TLS) Config(failed func(error)) (*tls.Config, error) {
-	k := &keeper{files: t, failed: failed}
-	k.seen = t.versions()
-	var err error
-	if k.present, err = t.read(); err != nil {
+	k, err := t.keep(failed)
+	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return k.config(), nil },
 	}, nil
+}
+
+// keep reads the files for the first time.
+func (t TLS) keep(failed func(error)) (*keeper, error) {
+	k := &keeper{files: t, failed: failed}
+	k.seen = t.versions()
+	var err error
+	if k.present, err = t.read(); err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 func (t TLS) read() (*tls.Config, error) {

@@ -5,8 +5,6 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // MappedThreshold is the size in bytes from which a [Pool] hands out memory
@@ -22,8 +20,9 @@ const MappedThreshold = 16 << 10
 //
 // A Pool is safe for concurrent use. Buffers may outlive it.
 type Pool struct {
-	keep  int64 // bytes of free mapped memory to keep
-	small [smallClasses]sync.Pool
+	memory Memory
+	keep   int64 // bytes of free mapped memory to keep
+	small  [smallClasses]sync.Pool
 
 	mu    sync.Mutex
 	free  [classes][][]byte // guarded by mu
@@ -40,7 +39,10 @@ const (
 
 // NewPool makes a pool that keeps up to keep bytes of free mapped memory and
 // gives the rest back to the operating system.
-func NewPool(keep int64) *Pool { return &Pool{keep: keep} }
+func NewPool(keep int64) *Pool { return NewPoolOf(Anonymous{}, keep) }
+
+// NewPoolOf makes a pool whose mapped memory comes from m.
+func NewPoolOf(m Memory, keep int64) *Pool { return &Pool{memory: m, keep: keep} }
 
 // Stats is a pool's memory, in bytes of mapped memory.
 type Stats struct{ InUse, Free int64 }
@@ -60,9 +62,12 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		return p.getSmall(n), nil
 	}
 	class, size := classOf(n)
+	if class >= classes {
+		return nil, fmt.Errorf("a tensor of %d bytes is larger than any address space", n)
+	}
 	mem := p.take(class)
 	if mem == nil {
-		m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		m, err := p.memory.Map(size)
 		if err != nil {
 			return nil, fmt.Errorf("map %d bytes for a tensor: %w", size, err)
 		}
@@ -100,6 +105,7 @@ func (p *Pool) take(class int) []byte {
 func (p *Pool) put(class int, mem []byte) {
 	size := int64(len(mem))
 	p.inUse.Add(-size)
+	p.memory.Retire(mem)
 	p.mu.Lock()
 	if p.spare+size <= p.keep {
 		p.free[class] = append(p.free[class], mem)
@@ -108,8 +114,7 @@ func (p *Pool) put(class int, mem []byte) {
 		return
 	}
 	p.mu.Unlock()
-	// The address and length are those of the mapping: this cannot fail.
-	_ = unix.Munmap(mem)
+	p.memory.Unmap(mem)
 }
 
 // Trim gives all free mapped memory back to the operating system.
@@ -120,7 +125,7 @@ func (p *Pool) Trim() {
 	p.mu.Unlock()
 	for _, list := range lists {
 		for _, mem := range list {
-			_ = unix.Munmap(mem)
+			p.memory.Unmap(mem)
 		}
 	}
 }

@@ -27,10 +27,11 @@ type Ref struct {
 	Buffer *Buffer
 	// Holder is the process that serves a Remote reference.
 	Holder uint64
-	// Region and Generation name a slot of an Arena or Remote region. The
-	// generation grows each time a slot is reused, so that nobody reads a
-	// slot that has become someone else's.
-	Region, Generation uint64
+	// Region, Slot and Generation name a slot of an Arena or Remote region:
+	// Slot is where it begins in the region, in bytes. The generation grows
+	// each time a slot is given back, so that nobody reads one that has become
+	// someone else's.
+	Region, Slot, Generation uint64
 	// Offset and Length are in bytes, within the buffer or slot.
 	Offset, Length int64
 }

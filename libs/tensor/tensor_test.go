@@ -186,3 +186,14 @@ func FuzzCountBytes(f *testing.F) {
 		}
 	})
 }
+
+// What no machine has room for is refused, whoever asks for it.
+func TestSizesBeyondAnyAddressSpace(t *testing.T) {
+	p := tensor.NewPool(0)
+	for _, n := range []int{1<<48 + 1, 1 << 62, math.MaxInt} {
+		if b, err := p.Get(n); err == nil {
+			b.Release()
+			t.Errorf("%d bytes were given", n)
+		}
+	}
+}

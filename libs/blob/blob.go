@@ -1,0 +1,146 @@
+// Package blob reads object stores: S3 and what speaks its protocol, Google
+// Cloud Storage, Azure Blob Storage, and directories in their place.
+//
+// It reads and never writes. Every read names the ETag that a listing gave, so
+// that bytes of two contents are never mixed. Errors have one of the reasons
+// store_denied, store_not_found, store_unreachable, store_truncated,
+// store_throttled and files_changed, say what to do, and hold no secret.
+//
+// It is a module of its own, so that what does not read models does not carry
+// the providers' SDKs.
+package blob
+
+import (
+	"context"
+	"io"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+)
+
+// Object is one object as a listing showed it.
+type Object struct {
+	// Name is the object's key relative to the directory that was listed, in
+	// shortest form and within it.
+	Name string
+	// ETag names the content: equal ones, of one name, are of one content.
+	ETag string
+	// Size is in bytes.
+	Size int64
+	// Modified is when the store says that it was written.
+	Modified time.Time
+}
+
+// Dir is what lies below a prefix of a bucket. It is safe for concurrent use.
+type Dir struct {
+	bucket *bucket
+	at     Location
+}
+
+// URL is the directory's, as [Parse] reads it.
+func (d *Dir) URL() string { return d.at.String() }
+
+// page is how many keys a listing asks for at a time; no store gives more.
+const page = 1000
+
+// List lists all objects below the directory's subdirectory sub, which is
+// empty for all of it, in the order of their keys. Keys that are no paths, such
+// as those with empty or dotted parts, are left out. An empty list is no error.
+func (d *Dir) List(ctx context.Context, sub string) ([]Object, error) {
+	below := d.at.key(sub)
+	if below != "" {
+		below += "/"
+	}
+	options := &blob.ListOptions{Prefix: below}
+	var all []Object
+	for token := blob.FirstPageToken; token != nil; {
+		found, next, err := d.page(ctx, token, options)
+		if err != nil {
+			return nil, err
+		}
+		token = next
+		for _, o := range found {
+			name := strings.TrimPrefix(o.Key, d.at.below())
+			if clean := strings.TrimSuffix(name, "/"); clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) {
+				continue
+			}
+			all = append(all, Object{Name: name, ETag: etag(o), Size: o.Size, Modified: o.ModTime})
+		}
+		if len(token) == 0 {
+			break
+		}
+	}
+	return all, nil
+}
+
+// page lists up to a page of keys, in the time that a read may stall: whoever
+// lists waits, and no answer is as long as that takes.
+func (d *Dir) page(ctx context.Context, token []byte, options *blob.ListOptions) (found []*blob.ListObject, next []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.bucket.stall, errStalled)
+	defer cancel()
+	found, next, err = d.bucket.ListPage(ctx, token, page, options)
+	if err != nil {
+		return nil, nil, d.explain(ctx, "list", err)
+	}
+	return found, next, nil
+}
+
+// Open reads length bytes of an object from an offset on, if it is still the
+// one that was listed: the reason is files_changed if it is not. The reader
+// fails with store_truncated if it ends too early, and with store_unreachable
+// if nothing comes for a while.
+func (d *Dir) Open(ctx context.Context, o Object, offset, length int64) (io.ReadCloser, error) {
+	if length <= 0 {
+		return io.NopCloser(strings.NewReader("")), nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	watch := time.AfterFunc(d.bucket.stall, func() { cancel(errStalled) })
+	body, err := d.bucket.NewRangeReader(ctx, d.at.key(o.Name), offset, length, &blob.ReaderOptions{BeforeRead: onlyIf(o.ETag)})
+	if err == nil && !sameETag(body, o.ETag) {
+		_ = body.Close()
+		err = errChanged
+	}
+	if err != nil {
+		watch.Stop()
+		err = d.explain(ctx, "read "+o.Name, err)
+		cancel(nil)
+		return nil, err
+	}
+	return &reader{dir: d, name: o.Name, body: body, left: length, ctx: ctx, cancel: cancel, watch: watch}, nil
+}
+
+// reader reads a range and makes sure that it is whole.
+type reader struct {
+	dir    *Dir
+	name   string
+	body   io.ReadCloser
+	left   int64
+	ctx    context.Context // of the request, whose body is read
+	cancel context.CancelCauseFunc
+	watch  *time.Timer // ends the request when nothing comes
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	r.watch.Reset(r.dir.bucket.stall)
+	n, err := r.body.Read(p[:min(int64(len(p)), r.left)])
+	r.left -= int64(n)
+	switch {
+	case err == nil || r.left == 0:
+		return n, nil
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, r.dir.explain(r.ctx, "read "+r.name, err)
+}
+
+func (r *reader) Close() error {
+	r.watch.Stop()
+	r.cancel(nil)
+	return r.body.Close()
+}

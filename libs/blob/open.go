@@ -1,0 +1,123 @@
+package blob
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Options bound what a store may take. The zero value has the defaults.
+type Options struct {
+	// Stall is for how long a read may bring nothing; 0 is 30 s.
+	Stall time.Duration
+	// Attempts is how often a request is tried before it fails; 0 is 3.
+	Attempts int
+}
+
+// Stores opens buckets, each once. It is safe for concurrent use.
+type Stores struct {
+	options     Options
+	credentials func() (*credentialFile, error)
+	client      *http.Client
+
+	mu   sync.Mutex
+	open map[string]*bucket // by what tells them apart; guarded by mu
+}
+
+// New makes stores. It opens nothing, and reads the file of credentials that
+// TRITON_CLOUD_CREDENTIAL_PATH names when a bucket is first opened.
+func New(o Options) *Stores {
+	if o.Stall == 0 {
+		o.Stall = 30 * time.Second
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 3
+	}
+	return &Stores{
+		options: o, client: newClient(o.Stall), open: make(map[string]*bucket),
+		credentials: sync.OnceValues(func() (*credentialFile, error) { return readCredentials(os.Getenv(credentialVariable)) }),
+	}
+}
+
+func newClient(patience time.Duration) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	bound(patience)(transport)
+	return &http.Client{Transport: transport}
+}
+
+// bound sets how a store is connected to.
+func bound(patience time.Duration) func(*http.Transport) {
+	return func(t *http.Transport) {
+		t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+		t.ResponseHeaderTimeout = patience
+		t.MaxIdleConnsPerHost = 64
+		t.DisableCompression = true // models do not compress, and lengths are what listings say
+	}
+}
+
+// bucket is an open bucket.
+type bucket struct {
+	*blob.Bucket
+	stall time.Duration
+	// anonymous says that there were no credentials.
+	anonymous bool
+}
+
+// At opens a place in a store. That it exists, and may be read, shows when it
+// is. ctx bounds the search for credentials.
+func (s *Stores) At(ctx context.Context, url string) (*Dir, error) {
+	at, err := Parse(url)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, err := s.credentials()
+	if err != nil {
+		return nil, err
+	}
+	given, prefix := known.find(at)
+	id := at.base() + "\x00" + prefix
+	if b := s.open[id]; b != nil {
+		return &Dir{bucket: b, at: at}, nil
+	}
+	b := &bucket{stall: s.options.Stall}
+	if err := s.connect(ctx, b, at, given); err != nil {
+		return nil, err
+	}
+	if !b.anonymous { // else credentials may still come, as those of a role do
+		s.open[id] = b
+	}
+	return &Dir{bucket: b, at: at}, nil
+}
+
+// connect opens a bucket with the credentials that were given for it or, if
+// there are none, with those of the environment.
+func (s *Stores) connect(ctx context.Context, b *bucket, at Location, given credential) (err error) {
+	switch at.Scheme {
+	case "s3":
+		err = s.openS3(ctx, b, at, given)
+	case "gs":
+		err = s.openGCS(ctx, b, at, given)
+	case "as":
+		err = s.openAzure(b, at, given)
+	default:
+		b.Bucket, err = fileblob.OpenBucket(at.Bucket, nil)
+		if err != nil {
+			err = (&Dir{bucket: b, at: at}).explain(ctx, "open", err)
+		}
+	}
+	return err
+}
+
+func unusable(at Location, err error, fix string) error {
+	return errs.Wrap(errs.StoreDenied, hideSecrets(err), "%s: the credentials cannot be used: %s", at.base(), fix)
+}

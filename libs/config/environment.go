@@ -1,0 +1,50 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Misspelling is a variable that is no setting, and the one that was probably
+// meant.
+type Misspelling struct{ Variable, Meant string }
+
+// Lookup finds variables in an environment as [os.Environ] returns it.
+func Lookup(environ []string) func(string) (string, bool) {
+	values := make(map[string]string, len(environ))
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		values[name] = value
+	}
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
+// Misspelt returns the variables of an environment that are almost one of the
+// application's settings, sorted. Others with the same prefix are none of its
+// business: other programs have theirs, and Kubernetes sets some that are named
+// after services. So a variable must be nearer to a setting than a key of the
+// file need be.
+func Misspelt(environ []string, app *kong.Application) []Misspelling {
+	known := make(map[string]bool)
+	for name := range flagNames(app.Node) {
+		known[EnvName(name)] = true
+	}
+	var list []Misspelling
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		rest, ours := strings.CutPrefix(name, prefix)
+		if !ours || value == "" || known[name] {
+			continue
+		}
+		if meant := nearest(name, known, max(1, len(rest)/4)); meant != "" {
+			list = append(list, Misspelling{name, meant})
+		}
+	}
+	slices.SortFunc(list, func(a, b Misspelling) int { return strings.Compare(a.Variable, b.Variable) })
+	return list
+}

@@ -1,0 +1,33 @@
+package tensor
+
+import "golang.org/x/sys/unix"
+
+// Memory is where the mapped memory of a [Pool] comes from. Its methods are
+// safe for concurrent use.
+type Memory interface {
+	// Map returns size bytes outside the Go heap, page-aligned, with any
+	// content.
+	Map(size int) ([]byte, error)
+	// Retire says that what mem was handed out for is over. The pool keeps mem,
+	// or gives it back next.
+	Retire(mem []byte)
+	// Unmap takes back what Map returned.
+	Unmap(mem []byte)
+}
+
+// Anonymous is memory of this process alone.
+type Anonymous struct{}
+
+// Map asks the operating system for memory.
+func (Anonymous) Map(size int) ([]byte, error) {
+	return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+}
+
+// Retire does nothing: nobody else knows the memory.
+func (Anonymous) Retire([]byte) {}
+
+// Unmap gives memory back to the operating system.
+func (Anonymous) Unmap(mem []byte) {
+	// The address and length are those of a mapping: this cannot fail.
+	_ = unix.Munmap(mem)
+}

@@ -1,0 +1,67 @@
+// Package port finds ports for tests whose listeners come later, or go and come
+// again. A port that the system chose may by then be somebody else's, since it
+// gives the same ports to every connection and listener of the machine. These
+// are of those that it gives to nobody who does not ask for them.
+package port
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+)
+
+const (
+	// lowest is beyond the ports that programs have by custom.
+	lowest = 10_000
+	// usual is the first port that the system chooses, unless it says otherwise.
+	usual = 32_768
+)
+
+// Free returns the first of count ports in a row on which nobody listens.
+func Free(t testing.TB, count int) int {
+	t.Helper()
+	for range 1000 {
+		first := lowest + rand.IntN(chosen()-lowest-count)
+		if free(t, first, count) {
+			return first
+		}
+	}
+	t.Fatalf("no %d free ports in a row", count)
+	return 0
+}
+
+// Address is a free port of this host.
+func Address(t testing.TB) string {
+	t.Helper()
+	return address(Free(t, 1))
+}
+
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// chosen is the first port that the system chooses.
+func chosen() int {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	var first, last int
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &first, &last)
+	}
+	if err != nil || first < 2*lowest {
+		return usual
+	}
+	return first
+}
+
+func free(t testing.TB, first, count int) bool {
+	t.Helper()
+	var config net.ListenConfig
+	for i := range count {
+		l, err := config.Listen(t.Context(), "tcp", address(first+i))
+		if err != nil {
+			return false
+		}
+		_ = l.Close()
+	}
+	return true
+}
