@@ -11,6 +11,7 @@ ARGS ?=
 FUZZTIME ?= 1m
 BENCHTIME ?= 1s
 SOAK ?= 1000000
+KILLS ?= 50
 
 # Without a home directory Go has no place for its caches.
 ifeq ($(HOME),)
@@ -24,11 +25,13 @@ export NEREID_REQUIRE_ONNXRUNTIME ?= 1
 export NEREID_PYTHON ?= $(CURDIR)/.deps/venv/bin/python
 export NEREID_BIN ?= $(CURDIR)/bin/nereid
 
-MODULES := libs proto services/gateway services/registry services/scheduler services/worker cmd test
+MODULES := libs libs/blob proto services/gateway services/registry services/scheduler services/worker cmd test
 # Everything but the tests that need a built program.
-UNITS = $$(go list work | grep -v '/test/e2e')
+UNITS = $$(go list work | grep -v '/test/\(e2e\|cluster\)')
 PROGRAMS = $(wildcard cmd/nereid) $(wildcard services/*/cmd/*)
 
+VERSITYGW_VERSION := v1.8.0
+VERSITYGW := $(CURDIR)/bin/tools/versitygw-$(VERSITYGW_VERSION)
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION := v0.12.0
 GOLANGCI_LINT := $(CURDIR)/bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
@@ -69,6 +72,15 @@ unit: deps
 .PHONY: e2e
 e2e: deps build ## Run the end-to-end tests: the built program and the real clients
 	go test -count=1 ./test/e2e/...
+	NEREID_KILLS=2 go test -count=1 -timeout 30m ./test/cluster/
+
+.PHONY: e2e-cluster
+e2e-cluster: deps build ## Run the end-to-end tests over the services as processes
+	NEREID_DEPLOYMENT=cluster go test -count=1 -timeout 20m ./test/e2e/...
+
+.PHONY: s3-test
+s3-test: deps build $(VERSITYGW) ## Serve models from a real S3 server, built from its Go module
+	NEREID_VERSITYGW=$(VERSITYGW) go test -count=1 -run TestModelsAreServedFromS3 ./test/e2e/
 
 .PHONY: race
 race: deps ## Run the unit tests under the race detector
@@ -118,6 +130,34 @@ fuzz: deps ## Fuzz every parser of foreign bytes; FUZZTIME=1m is spent on each
 soak: deps build ## Flood and abuse a server for a quarter of an hour; SOAK=1000000 is the requests of each of three floods
 	NEREID_SOAK=$(SOAK) go test -count=1 -v -timeout 1h -run '^TestSoak' ./test/e2e/
 
+.PHONY: kill-test
+kill-test: deps build ## Kill every service under load and hold what happened against the promises; KILLS=50 is how often each
+	NEREID_KILLS=$(KILLS) NEREID_PAUSE=60s NEREID_KILL_REPORT=$(CURDIR)/bin/kills.txt go test -count=1 -v -timeout 10h -run '^TestKills' ./test/cluster/
+
+.PHONY: images
+images: docker-check ## Build the images of a cluster
+	docker compose --profile observability build
+
+.PHONY: compose-up
+compose-up: docker-check ## Start a cluster of containers and wait until it is ready; ARGS="--scale worker=3" passes more
+	@docker compose up --build --detach --wait --wait-timeout 900 $(ARGS) \
+		|| { echo "not ready: docker compose run --rm nereid status --url=front:8001 says what is missing" >&2; exit 1; }
+	@echo "ready: HTTP on localhost:$${NEREID_HTTP_PORT:-8000}, gRPC on localhost:$${NEREID_GRPC_PORT:-8001}"
+
+.PHONY: compose-down
+compose-down: docker-check ## Stop the cluster and remove its containers; ARGS=--volumes removes its models and keys as well
+	docker compose --profile observability down $(ARGS)
+
+.PHONY: compose-test
+compose-test: docker-check deps ## Test the cluster of containers: clients, scaling, and the death of each part
+	NEREID_COMPOSE=1 go test -count=1 -v -timeout 45m ./test/compose/
+
+.PHONY: docker-check
+docker-check:
+	@command -v docker >/dev/null || { echo "docker is not here: install Docker Engine 20.10 or newer with its compose plugin" >&2; exit 1; }
+	@docker compose version >/dev/null 2>&1 || { echo "docker has no compose v2: install its compose plugin (Debian and Ubuntu: docker-compose-plugin)" >&2; exit 1; }
+	@docker info >/dev/null 2>&1 || { echo "docker's engine does not answer: start it, or let this user reach it (docker info says more)" >&2; exit 1; }
+
 .PHONY: train
 train: ## Train the example models again
 	@$(PYTHON) deps/fetch.py --train
@@ -139,6 +179,10 @@ clean: ## Remove what was built and fetched
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	@mv $(@D)/golangci-lint $@
+
+$(VERSITYGW):
+	CGO_ENABLED=0 GOBIN=$(@D) go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)
+	@mv $(@D)/versitygw $@
 
 $(GOFUMPT):
 	GOBIN=$(@D) go install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)

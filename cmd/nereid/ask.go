@@ -19,8 +19,13 @@ import (
 
 // server is where a command finds the server that it asks.
 type server struct {
-	URL         string        `name:"url" placeholder:"HOST:PORT" help:"Where the server is (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
-	Protocol    string        `name:"protocol" default:"http" enum:"http,grpc" help:"How to talk to it: http or grpc."`
+	URL      string `name:"url" placeholder:"HOST:PORT" help:"Where the server is (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
+	Protocol string `name:"protocol" default:"http" enum:"http,grpc" help:"How to talk to it: http or grpc."`
+	Caller   caller `embed:""`
+}
+
+// caller is how a command shows itself to the server that it asks.
+type caller struct {
 	TLS         bool          `name:"tls" help:"Talk over TLS; so do the three flags below."`
 	Roots       string        `name:"tls-root" placeholder:"FILE" help:"Certificates that may have signed the server's, in PEM, instead of the system's."`
 	Certificate string        `name:"tls-cert" placeholder:"FILE" help:"Own certificate, in PEM, for a server that asks for one."`
@@ -49,23 +54,34 @@ func (s *server) ask(ctx context.Context, call func(context.Context, client.Clie
 		return err
 	}
 	defer c.Close()
-	if s.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := s.Caller.limit(ctx)
+	defer cancel()
 	return withHint(call(ctx, c))
 }
 
+// limit ends ctx at the timeout, if there is one.
+func (s *caller) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.Timeout > 0 {
+		return context.WithTimeout(ctx, s.Timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
+// headers are those that go with every call.
+func (s *caller) headers() http.Header {
+	all := make(http.Header)
+	for _, h := range s.Header {
+		all.Add(h.name, h.value)
+	}
+	return all
+}
+
 func (s *server) client() (client.Client, error) {
-	secured, err := s.tls()
+	secured, err := s.Caller.tls()
 	if err != nil {
 		return nil, err
 	}
-	o := client.Options{TLS: secured, Header: make(http.Header)}
-	for _, h := range s.Header {
-		o.Header.Add(h.name, h.value)
-	}
+	o := client.Options{TLS: secured, Header: s.Caller.headers()}
 	if s.Protocol == "grpc" {
 		return client.GRPC(cmp.Or(s.URL, "localhost:8001"), o)
 	}
@@ -73,7 +89,7 @@ func (s *server) client() (client.Client, error) {
 }
 
 // tls is nil for plain text.
-func (s *server) tls() (*tls.Config, error) {
+func (s *caller) tls() (*tls.Config, error) {
 	if !s.TLS && s.Roots == "" && s.Certificate == "" && s.Key == "" {
 		return nil, nil
 	}
@@ -108,8 +124,10 @@ func withHint(err error) error {
 	if err == nil {
 		return nil
 	}
+	const speaksGRPC = "the port seems to speak gRPC: add --protocol=grpc, or give the port of HTTP"
 	for _, h := range []struct{ sign, hint string }{
-		{"malformed HTTP", "the port seems to speak gRPC: add --protocol=grpc, or give the port of HTTP"},
+		{"malformed HTTP", speaksGRPC},
+		{"readLoopPeekFailLocked", speaksGRPC}, // net/http: the server spoke before it was asked
 		{"looked like an HTTP/1.1 header", "the port seems to speak HTTP: give the port of gRPC, or leave --protocol=grpc out"},
 		{"HTTP response to HTTPS client", "the server does not speak TLS there: leave https:// and --tls out"},
 		{"does not look like a TLS handshake", "the server does not speak TLS there: leave --tls out"},

@@ -42,11 +42,7 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	settings := registry.Default()
 	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing.On
 	settings.Models.ConfigName, settings.Models.Strict = c.ConfigName, c.NoAutoComplete || c.StrictConfig.On
-	backends, err := named("backend-config", c.BackendConfig)
-	if err != nil {
-		return err
-	}
-	if err := setMaxBatchSize(&settings.Models, backends); err != nil {
+	if err := settings.Models.SetMaxBatchSize(c.BackendConfig); err != nil {
 		return err
 	}
 	settings.Models.Backends = worker.Backends()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/process"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 )
@@ -60,7 +61,7 @@ good    3,12       echo      2           x INT8[-1,1]   y BYTES[-1,-1,3]
 	if diff := cmp.Diff(want, stdout); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
 	}
-	if status != exitFailed || !strings.Contains(stderr, "2 of 3 models have problems") {
+	if status != process.ExitFailed || !strings.Contains(stderr, "2 of 3 models have problems") {
 		t.Errorf("status %d, %q", status, stderr)
 	}
 }
@@ -83,7 +84,7 @@ REPO/names/2/model.onnx: the model file of 'names' cannot be read: reading an ON
     fix: export or copy the model again
 
 `
-	if diff := cmp.Diff(want, stdout); diff != "" || status != exitFailed {
+	if diff := cmp.Diff(want, stdout); diff != "" || status != process.ExitFailed {
 		t.Errorf("status %d, output (-want +got):\n%s", status, diff)
 	}
 }
@@ -122,7 +123,7 @@ func TestCheckMissesWeightsThatLieElsewhere(t *testing.T) {
 			t.Errorf("%s lacks %q", model, want)
 		}
 	}
-	if status != exitFailed || strings.Contains(stdout, "'good'") || strings.Contains(stdout, "'below'") {
+	if status != process.ExitFailed || strings.Contains(stdout, "'good'") || strings.Contains(stdout, "'below'") {
 		t.Errorf("status %d, output:\n%s", status, stdout)
 	}
 }
@@ -152,7 +153,7 @@ func TestCheckShowsWhatIsNoModel(t *testing.T) {
 			t.Errorf("output lacks %q", want)
 		}
 	}
-	if status != exitFailed || strings.Contains(out.String(), ".hidden") {
+	if status != process.ExitFailed || strings.Contains(out.String(), ".hidden") {
 		t.Errorf("status %d, output:\n%s", status, out.String())
 	}
 }
@@ -214,7 +215,7 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 
 func TestCheckOfGoodModelsSucceeds(t *testing.T) {
 	status, stdout, stderr := runCheck(t, map[string]string{"good/config.pbtxt": echo, "good/1/x": ""})
-	if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "MODEL") {
+	if status != process.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "MODEL") {
 		t.Errorf("status %d, output %q, errors %q", status, stdout, stderr)
 	}
 }
@@ -228,7 +229,7 @@ func TestCheckPrintsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	if status != exitFailed || len(got.Models) != 2 || len(got.Models[0].Problems) == 0 {
+	if status != process.ExitFailed || len(got.Models) != 2 || len(got.Models[0].Problems) == 0 {
 		t.Fatalf("status %d, %s", status, stdout)
 	}
 	want := problemJSON{
@@ -256,7 +257,7 @@ func TestCheckOfNoRepositoryFails(t *testing.T) {
 	var out, errOut bytes.Buffer
 	none := func(string) (string, bool) { return "", false }
 	missing := filepath.Join(t.TempDir(), "missing")
-	if status := run(t.Context(), []string{"check", missing}, &out, &errOut, none); status != exitFailed || !strings.Contains(errOut.String(), "cannot be read") {
+	if status := run(t.Context(), []string{"check", missing}, &out, &errOut, none); status != process.ExitFailed || !strings.Contains(errOut.String(), "cannot be read") {
 		t.Errorf("status %d, %q", status, errOut.String())
 	}
 }

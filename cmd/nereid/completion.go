@@ -70,20 +70,22 @@ func flagWords(command *kong.Node) string {
 func cases(commands []*kong.Node) string {
 	var b strings.Builder
 	for _, n := range commands {
-		fmt.Fprintf(&b, "    %s) flags=%q ;;\n", n.Name, flagWords(n))
+		fmt.Fprintf(&b, "    %s) flags=%q names=%q ;;\n", n.Name, flagWords(n), commandNames(n.Children))
 	}
 	return b.String()
 }
 
 func bash(commands []*kong.Node) string {
 	return `_nereid() {
-  local current=${COMP_WORDS[COMP_CWORD]} flags=""
+  local current=${COMP_WORDS[COMP_CWORD]} flags="" names=""
   case ${COMP_WORDS[1]} in
 ` + cases(commands) + `  esac
   if [ "$COMP_CWORD" = 1 ]; then
     COMPREPLY=($(compgen -W "` + commandNames(commands) + `" -- "$current"))
   elif [[ $current == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$current"))
+  elif [ "$COMP_CWORD" = 2 ]; then
+    COMPREPLY=($(compgen -W "$names" -- "$current"))
   else
     COMPREPLY=()
   fi
@@ -95,13 +97,15 @@ complete -o default -F _nereid nereid
 func zsh(commands []*kong.Node) string {
 	return `#compdef nereid
 _nereid() {
-  local flags=""
+  local flags="" names=""
   case ${words[2]} in
 ` + cases(commands) + `  esac
   if (( CURRENT == 2 )); then
     compadd -- ` + commandNames(commands) + `
   elif [[ ${words[CURRENT]} == -* ]]; then
     compadd -- ${=flags}
+  elif (( CURRENT == 3 )) && [[ -n $names ]]; then
+    compadd -- ${=names}
   else
     _files
   fi
@@ -114,6 +118,9 @@ func fish(commands []*kong.Node) string {
 	var b strings.Builder
 	for _, n := range commands {
 		fmt.Fprintf(&b, "complete -c nereid -n __fish_use_subcommand -f -a %s -d '%s'\n", n.Name, fishQuote(n.Help))
+		for _, child := range n.Children {
+			fmt.Fprintf(&b, "complete -c nereid -n '__fish_seen_subcommand_from %s' -f -a %s -d '%s'\n", n.Name, child.Name, fishQuote(child.Help))
+		}
 		for _, f := range shownFlags(n) {
 			value := " -r"
 			if f.IsBool() {

@@ -6,44 +6,37 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
-	"github.com/nereid-serving/nereid/libs/config"
-	"github.com/nereid-serving/nereid/libs/errs"
-)
-
-// Exit statuses.
-const (
-	exitOK      = 0
-	exitFailed  = 1
-	exitMisused = 2
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/services/worker"
 )
 
 // commands are what the program can do.
 type commands struct {
 	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
 
-	Serve   serve   `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
-	Check   check   `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
-	Infer   infer   `cmd:"" help:"Run a model of a server once."`
-	Models  models  `cmd:"" help:"List the models of a server with their state and its cause."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve   serve      `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
+	Check   check      `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
+	Infer   infer      `cmd:"" help:"Run a model of a server once."`
+	Models  models     `cmd:"" help:"List the models of a server with their state and its cause."`
+	Status  status     `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
+	Node    sidecar    `cmd:"" help:"Run the workers of this machine, one for each device."`
+	Bus     natsServer `cmd:"" help:"Run the NATS server by which services on one machine agree."`
+	Version version    `cmd:"" help:"Print the version."`
+
+	Credentials credentials `cmd:"" help:"Make the NATS keys of a cluster's services, and for the NATS server what each may do."`
+
+	Configuration configuration `cmd:"" name:"config" help:"Tell about the settings of services."`
 
 	Completion completion `cmd:"" help:"Print a script by which a shell completes command lines."`
 	Reference  reference  `cmd:"" hidden:"" help:"Print the reference page of the command line."`
 }
 
 func main() {
-	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal drains. After it signals have their usual effect, so
-	// that the second ends the process at once.
-	context.AfterFunc(ctx, release)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
+	os.Exit(run(process.Signals(), os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
 }
 
 // run runs one command line and returns the exit status.
@@ -56,30 +49,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.BindTo(stdout, (*io.Writer)(nil))
 	if err := command.Run(); err != nil {
-		fmt.Fprintln(stderr, "nereid:", message(err))
-		return exitFailed
+		fmt.Fprintln(stderr, "nereid:", process.Message(err))
+		return process.ExitFailed
 	}
-	return exitOK
+	return process.ExitOK
 }
 
 // parse reads the command line. Without a command to run it returns nil and
 // the exit status.
 func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bool)) (*kong.Context, int) {
-	settings, err := config.Read(args, env)
+	settings, err := settingsOf(args, env)
 	if err != nil {
-		fmt.Fprintln(stderr, "nereid:", message(err))
-		return nil, exitMisused
+		fmt.Fprintln(stderr, "nereid:", process.Message(err))
+		return nil, process.ExitMisused
 	}
 	exited := -1
 	var c commands
 	parser, err := kong.New(&c, kong.Name("nereid"), kong.Resolvers(settings), kong.Writers(stdout, stderr),
-		kong.Vars{"onnxruntime": runtimeLibrary()},
+		variables(),
 		kong.Description("Nereid serves models over the protocols of Triton Inference Server."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Exit(func(status int) { exited = status }))
 	if err != nil {
 		fmt.Fprintln(stderr, "nereid:", err)
-		return nil, exitFailed
+		return nil, process.ExitFailed
 	}
 	command, err := resolve(parser, args)
 	if exited >= 0 { // help was asked for and given
@@ -91,9 +84,14 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 			err = fmt.Errorf("%w: a model repository is given as --model-repository=%s", err, path)
 		}
 		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid%s --help\" for what there is.\n", err, command)
-		return nil, exitMisused
+		return nil, process.ExitMisused
 	}
-	return command, exitOK
+	return command, process.ExitOK
+}
+
+// variables are what defaults and texts of flags depend on.
+func variables() kong.Vars {
+	return kong.Vars{"onnxruntime": worker.RuntimeLibrary(), "metrics_port": "8002", "metrics_address": "that of HTTP"}
 }
 
 // resolve parses the arguments, with serve's flags as Triton's users may have
@@ -120,28 +118,4 @@ func commandOf(parser *kong.Kong, args []string) string {
 		}
 	}
 	return ""
-}
-
-// runtimeLibrary is where ONNX Runtime's library is by default: where make
-// deps puts it for a program in bin/, else wherever the system finds it.
-func runtimeLibrary() string {
-	const name = "libonnxruntime.so"
-	program, err := os.Executable()
-	if err != nil {
-		return name
-	}
-	beside := filepath.Join(filepath.Dir(program), "..", ".deps", "onnxruntime", name)
-	if _, err := os.Stat(beside); err != nil {
-		return name
-	}
-	return beside
-}
-
-// message is what an error tells the operator: its own message where it has
-// one, with the part of the process that it comes from.
-func message(err error) string {
-	if errs.Of(err) == errs.Bug {
-		return err.Error()
-	}
-	return fmt.Sprintf("%s [%s]", err, errs.Of(err))
 }

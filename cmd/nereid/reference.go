@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/nereid-serving/nereid/libs/config"
 )
 
 //go:generate sh -c "go run . reference > ../../docs/reference/cli.md"
+//go:generate sh -c "go run . reference settings > ../../docs/reference/settings.md"
 
-// reference prints the reference page of the command line, from what parses
-// it.
-type reference struct{}
+// reference prints the reference page of the command line or of the services'
+// settings, from what parses them.
+type reference struct {
+	Page string `arg:"" optional:"" enum:"cli,settings" default:"cli"`
+}
 
 // intro stands before the commands.
 const intro = `<!-- Generated from cmd/nereid. Do not edit. -->
@@ -34,10 +35,13 @@ The first Ctrl-C or SIGTERM lets serve finish what it has; the second ends it at
 `
 
 // Run prints the page.
-func (reference) Run(command *kong.Context, stdout io.Writer) error {
+func (r *reference) Run(command *kong.Context, stdout io.Writer) error {
+	if r.Page == "settings" {
+		return writeSettings(stdout)
+	}
 	var b strings.Builder
 	b.WriteString(intro)
-	for _, n := range shownCommands(command.Model.Node) {
+	for _, n := range leaves(command.Model.Node) {
 		writeCommand(&b, n)
 		if n.Name == "serve" {
 			writeEffects(&b, n)
@@ -47,8 +51,20 @@ func (reference) Run(command *kong.Context, stdout io.Writer) error {
 	return err
 }
 
+// leaves lists the commands that run, with those of groups in their place.
+func leaves(n *kong.Node) []*kong.Node {
+	var list []*kong.Node
+	for _, child := range shownCommands(n) {
+		if len(child.Children) == 0 {
+			list = append(list, child)
+		}
+		list = append(list, leaves(child)...)
+	}
+	return list
+}
+
 func writeCommand(b *strings.Builder, n *kong.Node) {
-	fmt.Fprintf(b, "\n## nereid %s\n\n%s\n", n.Name, n.Help)
+	fmt.Fprintf(b, "\n## %s\n\n%s\n", n.Path(), n.Help)
 	if n.Detail != "" {
 		fmt.Fprintf(b, "\n%s\n", n.Detail)
 	}
@@ -61,7 +77,7 @@ func writeCommand(b *strings.Builder, n *kong.Node) {
 	if flags := ownFlags(n); len(flags) > 0 {
 		b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
 		for _, f := range flags {
-			fmt.Fprintf(b, "| `--%s` | %s | %s |\n", f.Name, defaultOf(f), cell(f.Help))
+			fmt.Fprintf(b, "| `--%s` | %s | %s |\n", f.Name, quoted(defaultOf(f)), cell(f.Help))
 		}
 	}
 }
@@ -93,10 +109,10 @@ func writeEffects(b *strings.Builder, n *kong.Node) {
 }
 
 func defaultOf(f *kong.Flag) string {
-	if f.Name == "onnxruntime-library" || f.Name == config.FileFlag {
+	if f.Tag.Has("varies") {
 		return "" // it depends on where the program is
 	}
-	return quoted(f.Default)
+	return f.Default
 }
 
 func quoted(text string) string {

@@ -8,31 +8,35 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/process"
 )
 
 // printed is what a command prints that succeeds.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if status := run(t.Context(), args, &out, &errOut, noEnv); status != exitOK {
+	if status := run(t.Context(), args, &out, &errOut, noEnv); status != process.ExitOK {
 		t.Fatalf("%s: exit status %d: %s", args, status, errOut.String())
 	}
 	return out.String()
 }
 
-func TestReferencePageIsUpToDate(t *testing.T) {
-	page, err := os.ReadFile("../../docs/reference/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(page), printed(t, "reference")); diff != "" {
-		t.Errorf("run go generate ./nereid in cmd (-page +flags):\n%s", diff)
+func TestReferencePagesAreUpToDate(t *testing.T) {
+	for _, name := range []string{"cli", "settings"} {
+		page, err := os.ReadFile("../../docs/reference/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(page), printed(t, "reference", name)); diff != "" {
+			t.Errorf("run go generate ./nereid in cmd (-page +flags):\n%s", diff)
+		}
 	}
 }
 
 func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, command := range strings.Fields("serve check infer models version completion") {
-		if text := printed(t, command, "--help"); !strings.Contains(text, "    nereid "+command) && !strings.Contains(text, "(nereid "+command) {
+	for _, command := range []string{"serve", "check", "infer", "models", "node", "bus", "version", "config explain", "config print", "config check", "completion"} {
+		if text := printed(t, append(strings.Fields(command), "--help")...); !strings.Contains(text, "    nereid "+command) && !strings.Contains(text, "(nereid "+command) {
 			t.Errorf("%s has no example:\n%s", command, text)
 		}
 	}

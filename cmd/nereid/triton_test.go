@@ -10,6 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/process"
 )
 
 func noEnv(string) (string, bool) { return "", false }
@@ -53,7 +55,7 @@ func tritonFlags() map[string]string {
 // serveNode is the command as the parser knows it.
 func serveNode(t *testing.T) *kong.Node {
 	t.Helper()
-	parser, err := kong.New(&commands{}, kong.Vars{"onnxruntime": "libonnxruntime.so"})
+	parser, err := kong.New(&commands{}, variables())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func TestRefusedFlagsSayWhatToDo(t *testing.T) {
 func TestRefusedSettingsOfTheEnvironment(t *testing.T) {
 	env := func(name string) (string, bool) { return "execution_count", name == "NEREID_RATE_LIMIT" }
 	var out bytes.Buffer
-	if command, status := parse([]string{"serve", "--model-repository=x"}, io.Discard, &out, env); command != nil || status != exitMisused {
+	if command, status := parse([]string{"serve", "--model-repository=x"}, io.Discard, &out, env); command != nil || status != process.ExitMisused {
 		t.Errorf("taken: status %d, %s", status, out.String())
 	}
 }

@@ -45,7 +45,7 @@ func (b *Bucket[T]) Acquire(ctx context.Context, claim Claim[T]) (*Lease[T], err
 	if err != nil {
 		return nil, err
 	}
-	escaped, err := escapeKey(claim.Key)
+	escaped, err := b.spec.escape(claim.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (b *Bucket[T]) Acquire(ctx context.Context, claim Claim[T]) (*Lease[T], err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := &claimant[T]{bucket: b, claim: claim, holder: nuid.Next()}
-	return c.wait(ctx, b.watch(ctx, escaped, 0))
+	return c.wait(ctx, b.watch(ctx, escaped, claims))
 }
 
 // claimant is one call of Acquire.
@@ -69,13 +69,21 @@ func (c *claimant[T]) wait(ctx context.Context, events <-chan Event[T]) (*Lease[
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	retry.Stop()
+	held := false // by another; also while a lost bucket does not hold the key
 	for attempt := 0; ; attempt++ {
 		select {
 		case event, ok := <-events:
 			if !ok {
 				return nil, c.interrupted(ctx)
 			}
-			if event.Kind == EventPut && !c.mayReplace(event.Value, event.Err) {
+			switch event.Kind {
+			case EventPut:
+				held = !c.mayReplace(event.Value, event.Err)
+			case EventDelete:
+				held = false
+			}
+			if held {
+				retry.Stop()
 				continue
 			}
 		case <-retry.C:
@@ -137,17 +145,13 @@ func (c *claimant[T]) free(rec record) bool {
 	if !rec.live || rec.holder == c.holder {
 		return true
 	}
-	present, err := c.bucket.decode(rec.data)
+	present, err := c.bucket.codec.Decode(rec.data)
 	return c.mayReplace(present, err)
 }
 
 func (c *claimant[T]) write(ctx context.Context, expected uint64) (*Lease[T], error) {
 	b := c.bucket
-	stream, err := b.bind(ctx)
-	if err != nil {
-		return nil, err
-	}
-	info, err := stream.Info(ctx)
+	info, _, err := b.bus.look(ctx, b.spec.Name)
 	if err != nil {
 		return nil, b.missing(err)
 	}

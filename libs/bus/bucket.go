@@ -55,7 +55,7 @@ func NewBucket[T any](b *Bus, name string, codec Codec[T]) (*Bucket[T], error) {
 	if !ok {
 		return nil, errs.New(errs.Bug, "no bucket %q in the bucket table", name)
 	}
-	return &Bucket[T]{bus: b, spec: spec, codec: codec, prefix: subjectPrefix(name)}, nil
+	return &Bucket[T]{bus: b, spec: spec, codec: codec, prefix: SubjectPrefix(name)}, nil
 }
 
 // Get returns the value of key, or ErrNotFound.
@@ -67,7 +67,7 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	if !rec.live {
 		return Entry[T]{}, fmt.Errorf("get %s: %w", b.name(key), ErrNotFound)
 	}
-	value, err := b.decode(rec.data)
+	value, err := b.codec.Decode(rec.data)
 	if err != nil {
 		return Entry[T]{}, unavailable(err, "cannot read the value of %s", b.name(key))
 	}
@@ -126,7 +126,10 @@ func (b *Bucket[T]) Keys(ctx context.Context) ([]string, error) {
 	}
 	keys := make([]string, 0, len(escaped))
 	for _, e := range escaped {
-		key, err := unescapeKey(e)
+		if e == wholeKey {
+			continue
+		}
+		key, err := b.spec.unescape(e)
 		if err != nil {
 			return nil, unavailable(err, "list the keys of bucket %q", b.spec.Name)
 		}
@@ -154,24 +157,10 @@ func (b *Bucket[T]) encode(key string, value T) ([]byte, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.Bug, err, "encode the value of %s", b.name(key))
 	}
-	if b.spec.Lists {
-		if data, err = pack(data); err != nil {
-			return nil, errs.Wrap(errs.BodyTooLarge, err, "the value of %s is too large: %v", b.name(key), err)
-		}
-	}
 	if len(data) > b.spec.MaxValue {
 		return nil, errs.New(errs.BodyTooLarge, "the value of %s has more than the %d bytes that the bucket takes", b.name(key), b.spec.MaxValue)
 	}
 	return data, nil
-}
-
-func (b *Bucket[T]) decode(data []byte) (T, error) {
-	text, err := unpack(data)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return b.codec.Decode(text)
 }
 
 func (b *Bucket[T]) missing(err error) error {

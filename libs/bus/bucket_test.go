@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -46,16 +47,56 @@ func TestBucketKeepsValuesByRevision(t *testing.T) {
 	}
 }
 
-func TestLargeListsFit(t *testing.T) {
+func TestBatchTellsWhatBecameOfEach(t *testing.T) {
 	ctx := testContext(t)
-	lists := texts(t, open(t, bus.Config{}), bus.Assignments)
-	want := strings.Repeat("one of many models, ", 1<<18)
-	events := lists.Watch(ctx)
+	parts := texts(t, open(t, bus.Config{}), bus.Assignments)
+	kept := must[uint64](t)(parts.Create(ctx, "w/kept", value("a")))
+	gone := must[uint64](t)(parts.Create(ctx, "w/gone", value("a")))
+	if err := parts.Delete(ctx, "w/gone", gone); err != nil {
+		t.Fatal(err)
+	}
+	writes := []bus.Write[text]{
+		{Key: "w/new", Value: value("b")},
+		{Key: "w/gone", Value: value("b")},
+		{Key: "w/kept", Value: value("b")},
+		{Key: "w/absent", Value: value("b"), Replaces: kept},
+		{Key: "v/any", Value: value("b"), Any: true},
+	}
+	for i := range 200 { // more than are on their way at a time
+		writes = append(writes, bus.Write[text]{Key: fmt.Sprintf("many/%d", i), Value: value("c")})
+	}
+	written := parts.Batch(ctx, writes)
+	for i, w := range writes {
+		if conflict := errors.Is(written[i].Err, bus.ErrConflict); conflict != (i == 2 || i == 3) {
+			t.Errorf("%s: %+v", w.Key, written[i])
+		}
+		if got, err := parts.Get(ctx, w.Key); written[i].Err == nil && (err != nil || got.Revision != written[i].Revision) {
+			t.Errorf("%s is %v, %v; want revision %d", w.Key, got, err, written[i].Revision)
+		}
+	}
+	deleted := parts.Batch(ctx, []bus.Write[text]{{Key: "w/kept", Delete: true, Replaces: kept}, {Key: "w/new", Delete: true, Replaces: kept}})
+	if deleted[0].Err != nil || !errors.Is(deleted[1].Err, bus.ErrConflict) {
+		t.Errorf("deletions %+v", deleted)
+	}
+}
+
+func TestOwnersAreWatchedAlone(t *testing.T) {
+	ctx := testContext(t)
+	parts := texts(t, open(t, bus.Config{}), bus.Instances)
+	must[uint64](t)(parts.Put(ctx, "node.1/team/m", value("mine")))
+	must[uint64](t)(parts.Put(ctx, "node/1.m", value("another's")))
+	must[uint64](t)(parts.Put(ctx, "node.1/", value("head")))
+	events := must[<-chan bus.Event[text]](t)(parts.WatchOwner(ctx, "node.1"))
+	hears(t, events, put("node.1/team/m", "mine"))
+	hears(t, events, put("node.1/", "head"))
 	hears(t, events, caughtUp)
-	must[uint64](t)(lists.Put(ctx, "w", value(want)))
-	hears(t, events, put("w", want))
-	if got := must[bus.Entry[text]](t)(lists.Get(ctx, "w")); got.Value.GetValue() != want {
-		t.Errorf("got %d bytes, want %d", len(got.Value.GetValue()), len(want))
+	if _, err := texts(t, open(t, bus.Config{}), bus.Models).WatchOwner(ctx, "m"); errs.Of(err) != errs.Bug {
+		t.Errorf("a bucket without owners is watched by owner: %v", err)
+	}
+	for owner, ok := range map[string]bool{"node.1": true, "": false, "a/b": false} {
+		if err := bus.CheckOwner(owner); (err == nil) != ok {
+			t.Errorf("CheckOwner(%q) = %v", owner, err)
+		}
 	}
 }
 

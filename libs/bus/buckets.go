@@ -1,8 +1,6 @@
 package bus
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -14,10 +12,12 @@ const (
 	Models      = "models"
 	Assignments = "assignments"
 	Workers     = "workers"
+	Instances   = "instances"
 	Pools       = "pools"
 	Gateways    = "gateways"
 	Schedulers  = "schedulers"
 	Settings    = "settings"
+	Registries  = "registries"
 	Leaders     = "leaders"
 )
 
@@ -31,8 +31,14 @@ type Spec struct {
 	// MaxValue bounds a value as stored, in bytes. All are below the 1 MiB that
 	// a NATS server takes by default.
 	MaxValue int
-	// Lists says that a value lists models, and is compressed if it is large.
-	Lists bool
+	// Owned says that keys are those of [OwnedKey]: their owner's and a name.
+	Owned bool
+	// Passing says that values mean nothing once the embedded server has
+	// stopped, so that it need not bring each to the disk at once.
+	Passing bool
+	// Restored says that one writer fills the bucket again after it was lost, and
+	// says when it is done: see [Bucket.SetWhole].
+	Restored bool
 	// Holds says what the values are.
 	Holds string
 }
@@ -41,14 +47,16 @@ type Spec struct {
 // package comment for what all buckets have in common.
 func Buckets() []Spec {
 	return []Spec{
-		{Models, 0, 960 << 10, false, "configuration as served, versions and desired state, by model"},
-		{Assignments, 0, 768 << 10, true, "what a worker should run, by worker id"},
-		{Pools, 0, 256 << 10, false, "workers and models, by pool"},
-		{Settings, 0, 256 << 10, false, "settings that every replica must know, by name"},
-		{Workers, 5 * time.Second, 768 << 10, true, "a worker's devices and instances, by worker id"},
-		{Gateways, 5 * time.Second, 256 << 10, false, "a gateway's address and applied revision, by id"},
-		{Schedulers, 2 * time.Second, 256 << 10, false, "a scheduler's address, load and applied revision, by id"},
-		{Leaders, 2 * time.Second, 16 << 10, false, "the holder of a role, by role"},
+		{Name: Models, Restored: true, MaxValue: 960 << 10, Holds: "configuration as served, versions and desired state, by model"},
+		{Name: Assignments, Owned: true, Restored: true, MaxValue: 256 << 10, Holds: "what a worker should run of a model, by worker id and model"},
+		{Name: Pools, MaxValue: 256 << 10, Holds: "workers and models, by pool"},
+		{Name: Settings, MaxValue: 256 << 10, Holds: "settings that every replica must know, by name"},
+		{Name: Workers, Lease: 5 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a worker's device, memory and applied revisions, by worker id"},
+		{Name: Instances, Owned: true, Passing: true, MaxValue: 256 << 10, Holds: "what a worker runs of a model, by worker id and model"},
+		{Name: Gateways, Lease: 5 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a gateway's address and applied revisions, by id"},
+		{Name: Schedulers, Lease: 2 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a scheduler's address, load and applied revision, by id"},
+		{Name: Registries, Lease: 5 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a registry's address and readiness, by id"},
+		{Name: Leaders, Lease: 2 * time.Second, Passing: true, MaxValue: 16 << 10, Holds: "the holder of a role, by role"},
 	}
 }
 
@@ -59,44 +67,15 @@ const markerTTL = 10 * time.Minute
 // headerRoom is what a value's headers may take of the message's size.
 const headerRoom = 1 << 10
 
-// EnsureBuckets makes every bucket of the table, or brings an existing one to
-// its row. Several processes may do so at once. Errors have the reason
-// state_unavailable.
-func (b *Bus) EnsureBuckets(ctx context.Context) error {
-	for _, spec := range Buckets() {
-		if err := b.ensure(ctx, b.streamConfig(spec)); err != nil {
-			return unavailable(err, "cannot make the bucket %q: allow this account to make streams, or check replicas (%d) against the size of the NATS cluster", spec.Name, b.replicas)
-		}
-	}
-	return nil
-}
-
-func (b *Bus) ensure(ctx context.Context, cfg jetstream.StreamConfig) error {
-	stream, err := b.js.Stream(ctx, cfg.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = b.js.CreateStream(ctx, cfg)
-		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return err
-		}
-		stream, err = b.js.Stream(ctx, cfg.Name) // another process was faster
-	}
-	if err != nil {
-		return err
-	}
-	// How writes reach the disk is settled when a stream is made.
-	cfg.PersistMode = stream.CachedInfo().Config.PersistMode
-	_, err = b.js.UpdateStream(ctx, cfg)
-	return err
-}
-
 // streamConfig is the stream behind a bucket. It is a NATS key-value bucket in
 // every respect, so that the nats command line tool shows it, and is made as a
-// stream only because the key-value API cannot set PersistMode.
-func (b *Bus) streamConfig(spec Spec) jetstream.StreamConfig {
+// stream only because the key-value API sets neither PersistMode nor the
+// revision that it begins with.
+func (b *Bus) streamConfig(spec Spec, first uint64) jetstream.StreamConfig {
 	cfg := jetstream.StreamConfig{
-		Name:        streamName(spec.Name),
+		Name:        StreamName(spec.Name),
 		Description: spec.Holds,
-		Subjects:    []string{subjectPrefix(spec.Name) + ">"},
+		Subjects:    []string{SubjectPrefix(spec.Name) + ">"},
 		// One value per key. With more, the server silently raises every
 		// lease's time to live to SubjectDeleteMarkerTTL.
 		MaxMsgsPerSubject:      1,
@@ -112,15 +91,19 @@ func (b *Bus) streamConfig(spec Spec) jetstream.StreamConfig {
 		AllowDirect:            true,
 		AllowMsgTTL:            true,
 		SubjectDeleteMarkerTTL: markerTTL,
+		FirstSeq:               first,
 	}
-	if spec.Lease > 0 && b.server != nil {
+	if spec.Passing && b.server != nil {
 		cfg.PersistMode = jetstream.AsyncPersistMode
 	}
 	return cfg
 }
 
-func streamName(bucket string) string    { return "KV_" + bucket }
-func subjectPrefix(bucket string) string { return "$KV." + bucket + "." }
+// StreamName is the JetStream stream behind a bucket.
+func StreamName(bucket string) string { return "KV_" + bucket }
+
+// SubjectPrefix is what the subjects of a bucket's keys begin with.
+func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 
 func findSpec(name string) (Spec, bool) {
 	table := Buckets()

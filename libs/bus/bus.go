@@ -2,8 +2,12 @@ package bus
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,8 +32,12 @@ type Config struct {
 	Listen string
 	// Name is this process's name in the server's connection list and log.
 	Name string
-	// Credentials is the path of a NATS credentials file. Empty is none.
+	// Credentials is the path of a NATS credentials file, or of a file with a
+	// user's key (an nkey seed) alone. Empty is none.
 	Credentials string
+	// TLS is how a server is met whose URL begins with tls://. Nil trusts the
+	// roots of the system and shows no certificate.
+	TLS *tls.Config
 	// Replicas is how many servers keep each bucket; zero is 1. More than 1
 	// needs a NATS cluster of at least that size at URL.
 	Replicas int
@@ -66,10 +74,12 @@ type Bus struct {
 	// since what it must interrupt takes nothing else.
 	life      context.Context
 	end       context.CancelFunc
-	running   sync.WaitGroup // watches and leases
+	running   sync.WaitGroup // watches and leases; see start
 	closed    chan struct{}  // closed by NATS when the connection is gone for good
 	closeOnce sync.Once
 	closeErr  error
+
+	past *past // what was seen of the buckets
 
 	mu   sync.Mutex
 	back chan struct{} // guarded by mu; closed and replaced at each reconnect
@@ -77,7 +87,8 @@ type Bus struct {
 
 // Open connects to the servers at cfg.URL, or starts an embedded one, and
 // checks that JetStream answers. ctx bounds the opening only. The caller must
-// Close the Bus. Errors have the reason state_unavailable.
+// Close the Bus. Errors have the reason state_unavailable, or config_invalid where
+// the credentials cannot be used, which trying again does not change.
 //
 // Once open, a Bus reconnects for ever, with back-off; see [Bus.Connected].
 func Open(ctx context.Context, cfg Config) (*Bus, error) {
@@ -87,6 +98,7 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		log:      cfg.Log,
 		closed:   make(chan struct{}),
 		back:     make(chan struct{}),
+		past:     newPast(),
 	}
 	if b.log == nil {
 		b.log = zap.NewNop()
@@ -99,8 +111,11 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 }
 
 func (b *Bus) open(ctx context.Context, cfg Config) error {
-	opts := b.options(ctx, cfg)
-	where := "the server at " + cfg.URL
+	opts, err := b.options(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	where := "the server at " + Redacted(cfg.URL)
 	if cfg.URL == "" {
 		server, err := startEmbedded(cfg, b.log)
 		if err != nil {
@@ -127,7 +142,7 @@ func (b *Bus) open(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-func (b *Bus) options(ctx context.Context, cfg Config) []nats.Option {
+func (b *Bus) options(ctx context.Context, cfg Config) ([]nats.Option, error) {
 	timeout := connectTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline))
@@ -147,10 +162,14 @@ func (b *Bus) options(ctx context.Context, cfg Config) []nats.Option {
 		nats.ErrorHandler(b.onError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 	}
-	if cfg.Credentials != "" {
-		opts = append(opts, nats.UserCredentials(cfg.Credentials))
+	if cfg.TLS != nil && strings.HasPrefix(cfg.URL, "tls://") {
+		opts = append(opts, nats.Secure(cfg.TLS))
 	}
-	return opts
+	if cfg.Credentials == "" {
+		return opts, nil
+	}
+	proof, err := credentials(cfg.Credentials)
+	return append(opts, proof...), err
 }
 
 // backoff is how long to wait after so many failed attempts: doubling from
@@ -163,6 +182,17 @@ func backoff(attempts int) time.Duration {
 
 // Connected reports whether the connection stands at this moment.
 func (b *Bus) Connected() bool { return b.conn.IsConnected() }
+
+// Host is the address of this process's host on the network by which it
+// reaches the server: that under which others there find it. It is empty while
+// the connection is away and where the server is embedded.
+func (b *Bus) Host() string {
+	host, _, err := net.SplitHostPort(b.conn.LocalAddr())
+	if err != nil {
+		return ""
+	}
+	return host
+}
 
 // Addr is the address on which the embedded server listens, as a URL for
 // another process's [Config]; empty where it does not.
@@ -181,8 +211,22 @@ func (b *Bus) Close() error {
 	return b.closeErr
 }
 
+// start has Close wait for f, which ends with the bus's life. It is false if
+// that is over: then f does not run.
+func (b *Bus) start(f func()) bool {
+	b.mu.Lock() // what begins while Close begins to wait would be a race
+	defer b.mu.Unlock()
+	if b.life.Err() != nil {
+		return false
+	}
+	b.running.Go(f)
+	return true
+}
+
 func (b *Bus) close() error {
+	b.mu.Lock()
 	b.end()
+	b.mu.Unlock()
 	b.running.Wait()
 	if b.conn != nil {
 		if err := b.conn.Drain(); err != nil { // no connection to drain
@@ -223,6 +267,17 @@ func (b *Bus) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
 		field = zap.String("subject", sub.Subject)
 	}
 	b.log.Warn("nats reports an error", field, zap.Error(err))
+}
+
+// Redacted hides the passwords in a list of servers.
+func Redacted(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, text := range list {
+		if u, err := url.Parse(strings.TrimSpace(text)); err == nil {
+			list[i] = u.Redacted()
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 // unavailable makes the error of a store that cannot be used.

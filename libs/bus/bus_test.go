@@ -119,6 +119,23 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestCredentialsThatCannotBeUsed tells what waiting for NATS cannot change.
+func TestCredentialsThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"): "no such file", dir: "cannot read the NATS credentials", file: "must hold a user's key",
+	} {
+		_, err := bus.Open(testContext(t), bus.Config{URL: "nats://127.0.0.1:1", Credentials: path})
+		if errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v, want config_invalid with %q", path, err, want)
+		}
+	}
+}
+
 func TestTemporaryStateIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	closeBus(t, open(t, bus.Config{}))

@@ -10,6 +10,7 @@
 //	pools        registry leader            when deleted
 //	settings     registry leader            when deleted
 //	workers      that worker                with their lease, 5 s
+//	instances    that worker                when deleted; void without its lease
 //	gateways     that gateway               with their lease, 5 s
 //	schedulers   that scheduler             with their lease, 2 s
 //	leaders      the holder of the role     with their lease, 2 s
@@ -18,8 +19,9 @@
 // disk, and is a NATS key-value bucket, so that "nats kv watch models" shows
 // it. A revision counts the writes of a whole bucket. Keys may be any bytes:
 // those that NATS refuses are written as '=' and two hexadecimal digits. In
-// the buckets assignments and workers, whose values list models, those of more
-// than 128 KiB are compressed: "nats kv get --raw workers w1 | gunzip".
+// the buckets assignments and instances a key is a worker's id and a model's
+// key, with a slash between them, which NATS sees as a dot: all keys of a worker
+// are "instances.w1.>".
 //
 // # Rules
 //
@@ -28,6 +30,14 @@
 // current watches ([Bucket.Watch]) and keeps what the events tell; it never
 // polls. While the server is away reads and writes fail, at once where the loss
 // is known, and watches stay silent; afterwards watches tell what changed.
+//
+// # Loss
+//
+// A bucket's revisions begin with the microseconds since 1970 at its making: a
+// bucket that is made again, after the store has lost it, goes on above all that
+// was. Whoever may make buckets keeps them there ([Bus.KeepBuckets]). A watch
+// says that its bucket has lost what it held ([EventLost]), whoever writes there
+// writes again, and only what has not come back after a while is told as ended.
 //
 // # Leases
 //

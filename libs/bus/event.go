@@ -11,13 +11,19 @@ const (
 	// EventCaughtUp says that everything up to Revision has been told. It
 	// comes once after the present values, and again after each reconnect.
 	EventCaughtUp
+	// EventLost says that the bucket has lost what it held: it was made anew, or
+	// has gone back to an earlier state. Whoever wrote values there writes them
+	// again. Values that are written again are told as new ones. The ends of the
+	// others come later: after [LossGrace], or in a bucket that one writer
+	// restores, when that one says that it is done.
+	EventLost
 )
 
 // Event is one change in a bucket. Events of one key come in order of their
 // revision; a value that was replaced at once may be skipped.
 type Event[T any] struct {
 	Kind EventKind
-	// Key is empty in EventCaughtUp.
+	// Key is empty in EventCaughtUp and EventLost.
 	Key string
 	// Value is set in an EventPut without Err.
 	Value T

@@ -8,12 +8,72 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// maxKey bounds an escaped key, in bytes: NATS breaks the connection of a
+// maxKey bounds an escaped key or owner, in bytes: NATS breaks the connection of a
 // client whose subject exceeds its control line (4 KiB by default).
 const maxKey = 1024
 
 // emptyKey stands for the key of no bytes, which NATS cannot name.
 const emptyKey = "="
+
+// OwnedKey is the key of a name under an owner, who must not have a slash in
+// its own: see [CheckOwner].
+func OwnedKey(owner, name string) string { return owner + "/" + name }
+
+// CutKey gives the parts of an owned key.
+func CutKey(key string) (owner, name string) {
+	owner, name, _ = strings.Cut(key, "/")
+	return owner, name
+}
+
+// CheckOwner refuses what cannot own keys, with the reason invalid_parameter.
+func CheckOwner(owner string) error {
+	if owner == "" || strings.Contains(owner, "/") {
+		return errs.New(errs.InvalidParameter, "%q cannot be an id in the control plane's store: give one without a slash", owner)
+	}
+	return nil
+}
+
+// ownerEnd stands between the owner and the name in an escaped owned key. To
+// NATS it ends a token: permissions and watches can name all keys of an owner.
+const ownerEnd = "."
+
+func (s Spec) escape(key string) (string, error) {
+	if !s.Owned {
+		return escapeKey(key)
+	}
+	owner, name := CutKey(key)
+	left, err := escapeOwner(owner)
+	if err != nil {
+		return "", err
+	}
+	right, err := escapeKey(name)
+	if err != nil {
+		return "", err
+	}
+	return left + ownerEnd + right, nil
+}
+
+func (s Spec) unescape(escaped string) (string, error) {
+	if !s.Owned {
+		return unescapeKey(escaped)
+	}
+	left, right, _ := strings.Cut(escaped, ownerEnd)
+	owner, err := unescapeKey(left)
+	if err != nil {
+		return "", err
+	}
+	name, err := unescapeKey(right)
+	if err != nil {
+		return "", err
+	}
+	return OwnedKey(owner, name), nil
+}
+
+// escapeOwner is escapeKey with no dot left.
+func escapeOwner(owner string) (string, error) {
+	escaped, err := escapeKey(owner)
+	return strings.ReplaceAll(escaped, ".", "=2E"), err
+}
 
 // escapeKey writes a key of any bytes as a NATS key. Letters, digits, '-',
 // '_' and '/' stand for themselves, and so does '.' except where NATS forbids

@@ -29,6 +29,24 @@ func TestEscapedKeys(t *testing.T) {
 	}
 }
 
+func TestEscapedOwnedKeys(t *testing.T) {
+	owned := Spec{Owned: true}
+	for key, want := range map[string]string{
+		"w1/digits":           "w1.digits",
+		"node.eu.1/bert.v2":   "node=2Eeu=2E1.bert.v2",
+		"w1/":                 "w1.=",
+		"w 1//repo/a/bert..x": "w=201./repo/a/bert.=2Ex",
+	} {
+		got, err := owned.escape(key)
+		if err != nil || got != want {
+			t.Errorf("%q is stored under %q, %v; want %q", key, got, err, want)
+		}
+		if back, err := owned.unescape(got); err != nil || back != key {
+			t.Errorf("%q is read back as %q, %v", key, back, err)
+		}
+	}
+}
+
 func FuzzKeyRoundTrip(f *testing.F) {
 	for _, seed := range []string{"", ".", "..", "=", "=3D", "a.b", "\xff", "日本"} {
 		f.Add(seed)

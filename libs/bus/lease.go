@@ -54,7 +54,9 @@ func newLease[T any](c *claimant[T], epoch uint64, data []byte, sent time.Time) 
 		revision: epoch,
 		expires:  sent.Add(c.claim.TTL),
 	}
-	c.bucket.bus.running.Go(func() { l.keep(ctx) })
+	if !c.bucket.bus.start(func() { l.keep(ctx) }) {
+		l.keep(ctx) // which ends at once
+	}
 	return l
 }
 
@@ -132,11 +134,14 @@ func (l *Lease[T]) keep(ctx context.Context) {
 	timer := time.NewTimer(l.ttl / 3)
 	defer timer.Stop()
 	for {
+		again, lost := l.bucket.bus.reconnected(), l.bucket.bus.past.seen(l.bucket.spec.Name).lost
 		select {
 		case <-ctx.Done():
 			l.closed()
 			return
 		case <-timer.C:
+		case <-again: // the sooner others know that the holder is there
+		case <-lost:
 		}
 		next, held := l.renew(ctx)
 		if !held {

@@ -26,7 +26,7 @@ type record struct {
 }
 
 func (b *Bucket[T]) last(ctx context.Context, key string) (record, error) {
-	escaped, err := escapeKey(key)
+	escaped, err := b.spec.escape(key)
 	if err != nil {
 		return record{}, err
 	}
@@ -56,7 +56,7 @@ func (b *Bucket[T]) bind(ctx context.Context) (jetstream.Stream, error) {
 	if stream != nil {
 		return stream, nil
 	}
-	stream, err := b.bus.js.Stream(ctx, streamName(b.spec.Name))
+	stream, err := b.bus.js.Stream(ctx, StreamName(b.spec.Name))
 	if err != nil {
 		return nil, b.missing(err)
 	}
@@ -67,7 +67,7 @@ func (b *Bucket[T]) bind(ctx context.Context) (jetstream.Stream, error) {
 }
 
 func (b *Bucket[T]) publish(ctx context.Context, key string, data []byte, header nats.Header, opts ...jetstream.PublishOpt) (uint64, error) {
-	escaped, err := escapeKey(key)
+	escaped, err := b.spec.escape(key)
 	if err != nil {
 		return 0, err
 	}
@@ -79,6 +79,7 @@ func (b *Bucket[T]) publish(ctx context.Context, key string, data []byte, header
 	msg := &nats.Msg{Subject: b.prefix + escaped, Header: header, Data: data}
 	ack, err := b.bus.js.PublishMsg(ctx, msg, opts...)
 	if err == nil {
+		b.bus.past.reach(b.spec.Name, ack.Sequence)
 		return ack.Sequence, nil
 	}
 	if isConflict(err) {

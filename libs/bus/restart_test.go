@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/testkit/port"
 )
 
 func TestWatchOutlivesTheServer(t *testing.T) {
 	ctx := testContext(t)
 	dir := t.TempDir()
-	first := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	first := open(t, bus.Config{Dir: dir, Listen: port.Address(t)})
 	addr := first.Addr()
 	reader := open(t, bus.Config{URL: addr})
 	kept, gone, changed := value("kept"), value("gone"), value("changed")
@@ -43,26 +44,6 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	}
 }
 
-func TestWatchOutlivesTheState(t *testing.T) {
-	first := open(t, bus.Config{Listen: "127.0.0.1:0"})
-	addr := first.Addr()
-	reader := open(t, bus.Config{URL: addr})
-	ctx := testContext(t)
-	must[uint64](t)(texts(t, first, bus.Models).Put(ctx, "a", value("old")))
-	must[uint64](t)(texts(t, first, bus.Models).Put(ctx, "b", value("old")))
-	events := texts(t, reader, bus.Models).Watch(ctx)
-	hears(t, events, put("a", "old"), put("b", "old"), caughtUp)
-	closeBus(t, first)
-
-	// A new store counts revisions from 1 again: "a" has the revision it had.
-	dir := t.TempDir()
-	alone := open(t, bus.Config{Dir: dir})
-	must[uint64](t)(texts(t, alone, bus.Models).Put(ctx, "a", value("new")))
-	closeBus(t, alone)
-	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
-	hears(t, events, put("a", "new"), told{Kind: bus.EventDelete, Key: "b", Expired: true}, caughtUp)
-}
-
 func TestRestartedHolderStartsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	first := open(t, bus.Config{Dir: dir})
@@ -82,8 +63,9 @@ func TestRestartedHolderStartsAtOnce(t *testing.T) {
 // TestHolderIsNotBuriedWhileTheServerIsAway restarts the server after the
 // leases have ended: the holder that comes back is never told as gone.
 func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
-	first := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	first := open(t, bus.Config{Dir: dir, Listen: port.Address(t)})
 	addr := first.Addr()
 	ctx := testContext(t)
 	back, dead := claim("back"), claim("dead")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -76,7 +77,9 @@ func (e *embedded) start(cfg Config, dir string, log *zap.Logger) error {
 	sink := &serverLog{log: log}
 	s.SetLoggerV2(sink, false, false, false)
 	s.Start()
-	if err := sink.fatal(); err != nil {
+	if err := sink.fatal(); err != nil && strings.HasPrefix(err.Error(), "Error listening") {
+		return unavailable(err, "the NATS server cannot listen on %q: choose another address, or stop what uses it", cfg.Listen)
+	} else if err != nil {
 		return unavailable(err, "the embedded NATS server does not start on %q: check its space and permissions; move the directory away to start with nothing", dir)
 	}
 	if cfg.Listen != "" && !s.ReadyForConnections(readyTimeout) {

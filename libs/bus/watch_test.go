@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,12 +57,13 @@ func TestWatchTellsPresentThenChanges(t *testing.T) {
 
 	must[uint64](t)(models.Put(ctx, "gone", value("x")))
 	must[uint64](t)(models.Put(ctx, "m 1", value("a")))
+	put2 := must[bus.Entry[text]](t)(models.Get(ctx, "m 1")).Revision
 	if err := models.Delete(ctx, "gone", 0); err != nil {
 		t.Fatal(err)
 	}
 	events := models.Watch(ctx)
-	if revision := hears(t, events, put("m 1", "a"), caughtUp); revision != 3 {
-		t.Errorf("caught up at revision %d, want 3", revision)
+	if revision := hears(t, events, put("m 1", "a"), caughtUp); revision != put2+1 {
+		t.Errorf("caught up at revision %d, want %d", revision, put2+1)
 	}
 	revision := must[uint64](t)(models.Put(ctx, "m 1", value("b")))
 	if got := hears(t, events, put("m 1", "b")); got != revision {
@@ -105,4 +107,21 @@ func TestWatchEndsAmongManyValues(t *testing.T) {
 		for range events { // until it is closed
 		}
 	}
+}
+
+// Whoever watches again when a watch has ended does so while the bus closes, and
+// after it has.
+func TestWatchThatBeginsWhileTheBusCloses(t *testing.T) {
+	b := open(t, bus.Config{})
+	bucket := texts(t, b, bus.Workers)
+	first := bucket.Watch(t.Context())
+	var again sync.WaitGroup
+	again.Go(func() {
+		for range first {
+		}
+		for range bucket.Watch(t.Context()) {
+		}
+	})
+	closeBus(t, b)
+	again.Wait()
 }

@@ -51,7 +51,8 @@ type Grant struct {
 
 // Order tells an instance to run one batch. The executor that accepts it owns
 // its requests: it answers each through the gateway's [Responder], releases
-// it, and then reports one [Completion].
+// it, and then reports one [Completion]. One that it cannot run it gives back by
+// [Scheduler] Refuse.
 type Order struct {
 	// ID is the scheduler's number for the order, unique in its epoch.
 	ID    uint64
@@ -99,8 +100,9 @@ func (t Timing) Output() time.Duration { return t.Done.Sub(t.InferDone) }
 // Completion reports that an order is over. Every accepted order has exactly
 // one, after all its requests have been answered.
 type Completion struct {
-	Order    uint64
-	Instance InstanceID
+	// Order and Epoch are the order's.
+	Order, Epoch uint64
+	Instance     InstanceID
 	// Outcomes has one entry for each request of the order, in its order.
 	Outcomes []Outcome
 	// FirstResponses has one entry for each request if some had more than one
@@ -135,9 +137,10 @@ type Executor interface {
 // block. For one instance the calls are: Grant, then Complete for each order,
 // then Retire.
 type Scheduler interface {
-	// Attach introduces a worker by its incarnation and says where its orders
-	// go. It precedes its grants.
-	Attach(worker uint64, e Executor)
+	// Attach introduces a worker by its incarnation, tells what it holds from
+	// before, which passes to the scheduler, and says where its orders go. It
+	// precedes its grants.
+	Attach(worker uint64, held Held, e Executor)
 	// Detach says that the worker is gone with all its instances; requests
 	// that ran there and were not answered fail.
 	Detach(worker uint64)
@@ -147,4 +150,9 @@ type Scheduler interface {
 	Retire(InstanceID)
 	// Complete takes the completion over.
 	Complete(*Completion)
+	// Refuse gives back an order that the worker has not begun, in the place of
+	// its completion: the requests that it still names, with their references,
+	// are the scheduler's again; the others have been answered. The error's reason is no_worker where the instance takes no orders
+	// any more.
+	Refuse(*Order, error)
 }

@@ -44,6 +44,9 @@ type Request struct {
 	// ID is the client's own id, or empty.
 	ID    string
 	Model ModelRef
+	// Pool names the pool whose scheduler takes the request, as the registry
+	// decided for the model.
+	Pool string
 	// Rows is the size of the batch dimension; 1 for a model without one.
 	// It may be 0.
 	Rows   int64

@@ -42,3 +42,13 @@ func (t *Tally) Add(d time.Duration) {
 	t.Count++
 	t.Time += max(d, 0)
 }
+
+// Queue is what waits for a loaded content of a model version and runs of it.
+type Queue struct {
+	Model ModelRef
+	// Waiting and Running are requests.
+	Waiting, Running int
+	// Oldest is how long the oldest of those that wait has waited; 0 if none
+	// does.
+	Oldest time.Duration
+}

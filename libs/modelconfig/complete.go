@@ -17,6 +17,10 @@ import (
 // can batch and does not say up to what size.
 const DefaultMaxBatchSize = 4
 
+// MaxBatchSizeSetting is the name that --backend-config has for another value
+// than [DefaultMaxBatchSize].
+const MaxBatchSizeSetting = "default-max-batch-size"
+
 // Completion is how [Load] takes from the model file what a configuration
 // leaves out: inputs, outputs, max_batch_size and dynamic batching. Only ONNX
 // models tell these without being loaded.

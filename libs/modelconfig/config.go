@@ -31,6 +31,8 @@ type Config struct {
 	Groups    []InstanceGroup
 	// Filename is the model's file or directory within a version directory.
 	Filename string
+	// Placement says on which workers the model runs.
+	Placement Placement
 	// Parameters are the model's own, as text.
 	Parameters map[string]string
 	// GraphLevel is optimization.graph.level: -1 basic, 0 all, 1 extended,

@@ -65,6 +65,7 @@ func view(c *inference.ModelConfig) *Config {
 	for name, p := range c.GetParameters() {
 		v.Parameters[name] = p.GetStringValue()
 	}
+	v.Placement = PlacementOf(c)
 	v.HistogramBuckets = histogramBuckets(c.GetModelMetrics())
 	v.Warmup = warmup(c.GetModelWarmup())
 	return v

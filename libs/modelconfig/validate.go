@@ -38,6 +38,7 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateGroups(c)
 	r.validateAccelerators(c)
 	r.validateONNX(c)
+	r.validatePlacement(c)
 	r.validateFiles(c)
 	r.validateMetricTags(c.GetMetricTags())
 	r.validateMetrics(c.GetModelMetrics())

@@ -1,9 +1,6 @@
 package gateway
 
 import (
-	"net"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -32,32 +29,13 @@ type Config struct {
 	// ExitTimeout is how long requests in flight may take when the gateway
 	// stops; what is left then is cut off.
 	ExitTimeout time.Duration
+	// ExitNotice is for how long a gateway that stops says that it is not ready
+	// and serves on, before it refuses new requests.
+	ExitNotice time.Duration
 }
 
-// Listener is an endpoint.
-type Listener struct {
-	Enabled bool
-	// Address is an IP address or host name, or unix:PATH for a socket in the
-	// file system; empty is all interfaces.
-	Address string
-	// Port 0 takes any free one.
-	Port int
-	// Reuse lets several processes share the port.
-	Reuse bool
-}
-
-// Endpoint is where the listener listens; name is what for, and setting how
-// the operator changes it.
-func (l Listener) Endpoint(name, setting string) serve.Endpoint {
-	e := serve.Endpoint{Address: l.Address, Reuse: l.Reuse, Name: name, Setting: setting}
-	if !l.local() {
-		e.Address = net.JoinHostPort(l.Address, strconv.Itoa(l.Port))
-	}
-	return e
-}
-
-// local reports whether the address is a path.
-func (l Listener) local() bool { return strings.HasPrefix(l.Address, "unix:") }
+// Listener is an endpoint for clients: see [serve.Listener].
+type Listener = serve.Listener
 
 // HTTP configures the HTTP endpoint.
 type HTTP struct {
@@ -86,11 +64,11 @@ func (c Config) Validate() error {
 	switch {
 	case c.ID == "":
 		return errs.New(errs.ConfigInvalid, "the gateway needs an id")
-	case !c.HTTP.valid():
+	case !c.HTTP.Valid():
 		return errs.New(errs.ConfigInvalid, "--http-port is %d: want 0 (any free port) to 65535", c.HTTP.Port)
-	case !c.GRPC.valid():
+	case !c.GRPC.Valid():
 		return errs.New(errs.ConfigInvalid, "--grpc-port is %d: want 0 (any free port) to 65535", c.GRPC.Port)
-	case c.HTTP.collides(c.GRPC.Listener):
+	case c.HTTP.Collides(c.GRPC.Listener):
 		return errs.New(errs.ConfigInvalid, "--http-port and --grpc-port are both %d: give each its own", c.HTTP.Port)
 	case c.MaxInput <= 0:
 		return errs.New(errs.ConfigInvalid, "--http-max-input-size is %d: want bytes above 0", c.MaxInput)
@@ -98,14 +76,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--max-request-bytes is %d: want 0 (no bound) or at least --http-max-input-size, %d", c.MaxRequestBytes, c.MaxInput)
 	case c.ExitTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %v: want 0 or more", c.ExitTimeout)
+	case c.ExitNotice < 0:
+		return errs.New(errs.ConfigInvalid, "--exit-notice-secs is %v: want 0 or more", c.ExitNotice)
 	}
 	return c.GRPC.validate()
 }
-
-// collides reports whether two listeners want the same port.
-func (l Listener) collides(other Listener) bool {
-	both := l.Enabled && other.Enabled && !l.local() && !other.local()
-	return both && l.Port == other.Port && l.Port != 0
-}
-
-func (l Listener) valid() bool { return l.Port >= 0 && l.Port <= 65535 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/serve"
@@ -27,6 +28,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
 // Dispatcher takes requests towards their scheduler: see [core.Dispatcher].
@@ -38,6 +40,9 @@ type StatisticsSource = core.StatisticsSource
 // Repository loads and unloads models on request: see [core.Repository].
 type Repository = core.Repository
 
+// Cluster tells of the whole cluster: see [rpc.Cluster].
+type Cluster = rpc.Cluster
+
 // IndexEntry is one line of the repository index.
 type IndexEntry = core.IndexEntry
 
@@ -48,9 +53,18 @@ const Unloaded = core.CauseUnloaded
 type Deps struct {
 	Bus        *bus.Bus
 	Dispatcher Dispatcher
-	Statistics StatisticsSource
+	// Reachable reports whether a pool's requests get to a scheduler. It may be
+	// nil; then they always do.
+	Reachable func(pool string) bool
+	// Registered is told the gateway's incarnation before its first request. It
+	// may be nil.
+	Registered func(incarnation uint64)
+	// Statistics gives the source for a pool.
+	Statistics func(pool string) StatisticsSource
 	// Repository may be nil; then the gateway loads and unloads no models.
 	Repository Repository
+	// Cluster may be nil; then the gateway tells nothing of the cluster.
+	Cluster Cluster
 	// Clock is that of the requests' times.
 	Clock *mono.System
 	// Pool is where the memory of tensors comes from.
@@ -107,6 +121,14 @@ func (g *Gateway) Ready() bool {
 	return engine != nil && engine.Ready()
 }
 
+// Unreachable are the pools with models of which no scheduler can be reached.
+func (g *Gateway) Unreachable() []string {
+	if engine := g.engine.Load(); engine != nil {
+		return engine.Unreachable()
+	}
+	return nil
+}
+
 // Started is closed at the end of the start: the registry's scan is known and
 // every model in it is ready or has failed.
 func (g *Gateway) Started() <-chan struct{} { return g.started }
@@ -125,12 +147,16 @@ func (g *Gateway) Index() []IndexEntry {
 	return nil
 }
 
-// Run serves until ctx is done. Then it refuses new requests, finishes those
-// in flight within the exit timeout, and returns nil.
+// Run serves until ctx is done. Then it says for the exit notice that it is not
+// ready, refuses new requests, finishes those in flight within the exit timeout,
+// and returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	r, err := g.register(ctx)
 	if err != nil {
 		return err
+	}
+	if g.deps.Registered != nil {
+		g.deps.Registered(r.Epoch())
 	}
 	engine := g.start(r.Epoch())
 	if err := g.listen(ctx); err != nil {
@@ -148,6 +174,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		defer stop()
 		select {
 		case <-ctx.Done():
+			g.notice(serving, engine)
 			g.drain(serving, engine)
 		case <-serving.Done(): // a part has failed
 		}
@@ -161,7 +188,7 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 	engine := core.New(
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
-			Dispatcher: g.deps.Dispatcher, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
+			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
 			Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool,
 			StrictReadiness: g.config.StrictReadiness,
 		})
@@ -182,6 +209,16 @@ func (g *Gateway) InFlight() int64 {
 		return t.InFlight()
 	}
 	return 0
+}
+
+// notice gives those who ask for readiness the time to send requests elsewhere.
+func (g *Gateway) notice(ctx context.Context, engine *core.Gateway) {
+	if g.config.ExitNotice == 0 {
+		return
+	}
+	engine.Leave()
+	g.deps.Log.Info("gateway says that it is not ready, and serves on", zap.Duration("for", g.config.ExitNotice))
+	lifecycle.Pause(ctx, g.config.ExitNotice)
 }
 
 // drain gives the requests in flight the exit timeout to finish.
@@ -223,8 +260,19 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 	})
 	// No limit on the time of a request: models may take long, and clients
 	// state their own deadlines.
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+	server := &http.Server{Handler: departing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
 	return serve.HTTP(ctx, server, g.http, flush)
+}
+
+// departing ends connections with an answer once the gateway leaves: a client
+// that keeps one would else have its next request meet the end of it.
+func departing(h http.Handler, engine *core.Gateway) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if engine.Leaving() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func addressOf(l net.Listener) string {

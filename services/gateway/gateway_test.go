@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,7 +67,14 @@ type harness struct {
 	stop    func() error
 }
 
-func start(t *testing.T, hold chan struct{}) *harness {
+func start(t *testing.T, hold chan struct{}, change ...func(*gateway.Config)) *harness {
+	t.Helper()
+	return startReaching(t, nil, hold, change...)
+}
+
+// startReaching starts a gateway that is told by reachable which pools have a
+// scheduler.
+func startReaching(t *testing.T, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
 	b, err := bus.Open(t.Context(), bus.Config{})
 	if err != nil {
@@ -79,8 +87,11 @@ func start(t *testing.T, hold chan struct{}) *harness {
 	config := gateway.Default()
 	config.HTTP.Address, config.HTTP.Port = "127.0.0.1", 0
 	config.GRPC.Address, config.GRPC.Port = "127.0.0.1", 0
+	for _, c := range change {
+		c(&config)
+	}
 	h.gateway, err = gateway.New(config, gateway.Deps{
-		Bus: b, Dispatcher: h.echo, Statistics: h.echo, Clock: mono.New(), Pool: tensor.NewPool(0), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Bus: b, Dispatcher: h.echo, Reachable: reachable, Statistics: func(string) gateway.StatisticsSource { return h.echo }, Clock: mono.New(), Pool: tensor.NewPool(0), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -155,19 +166,20 @@ func model(generation uint64) *nereidv1.ModelValue {
 	}
 }
 
-func runs(state nereidv1.State, generations ...uint64) *nereidv1.WorkerValue {
-	w := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w"}
+func runs(state nereidv1.State, generations ...uint64) *nereidv1.InstancesValue {
+	v := &nereidv1.InstancesValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: 1}
 	for _, g := range generations {
-		w.Versions = append(w.Versions, &nereidv1.WorkerVersion{Model: &nereidv1.ModelRef{Name: "m", Version: 1, Generation: g}, State: state})
+		v.Versions = append(v.Versions, &nereidv1.WorkerVersion{Model: &nereidv1.ModelRef{Name: "m", Version: 1, Generation: g}, State: state})
 	}
-	return w
+	return v
 }
 
 // serveModel makes the buckets say that m is ready.
 func (h *harness) serveModel() *bus.Lease[*nereidv1.WorkerValue] {
 	revision := put(h, bus.Models, "m", model(1))
 	hold(h, bus.Leaders, "registry", &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r", ModelsRevision: revision})
-	lease := hold(h, bus.Workers, "w", runs(nereidv1.State_STATE_READY, 1))
+	lease := hold(h, bus.Workers, "w", &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: 1})
+	put(h, bus.Instances, "w/m", runs(nereidv1.State_STATE_READY, 1))
 	<-h.gateway.Started()
 	return lease
 }
@@ -209,6 +221,14 @@ func (h *harness) do(method, path, body string) (int, string) {
 
 const inferBody = `{"inputs":[{"name":"x","datatype":"INT32","shape":[1,2],"data":[3,4]}]}`
 
+// A scheduler that is reached just after a snapshot found none ends the start.
+func TestStartsWhenASchedulerIsReached(t *testing.T) {
+	var asked atomic.Bool
+	h := startReaching(t, func(string) bool { return asked.Swap(true) }, nil)
+	h.serveModel()
+	h.eventually(http.StatusOK, "/v2/health/ready")
+}
+
 func TestServesWhatTheBucketsSay(t *testing.T) {
 	h := start(t, nil)
 	if status, _ := h.do(http.MethodGet, "/v2/health/ready", ""); status != http.StatusBadRequest && status != http.StatusServiceUnavailable {
@@ -228,9 +248,7 @@ func TestServesWhatTheBucketsSay(t *testing.T) {
 	}
 	// New content: requests go to the old until a worker has the new one.
 	put(h, bus.Models, "m", model(2))
-	if err := worker.Set(t.Context(), runs(nereidv1.State_STATE_READY, 1, 2)); err != nil {
-		t.Fatal(err)
-	}
+	put(h, bus.Instances, "w/m", runs(nereidv1.State_STATE_READY, 1, 2))
 	for <-h.echo.submitted; ; {
 		if status, body := h.do(http.MethodPost, "/v2/models/m/infer", inferBody); status != http.StatusOK {
 			t.Fatalf("during the swap: %d %s", status, body)
@@ -294,6 +312,13 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
+func TestGatewayStopsAfterItsNotice(t *testing.T) {
+	h := start(t, nil, func(c *gateway.Config) { c.ExitNotice = time.Millisecond })
+	if err := h.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 func TestSettingsAreChecked(t *testing.T) {
 	tests := map[string]func(*gateway.Config){
 		"id":                    func(c *gateway.Config) { c.ID = "" },
@@ -303,6 +328,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"--http-max-input-size": func(c *gateway.Config) { c.MaxInput = 0 },
 		"--max-request-bytes":   func(c *gateway.Config) { c.MaxRequestBytes = c.MaxInput - 1 },
 		"--exit-timeout-secs":   func(c *gateway.Config) { c.ExitTimeout = -1 },
+		"--exit-notice-secs":    func(c *gateway.Config) { c.ExitNotice = -1 },
 		"--grpc-keepalive-time": func(c *gateway.Config) { c.GRPC.Pings.Interval = 0 },
 		"keepalive-timeout":     func(c *gateway.Config) { c.GRPC.Pings.Timeout = 0 },
 		"min-recv-ping":         func(c *gateway.Config) { c.GRPC.Pings.FromClients = -1 },

@@ -102,7 +102,7 @@ func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 	}
 	options := g.config.GRPC.options()
 	metered := g.meters.Engine(engine, "grpc")
-	options.Clock, options.Budget = g.deps.Clock, g.budget
+	options.Clock, options.Budget, options.Cluster = g.deps.Clock, g.budget, g.deps.Cluster
 	options.Answered, options.Failed = metered.Answered, metered.Failed
 	options.Log = func(method string, err error) {
 		g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,16 +31,24 @@ func (g *Gateway) register(ctx context.Context) (*registration, error) {
 	}
 	return bucket.Register(ctx, bus.Claim[*nereidv1.ServiceValue]{
 		Key:     g.config.ID,
-		Value:   func(epoch uint64) *nereidv1.ServiceValue { return g.value(epoch, 0, 0) },
+		Value:   func(epoch uint64) *nereidv1.ServiceValue { return g.value(epoch, 0, 0, 0) },
 		Replace: func(*nereidv1.ServiceValue) bool { return true },
 	})
 }
 
-func (g *Gateway) value(epoch, models, workers uint64) *nereidv1.ServiceValue {
+func (g *Gateway) value(epoch, models, workers, instances uint64) *nereidv1.ServiceValue {
 	return &nereidv1.ServiceValue{
 		Schema: nereidv1.Schema, Id: g.config.ID, Epoch: epoch, Version: g.config.Version,
-		AppliedRevision: models, WorkersRevision: workers,
+		AppliedRevision: models, WorkersRevision: workers, InstancesRevision: instances, State: g.state(),
 	}
+}
+
+// state is what the readiness endpoint says.
+func (g *Gateway) state() nereidv1.State {
+	if g.Ready() {
+		return nereidv1.State_STATE_READY
+	}
+	return nereidv1.State_STATE_LOADING
 }
 
 // backlog is how many changes may wait for the snapshot that has them.
@@ -54,14 +64,21 @@ func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registrati
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return follow(ctx, g, bus.Models, changes, modelChange) })
 	group.Go(func() error { return follow(ctx, g, bus.Workers, changes, workerChange) })
+	group.Go(func() error { return follow(ctx, g, bus.Instances, changes, instancesChange) })
 	group.Go(func() error { return follow(ctx, g, bus.Leaders, changes, leaderChange) })
-	group.Go(func() error { return g.apply(ctx, engine, r, changes) })
+	lacked := new(atomic.Pointer[[]string]) // the pools without a scheduler, as last applied
+	group.Go(func() error { return g.apply(ctx, engine, r, changes, lacked) })
+	if g.deps.Reachable != nil {
+		group.Go(func() error { return g.reach(ctx, engine, changes, lacked) })
+	}
 	return group.Wait()
 }
 
 // apply owns the view's state: it takes changes, as many as there are at
 // once, and then puts one snapshot into force.
-func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change) error {
+func (g *Gateway) apply(
+	ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change, lacked *atomic.Pointer[[]string],
+) error {
 	state := view.NewState()
 	for {
 		select {
@@ -79,10 +96,12 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 			}
 		}
 		snapshot := state.Snapshot()
-		engine.Update(snapshot)
+		lacking := engine.Update(snapshot)
+		lacked.Store(&lacking)
 		g.meters.Keep(snapshot.Models())
 		g.noteStart(engine)
-		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, state.WorkersRevision())); err != nil && ctx.Err() == nil {
+		workers, instances := state.Observed()
+		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, workers, instances)); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
 		}
 		lifecycle.Pause(ctx, snapshotRest*time.Duration(snapshot.Len()))
@@ -92,6 +111,55 @@ func (g *Gateway) apply(ctx context.Context, engine *core.Gateway, r *registrati
 // snapshotRest is for how long there is no snapshot after one, for each model in it:
 // while a thousand of them load there is news all the time.
 const snapshotRest = 2 * time.Microsecond
+
+const (
+	// reachRest is how often it is seen to which pools have a scheduler.
+	reachRest = 100 * time.Millisecond
+	// reachTold is the look at which the log says that one has none: at the start
+	// none has.
+	reachTold = 10
+)
+
+// reach has what follows from it applied anew, and tells the log, when a pool's
+// scheduler can be reached no more or again. It compares with what was applied:
+// between two looks a pool may come and its scheduler be reached.
+func (g *Gateway) reach(ctx context.Context, engine *core.Gateway, changes chan<- change, lacked *atomic.Pointer[[]string]) error {
+	looks := make(map[string]int) // that found none, by pool
+	for ; ctx.Err() == nil; lifecycle.Pause(ctx, reachRest) {
+		applied := lacked.Load()
+		if applied == nil {
+			continue
+		}
+		lacking := engine.Unreachable()
+		g.tellReach(looks, lacking)
+		if slices.Equal(lacking, *applied) {
+			continue
+		}
+		select {
+		case changes <- func(*view.State) {}:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// tellReach tells the log of pools that have had no scheduler for a while, and
+// of those that have one again.
+func (g *Gateway) tellReach(looks map[string]int, lacking []string) {
+	for _, pool := range lacking {
+		if looks[pool]++; looks[pool] == reachTold {
+			g.deps.Log.Warn("no scheduler of the pool can be reached: its models are not ready", zap.String("pool", pool))
+		}
+	}
+	for pool, n := range looks {
+		if slices.Contains(lacking, pool) {
+			continue
+		}
+		if delete(looks, pool); n >= reachTold {
+			g.deps.Log.Info("a scheduler of the pool is reached again", zap.String("pool", pool))
+		}
+	}
+}
 
 // noteStart closes started when the start is over.
 func (g *Gateway) noteStart(engine *core.Gateway) {
@@ -144,6 +212,22 @@ func workerChange(e bus.Event[*nereidv1.WorkerValue]) change {
 			s.SetWorker(e.Key, e.Value, e.Revision)
 		case bus.EventDelete:
 			s.SetWorker(e.Key, nil, e.Revision)
+		case bus.EventCaughtUp:
+			s.SetWorkersRevision(e.Revision)
+		}
+	}
+}
+
+func instancesChange(e bus.Event[*nereidv1.InstancesValue]) change {
+	worker, model := bus.CutKey(e.Key)
+	return func(s *view.State) {
+		switch e.Kind {
+		case bus.EventPut:
+			s.SetInstances(worker, model, e.Value, e.Revision)
+		case bus.EventDelete:
+			s.SetInstances(worker, model, nil, e.Revision)
+		case bus.EventCaughtUp:
+			s.SetInstancesRevision(e.Revision)
 		}
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/place"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
@@ -52,17 +54,21 @@ func Check(ctx context.Context, cfg Config) (models []Checked, ignored []string,
 	}
 	reading := cfg.reading()
 	reading.Shallow = true
-	snap, err := repo.New(roots, reading).Scan(ctx, nil)
+	scanner := repo.New(roots, reading)
+	if err := scanner.Check(ctx); err != nil {
+		return nil, nil, err
+	}
+	snap, err := scanner.Scan(ctx, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, m := range snap.Models {
-		models = append(models, checked(m, cfg.Models.Backends))
+		models = append(models, checked(m, cfg.Models.Backends, scanner.Files()))
 	}
 	return models, snap.Ignored, nil
 }
 
-func checked(m snapshot.Model, backends []string) Checked {
+func checked(m snapshot.Model, backends []string, from repo.Files) Checked {
 	c := Checked{Name: m.Name, Dir: directory(m.URL), Problems: m.Problems, Warnings: m.Warnings}
 	if m.Config != nil {
 		config, err := modelconfig.FromProto(m.Config)
@@ -74,7 +80,7 @@ func checked(m snapshot.Model, backends []string) Checked {
 		c.Problems = append(c.Problems, placed(config, backends)...)
 	}
 	for _, v := range m.Versions {
-		problems := checkVersion(c.Config, v)
+		problems := checkVersion(c.Config, v, from)
 		if len(problems) == 0 {
 			c.Versions = append(c.Versions, v.Number)
 		}
@@ -89,7 +95,7 @@ func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Prob
 	if backends != nil && !slices.Contains(backends, c.Backend) {
 		problems = append(problems, modelconfig.UnknownBackend(c.Backend, backends))
 	}
-	version := place.Version{Model: infer.ModelRef{Name: c.Name}, Groups: c.Groups}
+	version := place.Version{Model: infer.ModelRef{Name: c.Name}, Groups: c.Groups} // of which pool and labels, workers decide
 	cause, misplaced := place.Assign([]place.Version{version}, []place.Worker{{ID: "cpu", Kind: modelconfig.KindCPU}}).Unplaced[version.Model]
 	if misplaced {
 		problems = append(problems, modelconfig.Problem{Reason: errs.ConfigInvalid, Field: "instance_group", Message: cause})
@@ -99,7 +105,7 @@ func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Prob
 
 // checkVersion tells what keeps a version from being loaded, as far as its
 // files show that.
-func checkVersion(c *modelconfig.Config, v snapshot.Version) modelconfig.Problems {
+func checkVersion(c *modelconfig.Config, v snapshot.Version, from repo.Files) modelconfig.Problems {
 	dir := strconv.FormatInt(v.Number, 10)
 	if v.Problem != "" {
 		return modelconfig.Problems{{Reason: errs.ConfigInvalid, File: dir, Message: v.Problem}}
@@ -108,8 +114,7 @@ func checkVersion(c *modelconfig.Config, v snapshot.Version) modelconfig.Problem
 		return nil
 	}
 	file := filepath.Join(dir, c.Filename)
-	at := filepath.Join(directory(v.URL), c.Filename)
-	h, err := repo.ReadHeader(repo.Local{}, at)
+	h, err := repo.ReadHeader(from, modelfiles.Join(directory(v.URL), c.Filename))
 	if err != nil {
 		fix := "export or copy the model again"
 		if errors.Is(err, fs.ErrNotExist) {
@@ -118,6 +123,9 @@ func checkVersion(c *modelconfig.Config, v snapshot.Version) modelconfig.Problem
 		return modelconfig.Problems{{
 			Reason: errs.ConfigInvalid, File: file, Message: fmt.Sprintf("the model file of '%s' cannot be read: %v", c.Name, err), Fix: fix,
 		}}
+	}
+	if blob.Remote(v.URL) { // the scan found the weights, or told what is missing
+		return modelconfig.Compare(c, h, file)
 	}
 	return append(modelconfig.Compare(c, h, file), checkWeights(c.Name, directory(v.URL), file, h.External)...)
 }
@@ -159,10 +167,10 @@ func cause(err error) error {
 	return err
 }
 
-// directory is the path of a file URL.
+// directory is the path of a file URL; another URL is one itself.
 func directory(location string) string {
 	u, err := url.Parse(location)
-	if err != nil {
+	if err != nil || blob.Remote(location) {
 		return location
 	}
 	return filepath.FromSlash(u.Path)

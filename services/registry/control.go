@@ -30,7 +30,7 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 	if len(files) > 0 && config == "" {
 		return notPolled(model, errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override"))
 	}
-	ids, err := r.loadable(model, len(files) > 0)
+	ids, err := r.loadable(ctx, model, len(files) > 0)
 	if err != nil {
 		return err
 	}
@@ -41,11 +41,11 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 
 // loadable gives the models that a load of a name means: with namespacing all
 // that the repositories have of it, or the one for which files are given.
-func (r *Registry) loadable(name string, given bool) ([]infer.ModelID, error) {
+func (r *Registry) loadable(ctx context.Context, name string, given bool) ([]infer.ModelID, error) {
 	if !r.cfg.Namespacing {
 		return []infer.ModelID{{Name: name}}, nil
 	}
-	ids, err := r.scanner.Named(name)
+	ids, err := r.scanner.Named(ctx, name)
 	switch {
 	case err != nil:
 		return nil, notPolled(name, err)

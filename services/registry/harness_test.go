@@ -2,10 +2,12 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/nereid-serving/nereid/libs/bus"
@@ -22,7 +25,11 @@ import (
 	"github.com/nereid-serving/nereid/services/registry"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets one goroutine of the NATS client be: an object that is put before
+// that one has run leaves it with a channel that was taken away, for good.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
+}
 
 // patience bounds what a test waits for; no test measures it.
 const patience = 2 * time.Minute
@@ -40,6 +47,7 @@ type store struct {
 	assignments view[*nereidv1.AssignmentValue]
 	leaders     view[*nereidv1.LeaderValue]
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
+	queues      registry.Queues // of the replicas that are started
 }
 
 func newStore(t *testing.T) *store { return openStore(t, bus.Config{}) }
@@ -69,6 +77,23 @@ func openStore(t *testing.T, cfg bus.Config) *store {
 	}
 }
 
+// byWorker joins what workers should run of each model, in the order of keys.
+// The head says by which leader and models. A worker without one is not told.
+func byWorker(all map[string]*nereidv1.AssignmentValue) map[string]*nereidv1.AssignmentValue {
+	joined := make(map[string]*nereidv1.AssignmentValue)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		worker, model := bus.CutKey(key)
+		if all[bus.OwnedKey(worker, "")] == nil {
+			continue
+		}
+		if model == "" { // the first of the keys
+			joined[worker] = proto.CloneOf(all[key])
+		}
+		joined[worker].Versions = append(joined[worker].Versions, all[key].GetVersions()...)
+	}
+	return joined
+}
+
 // replica is a running registry.
 type replica struct {
 	*registry.Registry
@@ -88,7 +113,7 @@ func (s *store) startWith(edit func(*registry.Config)) *replica {
 	cfg := registry.Default()
 	cfg.Holder, cfg.Retry = "test", 20*time.Millisecond
 	edit(&cfg)
-	r, err := registry.New(cfg, registry.Deps{Bus: s.bus, Log: zap.New(logs.core())})
+	r, err := registry.New(cfg, registry.Deps{Bus: s.bus, Queues: s.queues, Log: zap.New(logs.core())})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -112,6 +137,17 @@ func (s *store) announced(after uint64) *nereidv1.LeaderValue {
 	s.leaders.await(s.t, "announcement", func(all map[string]*nereidv1.LeaderValue) bool {
 		leader = all["registry"]
 		return leader.GetEpoch() > after && leader.GetModelsRevision() > 0
+	})
+	return leader
+}
+
+// announcedBy waits until the replica leads and has announced its scan.
+func (s *store) announcedBy(holder string) *nereidv1.LeaderValue {
+	s.t.Helper()
+	var leader *nereidv1.LeaderValue
+	s.leaders.await(s.t, "announcement by "+holder, func(all map[string]*nereidv1.LeaderValue) bool {
+		leader = all["registry"]
+		return leader.GetHolder() == holder && leader.GetModelsRevision() > 0
 	})
 	return leader
 }
@@ -245,9 +281,11 @@ func repository(t *testing.T, files map[string]string) string {
 	return root
 }
 
+// write gives a file its content at once: a poll never sees half of it.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	whole := filepath.Join(t.TempDir(), "whole")
+	if err := errors.Join(os.WriteFile(whole, []byte(text), 0o644), os.Rename(whole, path)); err != nil {
 		t.Fatal(err)
 	}
 }

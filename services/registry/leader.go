@@ -23,25 +23,30 @@ const releaseTimeout = 2 * time.Second
 // elect waits for the lease and acts as the leader while it is held. The error
 // says why the term could not begin or had to end.
 func (r *Registry) elect(ctx context.Context, all *buckets) error {
-	present, err := all.leaders.Get(ctx, role)
-	if err == nil && !r.mayReplace(present.Value) {
-		r.ready.Store(true) // as a standby
-		r.terms.set(nil, false)
-		r.log.Info("waiting to lead", zap.String("leader", present.Value.GetHolder()))
-	}
-	// Whatever else Get says, Acquire waits: for the store too.
+	waits := ""
 	lease, err := all.leaders.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{
-		Key:     role,
-		Value:   func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
-		Replace: r.mayReplace,
+		Key:   role,
+		Value: func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
+		Replace: func(present *nereidv1.LeaderValue) bool {
+			if r.mayReplace(present) {
+				return true
+			}
+			if holder := present.GetHolder(); holder != waits {
+				waits = holder
+				r.presence.set(true) // as a standby
+				r.terms.set(nil, false)
+				r.log.Info("waiting to lead", zap.String("leader", holder))
+			}
+			return false
+		},
 	})
 	if err != nil {
 		return err
 	}
 	r.epoch = lease.Epoch()
-	r.ready.Store(false)
+	r.presence.set(false)
 	r.log.Info("leading", zap.Uint64("epoch", lease.Epoch()))
-	defer r.ready.Store(false)
+	defer r.presence.set(false)
 	return errors.Join(r.lead(ctx, all, lease), release(ctx, lease))
 }
 
@@ -64,12 +69,12 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		case <-ctx.Done():
 		}
 	})
-	t := newTerm(all, r.cfg, r.log, r.scanner, lease.Epoch())
+	t := newTerm(all, r.cfg, r.log, r.scanner, r.memory, lease.Epoch())
 	t.announce = func(ctx context.Context, revision uint64) error {
 		if err := lease.Set(ctx, r.leader(lease.Epoch(), revision)); err != nil {
 			return err
 		}
-		r.ready.Store(true)
+		r.presence.set(true)
 		return nil
 	}
 	r.terms.set(t, true)
@@ -88,7 +93,7 @@ func release(ctx context.Context, lease *bus.Lease[*nereidv1.LeaderValue]) error
 }
 
 func (r *Registry) leader(epoch, revision uint64) *nereidv1.LeaderValue {
-	return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: r.cfg.Holder, Epoch: epoch, ModelsRevision: revision}
+	return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: r.cfg.Holder, Epoch: epoch, ModelsRevision: revision, Address: r.cfg.Address}
 }
 
 // logProblems tells the operator what callers will see as unavailable.

@@ -1,10 +1,10 @@
 package registry_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/testkit/port"
 	"github.com/nereid-serving/nereid/services/registry"
 )
 
@@ -34,15 +34,15 @@ func TestStandbyTakesOver(t *testing.T) {
 
 			second := s.startWith(replicaOf("second", root))
 			tt.end(first, away.bus)
-			after := s.announced(before.GetEpoch())
-			if after.GetHolder() != "second" || before.GetHolder() != "first" {
+			after := s.announcedBy("second") // the first may lead anew meanwhile, where its lease was not renewed in time
+			if after.GetEpoch() <= before.GetEpoch() || before.GetHolder() != "first" {
 				t.Errorf("leader %v after %v", after, before)
 			}
 			if now, at := s.models.all(t); at != revision || now["a"].GetVersions()[0].GetGeneration() != models["a"].GetVersions()[0].GetGeneration() {
 				t.Errorf("the second leader wrote the models again: revision %d, then %d", revision, at)
 			}
 			second.logs.await(t, "worker assigned")
-			if got := s.assigned("w", "a"); got.GetLeaderEpoch() != after.GetEpoch() || old.GetLeaderEpoch() != before.GetEpoch() {
+			if got := s.assigned("w", "a"); got.GetLeaderEpoch() < after.GetEpoch() || old.GetLeaderEpoch() >= after.GetEpoch() {
 				t.Errorf("assignment under epoch %d, then %d", old.GetLeaderEpoch(), got.GetLeaderEpoch())
 			}
 			first.stop()
@@ -66,12 +66,12 @@ func TestStandbyIsReady(t *testing.T) {
 // than its lease lives.
 func TestLeaderComesBackWithTheStore(t *testing.T) {
 	dir := t.TempDir()
-	server := openStore(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
-	listen := strings.TrimPrefix(server.bus.Addr(), "nats://")
+	listen := port.Address(t)
+	server := openStore(t, bus.Config{Dir: dir, Listen: listen})
 	s := openStore(t, bus.Config{URL: server.bus.Addr()})
 	r := s.start(repository(t, map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": "one"}))
 	before := s.announced(0)
-	_, revision := s.models.all(t)
+	first, revision := s.models.all(t)
 
 	if err := server.bus.Close(); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestLeaderComesBackWithTheStore(t *testing.T) {
 	r.logs.await(t, "term as leader ended")
 	openStore(t, bus.Config{Dir: dir, Listen: listen})
 	s.announced(before.GetEpoch())
-	if models, now := s.models.all(t); now != revision || models["a"].GetVersions()[0].GetGeneration() != 1 {
+	if models, now := s.models.all(t); now != revision || models["a"].GetVersions()[0].GetGeneration() != first["a"].GetVersions()[0].GetGeneration() {
 		t.Errorf("the models went from revision %d to %d: %v", revision, now, models)
 	}
 }

@@ -14,14 +14,13 @@ type mirror[T any] struct {
 	// revision is the highest known of the bucket.
 	revision uint64
 	caughtUp bool
-	// marked are the keys of whose values mark says true. It may be nil, and is
-	// set before there are values.
-	mark   func(T) bool
-	marked map[string]bool
+	// kept is told of each value that is put, and of each that is dropped; nil
+	// tells nobody. It is set before there are values.
+	kept func(key string, value T, present bool)
 }
 
 func newMirror[T any]() *mirror[T] {
-	return &mirror[T]{entries: make(map[string]bus.Entry[T]), passed: make(map[string]uint64), marked: make(map[string]bool)}
+	return &mirror[T]{entries: make(map[string]bus.Entry[T]), passed: make(map[string]uint64)}
 }
 
 // apply takes an event in and reports whether it told anything new. A value
@@ -58,14 +57,17 @@ func (m *mirror[T]) put(key string, value T, revision uint64) {
 	m.entries[key] = bus.Entry[T]{Key: key, Value: value, Revision: revision}
 	m.passed[key] = revision
 	m.revision = max(m.revision, revision)
-	if delete(m.marked, key); m.mark != nil && m.mark(value) {
-		m.marked[key] = true
+	if m.kept != nil {
+		m.kept(key, value, true)
 	}
 }
 
 // drop notes that the value of a revision, or one before it, is gone.
 func (m *mirror[T]) drop(key string, revision uint64) {
+	before, known := m.entries[key]
 	delete(m.entries, key)
-	delete(m.marked, key)
 	m.passed[key] = revision
+	if m.kept != nil && known {
+		m.kept(key, before.Value, false)
+	}
 }

@@ -87,15 +87,41 @@ func TestMirrorRevisionNeverFalls(t *testing.T) {
 	}
 }
 
-func TestMirrorMarksValues(t *testing.T) {
+func TestMirrorTellsWhatItKeeps(t *testing.T) {
 	m := newMirror[string]()
-	m.mark = func(v string) bool { return v == "open" }
+	kept := make(map[string]string)
+	m.kept = func(key, value string, present bool) {
+		if kept[key] = value; !present {
+			delete(kept, key)
+		}
+	}
 	m.apply(bus.Event[string]{Kind: bus.EventPut, Key: "a", Value: "open", Revision: 1})
 	m.put("b", "open", 2)
-	m.put("c", "open", 3)
 	m.put("a", "done", 4)
 	m.drop("b", 2)
-	if diff := cmp.Diff(map[string]bool{"c": true}, m.marked); diff != "" {
-		t.Errorf("marked (-want +got):\n%s", diff)
+	m.drop("c", 3)
+	if diff := cmp.Diff(map[string]string{"a": "done"}, kept); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
+func TestGridFindsByOwnerAndName(t *testing.T) {
+	g := newGrid[string]()
+	g.mark = func(name, value string) bool { return name == "b" && value == "open" }
+	g.apply(bus.Event[string]{Kind: bus.EventPut, Key: "w/a", Value: "open", Revision: 1})
+	g.put("w/b", "open", 2)
+	g.put("v/b", "open", 3)
+	g.put("v/c", "open", 4)
+	g.put("v/b", "done", 5)
+	g.drop("v/c", 4)
+	g.drop("w/a", 1)
+	if diff := cmp.Diff(map[string]map[string]bool{"w": {"b": true}, "v": {"b": true}}, g.owners); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]map[string]bool{"b": {"w": true, "v": true}}, g.names); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"w/b": true}, g.marked); diff != "" || g.of("v", "b") != "done" || g.of("v", "c") != "" {
+		t.Errorf("marked (-want +got):\n%s; %v", diff, g.entries)
 	}
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -38,10 +39,11 @@ type operation struct {
 	written bool            // the value says what is to become of the model
 	over    bool            // the workers have come to an end with it
 	outcome error
-	// The revisions of the buckets models and workers that all must know for
-	// an answer, and since when.
-	revision, workers uint64
-	since             time.Time
+	// The revision of the bucket models, and what the workers have said, that
+	// all must know for an answer, and since when.
+	revision uint64
+	said     moment
+	since    time.Time
 }
 
 // waits reports whether the operation waits for workers.
@@ -54,12 +56,12 @@ func (o *operation) key() string { return o.model.Key() }
 // outcome at every gateway.
 func (t *term) conclude(o *operation, err error) {
 	o.over, o.outcome, o.since = true, err, time.Now()
-	o.revision, o.workers = t.models.entries[o.key()].Revision, t.workersChanged
+	o.revision, o.said = t.models.entries[o.key()].Revision, t.changed
 }
 
 // known reports whether all know the outcome, or need not be waited for.
 func (t *term) known(o *operation) bool {
-	return t.told(o.revision) && t.heard(o.workers) || time.Since(o.since) >= patience
+	return t.told(o.revision) && t.heard(o.said) || time.Since(o.since) >= patience
 }
 
 // begin takes an operation up. There is one at a time of a model.
@@ -124,7 +126,7 @@ func (t *term) apply(ctx context.Context) error {
 
 func (t *term) applyLoad(ctx context.Context, o *operation) error {
 	old := publish.Model{Value: t.models.entries[o.key()].Value, Revision: t.models.entries[o.key()].Revision}
-	w, changed := publish.DiffModel(*o.found, old, t.models.revision, t.knowledge(only(o.found.ID()), true))
+	w, changed := publish.DiffModel(*o.found, old, t.models.revision, t.knowledge(true))
 	if changed {
 		if err := t.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
 			return err
@@ -165,19 +167,22 @@ func loaded(v *nereidv1.ModelValue) bool {
 }
 
 // answer ends the operations whose result all must know and do.
-func (t *term) answer(context.Context) error {
+func (t *term) answer(ctx context.Context) error {
 	for _, key := range slices.Sorted(maps.Keys(t.operations)) {
 		if o := t.operations[key]; o.over && t.known(o) {
 			t.finish(o, o.outcome)
 		}
 	}
-	t.sweep()
+	t.sweep(ctx)
 	return nil
 }
 
+// sweepTime bounds the removal of shared files, for which the loop waits.
+const sweepTime = 10 * time.Second
+
 // sweep removes given files that no model is made of any more. No operation
 // is under way, so that nobody writes any.
-func (t *term) sweep() {
+func (t *term) sweep(ctx context.Context) {
 	if t.swept || t.cfg.Artifacts == "" || !t.published || t.waits() {
 		return
 	}
@@ -186,7 +191,16 @@ func (t *term) sweep() {
 	for _, entry := range t.models.entries {
 		used[entry.Value.GetUrl()] = true
 	}
-	if err := artifact.Sweep(t.cfg.Artifacts, func(dir string) bool { return used[repo.Local{}.URL(dir)] }); err != nil {
+	// Files that are shared are kept here too: the store may lose them.
+	err := artifact.Sweep(t.cfg.Artifacts, func(dir string) bool {
+		return used[repo.Local{}.URL(dir)] || t.cfg.ShareArtifacts && used[artifact.SharedURL(dir)]
+	})
+	if t.cfg.ShareArtifacts {
+		ctx, cancel := context.WithTimeout(ctx, sweepTime)
+		defer cancel()
+		err = errors.Join(err, artifact.SweepShared(ctx, t.buckets.objects, func(url string) bool { return used[url] }))
+	}
+	if err != nil {
 		t.log.Warn("files of models that are gone are not removed", obs.Err(err)...)
 	}
 }

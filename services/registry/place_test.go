@@ -22,7 +22,7 @@ func (s *store) assigned(worker string, models ...string) *nereidv1.AssignmentVa
 	s.t.Helper()
 	var value *nereidv1.AssignmentValue
 	s.assignments.await(s.t, "assignment of "+strings.Join(models, ", "), func(all map[string]*nereidv1.AssignmentValue) bool {
-		value = all[worker]
+		value = byWorker(all)[worker]
 		if value == nil || len(value.GetVersions()) != len(models) {
 			return false
 		}
@@ -99,7 +99,7 @@ func TestAssignmentOutlivesAShortAbsence(t *testing.T) {
 	defer s.worker("w", cpu)()
 	defer s.worker("x", cpu)()
 	s.assigned("x", "a")
-	if all, after := s.assignments.all(t); all["w"] == nil || after != before+1 {
+	if all, after := s.assignments.all(t); byWorker(all)["w"] == nil || after != before+2 { // x's assignment and head
 		t.Errorf("after a short absence: %v at %d, before %d", all, after, before)
 	}
 }
@@ -113,6 +113,6 @@ func TestAssignmentOfAVanishedWorkerIsDeleted(t *testing.T) {
 	s.assigned("w", "a")
 	leave()
 	s.assignments.await(t, "deletion", func(all map[string]*nereidv1.AssignmentValue) bool {
-		return all["w"] == nil && all["x"] != nil
+		return all["w/"] == nil && all["w/a"] == nil && all["x/"] != nil && all["x/a"] != nil
 	})
 }

@@ -38,8 +38,8 @@ func TestScanIsPublishedWholeAndAnnounced(t *testing.T) {
 		t.Errorf("models = %v", models)
 	}
 	want := []*nereidv1.ModelVersion{{
-		Version: 2, Generation: 1, Digest: a.GetVersions()[0].GetDigest(), Fingerprint: a.GetVersions()[0].GetFingerprint(),
-		Url: a.GetUrl() + "/2", Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE,
+		Version: 2, Generation: a.GetVersions()[0].GetGeneration(), Digest: a.GetVersions()[0].GetDigest(), Fingerprint: a.GetVersions()[0].GetFingerprint(),
+		Bytes: 3, Url: a.GetUrl() + "/2", Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE,
 	}}
 	if diff := cmp.Diff(want, a.GetVersions(), protoEqual()); diff != "" || want[0].Digest == "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
@@ -142,11 +142,12 @@ func TestEmptyRepositoryIsAnnounced(t *testing.T) {
 func TestUnreadableValueIsReplaced(t *testing.T) {
 	s := newStore(t)
 	s.put(bus.Models, "a", &nereidv1.ModelValue{}) // states no schema
+	_, revision := s.models.all(t)
 	s.start(repository(t, map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": ""}))
 	s.announced(0)
 	models, _ := s.models.all(t)
-	if v := models["a"].GetVersions(); len(v) != 1 || v[0].GetGeneration() != 2 {
-		t.Errorf("a = %v, want one version, of generation 2", models["a"])
+	if v := models["a"].GetVersions(); len(v) != 1 || v[0].GetGeneration() != revision+1 {
+		t.Errorf("a = %v, want one version, of generation %d", models["a"], revision+1)
 	}
 }
 
@@ -154,10 +155,11 @@ func TestValueOfANewerReleaseStays(t *testing.T) {
 	s := newStore(t)
 	newer := &nereidv1.ModelValue{Schema: nereidv1.Schema + 1, Name: "a", Problem: "as the newer release wrote it"}
 	s.put(bus.Models, "a", newer)
+	_, written := s.models.all(t)
 	r := s.start(repository(t, map[string]string{"a/config.pbtxt": echoConfig, "a/1/f": ""}))
 	r.logs.await(t, "term as leader ended")
 	r.stop()
-	if _, revision := s.models.all(t); revision != 1 || r.Ready() {
+	if _, revision := s.models.all(t); revision != written || r.Ready() {
 		t.Errorf("the bucket is at revision %d, ready %t", revision, r.Ready())
 	}
 }
@@ -186,7 +188,11 @@ func TestConfigIsChecked(t *testing.T) {
 		{"no repository", func(c *registry.Config) { c.Repositories = nil }, "--model-repository"},
 		{"nameless repository", func(c *registry.Config) { c.Repositories = []string{""} }, "give a directory"},
 		{"repository given twice", func(c *registry.Config) { c.Repositories = []string{"a", "b", "./a/"} }, "is given twice"},
-		{"cloud repository", func(c *registry.Config) { c.Repositories = []string{"s3://bucket/models"} }, "s3 is not supported"},
+		{"cloud repository", func(c *registry.Config) {
+			c.Repositories = []string{"s3://bucket/models", "s3://host:9000/bucket", "models"}
+		}, ""},
+		{"store of an unknown kind", func(c *registry.Config) { c.Repositories = []string{"ftp://host/models"} }, "ftp is no store"},
+		{"cloud repository without a bucket", func(c *registry.Config) { c.Repositories = []string{"s3://host:9000"} }, "names no place"},
 		{"no holder", func(c *registry.Config) { c.Holder = "" }, "holder id"},
 		{"no grace", func(c *registry.Config) { c.WorkerGrace = 0 }, "worker grace"},
 		{"no retry", func(c *registry.Config) { c.Retry = -1 }, "retry pause"},

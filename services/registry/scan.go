@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +23,10 @@ type scans struct {
 	due   bool      // at next, which is now if it is zero
 	next  time.Time //
 	going bool
+	// failures is how many scans in a row could not read all; patience is until
+	// when the start waits for models that arrive.
+	failures int
+	patience time.Time
 	// seen holds, by key, models that a poll found and did not take yet,
 	// since somebody may still write them.
 	seen map[string]snapshot.Model
@@ -58,7 +63,9 @@ func (t *term) scan(ctx context.Context, now time.Time) {
 	}
 	t.scans.due, t.scans.going = false, true
 	whole := t.wholly()
+	known := t.digests()
 	t.background(ctx, func(ctx context.Context) func() {
+		t.scanner.Learn(known)
 		snap, err := t.scanner.Scan(ctx, whole)
 		return func() { t.scanned(snap, err, time.Now()) }
 	})
@@ -87,6 +94,10 @@ func (t *term) scanned(snap *snapshot.Snapshot, err error, now time.Time) {
 	t.scans.going = false
 	if err != nil {
 		t.log.Warn("repositories not read: what was read before stays", obs.Err(err)...)
+		t.scans.in(t.scans.failed(t.cfg), now)
+		return
+	}
+	if t.awaits(snap.Models, now) {
 		t.scans.in(t.cfg.Retry, now)
 		return
 	}
@@ -102,15 +113,62 @@ func (t *term) scanned(snap *snapshot.Snapshot, err error, now time.Time) {
 		}
 	}
 	t.hold(f)
+	t.holdUnread(f, snap.Unread)
 	t.logChanges(f.models)
-	t.logIgnored(snap.Ignored)
+	oddities := slices.Clone(snap.Ignored)
+	for _, unread := range snap.Unread {
+		oddities = append(oddities, unread.Cause)
+	}
+	t.logIgnored(oddities)
 	t.found = f
 	switch {
+	case len(snap.Unread) > 0 || slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Unread }):
+		t.scans.in(t.scans.failed(t.cfg), now)
+		return
 	case again:
 		t.scans.in(max(t.cfg.Settle/2, t.cfg.Retry), now)
 	case t.cfg.Control != ControlNone:
 		t.scans.in(t.cfg.Poll, now)
 	}
+	t.scans.failures = 0
+}
+
+// failed counts a failure to read and says how long to wait after it: longer
+// after each, up to the time between polls.
+func (s *scans) failed(cfg Config) time.Duration {
+	s.failures = min(s.failures+1, 16)
+	return min(cfg.Retry<<(s.failures-1), max(cfg.Poll, cfg.Retry))
+}
+
+// patientStart is how many times Arrive the start waits for models in stores
+// whose objects arrive. After that the others are published without them.
+const patientStart = 5
+
+// awaits reports whether the start waits for models that are still arriving.
+func (t *term) awaits(models []snapshot.Model, now time.Time) bool {
+	if t.published || !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Arriving }) {
+		return false
+	}
+	if t.scans.patience.IsZero() {
+		t.log.Info("models are arriving in a store: the start waits until they are there", zap.Duration("at_most", patientStart*t.cfg.Arrive))
+		t.scans.patience = now.Add(patientStart * t.cfg.Arrive)
+	}
+	return now.Before(t.scans.patience)
+}
+
+// digests are those of the models' versions by their fingerprints.
+func (t *term) digests() map[string]string {
+	known := make(map[string]string)
+	for _, entry := range t.models.entries {
+		for _, versions := range [][]*nereidv1.ModelVersion{entry.Value.GetVersions(), entry.Value.GetPrevious().GetVersions()} {
+			for _, v := range versions {
+				if v.GetFingerprint() != "" {
+					known[v.GetFingerprint()] = v.GetDigest()
+				}
+			}
+		}
+	}
+	return known
 }
 
 // withMissing adds what the start should load and no repository has.
@@ -137,8 +195,12 @@ func (t *term) takes(m snapshot.Model) (take, later bool) {
 	if t.cfg.Control == ControlExplicit {
 		return t.takesExplicit(m, old), false
 	}
-	if refused := t.refused[key]; refused != nil && found(m, refused) && publish.Serving(old, t.knowledge(only(m.ID()), false)) != nil {
+	if refused := t.refused[key]; refused != nil && found(m, refused) && publish.Serving(old, t.knowledge(false)) != nil {
 		return false, false // else its cause is better than that of what is gone
+	}
+	if m.Arriving || m.Unread {
+		unserved := old == nil || publish.Serving(old, publish.Observed{}) == nil
+		return unserved && (m.Unread || !t.published), true
 	}
 	if m.Unsettled && t.published && (old == nil || !found(m, old)) {
 		seen, known := t.scans.seen[key]
@@ -180,6 +242,25 @@ func (t *term) hold(f *finding) {
 	for key, held := range f.held {
 		if !held {
 			delete(f.held, key)
+		}
+	}
+}
+
+// holdUnread keeps the values of models of repositories that could not be
+// listed: a listing of long ago, as a standby has that begins to lead, does not
+// show which models are gone.
+func (t *term) holdUnread(f *finding, unread []snapshot.Unread) {
+	if len(unread) == 0 {
+		return
+	}
+	found := make(map[string]bool, len(f.models))
+	for i := range f.models {
+		found[f.models[i].ID().Key()] = true
+	}
+	for key, entry := range t.models.entries {
+		within := func(u snapshot.Unread) bool { return strings.HasPrefix(entry.Value.GetUrl(), u.Repository+"/") }
+		if !found[key] && slices.ContainsFunc(unread, within) {
+			f.held[key] = true
 		}
 	}
 }

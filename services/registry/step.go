@@ -3,15 +3,15 @@ package registry
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
-	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
@@ -20,8 +20,12 @@ import (
 // latest. What fails is tried again then; each part waits for the one before
 // it, so that an assignment never names a model that is not there.
 func (t *term) step(ctx context.Context, now time.Time) time.Duration {
+	if err := t.restore(ctx, now); err != nil {
+		t.failed(ctx, err)
+		return t.cfg.Retry
+	}
 	t.scan(ctx, now)
-	for _, part := range []func(context.Context) error{t.publish, t.tell, t.apply, t.place, t.settle, t.place, t.answer} {
+	for _, part := range []func(context.Context) error{t.publish, t.whole, t.tell, t.writePools, t.apply, t.place, t.settle, t.place, t.clear, t.answer} {
 		if err := part(ctx); err != nil {
 			t.failed(ctx, err)
 			return t.cfg.Retry
@@ -32,8 +36,12 @@ func (t *term) step(ctx context.Context, now time.Time) time.Duration {
 		t.failed(ctx, err)
 		return t.cfg.Retry
 	}
-	if t.swapping() || len(t.operations) > 0 {
+	if t.swapping() || len(t.operations) > 0 || len(t.moving) > 0 {
 		next = min(next, t.cfg.Retry) // a gateway may be late for good
+		maps.Copy(t.unplaced, t.moving)
+	}
+	if left := t.patience.Sub(now); left > 0 {
+		next = min(next, left)
 	}
 	return t.scans.wait(now, next)
 }
@@ -51,11 +59,11 @@ func (t *term) publish(ctx context.Context) error {
 	if t.found == nil {
 		return nil
 	}
-	stored := t.stored()
+	stored := t.stored(slices.Collect(maps.Keys(t.models.entries)))
 	for key := range t.found.held {
 		delete(stored, key)
 	}
-	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, t.knowledge(nil, false))
+	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, t.knowledge(false))
 	if err := t.writeModels(ctx, writes); err != nil {
 		return err
 	}
@@ -88,6 +96,17 @@ func (t *term) firstRevision(ctx context.Context) error {
 	return nil
 }
 
+// whole says that the buckets hold all that is served, and where, once.
+func (t *term) whole(ctx context.Context) error {
+	if t.announced || !t.published {
+		return nil
+	}
+	if err := t.buckets.assignments.SetWhole(ctx); err != nil {
+		return err
+	}
+	return t.buckets.models.SetWhole(ctx)
+}
+
 // tell announces the whole scan, once.
 func (t *term) tell(ctx context.Context) error {
 	if t.announced || !t.published {
@@ -99,57 +118,6 @@ func (t *term) tell(ctx context.Context) error {
 	t.announced = true
 	t.log.Info("scan announced", zap.Uint64("revision", t.models.revision))
 	return nil
-}
-
-// place brings the assignments of the live workers up to date, and the causes
-// of versions that fit none of them. While there is no worker the causes stay:
-// they would only come and go with a worker that restarts.
-func (t *term) place(ctx context.Context) error {
-	t.drained()
-	if t.placed || !t.published {
-		return nil
-	}
-	versions, causes := publish.Versions(t.stored())
-	live := publish.Workers(t.live())
-	if len(live) == 0 {
-		return nil
-	}
-	placement := place.Assign(append(versions, t.leaving()...), live)
-	for ref, cause := range placement.Unplaced {
-		causes[ref] = cause
-	}
-	marks := publish.MarkUnplaced(t.stored(), causes)
-	if err := t.writeModels(ctx, marks); err != nil {
-		return err
-	}
-	t.logMarks(marks, causes)
-	if err := t.assign(ctx, placement); err != nil {
-		return err
-	}
-	t.placed = true
-	return nil
-}
-
-func (t *term) assign(ctx context.Context, placement place.Placement) error {
-	for _, w := range publish.DiffAssignments(placement, t.assigned(), t.models.revision, t.epoch) {
-		revision, err := write(ctx, t.buckets.assignments, w.Worker, w.Value, w.Replaces)
-		if err != nil {
-			return err
-		}
-		t.assignments.put(w.Worker, w.Value, revision)
-		t.log.Info("worker assigned", zap.String("worker_id", w.Worker), zap.Int("versions", len(w.Value.GetVersions())), zap.Uint64("revision", revision))
-	}
-	return nil
-}
-
-func (t *term) logMarks(marks []publish.ModelWrite, causes map[infer.ModelRef]string) {
-	for _, mark := range marks {
-		for ref, cause := range causes {
-			if ref.ID().Key() == mark.Key {
-				t.log.Warn("model version fits no worker", append(obs.Model(ref), zap.String("cause", cause))...)
-			}
-		}
-	}
 }
 
 // finding is what a scan has found.

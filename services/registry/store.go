@@ -17,16 +17,19 @@ import (
 
 // buckets are those that the registry reads or writes.
 type buckets struct {
+	objects     *bus.Objects
 	models      *bus.Bucket[*nereidv1.ModelValue]
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
+	instances   *bus.Bucket[*nereidv1.InstancesValue]
 	assignments *bus.Bucket[*nereidv1.AssignmentValue]
+	pools       *bus.Bucket[*nereidv1.PoolValue]
 	leaders     *bus.Bucket[*nereidv1.LeaderValue]
 	gateways    *bus.Bucket[*nereidv1.ServiceValue]
 	schedulers  *bus.Bucket[*nereidv1.ServiceValue]
 }
 
 func openBuckets(b *bus.Bus) (*buckets, error) {
-	var all buckets
+	all := buckets{objects: b.Objects()}
 	var err error
 	if all.models, err = bus.NewBucket(b, bus.Models, values[*nereidv1.ModelValue]()); err != nil {
 		return nil, err
@@ -34,7 +37,13 @@ func openBuckets(b *bus.Bus) (*buckets, error) {
 	if all.workers, err = bus.NewBucket(b, bus.Workers, values[*nereidv1.WorkerValue]()); err != nil {
 		return nil, err
 	}
+	if all.instances, err = bus.NewBucket(b, bus.Instances, values[*nereidv1.InstancesValue]()); err != nil {
+		return nil, err
+	}
 	if all.assignments, err = bus.NewBucket(b, bus.Assignments, values[*nereidv1.AssignmentValue]()); err != nil {
+		return nil, err
+	}
+	if all.pools, err = bus.NewBucket(b, bus.Pools, values[*nereidv1.PoolValue]()); err != nil {
 		return nil, err
 	}
 	if all.gateways, err = bus.NewBucket(b, bus.Gateways, values[*nereidv1.ServiceValue]()); err != nil {
@@ -111,28 +120,13 @@ func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
 	return nil
 }
 
-func (t *term) stored() publish.Models {
-	stored := make(publish.Models, len(t.models.entries))
-	for key, entry := range t.models.entries {
-		stored[key] = publish.Model{Value: entry.Value, Revision: entry.Revision}
-	}
-	return stored
-}
-
-func (t *term) assigned() publish.Assignments {
-	stored := make(publish.Assignments, len(t.assignments.entries))
-	for worker, entry := range t.assignments.entries {
-		stored[worker] = publish.Assignment{Value: entry.Value, Revision: entry.Revision}
-	}
-	return stored
-}
-
-func (t *term) live() map[string]*nereidv1.WorkerValue {
-	live := make(map[string]*nereidv1.WorkerValue, len(t.workers.entries))
-	for id, entry := range t.workers.entries {
-		if entry.Value != nil {
-			live[id] = entry.Value
+// stored gives the models of keys that are there.
+func (t *term) stored(keys []string) publish.Models {
+	stored := make(publish.Models, len(keys))
+	for _, key := range keys {
+		if entry, ok := t.models.entries[key]; ok {
+			stored[key] = publish.Model{Value: entry.Value, Revision: entry.Revision}
 		}
 	}
-	return live
+	return stored
 }

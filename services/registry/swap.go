@@ -20,10 +20,10 @@ import (
 // must not hold up the others.
 const patience = 5 * time.Second
 
-// readiness is the moment at which all versions of a model were ready.
+// readiness is when all versions of a model were ready.
 type readiness struct {
-	workers uint64 // the revision of the bucket workers
-	since   time.Time
+	said  moment
+	since time.Time
 }
 
 // drain is a content that left its model at a revision of the bucket models.
@@ -32,40 +32,47 @@ type drain struct {
 	revision uint64
 }
 
-// observed joins what the workers should run and what they say, of the models
-// that of says true of; nil is all.
-func (t *term) observed(of func(infer.ModelID) bool) swap.Workers {
-	assignments := make(map[string]*nereidv1.AssignmentValue, len(t.assignments.entries))
-	for worker, entry := range t.assignments.entries {
-		assignments[worker] = entry.Value
+// observed joins what the live workers should run of a key's model and what
+// they say.
+func (t *term) observed(key string) swap.Workers {
+	o := swap.NewWorkers()
+	for worker := range t.assignments.names[key] {
+		if t.workers.entries[worker].Value != nil {
+			o.Add(t.assignments.of(worker, key), t.said(worker, key))
+		}
 	}
-	return swap.Observe(assignments, t.live(), of)
+	for worker := range t.instances.names[key] {
+		if !t.assignments.names[key][worker] {
+			o.Add(nil, t.said(worker, key))
+		}
+	}
+	return o
 }
 
-// only is true of one model.
-func only(one infer.ModelID) func(infer.ModelID) bool {
-	return func(id infer.ModelID) bool { return id == one }
-}
-
-// knowledge is what decides, beside the values, what becomes of the models
-// that of says true of; nil is all.
-func (t *term) knowledge(of func(infer.ModelID) bool, retry bool) publish.Observed {
-	o := t.observed(of)
-	return publish.Observed{Failed: o.Failed, Stale: o.Stale, Retry: retry}
+// knowledge is what decides, beside the values, what becomes of models.
+func (t *term) knowledge(retry bool) publish.Observed {
+	return publish.Observed{
+		Failed: func(ref infer.ModelRef) bool { return t.observed(ref.ID().Key()).Failed(ref) },
+		Stale:  func(ref infer.ModelRef) bool { return t.observed(ref.ID().Key()).Stale(ref) },
+		Retry:  retry,
+		Pools:  t.cfg.Pools,
+	}
 }
 
 // settle ends the swaps whose versions are all ready, and those of which one
 // has failed.
 func (t *term) settle(ctx context.Context) error {
-	if !t.placed || !t.swapping() && len(t.operations) == 0 {
+	if !t.published || !t.swapping() && len(t.operations) == 0 {
 		return nil
 	}
-	open := maps.Clone(t.models.marked)
+	open := maps.Clone(t.swaps)
 	for key := range t.operations {
 		open[key] = true
 	}
-	observed := t.observed(func(id infer.ModelID) bool { return open[id.Key()] })
 	for _, key := range slices.Sorted(maps.Keys(open)) {
+		if t.unplaced[key] {
+			continue
+		}
 		value := t.models.entries[key].Value
 		operation := t.operations[key]
 		if operation != nil && !operation.waits() {
@@ -74,7 +81,7 @@ func (t *term) settle(ctx context.Context) error {
 		if value.GetPrevious() == nil && operation == nil {
 			continue
 		}
-		progress, causes := observed.Judge(value)
+		progress, causes := t.observed(key).Judge(value)
 		if err := t.advance(ctx, value, operation, progress, causes); err != nil {
 			return err
 		}
@@ -95,10 +102,10 @@ func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *opera
 	}
 	since, known := t.loaded[key]
 	if !known {
-		since = readiness{workers: t.workersChanged, since: time.Now()}
+		since = readiness{said: t.changed, since: time.Now()}
 		t.loaded[key] = since
 	}
-	if !t.heard(since.workers) && time.Since(since.since) < patience {
+	if !t.heard(since.said) && time.Since(since.since) < patience {
 		return nil
 	}
 	if value.GetPrevious() != nil {
@@ -139,7 +146,7 @@ func (t *term) fallBack(ctx context.Context, value *nereidv1.ModelValue, o *oper
 // were read: what there is now may be good.
 func (t *term) stale(v *nereidv1.ModelValue) bool {
 	id := publish.IDOf(v)
-	o := t.observed(only(id))
+	o := t.observed(id.Key())
 	return slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
 		return o.Stale(id.Version(version.GetVersion(), version.GetGeneration()))
 	})
@@ -153,24 +160,26 @@ func (t *term) put(ctx context.Context, key string, value *nereidv1.ModelValue) 
 // retire notes, before the value of a model is replaced, which contents leave
 // it: they stay assigned until nobody sends requests to them.
 func (t *term) retire(key string, next *nereidv1.ModelValue) {
-	t.placed = false
 	serving := publish.Serving(t.models.entries[key].Value, publish.Observed{})
-	versions, err := publish.Placeable(infer.ParseModelID(key), serving.GetConfig(), serving.GetVersions())
+	versions, err := publish.Placeable(infer.ParseModelID(key), serving.GetConfig(), serving.GetVersions(), t.cfg.Pools)
 	if err != nil {
 		return // nobody could load them
 	}
 	for _, v := range versions {
 		if !publish.Holds(next, v.Model) {
+			v.Bytes, v.Leaving = t.size(v.Model), true
 			t.draining[v.Model] = drain{version: v, revision: t.models.revision + 1}
 		}
 	}
 }
 
-// leaving gives the contents that are draining.
-func (t *term) leaving() []place.Version {
+// leaving gives the contents of keys' models that are draining.
+func (t *term) leaving(keys []string) []place.Version {
 	var list []place.Version
-	for _, d := range t.draining {
-		list = append(list, d.version)
+	for ref, d := range t.draining {
+		if _, found := slices.BinarySearch(keys, ref.ID().Key()); found {
+			list = append(list, d.version)
+		}
 	}
 	return list
 }
@@ -178,32 +187,11 @@ func (t *term) leaving() []place.Version {
 // drained lets contents go that nobody sends requests to any more.
 func (t *term) drained() {
 	maps.DeleteFunc(t.draining, func(ref infer.ModelRef, d drain) bool {
-		gone := t.told(d.revision) || publish.Holds(t.models.entries[ref.ID().Key()].Value, ref)
-		t.placed = t.placed && !gone
+		key := ref.ID().Key()
+		gone := t.told(d.revision) || publish.Holds(t.models.entries[key].Value, ref)
+		if gone {
+			t.unplaced[key] = true
+		}
 		return gone
 	})
-}
-
-// told reports whether all gateways and schedulers have applied a revision of
-// the bucket models.
-func (t *term) told(revision uint64) bool {
-	for _, m := range []*mirror[*nereidv1.ServiceValue]{t.gateways, t.schedulers} {
-		for _, entry := range m.entries {
-			if entry.Value.GetAppliedRevision() < revision {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// heard reports whether all gateways know what the workers said at a revision
-// of their bucket.
-func (t *term) heard(revision uint64) bool {
-	for _, entry := range t.gateways.entries {
-		if entry.Value.GetWorkersRevision() < revision {
-			return false
-		}
-	}
-	return true
 }

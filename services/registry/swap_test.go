@@ -48,22 +48,71 @@ func play[T nereidv1.Value](s *store, bucket, key string, value T) *player[T] {
 	return &player[T]{s.t, lease}
 }
 
-// runs is a worker that has loaded what it is assigned, but for generations
-// that fail, with their causes.
-func runs(a *nereidv1.AssignmentValue, failed map[uint64]string) *nereidv1.WorkerValue {
-	v := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Device: &nereidv1.WorkerDevice{Kind: cpu}}
+// runs is what a worker says that has loaded what it is assigned, but for
+// generations that fail, with their causes.
+func runs(a *nereidv1.AssignmentValue, failed map[uint64]string) []*nereidv1.WorkerVersion {
+	var all []*nereidv1.WorkerVersion
 	for _, version := range a.GetVersions() {
 		said := &nereidv1.WorkerVersion{Model: version.GetModel(), State: nereidv1.State_STATE_READY, Groups: version.GetGroups()}
 		if cause := failed[version.GetModel().GetGeneration()]; cause != "" {
 			said.State, said.Cause = nereidv1.State_STATE_UNAVAILABLE, cause
 		}
-		v.Versions = append(v.Versions, said)
+		all = append(all, said)
 	}
-	return v
+	return all
 }
 
-func knows(models, workers uint64) *nereidv1.ServiceValue {
-	return &nereidv1.ServiceValue{Schema: nereidv1.Schema, Id: "g", AppliedRevision: models, WorkersRevision: workers}
+// actor is a worker whose part a test plays.
+type actor struct {
+	*player[*nereidv1.WorkerValue]
+	id        string
+	instances *bus.Bucket[*nereidv1.InstancesValue]
+	said      map[string]bool // keys
+}
+
+func (s *store) actor(id string) *actor {
+	return s.actorWith(id, func(*nereidv1.WorkerValue) {})
+}
+
+func (s *store) actorWith(id string, edit func(*nereidv1.WorkerValue)) *actor {
+	s.t.Helper()
+	v := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: id, Epoch: 1, Device: &nereidv1.WorkerDevice{Kind: cpu}}
+	edit(v)
+	return &actor{
+		player: play(s, bus.Workers, id, v), id: id,
+		instances: viewOf[*nereidv1.InstancesValue](s.t, s.bus, bus.Instances).Bucket, said: make(map[string]bool),
+	}
+}
+
+// say makes the versions all that the worker runs.
+func (a *actor) say(versions []*nereidv1.WorkerVersion) {
+	a.t.Helper()
+	values := make(map[string]*nereidv1.InstancesValue)
+	for _, v := range versions {
+		key := bus.OwnedKey(a.id, v.GetModel().GetName())
+		if values[key] == nil {
+			values[key] = &nereidv1.InstancesValue{Schema: nereidv1.Schema, WorkerId: a.id, Epoch: 1}
+		}
+		values[key].Versions = append(values[key].Versions, v)
+	}
+	for key := range a.said {
+		if values[key] == nil {
+			if err := a.instances.Delete(testContext(a.t), key, 0); err != nil {
+				a.t.Fatal(err)
+			}
+			delete(a.said, key)
+		}
+	}
+	for key, value := range values {
+		if _, err := a.instances.Put(testContext(a.t), key, value); err != nil {
+			a.t.Fatal(err)
+		}
+		a.said[key] = true
+	}
+}
+
+func knows(models, said uint64) *nereidv1.ServiceValue {
+	return &nereidv1.ServiceValue{Schema: nereidv1.Schema, Id: "g", AppliedRevision: models, WorkersRevision: said, InstancesRevision: said}
 }
 
 // scene is a store with a worker, a gateway and an explicitly controlled
@@ -72,15 +121,15 @@ type scene struct {
 	*store
 	root    string
 	replica *replica
-	worker  *player[*nereidv1.WorkerValue]
+	worker  *actor
 	gateway *player[*nereidv1.ServiceValue]
 }
 
 func newScene(t *testing.T, edit func(*registry.Config)) *scene {
 	t.Helper()
 	s := &scene{store: newStore(t), root: repository(t, map[string]string{"m/config.pbtxt": echoConfig, "m/1/f": "one"})}
-	s.worker = play(s.store, bus.Workers, "w", runs(nil, nil))
-	s.gateway = play(s.store, bus.Gateways, "g", knows(1<<40, 1<<40))
+	s.worker = s.store.actor("w")
+	s.gateway = play(s.store, bus.Gateways, "g", knows(1<<62, 1<<62))
 	s.replica = s.startWith(func(c *registry.Config) {
 		c.Repositories, c.Control, c.LoadModels, c.Settle = []string{s.root}, registry.ControlExplicit, []string{"m"}, 0
 		edit(c)
@@ -111,7 +160,7 @@ func whole(v *nereidv1.ModelValue) bool    { return v.GetPrevious() == nil }
 func TestSwapWaitsForWorkersThenForGateways(t *testing.T) {
 	s := newScene(t, func(*registry.Config) {})
 	first := s.model("the first content", whole)
-	s.gateway.say(knows(1<<40, 0)) // it has not heard of the workers
+	s.gateway.say(knows(1<<62, 0)) // it has not heard of the workers
 	write(t, filepath.Join(s.root, "m/1/f"), "two")
 	outcome := s.load("m")
 	next := s.model("a swap", swapping)
@@ -127,7 +176,7 @@ func TestSwapWaitsForWorkersThenForGateways(t *testing.T) {
 	if all, _ := s.models.all(t); !swapping(all["m"]) {
 		t.Error("swapped before the gateway had heard of it")
 	}
-	s.gateway.say(knows(0, 1<<40)) // it has heard, but not applied the swap
+	s.gateway.say(knows(0, 1<<62)) // it has heard, but not applied the swap
 	s.model("the end of the swap", whole)
 	if kept := s.assigned("w", "m", "m"); len(kept.GetVersions()) != 2 {
 		t.Error("the old content was let go before the gateway knew")
@@ -137,7 +186,7 @@ func TestSwapWaitsForWorkersThenForGateways(t *testing.T) {
 		t.Errorf("answered before the gateway knew: %v", err)
 	default:
 	}
-	s.gateway.say(knows(1<<40, 1<<40))
+	s.gateway.say(knows(1<<62, 1<<62))
 	if err := <-outcome; err != nil {
 		t.Errorf("Load = %v", err)
 	}
@@ -207,7 +256,7 @@ func TestPollLoadsAgainWhatAWorkerFoundChanged(t *testing.T) {
 	next := s.model("a swap", swapping)
 	generation := next.GetVersions()[0].GetGeneration()
 	said := runs(s.assigned("w", "m", "m"), map[uint64]string{generation: "other files"})
-	for _, v := range said.GetVersions() {
+	for _, v := range said {
 		if v.GetCause() != "" {
 			v.Reason = string(errs.FilesChanged)
 		}
@@ -217,11 +266,11 @@ func TestPollLoadsAgainWhatAWorkerFoundChanged(t *testing.T) {
 		return swapping(v) && v.GetVersions()[0].GetGeneration() > generation
 	})
 	s.assignments.await(t, "the other try", func(all map[string]*nereidv1.AssignmentValue) bool {
-		versions := all["w"].GetVersions()
+		versions := byWorker(all)["w"].GetVersions()
 		return len(versions) == 2 && versions[1].GetModel().GetGeneration() == again.GetVersions()[0].GetGeneration()
 	})
 	all, _ := s.assignments.all(t)
-	s.worker.say(runs(all["w"], nil))
+	s.worker.say(runs(byWorker(all)["w"], nil))
 	s.model("the end of the swap", func(v *nereidv1.ModelValue) bool {
 		return whole(v) && v.GetVersions()[0].GetGeneration() == again.GetVersions()[0].GetGeneration() && v.GetFailure() == ""
 	})

@@ -3,7 +3,9 @@ package registry
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,13 +18,14 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// term is one time as the leader. All fields but asked, over and results are
-// owned by run's goroutine.
+// term is one time as the leader. All fields but asked, over, results and short
+// are owned by run's goroutine.
 type term struct {
 	buckets *buckets
 	cfg     Config
 	log     *zap.Logger
 	scanner *repo.Scanner
+	memory  *memory
 	epoch   uint64
 	// announce tells the world the revision from which on the bucket models
 	// is whole.
@@ -33,19 +36,41 @@ type term struct {
 	results chan func()     // what readers have found, to be run by the loop
 	readers sync.WaitGroup
 
-	models      *mirror[*nereidv1.ModelValue] // marked are those on their way to a new content
+	models      *mirror[*nereidv1.ModelValue]
+	swaps       map[string]bool // the keys of models on their way to a new content
 	workers     *mirror[*nereidv1.WorkerValue]
-	assignments *mirror[*nereidv1.AssignmentValue]
+	instances   *grid[*nereidv1.InstancesValue]
+	assignments *grid[*nereidv1.AssignmentValue]
 	gateways    *mirror[*nereidv1.ServiceValue]
 	schedulers  *mirror[*nereidv1.ServiceValue]
-	// workersChanged is the revision of the last change of a worker since the
-	// term began. The revision of the bucket would not do: a renewal of a lease
-	// raises it, of which no gateway is told.
-	workersChanged uint64
+	// changed is what the workers said last since the term began.
+	changed moment
 
-	scans  scans
-	found  *finding // read and not published yet; nil if there is nothing new
-	placed bool     // the assignments follow the models and the workers
+	scans scans
+	found *finding // read and not published yet; nil if there is nothing new
+	// unplaced are the keys of models whose assignments may not follow the
+	// models and the workers.
+	unplaced map[string]bool
+	// moving are those that are to leave workers once they are ready on others,
+	// starved those that wait for memory.
+	moving, starved map[string]bool
+	// short says why versions are on fewer workers than they should be. Others
+	// read it too: what it points to is never changed.
+	short atomic.Pointer[map[infer.ModelRef]string]
+	// offers are the revisions at which workers came or changed what they offer,
+	// heardOf when something was heard last of a worker's part of a model.
+	offers       map[string]uint64
+	heardOf      map[string]time.Time
+	account      *account
+	pools        *mirror[*nereidv1.PoolValue]
+	poolsWritten bool // the bucket pools has what is configured
+
+	// restored says that the buckets hold what is remembered, patience until when
+	// workers are awaited after the store has lost it, placed which models were
+	// assigned before.
+	restored bool
+	patience time.Time
+	placed   map[string]bool
 
 	published, announced bool
 	swept                bool // no files are kept for nobody
@@ -61,21 +86,30 @@ type term struct {
 	vanished   map[string]time.Time  // assigned workers that are gone, and since when
 }
 
-func newTerm(b *buckets, cfg Config, log *zap.Logger, scanner *repo.Scanner, epoch uint64) *term {
-	models := newMirror[*nereidv1.ModelValue]()
-	models.mark = func(v *nereidv1.ModelValue) bool { return v.GetPrevious() != nil }
-	return &term{
+func newTerm(b *buckets, cfg Config, log *zap.Logger, scanner *repo.Scanner, m *memory, epoch uint64) *term {
+	t := &term{
 		buckets:     b,
 		cfg:         cfg,
 		log:         log,
 		scanner:     scanner,
+		memory:      m,
 		epoch:       epoch,
 		asked:       make(chan *operation),
 		over:        make(chan struct{}),
 		results:     make(chan func()),
-		models:      models,
+		models:      newMirror[*nereidv1.ModelValue](),
+		swaps:       make(map[string]bool),
 		workers:     newMirror[*nereidv1.WorkerValue](),
-		assignments: newMirror[*nereidv1.AssignmentValue](),
+		instances:   newGrid[*nereidv1.InstancesValue](),
+		assignments: newGrid[*nereidv1.AssignmentValue](),
+		unplaced:    make(map[string]bool),
+		placed:      make(map[string]bool),
+		moving:      make(map[string]bool),
+		starved:     make(map[string]bool),
+		offers:      make(map[string]uint64),
+		heardOf:     make(map[string]time.Time),
+		account:     newAccount(),
+		pools:       newMirror[*nereidv1.PoolValue](),
 		gateways:    newMirror[*nereidv1.ServiceValue](),
 		schedulers:  newMirror[*nereidv1.ServiceValue](),
 		scans:       scans{due: true, seen: make(map[string]snapshot.Model)},
@@ -85,6 +119,18 @@ func newTerm(b *buckets, cfg Config, log *zap.Logger, scanner *repo.Scanner, epo
 		operations:  make(map[string]*operation),
 		vanished:    make(map[string]time.Time),
 	}
+	t.short.Store(new(map[infer.ModelRef]string))
+	t.assignments.mark, t.assignments.then = takenBack, t.keepAccount
+	t.models.kept = func(key string, v *nereidv1.ModelValue, present bool) {
+		if present {
+			m.setModel(key, v)
+		}
+		t.unplaced[key] = true
+		if delete(t.swaps, key); present && v.GetPrevious() != nil {
+			t.swaps[key] = true
+		}
+	}
+	return t
 }
 
 // run keeps the buckets in step until ctx ends or a value of a newer release
@@ -112,14 +158,17 @@ func (t *term) run(ctx context.Context) error {
 type inputs struct {
 	models      <-chan bus.Event[*nereidv1.ModelValue]
 	workers     <-chan bus.Event[*nereidv1.WorkerValue]
+	instances   <-chan bus.Event[*nereidv1.InstancesValue]
 	assignments <-chan bus.Event[*nereidv1.AssignmentValue]
+	pools       <-chan bus.Event[*nereidv1.PoolValue]
 	gateways    <-chan bus.Event[*nereidv1.ServiceValue]
 	schedulers  <-chan bus.Event[*nereidv1.ServiceValue]
 }
 
 func (t *term) watch(ctx context.Context) inputs {
 	return inputs{
-		models: t.buckets.models.Watch(ctx), workers: t.buckets.workers.Watch(ctx), assignments: t.buckets.assignments.Watch(ctx),
+		models: t.buckets.models.Watch(ctx), workers: t.buckets.workers.Watch(ctx),
+		instances: t.buckets.instances.Watch(ctx), assignments: t.buckets.assignments.Watch(ctx), pools: t.buckets.pools.Watch(ctx),
 		gateways: t.buckets.gateways.Watch(ctx), schedulers: t.buckets.schedulers.Watch(ctx),
 	}
 }
@@ -132,15 +181,19 @@ func (t *term) next(ctx context.Context, in inputs, wake <-chan time.Time) (news
 		return false, ctx.Err()
 	case e, ok := <-in.models:
 		news, err = take(t.models, e, ok, e.Value.GetSchema())
-		t.placed = t.placed && !news
 	case e, ok := <-in.workers:
 		news, err = t.takeWorker(e, ok)
+	case e, ok := <-in.instances:
+		news, err = t.takeInstances(e, ok)
 	case e, ok := <-in.assignments:
-		news, err = take(t.assignments, e, ok, e.Value.GetSchema())
-		t.placed = t.placed && !news
+		news, err = t.takeAssignment(e, ok)
+	case e, ok := <-in.pools:
+		news, err = take(t.pools, e, ok, e.Value.GetSchema())
+		t.poolsWritten = t.poolsWritten && !news
 	case e, ok := <-in.gateways:
 		news, err = take(t.gateways, e, ok, e.Value.GetSchema())
 		news = news && (t.waits() || e.Kind == bus.EventCaughtUp)
+		maps.Copy(t.unplaced, t.moving)
 	case e, ok := <-in.schedulers:
 		news, err = take(t.schedulers, e, ok, e.Value.GetSchema())
 		news = news && (t.waits() || e.Kind == bus.EventCaughtUp)
@@ -155,7 +208,8 @@ func (t *term) next(ctx context.Context, in inputs, wake <-chan time.Time) (news
 
 // ready reports whether all buckets are known.
 func (t *term) ready() bool {
-	return t.models.caughtUp && t.workers.caughtUp && t.assignments.caughtUp && t.gateways.caughtUp && t.schedulers.caughtUp
+	return t.models.caughtUp && t.pools.caughtUp && t.workers.caughtUp && t.instances.caughtUp && t.assignments.caughtUp &&
+		t.gateways.caughtUp && t.schedulers.caughtUp
 }
 
 // errWatchEnded says that the bus is closing.
@@ -172,31 +226,10 @@ func take[T any](m *mirror[T], e bus.Event[T], open bool, schema uint32) (bool, 
 	return m.apply(e), nil
 }
 
-// takeWorker tells a worker that comes, goes or changes its device, for which
-// assignments are made, from what it says of its instances, which matters only
-// while somebody waits for them.
-func (t *term) takeWorker(e bus.Event[*nereidv1.WorkerValue], open bool) (bool, error) {
-	before, known := t.workers.entries[e.Key]
-	started := t.workers.caughtUp
-	news, err := take(t.workers, e, open, e.Value.GetSchema())
-	if news && started && e.Kind != bus.EventCaughtUp {
-		t.workersChanged = max(t.workersChanged, e.Revision)
-	}
-	if news && e.Kind == bus.EventPut && known && sameDevice(before.Value, e.Value) {
-		return t.waits(), err
-	}
-	t.placed = t.placed && !news
-	return news, err
-}
-
-func sameDevice(a, b *nereidv1.WorkerValue) bool {
-	return a.GetDevice().GetKind() == b.GetDevice().GetKind() && a.GetDevice().GetNumber() == b.GetDevice().GetNumber()
-}
-
 // waits reports whether anything depends on what other services say.
 func (t *term) waits() bool {
-	return len(t.operations) > 0 || len(t.draining) > 0 || t.swapping()
+	return len(t.operations) > 0 || len(t.draining) > 0 || len(t.moving) > 0 || t.swapping()
 }
 
 // swapping reports whether any model is on its way to a new content.
-func (t *term) swapping() bool { return len(t.models.marked) > 0 }
+func (t *term) swapping() bool { return len(t.swaps) > 0 }

@@ -14,10 +14,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/remote/control"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
@@ -29,21 +34,29 @@ type Deps struct {
 	Clock mono.Clock
 	// Responder takes the answers of requests that do not run.
 	Responder infer.Responder
-	Metrics   prometheus.Registerer
-	Log       *zap.Logger
+	// Streams are the connections of gateways and workers; nil where these call
+	// the scheduler in their own process.
+	Streams Streams
+	Metrics prometheus.Registerer
+	Log     *zap.Logger
 }
 
-// Scheduler serves one pool. It is an [infer.Scheduler] for workers and safe
-// for concurrent use.
+// Scheduler serves one pool, or stands by while another does. It is the
+// [schedule.Backend] of gateways and workers and safe for concurrent use.
 type Scheduler struct {
-	config Config
-	deps   Deps
-	stats  *stats.Set
-	loop   *dispatch.Loop
-	ready  atomic.Bool
+	config  Config
+	deps    Deps
+	stats   *stats.Set
+	loop    *dispatch.Loop
+	workers *workers
+	metrics *metrics
+	ready   atomic.Bool
+	known   chan struct{}         // closed when the models are
+	claim   atomic.Pointer[claim] // nil while another leads
+	last    uint64                // epoch of the last term; lead's alone
 }
 
-var _ infer.Scheduler = (*Scheduler)(nil)
+var _ schedule.Backend = (*Scheduler)(nil)
 
 // New makes a scheduler that does nothing before Run; what it is told until
 // then waits.
@@ -58,23 +71,39 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		return nil, err
 	}
 	deps.Metrics.MustRegister(set, loop.Ages())
-	return &Scheduler{config: c, deps: deps, stats: set, loop: loop}, nil
+	if deps.Streams == nil {
+		deps.Streams = noStreams{}
+	}
+	s := &Scheduler{config: c, deps: deps, stats: set, loop: loop, metrics: newMetrics(deps.Metrics), known: make(chan struct{})}
+	s.workers = newWorkers(c.Pool, s.gone, deps.Log)
+	return s, nil
 }
 
-// Run serves the pool until ctx is done. Requests that wait then are still
-// taken by the workers that are there; new ones are refused.
+// Run stands by and serves the pool until ctx is done. What waits then goes back
+// to its gateways, and the pool to the next scheduler; new requests are refused.
 func (s *Scheduler) Run(ctx context.Context) error {
 	r, err := s.register(ctx)
 	if err != nil {
 		return err
 	}
-	s.deps.Log.Info("scheduler serves its pool", zap.String("pool", s.config.Pool), zap.Uint64("epoch", r.Epoch()))
 	defer s.ready.Store(false)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return r.Run(ctx) })
-	group.Go(func() error { return s.loop.Run(ctx, r.Epoch()) })
+	group.Go(func() error { return s.keep(ctx, r) })
+	group.Go(func() error { return s.loop.Run(ctx) })
 	group.Go(func() error { return s.watch(ctx, r) })
+	group.Go(func() error { return s.workers.follow(ctx, s.deps.Bus) })
+	group.Go(func() error { return s.lead(ctx) })
 	return group.Wait()
+}
+
+// keep keeps the scheduler's own key until ctx is done.
+func (s *Scheduler) keep(ctx context.Context, r *registration) error {
+	err := r.Run(ctx)
+	if ctx.Err() != nil && err != nil {
+		s.deps.Log.Warn("lease not released: it ends by itself", obs.Err(err)...)
+		return nil
+	}
+	return err
 }
 
 // Ready reports whether the scheduler knows the models.
@@ -90,6 +119,9 @@ func (s *Scheduler) Cancel(id infer.RequestID) { s.loop.Cancel(id) }
 // Statistics returns the counts of model versions, one for each ref: zero if
 // the scheduler does not know it yet. It never fails.
 func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
+	if _, leads := s.Leads(); !leads {
+		return nil, s.errStandby()
+	}
 	wallNow, now := time.Now(), s.deps.Clock.Now()
 	wall := func(t mono.Time) time.Time { return wallNow.Add(t.Sub(now)) }
 	list := make([]infer.Statistics, len(refs))
@@ -101,11 +133,60 @@ func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infe
 	return list, nil
 }
 
-// Attach introduces a worker.
-func (s *Scheduler) Attach(worker uint64, e infer.Executor) { s.loop.Attach(worker, e) }
+// Queues tells what waits and runs in the pool, by model, version and
+// generation. It never fails.
+func (s *Scheduler) Queues(context.Context) ([]infer.Queue, error) {
+	if _, leads := s.Leads(); !leads {
+		return nil, s.errStandby()
+	}
+	return s.loop.Queues(), nil
+}
+
+// RegisterControl has a server answer for the pool's statistics and queues: see
+// [control.RegisterPool].
+func (s *Scheduler) RegisterControl(r grpc.ServiceRegistrar) {
+	control.RegisterPool(r, s.config.Pool, s, func(err error) { s.deps.Log.Error("call failed", obs.Err(err)...) })
+}
+
+// Attach introduces a worker. One that has seen a higher epoch has served
+// another scheduler meanwhile: this one begins anew.
+func (s *Scheduler) Attach(worker uint64, held infer.Held, e infer.Executor) {
+	if epoch, leads := s.Leads(); leads && held.Epoch > epoch {
+		s.depose("a worker has seen a higher epoch")
+	}
+	s.workers.connect(worker)
+	s.loop.Attach(worker, held, e)
+}
 
 // Detach says that a worker is gone.
 func (s *Scheduler) Detach(worker uint64) { s.loop.Detach(worker) }
+
+// gone says that a worker has neither lease nor stream.
+func (s *Scheduler) gone(worker uint64, died bool) {
+	if died {
+		s.metrics.deaths.Inc()
+	}
+	s.loop.Detach(worker)
+}
+
+// Leave says that a gateway cannot be reached, which submits again what it
+// still waits for.
+func (s *Scheduler) Leave(origin uint64) { s.loop.Leave(origin) }
+
+// Disconnect says that a worker cannot be reached any more, and gives back the
+// orders that were under way there, with their requests.
+func (s *Scheduler) Disconnect(worker uint64, under []*infer.Order) {
+	s.loop.Disconnect(worker, under)
+	s.workers.disconnect(worker)
+}
+
+// Refuse gives back an order that its worker has not taken over.
+func (s *Scheduler) Refuse(o *infer.Order, err error) {
+	s.loop.Refuse(o, err)
+	if errs.Of(err) == errs.SchedulerDeposed {
+		s.depose("a worker serves another scheduler")
+	}
+}
 
 // Grant offers credits of a worker's instance.
 func (s *Scheduler) Grant(g infer.Grant) { s.loop.Grant(g) }

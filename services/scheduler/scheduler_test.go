@@ -29,6 +29,7 @@ var (
 
 // outside is the gateway and the worker of a scheduler.
 type outside struct {
+	bus     *bus.Bus
 	answers chan error
 	orders  chan *infer.Order
 	retired chan infer.InstanceID
@@ -49,7 +50,7 @@ func start(t *testing.T) (*scheduler.Scheduler, *outside, *bus.Bucket[*nereidv1.
 	if err := b.EnsureBuckets(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o := &outside{answers: make(chan error, 10), orders: make(chan *infer.Order, 10), retired: make(chan infer.InstanceID, 10)}
+	o := &outside{bus: b, answers: make(chan error, 10), orders: make(chan *infer.Order, 10), retired: make(chan infer.InstanceID, 10)}
 	registry := prometheus.NewRegistry()
 	s, err := scheduler.New(scheduler.Default(), scheduler.Deps{Bus: b, Clock: mono.New(), Responder: o, Metrics: registry, Log: zap.NewNop()})
 	if err != nil {
@@ -94,7 +95,7 @@ func request(n uint64) *infer.Request {
 func completion(o *infer.Order) *infer.Completion {
 	now := o.Enqueued[0]
 	return &infer.Completion{
-		Order: o.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1,
+		Order: o.ID, Epoch: o.Epoch, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1,
 		Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
 	}
 }
@@ -102,7 +103,7 @@ func completion(o *infer.Order) *infer.Completion {
 func TestServesTheModelsOfTheBucket(t *testing.T) {
 	s, o, models, metrics := start(t)
 	// The worker is quicker than the bucket: what is submitted waits for it.
-	s.Attach(instance.Worker, o)
+	s.Attach(instance.Worker, infer.Held{}, o)
 	s.Grant(infer.Grant{Instance: instance, Model: ref, Credits: 1})
 	if err := s.Submit(request(1)); err != nil {
 		t.Fatal(err)
@@ -147,6 +148,40 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 	if n, err := testutil.GatherAndCount(metrics, "nereid_scheduler_batch_rows"); err != nil || n > 1 {
 		t.Errorf("%d series, %v", n, err)
 	}
+}
+
+func TestTellsItsLoad(t *testing.T) {
+	s, o, models, _ := start(t)
+	schedulers, err := bus.NewBucket(o.bus, bus.Schedulers, bus.Values[*nereidv1.ServiceValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := models.Put(t.Context(), "m", value()); err != nil {
+		t.Fatal(err)
+	}
+	s.Attach(instance.Worker, infer.Held{}, o)
+	s.Grant(infer.Grant{Instance: instance, Model: ref, Credits: 1})
+	for n := range uint64(3) {
+		if err := s.Submit(request(n + 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order := <-o.orders
+	told := schedulers.Watch(t.Context())
+	until := func(waiting, running uint64) {
+		t.Helper()
+		for e := range told {
+			if v := e.Value; e.Kind == bus.EventPut && v.GetWaiting() == waiting && v.GetRunning() == running && (v.GetLoad() > 0) == (waiting > 0) {
+				return
+			}
+		}
+		t.Fatal("the bucket is gone")
+	}
+	until(2, 1)
+	s.Complete(completion(order))
+	s.Complete(completion(<-o.orders))
+	s.Complete(completion(<-o.orders))
+	until(0, 0)
 }
 
 func TestStopsTakingRequests(t *testing.T) {

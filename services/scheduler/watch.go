@@ -2,60 +2,102 @@ package scheduler
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/view"
 )
 
 type registration = bus.Registration[*nereidv1.ServiceValue]
 
-// register takes the pool's lease. A value under the pool's name is that of an
-// earlier life of this scheduler, which its loss fences off.
+// register takes the scheduler's own key. A value under its id is that of an
+// earlier life.
 func (s *Scheduler) register(ctx context.Context) (*registration, error) {
 	bucket, err := bus.NewBucket(s.deps.Bus, bus.Schedulers, bus.Values[*nereidv1.ServiceValue]())
 	if err != nil {
 		return nil, err
 	}
 	return bucket.Register(ctx, bus.Claim[*nereidv1.ServiceValue]{
-		Key:     s.config.Pool,
-		Value:   func(epoch uint64) *nereidv1.ServiceValue { return s.value(epoch, 0) },
+		Key:     s.config.ID,
+		Value:   func(epoch uint64) *nereidv1.ServiceValue { return s.value(epoch, report{}) },
 		Replace: func(*nereidv1.ServiceValue) bool { return true },
 	})
 }
 
-func (s *Scheduler) value(epoch, applied uint64) *nereidv1.ServiceValue {
-	return &nereidv1.ServiceValue{Schema: nereidv1.Schema, Id: s.config.Pool, Epoch: epoch, AppliedRevision: applied}
+// report is what the scheduler tells of itself under its own key.
+type report struct {
+	applied uint64
+	load    core.Load
 }
 
-// watch keeps the loop's models in step with the bucket until ctx is done.
+func (s *Scheduler) value(epoch uint64, r report) *nereidv1.ServiceValue {
+	state := nereidv1.State_STATE_LOADING
+	if s.Ready() {
+		state = nereidv1.State_STATE_READY
+	}
+	return &nereidv1.ServiceValue{
+		Schema: nereidv1.Schema, Id: s.config.ID, Epoch: epoch, State: state,
+		AppliedRevision: r.applied, Address: s.config.Address, Version: s.config.Version,
+		Load: r.load.Full, Waiting: uint64(r.load.Waiting), Running: uint64(r.load.Running),
+	}
+}
+
+// tellLoad is how often the load is told, where it changes.
+const tellLoad = 2 * time.Second
+
+// watch keeps the loop's models in step with the bucket until ctx is done, and
+// tells how far it has come and how much there is to do.
 func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 	bucket, err := bus.NewBucket(s.deps.Bus, bus.Models, bus.Values[*nereidv1.ModelValue]())
 	if err != nil {
 		return err
 	}
-	models, events := view.New(s.loop), bucket.Watch(ctx)
-	for e := range events {
-		s.take(models, e)
-		if len(events) > 0 {
-			continue // one report for all that have come
+	models, events := view.New(s.loop, s.config.Pool), bucket.Watch(ctx)
+	tick := time.NewTicker(tellLoad)
+	defer tick.Stop()
+	for told := (report{}); ; {
+		next := told
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			s.take(models, e)
+			if len(events) > 0 {
+				continue // one report for all that have come
+			}
+			next.applied = e.Revision
+		case <-tick.C:
+			if next.load = s.load(); next == told {
+				continue
+			}
 		}
-		if err := r.Set(ctx, s.value(r.Epoch(), e.Revision)); err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)
+		told = next
+		if err := r.Set(ctx, s.value(r.Epoch(), told)); err != nil && ctx.Err() == nil {
+			s.deps.Log.Warn("the scheduler's state is not published yet", obs.Err(err)...)
 		}
 	}
-	return nil
+}
+
+// load is that of the pool, if this scheduler holds it.
+func (s *Scheduler) load() core.Load {
+	if _, leads := s.Leads(); !leads {
+		return core.Load{}
+	}
+	return s.loop.Load()
 }
 
 func (s *Scheduler) take(models *view.View, e bus.Event[*nereidv1.ModelValue]) {
 	if err := apply(models, e); err != nil {
 		s.deps.Log.Error("a model's value cannot be used", append(obs.Err(err), zap.String("model", e.Key))...)
 	}
-	if e.Kind == bus.EventCaughtUp {
-		s.ready.Store(true)
+	if e.Kind == bus.EventCaughtUp && !s.ready.Swap(true) {
+		close(s.known)
 	}
 }
 

@@ -1,8 +1,8 @@
 package worker
 
 import (
+	"context"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -10,26 +10,34 @@ import (
 )
 
 // board holds what the worker runs until it is published: the newest of each
-// model, so that what is replaced before then costs nothing more. It is safe
-// for concurrent use.
+// model of which something is new, so that what is replaced before then costs
+// nothing more. It is safe for concurrent use.
 type board struct {
 	news chan struct{} // has a value when something is new
 
 	mu      sync.Mutex
-	models  map[infer.ModelID][]reconcile.VersionStatus // guarded by mu
+	models  map[infer.ModelID][]reconcile.VersionStatus // what is new; nil is nothing any more; guarded by mu
 	reached reconcile.Revisions                         // guarded by mu
+	running map[infer.ModelID]bool                      // guarded by mu
+	changed chan struct{}                               // closed and replaced when running changes; guarded by mu
 }
 
 func newBoard() *board {
-	return &board{news: make(chan struct{}, 1), models: make(map[infer.ModelID][]reconcile.VersionStatus)}
+	return &board{
+		news: make(chan struct{}, 1), models: make(map[infer.ModelID][]reconcile.VersionStatus),
+		running: make(map[infer.ModelID]bool), changed: make(chan struct{}),
+	}
 }
 
 // put replaces what the worker runs of a model; nil is nothing.
 func (b *board) put(model infer.ModelID, versions []reconcile.VersionStatus) {
 	b.mu.Lock()
-	if b.models[model] = versions; versions == nil {
-		delete(b.models, model)
+	b.models[model] = versions
+	if b.running[model] = true; versions == nil {
+		delete(b.running, model)
 	}
+	close(b.changed)
+	b.changed = make(chan struct{})
 	b.mu.Unlock()
 	b.tell()
 }
@@ -49,14 +57,38 @@ func (b *board) tell() {
 	}
 }
 
-// status is what the worker runs, ordered by model, version and generation, and
-// the desired state that was reached by then.
-func (b *board) status() ([]reconcile.VersionStatus, reconcile.Revisions) {
+// waitEmpty waits until the worker runs nothing, or ctx is done.
+func (b *board) waitEmpty(ctx context.Context) {
+	for {
+		b.mu.Lock()
+		left, changed := len(b.running), b.changed
+		b.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take gives what is new of the models, and the desired state that was reached
+// by then.
+func (b *board) take() (map[infer.ModelID][]reconcile.VersionStatus, reconcile.Revisions) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var all []reconcile.VersionStatus
-	for _, model := range slices.SortedFunc(maps.Keys(b.models), infer.ModelID.Compare) {
-		all = append(all, b.models[model]...)
-	}
-	return all, b.reached
+	news := b.models
+	b.models = make(map[infer.ModelID][]reconcile.VersionStatus)
+	return news, b.reached
+}
+
+// giveBack takes what could not be published, unless there is newer news.
+func (b *board) giveBack(news map[infer.ModelID][]reconcile.VersionStatus) {
+	b.mu.Lock()
+	maps.Copy(news, b.models)
+	b.models = news
+	b.mu.Unlock()
+	b.tell()
 }

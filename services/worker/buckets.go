@@ -4,13 +4,12 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
@@ -19,9 +18,10 @@ import (
 // hold is the worker's key, and the word that another worker has taken it.
 type hold struct {
 	*bus.Registration[*nereidv1.WorkerValue]
-	epoch atomic.Uint64 // 0 until the key was first acquired
-	taken chan struct{} // closed when a later life holds the key
-	once  sync.Once
+	bucket *bus.Bucket[*nereidv1.WorkerValue]
+	epoch  atomic.Uint64 // 0 until the key was first acquired
+	taken  chan struct{} // closed when a later life holds the key
+	once   sync.Once
 }
 
 // register takes the worker's key, whose epoch is its incarnation. A value
@@ -31,10 +31,10 @@ func (w *Worker) register(ctx context.Context) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{taken: make(chan struct{})}
+	h := &hold{bucket: bucket, taken: make(chan struct{})}
 	h.Registration, err = bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
 		Key:     w.config.ID,
-		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, nil, reconcile.Revisions{}) },
+		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, reconcile.Revisions{}) },
 		Replace: h.mayReplace,
 	})
 	if err != nil {
@@ -53,6 +53,13 @@ func (h *hold) mayReplace(present *nereidv1.WorkerValue) bool {
 	}
 	h.once.Do(func() { close(h.taken) })
 	return false
+}
+
+// alone reports whether no other worker has a lease. It is not if that cannot
+// be found out.
+func (h *hold) alone(ctx context.Context) bool {
+	keys, err := h.bucket.Keys(ctx)
+	return err == nil && len(keys) <= 1
 }
 
 // watch fails when a later worker holds the key.
@@ -91,16 +98,13 @@ func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler) erro
 	return nil
 }
 
-// followAssignment brings the worker's own assignment to the reconciler. Its
-// deletion changes nothing: the registry deletes the assignments of workers
-// that it believes gone, and one that is not goes on until it is told
-// otherwise.
-func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) error {
+// followAssignments brings the worker's own assignments to the reconciler.
+func (w *Worker) followAssignments(ctx context.Context, r *reconcile.Reconciler) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Assignments, bus.Values[*nereidv1.AssignmentValue]())
 	if err != nil {
 		return err
 	}
-	events, err := bucket.WatchKey(ctx, w.config.ID)
+	events, err := bucket.WatchOwner(ctx, w.config.ID)
 	if err != nil {
 		return err
 	}
@@ -109,7 +113,8 @@ func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) 
 		case e.Kind == bus.EventCaughtUp:
 			r.Change(ctx, (*reconcile.Desired).AssignmentKnown)
 			w.assignmentKnown.Store(true)
-		case e.Kind != bus.EventPut:
+		case e.Kind == bus.EventLost:
+			r.Change(ctx, (*reconcile.Desired).Orphan)
 		case e.Err != nil:
 			w.unreadable(bus.Assignments, e.Key, e.Err)
 		default:
@@ -119,36 +124,35 @@ func (w *Worker) followAssignment(ctx context.Context, r *reconcile.Reconciler) 
 	return nil
 }
 
+// assign enters what an event says of a model's assignment, or of the head.
 func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Event[*nereidv1.AssignmentValue]) {
-	a := assignmentOf(e.Value, e.Revision)
+	_, key := bus.CutKey(e.Key)
+	model, deleted := infer.ParseModelID(key), e.Kind == bus.EventDelete
+	var a reconcile.Assignment
+	if !deleted {
+		a = assignmentOf(e.Value, e.Revision)
+	}
 	r.Change(ctx, func(d *reconcile.Desired) {
-		if !d.Assign(a) {
-			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", a.LeaderEpoch))
+		taken := true
+		switch {
+		case key == head && deleted:
+			d.DropHead(e.Revision)
+		case key == head:
+			taken = d.SetHead(reconcile.Head{Revision: e.Revision, LeaderEpoch: a.LeaderEpoch})
+		case deleted:
+			d.Unassign(model, e.Revision)
+		default:
+			taken = d.Assign(model, a)
+		}
+		if !taken {
+			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", a.LeaderEpoch), zap.String("key", e.Key))
 		}
 	})
 }
 
+// head stands in the place of the model in the key of a worker's head.
+const head = ""
+
 func (w *Worker) unreadable(bucket, key string, err error) {
 	w.deps.Log.Error("a bucket's value cannot be used", append(obs.Err(err), zap.String("bucket", bucket), zap.String("key", key))...)
-}
-
-// rest is for how long there is no report after one, for each version in it. A
-// report is written, read and acted upon as a whole: without a rest a worker
-// that loads a thousand models would spend its time on telling of each.
-const rest = 20 * time.Microsecond
-
-// report publishes what the board says in the lease's value until ctx is done.
-func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.news:
-		}
-		versions, reached := b.status()
-		if err := lease.Set(ctx, w.value(lease.Epoch(), versions, reached)); err != nil && ctx.Err() == nil {
-			w.deps.Log.Warn("the worker's state is not published yet", obs.Err(err)...)
-		}
-		lifecycle.Pause(ctx, rest*time.Duration(len(versions)))
-	}
 }

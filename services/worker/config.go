@@ -2,6 +2,7 @@ package worker
 
 import (
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,11 +18,16 @@ import (
 
 // Config configures a worker.
 type Config struct {
-	// ID names this worker among the others; it is its key in the buckets
-	// workers and assignments.
+	// ID names this worker among the others; it is its key in the bucket workers
+	// and the owner of its keys in assignments and instances. It has no slash.
 	ID string
+	// Version is the release, as others see it.
+	Version string
 	// Labels are what pools choose their workers by.
 	Labels map[string]string
+	// Address is where gateways in other processes reach the worker's tensor
+	// service, as they dial it; empty in one process.
+	Address string
 	// Device is what the worker runs models on. Its kind is KindCPU or
 	// KindGPU; KindAuto is a CPU.
 	Device Device
@@ -52,8 +58,19 @@ type Config struct {
 	// DrainTimeout is how long requests may take when the worker stops;
 	// after that they are cancelled.
 	DrainTimeout time.Duration
+	// Cache is where models from object stores are kept.
+	Cache Cache
+	// LeaveTimeout is for how long a worker that is told to stop goes on, until
+	// its models are ready on other workers; 0 is not to wait for that.
+	LeaveTimeout time.Duration
+	// MemoryBudget bounds what instances may take of the device's memory, in
+	// bytes: the registry assigns no more. 0 is no bound.
+	MemoryBudget uint64
 	// LedgerSize is how many finished executions are remembered.
 	LedgerSize int
+	// ExecutionLog is a file for a line about each request whose execution
+	// begins or ends; empty keeps none.
+	ExecutionLog string
 }
 
 // Device is one device of a machine.
@@ -72,6 +89,7 @@ func Default() Config {
 		ReloadLinger:       time.Second,
 		DrainTimeout:       30 * time.Second,
 		LedgerSize:         4096,
+		Cache:              Cache{Concurrency: 8, Patience: 2 * time.Minute},
 	}
 }
 
@@ -89,6 +107,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.ID == "":
 		return errs.New(errs.ConfigInvalid, "the worker needs an id")
+	case strings.Contains(c.ID, "/"):
+		return errs.New(errs.ConfigInvalid, "the worker's id is %q: give one without a slash", c.ID)
 	case c.Device.Kind > modelconfig.KindCPU || c.Device.Number < 0:
 		return errs.New(errs.ConfigInvalid, "a worker cannot run on device %d of kind %d: give a CPU or a GPU by its number from 0", c.Device.Number, c.Device.Kind)
 	case c.Cores < 0:
@@ -97,8 +117,16 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "a worker cannot load %d models at a time: give at least 1", c.LoadConcurrency)
 	case c.LoadRetries < 0:
 		return errs.New(errs.ConfigInvalid, "a load cannot be repeated %d times: give 0 or more", c.LoadRetries)
+	case c.LeaveTimeout < 0:
+		return errs.New(errs.ConfigInvalid, "a worker cannot wait %v until its models are ready elsewhere: give 0 or more", c.LeaveTimeout)
 	case c.ReloadLinger < 0 || c.DrainTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "the worker's reload linger (%v) and drain timeout (%v) cannot be negative", c.ReloadLinger, c.DrainTimeout)
+	case c.Cache.Bytes < 0:
+		return errs.New(errs.ConfigInvalid, "--cache-bytes is %d: give the bytes that the cache may hold, or 0 for what the disk has", c.Cache.Bytes)
+	case c.Cache.Concurrency < 1:
+		return errs.New(errs.ConfigInvalid, "--download-concurrency is %d: give at least 1", c.Cache.Concurrency)
+	case c.Cache.Patience < 0:
+		return errs.New(errs.ConfigInvalid, "--download-patience-secs is %v: give 0 or more", c.Cache.Patience)
 	case c.LedgerSize < 1:
 		return errs.New(errs.ConfigInvalid, "the worker's ledger cannot hold %d executions: give at least 1", c.LedgerSize)
 	}
@@ -112,6 +140,9 @@ type Deps struct {
 	Scheduler infer.Scheduler
 	Responder infer.Responder
 	Clock     mono.Clock
+	// Fresh reports whether an order that came at the given time may still be
+	// begun; nil is always.
+	Fresh func(accepted mono.Time) bool
 	// Log and Metrics may be nil.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer

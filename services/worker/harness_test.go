@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"testing"
@@ -35,7 +36,9 @@ type harness struct {
 	models      *bus.Bucket[*nereidv1.ModelValue]
 	assignments *bus.Bucket[*nereidv1.AssignmentValue]
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
-	written     uint64 // the revision of the last model
+	instances   *bus.Bucket[*nereidv1.InstancesValue]
+	parts       map[string]bool // the models that are assigned
+	written     uint64          // the revision of the last model
 	worker      *worker.Worker
 	metrics     *prometheus.Registry
 	pool        *tensor.Pool
@@ -64,6 +67,8 @@ func newHarness(t *testing.T, edit ...func(*worker.Config)) *harness {
 		models:      bucket[*nereidv1.ModelValue](t, b, bus.Models),
 		assignments: bucket[*nereidv1.AssignmentValue](t, b, bus.Assignments),
 		workers:     bucket[*nereidv1.WorkerValue](t, b, bus.Workers),
+		instances:   bucket[*nereidv1.InstancesValue](t, b, bus.Instances),
+		parts:       make(map[string]bool),
 		metrics:     prometheus.NewRegistry(),
 		pool:        tensor.NewPool(0),
 		scheduler:   &scheduler{news: make(chan struct{}, 1)},
@@ -157,11 +162,29 @@ func (h *harness) assign(versions ...*nereidv1.AssignedVersion) uint64 {
 	return h.assignBy(h.written, versions...)
 }
 
-// assignBy writes an assignment that was made by a revision of the models.
+// assignBy writes what the worker should run, as a leader who knew a revision of
+// the models: each model's assignment and then the head.
 func (h *harness) assignBy(models uint64, versions ...*nereidv1.AssignedVersion) uint64 {
 	h.t.Helper()
+	byModel := make(map[string][]*nereidv1.AssignedVersion)
+	for name := range h.parts {
+		byModel[name] = nil
+	}
+	for _, v := range versions {
+		name := v.GetModel().GetName()
+		byModel[name] = append(byModel[name], v)
+		h.parts[name] = true
+	}
+	for name, versions := range byModel {
+		h.put(name, models, versions)
+	}
+	return h.put("", models, nil)
+}
+
+func (h *harness) put(model string, models uint64, versions []*nereidv1.AssignedVersion) uint64 {
+	h.t.Helper()
 	v := &nereidv1.AssignmentValue{Schema: nereidv1.Schema, WorkerId: "w1", ModelsRevision: models, Versions: versions}
-	revision, err := h.assignments.Put(h.t.Context(), "w1", v)
+	revision, err := h.assignments.Put(h.t.Context(), bus.OwnedKey("w1", model), v)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -176,33 +199,77 @@ func assigned(name string, generation uint64, count uint32) *nereidv1.AssignedVe
 	}
 }
 
-// await waits until the worker's value is as wanted and returns it; nil
-// stands for no value.
-func (h *harness) await(what string, done func(*nereidv1.WorkerValue) bool) *nereidv1.WorkerValue {
+// said is what the worker says of itself, and of what it runs in the order of
+// models.
+type said struct {
+	*nereidv1.WorkerValue
+	versions []*nereidv1.WorkerVersion
+}
+
+// GetVersions gives what counts: under the epoch of the lease.
+func (s *said) GetVersions() []*nereidv1.WorkerVersion {
+	if s == nil {
+		return nil
+	}
+	return s.versions
+}
+
+// GetAssignmentRevision is 0 of no worker.
+func (s *said) GetAssignmentRevision() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.WorkerValue.GetAssignmentRevision()
+}
+
+// await waits until what the worker says is as wanted and returns it; nil
+// stands for a worker that is gone.
+func (h *harness) await(what string, done func(*said) bool) *said {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var last *nereidv1.WorkerValue
-	for e := range h.workers.Watch(ctx) {
-		switch e.Kind {
-		case bus.EventPut:
-			last = e.Value
-		case bus.EventDelete:
-			last = nil
-		case bus.EventCaughtUp:
+	leases, parts := h.workers.Watch(ctx), h.instances.Watch(ctx)
+	for {
+		select {
+		case _, ok := <-leases:
+			if !ok {
+				h.t.Fatalf("no %s; the last is %v", what, h.said())
+			}
+		case <-parts:
 		}
-		if done(last) {
+		if last := h.said(); done(last) {
 			return last
 		}
 	}
-	h.t.Fatalf("no %s; the last value is %v", what, last)
-	return nil
 }
 
-// applied waits until the assignment of that revision is in its final state.
-func (h *harness) applied(assignment uint64) *nereidv1.WorkerValue {
+// said reads what the worker says, first of itself: so what it runs is at least
+// what it says there to have reached.
+func (h *harness) said() *said {
 	h.t.Helper()
-	return h.await("applied assignment", func(v *nereidv1.WorkerValue) bool { return v.GetAssignmentRevision() >= assignment })
+	ctx := context.Background()
+	lease, err := h.workers.Get(ctx, "w1")
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	keys, listed := h.instances.Keys(ctx)
+	if err := errors.Join(err, listed); err != nil {
+		h.t.Fatal(err)
+	}
+	last := &said{WorkerValue: lease.Value}
+	for _, key := range keys {
+		part, err := h.instances.Get(ctx, key)
+		if err == nil && part.Value.GetEpoch() == lease.Value.GetEpoch() {
+			last.versions = append(last.versions, part.Value.GetVersions()...)
+		}
+	}
+	return last
+}
+
+// applied waits until the assignments of that revision are in their final state.
+func (h *harness) applied(assignment uint64) *said {
+	h.t.Helper()
+	return h.await("applied assignment", func(v *said) bool { return v.GetAssignmentRevision() >= assignment })
 }
 
 // scheduler records what a worker tells it, and retires what it is asked to
@@ -218,7 +285,7 @@ type scheduler struct {
 	news     chan struct{}
 }
 
-func (s *scheduler) Attach(worker uint64, e infer.Executor) {
+func (s *scheduler) Attach(worker uint64, _ infer.Held, e infer.Executor) {
 	defer s.tell()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,6 +326,8 @@ func (s *scheduler) Complete(c *infer.Completion) {
 	defer s.mu.Unlock()
 	s.done = append(s.done, c)
 }
+
+func (s *scheduler) Refuse(_ *infer.Order, err error) { panic(err) } // no test orders what cannot run
 
 func (s *scheduler) tell() {
 	select {

@@ -66,7 +66,7 @@ func TestBothContentsOfASwapAreLoaded(t *testing.T) {
 		v.Previous = &nereidv1.ModelContent{Config: old.GetConfig(), Url: old.GetUrl(), Versions: old.GetVersions()}
 	})
 	h.assign(assigned("a", 1, 1), assigned("a", 2, 1))
-	v := h.await("both contents", func(v *nereidv1.WorkerValue) bool {
+	v := h.await("both contents", func(v *said) bool {
 		return len(v.GetVersions()) == 2 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_READY && v.GetVersions()[1].GetState() == nereidv1.State_STATE_READY
 	})
 	if diff := cmp.Diff([]string{"a g1 READY  a_0_0:cpu", "a g2 READY  a_0_0:cpu"}, lines(v)); diff != "" {

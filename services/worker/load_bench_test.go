@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
+	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
@@ -106,6 +107,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 		Backend: func(string) (backend.Backend, error) { return engine, nil },
 		Source:  source.Local{},
 		Lanes:   s,
+		Meter:   memory.NewMeter(memory.Linux().Resident),
 		Publish: func(infer.ModelID, []reconcile.VersionStatus) {},
 		Reached: func(reconcile.Revisions) {},
 		Failed:  func(_ infer.ModelRef, err error) { b.Error(err) },
@@ -125,14 +127,13 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 	}()
 	desire := func(versions ...backend.Version) {
 		r.Change(ctx, func(d *reconcile.Desired) {
-			var all reconcile.Assignment
 			for _, v := range versions {
 				files := source.Content{ModelURL: "file://" + v.ModelDir, URL: "file://" + v.Dir}
 				d.SetModel(v.Ref.Name, []reconcile.Content{{Ref: v.Ref, Serve: true, Config: v.Config, Files: files}}, 1)
-				all.Versions = append(all.Versions, reconcile.Assigned{Ref: v.Ref, Groups: []reconcile.Group{{Name: v.Ref.Name, Count: 2}}})
+				d.Assign(v.Ref.ID(), reconcile.Assignment{Versions: []reconcile.Assigned{{Ref: v.Ref, Groups: []reconcile.Group{{Name: v.Ref.Name, Count: 2}}}}})
 			}
 			d.ModelsKnown(1)
-			d.Assign(all)
+			d.SetHead(reconcile.Head{})
 			d.AssignmentKnown()
 		})
 	}
@@ -168,8 +169,8 @@ type result struct {
 	at       mono.Time
 }
 
-func (*stream) Attach(uint64, infer.Executor) {}
-func (*stream) Detach(uint64)                 {}
+func (*stream) Attach(uint64, infer.Held, infer.Executor) {}
+func (*stream) Detach(uint64)                             {}
 func (s *stream) Grant(g infer.Grant) {
 	if g.Model.Name == "simple" {
 		s.idle <- g.Instance
@@ -178,6 +179,7 @@ func (s *stream) Grant(g infer.Grant) {
 func (s *stream) Retire(id infer.InstanceID) { s.executor.Retired(id) }
 func (*stream) Respond(r *infer.Response)    { r.Release() }
 
+func (*stream) Refuse(_ *infer.Order, err error) { panic(err) }
 func (s *stream) Complete(c *infer.Completion) {
 	s.results <- result{c.Order, c.Instance, s.clock.Now()}
 }

@@ -37,6 +37,12 @@ func (v version) labels() []string {
 	return []string{v.model.String(), strconv.FormatInt(v.number, 10)}
 }
 
+// What came of a load, as a label.
+const (
+	loadFailed    = "failure"
+	loadSucceeded = "success"
+)
+
 // newMetrics makes the metrics and registers them, unless there is nowhere to.
 func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, error) {
 	native := prometheus.HistogramOpts{NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}
@@ -53,6 +59,9 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 		memory:     prometheus.NewDesc("nereid_worker_tensor_memory_bytes", "Mapped memory for tensors.", []string{"state"}, nil),
 		triton:     newTritonSeries(),
 		shown:      make(map[infer.ModelID][]reconcile.VersionStatus),
+	}
+	for _, outcome := range []string{loadFailed, loadSucceeded} {
+		m.loads.WithLabelValues(outcome) // a series that begins with its first event shows no increase
 	}
 	if registry == nil {
 		return m, nil
@@ -72,9 +81,9 @@ func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
 }
 
 func (m *metrics) loaded(v backend.Version, took time.Duration, err error) {
-	outcome := "failure"
+	outcome := loadFailed
 	if err == nil {
-		outcome = "success"
+		outcome = loadSucceeded
 		m.triton.loaded(v, took)
 	}
 	m.loads.WithLabelValues(outcome).Observe(took.Seconds())

@@ -6,6 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/state"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
@@ -44,7 +45,7 @@ func versionsOf(id infer.ModelID, v *nereidv1.ModelContent, problem error) []rec
 		c := reconcile.Content{
 			Ref:    id.Version(version.GetVersion(), version.GetGeneration()),
 			Serve:  version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE,
-			Config: config, Err: err,
+			Config: config, Err: err, Bytes: int64(version.GetBytes()),
 			Files: source.Content{
 				ModelURL: v.GetUrl(), URL: version.GetUrl(), Digest: version.GetDigest(), Fingerprint: version.GetFingerprint(),
 			},
@@ -57,12 +58,12 @@ func versionsOf(id infer.ModelID, v *nereidv1.ModelContent, problem error) []rec
 	return list
 }
 
-// assignmentOf reads an assignment.
+// assignmentOf reads the assignment of a model.
 func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) reconcile.Assignment {
 	all := reconcile.Assignment{ModelsRevision: v.GetModelsRevision(), Revision: revision, LeaderEpoch: v.GetLeaderEpoch()}
 	for _, version := range v.GetVersions() {
 		m := version.GetModel()
-		a := reconcile.Assigned{Ref: refOf(m)}
+		a := reconcile.Assigned{Ref: state.RefOf(m)}
 		for _, g := range version.GetGroups() {
 			if g.GetCount() > maxInstances {
 				a.Err = errs.New(errs.LoadFailed, "instance group %s of model '%s' asks for %d instances: at most %d are possible",
@@ -75,58 +76,38 @@ func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) reconcile.Assign
 	return all
 }
 
-func refOf(m *nereidv1.ModelRef) infer.ModelRef {
-	return infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
-}
-
-func refValue(ref infer.ModelRef) *nereidv1.ModelRef {
-	return &nereidv1.ModelRef{Namespace: ref.Namespace, Name: ref.Name, Version: ref.Version, Generation: ref.Generation}
-}
-
 func groupOf(g *nereidv1.AssignedGroup) reconcile.Group {
 	return reconcile.Group{
-		Name: g.GetName(), Kind: kindOf(g.GetKind()), Device: int(g.GetDevice()),
+		Name: g.GetName(), Kind: state.KindOf(g.GetKind()), Device: int(g.GetDevice()),
 		Count: int(g.GetCount()), Passive: g.GetPassive(), HostPolicy: g.GetHostPolicy(),
 	}
 }
 
 func groupValue(g reconcile.Group) *nereidv1.AssignedGroup {
 	return &nereidv1.AssignedGroup{
-		Name: g.Name, Kind: kindValue(g.Kind), Device: int32(g.Device),
+		Name: g.Name, Kind: state.Kind(g.Kind), Device: int32(g.Device),
 		Count: uint32(g.Count), Passive: g.Passive, HostPolicy: g.HostPolicy,
 	}
 }
 
-func kindOf(k nereidv1.DeviceKind) modelconfig.DeviceKind {
-	switch k {
-	case nereidv1.DeviceKind_DEVICE_KIND_GPU:
-		return modelconfig.KindGPU
-	case nereidv1.DeviceKind_DEVICE_KIND_MODEL:
-		return modelconfig.KindModel
-	}
-	return modelconfig.KindCPU
-}
-
-func kindValue(k modelconfig.DeviceKind) nereidv1.DeviceKind {
-	switch k {
-	case modelconfig.KindGPU:
-		return nereidv1.DeviceKind_DEVICE_KIND_GPU
-	case modelconfig.KindModel:
-		return nereidv1.DeviceKind_DEVICE_KIND_MODEL
-	}
-	return nereidv1.DeviceKind_DEVICE_KIND_CPU
-}
-
 // value is what the worker publishes under its lease.
-func (w *Worker) value(epoch uint64, versions []reconcile.VersionStatus, reached reconcile.Revisions) *nereidv1.WorkerValue {
+func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.WorkerValue {
 	memory := w.deps.Pool.Stats()
-	v := &nereidv1.WorkerValue{
+	return &nereidv1.WorkerValue{
 		Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch,
 		Device:          deviceValue(w.config.Device),
 		MemoryUsedBytes: uint64(memory.InUse + memory.Free),
+		Address:         w.config.Address,
 		Labels:          w.config.Labels,
+		Version:         w.config.Version,
 		ModelsRevision:  reached.Models, AssignmentRevision: reached.Assignment,
+		MemoryBudgetBytes: w.config.MemoryBudget, Leaving: w.leaving.Load(),
 	}
+}
+
+// instances is what the worker publishes of a model.
+func (w *Worker) instances(epoch uint64, versions []reconcile.VersionStatus) *nereidv1.InstancesValue {
+	v := &nereidv1.InstancesValue{Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch}
 	for _, version := range versions {
 		v.Versions = append(v.Versions, versionValue(version))
 	}
@@ -134,14 +115,14 @@ func (w *Worker) value(epoch uint64, versions []reconcile.VersionStatus, reached
 }
 
 func deviceValue(d Device) *nereidv1.WorkerDevice {
-	return &nereidv1.WorkerDevice{Kind: kindValue(d.Kind), Number: d.Number}
+	return &nereidv1.WorkerDevice{Kind: state.Kind(d.Kind), Number: d.Number}
 }
 
 func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
-	state := stateOf(s.State)
+	reached := state.Instance(s.State)
 	v := &nereidv1.WorkerVersion{
-		Model: refValue(s.Ref),
-		State: state, Cause: s.Cause,
+		Model: state.Ref(s.Ref),
+		State: reached, Cause: s.Cause, MemoryBytes: s.Memory,
 	}
 	if s.Cause != "" {
 		v.Reason = string(s.Reason)
@@ -150,21 +131,7 @@ func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
 		v.Groups = append(v.Groups, groupValue(g))
 	}
 	for _, in := range s.Instances {
-		v.Instances = append(v.Instances, &nereidv1.WorkerInstance{Slot: in.Slot, Name: in.Name, Device: in.Device, State: state})
+		v.Instances = append(v.Instances, &nereidv1.WorkerInstance{Slot: in.Slot, Name: in.Name, Device: in.Device, State: reached})
 	}
 	return v
-}
-
-func stateOf(s infer.InstanceState) nereidv1.State {
-	switch s {
-	case infer.Loading:
-		return nereidv1.State_STATE_LOADING
-	case infer.Ready:
-		return nereidv1.State_STATE_READY
-	case infer.Unloading:
-		return nereidv1.State_STATE_UNLOADING
-	case infer.Unavailable:
-		return nereidv1.State_STATE_UNAVAILABLE
-	}
-	return nereidv1.State_STATE_UNSPECIFIED
 }

@@ -1,16 +1,20 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/fetch"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
+	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
@@ -22,8 +26,10 @@ type Worker struct {
 	deps    Deps
 	metrics *metrics
 	ledger  *ledger.Ledger
+	log     *ledger.Log // of executions; nil if none is kept
+	fetcher *fetch.Fetcher
 
-	modelsKnown, assignmentKnown atomic.Bool
+	modelsKnown, assignmentKnown, leaving atomic.Bool
 }
 
 // New makes a worker. It registers its metrics, opens nothing and starts
@@ -43,7 +49,18 @@ func New(c Config, d Deps) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{config: c, deps: d, metrics: m, ledger: ledger.New(c.LedgerSize)}, nil
+	fetcher, err := fetch.New(c.Cache.fetches(), fetch.ByScheme{
+		Artifacts: fetch.Artifacts{Objects: d.Bus.Objects()}, Stores: fetch.Stores{Stores: blob.New(blob.Options{})},
+	}, d.Log, d.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher}
+	if c.ExecutionLog != "" {
+		w.log = ledger.NewLog(c.ExecutionLog, c.ID)
+	}
+	w.ledger = ledger.Logged(c.LedgerSize, w.log)
+	return w, nil
 }
 
 // Ready reports whether the worker knows what it should run and is not
@@ -65,7 +82,11 @@ func (w *Worker) Executions() (running, finished []Execution) {
 // timeout, closes its models, detaches, releases the lease and returns nil.
 // It does the same, and returns why, when its key cannot be written or another
 // worker has taken it. Run must be called once.
-func (w *Worker) Run(ctx context.Context) error {
+func (w *Worker) Run(ctx context.Context) (err error) {
+	if err := w.log.Open(); err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, w.log.Close()) }()
 	lease, err := w.register(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -82,9 +103,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	keeper.Go(func() error { return lease.Run(late) })
 	keeper.Go(func() error { return lease.watch(late, w.config.ID) })
 	keeper.Go(func() error { return w.report(late, lease, board) })
-	serving, cancel := context.WithCancel(ctx)
+	serving, cancel := context.WithCancel(late)
 	defer cancel()
-	unhook := context.AfterFunc(late, cancel)
+	unhook := context.AfterFunc(ctx, func() {
+		w.leave(late, lease, board)
+		cancel()
+	})
 	defer unhook()
 	err = w.serve(serving, lease.Epoch(), board)
 	release()
@@ -96,13 +120,28 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
+// leave says that the worker is about to stop, and waits until nothing is
+// assigned to it any more and it runs nothing, for at most the leave timeout.
+// The only worker has nobody to wait for.
+func (w *Worker) leave(ctx context.Context, lease *hold, b *board) {
+	if w.config.LeaveTimeout == 0 || lease.alone(ctx) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.config.LeaveTimeout)
+	defer cancel()
+	w.leaving.Store(true)
+	b.tell()
+	w.deps.Log.Info("leaving: waiting until the models are ready elsewhere", zap.Duration("at_most", w.config.LeaveTimeout))
+	b.waitEmpty(ctx)
+}
+
 // serve runs what is assigned until ctx is done and all is closed.
 func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 	executor := instance.NewExecutor(epoch, instance.Deps{
 		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
-		Ledger: w.ledger, Panicked: w.panicked,
+		Ledger: w.ledger, Fresh: w.deps.Fresh, Panicked: w.panicked,
 	})
-	w.deps.Scheduler.Attach(epoch, executor)
+	w.deps.Scheduler.Attach(epoch, infer.Held{}, executor)
 	defer w.deps.Scheduler.Detach(epoch)
 	threads := procs.New(w.config.Cores)
 	defer threads.Restore()
@@ -120,8 +159,9 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 		},
 		reconcile.Deps{
 			Backend: engines.backend,
-			Source:  source.Local{},
+			Source:  source.ByURL{Local: source.Local{}, Remote: w.fetcher},
 			Lanes:   open,
+			Meter:   memory.NewMeter(memory.Linux().Resident),
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
 				w.metrics.show(model, versions)
 				out.put(model, versions)
@@ -135,7 +175,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 		return nil
 	})
 	group.Go(func() error { return w.followModels(ctx, r) })
-	group.Go(func() error { return w.followAssignment(ctx, r) })
+	group.Go(func() error { return w.followAssignments(ctx, r) })
 	return group.Wait()
 }
 

@@ -3,23 +3,26 @@ package worker_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker"
 )
 
 // lines gives the value's versions as text.
-func lines(v *nereidv1.WorkerValue) []string {
+func lines(v *said) []string {
 	var list []string
 	for _, version := range v.GetVersions() {
 		var names []string
@@ -36,8 +39,8 @@ func lines(v *nereidv1.WorkerValue) []string {
 
 func TestAssignedModelsBecomeReady(t *testing.T) {
 	h := newHarness(t)
-	h.await("empty value", func(v *nereidv1.WorkerValue) bool {
-		return v.GetEpoch() > 0 && v.GetDevice().GetKind() == nereidv1.DeviceKind_DEVICE_KIND_CPU
+	h.await("empty value", func(v *said) bool {
+		return v != nil && v.GetEpoch() > 0 && v.GetDevice().GetKind() == nereidv1.DeviceKind_DEVICE_KIND_CPU
 	})
 	models := h.model("a", 1, nil)
 	h.model("unassigned", 1, nil)
@@ -91,7 +94,7 @@ func TestEditsChangeWhatIsLoaded(t *testing.T) {
 	unloaded := h.model("b", 1, func(v *nereidv1.ModelValue) {
 		v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED
 	})
-	v = h.await("unload", func(v *nereidv1.WorkerValue) bool { return v.GetModelsRevision() >= unloaded })
+	v = h.await("unload", func(v *said) bool { return v != nil && v.GetModelsRevision() >= unloaded })
 	if len(v.GetVersions()) != 0 || len(h.scheduler.granted()) != 0 {
 		t.Errorf("%v is left after the unload", lines(v))
 	}
@@ -111,7 +114,7 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 	want := []string{
 		"a g1 READY  a_0_0:cpu",
 		"a g2 UNAVAILABLE load model 'a': output 'y' is INT8[5], but input 'x' in its position is INT8[4]: declare them alike",
-		`far g1 UNAVAILABLE the model's files are at "s3://models/far/1": this worker reads local directories, such as file:///models/digits/1`,
+		`far g1 UNAVAILABLE the files of s3://models/far/1 have no digest to fetch them by`,
 		"onnx g1 UNAVAILABLE ONNX Runtime cannot be opened",
 		"refused g1 UNAVAILABLE no such luck",
 		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has echo, onnxruntime",
@@ -177,8 +180,8 @@ func TestOrdersAreAnswered(t *testing.T) {
 		t.Errorf("running %+v, finished %+v; want the one execution", running, finished)
 	}
 	own := []string{"nereid_worker_execution_seconds", "nereid_worker_load_seconds", "nereid_worker_instances", "nereid_worker_tensor_memory_bytes"}
-	if n, err := testutil.GatherAndCount(h.metrics, own...); err != nil || n != 5 {
-		t.Errorf("%d series, want 5; %v", n, err)
+	if n, err := testutil.GatherAndCount(h.metrics, own...); err != nil || n != 6 {
+		t.Errorf("%d series, want 6; %v", n, err)
 	}
 	problems, err := testutil.GatherAndLint(h.metrics, own...)
 	if err != nil || len(problems) != 0 {
@@ -280,7 +283,7 @@ func TestDrain(t *testing.T) {
 		h.stop()
 		close(stopped)
 	}()
-	h.await("UNLOADING", func(v *nereidv1.WorkerValue) bool {
+	h.await("UNLOADING", func(v *said) bool {
 		return len(v.GetVersions()) == 1 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_UNLOADING
 	})
 	h.scheduler.await(t, "retirement", func() bool { return len(h.scheduler.retired) == 2 })
@@ -291,7 +294,7 @@ func TestDrain(t *testing.T) {
 		h.scheduler.executor.Retired(id)
 	}
 	<-stopped
-	h.await("released lease", func(v *nereidv1.WorkerValue) bool { return v == nil })
+	h.await("released lease", func(v *said) bool { return v == nil })
 	if h.scheduler.worker != 0 || h.worker.Ready() {
 		t.Error("the worker is still attached or ready")
 	}
@@ -309,8 +312,8 @@ func TestLaterWorkerTakesTheIdForGood(t *testing.T) {
 	if len(h.scheduler.granted()) != 0 {
 		t.Error("the earlier worker left instances behind")
 	}
-	h.await("the later worker's instances", func(v *nereidv1.WorkerValue) bool {
-		return v.GetEpoch() > first.GetEpoch() && len(v.GetVersions()) == 1 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_READY
+	h.await("the later worker's instances", func(v *said) bool {
+		return v != nil && v.GetEpoch() > first.GetEpoch() && len(v.GetVersions()) == 1 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_READY
 	})
 }
 
@@ -335,5 +338,56 @@ func TestConfigThatCannotWork(t *testing.T) {
 	}
 	if err := worker.Default().Validate(); err != nil {
 		t.Errorf("the default is refused: %v", err)
+	}
+}
+
+// A worker that is told to stop goes on until nothing is assigned to it.
+func TestWorkerLeavesWhenItsModelsAreElsewhere(t *testing.T) {
+	h := newHarness(t, func(c *worker.Config) { c.LeaveTimeout, c.MemoryBudget = patience, 1<<30 })
+	another, err := h.workers.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{
+		Key: "another", Value: func(epoch uint64) *nereidv1.WorkerValue {
+			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "another", Epoch: epoch}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.model("a", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 1)))
+	stopped := make(chan bool)
+	go func() {
+		h.stop()
+		close(stopped)
+	}()
+	v := h.await("the word that it leaves", func(v *said) bool { return v != nil && v.GetLeaving() })
+	if diff := cmp.Diff([]string{"a g1 READY  a_0_0:cpu"}, lines(v)); diff != "" || v.GetMemoryBudgetBytes() != 1<<30 {
+		t.Errorf("while it leaves it runs (-want +got): %s; budget %d", diff, v.GetMemoryBudgetBytes())
+	}
+	h.assign() // by which it is told that it may
+	<-stopped
+	h.await("released lease", func(v *said) bool { return v == nil })
+	if err := another.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody takes the models of the only worker: waiting would hold up the stop.
+func TestOnlyWorkerStopsAtOnce(t *testing.T) {
+	h := newHarness(t, func(c *worker.Config) { c.LeaveTimeout = 2 * patience })
+	h.model("a", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 1)))
+	h.stop()
+	h.await("released lease", func(v *said) bool { return v == nil })
+}
+
+func TestMemoryIsMeasured(t *testing.T) {
+	const size = 64 << 20
+	h := newHarness(t)
+	h.model("a", 1, func(v *nereidv1.ModelValue) {
+		v.Config.Parameters = map[string]*inference.ModelParameter{"memory_bytes": {StringValue: strconv.Itoa(size)}}
+	})
+	v := h.applied(h.assign(assigned("a", 1, 2)))
+	if got := v.GetVersions()[0].GetMemoryBytes(); got < size || got > 8*size {
+		t.Errorf("two instances of %d bytes are measured as %d", size, got)
 	}
 }

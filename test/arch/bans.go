@@ -52,7 +52,7 @@ func coreBans() []ban {
 	cores := []string{
 		"services/gateway/internal/classify", "services/gateway/internal/core", "services/gateway/internal/jsoninfer", "services/gateway/internal/pending",
 		"services/scheduler/internal/core",
-		"services/registry/internal/place", "services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/swap",
+		"services/registry/internal/place", "services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
 		"services/worker/internal/backend",
 		"libs/infer", "libs/tensor", "libs/modelconfig", "libs/mono", "libs/invariant",
 	}
@@ -109,9 +109,10 @@ func edgeBans() []ban {
 		From: []string{"..."},
 		Except: []string{
 			"proto/...", "cmd/...", "test/...",
-			"libs/bus/...", "libs/client", "libs/modelconfig/...", "libs/onnxheader", "libs/testkit/...",
+			"libs/bus/...", "libs/remote/...", "libs/client", "libs/modelconfig/...", "libs/onnxheader", "libs/protoscan", "libs/state", "libs/testkit/...",
 			"services/*", "services/*/internal/rpc/...", "services/*/internal/view/...",
-			"services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/swap",
+			"services/gateway/internal/workers", "services/worker/internal/gateways",
+			"services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
 		},
 		To:     []string{"proto/...", "google.golang.org/protobuf/...", "github.com/golang/protobuf/..."},
 		Reason: "generated types belong to a wire or a bucket; inside, the plain types of libs/infer and libs/modelconfig are used, so a message can change without the core",

@@ -21,6 +21,7 @@ func contracts() []protoreflect.FileDescriptor {
 		nereidv1.File_nereid_v1_exchange_proto,
 		nereidv1.File_nereid_v1_state_proto,
 		nereidv1.File_nereid_v1_setting_proto,
+		nereidv1.File_nereid_v1_control_proto,
 	}
 }
 
@@ -52,24 +53,37 @@ func TestStreamsBeginWithAHello(t *testing.T) {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()
 			for j := range methods.Len() {
-				checkEnvelope(t, methods.Get(j).Input())
-				checkEnvelope(t, methods.Get(j).Output())
+				if m := methods.Get(j); m.IsStreamingClient() && m.IsStreamingServer() {
+					checkEnvelope(t, m.Input())
+					checkEnvelope(t, m.Output())
+				}
 			}
 		}
 	}
 }
 
-// checkEnvelope fails unless the message is one oneof whose first member is a
-// hello that states the protocol.
+// checkEnvelope fails unless the message holds messages of one kind alone,
+// which are one oneof each whose first member is a hello that states the
+// protocol.
 func checkEnvelope(t *testing.T, envelope protoreflect.MessageDescriptor) {
 	t.Helper()
-	if envelope.Oneofs().Len() != 1 || envelope.Oneofs().Get(0).Fields().Len() != envelope.Fields().Len() {
-		t.Errorf("%s is not one oneof", envelope.Name())
+	messages := envelope.Fields().ByNumber(1)
+	if envelope.Fields().Len() != 1 || messages == nil || !messages.IsList() || messages.Message() == nil {
+		t.Errorf("%s is not one list of messages", envelope.Name())
 		return
 	}
-	hello := envelope.Fields().ByNumber(1)
+	checkMessage(t, messages.Message())
+}
+
+func checkMessage(t *testing.T, message protoreflect.MessageDescriptor) {
+	t.Helper()
+	if message.Oneofs().Len() != 1 || message.Oneofs().Get(0).Fields().Len() != message.Fields().Len() {
+		t.Errorf("%s is not one oneof", message.Name())
+		return
+	}
+	hello := message.Fields().ByNumber(1)
 	if hello == nil || hello.Name() != "hello" || hello.Message() == nil {
-		t.Errorf("%s: field 1 is %v, want a hello", envelope.Name(), hello)
+		t.Errorf("%s: field 1 is %v, want a hello", message.Name(), hello)
 		return
 	}
 	protocol := hello.Message().Fields().ByNumber(1)

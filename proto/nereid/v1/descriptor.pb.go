@@ -23,8 +23,8 @@ const (
 
 // Descriptor is a request without its bulk: small inputs are inline, the
 // others are references. It was checked against the model's metadata by the
-// gateway, and it travels gateway → scheduler → worker. Whoever owns the
-// request owns the references of its inputs.
+// gateway, and it travels gateway → scheduler → worker. The gateway keeps what
+// its references name until the request has its final response.
 type Descriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Work  *WorkId                `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
@@ -393,7 +393,15 @@ type Response struct {
 	Outputs    []*Tensor    `protobuf:"bytes,4,rep,name=outputs,proto3" json:"outputs,omitempty"`
 	Parameters []*Parameter `protobuf:"bytes,5,rep,name=parameters,proto3" json:"parameters,omitempty"`
 	// Refuses or fails the request; it implies final and no outputs.
-	Error         *Error `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Error *Error `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// The response is no result of the model, and so waits for no earlier
+	// request where the model preserves ordering: the request has not run, or is
+	// not waited for any more.
+	Immediate bool `protobuf:"varint,7,opt,name=immediate,proto3" json:"immediate,omitempty"`
+	// The request goes back to the gateway with its inputs, of which the gateway
+	// has kept references: no instance holds the content that it names, and the
+	// gateway may know of a newer one. Only from a scheduler, with an error.
+	Returned      bool `protobuf:"varint,8,opt,name=returned,proto3" json:"returned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,6 +478,20 @@ func (x *Response) GetError() *Error {
 	return nil
 }
 
+func (x *Response) GetImmediate() bool {
+	if x != nil {
+		return x.Immediate
+	}
+	return false
+}
+
+func (x *Response) GetReturned() bool {
+	if x != nil {
+		return x.Returned
+	}
+	return false
+}
+
 // Error says why a request was refused or failed.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -481,7 +503,11 @@ type Error struct {
 	// The model concerned, or empty.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// When the caller may come back; 0 where the table's default applies.
-	RetryAfterMs  uint64 `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	RetryAfterNs uint64 `protobuf:"varint,4,opt,name=retry_after_ns,json=retryAfterNs,proto3" json:"retry_after_ns,omitempty"`
+	// What was being done, and the text of the cause: for logs alone, never for
+	// the caller.
+	Operation     string `protobuf:"bytes,5,opt,name=operation,proto3" json:"operation,omitempty"`
+	Cause         string `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,11 +563,25 @@ func (x *Error) GetModel() string {
 	return ""
 }
 
-func (x *Error) GetRetryAfterMs() uint64 {
+func (x *Error) GetRetryAfterNs() uint64 {
 	if x != nil {
-		return x.RetryAfterMs
+		return x.RetryAfterNs
 	}
 	return 0
+}
+
+func (x *Error) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *Error) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
 }
 
 var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
@@ -583,7 +623,7 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"int64Value\x12#\n" +
 	"\fdouble_value\x18\x04 \x01(\x01H\x00R\vdoubleValue\x12#\n" +
 	"\fstring_value\x18\x05 \x01(\tH\x00R\vstringValueB\a\n" +
-	"\x05value\"\xe8\x01\n" +
+	"\x05value\"\xa2\x02\n" +
 	"\bResponse\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -592,12 +632,16 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x05 \x03(\v2\x14.nereid.v1.ParameterR\n" +
 	"parameters\x12&\n" +
-	"\x05error\x18\x06 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"u\n" +
+	"\x05error\x18\x06 \x01(\v2\x10.nereid.v1.ErrorR\x05error\x12\x1c\n" +
+	"\timmediate\x18\a \x01(\bR\timmediate\x12\x1a\n" +
+	"\breturned\x18\b \x01(\bR\breturned\"\xa9\x01\n" +
 	"\x05Error\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x12$\n" +
-	"\x0eretry_after_ms\x18\x04 \x01(\x04R\fretryAfterMsB;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
+	"\x0eretry_after_ns\x18\x04 \x01(\x04R\fretryAfterNs\x12\x1c\n" +
+	"\toperation\x18\x05 \x01(\tR\toperation\x12\x14\n" +
+	"\x05cause\x18\x06 \x01(\tR\x05causeB;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
 var (
 	file_nereid_v1_descriptor_proto_rawDescOnce sync.Once

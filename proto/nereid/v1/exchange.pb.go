@@ -23,23 +23,70 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TensorEnvelope holds messages of an exchange, in their order: see
+// SchedulerService's streams.
+type TensorEnvelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*TensorMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TensorEnvelope) Reset() {
+	*x = TensorEnvelope{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TensorEnvelope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TensorEnvelope) ProtoMessage() {}
+
+func (x *TensorEnvelope) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TensorEnvelope.ProtoReflect.Descriptor instead.
+func (*TensorEnvelope) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *TensorEnvelope) GetMessages() []*TensorMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
 // TensorMessage is one message of an exchange, in either direction.
 //
-// Push, FetchedChunk and Response use up credit: one message each, and as many
-// bytes as they carry. The others need none, so that a peer which waits for
-// credit can still release memory.
+// FetchedChunk, Part and Response use up credit: one message each, and
+// as many bytes as they carry. The others need none, so that a peer which
+// waits for credit can still say what it has taken.
 type TensorMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
 	//
 	//	*TensorMessage_Hello
 	//	*TensorMessage_Region
-	//	*TensorMessage_Push
 	//	*TensorMessage_Fetch
 	//	*TensorMessage_Fetched
 	//	*TensorMessage_Response
-	//	*TensorMessage_Release
+	//	*TensorMessage_Taken
 	//	*TensorMessage_Credit
+	//	*TensorMessage_Opened
+	//	*TensorMessage_Part
 	Message       isTensorMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -47,7 +94,7 @@ type TensorMessage struct {
 
 func (x *TensorMessage) Reset() {
 	*x = TensorMessage{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[0]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -59,7 +106,7 @@ func (x *TensorMessage) String() string {
 func (*TensorMessage) ProtoMessage() {}
 
 func (x *TensorMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[0]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -72,7 +119,7 @@ func (x *TensorMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorMessage.ProtoReflect.Descriptor instead.
 func (*TensorMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{0}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *TensorMessage) GetMessage() isTensorMessage_Message {
@@ -95,15 +142,6 @@ func (x *TensorMessage) GetRegion() *Region {
 	if x != nil {
 		if x, ok := x.Message.(*TensorMessage_Region); ok {
 			return x.Region
-		}
-	}
-	return nil
-}
-
-func (x *TensorMessage) GetPush() *Push {
-	if x != nil {
-		if x, ok := x.Message.(*TensorMessage_Push); ok {
-			return x.Push
 		}
 	}
 	return nil
@@ -136,10 +174,10 @@ func (x *TensorMessage) GetResponse() *Response {
 	return nil
 }
 
-func (x *TensorMessage) GetRelease() *Release {
+func (x *TensorMessage) GetTaken() *Taken {
 	if x != nil {
-		if x, ok := x.Message.(*TensorMessage_Release); ok {
-			return x.Release
+		if x, ok := x.Message.(*TensorMessage_Taken); ok {
+			return x.Taken
 		}
 	}
 	return nil
@@ -149,6 +187,24 @@ func (x *TensorMessage) GetCredit() *Credit {
 	if x != nil {
 		if x, ok := x.Message.(*TensorMessage_Credit); ok {
 			return x.Credit
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetOpened() *Opened {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetPart() *Part {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Part); ok {
+			return x.Part
 		}
 	}
 	return nil
@@ -167,10 +223,6 @@ type TensorMessage_Region struct {
 	Region *Region `protobuf:"bytes,2,opt,name=region,proto3,oneof"`
 }
 
-type TensorMessage_Push struct {
-	Push *Push `protobuf:"bytes,3,opt,name=push,proto3,oneof"`
-}
-
 type TensorMessage_Fetch struct {
 	Fetch *Fetch `protobuf:"bytes,4,opt,name=fetch,proto3,oneof"`
 }
@@ -183,19 +235,25 @@ type TensorMessage_Response struct {
 	Response *Response `protobuf:"bytes,6,opt,name=response,proto3,oneof"`
 }
 
-type TensorMessage_Release struct {
-	Release *Release `protobuf:"bytes,7,opt,name=release,proto3,oneof"`
+type TensorMessage_Taken struct {
+	Taken *Taken `protobuf:"bytes,7,opt,name=taken,proto3,oneof"`
 }
 
 type TensorMessage_Credit struct {
 	Credit *Credit `protobuf:"bytes,8,opt,name=credit,proto3,oneof"`
 }
 
+type TensorMessage_Opened struct {
+	Opened *Opened `protobuf:"bytes,9,opt,name=opened,proto3,oneof"`
+}
+
+type TensorMessage_Part struct {
+	Part *Part `protobuf:"bytes,10,opt,name=part,proto3,oneof"`
+}
+
 func (*TensorMessage_Hello) isTensorMessage_Message() {}
 
 func (*TensorMessage_Region) isTensorMessage_Message() {}
-
-func (*TensorMessage_Push) isTensorMessage_Message() {}
 
 func (*TensorMessage_Fetch) isTensorMessage_Message() {}
 
@@ -203,9 +261,13 @@ func (*TensorMessage_Fetched) isTensorMessage_Message() {}
 
 func (*TensorMessage_Response) isTensorMessage_Message() {}
 
-func (*TensorMessage_Release) isTensorMessage_Message() {}
+func (*TensorMessage_Taken) isTensorMessage_Message() {}
 
 func (*TensorMessage_Credit) isTensorMessage_Message() {}
+
+func (*TensorMessage_Opened) isTensorMessage_Message() {}
+
+func (*TensorMessage_Part) isTensorMessage_Message() {}
 
 // TensorHello introduces a gateway or worker.
 type TensorHello struct {
@@ -215,17 +277,23 @@ type TensorHello struct {
 	// Its id, and its incarnation: the epoch of its lease.
 	Id    string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Names the host. Peers of one host hand over arena slots in place of bytes.
-	Host string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	// Its release, for logs.
-	Release       string `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
+	Release string `protobuf:"bytes,4,opt,name=release,proto3" json:"release,omitempty"`
+	// A gateway: how many responses it has taken of this worker on all streams
+	// before. The worker goes on with the next, so that none is lost or comes
+	// twice because a stream broke.
+	Taken uint64 `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"`
+	// A gateway: counts its streams to this worker, each begun when the one before
+	// had ended. The worker refuses one that a later has overtaken: what it says
+	// was taken is no longer true.
+	Stream        uint64 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TensorHello) Reset() {
 	*x = TensorHello{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[1]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -237,7 +305,7 @@ func (x *TensorHello) String() string {
 func (*TensorHello) ProtoMessage() {}
 
 func (x *TensorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[1]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -250,7 +318,7 @@ func (x *TensorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorHello.ProtoReflect.Descriptor instead.
 func (*TensorHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{1}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TensorHello) GetProtocol() uint32 {
@@ -274,13 +342,6 @@ func (x *TensorHello) GetEpoch() uint64 {
 	return 0
 }
 
-func (x *TensorHello) GetHost() string {
-	if x != nil {
-		return x.Host
-	}
-	return ""
-}
-
 func (x *TensorHello) GetRelease() string {
 	if x != nil {
 		return x.Release
@@ -288,23 +349,43 @@ func (x *TensorHello) GetRelease() string {
 	return ""
 }
 
-// Region makes a region of the sender's shared memory known to a peer on the
-// same host, before the first reference to it. The sender keeps it until the
-// stream ends. The peer checks the size of what it opens before it maps it.
+func (x *TensorHello) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *TensorHello) GetStream() uint64 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+// Region makes a region of the sender's shared memory known, before the first
+// reference to it. The sender keeps it until the stream ends. A peer that can
+// open it and finds the mark there says so by Opened; to one that says nothing
+// the bytes themselves are sent. Whether two processes share memory is found
+// out by trying: processes of one host may be in containers.
 type Region struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region uint64                 `protobuf:"varint,1,opt,name=region,proto3" json:"region,omitempty"`
 	// Where a process of the same host opens the memory, such as
 	// /proc/12/fd/7.
-	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	ByteSize      uint64 `protobuf:"varint,3,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// The peer checks it before it maps the memory.
+	ByteSize uint64 `protobuf:"varint,3,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
+	// Random bytes at the region's start, by which the peer knows that what it
+	// opened is meant.
+	Mark          []byte `protobuf:"bytes,4,opt,name=mark,proto3" json:"mark,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[2]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +397,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[2]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +410,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{2}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Region) GetRegion() uint64 {
@@ -353,41 +434,37 @@ func (x *Region) GetByteSize() uint64 {
 	return 0
 }
 
-// Push brings a part of an input's bytes to the worker that will run the
-// request. Parts come in order, without gaps, each of at most 1 MiB. The
-// worker keeps the input until the order comes, the request's budget is spent
-// or the stream ends.
-type Push struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Work  *WorkId                `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
-	// The input's place in the descriptor.
-	Input uint32 `protobuf:"varint,2,opt,name=input,proto3" json:"input,omitempty"`
-	// Of the whole input; the worker reserves it with the first part.
-	ByteSize uint64 `protobuf:"varint,3,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
-	// What is left of the deadline; 0 is no deadline.
-	BudgetNs uint64 `protobuf:"varint,4,opt,name=budget_ns,json=budgetNs,proto3" json:"budget_ns,omitempty"`
-	// Where the bytes belong, and they themselves.
-	Offset        uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
-	Data          []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
+func (x *Region) GetMark() []byte {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+// Opened says that the sender reads the receiver's region: from now on the
+// receiver may name slots of it in place of bytes.
+type Opened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        uint64                 `protobuf:"varint,1,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Push) Reset() {
-	*x = Push{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[3]
+func (x *Opened) Reset() {
+	*x = Opened{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Push) String() string {
+func (x *Opened) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Push) ProtoMessage() {}
+func (*Opened) ProtoMessage() {}
 
-func (x *Push) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[3]
+func (x *Opened) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,55 +475,19 @@ func (x *Push) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Push.ProtoReflect.Descriptor instead.
-func (*Push) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{3}
+// Deprecated: Use Opened.ProtoReflect.Descriptor instead.
+func (*Opened) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Push) GetWork() *WorkId {
+func (x *Opened) GetRegion() uint64 {
 	if x != nil {
-		return x.Work
-	}
-	return nil
-}
-
-func (x *Push) GetInput() uint32 {
-	if x != nil {
-		return x.Input
+		return x.Region
 	}
 	return 0
 }
 
-func (x *Push) GetByteSize() uint64 {
-	if x != nil {
-		return x.ByteSize
-	}
-	return 0
-}
-
-func (x *Push) GetBudgetNs() uint64 {
-	if x != nil {
-		return x.BudgetNs
-	}
-	return 0
-}
-
-func (x *Push) GetOffset() uint64 {
-	if x != nil {
-		return x.Offset
-	}
-	return 0
-}
-
-func (x *Push) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
-// Fetch asks the holder of a slot for its bytes. The slot is still the
-// reader's to release.
+// Fetch asks the holder of a slot for its bytes.
 type Fetch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The asker's number for the fetch, unique in the stream.
@@ -458,7 +499,7 @@ type Fetch struct {
 
 func (x *Fetch) Reset() {
 	*x = Fetch{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[4]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +511,7 @@ func (x *Fetch) String() string {
 func (*Fetch) ProtoMessage() {}
 
 func (x *Fetch) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[4]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +524,7 @@ func (x *Fetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetch.ProtoReflect.Descriptor instead.
 func (*Fetch) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{4}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Fetch) GetFetch() uint64 {
@@ -514,7 +555,7 @@ type FetchedChunk struct {
 
 func (x *FetchedChunk) Reset() {
 	*x = FetchedChunk{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[5]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +567,7 @@ func (x *FetchedChunk) String() string {
 func (*FetchedChunk) ProtoMessage() {}
 
 func (x *FetchedChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[5]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +580,7 @@ func (x *FetchedChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchedChunk.ProtoReflect.Descriptor instead.
 func (*FetchedChunk) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{5}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FetchedChunk) GetFetch() uint64 {
@@ -563,30 +604,35 @@ func (x *FetchedChunk) GetError() *Error {
 	return nil
 }
 
-// Release gives up the receiver's slots that the sender had references on. A
-// stream's end releases all that its peer had.
-type Release struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Slots         []*SlotId              `protobuf:"bytes,1,rep,name=slots,proto3" json:"slots,omitempty"`
+// Part brings bytes of a large output ahead of its Response, so that the
+// responses of others need not wait for all of it. Parts of one output come in
+// order, each of at most 1 MiB; the Response names it as a remote slot of the
+// sender in region 0 with the parts' number as its generation.
+type Part struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Of the whole output; the receiver reserves it with the first part.
+	ByteSize      uint64 `protobuf:"varint,2,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Release) Reset() {
-	*x = Release{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[6]
+func (x *Part) Reset() {
+	*x = Part{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Release) String() string {
+func (x *Part) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Release) ProtoMessage() {}
+func (*Part) ProtoMessage() {}
 
-func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[6]
+func (x *Part) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,44 +643,58 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Release.ProtoReflect.Descriptor instead.
-func (*Release) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{6}
+// Deprecated: Use Part.ProtoReflect.Descriptor instead.
+func (*Part) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *Release) GetSlots() []*SlotId {
+func (x *Part) GetNumber() uint64 {
 	if x != nil {
-		return x.Slots
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Part) GetByteSize() uint64 {
+	if x != nil {
+		return x.ByteSize
+	}
+	return 0
+}
+
+func (x *Part) GetData() []byte {
+	if x != nil {
+		return x.Data
 	}
 	return nil
 }
 
-// SlotId names a slot of the receiver's memory.
-type SlotId struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Region     uint64                 `protobuf:"varint,1,opt,name=region,proto3" json:"region,omitempty"`
-	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// In bytes, within the region.
-	Offset        uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+// Taken says how many responses the gateway has taken of the worker, on this
+// stream and those before. It has copied what they name: the worker releases
+// their outputs. Inputs are released by the gateway that has them when the
+// request's final response comes: a worker has read them by then.
+type Taken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Responses     uint64                 `protobuf:"varint,1,opt,name=responses,proto3" json:"responses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SlotId) Reset() {
-	*x = SlotId{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[7]
+func (x *Taken) Reset() {
+	*x = Taken{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SlotId) String() string {
+func (x *Taken) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SlotId) ProtoMessage() {}
+func (*Taken) ProtoMessage() {}
 
-func (x *SlotId) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[7]
+func (x *Taken) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,28 +705,14 @@ func (x *SlotId) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SlotId.ProtoReflect.Descriptor instead.
-func (*SlotId) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{7}
+// Deprecated: Use Taken.ProtoReflect.Descriptor instead.
+func (*Taken) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *SlotId) GetRegion() uint64 {
+func (x *Taken) GetResponses() uint64 {
 	if x != nil {
-		return x.Region
-	}
-	return 0
-}
-
-func (x *SlotId) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
-}
-
-func (x *SlotId) GetOffset() uint64 {
-	if x != nil {
-		return x.Offset
+		return x.Responses
 	}
 	return 0
 }
@@ -675,51 +721,50 @@ var File_nereid_v1_exchange_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\n" +
-	"\x18nereid/v1/exchange.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x18nereid/v1/schedule.proto\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\x8d\x03\n" +
+	"\x18nereid/v1/exchange.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x18nereid/v1/schedule.proto\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"F\n" +
+	"\x0eTensorEnvelope\x124\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xb4\x03\n" +
 	"\rTensorMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.TensorHelloH\x00R\x05hello\x12+\n" +
-	"\x06region\x18\x02 \x01(\v2\x11.nereid.v1.RegionH\x00R\x06region\x12%\n" +
-	"\x04push\x18\x03 \x01(\v2\x0f.nereid.v1.PushH\x00R\x04push\x12(\n" +
+	"\x06region\x18\x02 \x01(\v2\x11.nereid.v1.RegionH\x00R\x06region\x12(\n" +
 	"\x05fetch\x18\x04 \x01(\v2\x10.nereid.v1.FetchH\x00R\x05fetch\x123\n" +
 	"\afetched\x18\x05 \x01(\v2\x17.nereid.v1.FetchedChunkH\x00R\afetched\x121\n" +
-	"\bresponse\x18\x06 \x01(\v2\x13.nereid.v1.ResponseH\x00R\bresponse\x12.\n" +
-	"\arelease\x18\a \x01(\v2\x12.nereid.v1.ReleaseH\x00R\arelease\x12+\n" +
-	"\x06credit\x18\b \x01(\v2\x11.nereid.v1.CreditH\x00R\x06creditB\t\n" +
-	"\amessage\"}\n" +
+	"\bresponse\x18\x06 \x01(\v2\x13.nereid.v1.ResponseH\x00R\bresponse\x12(\n" +
+	"\x05taken\x18\a \x01(\v2\x10.nereid.v1.TakenH\x00R\x05taken\x12+\n" +
+	"\x06credit\x18\b \x01(\v2\x11.nereid.v1.CreditH\x00R\x06credit\x12+\n" +
+	"\x06opened\x18\t \x01(\v2\x11.nereid.v1.OpenedH\x00R\x06opened\x12%\n" +
+	"\x04part\x18\n" +
+	" \x01(\v2\x0f.nereid.v1.PartH\x00R\x04partB\t\n" +
+	"\amessage\"\x97\x01\n" +
 	"\vTensorHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\x12\x18\n" +
-	"\arelease\x18\x05 \x01(\tR\arelease\"Q\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\arelease\x18\x04 \x01(\tR\arelease\x12\x14\n" +
+	"\x05taken\x18\x05 \x01(\x04R\x05taken\x12\x16\n" +
+	"\x06stream\x18\x06 \x01(\x04R\x06stream\"e\n" +
 	"\x06Region\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\x04R\x06region\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
-	"\tbyte_size\x18\x03 \x01(\x04R\bbyteSize\"\xa9\x01\n" +
-	"\x04Push\x12%\n" +
-	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x14\n" +
-	"\x05input\x18\x02 \x01(\rR\x05input\x12\x1b\n" +
-	"\tbyte_size\x18\x03 \x01(\x04R\bbyteSize\x12\x1b\n" +
-	"\tbudget_ns\x18\x04 \x01(\x04R\bbudgetNs\x12\x16\n" +
-	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x06 \x01(\fR\x04data\"H\n" +
+	"\tbyte_size\x18\x03 \x01(\x04R\bbyteSize\x12\x12\n" +
+	"\x04mark\x18\x04 \x01(\fR\x04mark\" \n" +
+	"\x06Opened\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\x04R\x06region\"H\n" +
 	"\x05Fetch\x12\x14\n" +
 	"\x05fetch\x18\x01 \x01(\x04R\x05fetch\x12)\n" +
 	"\x04slot\x18\x02 \x01(\v2\x15.nereid.v1.RemoteSlotR\x04slot\"`\n" +
 	"\fFetchedChunk\x12\x14\n" +
 	"\x05fetch\x18\x01 \x01(\x04R\x05fetch\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12&\n" +
-	"\x05error\x18\x03 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"2\n" +
-	"\aRelease\x12'\n" +
-	"\x05slots\x18\x01 \x03(\v2\x11.nereid.v1.SlotIdR\x05slots\"X\n" +
-	"\x06SlotId\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\x04R\x06region\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset2U\n" +
-	"\rTensorService\x12D\n" +
-	"\bExchange\x12\x18.nereid.v1.TensorMessage\x1a\x18.nereid.v1.TensorMessage\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
+	"\x05error\x18\x03 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"O\n" +
+	"\x04Part\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1b\n" +
+	"\tbyte_size\x18\x02 \x01(\x04R\bbyteSize\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"%\n" +
+	"\x05Taken\x12\x1c\n" +
+	"\tresponses\x18\x01 \x01(\x04R\tresponses2W\n" +
+	"\rTensorService\x12F\n" +
+	"\bExchange\x12\x19.nereid.v1.TensorEnvelope\x1a\x19.nereid.v1.TensorEnvelope\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
 var (
 	file_nereid_v1_exchange_proto_rawDescOnce sync.Once
@@ -733,37 +778,37 @@ func file_nereid_v1_exchange_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_exchange_proto_rawDescData
 }
 
-var file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_nereid_v1_exchange_proto_goTypes = []any{
-	(*TensorMessage)(nil), // 0: nereid.v1.TensorMessage
-	(*TensorHello)(nil),   // 1: nereid.v1.TensorHello
-	(*Region)(nil),        // 2: nereid.v1.Region
-	(*Push)(nil),          // 3: nereid.v1.Push
-	(*Fetch)(nil),         // 4: nereid.v1.Fetch
-	(*FetchedChunk)(nil),  // 5: nereid.v1.FetchedChunk
-	(*Release)(nil),       // 6: nereid.v1.Release
-	(*SlotId)(nil),        // 7: nereid.v1.SlotId
-	(*Response)(nil),      // 8: nereid.v1.Response
-	(*Credit)(nil),        // 9: nereid.v1.Credit
-	(*WorkId)(nil),        // 10: nereid.v1.WorkId
-	(*RemoteSlot)(nil),    // 11: nereid.v1.RemoteSlot
-	(*Error)(nil),         // 12: nereid.v1.Error
+	(*TensorEnvelope)(nil), // 0: nereid.v1.TensorEnvelope
+	(*TensorMessage)(nil),  // 1: nereid.v1.TensorMessage
+	(*TensorHello)(nil),    // 2: nereid.v1.TensorHello
+	(*Region)(nil),         // 3: nereid.v1.Region
+	(*Opened)(nil),         // 4: nereid.v1.Opened
+	(*Fetch)(nil),          // 5: nereid.v1.Fetch
+	(*FetchedChunk)(nil),   // 6: nereid.v1.FetchedChunk
+	(*Part)(nil),           // 7: nereid.v1.Part
+	(*Taken)(nil),          // 8: nereid.v1.Taken
+	(*Response)(nil),       // 9: nereid.v1.Response
+	(*Credit)(nil),         // 10: nereid.v1.Credit
+	(*RemoteSlot)(nil),     // 11: nereid.v1.RemoteSlot
+	(*Error)(nil),          // 12: nereid.v1.Error
 }
 var file_nereid_v1_exchange_proto_depIdxs = []int32{
-	1,  // 0: nereid.v1.TensorMessage.hello:type_name -> nereid.v1.TensorHello
-	2,  // 1: nereid.v1.TensorMessage.region:type_name -> nereid.v1.Region
-	3,  // 2: nereid.v1.TensorMessage.push:type_name -> nereid.v1.Push
-	4,  // 3: nereid.v1.TensorMessage.fetch:type_name -> nereid.v1.Fetch
-	5,  // 4: nereid.v1.TensorMessage.fetched:type_name -> nereid.v1.FetchedChunk
-	8,  // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
-	6,  // 6: nereid.v1.TensorMessage.release:type_name -> nereid.v1.Release
-	9,  // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
-	10, // 8: nereid.v1.Push.work:type_name -> nereid.v1.WorkId
-	11, // 9: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
-	12, // 10: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
-	7,  // 11: nereid.v1.Release.slots:type_name -> nereid.v1.SlotId
-	0,  // 12: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorMessage
-	0,  // 13: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorMessage
+	1,  // 0: nereid.v1.TensorEnvelope.messages:type_name -> nereid.v1.TensorMessage
+	2,  // 1: nereid.v1.TensorMessage.hello:type_name -> nereid.v1.TensorHello
+	3,  // 2: nereid.v1.TensorMessage.region:type_name -> nereid.v1.Region
+	5,  // 3: nereid.v1.TensorMessage.fetch:type_name -> nereid.v1.Fetch
+	6,  // 4: nereid.v1.TensorMessage.fetched:type_name -> nereid.v1.FetchedChunk
+	9,  // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
+	8,  // 6: nereid.v1.TensorMessage.taken:type_name -> nereid.v1.Taken
+	10, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
+	4,  // 8: nereid.v1.TensorMessage.opened:type_name -> nereid.v1.Opened
+	7,  // 9: nereid.v1.TensorMessage.part:type_name -> nereid.v1.Part
+	11, // 10: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
+	12, // 11: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
+	0,  // 12: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
+	0,  // 13: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
 	13, // [13:14] is the sub-list for method output_type
 	12, // [12:13] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
@@ -780,15 +825,16 @@ func file_nereid_v1_exchange_proto_init() {
 	file_nereid_v1_schedule_proto_init()
 	file_nereid_v1_tensor_proto_init()
 	file_nereid_v1_work_proto_init()
-	file_nereid_v1_exchange_proto_msgTypes[0].OneofWrappers = []any{
+	file_nereid_v1_exchange_proto_msgTypes[1].OneofWrappers = []any{
 		(*TensorMessage_Hello)(nil),
 		(*TensorMessage_Region)(nil),
-		(*TensorMessage_Push)(nil),
 		(*TensorMessage_Fetch)(nil),
 		(*TensorMessage_Fetched)(nil),
 		(*TensorMessage_Response)(nil),
-		(*TensorMessage_Release)(nil),
+		(*TensorMessage_Taken)(nil),
 		(*TensorMessage_Credit)(nil),
+		(*TensorMessage_Opened)(nil),
+		(*TensorMessage_Part)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -796,7 +842,7 @@ func file_nereid_v1_exchange_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_exchange_proto_rawDesc), len(file_nereid_v1_exchange_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,9 +31,10 @@ const (
 // TensorService is served by every worker. Gateways dial workers, and workers
 // dial workers; there is one stream for each pair of peers, and both sides
 // send the same kinds of messages. It begins with a hello from each side, as
-// the streams of the scheduler do.
+// the streams of the scheduler do. Each side then makes the regions of its
+// shared memory known.
 type TensorServiceClient interface {
-	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TensorMessage, TensorMessage], error)
+	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TensorEnvelope, TensorEnvelope], error)
 }
 
 type tensorServiceClient struct {
@@ -44,18 +45,18 @@ func NewTensorServiceClient(cc grpc.ClientConnInterface) TensorServiceClient {
 	return &tensorServiceClient{cc}
 }
 
-func (c *tensorServiceClient) Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TensorMessage, TensorMessage], error) {
+func (c *tensorServiceClient) Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TensorEnvelope, TensorEnvelope], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &TensorService_ServiceDesc.Streams[0], TensorService_Exchange_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[TensorMessage, TensorMessage]{ClientStream: stream}
+	x := &grpc.GenericClientStream[TensorEnvelope, TensorEnvelope]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type TensorService_ExchangeClient = grpc.BidiStreamingClient[TensorMessage, TensorMessage]
+type TensorService_ExchangeClient = grpc.BidiStreamingClient[TensorEnvelope, TensorEnvelope]
 
 // TensorServiceServer is the server API for TensorService service.
 // All implementations must embed UnimplementedTensorServiceServer
@@ -64,9 +65,10 @@ type TensorService_ExchangeClient = grpc.BidiStreamingClient[TensorMessage, Tens
 // TensorService is served by every worker. Gateways dial workers, and workers
 // dial workers; there is one stream for each pair of peers, and both sides
 // send the same kinds of messages. It begins with a hello from each side, as
-// the streams of the scheduler do.
+// the streams of the scheduler do. Each side then makes the regions of its
+// shared memory known.
 type TensorServiceServer interface {
-	Exchange(grpc.BidiStreamingServer[TensorMessage, TensorMessage]) error
+	Exchange(grpc.BidiStreamingServer[TensorEnvelope, TensorEnvelope]) error
 	mustEmbedUnimplementedTensorServiceServer()
 }
 
@@ -77,7 +79,7 @@ type TensorServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedTensorServiceServer struct{}
 
-func (UnimplementedTensorServiceServer) Exchange(grpc.BidiStreamingServer[TensorMessage, TensorMessage]) error {
+func (UnimplementedTensorServiceServer) Exchange(grpc.BidiStreamingServer[TensorEnvelope, TensorEnvelope]) error {
 	return status.Error(codes.Unimplemented, "method Exchange not implemented")
 }
 func (UnimplementedTensorServiceServer) mustEmbedUnimplementedTensorServiceServer() {}
@@ -102,11 +104,11 @@ func RegisterTensorServiceServer(s grpc.ServiceRegistrar, srv TensorServiceServe
 }
 
 func _TensorService_Exchange_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(TensorServiceServer).Exchange(&grpc.GenericServerStream[TensorMessage, TensorMessage]{ServerStream: stream})
+	return srv.(TensorServiceServer).Exchange(&grpc.GenericServerStream[TensorEnvelope, TensorEnvelope]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type TensorService_ExchangeServer = grpc.BidiStreamingServer[TensorMessage, TensorMessage]
+type TensorService_ExchangeServer = grpc.BidiStreamingServer[TensorEnvelope, TensorEnvelope]
 
 // TensorService_ServiceDesc is the grpc.ServiceDesc for TensorService service.
 // It's only intended for direct use with grpc.RegisterService,

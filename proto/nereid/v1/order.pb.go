@@ -309,8 +309,11 @@ type OrderRefused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Order uint64                 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
 	// The order's.
-	Epoch         uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Error         *Error `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Error *Error `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Those of its requests that are the scheduler's again. The worker has
+	// answered the others, whose inputs could not be had.
+	Requests      []*RequestId `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -362,6 +365,13 @@ func (x *OrderRefused) GetEpoch() uint64 {
 func (x *OrderRefused) GetError() *Error {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *OrderRefused) GetRequests() []*RequestId {
+	if x != nil {
+		return x.Requests
 	}
 	return nil
 }
@@ -530,9 +540,12 @@ type Completion struct {
 	Rows   int64   `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
 	Timing *Timing `protobuf:"bytes,7,opt,name=timing,proto3" json:"timing,omitempty"`
 	// Given back to the scheduler.
-	Credits       uint32 `protobuf:"varint,8,opt,name=credits,proto3" json:"credits,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Credits uint32 `protobuf:"varint,8,opt,name=credits,proto3" json:"credits,omitempty"`
+	// How long before the end of the execution each request got the first of its
+	// several responses, 0 if it had only one. Empty if all had only one.
+	FirstResponseNs []uint64 `protobuf:"varint,9,rep,packed,name=first_response_ns,json=firstResponseNs,proto3" json:"first_response_ns,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Completion) Reset() {
@@ -619,6 +632,13 @@ func (x *Completion) GetCredits() uint32 {
 		return x.Credits
 	}
 	return 0
+}
+
+func (x *Completion) GetFirstResponseNs() []uint64 {
+	if x != nil {
+		return x.FirstResponseNs
+	}
+	return nil
 }
 
 // Timing is where the time of one order went on the worker. The sum is the
@@ -765,30 +785,38 @@ func (x *Running) GetRequests() []*WorkId {
 	return nil
 }
 
-// Finished is a request that a worker finished a short while ago. A new
-// scheduler does not run it again, whatever its gateway asks.
-type Finished struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Work          *WorkId                `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
-	Outcome       Outcome                `protobuf:"varint,2,opt,name=outcome,proto3,enum=nereid.v1.Outcome" json:"outcome,omitempty"`
+// Begun says which requests of one gateway a worker has begun: those that it
+// runs, and those that it finished. A new scheduler does not run them again,
+// whatever their gateway asks.
+type Begun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The gateway: see RequestId.origin.
+	Origin uint64 `protobuf:"varint,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Requests of lower numbers may have been begun, too long ago to be
+	// remembered.
+	Forgotten uint64 `protobuf:"varint,2,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
+	// The number that the lowest bit tells of.
+	First uint64 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`
+	// A bit for each number from first on, in each byte the lowest first.
+	Bits          []byte `protobuf:"bytes,4,opt,name=bits,proto3" json:"bits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Finished) Reset() {
-	*x = Finished{}
+func (x *Begun) Reset() {
+	*x = Begun{}
 	mi := &file_nereid_v1_order_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Finished) String() string {
+func (x *Begun) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Finished) ProtoMessage() {}
+func (*Begun) ProtoMessage() {}
 
-func (x *Finished) ProtoReflect() protoreflect.Message {
+func (x *Begun) ProtoReflect() protoreflect.Message {
 	mi := &file_nereid_v1_order_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -800,23 +828,37 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Finished.ProtoReflect.Descriptor instead.
-func (*Finished) Descriptor() ([]byte, []int) {
+// Deprecated: Use Begun.ProtoReflect.Descriptor instead.
+func (*Begun) Descriptor() ([]byte, []int) {
 	return file_nereid_v1_order_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Finished) GetWork() *WorkId {
+func (x *Begun) GetOrigin() uint64 {
 	if x != nil {
-		return x.Work
+		return x.Origin
 	}
-	return nil
+	return 0
 }
 
-func (x *Finished) GetOutcome() Outcome {
+func (x *Begun) GetForgotten() uint64 {
 	if x != nil {
-		return x.Outcome
+		return x.Forgotten
 	}
-	return Outcome_OUTCOME_UNSPECIFIED
+	return 0
+}
+
+func (x *Begun) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Begun) GetBits() []byte {
+	if x != nil {
+		return x.Bits
+	}
+	return nil
 }
 
 // HeldSequence is a sequence whose state lives on a worker, so that a new
@@ -922,18 +964,19 @@ const file_nereid_v1_order_proto_rawDesc = "" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x15.nereid.v1.DescriptorR\n" +
 	"descriptor\x12\x1b\n" +
-	"\tqueued_ns\x18\x02 \x01(\x04R\bqueuedNs\"b\n" +
+	"\tqueued_ns\x18\x02 \x01(\x04R\bqueuedNs\"\x94\x01\n" +
 	"\fOrderRefused\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12&\n" +
-	"\x05error\x18\x03 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"S\n" +
+	"\x05error\x18\x03 \x01(\v2\x10.nereid.v1.ErrorR\x05error\x120\n" +
+	"\brequests\x18\x04 \x03(\v2\x14.nereid.v1.RequestIdR\brequests\"S\n" +
 	"\vCancelOrder\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12.\n" +
 	"\arequest\x18\x02 \x01(\v2\x14.nereid.v1.RequestIdR\arequest\";\n" +
 	"\x06Retire\x121\n" +
 	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\"<\n" +
 	"\aRetired\x121\n" +
-	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\"\x94\x02\n" +
+	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\"\xc0\x02\n" +
 	"\n" +
 	"Completion\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
@@ -945,7 +988,8 @@ const file_nereid_v1_order_proto_rawDesc = "" +
 	"executions\x12\x12\n" +
 	"\x04rows\x18\x06 \x01(\x03R\x04rows\x12)\n" +
 	"\x06timing\x18\a \x01(\v2\x11.nereid.v1.TimingR\x06timing\x12\x18\n" +
-	"\acredits\x18\b \x01(\rR\acredits\"t\n" +
+	"\acredits\x18\b \x01(\rR\acredits\x12*\n" +
+	"\x11first_response_ns\x18\t \x03(\x04R\x0ffirstResponseNs\"t\n" +
 	"\x06Timing\x12\x17\n" +
 	"\await_ns\x18\x01 \x01(\x04R\x06waitNs\x12\x19\n" +
 	"\binput_ns\x18\x02 \x01(\x04R\ainputNs\x12\x19\n" +
@@ -955,10 +999,12 @@ const file_nereid_v1_order_proto_rawDesc = "" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x121\n" +
 	"\binstance\x18\x03 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12-\n" +
-	"\brequests\x18\x04 \x03(\v2\x11.nereid.v1.WorkIdR\brequests\"_\n" +
-	"\bFinished\x12%\n" +
-	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12,\n" +
-	"\aoutcome\x18\x02 \x01(\x0e2\x12.nereid.v1.OutcomeR\aoutcome\"\xc4\x01\n" +
+	"\brequests\x18\x04 \x03(\v2\x11.nereid.v1.WorkIdR\brequests\"g\n" +
+	"\x05Begun\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\x04R\x06origin\x12\x1c\n" +
+	"\tforgotten\x18\x02 \x01(\x04R\tforgotten\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04bits\x18\x04 \x01(\fR\x04bits\"\xc4\x01\n" +
 	"\fHeldSequence\x12/\n" +
 	"\bsequence\x18\x01 \x01(\v2\x13.nereid.v1.SequenceR\bsequence\x121\n" +
 	"\binstance\x18\x02 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12\x1d\n" +
@@ -999,7 +1045,7 @@ var file_nereid_v1_order_proto_goTypes = []any{
 	(*Completion)(nil),     // 8: nereid.v1.Completion
 	(*Timing)(nil),         // 9: nereid.v1.Timing
 	(*Running)(nil),        // 10: nereid.v1.Running
-	(*Finished)(nil),       // 11: nereid.v1.Finished
+	(*Begun)(nil),          // 11: nereid.v1.Begun
 	(*HeldSequence)(nil),   // 12: nereid.v1.HeldSequence
 	(*InstanceId)(nil),     // 13: nereid.v1.InstanceId
 	(*ModelRef)(nil),       // 14: nereid.v1.ModelRef
@@ -1016,23 +1062,22 @@ var file_nereid_v1_order_proto_depIdxs = []int32{
 	3,  // 3: nereid.v1.ExecutionOrder.requests:type_name -> nereid.v1.OrderedRequest
 	15, // 4: nereid.v1.OrderedRequest.descriptor:type_name -> nereid.v1.Descriptor
 	16, // 5: nereid.v1.OrderRefused.error:type_name -> nereid.v1.Error
-	17, // 6: nereid.v1.CancelOrder.request:type_name -> nereid.v1.RequestId
-	13, // 7: nereid.v1.Retire.instance:type_name -> nereid.v1.InstanceId
-	13, // 8: nereid.v1.Retired.instance:type_name -> nereid.v1.InstanceId
-	13, // 9: nereid.v1.Completion.instance:type_name -> nereid.v1.InstanceId
-	0,  // 10: nereid.v1.Completion.outcomes:type_name -> nereid.v1.Outcome
-	9,  // 11: nereid.v1.Completion.timing:type_name -> nereid.v1.Timing
-	13, // 12: nereid.v1.Running.instance:type_name -> nereid.v1.InstanceId
-	18, // 13: nereid.v1.Running.requests:type_name -> nereid.v1.WorkId
-	18, // 14: nereid.v1.Finished.work:type_name -> nereid.v1.WorkId
-	0,  // 15: nereid.v1.Finished.outcome:type_name -> nereid.v1.Outcome
-	19, // 16: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
-	13, // 17: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 6: nereid.v1.OrderRefused.requests:type_name -> nereid.v1.RequestId
+	17, // 7: nereid.v1.CancelOrder.request:type_name -> nereid.v1.RequestId
+	13, // 8: nereid.v1.Retire.instance:type_name -> nereid.v1.InstanceId
+	13, // 9: nereid.v1.Retired.instance:type_name -> nereid.v1.InstanceId
+	13, // 10: nereid.v1.Completion.instance:type_name -> nereid.v1.InstanceId
+	0,  // 11: nereid.v1.Completion.outcomes:type_name -> nereid.v1.Outcome
+	9,  // 12: nereid.v1.Completion.timing:type_name -> nereid.v1.Timing
+	13, // 13: nereid.v1.Running.instance:type_name -> nereid.v1.InstanceId
+	18, // 14: nereid.v1.Running.requests:type_name -> nereid.v1.WorkId
+	19, // 15: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
+	13, // 16: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_order_proto_init() }

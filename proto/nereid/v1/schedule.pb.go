@@ -7,6 +7,12 @@
 // and a message without a known member is an error, since the sender broke
 // this rule.
 //
+// What travels is an envelope with the messages that were ready together: to
+// write and read one costs several times what a message costs. Each hello has
+// an envelope of its own. One without messages says that its sender is alive;
+// either side sends one when it has sent nothing for a second, and ends the
+// stream when it has heard nothing for several.
+//
 // Messages of one stream arrive in order. When a stream ends, both sides treat
 // what was under way as the messages below say, and the dialler comes back
 // with a pause that grows.
@@ -90,6 +96,51 @@ func (x *Credit) GetBytes() uint64 {
 	return 0
 }
 
+// GatewayEnvelope holds messages from a gateway to the scheduler, in their order.
+type GatewayEnvelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*GatewayMessage      `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayEnvelope) Reset() {
+	*x = GatewayEnvelope{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayEnvelope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayEnvelope) ProtoMessage() {}
+
+func (x *GatewayEnvelope) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayEnvelope.ProtoReflect.Descriptor instead.
+func (*GatewayEnvelope) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GatewayEnvelope) GetMessages() []*GatewayMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
 // GatewayMessage goes from a gateway to the scheduler.
 type GatewayMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -105,7 +156,7 @@ type GatewayMessage struct {
 
 func (x *GatewayMessage) Reset() {
 	*x = GatewayMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[1]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -117,7 +168,7 @@ func (x *GatewayMessage) String() string {
 func (*GatewayMessage) ProtoMessage() {}
 
 func (x *GatewayMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[1]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -130,7 +181,7 @@ func (x *GatewayMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayMessage.ProtoReflect.Descriptor instead.
 func (*GatewayMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{1}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GatewayMessage) GetMessage() isGatewayMessage_Message {
@@ -206,7 +257,7 @@ type GatewayHello struct {
 
 func (x *GatewayHello) Reset() {
 	*x = GatewayHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[2]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -218,7 +269,7 @@ func (x *GatewayHello) String() string {
 func (*GatewayHello) ProtoMessage() {}
 
 func (x *GatewayHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[2]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -231,7 +282,7 @@ func (x *GatewayHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayHello.ProtoReflect.Descriptor instead.
 func (*GatewayHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{2}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GatewayHello) GetProtocol() uint32 {
@@ -276,7 +327,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[3]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -288,7 +339,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[3]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -301,7 +352,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{3}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SubmitRequest) GetDescriptor_() *Descriptor {
@@ -322,7 +373,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[4]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +385,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[4]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,12 +398,57 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{4}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CancelRequest) GetWork() *WorkId {
 	if x != nil {
 		return x.Work
+	}
+	return nil
+}
+
+// SchedulerEnvelope holds messages from the scheduler to a gateway, in their order.
+type SchedulerEnvelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*SchedulerMessage    `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SchedulerEnvelope) Reset() {
+	*x = SchedulerEnvelope{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SchedulerEnvelope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SchedulerEnvelope) ProtoMessage() {}
+
+func (x *SchedulerEnvelope) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SchedulerEnvelope.ProtoReflect.Descriptor instead.
+func (*SchedulerEnvelope) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SchedulerEnvelope) GetMessages() []*SchedulerMessage {
+	if x != nil {
+		return x.Messages
 	}
 	return nil
 }
@@ -367,7 +463,7 @@ type SchedulerMessage struct {
 	//	*SchedulerMessage_Refused
 	//	*SchedulerMessage_Response
 	//	*SchedulerMessage_Credit
-	//	*SchedulerMessage_Push
+	//	*SchedulerMessage_Placed
 	//	*SchedulerMessage_Drain
 	Message       isSchedulerMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
@@ -376,7 +472,7 @@ type SchedulerMessage struct {
 
 func (x *SchedulerMessage) Reset() {
 	*x = SchedulerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[5]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +484,7 @@ func (x *SchedulerMessage) String() string {
 func (*SchedulerMessage) ProtoMessage() {}
 
 func (x *SchedulerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[5]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +497,7 @@ func (x *SchedulerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerMessage.ProtoReflect.Descriptor instead.
 func (*SchedulerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{5}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SchedulerMessage) GetMessage() isSchedulerMessage_Message {
@@ -456,10 +552,10 @@ func (x *SchedulerMessage) GetCredit() *Credit {
 	return nil
 }
 
-func (x *SchedulerMessage) GetPush() *PushInputs {
+func (x *SchedulerMessage) GetPlaced() *Placed {
 	if x != nil {
-		if x, ok := x.Message.(*SchedulerMessage_Push); ok {
-			return x.Push
+		if x, ok := x.Message.(*SchedulerMessage_Placed); ok {
+			return x.Placed
 		}
 	}
 	return nil
@@ -502,8 +598,8 @@ type SchedulerMessage_Credit struct {
 	Credit *Credit `protobuf:"bytes,5,opt,name=credit,proto3,oneof"`
 }
 
-type SchedulerMessage_Push struct {
-	Push *PushInputs `protobuf:"bytes,6,opt,name=push,proto3,oneof"`
+type SchedulerMessage_Placed struct {
+	Placed *Placed `protobuf:"bytes,6,opt,name=placed,proto3,oneof"`
 }
 
 type SchedulerMessage_Drain struct {
@@ -520,7 +616,7 @@ func (*SchedulerMessage_Response) isSchedulerMessage_Message() {}
 
 func (*SchedulerMessage_Credit) isSchedulerMessage_Message() {}
 
-func (*SchedulerMessage_Push) isSchedulerMessage_Message() {}
+func (*SchedulerMessage_Placed) isSchedulerMessage_Message() {}
 
 func (*SchedulerMessage_Drain) isSchedulerMessage_Message() {}
 
@@ -541,7 +637,7 @@ type SchedulerHello struct {
 
 func (x *SchedulerHello) Reset() {
 	*x = SchedulerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +649,7 @@ func (x *SchedulerHello) String() string {
 func (*SchedulerHello) ProtoMessage() {}
 
 func (x *SchedulerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +662,7 @@ func (x *SchedulerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerHello.ProtoReflect.Descriptor instead.
 func (*SchedulerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{6}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SchedulerHello) GetProtocol() uint32 {
@@ -620,7 +716,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +728,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +741,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{7}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Accepted) GetWork() *WorkId {
@@ -666,7 +762,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +774,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +787,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{8}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Refused) GetWork() *WorkId {
@@ -708,11 +804,10 @@ func (x *Refused) GetError() *Error {
 	return nil
 }
 
-// PushInputs says where a request of the gateway will run, so that the gateway
-// pushes those of its inputs there that are references, by TensorService,
-// while the batch before still runs. The order names them as slots of the
-// worker's own. Without a push in time the worker fetches them.
-type PushInputs struct {
+// Placed says on which worker a request of the gateway will run, when it is
+// ordered. The gateway then knows who answers: if that worker is gone, nobody
+// does. The inputs stay where they are until the worker reads or fetches them.
+type Placed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Work  *WorkId                `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
 	// The worker's incarnation; its address is in the bucket workers.
@@ -721,21 +816,21 @@ type PushInputs struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PushInputs) Reset() {
-	*x = PushInputs{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
+func (x *Placed) Reset() {
+	*x = Placed{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PushInputs) String() string {
+func (x *Placed) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PushInputs) ProtoMessage() {}
+func (*Placed) ProtoMessage() {}
 
-func (x *PushInputs) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
+func (x *Placed) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,19 +841,19 @@ func (x *PushInputs) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PushInputs.ProtoReflect.Descriptor instead.
-func (*PushInputs) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
+// Deprecated: Use Placed.ProtoReflect.Descriptor instead.
+func (*Placed) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *PushInputs) GetWork() *WorkId {
+func (x *Placed) GetWork() *WorkId {
 	if x != nil {
 		return x.Work
 	}
 	return nil
 }
 
-func (x *PushInputs) GetWorker() uint64 {
+func (x *Placed) GetWorker() uint64 {
 	if x != nil {
 		return x.Worker
 	}
@@ -775,7 +870,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +882,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +895,52 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
+}
+
+// WorkerEnvelope holds messages from a worker to its pool's scheduler, in their order.
+type WorkerEnvelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*WorkerMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerEnvelope) Reset() {
+	*x = WorkerEnvelope{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerEnvelope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerEnvelope) ProtoMessage() {}
+
+func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerEnvelope.ProtoReflect.Descriptor instead.
+func (*WorkerEnvelope) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WorkerEnvelope) GetMessages() []*WorkerMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
 }
 
 // WorkerMessage goes from a worker to its pool's scheduler.
@@ -821,7 +961,7 @@ type WorkerMessage struct {
 
 func (x *WorkerMessage) Reset() {
 	*x = WorkerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +973,7 @@ func (x *WorkerMessage) String() string {
 func (*WorkerMessage) ProtoMessage() {}
 
 func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +986,7 @@ func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerMessage.ProtoReflect.Descriptor instead.
 func (*WorkerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkerMessage) GetMessage() isWorkerMessage_Message {
@@ -971,7 +1111,7 @@ type WorkerHello struct {
 	// Its release, for logs.
 	Release       string          `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
 	Running       []*Running      `protobuf:"bytes,6,rep,name=running,proto3" json:"running,omitempty"`
-	Finished      []*Finished     `protobuf:"bytes,7,rep,name=finished,proto3" json:"finished,omitempty"`
+	Begun         []*Begun        `protobuf:"bytes,7,rep,name=begun,proto3" json:"begun,omitempty"`
 	Sequences     []*HeldSequence `protobuf:"bytes,8,rep,name=sequences,proto3" json:"sequences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -979,7 +1119,7 @@ type WorkerHello struct {
 
 func (x *WorkerHello) Reset() {
 	*x = WorkerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1131,7 @@ func (x *WorkerHello) String() string {
 func (*WorkerHello) ProtoMessage() {}
 
 func (x *WorkerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1144,7 @@ func (x *WorkerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHello.ProtoReflect.Descriptor instead.
 func (*WorkerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkerHello) GetProtocol() uint32 {
@@ -1049,9 +1189,9 @@ func (x *WorkerHello) GetRunning() []*Running {
 	return nil
 }
 
-func (x *WorkerHello) GetFinished() []*Finished {
+func (x *WorkerHello) GetBegun() []*Begun {
 	if x != nil {
-		return x.Finished
+		return x.Begun
 	}
 	return nil
 }
@@ -1059,6 +1199,51 @@ func (x *WorkerHello) GetFinished() []*Finished {
 func (x *WorkerHello) GetSequences() []*HeldSequence {
 	if x != nil {
 		return x.Sequences
+	}
+	return nil
+}
+
+// OrderEnvelope holds messages from the scheduler to a worker, in their order.
+type OrderEnvelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*OrderMessage        `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrderEnvelope) Reset() {
+	*x = OrderEnvelope{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrderEnvelope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrderEnvelope) ProtoMessage() {}
+
+func (x *OrderEnvelope) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrderEnvelope.ProtoReflect.Descriptor instead.
+func (*OrderEnvelope) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OrderEnvelope) GetMessages() []*OrderMessage {
+	if x != nil {
+		return x.Messages
 	}
 	return nil
 }
@@ -1079,7 +1264,7 @@ type OrderMessage struct {
 
 func (x *OrderMessage) Reset() {
 	*x = OrderMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1276,7 @@ func (x *OrderMessage) String() string {
 func (*OrderMessage) ProtoMessage() {}
 
 func (x *OrderMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1289,7 @@ func (x *OrderMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderMessage.ProtoReflect.Descriptor instead.
 func (*OrderMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OrderMessage) GetMessage() isOrderMessage_Message {
@@ -1186,7 +1371,9 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x18nereid/v1/schedule.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x15nereid/v1/order.proto\x1a\x14nereid/v1/work.proto\":\n" +
 	"\x06Credit\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\rR\bmessages\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xb4\x01\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"H\n" +
+	"\x0fGatewayEnvelope\x125\n" +
+	"\bmessages\x18\x01 \x03(\v2\x19.nereid.v1.GatewayMessageR\bmessages\"\xb4\x01\n" +
 	"\x0eGatewayMessage\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.nereid.v1.GatewayHelloH\x00R\x05hello\x122\n" +
 	"\x06submit\x18\x02 \x01(\v2\x18.nereid.v1.SubmitRequestH\x00R\x06submit\x122\n" +
@@ -1203,14 +1390,16 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"descriptor\x18\x01 \x01(\v2\x15.nereid.v1.DescriptorR\n" +
 	"descriptor\"6\n" +
 	"\rCancelRequest\x12%\n" +
-	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"\xea\x02\n" +
+	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"L\n" +
+	"\x11SchedulerEnvelope\x127\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1b.nereid.v1.SchedulerMessageR\bmessages\"\xea\x02\n" +
 	"\x10SchedulerMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x121\n" +
 	"\baccepted\x18\x02 \x01(\v2\x13.nereid.v1.AcceptedH\x00R\baccepted\x12.\n" +
 	"\arefused\x18\x03 \x01(\v2\x12.nereid.v1.RefusedH\x00R\arefused\x121\n" +
 	"\bresponse\x18\x04 \x01(\v2\x13.nereid.v1.ResponseH\x00R\bresponse\x12+\n" +
 	"\x06credit\x18\x05 \x01(\v2\x11.nereid.v1.CreditH\x00R\x06credit\x12+\n" +
-	"\x04push\x18\x06 \x01(\v2\x15.nereid.v1.PushInputsH\x00R\x04push\x12(\n" +
+	"\x06placed\x18\x06 \x01(\v2\x11.nereid.v1.PlacedH\x00R\x06placed\x12(\n" +
 	"\x05drain\x18\a \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drainB\t\n" +
 	"\amessage\"\x93\x01\n" +
 	"\x0eSchedulerHello\x12\x1a\n" +
@@ -1223,12 +1412,13 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"X\n" +
 	"\aRefused\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12&\n" +
-	"\x05error\x18\x02 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"K\n" +
-	"\n" +
-	"PushInputs\x12%\n" +
+	"\x05error\x18\x02 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"G\n" +
+	"\x06Placed\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\x04R\x06worker\"\a\n" +
-	"\x05Drain\"\xc4\x02\n" +
+	"\x05Drain\"F\n" +
+	"\x0eWorkerEnvelope\x124\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.WorkerMessageR\bmessages\"\xc4\x02\n" +
 	"\rWorkerMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.WorkerHelloH\x00R\x05hello\x12(\n" +
 	"\x05grant\x18\x02 \x01(\v2\x10.nereid.v1.GrantH\x00R\x05grant\x127\n" +
@@ -1238,25 +1428,27 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x06retire\x18\x04 \x01(\v2\x11.nereid.v1.RetireH\x00R\x06retire\x12(\n" +
 	"\x05drain\x18\x05 \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drain\x12>\n" +
 	"\rorder_refused\x18\x06 \x01(\v2\x17.nereid.v1.OrderRefusedH\x00R\forderRefusedB\t\n" +
-	"\amessage\"\xa4\x02\n" +
+	"\amessage\"\x9b\x02\n" +
 	"\vWorkerHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\x04R\x06worker\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arelease\x18\x05 \x01(\tR\arelease\x12,\n" +
-	"\arunning\x18\x06 \x03(\v2\x12.nereid.v1.RunningR\arunning\x12/\n" +
-	"\bfinished\x18\a \x03(\v2\x13.nereid.v1.FinishedR\bfinished\x125\n" +
-	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\"\xe1\x01\n" +
+	"\arunning\x18\x06 \x03(\v2\x12.nereid.v1.RunningR\arunning\x12&\n" +
+	"\x05begun\x18\a \x03(\v2\x10.nereid.v1.BegunR\x05begun\x125\n" +
+	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\"D\n" +
+	"\rOrderEnvelope\x123\n" +
+	"\bmessages\x18\x01 \x03(\v2\x17.nereid.v1.OrderMessageR\bmessages\"\xe1\x01\n" +
 	"\fOrderMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x121\n" +
 	"\x05order\x18\x02 \x01(\v2\x19.nereid.v1.ExecutionOrderH\x00R\x05order\x120\n" +
 	"\x06cancel\x18\x03 \x01(\v2\x16.nereid.v1.CancelOrderH\x00R\x06cancel\x12.\n" +
 	"\aretired\x18\x04 \x01(\v2\x12.nereid.v1.RetiredH\x00R\aretiredB\t\n" +
-	"\amessage2\x9b\x01\n" +
-	"\x10SchedulerService\x12F\n" +
-	"\x06Submit\x12\x19.nereid.v1.GatewayMessage\x1a\x1b.nereid.v1.SchedulerMessage\"\x00(\x010\x01\x12?\n" +
-	"\x04Work\x12\x18.nereid.v1.WorkerMessage\x1a\x17.nereid.v1.OrderMessage\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
+	"\amessage2\x9f\x01\n" +
+	"\x10SchedulerService\x12H\n" +
+	"\x06Submit\x12\x1a.nereid.v1.GatewayEnvelope\x1a\x1c.nereid.v1.SchedulerEnvelope\"\x00(\x010\x01\x12A\n" +
+	"\x04Work\x12\x19.nereid.v1.WorkerEnvelope\x1a\x18.nereid.v1.OrderEnvelope\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
 var (
 	file_nereid_v1_schedule_proto_rawDescOnce sync.Once
@@ -1270,76 +1462,84 @@ func file_nereid_v1_schedule_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_schedule_proto_rawDescData
 }
 
-var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_nereid_v1_schedule_proto_goTypes = []any{
-	(*Credit)(nil),           // 0: nereid.v1.Credit
-	(*GatewayMessage)(nil),   // 1: nereid.v1.GatewayMessage
-	(*GatewayHello)(nil),     // 2: nereid.v1.GatewayHello
-	(*SubmitRequest)(nil),    // 3: nereid.v1.SubmitRequest
-	(*CancelRequest)(nil),    // 4: nereid.v1.CancelRequest
-	(*SchedulerMessage)(nil), // 5: nereid.v1.SchedulerMessage
-	(*SchedulerHello)(nil),   // 6: nereid.v1.SchedulerHello
-	(*Accepted)(nil),         // 7: nereid.v1.Accepted
-	(*Refused)(nil),          // 8: nereid.v1.Refused
-	(*PushInputs)(nil),       // 9: nereid.v1.PushInputs
-	(*Drain)(nil),            // 10: nereid.v1.Drain
-	(*WorkerMessage)(nil),    // 11: nereid.v1.WorkerMessage
-	(*WorkerHello)(nil),      // 12: nereid.v1.WorkerHello
-	(*OrderMessage)(nil),     // 13: nereid.v1.OrderMessage
-	(*Descriptor)(nil),       // 14: nereid.v1.Descriptor
-	(*WorkId)(nil),           // 15: nereid.v1.WorkId
-	(*Response)(nil),         // 16: nereid.v1.Response
-	(*Error)(nil),            // 17: nereid.v1.Error
-	(*Grant)(nil),            // 18: nereid.v1.Grant
-	(*Completion)(nil),       // 19: nereid.v1.Completion
-	(*Retire)(nil),           // 20: nereid.v1.Retire
-	(*OrderRefused)(nil),     // 21: nereid.v1.OrderRefused
-	(*Running)(nil),          // 22: nereid.v1.Running
-	(*Finished)(nil),         // 23: nereid.v1.Finished
-	(*HeldSequence)(nil),     // 24: nereid.v1.HeldSequence
-	(*ExecutionOrder)(nil),   // 25: nereid.v1.ExecutionOrder
-	(*CancelOrder)(nil),      // 26: nereid.v1.CancelOrder
-	(*Retired)(nil),          // 27: nereid.v1.Retired
+	(*Credit)(nil),            // 0: nereid.v1.Credit
+	(*GatewayEnvelope)(nil),   // 1: nereid.v1.GatewayEnvelope
+	(*GatewayMessage)(nil),    // 2: nereid.v1.GatewayMessage
+	(*GatewayHello)(nil),      // 3: nereid.v1.GatewayHello
+	(*SubmitRequest)(nil),     // 4: nereid.v1.SubmitRequest
+	(*CancelRequest)(nil),     // 5: nereid.v1.CancelRequest
+	(*SchedulerEnvelope)(nil), // 6: nereid.v1.SchedulerEnvelope
+	(*SchedulerMessage)(nil),  // 7: nereid.v1.SchedulerMessage
+	(*SchedulerHello)(nil),    // 8: nereid.v1.SchedulerHello
+	(*Accepted)(nil),          // 9: nereid.v1.Accepted
+	(*Refused)(nil),           // 10: nereid.v1.Refused
+	(*Placed)(nil),            // 11: nereid.v1.Placed
+	(*Drain)(nil),             // 12: nereid.v1.Drain
+	(*WorkerEnvelope)(nil),    // 13: nereid.v1.WorkerEnvelope
+	(*WorkerMessage)(nil),     // 14: nereid.v1.WorkerMessage
+	(*WorkerHello)(nil),       // 15: nereid.v1.WorkerHello
+	(*OrderEnvelope)(nil),     // 16: nereid.v1.OrderEnvelope
+	(*OrderMessage)(nil),      // 17: nereid.v1.OrderMessage
+	(*Descriptor)(nil),        // 18: nereid.v1.Descriptor
+	(*WorkId)(nil),            // 19: nereid.v1.WorkId
+	(*Response)(nil),          // 20: nereid.v1.Response
+	(*Error)(nil),             // 21: nereid.v1.Error
+	(*Grant)(nil),             // 22: nereid.v1.Grant
+	(*Completion)(nil),        // 23: nereid.v1.Completion
+	(*Retire)(nil),            // 24: nereid.v1.Retire
+	(*OrderRefused)(nil),      // 25: nereid.v1.OrderRefused
+	(*Running)(nil),           // 26: nereid.v1.Running
+	(*Begun)(nil),             // 27: nereid.v1.Begun
+	(*HeldSequence)(nil),      // 28: nereid.v1.HeldSequence
+	(*ExecutionOrder)(nil),    // 29: nereid.v1.ExecutionOrder
+	(*CancelOrder)(nil),       // 30: nereid.v1.CancelOrder
+	(*Retired)(nil),           // 31: nereid.v1.Retired
 }
 var file_nereid_v1_schedule_proto_depIdxs = []int32{
-	2,  // 0: nereid.v1.GatewayMessage.hello:type_name -> nereid.v1.GatewayHello
-	3,  // 1: nereid.v1.GatewayMessage.submit:type_name -> nereid.v1.SubmitRequest
-	4,  // 2: nereid.v1.GatewayMessage.cancel:type_name -> nereid.v1.CancelRequest
-	14, // 3: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
-	15, // 4: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
-	6,  // 5: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
-	7,  // 6: nereid.v1.SchedulerMessage.accepted:type_name -> nereid.v1.Accepted
-	8,  // 7: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
-	16, // 8: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
-	0,  // 9: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
-	9,  // 10: nereid.v1.SchedulerMessage.push:type_name -> nereid.v1.PushInputs
-	10, // 11: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
-	15, // 12: nereid.v1.Accepted.work:type_name -> nereid.v1.WorkId
-	15, // 13: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
-	17, // 14: nereid.v1.Refused.error:type_name -> nereid.v1.Error
-	15, // 15: nereid.v1.PushInputs.work:type_name -> nereid.v1.WorkId
-	12, // 16: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
-	18, // 17: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
-	19, // 18: nereid.v1.WorkerMessage.completion:type_name -> nereid.v1.Completion
-	20, // 19: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
-	10, // 20: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
-	21, // 21: nereid.v1.WorkerMessage.order_refused:type_name -> nereid.v1.OrderRefused
-	22, // 22: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
-	23, // 23: nereid.v1.WorkerHello.finished:type_name -> nereid.v1.Finished
-	24, // 24: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
-	6,  // 25: nereid.v1.OrderMessage.hello:type_name -> nereid.v1.SchedulerHello
-	25, // 26: nereid.v1.OrderMessage.order:type_name -> nereid.v1.ExecutionOrder
-	26, // 27: nereid.v1.OrderMessage.cancel:type_name -> nereid.v1.CancelOrder
-	27, // 28: nereid.v1.OrderMessage.retired:type_name -> nereid.v1.Retired
-	1,  // 29: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayMessage
-	11, // 30: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerMessage
-	5,  // 31: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerMessage
-	13, // 32: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.OrderMessage
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	2,  // 0: nereid.v1.GatewayEnvelope.messages:type_name -> nereid.v1.GatewayMessage
+	3,  // 1: nereid.v1.GatewayMessage.hello:type_name -> nereid.v1.GatewayHello
+	4,  // 2: nereid.v1.GatewayMessage.submit:type_name -> nereid.v1.SubmitRequest
+	5,  // 3: nereid.v1.GatewayMessage.cancel:type_name -> nereid.v1.CancelRequest
+	18, // 4: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
+	19, // 5: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
+	7,  // 6: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
+	8,  // 7: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
+	9,  // 8: nereid.v1.SchedulerMessage.accepted:type_name -> nereid.v1.Accepted
+	10, // 9: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
+	20, // 10: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
+	0,  // 11: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
+	11, // 12: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
+	12, // 13: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
+	19, // 14: nereid.v1.Accepted.work:type_name -> nereid.v1.WorkId
+	19, // 15: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
+	21, // 16: nereid.v1.Refused.error:type_name -> nereid.v1.Error
+	19, // 17: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
+	14, // 18: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
+	15, // 19: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
+	22, // 20: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
+	23, // 21: nereid.v1.WorkerMessage.completion:type_name -> nereid.v1.Completion
+	24, // 22: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
+	12, // 23: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
+	25, // 24: nereid.v1.WorkerMessage.order_refused:type_name -> nereid.v1.OrderRefused
+	26, // 25: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
+	27, // 26: nereid.v1.WorkerHello.begun:type_name -> nereid.v1.Begun
+	28, // 27: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
+	17, // 28: nereid.v1.OrderEnvelope.messages:type_name -> nereid.v1.OrderMessage
+	8,  // 29: nereid.v1.OrderMessage.hello:type_name -> nereid.v1.SchedulerHello
+	29, // 30: nereid.v1.OrderMessage.order:type_name -> nereid.v1.ExecutionOrder
+	30, // 31: nereid.v1.OrderMessage.cancel:type_name -> nereid.v1.CancelOrder
+	31, // 32: nereid.v1.OrderMessage.retired:type_name -> nereid.v1.Retired
+	1,  // 33: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
+	13, // 34: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
+	6,  // 35: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
+	16, // 36: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.OrderEnvelope
+	35, // [35:37] is the sub-list for method output_type
+	33, // [33:35] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_schedule_proto_init() }
@@ -1350,21 +1550,21 @@ func file_nereid_v1_schedule_proto_init() {
 	file_nereid_v1_descriptor_proto_init()
 	file_nereid_v1_order_proto_init()
 	file_nereid_v1_work_proto_init()
-	file_nereid_v1_schedule_proto_msgTypes[1].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[2].OneofWrappers = []any{
 		(*GatewayMessage_Hello)(nil),
 		(*GatewayMessage_Submit)(nil),
 		(*GatewayMessage_Cancel)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[5].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[7].OneofWrappers = []any{
 		(*SchedulerMessage_Hello)(nil),
 		(*SchedulerMessage_Accepted)(nil),
 		(*SchedulerMessage_Refused)(nil),
 		(*SchedulerMessage_Response)(nil),
 		(*SchedulerMessage_Credit)(nil),
-		(*SchedulerMessage_Push)(nil),
+		(*SchedulerMessage_Placed)(nil),
 		(*SchedulerMessage_Drain)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[11].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[14].OneofWrappers = []any{
 		(*WorkerMessage_Hello)(nil),
 		(*WorkerMessage_Grant)(nil),
 		(*WorkerMessage_Completion)(nil),
@@ -1372,7 +1572,7 @@ func file_nereid_v1_schedule_proto_init() {
 		(*WorkerMessage_Drain)(nil),
 		(*WorkerMessage_OrderRefused)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[13].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[17].OneofWrappers = []any{
 		(*OrderMessage_Hello)(nil),
 		(*OrderMessage_Order)(nil),
 		(*OrderMessage_Cancel)(nil),
@@ -1384,7 +1584,7 @@ func file_nereid_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_schedule_proto_rawDesc), len(file_nereid_v1_schedule_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

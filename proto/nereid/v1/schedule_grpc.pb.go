@@ -7,6 +7,12 @@
 // and a message without a known member is an error, since the sender broke
 // this rule.
 //
+// What travels is an envelope with the messages that were ready together: to
+// write and read one costs several times what a message costs. Each hello has
+// an envelope of its own. One without messages says that its sender is alive;
+// either side sends one when it has sent nothing for a second, and ends the
+// stream when it has heard nothing for several.
+//
 // Messages of one stream arrive in order. When a stream ends, both sides treat
 // what was under way as the messages below say, and the dialler comes back
 // with a pause that grows.
@@ -46,9 +52,9 @@ const (
 type SchedulerServiceClient interface {
 	// Submit is a gateway's stream: requests in, their acceptance or refusal
 	// out. Results do not pass here; workers send them to the gateway.
-	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GatewayMessage, SchedulerMessage], error)
+	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GatewayEnvelope, SchedulerEnvelope], error)
 	// Work is a worker's stream: credits and completions in, orders out.
-	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerMessage, OrderMessage], error)
+	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerEnvelope, OrderEnvelope], error)
 }
 
 type schedulerServiceClient struct {
@@ -59,31 +65,31 @@ func NewSchedulerServiceClient(cc grpc.ClientConnInterface) SchedulerServiceClie
 	return &schedulerServiceClient{cc}
 }
 
-func (c *schedulerServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GatewayMessage, SchedulerMessage], error) {
+func (c *schedulerServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GatewayEnvelope, SchedulerEnvelope], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &SchedulerService_ServiceDesc.Streams[0], SchedulerService_Submit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[GatewayMessage, SchedulerMessage]{ClientStream: stream}
+	x := &grpc.GenericClientStream[GatewayEnvelope, SchedulerEnvelope]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SchedulerService_SubmitClient = grpc.BidiStreamingClient[GatewayMessage, SchedulerMessage]
+type SchedulerService_SubmitClient = grpc.BidiStreamingClient[GatewayEnvelope, SchedulerEnvelope]
 
-func (c *schedulerServiceClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerMessage, OrderMessage], error) {
+func (c *schedulerServiceClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerEnvelope, OrderEnvelope], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &SchedulerService_ServiceDesc.Streams[1], SchedulerService_Work_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[WorkerMessage, OrderMessage]{ClientStream: stream}
+	x := &grpc.GenericClientStream[WorkerEnvelope, OrderEnvelope]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SchedulerService_WorkClient = grpc.BidiStreamingClient[WorkerMessage, OrderMessage]
+type SchedulerService_WorkClient = grpc.BidiStreamingClient[WorkerEnvelope, OrderEnvelope]
 
 // SchedulerServiceServer is the server API for SchedulerService service.
 // All implementations must embed UnimplementedSchedulerServiceServer
@@ -95,9 +101,9 @@ type SchedulerService_WorkClient = grpc.BidiStreamingClient[WorkerMessage, Order
 type SchedulerServiceServer interface {
 	// Submit is a gateway's stream: requests in, their acceptance or refusal
 	// out. Results do not pass here; workers send them to the gateway.
-	Submit(grpc.BidiStreamingServer[GatewayMessage, SchedulerMessage]) error
+	Submit(grpc.BidiStreamingServer[GatewayEnvelope, SchedulerEnvelope]) error
 	// Work is a worker's stream: credits and completions in, orders out.
-	Work(grpc.BidiStreamingServer[WorkerMessage, OrderMessage]) error
+	Work(grpc.BidiStreamingServer[WorkerEnvelope, OrderEnvelope]) error
 	mustEmbedUnimplementedSchedulerServiceServer()
 }
 
@@ -108,10 +114,10 @@ type SchedulerServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedSchedulerServiceServer struct{}
 
-func (UnimplementedSchedulerServiceServer) Submit(grpc.BidiStreamingServer[GatewayMessage, SchedulerMessage]) error {
+func (UnimplementedSchedulerServiceServer) Submit(grpc.BidiStreamingServer[GatewayEnvelope, SchedulerEnvelope]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
 }
-func (UnimplementedSchedulerServiceServer) Work(grpc.BidiStreamingServer[WorkerMessage, OrderMessage]) error {
+func (UnimplementedSchedulerServiceServer) Work(grpc.BidiStreamingServer[WorkerEnvelope, OrderEnvelope]) error {
 	return status.Error(codes.Unimplemented, "method Work not implemented")
 }
 func (UnimplementedSchedulerServiceServer) mustEmbedUnimplementedSchedulerServiceServer() {}
@@ -136,18 +142,18 @@ func RegisterSchedulerServiceServer(s grpc.ServiceRegistrar, srv SchedulerServic
 }
 
 func _SchedulerService_Submit_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(SchedulerServiceServer).Submit(&grpc.GenericServerStream[GatewayMessage, SchedulerMessage]{ServerStream: stream})
+	return srv.(SchedulerServiceServer).Submit(&grpc.GenericServerStream[GatewayEnvelope, SchedulerEnvelope]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SchedulerService_SubmitServer = grpc.BidiStreamingServer[GatewayMessage, SchedulerMessage]
+type SchedulerService_SubmitServer = grpc.BidiStreamingServer[GatewayEnvelope, SchedulerEnvelope]
 
 func _SchedulerService_Work_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(SchedulerServiceServer).Work(&grpc.GenericServerStream[WorkerMessage, OrderMessage]{ServerStream: stream})
+	return srv.(SchedulerServiceServer).Work(&grpc.GenericServerStream[WorkerEnvelope, OrderEnvelope]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SchedulerService_WorkServer = grpc.BidiStreamingServer[WorkerMessage, OrderMessage]
+type SchedulerService_WorkServer = grpc.BidiStreamingServer[WorkerEnvelope, OrderEnvelope]
 
 // SchedulerService_ServiceDesc is the grpc.ServiceDesc for SchedulerService service.
 // It's only intended for direct use with grpc.RegisterService,

@@ -231,7 +231,10 @@ type ModelValue struct {
 	ClassLabels map[string]*ClassLabels `protobuf:"bytes,11,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The absolute path of the model's repository where names are unique within
 	// repositories only; else empty.
-	Namespace     string `protobuf:"bytes,12,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Namespace string `protobuf:"bytes,12,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The pool whose workers run the model and whose scheduler takes its requests;
+	// empty is the pool named default.
+	Pool          string `protobuf:"bytes,13,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +349,13 @@ func (x *ModelValue) GetClassLabels() map[string]*ClassLabels {
 func (x *ModelValue) GetNamespace() string {
 	if x != nil {
 		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ModelValue) GetPool() string {
+	if x != nil {
+		return x.Pool
 	}
 	return ""
 }
@@ -492,7 +502,10 @@ type ModelVersion struct {
 	// Stands for the digest on the host that wrote it: while it is the same there
 	// so is the digest. It is made of what the file system says about the
 	// files, and is empty if that was too fresh to tell two contents apart.
-	Fingerprint   string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Fingerprint string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// How much the version's files have together, in bytes: what an instance is
+	// taken to need until one was measured. 0 if that is not known.
+	Bytes         uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,9 +589,24 @@ func (x *ModelVersion) GetFingerprint() string {
 	return ""
 }
 
-// AssignmentValue is what one worker should run. It is the whole: a worker
-// unloads what is not in it. Bucket assignments, key: the worker's id;
-// written by the registry's leader.
+func (x *ModelVersion) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// AssignmentValue is what one worker should run of one model. Bucket
+// assignments, key: the worker's id and the model's key, with a slash between
+// them; written by the registry's leader. It is the whole of the model: the
+// worker unloads the versions that are not in it, and with none the model.
+//
+// A worker's head is its value under the model key of no bytes. It names no
+// versions. While it is there so are all of the worker's values: it is written
+// after the first of them and deleted before the last. It also bars a deposed
+// leader: a value of a lower epoch than the head's that was written after it
+// is refused. A deletion says nothing to the worker, which runs the model on
+// until the next head.
 //
 // The configuration and files of a version are in the ModelValue of its
 // generation. A worker that does not see that yet waits for it, and keeps what
@@ -590,8 +618,7 @@ type AssignmentValue struct {
 	// The revision of the bucket models by which the assignment was made.
 	ModelsRevision uint64             `protobuf:"varint,3,opt,name=models_revision,json=modelsRevision,proto3" json:"models_revision,omitempty"`
 	Versions       []*AssignedVersion `protobuf:"bytes,4,rep,name=versions,proto3" json:"versions,omitempty"`
-	// The epoch of the registry's leader. A worker refuses one that is lower
-	// than it has seen.
+	// The epoch of the registry's leader.
 	LeaderEpoch   uint64 `protobuf:"varint,5,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -804,8 +831,9 @@ func (x *AssignedGroup) GetHostPolicy() string {
 	return ""
 }
 
-// WorkerValue is a worker and what it runs. Bucket workers, key: the worker's
-// id; a lease that the worker itself writes, at each change and to renew it.
+// WorkerValue is a worker. What it runs is in the bucket instances. Bucket
+// workers, key: the worker's id, which has no slash; a lease that the worker
+// itself writes, at each change and to renew it.
 type WorkerValue struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Schema   uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
@@ -813,18 +841,26 @@ type WorkerValue struct {
 	// The worker's incarnation: see InstanceId.worker.
 	Epoch  uint64        `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Device *WorkerDevice `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`
-	// Of the device, by this worker.
+	// Of the device, by this worker for tensors, in bytes. What models take is in
+	// WorkerVersion.memory_bytes.
 	MemoryUsedBytes uint64 `protobuf:"varint,5,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	// Where the worker's tensor service listens; empty in one process.
 	Address string `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
-	// By which pools choose their workers.
+	// By which pools and models choose their workers. The label pool is the
+	// pool to whose scheduler the worker attaches; without it that is default.
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The revisions of the buckets models and assignments that the worker has
-	// applied: every version of them is in its final state below.
+	// applied: every version of them is in its final state, which the bucket
+	// instances has told before.
 	ModelsRevision     uint64 `protobuf:"varint,8,opt,name=models_revision,json=modelsRevision,proto3" json:"models_revision,omitempty"`
 	AssignmentRevision uint64 `protobuf:"varint,9,opt,name=assignment_revision,json=assignmentRevision,proto3" json:"assignment_revision,omitempty"`
-	// Ordered by name, version and generation.
-	Versions      []*WorkerVersion `protobuf:"bytes,10,rep,name=versions,proto3" json:"versions,omitempty"`
+	// The release it runs, such as 1.4.0.
+	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
+	// What the instances may use of the device's memory, in bytes; 0 is no bound.
+	MemoryBudgetBytes uint64 `protobuf:"varint,12,opt,name=memory_budget_bytes,json=memoryBudgetBytes,proto3" json:"memory_budget_bytes,omitempty"`
+	// The worker is about to stop: it runs what it has until that is ready
+	// elsewhere and its assignments are empty, for as long as it may wait.
+	Leaving       bool `protobuf:"varint,13,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -922,7 +958,97 @@ func (x *WorkerValue) GetAssignmentRevision() uint64 {
 	return 0
 }
 
-func (x *WorkerValue) GetVersions() []*WorkerVersion {
+func (x *WorkerValue) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *WorkerValue) GetMemoryBudgetBytes() uint64 {
+	if x != nil {
+		return x.MemoryBudgetBytes
+	}
+	return 0
+}
+
+func (x *WorkerValue) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
+// InstancesValue is what one worker runs of one model. Bucket instances, key:
+// the worker's id and the model's key, with a slash between them; written by
+// the worker, and deleted by the registry's leader for a worker that is gone.
+//
+// It counts while the worker's lease is there under the same epoch: with the
+// lease it is void.
+type InstancesValue struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Schema   uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	WorkerId string                 `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// The worker's incarnation, as in its lease.
+	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Ordered by version and generation; never empty.
+	Versions      []*WorkerVersion `protobuf:"bytes,4,rep,name=versions,proto3" json:"versions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstancesValue) Reset() {
+	*x = InstancesValue{}
+	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstancesValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstancesValue) ProtoMessage() {}
+
+func (x *InstancesValue) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstancesValue.ProtoReflect.Descriptor instead.
+func (*InstancesValue) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *InstancesValue) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *InstancesValue) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *InstancesValue) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *InstancesValue) GetVersions() []*WorkerVersion {
 	if x != nil {
 		return x.Versions
 	}
@@ -943,7 +1069,7 @@ type WorkerDevice struct {
 
 func (x *WorkerDevice) Reset() {
 	*x = WorkerDevice{}
-	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	mi := &file_nereid_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1081,7 @@ func (x *WorkerDevice) String() string {
 func (*WorkerDevice) ProtoMessage() {}
 
 func (x *WorkerDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[8]
+	mi := &file_nereid_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1094,7 @@ func (x *WorkerDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDevice.ProtoReflect.Descriptor instead.
 func (*WorkerDevice) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WorkerDevice) GetKind() DeviceKind {
@@ -1014,14 +1140,17 @@ type WorkerVersion struct {
 	// be. Empty until that is known.
 	Groups []*AssignedGroup `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
 	// The cause's reason, one of those of the errors' reference.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What the version takes of the device's memory with all of its instances,
+	// as measured when they were made, in bytes; 0 if that is not known.
+	MemoryBytes   uint64 `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkerVersion) Reset() {
 	*x = WorkerVersion{}
-	mi := &file_nereid_v1_state_proto_msgTypes[9]
+	mi := &file_nereid_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1162,7 @@ func (x *WorkerVersion) String() string {
 func (*WorkerVersion) ProtoMessage() {}
 
 func (x *WorkerVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[9]
+	mi := &file_nereid_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1175,7 @@ func (x *WorkerVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerVersion.ProtoReflect.Descriptor instead.
 func (*WorkerVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WorkerVersion) GetModel() *ModelRef {
@@ -1091,6 +1220,13 @@ func (x *WorkerVersion) GetReason() string {
 	return ""
 }
 
+func (x *WorkerVersion) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 // WorkerInstance is one instance.
 type WorkerInstance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1109,7 +1245,7 @@ type WorkerInstance struct {
 
 func (x *WorkerInstance) Reset() {
 	*x = WorkerInstance{}
-	mi := &file_nereid_v1_state_proto_msgTypes[10]
+	mi := &file_nereid_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1257,7 @@ func (x *WorkerInstance) String() string {
 func (*WorkerInstance) ProtoMessage() {}
 
 func (x *WorkerInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[10]
+	mi := &file_nereid_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1270,7 @@ func (x *WorkerInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInstance.ProtoReflect.Descriptor instead.
 func (*WorkerInstance) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WorkerInstance) GetSlot() uint32 {
@@ -1172,8 +1308,9 @@ func (x *WorkerInstance) GetCause() string {
 	return ""
 }
 
-// ServiceValue is a gateway or a scheduler. Buckets gateways and schedulers,
-// key: the service's id; a lease that the service itself writes.
+// ServiceValue is a gateway, a scheduler or a registry. Buckets gateways,
+// schedulers and registries, key: the service's id; a lease that the service
+// itself writes.
 type ServiceValue struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
@@ -1182,7 +1319,8 @@ type ServiceValue struct {
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Where its gRPC service for the other services listens.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// From 0, idle, to 1, all that it may take.
+	// From 0, idle, to 1, all that it may take. A scheduler says how full its
+	// queue is, every two seconds where that changes.
 	Load float64 `protobuf:"fixed64,5,opt,name=load,proto3" json:"load,omitempty"`
 	// The revision of the bucket models that it has applied. A load or unload is
 	// done when all who must know have said so.
@@ -1192,13 +1330,22 @@ type ServiceValue struct {
 	// A gateway: the revision of the bucket workers that it has applied. A
 	// content takes requests when all gateways know that it is ready.
 	WorkersRevision uint64 `protobuf:"varint,8,opt,name=workers_revision,json=workersRevision,proto3" json:"workers_revision,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What its readiness endpoint says: ready, or else loading at its start and
+	// unloading while it drains. Unspecified by a release that does not say.
+	State State `protobuf:"varint,9,opt,name=state,proto3,enum=nereid.v1.State" json:"state,omitempty"`
+	// A gateway: the revision of the bucket instances that it has applied.
+	InstancesRevision uint64 `protobuf:"varint,10,opt,name=instances_revision,json=instancesRevision,proto3" json:"instances_revision,omitempty"`
+	// A scheduler that holds its pool: how many requests wait and run there. They
+	// are told with the load.
+	Waiting       uint64 `protobuf:"varint,11,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Running       uint64 `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServiceValue) Reset() {
 	*x = ServiceValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[11]
+	mi := &file_nereid_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1357,7 @@ func (x *ServiceValue) String() string {
 func (*ServiceValue) ProtoMessage() {}
 
 func (x *ServiceValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[11]
+	mi := &file_nereid_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1370,7 @@ func (x *ServiceValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceValue.ProtoReflect.Descriptor instead.
 func (*ServiceValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ServiceValue) GetSchema() uint32 {
@@ -1282,28 +1429,54 @@ func (x *ServiceValue) GetWorkersRevision() uint64 {
 	return 0
 }
 
+func (x *ServiceValue) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *ServiceValue) GetInstancesRevision() uint64 {
+	if x != nil {
+		return x.InstancesRevision
+	}
+	return 0
+}
+
+func (x *ServiceValue) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *ServiceValue) GetRunning() uint64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
 // PoolValue is a set of workers and the models placed on them. Bucket pools,
-// key: the pool's name; written by the registry's leader.
+// key: the pool's name; written by the registry's leader. Who schedules the
+// pool is in the bucket leaders.
 type PoolValue struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
 	Name   string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// A worker belongs to the pool if it carries all of these labels.
+	// A worker belongs to the pool if its label pool names it and it carries all
+	// of these labels.
 	WorkerLabels map[string]string `protobuf:"bytes,3,rep,name=worker_labels,json=workerLabels,proto3" json:"worker_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The models' names; empty is every model that no other pool names.
-	Models []string `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
-	// From the lease of the scheduler that holds the pool; empty and 0 while
-	// there is none.
-	SchedulerId      string `protobuf:"bytes,5,opt,name=scheduler_id,json=schedulerId,proto3" json:"scheduler_id,omitempty"`
-	SchedulerAddress string `protobuf:"bytes,6,opt,name=scheduler_address,json=schedulerAddress,proto3" json:"scheduler_address,omitempty"`
-	SchedulerEpoch   uint64 `protobuf:"varint,7,opt,name=scheduler_epoch,json=schedulerEpoch,proto3" json:"scheduler_epoch,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The names of the models that are given to the pool; others name it in
+	// their configuration. The pool default also has those of no other pool.
+	Models        []string `protobuf:"bytes,4,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PoolValue) Reset() {
 	*x = PoolValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[12]
+	mi := &file_nereid_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1488,7 @@ func (x *PoolValue) String() string {
 func (*PoolValue) ProtoMessage() {}
 
 func (x *PoolValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[12]
+	mi := &file_nereid_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1501,7 @@ func (x *PoolValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolValue.ProtoReflect.Descriptor instead.
 func (*PoolValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PoolValue) GetSchema() uint32 {
@@ -1359,27 +1532,6 @@ func (x *PoolValue) GetModels() []string {
 	return nil
 }
 
-func (x *PoolValue) GetSchedulerId() string {
-	if x != nil {
-		return x.SchedulerId
-	}
-	return ""
-}
-
-func (x *PoolValue) GetSchedulerAddress() string {
-	if x != nil {
-		return x.SchedulerAddress
-	}
-	return ""
-}
-
-func (x *PoolValue) GetSchedulerEpoch() uint64 {
-	if x != nil {
-		return x.SchedulerEpoch
-	}
-	return 0
-}
-
 // LeaderValue says who acts in a role that only one may have. Bucket leaders,
 // key: the role, registry or pool.<name>; a lease that its holder writes.
 type LeaderValue struct {
@@ -1392,13 +1544,17 @@ type LeaderValue struct {
 	// the first complete scan of the repository; 0 before. A gateway that has
 	// applied it knows every model that the server started with.
 	ModelsRevision uint64 `protobuf:"varint,4,opt,name=models_revision,json=modelsRevision,proto3" json:"models_revision,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Where the holder's gRPC service for the other services listens, as
+	// host:port or unix:path; empty in one process. It is all that callers need
+	// to follow a change of the holder.
+	Address       string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaderValue) Reset() {
 	*x = LeaderValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[13]
+	mi := &file_nereid_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1566,7 @@ func (x *LeaderValue) String() string {
 func (*LeaderValue) ProtoMessage() {}
 
 func (x *LeaderValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[13]
+	mi := &file_nereid_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1579,7 @@ func (x *LeaderValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderValue.ProtoReflect.Descriptor instead.
 func (*LeaderValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaderValue) GetSchema() uint32 {
@@ -1454,11 +1610,18 @@ func (x *LeaderValue) GetModelsRevision() uint64 {
 	return 0
 }
 
+func (x *LeaderValue) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xef\x04\n" +
+	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\x83\x05\n" +
 	"\n" +
 	"ModelValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -1475,7 +1638,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	" \x01(\bR\n" +
 	"overridden\x12I\n" +
 	"\fclass_labels\x18\v \x03(\v2&.nereid.v1.ModelValue.ClassLabelsEntryR\vclassLabels\x12\x1c\n" +
-	"\tnamespace\x18\f \x01(\tR\tnamespace\x1a9\n" +
+	"\tnamespace\x18\f \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04pool\x18\r \x01(\tR\x04pool\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aV\n" +
@@ -1494,7 +1658,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\fclass_labels\x18\x05 \x03(\v2(.nereid.v1.ModelContent.ClassLabelsEntryR\vclassLabels\x1aV\n" +
 	"\x10ClassLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"\xe1\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"\xf7\x01\n" +
 	"\fModelVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
@@ -1504,7 +1668,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x03url\x18\x04 \x01(\tR\x03url\x121\n" +
 	"\adesired\x18\x05 \x01(\x0e2\x17.nereid.v1.DesiredStateR\adesired\x12\x18\n" +
 	"\aproblem\x18\x06 \x01(\tR\aproblem\x12 \n" +
-	"\vfingerprint\x18\a \x01(\tR\vfingerprint\"\xca\x01\n" +
+	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\xca\x01\n" +
 	"\x0fAssignmentValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12'\n" +
@@ -1521,7 +1686,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x12\x18\n" +
 	"\apassive\x18\x05 \x01(\bR\apassive\x12\x1f\n" +
 	"\vhost_policy\x18\x06 \x01(\tR\n" +
-	"hostPolicy\"\xd6\x03\n" +
+	"hostPolicy\"\x8a\x04\n" +
 	"\vWorkerValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
@@ -1531,30 +1696,38 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12:\n" +
 	"\x06labels\x18\a \x03(\v2\".nereid.v1.WorkerValue.LabelsEntryR\x06labels\x12'\n" +
 	"\x0fmodels_revision\x18\b \x01(\x04R\x0emodelsRevision\x12/\n" +
-	"\x13assignment_revision\x18\t \x01(\x04R\x12assignmentRevision\x124\n" +
-	"\bversions\x18\n" +
-	" \x03(\v2\x18.nereid.v1.WorkerVersionR\bversions\x1a9\n" +
+	"\x13assignment_revision\x18\t \x01(\x04R\x12assignmentRevision\x12\x18\n" +
+	"\aversion\x18\v \x01(\tR\aversion\x12.\n" +
+	"\x13memory_budget_bytes\x18\f \x01(\x04R\x11memoryBudgetBytes\x12\x18\n" +
+	"\aleaving\x18\r \x01(\bR\aleaving\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\n" +
+	"\x10\v\"\x91\x01\n" +
+	"\x0eInstancesValue\x12\x16\n" +
+	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
+	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x124\n" +
+	"\bversions\x18\x04 \x03(\v2\x18.nereid.v1.WorkerVersionR\bversions\"\x88\x01\n" +
 	"\fWorkerDevice\x12)\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x15.nereid.v1.DeviceKindR\x04kind\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xfb\x01\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\x9e\x02\n" +
 	"\rWorkerVersion\x12)\n" +
 	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12&\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +
 	"\x05cause\x18\x03 \x01(\tR\x05cause\x127\n" +
 	"\tinstances\x18\x04 \x03(\v2\x19.nereid.v1.WorkerInstanceR\tinstances\x120\n" +
 	"\x06groups\x18\x05 \x03(\v2\x18.nereid.v1.AssignedGroupR\x06groups\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x8e\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12!\n" +
+	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\"\x8e\x01\n" +
 	"\x0eWorkerInstance\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12&\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +
-	"\x05cause\x18\x05 \x01(\tR\x05cause\"\xea\x01\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause\"\xf5\x02\n" +
 	"\fServiceValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -1563,23 +1736,26 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x04load\x18\x05 \x01(\x01R\x04load\x12)\n" +
 	"\x10applied_revision\x18\x06 \x01(\x04R\x0fappliedRevision\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12)\n" +
-	"\x10workers_revision\x18\b \x01(\x04R\x0fworkersRevision\"\xd6\x02\n" +
+	"\x10workers_revision\x18\b \x01(\x04R\x0fworkersRevision\x12&\n" +
+	"\x05state\x18\t \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12-\n" +
+	"\x12instances_revision\x18\n" +
+	" \x01(\x04R\x11instancesRevision\x12\x18\n" +
+	"\awaiting\x18\v \x01(\x04R\awaiting\x12\x18\n" +
+	"\arunning\x18\f \x01(\x04R\arunning\"\xe3\x01\n" +
 	"\tPoolValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12K\n" +
 	"\rworker_labels\x18\x03 \x03(\v2&.nereid.v1.PoolValue.WorkerLabelsEntryR\fworkerLabels\x12\x16\n" +
-	"\x06models\x18\x04 \x03(\tR\x06models\x12!\n" +
-	"\fscheduler_id\x18\x05 \x01(\tR\vschedulerId\x12+\n" +
-	"\x11scheduler_address\x18\x06 \x01(\tR\x10schedulerAddress\x12'\n" +
-	"\x0fscheduler_epoch\x18\a \x01(\x04R\x0eschedulerEpoch\x1a?\n" +
+	"\x06models\x18\x04 \x03(\tR\x06models\x1a?\n" +
 	"\x11WorkerLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"|\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x05\x10\b\"\x96\x01\n" +
 	"\vLeaderValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12'\n" +
-	"\x0fmodels_revision\x18\x04 \x01(\x04R\x0emodelsRevision*b\n" +
+	"\x0fmodels_revision\x18\x04 \x01(\x04R\x0emodelsRevision\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress*b\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DESIRED_STATE_SERVE\x10\x01\x12\x1a\n" +
@@ -1610,7 +1786,7 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
@@ -1623,51 +1799,53 @@ var file_nereid_v1_state_proto_goTypes = []any{
 	(*AssignedVersion)(nil), // 8: nereid.v1.AssignedVersion
 	(*AssignedGroup)(nil),   // 9: nereid.v1.AssignedGroup
 	(*WorkerValue)(nil),     // 10: nereid.v1.WorkerValue
-	(*WorkerDevice)(nil),    // 11: nereid.v1.WorkerDevice
-	(*WorkerVersion)(nil),   // 12: nereid.v1.WorkerVersion
-	(*WorkerInstance)(nil),  // 13: nereid.v1.WorkerInstance
-	(*ServiceValue)(nil),    // 14: nereid.v1.ServiceValue
-	(*PoolValue)(nil),       // 15: nereid.v1.PoolValue
-	(*LeaderValue)(nil),     // 16: nereid.v1.LeaderValue
-	nil,                     // 17: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 18: nereid.v1.ModelValue.ClassLabelsEntry
-	nil,                     // 19: nereid.v1.ModelContent.ClassLabelsEntry
-	nil,                     // 20: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 21: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 22: inference.ModelConfig
-	(*ModelRef)(nil),        // 23: nereid.v1.ModelRef
+	(*InstancesValue)(nil),  // 11: nereid.v1.InstancesValue
+	(*WorkerDevice)(nil),    // 12: nereid.v1.WorkerDevice
+	(*WorkerVersion)(nil),   // 13: nereid.v1.WorkerVersion
+	(*WorkerInstance)(nil),  // 14: nereid.v1.WorkerInstance
+	(*ServiceValue)(nil),    // 15: nereid.v1.ServiceValue
+	(*PoolValue)(nil),       // 16: nereid.v1.PoolValue
+	(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
+	nil,                     // 18: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 19: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 20: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 21: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 22: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 23: inference.ModelConfig
+	(*ModelRef)(nil),        // 24: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	22, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	23, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	17, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	18, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
-	18, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
-	22, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	19, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
+	23, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
 	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
-	19, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
+	20, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
 	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	23, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	24, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
-	11, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	20, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
-	12, // 15: nereid.v1.WorkerValue.versions:type_name -> nereid.v1.WorkerVersion
+	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
+	21, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	13, // 15: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
 	2,  // 16: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	23, // 17: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	24, // 17: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 18: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
-	13, // 19: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
+	14, // 19: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
 	9,  // 20: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
 	1,  // 21: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	21, // 22: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	4,  // 23: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 24: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	1,  // 22: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
+	22, // 23: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	4,  // 24: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 25: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -1682,7 +1860,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

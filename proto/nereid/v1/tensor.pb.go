@@ -180,9 +180,10 @@ func (x *Tensor) GetRef() *TensorRef {
 	return nil
 }
 
-// TensorRef names the bytes of one tensor: little-endian, row-major. A
-// reference is one duty to release; a message that carries it hands the duty
-// on with the rest of the request or response it belongs to.
+// TensorRef names the bytes of one tensor: little-endian, row-major. Slots
+// stay with their holder: the gateway keeps those of a request's inputs until
+// it has the request's final response, a worker those of outputs until the
+// gateway has taken the response.
 type TensorRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// None is a tensor without bytes.
@@ -290,12 +291,14 @@ func (*TensorRef_Remote) isTensorRef_Place() {}
 type ArenaSlot struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region uint64                 `protobuf:"varint,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Grows each time the slot is reused, so that nobody reads one that has
+	// Grows each time the slot is given back, so that nobody reads one that has
 	// become someone else's.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// In bytes, within the region.
-	Offset        uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Length        uint64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	// Where the tensor begins, in bytes, within the slot.
+	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length uint64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	// Where the slot begins, in bytes, within the region.
+	Slot          uint64 `protobuf:"varint,5,opt,name=slot,proto3" json:"slot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,16 +361,27 @@ func (x *ArenaSlot) GetLength() uint64 {
 	return 0
 }
 
-// RemoteSlot is memory of a process that serves it by its TensorService.
+func (x *ArenaSlot) GetSlot() uint64 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+// RemoteSlot is memory of a process that serves it by its TensorService, or
+// lets the processes of its host read it.
 type RemoteSlot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The holder's incarnation: the epoch of its lease, which has its address.
-	Holder     uint64 `protobuf:"varint,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Holder uint64 `protobuf:"varint,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	// 0 is memory that is not shared: it is known by its generation alone.
 	Region     uint64 `protobuf:"varint,2,opt,name=region,proto3" json:"region,omitempty"`
 	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// In bytes, within the region.
-	Offset        uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	Length        uint64 `protobuf:"varint,5,opt,name=length,proto3" json:"length,omitempty"`
+	// Where the tensor begins, in bytes, within the slot.
+	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length uint64 `protobuf:"varint,5,opt,name=length,proto3" json:"length,omitempty"`
+	// Where the slot begins, in bytes, within the region.
+	Slot          uint64 `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +451,13 @@ func (x *RemoteSlot) GetLength() uint64 {
 	return 0
 }
 
+func (x *RemoteSlot) GetSlot() uint64 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
 var File_nereid_v1_tensor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_tensor_proto_rawDesc = "" +
@@ -451,14 +472,15 @@ const file_nereid_v1_tensor_proto_rawDesc = "" +
 	"\x06inline\x18\x01 \x01(\fH\x00R\x06inline\x12,\n" +
 	"\x05arena\x18\x02 \x01(\v2\x14.nereid.v1.ArenaSlotH\x00R\x05arena\x12/\n" +
 	"\x06remote\x18\x03 \x01(\v2\x15.nereid.v1.RemoteSlotH\x00R\x06remoteB\a\n" +
-	"\x05place\"s\n" +
+	"\x05place\"\x87\x01\n" +
 	"\tArenaSlot\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\x04R\x06region\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x16\n" +
-	"\x06length\x18\x04 \x01(\x04R\x06length\"\x8c\x01\n" +
+	"\x06length\x18\x04 \x01(\x04R\x06length\x12\x12\n" +
+	"\x04slot\x18\x05 \x01(\x04R\x04slot\"\xa0\x01\n" +
 	"\n" +
 	"RemoteSlot\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\x04R\x06holder\x12\x16\n" +
@@ -467,7 +489,8 @@ const file_nereid_v1_tensor_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x16\n" +
-	"\x06length\x18\x05 \x01(\x04R\x06length*\xb5\x02\n" +
+	"\x06length\x18\x05 \x01(\x04R\x06length\x12\x12\n" +
+	"\x04slot\x18\x06 \x01(\x04R\x04slot*\xb5\x02\n" +
 	"\bDatatype\x12\x14\n" +
 	"\x10DATATYPE_INVALID\x10\x00\x12\x11\n" +
 	"\rDATATYPE_BOOL\x10\x01\x12\x12\n" +

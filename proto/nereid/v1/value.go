@@ -14,7 +14,7 @@ import (
 const Schema = 1
 
 // Value is a bucket's value: [ModelValue], [AssignmentValue], [WorkerValue],
-// [ServiceValue], [PoolValue], [LeaderValue] or [SettingValue].
+// [InstancesValue], [ServiceValue], [PoolValue], [LeaderValue] or [SettingValue].
 type Value interface {
 	proto.Message
 	GetSchema() uint32

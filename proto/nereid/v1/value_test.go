@@ -65,21 +65,23 @@ func values() map[string]nereidv1.Value {
 			},
 			MemoryUsedBytes: 1 << 20, Labels: map[string]string{"pool": "default"},
 			ModelsRevision: 12, AssignmentRevision: 13,
-			Versions: []*nereidv1.WorkerVersion{{
-				Model: digits, State: nereidv1.State_STATE_UNAVAILABLE, Cause: "instance digits_0_0: out of memory",
-				Instances: []*nereidv1.WorkerInstance{{
-					Slot: 4, Name: "digits_0_0", Device: "cpu", State: nereidv1.State_STATE_UNAVAILABLE, Cause: "out of memory",
-				}},
-			}},
+			MemoryBudgetBytes: 1 << 33, Leaving: true, Version: "1.4.0",
 		},
 		"service": &nereidv1.ServiceValue{
 			Schema: nereidv1.Schema, Id: "gw1", Epoch: 9, Address: "10.0.0.3:8100", Load: 0.5, AppliedRevision: 12, Version: "1.4.0",
 		},
 		"pool": &nereidv1.PoolValue{
 			Schema: nereidv1.Schema, Name: "default", WorkerLabels: map[string]string{"pool": "default"}, Models: []string{"digits"},
-			SchedulerId: "s1", SchedulerAddress: "10.0.0.2:8100", SchedulerEpoch: 5,
 		},
-		"leader": &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r1", Epoch: 3, ModelsRevision: 12},
+		"instances": &nereidv1.InstancesValue{
+			Schema: nereidv1.Schema, WorkerId: "w1", Epoch: 7,
+			Versions: []*nereidv1.WorkerVersion{{
+				Model: digits, State: nereidv1.State_STATE_READY, MemoryBytes: 1 << 27, Cause: "instance digits_0_1: out of memory", Reason: "load_failed",
+				Instances: []*nereidv1.WorkerInstance{{Slot: 4, Name: "digits_0_0", Device: "cpu", State: nereidv1.State_STATE_READY}},
+				Groups:    []*nereidv1.AssignedGroup{{Name: "digits_0", Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU, Count: 1}},
+			}},
+		},
+		"leader": &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r1", Epoch: 3, ModelsRevision: 12, Address: "10.0.0.7:8011"},
 		"setting": &nereidv1.SettingValue{
 			Schema: nereidv1.Schema,
 			Setting: &nereidv1.SettingValue_Trace{Trace: &nereidv1.TraceSettings{
@@ -123,6 +125,26 @@ func TestStoredValuesAreReadBack(t *testing.T) {
 				t.Errorf("value differs after it was read back (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Fields that went are skipped, and those that stayed are read.
+func TestEarlierValuesAreRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		into nereidv1.Value
+		id   func(nereidv1.Value) string
+	}{
+		"worker":     {new(nereidv1.WorkerValue), func(v nereidv1.Value) string { return v.(*nereidv1.WorkerValue).GetWorkerId() }},
+		"assignment": {new(nereidv1.AssignmentValue), func(v nereidv1.Value) string { return v.(*nereidv1.AssignmentValue).GetWorkerId() }},
+		"pool":       {new(nereidv1.PoolValue), func(v nereidv1.Value) string { return v.(*nereidv1.PoolValue).GetName() }},
+	} {
+		data, err := os.ReadFile(filepath.Join("testdata", "earlier", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nereidv1.UnmarshalValue(data, tc.into); err != nil || tc.id(tc.into) == "" {
+			t.Errorf("%s is read as %v, %v", name, tc.into, err)
+		}
 	}
 }
 

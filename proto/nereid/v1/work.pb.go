@@ -86,7 +86,8 @@ type WorkId struct {
 	Request *RequestId             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	// Counts submissions of the request, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// That of the pool's scheduler which accepted the request; 0 before that.
+	// That of the first of the pool's schedulers that the request was submitted to
+	// or, in what a scheduler sends, of the one that accepted it; 0 before that.
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The revision of the bucket models by which the request was routed.
 	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`

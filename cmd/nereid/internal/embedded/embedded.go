@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,6 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway"
 	"github.com/nereid-serving/nereid/services/registry"
@@ -32,7 +33,8 @@ type Config struct {
 	Scheduler scheduler.Config
 	Worker    worker.Config
 	Gateway   gateway.Config
-	Metrics   Metrics
+	Admin     process.Admin
+	Host      process.Host
 	// Data is where the control plane's state is kept; empty is a temporary
 	// directory.
 	Data string
@@ -45,10 +47,8 @@ type Config struct {
 func Default() Config {
 	c := Config{
 		Registry: registry.Default(), Scheduler: scheduler.Default(), Worker: worker.Default(), Gateway: gateway.Default(),
-		Metrics: Metrics{
-			Listener: gateway.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002},
-			Host:     true, Interval: 2 * time.Second,
-		},
+		Admin:       process.Admin{Listener: serve.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002}},
+		Host:        process.Host{Enabled: true, Interval: 2 * time.Second},
 		ExitOnError: true,
 	}
 	c.Registry.Models.Backends = worker.Backends()
@@ -66,10 +66,6 @@ const lease = time.Minute
 // the next requests.
 const keepMemory = 256 << 20
 
-// garbage is the percentage of the heap by which it may grow before it is
-// collected: the path of requests allocates little, and the rest is small.
-const garbage = 400
-
 // Server is the process.
 type Server struct {
 	config  Config
@@ -78,22 +74,29 @@ type Server struct {
 	metrics *obs.Metrics
 }
 
-// New checks the configuration; it opens nothing.
-func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
-	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway, c.Metrics} {
+// Validate returns an error of the reason config_invalid that names the
+// setting and what it may be.
+func (c *Config) Validate() error {
+	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway, c.Admin, c.Host} {
 		if err := part.Validate(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return &Server{config: c, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version, c.Metrics.Labels)}, nil
+	return nil
+}
+
+// New checks the configuration; it opens nothing.
+func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Server{config: c, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version, c.Admin.Labels)}, nil
 }
 
 // Run serves until ctx is done and everything has drained, or until a part
 // fails.
 func (s *Server) Run(ctx context.Context) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
-	}
+	process.CollectLate()
 	b, err := bus.Open(ctx, bus.Config{Dir: s.config.Data, Name: "nereid", Lease: lease, Log: s.log})
 	if err != nil {
 		return err
@@ -132,12 +135,15 @@ func (s *Server) serve(ctx context.Context, b *bus.Bus) error {
 // all that it needs still runs.
 func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	clock, pool, answers := mono.New(), tensor.NewPool(keepMemory), &answers{}
-	reg, err := registry.New(s.config.Registry, registry.Deps{Bus: b, Log: s.log})
+	sched, err := scheduler.New(s.config.Scheduler, scheduler.Deps{
+		Bus: b, Clock: clock, Responder: answers, Metrics: s.metrics, Log: s.log,
+	})
 	if err != nil {
 		return nil, err
 	}
-	sched, err := scheduler.New(s.config.Scheduler, scheduler.Deps{
-		Bus: b, Clock: clock, Responder: answers, Metrics: s.metrics, Log: s.log,
+	reg, err := registry.New(s.config.Registry, registry.Deps{
+		Bus: b, Log: s.log,
+		Queues: func(ctx context.Context, _ string) ([]infer.Queue, error) { return sched.Queues(ctx) },
 	})
 	if err != nil {
 		return nil, err
@@ -149,7 +155,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
-		Bus: b, Dispatcher: sched, Repository: reg, Statistics: sched, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Dispatcher: sched, Repository: reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -171,3 +177,14 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 type answers struct{ to infer.Responder }
 
 func (a *answers) Respond(r *infer.Response) { a.to.Respond(r) }
+
+func (s *Server) serveMetrics(ctx context.Context) error {
+	return s.config.Admin.Serve(ctx, s.metrics, nil, s.log)
+}
+
+// watchHost looks at the machine for the metrics alone.
+func (s *Server) watchHost(ctx context.Context) error {
+	h := s.config.Host
+	h.Enabled = h.Enabled && s.config.Admin.Enabled
+	return h.Watch(ctx, s.metrics, s.log)
+}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
@@ -40,7 +41,7 @@ func startUnled(t *testing.T) *unled {
 	c := Default()
 	c.Registry.Repositories = []string{t.TempDir()}
 	c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = "127.0.0.1", 0
-	c.Gateway.GRPC.Enabled, c.Metrics.Enabled = false, false
+	c.Gateway.GRPC.Enabled, c.Admin.Enabled = false, false
 	core, logs := observer.New(zap.InfoLevel)
 	server, err := New(c, zap.New(core), &bytes.Buffer{})
 	if err != nil {
@@ -136,11 +137,13 @@ func (u *unled) set(generation uint64, rows int32) {
 func (u *unled) assign(revision uint64, versions ...*nereidv1.AssignedVersion) {
 	u.t.Helper()
 	id := Default().Worker.ID
-	_, err := u.assignments.Put(u.t.Context(), id, &nereidv1.AssignmentValue{
-		Schema: nereidv1.Schema, WorkerId: id, ModelsRevision: revision, LeaderEpoch: 1, Versions: versions,
-	})
-	if err != nil {
-		u.t.Fatal(err)
+	v := &nereidv1.AssignmentValue{Schema: nereidv1.Schema, WorkerId: id, ModelsRevision: revision, LeaderEpoch: 1}
+	head := proto.CloneOf(v)
+	v.Versions = versions
+	for key, value := range map[string]*nereidv1.AssignmentValue{"m": v, "": head} {
+		if _, err := u.assignments.Put(u.t.Context(), bus.OwnedKey(id, key), value); err != nil {
+			u.t.Fatal(err)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func startMeasured(t *testing.T, edit func(*Config)) *measured {
 	c.Registry.Repositories = []string{dir}
 	c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = "127.0.0.1", 0
 	c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = "127.0.0.1", 0
-	c.Metrics.Address, c.Metrics.Port = "127.0.0.1", 0
+	c.Admin.Address, c.Admin.Port = "127.0.0.1", 0
 	edit(&c)
 	core, logs := observer.New(zap.InfoLevel)
 	server, err := New(c, zap.New(core), io.Discard)
@@ -75,7 +75,7 @@ func startMeasured(t *testing.T, edit func(*Config)) *measured {
 		}
 		return m.http != "" && logs.FilterMessage("started").Len() > 0
 	})
-	u.eventually("the machine's load", func() bool { return m.families()["nv_cpu_utilization"] != nil || !c.Metrics.Host })
+	u.eventually("the machine's load", func() bool { return m.families()["nv_cpu_utilization"] != nil || !c.Host.Enabled })
 	return m
 }
 
@@ -185,7 +185,7 @@ func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
 		"default":    {func(*Config) {}, []string{always, host, counters}},
 		"everything": {everything, []string{always, host, counters, histograms, summaries}},
 		"least": {func(c *Config) {
-			c.Metrics.Host, c.Scheduler.Latencies.Counters = false, false
+			c.Host.Enabled, c.Scheduler.Latencies.Counters = false, false
 		}, []string{always}},
 	}
 	for name, tt := range tests {
@@ -216,7 +216,7 @@ func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
 }
 
 func TestPlaceIsOnTheSeriesOfAllServices(t *testing.T) {
-	m := startMeasured(t, func(c *Config) { c.Metrics.Labels = map[string]string{"cluster": "eu"} })
+	m := startMeasured(t, func(c *Config) { c.Admin.Labels = map[string]string{"cluster": "eu"} })
 	m.requests()
 	for name, f := range m.families() {
 		if !strings.Contains(labels(f), "cluster") {

@@ -75,7 +75,7 @@ func newGateway(t *testing.T, models ...*core.Model) *harness {
 		cancel: func(id infer.RequestID) { t.Errorf("%v was cancelled", id) },
 	}}
 	h.Gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1", Extensions: []string{"e"}},
-		core.Deps{Dispatcher: h.dispatcher, Statistics: &h.source, Pending: h.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
+		core.Deps{Dispatcher: h.dispatcher, Statistics: h.of, Pending: h.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
 	h.Update(core.NewSnapshot(5, true, models))
 	return h
 }

@@ -2,10 +2,13 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -28,7 +31,8 @@ type Dispatcher interface {
 type Gateway struct {
 	info       ServerInfo
 	dispatcher Dispatcher
-	statistics StatisticsSource
+	reachable  func(pool string) bool
+	statistics func(pool string) StatisticsSource
 	repository Repository
 	pending    *pending.Table
 	clock      mono.Clock
@@ -36,6 +40,7 @@ type Gateway struct {
 	strict     bool
 	snapshot   atomic.Pointer[Snapshot]
 	started    atomic.Bool // every model has been ready or failed
+	leaving    atomic.Bool // not ready any more, and still serving
 	draining   atomic.Bool
 	waiters    sync.Pool // of *pending.Unary
 }
@@ -43,7 +48,11 @@ type Gateway struct {
 // Deps are what a Gateway works with.
 type Deps struct {
 	Dispatcher Dispatcher
-	Statistics StatisticsSource
+	// Reachable reports whether a pool's requests get to a scheduler. It may be
+	// nil; then they always do.
+	Reachable func(pool string) bool
+	// Statistics gives the source for a pool.
+	Statistics func(pool string) StatisticsSource
 	// Repository may be nil; then models are not loaded or unloaded on request.
 	Repository Repository
 	Pending    *pending.Table
@@ -57,7 +66,7 @@ type Deps struct {
 // New makes a gateway without models.
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
-		info: info, dispatcher: deps.Dispatcher, statistics: deps.Statistics, repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
+		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
 		pool: deps.Pool, strict: deps.StrictReadiness,
 	}
 	g.waiters.New = func() any { return pending.NewUnary() }
@@ -65,12 +74,16 @@ func New(info ServerInfo, deps Deps) *Gateway {
 	return g
 }
 
-// Update puts a new snapshot into force for the requests to come.
-func (g *Gateway) Update(s *Snapshot) {
+// Update puts a new snapshot into force for the requests to come. It returns the
+// pools that it found without a scheduler: once that changes, it is to be called
+// again, since the start may be over.
+func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
+	unreachable = g.unreachable(s)
 	g.snapshot.Store(s)
-	if !g.started.Load() && s.Settled() {
+	if !g.started.Load() && s.Settled() && (!g.strict || len(unreachable) == 0) {
 		g.started.Store(true)
 	}
+	return unreachable
 }
 
 // Started reports whether the start is over: every model has been ready or has
@@ -87,21 +100,59 @@ func (g *Gateway) Pool() *tensor.Pool { return g.pool }
 func (g *Gateway) Live() bool { return true }
 
 // Ready reports whether every model that should serve does or, without strict
-// readiness, whether the start is over.
+// readiness, whether the start is over and there is a scheduler for any.
 func (g *Gateway) Ready() bool {
-	if g.draining.Load() {
+	if g.leaving.Load() {
 		return false
 	}
+	s := g.Snapshot()
+	lacking := len(g.unreachable(s))
 	if g.strict {
-		return g.Snapshot().AllReady()
+		return s.AllReady() && lacking == 0
 	}
-	return g.Started()
+	return g.Started() && (lacking == 0 || lacking < len(s.pools))
 }
+
+// Unreachable are the pools, by name, whose models are ready on workers while no
+// scheduler can be reached that takes requests for them.
+func (g *Gateway) Unreachable() []string { return g.unreachable(g.Snapshot()) }
+
+func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
+	if g.reachable == nil {
+		return nil
+	}
+	for _, pool := range s.pools {
+		if !g.reachable(pool) {
+			pools = append(pools, pool)
+		}
+	}
+	return pools
+}
+
+// ModelReady reports whether a version could answer now; an error says that
+// there is no such model or version.
+func (g *Gateway) ModelReady(model, version string) (bool, error) {
+	v, err := g.Snapshot().Resolve(model, version)
+	switch errs.Of(err) {
+	case "":
+		return g.reachable == nil || g.reachable(v.Pool), nil
+	case errs.ModelNotReady:
+		return false, nil
+	}
+	return false, err
+}
+
+// Leave ends readiness for good. Requests are served as before.
+func (g *Gateway) Leave() { g.leaving.Store(true) }
+
+// Leaving reports whether readiness has ended for good.
+func (g *Gateway) Leaving() bool { return g.leaving.Load() }
 
 // Drain refuses new requests and returns when the last one in flight has its
 // answer, or with the context's error.
 func (g *Gateway) Drain(ctx context.Context) error {
 	g.draining.Store(true)
+	g.Leave()
 	return g.pending.Drain(ctx)
 }
 
@@ -156,16 +207,22 @@ func (g *Gateway) ModelConfig(model, version string) (*modelconfig.Config, error
 // has none. With readyOnly only ready versions are listed.
 func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 	entries := []IndexEntry{}
-	for _, m := range g.Snapshot().Models() {
+	s := g.Snapshot()
+	unreachable := g.unreachable(s)
+	for _, m := range s.Models() {
 		if len(m.Versions) == 0 && !readyOnly {
 			entries = append(entries, absent(m))
 		}
 		for _, v := range m.Versions {
-			if readyOnly && v.State != infer.Ready {
+			state, cause := v.State, v.Cause
+			if state == infer.Ready && slices.Contains(unreachable, v.Pool) {
+				state, cause = infer.Unavailable, fmt.Sprintf("the gateway reaches no scheduler of the pool %q", v.Pool)
+			}
+			if readyOnly && state != infer.Ready {
 				continue
 			}
 			entries = append(entries, IndexEntry{
-				Namespace: m.Namespace, Name: m.Name, Version: strconv.FormatInt(v.Ref.Version, 10), State: v.State.String(), Reason: v.Cause,
+				Namespace: m.Namespace, Name: m.Name, Version: strconv.FormatInt(v.Ref.Version, 10), State: state.String(), Reason: cause,
 			})
 		}
 	}

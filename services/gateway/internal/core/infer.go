@@ -14,6 +14,7 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 	return &infer.Request{
 		Work:     infer.Work{Request: g.pending.NextID(), Attempt: 1, Revision: g.Snapshot().Revision},
 		Model:    v.Ref,
+		Pool:     v.Pool,
 		Received: g.clock.Now(),
 	}
 }
@@ -50,10 +51,10 @@ func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*inf
 func (g *Gateway) reroute(v *Version, r *infer.Request) *Version {
 	snapshot := g.Snapshot()
 	next, err := snapshot.current(v.Ref)
-	if err != nil || next.Ref == r.Model || r.Sequence != (infer.Sequence{}) || next.Config.Decoupled || check(next, r) != nil {
+	if err != nil || next.Ref == r.Model && next.Pool == r.Pool || r.Sequence != (infer.Sequence{}) || next.Config.Decoupled || check(next, r) != nil {
 		return nil
 	}
-	r.Model = next.Ref
+	r.Model, r.Pool = next.Ref, next.Pool
 	r.Work = infer.Work{Request: r.Work.Request, Attempt: r.Work.Attempt + 1, Revision: snapshot.Revision}
 	return next
 }

@@ -20,6 +20,8 @@ type Snapshot struct {
 	Synced  bool
 	models  map[infer.ModelID]*Model
 	ordered []*Model // by name
+	// pools are those of ready versions, by name.
+	pools []string
 	// requested are, by name, the models that a request for it may mean.
 	requested map[string][]*Model
 	// namespaced says that names are unique within namespaces only.
@@ -42,7 +44,9 @@ type Model struct {
 type Version struct {
 	Ref    infer.ModelRef
 	Config *modelconfig.Config
-	State  infer.InstanceState
+	// Pool names the pool whose scheduler takes the version's requests.
+	Pool  string
+	State infer.InstanceState
 	// Cause is why the version is not ready, or "unloaded"; of a ready one, why
 	// a newer content does not serve in its place.
 	Cause string
@@ -61,7 +65,13 @@ func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 		if m.known() {
 			s.request(m)
 		}
+		for _, v := range m.Versions {
+			if v.State == infer.Ready && !slices.Contains(s.pools, v.Pool) {
+				s.pools = append(s.pools, v.Pool)
+			}
+		}
 	}
+	slices.Sort(s.pools)
 	return s
 }
 
@@ -80,19 +90,6 @@ func (s *Snapshot) Resolve(model, version string) (*Version, error) {
 		return nil, err
 	}
 	return m.resolve(number)
-}
-
-// Ready reports whether a version could answer now; an error says that there
-// is no such model or version.
-func (s *Snapshot) Ready(model, version string) (bool, error) {
-	_, err := s.Resolve(model, version)
-	switch errs.Of(err) {
-	case "":
-		return true, nil
-	case errs.ModelNotReady:
-		return false, nil
-	}
-	return false, err
 }
 
 // AllReady reports whether everything that the repository should serve is

@@ -1,6 +1,8 @@
 package core_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,11 +23,11 @@ func states() *core.Model {
 }
 
 func TestResolveFindsOrSaysWhyNot(t *testing.T) {
-	s := core.NewSnapshot(1, true, []*core.Model{
+	h := newGateway(t,
 		states(),
-		{Name: "gone", Versions: []*core.Version{version("gone", 1, infer.Unavailable)}},
-		{Name: "broken", Problem: "bad config"},
-	})
+		&core.Model{Name: "gone", Versions: []*core.Version{version("gone", 1, infer.Unavailable)}},
+		&core.Model{Name: "broken", Problem: "bad config"},
+	)
 	const integral = ", version should be an integral value > 0"
 	for _, c := range []struct {
 		name, model, version string
@@ -53,16 +55,16 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 		{name: "a negative version of an unknown model", model: "x", version: "-1", refusal: refusal{errs.InvalidVersion, "invalid model version specified '-1' " + integral}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v, err := s.Resolve(c.model, c.version)
+			v, err := h.Snapshot().Resolve(c.model, c.version)
 			if d := cmp.Diff(c.refusal, refusalOf(err)); d != "" {
 				t.Error(d)
 			}
 			if err == nil && v.Ref.Version != c.want {
 				t.Errorf("got version %d, want %d", v.Ref.Version, c.want)
 			}
-			isReady, err := s.Ready(c.model, c.version)
+			isReady, err := h.ModelReady(c.model, c.version)
 			if isReady != c.ready || (err == nil) != (c.ready || c.notReady) {
-				t.Errorf("Ready: %t, %v", isReady, err)
+				t.Errorf("ModelReady: %t, %v", isReady, err)
 			}
 		})
 	}
@@ -92,6 +94,44 @@ func TestServerIsReadyWhenAllThatShouldServeDoes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := core.NewSnapshot(1, c.synced, c.models).AllReady(); got != c.want {
 				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+// What no scheduler takes requests for is not ready, whatever the workers say.
+func TestModelsOfAPoolWithoutASchedulerAreNotReady(t *testing.T) {
+	in := func(pool string) *core.Model {
+		v := version(pool, 1, infer.Ready)
+		v.Pool = pool
+		return &core.Model{Name: pool, Versions: []*core.Version{v}}
+	}
+	for _, c := range []struct {
+		name    string
+		strict  bool
+		reached string
+		want    bool
+	}{
+		{name: "no pool", strict: true},
+		{name: "no pool, not strict"},
+		{name: "one of two", strict: true, reached: "a"},
+		{name: "one of two, not strict", reached: "a", want: true},
+		{name: "both", strict: true, reached: "ab", want: true},
+		{name: "both, not strict", reached: "ab", want: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			reaches := func(pool string) bool { return strings.Contains(c.reached, pool) }
+			h := core.New(core.ServerInfo{}, core.Deps{StrictReadiness: c.strict, Reachable: reaches})
+			h.Update(core.NewSnapshot(1, true, []*core.Model{in("a"), in("b")}))
+			if got := h.Ready(); got != c.want {
+				t.Errorf("ready: %t", got)
+			}
+			listed := h.Index(true)
+			for _, e := range h.Index(false) {
+				ready, err := h.ModelReady(e.Name, "")
+				if want := reaches(e.Name); err != nil || ready != want || (e.State == "READY") != want || slices.Contains(listed, e) != want || (e.Reason == "") != want {
+					t.Errorf("%+v, ready %t, %v", e, ready, err)
+				}
 			}
 		})
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// StatisticsSource has the counts of model versions: the scheduler of their
-// pool.
+// StatisticsSource has the counts of a pool's model versions: its scheduler.
 type StatisticsSource interface {
 	// Statistics returns one value for each ref, in their order: zero for a
 	// version that has had no request yet. It is safe for concurrent use.
@@ -25,11 +24,12 @@ type ModelStatistics struct {
 // Statistics returns the counts of a model's ready versions or of the one
 // asked for; of all models, by name, if model is empty.
 func (g *Gateway) Statistics(ctx context.Context, model, version string) ([]ModelStatistics, error) {
-	refs, err := g.Snapshot().measured(model, version)
+	snapshot := g.Snapshot()
+	refs, err := snapshot.measured(model, version)
 	if err != nil {
 		return nil, err
 	}
-	counts, err := g.statistics.Statistics(ctx, refs)
+	counts, err := g.counts(ctx, snapshot, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +38,40 @@ func (g *Gateway) Statistics(ctx context.Context, model, version string) ([]Mode
 		list[i] = ModelStatistics{Name: ref.Name, Version: strconv.FormatInt(ref.Version, 10), Statistics: counts[i]}
 	}
 	return list, nil
+}
+
+// counts asks each version's pool.
+func (g *Gateway) counts(ctx context.Context, s *Snapshot, refs []infer.ModelRef) ([]infer.Statistics, error) {
+	places := make(map[string][]int)
+	for i, ref := range refs {
+		pool := s.poolOf(ref)
+		places[pool] = append(places[pool], i)
+	}
+	all := make([]infer.Statistics, len(refs))
+	for pool, at := range places {
+		asked := make([]infer.ModelRef, len(at))
+		for n, i := range at {
+			asked[n] = refs[i]
+		}
+		counts, err := g.statistics(pool).Statistics(ctx, asked)
+		if err != nil {
+			return nil, err
+		}
+		for n, i := range at {
+			all[i] = counts[n]
+		}
+	}
+	return all, nil
+}
+
+// poolOf names the pool of a version in the snapshot.
+func (s *Snapshot) poolOf(ref infer.ModelRef) string {
+	for _, v := range s.models[ref.ID()].Versions {
+		if v.Ref == ref {
+			return v.Pool
+		}
+	}
+	return ""
 }
 
 // measured returns the ready versions that a call for statistics names. The

@@ -13,26 +13,26 @@ import (
 )
 
 func TestStatisticsAreThoseOfReadyVersions(t *testing.T) {
+	large := version("b", 7, infer.Ready)
+	large.Pool = "large"
 	h := newGateway(
 		t,
-		&core.Model{Name: "b", Versions: []*core.Version{
-			version("b", 1, infer.Ready), version("b", 2, infer.Loading), version("b", 7, infer.Ready),
-		}},
+		&core.Model{Name: "b", Versions: []*core.Version{version("b", 1, infer.Ready), version("b", 2, infer.Loading), large}},
 		&core.Model{Name: "a", Versions: []*core.Version{version("a", 3, infer.Ready)}},
 		&core.Model{Name: "down", Versions: []*core.Version{version("down", 1, infer.Unavailable)}},
 	)
 	// The counts tell whose they are.
-	h.statistics = func(refs []infer.ModelRef) ([]infer.Statistics, error) {
+	h.statistics = func(pool string, refs []infer.ModelRef) ([]infer.Statistics, error) {
 		list := make([]infer.Statistics, len(refs))
 		for i, ref := range refs {
-			list[i].Inferences = uint64(100*ref.Version) + uint64(ref.Name[0])
+			list[i].Inferences = uint64(100*ref.Version) + uint64(ref.Name[0]) + 10_000*uint64(len(pool))
 		}
 		return list, nil
 	}
 	of := func(model, version string, inferences uint64) core.ModelStatistics {
 		return core.ModelStatistics{Name: model, Version: version, Statistics: infer.Statistics{Inferences: inferences}}
 	}
-	b1, b7, a3 := of("b", "1", 100+'b'), of("b", "7", 700+'b'), of("a", "3", 300+'a')
+	b1, b7, a3 := of("b", "1", 100+'b'), of("b", "7", 10_000*5+700+'b'), of("a", "3", 300+'a')
 	for _, tt := range []struct {
 		name, model, version string
 		want                 []core.ModelStatistics
@@ -63,7 +63,7 @@ func TestStatisticsAreThoseOfReadyVersions(t *testing.T) {
 func TestStatisticsThatCannotBeHad(t *testing.T) {
 	h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{version("m", 1, infer.Ready)}})
 	gone := errors.New("the scheduler is gone")
-	h.statistics = func([]infer.ModelRef) ([]infer.Statistics, error) { return nil, gone }
+	h.statistics = func(string, []infer.ModelRef) ([]infer.Statistics, error) { return nil, gone }
 	if _, err := h.Gateway.Statistics(t.Context(), "m", ""); !errors.Is(err, gone) {
 		t.Errorf("error is %v, want %v", err, gone)
 	}
@@ -82,11 +82,18 @@ func TestModelConfigIsThatOfTheVersion(t *testing.T) {
 	}
 }
 
-// source has the counts that a test says.
+// source has the counts of pools that a test says.
 type source struct {
-	statistics func([]infer.ModelRef) ([]infer.Statistics, error)
+	statistics func(pool string, refs []infer.ModelRef) ([]infer.Statistics, error)
 }
 
-func (s *source) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
-	return s.statistics(refs)
+func (s *source) of(pool string) core.StatisticsSource { return poolSource{s, pool} }
+
+type poolSource struct {
+	*source
+	pool string
+}
+
+func (s poolSource) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
+	return s.statistics(s.pool, refs)
 }

@@ -36,7 +36,7 @@ func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ready, err := s.engine.Snapshot().Ready(model, version)
+	ready, err := s.engine.ModelReady(model, version)
 	switch {
 	case err != nil:
 		return err

@@ -91,7 +91,7 @@ func newServerWith(t testing.TB, r core.Repository, models []*core.Model, option
 	s := &server{scheduler: &scheduler{table: table, execute: compute}, pool: tensor.NewPool(16 << 20)}
 	s.gateway = core.New(
 		core.ServerInfo{Name: "nereid", Version: "0.1.0", Extensions: []string{"binary_tensor_data", "parameters"}},
-		core.Deps{Dispatcher: s.scheduler, Statistics: s.scheduler, Repository: r, Pending: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
+		core.Deps{Dispatcher: s.scheduler, Statistics: func(string) core.StatisticsSource { return s.scheduler }, Repository: r, Pending: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
 	s.gateway.Update(core.NewSnapshot(3, true, models))
 	o := rest.Options{Log: func(err error) { s.logged = append(s.logged, err) }}
 	for _, set := range options {

@@ -36,6 +36,7 @@ import (
 type Engine interface {
 	Live() bool
 	Ready() bool
+	ModelReady(model, version string) (bool, error)
 	Snapshot() *core.Snapshot
 	Server() core.ServerInfo
 	Metadata(model, version string) (core.Metadata, error)

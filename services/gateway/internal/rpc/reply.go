@@ -2,14 +2,12 @@ package rpc
 
 import (
 	"math"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc/mem"
 
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
+	"github.com/nereid-serving/nereid/libs/loan"
 )
 
 // lendFrom is the size in bytes from which an output is sent from where it
@@ -20,7 +18,7 @@ const lendFrom = 32 << 10
 type message interface {
 	Size() (int, error)
 	Bulk(least int64) int
-	Append(b []byte, least int64) ([]byte, []wire.Gap)
+	Append(b []byte, least int64) ([]byte, []loan.Gap)
 }
 
 // encodeAnswer encodes the answer of an inference, and counts the time.
@@ -41,11 +39,14 @@ func (s *service) encode(m message) (mem.BufferSlice, error) {
 	if n > math.MaxInt32 {
 		return nil, errs.New(errs.ResponseTooLarge, "Response has byte size %d which exceeds gRPC's byte size limit %d.", n, math.MaxInt32)
 	}
-	own, gaps := s.own(n-m.Bulk(lendFrom)), []wire.Gap(nil)
+	own, gaps := s.own(n-m.Bulk(lendFrom)), []loan.Gap(nil)
 	if *own, gaps = m.Append((*own)[:0], lendFrom); len(gaps) == 0 {
 		return mem.BufferSlice{mem.NewBuffer(own, &s.replies)}, nil
 	}
-	return join(mem.NewBuffer(own, &s.replies), gaps), nil
+	for _, g := range gaps {
+		g.Data.Retain() // for gRPC; the answer keeps its own
+	}
+	return loan.Join(mem.NewBuffer(own, &s.replies), gaps), nil
 }
 
 // own is memory for n bytes that are encoded. gRPC does not give back small
@@ -56,47 +57,4 @@ func (s *service) own(n int) *[]byte {
 		return &b
 	}
 	return s.replies.Get(n)
-}
-
-// join puts lent outputs into the gaps of b, which it takes over.
-func join(b mem.Buffer, gaps []wire.Gap) mem.BufferSlice {
-	parts, from := make(mem.BufferSlice, 0, 2*len(gaps)), 0
-	for _, g := range gaps {
-		parts = append(parts, b.Slice(from, g.At), lend(g.Data))
-		from = g.At
-	}
-	if from < b.Len() {
-		parts = append(parts, b.Slice(from, b.Len()))
-	}
-	b.Free()
-	return parts
-}
-
-// loan is an output in gRPC's hands: to gRPC the pool that it came from.
-type loan struct {
-	output tensor.Ref
-	lost   runtime.Cleanup
-}
-
-var _ mem.BufferPool = (*loan)(nil)
-
-// lend takes a reference on an output until gRPC gives its bytes back, or
-// forgets them, as it may when a connection breaks.
-func lend(output tensor.Ref) mem.Buffer {
-	l := &loan{output: output.Retain()}
-	l.lost = runtime.AddCleanup(l, func(r tensor.Ref) { r.Release() }, l.output)
-	data, _ := output.Bytes() // can be read: its size was asked for
-	return mem.NewBuffer(&data, l)
-}
-
-// Put takes the bytes back.
-func (l *loan) Put(*[]byte) {
-	l.lost.Stop()
-	l.output.Release()
-}
-
-// Get is for no one: a loan is for one output.
-func (l *loan) Get(n int) *[]byte {
-	b := make([]byte, n)
-	return &b
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/remote/control"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
@@ -23,6 +25,7 @@ import (
 type Engine interface {
 	Live() bool
 	Ready() bool
+	ModelReady(model, version string) (bool, error)
 	Server() core.ServerInfo
 	Snapshot() *core.Snapshot
 	Metadata(model, version string) (core.Metadata, error)
@@ -70,6 +73,9 @@ type Options struct {
 	Compress bool
 	// Restricted are the APIs that need a header; nil restricts none.
 	Restricted core.Restrictions
+	// Cluster is asked by those who ask for the cluster's state; nil is not to
+	// have that call.
+	Cluster Cluster
 	// Answered is told how long the answer of an inference took to encode, and
 	// Failed why a call is answered with an error. They may be nil.
 	Answered func(time.Duration)
@@ -133,10 +139,17 @@ func ServerOptions(engine Engine, o Options) []grpc.ServerOption {
 	}
 }
 
-// Register adds the inference and health services to a server that was made
+// Register adds the inference, health and cluster services to a server that was made
 // with [ServerOptions] and does not serve yet.
 func Register(registrar grpc.ServiceRegistrar, engine Engine, o Options) {
 	s := newService(engine, o)
 	registrar.RegisterService(s.description(), s)
 	grpc_health_v1.RegisterHealthServer(registrar, &health{engine: engine, service: s})
+	if o.Cluster != nil {
+		control.RegisterCluster(registrar, &cluster{service: s, asked: o.Cluster}, func(err error) {
+			if s.log != nil {
+				s.log(nereidv1.ClusterService_Status_FullMethodName, err)
+			}
+		})
+	}
 }

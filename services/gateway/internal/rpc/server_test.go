@@ -52,7 +52,7 @@ func serveWith(t testing.TB, o rpc.Options, extra ...grpc.ServerOption) *server 
 	table := pending.New(1)
 	s.models = &models{table: table, pool: s.pool, held: make(map[infer.RequestID]*infer.Request), submitted: make(chan infer.Request, 512)}
 	s.gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1.2.3", Extensions: []string{"classification"}},
-		core.Deps{Dispatcher: s.models, Statistics: s.models, Pending: table, Clock: s.clock, Pool: s.pool, StrictReadiness: true})
+		core.Deps{Dispatcher: s.models, Statistics: func(string) core.StatisticsSource { return s.models }, Pending: table, Clock: s.clock, Pool: s.pool, StrictReadiness: true})
 	s.gateway.Update(core.NewSnapshot(1, true, repository()))
 	o.Clock, o.Log = s.clock, func(_ string, err error) { s.logged <- err }
 	s.listener = bufconn.Listen(1 << 20)

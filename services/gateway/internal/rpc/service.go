@@ -102,7 +102,7 @@ func (s *service) ServerReady(context.Context, *inference.ServerReadyRequest) (*
 
 // ModelReady implements the RPC. An unknown model is an error, not a false.
 func (s *service) ModelReady(_ context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
-	ready, err := s.engine.Snapshot().Ready(r.GetName(), r.GetVersion())
+	ready, err := s.engine.ModelReady(r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,7 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 	return &core.Version{
 		Ref:    id.Version(serve.version, serve.generation),
 		Config: m.configs[serve],
+		Pool:   cmp.Or(m.value.GetPool(), infer.DefaultPool),
 		State:  state,
 		Cause:  cause,
 	}

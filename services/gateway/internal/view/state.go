@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/state"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
@@ -19,11 +20,12 @@ import (
 // there are, but for putting the snapshot's list together.
 type State struct {
 	revision uint64 // of the bucket models
-	// workersRevision is that of the bucket workers.
-	workersRevision uint64
-	models          map[string]*model // by key
-	// workers is what each worker says of each model, by its key.
-	workers map[string]map[string][]*nereidv1.WorkerVersion
+	// workersRevision and instancesRevision are those of these buckets.
+	workersRevision, instancesRevision uint64
+	models                             map[string]*model // by key
+	workers                            map[string]*worker
+	// runs is what workers say of each model, by its key and then by worker.
+	runs map[string]map[string]*nereidv1.InstancesValue
 	// built are the models as the last snapshot had them, dirty those of which
 	// something was said since.
 	built map[string]*core.Model
@@ -43,6 +45,13 @@ type model struct {
 	configs map[content]*modelconfig.Config
 }
 
+// worker is a worker, with or without a lease.
+type worker struct {
+	// epoch is that of its lease, under which what it says counts; 0 without.
+	epoch  uint64
+	models map[string]bool // of which it says something, by key
+}
+
 // content is a version's loaded content.
 type content struct {
 	version    int64
@@ -52,7 +61,7 @@ type content struct {
 // NewState makes the state before anything was read.
 func NewState() *State {
 	return &State{
-		models: make(map[string]*model), workers: make(map[string]map[string][]*nereidv1.WorkerVersion),
+		models: make(map[string]*model), workers: make(map[string]*worker), runs: make(map[string]map[string]*nereidv1.InstancesValue),
 		built: make(map[string]*core.Model), dirty: make(map[string]bool),
 	}
 }
@@ -118,26 +127,51 @@ func labelled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*
 // models.
 func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revision) }
 
-// SetWorker notes what a worker runs at a revision of the bucket workers, nil
-// if it is gone.
+// SetWorker notes a worker's lease at a revision of the bucket workers, nil if
+// it is gone: with it goes what the worker says.
 func (s *State) SetWorker(id string, v *nereidv1.WorkerValue, revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
-	before, now := s.workers[id], make(map[string][]*nereidv1.WorkerVersion)
-	for _, version := range v.GetVersions() {
-		key := infer.ModelID{Namespace: version.GetModel().GetNamespace(), Name: version.GetModel().GetName()}.Key()
-		now[key] = append(now[key], version)
+	w := s.worker(id)
+	if w.epoch != v.GetEpoch() {
+		w.epoch = v.GetEpoch()
+		maps.Copy(s.dirty, w.models)
 	}
-	for key := range before {
-		if now[key] == nil {
-			s.dirty[key] = true
+	s.forget(id)
+}
+
+// SetInstances notes what a worker runs of a key's model at a revision of the
+// bucket instances, nil if it is nothing.
+func (s *State) SetInstances(id, key string, v *nereidv1.InstancesValue, revision uint64) {
+	s.instancesRevision = max(s.instancesRevision, revision)
+	before := s.runs[key][id]
+	if before.GetEpoch() != v.GetEpoch() || !slices.EqualFunc(before.GetVersions(), v.GetVersions(), sameReport) {
+		s.dirty[key] = true
+	}
+	if v == nil {
+		if delete(s.runs[key], id); len(s.runs[key]) == 0 {
+			delete(s.runs, key)
 		}
+		delete(s.worker(id).models, key)
+		s.forget(id)
+		return
 	}
-	for key, versions := range now {
-		if !slices.EqualFunc(before[key], versions, sameReport) {
-			s.dirty[key] = true
-		}
+	if s.runs[key] == nil {
+		s.runs[key] = make(map[string]*nereidv1.InstancesValue)
 	}
-	if s.workers[id] = now; v == nil {
+	s.runs[key][id] = v
+	s.worker(id).models[key] = true
+}
+
+func (s *State) worker(id string) *worker {
+	if s.workers[id] == nil {
+		s.workers[id] = &worker{models: make(map[string]bool)}
+	}
+	return s.workers[id]
+}
+
+// forget drops a worker of which nothing is known.
+func (s *State) forget(id string) {
+	if w := s.workers[id]; w.epoch == 0 && len(w.models) == 0 {
 		delete(s.workers, id)
 	}
 }
@@ -151,9 +185,20 @@ func contentOf(v *nereidv1.WorkerVersion) content {
 	return content{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
 }
 
-// WorkersRevision is the revision of the bucket workers that snapshots
-// reflect.
-func (s *State) WorkersRevision() uint64 { return s.workersRevision }
+// SetWorkersRevision and SetInstancesRevision note that nothing has changed up
+// to a revision of these buckets.
+func (s *State) SetWorkersRevision(revision uint64) {
+	s.workersRevision = max(s.workersRevision, revision)
+}
+
+// SetInstancesRevision is described at [State.SetWorkersRevision].
+func (s *State) SetInstancesRevision(revision uint64) {
+	s.instancesRevision = max(s.instancesRevision, revision)
+}
+
+// Observed gives the revisions of the buckets workers and instances that
+// snapshots reflect.
+func (s *State) Observed() (workers, instances uint64) { return s.workersRevision, s.instancesRevision }
 
 // SetComplete notes from which revision of the bucket models on it is whole.
 func (s *State) SetComplete(revision uint64) { s.complete = revision }
@@ -182,9 +227,12 @@ type report struct {
 // observed sums up what the workers run of a key's model.
 func (s *State) observed(key string) map[content]report {
 	all := make(map[content]report)
-	for _, w := range s.workers {
-		for _, v := range w[key] {
-			r := report{state: stateOf(v.GetState()), cause: v.GetCause()}
+	for id, said := range s.runs[key] {
+		if said.GetEpoch() != s.workers[id].epoch {
+			continue // of another life, or void
+		}
+		for _, v := range said.GetVersions() {
+			r := report{state: state.InstanceOf(v.GetState()), cause: v.GetCause()}
 			if known, ok := all[contentOf(v)]; !ok || better(r.state, known.state) {
 				all[contentOf(v)] = r
 			}
@@ -198,18 +246,4 @@ func (s *State) observed(key string) map[content]report {
 func better(a, b infer.InstanceState) bool {
 	rank := [...]int{infer.Unknown: 0, infer.Unavailable: 1, infer.Unloading: 2, infer.Loading: 3, infer.Ready: 4}
 	return rank[a] > rank[b]
-}
-
-func stateOf(s nereidv1.State) infer.InstanceState {
-	switch s {
-	case nereidv1.State_STATE_LOADING:
-		return infer.Loading
-	case nereidv1.State_STATE_READY:
-		return infer.Ready
-	case nereidv1.State_STATE_UNLOADING:
-		return infer.Unloading
-	case nereidv1.State_STATE_UNAVAILABLE:
-		return infer.Unavailable
-	}
-	return infer.Unknown
 }

@@ -29,8 +29,14 @@ func version(number int64, generation uint64, desired nereidv1.DesiredState) *ne
 	return &nereidv1.ModelVersion{Version: number, Generation: generation, Desired: desired}
 }
 
-func worker(versions ...*nereidv1.WorkerVersion) *nereidv1.WorkerValue {
-	return &nereidv1.WorkerValue{Schema: 1, Versions: versions}
+func said(versions ...*nereidv1.WorkerVersion) *nereidv1.InstancesValue {
+	return &nereidv1.InstancesValue{Schema: 1, Epoch: 1, Versions: versions}
+}
+
+// says has a live worker say what it runs of m.
+func (s *State) says(id string, v *nereidv1.InstancesValue, revision uint64) {
+	s.SetWorker(id, &nereidv1.WorkerValue{Schema: 1, Epoch: 1}, revision)
+	s.SetInstances(id, "m", v, revision)
 }
 
 func runs(number int64, generation uint64, state nereidv1.State, cause string) *nereidv1.WorkerVersion {
@@ -72,17 +78,17 @@ func TestVersionStates(t *testing.T) {
 	failed.Problem = "no such file"
 	tests := map[string]struct {
 		version *nereidv1.ModelVersion
-		workers []*nereidv1.WorkerValue
+		workers []*nereidv1.InstancesValue
 		want    line
 	}{
 		"no worker has it yet":      {version(1, 1, serve), nil, line{1, 1, "LOADING", "waits for a worker", 2}},
-		"a worker loads it":         {version(1, 1, serve), []*nereidv1.WorkerValue{worker(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
-		"ready on one of two":       {version(1, 1, serve), []*nereidv1.WorkerValue{worker(runs(1, 1, unavailable, "x")), worker(runs(1, 1, ready, ""))}, line{1, 1, "READY", "", 2}},
-		"failed everywhere":         {version(1, 1, serve), []*nereidv1.WorkerValue{worker(runs(1, 1, unavailable, "bad file"))}, line{1, 1, "UNAVAILABLE", "bad file", 2}},
-		"failed here, loads there":  {version(1, 1, serve), []*nereidv1.WorkerValue{worker(runs(1, 1, unavailable, "x")), worker(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
+		"a worker loads it":         {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
+		"ready on one of two":       {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, unavailable, "x")), said(runs(1, 1, ready, ""))}, line{1, 1, "READY", "", 2}},
+		"failed everywhere":         {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, unavailable, "bad file"))}, line{1, 1, "UNAVAILABLE", "bad file", 2}},
+		"failed here, loads there":  {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, unavailable, "x")), said(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
 		"the registry found it bad": {failed, nil, line{1, 1, "UNAVAILABLE", "no such file", 2}},
-		"being taken out":           {version(1, 1, unloaded), []*nereidv1.WorkerValue{worker(runs(1, 1, unloading, ""))}, line{1, 1, "UNLOADING", "", 2}},
-		"to be taken out":           {version(1, 1, unloaded), []*nereidv1.WorkerValue{worker(runs(1, 1, ready, ""))}, line{1, 1, "UNLOADING", "", 2}},
+		"being taken out":           {version(1, 1, unloaded), []*nereidv1.InstancesValue{said(runs(1, 1, unloading, ""))}, line{1, 1, "UNLOADING", "", 2}},
+		"to be taken out":           {version(1, 1, unloaded), []*nereidv1.InstancesValue{said(runs(1, 1, ready, ""))}, line{1, 1, "UNLOADING", "", 2}},
 		"taken out":                 {version(1, 1, unloaded), nil, line{1, 1, "UNAVAILABLE", "unloaded", 2}},
 	}
 	for name, tt := range tests {
@@ -90,7 +96,7 @@ func TestVersionStates(t *testing.T) {
 			s := NewState()
 			s.SetModel("m", value(2, tt.version), 5)
 			for i, w := range tt.workers {
-				s.SetWorker(string(rune('a'+i)), w, 1)
+				s.says(string(rune('a'+i)), w, 1)
 			}
 			if diff := cmp.Diff([]line{tt.want}, lines(t, s)); diff != "" {
 				t.Error(diff)
@@ -105,7 +111,7 @@ func TestServingConfigurationIsShownDuringAChangeInPlace(t *testing.T) {
 	next := value(8, version(1, 1, serve))
 	next.Previous = &nereidv1.ModelContent{Config: value(2).GetConfig(), Versions: next.GetVersions()}
 	s.SetModel("m", next, 5)
-	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	s.says("w", said(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
 	if diff := cmp.Diff([]line{{1, 1, "READY", "", 2}}, lines(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -115,20 +121,20 @@ func TestOldContentServesUntilTheNewOneIsReady(t *testing.T) {
 	const ready, loading = nereidv1.State_STATE_READY, nereidv1.State_STATE_LOADING
 	s := NewState()
 	s.SetModel("m", value(2, version(1, 1, serve)), 5)
-	s.SetWorker("w", worker(runs(1, 1, ready, "")), 1)
+	s.says("w", said(runs(1, 1, ready, "")), 1)
 	s.SetModel("m", value(8, version(1, 2, serve)), 6)
 	steps := []struct {
-		worker *nereidv1.WorkerValue
+		worker *nereidv1.InstancesValue
 		want   line
 	}{
-		{worker(runs(1, 1, ready, "")), line{1, 1, "READY", "", 2}},
-		{worker(runs(1, 1, ready, ""), runs(1, 2, loading, "")), line{1, 1, "READY", "", 2}},
-		{worker(runs(1, 1, ready, ""), runs(1, 2, nereidv1.State_STATE_UNAVAILABLE, "bad")), line{1, 1, "READY", "", 2}},
-		{worker(runs(1, 1, ready, ""), runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
-		{worker(runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
+		{said(runs(1, 1, ready, "")), line{1, 1, "READY", "", 2}},
+		{said(runs(1, 1, ready, ""), runs(1, 2, loading, "")), line{1, 1, "READY", "", 2}},
+		{said(runs(1, 1, ready, ""), runs(1, 2, nereidv1.State_STATE_UNAVAILABLE, "bad")), line{1, 1, "READY", "", 2}},
+		{said(runs(1, 1, ready, ""), runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
+		{said(runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
 	}
 	for i, step := range steps {
-		s.SetWorker("w", step.worker, 1)
+		s.says("w", step.worker, 1)
 		if diff := cmp.Diff([]line{step.want}, lines(t, s)); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
 		}
@@ -185,13 +191,38 @@ func TestSyncedFromTheWholeScanOn(t *testing.T) {
 	want(true, "under a new leader that has not scanned")
 }
 
-func TestWorkersGo(t *testing.T) {
+// What a worker says counts while its lease is there under the same epoch,
+// whichever of the two is heard first.
+func TestInstancesCountWithTheirLease(t *testing.T) {
 	s := NewState()
 	s.SetModel("m", value(1, version(1, 1, serve)), 1)
-	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
-	s.SetWorker("w", nil, 1)
-	if got := lines(t, s)[0].State; got == infer.Ready.String() {
-		t.Error("ready without a worker")
+	ready := said(runs(1, 1, nereidv1.State_STATE_READY, ""))
+	lease := func(epoch uint64) func() {
+		return func() { s.SetWorker("w", &nereidv1.WorkerValue{Epoch: epoch}, 1) }
+	}
+	for _, step := range []struct {
+		name  string
+		do    func()
+		ready bool
+	}{
+		{"instances without a lease", func() { s.SetInstances("w", "m", ready, 1) }, false},
+		{"their lease", lease(1), true},
+		{"the lease is lost", func() { s.SetWorker("w", nil, 2) }, false},
+		{"the lease is back", lease(1), true},
+		{"the lease of a later life", lease(2), false},
+		{"which has the instances too", func() {
+			s.SetInstances("w", "m", &nereidv1.InstancesValue{Epoch: 2, Versions: ready.GetVersions()}, 3)
+		}, true},
+		{"the instances end", func() { s.SetInstances("w", "m", nil, 4) }, false},
+		{"the lease ends", func() { s.SetWorker("w", nil, 5) }, false},
+	} {
+		step.do()
+		if got := lines(t, s)[0].State == infer.Ready.String(); got != step.ready {
+			t.Errorf("%s: ready %t", step.name, got)
+		}
+	}
+	if len(s.workers) != 0 || len(s.runs) != 0 {
+		t.Errorf("%v and %v are left", s.workers, s.runs)
 	}
 }
 
@@ -214,39 +245,39 @@ func TestPreviousContentServesUntilTheRegistrySaysSo(t *testing.T) {
 	swap := value(8, version(1, 2, serve), version(3, 2, serve))
 	swap.Previous = &nereidv1.ModelContent{Config: old.GetConfig(), Versions: old.GetVersions()}
 	done := value(8, version(1, 2, serve), version(3, 2, serve))
-	both := worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, ready, ""))
+	both := said(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, ready, ""))
 	steps := []struct {
 		name   string
 		model  *nereidv1.ModelValue
-		worker *nereidv1.WorkerValue
+		worker *nereidv1.InstancesValue
 		want   []line
 	}{
-		{"before", old, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")), []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}}},
+		{"before", old, said(runs(1, 1, ready, ""), runs(2, 1, ready, "")), []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}}},
 		{
-			"one is ready", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
+			"one is ready", swap, said(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
 			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}},
 		},
 		{"all are ready", swap, both, []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}}},
 		{
-			"one fails", swap, worker(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
+			"one fails", swap, said(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
 			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "UNAVAILABLE", "bad", 8}},
 		},
 		{"the registry says so", done, both, []line{{1, 2, "READY", "", 8}, {3, 2, "READY", "", 8}}},
 		{
-			"a worker that knows only the old", done, worker(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
+			"a worker that knows only the old", done, said(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
 			[]line{{1, 1, "READY", "", 2}, {3, 2, "LOADING", "waits for a worker", 8}},
 		},
 	}
 	s := NewState()
 	for i, step := range steps {
 		s.SetModel("m", step.model, uint64(i+1))
-		s.SetWorker("w", step.worker, uint64(i+1))
+		s.says("w", step.worker, uint64(i+1))
 		if diff := cmp.Diff(step.want, lines(t, s)); diff != "" {
 			t.Errorf("%s: %s", step.name, diff)
 		}
 	}
-	if got := s.WorkersRevision(); got != uint64(len(steps)) {
-		t.Errorf("workers' revision %d, want %d", got, len(steps))
+	if workers, instances := s.Observed(); workers != uint64(len(steps)) || instances != uint64(len(steps)) {
+		t.Errorf("revisions %d of the workers and %d of the instances, want %d", workers, instances, len(steps))
 	}
 }
 
@@ -255,7 +286,7 @@ func TestFailureIsShownBesideWhatServes(t *testing.T) {
 	v := value(2, version(1, 1, serve))
 	v.Failure = "config.pbtxt is broken"
 	s.SetModel("m", v, 1)
-	s.SetWorker("w", worker(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	s.says("w", said(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
 	if diff := cmp.Diff([]line{{1, 1, "READY", "config.pbtxt is broken", 2}}, lines(t, s)); diff != "" {
 		t.Error(diff)
 	}

@@ -1,15 +1,24 @@
 // Package place decides which worker runs how many instances of what. It is
-// pure: models and workers in, the whole placement out.
+// pure: versions with where they are, and workers with what is used of them,
+// in; the whole placement of these versions out.
 //
-// Every version runs on every worker whose device fits one of its instance
-// groups. So the groups of a configuration are alternatives as well: one that
-// fits no worker, such as that of GPUs where there are none, leaves the
-// version to the others, and a version has a cause only if none of its groups
-// fits. Where several do, requests go to whatever instance is idle. There is no choice between workers yet and no account of memory.
+// # Rules
+//
+// A version runs on as many workers as it asks for, or on every one that fits:
+// whose device fits one of its instance groups, that is in its pool and carries
+// its labels, and that has the memory. The groups of a configuration are
+// alternatives as well: one that fits no worker, such as that of GPUs where
+// there are none, leaves the version to the others. GPUs come before CPUs, which
+// take what does not fit the GPUs where a group allows both.
+//
+// What is placed stays: a version leaves a worker only for a reason, and only
+// when it is ready wherever it should be instead. Nothing that is placed gives
+// way to a version that comes. A version for which there is no memory waits,
+// with a cause, until some is free.
 package place
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -20,15 +29,42 @@ import (
 type Version struct {
 	Model  infer.ModelRef
 	Groups []modelconfig.InstanceGroup
+	Rules  modelconfig.Placement
+	// Pool is the name of the pool whose workers run it.
+	Pool string
+	// Bytes is what an instance takes of a device's memory, as far as that is
+	// known.
+	Bytes int64
+	// At are the workers that it is assigned to, and whether it is ready there
+	// and all who send requests know that.
+	At map[string]bool
+	// Leaving is a version that stays where it is and comes nowhere else: it is
+	// being replaced.
+	Leaving bool
+	// Held is a version that stays where it is as well: requests go there until
+	// it is ready where it should be.
+	Held bool
 }
 
-// Worker is a live worker: one process with one device.
+// Worker is a worker: one process with one device.
 type Worker struct {
 	ID string
 	// Kind is [modelconfig.KindCPU] or [modelconfig.KindGPU].
 	Kind modelconfig.DeviceKind
 	// Number is the device's.
 	Number int32
+	// Pool is the name of the pool that the worker is in.
+	Pool   string
+	Labels map[string]string
+	// Budget bounds what versions may take of the device's memory, in bytes; 0
+	// is no bound. Used is what others take than those that are to be placed,
+	// Load how many these are.
+	Budget, Used int64
+	Load         int
+	// Gone says that the worker's lease has ended and that it may come back,
+	// Leaving that it is about to stop: both keep what they have as long as it
+	// is needed, and get nothing.
+	Gone, Leaving bool
 }
 
 // Group is the part of an instance group that falls to one worker.
@@ -47,88 +83,109 @@ type Assigned struct {
 	Groups []Group
 }
 
-// Placement is what all workers should run.
+// Placement is what workers should run of the versions.
 type Placement struct {
 	// Workers has an entry for each worker, which may be empty. The versions
 	// are in the order of model, number and generation.
 	Workers map[string][]Assigned
-	// Unplaced says, for each version that fits no worker although there are
+	// Unplaced says, for each version that is on no worker although there are
 	// workers, why.
 	Unplaced map[infer.ModelRef]string
+	// Short says why a version is on fewer workers than it should be.
+	Short map[infer.ModelRef]string
+	// Starved are the versions of Unplaced and Short that wait for memory.
+	Starved map[infer.ModelRef]bool
+	// Moving are versions that are on more workers than they should be, until
+	// they are ready where they should be.
+	Moving map[infer.ModelRef]bool
 }
 
 // Assign places the versions on the workers. Equal arguments in any order
 // give equal placements.
 func Assign(versions []Version, workers []Worker) Placement {
-	p := Placement{Workers: make(map[string][]Assigned), Unplaced: make(map[infer.ModelRef]string)}
-	for _, w := range workers {
-		p.Workers[w.ID] = nil
+	s := newSite(workers)
+	versions = slices.SortedFunc(slices.Values(versions), func(a, b Version) int { return a.Model.Compare(b.Model) })
+	for i := range versions {
+		s.reserve(&versions[i])
 	}
-	gpus := slices.ContainsFunc(workers, func(w Worker) bool { return w.Kind == modelconfig.KindGPU })
-	for _, v := range slices.SortedFunc(slices.Values(versions), func(a, b Version) int { return a.Model.Compare(b.Model) }) {
-		placed := false
-		for _, w := range workers {
-			if groups := fitting(v.Groups, w, gpus); len(groups) > 0 {
-				p.Workers[w.ID] = append(p.Workers[w.ID], Assigned{Model: v.Model, Groups: groups})
-				placed = true
+	for i := range versions {
+		if len(workers) > 0 {
+			s.place(&versions[i])
+		}
+	}
+	for i := range s.out.Workers {
+		slices.SortFunc(s.out.Workers[i], func(a, b Assigned) int { return a.Model.Compare(b.Model) })
+	}
+	return s.out
+}
+
+// site is what there is to place on while versions are placed.
+type site struct {
+	workers []*worker // in the order of ids
+	out     Placement
+}
+
+// worker is a worker with what is used of it so far.
+type worker struct {
+	Worker
+	used int64
+	load int
+}
+
+func newSite(workers []Worker) *site {
+	s := &site{out: Placement{
+		Workers: make(map[string][]Assigned, len(workers)), Unplaced: make(map[infer.ModelRef]string), Short: make(map[infer.ModelRef]string),
+		Starved: make(map[infer.ModelRef]bool), Moving: make(map[infer.ModelRef]bool),
+	}}
+	for _, w := range workers {
+		s.workers = append(s.workers, &worker{Worker: w, used: w.Used, load: w.Load})
+		s.out.Workers[w.ID] = nil
+	}
+	slices.SortFunc(s.workers, func(a, b *worker) int { return cmp.Compare(a.ID, b.ID) })
+	return s
+}
+
+// reserve counts what a version has already.
+func (s *site) reserve(v *Version) {
+	for _, w := range s.workers {
+		if _, there := v.At[w.ID]; there {
+			w.take(need(v, groups(v, w)))
+		}
+	}
+}
+
+func (w *worker) take(bytes int64) {
+	w.used += bytes
+	w.load++
+}
+
+// place decides about one version.
+func (s *site) place(v *Version) {
+	chosen, short := s.choose(v)
+	for _, w := range s.workers {
+		_, there := v.At[w.ID]
+		switch {
+		case slices.Contains(chosen, w):
+			s.assign(v, w)
+		case there && (w.Gone || v.Held || v.Leaving || s.needed(v, chosen)):
+			s.assign(v, w)
+			if !w.Gone && !v.Leaving {
+				s.out.Moving[v.Model] = true
 			}
 		}
-		if !placed && len(workers) > 0 {
-			p.Unplaced[v.Model] = misfit(v, gpus)
-		}
 	}
-	return p
+	s.explain(v, chosen, short)
 }
 
-// fitting gives the groups that the worker's device can run. gpus tells
-// whether any worker has a GPU.
-func fitting(groups []modelconfig.InstanceGroup, w Worker, gpus bool) []Group {
-	var fit []Group
-	for _, g := range groups {
-		if fits(g, w, gpus) {
-			fit = append(fit, Group{
-				Name: g.Name, Kind: kindOn(g, w), Device: w.Number, Count: g.Count, Passive: g.Passive, HostPolicy: g.HostPolicy,
-			})
-		}
+func (s *site) assign(v *Version, w *worker) {
+	if list := groups(v, w); len(list) > 0 {
+		s.out.Workers[w.ID] = append(s.out.Workers[w.ID], Assigned{Model: v.Model, Groups: list})
 	}
-	return fit
 }
 
-func fits(g modelconfig.InstanceGroup, w Worker, gpus bool) bool {
-	switch g.Kind {
-	case modelconfig.KindCPU:
-		return w.Kind == modelconfig.KindCPU
-	case modelconfig.KindGPU:
-		return w.Kind == modelconfig.KindGPU && listed(g, w)
-	case modelconfig.KindAuto:
-		return (w.Kind == modelconfig.KindGPU) == gpus && listed(g, w)
-	}
-	return true // KIND_MODEL places itself
-}
-
-func listed(g modelconfig.InstanceGroup, w Worker) bool {
-	return w.Kind != modelconfig.KindGPU || len(g.GPUs) == 0 || slices.Contains(g.GPUs, w.Number)
-}
-
-// kindOn is the group's kind, decided where it was left open.
-func kindOn(g modelconfig.InstanceGroup, w Worker) modelconfig.DeviceKind {
-	if g.Kind == modelconfig.KindAuto {
-		return w.Kind
-	}
-	return g.Kind
-}
-
-// misfit words why no worker fits, as Triton does for its one server.
-func misfit(v Version, gpus bool) string {
-	if len(v.Groups) == 0 {
-		return fmt.Sprintf("model %s has no instance group", v.Model.Name)
-	}
-	g := v.Groups[0]
-	if g.Kind == modelconfig.KindCPU {
-		return fmt.Sprintf("instance group %s of model %s has kind KIND_CPU but no worker runs on a CPU: start one or use KIND_GPU", g.Name, v.Model.Name)
-	}
-	if !gpus {
-		return fmt.Sprintf("instance group %s of model %s has kind KIND_GPU but no GPUs are available: use KIND_CPU, or add a group of it", g.Name, v.Model.Name)
-	}
-	return fmt.Sprintf("instance group %s of model %s specifies invalid or unsupported gpu id: no worker runs on any of GPUs %v", g.Name, v.Model.Name, g.GPUs)
+// needed reports whether a worker that a version should leave must keep it:
+// until it is ready on all that it should be on instead. If it can be nowhere
+// there is nothing to wait for.
+func (s *site) needed(v *Version, chosen []*worker) bool {
+	return slices.ContainsFunc(chosen, func(w *worker) bool { return !v.At[w.ID] })
 }

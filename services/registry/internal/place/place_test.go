@@ -150,7 +150,7 @@ func TestAssign(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			want := place.Placement{Workers: tt.want, Unplaced: map[infer.ModelRef]string{}}
+			want := placement(tt.want)
 			if tt.unplaced != "" {
 				want.Unplaced[m] = tt.unplaced
 			}
@@ -158,6 +158,13 @@ func TestAssign(t *testing.T) {
 				t.Errorf("Assign (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func placement(workers map[string][]place.Assigned) place.Placement {
+	return place.Placement{
+		Workers: workers, Unplaced: map[infer.ModelRef]string{}, Short: map[infer.ModelRef]string{},
+		Starved: map[infer.ModelRef]bool{}, Moving: map[infer.ModelRef]bool{},
 	}
 }
 

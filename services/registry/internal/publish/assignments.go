@@ -4,60 +4,42 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/state"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/place"
 )
 
-// Assignments is what the bucket assignments holds, by worker.
-type Assignments map[string]Assignment
-
-// Assignment is one key's value and revision.
-type Assignment struct {
-	Value    *nereidv1.AssignmentValue
-	Revision uint64
-}
-
-// AssignmentWrite is one change of the bucket assignments.
-type AssignmentWrite struct {
-	Worker   string
-	Value    *nereidv1.AssignmentValue
-	Replaces uint64
-}
-
-// Workers converts the live workers, in the order of their ids.
-func Workers(stored map[string]*nereidv1.WorkerValue) []place.Worker {
-	var workers []place.Worker
-	for _, id := range slices.Sorted(maps.Keys(stored)) {
-		device := stored[id].GetDevice()
-		workers = append(workers, place.Worker{ID: id, Kind: kindOf(device.GetKind()), Number: device.GetNumber()})
+// Worker converts a live worker.
+func Worker(id string, v *nereidv1.WorkerValue, pools Pools) place.Worker {
+	return place.Worker{
+		ID: id, Kind: state.KindOf(v.GetDevice().GetKind()), Number: v.GetDevice().GetNumber(),
+		Pool: pools.OfWorker(v.GetLabels()), Labels: v.GetLabels(),
+		Budget: int64(v.GetMemoryBudgetBytes()), Leaving: v.GetLeaving(),
 	}
-	return workers
 }
 
 // Versions gives the versions to be placed: those that are to serve and those
 // that serve until these can. A configuration that cannot be read is its
 // versions' misfit: unreadable says why.
-func Versions(stored Models) (versions []place.Version, unreadable map[infer.ModelRef]string) {
+func Versions(stored Models, pools Pools) (versions []place.Version, unreadable map[infer.ModelRef]string) {
 	unreadable = make(map[infer.ModelRef]string)
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		value := stored[key].Value
 		if value.GetProblem() != "" {
 			continue
 		}
-		next, err := Placeable(IDOf(value), value.GetConfig(), value.GetVersions())
+		next, err := Placeable(IDOf(value), value.GetConfig(), value.GetVersions(), pools)
 		if err != nil {
 			for _, version := range value.GetVersions() {
 				unreadable[ref(IDOf(value), version)] = errs.From(err).Msg
 			}
 		}
 		versions = append(versions, next...)
-		serving, err := Placeable(IDOf(value), value.GetPrevious().GetConfig(), value.GetPrevious().GetVersions())
+		serving, err := Placeable(IDOf(value), value.GetPrevious().GetConfig(), value.GetPrevious().GetVersions(), pools)
 		if err != nil {
 			continue // it was placed by whoever could read it
 		}
@@ -71,7 +53,7 @@ func Versions(stored Models) (versions []place.Version, unreadable map[infer.Mod
 }
 
 // Placeable gives the versions of a configuration that can be placed.
-func Placeable(id infer.ModelID, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) ([]place.Version, error) {
+func Placeable(id infer.ModelID, config *inference.ModelConfig, versions []*nereidv1.ModelVersion, pools Pools) ([]place.Version, error) {
 	versions = slices.DeleteFunc(slices.Clone(versions), func(v *nereidv1.ModelVersion) bool { return !placeable(v) })
 	if len(versions) == 0 {
 		return nil, nil
@@ -82,74 +64,53 @@ func Placeable(id infer.ModelID, config *inference.ModelConfig, versions []*nere
 	}
 	list := make([]place.Version, len(versions))
 	for i, v := range versions {
-		list[i] = place.Version{Model: ref(id, v), Groups: c.Groups}
+		list[i] = place.Version{Model: ref(id, v), Groups: c.Groups, Rules: c.Placement, Pool: pools.OfModel(id, config)}
 	}
 	return list, nil
 }
 
-// DiffAssignments gives the writes, in the order of workers, after which each
-// worker of the placement has its assignment. Assignments of other workers
-// are left alone. An assignment is written again under a new epoch even if it
-// is the same otherwise: from then on its worker refuses what a deposed leader
-// may still write.
-func DiffAssignments(p place.Placement, stored Assignments, revision, epoch uint64) []AssignmentWrite {
-	var writes []AssignmentWrite
-	for _, worker := range slices.Sorted(maps.Keys(p.Workers)) {
-		old := stored[worker]
-		next := assignmentValue(worker, p.Workers[worker], revision, epoch)
-		if !sameAssignment(old.Value, next) {
-			writes = append(writes, AssignmentWrite{Worker: worker, Value: next, Replaces: old.Revision})
+// Part is a worker's part of a model, which its key names.
+type Part struct{ Worker, Model string }
+
+// Parts sorts a placement by worker and model.
+func Parts(p place.Placement) map[Part][]place.Assigned {
+	parts := make(map[Part][]place.Assigned)
+	for worker, assigned := range p.Workers {
+		for _, a := range assigned {
+			part := Part{worker, a.Model.ID().Key()}
+			parts[part] = append(parts[part], a)
 		}
 	}
-	return writes
+	return parts
 }
 
-// sameAssignment ignores the models' revision: a change there that leaves the
-// versions as they are is nothing to the worker.
-func sameAssignment(old, next *nereidv1.AssignmentValue) bool {
-	if old == nil {
-		return false
-	}
-	aligned := proto.CloneOf(old)
-	aligned.ModelsRevision = next.GetModelsRevision()
-	return proto.Equal(aligned, next)
-}
-
-func assignmentValue(worker string, assigned []place.Assigned, revision, epoch uint64) *nereidv1.AssignmentValue {
-	v := &nereidv1.AssignmentValue{
-		Schema:         nereidv1.Schema,
-		WorkerId:       worker,
-		ModelsRevision: revision,
-		LeaderEpoch:    epoch,
-	}
+// Assign is the value by which a worker runs versions of a model. Without any
+// it is a worker's head, or what takes a model away from it.
+func Assign(worker string, assigned []place.Assigned, revision, epoch uint64) *nereidv1.AssignmentValue {
+	v := &nereidv1.AssignmentValue{Schema: nereidv1.Schema, WorkerId: worker, ModelsRevision: revision, LeaderEpoch: epoch}
 	for _, a := range assigned {
-		version := &nereidv1.AssignedVersion{Model: &nereidv1.ModelRef{
-			Namespace: a.Model.Namespace, Name: a.Model.Name, Version: a.Model.Version, Generation: a.Model.Generation,
-		}}
-		for _, g := range a.Groups {
-			version.Groups = append(version.Groups, &nereidv1.AssignedGroup{
-				Name: g.Name, Kind: deviceKind(g.Kind), Device: g.Device, Count: uint32(g.Count), Passive: g.Passive, HostPolicy: g.HostPolicy,
-			})
-		}
-		v.Versions = append(v.Versions, version)
+		v.Versions = append(v.Versions, assignedVersion(a))
 	}
 	return v
 }
 
-// kindOf reads a worker's device; one that states none is a CPU.
-func kindOf(k nereidv1.DeviceKind) modelconfig.DeviceKind {
-	if k == nereidv1.DeviceKind_DEVICE_KIND_GPU {
-		return modelconfig.KindGPU
-	}
-	return modelconfig.KindCPU
+// Assigns reports whether a value has a worker run just these versions. A change
+// of the models that leaves them as they are is nothing to the worker.
+func Assigns(v *nereidv1.AssignmentValue, assigned []place.Assigned) bool {
+	return slices.EqualFunc(v.GetVersions(), assigned, func(v *nereidv1.AssignedVersion, a place.Assigned) bool {
+		return state.RefOf(v.GetModel()) == a.Model && slices.EqualFunc(v.GetGroups(), a.Groups, func(v *nereidv1.AssignedGroup, g place.Group) bool {
+			return v.GetName() == g.Name && v.GetKind() == state.Kind(g.Kind) && v.GetDevice() == g.Device && int(v.GetCount()) == g.Count &&
+				v.GetPassive() == g.Passive && v.GetHostPolicy() == g.HostPolicy
+		})
+	})
 }
 
-func deviceKind(k modelconfig.DeviceKind) nereidv1.DeviceKind {
-	switch k {
-	case modelconfig.KindGPU:
-		return nereidv1.DeviceKind_DEVICE_KIND_GPU
-	case modelconfig.KindModel:
-		return nereidv1.DeviceKind_DEVICE_KIND_MODEL
+func assignedVersion(a place.Assigned) *nereidv1.AssignedVersion {
+	version := &nereidv1.AssignedVersion{Model: state.Ref(a.Model)}
+	for _, g := range a.Groups {
+		version.Groups = append(version.Groups, &nereidv1.AssignedGroup{
+			Name: g.Name, Kind: state.Kind(g.Kind), Device: g.Device, Count: uint32(g.Count), Passive: g.Passive, HostPolicy: g.HostPolicy,
+		})
 	}
-	return nereidv1.DeviceKind_DEVICE_KIND_CPU
+	return version
 }

@@ -90,17 +90,25 @@ func MarkUnplaced(stored Models, unplaced map[infer.ModelRef]string) []ModelWrit
 	var writes []ModelWrite
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		old := stored[key]
+		if marked(old.Value, unplaced) {
+			continue
+		}
 		next := proto.CloneOf(old.Value)
 		for _, version := range next.GetVersions() {
 			if placeable(version) {
 				version.Problem = unplaced[ref(IDOf(next), version)]
 			}
 		}
-		if !proto.Equal(old.Value, next) {
-			writes = append(writes, ModelWrite{Key: key, Value: next, Replaces: old.Revision})
-		}
+		writes = append(writes, ModelWrite{Key: key, Value: next, Replaces: old.Revision})
 	}
 	return writes
+}
+
+// marked reports whether the versions have the problems that they should.
+func marked(v *nereidv1.ModelValue, unplaced map[infer.ModelRef]string) bool {
+	return !slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
+		return placeable(version) && version.GetProblem() != unplaced[ref(IDOf(v), version)]
+	})
 }
 
 // placeable versions have content, so that any problem of theirs is one of
@@ -113,6 +121,17 @@ func find(versions []*nereidv1.ModelVersion, number int64) *nereidv1.ModelVersio
 	for _, v := range versions {
 		if v.GetVersion() == number {
 			return v
+		}
+	}
+	return nil
+}
+
+// Find gives the version of a value that is a content, to serve or serving
+// until others can; nil if there is none.
+func Find(v *nereidv1.ModelValue, r infer.ModelRef) *nereidv1.ModelVersion {
+	for _, version := range slices.Concat(v.GetVersions(), v.GetPrevious().GetVersions()) {
+		if ref(IDOf(v), version) == r {
+			return version
 		}
 	}
 	return nil

@@ -1,11 +1,13 @@
 package publish
 
 import (
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
@@ -21,6 +23,8 @@ type Observed struct {
 	Stale func(infer.ModelRef) bool
 	// Retry asks for failed contents to be loaded again.
 	Retry bool
+	// Pools are those that are configured.
+	Pools Pools
 }
 
 // again reports whether a content is to be loaded again.
@@ -43,8 +47,10 @@ func Next(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obser
 	next := target(m, old, generation, o)
 	serving := Serving(old, o)
 	if serving == nil {
+		next.Pool = poolValue(o.Pools.OfModel(m.ID(), m.Config))
 		return next
 	}
+	next.Pool = old.GetPool() // until it is ready in another
 	if next.GetProblem() != "" {
 		return WithFailure(old, next.GetProblem())
 	}
@@ -78,10 +84,7 @@ func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 
 // Holds reports whether a value names a content, as one that is to serve or
 // that serves until others can.
-func Holds(v *nereidv1.ModelValue, r infer.ModelRef) bool {
-	names := func(version *nereidv1.ModelVersion) bool { return ref(IDOf(v), version) == r }
-	return slices.ContainsFunc(v.GetVersions(), names) || slices.ContainsFunc(v.GetPrevious().GetVersions(), names)
-}
+func Holds(v *nereidv1.ModelValue, r infer.ModelRef) bool { return Find(v, r) != nil }
 
 // Swapped is the value after all of its versions have become ready.
 func Swapped(v *nereidv1.ModelValue) *nereidv1.ModelValue {
@@ -97,7 +100,7 @@ func FallBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *
 	next := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Namespace: v.GetNamespace(), Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
 		Config: serving.GetConfig(), Url: serving.GetUrl(), Versions: slices.Clone(serving.GetVersions()), Overridden: serving.GetOverridden(),
-		ClassLabels: serving.GetClassLabels(),
+		ClassLabels: serving.GetClassLabels(), Pool: v.GetPool(),
 	}
 	for _, version := range v.GetVersions() {
 		cause, bad := failed[version.GetVersion()]
@@ -144,7 +147,7 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 	}
 	for _, found := range m.Versions {
 		next := &nereidv1.ModelVersion{
-			Version: found.Number, Generation: generation, Digest: found.Digest, Fingerprint: found.Fingerprint, Url: found.URL,
+			Version: found.Number, Generation: generation, Digest: found.Digest, Fingerprint: found.Fingerprint, Url: found.URL, Bytes: found.Bytes,
 			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: found.Problem,
 		}
 		if was := same(m.Config, next, old); was != nil && !o.again(m.ID(), was) {
@@ -184,8 +187,8 @@ func same(config *inference.ModelConfig, v *nereidv1.ModelVersion, old *nereidv1
 }
 
 // loadedAlike reports whether two configurations differ at most in the counts
-// of instance groups and in the version policy, for neither of which anything
-// is loaded anew. All else of a group, such as its host policy, says how a
+// of instance groups, in the version policy and in where they are placed, for
+// none of which anything is loaded anew. All else of a group, such as its host policy, says how a
 // model is loaded or scheduled.
 func loadedAlike(a, b *inference.ModelConfig) bool {
 	if a == nil || b == nil {
@@ -197,6 +200,10 @@ func loadedAlike(a, b *inference.ModelConfig) bool {
 func uncounted(c *inference.ModelConfig) *inference.ModelConfig {
 	c = proto.CloneOf(c)
 	c.VersionPolicy = nil
+	maps.DeleteFunc(c.Parameters, func(name string, _ *inference.ModelParameter) bool { return modelconfig.IsPlacement(name) })
+	if len(c.Parameters) == 0 {
+		c.Parameters = nil
+	}
 	for _, group := range c.GetInstanceGroup() {
 		group.Count = 0
 	}

@@ -184,7 +184,7 @@ func TestVersionsToPlace(t *testing.T) {
 	edit(b, "off", func(v *nereidv1.ModelValue) { v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED })
 	edit(b, "odd", func(v *nereidv1.ModelValue) { v.Config.MaxBatchSize = -1 })
 
-	versions, causes := publish.Versions(b.models)
+	versions, causes := publish.Versions(b.models, nil)
 	if len(versions) != 1 || versions[0].Model.Name != "m" || versions[0].Groups[0].Kind != modelconfig.KindCPU {
 		t.Errorf("versions = %+v, want m alone", versions)
 	}
@@ -200,46 +200,86 @@ func edit(b *bucket, name string, change func(*nereidv1.ModelValue)) {
 }
 
 func TestWorkers(t *testing.T) {
-	got := publish.Workers(map[string]*nereidv1.WorkerValue{
-		"w2": {Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU, Number: 3}},
-		"w1": {Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU}},
-		"w0": {},
-	})
-	want := []place.Worker{{ID: "w0", Kind: modelconfig.KindCPU}, {ID: "w1", Kind: modelconfig.KindCPU}, {ID: "w2", Kind: modelconfig.KindGPU, Number: 3}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Workers (-want +got):\n%s", diff)
+	pools := publish.Pools{{Name: "large", Labels: map[string]string{"zone": "a"}}}
+	labels := func(zone string) map[string]string { return map[string]string{"pool": "large", "zone": zone} }
+	for name, tt := range map[string]struct {
+		value *nereidv1.WorkerValue
+		want  place.Worker
+	}{
+		"that states nothing": {&nereidv1.WorkerValue{}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "default"}},
+		"of a GPU": {
+			&nereidv1.WorkerValue{Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU, Number: 3}, MemoryBudgetBytes: 7, Leaving: true},
+			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Number: 3, Pool: "default", Budget: 7, Leaving: true},
+		},
+		"with its pool's labels":    {&nereidv1.WorkerValue{Labels: labels("a")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "large", Labels: labels("a")}},
+		"without its pool's labels": {&nereidv1.WorkerValue{Labels: labels("b")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Labels: labels("b")}},
+		"of an unconfigured pool":   {&nereidv1.WorkerValue{Labels: map[string]string{"pool": "p"}}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "p", Labels: map[string]string{"pool": "p"}}},
+	} {
+		if diff := cmp.Diff(tt.want, publish.Worker("w", tt.value, pools)); diff != "" {
+			t.Errorf("a worker %s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
-func TestAssignmentsAreWrittenForChangesAndEpochs(t *testing.T) {
-	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 5}
-	groups := []place.Group{{Name: "m_0", Kind: modelconfig.KindGPU, Device: 1, Count: 2, Passive: true, HostPolicy: "near"}}
-	placement := place.Placement{Workers: map[string][]place.Assigned{"w": {{Model: ref, Groups: groups}}, "idle": nil}}
-	stored := publish.Assignments{"gone": {Value: &nereidv1.AssignmentValue{}, Revision: 1}}
+func TestPoolsOfModels(t *testing.T) {
+	pools := publish.Pools{{Name: "large", Models: []string{"bert", "gpt"}}}
+	says := func(pool string) *inference.ModelConfig {
+		return &inference.ModelConfig{Parameters: map[string]*inference.ModelParameter{"placement.pool": {StringValue: pool}}}
+	}
+	for _, tt := range []struct {
+		name   string
+		config *inference.ModelConfig
+		want   string
+	}{{"digits", nil, "default"}, {"bert", nil, "large"}, {"bert", says("slo"), "slo"}, {"digits", says("slo"), "slo"}} {
+		if got := pools.OfModel(infer.ModelID{Namespace: "/r", Name: tt.name}, tt.config); got != tt.want {
+			t.Errorf("%s %v is in %s, want %s", tt.name, tt.config, got, tt.want)
+		}
+	}
+	if got := publish.ServedIn(publish.Moved(&nereidv1.ModelValue{Pool: "slo"}, "default")); got != "default" {
+		t.Errorf("moved to %s", got)
+	}
+	want := map[string]*nereidv1.PoolValue{"default": {Schema: 1, Name: "default"}, "large": {Schema: 1, Name: "large", Models: []string{"bert", "gpt"}}}
+	if diff := cmp.Diff(want, pools.Values(), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
 
-	writes := publish.DiffAssignments(placement, stored, 7, 3)
-	want := []publish.AssignmentWrite{
-		{Worker: "idle", Value: &nereidv1.AssignmentValue{Schema: 1, WorkerId: "idle", ModelsRevision: 7, LeaderEpoch: 3}},
-		{Worker: "w", Value: &nereidv1.AssignmentValue{
-			Schema: 1, WorkerId: "w", ModelsRevision: 7, LeaderEpoch: 3,
-			Versions: []*nereidv1.AssignedVersion{{
-				Model: &nereidv1.ModelRef{Name: "m", Version: 1, Generation: 5},
-				Groups: []*nereidv1.AssignedGroup{{
-					Name: "m_0", Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU, Device: 1, Count: 2, Passive: true, HostPolicy: "near",
-				}},
+func TestAssignmentsAreByWorkerAndModel(t *testing.T) {
+	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 5}
+	next := infer.ModelRef{Name: "m", Version: 1, Generation: 6}
+	other := infer.ModelRef{Namespace: "/r", Name: "n", Version: 2, Generation: 1}
+	groups := []place.Group{{Name: "m_0", Kind: modelconfig.KindGPU, Device: 1, Count: 2, Passive: true, HostPolicy: "near"}}
+	parts := publish.Parts(place.Placement{Workers: map[string][]place.Assigned{"w": {{Model: ref, Groups: groups}, {Model: next}, {Model: other}}, "idle": nil}})
+	m := parts[publish.Part{Worker: "w", Model: "m"}]
+	want := map[publish.Part][]place.Assigned{{Worker: "w", Model: "m"}: {{Model: ref, Groups: groups}, {Model: next}}, {Worker: "w", Model: "/r/n"}: {{Model: other}}}
+	if diff := cmp.Diff(want, parts); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+
+	got := publish.Assign("w", m, 7, 3)
+	value := &nereidv1.AssignmentValue{
+		Schema: 1, WorkerId: "w", ModelsRevision: 7, LeaderEpoch: 3,
+		Versions: []*nereidv1.AssignedVersion{{
+			Model: &nereidv1.ModelRef{Name: "m", Version: 1, Generation: 5},
+			Groups: []*nereidv1.AssignedGroup{{
+				Name: "m_0", Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU, Device: 1, Count: 2, Passive: true, HostPolicy: "near",
 			}},
-		}},
+		}, {Model: &nereidv1.ModelRef{Name: "m", Version: 1, Generation: 6}}},
 	}
-	if diff := cmp.Diff(want, writes, protocmp.Transform()); diff != "" {
-		t.Fatalf("first writes (-want +got):\n%s", diff)
+	if diff := cmp.Diff(value, got, protocmp.Transform()); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
 	}
-	for i, w := range writes {
-		stored[w.Worker] = publish.Assignment{Value: w.Value, Revision: uint64(i + 2)}
+	if !publish.Assigns(got, m) || publish.Assigns(got, m[:1]) || publish.Assigns(got, nil) || !publish.Assigns(publish.Assign("w", nil, 7, 3), nil) {
+		t.Error("a value is not told from other versions")
 	}
-	if again := publish.DiffAssignments(placement, stored, 8, 3); again != nil {
-		t.Errorf("a later revision of the models alone writes %v", again)
-	}
-	if newer := publish.DiffAssignments(placement, stored, 8, 4); len(newer) != 2 || newer[1].Replaces != 3 || newer[1].Value.GetLeaderEpoch() != 4 {
-		t.Errorf("a new leader writes %v, want both", newer)
+	for name, change := range map[string]func(*place.Group){
+		"name": func(g *place.Group) { g.Name = "x" }, "kind": func(g *place.Group) { g.Kind = modelconfig.KindCPU }, "device": func(g *place.Group) { g.Device = 2 },
+		"count": func(g *place.Group) { g.Count = 3 }, "passive": func(g *place.Group) { g.Passive = false }, "policy": func(g *place.Group) { g.HostPolicy = "far" },
+	} {
+		other := groups[0]
+		change(&other)
+		if publish.Assigns(got, []place.Assigned{{Model: ref, Groups: []place.Group{other}}, {Model: next}}) {
+			t.Errorf("another %s is not noticed", name)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
@@ -17,7 +18,7 @@ const checksumAgent = "checksum"
 
 // checkAgents does what the model's repository agents ask for. Agents of
 // other names are refused with the configuration.
-func (s *Scanner) checkAgents(ctx context.Context, m *snapshot.Model, dir string) error {
+func (s *reader) checkAgents(ctx context.Context, m *snapshot.Model, dir string) error {
 	for _, agent := range m.Config.GetModelRepositoryAgents().GetAgents() {
 		if agent.GetName() != checksumAgent {
 			continue
@@ -33,15 +34,15 @@ func (s *Scanner) checkAgents(ctx context.Context, m *snapshot.Model, dir string
 
 // checksum holds one file against its digest. The key is MD5: and the file's
 // path within the model's directory.
-func (s *Scanner) checksum(ctx context.Context, dir, key, want string) error {
+func (s *reader) checksum(ctx context.Context, dir, key, want string) error {
 	kind, name, _ := strings.Cut(key, ":")
 	if kind != "MD5" || name == "" {
 		return problem("checksum agent: parameter '%s' is not supported: give MD5:<file> with the file's path within the model's directory", key)
 	}
-	if !filepath.IsLocal(filepath.FromSlash(name)) {
+	if !filepath.IsLocal(name) {
 		return problem("checksum agent: file '%s' must stay within the model's directory", name)
 	}
-	path := filepath.Join(dir, filepath.FromSlash(name))
+	path := modelfiles.Join(dir, name)
 	info, err := s.reading.from.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return problem("checksum agent: %s is not a regular file", path)

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path/filepath"
+	"path"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/libs/onnxheader"
 )
 
@@ -44,6 +46,13 @@ type Reading struct {
 	// settled; 0 has them always settled.
 	Settle time.Duration
 
+	// Arrive is for how long the objects of a model in a store must stay as they
+	// are before they count as all there: see [Scanner.Scan].
+	Arrive time.Duration
+	// Stores opens repositories in object stores; it may be nil if there are
+	// none.
+	Stores *blob.Stores
+
 	from Files // set by New
 }
 
@@ -52,8 +61,8 @@ func (r Reading) file(dir string) string {
 	if r.ConfigName == "" {
 		return configFile
 	}
-	named := filepath.Join(configDir, r.ConfigName+".pbtxt")
-	if _, err := r.from.Stat(filepath.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
+	named := path.Join(configDir, r.ConfigName+".pbtxt")
+	if _, err := r.from.Stat(modelfiles.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
 		return configFile
 	}
 	return named
@@ -62,7 +71,7 @@ func (r Reading) file(dir string) string {
 // text reads the configuration. Without a file it is empty, if what it would
 // say may come from the model file.
 func (r Reading) text(dir, file string) ([]byte, error) {
-	path := filepath.Join(dir, file)
+	path := modelfiles.Join(dir, file)
 	if _, err := r.from.Lstat(path); errors.Is(err, fs.ErrNotExist) && !r.Strict {
 		return nil, nil
 	}
@@ -77,7 +86,7 @@ func (r Reading) completion(dir string, available []int64) *modelconfig.Completi
 		Versions:     available,
 		MaxBatchSize: r.MaxBatchSize,
 		Header: func(version int64, filename string) (*onnxheader.Header, error) {
-			return ReadHeader(r.from, filepath.Join(dir, strconv.FormatInt(version, 10), filename))
+			return ReadHeader(r.from, modelfiles.Join(dir, strconv.FormatInt(version, 10), filename))
 		},
 	}
 }
@@ -86,11 +95,11 @@ func (r Reading) completion(dir string, available []int64) *modelconfig.Completi
 // of that name.
 func ReadHeader(from Files, path string) (*onnxheader.Header, error) {
 	if isDir(from, path) {
-		path = filepath.Join(path, "model.onnx")
+		path = modelfiles.Join(path, "model.onnx")
 	}
 	file, err := from.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, absent{otherModel(from, filepath.Dir(path))}
+		return nil, absent{otherModel(from, modelfiles.Parent(path))}
 	}
 	if err != nil {
 		return nil, cause(err)
@@ -132,7 +141,7 @@ func otherModel(from Files, dir string) (name string) {
 		return ""
 	}
 	for _, entry := range entries {
-		if filepath.Ext(entry.Name()) != ".onnx" {
+		if path.Ext(entry.Name()) != ".onnx" {
 			continue
 		}
 		if name != "" {
@@ -145,10 +154,10 @@ func otherModel(from Files, dir string) (name string) {
 
 // opener opens the regular files below a model's directory, and takes note of
 // how recent they are.
-func (s *Scanner) opener(dir string) func(string) (io.ReadCloser, error) {
+func (s *reader) opener(dir string) func(string) (io.ReadCloser, error) {
 	from := s.reading.from
 	return func(name string) (io.ReadCloser, error) {
-		path := filepath.Join(dir, filepath.FromSlash(name))
+		path := modelfiles.Join(dir, name)
 		info, err := from.Stat(path)
 		if err == nil && !info.Mode().IsRegular() {
 			return nil, errors.New("it is not a regular file")
@@ -185,7 +194,7 @@ func firstFiles(from Files, dir string, available []int64) []string {
 	for i, number := range available {
 		names[i] = strconv.FormatInt(number, 10)
 	}
-	entries, err := from.ReadDir(filepath.Join(dir, slices.Min(names)))
+	entries, err := from.ReadDir(modelfiles.Join(dir, slices.Min(names)))
 	if err != nil {
 		return nil // the version's own problem tells
 	}

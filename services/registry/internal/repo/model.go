@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ import (
 
 // fill reads what a model directory holds into m, with given as the text of
 // its configuration unless that is nil. The error is the model's problem.
-func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
+func (s *reader) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
 	entries, err := s.reading.from.ReadDir(dir)
 	if err != nil {
 		if _, lerr := s.reading.from.Lstat(dir); lerr == nil && errors.Is(err, fs.ErrNotExist) {
@@ -62,25 +61,25 @@ func (s *Scanner) fill(ctx context.Context, m *snapshot.Model, dir string, given
 // noVersion says where a model's files belong, by the mistake that the
 // directory shows.
 func noVersion(model, dir string, entries []fs.DirEntry) error {
-	fix := "add a directory such as " + filepath.Join(dir, "1")
+	fix := "add a directory such as " + modelfiles.Join(dir, "1")
 	for _, entry := range entries {
 		name := entry.Name()
 		switch bare := strings.TrimLeft(strings.TrimPrefix(strings.ToLower(name), "v"), "0"); {
 		case strings.HasPrefix(name, "model."):
-			fix = fmt.Sprintf("move %s into a directory such as %s", name, filepath.Join(dir, "1"))
+			fix = fmt.Sprintf("move %s into a directory such as %s", name, modelfiles.Join(dir, "1"))
 		case bare != name && bare != "" && strings.Trim(bare, "0123456789") == "":
-			fix = fmt.Sprintf("rename %s to %s", filepath.Join(dir, name), bare)
+			fix = fmt.Sprintf("rename %s to %s", modelfiles.Join(dir, name), bare)
 		}
 	}
 	return problem("at least one version must be available under the version policy of model '%s': %s", model, fix)
 }
 
 // config reads the configuration of the model in dir into m.
-func (s *Scanner) config(m *snapshot.Model, dir string, available []int64, given []byte) error {
+func (s *reader) config(m *snapshot.Model, dir string, available []int64, given []byte) error {
 	file, text := givenFile, given
 	if given == nil {
 		file = s.reading.file(dir)
-		if info, err := s.reading.from.Stat(filepath.Join(dir, file)); err == nil {
+		if info, err := s.reading.from.Stat(modelfiles.Join(dir, file)); err == nil {
 			s.seen.note(info.ModTime())
 		}
 		var err error
@@ -129,7 +128,7 @@ func pack(labels map[string][]string) (map[string][]byte, error) {
 func versionNumbers(from Files, dir string, entries []fs.DirEntry) (numbers []int64, warnings []string) {
 	for _, entry := range entries {
 		name := entry.Name()
-		if hidden(name) || reserved(name) || !isDir(from, filepath.Join(dir, name)) {
+		if hidden(name) || reserved(name) || !isDir(from, modelfiles.Join(dir, name)) {
 			continue
 		}
 		number, err := strconv.ParseUint(name, 10, 63)

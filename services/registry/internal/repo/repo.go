@@ -1,5 +1,5 @@
-// Package repo reads local model repositories: directories with one directory
-// per model, which holds config.pbtxt and a directory per version.
+// Package repo reads model repositories, on local disks and in object stores:
+// directories with one directory per model, which holds config.pbtxt and a directory per version.
 //
 // A repository is other people's files, changing under our hands. What is
 // wrong with one model is that model's problem in the snapshot; only a
@@ -11,11 +11,12 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -23,21 +24,32 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// Scanner scans a set of repositories. It is safe for concurrent use and does
-// one thing at a time.
+// Scanner scans a set of repositories. It is safe for concurrent use: one call
+// goes on at a time, and reads several models at once.
 type Scanner struct {
 	roots   []string
 	reading Reading
+	digests *modelfiles.Digester
+	stores  *remotes
 
-	mu      sync.Mutex
-	digests *modelfiles.Digester // guarded by mu
-	seen    sighting             // of the model that is read; guarded by mu
+	mu sync.Mutex // held by the one call
+}
+
+// atOnce is how many models are read at a time: a store takes several streams
+// to fill a connection, and a disk is not made slower by as many.
+const atOnce = 8
+
+// reader reads one model.
+type reader struct {
+	*Scanner
+	seen sighting
 }
 
 // sighting is what is noted of a model's files while they are read.
 type sighting struct {
 	newest time.Time // the latest modification that was met
 	torn   bool      // a file changed since it was listed
+	unread bool      // a store failed
 }
 
 // note takes a modification time in.
@@ -47,41 +59,62 @@ func (s *sighting) note(modified time.Time) {
 	}
 }
 
-// New makes a scanner of directories with absolute paths. It touches none of
-// them.
+// New makes a scanner of directories with absolute paths, and of URLs of
+// stores. It touches none of them.
 func New(roots []string, reading Reading) *Scanner {
-	reading.from = Local{}
-	return &Scanner{roots: roots, reading: reading, digests: modelfiles.NewDigester(reading.from)}
+	stores := newRemotes(roots, reading)
+	reading.from = stores
+	return &Scanner{roots: roots, reading: reading, digests: modelfiles.NewDigester(stores), stores: stores}
+}
+
+// Files is where the repositories are.
+func (s *Scanner) Files() Files { return s.reading.from }
+
+// Learn tells the scanner digests by the fingerprints of trees that it, or
+// another scanner, has read before: those of files in stores are not read
+// again.
+func (s *Scanner) Learn(digests map[string]string) {
+	s.stores.learn(digests)
 }
 
 // Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
-func (s *Scanner) Check() error {
+func (s *Scanner) Check(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if failures := s.stores.refresh(ctx, ""); len(failures) > 0 {
+		return failures[0].err
+	}
 	_, err := s.list()
 	return err
 }
 
-// Scan reads all repositories; of models that whole, if it is not nil, does
+// Scan reads all repositories. A store is listed as a whole, once, and its
+// models are read if anything about them has changed; one that cannot be
+// listed now stays as it was, and the snapshot says so. What lies in a store is
+// taken as a whole model when two listings that are apart by more than
+// Reading.Arrive show the same objects, when what the configuration names is
+// there, and when a listing after the reading shows the same objects too; of
+// models that were there before the first scan, objects of a certain age spare
+// the second listing. Of models that whole, if it is not nil, does
 // not name, only the names. Files whose size and modification time are
 // those of an earlier scan are not read again. The error is that of a
 // repository that cannot be listed, or ctx's.
 func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*snapshot.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	failures := s.stores.refresh(ctx, "")
 	found, err := s.list()
 	if err != nil {
 		return nil, err
 	}
 	snap := &snapshot.Snapshot{Ignored: found.ignored}
-	for _, id := range slices.SortedFunc(maps.Keys(found.dirs), infer.ModelID.Compare) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if whole != nil && !whole(id) {
-			snap.Models = append(snap.Models, snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(found.dirs[id][0])})
-			continue
-		}
-		snap.Models = append(snap.Models, s.model(ctx, id, found.dirs[id], nil))
+	for _, failure := range failures {
+		snap.Unread = append(snap.Unread, snapshot.Unread{Repository: failure.root, Cause: errs.From(failure.err).Msg})
 	}
+	s.stores.sight(found.dirs)
+	s.stores.warm(ctx, found.dirs, whole)
+	snap.Models = s.readAll(ctx, found.dirs, whole)
+	s.stores.confirm(ctx, snap.Models)
 	if err := ctx.Err(); err != nil {
 		return nil, err // the last model's problem may be no more than this
 	}
@@ -91,18 +124,46 @@ func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*sn
 	return snap, nil
 }
 
-// Model reads one model, with config as the text of its configuration
-// if that is not nil;
-// found is false if no repository has it.
+// readAll reads all models, several at a time, in the order of their names: of
+// those that whole does not name, unless it is nil, the names alone. What is
+// left when ctx ends is not read.
+func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, whole func(infer.ModelID) bool) []snapshot.Model {
+	ids := slices.SortedFunc(maps.Keys(dirs), infer.ModelID.Compare)
+	models := make([]snapshot.Model, len(ids))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, id := range ids {
+		if whole != nil && !whole(id) {
+			models[i] = snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(dirs[id][0])}
+			continue
+		}
+		group.Go(func() error {
+			if ctx.Err() == nil {
+				models[i] = s.model(ctx, id, dirs[id], nil)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // what is wrong with a model is in it
+	return models
+}
+
+// Model reads one model, with config as the text of its configuration if that is
+// not nil; found is false if no repository has it.
 func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	failures := s.stores.refresh(ctx, id.Name)
 	all, err := s.list()
+	if err == nil && len(failures) > 0 && !s.stores.areLocal(all.dirs[id]) {
+		err = failures[0].err
+	}
 	if err != nil || all.dirs[id] == nil {
 		return snapshot.Model{}, false, err
 	}
-	m = s.model(ctx, id, all.dirs[id], config)
-	return m, true, ctx.Err()
+	read := []snapshot.Model{s.model(ctx, id, all.dirs[id], config)}
+	s.stores.confirm(ctx, read)
+	return read[0], true, ctx.Err()
 }
 
 // Directory reads a model whose directory is in no repository.
@@ -115,7 +176,12 @@ func (s *Scanner) Directory(ctx context.Context, id infer.ModelID, dir string, c
 
 // Named gives the models of a name, in the order of their namespaces. The
 // error is that of a repository that cannot be listed.
-func (s *Scanner) Named(name string) ([]infer.ModelID, error) {
+func (s *Scanner) Named(ctx context.Context, name string) ([]infer.ModelID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if failures := s.stores.refresh(ctx, name); len(failures) > 0 {
+		return nil, failures[0].err
+	}
 	found, err := s.list()
 	if err != nil {
 		return nil, err
@@ -145,6 +211,9 @@ func (s *Scanner) list() (listing, error) {
 // at, such as a broken link, is a model: its problem will tell.
 func (s *Scanner) listRoot(root string, to *listing) error {
 	entries, err := s.reading.from.ReadDir(root)
+	if err != nil && s.stores.of(root) != nil {
+		return listingFailed(root, err)
+	}
 	if err != nil {
 		return errs.Wrap(errs.ConfigInvalid, err,
 			"model repository %s cannot be read: %v: give --model-repository a directory that holds one directory per model", root, cause(err))
@@ -153,7 +222,7 @@ func (s *Scanner) listRoot(root string, to *listing) error {
 		if hidden(entry.Name()) {
 			continue
 		}
-		dir := filepath.Join(root, entry.Name())
+		dir := modelfiles.Join(root, entry.Name())
 		if info, err := s.reading.from.Stat(dir); err == nil && !info.IsDir() {
 			to.ignored = append(to.ignored, dir+" is ignored: a model is a directory")
 			continue
@@ -174,14 +243,24 @@ func (s *Scanner) model(ctx context.Context, id infer.ModelID, dirs []string, co
 		return snapshot.Model{Name: id.Name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
 	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(dirs[0]), Overridden: config != nil}
-	s.seen = sighting{}
-	if err := s.fill(ctx, &m, dirs[0], config); err != nil {
+	r := &reader{Scanner: s}
+	if s.stores.of(dirs[0]) != nil {
+		r.remote(ctx, &m, dirs[0], config)
+		return m
+	}
+	r.read(ctx, &m, dirs[0], config)
+	m.Unsettled = m.Torn || s.young(r.seen.newest)
+	return m
+}
+
+// read reads a model or finds its problem.
+func (s *reader) read(ctx context.Context, m *snapshot.Model, dir string, config []byte) {
+	if err := s.fill(ctx, m, dir, config); err != nil {
+		s.seen.unread = s.seen.unread || fromStore(err)
 		m.Config, m.Versions = nil, nil
 		m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 	}
 	m.Torn = s.seen.torn
-	m.Unsettled = m.Torn || s.young(s.seen.newest)
-	return m
 }
 
 // young reports whether a modification is so recent that another may follow.

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
 func versionDir(dir string, number int64) string {
-	return filepath.Join(dir, strconv.FormatInt(number, 10))
+	return modelfiles.Join(dir, strconv.FormatInt(number, 10))
 }
 
 // listed is a version's list of files, or why there is none.
@@ -21,7 +21,7 @@ type listed struct {
 	err  error
 }
 
-func (s *Scanner) listVersions(ctx context.Context, dir string, versions []int64) map[int64]listed {
+func (s *reader) listVersions(ctx context.Context, dir string, versions []int64) map[int64]listed {
 	all := make(map[int64]listed, len(versions))
 	for _, number := range versions {
 		tree, err := modelfiles.List(ctx, s.reading.from, dir, versionDir(dir, number))
@@ -30,7 +30,7 @@ func (s *Scanner) listVersions(ctx context.Context, dir string, versions []int64
 	return all
 }
 
-func (s *Scanner) version(ctx context.Context, path string, number int64, files listed) snapshot.Version {
+func (s *reader) version(ctx context.Context, path string, number int64, files listed) snapshot.Version {
 	v := snapshot.Version{Number: number, URL: s.reading.from.URL(path)}
 	err := files.err
 	switch {
@@ -39,26 +39,41 @@ func (s *Scanner) version(ctx context.Context, path string, number int64, files 
 		err = files.tree.Open(s.reading.from)
 	default:
 		s.seen.note(files.tree.Newest())
-		v.Digest, err = s.digests.Digest(ctx, files.tree)
+		v.Digest, err = s.digest(ctx, files.tree)
 	}
 	if err != nil {
-		s.seen.torn = s.seen.torn || errors.Is(err, modelfiles.ErrChanged)
+		s.seen.torn = s.seen.torn || errors.Is(err, modelfiles.ErrChanged) || errs.Of(err) == errs.FilesChanged
+		s.seen.unread = s.seen.unread || fromStore(err)
 		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
 		return v
 	}
-	v.Fingerprint = files.tree.Fingerprint()
+	v.Fingerprint, v.Bytes = files.tree.Fingerprint(), uint64(files.tree.Bytes())
 	return v
+}
+
+// digest names the content of a version, without reading it if its files are
+// known by their ETags.
+func (s *reader) digest(ctx context.Context, tree *modelfiles.Tree) (string, error) {
+	fingerprint := tree.Fingerprint()
+	if known, ok := s.stores.digest(fingerprint); ok {
+		return known, nil
+	}
+	digest, err := s.digests.Digest(ctx, tree)
+	if err == nil {
+		s.stores.learn(map[string]string{fingerprint: digest})
+	}
+	return digest, err
 }
 
 // refuseStrategy refuses a model that brings its own code for batching, where
 // Triton looks for it.
-func (s *Scanner) refuseStrategy(dir string, versions []int64) error {
+func (s *reader) refuseStrategy(dir string, versions []int64) error {
 	dirs := []string{dir}
 	for _, number := range versions {
 		dirs = append(dirs, versionDir(dir, number))
 	}
 	for _, dir := range dirs {
-		library := filepath.Join(dir, "batchstrategy.so")
+		library := modelfiles.Join(dir, "batchstrategy.so")
 		if _, err := s.reading.from.Stat(library); err == nil {
 			return problem("%s is a custom batching strategy, and shared objects are not loaded: remove it and set dynamic_batching, "+
 				"whose preferred_batch_size, max_queue_delay_microseconds and priorities decide when a batch is sent", library)

@@ -14,6 +14,16 @@ type Snapshot struct {
 	Models []Model
 	// Ignored says what the repositories have beside models.
 	Ignored []string
+	// Unread are the repositories that could not be listed, so that their models
+	// are those of an earlier listing.
+	Unread []Unread
+}
+
+// Unread is a repository that could not be listed.
+type Unread struct {
+	// Repository is its URL, without a slash at its end; Cause says why, and
+	// names it.
+	Repository, Cause string
 }
 
 // Model is one model directory.
@@ -38,6 +48,12 @@ type Model struct {
 	// Unsettled says that files were changed so recently that somebody may
 	// still write them; Torn that they changed while they were read.
 	Unsettled, Torn bool
+	// Arriving says that objects came into the store so recently that others may
+	// follow: the model was not read.
+	Arriving bool
+	// Unread says that the store failed while the model was read: the problem
+	// is the store's.
+	Unread bool
 	// Warnings are what its owner should know although it can be served.
 	Warnings []string
 }
@@ -54,7 +70,9 @@ type Version struct {
 	// Fingerprint stands for the digest on this host, as modelfiles has it. It
 	// is empty where nothing can.
 	Fingerprint string
-	URL         string
+	// Bytes is how much the files have together; 0 if that is not known.
+	Bytes uint64
+	URL   string
 	// Problem is why the version cannot be served; empty if it can.
 	Problem string
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/state"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -60,7 +61,7 @@ func reportOn(v *nereidv1.WorkerVersion, groups []*nereidv1.AssignedGroup) Repor
 	return r
 }
 
-// Workers are what the live workers say.
+// Workers are what the live workers say of one model.
 type Workers struct {
 	// Assigned lists, by content, what each worker says that should run it: the
 	// zero Report if nothing yet.
@@ -69,33 +70,23 @@ type Workers struct {
 	Reported map[infer.ModelRef][]Report
 }
 
-// Observe joins assignments and the reports of the live workers, of the models
-// that of says true of; nil is all.
-func Observe(assignments map[string]*nereidv1.AssignmentValue, live map[string]*nereidv1.WorkerValue, of func(infer.ModelID) bool) Workers {
-	w := Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
-	for id, value := range live {
-		reported := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
-		for _, v := range value.GetVersions() {
-			ref := refOf(v.GetModel())
-			if of != nil && !of(ref.ID()) {
-				continue
-			}
-			reported[ref] = v
-			w.Reported[ref] = append(w.Reported[ref], said(v))
-		}
-		for _, v := range assignments[id].GetVersions() {
-			ref := refOf(v.GetModel())
-			if of != nil && !of(ref.ID()) {
-				continue
-			}
-			w.Assigned[ref] = append(w.Assigned[ref], reportOn(reported[ref], v.GetGroups()))
-		}
-	}
-	return w
+// NewWorkers knows of no worker.
+func NewWorkers() Workers {
+	return Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
 }
 
-func refOf(m *nereidv1.ModelRef) infer.ModelRef {
-	return infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
+// Add joins what a live worker should run and what it says. Either may be nil.
+func (w Workers) Add(should *nereidv1.AssignmentValue, says *nereidv1.InstancesValue) {
+	reported := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
+	for _, v := range says.GetVersions() {
+		ref := state.RefOf(v.GetModel())
+		reported[ref] = v
+		w.Reported[ref] = append(w.Reported[ref], said(v))
+	}
+	for _, v := range should.GetVersions() {
+		ref := state.RefOf(v.GetModel())
+		w.Assigned[ref] = append(w.Assigned[ref], reportOn(reported[ref], v.GetGroups()))
+	}
 }
 
 // Failed reports whether some worker could not load a content and no other
@@ -107,10 +98,17 @@ func (w Workers) Failed(ref infer.ModelRef) bool {
 	})
 }
 
-// Stale reports whether a content has failed because some worker found other
-// files than those that were read.
+// Stale reports whether a content has failed for no fault of its own: some
+// worker found other files than those that were read, or could not fetch them.
 func (w Workers) Stale(ref infer.ModelRef) bool {
-	return w.Failed(ref) && slices.ContainsFunc(w.Reported[ref], func(r Report) bool { return r.Reason == errs.FilesChanged })
+	return w.Failed(ref) && slices.ContainsFunc(w.Reported[ref], func(r Report) bool {
+		switch r.Reason {
+		case errs.FilesChanged, errs.CacheFull,
+			errs.StoreDenied, errs.StoreNotFound, errs.StoreUnreachable, errs.StoreTruncated, errs.StoreThrottled:
+			return true
+		}
+		return false
+	})
 }
 
 // Judge tells how far the versions of v have come that are to serve, and the

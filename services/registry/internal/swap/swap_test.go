@@ -24,23 +24,23 @@ func ref(version int64) *nereidv1.ModelRef {
 // observe makes workers that should run the versions 1 and 2, and their states
 // of each.
 func observe(states ...[2]nereidv1.State) swap.Workers {
-	assignments, live := make(map[string]*nereidv1.AssignmentValue), make(map[string]*nereidv1.WorkerValue)
-	for i, pair := range states {
-		id := string(rune('a' + i))
-		assignments[id], live[id] = new(nereidv1.AssignmentValue), new(nereidv1.WorkerValue)
+	w := swap.NewWorkers()
+	for _, pair := range states {
+		should, says := new(nereidv1.AssignmentValue), new(nereidv1.InstancesValue)
 		for n, state := range pair {
 			m := ref(int64(n + 1))
-			assignments[id].Versions = append(assignments[id].Versions, &nereidv1.AssignedVersion{Model: m})
+			should.Versions = append(should.Versions, &nereidv1.AssignedVersion{Model: m})
 			if state != none {
 				said := &nereidv1.WorkerVersion{Model: m, State: state}
 				if state != ready {
 					said.Cause = "cause"
 				}
-				live[id].Versions = append(live[id].Versions, said)
+				says.Versions = append(says.Versions, said)
 			}
 		}
+		w.Add(should, says)
 	}
-	return swap.Observe(assignments, live, nil)
+	return w
 }
 
 func TestJudge(t *testing.T) {
@@ -99,10 +99,10 @@ func TestJudgeInstances(t *testing.T) {
 		"a failure while being made": {nil, "no room", swap.Pending, map[int64]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := swap.Observe(
-				map[string]*nereidv1.AssignmentValue{"a": {Versions: []*nereidv1.AssignedVersion{{Model: ref(1), Groups: groups(3)}}}},
-				map[string]*nereidv1.WorkerValue{"a": {Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: ready, Cause: tt.cause, Groups: tt.said}}}},
-				nil,
+			w := swap.NewWorkers()
+			w.Add(
+				&nereidv1.AssignmentValue{Versions: []*nereidv1.AssignedVersion{{Model: ref(1), Groups: groups(3)}}},
+				&nereidv1.InstancesValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: ready, Cause: tt.cause, Groups: tt.said}}},
 			)
 			progress, causes := w.Judge(&nereidv1.ModelValue{Name: "m", Versions: []*nereidv1.ModelVersion{
 				{Version: 1, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE},
@@ -135,26 +135,26 @@ func TestFailedEverywhere(t *testing.T) {
 
 func TestStale(t *testing.T) {
 	one := infer.ModelRef{Name: "m", Version: 1, Generation: 7}
-	says := func(state nereidv1.State, reason string) *nereidv1.WorkerValue {
-		return &nereidv1.WorkerValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: state, Cause: "cause", Reason: reason}}}
+	says := func(state nereidv1.State, reason string) *nereidv1.InstancesValue {
+		return &nereidv1.InstancesValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: state, Cause: "cause", Reason: reason}}}
 	}
 	for name, tt := range map[string]struct {
-		workers []*nereidv1.WorkerValue
+		workers []*nereidv1.InstancesValue
 		want    bool
 	}{
 		"nobody has it":         {nil, false},
-		"other files":           {[]*nereidv1.WorkerValue{says(unavailable, "files_changed")}, true},
-		"a bad file":            {[]*nereidv1.WorkerValue{says(unavailable, "load_failed")}, false},
-		"one of two":            {[]*nereidv1.WorkerValue{says(unavailable, "load_failed"), says(unavailable, "files_changed")}, true},
-		"ready on another":      {[]*nereidv1.WorkerValue{says(ready, ""), says(unavailable, "files_changed")}, false},
-		"more instances failed": {[]*nereidv1.WorkerValue{says(ready, "files_changed")}, false},
+		"other files":           {[]*nereidv1.InstancesValue{says(unavailable, "files_changed")}, true},
+		"a bad file":            {[]*nereidv1.InstancesValue{says(unavailable, "load_failed")}, false},
+		"one of two":            {[]*nereidv1.InstancesValue{says(unavailable, "load_failed"), says(unavailable, "files_changed")}, true},
+		"ready on another":      {[]*nereidv1.InstancesValue{says(ready, ""), says(unavailable, "files_changed")}, false},
+		"more instances failed": {[]*nereidv1.InstancesValue{says(ready, "files_changed")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			live := make(map[string]*nereidv1.WorkerValue)
-			for i, w := range tt.workers {
-				live[string(rune('a'+i))] = w
+			all := swap.NewWorkers()
+			for _, w := range tt.workers {
+				all.Add(nil, w)
 			}
-			if got := swap.Observe(nil, live, nil).Stale(one); got != tt.want {
+			if got := all.Stale(one); got != tt.want {
 				t.Errorf("stale %t, want %t", got, tt.want)
 			}
 		})

@@ -14,6 +14,7 @@ type Action struct {
 	Reason     errs.Reason
 	Item       *Item
 	Batch      *Batch
+	Order      *infer.Order
 	Completion *infer.Completion
 	Instance   infer.InstanceID
 	// Retry is after what time a refused request could be met; 0 is unknown.
@@ -49,6 +50,7 @@ type Item struct {
 	lateAt  mono.Time // at which it is put behind instead; 0 is never
 	level   int       // index of its priority level
 	timer   timer
+	held    bool // until it is known whether it runs already
 	link
 }
 
@@ -66,6 +68,12 @@ type Batch struct {
 	Rows  int64
 	// Dispatched is when the batch left the queue.
 	Dispatched mono.Time
+	// Kept says that the requests came back to the core while the worker may
+	// run them: whoever ends the items also releases the requests.
+	Kept bool
+	// Adopted says that a scheduler before dispatched the batch. It names no
+	// requests.
+	Adopted bool
 
 	instance *instance
 	late     []*Item // that cannot be done by their deadline

@@ -2,12 +2,14 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -38,14 +40,50 @@ func (a arguments) event(s *script) *Event {
 	case "complete":
 		return a.completion(s)
 	}
+	return a.termEvent(s)
+}
+
+// termEvent reads the commands about terms and workers that come back.
+func (a arguments) termEvent(s *script) *Event {
+	worker := infer.InstanceID{}
+	switch a.d.Cmd {
+	case "attach", "part":
+		worker.Worker = a.id()
+	}
+	until := s.now.Add(a.duration(a.text("by", "0s")))
+	switch a.d.Cmd {
+	case "lead":
+		e := &Event{Kind: Lead, Epoch: a.id(), Until: until}
+		for _, n := range a.numbers("hear") {
+			e.Workers = append(e.Workers, uint64(n))
+		}
+		return e
+	case "resign":
+		return &Event{Kind: Resign}
+	case "attach":
+		return &Event{Kind: Attached, Instance: worker, Held: a.held(worker.Worker)}
+	case "part":
+		return &Event{Kind: Parted, Instance: worker, Until: until, Orders: a.orders(s)}
+	case "refuse":
+		e := &Event{Kind: Refused, Orders: []*infer.Order{a.back(s)}, Reason: errs.Bug}
+		switch {
+		case a.d.HasArg("gone"):
+			e.Reason = errs.NoWorker
+		case a.d.HasArg("unreachable"):
+			e.Reason = errs.PeerUnreachable
+		}
+		return e
+	case "left":
+		return &Event{Kind: Left}
+	}
 	a.t.Fatalf("unknown command %s", a.d.Cmd)
 	return nil
 }
 
 func (a arguments) completion(s *script) *Event {
-	c := &infer.Completion{Order: a.id(), Credits: a.number("credits", 1), Executions: 1}
+	c := &infer.Completion{Order: a.id(), Epoch: uint64(a.number("epoch", int(s.core.epoch))), Credits: a.number("credits", 1), Executions: 1}
 	c.Timing = infer.Timing{Start: s.now.Add(-a.duration(a.text("took", "0s"))), Done: s.now}
-	if b := s.core.orders[c.Order]; b != nil {
+	if b := s.core.orders[orderKey{c.Epoch, c.Order}]; b != nil {
 		c.Instance = b.Order.Instance
 	}
 	return &Event{Kind: Completed, Completion: c}
@@ -60,7 +98,7 @@ func (a arguments) item(s *script) *Item {
 			Priority: uint64(a.number("priority", 0)),
 			Inputs:   []infer.Tensor{{Name: "x", Shape: tensor.Shape{rows, width}}},
 		},
-		Work:     infer.Work{Request: infer.RequestID{Number: a.id()}, Attempt: 1},
+		Work:     infer.Work{Request: infer.RequestID{Number: a.id()}, Attempt: uint32(a.number("attempt", 1)), Epoch: uint64(a.number("from", 0))},
 		Model:    a.ref(1),
 		Rows:     rows,
 		Bytes:    int64(a.number("bytes", 4)),
@@ -84,6 +122,9 @@ func (a arguments) config() *modelconfig.Config {
 		MaxBatchSize: int64(a.number("max", 4)),
 		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{width}, Ragged: a.d.HasArg("ragged")}},
 	}
+	if a.d.HasArg("idempotent") {
+		c.Parameters = map[string]string{Idempotent: "true"}
+	}
 	if a.d.HasArg("optional") {
 		c.Inputs = append(c.Inputs, modelconfig.IO{Name: "y", Dims: tensor.Shape{4}, Optional: true})
 	}
@@ -106,6 +147,42 @@ func (a arguments) config() *modelconfig.Config {
 		c.Batching.Policies = map[uint64]modelconfig.QueuePolicy{1: {MaxQueueSize: uint32(a.number("top", 0))}}
 	}
 	return c
+}
+
+func (a arguments) held(worker uint64) *infer.Held {
+	var begun infer.Recent
+	for _, n := range a.numbers("begun") {
+		begun.Add(infer.RequestID{Number: uint64(n)})
+	}
+	held := &infer.Held{Begun: begun.Begun()}
+	if n := a.numbers("runs"); n != nil {
+		r := infer.Running{Order: uint64(n[0]), Epoch: uint64(n[1]), Instance: infer.InstanceID{Worker: worker, Slot: uint32(n[2])}}
+		for _, id := range n[3:] {
+			r.Requests = append(r.Requests, infer.Work{Request: infer.RequestID{Number: uint64(id)}, Attempt: 1})
+		}
+		held.Running = []infer.Running{r}
+	}
+	return held
+}
+
+func (a arguments) orders(s *script) (list []*infer.Order) {
+	for _, id := range a.numbers("orders") {
+		list = append(list, &infer.Order{ID: uint64(id), Epoch: s.core.epoch})
+	}
+	return list
+}
+
+// back is an order as its worker refuses it: without the requests answered=(1,2).
+func (a arguments) back(s *script) *infer.Order {
+	o := &infer.Order{ID: a.id(), Epoch: s.core.epoch}
+	if b := s.core.orders[keyOf(o)]; b != nil {
+		for _, it := range b.Items {
+			if n := it.Work.Request; !slices.Contains(a.numbers("answered"), int64(n.Number)) {
+				o.Requests = append(o.Requests, &infer.Request{Work: it.Work})
+			}
+		}
+	}
+	return o
 }
 
 // numbers reads key=(1,2,3).

@@ -40,6 +40,7 @@ type bench struct {
 
 func newBench(models int, maxBatch int64) *bench {
 	s := &bench{core: New(Limits{Requests: 1 << 16})}
+	s.core.Step(0, &Event{Kind: Lead})
 	config := &modelconfig.Config{MaxBatchSize: maxBatch, Batching: &modelconfig.DynamicBatching{
 		PriorityLevels: priorities, DefaultPriority: 2, DefaultPolicy: modelconfig.QueuePolicy{MaxQueueSize: 1000},
 	}}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -11,21 +12,36 @@ import (
 // detach loses a worker's instances with all that runs there. What waits goes
 // on waiting for another worker's instances, if the model has any.
 func (c *Core) detach(now mono.Time, worker uint64) {
+	delete(c.attached, worker)
+	for _, in := range c.instancesOf(worker) {
+		in.credits = 0 // nothing goes there in between
+	}
 	for _, b := range c.batchesOf(worker) {
-		c.lose(b)
+		c.lose(now, b)
 	}
 	for _, in := range c.instancesOf(worker) {
-		c.dropInstance(in)
+		c.dropInstance(now, in)
 	}
+	c.blind = c.blind || c.unheard[worker]
+	c.hear(now, worker)
+	c.scheduleAll(now)
+}
+
+func (c *Core) scheduleAll(now mono.Time) {
 	for _, m := range c.modelsInOrder() {
 		c.schedule(now, m)
 	}
 }
 
-// lose ends a batch that ran on a lost worker. The batch is not used again:
-// the worker may still read its order.
-func (c *Core) lose(b *Batch) {
-	delete(c.orders, b.Order.ID)
+// lose ends a batch that ran on a lost worker, or has it run again where that
+// is allowed and possible. The batch is not used again: the worker may still
+// read its order.
+func (c *Core) lose(now mono.Time, b *Batch) {
+	if b.Kept && b.Items[0].model.repeats {
+		c.requeue(now, b)
+		return
+	}
+	c.leave(now, b)
 	for _, it := range b.Items {
 		c.forget(it)
 		c.counts.Lost++
@@ -36,13 +52,14 @@ func (c *Core) lose(b *Batch) {
 // The lists below are sorted, so that equal histories give equal actions.
 
 func (c *Core) batchesOf(worker uint64) []*Batch {
-	var list []*Batch
-	for _, b := range c.orders {
-		if b.instance.id.Worker == worker {
-			list = append(list, b)
-		}
-	}
-	slices.SortFunc(list, func(a, b *Batch) int { return cmp.Compare(a.Order.ID, b.Order.ID) })
+	return slices.DeleteFunc(c.batches(), func(b *Batch) bool { return b.Order.Instance.Worker != worker })
+}
+
+func (c *Core) batches() []*Batch {
+	list := slices.Collect(maps.Values(c.orders))
+	slices.SortFunc(list, func(a, b *Batch) int {
+		return cmp.Or(cmp.Compare(a.Order.Epoch, b.Order.Epoch), cmp.Compare(a.Order.ID, b.Order.ID))
+	})
 	return list
 }
 

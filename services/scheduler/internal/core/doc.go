@@ -18,7 +18,7 @@
 // batch belong to the executor. Exactly one of these actions names each
 // item, so at every step
 //
-//	admitted = completed + cancelled + expired + lost + in flight
+//	admitted = completed + cancelled + expired + lost + passed on + in flight
 //
 // # Room
 //

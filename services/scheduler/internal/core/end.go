@@ -11,6 +11,9 @@ func (c *Core) cancel(now mono.Time, id infer.RequestID) {
 	it := c.items[id]
 	switch {
 	case it == nil:
+	case it.held:
+		c.counts.Cancelled++
+		c.endHeld(it, errs.Cancelled)
 	case it.batch != nil:
 		c.abort(it, errs.Cancelled)
 	default:
@@ -28,8 +31,13 @@ func (c *Core) expire(now mono.Time) {
 	for t := c.timers.due(now); t != nil; t = c.timers.due(now) {
 		it := t.item
 		switch {
+		case it == nil && t.mod == nil:
+			c.lookAgain(now)
 		case it == nil:
 			c.again = append(c.again, t.mod)
+		case it.held:
+			c.counts.Expired++
+			c.endHeld(it, errs.DeadlineQueue)
 		case it.batch == nil:
 			c.counts.Expired++
 			c.giveUp(it, expiry(it, now))

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
 )
 
 // EventKind tells events apart.
@@ -27,6 +29,28 @@ const (
 	Completed
 	// Detached says that the worker Instance.Worker is gone.
 	Detached
+	// Lead says that the pool is the scheduler's under Epoch from now on, and
+	// that Workers are alive of which it must hear what they have begun, by
+	// Until at the latest.
+	Lead
+	// Resign says that the pool is another's: everything is given up, and the
+	// models alone are kept.
+	Resign
+	// Attached brings what the worker Instance.Worker has begun, and that its
+	// instances will be granted.
+	Attached
+	// Parted says that the worker Instance.Worker cannot be reached, which says
+	// nothing about what it runs. Its instances are forgotten. The requests of
+	// the Orders under way there are the core's again, beside the worker's.
+	// Models without an instance are waited for until Until.
+	Parted
+	// Refused gives back the one of Orders, with its requests, which its worker
+	// has not begun. Reason says why: no_worker is that there is no such instance
+	// any more, peer_unreachable that the worker will attach anew.
+	Refused
+	// Left says that the gateway Origin cannot be reached: what it waits for is
+	// dropped for peer_unreachable, unless it runs.
+	Left
 	// Tick says that the time has come which [Core.NextWake] asked for.
 	Tick
 )
@@ -40,6 +64,16 @@ type Event struct {
 	Grant      *infer.Grant
 	Instance   infer.InstanceID
 	Completion *infer.Completion
+
+	Epoch   uint64
+	Workers []uint64
+	// Blind says that a worker has died of which nobody knows what it had begun.
+	Blind  bool
+	Until  mono.Time
+	Held   *infer.Held
+	Orders []*infer.Order
+	Reason errs.Reason
+	Origin uint64
 }
 
 // Model is a loaded content of a model version and how it is served.
@@ -63,8 +97,16 @@ const (
 	// Reason. The item remains the core's until its batch is completed.
 	Abort
 	// Lost ends Item, which ran on a worker that is gone: it is answered for
-	// Reason, but its request was the worker's.
+	// Reason, but its request was the worker's, unless its batch was kept.
 	Lost
+	// Passed ends Batch here: its worker goes on with it or has answered it, and
+	// a completion would go to another scheduler or was lost.
+	Passed
+	// Disowned gives back Order, of which the core does not know any more: its
+	// requests are to be released.
+	Disowned
+	// Requeued says that the items of Batch wait again.
+	Requeued
 	// Finished ends Batch as Completion says: the batch, its items and the
 	// completion are the driver's to read until the next Step.
 	Finished

@@ -42,6 +42,7 @@ func (c *Core) grant(now mono.Time, g *infer.Grant) {
 		c.instances[g.Instance] = in
 		at, _ := slices.BinarySearchFunc(m.instances, in, byID)
 		m.instances = slices.Insert(m.instances, at, in)
+		c.reunite(in)
 	}
 	in.credits += g.Credits
 	c.schedule(now, in.model)
@@ -67,20 +68,20 @@ func (c *Core) retire(now mono.Time, id infer.InstanceID) {
 
 // release lets go the retiring instances that run nothing, unless they are
 // the last that can take what still waits.
-func (c *Core) release(m *model) {
-	if m.retiring == 0 || (m.retiring == len(m.instances) && m.policy.Len() > 0) {
+func (c *Core) release(now mono.Time, m *model) {
+	if m.retiring == 0 || (m.retiring == len(m.instances) && m.policy.Len() > 0 && !m.unconfigured()) {
 		return
 	}
 	for _, in := range slices.Clone(m.instances) {
 		if in.retiring && in.running == 0 {
 			c.act(Action{Kind: Retired, Instance: in.id})
-			c.dropInstance(in)
+			c.dropInstance(now, in)
 		}
 	}
 }
 
-// dropInstance forgets an instance that runs nothing.
-func (c *Core) dropInstance(in *instance) {
+// dropInstance forgets an instance.
+func (c *Core) dropInstance(now mono.Time, in *instance) {
 	m := in.model
 	delete(c.instances, in.id)
 	if in.retiring {
@@ -88,9 +89,18 @@ func (c *Core) dropInstance(in *instance) {
 	}
 	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
 	if len(m.instances) == 0 {
-		c.refuseWaiting(m)
-		c.forgetModel(m)
+		c.abandon(now, m)
 	}
+}
+
+// abandon ends what waits for a model that has no instance any more, unless one
+// is expected.
+func (c *Core) abandon(now mono.Time, m *model) {
+	if now < c.patience {
+		return
+	}
+	c.refuseWaiting(m)
+	c.forgetModel(m)
 }
 
 // refuseWaiting ends what waits for a model that has no instance any more.

@@ -11,6 +11,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
+// Idempotent is the parameter of a model's configuration that allows a request
+// to run again when the worker is lost that ran it. Its value is "true".
+const Idempotent = "idempotent"
+
 // model is one loaded content of a model version: what waits for it and what
 // runs it.
 type model struct {
@@ -21,6 +25,7 @@ type model struct {
 	retiring  int               // of the instances
 	costs     map[string]*costs // by device kind
 	waiting   load
+	repeats   bool      // its requests may run twice
 	lastEnd   mono.Time // of an order
 	timer     timer     // when policy.Form is worth asking again
 }
@@ -37,25 +42,34 @@ func (c *Core) model(ref infer.ModelRef) *model {
 	return m
 }
 
+// unconfigured reports whether a grant has made the model known, and no
+// configuration yet: then nothing of it runs. It may also have left the
+// repository while its worker was out of reach.
+func (m *model) unconfigured() bool {
+	_, is := m.policy.(*hold)
+	return is
+}
+
 // configure gives a model its policy. The content of a reference never
 // changes, so that a second configuration says nothing new.
 func (c *Core) configure(now mono.Time, e *Model) {
 	m := c.model(e.Ref)
 	m.removed = false
-	early, unconfigured := m.policy.(*hold)
-	if !unconfigured {
+	early, ok := m.policy.(*hold)
+	if !ok {
 		return
 	}
 	m.policy = policyFor(e.Config)
+	m.repeats = e.Config.Parameters[Idempotent] == "true"
 	for it := early.head; it != nil; it = early.head {
 		early.remove(it)
-		c.requeue(m, it)
+		c.queue(m, it)
 	}
 	c.schedule(now, m)
 }
 
-// requeue moves an early item into the policy, which may not have it.
-func (c *Core) requeue(m *model, it *Item) {
+// queue moves an admitted item into the policy, which may not have it.
+func (c *Core) queue(m *model, it *Item) {
 	if reason := m.policy.Add(it); reason != "" {
 		c.counts.Expired++
 		c.finish(it, reason)
@@ -71,10 +85,10 @@ func (c *Core) remove(ref infer.ModelRef) {
 	}
 }
 
-// forgetModel drops a model that has left the repository and has neither
-// instances nor anything waiting.
+// forgetModel drops a model that is not in the repository, as far as is known,
+// and has neither instances nor anything waiting.
 func (c *Core) forgetModel(m *model) {
-	if m.removed && len(m.instances) == 0 && m.policy.Len() == 0 {
+	if (m.removed || m.unconfigured()) && len(m.instances) == 0 && m.policy.Len() == 0 {
 		c.timers.set(&m.timer, 0)
 		delete(c.models, m.ref)
 	}
@@ -85,7 +99,7 @@ func (c *Core) forgetModel(m *model) {
 func (c *Core) schedule(now mono.Time, m *model) {
 	wake := c.fill(now, m)
 	c.timers.set(&m.timer, wake)
-	c.release(m)
+	c.release(now, m)
 }
 
 func (c *Core) fill(now mono.Time, m *model) (wake mono.Time) {
@@ -126,10 +140,12 @@ func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	for _, it := range b.Items {
 		c.leaveQueue(it)
 		c.timers.set(&it.timer, it.Deadline)
+		c.begun.Add(it.Work.Request)
+		it.Work.Epoch, it.Request.Work.Epoch = c.epoch, c.epoch
 	}
 	in.credits--
 	in.running++
-	c.orders[b.Order.ID] = b
+	c.orders[keyOf(&b.Order)] = b
 	c.act(Action{Kind: Dispatch, Batch: b})
 }
 
@@ -137,8 +153,7 @@ func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 // a time at which it will be tried. It must never be so: nothing else would
 // bring the model to attention.
 func (m *model) stalls() bool {
-	_, unconfigured := m.policy.(*hold)
-	return !unconfigured && m.policy.Len() > 0 && m.idle() != nil && m.timer.pos == 0
+	return !m.unconfigured() && m.policy.Len() > 0 && m.idle() != nil && m.timer.pos == 0
 }
 
 // costsOn returns the model's costs on a device such as gpu:1.
@@ -199,7 +214,7 @@ func (m *model) mayTry(now mono.Time, it *Item) bool {
 // instances. What deviates in batches that follow each other partly evens out:
 // the deviation of their sum grows with the root of their number.
 func (m *model) predict(now mono.Time, it *Item) mono.Time {
-	if it.Deadline == 0 {
+	if it.Deadline == 0 || len(m.instances) == 0 {
 		return now
 	}
 	batches, size, rows := m.policy.Ahead(it)

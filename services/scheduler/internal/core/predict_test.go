@@ -14,6 +14,7 @@ import (
 func queued(t *testing.T) *script {
 	t.Helper()
 	s := newScript()
+	s.step(&Event{Kind: Lead})
 	ref := infer.ModelRef{Name: "m", Version: 1}
 	s.step(&Event{Kind: Configure, Model: &Model{Ref: ref, Config: &modelconfig.Config{}}})
 	id := infer.InstanceID{Worker: 1}

@@ -27,6 +27,9 @@ func TestHistories(t *testing.T) {
 			"grant":    w.grant,
 			"retire":   w.retire,
 			"detach":   w.detach,
+			"refuse":   w.refuse,
+			"remove":   w.remove,
+			"return":   w.configure,
 			"wait":     w.wait,
 			"follow":   w.follow,
 			"":         w.balance,
@@ -48,6 +51,7 @@ type world struct {
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
 	newest      map[place]uint64        // latest number dispatched, for order
+	requeued    map[uint64]bool         // by request number: they lose their place
 	waiting     map[infer.ModelRef]load // before the present step
 }
 
@@ -65,8 +69,9 @@ func newWorld(t *rapid.T) *world {
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
 		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{},
-		newest: map[place]uint64{},
+		newest: map[place]uint64{}, requeued: map[uint64]bool{},
 	}
+	w.step(t, &Event{Kind: Lead})
 	for _, name := range []string{"a", "b"} {
 		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
 		w.configs[ref] = drawConfig(t)
@@ -127,6 +132,7 @@ func (w *world) submit(t *rapid.T) {
 	if d := rapid.SampledFrom([]time.Duration{0, 0, 120 * time.Microsecond}).Draw(t, "deadline"); d > 0 {
 		it.Deadline = w.now.Add(d)
 	}
+	it.Request.Work = it.Work
 	w.open[w.lastRequest] = it
 	w.step(t, &Event{Kind: Submit, Item: it})
 }
@@ -186,6 +192,41 @@ func (w *world) detach(t *rapid.T) {
 	w.step(t, &Event{Kind: Detached, Instance: infer.InstanceID{Worker: worker}})
 }
 
+// refuse has a worker give back an order that runs, whose instance is gone or
+// has, as it says, more orders than it may have: then the credit was its own
+// mistake, and there is one less. One out of reach takes no orders before it
+// offers new instances.
+func (w *world) refuse(t *rapid.T) {
+	b := w.running[rapid.Uint64Range(1, w.core.lastOrder+1).Draw(t, "order")]
+	if b == nil {
+		return
+	}
+	reason, id := rapid.SampledFrom([]errs.Reason{errs.NoWorker, errs.PeerUnreachable, errs.Bug}).Draw(t, "reason"), b.Order.Instance
+	switch reason {
+	case errs.NoWorker:
+		delete(w.granted, id)
+		delete(w.credits, id)
+	case errs.PeerUnreachable:
+		for other := range w.credits {
+			if other.Worker == id.Worker {
+				w.credits[other] = 0
+			}
+		}
+	}
+	w.step(t, &Event{Kind: Refused, Orders: []*infer.Order{&b.Order}, Reason: reason})
+}
+
+// remove takes a model out of the repository.
+func (w *world) remove(t *rapid.T) {
+	w.step(t, &Event{Kind: Remove, Model: &Model{Ref: w.drawModel(t)}})
+}
+
+// configure brings a model back.
+func (w *world) configure(t *rapid.T) {
+	ref := w.drawModel(t)
+	w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
+}
+
 func (w *world) wait(t *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.Int64Range(1, 200).Draw(t, "micros")) * time.Microsecond)
 	w.step(t, &Event{Kind: Tick})
@@ -203,7 +244,7 @@ func (w *world) follow(t *rapid.T) {
 		w.step(t, &Event{Kind: Tick})
 	}
 	for n, it := range w.open {
-		if it.batch == nil && it.model.idle() != nil {
+		if it.batch == nil && !it.model.unconfigured() && it.model.idle() != nil {
 			t.Fatalf("request %d of model %v waits for ever beside a free instance", n, it.Model)
 		}
 	}
@@ -231,6 +272,11 @@ func (w *world) see(t *rapid.T, a Action) {
 	case Lost:
 		delete(w.running, a.Batch.Order.ID)
 		w.ended(t, a.Item)
+	case Requeued:
+		delete(w.running, a.Batch.Order.ID)
+		for _, it := range a.Batch.Items {
+			w.requeued[it.Work.Request.Number] = true
+		}
 	case Abort:
 		if w.running[a.Batch.Order.ID] != a.Batch {
 			t.Fatalf("abort in order %d, which does not run", a.Batch.Order.ID)
@@ -242,7 +288,7 @@ func (w *world) see(t *rapid.T, a Action) {
 		delete(w.running, a.Completion.Order)
 	case Retired:
 		for _, b := range w.running {
-			if b.Order.Instance == a.Instance {
+			if _, known := w.granted[a.Instance]; known && b.Order.Instance == a.Instance {
 				t.Fatalf("instance %v retired while order %d runs", a.Instance, b.Order.ID)
 			}
 		}
@@ -289,14 +335,14 @@ func (w *world) dispatched(t *rapid.T, b *Batch) {
 		switch n := it.Work.Request.Number; {
 		case it.Deadline != 0 && it.Deadline <= w.now:
 			t.Fatalf("request %d ran after its deadline", n)
-		case it.lateAt == 0 && n <= w.newest[place{b.Model, it.level}]:
+		case it.lateAt == 0 && !w.requeued[n] && n <= w.newest[place{b.Model, it.level}]:
 			t.Fatalf("request %d overtook request %d of its level", w.newest[place{b.Model, it.level}], n)
 		case c.Batching != nil && it.Request.Inputs[0].Shape[1] != width:
 			t.Fatalf("order %d mixes shapes", b.Order.ID)
 		case b.Order.Requests[i] != it.Request || b.Order.Enqueued[i] != it.Enqueued:
 			t.Fatalf("order %d does not name its items", b.Order.ID)
 		}
-		if it.lateAt == 0 {
+		if it.lateAt == 0 && !w.requeued[it.Work.Request.Number] {
 			w.newest[place{b.Model, it.level}] = it.Work.Request.Number
 		}
 	}
@@ -311,9 +357,14 @@ func (w *world) balance(t *rapid.T) {
 	w.core.check()
 }
 
-// drain completes everything that runs, until nothing is left but what has no
-// instance to run on.
+// drain has instances for everything, and completes what runs until nothing is
+// left.
 func (w *world) drain(t *rapid.T) {
+	for _, name := range []string{"a", "b"} {
+		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
+		w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
+		w.offer(t, 1, ref, 1)
+	}
 	w.now = w.now.Add(time.Second)
 	w.step(t, &Event{Kind: Tick})
 	for len(w.running) > 0 {

@@ -17,16 +17,23 @@ import (
 // that you can explain.
 //
 //	limits [requests=N] [bytes=N]
-//	model NAME [gen=N] [max=ROWS] [delay=D] [preferred=(N,N)] [queue=N] [timeout=D] [override] [behind] [variable] [ragged]
+//	model NAME [idempotent] [gen=N] [max=ROWS] [delay=D] [preferred=(N,N)] [queue=N] [timeout=D] [override] [behind] [variable] [ragged]
 //	      [optional] [levels=N] [default=N] [top=N] [nobatch]
 //	      behind: what times out goes behind; top: bound of the queue of priority level 1; optional: has an input y
 //	remove NAME [gen=N]
 //	grant WORKER/SLOT NAME [gen=N] [credits=N] [device=KIND:N]
 //	retire WORKER/SLOT
 //	detach WORKER
-//	submit ID MODEL [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [y] [bytes=N]
+//	submit ID MODEL [attempt=N] [from=EPOCH] [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [y] [bytes=N]
 //	cancel ID
-//	complete ORDER [credits=N] [took=D]
+//	complete ORDER [epoch=N] [credits=N] [took=D]
+//	standby          (first: the core does not lead from the start on)
+//	lead EPOCH [hear=(WORKER,…)] [by=D]
+//	resign
+//	attach WORKER [begun=(ID,…)] [runs=(ORDER,EPOCH,SLOT,ID,…)]
+//	part WORKER [orders=(ORDER,…)] [until=D]
+//	refuse ORDER [gone] [unreachable] [answered=(ID,…)]  (gone: the worker has no such instance; unreachable: it will attach anew)
+//	left
 //	wait D           (in virtual time, stopping for each wake-up on the way)
 //	counts
 func TestScripts(t *testing.T) {
@@ -38,17 +45,32 @@ func TestScripts(t *testing.T) {
 
 // script drives a core in virtual time, which starts at one second.
 type script struct {
-	core *Core
-	now  mono.Time
+	core  *Core
+	now   mono.Time
+	begun bool
 }
 
 const scriptStart = mono.Time(time.Second)
 
 func newScript() *script { return &script{core: New(Limits{}), now: scriptStart} }
 
+// begin has a script lead from its start on, unless it says when.
+func (s *script) begin(d *datadriven.TestData) {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	if d.Cmd != "standby" {
+		s.step(&Event{Kind: Lead})
+	}
+}
+
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	a := arguments{t: t, d: d}
+	s.begin(d)
 	switch d.Cmd {
+	case "standby":
+		return ""
 	case "limits":
 		s.core.limits = Limits{Requests: a.number("requests", 0), Bytes: int64(a.number("bytes", 0))}
 		return ""
@@ -86,11 +108,17 @@ func sentence(a *Action) string {
 	switch a.Kind {
 	case Dispatch:
 		o := &a.Batch.Order
-		text := fmt.Sprintf("dispatch order %d to %s: %s, %d rows", o.ID, slot(o.Instance), numbers(a.Batch.Items), a.Batch.Rows)
+		text := fmt.Sprintf("dispatch order %s to %s: %s, %d rows", order(a.Batch), slot(o.Instance), numbers(a.Batch.Items), a.Batch.Rows)
 		if o.LatestStart != 0 {
 			text += fmt.Sprintf(", start by %v", o.LatestStart.Sub(scriptStart))
 		}
 		return text
+	case Disowned:
+		return fmt.Sprintf("disowned order %d", a.Order.ID)
+	case Requeued:
+		return fmt.Sprintf("requeued order %s: %s", order(a.Batch), numbers(a.Batch.Items))
+	case Passed:
+		return fmt.Sprintf("passed order %s: %s", order(a.Batch), numbers(a.Batch.Items))
 	case Finish:
 		text := fmt.Sprintf("finish %d: %s", a.Item.Work.Request.Number, a.Reason)
 		if a.Retry != 0 {
@@ -100,13 +128,21 @@ func sentence(a *Action) string {
 	case Lost:
 		return fmt.Sprintf("lost %d: %s", a.Item.Work.Request.Number, a.Reason)
 	case Abort:
-		return fmt.Sprintf("abort %d in order %d: %s", a.Item.Work.Request.Number, a.Batch.Order.ID, a.Reason)
+		return fmt.Sprintf("abort %d in order %s: %s", a.Item.Work.Request.Number, order(a.Batch), a.Reason)
 	case Finished:
-		return fmt.Sprintf("finished order %d: %s", a.Completion.Order, numbers(a.Batch.Items))
+		return fmt.Sprintf("finished order %s: %s", order(a.Batch), numbers(a.Batch.Items))
 	case Retired:
 		return "retired " + slot(a.Instance)
 	}
 	return "unknown action"
+}
+
+// order names an order by its number, and by the epoch of an earlier scheduler.
+func order(b *Batch) string {
+	if b.Order.Epoch == 0 {
+		return fmt.Sprint(b.Order.ID)
+	}
+	return fmt.Sprintf("%d of epoch %d", b.Order.ID, b.Order.Epoch)
 }
 
 func slot(id infer.InstanceID) string { return fmt.Sprintf("%d/%d", id.Worker, id.Slot) }

@@ -5,9 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
 )
 
 // Ages shows how long the oldest request of each model version has waited. It
@@ -30,9 +28,9 @@ func (a *Ages) Describe(out chan<- *prometheus.Desc) { out <- a.age }
 func (a *Ages) Collect(out chan<- prometheus.Metric) {
 	type version struct{ model, number string }
 	oldest := make(map[version]mono.Time)
-	for ref, since := range a.loop.oldest() {
+	for ref, q := range a.loop.queues() {
 		v := version{ref.ID().String(), strconv.FormatInt(ref.Version, 10)}
-		oldest[v] = mono.Earliest(oldest[v], since) // of all its contents
+		oldest[v] = mono.Earliest(oldest[v], q.Oldest) // of all its contents
 	}
 	now := a.loop.clock.Now()
 	for v, since := range oldest {
@@ -42,18 +40,4 @@ func (a *Ages) Collect(out chan<- prometheus.Metric) {
 		}
 		out <- prometheus.MustNewConstMetric(a.age, prometheus.GaugeValue, age, v.model, v.number)
 	}
-}
-
-// oldest is what the core says of its queues; nil before Run, since nobody
-// works on the inbox then.
-func (l *Loop) oldest() map[infer.ModelRef]mono.Time {
-	l.mu.Lock()
-	running := l.running
-	l.mu.Unlock()
-	if !running {
-		return nil
-	}
-	answer := make(chan map[infer.ModelRef]mono.Time, 1)
-	l.post(message{look: func(c *core.Core) { answer <- c.Oldest() }})
-	return <-answer
 }

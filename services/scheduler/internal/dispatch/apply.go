@@ -19,7 +19,15 @@ func (l *Loop) apply(a *core.Action) {
 	case core.Abort:
 		l.abort(a.Batch, a.Item, a.Reason)
 	case core.Lost:
-		l.lost(a.Item)
+		l.lost(a.Item, a.Batch)
+	case core.Passed:
+		l.passed(a.Batch)
+	case core.Disowned:
+		for _, r := range a.Order.Requests {
+			r.Release()
+		}
+	case core.Requeued:
+		l.requeued(a.Batch)
 	case core.Finished:
 		l.finished(a.Batch, a.Completion)
 	case core.Retired:
@@ -49,7 +57,9 @@ func counted(items []*core.Item) (n int) {
 }
 
 // finish ends a request that has not run. One whose content is gone goes back
-// to its gateway, which may know of a newer one.
+// to its gateway, which may know of a newer one. To a gateway that cannot be
+// reached nothing is said: it would take that for a word on what it submits
+// again.
 func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
 	answer := infer.Refuse(it.Work, refusal(it.Request, reason).WithRetry(retry))
 	if reason == errs.ModelNotReady || reason == errs.NoWorker {
@@ -58,13 +68,27 @@ func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
 		it.Request.Release()
 	}
 	if c := l.stats.Of(it.Model); c != nil {
-		c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
+		if !byOthers(reason) {
+			c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
+		}
 		if it.Counted {
 			c.Started(1)
 		}
 	}
-	l.responder.Respond(answer)
+	if reason != errs.PeerUnreachable {
+		l.responder.Respond(answer)
+	}
 	l.recycle(it)
+}
+
+// byOthers reports whether others finish, and count, a request that ends here
+// for the reason.
+func byOthers(reason errs.Reason) bool {
+	switch reason {
+	case errs.SchedulerDeposed, errs.RequestUnderway, errs.RequestFinished, errs.PeerUnreachable:
+		return true
+	}
+	return false
 }
 
 // abort stops waiting for a request that runs. Its deadline is answered here
@@ -74,29 +98,63 @@ func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
 	if reason == errs.DeadlineCompute {
 		l.responder.Respond(infer.Refuse(it.Work, refused(it.Model, reason, "the deadline passed while the request ran")))
 	}
-	l.executors[b.Order.Instance.Worker].Cancel(b.Order.ID, it.Work.Request)
+	if e := l.executors[b.Order.Instance.Worker]; e != nil {
+		e.Cancel(b.Order.ID, it.Work.Request)
+	}
 }
 
-func (l *Loop) lost(it *core.Item) {
+func (l *Loop) lost(it *core.Item, b *core.Batch) {
+	if b.Kept {
+		it.Request.Release()
+	}
 	if c := l.stats.Of(it.Model); c != nil {
 		c.Runs(-1)
 		c.Lost(l.clock.Now().Sub(it.Enqueued))
 	}
-	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request for model '%s' is gone", it.Model.Name)
+	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request is gone") // of an adopted one the model is not known
 	l.responder.Respond(infer.Refuse(it.Work, err))
 	l.recycle(it)
+}
+
+// passed ends a batch whose answers are others' affair.
+func (l *Loop) passed(b *core.Batch) {
+	if c := l.stats.Of(b.Model); c != nil && !b.Adopted {
+		c.Runs(-len(b.Items))
+	}
+	for _, it := range b.Items {
+		if b.Kept {
+			it.Request.Release()
+		}
+		l.recycle(it)
+	}
+}
+
+func (l *Loop) requeued(b *core.Batch) {
+	c := l.stats.Of(b.Model)
+	if c == nil {
+		return
+	}
+	c.Runs(-len(b.Items))
+	for range counted(b.Items) {
+		c.Submitted()
+	}
 }
 
 func (l *Loop) finished(b *core.Batch, done *infer.Completion) {
 	l.served = l.served[:0]
 	for i, it := range b.Items {
+		if b.Kept {
+			it.Request.Release()
+		}
 		if i < len(done.Outcomes) {
 			l.served = append(l.served, served(b, i, done))
 		}
 		l.recycle(it)
 	}
 	if c := l.stats.Of(b.Model); c != nil {
-		c.Runs(-len(b.Items))
+		if !b.Adopted {
+			c.Runs(-len(b.Items))
+		}
 		c.Completed(done, l.served)
 	}
 }
@@ -139,6 +197,8 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] the request could not be expected to finish by its deadline", id)
 	case errs.Cancelled:
 		return refused(r.Model, reason, "")
+	case errs.InstanceCrashed:
+		return refused(r.Model, reason, "[request id: %s] the worker that may have run the request is gone", id)
 	}
 	return refused(r.Model, reason, "[request id: %s] %s", id, reason.Summary())
 }

@@ -48,12 +48,12 @@ type Loop struct {
 	taken     []message
 	served    []stats.Served
 	executors map[uint64]infer.Executor
-	epoch     uint64
 
 	items sync.Pool // of *core.Item
 }
 
-// message is an event, a worker's introduction, or a look at the core.
+// message is an event, with a worker's executor if it introduces one, or a look
+// at the core.
 type message struct {
 	event    core.Event
 	executor infer.Executor
@@ -85,14 +85,13 @@ func New(limits core.Limits, deps Deps) (*Loop, error) {
 	return l, nil
 }
 
-// Run works, under the epoch of the scheduler's lease, until ctx is done. Then requests are refused as draining; what is
-// queued or runs is still finished by the events that end it.
-func (l *Loop) Run(ctx context.Context, epoch uint64) error {
+// Run works until ctx is done. Then requests are refused as draining; what is
+// queued or runs is still finished by the events that end it. Nothing is
+// decided before [Loop.Lead].
+func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.running = true
 	l.mu.Unlock()
-	l.epoch = epoch // the loop is ours until the first drain ends
-	l.core.SetEpoch(epoch)
 	defer l.wake.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.wake.Run(ctx) })
@@ -176,18 +175,17 @@ func (l *Loop) handle(m *message) {
 		return
 	case m.executor != nil:
 		l.executors[worker] = m.executor
-		return
 	case m.event.Kind == core.Granted && l.executors[m.event.Grant.Instance.Worker] == nil:
 		return // of a worker that has detached meanwhile
-	case m.event.Kind == core.Submit:
-		m.event.Item.Request.Work.Epoch = l.epoch
-		m.event.Item.Work.Epoch = l.epoch
 	}
 	actions := l.core.Step(l.clock.Now(), &m.event)
 	for i := range actions {
 		l.apply(&actions[i])
 	}
-	if m.event.Kind == core.Detached {
+	switch m.event.Kind {
+	case core.Detached, core.Parted:
 		delete(l.executors, worker)
+	case core.Resign:
+		clear(l.executors)
 	}
 }

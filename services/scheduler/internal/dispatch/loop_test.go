@@ -76,7 +76,7 @@ func (w *worker) Retired(id infer.InstanceID)         { w.retired <- id }
 
 // finish answers and completes one order.
 func (w *worker) finish(o *infer.Order) {
-	done := &infer.Completion{Order: o.ID, Instance: o.Instance, Executions: 1, Credits: 1}
+	done := &infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Executions: 1, Credits: 1}
 	for _, r := range o.Requests {
 		done.Rows += r.Rows
 		done.Outcomes = append(done.Outcomes, infer.Succeeded)
@@ -103,7 +103,8 @@ func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispat
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
-	go func() { stopped <- l.Run(ctx, 9) }()
+	go func() { stopped <- l.Run(ctx) }()
+	l.Lead(9, nil, false, 0)
 	t.Cleanup(func() {
 		cancel()
 		if err := <-stopped; err != nil {
@@ -112,7 +113,7 @@ func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispat
 	})
 	w := newWorker(l, a)
 	l.Configure(model, c)
-	l.Attach(slot0.Worker, w)
+	l.Attach(slot0.Worker, infer.Held{}, w)
 	return l, w, set
 }
 
@@ -231,19 +232,31 @@ func TestRunningDeadlineIsAnsweredAndPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := <-w.orders
-	second := request(2, released)
-	second.Deadline = o.Enqueued[0].Add(2 * time.Second) // by when it runs
+	base := o.Enqueued[0]
 	w.finish(o)
 	<-a.came
-	if err := l.Submit(second); err != nil {
-		t.Fatal(err)
+	number := uint64(2)
+	for wait := 20 * time.Millisecond; ; wait *= 2 { // until it runs before its deadline
+		late := request(number, released)
+		late.Deadline = base.Add(wait)
+		if err := l.Submit(late); err != nil {
+			t.Fatal(err)
+		}
+		if n := <-a.came; n != number {
+			t.Fatalf("request %d ended, want %d", n, number)
+		}
+		reason := errs.Of(a.of(number)[0])
+		if reason == errs.DeadlineCompute {
+			break
+		}
+		if reason != errs.DeadlineQueue {
+			t.Fatalf("request %d ended with %s, want %s", number, reason, errs.DeadlineCompute)
+		}
+		number++
 	}
 	o = <-w.orders
-	if n := <-a.came; n != 2 || errs.Of(a.of(2)[0]) != errs.DeadlineCompute {
-		t.Errorf("request %d ended with %v, want 2 with %s", n, a.of(n), errs.DeadlineCompute)
-	}
-	if id := <-w.cancelled; id.Number != 2 {
-		t.Errorf("request %d cancelled, want 2", id.Number)
+	if id := <-w.cancelled; id.Number != number {
+		t.Errorf("request %d cancelled, want %d", id.Number, number)
 	}
 	w.finish(o)
 	<-a.came
@@ -298,7 +311,7 @@ func TestStoppedLoopRefuses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := l.Run(ctx, 9); err != nil {
+	if err := l.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Submit(request(1, &counter{})); errs.Of(err) != errs.Draining {
@@ -313,7 +326,7 @@ func BenchmarkSubmitToAnswer(b *testing.B) {
 		b.Run(fmt.Sprintf("posters=%d", parallel), func(b *testing.B) {
 			l, _, _ := start(b, discard{})
 			l.Detach(slot0.Worker)
-			l.Attach(6, &instant{loop: l})
+			l.Attach(6, infer.Held{}, &instant{loop: l})
 			l.Grant(infer.Grant{Instance: infer.InstanceID{Worker: 6}, Model: model, Credits: 1})
 			b.ReportAllocs()
 			b.SetParallelism(parallel)
@@ -337,7 +350,7 @@ func (discard) Respond(*infer.Response) {}
 type instant struct{ loop *dispatch.Loop }
 
 func (i *instant) Execute(o *infer.Order) {
-	i.loop.Complete(&infer.Completion{Order: o.ID, Instance: o.Instance, Executions: 1, Credits: 1})
+	i.loop.Complete(&infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Executions: 1, Credits: 1})
 }
 func (i *instant) Cancel(uint64, infer.RequestID) {}
 func (i *instant) Retired(infer.InstanceID)       {}

@@ -76,7 +76,7 @@ func (s *scene) submit(n uint64, edit func(*infer.Request)) {
 func (s *scene) end(o infer.Outcome) {
 	s.running.Requests[0].Release()
 	s.loop.Complete(&infer.Completion{
-		Order: s.running.ID, Instance: slot0, Executions: 1, Rows: 1, Outcomes: []infer.Outcome{o}, Credits: 1,
+		Order: s.running.ID, Epoch: s.running.Epoch, Instance: slot0, Executions: 1, Rows: 1, Outcomes: []infer.Outcome{o}, Credits: 1,
 	})
 	s.submit(99, nil)
 	<-s.worker.orders
@@ -120,6 +120,16 @@ func TestFailuresAreCountedUnderTheirReason(t *testing.T) {
 		"a client that left while it ran": {
 			happen: func(s *scene) { s.end(infer.Canceled) },
 			want:   map[string]float64{"CANCELED": 1},
+		},
+		"a gateway that left, and submits again what it wants": {
+			happen: func(s *scene) {
+				s.submit(2, nil)
+				s.loop.Leave(1)
+				s.loop.Queues() // by when it has left
+				if n := len(s.answers.of(2)); n != 0 {
+					s.Errorf("%d answers for a gateway that is not there", n)
+				}
+			},
 		},
 		"a failure of the model": {
 			happen: func(s *scene) { s.end(infer.Failed) },

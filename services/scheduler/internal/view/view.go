@@ -3,6 +3,8 @@
 package view
 
 import (
+	"cmp"
+
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -18,19 +20,24 @@ type Loop interface {
 // View follows the bucket. It is owned by one goroutine.
 type View struct {
 	loop  Loop
+	pool  string
 	known map[string]map[infer.ModelRef]bool // by the model's key
 }
 
-// New makes an empty view.
-func New(loop Loop) *View {
-	return &View{loop: loop, known: make(map[string]map[infer.ModelRef]bool)}
+// New makes an empty view of the models of a pool.
+func New(loop Loop, pool string) *View {
+	return &View{loop: loop, pool: pool, known: make(map[string]map[infer.ModelRef]bool)}
 }
 
-// Set takes the value of a model's key, nil if it is gone. Contents that are new in it
+// Set takes the value of a model's key, nil if it is gone. One of another pool
+// is as good as gone. Contents that are new in it
 // are configured; contents that are gone from it are removed, which lets them
 // finish what they have. The error says why a configuration cannot be used;
 // then nothing changes.
 func (c *View) Set(key string, v *nereidv1.ModelValue) error {
+	if cmp.Or(v.GetPool(), infer.DefaultPool) != c.pool {
+		v = nil
+	}
 	wanted, err := contents(infer.ParseModelID(key), v)
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func TestViewFollowsTheBucket(t *testing.T) {
 	gone.Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED
 	bad.Problem = "no file"
 	var loop told
-	c := view.New(&loop)
+	c := view.New(&loop, "default")
 	steps := []struct {
 		name  string
 		value *nereidv1.ModelValue
@@ -69,9 +69,30 @@ func TestViewFollowsTheBucket(t *testing.T) {
 	}
 }
 
+func TestModelsOfOtherPoolsAreNotTaken(t *testing.T) {
+	var loop told
+	c := view.New(&loop, "large")
+	in := func(pool string) *nereidv1.ModelValue {
+		v := value(2, version(1, 1))
+		v.Pool = pool
+		return v
+	}
+	for _, step := range []struct {
+		pool string
+		want []string
+	}{{"", nil}, {"large", []string{"configure m/1@1 max 2"}}, {"default", []string{"remove m/1@1"}}} {
+		if err := c.Set("m", in(step.pool)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, loop.take()); diff != "" {
+			t.Errorf("in pool %q: %s", step.pool, diff)
+		}
+	}
+}
+
 func TestBadConfigurationChangesNothing(t *testing.T) {
 	var loop told
-	c := view.New(&loop)
+	c := view.New(&loop, "default")
 	if err := c.Set("m", value(2, version(1, 1))); err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,10 @@ type Up struct {
 	fd    int
 	file  *os.File
 
-	mu    sync.Mutex
-	armed mono.Time // guarded by mu; 0 when not armed
-	timer *time.Timer
+	mu     sync.Mutex
+	armed  mono.Time // guarded by mu; 0 when not armed
+	closed bool      // guarded by mu
+	timer  *time.Timer
 }
 
 // New makes a wake-up that calls fire, which must not block. Close frees it.
@@ -71,7 +72,7 @@ func (u *Up) Set(at mono.Time) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.armed != 0 && u.armed <= at {
+	if u.closed || u.armed != 0 && u.armed <= at {
 		return
 	}
 	u.armed = at
@@ -83,8 +84,12 @@ func (u *Up) Set(at mono.Time) {
 	_ = unix.TimerfdSettime(u.fd, 0, &spec, nil)
 }
 
-// Close frees the timers after Run has returned.
+// Close frees the timers after Run has returned. Set does nothing from then on:
+// the descriptor's number may be another's.
 func (u *Up) Close() error {
+	u.mu.Lock()
+	u.closed = true
+	u.mu.Unlock()
 	u.timer.Stop()
 	return u.file.Close()
 }

@@ -16,12 +16,14 @@ var _ backend.Batch = (*batch)(nil)
 // batch is one order being executed. Batches are recycled: one is reset when
 // both the lane and whoever ended it have let it go.
 type batch struct {
-	lane   *lane
-	order  *infer.Order // the scheduler's again once it is completed
-	rows   int64
-	record *ledger.Record // nil if the backend was never called
-	broken atomic.Bool    // the backend panicked: not to be recycled
-	users  atomic.Int32   // the lane in Execute, and the batch until it ends
+	lane *lane
+	// accepted is when the order was.
+	accepted mono.Time
+	order    *infer.Order // the scheduler's again once it is completed
+	rows     int64
+	record   *ledger.Record // nil if the backend was never called
+	broken   atomic.Bool    // the backend panicked: not to be recycled
+	users    atomic.Int32   // the lane in Execute, and the batch until it ends
 
 	mu        sync.Mutex
 	slots     []slot       // grown under mu; their fields: see slot

@@ -14,12 +14,13 @@ import (
 // pingPong sends the next order when the one before is complete.
 type pingPong struct{ done chan *infer.Completion }
 
-func (pingPong) Attach(uint64, infer.Executor)  {}
-func (pingPong) Detach(uint64)                  {}
-func (pingPong) Grant(infer.Grant)              {}
-func (pingPong) Retire(infer.InstanceID)        {}
-func (p pingPong) Complete(c *infer.Completion) { p.done <- c }
-func (pingPong) Respond(*infer.Response)        {}
+func (pingPong) Attach(uint64, infer.Held, infer.Executor) {}
+func (pingPong) Detach(uint64)                             {}
+func (pingPong) Grant(infer.Grant)                         {}
+func (pingPong) Retire(infer.InstanceID)                   {}
+func (pingPong) Refuse(_ *infer.Order, err error)          { panic(err) }
+func (p pingPong) Complete(c *infer.Completion)            { p.done <- c }
+func (pingPong) Respond(*infer.Response)                   {}
 
 // lane returns what runs one batch of eight requests, whose responses are
 // reused, and what ends it.

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -16,6 +17,10 @@ type Deps struct {
 	Responder infer.Responder
 	Clock     mono.Clock
 	Ledger    *ledger.Ledger
+	// Fresh reports whether an order that was accepted at the given time may
+	// still be begun: an order from before the worker stood still for long is
+	// given back. Nil is always.
+	Fresh func(accepted mono.Time) bool
 	// Panicked is told of a panic in a backend's Execute; the instance goes
 	// on.
 	Panicked func(Panic)
@@ -49,22 +54,29 @@ type Executor struct {
 	worker uint64
 
 	mu      sync.Mutex
-	epoch   uint64                     // the highest seen; guarded by mu
 	slots   uint32                     // used up; guarded by mu
 	lanes   map[infer.InstanceID]*lane // guarded by mu
-	running map[uint64]*batch          // by order, of the present epoch; guarded by mu
+	running map[orderKey]*batch        // guarded by mu
 	spare   []*batch                   // guarded by mu
 }
+
+// orderKey names an order among those of all schedulers that the pool had.
+type orderKey struct{ epoch, id uint64 }
+
+func keyOf(o *infer.Order) orderKey { return orderKey{o.Epoch, o.ID} }
 
 // NewExecutor makes the executor of a worker's incarnation.
 func NewExecutor(worker uint64, deps Deps) *Executor {
 	if deps.Panicked == nil {
 		deps.Panicked = func(Panic) {}
 	}
+	if deps.Fresh == nil {
+		deps.Fresh = func(mono.Time) bool { return true }
+	}
 	return &Executor{
 		deps: deps, worker: worker,
 		lanes:   make(map[infer.InstanceID]*lane),
-		running: make(map[uint64]*batch),
+		running: make(map[orderKey]*batch),
 	}
 }
 
@@ -126,7 +138,7 @@ func (e *Executor) withdraw(l *lane) bool {
 // last that anybody waited for, the instance is asked to stop.
 func (e *Executor) Cancel(order uint64, request infer.RequestID) {
 	e.mu.Lock()
-	b := e.running[order]
+	b := e.find(order, request)
 	if b == nil {
 		e.mu.Unlock()
 		return
@@ -134,6 +146,17 @@ func (e *Executor) Cancel(order uint64, request infer.RequestID) {
 	b.mu.Lock() // before e.mu is let go, or b could become another order's
 	e.mu.Unlock()
 	b.cancel(request)
+}
+
+// find returns the batch of an order with the request. Orders of several
+// schedulers may have one number. The caller holds mu.
+func (e *Executor) find(order uint64, request infer.RequestID) *batch {
+	for key, b := range e.running {
+		if key.id == order && slices.ContainsFunc(b.order.Requests, func(r *infer.Request) bool { return r.Work.Request == request }) {
+			return b
+		}
+	}
+	return nil
 }
 
 // Retired lets [Executor.Close] go on.
@@ -157,10 +180,10 @@ func (e *Executor) abandon(l *lane) {
 	}
 	var all []pair
 	e.mu.Lock()
-	for id, b := range e.running {
+	for key, b := range e.running {
 		if b.lane == l {
 			for _, r := range b.order.Requests {
-				all = append(all, pair{id, r.Work.Request})
+				all = append(all, pair{key.id, r.Work.Request})
 			}
 		}
 	}
@@ -174,8 +197,8 @@ func (e *Executor) abandon(l *lane) {
 func (e *Executor) forget(b *batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running[b.order.ID] == b {
-		delete(e.running, b.order.ID)
+	if key := keyOf(b.order); e.running[key] == b {
+		delete(e.running, key)
 	}
 	b.lane.taken--
 }

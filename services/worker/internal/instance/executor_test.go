@@ -2,6 +2,7 @@ package instance_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 )
@@ -29,28 +31,7 @@ func TestOpenGrantsCreditsUnlessPassive(t *testing.T) {
 	}
 }
 
-func TestOrdersThatAreRefused(t *testing.T) {
-	h := newHarness(t)
-	id := h.open(&engine{execute: answerAll})
-	h.run(&infer.Order{ID: 1, Epoch: 5, Instance: id})
-	old := h.order(2, id, 1)
-	old.Epoch = 4
-	stranger := h.order(3, infer.InstanceID{Worker: worker, Slot: 99}, 2)
-	stranger.Epoch = 5
-	for _, o := range []*infer.Order{old, stranger} {
-		c := h.run(o)
-		if c.Order != o.ID || c.Executions != 0 || c.Credits != 0 || c.Outcomes[0] != infer.Rejected {
-			t.Errorf("order %d: completion %+v, want a rejection without execution or credit", o.ID, c)
-		}
-	}
-	for n := uint64(1); n <= 2; n++ {
-		if r := h.answers(n); errs.Of(r[0].Err) != errs.NoWorker {
-			t.Errorf("request %d failed for %q, want no_worker", n, errs.Of(r[0].Err))
-		}
-	}
-}
-
-func TestMoreOrdersThanCreditsAreRefused(t *testing.T) {
+func TestOrdersThatAreGivenBack(t *testing.T) {
 	h := newHarness(t)
 	started, resume := make(chan bool), make(chan bool)
 	id := h.open(&engine{execute: func(b backend.Batch) {
@@ -60,15 +41,52 @@ func TestMoreOrdersThanCreditsAreRefused(t *testing.T) {
 	}})
 	h.executor.Execute(h.order(1, id, 1))
 	<-started
-	if c := h.run(h.order(2, id, 2)); c.Order != 2 || c.Executions != 0 || c.Credits != 1 {
-		t.Errorf("completion %+v, want order 2 refused and its credit given back", c)
+	h.executor.Execute(h.order(2, id, 2))
+	h.executor.Execute(h.order(3, infer.InstanceID{Worker: worker, Slot: 99}, 3))
+	got := []refusal{<-h.refused, <-h.refused}
+	want := []refusal{{2, errs.Bug}, {3, errs.NoWorker}} // beyond the credits; of no instance
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(refusal{})); diff != "" {
+		t.Error(diff)
 	}
 	resume <- true
 	if c := <-h.completed; c.Order != 1 || c.Executions != 1 {
 		t.Errorf("completion %+v, want order 1 executed", c)
 	}
-	if r := h.answers(2); errs.Of(r[0].Err) != errs.Bug {
-		t.Errorf("excess order failed for %q, want bug", errs.Of(r[0].Err))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.responses[2]) + len(h.responses[3]); n != 0 {
+		t.Errorf("%d answers to requests that were given back", n)
+	}
+}
+
+// Orders from before a pause wait behind one that runs on after it.
+func TestOrdersFromBeforeAPauseAreGivenBack(t *testing.T) {
+	h := newHarness(t)
+	var pause atomic.Int64
+	h.fresh = func(accepted mono.Time) bool { return int64(accepted) >= pause.Load() }
+	started, resume := make(chan bool), make(chan bool)
+	id := h.open(&engine{credits: 2, execute: func(b backend.Batch) {
+		started <- true
+		<-resume
+		answerAll(b)
+	}})
+	h.executor.Execute(h.order(1, id, 1))
+	<-started
+	h.executor.Execute(h.order(2, id, 2))
+	pause.Store(int64(h.clock.Now()) + 1)
+	resume <- true
+	if c := <-h.completed; c.Order != 1 || c.Executions != 1 {
+		t.Errorf("completion %+v, want order 1 executed", c)
+	}
+	if got := <-h.refused; got != (refusal{2, errs.PeerUnreachable}) {
+		t.Errorf("given back: %+v", got)
+	}
+	pause.Store(0)
+	h.executor.Execute(h.order(3, id, 3))
+	<-started
+	resume <- true
+	if c := <-h.completed; c.Order != 3 || c.Executions != 1 {
+		t.Errorf("completion %+v, want order 3 executed", c)
 	}
 }
 

@@ -54,7 +54,8 @@ func (b *batch) end() {
 	c := b.completed
 	b.completed = nil
 	b.settle(e.deps.Clock.Now())
-	c.Order, c.Instance, c.Rows, c.Timing, c.Credits = b.order.ID, b.order.Instance, b.rows, b.timing, 1
+	c.Order, c.Epoch, c.Instance = b.order.ID, b.order.Epoch, b.order.Instance
+	c.Rows, c.Timing, c.Credits = b.rows, b.timing, 1
 	if b.record != nil {
 		e.deps.Ledger.End(b.record, c)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -28,6 +29,9 @@ type harness struct {
 	panics   chan instance.Panic
 
 	completed chan *infer.Completion
+	refused   chan refusal
+	clock     mono.Clock
+	fresh     func(mono.Time) bool // nil is always
 
 	mu        sync.Mutex
 	grants    []infer.Grant
@@ -41,18 +45,21 @@ func newHarness(t *testing.T) *harness {
 		t: t, ledger: ledger.New(8),
 		panics:    make(chan instance.Panic, 8),
 		completed: make(chan *infer.Completion, 64),
+		refused:   make(chan refusal, 64),
+		clock:     mono.New(),
 		responses: map[uint64][]*infer.Response{},
 		freed:     map[uint64]int{},
 	}
 	h.executor = instance.NewExecutor(worker, instance.Deps{
-		Scheduler: h, Responder: h, Clock: mono.New(), Ledger: h.ledger,
+		Scheduler: h, Responder: h, Clock: h.clock, Ledger: h.ledger,
+		Fresh:    func(accepted mono.Time) bool { return h.fresh == nil || h.fresh(accepted) },
 		Panicked: func(p instance.Panic) { h.panics <- p },
 	})
 	return h
 }
 
-func (h *harness) Attach(uint64, infer.Executor) {}
-func (h *harness) Detach(uint64)                 {}
+func (h *harness) Attach(uint64, infer.Held, infer.Executor) {}
+func (h *harness) Detach(uint64)                             {}
 
 func (h *harness) Grant(g infer.Grant) {
 	h.mu.Lock()
@@ -67,6 +74,19 @@ func (h *harness) Retire(id infer.InstanceID) {
 }
 
 func (h *harness) Complete(c *infer.Completion) { h.completed <- c }
+
+func (h *harness) Refuse(o *infer.Order, err error) {
+	for _, r := range o.Requests {
+		r.Release()
+	}
+	h.refused <- refusal{o.ID, errs.Of(err)}
+}
+
+// refusal is an order that was given back.
+type refusal struct {
+	order  uint64
+	reason errs.Reason
+}
 
 func (h *harness) Respond(r *infer.Response) {
 	h.mu.Lock()

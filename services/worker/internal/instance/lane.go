@@ -58,6 +58,8 @@ func (l *lane) take(b *batch) {
 	b.timing.Start = now
 	limit := b.order.LatestStart
 	switch {
+	case !l.executor.deps.Fresh(b.accepted):
+		l.executor.giveBack(b, errs.New(errs.PeerUnreachable, "the worker stood still before it could begin the order"))
 	case limit != 0 && now > limit:
 		err := errs.New(errs.DeadlineQueue, "the batch reached its instance %v after the latest time at which it could have met its deadline", now.Sub(limit)).
 			WithModel(l.spec.Model.Name)

@@ -33,7 +33,10 @@ type Execution struct {
 }
 
 // Record is a running execution, to be given to [Ledger.End] once.
-type Record struct{ execution Execution }
+type Record struct {
+	execution Execution
+	ids       []string // the clients' own for its work, where there is a log
+}
 
 // Ledger is safe for concurrent use.
 type Ledger struct {
@@ -42,24 +45,39 @@ type Ledger struct {
 	finished []*Record // a ring once full; guarded by mu
 	next     int       // where the ring's next record goes; guarded by mu
 	spare    []*Record // guarded by mu
+	log      *Log      // may be nil
 }
 
 // New makes a ledger that remembers the last keep finished executions, at
 // least one.
 func New(keep int) *Ledger {
-	return &Ledger{finished: make([]*Record, 0, max(keep, 1))}
+	return Logged(keep, nil)
+}
+
+// Logged makes a ledger as [New] does, that writes to a log too.
+func Logged(keep int, log *Log) *Ledger {
+	return &Ledger{finished: make([]*Record, 0, max(keep, 1)), log: log}
 }
 
 // Begin enters an order that is being taken up. It copies what it keeps.
 func (l *Ledger) Begin(o *infer.Order, model infer.ModelRef, timing infer.Timing) *Record {
+	r := l.begin(o, model, timing)
+	l.log.write("begin", r)
+	return r
+}
+
+func (l *Ledger) begin(o *infer.Order, model infer.ModelRef, timing infer.Timing) *Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.blank()
 	e := &r.execution
 	e.Order, e.Epoch, e.Instance, e.Model, e.Timing, e.Executions = o.ID, o.Epoch, o.Instance, model, timing, 0
-	e.Work, e.Outcomes = e.Work[:0], e.Outcomes[:0]
+	e.Work, e.Outcomes, r.ids = e.Work[:0], e.Outcomes[:0], r.ids[:0]
 	for _, request := range o.Requests {
 		e.Work = append(e.Work, request.Work)
+		if l.log != nil {
+			r.ids = append(r.ids, request.ID)
+		}
 	}
 	l.running = append(l.running, r)
 	return r
@@ -81,6 +99,7 @@ func (l *Ledger) End(r *Record, done *infer.Completion) {
 	defer l.mu.Unlock()
 	r.execution.Outcomes = append(r.execution.Outcomes[:0], done.Outcomes...)
 	r.execution.Executions, r.execution.Timing = done.Executions, done.Timing
+	l.log.write("end", r)
 	if at := slices.Index(l.running, r); at >= 0 {
 		last := len(l.running) - 1
 		l.running[at], l.running[last] = l.running[last], nil

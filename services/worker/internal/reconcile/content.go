@@ -22,6 +22,8 @@ type content struct {
 	loaded
 	lanes  []lane
 	cancel context.CancelFunc // of the load
+	// progress is how its fetch goes on while it loads.
+	progress source.Progress
 	// abandoned says that nobody wanted the content while it was loaded.
 	abandoned bool
 }
@@ -31,6 +33,9 @@ type loaded struct {
 	version backend.Version
 	files   source.Files
 	model   backend.Model
+	bytes   int64 // of the files
+	// memory is what the model and its instances have taken, in bytes.
+	memory uint64
 }
 
 // lane is an open instance, of the number within its group.
@@ -82,7 +87,7 @@ func (r *Reconciler) load(w want) {
 			return func() { r.failed(c, 0, err) }
 		}
 		defer turn.end()
-		l, instances, took, err := r.attempts(ctx, w)
+		l, instances, took, err := r.attempts(ctx, w, r.follow(ctx, c))
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()
 			r.discard(l, instances)
@@ -92,6 +97,22 @@ func (r *Reconciler) load(w want) {
 		}
 		return func() { r.opened(c, l, instances, took) }
 	})
+}
+
+// follow returns what takes the progress of a content's fetch. It never waits for
+// a loop that drains.
+func (r *Reconciler) follow(ctx context.Context, c *content) func(source.Progress) {
+	return func(p source.Progress) {
+		change := func(*Desired) {
+			c.progress = p
+			r.touched[c.ref.ID()] = true
+		}
+		select {
+		case r.changes <- change:
+		case <-ctx.Done():
+		case <-r.stop:
+		}
+	}
 }
 
 // missing lists the instances that the groups ask for and have does not hold.
@@ -172,6 +193,7 @@ func (r *Reconciler) unload(c *content) {
 	r.task(c.ref.ID(), func() func() {
 		if r.closeLanes(c.ref, lanes) {
 			r.check(c.ref, c.model.Close())
+			r.check(c.ref, c.files.Close())
 		}
 		return func() { r.drop(c.ref) }
 	})

@@ -1,52 +1,12 @@
 package reconcile
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
-
-// Group asks for instances on one device.
-type Group struct {
-	// Name is the instances' name without their number.
-	Name    string
-	Kind    modelconfig.DeviceKind
-	Device  int
-	Count   int
-	Passive bool
-	// HostPolicy names the settings of the host that the instances run with.
-	HostPolicy string
-}
-
-// Place returns the group's device as instances are labelled with it, such as
-// cpu or gpu:0.
-func (g Group) Place() string {
-	if g.Kind == modelconfig.KindGPU {
-		return fmt.Sprintf("gpu:%d", g.Device)
-	}
-	return "cpu"
-}
-
-// Assigned is a content that the worker should run, and its instances.
-type Assigned struct {
-	Ref    infer.ModelRef
-	Groups []Group
-	// Err says why the instances cannot be made; nil if they can be tried.
-	Err error
-}
-
-// Assignment is all that the worker should run.
-type Assignment struct {
-	Versions []Assigned
-	// ModelsRevision is that of the models by which the assignment was made,
-	// Revision its own.
-	ModelsRevision, Revision uint64
-	// LeaderEpoch is that of the registry's leader who made it.
-	LeaderEpoch uint64
-}
 
 // Content is one model version as it should be served.
 type Content struct {
@@ -58,6 +18,8 @@ type Content struct {
 	Config *modelconfig.Config
 	Files  source.Content
 	Err    error
+	// Bytes is how much the files have; 0 if that is not known.
+	Bytes int64
 }
 
 // Desired is what the worker knows of what it should run. It is not safe for
@@ -65,8 +27,15 @@ type Content struct {
 type Desired struct {
 	models         map[string][]Content // by the model's key
 	modelsRevision uint64
-	assignment     Assignment
-	assigned       map[infer.ModelID][]Assigned // the assignment's versions by model
+
+	assigned           map[infer.ModelID]Assignment // those that name versions
+	assignmentRevision uint64                       // the highest entered
+	head               Head                         // the last; without its revision if it was deleted
+	whole              bool                         // the head is there
+	// orphaned are models whose assignments were deleted, ahead those whose
+	// assignments were made by models that are not entered yet.
+	orphaned, ahead map[infer.ModelID]bool
+
 	// changed are the models of which something else may be wanted than when
 	// they were last looked at.
 	changed map[infer.ModelID]bool
@@ -76,7 +45,10 @@ type Desired struct {
 
 // NewDesired knows nothing yet.
 func NewDesired() *Desired {
-	return &Desired{models: make(map[string][]Content), changed: make(map[infer.ModelID]bool)}
+	return &Desired{
+		models: make(map[string][]Content), assigned: make(map[infer.ModelID]Assignment),
+		orphaned: make(map[infer.ModelID]bool), ahead: make(map[infer.ModelID]bool), changed: make(map[infer.ModelID]bool),
+	}
 }
 
 // SetModel enters the contents, which may be several of one version, of the
@@ -97,41 +69,17 @@ func (d *Desired) ModelsKnown(revision uint64) {
 	d.modelsKnown = true
 }
 
-// pass notes a revision of the models. The one by which the assignment was
-// made tells which of its contents are past.
+// pass notes a revision of the models. The one by which an assignment was made
+// tells which of its contents are past.
 func (d *Desired) pass(revision uint64) {
-	before := d.modelsRevision
-	d.modelsRevision = max(before, revision)
-	if by := d.assignment.ModelsRevision; before < by && d.modelsRevision >= by {
-		d.changeAll()
+	d.modelsRevision = max(d.modelsRevision, revision)
+	for model := range d.ahead {
+		if d.modelsRevision >= d.assigned[model].ModelsRevision {
+			d.changed[model] = true
+			delete(d.ahead, model)
+		}
 	}
 }
-
-// changeAll marks all models that are assigned.
-func (d *Desired) changeAll() {
-	for model := range d.assigned {
-		d.changed[model] = true
-	}
-}
-
-// Assign enters an assignment, which replaces the one before. It reports
-// false, and changes nothing, if a leader of a lower epoch than one seen has
-// made it.
-func (d *Desired) Assign(a Assignment) bool {
-	if a.LeaderEpoch < d.assignment.LeaderEpoch {
-		return false
-	}
-	d.changeAll()
-	d.assignment, d.assigned = a, make(map[infer.ModelID][]Assigned)
-	for _, v := range a.Versions {
-		d.assigned[v.Ref.ID()] = append(d.assigned[v.Ref.ID()], v)
-	}
-	d.changeAll()
-	return true
-}
-
-// AssignmentKnown says that the assignment has been entered if there is one.
-func (d *Desired) AssignmentKnown() { d.assignmentKnown = true }
 
 // known reports whether enough is known to act on.
 func (d *Desired) known() bool { return d.modelsKnown && d.assignmentKnown }
@@ -154,7 +102,7 @@ type want struct {
 // ordered by version.
 func (d *Desired) wants(model infer.ModelID) []want {
 	var list []want
-	for _, a := range d.assigned[model] {
+	for _, a := range d.assigned[model].Versions {
 		if w := (want{ref: a.Ref, groups: a.Groups, err: a.Err}); d.resolve(&w) {
 			list = append(list, w)
 		}
@@ -176,6 +124,6 @@ func (d *Desired) resolve(w *want) bool {
 	}
 	// Where there are other contents of the version, one of the two is older news.
 	known := slices.ContainsFunc(contents, func(c Content) bool { return c.Ref.Version == w.ref.Version })
-	w.past = !known && d.modelsRevision >= d.assignment.ModelsRevision
+	w.past = !known && d.modelsRevision >= d.assigned[w.ref.ID()].ModelsRevision
 	return true
 }

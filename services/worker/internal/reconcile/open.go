@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/source"
 	"github.com/nereid-serving/nereid/services/worker/internal/warmup"
 )
 
@@ -37,10 +38,10 @@ func (t turn) end() { <-t }
 
 // attempts opens a content until it is open or has failed once more than it
 // may be tried again. took is the time of the last attempt.
-func (r *Reconciler) attempts(ctx context.Context, w want) (l loaded, instances []made, took time.Duration, err error) {
+func (r *Reconciler) attempts(ctx context.Context, w want, tell func(source.Progress)) (l loaded, instances []made, took time.Duration, err error) {
 	for failed := 0; ; failed++ {
 		start := time.Now()
-		l, instances, err = r.open(ctx, w)
+		l, instances, err = r.open(ctx, w, tell)
 		took = time.Since(start)
 		if err == nil || failed == r.config.Retries || ctx.Err() != nil || cmp.Or(w.content.Err, w.err) != nil {
 			return l, instances, took, err
@@ -51,24 +52,29 @@ func (r *Reconciler) attempts(ctx context.Context, w want) (l loaded, instances 
 
 // open loads a model and makes its instances, warm: all of them, or none and
 // no model. A panic fails this content alone.
-func (r *Reconciler) open(ctx context.Context, w want) (l loaded, instances []made, err error) {
+func (r *Reconciler) open(ctx context.Context, w want, tell func(source.Progress)) (l loaded, instances []made, err error) {
 	if err := cmp.Or(w.content.Err, w.err); err != nil {
 		return l, nil, err
 	}
-	files, err := r.deps.Source.Fetch(ctx, w.content.Files)
+	files, err := r.deps.Source.Fetch(ctx, w.content.Files, tell)
 	if err != nil {
 		return l, nil, err
 	}
 	version := backend.Version{Ref: w.ref, Config: w.content.Config, ModelDir: files.ModelDir(), Dir: files.Dir()}
-	l = loaded{version: version, files: files}
+	l = loaded{version: version, files: files, bytes: w.content.Bytes}
 	instances, err = r.read(ctx, &l, w.groups)
 	// Only now is it known what was read. Files that changed meanwhile explain
 	// a failure too.
 	if changed := files.Verify(ctx); changed != nil && (err == nil || errs.Of(changed) == errs.FilesChanged) {
 		if err == nil {
 			r.discard(l, instances)
+		} else {
+			r.check(w.ref, files.Close())
 		}
 		return l, nil, changed
+	}
+	if err != nil {
+		r.check(w.ref, files.Close())
 	}
 	return l, instances, err
 }
@@ -76,6 +82,8 @@ func (r *Reconciler) open(ctx context.Context, w want) (l loaded, instances []ma
 // read has the backend load the files and makes instances.
 func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (instances []made, err error) {
 	defer recovered(l.version.Ref, &err)
+	load := r.deps.Meter.Begin(l.bytes)
+	defer func() { l.memory = load.End() }()
 	b, err := r.deps.Backend(l.version.Config.Backend)
 	if err != nil {
 		return nil, err
@@ -95,6 +103,7 @@ func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (insta
 func (r *Reconciler) discard(l loaded, instances []made) {
 	r.closeInstances(l.version.Ref, instances)
 	r.check(l.version.Ref, l.model.Close())
+	r.check(l.version.Ref, l.files.Close())
 }
 
 // makeInstances makes instances and warms them up: all, or none.

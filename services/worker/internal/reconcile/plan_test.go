@@ -116,21 +116,90 @@ func TestWants(t *testing.T) {
 		{Ref: ref("a", 1, 1)},
 		{Ref: ref("a", 1, 2)},
 	}
-	if d.known() || !d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 8, ModelsRevision: 7}) || d.Assign(Assignment{LeaderEpoch: 3}) {
-		t.Error("an assignment of a deposed leader was taken")
+	if d.known() {
+		t.Error("known before the assignments are")
 	}
+	assign(d, Assignment{Versions: list, LeaderEpoch: 4, Revision: 8, ModelsRevision: 7})
 	d.AssignmentKnown()
 	want := []string{"a/1@1 true", "a/1@2 true", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
 	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Error(diff)
 	}
-	if !d.known() || d.modelsRevision != 7 || d.assignment.Revision != 8 {
-		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignment.Revision)
+	if !d.known() || d.modelsRevision != 7 || d.assignmentRevision != 8 {
+		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignmentRevision)
 	}
-	d.Assign(Assignment{Versions: list, LeaderEpoch: 4, Revision: 9, ModelsRevision: 8})
+	assign(d, Assignment{Versions: list, LeaderEpoch: 4, Revision: 9, ModelsRevision: 8})
 	want = []string{"a/1@1 true", "a/1@2 true", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
 	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Errorf("behind the assignment's models: %s", diff)
+	}
+}
+
+func TestDeposedLeadersAreRefusedFromTheHeadOn(t *testing.T) {
+	a := infer.ModelID{Name: "a"}
+	by := func(epoch, revision uint64) Assignment {
+		return Assignment{Versions: []Assigned{{Ref: ref("a", 1, revision)}}, LeaderEpoch: epoch, Revision: revision}
+	}
+	d := NewDesired()
+	for _, step := range []struct {
+		what string
+		took bool
+		want bool
+	}{
+		{"the first leader's", d.Assign(a, by(1, 5)), true},
+		{"the next leader's head", d.SetHead(Head{Revision: 9, LeaderEpoch: 2}), true},
+		{"the first leader's, told late", d.Assign(a, by(1, 8)), true},
+		{"the first leader's, written late", d.Assign(a, by(1, 10)), false},
+		{"the first leader's head", d.SetHead(Head{Revision: 11, LeaderEpoch: 1}), false},
+		{"the next leader's", d.Assign(a, by(2, 12)), true},
+	} {
+		if step.took != step.want {
+			t.Errorf("%s is taken: %t", step.what, step.took)
+		}
+	}
+	d.DropHead(13)
+	if d.Assign(a, by(1, 14)) {
+		t.Error("a deposed leader's is taken after the head was deleted")
+	}
+	d.Orphan()
+	if d.Assign(a, by(1, 15)) || !d.Assign(a, by(3, 16)) || !d.SetHead(Head{Revision: 17, LeaderEpoch: 3}) {
+		t.Error("after the store lost all, deposed leaders are not told from the next one")
+	}
+}
+
+// A worker that was believed gone runs on until all it should run is told.
+func TestDeletedAssignmentsStayUntilTheHead(t *testing.T) {
+	d := NewDesired()
+	assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}, {Ref: ref("b", 1, 1)}, {Ref: ref("c", 1, 1)}}, LeaderEpoch: 1, Revision: 1})
+	d.DropHead(2)
+	for i, name := range []string{"a", "b", "c"} {
+		d.Unassign(infer.ModelID{Name: name}, uint64(i+3))
+	}
+	d.Assign(infer.ModelID{Name: "a"}, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 2)}}, LeaderEpoch: 1, Revision: 6})
+	d.Assign(infer.ModelID{Name: "c"}, Assignment{LeaderEpoch: 1, Revision: 7})
+	if diff := cmp.Diff([]string{"a/1@2 past", "b/1@1 past"}, texts(d)); diff != "" || d.whole {
+		t.Errorf("before the head: %s", diff)
+	}
+	d.SetHead(Head{Revision: 8, LeaderEpoch: 1})
+	if diff := cmp.Diff([]string{"a/1@2 past"}, texts(d)); diff != "" || !d.whole || d.assignmentRevision != 8 {
+		t.Errorf("with the head: %s", diff)
+	}
+}
+
+// What a worker was assigned holds on when the store has lost it, until the head
+// says that all that still holds is there again.
+func TestLostAssignmentsStayUntilTheHead(t *testing.T) {
+	d := NewDesired()
+	assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}, {Ref: ref("b", 1, 1)}}, LeaderEpoch: 1, Revision: 1})
+	d.Orphan()
+	if diff := cmp.Diff([]string{"a/1@1 past", "b/1@1 past"}, texts(d)); diff != "" || d.whole {
+		t.Errorf("lost: %s", diff)
+	}
+	d.Assign(infer.ModelID{Name: "a"}, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}}, LeaderEpoch: 9, Revision: 9})
+	d.SetHead(Head{Revision: 10, LeaderEpoch: 9})
+	d.Unassign(infer.ModelID{Name: "b"}, 10) // told when nobody has written it again
+	if diff := cmp.Diff([]string{"a/1@1 past"}, texts(d)); diff != "" {
+		t.Errorf("with the head: %s", diff)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -38,6 +39,8 @@ type Deps struct {
 	// Source is where files of models come from.
 	Source source.Source
 	Lanes  Lanes
+	// Meter measures what loads take.
+	Meter *memory.Meter
 	// Publish takes what the worker runs of a model, after each change, ordered
 	// by version and generation; nil if it is nothing any more. It must not
 	// block.
@@ -180,7 +183,7 @@ func (r *Reconciler) reconcile() {
 		r.bring(model)
 	}
 	clear(r.touched)
-	if len(r.unsettled) == 0 {
+	if len(r.unsettled) == 0 && r.desired.whole {
 		r.serving = r.anyReady()
 		r.reach()
 	}

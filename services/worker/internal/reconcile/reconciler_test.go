@@ -26,7 +26,7 @@ func TestNothingIsDoneBeforeAllIsKnown(t *testing.T) {
 		w := newWorld(t)
 		defer w.stop()
 		w.loop.Change(t.Context(), func(d *Desired) { d.ModelsKnown(1) })
-		w.loop.Change(t.Context(), func(d *Desired) { d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}}}) })
+		w.loop.Change(t.Context(), func(d *Desired) { assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}}}) })
 		w.expect()
 	})
 }
@@ -143,7 +143,7 @@ func TestContentThatLeftIsNotWaitedForOnceTheModelsAreKnown(t *testing.T) {
 		defer w.stop()
 		w.desire(1, ref("a", 1, 1))
 		w.loop.Change(t.Context(), func(d *Desired) {
-			d.Assign(Assignment{Revision: 2, ModelsRevision: 5, Versions: []Assigned{{Ref: ref("gone", 1, 1)}}})
+			assign(d, Assignment{Revision: 2, ModelsRevision: 5, Versions: []Assigned{{Ref: ref("gone", 1, 1)}}})
 		})
 		if w.applied() != 1 {
 			t.Errorf("revision %d is applied before the models are known", w.applied())
@@ -213,7 +213,7 @@ func TestResize(t *testing.T) {
 		w.expect("load a/1@1", "open a_0", "loaded a/1@1 true")
 		resize := func(groups ...Group) {
 			w.loop.Change(t.Context(), func(d *Desired) {
-				d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: groups}}})
+				assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: groups}}})
 			})
 		}
 		resize(Group{Name: "a", Count: 2}, Group{Name: "b", Count: 1})
@@ -236,6 +236,31 @@ func TestResize(t *testing.T) {
 		w.expect("open b_1")
 		if got, want := w.states(), "a/1@1 READY"; got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+func TestMemoryIsMeasuredWithTheInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		taken := func() uint64 {
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.runs[infer.ModelID{Name: "a"}][0].Memory
+		}
+		if got := taken(); got != 100 {
+			t.Errorf("one instance takes %d, want 100", got)
+		}
+		w.assignWarm(1, 2)
+		if got := taken(); got != 200 {
+			t.Errorf("two instances take %d, want 200", got)
+		}
+		w.assignWarm(1, 1)
+		if got := taken(); got >= 200 || got < 100 {
+			t.Errorf("one of two instances takes %d", got)
 		}
 	})
 }
@@ -271,7 +296,7 @@ func TestGroupsThatAreRefusedFailTheirContentAlone(t *testing.T) {
 		w.desire(1, ref("a", 1, 1))
 		w.loop.Change(t.Context(), func(d *Desired) {
 			d.SetModel("b", []Content{{Ref: ref("b", 1, 1), Serve: true}}, 2)
-			d.Assign(Assignment{Versions: []Assigned{
+			assign(d, Assignment{Versions: []Assigned{
 				{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 9}}, Err: errors.New("too many")},
 				{Ref: ref("b", 1, 1), Err: errors.New("too many")},
 			}})
@@ -289,7 +314,7 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 		w.desire(1)
 		w.loop.Change(t.Context(), func(d *Desired) {
 			d.SetModel("a", []Content{{Ref: ref("a", 1, 1), Serve: true, Config: &modelconfig.Config{}}}, 2)
-			d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}})
+			assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}})
 		})
 		w.expect("load a/1@1", "gone a_0", "gone a_1", "gone a_2", "closed a/1@1", "loaded a/1@1 false")
 		if got, want := w.states(), "a/1@1 UNAVAILABLE instance a_3: no room"; got != want {
@@ -304,7 +329,7 @@ func (w *world) assignWarm(generation uint64, count int) {
 		warm := &modelconfig.Config{Warmup: []modelconfig.WarmupSample{{Name: "s", BatchSize: 1, Count: 2}}}
 		d.SetModel("a", []Content{{Ref: ref("a", 1, generation), Serve: true, Config: warm}}, generation)
 		d.ModelsKnown(generation)
-		d.Assign(Assignment{Versions: []Assigned{{Ref: ref("a", 1, generation), Groups: []Group{{Name: "a", Count: count}}}}})
+		assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, generation), Groups: []Group{{Name: "a", Count: count}}}}})
 		d.AssignmentKnown()
 	})
 	synctest.Wait()
@@ -378,6 +403,27 @@ func TestFilesThatChangeDuringALoadAreNotServed(t *testing.T) {
 	})
 }
 
+// How a fetch goes on shows while the content loads, and no longer.
+func TestProgressShowsWhileAContentLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.progress = "the store denies"
+		release := make(chan bool)
+		w.load = func(context.Context, infer.ModelRef) error { <-release; return nil }
+		w.desire(1, ref("a", 1, 1))
+		synctest.Wait()
+		if got, want := w.states(), "a/1@1 LOADING the store denies"; got != want || w.runs[infer.ModelID{Name: "a"}][0].Reason != errs.StoreDenied {
+			t.Errorf("%s, want %s", got, want)
+		}
+		close(release)
+		w.events()
+		if got, want := w.states(), "a/1@1 READY"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
 func TestWarmupOfFurtherInstancesReadsTheSameFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -414,6 +460,7 @@ func TestDrainUnloadsEverythingAndGivesUpLoads(t *testing.T) {
 func TestDrainEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		w.stuck = true
 		w.retire = make(chan bool)
 		w.desire(1, ref("a", 1, 1))
 		w.events()

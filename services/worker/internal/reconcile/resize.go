@@ -17,8 +17,13 @@ func (r *Reconciler) resize(c *content, w want) {
 	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
 	turn := r.turn()
 	r.task(c.ref.ID(), func() func() {
+		load := r.deps.Meter.Begin(c.bytes)
 		instances, err := r.extend(turn, c, add)
-		return func() { r.resized(c, instances, surplus, err) }
+		taken := load.End()
+		return func() {
+			c.memory += taken
+			r.resized(c, instances, surplus, err)
+		}
 	})
 }
 
@@ -64,7 +69,11 @@ func (r *Reconciler) resized(c *content, instances []made, surplus []lane, err e
 		r.closeLanes(c.ref, surplus)
 		return func() {
 			c.resizing = false
+			all := len(c.lanes)
 			c.lanes = slices.DeleteFunc(c.lanes, func(l lane) bool { return slices.Contains(surplus, l) })
+			if all > 0 {
+				c.memory = c.memory * uint64(len(c.lanes)) / uint64(all)
+			}
 		}
 	})
 }

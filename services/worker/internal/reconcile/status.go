@@ -17,7 +17,7 @@ type Revisions struct{ Models, Assignment uint64 }
 type VersionStatus struct {
 	Ref   infer.ModelRef
 	State infer.InstanceState
-	// Cause is why it is unavailable or, where it is ready, why its instances
+	// Cause is why it is unavailable, how its loading goes on or, where it is ready, why its instances
 	// are not those of Groups; Reason is the cause's.
 	Cause  string
 	Reason errs.Reason
@@ -26,6 +26,9 @@ type VersionStatus struct {
 	// Groups are those whose instances are there or, with a cause, cannot be;
 	// nil until that is known.
 	Groups []Group
+	// Memory is what it has taken with its instances, in bytes; 0 if that is
+	// not known.
+	Memory uint64
 }
 
 // InstanceStatus is one instance, whose state is its version's.
@@ -48,7 +51,7 @@ func (r *Reconciler) publish(model infer.ModelID) {
 
 // reach tells that nothing is left to do or to wait for.
 func (r *Reconciler) reach() {
-	next := Revisions{r.desired.modelsRevision, r.desired.assignment.Revision}
+	next := Revisions{r.desired.modelsRevision, r.desired.assignmentRevision}
 	if next != r.reached {
 		r.reached = next
 		r.deps.Reached(next)
@@ -59,8 +62,11 @@ func (r *Reconciler) versions(model infer.ModelID) []VersionStatus {
 	var list []VersionStatus
 	for _, c := range r.have[model] {
 		v := VersionStatus{Ref: c.ref, State: c.state, Cause: causeOf(c.cause), Reason: errs.Of(c.cause)}
+		if c.state == infer.Loading {
+			v.Cause, v.Reason = c.progress.Text, c.progress.Reason
+		}
 		if c.state == infer.Ready && !c.resizing {
-			v.Groups = c.groups
+			v.Groups, v.Memory = c.groups, c.memory
 		}
 		for _, l := range c.lanes {
 			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.Place()})

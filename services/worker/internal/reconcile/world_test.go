@@ -8,15 +8,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -30,10 +33,14 @@ type world struct {
 	loop *Reconciler
 	stop func()
 
-	load   func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
-	verify func() error                                        // of files that were found; nil finds them as they were
-	run    func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
-	retire chan bool                                           // closed: lanes retire at once
+	load     func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
+	verify   func() error                                        // of files that were found; nil finds them as they were
+	run      func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
+	progress string                                              // what a fetch tells; empty is nothing
+	files    atomic.Int32                                        // that were fetched and not closed
+	stuck    bool                                                // lanes never close, so that their files stay open
+
+	retire chan bool // closed: lanes retire at once
 
 	mu      sync.Mutex
 	log     []string                          // what happened; guarded by mu
@@ -43,6 +50,7 @@ type world struct {
 	reached Revisions                         // guarded by mu
 	loading int                               // guarded by mu
 	most    int                               // loads at the same time; guarded by mu
+	memory  uint64                            // guarded by mu
 }
 
 func newWorld(t *testing.T) *world {
@@ -52,6 +60,7 @@ func newWorld(t *testing.T) *world {
 		Backend: func(string) (backend.Backend, error) { return w, nil },
 		Source:  sourceOf{w},
 		Lanes:   lanesOf{w},
+		Meter:   memory.NewMeter(w.resident),
 		Publish: func(model infer.ModelID, versions []VersionStatus) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -76,8 +85,20 @@ func newWorld(t *testing.T) *world {
 	w.stop = func() {
 		cancel()
 		<-done
+		if left := w.files.Load(); left != 0 && !w.stuck {
+			t.Errorf("%d contents' files are not closed", left)
+		}
 	}
 	return w
+}
+
+// resident is the memory of a process in which each sample of its size is 100
+// bytes above the one before.
+func (w *world) resident() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.memory += 100
+	return w.memory
 }
 
 func (w *world) note(format string, args ...any) {
@@ -106,6 +127,23 @@ func (w *world) expect(want ...string) {
 	}
 }
 
+// assign makes the versions of an assignment, of whatever models, all that is
+// assigned.
+func assign(d *Desired, all Assignment) {
+	parts := make(map[infer.ModelID]Assignment)
+	for model := range d.assigned {
+		parts[model] = all
+	}
+	for _, v := range all.Versions {
+		parts[v.Ref.ID()] = all
+	}
+	for model, part := range parts {
+		part.Versions = slices.DeleteFunc(slices.Clone(all.Versions), func(a Assigned) bool { return a.Ref.ID() != model })
+		d.Assign(model, part)
+	}
+	d.SetHead(Head{Revision: all.Revision, LeaderEpoch: all.LeaderEpoch})
+}
+
 // desire makes the contents, one instance each, the desired ones.
 func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 	w.loop.Change(w.t.Context(), func(d *Desired) {
@@ -116,7 +154,7 @@ func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 			d.SetModel(r.Name, []Content{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, revision)
 		}
 		d.ModelsKnown(revision)
-		d.Assign(Assignment{Versions: list, Revision: revision})
+		assign(d, Assignment{Versions: list, Revision: revision})
 		d.AssignmentKnown()
 	})
 	synctest.Wait()
@@ -219,7 +257,11 @@ func (in worldInstance) Close() error {
 
 type sourceOf struct{ *world }
 
-func (w sourceOf) Fetch(context.Context, source.Content) (source.Files, error) {
+func (w sourceOf) Fetch(_ context.Context, _ source.Content, tell func(source.Progress)) (source.Files, error) {
+	if w.progress != "" {
+		tell(source.Progress{Text: w.progress, Reason: errs.StoreDenied})
+	}
+	w.files.Add(1)
 	return filesOf(w), nil
 }
 
@@ -227,6 +269,11 @@ type filesOf struct{ *world }
 
 func (filesOf) ModelDir() string { return "/models/m" }
 func (filesOf) Dir() string      { return "/models/m/1" }
+
+func (w filesOf) Close() error {
+	w.files.Add(-1)
+	return nil
+}
 
 func (w filesOf) Verify(context.Context) error {
 	if w.verify == nil {

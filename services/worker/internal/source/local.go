@@ -19,7 +19,7 @@ type Local struct{}
 var _ Source = Local{}
 
 // Fetch implements [Source].
-func (Local) Fetch(ctx context.Context, c Content) (Files, error) {
+func (Local) Fetch(ctx context.Context, c Content, _ func(Progress)) (Files, error) {
 	f := &localFiles{digest: c.Digest, vouched: c.Fingerprint}
 	var err error
 	if f.modelDir, err = pathOf(c.ModelURL); err != nil {
@@ -38,7 +38,7 @@ func (Local) Fetch(ctx context.Context, c Content) (Files, error) {
 func pathOf(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) {
-		return "", errs.New(errs.LoadFailed, "the model's files are at %q: this worker reads local directories, such as file:///models/digits/1", text)
+		return "", errs.New(errs.LoadFailed, "the model's files are at %q: a worker reads local directories, such as file:///models/digits/1, and object stores", text)
 	}
 	return u.Path, nil
 }
@@ -51,6 +51,14 @@ type localFiles struct {
 	// digest; guarded by mu.
 	vouched string
 }
+
+// Directory has the files of a content lie in directories that they were put
+// into; vouched is a fingerprint known to stand for the digest, if any is.
+func Directory(modelDir, dir, digest, vouched string) Files {
+	return &localFiles{modelDir: modelDir, dir: dir, digest: digest, vouched: vouched}
+}
+
+func (f *localFiles) Close() error { return nil }
 
 func (f *localFiles) ModelDir() string { return f.modelDir }
 func (f *localFiles) Dir() string      { return f.dir }

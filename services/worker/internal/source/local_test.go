@@ -85,7 +85,7 @@ func TestFilesAreHeldAgainstTheirDigest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := model(t)
-			files, err := Local{}.Fetch(t.Context(), c)
+			files, err := Local{}.Fetch(t.Context(), c, nil)
 			if err != nil || files.ModelDir() != dir || files.Dir() != filepath.Join(dir, "1") {
 				t.Fatalf("files %v, error %v", files, err)
 			}
@@ -96,7 +96,7 @@ func TestFilesAreHeldAgainstTheirDigest(t *testing.T) {
 			if err := files.Verify(t.Context()); errs.Of(err) != errs.FilesChanged || !strings.Contains(err.Error(), "load the model again") {
 				t.Errorf("Verify = %v", err)
 			}
-			if _, err := (Local{}).Fetch(t.Context(), c); errs.Of(err) != errs.FilesChanged {
+			if _, err := (Local{}).Fetch(t.Context(), c, nil); errs.Of(err) != errs.FilesChanged {
 				t.Errorf("Fetch = %v", err)
 			}
 		})
@@ -116,7 +116,7 @@ func TestFilesAreKnownByTheirFingerprint(t *testing.T) {
 		<-time.NewTimer(10 * time.Millisecond).C
 	}
 	c.Digest, c.Fingerprint = "sha256:of the same files, which nobody reads", tree.Fingerprint()
-	files, err := Local{}.Fetch(t.Context(), c)
+	files, err := Local{}.Fetch(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestFilesAreKnownByTheirFingerprint(t *testing.T) {
 }
 
 func TestContentWithoutDigestIsTaken(t *testing.T) {
-	files, err := Local{}.Fetch(t.Context(), Content{ModelURL: "file:///no/m", URL: "file:///no/m/1"})
+	files, err := Local{}.Fetch(t.Context(), Content{ModelURL: "file:///no/m", URL: "file:///no/m/1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 	_, c := model(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (Local{}).Fetch(ctx, c); !errors.Is(err, context.Canceled) {
+	if _, err := (Local{}).Fetch(ctx, c, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Fetch = %v", err)
 	}
 }

@@ -3,11 +3,16 @@
 // registry has read, or the load fails.
 //
 // A [Source] is all that a worker knows of where files come from. That on this
-// host's own disks is [Local]; one that fetches from an object store keeps what
-// it fetched by digest and hands out directories of it in the same way.
+// host's own disks is [Local]; package fetch has the one that fetches from
+// object stores, keeps what it fetched by digest, and hands out directories of
+// it in the same way.
 package source
 
-import "context"
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
 
 // Content names the files of a model version.
 type Content struct {
@@ -23,10 +28,18 @@ type Content struct {
 
 // Source finds files. It is safe for concurrent use.
 type Source interface {
-	// Fetch has the files of a content lie on this machine. Errors have the
+	// Fetch has the files of a content lie on this machine until they are
+	// closed, and tells how that goes on where it takes long. Errors have the
 	// reason files_changed if they are there and other ones, else load_failed,
-	// or are ctx's.
-	Fetch(ctx context.Context, c Content) (Files, error)
+	// cache_full or one of a store's, or are ctx's.
+	Fetch(ctx context.Context, c Content, tell func(Progress)) (Files, error)
+}
+
+// Progress says, for people, what a fetch is about. Reason is set while
+// something keeps it from going on.
+type Progress struct {
+	Text   string
+	Reason errs.Reason
 }
 
 // Files are those of one content on this machine. They are safe for
@@ -39,4 +52,6 @@ type Files interface {
 	// the errors of [Source.Fetch]: what was read before it returned nil was the
 	// content.
 	Verify(ctx context.Context) error
+	// Close says that nobody reads the files any more. It is called once.
+	Close() error
 }

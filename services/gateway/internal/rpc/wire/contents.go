@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nereid-serving/nereid/libs/protoscan"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -14,7 +15,7 @@ const maxContents = math.MaxInt32
 
 // contents reads the typed contents of an input into tensor bytes. It passes
 // over them twice: to count, and to fill memory of the right size.
-func (d *decoder) contents(input cursor, in *Input) error {
+func (d *decoder) contents(input protoscan.Cursor, in *Input) error {
 	var count contents
 	if err := count.input(input); err != nil {
 		return err

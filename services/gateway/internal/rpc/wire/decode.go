@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nereid-serving/nereid/libs/protoscan"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -31,9 +31,9 @@ var errTooMany = fmt.Errorf("request has more than %d inputs, outputs, contents 
 func Decode(data mem.BufferSlice, pool *tensor.Pool, r *Request) error {
 	r.Reset()
 	d := decoder{Request: r, pool: pool}
-	c := newCursor(data)
-	r.Bytes = int64(c.left)
-	r.text.Grow(min(c.left, textGuess))
+	c := protoscan.New(data)
+	r.Bytes = int64(c.Left())
+	r.text.Grow(min(c.Left(), textGuess))
 	err := d.request(c)
 	if err != nil {
 		r.Reset()
@@ -47,9 +47,9 @@ type decoder struct {
 	entries int
 }
 
-func (d *decoder) request(c cursor) error {
-	for c.left > 0 {
-		f, err := c.field()
+func (d *decoder) request(c protoscan.Cursor) error {
+	for c.Left() > 0 {
+		f, err := c.Field()
 		if err == nil {
 			err = d.requestField(f, &c)
 		}
@@ -60,67 +60,67 @@ func (d *decoder) request(c cursor) error {
 	return nil
 }
 
-func (d *decoder) requestField(f field, c *cursor) error {
+func (d *decoder) requestField(f protoscan.Field, c *protoscan.Cursor) error {
 	switch f {
-	case text(1):
+	case protoscan.Text(1):
 		return d.string(c, &d.Model)
-	case text(2):
+	case protoscan.Text(2):
 		return d.string(c, &d.Version)
-	case text(3):
+	case protoscan.Text(3):
 		return d.string(c, &d.ID)
-	case text(4):
+	case protoscan.Text(4):
 		return d.parameter(c, &d.Parameters)
-	case text(5):
+	case protoscan.Text(5):
 		return d.input(c)
-	case text(6):
+	case protoscan.Text(6):
 		return d.output(c)
-	case text(7):
+	case protoscan.Text(7):
 		return d.raw(c)
 	}
-	return c.skipField(f)
+	return c.SkipField(f)
 }
 
 // entry begins an input, output, raw content or parameter.
-func (d *decoder) entry(c *cursor) (cursor, error) {
+func (d *decoder) entry(c *protoscan.Cursor) (protoscan.Cursor, error) {
 	if d.entries++; d.entries > maxEntries {
-		return cursor{}, errTooMany
+		return protoscan.Cursor{}, errTooMany
 	}
-	return c.message()
+	return c.Message()
 }
 
-func (d *decoder) raw(c *cursor) error {
-	expect := c.left
+func (d *decoder) raw(c *protoscan.Cursor) error {
+	expect := c.Left()
 	m, err := d.entry(c)
 	if err != nil {
 		return err
 	}
-	ref, err := d.place(m.left, expect)
+	ref, err := d.place(m.Left(), expect)
 	if err != nil {
 		return err
 	}
 	d.raws = append(d.raws, ref)
 	dst, err := ref.Bytes()
-	m.copyTo(dst)
+	m.CopyTo(dst)
 	return err
 }
 
 // place gets memory for a tensor of n bytes.
 func (d *decoder) place(n, expect int) (tensor.Ref, error) {
-	ref, err := d.pack.place(d.pool, n, expect)
+	ref, err := d.pack.Place(d.pool, n, expect)
 	if err != nil {
 		return ref, fmt.Errorf("get memory for an input: %w", err)
 	}
 	return ref, nil
 }
 
-func (d *decoder) input(c *cursor) error {
+func (d *decoder) input(c *protoscan.Cursor) error {
 	whole, err := d.entry(c)
 	d.Inputs = append(d.Inputs, Input{})
 	in := &d.Inputs[len(d.Inputs)-1]
 	firstDim := len(d.dims)
-	for m := whole; err == nil && m.left > 0; {
-		var f field
-		if f, err = m.field(); err == nil {
+	for m := whole; err == nil && m.Left() > 0; {
+		var f protoscan.Field
+		if f, err = m.Field(); err == nil {
 			err = d.inputField(f, &m, in)
 		}
 	}
@@ -132,26 +132,26 @@ func (d *decoder) input(c *cursor) error {
 	return d.contents(whole, in)
 }
 
-func (d *decoder) inputField(f field, c *cursor, in *Input) error {
+func (d *decoder) inputField(f protoscan.Field, c *protoscan.Cursor, in *Input) error {
 	switch f {
-	case text(1):
+	case protoscan.Text(1):
 		return d.string(c, &in.Name)
-	case text(2):
+	case protoscan.Text(2):
 		return d.datatype(c, &in.Datatype)
-	case text(3):
+	case protoscan.Text(3):
 		return d.packedDims(c)
-	case field{3, protowire.VarintType}:
+	case protoscan.Varint(3):
 		return d.dim(c)
-	case text(4):
+	case protoscan.Text(4):
 		return d.parameter(c, &in.Parameters)
-	case text(inputContents):
+	case protoscan.Text(inputContents):
 		in.hasContents = true
 	}
-	return c.skipField(f)
+	return c.SkipField(f)
 }
 
-func (d *decoder) dim(c *cursor) error {
-	v, err := c.varint()
+func (d *decoder) dim(c *protoscan.Cursor) error {
+	v, err := c.Varint()
 	if d.dims == nil {
 		d.dims = make([]int64, 0, dimsGuess)
 	}
@@ -159,40 +159,40 @@ func (d *decoder) dim(c *cursor) error {
 	return err
 }
 
-func (d *decoder) packedDims(c *cursor) error {
-	m, err := c.message()
-	for err == nil && m.left > 0 {
+func (d *decoder) packedDims(c *protoscan.Cursor) error {
+	m, err := c.Message()
+	for err == nil && m.Left() > 0 {
 		err = d.dim(&m)
 	}
 	return err
 }
 
-func (d *decoder) output(c *cursor) error {
+func (d *decoder) output(c *protoscan.Cursor) error {
 	m, err := d.entry(c)
 	d.Outputs = append(d.Outputs, Output{})
 	out := &d.Outputs[len(d.Outputs)-1]
-	for err == nil && m.left > 0 {
-		var f field
-		if f, err = m.field(); err == nil {
+	for err == nil && m.Left() > 0 {
+		var f protoscan.Field
+		if f, err = m.Field(); err == nil {
 			err = d.outputField(f, &m, out)
 		}
 	}
 	return err
 }
 
-func (d *decoder) outputField(f field, c *cursor, out *Output) error {
+func (d *decoder) outputField(f protoscan.Field, c *protoscan.Cursor, out *Output) error {
 	switch f {
-	case text(1):
+	case protoscan.Text(1):
 		return d.string(c, &out.Name)
-	case text(2):
+	case protoscan.Text(2):
 		return d.parameter(c, &out.Parameters)
 	}
-	return c.skipField(f)
+	return c.SkipField(f)
 }
 
 // string reads a string into the request's common text memory.
-func (d *decoder) string(c *cursor, s *string) error {
-	b, err := c.utf8()
+func (d *decoder) string(c *protoscan.Cursor, s *string) error {
+	b, err := c.UTF8()
 	if err != nil {
 		return err
 	}
@@ -202,8 +202,8 @@ func (d *decoder) string(c *cursor, s *string) error {
 	return nil
 }
 
-func (d *decoder) datatype(c *cursor, t *tensor.Datatype) error {
-	b, err := c.utf8()
+func (d *decoder) datatype(c *protoscan.Cursor, t *tensor.Datatype) error {
+	b, err := c.UTF8()
 	if err == nil {
 		*t, _ = tensor.ParseDatatype(string(b))
 	}

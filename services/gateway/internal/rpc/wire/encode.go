@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/loan"
 )
 
 // Response is what a ModelInferResponse says. Outputs are sent as
@@ -41,13 +41,6 @@ func (r *Response) Size() (int, error) {
 	return n, nil
 }
 
-// Gap is where the bytes of an output were left out of an encoded message:
-// before its byte At.
-type Gap struct {
-	At   int
-	Data tensor.Ref // the response's, which keeps the reference
-}
-
 // Bulk is the sum of the outputs of at least so many bytes.
 func (r *Response) Bulk(least int64) int {
 	n := int64(0)
@@ -60,8 +53,8 @@ func (r *Response) Bulk(least int64) int {
 }
 
 // Append appends the message to b, without the bytes of outputs of at least so
-// many bytes, which it returns as gaps. [Response.Size] has succeeded before.
-func (r *Response) Append(b []byte, least int64) ([]byte, []Gap) {
+// many bytes, which it returns as gaps, without references of their own. [Response.Size] has succeeded before.
+func (r *Response) Append(b []byte, least int64) ([]byte, []loan.Gap) {
 	b = appendText(b, 1, r.Model)
 	b = appendText(b, 2, r.Version)
 	b = appendText(b, 3, r.ID)
@@ -71,13 +64,13 @@ func (r *Response) Append(b []byte, least int64) ([]byte, []Gap) {
 	for i := range r.Outputs {
 		b = appendOutput(b, &r.Outputs[i])
 	}
-	var gaps []Gap
+	var gaps []loan.Gap
 	for i := range r.Outputs {
 		out := &r.Outputs[i]
 		data, _ := out.Data.Bytes()
 		b = appendPrefix(b, 6, len(data))
 		if out.Data.Length >= least {
-			gaps = append(gaps, Gap{len(b), out.Data})
+			gaps = append(gaps, loan.Gap{At: len(b), Data: out.Data})
 			continue
 		}
 		b = append(b, data...)
@@ -195,7 +188,7 @@ func (s *StreamItem) Size() (int, error) {
 }
 
 // Append is as [Response.Append].
-func (s *StreamItem) Append(b []byte, least int64) ([]byte, []Gap) {
+func (s *StreamItem) Append(b []byte, least int64) ([]byte, []loan.Gap) {
 	b = appendText(b, 1, s.Error)
 	n, _ := s.Response.Size()
 	return s.Response.Append(appendPrefix(b, 2, n), least)

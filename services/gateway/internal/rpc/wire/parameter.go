@@ -6,15 +6,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/protoscan"
 )
 
 // parameter reads an entry of a map of parameters.
-func (d *decoder) parameter(c *cursor, list *[]infer.Parameter) error {
+func (d *decoder) parameter(c *protoscan.Cursor, list *[]infer.Parameter) error {
 	m, err := d.entry(c)
 	var p infer.Parameter
-	for err == nil && m.left > 0 {
-		var f field
-		if f, err = m.field(); err == nil {
+	for err == nil && m.Left() > 0 {
+		var f protoscan.Field
+		if f, err = m.Field(); err == nil {
 			err = d.parameterField(f, &m, &p)
 		}
 	}
@@ -22,44 +23,44 @@ func (d *decoder) parameter(c *cursor, list *[]infer.Parameter) error {
 	return err
 }
 
-func (d *decoder) parameterField(f field, c *cursor, p *infer.Parameter) error {
+func (d *decoder) parameterField(f protoscan.Field, c *protoscan.Cursor, p *infer.Parameter) error {
 	switch f {
-	case text(1):
+	case protoscan.Text(1):
 		return d.string(c, &p.Key)
-	case text(2):
+	case protoscan.Text(2):
 		return d.value(c, &p.Value)
 	}
-	return c.skipField(f)
+	return c.SkipField(f)
 }
 
-func (d *decoder) value(c *cursor, v *any) error {
-	m, err := c.message()
-	for err == nil && m.left > 0 {
-		var f field
-		if f, err = m.field(); err == nil {
+func (d *decoder) value(c *protoscan.Cursor, v *any) error {
+	m, err := c.Message()
+	for err == nil && m.Left() > 0 {
+		var f protoscan.Field
+		if f, err = m.Field(); err == nil {
 			err = d.valueField(f, &m, v)
 		}
 	}
 	return err
 }
 
-func (d *decoder) valueField(f field, c *cursor, v *any) error {
+func (d *decoder) valueField(f protoscan.Field, c *protoscan.Cursor, v *any) error {
 	switch f {
-	case text(3):
+	case protoscan.Text(3):
 		var s string
 		err := d.string(c, &s)
 		*v = s
 		return err
-	case field{4, protowire.Fixed64Type}:
-		bits, err := c.fixed64()
+	case protoscan.Fixed64(4):
+		bits, err := c.Fixed64()
 		*v = math.Float64frombits(bits)
 		return err
-	case field{1, protowire.VarintType}, field{2, protowire.VarintType}, field{5, protowire.VarintType}:
-		n, err := c.varint()
-		*v = integer(f.num, n)
+	case protoscan.Varint(1), protoscan.Varint(2), protoscan.Varint(5):
+		n, err := c.Varint()
+		*v = integer(f.Num, n)
 		return err
 	}
-	return c.skipField(f)
+	return c.SkipField(f)
 }
 
 // integer is the value of a parameter that travels as a varint.

@@ -26,7 +26,7 @@ type Request struct {
 	raws []tensor.Ref // raw_input_contents in order
 	text strings.Builder
 	dims []int64 // backs the inputs' shapes
-	pack packer
+	pack tensor.Packer
 }
 
 // Input is one input of a request as it was sent.

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nereid-serving/nereid/libs/protoscan"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -51,15 +52,15 @@ func (t *contents) size(d tensor.Datatype) int64 {
 }
 
 // input reads all contents fields of an input, which count as one.
-func (t *contents) input(c cursor) error {
-	for c.left > 0 {
-		f, err := c.field()
+func (t *contents) input(c protoscan.Cursor) error {
+	for c.Left() > 0 {
+		f, err := c.Field()
 		switch {
 		case err != nil:
-		case f == text(inputContents):
+		case f == protoscan.Text(inputContents):
 			err = t.message(&c)
 		default:
-			err = c.skipField(f)
+			err = c.SkipField(f)
 		}
 		if err != nil {
 			return err
@@ -68,29 +69,29 @@ func (t *contents) input(c cursor) error {
 	return nil
 }
 
-func (t *contents) message(c *cursor) error {
-	m, err := c.message()
-	for err == nil && m.left > 0 {
-		var f field
-		if f, err = m.field(); err == nil {
+func (t *contents) message(c *protoscan.Cursor) error {
+	m, err := c.Message()
+	for err == nil && m.Left() > 0 {
+		var f protoscan.Field
+		if f, err = m.Field(); err == nil {
 			err = t.field(f, &m)
 		}
 	}
 	return err
 }
 
-func (t *contents) field(f field, c *cursor) error {
+func (t *contents) field(f protoscan.Field, c *protoscan.Cursor) error {
 	switch {
-	case f.num >= contentsEnd:
-		return c.skipField(f)
-	case f == text(bytesContents):
+	case f.Num >= contentsEnd:
+		return c.SkipField(f)
+	case f == protoscan.Text(bytesContents):
 		return t.element(c)
-	case f.typ == protowire.BytesType:
-		return t.packed(f.num, c)
-	case f.typ == wireType(f.num):
-		return t.value(f.num, c)
+	case f.Type == protowire.BytesType:
+		return t.packed(f.Num, c)
+	case f.Type == wireType(f.Num):
+		return t.value(f.Num, c)
 	}
-	return c.skipField(f)
+	return c.SkipField(f)
 }
 
 // wireType is the type of one number of a kind; bytes have their own.
@@ -108,8 +109,8 @@ func wireType(kind protowire.Number) protowire.Type {
 
 // packed reads numbers that lie side by side. Those of fixed width are
 // tensor bytes already.
-func (t *contents) packed(kind protowire.Number, c *cursor) error {
-	m, err := c.message()
+func (t *contents) packed(kind protowire.Number, c *protoscan.Cursor) error {
+	m, err := c.Message()
 	width := 0
 	switch wireType(kind) {
 	case protowire.Fixed32Type:
@@ -122,16 +123,16 @@ func (t *contents) packed(kind protowire.Number, c *cursor) error {
 		return err
 	case width == 0:
 		return t.varints(kind, &m)
-	case m.left%width != 0:
-		return errTruncated
+	case m.Left()%width != 0:
+		return protoscan.ErrTruncated
 	}
 	t.fixed(kind, m, width)
 	return nil
 }
 
-func (t *contents) varints(kind protowire.Number, m *cursor) error {
-	for m.left > 0 {
-		v, err := m.varint()
+func (t *contents) varints(kind protowire.Number, m *protoscan.Cursor) error {
+	for m.Left() > 0 {
+		v, err := m.Varint()
 		if err != nil {
 			return err
 		}
@@ -141,11 +142,11 @@ func (t *contents) varints(kind protowire.Number, m *cursor) error {
 }
 
 // value reads one number.
-func (t *contents) value(kind protowire.Number, c *cursor) error {
+func (t *contents) value(kind protowire.Number, c *protoscan.Cursor) error {
 	width := 4
 	switch wireType(kind) {
 	case protowire.VarintType:
-		v, err := c.varint()
+		v, err := c.Varint()
 		if err == nil {
 			t.varint(kind, v)
 		}
@@ -153,7 +154,7 @@ func (t *contents) value(kind protowire.Number, c *cursor) error {
 	case protowire.Fixed64Type:
 		width = 8
 	}
-	m, err := c.next(width)
+	m, err := c.Next(width)
 	if err == nil {
 		t.fixed(kind, m, width)
 	}
@@ -173,24 +174,24 @@ func (t *contents) varint(kind protowire.Number, v uint64) {
 	t.dst = t.dst[copy(t.dst, b[:t.width]):]
 }
 
-func (t *contents) fixed(kind protowire.Number, m cursor, width int) {
-	t.elements[kind] += int64(m.left / width)
+func (t *contents) fixed(kind protowire.Number, m protoscan.Cursor, width int) {
+	t.elements[kind] += int64(m.Left() / width)
 	if t.filling {
-		t.dst = t.dst[m.copyTo(t.dst):]
+		t.dst = t.dst[m.CopyTo(t.dst):]
 	}
 }
 
-func (t *contents) element(c *cursor) error {
-	m, err := c.message()
+func (t *contents) element(c *protoscan.Cursor) error {
+	m, err := c.Message()
 	if err != nil {
 		return err
 	}
 	t.elements[bytesContents]++
-	t.chars += int64(m.left)
+	t.chars += int64(m.Left())
 	if t.filling {
-		binary.LittleEndian.PutUint32(t.dst, uint32(m.left))
+		binary.LittleEndian.PutUint32(t.dst, uint32(m.Left()))
 		t.dst = t.dst[lengthBytes:]
-		t.dst = t.dst[m.copyTo(t.dst):]
+		t.dst = t.dst[m.CopyTo(t.dst):]
 	}
 	return nil
 }

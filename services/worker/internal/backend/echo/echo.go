@@ -7,12 +7,15 @@
 //	execute_us          for each batch
 //	execute_us_per_row  for each of its rows, in addition
 //
+// The parameter memory_bytes has each instance take as much memory.
+//
 // With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
 // and stand in for devices of different speed.
 package echo
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"time"
 
@@ -51,7 +54,10 @@ func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, err
 	if m.pace, err = paceOf(v.Config, "", pace{}); err != nil {
 		return nil, err
 	}
-	m.gpu, err = paceOf(v.Config, "gpu.", m.pace)
+	if m.gpu, err = paceOf(v.Config, "gpu.", m.pace); err != nil {
+		return nil, err
+	}
+	m.memory, err = memoryOf(v.Config)
 	return m, err
 }
 
@@ -93,6 +99,21 @@ func micros(c *modelconfig.Config, key string, standard time.Duration) (time.Dur
 	return time.Duration(n) * time.Microsecond, nil
 }
 
+// maxMemory bounds what an instance can be told to take, in bytes.
+const maxMemory = 1 << 32
+
+func memoryOf(c *modelconfig.Config) (int64, error) {
+	text, ok := c.Parameters["memory_bytes"]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > maxMemory {
+		return 0, loadFailed(c, "parameter memory_bytes is %q: give whole bytes, at most %d", text, int64(maxMemory))
+	}
+	return n, nil
+}
+
 func loadFailed(c *modelconfig.Config, format string, args ...any) error {
 	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{c.Name}, args...)...).WithModel(c.Name)
 }
@@ -100,12 +121,16 @@ func loadFailed(c *modelconfig.Config, format string, args ...any) error {
 type model struct {
 	config    *modelconfig.Config
 	pace, gpu pace
+	memory    int64 // of an instance, in bytes
 	sleep     func(time.Duration, <-chan struct{})
 }
 
 // NewInstance makes an instance, on whatever device is asked for.
 func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
-	in := &instance{model: m, pace: m.pace, stop: make(chan struct{}, 1)}
+	in := &instance{model: m, pace: m.pace, stop: make(chan struct{}, 1), memory: make([]byte, m.memory)}
+	for i := 0; i < len(in.memory); i += os.Getpagesize() {
+		in.memory[i] = 1 // else the system gives it no page
+	}
 	if spec.Kind == modelconfig.KindGPU {
 		in.pace = m.gpu
 	}
@@ -126,13 +151,17 @@ type instance struct {
 	pace     pace
 	stop     chan struct{} // holds a signal once the batch is cancelled
 	onCancel func()
+	memory   []byte
 }
 
 // Credits is 1.
 func (in *instance) Credits() int { return 1 }
 
-// Close does nothing.
-func (in *instance) Close() error { return nil }
+// Close gives up the instance's memory.
+func (in *instance) Close() error {
+	in.memory = nil
+	return nil
+}
 
 // Execute waits for as long as the model takes and answers.
 func (in *instance) Execute(b backend.Batch) {

@@ -1,0 +1,129 @@
+package node
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Kind is a kind of device.
+type Kind uint8
+
+// The kinds of devices.
+const (
+	CPU Kind = iota
+	GPU
+)
+
+// String is the kind's word in flags of workers.
+func (k Kind) String() string {
+	if k == GPU {
+		return "gpu"
+	}
+	return "cpu"
+}
+
+// Device is one that gets a worker.
+type Device struct {
+	// Name tells it apart on its machine: cpu, cpu1, gpu0.
+	Name string
+	Kind Kind
+	// Number counts the devices of a kind from 0.
+	Number int
+	// Cores are those that its worker may use; empty is all.
+	Cores []int
+	// UUID and Product are a GPU's, and Memory is its memory in bytes.
+	UUID, Product string
+	Memory        uint64
+}
+
+// wholeMachine is the CPU as one device.
+func wholeMachine() []Device { return []Device{{Name: "cpu"}} }
+
+// NUMANodes are the CPUs of a machine as one device for each NUMA node that has
+// cores, read from a directory such as /sys/devices/system/node. A machine
+// without any is one device.
+func NUMANodes(dir string) ([]Device, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "node[0-9]*"))
+	if err != nil {
+		return nil, err
+	}
+	var devices []Device
+	for _, path := range paths {
+		number, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "node"))
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(path, "cpulist"))
+		if err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "cannot read the cores of NUMA node %d: %v; --cpu-workers=machine does without", number, err)
+		}
+		cores, err := parseCores(strings.TrimSpace(string(text)))
+		if err != nil {
+			return nil, err
+		}
+		if len(cores) > 0 { // else it is memory alone
+			devices = append(devices, Device{Name: "cpu" + strconv.Itoa(number), Number: number, Cores: cores})
+		}
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Number, b.Number) })
+	if len(devices) == 0 {
+		return wholeMachine(), nil
+	}
+	return devices, nil
+}
+
+// parseCores reads a list such as 0-3,8.
+func parseCores(text string) ([]int, error) {
+	var list []int
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		a, err := strconv.Atoi(first)
+		b := a
+		if err == nil && ranged {
+			b, err = strconv.Atoi(last)
+		}
+		if err != nil || a > b {
+			return nil, errs.New(errs.ConfigInvalid, "%q is no list of cores such as 0-3", text)
+		}
+		for n := a; n <= b; n++ {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+// How the CPUs of a machine become devices, by the words of --cpu-workers.
+const (
+	PerMachine = "machine"
+	PerNUMA    = "numa"
+	None       = "none"
+)
+
+// Find lists a machine's devices: its CPUs as asked, and its GPUs, which nil
+// leaves out.
+func Find(cpus, nodes string, gpus GPUs) ([]Device, error) {
+	var devices []Device
+	var err error
+	switch cpus {
+	case PerMachine:
+		devices = wholeMachine()
+	case PerNUMA:
+		if devices, err = NUMANodes(nodes); err != nil {
+			return nil, err
+		}
+	}
+	if gpus == nil {
+		return devices, nil
+	}
+	found, err := gpus.List()
+	return append(devices, found...), err
+}

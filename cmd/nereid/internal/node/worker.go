@@ -1,0 +1,211 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/process"
+)
+
+// worker is one device and its worker's lives.
+type worker struct {
+	id      string
+	device  Device
+	node    Config
+	log     *zap.Logger
+	stdout  io.Writer
+	stderr  *tail
+	admin   string // where it serves its health
+	prober  *http.Client
+	command func() *exec.Cmd
+
+	mu      sync.Mutex
+	pid     int    // 0 while none runs; guarded by mu
+	starts  int    // guarded by mu
+	problem string // why none runs; guarded by mu
+	givenUp bool   // guarded by mu
+}
+
+// probeTimeout is how long a worker may take to say whether it is ready.
+const probeTimeout = 2 * time.Second
+
+func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
+	w := &worker{
+		id: c.ID + "-" + device.Name, device: device, node: c, stdout: d.Stdout, stderr: &tail{to: d.Stderr},
+		admin:  "http://127.0.0.1:" + strconv.Itoa(metricsPort),
+		prober: &http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+	w.log = d.Log.With(zap.String("worker_id", w.id))
+	w.command = func() *exec.Cmd {
+		command := exec.Command(c.Program, c.arguments(w.id, device, metricsPort)...) //nolint:noctx // it outlives the context, to drain
+		command.Env = append(os.Environ(), config.EnvName(config.FileFlag)+"=")       // that file is this program's
+		return command
+	}
+	w.problem = "not started yet"
+	return w
+}
+
+// run starts the process again and again until ctx is done, which gives nil, or
+// the device's crashes are used up.
+func (w *worker) run(ctx context.Context) error {
+	crashes, pause := 0, w.node.Pause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := w.live(ctx)
+		if time.Since(began) > w.node.Steady {
+			crashes, pause = 0, w.node.Pause
+		}
+		crashes++
+		switch {
+		case ctx.Err() != nil: // it was asked to end
+		case errors.Is(err, errMisused):
+			err = fmt.Errorf("worker %s refuses its settings: %w", w.id, err)
+			w.rests(err, true)
+			return err
+		case crashes >= w.node.Crashes:
+			err = fmt.Errorf("worker %s ended %d times in a row, at last with %w", w.id, crashes, err)
+			w.rests(err, true)
+			return err
+		default:
+			w.rests(err, false)
+			w.log.Warn("worker ended: it is started again", zap.Error(err), zap.Duration("pause", pause), zap.Int("crashes", crashes))
+			lifecycle.Pause(ctx, pause)
+			pause = min(2*pause, w.node.LongestPause)
+		}
+	}
+	return nil
+}
+
+// errMisused says that a worker ended since its settings make no sense: it would
+// do so again.
+var errMisused = errors.New("correct the flags behind --, the environment or the settings file, and start the node again")
+
+// exited words how a worker ended, by its last words. A panic of Go ends with the
+// same exit status as wrong settings do, so that it is the words that tell them
+// apart.
+func exited(err error, words []string) error {
+	if err == nil {
+		err = errors.New("exit status 0")
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == process.ExitMisused {
+		if said, refused := process.Misuse(words); refused {
+			return fmt.Errorf("%s: %w", said, errMisused)
+		}
+	}
+	return fmt.Errorf("%w: %s", err, cause(words))
+}
+
+// rests notes why no process runs.
+func (w *worker) rests(why error, givenUp bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problem, w.givenUp = why.Error(), givenUp
+}
+
+// live is one life of the process: it ends when the process does, which it is
+// asked to when ctx is done. The error says how it ended and its last words.
+func (w *worker) live(ctx context.Context) error {
+	command := w.command()
+	command.Stdout, command.Stderr = w.stdout, w.stderr
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() { // ends with the process
+		spawn(command, w.device.Cores, w.node.Outlive, started, ended)
+	}()
+	if err := <-started; err != nil {
+		return errs.Wrap(errs.ConfigInvalid, err, "cannot start the worker (%v): say with --worker where its program is", err)
+	}
+	w.began(command.Process.Pid)
+	defer w.over()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		err = w.stop(command, ended)
+	}
+	return exited(err, w.stderr.last())
+}
+
+func (w *worker) began(pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pid, w.problem = pid, ""
+	w.starts++
+	w.log.Info("worker started", zap.Int("pid", pid), zap.String("device", w.device.Name), zap.String("product", w.device.Product), zap.Int("starts", w.starts))
+}
+
+func (w *worker) over() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pid = 0
+}
+
+// stop drains the process, and kills it when it takes too long.
+func (w *worker) stop(command *exec.Cmd, ended <-chan error) error {
+	_ = command.Process.Signal(syscall.SIGTERM) // or it has ended
+	late := time.NewTimer(w.node.Drain)
+	defer late.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-late.C:
+		w.log.Warn("worker does not stop: it is killed", zap.Duration("after", w.node.Drain))
+		_ = command.Process.Kill() // or it has ended
+		return <-ended
+	}
+}
+
+// ready says what the worker lacks; nil is nothing.
+func (w *worker) ready() error {
+	w.mu.Lock()
+	problem := w.problem
+	w.mu.Unlock()
+	if problem != "" {
+		return errors.New(problem)
+	}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, w.admin+"/v2/health/ready", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := w.prober.Do(request)
+	if err != nil {
+		return fmt.Errorf("it does not answer: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+	if err != nil {
+		return err
+	}
+	return errors.New(strings.TrimSpace(string(text)))
+}
+
+// status is what metrics show.
+type status struct {
+	pid     int
+	starts  int
+	givenUp bool
+}
+
+func (w *worker) status() status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return status{w.pid, w.starts, w.givenUp}
+}

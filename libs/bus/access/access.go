@@ -1,0 +1,112 @@
+// Package access says which service may write what in the control plane's
+// store, and makes the NATS users that hold the services to it: a key for
+// each service and, for the server, what each key may do.
+//
+// All may read every bucket: there are no secrets in them. To write is for one
+// service per key. Only the registry makes buckets; the others wait for them.
+// Answers go to an inbox that only the asking user can read.
+//
+// All replicas of a service share its key: what one of them may write, any of
+// them may.
+package access
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+)
+
+// Service is a kind of process with NATS credentials of its own, which all its
+// replicas share.
+type Service struct {
+	// Name is the service's name: gateway, scheduler, worker or registry.
+	Name string
+	// Writes are the keys that it may write.
+	Writes []Keys
+	// Clears are keys of another service that it deletes when their writer is
+	// gone. NATS cannot tell a deletion from a write, so that it may write them.
+	Clears []Keys
+	// Reads says that it reads the object store of files given through the load
+	// API.
+	Reads bool
+	// Makes says that it may make buckets and change how they are kept, and write
+	// that object store.
+	Makes bool
+}
+
+// Keys are keys of a bucket.
+type Keys struct {
+	// Bucket is a bucket of the table in package bus.
+	Bucket string
+	// Pattern is a key as NATS writes it, in which * stands for one part
+	// between dots and a last > for all that follow. Empty is every key.
+	Pattern string
+}
+
+// Services is who writes what: every key of every bucket has one service.
+func Services() []Service {
+	return []Service{
+		{Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}}},
+		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}}},
+		{Name: "worker", Reads: true, Writes: []Keys{{Bucket: bus.Workers}, {Bucket: bus.Instances}}},
+		{Name: "registry", Makes: true, Clears: []Keys{{Bucket: bus.Instances}}, Writes: []Keys{
+			{Bucket: bus.Models},
+			{Bucket: bus.Assignments},
+			{Bucket: bus.Pools},
+			{Bucket: bus.Settings},
+			{Bucket: bus.Registries},
+			{bus.Leaders, "registry"},
+		}},
+	}
+}
+
+// Permissions are the subjects that a NATS user may publish and subscribe to.
+type Permissions struct {
+	Publish   []string
+	Subscribe []string
+}
+
+// Permissions returns what NATS must allow to the service's user whose public
+// key is given.
+func (s Service) Permissions(key string) Permissions {
+	publish := []string{"$JS.API.INFO"}
+	for _, spec := range bus.Buckets() {
+		publish = append(publish, s.onStream(bus.StreamName(spec.Name))...)
+	}
+	for _, keys := range slices.Concat(s.Writes, s.Clears) {
+		publish = append(publish, keys.subject())
+	}
+	if s.Reads || s.Makes {
+		publish = append(publish, s.onStream(bus.ArtifactsStream)...)
+	}
+	if s.Makes { // and fills, and removes what nobody needs
+		publish = append(publish, bus.ArtifactsSubjects, "$JS.API.STREAM.PURGE."+bus.ArtifactsStream)
+	}
+	return Permissions{Publish: publish, Subscribe: []string{bus.Inbox(key) + ".>"}}
+}
+
+// onStream is what reading a bucket takes, and for the maker making it, also
+// anew when it has gone back to an earlier state.
+func (s Service) onStream(stream string) []string {
+	subjects := []string{
+		"$JS.API.STREAM.INFO." + stream,
+		"$JS.API.STREAM.MSG.GET." + stream,
+		"$JS.API.DIRECT.GET." + stream + ".>",
+		"$JS.API.CONSUMER.CREATE." + stream + ".>",
+		"$JS.API.CONSUMER.INFO." + stream + ".>",
+		"$JS.API.CONSUMER.DELETE." + stream + ".>",
+		"$JS.FC." + stream + ".>", // a watch's flow control
+	}
+	if s.Makes {
+		subjects = append(subjects, "$JS.API.STREAM.CREATE."+stream, "$JS.API.STREAM.UPDATE."+stream, "$JS.API.STREAM.DELETE."+stream)
+	}
+	return subjects
+}
+
+func (k Keys) subject() string {
+	pattern := k.Pattern
+	if pattern == "" {
+		pattern = ">"
+	}
+	return bus.SubjectPrefix(k.Bucket) + pattern
+}

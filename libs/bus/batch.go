@@ -1,0 +1,70 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Write is one change among those of [Bucket.Batch].
+type Write[T any] struct {
+	Key   string
+	Value T
+	// Delete removes the key; Value is not used.
+	Delete bool
+	// Replaces is the revision that the key has; 0 is none. Under Any, and
+	// where 0 is deleted, it may have whatever there is.
+	Replaces uint64
+	Any      bool
+}
+
+// Written is what became of a [Write]: the new revision, or why there is none
+// as the methods for single keys say it. A deletion has no revision.
+type Written struct {
+	Revision uint64
+	Err      error
+}
+
+// batchWidth is how many writes of a batch are on their way at a time: more
+// than the server takes in while an answer travels.
+const batchWidth = 64
+
+// Batch makes changes of different keys, many at a time and in no order, and
+// tells what became of each, in the order given. It is no transaction.
+func (b *Bucket[T]) Batch(ctx context.Context, writes []Write[T]) []Written {
+	out := make([]Written, len(writes))
+	if len(writes) == 1 {
+		out[0] = b.do(ctx, writes[0])
+		return out
+	}
+	next := make(chan int)
+	var group sync.WaitGroup
+	for range min(batchWidth, len(writes)) {
+		group.Go(func() { // ends when all writes are taken
+			for i := range next {
+				out[i] = b.do(ctx, writes[i])
+			}
+		})
+	}
+	for i := range writes {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+	return out
+}
+
+func (b *Bucket[T]) do(ctx context.Context, w Write[T]) (done Written) {
+	switch {
+	case w.Delete:
+		done.Err = b.Delete(ctx, w.Key, w.Replaces)
+	case w.Any:
+		done.Revision, done.Err = b.Put(ctx, w.Key, w.Value)
+	default:
+		done.Revision, done.Err = b.Update(ctx, w.Key, w.Value, w.Replaces)
+		if w.Replaces == 0 && errors.Is(done.Err, ErrConflict) { // the mark of an earlier value may be there
+			done.Revision, done.Err = b.Create(ctx, w.Key, w.Value)
+		}
+	}
+	return done
+}

@@ -1,0 +1,106 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/serve"
+)
+
+// ClusterSettings say how a process takes part in a cluster.
+type ClusterSettings struct {
+	ID              string `name:"id" placeholder:"ID" group:"Cluster" help:"Name of this process among those of its service; without it the host's name and the process's number."`
+	NATSURL         string `name:"nats-url" default:"nats://127.0.0.1:4222" secret:"url" group:"Cluster" help:"NATS servers, separated by commas; a URL may have user and password. Those of tls:// are met with the cluster's certificates where there are any."`
+	NATSCredentials string `name:"nats-credentials" placeholder:"FILE" group:"Cluster" help:"Credentials for NATS, or a key alone as nereid credentials makes it."`
+	StartTimeout    int    `name:"start-timeout-secs" default:"60" group:"Cluster" help:"How long the start waits for NATS, in seconds."`
+	Certificate     string `name:"cluster-certificate" placeholder:"FILE" group:"Cluster" help:"This process's certificate for the other services, in PEM. With --cluster-key and --cluster-authority services speak TLS among each other, and with nobody else. Changed files are read again."`
+	Key             string `name:"cluster-key" placeholder:"FILE" group:"Cluster" help:"The private key of the certificate, in PEM."`
+	Authority       string `name:"cluster-authority" placeholder:"FILE" group:"Cluster" help:"Certificates that have signed those of all services, in PEM. Addresses are not held against certificates."`
+}
+
+// Validate refuses what cannot be, with the reason config_invalid.
+func (s *ClusterSettings) Validate() error {
+	given := 0
+	for _, file := range []string{s.Certificate, s.Key, s.Authority} {
+		if file != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 0 && given != 3:
+		return errs.New(errs.ConfigInvalid, "TLS among the services needs all of --cluster-certificate, --cluster-key and --cluster-authority: give them all, or none")
+	case strings.Contains(s.ID, "/"):
+		return errs.New(errs.ConfigInvalid, "--id is %q: it may have no slash", s.ID)
+	case s.NATSURL == "":
+		return errs.New(errs.ConfigInvalid, "--nats-url is empty: say where NATS is, such as nats://127.0.0.1:4222")
+	case s.StartTimeout < 0:
+		return errs.New(errs.ConfigInvalid, "--start-timeout-secs is %d: want 0 or more", s.StartTimeout)
+	}
+	return nil
+}
+
+// Name is the id, also where none was given: then it tells processes of one
+// host and those of several hosts apart.
+func (s *ClusterSettings) Name() (string, error) {
+	if s.ID != "" {
+		return s.ID, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", errs.Wrap(errs.ConfigInvalid, err, "the host has no name: give this process one with --id")
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid()), nil
+}
+
+// secure reads the files of TLS, if there are any.
+func (s *ClusterSettings) secure(p *Process) (err error) {
+	if s.Certificate == "" {
+		return nil
+	}
+	files := serve.TLS{Certificate: s.Certificate, Key: s.Key, Roots: s.Authority, Mutual: true}
+	failed := func(err error) {
+		p.Log.Error("changed certificates cannot be used: the ones before stay", obs.Err(err)...)
+	}
+	if p.Listening, err = files.Config(failed); err != nil {
+		return err
+	}
+	p.Dialling, err = files.Dialler(failed)
+	return err
+}
+
+// retry is how long the start lets NATS be before it asks again.
+const retry = 500 * time.Millisecond
+
+// Connect opens the bus. While NATS is not there it waits, within the start's
+// time, so that services and NATS may be started in any order. Errors have the
+// reason state_unavailable, or at once config_invalid where the credentials
+// cannot be used; of ctx's end it is ctx's own.
+func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, error) {
+	starting, cancel := context.WithTimeout(ctx, time.Duration(s.StartTimeout)*time.Second)
+	defer cancel()
+	for told := false; ; told = true {
+		b, err := bus.Open(ctx, bus.Config{URL: s.NATSURL, Credentials: s.NATSCredentials, TLS: p.Dialling, Name: p.ID, Log: p.Log})
+		switch {
+		case err == nil:
+			return b, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errs.Of(err) != errs.StateUnavailable:
+			return nil, err
+		case starting.Err() != nil:
+			return nil, errs.Wrap(errs.StateUnavailable, err, "%v\nThe start has waited for %d s. On one machine \"nereid bus\" starts NATS; --nats-url says where it is", err, s.StartTimeout)
+		case !told:
+			p.Log.Warn("waiting for nats", append(obs.Err(err), zap.String("url", bus.Redacted(s.NATSURL)))...)
+		}
+		lifecycle.Pause(starting, retry)
+	}
+}

@@ -1,0 +1,140 @@
+package process
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/obs"
+)
+
+// Settings are those that the programs of all services take.
+type Settings struct {
+	Cluster ClusterSettings `embed:""`
+	Admin   AdminSettings   `embed:""`
+	Log     LogSettings     `embed:""`
+}
+
+// Validate refuses what cannot be, with the reason config_invalid.
+func (s *Settings) Validate() error {
+	admin, err := s.Admin.Admin("")
+	return cmp.Or(s.Cluster.Validate(), err, admin.Validate())
+}
+
+// Process is what a service works with.
+type Process struct {
+	// ID names the process among those of its service.
+	ID      string
+	Bus     *bus.Bus
+	Metrics *obs.Metrics
+	Log     *zap.Logger
+	// Listening and Dialling are TLS among the services, on either end; nil is
+	// plain text.
+	Listening, Dialling *tls.Config
+}
+
+// Service is a service within its process.
+type Service struct {
+	// Parts are started in order and stopped in reverse.
+	Parts []lifecycle.Part
+	// Ready says what the service lacks to do what it is there for; nil is
+	// nothing.
+	Ready func() error
+}
+
+// Until makes a part of a process that does nothing but f, at its end.
+func Until(f func() error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		return f()
+	}
+}
+
+// Lacks says what is lacking, unless it is there.
+func Lacks(there bool, what string) error {
+	if there {
+		return nil
+	}
+	return errors.New(what)
+}
+
+// Serve runs a service until ctx is done and its parts have stopped: first the
+// endpoint for operators, then the connection to NATS, then what build makes.
+// The endpoint listens on address unless the settings name one.
+func (s *Settings) Serve(ctx context.Context, address string, build func(context.Context, *Process) (Service, error)) error {
+	log, closeLog, err := s.Log.Open()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	CollectLate()
+	id, err := s.Cluster.Name()
+	if err != nil {
+		return err
+	}
+	admin, err := s.Admin.Admin(address)
+	if err != nil {
+		return err
+	}
+	r := &runner{settings: s, build: build, process: Process{ID: id, Metrics: obs.NewMetrics(Release, admin.Labels), Log: log}}
+	r.lacks(errors.New("starting"))
+	if err := s.Cluster.secure(&r.process); err != nil {
+		return err
+	}
+	return lifecycle.Run(ctx,
+		lifecycle.Part{Name: "metrics", Run: func(ctx context.Context) error {
+			return admin.Serve(ctx, r.process.Metrics, &Health{Ready: r.ready}, log)
+		}},
+		lifecycle.Part{Run: r.run})
+}
+
+// runner is a service from its start to its end.
+type runner struct {
+	settings *Settings
+	build    func(context.Context, *Process) (Service, error)
+	process  Process
+	health   atomic.Pointer[func() error]
+}
+
+func (r *runner) ready() error { return (*r.health.Load())() }
+
+func (r *runner) lacks(err error) {
+	f := func() error { return err }
+	r.health.Store(&f)
+}
+
+// run connects, makes the service and runs it.
+func (r *runner) run(ctx context.Context) (err error) {
+	log := r.process.Log
+	r.process.Bus, err = r.settings.Cluster.Connect(ctx, &r.process)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	service, err := r.build(ctx, &r.process)
+	if err == nil {
+		log.Info("running", zap.String("id", r.process.ID), zap.String("version", Release))
+		r.health.Store(&service.Ready)
+		unhook := context.AfterFunc(ctx, func() {
+			r.lacks(errs.New(errs.Draining, "the process drains"))
+			log.Info("draining: press Ctrl-C again to stop at once")
+		})
+		err = lifecycle.Run(ctx, service.Parts...)
+		unhook() // a service that ended by itself does not drain
+	}
+	return ended(ctx, errors.Join(err, r.process.Bus.Close()))
+}
+
+// ended is nil for the end that ctx asked for.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

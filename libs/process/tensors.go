@@ -1,0 +1,35 @@
+package process
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/shm"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// arenaBytes is how much of a process's tensors others of its host may read in
+// place. It bounds addresses; memory is taken as it is used.
+const arenaBytes = 64 << 30
+
+// TensorSettings are those of a service that holds tensors.
+type TensorSettings struct {
+	ShareMemory config.Switch `name:"share-memory" default:"true" group:"Cluster" help:"Let other services on this host read large tensors where they lie; else they go over the streams."`
+}
+
+// Memory makes the memory for tensors: a pool that keeps so many free bytes,
+// and the arena that it lies in, by which other processes of the host read
+// them where they are. Without such memory the arena is nil, and tensors go
+// over the streams.
+func (s TensorSettings) Memory(keep int64, log *zap.Logger) (*tensor.Pool, *shm.Arena) {
+	if !s.ShareMemory.On {
+		return tensor.NewPool(keep), nil
+	}
+	arena, err := shm.New(arenaBytes)
+	if err != nil {
+		log.Warn("tensors are not shared with other processes of the host", obs.Err(err)...)
+		return tensor.NewPool(keep), nil
+	}
+	return tensor.NewPoolOf(arena, keep), arena
+}

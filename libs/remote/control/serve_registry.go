@@ -1,0 +1,141 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Models loads and unloads models: a registry.
+type Models interface {
+	Load(ctx context.Context, model, config string, files map[string][]byte) error
+	Unload(ctx context.Context, model string, dependents bool) error
+}
+
+// Cluster tells of the whole cluster.
+type Cluster interface {
+	Status(context.Context) (*nereidv1.ClusterStatus, error)
+}
+
+// RegisterRegistry has a server take loads and unloads for a registry. failed
+// is told of errors whose text callers must not see; it is called from any
+// goroutine.
+func RegisterRegistry(s grpc.ServiceRegistrar, m Models, failed func(error)) {
+	nereidv1.RegisterRegistryServiceServer(s, &registryServer{models: m, failed: failed, operations: newOperations()})
+}
+
+// RegisterCluster has a server tell of the cluster; failed is as with
+// [RegisterRegistry].
+func RegisterCluster(s grpc.ServiceRegistrar, c Cluster, failed func(error)) {
+	nereidv1.RegisterClusterServiceServer(s, &clusterServer{cluster: c, failed: failed})
+}
+
+type registryServer struct {
+	nereidv1.UnimplementedRegistryServiceServer
+	models     Models
+	failed     func(error)
+	operations *operations
+	held       atomic.Int64 // bytes of files
+}
+
+// Load implements the call.
+func (s *registryServer) Load(stream grpc.ClientStreamingServer[nereidv1.LoadPart, nereidv1.LoadDone]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	begin := first.GetModel()
+	if begin == nil {
+		return s.answer(stream.Context(), errs.New(errs.InvalidParameter, "a load begins with its model"))
+	}
+	bytes := int64(min(begin.GetFilesBytes(), maxFiles+1))
+	if bytes > maxFiles {
+		return s.answer(stream.Context(), tooLarge(begin.GetModel(), begin.GetFilesBytes()))
+	}
+	release := func() { s.held.Add(-bytes) }
+	if s.held.Add(bytes) > maxHeld {
+		release()
+		return s.answer(stream.Context(), errs.New(errs.MemoryFull, "the files of all loads under way have more than %d bytes: load fewer models at once", maxHeld).WithModel(begin.GetModel()))
+	}
+	files, err := receive(stream, begin)
+	if err != nil {
+		release()
+		return s.answer(stream.Context(), err)
+	}
+	// An operation goes on with its files when its caller is gone.
+	err = s.operations.do(stream.Context(), begin.GetOperation(), func(ctx context.Context) error {
+		return s.models.Load(ctx, begin.GetModel(), begin.GetConfig(), files)
+	}, release)
+	if err != nil {
+		return s.answer(stream.Context(), err)
+	}
+	return stream.SendAndClose(&nereidv1.LoadDone{})
+}
+
+// receive takes the files, of which there are no more bytes than were said.
+func receive(stream grpc.ClientStreamingServer[nereidv1.LoadPart, nereidv1.LoadDone], begin *nereidv1.LoadModel) (map[string][]byte, error) {
+	var files map[string][]byte
+	var path string
+	left := begin.GetFilesBytes()
+	for {
+		part, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return files, nil
+		case err != nil:
+			return nil, err
+		case part.GetFile() == nil:
+			return nil, errs.New(errs.InvalidParameter, "a load names one model").WithModel(begin.GetModel())
+		case uint64(len(part.GetFile().GetData())) > left:
+			return nil, errs.New(errs.InvalidParameter, "the files have more than the %d bytes that were said", begin.GetFilesBytes()).WithModel(begin.GetModel())
+		}
+		f := part.GetFile()
+		left -= uint64(len(f.GetData()))
+		if files == nil {
+			files = make(map[string][]byte)
+		}
+		if _, again := files[f.GetPath()]; again && f.GetPath() != path {
+			return nil, errs.New(errs.InvalidParameter, "the file %q is given twice", f.GetPath()).WithModel(begin.GetModel())
+		}
+		path = f.GetPath()
+		files[path] = append(files[path], f.GetData()...)
+	}
+}
+
+// Unload implements the call.
+func (s *registryServer) Unload(ctx context.Context, r *nereidv1.UnloadRequest) (*nereidv1.UnloadDone, error) {
+	err := s.operations.do(ctx, r.GetOperation(), func(ctx context.Context) error {
+		return s.models.Unload(ctx, r.GetModel(), r.GetDependents())
+	}, func() {})
+	return &nereidv1.UnloadDone{}, s.answer(ctx, err)
+}
+
+func (s *registryServer) answer(ctx context.Context, err error) error {
+	return answer(ctx, err, s.failed)
+}
+
+// answer tells of bugs, whose text the caller does not get.
+func answer(ctx context.Context, err error, failed func(error)) error {
+	if errs.Of(err) == errs.Bug && ctx.Err() == nil {
+		failed(err)
+	}
+	return encode(ctx, err)
+}
+
+type clusterServer struct {
+	nereidv1.UnimplementedClusterServiceServer
+	cluster Cluster
+	failed  func(error)
+}
+
+// Status implements the call.
+func (s *clusterServer) Status(ctx context.Context, _ *nereidv1.StatusRequest) (*nereidv1.ClusterStatus, error) {
+	status, err := s.cluster.Status(ctx)
+	return status, answer(ctx, err, s.failed)
+}

@@ -1,0 +1,12 @@
+// Package exchange carries tensors and responses between gateways and workers:
+// both ends of TensorService.
+//
+// A gateway dials every worker and keeps one [Session] with each. Workers send
+// it responses; each is kept until the gateway says that it was taken, and goes
+// on the next stream if one breaks, so that none is lost or comes twice.
+//
+// Inputs that are too large for a request's descriptor are named there, and
+// kept by the gateway's [Offers]. A worker's [Inputs] make them readable before
+// the order reaches an instance: in place, where the worker can map the
+// gateway's memory, and otherwise by fetching their bytes.
+package exchange

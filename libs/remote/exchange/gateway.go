@@ -1,0 +1,306 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/remote/wire"
+	"github.com/nereid-serving/nereid/libs/shm"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Identity is who one end of a stream is.
+type Identity struct {
+	// ID names the service; Epoch is its incarnation.
+	ID    string
+	Epoch uint64
+	// Release is for logs.
+	Release string
+}
+
+// Gateway is what the sessions of one gateway share.
+type Gateway struct {
+	Identity
+	// Offers are the inputs that workers may read.
+	Offers *Offers
+	// Arena is the memory that workers may map; nil is none.
+	Arena *shm.Arena
+	// Pool is where the outputs go.
+	Pool *tensor.Pool
+	// Responder gets the responses.
+	Responder infer.Responder
+}
+
+// Progress is how many responses of one worker's incarnation have been taken.
+// It outlives the streams. The zero value is none.
+type Progress struct{ taken, streams atomic.Uint64 }
+
+// Session is a gateway's stream to a worker.
+type Session struct {
+	gateway  *Gateway
+	progress *Progress
+	worker   Identity
+	conn     *grpc.ClientConn
+	cancel   context.CancelFunc
+	link     *stream.Link
+
+	// Owned by the receiving goroutine.
+	reader   *wire.Reader
+	arriving arriving
+	region   *shm.Region
+	intake   intake
+	flow     flow
+	untold   untold
+}
+
+// untold is what has been taken since the worker was last told of it at once.
+type untold struct{ responses, bytes int }
+
+// The worker is told at once of so many responses, or of bytes that it keeps
+// for them.
+const (
+	untoldResponses = 64
+	untoldBytes     = 64 << 10
+)
+
+// dialTimeout bounds a try to begin a stream.
+const dialTimeout = 5 * time.Second
+
+// Dial begins a stream to the worker at peer, of which p says what was taken
+// before. The one before has ended. ctx bounds the beginning alone. The caller
+// runs the session.
+func (g *Gateway) Dial(ctx context.Context, peer stream.Peer, p *Progress) (*Session, error) {
+	conn, err := stream.Connect(peer)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{gateway: g, progress: p, conn: conn, reader: wire.NewReader(g.Pool), arriving: arriving{pool: g.Pool}}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	ctx, done := context.WithTimeout(ctx, dialTimeout)
+	defer done()
+	unhook := context.AfterFunc(ctx, cancel)
+	err = s.greet(life)
+	if !unhook() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		cancel()
+		_ = conn.Close() // the cause is err
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Session) greet(ctx context.Context) error {
+	exchange, err := nereidv1.NewTensorServiceClient(s.conn).Exchange(ctx)
+	if err != nil {
+		return err
+	}
+	mine := hello(s.gateway.Identity)
+	mine.Taken, mine.Stream = s.progress.taken.Load(), s.progress.streams.Add(1)
+	if err := stream.SendHello(exchange, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: mine}}); err != nil {
+		return err
+	}
+	theirs := new(nereidv1.TensorHello)
+	if err := stream.ReceiveHello(exchange, theirs); err != nil {
+		return err
+	}
+	if err := stream.CheckProtocol(theirs.GetId(), theirs.GetProtocol()); err != nil {
+		return err
+	}
+	s.worker = Identity{ID: theirs.GetId(), Epoch: theirs.GetEpoch(), Release: theirs.GetRelease()}
+	s.link = stream.New(exchange)
+	s.intake.link, s.flow.link = s.link, s.link
+	if err := s.intake.begin(); err != nil {
+		return err
+	}
+	return announce(s.link, s.gateway.Arena)
+}
+
+// Worker is the peer.
+func (s *Session) Worker() Identity { return s.worker }
+
+// Run takes responses and serves inputs until the stream ends or ctx is done,
+// and returns the cause.
+func (s *Session) Run(ctx context.Context) error {
+	err := s.link.Run(ctx, s.receive)
+	s.cancel()
+	_ = s.conn.Close() // the stream has ended
+	s.flow.end()
+	s.arriving.release()
+	if s.region != nil {
+		s.region.Release()
+	}
+	return err
+}
+
+func (s *Session) receive(envelope mem.BufferSlice) error { return s.reader.Each(envelope, s.message) }
+
+// message takes one message.
+func (s *Session) message(member protowire.Number, b wire.Body) error {
+	switch member {
+	case wire.ExchangeResponse:
+		r, _, err := s.reader.Response(b)
+		if err != nil {
+			return err
+		}
+		return s.take(r)
+	case wire.ExchangePart:
+		chunk, err := s.reader.Part(b)
+		if err != nil {
+			return err
+		}
+		n := chunk.Len()
+		if err := s.arriving.part(chunk); err != nil {
+			return err
+		}
+		return s.intake.took(n)
+	case wire.ExchangeFetch:
+		number, named, err := s.reader.Fetch(b)
+		if err != nil {
+			return err
+		}
+		return s.serve(number, named)
+	case wire.ExchangeCredit:
+		credit, err := s.reader.Credit(b)
+		if err != nil {
+			return err
+		}
+		return s.flow.credit(credit)
+	case wire.ExchangeRegion:
+		m := new(nereidv1.Region)
+		if err := s.reader.Message(b, m); err != nil {
+			return err
+		}
+		return s.share(m)
+	case wire.ExchangeOpened:
+		return nil
+	}
+	return errs.New(errs.PeerMalformed, "worker %s sent a message that a gateway does not take", s.worker.ID)
+}
+
+// share maps the worker's memory, if that can be.
+func (s *Session) share(m *nereidv1.Region) error {
+	if s.region != nil {
+		return nil
+	}
+	if s.region = open(m); s.region == nil {
+		return nil
+	}
+	return opened(s.link, m)
+}
+
+// take copies what a response names and hands it on.
+func (s *Session) take(r *infer.Response) error {
+	carried, size := wire.InlineBytes(r.Outputs), keptBytes(r)
+	var failed error
+	for i := range r.Outputs { // all, or what came of the others would wait for the stream's end
+		local, err := s.output(r.Work.Request, r.Outputs[i].Data)
+		r.Outputs[i].Data, failed = local, cmp.Or(failed, err)
+	}
+	if failed != nil {
+		r.Release()
+		r = infer.Fail(r.Work, errs.Wrap(errs.TransferFailed, failed, "an output did not reach the gateway: %v", failed))
+	}
+	s.gateway.Responder.Respond(r)
+	if err := s.tell(size); err != nil {
+		return err
+	}
+	return s.intake.took(int(carried))
+}
+
+// keptBytes is what a worker keeps for a response: not what it names of an input.
+func keptBytes(r *infer.Response) int64 {
+	n := int64(0)
+	for i := range r.Outputs {
+		if data := &r.Outputs[i].Data; data.Holder == 0 {
+			n += data.Length
+		}
+	}
+	return n
+}
+
+// tell tells the worker that one more response has been taken, whose outputs
+// have so many bytes. As long as it keeps little for them, it can wait to hear.
+func (s *Session) tell(size int64) error {
+	taken := s.progress.taken.Add(1)
+	write := s.link.WriteLater
+	s.untold.responses++
+	s.untold.bytes += int(min(size, untoldBytes))
+	if s.untold.responses >= untoldResponses || s.untold.bytes >= untoldBytes {
+		s.untold, write = untold{}, s.link.Write
+	}
+	return write(func(w *wire.Writer) error { return w.Taken(taken) })
+}
+
+// output returns a local reference to an output's bytes. What the worker names
+// of an input is that input. What lies in the worker's memory is copied: the
+// worker may reuse it when the stream ends, in the middle of an answer to a
+// client.
+func (s *Session) output(of infer.RequestID, named tensor.Ref) (tensor.Ref, error) {
+	switch named.Place {
+	case tensor.Arena:
+		if s.region == nil {
+			return tensor.Ref{}, errs.New(errs.Bug, "the worker names memory that was not opened")
+		}
+		return copied(s.region, named, s.gateway.Pool)
+	case tensor.Remote:
+		if named.Holder == 0 {
+			return s.arriving.take(named)
+		}
+		local, ok := s.gateway.Offers.own(of, named.Slot, named.Length)
+		if !ok {
+			return tensor.Ref{}, errs.New(errs.TransferFailed, "the worker answered with an input that the gateway has no more")
+		}
+		return local, nil
+	}
+	return named, nil
+}
+
+// copied copies a slot's bytes into memory of the pool.
+func copied(region *shm.Region, named tensor.Ref, pool *tensor.Pool) (tensor.Ref, error) {
+	there, err := region.Local(named)
+	if err != nil {
+		return tensor.Ref{}, err
+	}
+	defer there.Release()
+	b, err := pool.Get(int(named.Length))
+	if err != nil {
+		return tensor.Ref{}, err
+	}
+	data, err := there.Bytes()
+	copy(b.Bytes(), data)
+	local := tensor.InBuffer(b, 0, named.Length)
+	if err == nil && !region.Current(named) {
+		err = shm.ErrReused
+	}
+	if err != nil {
+		local.Release()
+	}
+	return local, err
+}
+
+// serve sends the bytes that the worker asks for, as far as there is credit.
+func (s *Session) serve(number uint64, named tensor.Ref) error {
+	held, ok := s.gateway.Offers.find(named)
+	if !ok {
+		gone := errs.New(errs.TransferFailed, "the gateway has the input no more")
+		return s.link.Write(func(w *wire.Writer) error { return w.Unfetched(number, gone) })
+	}
+	s.flow.bulk = append(s.flow.bulk, &transfer{
+		data: held,
+		part: func(w *wire.Writer, data tensor.Ref) error { return w.Fetched(number, data) },
+	})
+	return s.flow.pump()
+}

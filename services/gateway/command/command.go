@@ -1,0 +1,51 @@
+// Package command is the gateway as a program of its own: its settings, and how
+// it is wired to the other services.
+package command
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/services/gateway"
+)
+
+// Program is the gateway's.
+func Program() process.Program {
+	c := new(Command)
+	return process.Program{
+		Name: "gateway", Help: "The gateway is what clients speak to, over HTTP and gRPC.",
+		Vars:     kong.Vars{"metrics_port": "8002", "metrics_address": "that of HTTP"},
+		Settings: c, Log: &c.Process.Log, Run: c.Run,
+	}
+}
+
+// Command are the settings.
+type Command struct {
+	ServerName string                 `name:"server-name" default:"triton" group:"Server" help:"Name of the server in its metadata."`
+	Gateway    gateway.Settings       `embed:""`
+	Tensors    process.TensorSettings `embed:""`
+	Process    process.Settings       `embed:""`
+}
+
+// Validate refuses what cannot be, with the reason config_invalid.
+func (c *Command) Validate() error {
+	if err := cmp.Or(c.Gateway.Validate(), c.Process.Validate()); err != nil {
+		return err
+	}
+	_, err := c.config("id")
+	return err
+}
+
+func (c *Command) config(id string) (gateway.Config, error) {
+	config := gateway.Default()
+	config.ID, config.ServerName, config.Version = id, c.ServerName, process.Release
+	return config, cmp.Or(c.Gateway.Configure(&config), config.Validate())
+}
+
+// Run runs one gateway.
+func (c *Command) Run(ctx context.Context) error {
+	return c.Process.Serve(ctx, c.Gateway.AdminAddress(), c.service)
+}

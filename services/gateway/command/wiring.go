@@ -1,0 +1,91 @@
+package command
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/libs/remote/control"
+	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/services/gateway"
+)
+
+// keepMemory is how many bytes of free tensor memory the process keeps for the
+// next requests.
+const keepMemory = 256 << 20
+
+// wiring is a gateway among the other services.
+type wiring struct {
+	process    *process.Process
+	gateway    *gateway.Gateway
+	statistics *statistics
+}
+
+func (c *Command) service(_ context.Context, p *process.Process) (process.Service, error) {
+	config, err := c.config(p.ID)
+	if err != nil {
+		return process.Service{}, err
+	}
+	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
+	w, clock := &wiring{process: p}, mono.New()
+	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialling})
+	remote := gateway.NewRemote(gateway.RemoteDeps{
+		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialling, Pool: pool, Arena: arena, Clock: clock, To: w,
+		Metrics: p.Metrics, Log: p.Log,
+	})
+	registries := leader.New(p.Bus, leader.Registry)
+	registry := control.NewRegistry(registries, control.Options{TLS: p.Dialling})
+	w.gateway, err = gateway.New(config, gateway.Deps{
+		Bus: p.Bus, Dispatcher: remote, Reachable: remote.Reachable, Registered: remote.Register, Statistics: w.statistics.of, Repository: registry, Cluster: registry,
+		Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
+	})
+	if err != nil {
+		return process.Service{}, err
+	}
+	return process.Service{
+		Parts: slices.Concat([]lifecycle.Part{
+			{Name: "registry", Run: registries.Run},
+			{Name: "calls", Run: process.Until(func() error { registry.Close(); return nil })},
+			{Name: "statistics", Run: w.statistics.Run},
+		}, remote.Parts(), []lifecycle.Part{{Run: w.gateway.Run}, {Run: w.start}}),
+		Ready: w.ready,
+	}, nil
+}
+
+// ready says what readiness lacks.
+func (w *wiring) ready() error {
+	pools := w.gateway.Unreachable()
+	if len(pools) > 0 {
+		return process.Lacks(w.gateway.Ready(), "no scheduler can be reached of the pools "+strings.Join(pools, ", "))
+	}
+	return process.Lacks(w.gateway.Ready(), "not all models are ready")
+}
+
+// Respond hands the answers that count to the gateway.
+func (w *wiring) Respond(r *infer.Response) { w.gateway.Respond(r) }
+
+// start tells the operator how the start gets on.
+func (w *wiring) start(ctx context.Context) error {
+	begun, log := time.Now(), w.process.Log
+	select {
+	case <-w.gateway.Bound():
+		http, grpc := w.gateway.Addresses()
+		log.Info("listening", zap.String("http", http), zap.String("grpc", grpc))
+	case <-ctx.Done():
+		return nil
+	}
+	select {
+	case <-w.gateway.Started():
+		log.Info("started", zap.Bool("ready", w.gateway.Ready()), zap.Duration("took", time.Since(begun)))
+	case <-ctx.Done():
+	}
+	<-ctx.Done()
+	return nil
+}

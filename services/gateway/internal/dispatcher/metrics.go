@@ -1,0 +1,24 @@
+package dispatcher
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics show what a failover does to the gateway's requests.
+type metrics struct {
+	epoch         prometheus.Gauge
+	resubmissions prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer, waiting func() float64) metrics {
+	m := metrics{
+		epoch: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nereid_gateway_scheduler_epoch", Help: "Epoch of the scheduler that the gateway is connected to; 0 while there is none.",
+		}),
+		resubmissions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nereid_gateway_resubmissions_total", Help: "Requests that were submitted again, since the session with their scheduler had ended.",
+		}),
+	}
+	r.MustRegister(m.epoch, m.resubmissions, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nereid_gateway_waiting_requests", Help: "Requests that wait for a scheduler to hold their pool.",
+	}, waiting))
+	return m
+}

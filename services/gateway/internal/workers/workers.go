@@ -1,0 +1,170 @@
+// Package workers keeps a gateway's streams to the workers: one to each that
+// the bucket workers names with an address, for as long as it is there.
+package workers
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/remote/exchange"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Deps are what the streams work with.
+type Deps struct {
+	Bus     *bus.Bus
+	Gateway *exchange.Gateway
+	// Peer says how the worker at an address is reached.
+	Peer func(address string) stream.Peer
+	// Gone is told of a worker's incarnation whose lease has ended and whose
+	// stream is down: it will answer nothing more. It does not block.
+	Gone func(worker uint64)
+	Log  *zap.Logger
+}
+
+// Run keeps the streams until ctx is done. The gateway's identity is known by
+// then.
+func Run(ctx context.Context, d Deps) error {
+	bucket, err := bus.NewBucket(d.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
+	if err != nil {
+		return err
+	}
+	k := &keeper{deps: d, epochs: make(map[string]uint64), members: make(map[uint64]*member)}
+	defer k.running.Wait()
+	for e := range bucket.Watch(ctx) {
+		switch {
+		case e.Err != nil:
+			d.Log.Error("a bucket's value cannot be read", append(obs.Err(e.Err), zap.String("bucket", bus.Workers), zap.String("key", e.Key))...)
+		case e.Kind == bus.EventPut:
+			k.put(ctx, e.Key, e.Value)
+		case e.Kind == bus.EventDelete:
+			k.leave(e.Key)
+		}
+	}
+	return nil
+}
+
+// keeper knows the workers.
+type keeper struct {
+	deps    Deps
+	epochs  map[string]uint64 // by key, of those with a lease; owned by Run
+	running sync.WaitGroup    // members
+
+	mu      sync.Mutex
+	members map[uint64]*member // by epoch; guarded by mu
+}
+
+// member is a worker's incarnation, until its lease has ended and its stream is
+// down.
+type member struct {
+	keeper  *keeper
+	id      string
+	epoch   uint64
+	address string
+	leased  bool // guarded by the keeper's mu
+	leaving bool // it has said that it stops; guarded by the keeper's mu
+}
+
+func (k *keeper) put(ctx context.Context, key string, v *nereidv1.WorkerValue) {
+	epoch := v.GetEpoch()
+	if k.epochs[key] == epoch || v.GetAddress() == "" {
+		k.say(epoch, v.GetLeaving())
+		return
+	}
+	k.leave(key)
+	k.epochs[key] = epoch
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.members[epoch]; m != nil { // the lease had lapsed, the worker had not
+		m.leased = true
+		return
+	}
+	m := &member{keeper: k, id: key, epoch: epoch, address: v.GetAddress(), leased: true, leaving: v.GetLeaving()}
+	k.members[epoch] = m
+	k.running.Go(func() { m.run(ctx) })
+}
+
+// say notes whether a worker has said that it stops.
+func (k *keeper) say(epoch uint64, leaving bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.members[epoch]; m != nil {
+		m.leaving = leaving
+	}
+}
+
+// leave lets a worker's stream be its last one, unless the lease comes back.
+func (k *keeper) leave(key string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.members[k.epochs[key]]; m != nil {
+		m.leased = false
+	}
+	delete(k.epochs, key)
+}
+
+// over reports whether the member's lease has ended, and forgets it then.
+func (k *keeper) over(m *member) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !m.leased {
+		delete(k.members, m.epoch)
+	}
+	return !m.leased
+}
+
+// The pauses between streams grow from the first to the last, less up to a half
+// at random.
+const firstPause, lastPause = 20 * time.Millisecond, time.Second
+
+// run keeps a stream to the worker.
+func (m *member) run(ctx context.Context) {
+	var progress exchange.Progress
+	pause := firstPause
+	for !m.keeper.over(m) {
+		if m.once(ctx, &progress) {
+			pause = firstPause
+		}
+		if lifecycle.Pause(ctx, pause-rand.N(pause/2)); ctx.Err() != nil {
+			return
+		}
+		pause = min(2*pause, lastPause)
+	}
+	m.keeper.deps.Gone(m.epoch)
+}
+
+// once runs one stream and reports whether it lasted for a while.
+func (m *member) once(ctx context.Context, p *exchange.Progress) bool {
+	d := m.keeper.deps
+	worker := zap.String("worker_id", m.id)
+	session, err := d.Gateway.Dial(ctx, d.Peer(m.address), p)
+	if err != nil {
+		d.Log.Debug("no stream to a worker", append(obs.Err(err), worker)...)
+		return false
+	}
+	d.Log.Info("stream to a worker begins", worker)
+	begun := time.Now()
+	m.ended(ctx, session.Run(ctx))
+	return time.Since(begun) >= lastPause
+}
+
+// ended tells of a stream's end. It is a warning if nobody has said that it
+// would come: neither the worker, which says that it stops and gives its lease
+// back, nor this gateway's own end.
+func (m *member) ended(ctx context.Context, err error) {
+	m.keeper.mu.Lock()
+	level := zap.WarnLevel
+	if m.leaving || !m.leased || ctx.Err() != nil {
+		level = zap.InfoLevel
+	}
+	m.keeper.mu.Unlock()
+	m.keeper.deps.Log.Log(level, "stream to a worker has ended", append(obs.Err(err), zap.String("worker_id", m.id))...)
+}

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/remote/exchange"
+	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/shm"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/dispatcher"
+	"github.com/nereid-serving/nereid/services/gateway/internal/workers"
+)
+
+// RemoteDeps are what a [Remote] works with.
+type RemoteDeps struct {
+	// ID is the gateway's; Release is for the others' logs.
+	ID, Release string
+	Bus         *bus.Bus
+	// TLS is how the gateway meets the other services; nil is plain text.
+	TLS *tls.Config
+	// Pool is where the memory of tensors comes from, Arena what of it workers
+	// of the same host may read; nil is nothing.
+	Pool  *tensor.Pool
+	Arena *shm.Arena
+	Clock mono.Clock
+	// To takes the answers that count.
+	To      infer.Responder
+	Metrics prometheus.Registerer
+	Log     *zap.Logger
+}
+
+// Remote is a gateway's way to schedulers and workers in other processes: a
+// [Dispatcher] for as long as its parts run.
+type Remote struct {
+	*dispatcher.Pools
+	deps RemoteDeps
+	// tensors is the gateway's end of the streams to workers. Its epoch is set
+	// when registered is closed.
+	tensors    *exchange.Gateway
+	registered chan struct{}
+}
+
+// NewRemote makes one that connects to nobody before its parts run and
+// [Remote.Register] is called.
+func NewRemote(d RemoteDeps) *Remote {
+	r := &Remote{deps: d, registered: make(chan struct{})}
+	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
+	r.tensors = &exchange.Gateway{
+		Identity: exchange.Identity{ID: d.ID, Release: d.Release},
+		Offers:   exchange.NewOffers(d.Arena), Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
+	}
+	return r
+}
+
+// Register notes the gateway's incarnation, by which the other services know
+// it. It is called once.
+func (r *Remote) Register(incarnation uint64) {
+	r.tensors.Epoch = incarnation
+	close(r.registered)
+}
+
+// Parts keep a session with the scheduler of each pool, and a stream to each
+// worker.
+func (r *Remote) Parts() []lifecycle.Part {
+	return []lifecycle.Part{{Name: "pools", Run: r.Pools.Run}, {Name: "workers", Run: r.follow}}
+}
+
+// open makes the way to a pool.
+func (r *Remote) open(pool string) *dispatcher.Dispatcher {
+	return dispatcher.New(dispatcher.Default(), dispatcher.Deps{
+		Finder: leader.New(r.deps.Bus, leader.Pool(pool)), Dial: r.dial, To: r.deps.To, Clock: r.deps.Clock,
+		Forget:  func(id infer.RequestID) { r.tensors.Offers.Forget(id) },
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"pool": pool}, r.deps.Metrics),
+		Log:     r.deps.Log.With(zap.String("pool", pool)),
+	})
+}
+
+// dial opens a session with a scheduler, once the gateway has its incarnation.
+func (r *Remote) dial(ctx context.Context, address string, h schedule.GatewayHandler) (dispatcher.Session, error) {
+	select {
+	case <-r.registered:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	d := schedule.Dialler{
+		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Epoch, Release: r.deps.Release},
+		Clock: r.deps.Clock, Pool: r.tensors.Pool,
+	}
+	s, err := d.Gateway(ctx, r.peer(address), h)
+	if err != nil {
+		return nil, err
+	}
+	return offering{s, r.tensors.Offers}, nil
+}
+
+func (r *Remote) peer(address string) stream.Peer {
+	return stream.Peer{Address: address, TLS: r.deps.TLS}
+}
+
+// follow keeps a stream to each worker.
+func (r *Remote) follow(ctx context.Context) error {
+	select {
+	case <-r.registered:
+	case <-ctx.Done():
+		return nil
+	}
+	return workers.Run(ctx, workers.Deps{Bus: r.deps.Bus, Gateway: r.tensors, Peer: r.peer, Gone: r.Lost, Log: r.deps.Log})
+}
+
+// offering is a session whose requests name their large inputs, which stay
+// here until a worker asks for them.
+type offering struct {
+	*schedule.GatewaySession
+	offers *exchange.Offers
+}
+
+// Submit sends a request.
+func (o offering) Submit(r *infer.Request) error { return o.GatewaySession.Submit(o.offers.Offer(r)) }

@@ -1,0 +1,96 @@
+// Package command is the registry as a program of its own: its settings, and
+// how it is wired to the other services.
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+
+	"github.com/alecthomas/kong"
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/libs/remote/control"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/services/registry"
+)
+
+// Program is the registry's.
+func Program() process.Program {
+	c := new(Command)
+	return process.Program{
+		Name: "registry", Help: "The registry knows which models exist and decides where they run.",
+		Vars:     kong.Vars{"metrics_port": "8032", "metrics_address": "every interface", "listen": "0.0.0.0:8031"},
+		Settings: c, Log: &c.Process.Log, Run: c.Run,
+	}
+}
+
+// Command are the settings.
+type Command struct {
+	Registry      registry.Settings    `embed:""`
+	BackendConfig []string             `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Models" help:"A setting of a backend by which configurations are completed: default-max-batch-size, of onnxruntime or, without a name, of all; repeat the flag for several."`
+	Peers         process.PeerSettings `embed:""`
+	Process       process.Settings     `embed:""`
+}
+
+// Validate refuses what cannot be, with the reason config_invalid.
+func (c *Command) Validate() error {
+	if err := cmp.Or(c.Registry.Validate(), c.Peers.Validate(), c.Process.Validate()); err != nil {
+		return err
+	}
+	_, err := c.config("id", "")
+	return err
+}
+
+func (c *Command) config(id, address string) (registry.Config, error) {
+	config := registry.Default()
+	config.Holder, config.Address = id, address
+	c.Registry.Configure(&config)
+	return config, cmp.Or(config.Models.SetMaxBatchSize(c.BackendConfig), config.Validate())
+}
+
+// Run runs one replica of the registry.
+func (c *Command) Run(ctx context.Context) error {
+	return c.Process.Serve(ctx, "0.0.0.0", c.service)
+}
+
+func (c *Command) service(ctx context.Context, p *process.Process) (process.Service, error) {
+	peers, err := p.Listen(ctx, &c.Peers)
+	if err != nil {
+		return process.Service{}, err
+	}
+	config, err := c.config(p.ID, peers.Address())
+	if err != nil {
+		return process.Service{}, err
+	}
+	config.Version = process.Release
+	// Files given through the load API pass through here on their way to the
+	// workers; what is known of them is in the store.
+	if config.Artifacts, err = os.MkdirTemp("", "nereid-artifacts-"); err != nil {
+		return process.Service{}, errs.Wrap(errs.ConfigInvalid, err, "there is no directory for files that are given through the load API: set TMPDIR to one")
+	}
+	config.ShareArtifacts = true
+	r, err := registry.New(config, registry.Deps{
+		Bus: p.Bus, Log: p.Log,
+		Queues: func(ctx context.Context, address string) ([]infer.Queue, error) {
+			return control.Queues(ctx, address, control.Options{TLS: p.Dialling})
+		},
+	})
+	if err != nil {
+		return process.Service{}, err
+	}
+	server := grpc.NewServer(stream.ServerOptions(p.Listening)...)
+	r.RegisterControl(server)
+	return process.Service{
+		Parts: []lifecycle.Part{
+			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
+			{Run: func(ctx context.Context) error { return errors.Join(r.Run(ctx), os.RemoveAll(config.Artifacts)) }},
+		},
+		Ready: func() error { return process.Lacks(r.Ready(), "the models are not published yet") },
+	}, nil
+}

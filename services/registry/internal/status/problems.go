@@ -1,0 +1,107 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// problems tells what is not as it should be, from the roles that nobody holds
+// to the models that are not ready.
+func problems(s *Seen, c *nereidv1.ClusterStatus) []string {
+	var list []string
+	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	if _, ok := s.Leaders[Registry]; !ok {
+		add("no registry leads: models are neither loaded nor moved")
+	}
+	for _, pool := range s.Pools() {
+		if _, ok := s.Leaders[PoolRole(pool)]; !ok {
+			add("no scheduler holds the pool %s: requests for its models wait, and then fail as %s: start a scheduler with --pool=%s, or see whether it reaches NATS", pool, errs.NoScheduler, pool)
+		}
+	}
+	for _, pool := range slices.Sorted(maps.Keys(s.Silent)) {
+		add("the scheduler of the pool %s does not tell its queues: %s", pool, s.Silent[pool])
+	}
+	if len(s.Services[Gateway]) == 0 {
+		add("no gateway is there to take requests")
+	}
+	if len(s.Workers) == 0 {
+		add("no worker is there to run models")
+	}
+	for _, service := range c.GetServices() {
+		switch service.GetState() {
+		case nereidv1.State_STATE_LOADING:
+			if service.GetRole() == Gateway { // by Triton's meaning of a server's readiness
+				add("the gateway %s is not ready: it is when all models are", service.GetId())
+				continue
+			}
+			add("the %s %s is not ready", service.GetRole(), service.GetId())
+		case nereidv1.State_STATE_UNLOADING:
+			add("the %s %s is about to stop", service.GetRole(), service.GetId())
+		}
+	}
+	for _, m := range c.GetModels() {
+		list = append(list, s.modelProblems(m)...)
+	}
+	return list
+}
+
+func (s *Seen) modelProblems(m *nereidv1.ModelStatus) []string {
+	name := infer.ModelID{Namespace: m.GetNamespace(), Name: m.GetName()}.String()
+	var list []string
+	if m.GetProblem() != "" {
+		list = append(list, fmt.Sprintf("model %s cannot be served: %s", name, m.GetProblem()))
+	}
+	if m.GetFailure() != "" {
+		list = append(list, fmt.Sprintf("model %s serves an older content, since the newest failed: %s", name, m.GetFailure()))
+	}
+	for _, v := range m.GetVersions() {
+		if cause := s.unready(m, v); cause != "" {
+			list = append(list, fmt.Sprintf("model %s version %d %s", name, v.GetVersion(), cause))
+		}
+	}
+	return list
+}
+
+// unready says what is wrong with a version; empty if nothing is, or if it is
+// only on its way while another content serves in its place.
+func (s *Seen) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) string {
+	switch {
+	case v.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE || v.GetPrevious():
+		return ""
+	case v.GetProblem() != "":
+		return "cannot be served: " + v.GetProblem()
+	}
+	ready, cause := false, ""
+	for _, p := range v.GetWorkers() {
+		switch p.GetState() {
+		case nereidv1.State_STATE_READY:
+			ready = true
+			if p.GetCause() != "" {
+				cause = cmp.Or(cause, fmt.Sprintf("does not run as assigned on %s: %s", p.GetWorkerId(), p.GetCause()))
+			}
+		case nereidv1.State_STATE_UNAVAILABLE:
+			cause = cmp.Or(cause, fmt.Sprintf("failed on %s: %s", p.GetWorkerId(), cmp.Or(p.GetCause(), "it does not say why")))
+		}
+	}
+	ref := infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: v.GetVersion(), Generation: v.GetGeneration()}
+	switch away := s.Away[ref]; {
+	case cause != "":
+		return cause
+	case !ready && len(v.GetWorkers()) == 0 && len(away) > 0:
+		return fmt.Sprintf("is on no worker: %s, where it was, has not been heard of for some seconds", strings.Join(away, ", "))
+	case !ready && len(v.GetWorkers()) == 0:
+		return "is on no worker"
+	case !ready && !m.GetChanging():
+		return "is not ready yet"
+	case s.Short[ref] != "":
+		return "is not placed as it should be: " + s.Short[ref]
+	}
+	return ""
+}

@@ -1,0 +1,76 @@
+package registry
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// presence is what others see of this replica, whether it leads or not. Its
+// methods are safe for concurrent use.
+type presence struct {
+	ready   atomic.Bool
+	changed chan struct{} // has room for one
+}
+
+func newPresence() *presence { return &presence{changed: make(chan struct{}, 1)} }
+
+func (p *presence) set(ready bool) {
+	if p.ready.Swap(ready) == ready {
+		return
+	}
+	select {
+	case p.changed <- struct{}{}:
+	default: // whoever looks sees this too
+	}
+}
+
+// appear keeps the replica's lease until ctx is done. Nothing depends on it but
+// what people see, so that troubles are logged and tried again.
+func (r *Registry) appear(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := r.register(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("this replica is not listed", obs.Err(err)...)
+			lifecycle.Pause(ctx, r.cfg.Retry)
+		}
+	}
+}
+
+func (r *Registry) register(ctx context.Context) error {
+	bucket, err := bus.NewBucket(r.bus, bus.Registries, bus.Values[*nereidv1.ServiceValue]())
+	if err != nil {
+		return err
+	}
+	own, err := bucket.Register(ctx, bus.Claim[*nereidv1.ServiceValue]{
+		Key: r.cfg.Holder, Value: r.present, Replace: func(*nereidv1.ServiceValue) bool { return true },
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- own.Run(ctx) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-r.presence.changed:
+		}
+		if err := own.Set(ctx, r.present(own.Epoch())); err != nil && ctx.Err() == nil {
+			r.log.Warn("this replica's readiness is not published yet", obs.Err(err)...)
+		}
+	}
+}
+
+func (r *Registry) present(epoch uint64) *nereidv1.ServiceValue {
+	state := nereidv1.State_STATE_LOADING
+	if r.Ready() {
+		state = nereidv1.State_STATE_READY
+	}
+	return &nereidv1.ServiceValue{
+		Schema: nereidv1.Schema, Id: r.cfg.Holder, Epoch: epoch, Address: r.cfg.Address, Version: r.cfg.Version, State: state,
+	}
+}

@@ -1,0 +1,104 @@
+// Package command is the scheduler as a program of its own: its settings, and
+// how it is wired to the other services.
+package command
+
+import (
+	"cmp"
+	"context"
+	"math"
+
+	"github.com/alecthomas/kong"
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/scheduler"
+)
+
+// Program is the scheduler's.
+func Program() process.Program {
+	c := new(Command)
+	return process.Program{
+		Name: "scheduler", Help: "The scheduler decides, for one pool, which request runs when and where.",
+		Vars:     kong.Vars{"metrics_port": "8012", "metrics_address": "every interface", "listen": "0.0.0.0:8011"},
+		Settings: c, Log: &c.Process.Log, Run: c.Run,
+	}
+}
+
+// Command are the settings.
+type Command struct {
+	Pool      string               `name:"pool" default:"default" group:"Cluster" help:"Pool of workers to decide for. Several schedulers of one pool stand by for each other."`
+	Peers     process.PeerSettings `embed:""`
+	Scheduler scheduler.Settings   `embed:""`
+	Process   process.Settings     `embed:""`
+}
+
+// Validate refuses what cannot be, with the reason config_invalid.
+func (c *Command) Validate() error {
+	if err := cmp.Or(c.Peers.Validate(), c.Process.Validate()); err != nil {
+		return err
+	}
+	_, err := c.config("id", "")
+	return err
+}
+
+func (c *Command) config(id, address string) (scheduler.Config, error) {
+	config := scheduler.Default()
+	config.ID, config.Pool, config.Address, config.Version = id, c.Pool, address, process.Release
+	return config, cmp.Or(c.Scheduler.Configure(&config), config.Validate())
+}
+
+// Run runs one scheduler of the pool.
+func (c *Command) Run(ctx context.Context) error {
+	return c.Process.Serve(ctx, "0.0.0.0", c.service)
+}
+
+func (c *Command) service(ctx context.Context, p *process.Process) (process.Service, error) {
+	peers, err := p.Listen(ctx, &c.Peers)
+	if err != nil {
+		return process.Service{}, err
+	}
+	config, err := c.config(p.ID, peers.Address())
+	if err != nil {
+		return process.Service{}, err
+	}
+	clock := mono.New()
+	streams := schedule.NewServer(schedule.Config{
+		ID: p.ID, Pool: c.Pool, Release: process.Release, Clock: clock, Log: p.Log, Tensors: tensor.NewPool(keepMemory),
+		Window: schedule.Window{
+			Messages: bound(int64(config.MaxQueuedRequests), math.MaxInt32), Bytes: bound(config.MaxQueuedBytes, math.MaxInt64),
+		},
+	})
+	s, err := scheduler.New(config, scheduler.Deps{
+		Bus: p.Bus, Clock: clock, Responder: streams, Streams: streams, Metrics: p.Metrics, Log: p.Log,
+	})
+	if err != nil {
+		return process.Service{}, err
+	}
+	server := grpc.NewServer(stream.ServerOptions(p.Listening)...)
+	streams.Register(server)
+	s.RegisterControl(server)
+	return process.Service{
+		Parts: []lifecycle.Part{
+			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
+			{Run: s.Run},
+		},
+		Ready: func() error { return process.Lacks(s.Ready(), "the models are not known yet") },
+	}, nil
+}
+
+// keepMemory is how many bytes of free memory the process keeps for the small
+// tensors that come with requests.
+const keepMemory = 64 << 20
+
+// bound is a limit of which 0 is none.
+func bound(limit, none int64) int64 {
+	if limit == 0 {
+		return none
+	}
+	return limit
+}

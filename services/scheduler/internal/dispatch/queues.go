@@ -1,0 +1,44 @@
+package dispatch
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+)
+
+// Queues tells what waits and runs, by model, version and generation; nil
+// before Run.
+func (l *Loop) Queues() []infer.Queue {
+	queues := l.queues()
+	now := l.clock.Now()
+	list := make([]infer.Queue, 0, len(queues))
+	for ref, q := range queues {
+		one := infer.Queue{Model: ref, Waiting: q.Waiting, Running: q.Running}
+		if q.Oldest != 0 {
+			one.Oldest = max(now.Sub(q.Oldest), 0)
+		}
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b infer.Queue) int { return a.Model.Compare(b.Model) })
+	return list
+}
+
+// Load is how much waits and runs in the pool; zero before Run.
+func (l *Loop) Load() core.Load { return look(l, (*core.Core).Load) }
+
+func (l *Loop) queues() map[infer.ModelRef]core.Queue { return look(l, (*core.Core).Queues) }
+
+// look asks the core between two events. The answer is zero before Run, since
+// nobody works on the inbox then.
+func look[T any](l *Loop, ask func(*core.Core) T) (answer T) {
+	l.mu.Lock()
+	running := l.running
+	l.mu.Unlock()
+	if !running {
+		return answer
+	}
+	answers := make(chan T, 1)
+	l.post(message{look: func(c *core.Core) { answers <- ask(c) }})
+	return <-answers
+}

@@ -1,0 +1,168 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Streams are the connections of gateways and workers in other processes:
+// [schedule.Server]. They are served while the scheduler holds its pool.
+type Streams interface {
+	// Serve takes streams from now on, under the epoch of the pool.
+	Serve(epoch uint64, b schedule.Backend)
+	// Drain asks the gateways to send nothing new.
+	Drain()
+	// Stop ends all streams and takes none.
+	Stop()
+}
+
+// noStreams are those of a scheduler that is called from its own process.
+type noStreams struct{}
+
+func (noStreams) Serve(uint64, schedule.Backend) {}
+func (noStreams) Drain()                         {}
+func (noStreams) Stop()                          {}
+
+// retry is how long to wait after a term that could not begin.
+const retry = time.Second
+
+// claim is one try at the pool, and the word that it is over.
+type claim struct {
+	*bus.Registration[*nereidv1.LeaderValue]
+	epoch  atomic.Uint64 // 0 until the pool is ours
+	other  atomic.Pointer[string]
+	lost   chan struct{} // closed when another holds the pool
+	once   sync.Once
+	holder string
+	before uint64 // epoch of the term before
+}
+
+// mayReplace takes over what is left of an earlier life of this scheduler. That
+// another holds the key ends a term: the lease was lost meanwhile. While the
+// store is away nobody can have taken it, and the term goes on.
+func (c *claim) mayReplace(present *nereidv1.LeaderValue) bool {
+	own := max(c.epoch.Load(), c.before)
+	if present.GetHolder() == c.holder && (own == 0 || present.GetEpoch() <= own) {
+		return true
+	}
+	if c.epoch.Load() != 0 {
+		c.depose("the pool is held by " + present.GetHolder())
+	}
+	return false
+}
+
+// depose ends the term.
+func (c *claim) depose(why string) {
+	c.once.Do(func() {
+		c.other.Store(&why)
+		close(c.lost)
+	})
+}
+
+// lead waits for the pool, serves it while it is this scheduler's, and begins
+// again, until ctx is done.
+func (s *Scheduler) lead(ctx context.Context) error {
+	leaders, err := bus.NewBucket(s.deps.Bus, bus.Leaders, bus.Values[*nereidv1.LeaderValue]())
+	if err != nil {
+		return err
+	}
+	select {
+	case <-s.known: // a request for a model that is not known yet would be refused
+	case <-ctx.Done():
+	}
+	for ctx.Err() == nil {
+		if err := s.term(ctx, leaders); err != nil && ctx.Err() == nil {
+			s.deps.Log.Warn("term as the pool's scheduler ended", obs.Err(err)...)
+			lifecycle.Pause(ctx, retry)
+		}
+	}
+	return nil
+}
+
+// term is one time as the pool's scheduler.
+func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.LeaderValue]) error {
+	role := leader.Pool(s.config.Pool)
+	if present, err := leaders.Get(ctx, role); err == nil && present.Value.GetHolder() != s.config.ID {
+		s.deps.Log.Info("standing by", zap.String("pool", s.config.Pool), zap.String("holder", present.Value.GetHolder()))
+	}
+	c := &claim{lost: make(chan struct{}), holder: s.config.ID, before: s.last}
+	var err error
+	c.Registration, err = leaders.Register(ctx, bus.Claim[*nereidv1.LeaderValue]{
+		Key: role,
+		Value: func(epoch uint64) *nereidv1.LeaderValue {
+			return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: s.config.ID, Epoch: epoch, Address: s.config.Address}
+		},
+		Replace: c.mayReplace,
+	})
+	if err != nil {
+		return err
+	}
+	s.last = c.Epoch()
+	c.epoch.Store(s.last)
+	held, release := context.WithCancel(context.WithoutCancel(ctx))
+	kept := make(chan error, 1)
+	go func() { kept <- c.Run(held) }() // ends below
+	s.serve(ctx, c)
+	release()
+	return <-kept
+}
+
+// serve leads until ctx is done, in which case the pool is handed over, or
+// until another leads.
+func (s *Scheduler) serve(ctx context.Context, c *claim) {
+	epoch := c.Epoch()
+	log := s.deps.Log.With(zap.String("pool", s.config.Pool), zap.Uint64("epoch", epoch))
+	workers, blind := s.workers.wait(ctx)
+	s.claim.Store(c)
+	s.metrics.began(epoch)
+	patience := s.config.TakeoverWait
+	if len(workers) == 0 {
+		patience = 0
+	}
+	s.loop.Lead(epoch, workers, blind, patience)
+	s.deps.Streams.Serve(epoch, s)
+	log.Info("scheduler serves its pool", zap.Int("workers", len(workers)), zap.Bool("blind", blind))
+	select {
+	case <-c.lost:
+		log.Warn("scheduler was deposed: its requests go back to their gateways", zap.String("cause", *c.other.Load()))
+	case <-ctx.Done():
+		log.Info("scheduler hands its pool over")
+		s.deps.Streams.Drain()
+	}
+	s.claim.Store(nil)
+	s.metrics.began(0)
+	s.loop.Resign()
+	s.deps.Streams.Stop()
+}
+
+// Leads reports whether the scheduler holds its pool, and under which epoch.
+func (s *Scheduler) Leads() (epoch uint64, ok bool) {
+	if c := s.claim.Load(); c != nil {
+		return c.Epoch(), true
+	}
+	return 0, false
+}
+
+// depose ends the term: another scheduler has led since its begin.
+func (s *Scheduler) depose(why string) {
+	if c := s.claim.Load(); c != nil {
+		c.depose(why)
+	}
+}
+
+// errStandby is for calls that only the pool's holder can answer.
+func (s *Scheduler) errStandby() error {
+	return errs.New(errs.StateUnavailable, "scheduler %s does not hold the pool %s", s.config.ID, s.config.Pool)
+}

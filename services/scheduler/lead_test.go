@@ -1,0 +1,197 @@
+package scheduler_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/libs/testkit/port"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/scheduler"
+)
+
+// replica is one of several schedulers of a pool, with a connection to the store
+// of its own.
+type replica struct {
+	*scheduler.Scheduler
+	t       *testing.T
+	bus     *bus.Bus
+	link    *network // to the store; nil if it is direct
+	outside *outside
+	served  chan uint64 // epochs
+	ended   chan struct{}
+	stop    func()
+}
+
+// Serve tells of a term, Stop of its end.
+func (r *replica) Serve(epoch uint64, _ schedule.Backend) { r.served <- epoch }
+func (r *replica) Drain()                                 {}
+func (r *replica) Stop()                                  { r.ended <- struct{}{} }
+
+func startReplica(t *testing.T, id, url string) *replica {
+	t.Helper()
+	r := &replica{
+		t: t, outside: &outside{answers: make(chan error, 10), orders: make(chan *infer.Order, 10), retired: make(chan infer.InstanceID, 10)},
+		served: make(chan uint64, 10), ended: make(chan struct{}, 10),
+	}
+	var err error
+	if r.bus, err = bus.Open(t.Context(), bus.Config{URL: url}); err != nil {
+		t.Fatal(err)
+	}
+	c := scheduler.Default()
+	c.ID, c.Address = id, "at-"+id
+	r.Scheduler, err = scheduler.New(c, scheduler.Deps{
+		Bus: r.bus, Clock: mono.New(), Responder: r.outside, Streams: r, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-over; err != nil {
+			t.Errorf("Run of %s: %v", id, err)
+		}
+	})
+	t.Cleanup(func() {
+		r.stop()
+		_ = r.bus.Close() // some tests have closed it
+	})
+	return r
+}
+
+// store is a NATS server on a port.
+func store(t *testing.T, dir, listen string) *bus.Bus {
+	t.Helper()
+	b, err := bus.Open(t.Context(), bus.Config{Dir: dir, Listen: listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	if err := b.EnsureBuckets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// holder is who holds the pool by the store.
+func holder(t *testing.T, b *bus.Bus) leader.Holder {
+	t.Helper()
+	leaders, err := bus.NewBucket(b, bus.Leaders, bus.Values[*nereidv1.LeaderValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := leaders.Get(t.Context(), leader.Pool("default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leader.Holder{ID: e.Value.GetHolder(), Address: e.Value.GetAddress(), Epoch: e.Value.GetEpoch()}
+}
+
+func TestStandbyTakesThePool(t *testing.T) {
+	tests := map[string]func(*replica){
+		"from a scheduler that stops":    func(r *replica) { r.stop() },
+		"from a scheduler that vanishes": func(r *replica) { r.link.cut() },
+	}
+	for name, end := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := store(t, t.TempDir(), "127.0.0.1:0")
+			url, link := relay(t, b.Addr())
+			first := startReplica(t, "first", url)
+			first.link = link
+			before := <-first.served
+			second := startReplica(t, "second", b.Addr())
+			if got := holder(t, b); got != (leader.Holder{ID: "first", Address: "at-first", Epoch: before}) {
+				t.Errorf("the pool is held by %+v, want the first of epoch %d", got, before)
+			}
+			if _, err := second.Queues(t.Context()); errs.Of(err) != errs.StateUnavailable {
+				t.Errorf("a standby answers for the pool: %v", err)
+			}
+			end(first)
+			after := <-second.served
+			if got := holder(t, b); after <= before || got != (leader.Holder{ID: "second", Address: "at-second", Epoch: after}) {
+				t.Errorf("then the pool is held by %+v, epoch %d after %d", got, after, before)
+			}
+		})
+	}
+}
+
+// A scheduler that is cut off from the store goes on serving; when it is back
+// and another holds the pool, it gives back what waits and stands by.
+func TestDeposedSchedulerGivesItsRequestsBack(t *testing.T) {
+	b := store(t, t.TempDir(), "127.0.0.1:0")
+	url, link := relay(t, b.Addr())
+	first := startReplica(t, "first", url)
+	before := <-first.served
+	first.Attach(instance.Worker, infer.Held{}, first.outside)
+	first.Grant(infer.Grant{Instance: instance, Model: ref, Credits: 0})
+	if err := first.Submit(request(1)); err != nil {
+		t.Fatal(err)
+	}
+	second := startReplica(t, "second", b.Addr())
+	link.cut()
+	after := <-second.served
+	if epoch, leads := first.Leads(); !leads || epoch != before {
+		t.Errorf("cut off from the store, the first scheduler leads %v under %d", leads, epoch)
+	}
+	link.mend()
+	<-first.ended
+	if reason := errs.Of(<-first.outside.answers); reason != errs.SchedulerDeposed {
+		t.Errorf("the request that waited ended for %s", reason)
+	}
+	second.stop()
+	if again := <-first.served; again <= after {
+		t.Errorf("the first leads again under epoch %d, after %d", again, after)
+	}
+}
+
+// A store that comes back without the leases deposes nobody.
+func TestSchedulerOutlivesTheStore(t *testing.T) {
+	listen := port.Address(t)
+	b := store(t, t.TempDir(), listen)
+	first := startReplica(t, "first", b.Addr())
+	before := <-first.served
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b = store(t, t.TempDir(), listen)
+	leaders, err := bus.NewBucket(b, bus.Leaders, bus.Values[*nereidv1.LeaderValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := leaders.WatchKey(t.Context(), leader.Pool("default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range events {
+		if e.Kind == bus.EventPut && e.Value.GetHolder() == "first" && e.Value.GetEpoch() == before {
+			break
+		}
+	}
+	if epoch, leads := first.Leads(); !leads || epoch != before || len(first.ended) != 0 {
+		t.Errorf("after the store's absence the scheduler leads %v under %d, want %d", leads, epoch, before)
+	}
+}
+
+// A worker that has served a later scheduler tells this one.
+func TestWorkerOfALaterEpochDeposes(t *testing.T) {
+	b := store(t, t.TempDir(), "127.0.0.1:0")
+	first := startReplica(t, "first", b.Addr())
+	before := <-first.served
+	first.Attach(instance.Worker, infer.Held{Epoch: before + 1000}, first.outside)
+	<-first.ended
+	if again := <-first.served; again <= before {
+		t.Errorf("leads again under epoch %d, after %d", again, before)
+	}
+}

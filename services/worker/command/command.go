@@ -1,0 +1,109 @@
+// Package command is the worker as a program of its own: its settings, and how
+// it is wired to the other services.
+package command
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/services/worker"
+)
+
+// Program is the worker's.
+func Program() process.Program {
+	c := new(Command)
+	return process.Program{
+		Name: "worker", Help: "The worker runs models on one device.",
+		Vars: kong.Vars{
+			"metrics_port": "8022", "metrics_address": "every interface", "listen": "0.0.0.0:8021", "onnxruntime": worker.RuntimeLibrary(),
+		},
+		Settings: c, Log: &c.Process.Log, Run: c.Run,
+	}
+}
+
+// Command are the settings.
+type Command struct {
+	Device       string                 `name:"device" default:"cpu" placeholder:"DEVICE" group:"Server" help:"Device to run models on: cpu, or gpu with its number, such as gpu:0."`
+	Cores        int                    `name:"cores" default:"0" group:"Server" help:"How many cores models may use; 0 is as many as the process may."`
+	ExitTimeout  int                    `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests that run may take when the worker stops, in seconds."`
+	LeaveTimeout int                    `name:"leave-timeout-secs" default:"10" group:"Server" help:"How long a worker that stops goes on until its models are ready on others, in seconds. It does not wait if it is the only one."`
+	Worker       worker.Settings        `embed:""`
+	Pool         string                 `name:"pool" default:"default" group:"Cluster" help:"Pool that the worker belongs to."`
+	Tensors      process.TensorSettings `embed:""`
+	Peers        process.PeerSettings   `embed:""`
+	Host         process.HostSettings   `embed:""`
+	Process      process.Settings       `embed:""`
+}
+
+// Validate refuses what cannot be, with the reason config_invalid.
+func (c *Command) Validate() error {
+	if err := cmp.Or(c.Peers.Validate(), c.Process.Validate(), c.Host.Host().Validate()); err != nil {
+		return err
+	}
+	_, err := c.config("id", "")
+	return err
+}
+
+func (c *Command) config(id, address string) (worker.Config, error) {
+	config := worker.Default()
+	config.ID, config.Address, config.Version = id, address, process.Release
+	config.Cores = c.Cores
+	var err error
+	if config.Device, err = device(c.Device); err != nil {
+		return config, err
+	}
+	if c.ExitTimeout < 0 || c.LeaveTimeout < 0 {
+		return config, errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d and --leave-timeout-secs %d: want 0 or more", c.ExitTimeout, c.LeaveTimeout)
+	}
+	config.DrainTimeout, config.LeaveTimeout = time.Duration(c.ExitTimeout)*time.Second, time.Duration(c.LeaveTimeout)*time.Second
+	if err := c.Worker.Configure(&config); err != nil {
+		return config, err
+	}
+	if config.Labels[infer.PoolLabel] != "" {
+		return config, errs.New(errs.ConfigInvalid, "--label=pool=%s: a worker's pool is given by --pool", config.Labels[infer.PoolLabel])
+	}
+	if !infer.ValidPool(c.Pool) {
+		return config, errs.New(errs.ConfigInvalid, "--pool=%s: give the name of a pool, without blanks, slashes, commas and =", c.Pool)
+	}
+	if config.Labels == nil {
+		config.Labels = make(map[string]string)
+	}
+	config.Labels[infer.PoolLabel] = c.Pool
+	return config, config.Validate()
+}
+
+// device reads a kind and, after a colon, a number.
+func device(text string) (d worker.Device, err error) {
+	kind, number, numbered := strings.Cut(text, ":")
+	switch kind {
+	case "cpu":
+		d.Kind = modelconfig.KindCPU
+	case "gpu":
+		d.Kind = modelconfig.KindGPU
+	default:
+		return d, errs.New(errs.ConfigInvalid, "--device=%s: want cpu, or gpu with its number, such as gpu:0", text)
+	}
+	if !numbered {
+		return d, nil
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n < 0 {
+		return d, errs.New(errs.ConfigInvalid, "--device=%s: %q is no number of a device", text, number)
+	}
+	d.Number = int32(n)
+	return d, nil
+}
+
+// Run runs one worker.
+func (c *Command) Run(ctx context.Context) error {
+	return c.Process.Serve(ctx, "0.0.0.0", c.service)
+}

@@ -1,0 +1,254 @@
+package attach
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
+)
+
+var (
+	slot  = infer.InstanceID{Worker: 7, Slot: 1}
+	grant = infer.Grant{Instance: slot, Model: infer.ModelRef{Name: "m"}, Credits: 2}
+)
+
+// scene is an attachment between a worker and schedulers, both of the test.
+type scene struct {
+	a       *Attachment
+	now     mono.Time
+	orders  []uint64
+	retired int
+}
+
+func (s *scene) Now() mono.Time                 { return s.now }
+func (s *scene) Execute(o *infer.Order)         { s.orders = append(s.orders, o.ID) }
+func (s *scene) Cancel(uint64, infer.RequestID) {}
+func (s *scene) Retired(infer.InstanceID)       { s.retired++ }
+
+func newScene() *scene {
+	s := &scene{now: 1}
+	s.a = New(Deps{Clock: s, Lease: 5 * time.Second, Log: zap.NewNop()})
+	s.a.Attach(slot.Worker, infer.Held{}, s)
+	s.a.Grant(grant)
+	return s
+}
+
+// session is a scheduler's as the attachment sees it.
+type session struct {
+	receiver
+	epoch     uint64
+	credits   []int
+	completed []int // credits of the completions
+	refused   []errs.Reason
+	retires   int
+	closed    bool
+}
+
+func (x *session) Grant(g infer.Grant)              { x.credits = append(x.credits, g.Credits) }
+func (x *session) Retire(infer.InstanceID)          { x.retires++ }
+func (x *session) Complete(c *infer.Completion)     { x.completed = append(x.completed, c.Credits) }
+func (x *session) Refuse(_ *infer.Order, err error) { x.refused = append(x.refused, errs.Of(err)) }
+func (x *session) Close()                           { x.closed = true }
+func (x *session) Done() <-chan struct{}            { return nil }
+func (x *session) Err() error                       { return errs.New(errs.NoWorker, "killed") }
+func (x *session) Scheduler() schedule.Scheduler    { return schedule.Scheduler{Epoch: x.epoch} }
+
+// hello is what the worker would tell the scheduler of an epoch, and the session
+// that follows.
+func (s *scene) hello(epoch uint64) (infer.Held, *session) {
+	held, life, _ := s.a.hold(epoch)
+	return held, &session{receiver: receiver{s.a, life}, epoch: epoch}
+}
+
+func (s *scene) connect(epoch uint64) (infer.Held, *session) {
+	held, x := s.hello(epoch)
+	s.a.begin(x, epoch)
+	return held, x
+}
+
+func orderOf(id, epoch uint64) *infer.Order {
+	return &infer.Order{ID: id, Epoch: epoch, Instance: slot, Requests: []*infer.Request{
+		{Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: id}, Attempt: 1}},
+	}}
+}
+
+func completion(id, epoch uint64) *infer.Completion {
+	return &infer.Completion{Order: id, Epoch: epoch, Instance: slot, Credits: 1}
+}
+
+// running are the orders that a hello names, begun whether it names a request.
+func running(h infer.Held) (list []uint64) {
+	for _, r := range h.Running {
+		list = append(list, r.Order)
+	}
+	return list
+}
+
+func begun(h infer.Held, id uint64) bool {
+	var set infer.Recent
+	for _, b := range h.Begun {
+		set.Merge(b)
+	}
+	return set.Look(infer.RequestID{Origin: 1, Number: id}) == infer.Present
+}
+
+func TestNextSchedulerHearsWhatTheWorkerHas(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	first.Execute(orderOf(1, 3))
+	first.Execute(orderOf(2, 3))
+	s.a.Complete(completion(1, 3))
+	s.a.end(t.Context(), first)
+	held, second := s.connect(5)
+	if diff := cmp.Diff([]uint64{2}, running(held)); diff != "" || !begun(held, 1) || begun(held, 3) || held.Epoch != 5 {
+		t.Errorf("the hello: %+v", held)
+	}
+	s.a.Complete(completion(2, 3))
+	if diff := cmp.Diff([][]int{{2}, {1}, {1}, {1}}, [][]int{first.credits, first.completed, second.credits, second.completed}); diff != "" {
+		t.Errorf("credits granted and given back, by session: %s", diff)
+	}
+}
+
+// What completes between the hello and the session is told on it, and its credit
+// is among those granted.
+func TestCompletionBesideAHello(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	first.Execute(orderOf(1, 3))
+	s.a.end(t.Context(), first)
+	_, second := s.hello(3)
+	s.a.Complete(completion(1, 3))
+	s.a.begin(second, 3)
+	if diff := cmp.Diff([][]int{{2}, {0}}, [][]int{second.credits, second.completed}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCompletionWithoutASchedulerIsToldByTheNextHello(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	first.Execute(orderOf(1, 3))
+	s.a.end(t.Context(), first)
+	s.a.Complete(completion(1, 3))
+	held, second := s.connect(3)
+	if len(held.Running) != 0 || !begun(held, 1) || len(second.completed) != 0 {
+		t.Errorf("the hello: %+v; completions: %v", held, second.completed)
+	}
+}
+
+func TestLowerEpochsAreRefused(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	if _, _, ok := s.a.hold(5); !ok {
+		t.Fatal("a later scheduler is not met")
+	}
+	first.Execute(orderOf(1, 3))
+	if len(s.orders) != 0 {
+		t.Errorf("orders %v of a scheduler that was replaced are run", s.orders)
+	}
+	if _, _, ok := s.a.hold(4); ok {
+		t.Error("a scheduler that was replaced is met")
+	}
+}
+
+func TestRefusalReachesWhoKnowsOfTheOrder(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	first.Execute(orderOf(1, 3))
+	first.Execute(orderOf(2, 3))
+	s.a.Refuse(orderOf(1, 3), errs.New(errs.NoWorker, ""))
+	s.a.end(t.Context(), first)
+	_, second := s.connect(3)
+	s.a.Refuse(orderOf(2, 3), errs.New(errs.NoWorker, ""))
+	held, _ := s.connect(3)
+	if len(first.refused) != 1 || len(second.refused) != 0 || !second.closed || len(held.Running) != 0 || begun(held, 1) || begun(held, 2) {
+		t.Errorf("refused %v and %v, closed %v, then held %+v", first.refused, second.refused, second.closed, held)
+	}
+}
+
+// What was answered of an order that is given back has begun, what was not has
+// not, even where no scheduler is told of the refusal.
+func TestAnsweredRequestsOfARefusedOrderHaveBegun(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	whole, rest := orderOf(1, 3), orderOf(1, 3)
+	whole.Requests = append(whole.Requests, orderOf(2, 3).Requests...)
+	first.Execute(whole)
+	s.a.end(t.Context(), first)
+	s.a.Refuse(rest, errs.New(errs.NoWorker, ""))
+	if held, _ := s.hello(3); begun(held, 1) || !begun(held, 2) || len(held.Running) != 0 {
+		t.Errorf("the hello: %+v", held)
+	}
+}
+
+func TestInstancesRetireWithAndWithoutAScheduler(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	s.a.Retire(slot)
+	if first.retires != 1 || s.retired != 0 {
+		t.Errorf("asked %d times, retired %d times", first.retires, s.retired)
+	}
+	s.a.end(t.Context(), first)
+	if s.retired != 1 {
+		t.Error("the instance has not retired, though no order can come")
+	}
+	if _, second := s.connect(3); len(second.credits) != 0 {
+		t.Errorf("a retired instance is granted: %v", second.credits)
+	}
+	s.a.Grant(infer.Grant{Instance: infer.InstanceID{Worker: 7, Slot: 2}, Credits: 1})
+	s.a.end(t.Context(), first)
+	s.a.Retire(infer.InstanceID{Worker: 7, Slot: 2})
+	if s.retired != 2 {
+		t.Error("without a scheduler the instance has not retired")
+	}
+}
+
+// A worker that stood still for longer than its lease lives begins nothing from
+// before, whether the pulse or a lane goes on first.
+func TestNothingFromBeforeAPauseIsFresh(t *testing.T) {
+	second := mono.Time(time.Second)
+	for _, beat := range []bool{false, true} {
+		s := &scene{now: second}
+		p := NewPulse(s, 5*time.Second)
+		if s.now += 4 * second; !p.Fresh(second) {
+			t.Error("not fresh after a short pause")
+		}
+		s.now += 60 * second
+		if beat && p.beat() != 64*time.Second {
+			t.Error("the pulse has not noticed")
+		}
+		if p.Fresh(second) || !p.Fresh(s.now) {
+			t.Errorf("after a long pause: before it %v, after it %v", p.Fresh(second), p.Fresh(s.now))
+		}
+		p.beat()
+		s.now += second
+		if p.beat(); p.Fresh(second) || !p.Fresh(s.now) {
+			t.Errorf("later: before the pause %v, now %v", p.Fresh(second), p.Fresh(s.now))
+		}
+	}
+}
+
+// TestSessionOfAWorkerThatStops is over without a warning.
+func TestSessionOfAWorkerThatStops(t *testing.T) {
+	core, warnings := observer.New(zap.WarnLevel)
+	s := newScene()
+	s.a.deps.Log = zap.New(core)
+	_, first := s.connect(3)
+	s.a.end(t.Context(), first)
+	if warnings.Len() != 1 {
+		t.Errorf("%d warnings of a lost session, want 1", warnings.Len())
+	}
+	_, second := s.connect(4)
+	s.a.Detach(slot.Worker)
+	s.a.end(t.Context(), second)
+	if warnings.Len() != 1 {
+		t.Errorf("a warning of the session of a worker that has ended: %v", warnings.All())
+	}
+}

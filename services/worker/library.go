@@ -1,0 +1,21 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// RuntimeLibrary is where ONNX Runtime's library is by default: where make
+// deps puts it for a program in bin/, else wherever the system finds it.
+func RuntimeLibrary() string {
+	const name = "libonnxruntime.so"
+	program, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	beside := filepath.Join(filepath.Dir(program), "..", ".deps", "onnxruntime", name)
+	if _, err := os.Stat(beside); err != nil {
+		return name
+	}
+	return beside
+}

@@ -1,0 +1,108 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/remote/exchange"
+	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/shm"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/attach"
+	"github.com/nereid-serving/nereid/services/worker/internal/gateways"
+)
+
+// RemoteDeps are what a [Remote] works with.
+type RemoteDeps struct {
+	// ID is the worker's; Release is for the others' logs.
+	ID, Release string
+	// Pool names the worker's pool.
+	Pool string
+	Bus  *bus.Bus
+	// TLS is how the worker meets its scheduler; nil is plain text.
+	TLS *tls.Config
+	// Tensors is where the memory of tensors comes from, Arena what of it
+	// gateways of the same host may read; nil is nothing.
+	Tensors *tensor.Pool
+	Arena   *shm.Arena
+	Clock   mono.Clock
+	Log     *zap.Logger
+}
+
+// Remote is a worker's way to a scheduler and gateways in other processes.
+type Remote struct {
+	deps       RemoteDeps
+	tensors    *exchange.Worker
+	attachment *attach.Attachment
+	scheduler  infer.Scheduler
+}
+
+// NewRemote makes one that connects to nobody before its parts run.
+func NewRemote(d RemoteDeps) *Remote {
+	r := &Remote{deps: d}
+	r.tensors = exchange.NewWorker(exchange.WorkerConfig{ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock})
+	r.attachment = attach.New(attach.Deps{
+		Finder: leader.New(d.Bus, leader.Pool(d.Pool)), Clock: d.Clock, Lease: lease(), Log: d.Log, Dial: r.dial,
+	})
+	r.scheduler = r.tensors.Inputs(r.attachment)
+	return r
+}
+
+// Scheduler is whoever holds the worker's pool. Orders come when their inputs
+// can be read.
+func (r *Remote) Scheduler() infer.Scheduler { return r.scheduler }
+
+// Responder brings answers to their gateways.
+func (r *Remote) Responder() infer.Responder { return r.tensors }
+
+// Fresh reports whether an order that came at the given time may still be
+// begun: see [Deps].
+func (r *Remote) Fresh(accepted mono.Time) bool { return r.attachment.Fresh(accepted) }
+
+// Register has a gRPC server, made with [stream.ServerOptions], take the
+// streams of gateways.
+func (r *Remote) Register(s grpc.ServiceRegistrar) { r.tensors.Register(s) }
+
+// Parts keep the session with the scheduler, and let go what waits for gateways
+// that are gone.
+func (r *Remote) Parts() []lifecycle.Part {
+	return []lifecycle.Part{
+		{Name: "tensors", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			r.tensors.Close()
+			return nil
+		}},
+		{Name: "gateways", Run: func(ctx context.Context) error {
+			return gateways.Follow(ctx, r.deps.Bus, r.tensors.Gone, r.deps.Log)
+		}},
+		{Name: "scheduler", Run: r.attachment.Run},
+	}
+}
+
+func (r *Remote) dial(ctx context.Context, address string, worker uint64, held infer.Held, e infer.Executor) (attach.Session, error) {
+	d := schedule.Dialler{
+		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: worker, Release: r.deps.Release},
+		Clock: r.deps.Clock, Pool: r.deps.Tensors,
+	}
+	return d.Worker(ctx, stream.Peer{Address: address, TLS: r.deps.TLS}, held, e)
+}
+
+// lease is for how long a worker counts as alive without a sign.
+func lease() time.Duration {
+	for _, bucket := range bus.Buckets() {
+		if bucket.Name == bus.Workers {
+			return bucket.Lease
+		}
+	}
+	return 0
+}

@@ -1,0 +1,185 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// rest is for how long there is no report after one, for each model in it:
+// what a model does in that time is told at once.
+const rest = 20 * time.Microsecond
+
+// again is the pause before a report that did not come through is tried again.
+const again = 100 * time.Millisecond
+
+// reporter publishes what the worker runs: each model's part in the bucket
+// instances and then, in the lease's value, which state was reached with it.
+type reporter struct {
+	worker *Worker
+	lease  *hold
+	board  *board
+	bucket *bus.Bucket[[]byte]
+	// told is, by key, what the bucket should hold of this worker.
+	told map[string][]byte
+}
+
+// raw is a codec that leaves bytes as they are: the reporter only compares
+// them.
+func raw() bus.Codec[[]byte] {
+	return bus.Codec[[]byte]{
+		Encode: func(b []byte) ([]byte, error) { return b, nil },
+		Decode: func(b []byte) ([]byte, error) { return bytes.Clone(b), nil },
+	}
+}
+
+// report publishes what the board says until ctx is done. What the bucket has
+// otherwise is set right: keys of an earlier life are deleted, and those written
+// again that the registry deleted when it believed the worker gone.
+func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
+	bucket, err := bus.NewBucket(w.deps.Bus, bus.Instances, raw())
+	if err != nil {
+		return err
+	}
+	stored, err := bucket.WatchOwner(ctx, w.config.ID)
+	if err != nil {
+		return err
+	}
+	r := &reporter{worker: w, lease: lease, board: b, bucket: bucket, told: make(map[string][]byte)}
+	present := make(map[string]bool) // the keys that the bucket has
+	for {
+		select {
+		case <-ctx.Done():
+			r.leave(context.WithoutCancel(ctx))
+			return nil
+		case e, ok := <-stored:
+			if !ok { // the bus closes
+				return nil
+			}
+			r.compare(ctx, e, present)
+			continue
+		case <-b.news:
+		}
+		if n := r.publish(ctx); n >= 0 {
+			lifecycle.Pause(ctx, rest*time.Duration(n))
+		} else {
+			lifecycle.Pause(ctx, again)
+		}
+	}
+}
+
+// publish tells what is new and returns of how many models; -1 if not all of
+// it could be told.
+func (r *reporter) publish(ctx context.Context) int {
+	news, reached := r.board.take()
+	keys := make([]infer.ModelID, 0, len(news))
+	var writes []bus.Write[[]byte]
+	for _, model := range slices.SortedFunc(maps.Keys(news), infer.ModelID.Compare) {
+		w := bus.Write[[]byte]{Key: bus.OwnedKey(r.worker.config.ID, model.Key()), Any: true}
+		if w.Delete = len(news[model]) == 0; !w.Delete {
+			var err error
+			if w.Value, err = nereidv1.MarshalValue(r.worker.instances(r.lease.Epoch(), news[model])); err != nil {
+				r.warn(ctx, err)
+				continue
+			}
+		}
+		keys, writes = append(keys, model), append(writes, w)
+	}
+	failed := r.write(ctx, writes, func(i int) { delete(news, keys[i]) })
+	if failed != nil {
+		r.board.giveBack(news)
+		r.warn(ctx, failed)
+		return -1
+	}
+	if err := r.lease.Set(ctx, r.worker.value(r.lease.Epoch(), reached)); err != nil {
+		r.warn(ctx, err)
+	}
+	return len(keys)
+}
+
+// write makes changes, notes those that come through and returns an error of
+// the others.
+func (r *reporter) write(ctx context.Context, writes []bus.Write[[]byte], done func(i int)) (failed error) {
+	for i, written := range r.bucket.Batch(ctx, writes) {
+		if written.Err != nil {
+			failed = written.Err
+			continue
+		}
+		if r.told[writes[i].Key] = writes[i].Value; writes[i].Delete {
+			delete(r.told, writes[i].Key)
+		}
+		done(i)
+	}
+	return failed
+}
+
+// compare holds an event of the bucket against what was told. Its own writes
+// come back, some of them after they were replaced.
+func (r *reporter) compare(ctx context.Context, e bus.Event[[]byte], present map[string]bool) {
+	switch e.Kind {
+	case bus.EventPut:
+		present[e.Key] = true
+		if r.told[e.Key] == nil && r.earlier(e.Value) {
+			r.set(ctx, bus.Write[[]byte]{Key: e.Key, Delete: true, Replaces: e.Revision})
+		}
+	case bus.EventDelete:
+		if delete(present, e.Key); r.told[e.Key] != nil {
+			r.set(ctx, bus.Write[[]byte]{Key: e.Key, Value: r.told[e.Key], Any: true})
+		}
+	case bus.EventLost:
+		clear(present) // all is written again when what is there is known
+	case bus.EventCaughtUp:
+		for key, value := range r.told {
+			if !present[key] {
+				r.set(ctx, bus.Write[[]byte]{Key: key, Value: value, Any: true})
+			}
+		}
+	}
+}
+
+// earlier reports whether a value was written by an earlier life of the worker.
+func (r *reporter) earlier(data []byte) bool {
+	v := new(nereidv1.InstancesValue)
+	return nereidv1.UnmarshalValue(data, v) != nil || v.GetEpoch() < r.lease.Epoch()
+}
+
+func (r *reporter) set(ctx context.Context, w bus.Write[[]byte]) {
+	if err := r.write(ctx, []bus.Write[[]byte]{w}, func(int) {}); err != nil {
+		r.warn(ctx, err)
+	}
+}
+
+// leaveTimeout bounds the last writes. What is left is void without the lease.
+const leaveTimeout = 2 * time.Second
+
+// leave deletes what is still told when the worker ends.
+func (r *reporter) leave(ctx context.Context) {
+	writing, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	var writes []bus.Write[[]byte]
+	for _, key := range slices.Sorted(maps.Keys(r.told)) {
+		writes = append(writes, bus.Write[[]byte]{Key: key, Delete: true})
+	}
+	if err := r.write(writing, writes, func(int) {}); err != nil {
+		r.warn(ctx, err)
+	}
+}
+
+// warn tells of a write that did not come through, unless ctx is done: then the
+// worker ends, and leave says the last word.
+func (r *reporter) warn(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.worker.deps.Log.Warn("the worker's state is not published yet", append(obs.Err(err), zap.String("worker_id", r.worker.config.ID))...)
+}
