@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +20,15 @@ func python(t *testing.T, env []string, args ...string) string {
 	if _, err := os.Stat(interpreter); err != nil {
 		t.Fatalf("no Python with the clients: run make deps: %v", err)
 	}
-	command := exec.CommandContext(t.Context(), interpreter, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // so that what hangs ends with its output, and the logs of the processes
+	defer cancel()
+	command := exec.CommandContext(ctx, interpreter, args...)
 	command.Env = append(os.Environ(), env...)
 	command.Dir = root(t)
 	out, err := command.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Errorf("python %v: %v", args, err)
+		t.Errorf("python %v: %v", args, errors.Join(err, ctx.Err()))
 	}
 	return string(out)
 }

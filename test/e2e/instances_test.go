@@ -21,7 +21,7 @@ func (s *server) wantInstances(model string, count int) {
 	if want := fmt.Sprintf(`"count":%d`, count); status != http.StatusOK || !strings.Contains(text, want) {
 		s.t.Errorf("configuration of %s: %d %s, want %s", model, status, text, want)
 	}
-	_, text = s.do(http.MethodGet, s.Metrics+"/metrics", "")
+	text = s.metrics()
 	if line := fmt.Sprintf(`nereid_worker_instances{model=%q,state="READY",version="1"} %d`, model, count); !strings.Contains(text, line) {
 		s.t.Errorf("no %s in the metrics", line)
 	}
@@ -31,7 +31,7 @@ func (s *server) wantInstances(model string, count int) {
 // more.
 func (s *server) limitMemory(more uint64) {
 	s.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.command.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.models.command.Process.Pid))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func (s *server) limitMemory(more uint64) {
 	if more == 0 {
 		limit.Cur = unix.RLIM_INFINITY
 	}
-	if err := unix.Prlimit(s.command.Process.Pid, unix.RLIMIT_AS, &limit, nil); err != nil {
+	if err := unix.Prlimit(s.models.command.Process.Pid, unix.RLIMIT_AS, &limit, nil); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -51,6 +51,7 @@ func (s *server) limitMemory(more uint64) {
 // A load answers with the outcome of a change of the instances, and where
 // there is no memory for more, those that there are go on.
 func TestInstancesChangeInPlace(t *testing.T) {
+	inOneProcess(t) // a worker takes the addresses of all its tensors at the start, so that bounding them bounds nothing
 	counted := func(count int) string {
 		return fmt.Sprintf(`backend: "onnxruntime" max_batch_size: 128
 input { name: "INPUT0" data_type: TYPE_FP32 dims: [-1] }

@@ -68,7 +68,7 @@ func TestCheckSaysWhatTheServerSays(t *testing.T) {
 		{"--disable-auto-complete-config", []string{"bare", "config.pbtxt does not exist", "the configuration has no 'input'"}},
 		{"--strict-model-config=false", []string{"model does not support batching while non-zero max_batch_size is specified", "metric tag 'a-b' cannot be a metric label"}},
 	} {
-		report, err := exec.CommandContext(t.Context(), program(t), "check", dir, tt.flag).CombinedOutput()
+		report, err := exec.CommandContext(t.Context(), program(t, "nereid"), "check", dir, tt.flag).CombinedOutput()
 		if err == nil {
 			t.Errorf("%s: check succeeds", tt.flag)
 		}

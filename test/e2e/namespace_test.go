@@ -49,16 +49,13 @@ func TestModelsOfOneNameAreServedBesideEachOther(t *testing.T) {
 	s.wants(t, http.MethodGet, "/v2/models/stats", http.StatusOK, `"name":"other"`)
 	s.wants(t, http.MethodGet, "/v2/models/only", http.StatusOK, `"name":"only"`)
 
-	_, metrics := s.do(http.MethodGet, s.Metrics+"/metrics", "")
-	for _, want := range []string{
-		`nv_inference_request_success{model="only",namespace="` + a + `",version="1"} 1`,
-		`nv_inference_request_success{model="m",namespace="` + a + `",version="1"} 0`,
-		`nv_inference_request_success{model="m",namespace="` + b + `",version="1"} 0`,
-		`nv_model_load_duration_secs{model="m",namespace="` + b + `",version="1"}`,
-	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("no %s in the metrics", want)
-		}
+	s.wantMetrics(
+		`nv_inference_request_success{model="only",namespace="`+a+`",version="1"} 1`,
+		`nv_inference_request_success{model="m",namespace="`+a+`",version="1"} 0`,
+		`nv_inference_request_success{model="m",namespace="`+b+`",version="1"} 0`,
+	)
+	if want := `nv_model_load_duration_secs{model="m",namespace="` + b + `",version="1"} `; !strings.Contains(s.metrics(), want) {
+		t.Errorf("no %s in the metrics", want)
 	}
 }
 
@@ -96,7 +93,7 @@ func TestTheStartNamesFailedModelsWithTheirNamespaces(t *testing.T) {
 	rewrite(t, filepath.Join(b, "m", "config.pbtxt"), "backnd: 'echo'")
 	s := launch(t, a, "--model-repository="+b, "--model-namespacing=true")
 	if status, want := s.exit(), `failed to load all models: not ["`+b+`::m"]`; status != 1 || !strings.Contains(s.text(), want) {
-		t.Errorf("exit status %d, want 1 with %s:\n%s", status, want, s.text())
+		t.Errorf("exit status %d, want 1 with %s in the log", status, want)
 	}
 }
 
@@ -104,7 +101,7 @@ func TestWithoutNamespacesANameOfTwoModelsServesNone(t *testing.T) {
 	a, b := twoRepositories(t)
 	s := start(t, a, "--model-repository="+b, "--exit-on-error=false")
 	s.wantIndex(entry{"m", "", "UNAVAILABLE", notUnique}, entry{"only", "1", "READY", ""}, entry{"other", "1", "READY", ""})
-	if _, metrics := s.do(http.MethodGet, s.Metrics+"/metrics", ""); strings.Contains(metrics, "namespace=") {
+	if metrics := s.metrics(); strings.Contains(metrics, "namespace=") {
 		t.Error("metrics have a namespace without namespacing")
 	}
 }

@@ -40,7 +40,7 @@ func BenchmarkStartWithModels(b *testing.B) {
 // resident is the process's resident memory in bytes.
 func (s *server) resident() int64 {
 	s.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.command.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.models.command.Process.Pid))
 	if err != nil {
 		s.t.Fatal(err)
 	}

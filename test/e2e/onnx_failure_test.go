@@ -107,7 +107,7 @@ func TestExecutionEndsWhenItsClientGoes(t *testing.T) {
 	}
 	defer connection.Close()
 	for way, call := range map[string]func(context.Context, int64) error{
-		"http": s.countHTTP,
+		"http": func(ctx context.Context, n int64) error { return s.post(ctx, "count", countTo(n)) },
 		"grpc": func(ctx context.Context, n int64) error {
 			_, err := inference.NewGRPCInferenceServiceClient(connection).ModelInfer(ctx, countRequest(n))
 			return err
@@ -143,8 +143,9 @@ func TestExecutionEndsWhenItsClientGoes(t *testing.T) {
 	}
 }
 
-func (s *server) countHTTP(ctx context.Context, n int64) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.HTTP+"/v2/models/count/infer", strings.NewReader(countTo(n)))
+// post sends a request to a model that its caller may leave.
+func (s *server) post(ctx context.Context, model, body string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.HTTP+"/v2/models/"+model+"/infer", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func TestSettingsOfBackendsAndHostPolicies(t *testing.T) {
 		"--host-policy=cpu,memory=much":                           "it has numa-node and cpu-cores",
 	} {
 		t.Run(flag, func(t *testing.T) {
-			out, err := exec.CommandContext(t.Context(), program(t), "serve", "--model-repository", dir, "--http-port=0", "--grpc-port=0", "--metrics-port=0", flag).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), program(t, "nereid"), "serve", "--model-repository", dir, "--http-port=0", "--grpc-port=0", "--metrics-port=0", flag).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), want) {
 				t.Errorf("error %v, want %q:\n%s", err, want, out)
 			}

@@ -55,7 +55,7 @@ instance_group { count: 1 kind: KIND_CPU }
 		})
 	}
 	all.Wait()
-	_, text := s.do(http.MethodGet, s.Metrics+"/metrics", "")
+	text := s.metrics()
 	runs := regexp.MustCompile(`nv_inference_exec_count\{model="ragged",version="1"\} (\d+)`).FindStringSubmatch(text)
 	if runs == nil {
 		t.Fatalf("no count of runs in %s", text)

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -37,6 +36,7 @@ parameters [{ key: "execute_us" value: { string_value: "300" } }]
 // answers. A request that fails fails the test.
 type load struct {
 	t        *testing.T
+	s        *server
 	answered atomic.Int64
 	outputs  sync.Map // names of outputs that were answered
 	stop     context.CancelFunc
@@ -47,7 +47,7 @@ type load struct {
 func (s *server) underLoad(t *testing.T, echoes ...string) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{t: t, stop: stop}
+	l := &load{t: t, s: s, stop: stop}
 	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -91,11 +91,8 @@ func (l *load) end() {
 // more waits for so many answers.
 func (l *load) more(n int64) {
 	l.t.Helper()
-	poll := time.NewTicker(time.Millisecond)
-	defer poll.Stop()
-	for want := l.answered.Load() + n; l.answered.Load() < want && !l.t.Failed(); {
-		<-poll.C
-	}
+	want := l.answered.Load() + n
+	l.s.eventually(fmt.Sprintf("%d more answers", n), func() bool { return l.answered.Load() >= want || l.t.Failed() })
 }
 
 func (l *load) http(address, model, body string) error {
@@ -228,18 +225,8 @@ func TestNoRequestFailsWhileTheRepositoryIsFollowed(t *testing.T) {
 // until asks for a path until its answer holds.
 func (s *server) until(what, path string, holds func(text string) bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for text := ""; ; {
-		if _, text = s.do(http.MethodGet, path, ""); holds(text) {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			s.t.Fatalf("waited in vain for %s, last %s\n%s", what, text, s.text())
-		}
-	}
+	s.eventually(what, func() bool {
+		_, text := s.do(http.MethodGet, path, "")
+		return holds(text)
+	})
 }

@@ -1,186 +1,149 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
+	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
-// patience bounds waits for the process; no test measures it.
-const patience = 2 * time.Minute
-
-// server is a running nereid serve.
+// server is a running deployment: nereid serve, or the services as processes
+// of their own where NEREID_DEPLOYMENT is cluster.
 type server struct {
-	t       testing.TB
-	command *exec.Cmd
-	// HTTP, GRPC and Metrics are host:port, once it listens.
-	HTTP, GRPC, Metrics string
-
-	mu     sync.Mutex
-	log    []string     // guarded by mu
-	stdout bytes.Buffer // whole, and to be read, after exited
-	exited chan struct{}
-	status error // valid after exited
+	// process is what clients talk to: nereid serve or the gateway.
+	*process
+	// models is the process that runs models: nereid serve or the worker.
+	models *process
+	// all are the deployment's, in the order of their start.
+	all []*process
+	// HTTP and GRPC are host:port or a socket's path.
+	HTTP, GRPC string
 }
 
-// line is one entry of the process's log.
-type line struct {
-	Msg           string `json:"msg"`
-	HTTP, GRPC    string
-	Address       string `json:"address"`
-	Level, Reason string
+// clustered reports whether the tests run over services as processes.
+func clustered() bool { return os.Getenv("NEREID_DEPLOYMENT") == "cluster" }
+
+// inOneProcess skips a test of what nereid serve alone does.
+func inOneProcess(t testing.TB) {
+	t.Helper()
+	if clustered() {
+		t.Skip("only nereid serve does that")
+	}
 }
 
-// start starts the program on a repository and any free ports, and waits
-// until it has started.
+// start starts the deployment on a repository and any free ports, and waits
+// until it has started. Flags are those of nereid serve.
 func start(t testing.TB, repository string, flags ...string) *server {
 	t.Helper()
-	s := launch(t, repository, flags...)
-	if !s.wait("started") {
-		t.Fatalf("nereid did not start:\n%s", s.text())
+	if clustered() {
+		return startCluster(t, repository, flags...)
 	}
+	s := launch(t, repository, flags...)
+	s.expect("started")
+	s.HTTP, s.GRPC = s.said().HTTP, s.said().GRPC
 	return s
 }
 
-// launch starts the program and waits for nothing.
+// launch starts nereid serve and waits for nothing.
 func launch(t testing.TB, repository string, flags ...string) *server {
 	t.Helper()
-	args := append([]string{
-		"serve", "--model-repository", repository, "--log-format=json",
+	p := run(t, "nereid", slices.Concat([]string{"serve", "--model-repository", repository, "--log-format=json"}, anyPorts(), flags)...)
+	return &server{process: p, models: p, all: []*process{p}}
+}
+
+// anyPorts are flags for clients and metrics on free ports.
+func anyPorts() []string {
+	return []string{
 		"--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1",
 		"--http-port=0", "--grpc-port=0", "--metrics-port=0",
-	}, flags...)
-	s := &server{t: t, command: exec.Command(program(t), args...), exited: make(chan struct{})}
-	s.command.Stdout = &s.stdout
-	log, err := s.command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
 	}
-	if err := s.command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go s.follow(log)
-	t.Cleanup(s.kill)
-	return s
 }
 
-// program is the built program.
-func program(t testing.TB) string {
-	t.Helper()
-	path := os.Getenv("NEREID_BIN")
-	if path == "" {
-		path = filepath.Join(root(t), "bin", "nereid")
+// metrics are those of all processes.
+func (s *server) metrics() string {
+	s.t.Helper()
+	var all strings.Builder
+	for _, p := range s.all {
+		address := p.said().Metrics
+		if address == "" {
+			continue
+		}
+		status, text := s.do(http.MethodGet, address+"/metrics", "")
+		if status != http.StatusOK {
+			s.t.Fatalf("metrics of %s: %d %s", p.name, status, text)
+		}
+		all.WriteString(text)
 	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("no program to test: run make e2e: %v", err)
-	}
-	return path
+	return all.String()
 }
 
-// root is the project's directory.
-func root(t testing.TB) string {
-	t.Helper()
-	dir, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
+// text is the log of all processes.
+func (s *server) text() string {
+	var all []string
+	for _, p := range s.all {
+		all = append(all, p.text())
 	}
-	return dir
+	return strings.Join(all, "\n")
+}
+
+// expect waits for a log message of any process, without which the test fails.
+func (s *server) expect(message string) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("the log message %q", message), func() bool {
+		return slices.ContainsFunc(s.all, func(p *process) bool { return p.logged(message) })
+	})
+}
+
+// eventually waits for what the services agree on by themselves.
+func (s *server) eventually(what string, holds func() bool) {
+	s.t.Helper()
+	await(s.t, what, s.all, holds)
+}
+
+// wantMetrics waits until the metrics of all processes together have all lines:
+// what is counted when it is over may be counted after its answer.
+func (s *server) wantMetrics(lines ...string) {
+	s.t.Helper()
+	for _, line := range lines {
+		s.wantMetric(line)
+	}
+}
+
+func (s *server) wantMetric(line string) {
+	s.t.Helper()
+	family := line[:strings.IndexAny(line, "{ ")]
+	var found string
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("all of %s:\n%s", family, found)
+		}
+	}()
+	s.eventually("the metric "+line, func() bool {
+		found = ""
+		for there := range strings.Lines(s.metrics()) {
+			if strings.HasPrefix(there, family) {
+				found += there
+			}
+		}
+		return strings.Contains(found, line+"\n")
+	})
+}
+
+// stop ends the deployment, the last process first; from then on the logs are
+// whole.
+func (s *server) stop() {
+	s.t.Helper()
+	for _, p := range slices.Backward(s.all) {
+		p.signal(syscall.SIGTERM)
+		if status := p.exit(); status != 0 {
+			s.t.Errorf("%s ended with exit status %d", p.name, status)
+		}
+	}
 }
 
 // examples is the repository of example models.
 func examples(t testing.TB) string { return filepath.Join(root(t), "examples", "models") }
-
-// follow keeps the log and the addresses in it until the process ends.
-func (s *server) follow(log io.Reader) {
-	scanner := bufio.NewScanner(log)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		s.note(scanner.Text())
-	}
-	s.status = s.command.Wait()
-	close(s.exited)
-}
-
-func (s *server) note(text string) {
-	var l line
-	_ = json.Unmarshal([]byte(text), &l) // what is no JSON has no fields
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log = append(s.log, text)
-	switch l.Msg {
-	case "listening":
-		s.HTTP, s.GRPC = l.HTTP, l.GRPC
-	case "serving metrics":
-		s.Metrics = l.Address
-	}
-}
-
-// wait waits for a log message; false if the process ends or takes too long.
-func (s *server) wait(message string) bool {
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !s.logged(message) {
-		select {
-		case <-poll.C:
-		case <-s.exited:
-			return s.logged(message)
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
-}
-
-func (s *server) logged(message string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, text := range s.log {
-		if strings.Contains(text, fmt.Sprintf("%q:%q", "msg", message)) {
-			return true
-		}
-	}
-	return false
-}
-
-// text is the whole log so far.
-func (s *server) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.log, "\n")
-}
-
-func (s *server) signal(sig syscall.Signal) {
-	s.t.Helper()
-	if err := s.command.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// exit waits for the end of the process and returns its exit status.
-func (s *server) exit() int {
-	s.t.Helper()
-	select {
-	case <-s.exited:
-	case <-time.After(patience):
-		s.t.Fatalf("the process does not end:\n%s", s.text())
-	}
-	return s.command.ProcessState.ExitCode()
-}
-
-func (s *server) kill() {
-	_ = s.command.Process.Kill() // it may have ended
-	<-s.exited
-}

@@ -7,6 +7,7 @@ do over the other, with the same answers and the same errors.
 
 import asyncio
 import os
+import time
 import unittest
 from pathlib import Path
 
@@ -21,6 +22,7 @@ HTTP_URL = os.environ["HTTP_URL"]
 GRPC_URL = os.environ["GRPC_URL"]
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
+PATIENCE = 60  # seconds, for what takes none of them
 EXTENSIONS = {"classification", "binary_tensor_data", "parameters", "model_configuration", "statistics"}
 PHASES = set("success fail queue compute_input compute_infer compute_output cache_hit cache_miss".split())
 
@@ -75,9 +77,16 @@ def check_statistics(answer):
             "success": counts["success"],
             "inference_count": int(model.get("inference_count", 0)),
             "last_inference": int(model.get("last_inference", 0)),
-            "batch_sizes": {int(batch["batch_size"]) for batch in model.get("batch_stats", [])},
+            "batches": {int(batch["batch_size"]): int(batch["compute_infer"]["count"]) for batch in model.get("batch_stats", [])},
         }
     return found
+
+
+def tries():
+    """Tries for what comes about by itself: an answer may be here before it is counted."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        yield
 
 
 class Protocol:
@@ -217,15 +226,16 @@ class Protocol:
         inputs, _, _ = integers(self.module, rows=4)
         for _ in range(3):
             self.client.infer("simple", inputs)
-        # An answer may be here before it is counted.
-        for _ in range(1000):
+        # Nobody else has requests of four rows; others may be counted late.
+        batches = before["batches"].get(4, 0) + 3
+        for _ in tries():
             after = check_statistics(self.statistics())["simple"]
-            if after["success"] - before["success"] >= 3:
+            if after["batches"].get(4, 0) >= batches:
                 break
-        self.assertEqual(after["inference_count"] - before["inference_count"], 12)
-        self.assertEqual(after["success"] - before["success"], 3)
+        self.assertEqual(after["batches"].get(4, 0), batches)
+        self.assertGreaterEqual(after["inference_count"] - before["inference_count"], 12)
+        self.assertGreaterEqual(after["success"] - before["success"], 3)
         self.assertGreaterEqual(after["last_inference"], before["last_inference"])
-        self.assertIn(4, after["batch_sizes"])
         with self.assertRaises(InferenceServerException) as caught:
             self.client.get_inference_statistics("nonesuch")
         self.assertEqual(caught.exception.message(), "requested model 'nonesuch' is not available")
@@ -361,8 +371,11 @@ class OverAsyncio(unittest.IsolatedAsyncioTestCase):
         options = {} if module is http_client else {"as_json": True}
         config = await client.get_model_config("simple", **options)
         self.assertEqual(config.get("config", config)["max_batch_size"], 8)
-        statistics = check_statistics(await client.get_inference_statistics("simple", **options))
-        self.assertGreaterEqual(statistics["simple"]["success"], 50)
+        for _ in tries():
+            success = check_statistics(await client.get_inference_statistics("simple", **options))["simple"]["success"]
+            if success >= 50:
+                break
+        self.assertGreaterEqual(success, 50)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import unittest
 
 import numpy as np
@@ -39,7 +40,8 @@ class Repository:
         self.assertTrue(self.client.is_model_ready("simple"))
         self.add()
         self.client.unload_model("simple", unload_dependents=True)
-        while (entry := self.index()["simple"])["state"] == "UNLOADING":
+        end = time.monotonic() + 60
+        while (entry := self.index()["simple"])["state"] == "UNLOADING" and time.monotonic() < end:
             pass  # unload answers when it has begun
         self.assertEqual((entry["state"], entry["reason"]), ("UNAVAILABLE", "unloaded"))
 

@@ -1,0 +1,201 @@
+package compose
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCluster starts the cluster once, with three workers, two gateways and
+// a standby of each part that has one, and takes it through its life.
+func TestCluster(t *testing.T) {
+	c := start(t, map[string]int{"worker": 3, "gateway": 2, "scheduler": 2, "registry": 2})
+	t.Run("versions", c.versions)
+	t.Run("rules", c.rules)
+	t.Run("clients", c.serveClients)
+	t.Run("spread", c.spread)
+	t.Run("broken model", c.brokenModel)
+	for _, lost := range losses() {
+		t.Run("kill "+lost.service, func(t *testing.T) { c.survives(t, lost) })
+	}
+	t.Run("stop", c.stop)
+}
+
+// serveClients runs what the README shows.
+func (c *cluster) serveClients(t *testing.T) {
+	python := os.Getenv("NEREID_PYTHON")
+	images, err := filepath.Glob(filepath.Join(c.root, "examples/images/*.png"))
+	if err != nil || len(images) == 0 {
+		t.Fatalf("no images: %v", err)
+	}
+	client := func(args ...string) string { return run(t, c.environment, c.root, python, args...) }
+	for protocol, address := range map[string]string{"http": c.http, "grpc": c.grpc, "aio": c.grpc} {
+		out := client(append([]string{"examples/clients/classify.py", "--protocol", protocol, "--url", address}, images...)...)
+		lines := strings.Split(out, "\n")
+		if len(lines) != len(images)+1 {
+			t.Fatalf("%s: %d images, and\n%s", protocol, len(images), out)
+		}
+		for _, line := range lines[1:] {
+			// The file, named after its digit, the digit that was read, and the confidence.
+			if fields := strings.Fields(line); filepath.Base(fields[0])[:1] != fields[1] {
+				t.Errorf("%s: %s", protocol, line)
+			}
+		}
+	}
+	if out := client("examples/clients/language.py", "--url", c.http, "README.md"); !strings.Contains(out, "Markdown") {
+		t.Errorf("README.md is written in %s", out)
+	}
+	out := run(t, c.environment, c.root, "curl", "--silent", "--show-error", "--fail", c.http+"/v2/models/simple/infer", "--data",
+		`{"inputs": [
+			{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16], "data": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]},
+			{"name": "INPUT1", "datatype": "INT32", "shape": [1, 16], "data": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}]}`)
+	if !strings.Contains(out, "[2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]") {
+		t.Errorf("curl gets %s", out)
+	}
+}
+
+// versions holds the images' labels against what the programs say of themselves.
+func (c *cluster) versions(t *testing.T) {
+	said := strings.Fields(c.compose(t, "run", "--rm", "nereid", "version"))
+	for line := range strings.Lines(c.compose(t, "config", "--images")) {
+		image := strings.TrimSpace(line)
+		label := run(t, c.environment, c.root, "docker", "inspect", "--format", `{{index .Config.Labels "org.opencontainers.image.version"}}`, image)
+		if len(said) < 2 || label != said[1] {
+			t.Errorf("%s says version %s, its program %v", image, label, said)
+		}
+	}
+}
+
+// rules has promtool run the tests of Prometheus's rules.
+func (c *cluster) rules(t *testing.T) {
+	c.compose(t, "run", "--rm", "--no-deps", "--workdir", "/etc/prometheus", "--entrypoint", "promtool", "prometheus",
+		"test", "rules", "rules_test.yml")
+}
+
+// spread holds that all replicas work at once, by what Prometheus has of each.
+func (c *cluster) spread(t *testing.T) {
+	l := c.load(t, 16)
+	c.await(t, "spread", func() error {
+		workers, err := c.query(`nereid_worker_execution_seconds_count{model="simple"} > 0`)
+		if err != nil || len(workers) != 3 {
+			return fmt.Errorf("workers that have run simple: %v (%w)", workers, err)
+		}
+		gateways, err := c.query(`sum by (instance) (nereid_gateway_requests_total{model="simple"}) > 0`)
+		if err != nil || len(gateways) != 2 {
+			return fmt.Errorf("gateways that have been asked: %v (%w)", gateways, err)
+		}
+		return nil
+	})
+	if bad := unexpected(l.end(t), answered); len(bad) > 0 {
+		t.Errorf("callers see %v", bad)
+	}
+}
+
+// query asks Prometheus, and returns the values by instance.
+func (c *cluster) query(expression string) (map[string]string, error) {
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string `json:"metric"`
+				Value  [2]any            `json:"value"`
+			} `json:"result"`
+		} `json:"data"`
+	}
+	err := get("http://"+c.prometheus+"/api/v1/query?query="+url.QueryEscape(expression), &answer)
+	values := map[string]string{}
+	for _, r := range answer.Data.Result {
+		values[r.Metric["instance"]] = fmt.Sprint(r.Value[1])
+	}
+	return values, err
+}
+
+// brokenModel uploads a model that cannot be served: it is listed with its
+// cause, and the others go on.
+func (c *cluster) brokenModel(t *testing.T) {
+	c.add(t, "broken")
+	if err := os.WriteFile(filepath.Join(c.models, "broken/1/model.onnx"), []byte("no model"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := c.load(t, 4)
+	c.upload(t)
+	c.await(t, "told", func() error {
+		index := run(t, c.environment, c.root, "curl", "--silent", "--request", "POST", c.http+"/v2/repository/index")
+		var models []struct{ Name, State, Reason string }
+		if err := json.Unmarshal([]byte(index), &models); err != nil {
+			return err
+		}
+		for _, m := range models {
+			if m.Name == "broken" && m.State == "UNAVAILABLE" && strings.Contains(m.Reason, "model.onnx") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the index is %s", index)
+	})
+	c.more(t, l, 100)
+	if bad := unexpected(l.end(t), answered); len(bad) > 0 {
+		t.Errorf("callers see %v", bad)
+	}
+	if err := os.RemoveAll(filepath.Join(c.models, "broken")); err != nil {
+		t.Fatal(err)
+	}
+	c.upload(t)
+}
+
+// stop holds that every service drains within its time and ends well: what
+// was taken is answered.
+func (c *cluster) stop(t *testing.T) {
+	l := c.load(t, 4)
+	c.more(t, l, 100)
+	c.compose(t, "stop")
+	if bad := unexpected(l.end(t), answered, broken, "503 draining"); len(bad) > 0 {
+		t.Errorf("callers see %v", bad)
+	}
+	all, err := c.containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, container := range all {
+		if container.ExitCode != 0 {
+			t.Errorf("%s ended with %d", container.Name, container.ExitCode)
+		}
+	}
+}
+
+// container is what docker compose says of one.
+type container struct {
+	Name, Service, State, Health string
+	ExitCode                     int
+}
+
+// containers lists those of the services, also where they have ended.
+func (c *cluster) containers(services ...string) ([]container, error) {
+	out, err := c.try(append([]string{"ps", "--all", "--format", "json"}, services...)...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	var all []container
+	for line := range strings.Lines(out) {
+		var one container
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, line)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// healthy says which container of the service is not.
+func (c *cluster) healthy(service string) error {
+	all, err := c.containers(service)
+	for _, one := range all {
+		if one.Health != "healthy" {
+			err = errors.Join(err, fmt.Errorf("%s is %s, %s", one.Name, one.State, one.Health))
+		}
+	}
+	return err
+}

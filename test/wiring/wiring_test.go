@@ -1,0 +1,142 @@
+package wiring
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// small goes with the request's descriptor, large does not.
+const small, large = 64, 600 << 10
+
+// fails checks that the next answer is an error.
+func (s *scene) fails(number uint64, reason errs.Reason, text string) {
+	s.Helper()
+	r := s.answer(number)
+	defer r.Release()
+	if e := errs.From(r.Err); e == nil || e.Reason != reason || text != "" && e.Msg != text {
+		s.Errorf("request %d ended with %v, want %s: %s", number, r.Err, reason, text)
+	}
+}
+
+func TestTheSameHappensInEveryWiring(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		apart bool // cannot be in one process
+		play  func(*scene)
+	}{
+		{"a request is answered", false, func(s *scene) {
+			for number, n := range []int{small, large} {
+				s.submit(s.request(uint64(number), n))
+				s.finish(s.order(uint64(number)), nil)
+				s.result(uint64(number), n)
+			}
+			s.over(2, 0)
+		}},
+		{"what waits is batched", false, func(s *scene) {
+			s.submit(s.request(1, small))
+			first := s.order(1)
+			s.submit(s.request(2, small), s.request(3, small), s.request(4, small))
+			s.waiting(3)
+			s.finish(first, nil)
+			s.result(1, small)
+			s.finish(s.order(2, 3, 4), nil)
+			for number := range uint64(3) {
+				s.result(number+2, small)
+			}
+			s.over(4, 0)
+		}},
+		{"a full queue refuses", false, func(s *scene) {
+			s.submit(s.request(1, small))
+			first := s.order(1)
+			s.submit(s.request(2, small), s.request(3, small), s.request(4, small))
+			s.waiting(3)
+			s.submit(s.request(5, large))
+			s.fails(5, errs.MaxQueueSize, "[request id: <id_unknown>] Exceeds maximum queue size")
+			s.finish(first, nil)
+			s.result(1, small)
+			s.finish(s.order(2, 3, 4), nil)
+			for number := range uint64(3) {
+				s.result(number+2, small)
+			}
+			s.over(4, 1)
+		}},
+		{"what waits is cancelled", false, func(s *scene) {
+			s.submit(s.request(1, small))
+			first := s.order(1)
+			s.submit(s.request(2, large))
+			s.waiting(1)
+			s.gateway.Cancel(s.request(2, 0).Work.Request)
+			s.fails(2, errs.Cancelled, "")
+			s.finish(first, nil)
+			s.result(1, small)
+			s.over(1, 1)
+		}},
+		{"what runs is cancelled", false, func(s *scene) {
+			s.submit(s.request(1, large))
+			o := s.order(1)
+			s.gateway.Cancel(o.Requests[0].Work.Request)
+			if id := next(s, s.cancelled, "cancellation"); id.Number != 1 {
+				s.Errorf("request %d is cancelled", id.Number)
+			}
+			s.finish(o, errs.New(errs.Cancelled, ""))
+			s.fails(1, errs.Cancelled, "")
+			s.over(0, 1)
+		}},
+		{"a deadline passes in the queue", false, func(s *scene) {
+			s.submit(s.request(1, small))
+			first := s.order(1)
+			r := s.request(2, large)
+			r.Deadline = s.clock.Now().Add(time.Second)
+			s.submit(r)
+			s.waiting(1)
+			s.fails(2, errs.DeadlineQueue, "[request id: <id_unknown>] the deadline passed while the request waited")
+			s.finish(first, nil)
+			s.result(1, small)
+			s.over(1, 1)
+		}},
+		{"an order is given back", false, func(s *scene) {
+			s.submit(s.request(1, large))
+			o := s.order(1)
+			s.grant(1)
+			s.worker.Refuse(o, errs.New(errs.NoWorker, "the instance is gone"))
+			s.finish(s.order(1), nil)
+			s.result(1, large)
+			s.over(1, 0)
+		}},
+		{"a scheduler hands over to the next", true, func(s *scene) {
+			s.submit(s.request(1, small))
+			running := s.order(1)
+			s.submit(s.request(2, large))
+			s.waiting(1)
+			s.scheduler.stop()
+			s.finish(running, nil)
+			s.result(1, small) // without a scheduler
+			s.begin()
+			s.finish(s.order(2), nil)
+			s.result(2, large)
+			s.over(1, 0) // by the second
+		}},
+		{"streams break", true, func(s *scene) {
+			s.submit(s.request(1, small))
+			running := s.order(1)
+			s.submit(s.request(2, large))
+			s.waiting(1)
+			s.cut()
+			s.waiting(1)
+			s.finish(running, nil)
+			s.result(1, small)
+			s.finish(s.order(2), nil)
+			s.result(2, large)
+			s.over(2, 0)
+		}},
+	} {
+		for _, w := range wirings() {
+			if tt.apart && !w.apart() {
+				continue
+			}
+			t.Run(tt.name+"/"+w.name, func(t *testing.T) { tt.play(newScene(t, w)) })
+		}
+	}
+}
