@@ -127,11 +127,7 @@ func (s *Scheduler) serve(ctx context.Context, c *claim) {
 	workers, blind := s.workers.wait(ctx)
 	s.claim.Store(c)
 	s.metrics.began(epoch)
-	patience := s.config.TakeoverWait
-	if len(workers) == 0 {
-		patience = 0
-	}
-	s.loop.Lead(epoch, workers, blind, patience)
+	s.loop.Lead(epoch, workers, blind, s.config.TakeoverWait)
 	s.deps.Streams.Serve(epoch, s)
 	log.Info("scheduler serves its pool", zap.Int("workers", len(workers)), zap.Bool("blind", blind))
 	select {

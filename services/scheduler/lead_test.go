@@ -184,6 +184,32 @@ func TestSchedulerOutlivesTheStore(t *testing.T) {
 	}
 }
 
+// A request may come before the scheduler has heard of the only worker, which its
+// gateway knows to be ready.
+func TestFirstRequestWaitsForItsWorkerToAttach(t *testing.T) {
+	b := store(t, t.TempDir(), "127.0.0.1:0")
+	models, err := bus.NewBucket(b, bus.Models, bus.Values[*nereidv1.ModelValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := models.Put(t.Context(), "m", value()); err != nil {
+		t.Fatal(err)
+	}
+	s := startReplica(t, "first", b.Addr())
+	<-s.served
+	if err := s.Submit(request(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.Attach(instance.Worker, infer.Held{}, s.outside)
+	s.Grant(infer.Grant{Instance: instance, Model: ref, Credits: 1})
+	select {
+	case order := <-s.outside.orders:
+		s.Complete(completion(order))
+	case err := <-s.outside.answers:
+		t.Errorf("the first request is answered with %v", err)
+	}
+}
+
 // A worker that has served a later scheduler tells this one.
 func TestWorkerOfALaterEpochDeposes(t *testing.T) {
 	b := store(t, t.TempDir(), "127.0.0.1:0")

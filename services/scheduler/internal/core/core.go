@@ -187,7 +187,7 @@ func (c *Core) admit(now mono.Time, m *model, it *Item) (errs.Reason, time.Durat
 	switch {
 	case m == nil:
 		return errs.ModelNotReady, 0
-	case len(m.instances) == 0 && now >= c.patience:
+	case len(m.instances) == 0 && !c.expectFirst(now, m) && now >= c.patience:
 		return errs.NoWorker, 0
 	case !it.doneBy(now):
 		return errs.DeadlineQueue, 0

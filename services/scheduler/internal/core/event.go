@@ -31,7 +31,8 @@ const (
 	Detached
 	// Lead says that the pool is the scheduler's under Epoch from now on, and
 	// that Workers are alive of which it must hear what they have begun, by
-	// Until at the latest.
+	// Until at the latest. As long as until then, a model without an instance is
+	// waited for when it is first asked for.
 	Lead
 	// Resign says that the pool is another's: everything is given up, and the
 	// models alone are kept.

@@ -41,7 +41,7 @@ func (c *Core) grant(now mono.Time, g *infer.Grant) {
 		in = &instance{id: g.Instance, model: m, costs: m.costsOn(g.Device)}
 		c.instances[g.Instance] = in
 		at, _ := slices.BinarySearchFunc(m.instances, in, byID)
-		m.instances = slices.Insert(m.instances, at, in)
+		m.instances, m.met = slices.Insert(m.instances, at, in), true
 		c.reunite(in)
 	}
 	in.credits += g.Credits

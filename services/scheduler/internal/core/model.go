@@ -22,6 +22,7 @@ type model struct {
 	policy    policy
 	removed   bool
 	instances []*instance       // by id
+	met       bool              // has had an instance in this term, or was waited for
 	retiring  int               // of the instances
 	costs     map[string]*costs // by device kind
 	waiting   load

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -27,7 +29,9 @@ type term struct {
 	earlyLoad load
 	// patience is until when models without instances are waited for.
 	patience mono.Time
-	clock    timer
+	// first is for how long a model is waited for that has had no instance yet.
+	first time.Duration
+	clock timer
 }
 
 func (c *Core) handleTerm(now mono.Time, e *Event) {
@@ -51,6 +55,7 @@ func (c *Core) handleTerm(now mono.Time, e *Event) {
 func (c *Core) lead(now mono.Time, e *Event) {
 	c.leads, c.epoch, c.blind = true, e.Epoch, e.Blind
 	c.unheard, c.hearBy, c.patience = make(map[uint64]bool), e.Until, max(c.patience, e.Until)
+	c.first = e.Until.Sub(now)
 	for _, worker := range e.Workers {
 		c.unheard[worker] = true
 	}
@@ -82,7 +87,7 @@ func (c *Core) resign() {
 	clear(c.attached)
 	clear(c.instances)
 	for _, m := range c.modelsInOrder() {
-		m.instances, m.retiring = nil, 0
+		m.instances, m.retiring, m.met = nil, 0, false
 		c.forgetModel(m)
 	}
 }
@@ -192,6 +197,19 @@ func (c *Core) expect(until mono.Time) {
 	if c.leads {
 		c.timers.set(&c.clock, c.patience)
 	}
+}
+
+// expectFirst reports whether the first instance that a model has in this term
+// is waited for, which is done once. A gateway sends only what it knows to be
+// ready: that a worker is there which has not attached yet, and of whose lease
+// the scheduler may not have heard.
+func (c *Core) expectFirst(now mono.Time, m *model) bool {
+	if m.met || c.first <= 0 {
+		return false
+	}
+	m.met = true
+	c.expect(now.Add(c.first))
+	return true
 }
 
 // lookAgain is called when the time is over by which workers should have been
