@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -27,6 +28,7 @@ type replica struct {
 	bus     *bus.Bus
 	link    *network // to the store; nil if it is direct
 	outside *outside
+	metrics *prometheus.Registry
 	served  chan uint64 // epochs
 	ended   chan struct{}
 	stop    func()
@@ -41,16 +43,16 @@ func startReplica(t *testing.T, id, url string) *replica {
 	t.Helper()
 	r := &replica{
 		t: t, outside: &outside{answers: make(chan error, 10), orders: make(chan *infer.Order, 10), retired: make(chan infer.InstanceID, 10)},
-		served: make(chan uint64, 10), ended: make(chan struct{}, 10),
+		served: make(chan uint64, 10), ended: make(chan struct{}, 10), metrics: prometheus.NewRegistry(),
 	}
 	var err error
 	if r.bus, err = bus.Open(t.Context(), bus.Config{URL: url}); err != nil {
 		t.Fatal(err)
 	}
 	c := scheduler.Default()
-	c.ID, c.Address = id, "at-"+id
+	c.ID, c.Address, c.TakeoverWait = id, "at-"+id, time.Hour
 	r.Scheduler, err = scheduler.New(c, scheduler.Deps{
-		Bus: r.bus, Clock: mono.New(), Responder: r.outside, Streams: r, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Bus: r.bus, Clock: mono.New(), Responder: r.outside, Streams: r, Metrics: r.metrics, Log: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -208,6 +210,131 @@ func TestFirstRequestWaitsForItsWorkerToAttach(t *testing.T) {
 	case err := <-s.outside.answers:
 		t.Errorf("the first request is answered with %v", err)
 	}
+}
+
+// A worker whose lease has ended may be cut off from the store alone: nobody
+// knows yet that what it may have begun is lost.
+func TestCutOffWorkerIsWaitedFor(t *testing.T) {
+	for name, mended := range map[string]bool{"that holds its lease again": true, "that does not yet": false} {
+		t.Run(name, func(t *testing.T) {
+			b := store(t, t.TempDir(), "127.0.0.1:0")
+			models, err := bus.NewBucket(b, bus.Models, bus.Values[*nereidv1.ModelValue]())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := models.Put(t.Context(), "m", value()); err != nil {
+				t.Fatal(err)
+			}
+			url, link := relay(t, b.Addr())
+			worker := register(t, url)
+			first := startReplica(t, "first", b.Addr())
+			before := <-first.served
+			second := startReplica(t, "second", b.Addr())
+			leases := newLeases(t, b)
+			leases.until(bus.EventPut)
+			link.cut()
+			leases.until(bus.EventDelete)
+			for second.count("nereid_scheduler_lost_workers_total") == 0 {
+				<-time.After(10 * time.Millisecond)
+			}
+			if mended {
+				link.mend()
+				leases.until(bus.EventPut)
+			}
+			first.stop()
+			<-second.served
+
+			again := request(1)
+			again.Work.Epoch, again.Work.Attempt = before, 2
+			if err := second.Submit(again); err != nil {
+				t.Fatal(err)
+			}
+			second.Attach(worker, infer.Held{}, second.outside)
+			second.Grant(infer.Grant{Instance: infer.InstanceID{Worker: worker}, Model: ref, Credits: 1})
+			select {
+			case <-second.outside.orders:
+			case err := <-second.outside.answers:
+				t.Errorf("a request that no worker had begun was answered with %v, want it to run", err)
+			}
+		})
+	}
+}
+
+// register holds a worker's lease by a connection of its own until the test
+// ends, and returns the worker's incarnation.
+func register(t *testing.T, url string) uint64 {
+	t.Helper()
+	b, err := bus.Open(t.Context(), bus.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := bus.NewBucket(b, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bucket.Register(t.Context(), bus.Claim[*nereidv1.WorkerValue]{
+		Key: "w",
+		Value: func(epoch uint64) *nereidv1.WorkerValue {
+			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, Epoch: epoch}
+		},
+		Replace: func(*nereidv1.WorkerValue) bool { return true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx) // which may not reach the store any more
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = b.Close()
+		<-ended
+	})
+	return r.Epoch()
+}
+
+// leases is what happens in the bucket of workers.
+type leases struct {
+	t      *testing.T
+	events <-chan bus.Event[*nereidv1.WorkerValue]
+}
+
+func newLeases(t *testing.T, b *bus.Bus) leases {
+	t.Helper()
+	bucket, err := bus.NewBucket(b, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leases{t, bucket.Watch(t.Context())}
+}
+
+func (l leases) until(kind bus.EventKind) {
+	l.t.Helper()
+	for e := range l.events {
+		if e.Kind == kind {
+			return
+		}
+	}
+	l.t.Fatal("the bucket is gone")
+}
+
+// count is the value of a counter of the replica.
+func (r *replica) count(name string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	r.t.Fatalf("there is no %s", name)
+	return 0
 }
 
 // A worker that has served a later scheduler tells this one.

@@ -162,8 +162,8 @@ func (s *Scheduler) Attach(worker uint64, held infer.Held, e infer.Executor) {
 func (s *Scheduler) Detach(worker uint64) { s.loop.Detach(worker) }
 
 // gone says that a worker has neither lease nor stream.
-func (s *Scheduler) gone(worker uint64, died bool) {
-	if died {
+func (s *Scheduler) gone(worker uint64, news bool) {
+	if news {
 		s.metrics.deaths.Inc()
 	}
 	s.loop.Detach(worker)
