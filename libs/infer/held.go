@@ -22,6 +22,16 @@ type Running struct {
 	Instance     InstanceID
 	// Requests are in the order of the batch's rows.
 	Requests []Work
+	// Rows are those of the requests, in their order: none of an earlier release.
+	Rows []int64
+}
+
+// RowsOf is how many rows the request of an index has: at least 1.
+func (r *Running) RowsOf(i int) int64 {
+	if i >= len(r.Rows) {
+		return 1
+	}
+	return max(r.Rows[i], 1)
 }
 
 // HeldSequence is a sequence whose state lives on a worker.

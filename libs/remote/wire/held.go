@@ -31,7 +31,7 @@ func Grant(g infer.Grant) *nereidv1.Grant {
 func Held(h infer.Held, m *nereidv1.WorkerHello) {
 	m.Epoch = h.Epoch
 	for _, r := range h.Running {
-		running := &nereidv1.Running{Order: r.Order, Epoch: r.Epoch, Instance: Instance(r.Instance)}
+		running := &nereidv1.Running{Order: r.Order, Epoch: r.Epoch, Instance: Instance(r.Instance), Rows: r.Rows}
 		for _, w := range r.Requests {
 			running.Requests = append(running.Requests, work(w))
 		}
@@ -51,7 +51,7 @@ func Held(h infer.Held, m *nereidv1.WorkerHello) {
 func HeldOf(m *nereidv1.WorkerHello) infer.Held {
 	h := infer.Held{Epoch: m.GetEpoch()}
 	for _, r := range m.GetRunning() {
-		running := infer.Running{Order: r.GetOrder(), Epoch: r.GetEpoch(), Instance: InstanceOf(r.GetInstance())}
+		running := infer.Running{Order: r.GetOrder(), Epoch: r.GetEpoch(), Instance: InstanceOf(r.GetInstance()), Rows: r.GetRows()}
 		for _, w := range r.GetRequests() {
 			running.Requests = append(running.Requests, workOf(w))
 		}

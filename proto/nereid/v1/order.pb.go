@@ -718,11 +718,14 @@ func (x *Timing) GetOutputNs() uint64 {
 // Running is an order that a worker has not completed, as it tells a new
 // scheduler.
 type Running struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Order         uint64                 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Instance      *InstanceId            `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
-	Requests      []*WorkId              `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Order    uint64                 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
+	Epoch    uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Instance *InstanceId            `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Requests []*WorkId              `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"`
+	// The rows of each of them, in the same order. A request without has one, as
+	// those of a worker that does not say.
+	Rows          []int64 `protobuf:"varint,5,rep,packed,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -781,6 +784,13 @@ func (x *Running) GetInstance() *InstanceId {
 func (x *Running) GetRequests() []*WorkId {
 	if x != nil {
 		return x.Requests
+	}
+	return nil
+}
+
+func (x *Running) GetRows() []int64 {
+	if x != nil {
+		return x.Rows
 	}
 	return nil
 }
@@ -994,12 +1004,13 @@ const file_nereid_v1_order_proto_rawDesc = "" +
 	"\await_ns\x18\x01 \x01(\x04R\x06waitNs\x12\x19\n" +
 	"\binput_ns\x18\x02 \x01(\x04R\ainputNs\x12\x19\n" +
 	"\binfer_ns\x18\x03 \x01(\x04R\ainferNs\x12\x1b\n" +
-	"\toutput_ns\x18\x04 \x01(\x04R\boutputNs\"\x97\x01\n" +
+	"\toutput_ns\x18\x04 \x01(\x04R\boutputNs\"\xab\x01\n" +
 	"\aRunning\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x121\n" +
 	"\binstance\x18\x03 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12-\n" +
-	"\brequests\x18\x04 \x03(\v2\x11.nereid.v1.WorkIdR\brequests\"g\n" +
+	"\brequests\x18\x04 \x03(\v2\x11.nereid.v1.WorkIdR\brequests\x12\x12\n" +
+	"\x04rows\x18\x05 \x03(\x03R\x04rows\"g\n" +
 	"\x05Begun\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\x04R\x06origin\x12\x1c\n" +
 	"\tforgotten\x18\x02 \x01(\x04R\tforgotten\x12\x14\n" +

@@ -40,7 +40,7 @@ func (c *Core) adopt(now mono.Time, r *infer.Running) {
 		return
 	}
 	b := &Batch{Adopted: true, Order: infer.Order{ID: r.Order, Epoch: r.Epoch, Instance: r.Instance}, Dispatched: now}
-	for _, work := range r.Requests {
+	for i, work := range r.Requests {
 		c.begun.Add(work.Request)
 		if it := c.items[work.Request]; it != nil && it.batch == nil {
 			work.Attempt = it.Work.Attempt // the only one that its gateway heeds
@@ -48,7 +48,7 @@ func (c *Core) adopt(now mono.Time, r *infer.Running) {
 		} else if it != nil {
 			continue
 		}
-		it := &Item{Work: work, Rows: 1, Enqueued: now, batch: b}
+		it := &Item{Work: work, Rows: r.RowsOf(i), Enqueued: now, batch: b}
 		c.counts.Admitted++
 		c.items[work.Request] = it
 		b.Items = append(b.Items, it)

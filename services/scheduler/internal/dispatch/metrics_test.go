@@ -219,3 +219,36 @@ func TestCountsOfRequestsInferencesAndExecutions(t *testing.T) {
 		})
 	}
 }
+
+// What ran before this scheduler led is counted as its worker tells it.
+func TestOrdersOfAnEarlierSchedulerAreCountedWithTheirRows(t *testing.T) {
+	tests := map[string]struct {
+		rows []int64
+		want float64
+	}{
+		"told":                            {[]int64{8, 3}, 11},
+		"by a worker of the last release": {nil, 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			l, w, set := startModel(t, newAnswers(), &modelconfig.Config{Name: "m", MaxBatchSize: 16})
+			work := func(n uint64) infer.Work {
+				return infer.Work{Request: infer.RequestID{Origin: 1, Number: n}, Attempt: 1}
+			}
+			l.Attach(slot0.Worker, infer.Held{Running: []infer.Running{
+				{Order: 4, Epoch: 5, Instance: slot0, Requests: []infer.Work{work(1), work(2)}, Rows: tt.rows},
+			}}, w)
+			l.Grant(infer.Grant{Instance: slot0, Model: model})
+			l.Complete(&infer.Completion{
+				Order: 4, Epoch: 5, Instance: slot0, Executions: 1, Outcomes: []infer.Outcome{infer.Succeeded, infer.Succeeded}, Credits: 1,
+			})
+			if err := l.Submit(request(99, &counter{})); err != nil {
+				t.Fatal(err)
+			}
+			<-w.orders // so that the completion has been counted
+			if got := readings(t, set, "nv_inference_count")[""]; got != tt.want {
+				t.Errorf("nv_inference_count is %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

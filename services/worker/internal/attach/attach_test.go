@@ -116,6 +116,19 @@ func TestNextSchedulerHearsWhatTheWorkerHas(t *testing.T) {
 	}
 }
 
+func TestNextSchedulerHearsHowManyRowsRun(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	o := orderOf(1, 3)
+	o.Requests[0].Rows = 8
+	first.Execute(o)
+	s.a.end(t.Context(), first)
+	held, _ := s.connect(5)
+	if got := held.Running[0].RowsOf(0); got != 8 {
+		t.Errorf("the hello says %d rows, want 8", got)
+	}
+}
+
 // What completes between the hello and the session is told on it, and its credit
 // is among those granted.
 func TestCompletionBesideAHello(t *testing.T) {

@@ -141,7 +141,7 @@ func (r *receiver) Execute(o *infer.Order) {
 	a := r.attachment
 	opened := &order{Running: infer.Running{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance}, life: r.life, came: r.life}
 	for _, request := range o.Requests {
-		opened.Requests = append(opened.Requests, request.Work)
+		opened.Requests, opened.Rows = append(opened.Requests, request.Work), append(opened.Rows, request.Rows)
 	}
 	a.mu.Lock()
 	deposed := o.Epoch < a.floor
