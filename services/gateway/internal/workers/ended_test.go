@@ -18,7 +18,7 @@ import (
 func TestEndsThatWereAnnouncedAreNoWarnings(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	k := &keeper{deps: Deps{Log: zap.New(core)}, epochs: map[string]uint64{"w": 7}, members: make(map[uint64]*member)}
-	m := &member{keeper: k, id: "w", epoch: 7, leased: true}
+	m := &member{keeper: k, life: &life{epoch: 7}, id: "w", leased: true}
 	k.members[7] = m
 	err := errs.New(errs.PeerUnreachable, "the peer has ended the stream")
 	stopped, stop := context.WithCancel(t.Context())

@@ -37,7 +37,7 @@ func Run(ctx context.Context, d Deps) error {
 	if err != nil {
 		return err
 	}
-	k := &keeper{deps: d, epochs: make(map[string]uint64), members: make(map[uint64]*member)}
+	k := &keeper{deps: d, epochs: make(map[string]uint64), lives: make(map[string]*life), members: make(map[uint64]*member)}
 	defer k.running.Wait()
 	for e := range bucket.Watch(ctx) {
 		switch {
@@ -47,6 +47,9 @@ func Run(ctx context.Context, d Deps) error {
 			k.put(ctx, e.Key, e.Value)
 		case e.Kind == bus.EventDelete:
 			k.leave(e.Key)
+			if !e.Expired { // it has given the lease up, and will not take it again
+				delete(k.lives, e.Key)
+			}
 		}
 	}
 	return nil
@@ -56,18 +59,28 @@ func Run(ctx context.Context, d Deps) error {
 type keeper struct {
 	deps    Deps
 	epochs  map[string]uint64 // by key, of those with a lease; owned by Run
+	lives   map[string]*life  // by key, of those that may have a lease again; owned by Run
 	running sync.WaitGroup    // members
 
 	mu      sync.Mutex
 	members map[uint64]*member // by epoch; guarded by mu
 }
 
+// life is a worker's incarnation, which may be gone and come back: stopped for a
+// while, or cut off. What was taken of it goes on then where it was, or the
+// worker would keep its answers, and refuse streams, until the counts have
+// caught up.
+type life struct {
+	epoch    uint64
+	progress exchange.Progress
+}
+
 // member is a worker's incarnation, until its lease has ended and its stream is
 // down.
 type member struct {
-	keeper  *keeper
+	keeper *keeper
+	*life
 	id      string
-	epoch   uint64
 	address string
 	leased  bool // guarded by the keeper's mu
 	leaving bool // it has said that it stops; guarded by the keeper's mu
@@ -87,7 +100,10 @@ func (k *keeper) put(ctx context.Context, key string, v *nereidv1.WorkerValue) {
 		m.leased = true
 		return
 	}
-	m := &member{keeper: k, id: key, epoch: epoch, address: v.GetAddress(), leased: true, leaving: v.GetLeaving()}
+	if l := k.lives[key]; l == nil || l.epoch != epoch {
+		k.lives[key] = &life{epoch: epoch}
+	}
+	m := &member{keeper: k, life: k.lives[key], id: key, address: v.GetAddress(), leased: true, leaving: v.GetLeaving()}
 	k.members[epoch] = m
 	k.running.Go(func() { m.run(ctx) })
 }
@@ -127,10 +143,9 @@ const firstPause, lastPause = 20 * time.Millisecond, time.Second
 
 // run keeps a stream to the worker.
 func (m *member) run(ctx context.Context) {
-	var progress exchange.Progress
 	pause := firstPause
 	for !m.keeper.over(m) {
-		if m.once(ctx, &progress) {
+		if m.once(ctx) {
 			pause = firstPause
 		}
 		if lifecycle.Pause(ctx, pause-rand.N(pause/2)); ctx.Err() != nil {
@@ -142,10 +157,10 @@ func (m *member) run(ctx context.Context) {
 }
 
 // once runs one stream and reports whether it lasted for a while.
-func (m *member) once(ctx context.Context, p *exchange.Progress) bool {
+func (m *member) once(ctx context.Context) bool {
 	d := m.keeper.deps
 	worker := zap.String("worker_id", m.id)
-	session, err := d.Gateway.Dial(ctx, d.Peer(m.address), p)
+	session, err := d.Gateway.Dial(ctx, d.Peer(m.address), &m.progress)
 	if err != nil {
 		d.Log.Debug("no stream to a worker", append(obs.Err(err), worker)...)
 		return false

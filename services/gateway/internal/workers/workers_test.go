@@ -1,6 +1,7 @@
 package workers_test
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"path/filepath"
@@ -26,7 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds what a test waits for; no test measures it.
 const patience = time.Minute
 
-const gatewayEpoch = 7
+const (
+	gatewayEpoch = 7
+	answerBytes  = tensor.MappedThreshold
+)
 
 type responder chan *infer.Response
 
@@ -50,7 +54,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 
 func openBus(t *testing.T) *bus.Bus {
 	t.Helper()
-	b, err := bus.Open(t.Context(), bus.Config{Log: zaptest.NewLogger(t)})
+	b, err := bus.Open(t.Context(), bus.Config{Listen: "127.0.0.1:0", Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,22 +69,35 @@ func openBus(t *testing.T) *bus.Bus {
 	return b
 }
 
-// serve runs a worker's end on a socket, and ends it with the returned function.
-func serve(t *testing.T) (at *exchange.Worker, address string, stop func()) {
+// endpoint is a worker's end on a socket.
+type endpoint struct {
+	*exchange.Worker
+	pool *tensor.Pool
+	path string
+}
+
+func newEndpoint(t *testing.T) *endpoint {
+	pool := tensor.NewPool(0)
+	at := exchange.NewWorker(exchange.WorkerConfig{ID: "w", Pool: pool, Clock: mono.New()})
+	t.Cleanup(at.Close)
+	return &endpoint{at, pool, filepath.Join(t.TempDir(), "s")}
+}
+
+func (e *endpoint) address() string { return "unix:" + e.path }
+
+// serve takes streams until the test calls what it returns.
+func (e *endpoint) serve(t *testing.T) (stop func()) {
 	t.Helper()
-	at = exchange.NewWorker(exchange.WorkerConfig{ID: "w", Pool: tensor.NewPool(0), Clock: mono.New()})
-	path := filepath.Join(t.TempDir(), "s")
 	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "unix", path)
+	l, err := config.Listen(t.Context(), "unix", e.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(stream.ServerOptions(nil)...)
-	at.Register(server)
+	e.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	return at, "unix:" + path, func() {
-		at.Close()
+	return func() {
 		server.Stop()
 		if err := <-served; err != nil {
 			t.Error(err)
@@ -88,12 +105,9 @@ func serve(t *testing.T) (at *exchange.Worker, address string, stop func()) {
 	}
 }
 
-// A worker that is in the bucket has a stream; it is gone when its lease has
-// ended and its stream is down, and not before.
-func TestStreamsFollowTheBucket(t *testing.T) {
-	b := openBus(t)
-	at, address, stop := serve(t)
-	answers, gone := make(responder, 10), make(chan uint64, 10)
+// follow keeps a gateway's streams until the test calls what it returns.
+func follow(t *testing.T, b *bus.Bus, answers responder, gone chan<- uint64) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -106,40 +120,108 @@ func TestStreamsFollowTheBucket(t *testing.T) {
 			Gone: func(worker uint64) { gone <- worker },
 		})
 	}()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
 
+// acquire takes the worker's lease, for its life of the epoch; 0 is a new one.
+func acquire(t *testing.T, b *bus.Bus, of uint64, address string) *bus.Lease[*nereidv1.WorkerValue] {
+	t.Helper()
 	bucket, err := bus.NewBucket(b, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{Key: "w", Value: func(epoch uint64) *nereidv1.WorkerValue {
-		return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: epoch, Address: address}
+	lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{Key: "w", TTL: time.Second, Value: func(epoch uint64) *nereidv1.WorkerValue {
+		return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: cmp.Or(of, epoch), Address: address}
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at.Inputs(scheduler{}).Attach(lease.Epoch(), infer.Held{}, nil)
-	respond := func(number uint64) {
-		t.Helper()
-		w := infer.Work{Request: infer.RequestID{Origin: gatewayEpoch, Number: number}, Attempt: 1}
-		at.Respond(&infer.Response{Work: w, Final: true})
-		if r := receive(t, answers); r.Work != w {
-			t.Errorf("answer to %v, want %v", r.Work, w)
+	return lease
+}
+
+// respond has the worker answer a request, and the gateway take the answer.
+func (e *endpoint) respond(t *testing.T, number uint64, answers responder) {
+	t.Helper()
+	b, err := e.pool.Get(answerBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := infer.Work{Request: infer.RequestID{Origin: gatewayEpoch, Number: number}, Attempt: 1}
+	e.Respond(&infer.Response{Work: w, Final: true, Outputs: []infer.Tensor{
+		{Name: "y", Datatype: tensor.Uint8, Shape: tensor.Shape{answerBytes}, Data: tensor.InBuffer(b, 0, answerBytes)},
+	}})
+	for {
+		r := receive(t, answers)
+		r.Release()
+		if r.Work == w {
+			return
 		}
 	}
-	respond(1)
+}
+
+// A worker that is in the bucket has a stream; it is gone when its lease has
+// ended and its stream is down, and not before.
+func TestStreamsFollowTheBucket(t *testing.T) {
+	b := openBus(t)
+	at := newEndpoint(t)
+	cut := at.serve(t)
+	answers, gone := make(responder, 10), make(chan uint64, 10)
+	defer follow(t, b, answers, gone)()
+
+	lease := acquire(t, b, 0, at.address())
+	at.Inputs(scheduler{}).Attach(lease.Epoch(), infer.Held{}, nil)
+	at.respond(t, 1, answers)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	respond(2)
+	at.respond(t, 2, answers)
 	if len(gone) > 0 {
 		t.Error("the worker is gone while its stream is up")
 	}
-	stop()
+	cut()
 	if worker := receive(t, gone); worker != lease.Epoch() {
 		t.Errorf("worker %d is gone, want %d", worker, lease.Epoch())
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+}
+
+// A worker that was gone and comes back, such as one that stood still, is heard
+// of as before: it takes the gateway's stream, and keeps no answer that was taken.
+func TestWorkerComesBack(t *testing.T) {
+	b := openBus(t)
+	at := newEndpoint(t)
+	answers, gone := make(responder, 10), make(chan uint64, 10)
+	defer follow(t, b, answers, gone)()
+
+	var worker, number uint64
+	for range 3 {
+		cut := at.serve(t)
+		alone, err := bus.Open(t.Context(), bus.Config{URL: b.Addr()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := acquire(t, alone, worker, at.address())
+		worker = cmp.Or(worker, lease.Epoch())
+		at.Inputs(scheduler{}).Attach(worker, infer.Held{}, nil)
+		for range 10 {
+			number++
+			at.respond(t, number, answers)
+		}
+		if err := alone.Close(); err != nil { // so that the lease ends by itself
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(patience); at.pool.Stats().InUse > 0; <-time.After(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the worker keeps %d bytes of answers that were taken", at.pool.Stats().InUse)
+			}
+		}
+		cut()
+		if got := receive(t, gone); got != worker {
+			t.Errorf("worker %d is gone, want %d", got, worker)
+		}
 	}
 }
