@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/libs/remote/control"
 	"github.com/nereid-serving/nereid/libs/remote/leader"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -450,6 +452,14 @@ func file(path, data string) *nereidv1.LoadPart {
 	return &nereidv1.LoadPart{Part: &nereidv1.LoadPart_File{File: &nereidv1.FilePart{Path: path, Data: []byte(data)}}}
 }
 
+func manyFiles(n int) []*nereidv1.LoadPart {
+	parts := []*nereidv1.LoadPart{begin(0)}
+	for i := range n {
+		parts = append(parts, file(strconv.Itoa(i), ""))
+	}
+	return parts
+}
+
 func TestPartsThatDoNotFitAreRefused(t *testing.T) {
 	m := &models{act: done}
 	at, _ := serve(t, "tcp", "127.0.0.1:0", m.register)
@@ -463,6 +473,7 @@ func TestPartsThatDoNotFitAreRefused(t *testing.T) {
 		"more bytes than were said":     {[]*nereidv1.LoadPart{begin(3), file("1/a", "ab"), file("1/a", "cd")}, codes.InvalidArgument},
 		"a file given twice":            {[]*nereidv1.LoadPart{begin(9), file("1/a", "a"), file("1/b", "b"), file("1/a", "c")}, codes.InvalidArgument},
 		"more than a registry may hold": {[]*nereidv1.LoadPart{begin(1 << 60)}, codes.ResourceExhausted},
+		"more files than there may be":  {manyFiles(modelfiles.MaxGiven + 1), codes.ResourceExhausted},
 		"all in order":                  {[]*nereidv1.LoadPart{begin(3), file("1/a", "ab"), file("1/a", "c")}, codes.OK},
 	} {
 		t.Run(name, func(t *testing.T) {

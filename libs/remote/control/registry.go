@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/libs/remote/leader"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -55,6 +56,8 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 		return errs.New(errs.BodyTooLarge, "the configuration of model '%s' has %d bytes: %d are the most", model, len(config), maxConfig).WithModel(model)
 	case begin.FilesBytes > maxFiles:
 		return tooLarge(model, begin.FilesBytes)
+	case len(files) > modelfiles.MaxGiven:
+		return modelfiles.TooManyGiven(model)
 	}
 	return r.caller.call(ctx, nobodyLeads(model), func(ctx context.Context, conn *grpc.ClientConn) error {
 		stream, err := nereidv1.NewRegistryServiceClient(conn).Load(ctx)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -100,8 +101,12 @@ func receive(stream grpc.ClientStreamingServer[nereidv1.LoadPart, nereidv1.LoadD
 		if files == nil {
 			files = make(map[string][]byte)
 		}
-		if _, again := files[f.GetPath()]; again && f.GetPath() != path {
+		_, again := files[f.GetPath()]
+		switch {
+		case again && f.GetPath() != path:
 			return nil, errs.New(errs.InvalidParameter, "the file %q is given twice", f.GetPath()).WithModel(begin.GetModel())
+		case !again && len(files) == modelfiles.MaxGiven:
+			return nil, modelfiles.TooManyGiven(begin.GetModel())
 		}
 		path = f.GetPath()
 		files[path] = append(files[path], f.GetData()...)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 )
 
 // Repository loads and unloads models on request: the registry's leader. Its
@@ -29,6 +30,10 @@ type LoadRequest struct {
 	Files map[string][]byte
 }
 
+// MaxControlParameters bounds the parameters of a load or unload, which are counted
+// before any is read: the files and the configuration.
+const MaxControlParameters = modelfiles.MaxGiven + 1
+
 // LoadModel loads a model and returns when it serves or has failed.
 func (g *Gateway) LoadModel(ctx context.Context, r LoadRequest) error {
 	if g.repository == nil {
@@ -36,6 +41,9 @@ func (g *Gateway) LoadModel(ctx context.Context, r LoadRequest) error {
 	}
 	if r.HasConfig && r.Config == "" {
 		return errs.New(errs.InvalidParameter, "Invalid config override: it is empty").WithModel(r.Model)
+	}
+	if len(r.Files) > modelfiles.MaxGiven {
+		return modelfiles.TooManyGiven(r.Model)
 	}
 	return interrupted(ctx, g.repository.Load(ctx, r.Model, r.Config, r.Files))
 }

@@ -148,6 +148,9 @@ func indexFilter(body io.Reader) (readyOnly bool, err error) {
 }
 
 func badJSON(err error) error {
+	if errs.Of(err) != errs.Bug {
+		return err
+	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
 		return errs.Wrap(errs.InvalidJSON, err, "failed to parse the request JSON buffer: %s at %d", syntax.Error(), syntax.Offset)

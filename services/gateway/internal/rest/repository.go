@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
@@ -51,7 +52,7 @@ func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
 }
 
 // controlled reads the model and the parameters of a load or unload.
-func (s *server) controlled(r *http.Request) (model string, parameters map[string]json.RawMessage, err error) {
+func (s *server) controlled(r *http.Request) (model string, given parameters, err error) {
 	if chi.URLParam(r, "repository") != "" {
 		return "", nil, errs.New(errs.Unsupported, "'repository_name' specification is not supported")
 	}
@@ -69,12 +70,44 @@ func (s *server) controlled(r *http.Request) (model string, parameters map[strin
 		return model, nil, nil
 	}
 	var body struct {
-		Parameters map[string]json.RawMessage `json:"parameters"`
+		Parameters parameters `json:"parameters"`
 	}
 	if err := json.Unmarshal(data, &body); err != nil {
 		return "", nil, badJSON(err)
 	}
 	return model, body.Parameters, nil
+}
+
+// parameters are those of a load or unload, no more than there may be.
+type parameters map[string]json.RawMessage
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *parameters) UnmarshalJSON(data []byte) error {
+	if members(data) > core.MaxControlParameters {
+		return modelfiles.TooManyGiven("")
+	}
+	return json.Unmarshal(data, (*map[string]json.RawMessage)(p))
+}
+
+// members counts the members of an object in JSON that is known to be valid.
+func members(data []byte) (n int) {
+	depth, text := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		case c == ':' && depth == 1:
+			n++
+		}
+	}
+	return n
 }
 
 func loadRequest(model string, parameters map[string]json.RawMessage) (core.LoadRequest, error) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
@@ -65,6 +66,43 @@ func TestLoadAndUnload(t *testing.T) {
 			}
 			if text := strings.Join(asked.asked, "; "); text != tt.asked {
 				t.Errorf("asked %q, want %q", text, tt.asked)
+			}
+		})
+	}
+}
+
+func TestFilesOfALoadAreCountedBeforeTheyAreRead(t *testing.T) {
+	const config = `"config":"{\"a\":1,\"b\":{}}"`
+	body := func(first string, n int, key string) string {
+		list := []string{first}
+		for i := range n {
+			list = append(list, fmt.Sprintf(`"file:%s":""`, strings.ReplaceAll(key, "#", fmt.Sprint(i))))
+		}
+		return `{"parameters":{` + strings.Join(list, ",") + `}}`
+	}
+	most := modelfiles.MaxGiven
+	tests := map[string]struct {
+		path, body string
+		status     int
+	}{
+		"as many as there may be":       {"load", body(config, most, "1/#"), 200},
+		"one more":                      {"load", body(config, most+1, "1/#"), 413},
+		"one more, for a configuration": {"load", body(`"file:f":""`, most, "1/#"), 413},
+		"one that is given often":       {"load", body(config, most+1, "1/a:{}"), 413},
+		"names like JSON":               {"load", body(config, most, `\"#:{[\\`), 200},
+		"an unload":                     {"unload", body(config, most+1, "f"), 413},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked := &registry{}
+			s := newServerOf(t, asked)
+			got := s.do(request{path: "/v2/repository/models/m/" + tt.path, body: tt.body})
+			want := fmt.Sprintf("more than %d files are given to load a model with: put models of more files into the repository", most)
+			if got.Status != tt.status || strings.Contains(got.Body, want) != (tt.status == 413) {
+				t.Errorf("answer %d %.200s, want %d", got.Status, got.Body, tt.status)
+			}
+			if (len(asked.asked) == 1) != (tt.status == 200) {
+				t.Errorf("the registry was asked %d times", len(asked.asked))
 			}
 		})
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// codec reads inference requests into wire.Request and passes on replies that
+// codec reads inference requests into wire.Request, counts the parameters of
+// loads first, and passes on replies that
 // are encoded already; every other message it leaves to protobuf. It answers
 // to protobuf's name, so clients see no difference.
 type codec struct {
@@ -23,8 +24,11 @@ func newCodec(pool *tensor.Pool) codec {
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if r, ok := v.(*wire.Request); ok {
-		return wire.Decode(data, c.pool, r)
+	switch in := v.(type) {
+	case *wire.Request:
+		return wire.Decode(data, c.pool, in)
+	case *counting:
+		return in.read(data, c)
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }

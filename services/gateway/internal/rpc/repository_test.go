@@ -1,11 +1,15 @@
 package rpc_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/libs/modelfiles"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -47,6 +51,44 @@ func TestLoadParametersAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if err := tt.call(); status.Code(err) != tt.code || status.Convert(err).Message() != tt.want {
 				t.Errorf("%v, want %v %q", err, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+func TestFilesOfALoadAreCountedBeforeTheyAreRead(t *testing.T) {
+	s, ctx := serve(t), t.Context()
+	// Empty entries have one key: once they are read nothing is left to count.
+	entries := func(m proto.Message, n int) {
+		m.ProtoReflect().SetUnknown([]byte(strings.Repeat("\x1a\x00", n)))
+	}
+	load := func(n int) error {
+		r := &inference.RepositoryModelLoadRequest{ModelName: "m"}
+		entries(r, n)
+		_, err := s.client.RepositoryModelLoad(ctx, r)
+		return err
+	}
+	unload := func(n int) error {
+		r := &inference.RepositoryModelUnloadRequest{ModelName: "m"}
+		entries(r, n)
+		_, err := s.client.RepositoryModelUnload(ctx, r)
+		return err
+	}
+	most := modelfiles.MaxGiven + 1 // with the configuration
+	text := fmt.Sprintf("more than %d files are given to load a model with: put models of more files into the repository", modelfiles.MaxGiven)
+	tests := map[string]struct {
+		err  error
+		code codes.Code
+		want string
+	}{
+		"as many as there may be": {load(most), codes.InvalidArgument, "unrecognized load parameter ''."},
+		"one more":                {load(most + 1), codes.ResourceExhausted, text},
+		"an unload":               {unload(most + 1), codes.ResourceExhausted, text},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if status.Code(tt.err) != tt.code || status.Convert(tt.err).Message() != tt.want {
+				t.Errorf("%v, want %v %q", tt.err, tt.code, tt.want)
 			}
 		})
 	}

@@ -67,10 +67,12 @@ func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 			return s.modelInfer(ctx, decode, interceptor)
 		}
 	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-		"ModelConfig", "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload",
+		"ModelConfig", "ModelStatistics", "RepositoryIndex",
 		"SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
 		"CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister":
 		return m.Handler
+	case "RepositoryModelLoad", "RepositoryModelUnload":
+		return counts(m.Handler)
 	}
 	err := errs.New(errs.Unsupported, "%s is not supported by this server", m.MethodName)
 	return func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
