@@ -166,7 +166,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	// Everything but the wait for ctx goes on until the drain is over.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, serving := errgroup.WithContext(serving)
-	group.Go(func() error { return r.Run(serving) })
+	group.Go(func() error { return g.keep(serving, r) })
 	group.Go(func() error { return g.watch(serving, engine, r) })
 	group.Go(func() error { return g.serveHTTP(serving, engine) })
 	group.Go(func() error { return g.serveGRPC(serving, engine) })
@@ -181,6 +181,17 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// keep keeps the gateway's own key until ctx is done. That it cannot be given
+// back then, since NATS is away, does not make the stop a failure.
+func (g *Gateway) keep(ctx context.Context, r *registration) error {
+	err := r.Run(ctx)
+	if ctx.Err() != nil && err != nil {
+		g.deps.Log.Warn("lease not released: it ends by itself", obs.Err(err)...)
+		return nil
+	}
+	return err
 }
 
 func (g *Gateway) start(incarnation uint64) *core.Gateway {

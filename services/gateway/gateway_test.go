@@ -76,13 +76,24 @@ func start(t *testing.T, hold chan struct{}, change ...func(*gateway.Config)) *h
 // scheduler.
 func startReaching(t *testing.T, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
-	b, err := bus.Open(t.Context(), bus.Config{})
+	return startOn(t, openBus(t, bus.Config{}), reachable, hold, change...)
+}
+
+func openBus(t *testing.T, c bus.Config) *bus.Bus {
+	t.Helper()
+	b, err := bus.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.EnsureBuckets(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// startOn starts a gateway on a bus, which it closes in the end.
+func startOn(t *testing.T, b *bus.Bus, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
+	t.Helper()
 	h := &harness{t: t, bus: b, echo: &echo{hold: hold, submitted: make(chan infer.ModelRef, 100)}}
 	config := gateway.Default()
 	config.HTTP.Address, config.HTTP.Port = "127.0.0.1", 0
@@ -90,6 +101,7 @@ func startReaching(t *testing.T, reachable func(string) bool, hold chan struct{}
 	for _, c := range change {
 		c(&config)
 	}
+	var err error
 	h.gateway, err = gateway.New(config, gateway.Deps{
 		Bus: b, Dispatcher: h.echo, Reachable: reachable, Statistics: func(string) gateway.StatisticsSource { return h.echo }, Clock: mono.New(), Pool: tensor.NewPool(0), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
@@ -314,6 +326,18 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 
 func TestGatewayStopsAfterItsNotice(t *testing.T) {
 	h := start(t, nil, func(c *gateway.Config) { c.ExitNotice = time.Millisecond })
+	if err := h.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// A gateway that stops while NATS is away leaves its lease to end by itself.
+func TestGatewayStopsWithoutTheStore(t *testing.T) {
+	server := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
+	h := startOn(t, openBus(t, bus.Config{URL: server.Addr()}), nil, nil)
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
 	if err := h.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
