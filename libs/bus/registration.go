@@ -15,6 +15,8 @@ type Registration[T any] struct {
 	claim  Claim[T]
 	epoch  uint64
 
+	setting sync.Mutex // orders the values that are published
+
 	mu    sync.Mutex
 	value T // guarded by mu
 	lease *Lease[T]
@@ -43,6 +45,8 @@ func (r *Registration[T]) Epoch() uint64 { return r.epoch }
 // Set changes the value and publishes it, now or when the server is back. The
 // error says that it is not published yet.
 func (r *Registration[T]) Set(ctx context.Context, value T) error {
+	r.setting.Lock()
+	defer r.setting.Unlock()
 	r.mu.Lock()
 	r.value = value
 	lease := r.lease
@@ -66,10 +70,20 @@ func (r *Registration[T]) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.lease = next
-		r.mu.Unlock()
+		r.take(ctx, next)
 	}
+}
+
+// take makes a lease the present one. What was set while it was acquired it may
+// not have, and it tells that now or when it is renewed.
+func (r *Registration[T]) take(ctx context.Context, next *Lease[T]) {
+	r.setting.Lock()
+	defer r.setting.Unlock()
+	r.mu.Lock()
+	r.lease = next
+	value := r.value
+	r.mu.Unlock()
+	_ = next.Set(ctx, value)
 }
 
 func (r *Registration[T]) current() *Lease[T] {
