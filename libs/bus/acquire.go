@@ -38,6 +38,10 @@ type Claim[T any] struct {
 // again for as long as the server is away. It ends with ctx's error, or at
 // once where the claim is invalid. The caller must Release the lease.
 //
+// After this process was cut off from the server it leaves a lease that has
+// ended meanwhile to its holder for the time to live: who was cut off as well
+// could not renew it, and is back in a moment.
+//
 // With Replace nil this is the election of a leader; with Replace it is a
 // service's registration under its own id.
 func (b *Bucket[T]) Acquire(ctx context.Context, claim Claim[T]) (*Lease[T], error) {
@@ -53,7 +57,7 @@ func (b *Bucket[T]) Acquire(ctx context.Context, claim Claim[T]) (*Lease[T], err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := &claimant[T]{bucket: b, claim: claim, holder: nuid.Next()}
-	return c.wait(ctx, b.watch(ctx, escaped, claims))
+	return c.wait(ctx, b.watch(ctx, escaped, ttl, claims))
 }
 
 // claimant is one call of Acquire.

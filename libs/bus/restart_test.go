@@ -85,3 +85,64 @@ func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
 	lease = acquire(t, texts(t, holder, bus.Schedulers), back)
 	hears(t, events, put("back", epoch(lease)), told{Kind: bus.EventDelete, Key: "dead", Expired: true})
 }
+
+// TestLeaseIsLeftToItsHolder restarts the server after a lease has ended, for
+// which another process waits that is back before the holder.
+func TestLeaseIsLeftToItsHolder(t *testing.T) {
+	t.Parallel() // it waits
+	for name, tt := range map[string]struct {
+		patience time.Duration // of the other process
+		dies     bool
+	}{
+		"that comes back":       {time.Hour, false},
+		"but not if it is dead": {3 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := testContext(t)
+			s := newStore(t)
+			holder, standby := open(t, bus.Config{URL: s.addr}), open(t, bus.Config{URL: s.addr})
+			lease := acquire(t, texts(t, holder, bus.Leaders), claim("pool"))
+			other, asked := claim("pool"), make(chan struct{}, 1)
+			other.TTL = tt.patience
+			other.Replace = func(text) bool {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				return false
+			}
+			taken := make(chan *bus.Lease[text], 1)
+			go func() { taken <- acquire(t, texts(t, standby, bus.Leaders), other) }()
+			await(t, "the standby to see the holder", asked)
+			events := texts(t, standby, bus.Leaders).Watch(ctx)
+			hears(t, events, put("pool", epochValue(lease.Epoch()).GetValue()), caughtUp)
+
+			s.stop()
+			await(t, "loss", lease.Lost())
+			s.start()
+			for e := range events {
+				if e.Kind == bus.EventCaughtUp {
+					break // the standby is back
+				}
+			}
+			if tt.dies {
+				if second := <-taken; second.Epoch() <= lease.Epoch() {
+					t.Errorf("epoch %d after %d", second.Epoch(), lease.Epoch())
+				}
+				return
+			}
+			again := make(chan *bus.Lease[text], 1)
+			go func() { again <- acquire(t, texts(t, holder, bus.Leaders), claim("pool")) }()
+			select {
+			case <-taken:
+				t.Fatal("the standby took the lease, though its holder was there")
+			case lease = <-again:
+			}
+			if err := lease.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			<-taken
+		})
+	}
+}

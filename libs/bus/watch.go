@@ -29,7 +29,7 @@ import (
 // Nor is what a lost bucket does not hold told as ended at once: see
 // [EventLost].
 func (b *Bucket[T]) Watch(ctx context.Context) <-chan Event[T] {
-	return b.watch(ctx, jetstream.AllKeys, b.spec.Lease)
+	return b.watch(ctx, jetstream.AllKeys, b.spec.Lease, tells)
 }
 
 // WatchKey is [Bucket.Watch] for one key. The error says that there can be no
@@ -39,7 +39,7 @@ func (b *Bucket[T]) WatchKey(ctx context.Context, key string) (<-chan Event[T], 
 	if err != nil {
 		return nil, err
 	}
-	return b.watch(ctx, escaped, b.spec.Lease), nil
+	return b.watch(ctx, escaped, b.spec.Lease, tells), nil
 }
 
 // WatchOwner is [Bucket.Watch] for the keys of one owner, in a bucket whose keys
@@ -52,19 +52,26 @@ func (b *Bucket[T]) WatchOwner(ctx context.Context, owner string) (<-chan Event[
 	if err != nil {
 		return nil, err
 	}
-	return b.watch(ctx, escaped+ownerEnd+">", b.spec.Lease), nil
+	return b.watch(ctx, escaped+ownerEnd+">", b.spec.Lease, tells), nil
 }
 
 // backlog is how many events may wait for the receiver, who can then take many
 // changes in before it acts on them.
 const backlog = 256
 
-// claims is the grace of a watch for [Bucket.Acquire], which tells ends at once.
-// It tells of a bucket that has gone back, too: the leases that are taken there
-// show everybody that it has.
-const claims = 0
+// purpose is what a watch is for.
+type purpose bool
 
-func (b *Bucket[T]) watch(ctx context.Context, filter string, grace time.Duration) <-chan Event[T] {
+const (
+	// tells is a watch that tells others what a bucket holds.
+	tells purpose = false
+	// claims is that of [Bucket.Acquire]. It tells of a bucket that has gone
+	// back, too: the leases that are taken there show everybody that it has.
+	claims purpose = true
+)
+
+// watch holds ends back for the grace after a reconnect.
+func (b *Bucket[T]) watch(ctx context.Context, filter string, grace time.Duration, why purpose) <-chan Event[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(b.bus.life, cancel)
 	w := &watch[T]{
@@ -73,7 +80,7 @@ func (b *Bucket[T]) watch(ctx context.Context, filter string, grace time.Duratio
 		events: make(chan Event[T], backlog),
 		grace:  grace,
 		single: filter != jetstream.AllKeys,
-		stale:  b.spec.Lease > 0 && grace == claims,
+		stale:  why == claims,
 		known:  map[string]mark{},
 		held:   map[string]uint64{},
 	}
@@ -124,6 +131,7 @@ var (
 
 func (w *watch[T]) run(ctx context.Context) {
 	for {
+		again := w.bucket.bus.reconnected() // after which nothing is to be waited for
 		err := w.once(ctx)
 		if ctx.Err() != nil {
 			return
@@ -132,7 +140,7 @@ func (w *watch[T]) run(ctx context.Context) {
 			continue
 		}
 		w.bucket.bus.log.Debug("watch starts again", zap.String("bucket", w.bucket.spec.Name), zap.Error(err))
-		lifecycle.Pause(ctx, backoff(w.failures))
+		lifecycle.PauseUntil(ctx, again, backoff(w.failures))
 		w.failures++
 	}
 }
