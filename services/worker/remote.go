@@ -83,7 +83,7 @@ func (r *Remote) Parts() []lifecycle.Part {
 			return nil
 		}},
 		{Name: "gateways", Run: func(ctx context.Context) error {
-			return gateways.Follow(ctx, r.deps.Bus, r.tensors.Gone, r.deps.Log)
+			return gateways.Follow(ctx, r.deps.Bus, r.tensors, r.deps.Log)
 		}},
 		{Name: "scheduler", Run: r.attachment.Run},
 	}

@@ -99,6 +99,13 @@ func (d *destination) gone() {
 	}
 }
 
+// back has the destination outlive its stream again.
+func (d *destination) back() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leased = true
+}
+
 // left ends the destination if it still has no stream.
 func (d *destination) left() {
 	d.mu.Lock()
@@ -129,7 +136,7 @@ func (d *destination) begin(link *stream.Link, h *nereidv1.TensorHello) error {
 	if d.known {
 		d.forget(taken)
 	}
-	d.known, d.taken = true, max(d.taken, taken)
+	d.known, d.taken = true, taken // which is less where the gateway thought the worker gone, and counts anew
 	d.link, d.leased = link, true
 	d.flow = flow{link: link, sent: func(r *infer.Response) { d.unsure = append(d.unsure, r) }}
 	for _, f := range d.fetches {

@@ -85,6 +85,17 @@ func (w *Worker) Gone(gateway uint64) {
 	}
 }
 
+// Back says that a gateway holds its lease again: it was cut off from the store
+// alone.
+func (w *Worker) Back(gateway uint64) {
+	w.mu.Lock()
+	d := w.peers[gateway]
+	w.mu.Unlock()
+	if d != nil {
+		d.back()
+	}
+}
+
 // drop forgets a gateway.
 func (w *Worker) drop(d *destination) {
 	w.mu.Lock()

@@ -1,5 +1,5 @@
 // Package gateways tells a worker which gateways are gone, so that nothing is
-// kept for them any more.
+// kept for them any more, and which of them are back.
 package gateways
 
 import (
@@ -12,18 +12,26 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Follow calls gone with the incarnation of each gateway whose lease ends, or
-// passes to a later life, until ctx is done.
-func Follow(ctx context.Context, b *bus.Bus, gone func(gateway uint64), log *zap.Logger) error {
+// Worker is told of gateways by their incarnations: the worker's end of their
+// streams.
+type Worker interface {
+	// Gone says that a gateway's lease has ended, or passed to a later life.
+	Gone(gateway uint64)
+	// Back says that a gateway holds its lease, for the first time or again.
+	Back(gateway uint64)
+}
+
+// Follow tells the worker of gateways until ctx is done.
+func Follow(ctx context.Context, b *bus.Bus, to Worker, log *zap.Logger) error {
 	bucket, err := bus.NewBucket(b, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
 	if err != nil {
 		return err
 	}
-	follow(bucket.Watch(ctx), gone, log)
+	follow(bucket.Watch(ctx), to, log)
 	return nil
 }
 
-func follow(events <-chan bus.Event[*nereidv1.ServiceValue], gone func(gateway uint64), log *zap.Logger) {
+func follow(events <-chan bus.Event[*nereidv1.ServiceValue], to Worker, log *zap.Logger) {
 	present := make(map[string]uint64) // incarnations by key
 	for e := range events {
 		switch e.Kind {
@@ -32,13 +40,17 @@ func follow(events <-chan bus.Event[*nereidv1.ServiceValue], gone func(gateway u
 				log.Error("a bucket's value cannot be read", append(obs.Err(e.Err), zap.String("bucket", bus.Gateways), zap.String("key", e.Key))...)
 				continue
 			}
-			if before, ok := present[e.Key]; ok && before != e.Value.GetEpoch() {
-				gone(before)
+			before, now := present[e.Key], e.Value.GetEpoch()
+			if before == now {
+				continue
 			}
-			present[e.Key] = e.Value.GetEpoch()
+			if present[e.Key] = now; before != 0 {
+				to.Gone(before)
+			}
+			to.Back(now)
 		case bus.EventDelete:
 			if before, ok := present[e.Key]; ok {
-				gone(before)
+				to.Gone(before)
 				delete(present, e.Key)
 			}
 		}

@@ -1,15 +1,29 @@
 package gateways
 
 import (
+	"cmp"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// A gateway is gone when its lease ends, and when a later life has its key.
+// heard is what a worker was told.
+type heard struct {
+	gateway uint64
+	back    bool
+}
+
+type listener chan heard
+
+func (l listener) Gone(gateway uint64) { l <- heard{gateway, false} }
+func (l listener) Back(gateway uint64) { l <- heard{gateway, true} }
+
+// A gateway is gone when its lease ends, and when a later life has its key. One
+// that takes its lease again is back.
 func TestGatewaysAreGoneWithTheirLeases(t *testing.T) {
 	b, err := bus.Open(t.Context(), bus.Config{Log: zaptest.NewLogger(t)})
 	if err != nil {
@@ -27,12 +41,12 @@ func TestGatewaysAreGoneWithTheirLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := func() *bus.Lease[*nereidv1.ServiceValue] {
+	live := func(as uint64) *bus.Lease[*nereidv1.ServiceValue] {
 		t.Helper()
 		lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.ServiceValue]{
 			Key: "g", Replace: func(*nereidv1.ServiceValue) bool { return true },
 			Value: func(epoch uint64) *nereidv1.ServiceValue {
-				return &nereidv1.ServiceValue{Schema: nereidv1.Schema, Id: "g", Epoch: epoch}
+				return &nereidv1.ServiceValue{Schema: nereidv1.Schema, Id: "g", Epoch: cmp.Or(as, epoch)}
 			},
 		})
 		if err != nil {
@@ -43,10 +57,10 @@ func TestGatewaysAreGoneWithTheirLeases(t *testing.T) {
 	// What the bucket tells goes by here, so that each change is heard of before
 	// the next one is made.
 	told := make(chan bus.Event[*nereidv1.ServiceValue])
-	gone, ended := make(chan uint64, 10), make(chan bool)
+	worker, ended := make(listener, 10), make(chan bool)
 	go func() {
 		defer close(ended)
-		follow(told, func(gateway uint64) { gone <- gateway }, zaptest.NewLogger(t))
+		follow(told, worker, zaptest.NewLogger(t))
 	}()
 	events := bucket.Watch(t.Context())
 	hear := func(until func(bus.Event[*nereidv1.ServiceValue]) bool) {
@@ -62,24 +76,28 @@ func TestGatewaysAreGoneWithTheirLeases(t *testing.T) {
 		}
 	}
 	hear(func(e bus.Event[*nereidv1.ServiceValue]) bool { return e.Kind == bus.EventCaughtUp })
-	first := live()
+	first := live(0)
 	hear(of(first.Epoch()))
-	second := live()
+	second := live(0)
 	hear(of(second.Epoch()))
-	if epoch := <-gone; epoch != first.Epoch() {
-		t.Errorf("gateway %d is gone, want %d", epoch, first.Epoch())
-	}
 	if err := second.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	hear(func(e bus.Event[*nereidv1.ServiceValue]) bool { return e.Kind == bus.EventDelete })
-	if epoch := <-gone; epoch != second.Epoch() {
-		t.Errorf("gateway %d is gone, want %d", epoch, second.Epoch())
-	}
+	again := live(second.Epoch())
+	hear(of(second.Epoch()))
 	close(told)
 	<-ended
-	if n := len(gone); n > 0 {
-		t.Errorf("%d more gateways are gone", n)
+	close(worker)
+	var got []heard
+	for h := range worker {
+		got = append(got, h)
 	}
+	one, two := first.Epoch(), second.Epoch()
+	want := []heard{{one, true}, {one, false}, {two, true}, {two, false}, {two, true}}
+	if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(heard{})); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	_ = again.Release(t.Context())
 	_ = first.Release(t.Context()) // it has lost its key
 }

@@ -1,0 +1,94 @@
+package exchange_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/remote/exchange"
+	"github.com/nereid-serving/nereid/libs/remote/stream"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// takesNothing begins a stream of the gateway that gives no credit, so that what
+// is answered waits there. The returned function has the worker end it.
+func (p *plane) takesNothing(number uint64) (end func()) {
+	p.t.Helper()
+	conn, err := stream.Connect(p.peer)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	idle, err := nereidv1.NewTensorServiceClient(conn).Exchange(p.t.Context(), grpc.WaitForReady(true))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	hello := &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{
+		Hello: &nereidv1.TensorHello{Protocol: stream.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: number},
+	}}
+	if err := stream.SendHello(idle, hello); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := stream.ReceiveHello(idle, new(nereidv1.TensorHello)); err != nil {
+		p.t.Fatal(err)
+	}
+	return func() {
+		_ = stream.SendHello(idle, hello) // a second one is malformed
+		for err := error(nil); err == nil; _, err = idle.Recv() {
+		}
+		_ = conn.Close()
+	}
+}
+
+// A gateway that was cut off from the store alone and holds its lease again
+// loses no answer with its stream.
+func TestAnswersOutliveTheStreamWhenTheLeaseIsBack(t *testing.T) {
+	p := newPlane(t, modes()[1])
+	p.attach()
+	end := p.takesNothing(1)
+	p.at.Respond(&infer.Response{Work: work(1), Final: true})
+	p.at.Gone(gatewayEpoch)
+	p.at.Back(gatewayEpoch)
+	end()
+	p.connect() // as the first one of the gateway, which was overtaken
+	p.stop()
+	p.connect()
+	defer p.stop()
+	if r := p.answer(); r.Work != work(1) {
+		t.Errorf("the answer to %v has come", r.Work)
+	} else {
+		r.Release()
+	}
+}
+
+// A gateway that took the worker for gone counts anew what it takes, when the
+// worker is there again.
+func TestWorkerThatWasThoughtGoneIsToldWhatIsTaken(t *testing.T) {
+	p := newPlane(t, modes()[1])
+	p.attach()
+	answer := func(n uint64) {
+		t.Helper()
+		out := p.worker.tensorOf(t, "out", 1<<20) // so large that the worker is told at once
+		p.at.Respond(&infer.Response{Work: work(n), Final: true, Outputs: []infer.Tensor{out}})
+		r := p.answer()
+		if r.Work != work(n) {
+			t.Fatalf("the answer to %v has come, want that to %v", r.Work, work(n))
+		}
+		r.Release()
+		for begun := time.Now(); p.worker.pool.Stats().InUse > 0; {
+			if time.Since(begun) > patience {
+				t.Fatalf("the worker keeps %d bytes after answer %d was taken", p.worker.pool.Stats().InUse, n)
+			}
+			<-time.After(time.Millisecond)
+		}
+	}
+	for life := range uint64(2) {
+		p.progress = exchange.Progress{}
+		p.connect()
+		for n := range uint64(3) {
+			answer(10*life + n)
+		}
+		p.stop()
+	}
+}
