@@ -50,6 +50,9 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if len(models) == 0 {
+		ignored = append(ignored, "no model is in "+strings.Join(c.Repositories, ", ")+": a repository holds a directory for each model, with its versions in directories named 1, 2 and so on")
+	}
 	if c.JSON {
 		err = printJSON(stdout, models, ignored)
 	} else {
@@ -127,7 +130,12 @@ func printProblems(b *strings.Builder, m *registry.Checked) {
 // place gives a problem's path, line and column in the form that editors
 // follow.
 func place(m *registry.Checked, p modelconfig.Problem) string {
-	p.File = filepath.Join(m.Dir, p.File)
+	switch {
+	case strings.Contains(m.Dir, "://"):
+		p.File = strings.TrimSuffix(m.Dir+"/"+p.File, "/") // a URL is no path
+	default:
+		p.File = filepath.Join(m.Dir, p.File)
+	}
 	return cmp.Or(p.Place(), m.Name)
 }
 

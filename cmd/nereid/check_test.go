@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/process"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/testkit/objectstore"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 )
 
@@ -63,6 +64,27 @@ good    3,12       echo      2           x INT8[-1,1]   y BYTES[-1,-1,3]
 	}
 	if status != process.ExitFailed || !strings.Contains(stderr, "2 of 3 models have problems") {
 		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+func TestCheckSaysThatThereIsNothing(t *testing.T) {
+	status, stdout, _ := runCheck(t, nil)
+	if status != process.ExitOK || !strings.HasPrefix(stdout, "warning: no model is in REPO: ") {
+		t.Errorf("status %d: %s", status, stdout)
+	}
+}
+
+// An object store's URL is printed as it was given.
+func TestCheckNamesObjectsByTheirURL(t *testing.T) {
+	store := objectstore.Start(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	store.Put("bad/config.pbtxt", echo+"max_batchsize: 4")
+	store.Put("bad/1/x", "")
+	var out bytes.Buffer
+	status := run(t.Context(), []string{"check", store.URL()}, &out, &out, noEnv)
+	if want := store.URL() + "/bad/config.pbtxt:5:1: "; status != process.ExitFailed || !strings.HasPrefix(out.String(), want) {
+		t.Errorf("status %d, want %s: %s", status, want, out.String())
 	}
 }
 

@@ -103,8 +103,8 @@ func TestMistakesInSettingsAreNamed(t *testing.T) {
 		{"registry", "http-port: 1", `unknown setting "http-port"`},
 		{"registry", "repository-poll-secs: 3", "--model-repository=DIR"},
 		{"registry", "model-repository: m\nmodel-control-mode: sometimes", "sometimes"},
-		{"serve", "model-repository: m\nhttp-port: 70000", "--http-port is 70000"},
-		{"serve", "model-repository: m\nrate-limit: execution_count", "--rate-limit=execution_count is not supported"},
+		{"serve", "model-repository: m\nhttp-port: 70000", "settings.yaml:2: --http-port is 70000"},
+		{"serve", "model-repository: m\nrate-limit: execution_count", "settings.yaml:2: --rate-limit=execution_count is not supported"},
 		{"srv", "", `no service "srv"`},
 	} {
 		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/process"
 	"github.com/nereid-serving/nereid/services/worker"
 )
@@ -65,7 +66,7 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 	}
 	exited := -1
 	var c commands
-	parser, err := kong.New(&c, kong.Name("nereid"), kong.Resolvers(settings), kong.Writers(stdout, stderr),
+	parser, err := kong.New(&c, kong.Name("nereid"), kong.Resolvers(settings), config.Numbers(), kong.Writers(stdout, stderr),
 		variables(),
 		kong.Description("Nereid serves models over the protocols of Triton Inference Server."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
@@ -79,11 +80,11 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 		return nil, exited
 	}
 	if err != nil {
-		command := commandOf(parser, args)
+		command, err := commandOf(parser, args), settings.Locate(err, args)
 		if path, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && command == " serve" {
 			err = fmt.Errorf("%w: a model repository is given as --model-repository=%s", err, path)
 		}
-		fmt.Fprintf(stderr, "nereid: %v\nRun \"nereid%s --help\" for what there is.\n", err, command)
+		fmt.Fprintf(stderr, "nereid: %s\nRun \"nereid%s --help\" for what there is.\n", process.Message(err), command)
 		return nil, process.ExitMisused
 	}
 	return command, process.ExitOK

@@ -130,7 +130,8 @@ func (b *Bus) open(ctx context.Context, cfg Config) error {
 	}
 	conn, err := nats.Connect(cfg.URL, opts...)
 	if err != nil {
-		return unavailable(err, "cannot connect to %s: check that NATS runs there and takes these credentials", where)
+		remedy, err := explained(err)
+		return unavailable(err, "cannot connect to %s: %s", where, remedy)
 	}
 	b.conn = conn
 	if b.js, err = jetstream.New(conn); err != nil {
@@ -265,6 +266,10 @@ func (b *Bus) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	field := zap.Skip()
 	if sub != nil {
 		field = zap.String("subject", sub.Subject)
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		b.log.Error("nats does not allow what this service does: give it the credentials of its own kind, and nats the users that nereid credentials has made for this release", field, zap.Error(err))
+		return
 	}
 	b.log.Warn("nats reports an error", field, zap.Error(err))
 }

@@ -15,8 +15,9 @@ import (
 
 // settings are a command's flags.
 type settings struct {
-	Config string `help:"Settings file."`
-	Serve  struct {
+	Config  string           `help:"Settings file."`
+	Version kong.VersionFlag `help:"Print the version."`
+	Serve   struct {
 		HTTPPort  int           `name:"http-port" default:"8000"`
 		AllowHTTP config.Switch `name:"allow-http" default:"true"`
 		Model     []string      `name:"model-repository" sep:"none"`
@@ -39,12 +40,12 @@ func parse(t *testing.T, file string, env map[string]string, args ...string) (*s
 		return nil, err
 	}
 	var s settings
-	parser, err := kong.New(&s, kong.Resolvers(read))
+	parser, err := kong.New(&s, kong.Resolvers(read), config.Numbers())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = parser.Parse(args)
-	return &s, err
+	return &s, read.Locate(err, args)
 }
 
 func TestFlagBeforeEnvironmentBeforeFileBeforeDefault(t *testing.T) {
@@ -101,7 +102,10 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		"twice":           {"http-port: 1\nhttp-port: 2", `nereid.yaml:2: setting "http-port" is given twice`},
 		"a nested one":    {"http-port:\n  value: 1", `setting "http-port" wants a value or a list`},
 		"a nested list":   {"model-repository: [[a]]", `nereid.yaml:1: setting "model-repository" wants a list of plain values`},
-		"a bad value":     {"http-port: many", "many"},
+		"a bad value":     {"allow-http: true\nhttp-port: many", `nereid.yaml:2: --http-port: want a whole number, not "many"`},
+		"a list":          {"http-port: [1, 2]", `nereid.yaml:1: --http-port: want a whole number, not "[1 2]"`},
+		"too large":       {"http-port: 99999999999999999999", "nereid.yaml:1: --http-port: want a whole number, not"},
+		"another file":    {"config: other.yaml", `nereid.yaml:1: unknown setting "config"`},
 		"no settings":     {"- http-port", "nereid.yaml:1: want settings as name: value"},
 		"no yaml":         {"a: [", "nereid.yaml"},
 	}
@@ -112,6 +116,29 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestMistakesNameWhatGaveTheValue has several places that give it.
+func TestMistakesNameWhatGaveTheValue(t *testing.T) {
+	env := map[string]string{"NEREID_HTTP_PORT": "many"}
+	for want, args := range map[string][]string{
+		`NEREID_HTTP_PORT: --http-port: want a whole number, not "many"`: nil,
+		`--http-port: want a whole number, not "few"`:                    {"--http-port=few"},
+		`unknown flag --http-prt, did you mean "--http-port"?`:           {"--http-prt=1"},
+	} {
+		if _, err := parse(t, "http-port: some", env, args...); err == nil || err.Error() != want {
+			t.Errorf("%v: %v, want %s", args, err, want)
+		}
+	}
+}
+
+// TestWhatIsNoSettingComesFromTheCommandLineAlone has variables that others
+// set for reasons of their own.
+func TestWhatIsNoSettingComesFromTheCommandLineAlone(t *testing.T) {
+	s, err := parse(t, "", map[string]string{"NEREID_VERSION": "0.1.0", "NEREID_HELP": "me", "NEREID_HTTP_PORT": "3"})
+	if err != nil || s.Serve.HTTPPort != 3 {
+		t.Errorf("%d, %v", s.Serve.HTTPPort, err)
 	}
 }
 

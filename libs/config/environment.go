@@ -30,7 +30,7 @@ func Lookup(environ []string) func(string) (string, bool) {
 // after services. So a variable must be nearer to a setting than a key of the
 // file need be.
 func Misspelt(environ []string, app *kong.Application) []Misspelling {
-	known := make(map[string]bool)
+	known := map[string]bool{EnvName(FileFlag): true}
 	for name := range flagNames(app.Node) {
 		known[EnvName(name)] = true
 	}

@@ -25,7 +25,17 @@ import (
 // FileFlag is the flag that names the settings file.
 const FileFlag = "config"
 
+// isSetting tells settings from the flags that ask something of the program
+// itself. Those are given on the command line alone: NEREID_VERSION in an
+// environment is most likely about something else.
+func isSetting(flag string) bool {
+	return flag != FileFlag && flag != "help" && flag != "version"
+}
+
 const prefix = "NEREID_"
+
+// byDefault is the source of a setting that nothing gives.
+const byDefault = "default"
 
 // Settings are what the file and the environment say. They are a
 // [kong.Resolver].
@@ -124,7 +134,9 @@ func (s *Settings) unknown(key string, known map[string]bool) error {
 func flagNames(n *kong.Node) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range n.Flags {
-		names[f.Name] = true
+		if isSetting(f.Name) {
+			names[f.Name] = true
+		}
 	}
 	for _, child := range n.Children {
 		for name := range flagNames(child) {
@@ -138,6 +150,9 @@ func flagNames(n *kong.Node) map[string]bool {
 // that is empty counts as not set: that is how containers pass one on that
 // nobody has set.
 func (s *Settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if !isSetting(flag.Name) {
+		return nil, nil //nolint:nilnil // kong's way to say that there is none
+	}
 	if value, ok := s.env(EnvName(flag.Name)); ok && value != "" {
 		return value, nil
 	}
@@ -158,7 +173,7 @@ func (s *Settings) Source(setting string) string {
 	if _, ok := s.keys[setting]; ok {
 		return fmt.Sprintf("%s:%d", s.path, s.lines[setting])
 	}
-	return "default"
+	return byDefault
 }
 
 // EnvName is the environment variable of a setting.

@@ -2,6 +2,8 @@ package process
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -73,8 +75,11 @@ func (s *ClusterSettings) secure(p *Process) (err error) {
 	if p.Listening, err = files.Config(failed); err != nil {
 		return err
 	}
-	p.Dialling, err = files.Dialler(failed)
-	return err
+	if p.Dialling, err = files.Dialler(failed); err != nil {
+		return err
+	}
+	s.tellValidity(p.Log, time.Now())
+	return nil
 }
 
 // retry is how long the start lets NATS be before it asks again.
@@ -97,10 +102,42 @@ func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, er
 		case errs.Of(err) != errs.StateUnavailable:
 			return nil, err
 		case starting.Err() != nil:
-			return nil, errs.Wrap(errs.StateUnavailable, err, "%v\nThe start has waited for %d s. On one machine \"nereid bus\" starts NATS; --nats-url says where it is", err, s.StartTimeout)
+			return nil, errs.Wrap(errs.StateUnavailable, err, "%v\nThe start has waited for %d s. %s", err, s.StartTimeout, remedy(err))
 		case !told:
 			p.Log.Warn("waiting for nats", append(obs.Err(err), zap.String("url", bus.Redacted(s.NATSURL)))...)
 		}
 		lifecycle.Pause(starting, retry)
 	}
 }
+
+// remedy names the settings that an error of the connection to NATS is about.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, bus.ErrCredentials):
+		return "--nats-credentials says which they are"
+	case errors.Is(err, bus.ErrTLS):
+		return "--cluster-certificate and --cluster-key are what this process shows, --cluster-authority is what it trusts"
+	}
+	return "On one machine \"nereid bus\" starts NATS; --nats-url says where it is"
+}
+
+// tellValidity logs of a certificate that others refuse, or soon will. The
+// process goes on: a new file is read when it is there.
+func (s *ClusterSettings) tellValidity(log *zap.Logger, now time.Time) {
+	pair, err := tls.LoadX509KeyPair(s.Certificate, s.Key)
+	if err != nil || pair.Leaf == nil {
+		return // was told by whoever uses it
+	}
+	validity := []zap.Field{zap.String("file", s.Certificate), zap.Time("not_before", pair.Leaf.NotBefore), zap.Time("not_after", pair.Leaf.NotAfter)}
+	switch {
+	case now.After(pair.Leaf.NotAfter):
+		log.Error("this process's certificate has expired: nats and the other services refuse it until --cluster-certificate is renewed", validity...)
+	case now.Before(pair.Leaf.NotBefore):
+		log.Error("this process's certificate is not valid yet: check the clock, or the file that --cluster-certificate names", validity...)
+	case now.Add(soon).After(pair.Leaf.NotAfter):
+		log.Warn("this process's certificate expires soon: renew the file that --cluster-certificate names", validity...)
+	}
+}
+
+// soon is how long before its end a certificate should have been renewed.
+const soon = 7 * 24 * time.Hour

@@ -120,7 +120,7 @@ func (p Program) load(args []string, stdout, stderr io.Writer, env func(string) 
 		return l, err
 	}
 	if l.command, err = parser.Parse(args); err != nil {
-		return l, err
+		return l, l.settings.Locate(err, args)
 	}
 	// kong asks what its root holds, of which embedded settings are no part.
 	switch v := p.Settings.(type) {
@@ -129,13 +129,13 @@ func (p Program) load(args []string, stdout, stderr io.Writer, env func(string) 
 	case interface{ Validate(*kong.Context) error }:
 		err = v.Validate(l.command)
 	}
-	return l, err
+	return l, l.settings.Locate(err, args)
 }
 
 func (p Program) parser(settings *config.Settings, options ...kong.Option) (*kong.Kong, error) {
 	vars := kong.Vars{"version": p.Name + " " + Version()}
 	return kong.New(new(flags), append(options, kong.Name(p.Name), kong.Description(p.Help), kong.Embed(p.Settings),
-		vars.CloneWith(p.Vars), kong.Resolvers(settings), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))...)
+		vars.CloneWith(p.Vars), kong.Resolvers(settings), config.Numbers(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))...)
 }
 
 // Message is what an error tells the operator: its own message with its

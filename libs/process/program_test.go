@@ -52,7 +52,7 @@ func TestProgramsEndWithTheStatusThatSaysWhy(t *testing.T) {
 		"it fails by a bug":    {fails: errors.New("oops"), status: process.ExitFailed, ran: true, want: "counter: oops\n"},
 		"an unknown flag":      {args: []string{"--count-limt=1"}, status: process.ExitMisused, want: "--count-limit"},
 		"a value out of range": {args: []string{"--count-limit=-1"}, status: process.ExitMisused, want: "want 0 or more"},
-		"by the environment":   {env: "-2", status: process.ExitMisused, want: "--count-limit is -2"},
+		"by the environment":   {env: "-2", status: process.ExitMisused, want: "NEREID_COUNT_LIMIT: --count-limit is -2"},
 		"an unknown setting":   {args: []string{"--config=" + file}, status: process.ExitMisused, want: `:1: unknown setting "count-limt", did you mean "count-limit"?`},
 		"help":                 {args: []string{"--help"}, want: "--count-limit=5"},
 		"the version":          {args: []string{"--version"}, want: "counter " + process.Release},

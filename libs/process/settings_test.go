@@ -2,11 +2,19 @@ package process_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
@@ -99,6 +107,63 @@ func TestNoNATSIsAnErrorWithARemedy(t *testing.T) {
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("the password is shown: %v", err)
 	}
+}
+
+// TestNoAgreementOnTLSNamesItsSettings has a server that speaks plain text.
+func TestNoAgreementOnTLSNamesItsSettings(t *testing.T) {
+	address := strings.TrimPrefix(openBus(t, "127.0.0.1:0").Addr(), "nats://")
+	s := parse(t, "--start-timeout-secs=0", "--nats-url=tls://"+address)
+	err := s.Settings.Serve(t.Context(), "", nil)
+	if !errors.Is(err, bus.ErrTLS) || !strings.Contains(err.Error(), "--cluster-authority") || strings.Contains(err.Error(), "nereid bus") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestTheEndOfACertificateIsTold holds for certificates that have ended, and
+// for those that will before anybody would notice.
+func TestTheEndOfACertificateIsTold(t *testing.T) {
+	for want, left := range map[string]time.Duration{"has expired": -time.Hour, "expires soon": 24 * time.Hour, "": 1000 * time.Hour} {
+		dir := t.TempDir()
+		certificate, key := newCertificate(t, dir, time.Now().Add(left))
+		file := filepath.Join(dir, "log")
+		s := parse(t, "--start-timeout-secs=0", "--nats-url=nats://"+unused(t), "--log-file="+file,
+			"--cluster-certificate="+certificate, "--cluster-key="+key, "--cluster-authority="+certificate)
+		if err := s.Settings.Serve(t.Context(), "", nil); errs.Of(err) != errs.StateUnavailable {
+			t.Errorf("%v", err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(string(text), certificate); told != (want != "") || !strings.Contains(string(text), want) {
+			t.Errorf("ends in %s, want %q: %s", left, want, text)
+		}
+	}
+}
+
+// newCertificate makes a certificate that signs itself and ends then.
+func newCertificate(t *testing.T, dir string, end time.Time) (certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.Add(-10000 * time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key = filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: signed}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certificate, key
 }
 
 // TestCredentialsThatCannotBeUsedAreNotWaitedFor has a start that would wait for

@@ -15,6 +15,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/bus/access"
@@ -279,9 +282,57 @@ func TestNobodyConnectsWithoutAKey(t *testing.T) {
 		b, err := bus.Open(t.Context(), bus.Config{URL: d.url, Credentials: credentials})
 		if err == nil {
 			t.Error(errors.Join(errors.New(name+" is let in"), b.Close()))
-		} else if errs.Of(err) != errs.StateUnavailable || !strings.Contains(err.Error(), "takes these credentials") {
+		} else if errs.Of(err) != errs.StateUnavailable || !errors.Is(err, bus.ErrCredentials) || !strings.Contains(err.Error(), "takes these credentials") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestAKeyOfAnotherServiceIsTold has a gateway with a worker's key, which tries
+// to register for as long as it may.
+func TestAKeyOfAnotherServiceIsTold(t *testing.T) {
+	d := start(t)
+	if err := d.as(t, "registry").EnsureBuckets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.ErrorLevel)
+	told := make(chan struct{}, 1)
+	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+		select {
+		case told <- struct{}{}:
+		default:
+		}
+		return nil
+	}))
+	b, err := bus.Open(t.Context(), bus.Config{URL: d.url, Credentials: filepath.Join(d.keys, access.KeyFile("worker")), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		bucket, err := bus.NewBucket(b, bus.Gateways, bus.Values[*nereidv1.LeaderValue]())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		value := &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "one"}
+		if _, err := bucket.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{Key: "one", Value: func(uint64) *nereidv1.LeaderValue { return value }}); err == nil {
+			t.Error("another service's key was taken")
+		}
+	}()
+	select {
+	case <-told:
+	case <-ctx.Done():
+	}
+	cancel()
+	<-ended
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if all := logs.FilterMessageSnippet("nereid credentials").All(); len(all) == 0 {
+		t.Errorf("the log does not say what to do: %v", logs.All())
 	}
 }
 

@@ -50,7 +50,7 @@ func decode(err error, peer string) (answered bool, decoded error) {
 	}
 	switch st.Code() {
 	case codes.Unimplemented:
-		return true, errs.Wrap(errs.Unsupported, err, "%s is of a release that does not know the call: upgrade it", peer)
+		return true, errs.Wrap(errs.Unsupported, err, "%s does not know the call: it is another service, or of another release", peer)
 	case codes.ResourceExhausted:
 		return true, errs.Wrap(errs.BodyTooLarge, err, "%s does not take the call: %s", peer, st.Message())
 	}
