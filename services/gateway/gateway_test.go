@@ -308,10 +308,13 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 		status <- got
 	}()
 	<-h.echo.submitted
+	h.awaitState(nereidv1.State_STATE_READY)
 	ended := make(chan error, 1)
 	go func() { ended <- h.stop() }()
-	// While it drains the gateway answers, and refuses new requests.
+	// While it drains the gateway answers, and refuses new requests; its lease
+	// says so.
 	h.eventually(http.StatusBadRequest, "/v2/health/ready")
+	h.awaitState(nereidv1.State_STATE_UNLOADING)
 	if got, body := h.do(http.MethodPost, "/v2/models/m/infer", inferBody); got != http.StatusServiceUnavailable || !strings.Contains(body, `"draining"`) {
 		t.Errorf("new request while draining: %d %s", got, body)
 	}
@@ -322,6 +325,23 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("Run: %v", err)
 	}
+}
+
+// awaitState waits until the gateway's lease tells of a state.
+func (h *harness) awaitState(want nereidv1.State) {
+	h.t.Helper()
+	gateways, err := bus.NewBucket(h.bus, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
+	defer cancel()
+	for e := range gateways.Watch(ctx) {
+		if e.Kind == bus.EventPut && e.Value.GetState() == want {
+			return
+		}
+	}
+	h.t.Fatalf("the lease does not tell of %v", want)
 }
 
 func TestGatewayStopsAfterItsNotice(t *testing.T) {

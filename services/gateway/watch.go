@@ -43,9 +43,12 @@ func (g *Gateway) value(epoch, models, workers, instances uint64) *nereidv1.Serv
 	}
 }
 
-// state is what the readiness endpoint says.
+// state is what the readiness endpoint says, and that it says so for good.
 func (g *Gateway) state() nereidv1.State {
-	if g.Ready() {
+	switch engine := g.engine.Load(); {
+	case engine != nil && engine.Leaving():
+		return nereidv1.State_STATE_UNLOADING
+	case g.Ready():
 		return nereidv1.State_STATE_READY
 	}
 	return nereidv1.State_STATE_LOADING
@@ -79,13 +82,15 @@ func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registrati
 func (g *Gateway) apply(
 	ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change, lacked *atomic.Pointer[[]string],
 ) error {
-	state := view.NewState()
+	state, left := view.NewState(), engine.Left()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case c := <-changes:
 			c(state)
+		case <-left:
+			left = nil // told below
 		}
 		for more := true; more; {
 			select {

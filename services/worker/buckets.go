@@ -74,8 +74,8 @@ func (h *hold) watch(ctx context.Context, id string) error {
 
 // followModels brings changes of the bucket models to the reconciler until
 // ctx is done. A value that cannot be read is logged, and what was known of
-// its key stays in force.
-func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler) error {
+// its key stays in force. ready is called when the worker may have become so.
+func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler, ready func()) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Models, bus.Values[*nereidv1.ModelValue]())
 	if err != nil {
 		return err
@@ -93,13 +93,15 @@ func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler) erro
 		case e.Kind == bus.EventCaughtUp:
 			r.Change(ctx, func(d *reconcile.Desired) { d.ModelsKnown(e.Revision) })
 			w.modelsKnown.Store(true)
+			ready()
 		}
 	}
 	return nil
 }
 
-// followAssignments brings the worker's own assignments to the reconciler.
-func (w *Worker) followAssignments(ctx context.Context, r *reconcile.Reconciler) error {
+// followAssignments brings the worker's own assignments to the reconciler; ready
+// is as with [Worker.followModels].
+func (w *Worker) followAssignments(ctx context.Context, r *reconcile.Reconciler, ready func()) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Assignments, bus.Values[*nereidv1.AssignmentValue]())
 	if err != nil {
 		return err
@@ -113,6 +115,7 @@ func (w *Worker) followAssignments(ctx context.Context, r *reconcile.Reconciler)
 		case e.Kind == bus.EventCaughtUp:
 			r.Change(ctx, (*reconcile.Desired).AssignmentKnown)
 			w.assignmentKnown.Store(true)
+			ready()
 		case e.Kind == bus.EventLost:
 			r.Change(ctx, (*reconcile.Desired).Orphan)
 		case e.Err != nil:

@@ -101,7 +101,7 @@ func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.Work
 		Labels:          w.config.Labels,
 		Version:         w.config.Version,
 		ModelsRevision:  reached.Models, AssignmentRevision: reached.Assignment,
-		MemoryBudgetBytes: w.config.MemoryBudget, Leaving: w.leaving.Load(),
+		MemoryBudgetBytes: w.config.MemoryBudget, Leaving: w.leaving.Load(), State: w.state(),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/fetch"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
@@ -29,7 +30,10 @@ type Worker struct {
 	log     *ledger.Log // of executions; nil if none is kept
 	fetcher *fetch.Fetcher
 
-	modelsKnown, assignmentKnown, leaving atomic.Bool
+	modelsKnown, assignmentKnown atomic.Bool
+	// leaving says that its models are wanted elsewhere, stopping that it ends in
+	// any case.
+	leaving, stopping atomic.Bool
 }
 
 // New makes a worker. It registers its metrics, opens nothing and starts
@@ -66,6 +70,17 @@ func New(c Config, d Deps) (*Worker, error) {
 // Ready reports whether the worker knows what it should run and is not
 // draining. Which of it is ready is in its lease's value.
 func (w *Worker) Ready() bool { return w.modelsKnown.Load() && w.assignmentKnown.Load() }
+
+// state is what the readiness endpoint says, and that it stops.
+func (w *Worker) state() nereidv1.State {
+	switch {
+	case w.stopping.Load():
+		return nereidv1.State_STATE_UNLOADING
+	case w.Ready():
+		return nereidv1.State_STATE_READY
+	}
+	return nereidv1.State_STATE_LOADING
+}
 
 // Execution is one order that the worker runs or has run.
 type Execution = ledger.Execution
@@ -106,6 +121,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	serving, cancel := context.WithCancel(late)
 	defer cancel()
 	unhook := context.AfterFunc(ctx, func() {
+		w.stopping.Store(true)
+		board.tell()
 		w.leave(late, lease, board)
 		cancel()
 	})
@@ -174,8 +191,8 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 		r.Run(ctx)
 		return nil
 	})
-	group.Go(func() error { return w.followModels(ctx, r) })
-	group.Go(func() error { return w.followAssignments(ctx, r) })
+	group.Go(func() error { return w.followModels(ctx, r, out.tell) })
+	group.Go(func() error { return w.followAssignments(ctx, r, out.tell) })
 	return group.Wait()
 }
 

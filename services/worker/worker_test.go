@@ -371,6 +371,27 @@ func TestWorkerLeavesWhenItsModelsAreElsewhere(t *testing.T) {
 	}
 }
 
+// What people see of a worker is what its readiness endpoint says: also of one
+// that has nothing to run, and of one that waits for nobody when it stops.
+func TestLeaseSaysWhetherTheWorkerIsReady(t *testing.T) {
+	h := newHarness(t)
+	h.await("readiness", func(v *said) bool { return v != nil && v.GetState() == nereidv1.State_STATE_READY })
+	h.model("a", 1, nil)
+	h.applied(h.assign(assigned("a", 1, 1)))
+	h.scheduler.mu.Lock()
+	h.scheduler.holdBack = true // it has something for the instance yet
+	h.scheduler.mu.Unlock()
+	stopped := make(chan bool)
+	go func() {
+		h.stop()
+		close(stopped)
+	}()
+	h.await("the word that it stops", func(v *said) bool { return v != nil && v.GetState() == nereidv1.State_STATE_UNLOADING })
+	h.scheduler.await(t, "retirement", func() bool { return len(h.scheduler.retired) == 1 })
+	h.scheduler.executor.Retired(h.scheduler.retired[0])
+	<-stopped
+}
+
 // Nobody takes the models of the only worker: waiting would hold up the stop.
 func TestOnlyWorkerStopsAtOnce(t *testing.T) {
 	h := newHarness(t, func(c *worker.Config) { c.LeaveTimeout = 2 * patience })

@@ -860,7 +860,10 @@ type WorkerValue struct {
 	MemoryBudgetBytes uint64 `protobuf:"varint,12,opt,name=memory_budget_bytes,json=memoryBudgetBytes,proto3" json:"memory_budget_bytes,omitempty"`
 	// The worker is about to stop: it runs what it has until that is ready
 	// elsewhere and its assignments are empty, for as long as it may wait.
-	Leaving       bool `protobuf:"varint,13,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,13,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// What its readiness endpoint says: ready, or else loading at its start and
+	// unloading once it stops. Unspecified by a release that does not say.
+	State         State `protobuf:"varint,14,opt,name=state,proto3,enum=nereid.v1.State" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -977,6 +980,13 @@ func (x *WorkerValue) GetLeaving() bool {
 		return x.Leaving
 	}
 	return false
+}
+
+func (x *WorkerValue) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
 }
 
 // InstancesValue is what one worker runs of one model. Bucket instances, key:
@@ -1686,7 +1696,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x12\x18\n" +
 	"\apassive\x18\x05 \x01(\bR\apassive\x12\x1f\n" +
 	"\vhost_policy\x18\x06 \x01(\tR\n" +
-	"hostPolicy\"\x8a\x04\n" +
+	"hostPolicy\"\xb2\x04\n" +
 	"\vWorkerValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
@@ -1699,7 +1709,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x13assignment_revision\x18\t \x01(\x04R\x12assignmentRevision\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12.\n" +
 	"\x13memory_budget_bytes\x18\f \x01(\x04R\x11memoryBudgetBytes\x12\x18\n" +
-	"\aleaving\x18\r \x01(\bR\aleaving\x1a9\n" +
+	"\aleaving\x18\r \x01(\bR\aleaving\x12&\n" +
+	"\x05state\x18\x0e \x01(\x0e2\x10.nereid.v1.StateR\x05state\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\n" +
@@ -1830,22 +1841,23 @@ var file_nereid_v1_state_proto_depIdxs = []int32{
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
 	21, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
-	13, // 15: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
-	2,  // 16: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	24, // 17: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
-	1,  // 18: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
-	14, // 19: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
-	9,  // 20: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
-	1,  // 21: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	1,  // 22: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
-	22, // 23: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	4,  // 24: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 25: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	1,  // 15: nereid.v1.WorkerValue.state:type_name -> nereid.v1.State
+	13, // 16: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
+	2,  // 17: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
+	24, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	1,  // 19: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
+	14, // 20: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
+	9,  // 21: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
+	1,  // 22: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
+	1,  // 23: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
+	22, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	4,  // 25: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 26: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }

@@ -39,8 +39,9 @@ type Gateway struct {
 	pool       *tensor.Pool
 	strict     bool
 	snapshot   atomic.Pointer[Snapshot]
-	started    atomic.Bool // every model has been ready or failed
-	leaving    atomic.Bool // not ready any more, and still serving
+	started    atomic.Bool   // every model has been ready or failed
+	left       chan struct{} // closed when it is not ready any more, and still serves
+	leave      sync.Once
 	draining   atomic.Bool
 	waiters    sync.Pool // of *pending.Unary
 }
@@ -67,7 +68,7 @@ type Deps struct {
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
 		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
-		pool: deps.Pool, strict: deps.StrictReadiness,
+		pool: deps.Pool, strict: deps.StrictReadiness, left: make(chan struct{}),
 	}
 	g.waiters.New = func() any { return pending.NewUnary() }
 	g.snapshot.Store(NewSnapshot(0, false, nil))
@@ -102,7 +103,7 @@ func (g *Gateway) Live() bool { return true }
 // Ready reports whether every model that should serve does or, without strict
 // readiness, whether the start is over and there is a scheduler for any.
 func (g *Gateway) Ready() bool {
-	if g.leaving.Load() {
+	if g.Leaving() {
 		return false
 	}
 	s := g.Snapshot()
@@ -143,10 +144,20 @@ func (g *Gateway) ModelReady(model, version string) (bool, error) {
 }
 
 // Leave ends readiness for good. Requests are served as before.
-func (g *Gateway) Leave() { g.leaving.Store(true) }
+func (g *Gateway) Leave() { g.leave.Do(func() { close(g.left) }) }
+
+// Left is closed when readiness has ended for good.
+func (g *Gateway) Left() <-chan struct{} { return g.left }
 
 // Leaving reports whether readiness has ended for good.
-func (g *Gateway) Leaving() bool { return g.leaving.Load() }
+func (g *Gateway) Leaving() bool {
+	select {
+	case <-g.left:
+		return true
+	default:
+		return false
+	}
+}
 
 // Drain refuses new requests and returns when the last one in flight has its
 // answer, or with the context's error.

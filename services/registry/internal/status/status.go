@@ -115,7 +115,7 @@ func (s *Seen) services() []*nereidv1.ServiceStatus {
 	}
 	for id, e := range s.Workers {
 		v := e.Value
-		state := nereidv1.State_STATE_READY
+		state := cmp.Or(v.GetState(), nereidv1.State_STATE_READY)
 		if v.GetLeaving() {
 			state = nereidv1.State_STATE_UNLOADING
 		}

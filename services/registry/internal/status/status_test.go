@@ -132,6 +132,13 @@ func TestProblems(t *testing.T) {
 			func(_ *testing.T, s *status.Seen) { s.Silent = map[string]string{"default": "it hangs"} },
 			[]string{"the scheduler of the pool default does not tell its queues: it hangs"},
 		},
+		"a worker that starts, and one that stops": {
+			func(_ *testing.T, s *status.Seen) {
+				s.Workers["w1"].Value.State = nereidv1.State_STATE_LOADING
+				s.Workers["w2"].Value.State = nereidv1.State_STATE_UNLOADING
+			},
+			[]string{"the worker w1 is not ready", "the worker w2 is about to stop"},
+		},
 		"services that start and stop": {
 			func(_ *testing.T, s *status.Seen) {
 				s.Services[status.Gateway]["g"].Value.State = nereidv1.State_STATE_LOADING
