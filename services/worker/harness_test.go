@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -44,13 +44,19 @@ type harness struct {
 	pool        *tensor.Pool
 	scheduler   *scheduler
 	responses   chan *infer.Response
+	logs        *observer.ObservedLogs
 	ended       <-chan error // what Run returned
 	stop        func()       // ends the worker and waits for it; may be called twice
 }
 
 func newHarness(t *testing.T, edit ...func(*worker.Config)) *harness {
 	t.Helper()
-	b, err := bus.Open(t.Context(), bus.Config{})
+	return newHarnessOn(t, bus.Config{}, edit...)
+}
+
+func newHarnessOn(t *testing.T, at bus.Config, edit ...func(*worker.Config)) *harness {
+	t.Helper()
+	b, err := bus.Open(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,9 +98,10 @@ func (h *harness) start(edit []func(*worker.Config)) {
 	for _, change := range edit {
 		change(&c)
 	}
+	log, logs := observer.New(zap.InfoLevel)
+	h.logs = logs
 	w, err := worker.New(c, worker.Deps{
-		Bus: h.bus, Scheduler: h.scheduler, Responder: h, Clock: mono.New(),
-		Log: zaptest.NewLogger(h.t, zaptest.Level(zap.FatalLevel)), Metrics: h.metrics, Pool: h.pool,
+		Bus: h.bus, Scheduler: h.scheduler, Responder: h, Clock: mono.New(), Log: zap.New(log), Metrics: h.metrics, Pool: h.pool,
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -137,21 +137,6 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// leave says that the worker is about to stop, and waits until nothing is
-// assigned to it any more and it runs nothing, for at most the leave timeout.
-// The only worker has nobody to wait for.
-func (w *Worker) leave(ctx context.Context, lease *hold, b *board) {
-	if w.config.LeaveTimeout == 0 || lease.alone(ctx) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.config.LeaveTimeout)
-	defer cancel()
-	w.leaving.Store(true)
-	b.tell()
-	w.deps.Log.Info("leaving: waiting until the models are ready elsewhere", zap.Duration("at_most", w.config.LeaveTimeout))
-	b.waitEmpty(ctx)
-}
-
 // serve runs what is assigned until ctx is done and all is closed.
 func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 	executor := instance.NewExecutor(epoch, instance.Deps{

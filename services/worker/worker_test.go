@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -344,14 +343,7 @@ func TestConfigThatCannotWork(t *testing.T) {
 // A worker that is told to stop goes on until nothing is assigned to it.
 func TestWorkerLeavesWhenItsModelsAreElsewhere(t *testing.T) {
 	h := newHarness(t, func(c *worker.Config) { c.LeaveTimeout, c.MemoryBudget = patience, 1<<30 })
-	another, err := h.workers.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{
-		Key: "another", Value: func(epoch uint64) *nereidv1.WorkerValue {
-			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "another", Epoch: epoch}
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	accompany(t, h)
 	h.model("a", 1, nil)
 	h.applied(h.assign(assigned("a", 1, 1)))
 	stopped := make(chan bool)
@@ -366,9 +358,6 @@ func TestWorkerLeavesWhenItsModelsAreElsewhere(t *testing.T) {
 	h.assign() // by which it is told that it may
 	<-stopped
 	h.await("released lease", func(v *said) bool { return v == nil })
-	if err := another.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // What people see of a worker is what its readiness endpoint says: also of one

@@ -35,7 +35,7 @@ type Command struct {
 	Device       string                 `name:"device" default:"cpu" placeholder:"DEVICE" group:"Server" help:"Device to run models on: cpu, or gpu with its number, such as gpu:0."`
 	Cores        int                    `name:"cores" default:"0" group:"Server" help:"How many cores models may use; 0 is as many as the process may."`
 	ExitTimeout  int                    `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests that run may take when the worker stops, in seconds."`
-	LeaveTimeout int                    `name:"leave-timeout-secs" default:"10" group:"Server" help:"How long a worker that stops goes on until its models are ready on others, in seconds. It does not wait if it is the only one."`
+	LeaveTimeout int                    `name:"leave-timeout-secs" default:"10" group:"Server" help:"How long a worker that stops goes on until its models are ready on others, in seconds. It does not wait if it is the only one, or while NATS is away."`
 	Worker       worker.Settings        `embed:""`
 	Pool         string                 `name:"pool" default:"default" group:"Cluster" help:"Pool that the worker belongs to."`
 	Tensors      process.TensorSettings `embed:""`

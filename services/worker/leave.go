@@ -1,0 +1,53 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// leave says that the worker is about to stop, and waits until nothing is
+// assigned to it any more and it runs nothing, for at most the leave timeout.
+// The only worker has nobody to wait for, and one without the store would wait
+// in vain: nobody hears that it leaves, and its lease ends by itself.
+func (w *Worker) leave(ctx context.Context, lease *hold, b *board) {
+	switch {
+	case w.config.LeaveTimeout == 0:
+		return
+	case !w.deps.Bus.Connected():
+		w.deps.Log.Warn("stopping without waiting for the models to be ready elsewhere: NATS is away, and the lease ends by itself")
+		return
+	case lease.alone(ctx):
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.config.LeaveTimeout)
+	defer cancel()
+	w.leaving.Store(true)
+	b.tell()
+	w.deps.Log.Info("leaving: waiting until the models are ready elsewhere", zap.Duration("at_most", w.config.LeaveTimeout))
+	go w.noteAway(ctx, cancel) // ends with the wait
+	b.waitEmpty(ctx)
+}
+
+// awayLook is how often a leaving worker sees to its connection.
+const awayLook = 100 * time.Millisecond
+
+// noteAway ends a wait when NATS has been away for as long as the lease lives: by
+// then the others count the worker as gone. A restart of NATS is shorter.
+func (w *Worker) noteAway(ctx context.Context, end func()) {
+	tick := time.NewTicker(awayLook)
+	defer tick.Stop()
+	for last := time.Now(); time.Since(last) < lease(); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if w.deps.Bus.Connected() {
+			last = time.Now()
+		}
+	}
+	w.deps.Log.Warn("waiting no longer for the models to be ready elsewhere: NATS is away, and the lease has ended")
+	end()
+}
