@@ -136,7 +136,7 @@ func (d *destination) begin(link *stream.Link, h *nereidv1.TensorHello) error {
 	if d.known {
 		d.forget(taken)
 	}
-	d.known, d.taken = true, taken // which is less where the gateway thought the worker gone, and counts anew
+	d.known, d.taken = true, max(d.taken, taken)
 	d.link, d.leased = link, true
 	d.flow = flow{link: link, sent: func(r *infer.Response) { d.unsure = append(d.unsure, r) }}
 	for _, f := range d.fetches {

@@ -39,14 +39,11 @@ type Gateway struct {
 	Pool *tensor.Pool
 	// Responder gets the responses.
 	Responder infer.Responder
-
-	streams atomic.Uint64 // begun with any worker
 }
 
 // Progress is how many responses of one worker's incarnation have been taken.
-// It outlives the streams. The zero value is none, and begins anew with a worker
-// that was thought to be gone.
-type Progress struct{ taken atomic.Uint64 }
+// It outlives the streams. The zero value is none.
+type Progress struct{ taken, streams atomic.Uint64 }
 
 // Session is a gateway's stream to a worker.
 type Session struct {
@@ -111,7 +108,7 @@ func (s *Session) greet(ctx context.Context) error {
 		return err
 	}
 	mine := hello(s.gateway.Identity)
-	mine.Taken, mine.Stream = s.progress.taken.Load(), s.gateway.streams.Add(1)
+	mine.Taken, mine.Stream = s.progress.taken.Load(), s.progress.streams.Add(1)
 	if err := stream.SendHello(exchange, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: mine}}); err != nil {
 		return err
 	}

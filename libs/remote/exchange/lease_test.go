@@ -2,12 +2,10 @@ package exchange_test
 
 import (
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/remote/exchange"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -51,7 +49,7 @@ func TestAnswersOutliveTheStreamWhenTheLeaseIsBack(t *testing.T) {
 	p.at.Gone(gatewayEpoch)
 	p.at.Back(gatewayEpoch)
 	end()
-	p.connect() // as the first one of the gateway, which was overtaken
+	p.connect() // as the first, which was overtaken
 	p.stop()
 	p.connect()
 	defer p.stop()
@@ -59,36 +57,5 @@ func TestAnswersOutliveTheStreamWhenTheLeaseIsBack(t *testing.T) {
 		t.Errorf("the answer to %v has come", r.Work)
 	} else {
 		r.Release()
-	}
-}
-
-// A gateway that took the worker for gone counts anew what it takes, when the
-// worker is there again.
-func TestWorkerThatWasThoughtGoneIsToldWhatIsTaken(t *testing.T) {
-	p := newPlane(t, modes()[1])
-	p.attach()
-	answer := func(n uint64) {
-		t.Helper()
-		out := p.worker.tensorOf(t, "out", 1<<20) // so large that the worker is told at once
-		p.at.Respond(&infer.Response{Work: work(n), Final: true, Outputs: []infer.Tensor{out}})
-		r := p.answer()
-		if r.Work != work(n) {
-			t.Fatalf("the answer to %v has come, want that to %v", r.Work, work(n))
-		}
-		r.Release()
-		for begun := time.Now(); p.worker.pool.Stats().InUse > 0; {
-			if time.Since(begun) > patience {
-				t.Fatalf("the worker keeps %d bytes after answer %d was taken", p.worker.pool.Stats().InUse, n)
-			}
-			<-time.After(time.Millisecond)
-		}
-	}
-	for life := range uint64(2) {
-		p.progress = exchange.Progress{}
-		p.connect()
-		for n := range uint64(3) {
-			answer(10*life + n)
-		}
-		p.stop()
 	}
 }

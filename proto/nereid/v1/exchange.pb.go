@@ -281,10 +281,10 @@ type TensorHello struct {
 	Release string `protobuf:"bytes,4,opt,name=release,proto3" json:"release,omitempty"`
 	// A gateway: how many responses it has taken of this worker on all streams
 	// before. The worker goes on with the next, so that none is lost or comes
-	// twice because a stream broke. One that took the worker for gone counts anew.
+	// twice because a stream broke.
 	Taken uint64 `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"`
-	// A gateway: higher than those of its streams to this worker before, each begun
-	// when the one before had ended. The worker refuses one that a later has overtaken: what it says
+	// A gateway: counts its streams to this worker, each begun when the one before
+	// had ended. The worker refuses one that a later has overtaken: what it says
 	// was taken is no longer true.
 	Stream        uint64 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
