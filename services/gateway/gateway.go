@@ -56,6 +56,10 @@ type Deps struct {
 	// Reachable reports whether a pool's requests get to a scheduler. It may be
 	// nil; then they always do.
 	Reachable func(pool string) bool
+	// Connected returns a channel that is closed when the present stream to a
+	// worker's incarnation ends; nil if there is none. It may be nil; then a
+	// worker is gone with its lease.
+	Connected func(worker uint64) <-chan struct{}
 	// Registered is told the gateway's incarnation before its first request. It
 	// may be nil.
 	Registered func(incarnation uint64)

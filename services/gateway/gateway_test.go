@@ -94,18 +94,23 @@ func openBus(t *testing.T, c bus.Config) *bus.Bus {
 // startOn starts a gateway on a bus, which it closes in the end.
 func startOn(t *testing.T, b *bus.Bus, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
-	h := &harness{t: t, bus: b, echo: &echo{hold: hold, submitted: make(chan infer.ModelRef, 100)}}
+	return startWith(t, gateway.Deps{Bus: b, Reachable: reachable}, hold, change...)
+}
+
+// startWith starts a gateway that works with more than an echo.
+func startWith(t *testing.T, deps gateway.Deps, hold chan struct{}, change ...func(*gateway.Config)) *harness {
+	t.Helper()
+	h := &harness{t: t, bus: deps.Bus, echo: &echo{hold: hold, submitted: make(chan infer.ModelRef, 100)}}
 	config := gateway.Default()
 	config.HTTP.Address, config.HTTP.Port = "127.0.0.1", 0
 	config.GRPC.Address, config.GRPC.Port = "127.0.0.1", 0
 	for _, c := range change {
 		c(&config)
 	}
+	deps.Dispatcher, deps.Statistics = h.echo, func(string) gateway.StatisticsSource { return h.echo }
+	deps.Clock, deps.Pool, deps.Metrics, deps.Log = mono.New(), tensor.NewPool(0), prometheus.NewRegistry(), zap.NewNop()
 	var err error
-	h.gateway, err = gateway.New(config, gateway.Deps{
-		Bus: b, Dispatcher: h.echo, Reachable: reachable, Statistics: func(string) gateway.StatisticsSource { return h.echo }, Clock: mono.New(), Pool: tensor.NewPool(0), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
-	})
-	if err != nil {
+	if h.gateway, err = gateway.New(config, deps); err != nil {
 		t.Fatal(err)
 	}
 	h.echo.to = h.gateway

@@ -47,6 +47,7 @@ type Remote struct {
 	// tensors is the gateway's end of the streams to workers. Its epoch is set
 	// when registered is closed.
 	tensors    *exchange.Gateway
+	workers    *workers.Keeper
 	registered chan struct{}
 }
 
@@ -59,6 +60,7 @@ func NewRemote(d RemoteDeps) *Remote {
 		Identity: exchange.Identity{ID: d.ID, Release: d.Release},
 		Offers:   exchange.NewOffers(d.Arena), Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
 	}
+	r.workers = workers.New(workers.Deps{Bus: d.Bus, Gateway: r.tensors, Peer: r.peer, Gone: r.Lost, Log: d.Log})
 	return r
 }
 
@@ -114,8 +116,12 @@ func (r *Remote) follow(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	return workers.Run(ctx, workers.Deps{Bus: r.deps.Bus, Gateway: r.tensors, Peer: r.peer, Gone: r.Lost, Log: r.deps.Log})
+	return r.workers.Run(ctx)
 }
+
+// Connected returns a channel that is closed when the present stream to a
+// worker's incarnation ends; nil if there is none.
+func (r *Remote) Connected(worker uint64) <-chan struct{} { return r.workers.Connected(worker) }
 
 // offering is a session whose requests name their large inputs, which stay
 // here until a worker asks for them.

@@ -66,7 +66,7 @@ func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registrati
 	changes := make(chan change, backlog)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return follow(ctx, g, bus.Models, changes, modelChange) })
-	group.Go(func() error { return follow(ctx, g, bus.Workers, changes, workerChange) })
+	group.Go(func() error { return follow(ctx, g, bus.Workers, changes, g.workerChanges(ctx, group, changes)) })
 	group.Go(func() error { return follow(ctx, g, bus.Instances, changes, instancesChange) })
 	group.Go(func() error { return follow(ctx, g, bus.Leaders, changes, leaderChange) })
 	lacked := new(atomic.Pointer[[]string]) // the pools without a scheduler, as last applied
@@ -206,6 +206,40 @@ func modelChange(e bus.Event[*nereidv1.ModelValue]) change {
 			s.SetModel(e.Key, nil, e.Revision)
 		case bus.EventCaughtUp:
 			s.SetRevision(e.Revision)
+		}
+	}
+}
+
+// workerChanges reads what the bucket says of workers. One whose lease ends while
+// its stream is up is cut off from the store alone and serves on: it is gone when
+// the stream ends, too.
+func (g *Gateway) workerChanges(
+	ctx context.Context, group *errgroup.Group, changes chan<- change,
+) func(bus.Event[*nereidv1.WorkerValue]) change {
+	return func(e bus.Event[*nereidv1.WorkerValue]) change {
+		if e.Kind != bus.EventDelete || !e.Expired || g.deps.Connected == nil {
+			return workerChange(e)
+		}
+		return func(s *view.State) {
+			epoch := s.Epoch(e.Key)
+			stream := g.deps.Connected(epoch)
+			if stream == nil {
+				s.SetWorker(e.Key, nil, e.Revision)
+				return
+			}
+			s.SetAdrift(e.Key, e.Revision)
+			group.Go(func() error {
+				select {
+				case <-stream:
+				case <-ctx.Done():
+					return nil
+				}
+				select {
+				case changes <- func(s *view.State) { s.DropAdrift(e.Key, epoch) }:
+				case <-ctx.Done():
+				}
+				return nil
+			})
 		}
 	}
 }

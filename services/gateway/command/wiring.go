@@ -43,8 +43,8 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 	registries := leader.New(p.Bus, leader.Registry)
 	registry := control.NewRegistry(registries, control.Options{TLS: p.Dialling})
 	w.gateway, err = gateway.New(config, gateway.Deps{
-		Bus: p.Bus, Dispatcher: remote, Reachable: remote.Reachable, Registered: remote.Register, Statistics: w.statistics.of, Repository: registry, Cluster: registry,
-		Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
+		Bus: p.Bus, Dispatcher: remote, Reachable: remote.Reachable, Connected: remote.Connected, Registered: remote.Register,
+		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
 	if err != nil {
 		return process.Service{}, err

@@ -48,7 +48,9 @@ type model struct {
 // worker is a worker, with or without a lease.
 type worker struct {
 	// epoch is that of its lease, under which what it says counts; 0 without.
-	epoch  uint64
+	epoch uint64
+	// adrift says that the lease of that epoch has ended, and the worker not.
+	adrift bool
 	models map[string]bool // of which it says something, by key
 }
 
@@ -132,11 +134,37 @@ func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revi
 func (s *State) SetWorker(id string, v *nereidv1.WorkerValue, revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
 	w := s.worker(id)
+	w.adrift = false
 	if w.epoch != v.GetEpoch() {
 		w.epoch = v.GetEpoch()
 		maps.Copy(s.dirty, w.models)
 	}
 	s.forget(id)
+}
+
+// Epoch is that of a worker's lease; 0 without.
+func (s *State) Epoch(id string) uint64 {
+	if w := s.workers[id]; w != nil {
+		return w.epoch
+	}
+	return 0
+}
+
+// SetAdrift notes at a revision of the bucket workers that a worker's lease has
+// ended, and that what it says counts on.
+func (s *State) SetAdrift(id string, revision uint64) {
+	s.workersRevision = max(s.workersRevision, revision)
+	if w := s.workers[id]; w != nil {
+		w.adrift = true
+	}
+}
+
+// DropAdrift notes that a worker is gone, if it has no lease again, nor has a
+// later life of it.
+func (s *State) DropAdrift(id string, epoch uint64) {
+	if w := s.workers[id]; w != nil && w.adrift && w.epoch == epoch {
+		s.SetWorker(id, nil, s.workersRevision)
+	}
 }
 
 // SetInstances notes what a worker runs of a key's model at a revision of the

@@ -209,6 +209,13 @@ func TestInstancesCountWithTheirLease(t *testing.T) {
 		{"their lease", lease(1), true},
 		{"the lease is lost", func() { s.SetWorker("w", nil, 2) }, false},
 		{"the lease is back", lease(1), true},
+		{"the lease is lost and the worker is not", func() { s.SetAdrift("w", 3) }, true},
+		{"the worker of another life is gone", func() { s.DropAdrift("w", 2) }, true},
+		{"the worker is gone, too", func() { s.DropAdrift("w", 1) }, false},
+		{"the lease is back after all", lease(1), true},
+		{"the lease is lost once more", func() { s.SetAdrift("w", 3) }, true},
+		{"and back before the worker could be gone", lease(1), true},
+		{"a stream of the worker ends", func() { s.DropAdrift("w", 1) }, true},
 		{"the lease of a later life", lease(2), false},
 		{"which has the instances too", func() {
 			s.SetInstances("w", "m", &nereidv1.InstancesValue{Epoch: 2, Versions: ready.GetVersions()}, 3)

@@ -17,7 +17,8 @@ import (
 // announced, and then those that the gateway, the worker and its lease have.
 func TestEndsThatWereAnnouncedAreNoWarnings(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
-	k := &keeper{deps: Deps{Log: zap.New(core)}, epochs: map[string]uint64{"w": 7}, members: make(map[uint64]*member)}
+	k := New(Deps{Log: zap.New(core)})
+	k.epochs["w"] = 7
 	m := &member{keeper: k, life: &life{epoch: 7}, id: "w", leased: true}
 	k.members[7] = m
 	err := errs.New(errs.PeerUnreachable, "the peer has ended the stream")

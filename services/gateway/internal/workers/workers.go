@@ -30,14 +30,41 @@ type Deps struct {
 	Log  *zap.Logger
 }
 
-// Run keeps the streams until ctx is done. The gateway's identity is known by
-// then.
-func Run(ctx context.Context, d Deps) error {
+// Keeper keeps the streams. It is safe for concurrent use.
+type Keeper struct {
+	deps    Deps
+	epochs  map[string]uint64 // by key, of those with a lease; owned by Run
+	lives   map[string]*life  // by key, of those that may have a lease again; owned by Run
+	running sync.WaitGroup    // members
+
+	mu      sync.Mutex
+	members map[uint64]*member // by epoch; guarded by mu
+}
+
+// New makes a keeper that has no stream before Run.
+func New(d Deps) *Keeper {
+	return &Keeper{deps: d, epochs: make(map[string]uint64), lives: make(map[string]*life), members: make(map[uint64]*member)}
+}
+
+// Connected returns a channel that is closed when the present stream to a
+// worker's incarnation ends; nil if there is none.
+func (k *Keeper) Connected(worker uint64) <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.members[worker]; m != nil {
+		return m.stream
+	}
+	return nil
+}
+
+// Run keeps the streams until ctx is done. It is called once, when the gateway's
+// identity is known.
+func (k *Keeper) Run(ctx context.Context) error {
+	d := k.deps
 	bucket, err := bus.NewBucket(d.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
 		return err
 	}
-	k := &keeper{deps: d, epochs: make(map[string]uint64), lives: make(map[string]*life), members: make(map[uint64]*member)}
 	defer k.running.Wait()
 	for e := range bucket.Watch(ctx) {
 		switch {
@@ -55,17 +82,6 @@ func Run(ctx context.Context, d Deps) error {
 	return nil
 }
 
-// keeper knows the workers.
-type keeper struct {
-	deps    Deps
-	epochs  map[string]uint64 // by key, of those with a lease; owned by Run
-	lives   map[string]*life  // by key, of those that may have a lease again; owned by Run
-	running sync.WaitGroup    // members
-
-	mu      sync.Mutex
-	members map[uint64]*member // by epoch; guarded by mu
-}
-
 // life is a worker's incarnation, which may be gone and come back: stopped for a
 // while, or cut off. What was taken of it goes on then where it was, or the
 // worker would keep its answers, and refuse streams, until the counts have
@@ -78,15 +94,18 @@ type life struct {
 // member is a worker's incarnation, until its lease has ended and its stream is
 // down.
 type member struct {
-	keeper *keeper
+	keeper *Keeper
 	*life
 	id      string
 	address string
 	leased  bool // guarded by the keeper's mu
 	leaving bool // it has said that it stops; guarded by the keeper's mu
+	// stream is closed when the present one ends; nil while there is none;
+	// guarded by the keeper's mu.
+	stream chan struct{}
 }
 
-func (k *keeper) put(ctx context.Context, key string, v *nereidv1.WorkerValue) {
+func (k *Keeper) put(ctx context.Context, key string, v *nereidv1.WorkerValue) {
 	epoch := v.GetEpoch()
 	if k.epochs[key] == epoch || v.GetAddress() == "" {
 		k.say(epoch, v.GetLeaving())
@@ -109,7 +128,7 @@ func (k *keeper) put(ctx context.Context, key string, v *nereidv1.WorkerValue) {
 }
 
 // say notes whether a worker has said that it stops.
-func (k *keeper) say(epoch uint64, leaving bool) {
+func (k *Keeper) say(epoch uint64, leaving bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m := k.members[epoch]; m != nil {
@@ -118,7 +137,7 @@ func (k *keeper) say(epoch uint64, leaving bool) {
 }
 
 // leave lets a worker's stream be its last one, unless the lease comes back.
-func (k *keeper) leave(key string) {
+func (k *Keeper) leave(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if m := k.members[k.epochs[key]]; m != nil {
@@ -128,7 +147,7 @@ func (k *keeper) leave(key string) {
 }
 
 // over reports whether the member's lease has ended, and forgets it then.
-func (k *keeper) over(m *member) bool {
+func (k *Keeper) over(m *member) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !m.leased {
@@ -167,8 +186,21 @@ func (m *member) once(ctx context.Context) bool {
 	}
 	d.Log.Info("stream to a worker begins", worker)
 	begun := time.Now()
-	m.ended(ctx, session.Run(ctx))
+	m.setStream(make(chan struct{}))
+	err = session.Run(ctx)
+	m.setStream(nil)
+	m.ended(ctx, err)
 	return time.Since(begun) >= lastPause
+}
+
+// setStream notes the begin of a stream, or with nil its end.
+func (m *member) setStream(stream chan struct{}) {
+	m.keeper.mu.Lock()
+	defer m.keeper.mu.Unlock()
+	if m.stream != nil {
+		close(m.stream)
+	}
+	m.stream = stream
 }
 
 // ended tells of a stream's end. It is a warning if nobody has said that it

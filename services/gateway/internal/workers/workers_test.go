@@ -106,21 +106,20 @@ func (e *endpoint) serve(t *testing.T) (stop func()) {
 }
 
 // follow keeps a gateway's streams until the test calls what it returns.
-func follow(t *testing.T, b *bus.Bus, answers responder, gone chan<- uint64) (stop func()) {
+func follow(t *testing.T, b *bus.Bus, answers responder, gone chan<- uint64) (k *workers.Keeper, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- workers.Run(ctx, workers.Deps{
-			Bus: b, Log: zaptest.NewLogger(t),
-			Gateway: &exchange.Gateway{
-				Identity: exchange.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: exchange.NewOffers(nil), Pool: tensor.NewPool(0), Responder: answers,
-			},
-			Peer: func(address string) stream.Peer { return stream.Peer{Address: address} },
-			Gone: func(worker uint64) { gone <- worker },
-		})
-	}()
-	return func() {
+	k = workers.New(workers.Deps{
+		Bus: b, Log: zaptest.NewLogger(t),
+		Gateway: &exchange.Gateway{
+			Identity: exchange.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: exchange.NewOffers(nil), Pool: tensor.NewPool(0), Responder: answers,
+		},
+		Peer: func(address string) stream.Peer { return stream.Peer{Address: address} },
+		Gone: func(worker uint64) { gone <- worker },
+	})
+	go func() { ended <- k.Run(ctx) }()
+	return k, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -171,7 +170,8 @@ func TestStreamsFollowTheBucket(t *testing.T) {
 	at := newEndpoint(t)
 	cut := at.serve(t)
 	answers, gone := make(responder, 10), make(chan uint64, 10)
-	defer follow(t, b, answers, gone)()
+	k, stop := follow(t, b, answers, gone)
+	defer stop()
 
 	lease := acquire(t, b, 0, at.address())
 	at.Inputs(scheduler{}).Attach(lease.Epoch(), infer.Held{}, nil)
@@ -183,7 +183,12 @@ func TestStreamsFollowTheBucket(t *testing.T) {
 	if len(gone) > 0 {
 		t.Error("the worker is gone while its stream is up")
 	}
+	connected := k.Connected(lease.Epoch())
+	if connected == nil || k.Connected(lease.Epoch()+1) != nil {
+		t.Error("the keeper does not know to whom it has streams")
+	}
 	cut()
+	receive(t, connected)
 	if worker := receive(t, gone); worker != lease.Epoch() {
 		t.Errorf("worker %d is gone, want %d", worker, lease.Epoch())
 	}
@@ -195,7 +200,8 @@ func TestWorkerComesBack(t *testing.T) {
 	b := openBus(t)
 	at := newEndpoint(t)
 	answers, gone := make(responder, 10), make(chan uint64, 10)
-	defer follow(t, b, answers, gone)()
+	_, stop := follow(t, b, answers, gone)
+	defer stop()
 
 	var worker, number uint64
 	for range 3 {
