@@ -204,6 +204,19 @@ func hijack(w http.ResponseWriter) {
 	}
 }
 
+// TestAServerWithoutTLSIsTold asks one that speaks plain text.
+func TestAServerWithoutTLSIsTold(t *testing.T) {
+	store := objectstore.Start(t)
+	plain := strings.Replace(store.URL(), "s3://", "s3://https://", 1)
+	dir, err := blob.New(blob.Options{Attempts: 1}).At(t.Context(), plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dir.List(t.Context(), ""); errs.Of(err) != errs.StoreUnreachable || !strings.Contains(err.Error(), "HTTP response to HTTPS client") {
+		t.Errorf("List = %v", err)
+	}
+}
+
 func TestAnEndedContextIsItsOwnCause(t *testing.T) {
 	store := objectstore.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())

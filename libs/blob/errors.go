@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -148,6 +149,10 @@ func plain(err error) string {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return "no answer in time"
+	}
+	var request *url.Error
+	if errors.As(err, &request) { // without its address, which may be signed
+		return short(request.Err.Error())
 	}
 	if code := gcerrors.Code(err); code != gcerrors.Unknown && code != gcerrors.OK {
 		return code.String()

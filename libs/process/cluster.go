@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,10 +45,23 @@ func (s *ClusterSettings) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--id is %q: it may have no slash", s.ID)
 	case s.NATSURL == "":
 		return errs.New(errs.ConfigInvalid, "--nats-url is empty: say where NATS is, such as nats://127.0.0.1:4222")
+	case foreign(s.NATSURL) != "":
+		return errs.New(errs.ConfigInvalid, "--nats-url has the scheme %s://: want nats://HOST:PORT, or tls:// for TLS", foreign(s.NATSURL))
 	case s.StartTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "--start-timeout-secs is %d: want 0 or more", s.StartTimeout)
 	}
 	return nil
+}
+
+// foreign is the first scheme among the servers that NATS does not speak.
+func foreign(urls string) string {
+	for _, text := range strings.Split(urls, ",") {
+		scheme, _, found := strings.Cut(strings.TrimSpace(text), "://")
+		if found && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, strings.ToLower(scheme)) {
+			return scheme
+		}
+	}
+	return ""
 }
 
 // Name is the id, also where none was given: then it tells processes of one

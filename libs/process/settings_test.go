@@ -81,6 +81,7 @@ func TestMisfitsAreNamed(t *testing.T) {
 		"--cluster-authority":         {"--cluster-certificate=c"},
 		"--nats-url is empty":         {"--nats-url="},
 		"no slash":                    {"--id=a/b"},
+		"the scheme http://":          {"--nats-url=nats://a:1,http://b:2"},
 		"--start-timeout-secs":        {"--start-timeout-secs=-1"},
 		`cannot have the label "x"`:   {"--metrics-label=x=y"},
 		"--listen=somewhere: want HO": {"--listen=somewhere"},

@@ -78,13 +78,17 @@ func (s *Seen) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) strin
 	case v.GetProblem() != "":
 		return "cannot be served: " + v.GetProblem()
 	}
-	ready, cause := false, ""
+	ready, cause, waits := false, "", ""
 	for _, p := range v.GetWorkers() {
 		switch p.GetState() {
 		case nereidv1.State_STATE_READY:
 			ready = true
 			if p.GetCause() != "" {
 				cause = cmp.Or(cause, fmt.Sprintf("does not run as assigned on %s: %s", p.GetWorkerId(), p.GetCause()))
+			}
+		case nereidv1.State_STATE_LOADING:
+			if p.GetCause() != "" {
+				waits = cmp.Or(waits, fmt.Sprintf(", on %s: %s", p.GetWorkerId(), p.GetCause()))
 			}
 		case nereidv1.State_STATE_UNAVAILABLE:
 			cause = cmp.Or(cause, fmt.Sprintf("failed on %s: %s", p.GetWorkerId(), cmp.Or(p.GetCause(), "it does not say why")))
@@ -99,7 +103,7 @@ func (s *Seen) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) strin
 	case !ready && len(v.GetWorkers()) == 0:
 		return "is on no worker"
 	case !ready && !m.GetChanging():
-		return "is not ready yet"
+		return "is not ready yet" + waits
 	case s.Short[ref] != "":
 		return "is not placed as it should be: " + s.Short[ref]
 	}

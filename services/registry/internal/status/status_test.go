@@ -174,6 +174,10 @@ func TestProblems(t *testing.T) {
 		"a version that loads": {
 			state(`{"model":{"name":"m","version":"1","generation":"2"},"state":"STATE_LOADING"}`), []string{"model m version 1 is not ready yet"},
 		},
+		"a version that waits to be loaded": {
+			state(`{"model":{"name":"m","version":"1","generation":"2"},"state":"STATE_LOADING","cause":"the store denies"}`),
+			[]string{"model m version 1 is not ready yet, on w1: the store denies"},
+		},
 		"a version that failed": {
 			state(`{"model":{"name":"m","version":"1","generation":"2"},"state":"STATE_UNAVAILABLE","cause":"bad weights"}`),
 			[]string{"model m version 1 failed on w1: bad weights"},

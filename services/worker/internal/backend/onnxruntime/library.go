@@ -54,7 +54,7 @@ func (b *Backend) openEnvironment(path string) (err error) {
 
 func missing(path string, err error) error {
 	return errs.Wrap(errs.LibraryMissing, err,
-		"ONNX Runtime cannot be opened from %q: %v; install version 1.24 or later with `make deps`, or name its path in NEREID_ONNXRUNTIME_LIBRARY",
+		"ONNX Runtime cannot be opened from %q: %v; install version 1.24 or later with `make deps`, or name its path with --onnxruntime-library",
 		path, err)
 }
 
