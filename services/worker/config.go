@@ -66,6 +66,10 @@ type Config struct {
 	// MemoryBudget bounds what instances may take of the device's memory, in
 	// bytes: the registry assigns no more. 0 is no bound.
 	MemoryBudget uint64
+	// Restarts is how often this worker was started again, and LastExit how its
+	// life before ended, for people who look at the cluster.
+	Restarts int
+	LastExit string
 	// LedgerSize is how many finished executions are remembered.
 	LedgerSize int
 	// ExecutionLog is a file for a line about each request whose execution
@@ -119,6 +123,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "a load cannot be repeated %d times: give 0 or more", c.LoadRetries)
 	case c.LeaveTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "a worker cannot wait %v until its models are ready elsewhere: give 0 or more", c.LeaveTimeout)
+	case c.Restarts < 0:
+		return errs.New(errs.ConfigInvalid, "--restarts is %d: give 0 or more", c.Restarts)
 	case c.ReloadLinger < 0 || c.DrainTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "the worker's reload linger (%v) and drain timeout (%v) cannot be negative", c.ReloadLinger, c.DrainTimeout)
 	case c.Cache.Bytes < 0:

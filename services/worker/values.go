@@ -102,6 +102,7 @@ func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.Work
 		Version:         w.config.Version,
 		ModelsRevision:  reached.Models, AssignmentRevision: reached.Assignment,
 		MemoryBudgetBytes: w.config.MemoryBudget, Leaving: w.leaving.Load(), State: w.state(),
+		Restarts: uint32(w.config.Restarts), LastExit: w.config.LastExit, Unsteady: w.config.Restarts > 0 && !w.steady.Load(),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -34,6 +35,7 @@ type Worker struct {
 	// leaving says that its models are wanted elsewhere, stopping that it ends in
 	// any case.
 	leaving, stopping atomic.Bool
+	steady            atomic.Bool // it has run for a while
 }
 
 // New makes a worker. It registers its metrics, opens nothing and starts
@@ -91,6 +93,10 @@ func (w *Worker) Executions() (running, finished []Execution) {
 	return w.ledger.Running(), w.ledger.Finished()
 }
 
+// settle is how long a worker has to run for its ends before to be the past, as
+// its node has it.
+const settle = time.Minute
+
 // Run takes the worker's lease, under whose epoch it attaches to the
 // scheduler, and runs what it is assigned until ctx is done. Then it retires
 // its instances, lets them finish what they have for at most the drain
@@ -118,6 +124,11 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	keeper.Go(func() error { return lease.Run(late) })
 	keeper.Go(func() error { return lease.watch(late, w.config.ID) })
 	keeper.Go(func() error { return w.report(late, lease, board) })
+	settled := time.AfterFunc(settle, func() {
+		w.steady.Store(true)
+		board.tell()
+	})
+	defer settled.Stop()
 	serving, cancel := context.WithCancel(late)
 	defer cancel()
 	unhook := context.AfterFunc(ctx, func() {

@@ -381,6 +381,14 @@ func TestLeaseSaysWhetherTheWorkerIsReady(t *testing.T) {
 	<-stopped
 }
 
+func TestLeaseSaysHowOftenTheWorkerWasStartedAgain(t *testing.T) {
+	h := newHarness(t, func(c *worker.Config) { c.Restarts, c.LastExit = 2, "signal: killed" })
+	v := h.await("lease", func(v *said) bool { return v != nil })
+	if v.GetRestarts() != 2 || v.GetLastExit() != "signal: killed" || !v.GetUnsteady() {
+		t.Errorf("the lease says %d restarts, the last after %q, unsteady %t", v.GetRestarts(), v.GetLastExit(), v.GetUnsteady())
+	}
+}
+
 // Nobody takes the models of the only worker: waiting would hold up the stop.
 func TestOnlyWorkerStopsAtOnce(t *testing.T) {
 	h := newHarness(t, func(c *worker.Config) { c.LeaveTimeout = 2 * patience })

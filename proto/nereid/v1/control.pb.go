@@ -1500,8 +1500,11 @@ type WorkerStatus struct {
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the instances may use of the device's memory; 0 is no bound.
 	MemoryBudgetBytes uint64 `protobuf:"varint,8,opt,name=memory_budget_bytes,json=memoryBudgetBytes,proto3" json:"memory_budget_bytes,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// How often its node has started it again, and how its life before ended.
+	Restarts      uint32 `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	LastExit      string `protobuf:"bytes,10,opt,name=last_exit,json=lastExit,proto3" json:"last_exit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkerStatus) Reset() {
@@ -1588,6 +1591,20 @@ func (x *WorkerStatus) GetMemoryBudgetBytes() uint64 {
 		return x.MemoryBudgetBytes
 	}
 	return 0
+}
+
+func (x *WorkerStatus) GetRestarts() uint32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *WorkerStatus) GetLastExit() string {
+	if x != nil {
+		return x.LastExit
+	}
+	return ""
 }
 
 var File_nereid_v1_control_proto protoreflect.FileDescriptor
@@ -1704,7 +1721,7 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05ready\x18\x05 \x01(\rR\x05ready\x12\x1a\n" +
-	"\bassigned\x18\x06 \x01(\rR\bassigned\"\xef\x02\n" +
+	"\bassigned\x18\x06 \x01(\rR\bassigned\"\xa8\x03\n" +
 	"\fWorkerStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x06device\x18\x02 \x01(\v2\x17.nereid.v1.WorkerDeviceR\x06device\x12*\n" +
@@ -1713,7 +1730,10 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\tinstances\x18\x05 \x01(\rR\tinstances\x12\x16\n" +
 	"\x06behind\x18\x06 \x01(\bR\x06behind\x12;\n" +
 	"\x06labels\x18\a \x03(\v2#.nereid.v1.WorkerStatus.LabelsEntryR\x06labels\x12.\n" +
-	"\x13memory_budget_bytes\x18\b \x01(\x04R\x11memoryBudgetBytes\x1a9\n" +
+	"\x13memory_budget_bytes\x18\b \x01(\x04R\x11memoryBudgetBytes\x12\x1a\n" +
+	"\brestarts\x18\t \x01(\rR\brestarts\x12\x1b\n" +
+	"\tlast_exit\x18\n" +
+	" \x01(\tR\blastExit\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x84\x01\n" +

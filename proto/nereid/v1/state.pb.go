@@ -863,7 +863,12 @@ type WorkerValue struct {
 	Leaving bool `protobuf:"varint,13,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// What its readiness endpoint says: ready, or else loading at its start and
 	// unloading once it stops. Unspecified by a release that does not say.
-	State         State `protobuf:"varint,14,opt,name=state,proto3,enum=nereid.v1.State" json:"state,omitempty"`
+	State State `protobuf:"varint,14,opt,name=state,proto3,enum=nereid.v1.State" json:"state,omitempty"`
+	// How often its node has started it again, and how its life before ended.
+	Restarts uint32 `protobuf:"varint,15,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	LastExit string `protobuf:"bytes,16,opt,name=last_exit,json=lastExit,proto3" json:"last_exit,omitempty"`
+	// The last of these starts is less than a minute ago.
+	Unsteady      bool `protobuf:"varint,17,opt,name=unsteady,proto3" json:"unsteady,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -987,6 +992,27 @@ func (x *WorkerValue) GetState() State {
 		return x.State
 	}
 	return State_STATE_UNSPECIFIED
+}
+
+func (x *WorkerValue) GetRestarts() uint32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *WorkerValue) GetLastExit() string {
+	if x != nil {
+		return x.LastExit
+	}
+	return ""
+}
+
+func (x *WorkerValue) GetUnsteady() bool {
+	if x != nil {
+		return x.Unsteady
+	}
+	return false
 }
 
 // InstancesValue is what one worker runs of one model. Bucket instances, key:
@@ -1696,7 +1722,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x12\x18\n" +
 	"\apassive\x18\x05 \x01(\bR\apassive\x12\x1f\n" +
 	"\vhost_policy\x18\x06 \x01(\tR\n" +
-	"hostPolicy\"\xb2\x04\n" +
+	"hostPolicy\"\x87\x05\n" +
 	"\vWorkerValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
@@ -1710,7 +1736,10 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\aversion\x18\v \x01(\tR\aversion\x12.\n" +
 	"\x13memory_budget_bytes\x18\f \x01(\x04R\x11memoryBudgetBytes\x12\x18\n" +
 	"\aleaving\x18\r \x01(\bR\aleaving\x12&\n" +
-	"\x05state\x18\x0e \x01(\x0e2\x10.nereid.v1.StateR\x05state\x1a9\n" +
+	"\x05state\x18\x0e \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x1a\n" +
+	"\brestarts\x18\x0f \x01(\rR\brestarts\x12\x1b\n" +
+	"\tlast_exit\x18\x10 \x01(\tR\blastExit\x12\x1a\n" +
+	"\bunsteady\x18\x11 \x01(\bR\bunsteady\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\n" +

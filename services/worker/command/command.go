@@ -36,6 +36,8 @@ type Command struct {
 	Cores        int                    `name:"cores" default:"0" group:"Server" help:"How many cores models may use; 0 is as many as the process may."`
 	ExitTimeout  int                    `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests that run may take when the worker stops, in seconds."`
 	LeaveTimeout int                    `name:"leave-timeout-secs" default:"10" group:"Server" help:"How long a worker that stops goes on until its models are ready on others, in seconds. It does not wait if it is the only one, or while NATS is away."`
+	Restarts     int                    `name:"restarts" default:"0" group:"Server" help:"How often this worker was started again, which nereid status shows; nereid node sets it."`
+	LastExit     string                 `name:"last-exit" placeholder:"TEXT" group:"Server" help:"How the worker's life before ended, which nereid status shows; nereid node sets it."`
 	Worker       worker.Settings        `embed:""`
 	Pool         string                 `name:"pool" default:"default" group:"Cluster" help:"Pool that the worker belongs to."`
 	Tensors      process.TensorSettings `embed:""`
@@ -57,6 +59,7 @@ func (c *Command) config(id, address string) (worker.Config, error) {
 	config := worker.Default()
 	config.ID, config.Address, config.Version = id, address, process.Release
 	config.Cores = c.Cores
+	config.Restarts, config.LastExit = c.Restarts, strings.ToValidUTF8(c.LastExit, "�")
 	var err error
 	if config.Device, err = device(c.Device); err != nil {
 		return config, err

@@ -48,6 +48,7 @@ func TestMain(m *testing.M) {
 // readiness and ends at a SIGTERM, unless the manner says otherwise.
 func actAsWorker(manner string) {
 	fmt.Fprintln(os.Stderr, "pid", os.Getpid())
+	fmt.Fprintf(os.Stderr, "told %s %q\n", os.Getenv("NEREID_RESTARTS"), os.Getenv("NEREID_LAST_EXIT"))
 	switch manner {
 	case "fails":
 		fmt.Fprint(os.Stderr, "no such library\n\n")
@@ -229,6 +230,16 @@ func TestWorkerThatNeverStartsIsGivenUpWithItsLastWords(t *testing.T) {
 		}
 		if err := h.node.Ready(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("readiness: %v, want %s", err, want)
+		}
+	}
+}
+
+func TestWorkersAreToldOfThoseBefore(t *testing.T) {
+	h := startNode(t, "fails", nil, Device{Name: "cpu"})
+	<-h.ended
+	for _, want := range []string{`told 0 ""`, `told 1 "exit status 1: no such library"`, `told 2 "exit status 1: no such library"`} {
+		if !strings.Contains(h.stderr.String(), want) {
+			t.Errorf("no worker was %s:\n%s", want, h.stderr)
 		}
 	}
 }

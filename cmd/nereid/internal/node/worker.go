@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"go.uber.org/zap"
 
@@ -38,6 +39,7 @@ type worker struct {
 	pid     int    // 0 while none runs; guarded by mu
 	starts  int    // guarded by mu
 	problem string // why none runs; guarded by mu
+	last    string // how the last one ended; guarded by mu
 	givenUp bool   // guarded by mu
 }
 
@@ -116,12 +118,14 @@ func (w *worker) rests(why error, givenUp bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.problem, w.givenUp = why.Error(), givenUp
+	w.last = w.problem
 }
 
 // live is one life of the process: it ends when the process does, which it is
 // asked to when ctx is done. The error says how it ended and its last words.
 func (w *worker) live(ctx context.Context) error {
 	command := w.command()
+	command.Env = append(command.Env, w.history()...)
 	command.Stdout, command.Stderr = w.stdout, w.stderr
 	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() { // ends with the process
@@ -139,6 +143,22 @@ func (w *worker) live(ctx context.Context) error {
 		err = w.stop(command, ended)
 	}
 	return exited(err, w.stderr.last())
+}
+
+// longestExit bounds what a worker is told of how the one before ended.
+const longestExit = 500
+
+// history is the environment by which a worker tells others of those before it.
+func (w *worker) history() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, w.last[:min(len(w.last), longestExit)])
+	return []string{config.EnvName("restarts") + "=" + strconv.Itoa(w.starts), config.EnvName("last-exit") + "=" + last}
 }
 
 func (w *worker) began(pid int) {

@@ -117,15 +117,27 @@ func ofRole(role, service string) bool {
 }
 
 func workers(c *nereidv1.ClusterStatus) table {
-	t := table{head: []string{"WORKER", "POOL", "DEVICE", "MEMORY", "INSTANCES", "ASSIGNMENT"}}
+	t := table{head: []string{"WORKER", "POOL", "DEVICE", "MEMORY", "INSTANCES", "ASSIGNMENT", "RESTARTS"}}
 	for _, w := range c.GetWorkers() {
 		assignment := "applied"
 		if w.GetBehind() {
 			assignment = "on its way"
 		}
-		t.add(w.GetId(), cmp.Or(w.GetLabels()[infer.PoolLabel], infer.DefaultPool), device(w.GetDevice()), memory(w), of(w.GetReady(), w.GetInstances()), assignment)
+		t.add(w.GetId(), cmp.Or(w.GetLabels()[infer.PoolLabel], infer.DefaultPool), device(w.GetDevice()), memory(w), of(w.GetReady(), w.GetInstances()), assignment, restarts(w))
 	}
 	return t
+}
+
+// restarts says how often a worker was started again, and how the one before it
+// ended.
+func restarts(w *nereidv1.WorkerStatus) string {
+	switch {
+	case w.GetRestarts() == 0:
+		return "-"
+	case w.GetLastExit() == "":
+		return fmt.Sprint(w.GetRestarts())
+	}
+	return fmt.Sprintf("%d (%s)", w.GetRestarts(), w.GetLastExit())
 }
 
 func device(d *nereidv1.WorkerDevice) string {

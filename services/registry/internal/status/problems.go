@@ -46,6 +46,11 @@ func problems(s *Seen, c *nereidv1.ClusterStatus) []string {
 			add("the %s %s is about to stop", service.GetRole(), service.GetId())
 		}
 	}
+	for _, w := range c.GetWorkers() {
+		if s.Workers[w.GetId()].Value.GetUnsteady() {
+			add("the worker %s has just been started again, %d times by now: the one before ended with %s", w.GetId(), w.GetRestarts(), cmp.Or(w.GetLastExit(), "no word"))
+		}
+	}
 	for _, m := range c.GetModels() {
 		list = append(list, s.modelProblems(m)...)
 	}

@@ -160,6 +160,7 @@ func (s *Seen) workers() []*nereidv1.WorkerStatus {
 		list = append(list, &nereidv1.WorkerStatus{
 			Id: id, Device: v.GetDevice(), MemoryUsedBytes: v.GetMemoryUsedBytes() + models[id], MemoryBudgetBytes: v.GetMemoryBudgetBytes(),
 			Ready: ready[id], Instances: all[id], Behind: s.Behind[id], Labels: v.GetLabels(),
+			Restarts: v.GetRestarts(), LastExit: v.GetLastExit(),
 		})
 	}
 	return list

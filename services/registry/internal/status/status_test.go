@@ -63,6 +63,7 @@ func TestWhatIsTold(t *testing.T) {
 		text(t, &nereidv1.QueueStatus{}, `{"pool":"default","model":{"name":"n"}}`),
 		text(t, &nereidv1.QueueStatus{}, `{"pool":"default","model":{"name":"m"},"waiting":"3"}`),
 	}
+	s.Workers["w1"].Value.Restarts, s.Workers["w1"].Value.LastExit = 2, "signal: killed"
 	want := text(t, &nereidv1.ClusterStatus{}, `{
 	  "services": [
 	    {"role":"gateway","id":"g","address":"g:8021","release":"1.4.0","state":"STATE_READY","epoch":"7"},
@@ -77,7 +78,7 @@ func TestWhatIsTold(t *testing.T) {
 	    {"worker_id":"w1","state":"STATE_READY","ready":2,"assigned":2},
 	    {"worker_id":"w2","state":"STATE_READY","ready":2,"assigned":2}]}]}],
 	  "workers": [
-	    {"id":"w1","device":{"kind":"DEVICE_KIND_CPU"},"memory_used_bytes":"100","memory_budget_bytes":"200","ready":2,"instances":2},
+	    {"id":"w1","device":{"kind":"DEVICE_KIND_CPU"},"memory_used_bytes":"100","memory_budget_bytes":"200","ready":2,"instances":2,"restarts":2,"last_exit":"signal: killed"},
 	    {"id":"w2","device":{"kind":"DEVICE_KIND_CPU"},"memory_used_bytes":"100","memory_budget_bytes":"200","ready":2,"instances":2,"behind":true}],
 	  "queues": [{"pool":"default","model":{"name":"m"},"waiting":"3"},{"pool":"default","model":{"name":"n"}}]}`)
 	if diff := cmp.Diff(want, status.Of(s), protocmp.Transform()); diff != "" {
@@ -138,6 +139,13 @@ func TestProblems(t *testing.T) {
 				s.Workers["w2"].Value.State = nereidv1.State_STATE_UNLOADING
 			},
 			[]string{"the worker w1 is not ready", "the worker w2 is about to stop"},
+		},
+		"a worker that was started again just now, and one long ago": {
+			func(_ *testing.T, s *status.Seen) {
+				s.Workers["w1"].Value.Restarts, s.Workers["w1"].Value.LastExit, s.Workers["w1"].Value.Unsteady = 3, "exit status 2: panic: boom", true
+				s.Workers["w2"].Value.Restarts, s.Workers["w2"].Value.LastExit = 1, "signal: killed"
+			},
+			[]string{"the worker w1 has just been started again, 3 times by now: the one before ended with exit status 2: panic: boom"},
 		},
 		"services that start and stop": {
 			func(_ *testing.T, s *status.Seen) {
