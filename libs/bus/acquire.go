@@ -31,6 +31,10 @@ type Claim[T any] struct {
 	// fences off the old life, which loses its lease should it still run. Nil
 	// never takes over. A value that cannot be read is never taken over.
 	Replace func(present T) bool
+	// Epoch reads the epoch that a value keeps. With it a [Registration] gives
+	// up when a later life of the same holder has its key, so that two processes
+	// of one id do not take it from each other for ever. Nil never gives up.
+	Epoch func(present T) uint64
 }
 
 // Acquire takes a lease, and waits for it while another holds the key. It

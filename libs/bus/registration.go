@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/nereid-serving/nereid/libs/errs"
 )
 
 // Registration is a service's own key, held for as long as the service runs.
@@ -54,7 +56,8 @@ func (r *Registration[T]) Set(ctx context.Context, value T) error {
 	return lease.Set(ctx, value)
 }
 
-// Run keeps the key until ctx is done, then deletes it.
+// Run keeps the key until ctx is done, then deletes it. It fails with the
+// reason already_exists when a later life has the key; see [Claim.Epoch].
 func (r *Registration[T]) Run(ctx context.Context) error {
 	for {
 		lease := r.current()
@@ -63,7 +66,7 @@ func (r *Registration[T]) Run(ctx context.Context) error {
 			return lease.Release(context.WithoutCancel(ctx))
 		case <-lease.Lost():
 		}
-		next, err := r.bucket.Acquire(ctx, r.claim)
+		next, err := r.again(ctx)
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}
@@ -72,6 +75,28 @@ func (r *Registration[T]) Run(ctx context.Context) error {
 		}
 		r.take(ctx, next)
 	}
+}
+
+// again acquires the key anew.
+func (r *Registration[T]) again(ctx context.Context) (*Lease[T], error) {
+	claim := r.claim
+	if claim.Epoch == nil {
+		return r.bucket.Acquire(ctx, claim)
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	claim.Replace = func(present T) bool {
+		if claim.Epoch(present) > r.epoch {
+			giveUp(errs.New(errs.AlreadyExists, "another process runs under the id %q: give each an id of its own", claim.Key))
+			return false
+		}
+		return r.claim.Replace != nil && r.claim.Replace(present)
+	}
+	next, err := r.bucket.Acquire(ctx, claim)
+	if cause := context.Cause(ctx); err != nil && errs.Of(cause) == errs.AlreadyExists {
+		return nil, cause
+	}
+	return next, err
 }
 
 // take makes a lease the present one. What was set while it was acquired it may

@@ -3,10 +3,13 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 )
 
 // TestValueThatIsSetWhileTheKeyIsAcquiredAnew sets a value just when the key is
@@ -48,6 +51,49 @@ func TestValueThatIsSetWhileTheKeyIsAcquiredAnew(t *testing.T) {
 	}
 	if ctx.Err() != nil {
 		t.Error("what was set is never told")
+	}
+	stop()
+	if err := <-kept; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheEarlierOfTwoWithOneIDGivesUp has both run: neither takes the key from
+// the other again and again.
+func TestTheEarlierOfTwoWithOneIDGivesUp(t *testing.T) {
+	ctx := testContext(t)
+	workers := texts(t, open(t, bus.Config{}), bus.Workers)
+	own := claim("w1")
+	own.Replace = func(text) bool { return true }
+	own.Epoch = func(v text) uint64 {
+		epoch, err := strconv.ParseUint(v.GetValue(), 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return epoch
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	run := func() (*bus.Registration[text], <-chan error) {
+		r := must[*bus.Registration[text]](t)(workers.Register(ctx, own))
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(running) }()
+		return r, ended
+	}
+	_, earlier := run()
+	later, kept := run()
+	select {
+	case err := <-earlier:
+		if errs.Of(err) != errs.AlreadyExists || !strings.Contains(err.Error(), `"w1"`) {
+			t.Errorf("the earlier one: %v", err)
+		}
+	case err := <-kept:
+		t.Errorf("the later one: %v", err)
+	case <-ctx.Done():
+		t.Fatal("both go on")
+	}
+	if err := later.Set(ctx, value(strconv.FormatUint(later.Epoch(), 10))); err != nil {
+		t.Errorf("the later one has not the key: %v", err)
 	}
 	stop()
 	if err := <-kept; err != nil {

@@ -33,6 +33,7 @@ func (g *Gateway) register(ctx context.Context) (*registration, error) {
 		Key:     g.config.ID,
 		Value:   func(epoch uint64) *nereidv1.ServiceValue { return g.value(epoch, 0, 0, 0) },
 		Replace: func(*nereidv1.ServiceValue) bool { return true },
+		Epoch:   (*nereidv1.ServiceValue).GetEpoch,
 	})
 }
 

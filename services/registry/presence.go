@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -30,14 +31,20 @@ func (p *presence) set(ready bool) {
 }
 
 // appear keeps the replica's lease until ctx is done. Nothing depends on it but
-// what people see, so that troubles are logged and tried again.
-func (r *Registry) appear(ctx context.Context) {
+// what people see, so that troubles are logged and tried again, but for a later
+// registry of the same id.
+func (r *Registry) appear(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := r.register(ctx); err != nil && ctx.Err() == nil {
+		err := r.register(ctx)
+		if errs.Of(err) == errs.AlreadyExists {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
 			r.log.Warn("this replica is not listed", obs.Err(err)...)
 			lifecycle.Pause(ctx, r.cfg.Retry)
 		}
 	}
+	return nil
 }
 
 func (r *Registry) register(ctx context.Context) error {
@@ -47,6 +54,7 @@ func (r *Registry) register(ctx context.Context) error {
 	}
 	own, err := bucket.Register(ctx, bus.Claim[*nereidv1.ServiceValue]{
 		Key: r.cfg.Holder, Value: r.present, Replace: func(*nereidv1.ServiceValue) bool { return true },
+		Epoch: (*nereidv1.ServiceValue).GetEpoch,
 	})
 	if err != nil {
 		return err

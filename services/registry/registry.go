@@ -80,7 +80,8 @@ func (r *Registry) check(ctx context.Context) error {
 }
 
 // Run makes the store's buckets, keeps them there, and leads or waits to lead until ctx
-// ends, which gives nil. Other errors come from the start alone: a repository
+// ends, which gives nil, or until a later registry runs under its id
+// (already_exists). Other errors come from the start alone: a repository
 // that cannot be listed (config_invalid, or the reason of its object store,
 // which is waited for a while) or a store that cannot be set up
 // (state_unavailable). Later troubles are logged and tried again, since
@@ -96,9 +97,15 @@ func (r *Registry) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	var beside sync.WaitGroup
 	defer beside.Wait() // until ctx is done
-	beside.Go(func() { r.appear(ctx) })
+	beside.Go(func() {
+		if err := r.appear(ctx); err != nil {
+			giveUp(err)
+		}
+	})
 	beside.Go(func() { r.bus.KeepBuckets(ctx) })
 	beside.Go(func() { r.memory.follow(ctx, all) })
 	beside.Go(func() { r.doubts(ctx, all) })
@@ -109,6 +116,9 @@ func (r *Registry) Run(ctx context.Context) error {
 			r.log.Warn("term as leader ended", obs.Err(err)...)
 			lifecycle.Pause(ctx, r.cfg.Retry)
 		}
+	}
+	if cause := context.Cause(ctx); errs.Of(cause) == errs.AlreadyExists {
+		return cause
 	}
 	return nil
 }

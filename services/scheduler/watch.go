@@ -26,6 +26,7 @@ func (s *Scheduler) register(ctx context.Context) (*registration, error) {
 		Key:     s.config.ID,
 		Value:   func(epoch uint64) *nereidv1.ServiceValue { return s.value(epoch, report{}) },
 		Replace: func(*nereidv1.ServiceValue) bool { return true },
+		Epoch:   (*nereidv1.ServiceValue).GetEpoch,
 	})
 }
 
