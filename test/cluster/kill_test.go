@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -20,8 +21,10 @@ import (
 )
 
 const (
-	rate    = 100 // requests per second
-	timeout = 2 * time.Second
+	rate = 100 // requests per second
+	// timeout is a request's deadline, and patient that where callers are to see
+	// nothing: there a machine that stands still for seconds is no failure.
+	timeout, patient = 2 * time.Second, 30 * time.Second
 )
 
 // row is one line of the table of what may die.
@@ -32,6 +35,8 @@ type row struct {
 	// role is what another must take over; empty is none.
 	role     string
 	settings settings
+	// deadline is the requests'; 0 is timeout.
+	deadline time.Duration
 	// allows reports whether callers may see the failure of a request after the
 	// harm of a process.
 	allows func(l load.Line, harmed string) bool
@@ -39,12 +44,12 @@ type row struct {
 
 func rows() []row {
 	return []row{
-		{name: "gateway", disturb: killOne("gateway"), allows: func(l load.Line, harmed string) bool {
+		{name: "gateway", disturb: killOne("gateway"), deadline: patient, allows: func(l load.Line, harmed string) bool {
 			return l.Gateway == harmed && (l.Answers[0].Outcome == load.Lost || unavailable(l, harmed))
 		}},
 		{name: "scheduler", disturb: killHolder(leader.Pool("default")), role: leader.Pool("default"), allows: unavailable},
 		{name: "worker", disturb: killOne("worker"), allows: unavailable},
-		{name: "registry", disturb: killHolder(leader.Registry), role: leader.Registry, allows: nothing},
+		{name: "registry", disturb: killHolder(leader.Registry), role: leader.Registry, deadline: patient, allows: nothing},
 		{name: "nats", disturb: killNATS, allows: nothing},
 		{name: "nats-lost", disturb: loseNATS, settings: modelsComeAndGo(), allows: func(l load.Line, harmed string) bool {
 			return strings.HasPrefix(harmed, "scheduler") && unavailable(l, harmed)
@@ -294,7 +299,9 @@ func (r row) run(t *testing.T, kills int) {
 	defer log.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s.load = load.Start(ctx, load.Config{Targets: s.targets, Model: model, Rate: rate, Timeout: timeout, Prefix: r.name, Log: log})
+	s.load = load.Start(ctx, load.Config{
+		Targets: s.targets, Model: model, Rate: rate, Timeout: cmp.Or(r.deadline, timeout), Prefix: r.name, Log: log,
+	})
 	for range kills {
 		s.pass(time.Second + rand.N(time.Second))
 		r.disturb(s)
@@ -322,6 +329,9 @@ func (s *scene) settle() {
 		s.pass(500 * time.Millisecond)
 		// What was sent lately has no answer yet.
 		now := time.Now().Add(-timeout)
+		if answered := s.load.Answered(); answered.Before(now) {
+			now = answered
+		}
 		if now.Sub(h.at) < time.Second {
 			continue
 		}

@@ -82,9 +82,10 @@ type Load struct {
 	next   atomic.Uint64
 	sent   sync.WaitGroup
 
-	mu    sync.Mutex
-	lines []Line        // guarded by mu
-	out   *json.Encoder // guarded by mu
+	mu      sync.Mutex
+	lines   []Line               // guarded by mu
+	waiting map[uint64]time.Time // when those were sent that have no answer; guarded by mu
+	out     *json.Encoder        // guarded by mu
 }
 
 // way is one protocol of one target.
@@ -100,7 +101,7 @@ type way struct {
 
 // Start sends until ctx is done. [Load.Wait] waits for the last answer.
 func Start(ctx context.Context, c Config) *Load {
-	l := &Load{config: c, out: json.NewEncoder(c.Log)}
+	l := &Load{config: c, waiting: make(map[uint64]time.Time), out: json.NewEncoder(c.Log)}
 	for _, t := range c.Targets {
 		for _, via := range []string{"http", "grpc"} {
 			w := &way{target: t, via: via}
@@ -128,6 +129,19 @@ func (l *Load) Lines() []Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Line(nil), l.lines...)
+}
+
+// Answered is a time: each request that was sent before it has its answer.
+func (l *Load) Answered() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := time.Now()
+	for _, sent := range l.waiting {
+		if sent.Before(first) {
+			first = sent
+		}
+	}
+	return first
 }
 
 // Without takes a target out until it is put back, as who stops a server for
@@ -166,7 +180,7 @@ func (l *Load) run(ctx context.Context) {
 func (l *Load) send(n uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
 	defer cancel()
-	line := Line{ID: fmt.Sprintf("%s-%d", l.config.Prefix, n), Model: l.config.Model, Sent: time.Now().UnixNano()}
+	line := Line{ID: fmt.Sprintf("%s-%d", l.config.Prefix, n), Model: l.config.Model, Sent: l.begin(n).UnixNano()}
 	var a Answer
 	for {
 		w := l.await(ctx, n)
@@ -185,8 +199,18 @@ func (l *Load) send(n uint64) {
 	line.Answers = append(line.Answers, a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.waiting, n)
 	l.lines = append(l.lines, line)
 	_ = l.out.Encode(line) // what is missing in the log the audit finds
+}
+
+// begin notes that request n is sent now.
+func (l *Load) begin(n uint64) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.waiting[n] = now
+	return now
 }
 
 // await waits for a way that is up, as a request waits in a balancer: one that
