@@ -88,7 +88,7 @@ func (r *Remote) open(pool string) *dispatcher.Dispatcher {
 }
 
 // dial opens a session with a scheduler, once the gateway has its incarnation.
-func (r *Remote) dial(ctx context.Context, address string, h schedule.GatewayHandler) (dispatcher.Session, error) {
+func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedule.GatewayHandler) (dispatcher.Session, error) {
 	select {
 	case <-r.registered:
 	case <-ctx.Done():
@@ -96,7 +96,7 @@ func (r *Remote) dial(ctx context.Context, address string, h schedule.GatewayHan
 	}
 	d := schedule.Dialler{
 		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Epoch, Release: r.deps.Release},
-		Clock: r.deps.Clock, Pool: r.tensors.Pool,
+		Clock: r.deps.Clock, Pool: r.tensors.Pool, Met: met,
 	}
 	s, err := d.Gateway(ctx, r.peer(address), h)
 	if err != nil {

@@ -337,12 +337,13 @@ func (r *replica) count(name string) float64 {
 	return 0
 }
 
-// A worker that has served a later scheduler tells this one.
-func TestWorkerOfALaterEpochDeposes(t *testing.T) {
+// Who has met a later scheduler tells this one.
+func TestLaterEpochDeposes(t *testing.T) {
 	b := store(t, t.TempDir(), "127.0.0.1:0")
 	first := startReplica(t, "first", b.Addr())
 	before := <-first.served
-	first.Attach(instance.Worker, infer.Held{Epoch: before + 1000}, first.outside)
+	first.Deposed(before) // which is no later one
+	first.Deposed(before + 1000)
 	<-first.ended
 	if again := <-first.served; again <= before {
 		t.Errorf("leads again under epoch %d, after %d", again, before)

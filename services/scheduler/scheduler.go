@@ -148,12 +148,17 @@ func (s *Scheduler) RegisterControl(r grpc.ServiceRegistrar) {
 	control.RegisterPool(r, s.config.Pool, s, func(err error) { s.deps.Log.Error("call failed", obs.Err(err)...) })
 }
 
-// Attach introduces a worker. One that has seen a higher epoch has served
-// another scheduler meanwhile: this one begins anew.
-func (s *Scheduler) Attach(worker uint64, held infer.Held, e infer.Executor) {
-	if epoch, leads := s.Leads(); leads && held.Epoch > epoch {
-		s.depose("a worker has seen a higher epoch")
+// Deposed says that a gateway or worker has met the scheduler of a later epoch:
+// this one begins anew. The lease does not tell it where that one has died
+// before this one was back.
+func (s *Scheduler) Deposed(by uint64) {
+	if epoch, leads := s.Leads(); leads && by > epoch {
+		s.depose("the pool has had a scheduler of a later epoch")
 	}
+}
+
+// Attach introduces a worker.
+func (s *Scheduler) Attach(worker uint64, held infer.Held, e infer.Executor) {
 	s.workers.connect(worker)
 	s.loop.Attach(worker, held, e)
 }

@@ -209,6 +209,24 @@ func (c *cluster) holder(role, before string) string {
 	}
 }
 
+// vacant waits until nobody holds a role.
+func (c *cluster) vacant(role string) {
+	c.t.Helper()
+	give := time.NewTimer(patience)
+	defer give.Stop()
+	for {
+		h, changed := c.finders[role].Present()
+		if h == (leader.Holder{}) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-give.C:
+			c.t.Fatalf("waited in vain for %s to give %s up", h.ID, role)
+		}
+	}
+}
+
 // serves waits until every gateway answers requests for these models, and knows
 // no others.
 func (c *cluster) serves(models ...string) {

@@ -61,6 +61,7 @@ func rows() []row {
 		}},
 		{name: "worker-paused", disturb: pauseWorker, allows: unavailable},
 		{name: "scheduler-paused", disturb: pauseScheduler, allows: unavailable},
+		{name: "scheduler-back", disturb: outliveSuccessor, allows: unavailable},
 	}
 }
 
@@ -236,6 +237,23 @@ func pauseScheduler(s *scene) string {
 	s.takeover(leader.Pool("default"), p.name)
 	s.pass(rand.N(3 * time.Second))
 	p.signal(syscall.SIGCONT)
+	return p.name
+}
+
+// outliveSuccessor has a scheduler come back after it was deposed by one that has
+// died since: nobody holds the pool, and it knows nothing of the other's term.
+func outliveSuccessor(s *scene) string {
+	role := leader.Pool("default")
+	p := s.processes[s.holder(role, "")]
+	s.strike(p.name)
+	p.signal(syscall.SIGSTOP)
+	s.takeover(role, p.name)
+	successor := s.processes[s.holder(role, p.name)]
+	s.pass(rand.N(time.Second))
+	successor.kill()
+	s.vacant(role)
+	p.signal(syscall.SIGCONT)
+	s.again(successor)
 	return p.name
 }
 

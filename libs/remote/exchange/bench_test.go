@@ -43,6 +43,7 @@ func (d *direct) Retire(infer.InstanceID)           {}
 func (d *direct) Complete(*infer.Completion)        {}
 func (d *direct) Refuse(*infer.Order, error)        {}
 func (d *direct) Leave(uint64)                      {}
+func (d *direct) Deposed(uint64)                    {}
 func (d *direct) Cancel(infer.RequestID)            {}
 func (d *direct) Disconnect(uint64, []*infer.Order) {}
 

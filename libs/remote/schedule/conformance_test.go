@@ -95,6 +95,8 @@ func (f *fifo) Leave(origin uint64) {
 	f.drop(func(r *infer.Request) bool { return r.Work.Request.Origin == origin }, errs.Cancelled)
 }
 
+func (f *fifo) Deposed(uint64) {}
+
 func (f *fifo) Attach(_ uint64, _ infer.Held, e infer.Executor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

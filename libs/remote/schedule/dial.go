@@ -30,6 +30,9 @@ type Dialler struct {
 	Clock mono.Clock
 	// Pool is what tensors that come are put into.
 	Pool *tensor.Pool
+	// Met is the highest epoch that a gateway has met. A worker says it with what
+	// it holds.
+	Met uint64
 }
 
 // Scheduler is who was dialled.

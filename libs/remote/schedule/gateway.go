@@ -49,7 +49,7 @@ type GatewaySession struct {
 // It returns when requests can be submitted, or fails when ctx is done.
 func (d *Dialler) Gateway(ctx context.Context, peer stream.Peer, h GatewayHandler) (*GatewaySession, error) {
 	hello := &nereidv1.GatewayMessage{Message: &nereidv1.GatewayMessage_Hello{Hello: &nereidv1.GatewayHello{
-		Protocol: stream.Protocol, GatewayId: d.Self.ID, Gateway: d.Self.Incarnation, Release: d.Self.Release,
+		Protocol: stream.Protocol, GatewayId: d.Self.ID, Gateway: d.Self.Incarnation, Release: d.Self.Release, Epoch: d.Met,
 	}}}
 	common, err := d.dial(ctx, peer, hello, func(ctx context.Context, c nereidv1.SchedulerServiceClient) (stream.Conn, error) {
 		return c.Submit(ctx)

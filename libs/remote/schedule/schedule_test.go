@@ -37,13 +37,14 @@ type backend struct {
 	cancelled    chan infer.RequestID
 	disconnected chan []*infer.Order
 	refused      chan error
+	deposed      chan uint64
 	err          error // of Submit
 }
 
 func newBackend(epoch uint64) *backend {
 	return &backend{
 		epoch: epoch, attached: make(chan infer.Held, 10), granted: make(chan infer.Grant, 10), completed: make(chan *infer.Completion, 10), cancelled: make(chan infer.RequestID, 10),
-		disconnected: make(chan []*infer.Order, 10), refused: make(chan error, 10),
+		disconnected: make(chan []*infer.Order, 10), refused: make(chan error, 10), deposed: make(chan uint64, 10),
 	}
 }
 
@@ -60,6 +61,7 @@ func (b *backend) Complete(c *infer.Completion)   { b.completed <- c }
 func (b *backend) Cancel(id infer.RequestID)      { b.cancelled <- id }
 func (b *backend) Refuse(_ *infer.Order, e error) { b.refused <- e }
 func (b *backend) Leave(uint64)                   {}
+func (b *backend) Deposed(by uint64)              { b.deposed <- by }
 func (b *backend) Disconnect(_ uint64, under []*infer.Order) {
 	b.disconnected <- under
 }
@@ -255,6 +257,31 @@ func TestWithoutTheLeaseStreamsAreRefusedAndEnd(t *testing.T) {
 	if err := g.Submit(request(2)); errs.Of(err) != errs.NoWorker {
 		t.Errorf("submitting afterwards: %v", err)
 	}
+}
+
+// A scheduler hears of a later one that its peers have met, and serves neither.
+func TestLaterSchedulerIsToldByWhoHasMetIt(t *testing.T) {
+	s, peers := serve(t)
+	b := newBackend(3)
+	s.Serve(3, b)
+	g := dialler("g", 5)
+	g.Met = 4
+	if _, err := g.Gateway(t.Context(), peers["tcp"], newEvents()); errs.Of(err) != errs.PeerUnreachable {
+		t.Errorf("a gateway is served: %v", err)
+	}
+	if _, err := dialler("w", 7).Worker(t.Context(), peers["tcp"], infer.Held{Epoch: 5}, newExecutor()); errs.Of(err) != errs.PeerUnreachable {
+		t.Errorf("a worker is served: %v", err)
+	}
+	if gateway, worker := <-b.deposed, <-b.deposed; gateway != 4 || worker != 5 || len(b.attached) != 0 {
+		t.Errorf("the scheduler hears of epochs %d and %d, want 4 and 5; %d workers attached", gateway, worker, len(b.attached))
+	}
+	g.Met = 3
+	session, err := g.Gateway(t.Context(), peers["tcp"], newEvents())
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.Close()
+	<-session.Done()
 }
 
 func TestCreditsBoundWhatAGatewaySends(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
@@ -29,6 +30,8 @@ type Backend interface {
 	// Leave says that the stream of a gateway has ended: what waits for it is
 	// dropped, since it submits again what it still wants.
 	Leave(origin uint64)
+	// Deposed says that a peer has met the scheduler of a later epoch.
+	Deposed(by uint64)
 	// Disconnect says that the stream of a worker has ended, and with it its
 	// credits. The requests of the orders that were under way are the
 	// scheduler's again, with their references; but whether they ran it does
@@ -142,10 +145,11 @@ func (s *Server) Respond(r *infer.Response) {
 }
 
 // greet receives a peer's hello and answers it, with the member that hellos are
-// of every kind of message.
+// of every kind of message, unless the peer has met a later scheduler.
 func (s *Server) greet(t *term, conn stream.Conn, hello interface {
 	proto.Message
 	GetProtocol() uint32
+	GetEpoch() uint64
 },
 ) error {
 	if err := stream.ExpectHello(t.ctx, conn, hello); err != nil {
@@ -153,6 +157,10 @@ func (s *Server) greet(t *term, conn stream.Conn, hello interface {
 	}
 	if err := stream.CheckProtocol("the peer", hello.GetProtocol()); err != nil {
 		return err
+	}
+	if met := hello.GetEpoch(); met > t.epoch {
+		t.backend.Deposed(met)
+		return errs.New(errs.PeerUnreachable, "the scheduler of epoch %d has been replaced by that of epoch %d", t.epoch, met)
 	}
 	c := &s.config
 	// Hellos are the same member of the messages to gateways and to workers.

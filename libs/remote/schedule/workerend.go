@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/remote/wire"
@@ -48,9 +47,6 @@ func (s *Server) Work(conn nereidv1.SchedulerService_WorkServer) error {
 	defer s.workers.leave(e)
 	log.Info("a worker has connected", zap.Int("running", len(held.Running)))
 	t.backend.Attach(e.incarnation, held, e)
-	if held.Epoch > t.epoch {
-		e.link.Close(errs.New(errs.PeerUnreachable, "the scheduler of epoch %d has been replaced by that of epoch %d", t.epoch, held.Epoch))
-	}
 	err = s.run(conn.Context(), &e.end, e.reader, e.receive)
 	t.backend.Disconnect(e.incarnation, e.stop())
 	log.Info("a worker's stream has ended", zap.Error(err))

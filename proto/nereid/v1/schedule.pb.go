@@ -250,7 +250,10 @@ type GatewayHello struct {
 	// Its incarnation: see RequestId.origin.
 	Gateway uint64 `protobuf:"varint,3,opt,name=gateway,proto3" json:"gateway,omitempty"`
 	// Its release, for logs.
-	Release       string `protobuf:"bytes,4,opt,name=release,proto3" json:"release,omitempty"`
+	Release string `protobuf:"bytes,4,opt,name=release,proto3" json:"release,omitempty"`
+	// The highest epoch that it has met; a scheduler with a lower one has been
+	// deposed and ends the stream.
+	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -311,6 +314,13 @@ func (x *GatewayHello) GetRelease() string {
 		return x.Release
 	}
 	return ""
+}
+
+func (x *GatewayHello) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // SubmitRequest asks the scheduler to take a request over. The gateway owns it
@@ -1378,13 +1388,14 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x17.nereid.v1.GatewayHelloH\x00R\x05hello\x122\n" +
 	"\x06submit\x18\x02 \x01(\v2\x18.nereid.v1.SubmitRequestH\x00R\x06submit\x122\n" +
 	"\x06cancel\x18\x03 \x01(\v2\x18.nereid.v1.CancelRequestH\x00R\x06cancelB\t\n" +
-	"\amessage\"}\n" +
+	"\amessage\"\x93\x01\n" +
 	"\fGatewayHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
 	"gateway_id\x18\x02 \x01(\tR\tgatewayId\x12\x18\n" +
 	"\agateway\x18\x03 \x01(\x04R\agateway\x12\x18\n" +
-	"\arelease\x18\x04 \x01(\tR\arelease\"F\n" +
+	"\arelease\x18\x04 \x01(\tR\arelease\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"F\n" +
 	"\rSubmitRequest\x125\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x15.nereid.v1.DescriptorR\n" +

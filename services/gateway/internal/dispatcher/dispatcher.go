@@ -26,6 +26,7 @@ type Session interface {
 	// more then.
 	Done() <-chan struct{}
 	Err() error
+	Scheduler() schedule.Scheduler
 }
 
 var _ Session = (*schedule.GatewaySession)(nil)
@@ -50,8 +51,9 @@ func Default() Config {
 type Deps struct {
 	// Finder knows the scheduler that holds the pool. The dispatcher runs it.
 	Finder *leader.Finder
-	// Dial connects to a scheduler, and returns when it takes requests.
-	Dial func(ctx context.Context, address string, h schedule.GatewayHandler) (Session, error)
+	// Dial connects to a scheduler, which it tells the highest epoch that the
+	// dispatcher has met, and returns when it takes requests.
+	Dial func(ctx context.Context, address string, met uint64, h schedule.GatewayHandler) (Session, error)
 	// To takes the answers that count.
 	To    infer.Responder
 	Clock mono.Clock
@@ -73,6 +75,7 @@ type Dispatcher struct {
 	entries map[infer.RequestID]*entry // without their final answer; guarded by mu
 	session Session                    // nil while there is none; guarded by mu
 	epoch   uint64                     // of its scheduler; guarded by mu
+	floor   uint64                     // the highest epoch met; guarded by mu
 	life    uint64                     // counts the sessions; guarded by mu
 	drained uint64                     // the session that takes nothing new; guarded by mu
 	left    mono.Time                  // when the last session ended; 0 is never; guarded by mu

@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -60,6 +61,7 @@ type session struct {
 	cancelled int
 	err       error
 	done      chan struct{}
+	epoch     uint64
 }
 
 func (x *session) Submit(r *infer.Request) error {
@@ -76,12 +78,15 @@ func (x *session) Cancel(infer.RequestID) { x.cancelled++ }
 func (x *session) Close()                 {}
 func (x *session) Done() <-chan struct{}  { return x.done }
 func (x *session) Err() error             { return errs.New(errs.NoWorker, "killed") }
+func (x *session) Scheduler() schedule.Scheduler {
+	return schedule.Scheduler{ID: "s", Epoch: x.epoch}
+}
 
 // connect begins a session with the next scheduler.
 func (s *scene) connect() *session {
 	s.d.life++
-	s.session = &session{handler: handler{s.d, s.d.life}, scene: s}
-	s.d.begin(context.Background(), s.session, leader.Holder{ID: "s", Epoch: s.d.life})
+	s.session = &session{handler: handler{s.d, s.d.life}, scene: s, epoch: s.d.life}
+	s.d.begin(context.Background(), s.session)
 	return s.session
 }
 
@@ -310,10 +315,41 @@ func TestSessionThatEndsWithoutRoom(t *testing.T) {
 	s.d.life++
 	full := &session{handler: handler{s.d, s.d.life}, scene: s, err: errs.New(errs.QueueFull, ""), done: make(chan struct{})}
 	full.during = sync.OnceFunc(func() { close(full.done) })
-	s.d.begin(t.Context(), full, leader.Holder{Epoch: s.d.life})
+	s.d.begin(t.Context(), full)
 	s.d.end(t.Context(), full)
 	if next := s.connect(); len(next.sent) != 1 || len(s.answers) != 0 {
 		t.Errorf("submitted as %v, answered %v", next.sent, s.answers)
+	}
+}
+
+// A scheduler that holds the pool again under an epoch before that of another
+// which the gateway has met gets no requests: they may have run since.
+func TestSchedulerThatWasReplacedGetsNoRequests(t *testing.T) {
+	s := newScene(t)
+	var told []uint64
+	ended := make(chan struct{})
+	close(ended)
+	old := &session{scene: s, epoch: 3, done: ended}
+	s.d.deps.Dial = func(_ context.Context, _ string, met uint64, _ schedule.GatewayHandler) (Session, error) {
+		told = append(told, met)
+		return old, nil
+	}
+	meet := func(epoch uint64) error {
+		return s.d.meet(t.Context(), t.Context(), leader.Holder{ID: "s", Epoch: epoch})
+	}
+	s.submit(s.request(0))
+	if err := meet(5); errs.Of(err) != errs.PeerUnreachable { // its address is another's by now
+		t.Errorf("the scheduler of epoch 3 is met as that of epoch 5: %v", err)
+	}
+	if err := meet(3); errs.Of(err) != errs.PeerUnreachable || len(old.sent) != 0 {
+		t.Errorf("the scheduler of epoch 3 gets %v after that of epoch 5, %v", old.sent, err)
+	}
+	old.epoch = 7
+	if err := meet(7); err != nil || len(old.sent) != 1 {
+		t.Errorf("the next one gets %v, %v", old.sent, err)
+	}
+	if diff := cmp.Diff([]uint64{5, 5, 7}, told); diff != "" {
+		t.Errorf("epochs that schedulers were told (-want +got):\n%s", diff)
 	}
 }
 

@@ -49,16 +49,27 @@ func (d *Dispatcher) follow(ctx context.Context) error {
 // meet is one session, until it ends or the holder's tenure does, which ends the
 // dialling, too: a vanished host answers nothing. The error says why it could
 // not begin.
+//
+// A scheduler that was away while another led, and has died, may hold the pool
+// again under its old epoch: it knows nothing of what the other had, and would
+// have it run twice. It gets no requests, but the word that it was replaced.
 func (d *Dispatcher) meet(ctx, tenure context.Context, holder leader.Holder) error {
 	d.mu.Lock()
 	d.life++
 	h := handler{d, d.life}
+	d.floor = max(d.floor, holder.Epoch)
+	floor := d.floor
 	d.mu.Unlock()
-	session, err := d.deps.Dial(tenure, holder.Address, h)
+	session, err := d.deps.Dial(tenure, holder.Address, floor, h)
 	if err != nil {
 		return err
 	}
-	d.begin(tenure, session, holder)
+	if epoch := session.Scheduler().Epoch; epoch < floor {
+		session.Close()
+		<-session.Done()
+		return errs.New(errs.PeerUnreachable, "the scheduler of epoch %d has been replaced by that of epoch %d", epoch, floor)
+	}
+	d.begin(tenure, session)
 	select {
 	case <-session.Done():
 	case <-tenure.Done():
@@ -70,18 +81,19 @@ func (d *Dispatcher) meet(ctx, tenure context.Context, holder leader.Holder) err
 }
 
 // begin submits on a new session what has no answer.
-func (d *Dispatcher) begin(ctx context.Context, session Session, holder leader.Holder) {
+func (d *Dispatcher) begin(ctx context.Context, session Session) {
+	scheduler := session.Scheduler()
 	d.mu.Lock()
 	list := make([]*entry, 0, len(d.entries))
 	for _, e := range d.entries {
 		list = append(list, e)
 	}
-	d.session, d.epoch = session, holder.Epoch
+	d.session, d.epoch, d.floor = session, scheduler.Epoch, max(d.floor, scheduler.Epoch)
 	d.mu.Unlock()
 	slices.SortFunc(list, func(a, b *entry) int {
 		return cmp.Compare(a.request.Work.Request.Number, b.request.Work.Request.Number)
 	})
-	d.metrics.epoch.Set(float64(holder.Epoch))
+	d.metrics.epoch.Set(float64(scheduler.Epoch))
 	again := 0
 	for _, e := range list {
 		if d.again(ctx, session, e) {
@@ -89,7 +101,7 @@ func (d *Dispatcher) begin(ctx context.Context, session Session, holder leader.H
 		}
 	}
 	d.deps.Log.Info("connected to the pool's scheduler",
-		zap.String("scheduler", holder.ID), zap.Uint64("epoch", holder.Epoch), zap.Int("resubmitted", again))
+		zap.String("scheduler", scheduler.ID), zap.Uint64("epoch", scheduler.Epoch), zap.Int("resubmitted", again))
 }
 
 // again submits an entry on a new session, and reports whether it was submitted

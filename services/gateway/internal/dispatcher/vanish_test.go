@@ -39,7 +39,7 @@ func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
 	dialled := make(chan string, 100)
 	d := New(Default(), Deps{
 		Finder: leader.New(b, leader.Pool("default")), Clock: mono.New(), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
-		Dial: func(ctx context.Context, address string, _ schedule.GatewayHandler) (Session, error) {
+		Dial: func(ctx context.Context, address string, _ uint64, _ schedule.GatewayHandler) (Session, error) {
 			dialled <- address
 			<-ctx.Done()
 			return nil, errs.From(context.Cause(ctx))

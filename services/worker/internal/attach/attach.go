@@ -143,7 +143,7 @@ func (a *Attachment) follow(ctx context.Context) error {
 func (a *Attachment) meet(ctx, tenure context.Context, holder leader.Holder) error {
 	held, life, ok := a.hold(holder.Epoch)
 	if !ok {
-		return errs.New(errs.NoWorker, "the worker has ended, or has met a later scheduler than that of epoch %d", holder.Epoch)
+		return errs.New(errs.NoWorker, "the worker has ended")
 	}
 	session, err := a.deps.Dial(tenure, holder.Address, a.worker, held, &receiver{a, life})
 	if err != nil {
@@ -164,15 +164,17 @@ func (a *Attachment) meet(ctx, tenure context.Context, holder leader.Holder) err
 	return nil
 }
 
-// hold raises the floor and says what the worker holds, all at once. It reports
-// false for an epoch below the floor.
+// hold raises the floor and says what the worker holds, all at once. One that
+// holds the pool under an epoch below the floor, since it was away while another
+// did, hears of it by the hello, and begins anew. It reports false if the worker
+// has ended.
 func (a *Attachment) hold(epoch uint64) (held infer.Held, life uint64, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if epoch < a.floor || a.detached {
+	if a.detached {
 		return held, 0, false
 	}
-	a.floor = epoch
+	a.floor = max(a.floor, epoch)
 	a.life++
 	a.late = nil
 	held = infer.Held{Epoch: a.floor, Begun: a.begun.Begun()}

@@ -166,8 +166,12 @@ func TestLowerEpochsAreRefused(t *testing.T) {
 	if len(s.orders) != 0 {
 		t.Errorf("orders %v of a scheduler that was replaced are run", s.orders)
 	}
-	if _, _, ok := s.a.hold(4); ok {
-		t.Error("a scheduler that was replaced is met")
+	held, late := s.hello(4)
+	if held.Epoch != 5 {
+		t.Errorf("a scheduler of epoch 4 hears of epoch %d, want 5: it would not know that it was replaced", held.Epoch)
+	}
+	if s.a.begin(late, 4) {
+		t.Error("a session with a scheduler that was replaced has begun")
 	}
 }
 

@@ -13,8 +13,10 @@
 //
 // # Fencing
 //
-// The floor is the highest epoch of a scheduler that was met. A session with a
-// lower one ends at once, and orders of a lower one are given back. A session
+// The floor is the highest epoch of a scheduler that was met. Each hello says it:
+// a scheduler of a lower one has been deposed, and does not know where the later
+// one is gone already. A session with a lower one ends at once, and orders of a
+// lower one are given back. A session
 // has ended, and brings nothing more, before the next one begins.
 //
 // A process that stood still for longer than its lease lives was believed dead:
