@@ -48,7 +48,7 @@ func problems(s *Seen, c *nereidv1.ClusterStatus) []string {
 	}
 	for _, w := range c.GetWorkers() {
 		if s.Workers[w.GetId()].Value.GetUnsteady() {
-			add("the worker %s has just been started again, %d times by now: the one before ended with %s", w.GetId(), w.GetRestarts(), cmp.Or(w.GetLastExit(), "no word"))
+			add("the worker %s was started again a moment ago, as start %d: the one before ended with %s", w.GetId(), w.GetRestarts()+1, cmp.Or(w.GetLastExit(), "no word"))
 		}
 	}
 	for _, m := range c.GetModels() {

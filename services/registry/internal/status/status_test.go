@@ -145,7 +145,7 @@ func TestProblems(t *testing.T) {
 				s.Workers["w1"].Value.Restarts, s.Workers["w1"].Value.LastExit, s.Workers["w1"].Value.Unsteady = 3, "exit status 2: panic: boom", true
 				s.Workers["w2"].Value.Restarts, s.Workers["w2"].Value.LastExit = 1, "signal: killed"
 			},
-			[]string{"the worker w1 has just been started again, 3 times by now: the one before ended with exit status 2: panic: boom"},
+			[]string{"the worker w1 was started again a moment ago, as start 4: the one before ended with exit status 2: panic: boom"},
 		},
 		"services that start and stop": {
 			func(_ *testing.T, s *status.Seen) {
