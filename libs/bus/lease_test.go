@@ -18,7 +18,14 @@ func epochValue(epoch uint64) text { return value(strconv.FormatUint(epoch, 10))
 
 // claim is one whose lease lives on when the process stands still for a while.
 func claim(key string) bus.Claim[text] {
-	return bus.Claim[text]{Key: key, TTL: 3 * time.Second, Value: epochValue}
+	return bus.Claim[text]{Key: key, TTL: 2 * patience, Value: epochValue}
+}
+
+// brief is one whose lease is renewed often, and ends soon without.
+func brief(key string) bus.Claim[text] {
+	c := claim(key)
+	c.TTL = 6 * time.Second
+	return c
 }
 
 func acquire(t *testing.T, bucket *bus.Bucket[text], c bus.Claim[text]) *bus.Lease[text] {
@@ -46,7 +53,7 @@ func TestLeaseIsRenewedAndReleased(t *testing.T) {
 	writes := must[jetstream.KeyWatcher](t)(kv.Watch(ctx, "registry", jetstream.UpdatesOnly()))
 	defer func() { _ = writes.Stop() }()
 
-	lease := acquire(t, leaders, claim("registry"))
+	lease := acquire(t, leaders, brief("registry"))
 	own := epochValue(lease.Epoch()).GetValue()
 	if got := hears(t, events, put("registry", own)); got != lease.Epoch() {
 		t.Errorf("acquired at revision %d, epoch %d", got, lease.Epoch())
@@ -76,9 +83,7 @@ func TestLeaseIsRenewedAndReleased(t *testing.T) {
 func TestEqualValueOfALeaseIsNotWritten(t *testing.T) {
 	ctx := testContext(t)
 	leaders := texts(t, open(t, bus.Config{}), bus.Leaders)
-	c := claim("registry")
-	c.TTL = time.Hour // no renewal meanwhile
-	lease := acquire(t, leaders, c)
+	lease := acquire(t, leaders, claim("registry")) // it is not renewed meanwhile
 	var revisions []uint64
 	for _, v := range []string{"a", "a", "b"} {
 		if err := lease.Set(ctx, value(v)); err != nil {
@@ -111,7 +116,7 @@ func TestElectionPassesOnAtRelease(t *testing.T) {
 
 func TestEarlierLifeIsReplaced(t *testing.T) {
 	workers := texts(t, open(t, bus.Config{}), bus.Workers)
-	old := acquire(t, workers, claim("w1"))
+	old := acquire(t, workers, brief("w1"))
 	again := claim("w1")
 	again.Replace = func(present text) bool { return present.GetValue() == epochValue(old.Epoch()).GetValue() }
 	fresh := acquire(t, workers, again)
@@ -138,7 +143,7 @@ func TestHolderThatIsCutOffLosesToTheOther(t *testing.T) {
 	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
 	addr, cut := relay(t, server.Addr())
 	holder := open(t, bus.Config{URL: addr, Name: "holder"})
-	lease := acquire(t, texts(t, holder, bus.Leaders), claim("registry"))
+	lease := acquire(t, texts(t, holder, bus.Leaders), brief("registry"))
 	next := make(chan *bus.Lease[text])
 	go func() { next <- acquire(t, texts(t, server, bus.Leaders), claim("registry")) }()
 
@@ -157,7 +162,7 @@ func TestLeaseIsLostWhileTheServerIsAway(t *testing.T) {
 	t.Parallel() // it waits
 	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
 	holder := open(t, bus.Config{URL: server.Addr()})
-	lease := acquire(t, texts(t, holder, bus.Leaders), claim("registry"))
+	lease := acquire(t, texts(t, holder, bus.Leaders), brief("registry"))
 	closeBus(t, server)
 	await(t, "loss", lease.Lost())
 	if !errors.Is(lease.Err(), bus.ErrLost) {

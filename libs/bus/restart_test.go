@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/testkit/port"
@@ -47,12 +46,10 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 func TestRestartedHolderStartsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	first := open(t, bus.Config{Dir: dir})
-	slow := claim("w1")
-	slow.TTL = time.Hour // nobody waits for it
-	old := acquire(t, texts(t, first, bus.Workers), slow)
+	old := acquire(t, texts(t, first, bus.Workers), claim("w1"))
 	closeBus(t, first)
 
-	again := slow
+	again := claim("w1") // nobody waits for its end
 	again.Replace = func(text) bool { return true }
 	second := open(t, bus.Config{Dir: dir})
 	if fresh := acquire(t, texts(t, second, bus.Workers), again); fresh.Epoch() <= old.Epoch() {
@@ -68,13 +65,13 @@ func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
 	first := open(t, bus.Config{Dir: dir, Listen: port.Address(t)})
 	addr := first.Addr()
 	ctx := testContext(t)
-	back, dead := claim("back"), claim("dead")
+	back, dead := brief("back"), brief("dead")
 	dead.Value = func(uint64) text { return value("dead") }
-	events := texts(t, open(t, bus.Config{URL: addr}), bus.Schedulers).Watch(ctx)
+	events := texts(t, open(t, bus.Config{URL: addr}), bus.Workers).Watch(ctx)
 	hears(t, events, caughtUp) // else the order would be that of the last renewals
-	acquire(t, texts(t, first, bus.Schedulers), dead)
+	acquire(t, texts(t, first, bus.Workers), dead)
 	holder := open(t, bus.Config{URL: addr})
-	lease := acquire(t, texts(t, holder, bus.Schedulers), back)
+	lease := acquire(t, texts(t, holder, bus.Workers), back)
 	epoch := func(l *bus.Lease[text]) string { return epochValue(l.Epoch()).GetValue() }
 	hears(t, events, put("dead", "dead"), put("back", epoch(lease)))
 
@@ -82,7 +79,7 @@ func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
 	await(t, "loss", lease.Lost())
 	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
 	hears(t, events, caughtUp)
-	lease = acquire(t, texts(t, holder, bus.Schedulers), back)
+	lease = acquire(t, texts(t, holder, bus.Workers), back)
 	hears(t, events, put("back", epoch(lease)), told{Kind: bus.EventDelete, Key: "dead", Expired: true})
 }
 

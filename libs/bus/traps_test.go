@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,14 @@ func TestServerTakesTimeToLiveAsWeExpect(t *testing.T) {
 	ctx := testContext(t)
 	const ttl = time.Second
 	renewed := func(ctx context.Context, t *testing.T, kv jetstream.KeyValue) {
-		must[uint64](t)(kv.Create(ctx, "lease", nil, jetstream.KeyTTL(ttl)))
-		must[uint64](t)(kv.Update(ctx, "lease", []byte("renewed"), 1))
+		for {
+			revision := must[uint64](t)(kv.Create(ctx, "lease", nil, jetstream.KeyTTL(ttl)))
+			if _, err := kv.Update(ctx, "lease", []byte("renewed"), revision); err == nil {
+				return
+			} else if !errors.Is(err, jetstream.ErrKeyExists) { // else it has ended already
+				t.Fatal(err)
+			}
+		}
 	}
 	created := func(ctx context.Context, t *testing.T, kv jetstream.KeyValue) {
 		must[uint64](t)(kv.Create(ctx, "lease", nil, jetstream.KeyTTL(ttl)))

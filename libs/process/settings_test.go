@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/libs/testkit/port"
 )
 
 // service is a program whose service the test makes.
@@ -49,17 +50,6 @@ func tryParse(t *testing.T, args ...string) (*service, error) {
 	}
 	_, err = parser.Parse(append([]string{"--allow-metrics=false"}, args...))
 	return &s, err
-}
-
-// unused is an address on which nothing listens.
-func unused(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func openBus(t *testing.T, listen string) *bus.Bus {
@@ -96,7 +86,7 @@ func TestMisfitsAreNamed(t *testing.T) {
 }
 
 func TestNoNATSIsAnErrorWithARemedy(t *testing.T) {
-	address := unused(t)
+	address := port.Address(t)
 	s := parse(t, "--start-timeout-secs=0", "--nats-url=nats://user:secret@"+address)
 	err := s.Settings.Serve(t.Context(), "", func(context.Context, *process.Process) (process.Service, error) {
 		t.Error("the service was made without NATS")
@@ -127,7 +117,7 @@ func TestTheEndOfACertificateIsTold(t *testing.T) {
 		dir := t.TempDir()
 		certificate, key := newCertificate(t, dir, time.Now().Add(left))
 		file := filepath.Join(dir, "log")
-		s := parse(t, "--start-timeout-secs=0", "--nats-url=nats://"+unused(t), "--log-file="+file,
+		s := parse(t, "--start-timeout-secs=0", "--nats-url=nats://"+port.Address(t), "--log-file="+file,
 			"--cluster-certificate="+certificate, "--cluster-key="+key, "--cluster-authority="+certificate)
 		if err := s.Settings.Serve(t.Context(), "", nil); errs.Of(err) != errs.StateUnavailable {
 			t.Errorf("%v", err)
@@ -170,7 +160,7 @@ func newCertificate(t *testing.T, dir string, end time.Time) (certificate, key s
 // TestCredentialsThatCannotBeUsedAreNotWaitedFor has a start that would wait for
 // longer than the test may take.
 func TestCredentialsThatCannotBeUsedAreNotWaitedFor(t *testing.T) {
-	s := parse(t, "--start-timeout-secs=100000", "--nats-url=nats://"+unused(t), "--nats-credentials=/no/such/key")
+	s := parse(t, "--start-timeout-secs=100000", "--nats-url=nats://"+port.Address(t), "--nats-credentials=/no/such/key")
 	err := s.Settings.Serve(t.Context(), "", func(context.Context, *process.Process) (process.Service, error) {
 		t.Error("the service was made without NATS")
 		return process.Service{}, nil
@@ -183,7 +173,7 @@ func TestCredentialsThatCannotBeUsedAreNotWaitedFor(t *testing.T) {
 // TestServiceWaitsForNATSServesAndDrains runs a service's whole life, which
 // begins before NATS is there.
 func TestServiceWaitsForNATSServesAndDrains(t *testing.T) {
-	address := unused(t)
+	address := port.Address(t)
 	s := parse(t, "--nats-url=nats://"+address, "--id=one", "--allow-metrics=true", "--metrics-address=127.0.0.1", "--metrics-port=0", "--log-file="+filepath.Join(t.TempDir(), "log"))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -230,7 +220,7 @@ func TestServiceWaitsForNATSServesAndDrains(t *testing.T) {
 }
 
 func TestASignalDuringTheWaitForNATSIsNoError(t *testing.T) {
-	s := parse(t, "--nats-url=nats://"+unused(t), "--log-file="+filepath.Join(t.TempDir(), "log"))
+	s := parse(t, "--nats-url=nats://"+port.Address(t), "--log-file="+filepath.Join(t.TempDir(), "log"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Settings.Serve(ctx, "", nil); err != nil {

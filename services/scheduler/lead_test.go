@@ -39,6 +39,9 @@ func (r *replica) Serve(epoch uint64, _ schedule.Backend) { r.served <- epoch }
 func (r *replica) Drain()                                 {}
 func (r *replica) Stop()                                  { r.ended <- struct{}{} }
 
+// lease is how long a holder may stand still with all the machine and stay it.
+const lease = 6 * time.Second
+
 func startReplica(t *testing.T, id, url string) *replica {
 	t.Helper()
 	r := &replica{
@@ -46,7 +49,7 @@ func startReplica(t *testing.T, id, url string) *replica {
 		served: make(chan uint64, 10), ended: make(chan struct{}, 10), metrics: prometheus.NewRegistry(),
 	}
 	var err error
-	if r.bus, err = bus.Open(t.Context(), bus.Config{URL: url}); err != nil {
+	if r.bus, err = bus.Open(t.Context(), bus.Config{URL: url, Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
 	c := scheduler.Default()

@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/libs/testkit/port"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway"
@@ -166,7 +167,7 @@ func (s *scene) listen(address string, register func(grpc.ServiceRegistrar)) (se
 	case s.wiring.network == "unix":
 		address = filepath.Join(s.TempDir(), "s")
 	default:
-		address = "127.0.0.1:0"
+		address = port.Address(s) // for it may listen there again
 	}
 	l, err := (&net.ListenConfig{}).Listen(s.Context(), s.wiring.network, address)
 	s.must(err)

@@ -90,7 +90,6 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			r := s.request(2, large)
 			r.Deadline = s.clock.Now().Add(time.Second)
 			s.submit(r)
-			s.waiting(1)
 			s.fails(2, errs.DeadlineQueue, "[request id: <id_unknown>] the deadline passed while the request waited")
 			s.finish(first, nil)
 			s.result(1, small)
