@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/testkit/port"
@@ -99,7 +100,7 @@ func TestLeaseIsLeftToItsHolder(t *testing.T) {
 			ctx := testContext(t)
 			s := newStore(t)
 			holder, standby := open(t, bus.Config{URL: s.addr}), open(t, bus.Config{URL: s.addr})
-			lease := acquire(t, texts(t, holder, bus.Leaders), claim("pool"))
+			lease := acquire(t, texts(t, holder, bus.Leaders), brief("pool"))
 			other, asked := claim("pool"), make(chan struct{}, 1)
 			other.TTL = tt.patience
 			other.Replace = func(text) bool {

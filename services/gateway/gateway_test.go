@@ -76,7 +76,7 @@ func start(t *testing.T, hold chan struct{}, change ...func(*gateway.Config)) *h
 // scheduler.
 func startReaching(t *testing.T, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
-	return startOn(t, openBus(t, bus.Config{}), reachable, hold, change...)
+	return startOn(t, openBus(t, bus.Config{Lease: time.Hour}), reachable, hold, change...)
 }
 
 func openBus(t *testing.T, c bus.Config) *bus.Bus {

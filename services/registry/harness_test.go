@@ -50,7 +50,8 @@ type store struct {
 	queues      registry.Queues // of the replicas that are started
 }
 
-func newStore(t *testing.T) *store { return openStore(t, bus.Config{}) }
+// newStore has leases that end only by release, however slow the machine.
+func newStore(t *testing.T) *store { return openStore(t, bus.Config{Lease: patience}) }
 
 func openStore(t *testing.T, cfg bus.Config) *store {
 	t.Helper()

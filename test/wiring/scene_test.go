@@ -94,7 +94,7 @@ func newScene(t *testing.T, w wiring) *scene {
 		answers: make(chan *infer.Response, 100), orders: make(chan *infer.Order, 100), cancelled: make(chan infer.RequestID, 100),
 	}
 	var err error
-	if s.bus, err = bus.Open(t.Context(), bus.Config{}); err != nil {
+	if s.bus, err = bus.Open(t.Context(), bus.Config{Lease: patience}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.must(s.bus.Close()) })

@@ -66,7 +66,7 @@ func startDevices(t *testing.T, config string) *devices {
 	if err := os.WriteFile(filepath.Join(repository, "m", "config.pbtxt"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b, err := bus.Open(t.Context(), bus.Config{})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

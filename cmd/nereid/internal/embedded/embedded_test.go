@@ -47,7 +47,7 @@ func startUnled(t *testing.T) *unled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := bus.Open(t.Context(), bus.Config{})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
