@@ -60,7 +60,7 @@ func TestWorkerWithoutTheStoreStopsAtOnce(t *testing.T) {
 func accompany(t *testing.T, h *harness) *bus.Lease[*nereidv1.WorkerValue] {
 	t.Helper()
 	lease, err := h.workers.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{
-		Key: "another", Value: func(epoch uint64) *nereidv1.WorkerValue {
+		Key: "another", TTL: patience, Value: func(epoch uint64) *nereidv1.WorkerValue {
 			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "another", Epoch: epoch}
 		},
 	})

@@ -19,8 +19,9 @@ parameters { key: "execute_us" value { string_value: "500" } }
 parameters { key: "placement.replicas" value { string_value: "1" } }
 `
 
-// leaver runs a worker that leaves when it is told to stop. stop returns when it
-// has ended.
+// leaver runs a worker that leaves when it is told to stop, and returns when it
+// has its lease: one that is told to stop sees then that it is not the only one.
+// stop returns when it has ended.
 func (d *devices) leaver(id string) (stop func()) {
 	d.t.Helper()
 	c := worker.Default()
@@ -34,6 +35,7 @@ func (d *devices) leaver(id string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
+	(&unled{t: d.t}).eventually("the worker "+id+" to know what it should run", w.Ready)
 	return func() {
 		d.t.Helper()
 		cancel()
