@@ -256,6 +256,8 @@ func (w *way) ask(ctx context.Context, id, model string, value int32) Answer {
 		a.Outcome = OK
 	case err == nil:
 		a.Outcome, a.Text = Wrong, fmt.Sprintf("answer %s with %v, asked %s with %v", r.ID, r.Outputs, id, data)
+	case reason == errs.Cancelled && ctx.Err() != nil: // as nobody but this client does, at its deadline
+		a.Outcome, a.Text = Late, err.Error()
 	case reason != errs.Bug:
 		a.Outcome, a.Reason, a.Text = Failed, string(reason), err.Error()
 	case ctx.Err() != nil || strings.Contains(err.Error(), codes.DeadlineExceeded.String()): // by the server's clock it may be earlier
