@@ -53,6 +53,7 @@ func rows() []row {
 		}},
 		{name: "scheduler", disturb: killHolder(leader.Pool("default")), role: leader.Pool("default"), allows: unavailable},
 		{name: "worker", disturb: killOne("worker"), allows: unavailable},
+		{name: "worker-scheduler", disturb: killWorkerAndScheduler, role: leader.Pool("default"), allows: unavailable},
 		{name: "registry", disturb: killHolder(leader.Registry), role: leader.Registry, deadline: patient, allows: nothing},
 		{name: "nats", disturb: killNATS, allows: nothing},
 		{name: "nats-lost", disturb: loseNATS, settings: modelsComeAndGo(), allows: func(l load.Line, harmed string) bool {
@@ -132,6 +133,22 @@ func killOne(service string) func(*scene) string {
 		s.again(p)
 		return p.name
 	}
+}
+
+// killWorkerAndScheduler has a scheduler take over from one that may not have
+// noticed that a worker died, since its next life already holds the lease.
+func killWorkerAndScheduler(s *scene) string {
+	worker := s.any("worker", workers)
+	scheduler := s.processes[s.holder(leader.Pool("default"), "")]
+	s.strike(scheduler.name)
+	worker.kill()
+	worker.start()
+	s.pass(rand.N(500 * time.Millisecond))
+	scheduler.kill()
+	s.takeover(leader.Pool("default"), scheduler.name)
+	worker.ready()
+	s.again(scheduler)
+	return scheduler.name
 }
 
 func killHolder(role string) func(*scene) string {
