@@ -47,6 +47,9 @@ type Grant struct {
 	// Credits is how many more orders the instance takes now. An order uses
 	// one up; its completion gives it back.
 	Credits int
+	// Ahead is how many orders the instance takes beyond those that it runs at
+	// a time: they wait there for their turn. Credits has them too.
+	Ahead int
 }
 
 // Order tells an instance to run one batch. The executor that accepts it owns

@@ -149,6 +149,9 @@ type Deps struct {
 	// Fresh reports whether an order that came at the given time may still be
 	// begun; nil is always.
 	Fresh func(accepted mono.Time) bool
+	// Ahead is how many orders each instance takes beyond those that it runs at a
+	// time, so that it need not wait for the way to the scheduler and back.
+	Ahead int
 	// Log and Metrics may be nil.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer

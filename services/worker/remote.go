@@ -69,6 +69,10 @@ func (r *Remote) Responder() infer.Responder { return r.tensors }
 // begun: see [Deps].
 func (r *Remote) Fresh(accepted mono.Time) bool { return r.attachment.Fresh(accepted) }
 
+// Ahead is how many orders an instance takes beyond those that it runs: see
+// [Deps].
+func (r *Remote) Ahead() int { return 1 }
+
 // Register has a gRPC server, made with [stream.ServerOptions], take the
 // streams of gateways.
 func (r *Remote) Register(s grpc.ServiceRegistrar) { r.tensors.Register(s) }

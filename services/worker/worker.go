@@ -152,7 +152,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 	executor := instance.NewExecutor(epoch, instance.Deps{
 		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
-		Ledger: w.ledger, Fresh: w.deps.Fresh, Panicked: w.panicked,
+		Ledger: w.ledger, Fresh: w.deps.Fresh, Ahead: w.deps.Ahead, Panicked: w.panicked,
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{}, executor)
 	defer w.deps.Scheduler.Detach(epoch)

@@ -52,6 +52,11 @@ const (
 	incarnation  = 7 // of the gateway
 	maxBatch     = 4
 	maxQueueSize = 3
+	// ahead is how many orders the instance takes beyond the one that it runs,
+	// where it is not in the scheduler's process.
+	ahead = 1
+	// takes is what the instance says of each execution.
+	takes = 10 * time.Microsecond
 )
 
 var ref = infer.ModelRef{Name: "m", Version: 1, Generation: 1}
@@ -119,7 +124,11 @@ func newScene(t *testing.T, w wiring) *scene {
 // grant offers an instance.
 func (s *scene) grant(slot uint32) {
 	id := infer.InstanceID{Worker: s.instance.Worker, Slot: slot}
-	s.worker.Grant(infer.Grant{Instance: id, Model: ref, Credits: 1})
+	g := infer.Grant{Instance: id, Model: ref, Credits: 1}
+	if s.wiring.apart() {
+		g.Credits, g.Ahead = g.Credits+ahead, ahead
+	}
+	s.worker.Grant(g)
 }
 
 func model() *nereidv1.ModelValue {
@@ -279,6 +288,41 @@ func (s *scene) request(number uint64, n int) *infer.Request {
 	}
 }
 
+// full is a request that is a batch by itself.
+func (s *scene) full(number uint64) *infer.Request {
+	s.Helper()
+	r := s.request(number, small)
+	r.Rows, r.Inputs[0].Shape = maxBatch, tensor.Shape{maxBatch, small / maxBatch}
+	return r
+}
+
+// ahead returns two orders of one request each, of which the second has come
+// before the first is over, and the number of the second's. Those before have
+// been answered. An order goes ahead once its time is known, and of an instance
+// that seems to be about to be free; on a machine that stands still it may not.
+func (s *scene) ahead() (first, second *infer.Order, number uint64) {
+	s.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		number += 2
+		s.submit(s.full(number - 1))
+		first = s.order(number - 1)
+		s.submit(s.full(number))
+		s.await(func() bool {
+			queues, err := s.scheduler.Queues(s.Context())
+			return len(s.orders) > 0 || err == nil && len(queues) == 1 && queues[0].Waiting == 1
+		})
+		if len(s.orders) > 0 {
+			return first, s.order(number), number
+		}
+		s.finish(first, nil)
+		s.result(number-1, small)
+		s.finish(s.order(number), nil)
+		s.result(number, small)
+	}
+	s.Fatal("no order has gone ahead")
+	return nil, nil, 0
+}
+
 func (s *scene) tensor(pool *tensor.Pool, with byte, n int) infer.Tensor {
 	s.Helper()
 	b, err := pool.Get(n)
@@ -361,7 +405,7 @@ func (s *scene) finish(o *infer.Order, failure error) {
 	now := s.clock.Now()
 	done := &infer.Completion{
 		Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Credits: 1, Executions: 1, Rows: int64(len(o.Requests)),
-		Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
+		Timing: infer.Timing{Start: now.Add(-takes), InputDone: now.Add(-takes), InferDone: now, Done: now},
 	}
 	for _, r := range o.Requests {
 		answer, outcome := &infer.Response{Work: r.Work, Final: true}, infer.Succeeded

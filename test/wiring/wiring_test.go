@@ -130,6 +130,66 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			s.result(2, large)
 			s.over(2, 0)
 		}},
+		{"an order goes ahead", true, func(s *scene) {
+			first, second, n := s.ahead()
+			s.finish(first, nil)
+			s.result(n-1, small)
+			s.finish(second, nil)
+			s.result(n, small)
+			s.over(n, 0)
+		}},
+		{"what is ahead is cancelled", true, func(s *scene) {
+			first, second, n := s.ahead()
+			s.gateway.Cancel(second.Requests[0].Work.Request)
+			if id := next(s, s.cancelled, "cancellation"); id.Number != n {
+				s.Errorf("request %d is cancelled", id.Number)
+			}
+			s.finish(first, nil)
+			s.result(n-1, small)
+			s.finish(second, errs.New(errs.Cancelled, ""))
+			s.fails(n, errs.Cancelled, "")
+			s.over(n-1, 1)
+		}},
+		{"what is ahead is given back, and its worker attaches anew", true, func(s *scene) {
+			first, second, n := s.ahead()
+			s.worker.Refuse(second, errs.New(errs.PeerUnreachable, "the worker stood still"))
+			s.waiting(1)
+			s.cut()
+			s.waiting(1)
+			s.finish(first, nil)
+			s.result(n-1, small)
+			s.finish(s.order(n), nil)
+			s.result(n, small)
+			s.over(n, 0)
+		}},
+		{"streams break with an order ahead", true, func(s *scene) {
+			first, second, n := s.ahead()
+			s.cut()
+			s.uncounted++           // both may end before the next stream
+			s.submit(s.full(n + 1)) // the instance takes no third
+			s.waiting(1)
+			s.finish(first, nil)
+			s.result(n-1, small)
+			s.finish(second, nil)
+			s.result(n, small)
+			s.finish(s.order(n+1), nil)
+			s.result(n+1, small)
+			s.over(n+1, 0)
+		}},
+		{"a scheduler hands over with an order ahead", true, func(s *scene) {
+			first, second, n := s.ahead()
+			s.scheduler.stop()
+			s.finish(first, nil)
+			s.result(n-1, small) // without a scheduler
+			s.begin()
+			s.submit(s.full(n + 1))
+			s.finish(second, nil)
+			s.result(n, small)
+			s.finish(s.order(n+1), nil)
+			s.result(n+1, small)
+			s.uncounted++ // the second order may have ended before the next scheduler was there
+			s.over(2, 0)
+		}},
 	} {
 		for _, w := range wirings() {
 			if tt.apart && !w.apart() {

@@ -193,8 +193,8 @@ func TestARequestCrosses(t *testing.T) {
 			b, ev, ex := newBackend(3), newEvents(), newExecutor()
 			s.Serve(3, b)
 			g, w := dialBoth(t, peer, ev, ex)
-			w.Grant(infer.Grant{Instance: instance, Model: infer.ModelRef{Name: "m", Version: 1}, Name: "m_0", Device: "cpu", Credits: 2})
-			if grant := <-b.granted; grant.Credits != 2 || grant.Instance != instance || grant.Device != "cpu" {
+			w.Grant(infer.Grant{Instance: instance, Model: infer.ModelRef{Name: "m", Version: 1}, Name: "m_0", Device: "cpu", Credits: 2, Ahead: 1})
+			if grant := <-b.granted; grant.Credits != 2 || grant.Ahead != 1 || grant.Instance != instance || grant.Device != "cpu" {
 				t.Errorf("granted %+v", grant)
 			}
 			if err := g.Submit(request(1)); err != nil {

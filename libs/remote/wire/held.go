@@ -18,13 +18,17 @@ func InstanceOf(m *nereidv1.InstanceId) infer.InstanceID {
 // GrantOf is the grant that a message brings.
 func GrantOf(m *nereidv1.Grant) infer.Grant {
 	return infer.Grant{
-		Instance: InstanceOf(m.GetInstance()), Model: modelOf(m.GetModel()), Name: m.GetName(), Device: m.GetDevice(), Credits: int(m.GetCredits()),
+		Instance: InstanceOf(m.GetInstance()), Model: modelOf(m.GetModel()), Name: m.GetName(), Device: m.GetDevice(),
+		Credits: int(m.GetCredits()), Ahead: int(m.GetAhead()),
 	}
 }
 
 // Grant is the message of a grant.
 func Grant(g infer.Grant) *nereidv1.Grant {
-	return &nereidv1.Grant{Instance: Instance(g.Instance), Model: model(g.Model), Name: g.Name, Device: g.Device, Credits: uint32(max(g.Credits, 0))}
+	return &nereidv1.Grant{
+		Instance: Instance(g.Instance), Model: model(g.Model), Name: g.Name, Device: g.Device,
+		Credits: uint32(max(g.Credits, 0)), Ahead: uint32(max(g.Ahead, 0)),
+	}
 }
 
 // Held writes what a worker holds into its hello.

@@ -94,7 +94,10 @@ type Grant struct {
 	Device string `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`
 	// How many more orders it takes now. An order uses one up; its completion
 	// gives back as many as it says.
-	Credits       uint32 `protobuf:"varint,5,opt,name=credits,proto3" json:"credits,omitempty"`
+	Credits uint32 `protobuf:"varint,5,opt,name=credits,proto3" json:"credits,omitempty"`
+	// How many orders it takes beyond those that it runs at a time: they wait
+	// there for their turn. The credits have them too.
+	Ahead         uint32 `protobuf:"varint,6,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,6 +163,13 @@ func (x *Grant) GetDevice() string {
 func (x *Grant) GetCredits() uint32 {
 	if x != nil {
 		return x.Credits
+	}
+	return 0
+}
+
+func (x *Grant) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
 	}
 	return 0
 }
@@ -957,13 +967,14 @@ var File_nereid_v1_order_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_order_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/order.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x14nereid/v1/work.proto\"\xab\x01\n" +
+	"\x15nereid/v1/order.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x14nereid/v1/work.proto\"\xc1\x01\n" +
 	"\x05Grant\x121\n" +
 	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12)\n" +
 	"\x05model\x18\x02 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x04 \x01(\tR\x06device\x12\x18\n" +
-	"\acredits\x18\x05 \x01(\rR\acredits\"\xce\x01\n" +
+	"\acredits\x18\x05 \x01(\rR\acredits\x12\x14\n" +
+	"\x05ahead\x18\x06 \x01(\rR\x05ahead\"\xce\x01\n" +
 	"\x0eExecutionOrder\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x121\n" +

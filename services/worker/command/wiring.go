@@ -33,7 +33,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	})
 	w, err := worker.New(config, worker.Deps{
 		Bus: p.Bus, Scheduler: remote.Scheduler(), Responder: remote.Responder(), Clock: clock,
-		Fresh: remote.Fresh, Pool: pool, Metrics: p.Metrics, Log: p.Log,
+		Fresh: remote.Fresh, Ahead: remote.Ahead(), Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
 	if err != nil {
 		return process.Service{}, err

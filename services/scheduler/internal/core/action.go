@@ -76,7 +76,8 @@ type Batch struct {
 	Adopted bool
 
 	instance *instance
-	late     []*Item // that cannot be done by their deadline
+	takes    time.Duration // estimated
+	late     []*Item       // that cannot be done by their deadline
 }
 
 func (b *Batch) add(it *Item) {

@@ -28,7 +28,9 @@ func (a arguments) event(s *script) *Event {
 	case "remove":
 		return &Event{Kind: Remove, Model: &Model{Ref: a.ref(0)}}
 	case "grant":
-		return &Event{Kind: Granted, Grant: &infer.Grant{Instance: a.instance(), Model: a.ref(1), Credits: a.number("credits", 1), Device: a.text("device", "cpu")}}
+		return &Event{Kind: Granted, Grant: &infer.Grant{
+			Instance: a.instance(), Model: a.ref(1), Credits: a.number("credits", 1), Ahead: a.number("ahead", 0), Device: a.text("device", "cpu"),
+		}}
 	case "retire":
 		return &Event{Kind: Retire, Instance: a.instance()}
 	case "detach":

@@ -143,6 +143,7 @@ func (c *Core) reunite(in *instance) {
 		if b.Order.Instance == in.id {
 			b.instance, b.Model = in, in.model.ref
 			in.running++
+			in.work += b.takes
 		}
 	}
 }
@@ -171,6 +172,8 @@ func (c *Core) takeBack(now mono.Time, o *infer.Order, reason errs.Reason) {
 		for _, in := range c.instancesOf(in.id.Worker) {
 			in.credits = 0 // or all that waits would be ordered there and come back
 		}
+	default:
+		in.ahead = max(in.ahead-1, 0) // what is left is first of all for orders that run
 	}
 	c.passSome(b, func(it *Item) bool {
 		return !slices.ContainsFunc(o.Requests, func(r *infer.Request) bool { return r.Work.Request == it.Work.Request })

@@ -60,12 +60,7 @@ func (p *batcher) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 		if e.items == 0 {
 			return 0
 		}
-		// A batch of a preferred size goes at once, and takes no more than
-		// that, unless the oldest has waited out a delay: then all go.
-		due, next := min(e.oldest.Add(p.delay), e.latestStart(c)), e.part
-		if e.marked.items > 0 && (now < due || p.delay == 0) {
-			next, due = e.marked, now
-		}
+		next, due := p.goes(now, &e, c)
 		switch {
 		case p.dropLate(now, b, c.estimate(next.rows), next.items):
 		case e.full || now >= due:
@@ -75,6 +70,34 @@ func (p *batcher) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 			return due
 		}
 	}
+}
+
+// goes returns which part of an extent makes the next batch, and when it goes if
+// that is not full. A batch of a preferred size goes at once, and takes no more
+// than that, unless the oldest has waited out a delay: then all go.
+func (p *batcher) goes(now mono.Time, e *extent, c *costs) (next part, due mono.Time) {
+	due = min(e.oldest.Add(p.delay), e.latestStart(c))
+	if e.marked.items > 0 && (now < due || p.delay == 0) {
+		return e.marked, now
+	}
+	return e.part, due
+}
+
+func (p *batcher) FormAhead(now, begin mono.Time, b *Batch, c *costs) {
+	e := p.extent(now)
+	next, _ := p.goes(now, &e, c)
+	takes, known := c.brief(next.rows)
+	if !e.full || !known {
+		return
+	}
+	it := p.first(now)
+	for range next.items {
+		if !it.mayGoAhead(begin.Add(takes)) {
+			return
+		}
+		it = p.next(now, it)
+	}
+	p.take(now, b, next.items)
 }
 
 // dropLate moves those of the next n items into b's late ones that would not

@@ -239,9 +239,9 @@ func (c *Core) complete(now mono.Time, done *infer.Completion) {
 func (c *Core) leave(now mono.Time, b *Batch) {
 	delete(c.orders, keyOf(&b.Order))
 	if in := b.instance; in != nil {
-		if in.running--; in.running == 0 {
-			in.busyUntil = now
-		}
+		in.running--
+		in.work -= b.takes
+		in.busyUntil = min(in.busyUntil, now.Add(in.work)) // one may be there all the time
 	}
 }
 
@@ -278,13 +278,15 @@ func (c *Core) check() {
 		invariant.Check(m.waiting.requests == m.policy.Len(), "%d items of %v in its queue, %d counted", m.policy.Len(), m.ref, m.waiting.requests)
 		invariant.Check(!m.stalls(), "%d items of %v wait beside a free instance, and no time is set to look again", m.policy.Len(), m.ref)
 	}
-	orders := make(map[*instance]int)
+	orders, work := make(map[*instance]int), make(map[*instance]time.Duration)
 	for _, b := range c.orders {
 		running += len(b.Items)
 		orders[b.instance]++
+		work[b.instance] += b.takes
 	}
 	for id, in := range c.instances {
 		invariant.Check(in.running == orders[in], "%d orders run on %v, %d counted", orders[in], id, in.running)
+		invariant.Check(in.work == work[in], "the orders on %v take %v, %v counted", id, work[in], in.work)
 		invariant.Check(in.credits >= 0, "instance %v has %d credits", id, in.credits)
 	}
 	n := c.counts

@@ -14,12 +14,15 @@ import (
 type instance struct {
 	id      infer.InstanceID
 	model   *model
-	credits int
-	running int // orders
+	credits int // for orders that run, and for those ahead
+	ahead   int // how many of its orders may be ahead of its being free
+	running int // orders, with those ahead
 	// costs are those of its model on its kind of device.
 	costs *costs
-	// busyUntil is when its orders will be done by their estimated costs.
+	// busyUntil is when its orders will be done by their estimated costs, which
+	// are work together.
 	busyUntil mono.Time
+	work      time.Duration
 	retiring  bool
 	begun     bool // has run an order
 }
@@ -45,6 +48,7 @@ func (c *Core) grant(now mono.Time, g *infer.Grant) {
 		c.reunite(in)
 	}
 	in.credits += g.Credits
+	in.ahead = g.Ahead
 	c.schedule(now, in.model)
 }
 

@@ -107,6 +107,7 @@ func (c *Core) fill(now mono.Time, m *model) (wake mono.Time) {
 	for m.policy.Len() > 0 {
 		in := m.idle()
 		if in == nil {
+			c.fillAhead(now, m)
 			return 0
 		}
 		b := c.newBatch()
@@ -134,7 +135,9 @@ func (c *Core) dropLate(b *Batch) {
 
 func (c *Core) dispatch(now mono.Time, in *instance, b *Batch) {
 	c.lastOrder++
-	in.busyUntil = max(in.busyUntil, now).Add(in.costs.estimate(b.Rows))
+	b.takes = in.costs.estimate(b.Rows)
+	in.busyUntil = max(in.busyUntil, now).Add(b.takes)
+	in.work += b.takes
 	b.instance, b.Model, b.Dispatched = in, in.model.ref, now
 	b.Order.ID, b.Order.Epoch, b.Order.Instance = c.lastOrder, c.epoch, in.id
 	b.Order.LatestStart = b.latestStart()
@@ -176,7 +179,7 @@ func (m *model) idle() *instance {
 	drain := m.retiring == len(m.instances)
 	var best *instance
 	for _, in := range m.instances {
-		if in.credits > 0 && in.retiring == drain && (best == nil || in.before(best)) {
+		if in.credits > in.ahead && in.retiring == drain && (best == nil || in.before(best)) {
 			best = in
 		}
 	}

@@ -19,6 +19,10 @@ type policy interface {
 	// go; 0 is never. Items that by the costs could not be done by their
 	// deadline in the next batch are moved into b's late ones instead.
 	Form(now mono.Time, b *Batch, c *costs) mono.Time
+	// FormAhead does the same for an instance that will be free at begin, if the
+	// batch will not take long and no other could be made of what comes until
+	// then. Else it leaves all as it is.
+	FormAhead(now, begin mono.Time, b *Batch, c *costs)
 	// Ahead is how many batches, and of what size in rows, go before one that
 	// a new item of this priority joins, and how many rows that one will have.
 	Ahead(it *Item) (batches, size, rows int64)
@@ -42,13 +46,14 @@ func policyFor(c *modelconfig.Config) policy {
 // forms nothing.
 type hold struct{ list }
 
-func (h *hold) Add(it *Item) errs.Reason                 { h.push(it); return "" }
-func (h *hold) Remove(it *Item)                          { h.remove(it) }
-func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time { return 0 }
-func (h *hold) Ahead(*Item) (int64, int64, int64)        { return 0, 0, 0 }
-func (h *hold) Last() *Item                              { return h.tail }
-func (h *hold) Len() int                                 { return h.n }
-func (h *hold) Oldest() mono.Time                        { return h.oldest() }
+func (h *hold) Add(it *Item) errs.Reason                     { h.push(it); return "" }
+func (h *hold) Remove(it *Item)                              { h.remove(it) }
+func (h *hold) Form(mono.Time, *Batch, *costs) mono.Time     { return 0 }
+func (h *hold) FormAhead(_, _ mono.Time, _ *Batch, _ *costs) {}
+func (h *hold) Ahead(*Item) (int64, int64, int64)            { return 0, 0, 0 }
+func (h *hold) Last() *Item                                  { return h.tail }
+func (h *hold) Len() int                                     { return h.n }
+func (h *hold) Oldest() mono.Time                            { return h.oldest() }
 
 // single gives every request an execution of its own, first come first
 // served, without bounds: Triton's default scheduler.
@@ -70,6 +75,14 @@ func (s *single) Form(now mono.Time, b *Batch, c *costs) mono.Time {
 		b.late = append(b.late, it)
 	}
 	return 0
+}
+
+func (s *single) FormAhead(_, begin mono.Time, b *Batch, c *costs) {
+	it := s.head
+	if takes, known := c.brief(it.Rows); known && it.mayGoAhead(begin.Add(takes)) {
+		s.remove(it)
+		b.add(it)
+	}
 }
 
 func (s *single) Ahead(it *Item) (batches, size, rows int64) { return int64(s.n), it.Rows, it.Rows }

@@ -26,6 +26,7 @@ type pool struct {
 	next     uint64                 // worker
 	repeats  bool                   // the model is idempotent
 	reroutes bool                   // gateways submit once more what is returned to them
+	ahead    int                    // orders that each instance takes beyond those that it runs
 	unloaded bool                   // the model has left the repository
 	blind    bool                   // a worker has died of which no scheduler had heard
 	todo     []func()               // what follows from the present step
@@ -52,14 +53,16 @@ type poolWorker struct {
 	slots    uint32
 	lanes    map[uint32]*poolLane // that are open, by slot
 	inbox    []*infer.Order       // sent, and not arrived
-	open     []*infer.Order       // that run
-	sent     []*infer.Order       // on the present stream, and not over
+	open     []*infer.Order       // that run or wait for their turn there
+	runs     map[*infer.Order]bool
+	sent     []*infer.Order // on the present stream, and not over
 	begun    infer.Recent
 }
 
 // poolLane is an instance as its worker sees it.
 type poolLane struct {
-	credits  int
+	credits  int // for orders that run, and for those ahead
+	ahead    int
 	retiring bool
 }
 
@@ -69,6 +72,7 @@ func newPool(t *rapid.T) *pool {
 	p := &pool{
 		t: t, now: scriptStart, asked: make(map[uint64]*asked), workers: make(map[uint64]*poolWorker),
 		repeats: rapid.Bool().Draw(t, "idempotent"), reroutes: rapid.Bool().Draw(t, "reroutes"),
+		ahead: rapid.IntRange(0, 2).Draw(t, "ahead"),
 	}
 	p.join()
 	p.join()
@@ -76,18 +80,18 @@ func newPool(t *rapid.T) *pool {
 	return p
 }
 
-// join has a worker come, with one instance of two credits.
+// join has a worker come, with one instance that runs two orders at a time.
 func (p *pool) join() {
 	p.next++
-	w := &poolWorker{id: p.next, lanes: make(map[uint32]*poolLane)}
+	w := &poolWorker{id: p.next, lanes: make(map[uint32]*poolLane), runs: make(map[*infer.Order]bool)}
 	p.workers[p.next] = w
 	p.openLane(w, 2)
 }
 
 // openLane opens an instance.
-func (p *pool) openLane(w *poolWorker, credits int) {
+func (p *pool) openLane(w *poolWorker, atOnce int) {
 	w.slots++
-	w.lanes[w.slots] = &poolLane{credits: credits}
+	w.lanes[w.slots] = &poolLane{credits: atOnce + p.ahead, ahead: p.ahead}
 	if w.attached && !w.broken {
 		p.grant(w, w.slots)
 	}
@@ -96,7 +100,7 @@ func (p *pool) openLane(w *poolWorker, credits int) {
 // grant offers the credits of an instance that no order holds.
 func (p *pool) grant(w *poolWorker, slot uint32) {
 	id := infer.InstanceID{Worker: w.id, Slot: slot}
-	p.step(&Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: poolModel, Credits: w.lanes[slot].credits - w.taken(slot)}})
+	p.step(&Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: poolModel, Credits: w.lanes[slot].credits - w.taken(slot), Ahead: w.lanes[slot].ahead}})
 }
 
 // taken is how many orders an instance has.
@@ -217,7 +221,8 @@ func (p *pool) again() {
 	}
 }
 
-// arrive has the first order that was sent reach its instance, and begin.
+// arrive has the first order that was sent reach its instance, and begin if it
+// is its turn.
 func (p *pool) arrive(w *poolWorker) bool {
 	if len(w.inbox) == 0 {
 		return false
@@ -234,16 +239,34 @@ func (p *pool) arrive(w *poolWorker) bool {
 		p.t.Fatalf("instance %v got more orders than its %d credits", o.Instance, l.credits)
 	}
 	w.open = append(w.open, o)
-	for _, r := range o.Requests {
-		p.asked[r.Work.Request.Number].runs++
-	}
+	p.begin(w)
 	return true
+}
+
+// begin has orders begin whose turn it is.
+func (p *pool) begin(w *poolWorker) {
+	running := make(map[uint32]int)
+	for o := range w.runs {
+		running[o.Instance.Slot]++
+	}
+	for _, o := range w.open {
+		l := w.lanes[o.Instance.Slot]
+		if w.runs[o] || l != nil && running[o.Instance.Slot] == l.credits-l.ahead {
+			continue
+		}
+		w.runs[o] = true
+		running[o.Instance.Slot]++
+		for _, r := range o.Requests {
+			p.asked[r.Work.Request.Number].runs++
+		}
+	}
 }
 
 // forget notes that an order is over, or not there any more.
 func (w *poolWorker) forget(o *infer.Order) {
 	is := func(s *infer.Order) bool { return s == o }
 	w.sent, w.inbox, w.open = slices.DeleteFunc(w.sent, is), slices.DeleteFunc(w.inbox, is), slices.DeleteFunc(w.open, is)
+	delete(w.runs, o)
 }
 
 // spare answers a request of an order that has not begun.
@@ -261,8 +284,12 @@ func (p *pool) end(w *poolWorker, o *infer.Order) {
 		w.begun.Add(r.Work.Request)
 		p.asked[r.Work.Request.Number].answered = true
 	}
+	p.begin(w)
 	if w.attached && !w.broken {
-		p.step(&Event{Kind: Completed, Completion: &infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Credits: 1, Executions: 1}})
+		p.step(&Event{Kind: Completed, Completion: &infer.Completion{
+			Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Credits: 1, Executions: 1,
+			Timing: infer.Timing{Start: p.now.Add(-20 * time.Microsecond), Done: p.now},
+		}})
 	}
 }
 
@@ -313,6 +340,15 @@ func (p *pool) configure() {
 		config.Parameters = map[string]string{Idempotent: "true"}
 	}
 	p.step(&Event{Kind: Configure, Model: &Model{Ref: poolModel, Config: config}})
+}
+
+// measured has the scheduler know what the model takes where orders may go ahead,
+// which nothing does before.
+func (p *pool) measured() {
+	if m := p.core.models[poolModel]; m != nil && p.ahead > 0 {
+		m.costsOn("").learn(1, 20*time.Microsecond)
+		m.costsOn("").learn(2, 20*time.Microsecond)
+	}
 }
 
 // expire has gateways answer the requests whose deadlines have passed.

@@ -50,6 +50,7 @@ type world struct {
 	running     map[uint64]*Batch                   // by order
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
+	ahead       map[infer.InstanceID]int
 	newest      map[place]uint64        // latest number dispatched, for order
 	requeued    map[uint64]bool         // by request number: they lose their place
 	waiting     map[infer.ModelRef]load // before the present step
@@ -68,7 +69,7 @@ func newWorld(t *rapid.T) *world {
 		core: New(poolLimits), now: scriptStart,
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
-		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{},
+		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{}, ahead: map[infer.InstanceID]int{},
 		newest: map[place]uint64{}, requeued: map[uint64]bool{},
 	}
 	w.step(t, &Event{Kind: Lead})
@@ -76,9 +77,18 @@ func newWorld(t *rapid.T) *world {
 		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
 		w.configs[ref] = drawConfig(t)
 		w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
-		w.offer(t, 1, ref, 1)
+		w.measured(t, ref)
+		w.offer(t, 1, ref, 1, rapid.IntRange(0, 2).Draw(t, "ahead"))
 	}
 	return w
+}
+
+// measured may have what a model takes known from the start.
+func (w *world) measured(t *rapid.T, ref infer.ModelRef) {
+	each := rapid.SampledFrom([]time.Duration{0, 20 * time.Microsecond, 20 * time.Microsecond, 400 * time.Microsecond}).Draw(t, "takes")
+	for rows := range maxRows(w.configs[ref]) {
+		w.core.models[ref].costsOn("").learn(rows+1, time.Duration(rows+1)*each)
+	}
 }
 
 func drawConfig(t *rapid.T) *modelconfig.Config {
@@ -165,15 +175,16 @@ func (w *world) completeOrder(t *rapid.T, order uint64) {
 }
 
 func (w *world) grant(t *rapid.T) {
-	w.offer(t, rapid.Uint64Range(1, 2).Draw(t, "worker"), w.drawModel(t), rapid.IntRange(1, 2).Draw(t, "credits"))
+	w.offer(t, rapid.Uint64Range(1, 2).Draw(t, "worker"), w.drawModel(t), rapid.IntRange(1, 2).Draw(t, "credits"), rapid.IntRange(0, 2).Draw(t, "ahead"))
 }
 
-// offer grants the credits of a new instance.
-func (w *world) offer(t *rapid.T, worker uint64, of infer.ModelRef, credits int) {
+// offer grants the credits of a new instance, for orders that run and for those
+// ahead.
+func (w *world) offer(t *rapid.T, worker uint64, of infer.ModelRef, atOnce, ahead int) {
 	w.lastSlot++
 	id := infer.InstanceID{Worker: worker, Slot: w.lastSlot}
-	w.granted[id], w.credits[id] = of, credits
-	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: credits}})
+	w.granted[id], w.credits[id], w.ahead[id] = of, atOnce+ahead, ahead
+	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: w.credits[id], Ahead: ahead}})
 }
 
 func (w *world) retire(t *rapid.T) {
@@ -212,6 +223,8 @@ func (w *world) refuse(t *rapid.T) {
 				w.credits[other] = 0
 			}
 		}
+	default:
+		w.ahead[id] = max(w.ahead[id]-1, 0)
 	}
 	w.step(t, &Event{Kind: Refused, Orders: []*infer.Order{&b.Order}, Reason: reason})
 }
@@ -322,6 +335,9 @@ func (w *world) dispatched(t *rapid.T, b *Batch) {
 	if w.granted[b.Order.Instance] != b.Model {
 		t.Fatalf("order %d of %v went to instance %v", b.Order.ID, b.Model, b.Order.Instance)
 	}
+	if w.credits[b.Order.Instance] <= w.ahead[b.Order.Instance] {
+		w.wentAhead(t, b)
+	}
 	if w.credits[b.Order.Instance]--; w.credits[b.Order.Instance] < 0 {
 		t.Fatalf("instance %v got more orders than credits", b.Order.Instance)
 	}
@@ -349,6 +365,51 @@ func (w *world) dispatched(t *rapid.T, b *Batch) {
 	w.running[b.Order.ID] = b
 }
 
+// wentAhead checks that an order ahead is one for which waiting would not have
+// changed anything but the time.
+func (w *world) wentAhead(t *rapid.T, b *Batch) {
+	for id, of := range w.granted {
+		if in := w.core.instances[id]; of == b.Model && in != nil && !in.retiring && w.credits[id] > w.ahead[id] {
+			t.Fatalf("order %d went ahead to %v while %v is free", b.Order.ID, b.Order.Instance, id)
+		}
+	}
+	in := w.core.instances[b.Order.Instance]
+	switch {
+	case in.retiring:
+		t.Fatalf("order %d went ahead to %v, which retires", b.Order.ID, in.id)
+	case b.takes == 0 || b.takes > brief:
+		t.Fatalf("order %d, which takes %v, went ahead", b.Order.ID, b.takes)
+	}
+	end := in.busyUntil
+	for _, later := range w.core.orders {
+		if later.instance == in && later.Order.ID > b.Order.ID {
+			end = end.Add(-later.takes)
+		}
+	}
+	for _, it := range b.Items {
+		if it.level > 0 || it.timeout != 0 || it.lateAt != 0 {
+			t.Fatalf("request %d went ahead, and could have been overtaken or given up", it.Work.Request.Number)
+		}
+		if !it.doneBy(end) {
+			t.Fatalf("request %d went ahead, and would not be done in time", it.Work.Request.Number)
+		}
+	}
+	if p, is := in.model.policy.(*batcher); is && b.Rows < p.preferred[len(p.preferred)-1] && !w.follows(b) {
+		t.Fatalf("order %d went ahead with %d rows, and others could have joined", b.Order.ID, b.Rows)
+	}
+}
+
+// follows reports whether a request waited when the batch was formed that is
+// not in it: one that could not join it, or not without passing a preferred size.
+func (w *world) follows(b *Batch) bool {
+	for _, it := range w.open {
+		if it.model != nil && it.Model == b.Model && (it.batch == nil || it.batch.Order.ID > b.Order.ID) {
+			return true
+		}
+	}
+	return false
+}
+
 // balance holds the books: every request has ended or is known to the core.
 func (w *world) balance(t *rapid.T) {
 	if n := w.core.InFlight(); n != len(w.open) {
@@ -363,7 +424,7 @@ func (w *world) drain(t *rapid.T) {
 	for _, name := range []string{"a", "b"} {
 		ref := infer.ModelRef{Name: name, Version: 1, Generation: 1}
 		w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
-		w.offer(t, 1, ref, 1)
+		w.offer(t, 1, ref, 1, 1)
 	}
 	w.now = w.now.Add(time.Second)
 	w.step(t, &Event{Kind: Tick})

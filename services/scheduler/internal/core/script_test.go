@@ -21,7 +21,7 @@ import (
 //	      [optional] [levels=N] [default=N] [top=N] [nobatch]
 //	      behind: what times out goes behind; top: bound of the queue of priority level 1; optional: has an input y
 //	remove NAME [gen=N]
-//	grant WORKER/SLOT NAME [gen=N] [credits=N] [device=KIND:N]
+//	grant WORKER/SLOT NAME [gen=N] [credits=N] [ahead=N] [device=KIND:N]  (ahead: how many of the credits are)
 //	retire WORKER/SLOT
 //	detach WORKER
 //	submit ID MODEL [attempt=N] [from=EPOCH] [gen=N] [rows=N] [deadline=D] [timeout=D] [priority=N] [width=N] [y] [bytes=N]

@@ -73,8 +73,10 @@ func (p *pool) draw(t *rapid.T) *poolWorker {
 func (p *pool) deliver(t *rapid.T) { p.arrive(p.draw(t)) }
 
 func (p *pool) complete(t *rapid.T) {
-	if w := p.draw(t); len(w.open) > 0 {
-		p.end(w, w.open[rapid.IntRange(0, len(w.open)-1).Draw(t, "order")])
+	w := p.draw(t)
+	running := slices.DeleteFunc(slices.Clone(w.open), func(o *infer.Order) bool { return !w.runs[o] })
+	if len(running) > 0 {
+		p.end(w, running[rapid.IntRange(0, len(running)-1).Draw(t, "order")])
 	}
 }
 
@@ -103,10 +105,16 @@ func (p *pool) attach(t *rapid.T) { p.meet(p.draw(t)) }
 // back, some of it on the stream from before, and attaches anew.
 func (p *pool) standStill(t *rapid.T) {
 	w := p.draw(t)
-	for _, o := range slices.Clone(w.inbox) {
-		if rapid.Bool().Draw(t, "said") {
-			w.forget(o)
+	for _, o := range slices.Concat(w.inbox, w.open) {
+		if w.runs[o] {
+			continue
+		}
+		present := slices.Contains(w.sent, o) // else the next hello says it
+		w.forget(o)
+		if present && rapid.Bool().Draw(t, "said") {
 			p.giveBack(o, errs.PeerUnreachable)
+		} else if present {
+			w.sent = append(w.sent, o) // the scheduler hears of it with the end of the stream
 		}
 	}
 	p.cut(w)
@@ -186,6 +194,7 @@ func (p *pool) lead(*rapid.T) {
 	p.epoch++
 	p.core = New(Limits{})
 	p.configure()
+	p.measured()
 	p.step(&Event{Kind: Lead, Epoch: p.epoch, Workers: slices.Collect(maps.Keys(p.workers)), Blind: p.blind, Until: p.now.Add(5 * time.Second)})
 	p.again()
 }

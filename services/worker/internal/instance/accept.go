@@ -52,6 +52,7 @@ func (e *Executor) giveBack(b *batch, err error) {
 	b.mu.Unlock()
 	e.forget(b)
 	b.order = nil
+	<-b.lane.turns
 	e.deps.Scheduler.Refuse(o, err)
 	b.lane.work.Done()
 	b.release()

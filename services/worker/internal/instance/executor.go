@@ -21,6 +21,9 @@ type Deps struct {
 	// still be begun: an order from before the worker stood still for long is
 	// given back. Nil is always.
 	Fresh func(accepted mono.Time) bool
+	// Ahead is how many orders each instance takes beyond those that it runs at a
+	// time.
+	Ahead int
 	// Panicked is told of a panic in a backend's Execute; the instance goes
 	// on.
 	Panicked func(Panic)
@@ -92,7 +95,7 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 	go l.run()
 	if !spec.Passive {
 		e.deps.Scheduler.Grant(infer.Grant{
-			Instance: l.id, Model: spec.Model, Name: spec.Name, Device: spec.Device, Credits: l.credits,
+			Instance: l.id, Model: spec.Model, Name: spec.Name, Device: spec.Device, Credits: l.credits, Ahead: e.deps.Ahead,
 		})
 	}
 	return l.id

@@ -31,6 +31,64 @@ func TestOpenGrantsCreditsUnlessPassive(t *testing.T) {
 	}
 }
 
+// An order ahead waits until the one before has ended, also where the instance
+// ends it after Execute has returned.
+func TestOrdersAheadWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarnessAhead(t, 1)
+		running := make(chan backend.Batch, 3)
+		id := h.open(&engine{execute: func(b backend.Batch) { running <- b }})
+		if g := h.grants[0]; g.Credits != 2 || g.Ahead != 1 {
+			t.Errorf("granted %d credits, %d of them ahead, want 2 and 1", g.Credits, g.Ahead)
+		}
+		for n := range uint64(3) {
+			h.executor.Execute(h.order(n+1, id, n+1))
+		}
+		if got := <-h.refused; got != (refusal{3, errs.Bug}) {
+			t.Errorf("given back: %+v, want the third order, for which there is no credit", got)
+		}
+		for n := range uint64(2) {
+			synctest.Wait()
+			if len(running) != 1 {
+				t.Fatalf("%d orders run, want order %d alone", len(running), n+1)
+			}
+			answerAll(<-running)
+			if c := <-h.completed; c.Order != n+1 || c.Executions != 1 {
+				t.Errorf("completion %+v, want order %d executed", c, n+1)
+			}
+		}
+	})
+}
+
+// What is ahead on a worker that stood still is given back, and its turn passes
+// to the next.
+func TestOrdersAheadFromBeforeAPauseAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarnessAhead(t, 2)
+		stale := make(chan bool, 3)
+		h.fresh = func(mono.Time) bool { return <-stale }
+		running := make(chan backend.Batch, 3)
+		id := h.open(&engine{execute: func(b backend.Batch) { running <- b }})
+		for n := range uint64(3) {
+			h.executor.Execute(h.order(n+1, id, n+1))
+		}
+		stale <- true
+		synctest.Wait()
+		stale <- false
+		stale <- true
+		answerAll(<-running)
+		if got := <-h.refused; got != (refusal{2, errs.PeerUnreachable}) {
+			t.Errorf("given back: %+v, want order 2", got)
+		}
+		answerAll(<-running)
+		for _, n := range []uint64{1, 3} {
+			if c := <-h.completed; c.Order != n || c.Executions != 1 {
+				t.Errorf("completion %+v, want order %d executed", c, n)
+			}
+		}
+	})
+}
+
 func TestOrdersThatAreGivenBack(t *testing.T) {
 	h := newHarness(t)
 	started, resume := make(chan bool), make(chan bool)

@@ -64,6 +64,7 @@ func (b *batch) end() {
 	}
 	e.forget(b)
 	b.order = nil
+	<-l.turns
 	e.deps.Scheduler.Complete(c)
 	b.release()
 	l.work.Done()

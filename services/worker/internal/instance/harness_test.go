@@ -40,7 +40,11 @@ type harness struct {
 	holdBack  bool                         // do not answer Retire
 }
 
-func newHarness(t *testing.T) *harness {
+func newHarness(t *testing.T) *harness { return newHarnessAhead(t, 0) }
+
+// newHarnessAhead is one whose instances take so many orders beyond those that
+// they run.
+func newHarnessAhead(t *testing.T, ahead int) *harness {
 	h := &harness{
 		t: t, ledger: ledger.New(8),
 		panics:    make(chan instance.Panic, 8),
@@ -53,6 +57,7 @@ func newHarness(t *testing.T) *harness {
 	h.executor = instance.NewExecutor(worker, instance.Deps{
 		Scheduler: h, Responder: h, Clock: h.clock, Ledger: h.ledger,
 		Fresh:    func(accepted mono.Time) bool { return h.fresh == nil || h.fresh(accepted) },
+		Ahead:    ahead,
 		Panicked: func(p instance.Panic) { h.panics <- p },
 	})
 	return h

@@ -16,13 +16,14 @@ import (
 const StopGrace = 2 * time.Second
 
 // lane runs the orders of one instance, one after another, in a goroutine
-// that ends when the queue is closed and empty. (An instance with several
-// credits may go on with a batch after Execute has returned.)
+// that ends when the queue is closed and empty. (An instance may go on with a
+// batch after Execute has returned; no more of them run at a time than it says.)
 type lane struct {
 	executor *Executor
 	id       infer.InstanceID
 	spec     Spec
-	credits  int
+	credits  int           // for orders that run or wait here
+	turns    chan struct{} // one for each batch that has been taken up and has not ended
 	queue    chan *batch
 	work     sync.WaitGroup // the goroutine, and each batch until it has ended
 
@@ -33,9 +34,11 @@ type lane struct {
 }
 
 func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
-	credits := max(spec.Instance.Credits(), 1)
+	atOnce := max(spec.Instance.Credits(), 1)
+	credits := atOnce + e.deps.Ahead
 	l := &lane{
 		executor: e, id: id, spec: spec, credits: credits,
+		turns:   make(chan struct{}, atOnce),
 		queue:   make(chan *batch, credits),
 		retired: make(chan struct{}),
 	}
@@ -48,6 +51,7 @@ func (l *lane) retire() { l.retireOnce.Do(func() { close(l.retired) }) }
 func (l *lane) run() {
 	defer l.work.Done()
 	for b := range l.queue {
+		l.turns <- struct{}{}
 		l.take(b)
 	}
 }
