@@ -128,7 +128,7 @@ func withHint(err error) error {
 	for _, h := range []struct{ sign, hint string }{
 		{"malformed HTTP", speaksGRPC},
 		{"readLoopPeekFailLocked", speaksGRPC}, // net/http: the server spoke before it was asked
-		{"looked like an HTTP/1.1 header", "the port seems to speak HTTP: give the port of gRPC, or say --protocol=http where the command can"},
+		{"looked like an HTTP/1.1 header", "the port seems to speak HTTP: give the port of gRPC, or leave --protocol=grpc out where it was given"},
 		{"HTTP response to HTTPS client", "the server does not speak TLS there: leave https:// and --tls out"},
 		{"does not look like a TLS handshake", "the server does not speak TLS there: leave --tls out"},
 		{"certificate signed by unknown authority", "name what has signed the server's certificate with --tls-root=FILE"},
