@@ -81,14 +81,20 @@ func New(info ServerInfo, deps Deps) *Gateway {
 func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	unreachable = g.unreachable(s)
 	g.snapshot.Store(s)
-	if !g.started.Load() && s.Settled() && (!g.strict || len(unreachable) == 0) {
+	if !g.started.Load() && s.Settled() && g.served(s, unreachable) {
 		g.started.Store(true)
 	}
 	return unreachable
 }
 
+// served reports whether enough of the pools have a scheduler: all or, without
+// strict readiness, any.
+func (g *Gateway) served(s *Snapshot, unreachable []string) bool {
+	return len(unreachable) == 0 || !g.strict && len(unreachable) < len(s.pools)
+}
+
 // Started reports whether the start is over: every model has been ready or has
-// failed. It stays so.
+// failed, and there was a scheduler. It stays so.
 func (g *Gateway) Started() bool { return g.started.Load() }
 
 // Snapshot returns the present snapshot.
@@ -107,11 +113,10 @@ func (g *Gateway) Ready() bool {
 		return false
 	}
 	s := g.Snapshot()
-	lacking := len(g.unreachable(s))
-	if g.strict {
-		return s.AllReady() && lacking == 0
+	if g.strict && !s.AllReady() || !g.strict && !g.Started() {
+		return false
 	}
-	return g.Started() && (lacking == 0 || lacking < len(s.pools))
+	return g.served(s, g.unreachable(s))
 }
 
 // Unreachable are the pools, by name, whose models are ready on workers while no

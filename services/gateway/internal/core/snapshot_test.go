@@ -123,8 +123,8 @@ func TestModelsOfAPoolWithoutASchedulerAreNotReady(t *testing.T) {
 			reaches := func(pool string) bool { return strings.Contains(c.reached, pool) }
 			h := core.New(core.ServerInfo{}, core.Deps{StrictReadiness: c.strict, Reachable: reaches})
 			h.Update(core.NewSnapshot(1, true, []*core.Model{in("a"), in("b")}))
-			if got := h.Ready(); got != c.want {
-				t.Errorf("ready: %t", got)
+			if got := h.Ready(); got != c.want || h.Started() != c.want {
+				t.Errorf("ready: %t, started: %t", got, h.Started())
 			}
 			listed := h.Index(true)
 			for _, e := range h.Index(false) {
