@@ -40,7 +40,7 @@ func TestLibraryThatCannotBeOpened(t *testing.T) {
 			t.Errorf("%s: %v, want %s", path, err, errs.LibraryMissing)
 			continue
 		}
-		for _, want := range []string{path, "make deps", "NEREID_ONNXRUNTIME_LIBRARY"} {
+		for _, want := range []string{path, "make deps", "--onnxruntime-library"} {
 			if msg := errs.From(err).Msg; !strings.Contains(msg, want) {
 				t.Errorf("%s: %q does not name %q", path, msg, want)
 			}
