@@ -2,26 +2,20 @@ package worker
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// hold is the worker's key, and the word that another worker has taken it.
+// hold is the worker's key.
 type hold struct {
 	*bus.Registration[*nereidv1.WorkerValue]
 	bucket *bus.Bucket[*nereidv1.WorkerValue]
-	epoch  atomic.Uint64 // 0 until the key was first acquired
-	taken  chan struct{} // closed when a later life holds the key
-	once   sync.Once
 }
 
 // register takes the worker's key, whose epoch is its incarnation. A value
@@ -31,28 +25,16 @@ func (w *Worker) register(ctx context.Context) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{bucket: bucket, taken: make(chan struct{})}
-	h.Registration, err = bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
+	r, err := bucket.Register(ctx, bus.Claim[*nereidv1.WorkerValue]{
 		Key:     w.config.ID,
 		Value:   func(epoch uint64) *nereidv1.WorkerValue { return w.value(epoch, reconcile.Revisions{}) },
-		Replace: h.mayReplace,
+		Replace: func(*nereidv1.WorkerValue) bool { return true },
+		Epoch:   (*nereidv1.WorkerValue).GetEpoch,
 	})
 	if err != nil {
 		return nil, err
 	}
-	h.epoch.Store(h.Epoch())
-	return h, nil
-}
-
-// mayReplace keeps two workers with one id from taking the key from each
-// other for ever: the earlier one gives up.
-func (h *hold) mayReplace(present *nereidv1.WorkerValue) bool {
-	own := h.epoch.Load()
-	if own == 0 || present.GetEpoch() <= own {
-		return true
-	}
-	h.once.Do(func() { close(h.taken) })
-	return false
+	return &hold{r, bucket}, nil
 }
 
 // alone reports whether no other worker has a lease. It is not if that cannot
@@ -60,16 +42,6 @@ func (h *hold) mayReplace(present *nereidv1.WorkerValue) bool {
 func (h *hold) alone(ctx context.Context) bool {
 	keys, err := h.bucket.Keys(ctx)
 	return err == nil && len(keys) <= 1
-}
-
-// watch fails when a later worker holds the key.
-func (h *hold) watch(ctx context.Context, id string) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-h.taken:
-		return errs.New(errs.AlreadyExists, "another worker runs under the id %q: give each an id of its own", id)
-	}
 }
 
 // followModels brings changes of the bucket models to the reconciler until

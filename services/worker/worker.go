@@ -122,7 +122,6 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	board := newBoard()
 	keeper, late := errgroup.WithContext(late)
 	keeper.Go(func() error { return lease.Run(late) })
-	keeper.Go(func() error { return lease.watch(late, w.config.ID) })
 	keeper.Go(func() error { return w.report(late, lease, board) })
 	settled := time.AfterFunc(settle, func() {
 		w.steady.Store(true)
