@@ -32,10 +32,17 @@ PROGRAMS = $(wildcard cmd/nereid) $(wildcard services/*/cmd/*)
 
 VERSITYGW_VERSION := v1.8.0
 VERSITYGW := $(CURDIR)/bin/tools/versitygw-$(VERSITYGW_VERSION)
+FAKE_GCS_VERSION := v1.52.2
+FAKE_GCS := $(CURDIR)/bin/tools/fake-gcs-server-$(FAKE_GCS_VERSION)
+AZURITE := $(CURDIR)/.deps/azurite/node_modules/azurite/dist/src/blob/main.js
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION := v0.12.0
+GREMLINS_VERSION := v0.6.0
 GOLANGCI_LINT := $(CURDIR)/bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT := $(CURDIR)/bin/tools/gofumpt-$(GOFUMPT_VERSION)
+GREMLINS := $(CURDIR)/bin/tools/gremlins-$(GREMLINS_VERSION)
+# The packages of which a test must notice 85 of 100 mutations.
+MUTATED ?= libs/infer libs/tensor libs/protoscan libs/diagnostics libs/modelconfig libs/bus libs/blob
 
 # $(call in-modules,COMMAND) runs COMMAND in every module's directory and fails if it failed in one of them.
 in-modules = @failed=; for module in $(MODULES); do (cd $$module && $(1)) || failed+=" $$module"; done; \
@@ -67,7 +74,7 @@ test: deps arch unit e2e ## Run every test: the units of all modules, then end t
 
 .PHONY: unit
 unit: deps
-	go test -shuffle=on $(UNITS)
+	go test -tags invariants -shuffle=on $(UNITS)
 
 .PHONY: e2e
 e2e: deps build ## Run the end-to-end tests: the built program and the real clients
@@ -81,6 +88,14 @@ e2e-cluster: deps build ## Run the end-to-end tests over the services as process
 .PHONY: s3-test
 s3-test: deps build $(VERSITYGW) ## Serve models from a real S3 server, built from its Go module
 	NEREID_VERSITYGW=$(VERSITYGW) go test -count=1 -run TestModelsAreServedFromS3 ./test/e2e/
+
+.PHONY: azure-test
+azure-test: deps build $(AZURITE) ## Serve models from a real server of Azure Blob Storage, fetched with npm; needs node
+	NEREID_AZURITE=$(AZURITE) go test -count=1 -run TestModelsAreServedFromAzure ./test/e2e/
+
+.PHONY: gcs-test
+gcs-test: deps build $(FAKE_GCS) ## Serve models from a server of Google Cloud Storage, built from its Go module
+	NEREID_FAKE_GCS=$(FAKE_GCS) go test -count=1 -run TestModelsAreServedFromGCS ./test/e2e/
 
 .PHONY: race
 race: deps ## Run the unit tests under the race detector
@@ -125,6 +140,10 @@ bench: deps ## Run the benchmarks with allocations; BENCHTIME=1s
 .PHONY: fuzz
 fuzz: deps ## Fuzz every parser of foreign bytes; FUZZTIME=1m is spent on each
 	@.ci/fuzz "$(FUZZTIME)"
+
+.PHONY: mutation
+mutation: $(GREMLINS) ## Break the code of libraries in small ways and see that tests fail; MUTATED names the packages
+	@.ci/mutate $(GREMLINS) $(MUTATED)
 
 .PHONY: soak
 soak: deps build ## Flood and abuse a server for a quarter of an hour; SOAK=1000000 is the requests of each of three floods
@@ -183,6 +202,20 @@ $(GOLANGCI_LINT):
 $(VERSITYGW):
 	CGO_ENABLED=0 GOBIN=$(@D) go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)
 	@mv $(@D)/versitygw $@
+
+$(GREMLINS):
+	GOBIN=$(@D) go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
+	@mv $(@D)/gremlins $@
+
+$(FAKE_GCS):
+	CGO_ENABLED=0 GOBIN=$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION)
+	@mv $(@D)/fake-gcs-server $@
+
+$(AZURITE): deps/azurite/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is not here: install Node.js 20 or newer" >&2; exit 1; }
+	@mkdir -p .deps/azurite && cp deps/azurite/package*.json .deps/azurite/
+	cd .deps/azurite && npm ci --omit=dev --omit=optional --no-audit --no-fund --ignore-scripts
+	@touch $@
 
 $(GOFUMPT):
 	GOBIN=$(@D) go install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)

@@ -37,15 +37,15 @@ func (check) Help() string {
 }
 
 // Run prints what is wrong with each model, or how it would be served. The
-// error says how many models have problems.
+// error has how many models have problems.
 func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	settings := registry.Default()
-	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing.On
-	settings.Models.ConfigName, settings.Models.Strict = c.ConfigName, c.NoAutoComplete || c.StrictConfig.On
-	if err := settings.Models.SetMaxBatchSize(c.BackendConfig); err != nil {
+	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing
+	settings.ConfigName, settings.NoAutoComplete, settings.StrictConfig = c.ConfigName, c.NoAutoComplete, c.StrictConfig
+	if err := settings.SetMaxBatchSize(c.BackendConfig); err != nil {
 		return err
 	}
-	settings.Models.Backends = worker.Backends()
+	settings.Backends = worker.Backends()
 	models, ignored, err := registry.Check(ctx, settings)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	return verdict(models)
 }
 
-func verdict(models []registry.Checked) error {
+func verdict(models []registry.CheckResult) error {
 	bad := 0
 	for i := range models {
 		if len(models[i].Problems) > 0 {
@@ -79,7 +79,7 @@ func verdict(models []registry.Checked) error {
 
 // printModels prints problems and warnings, and a table of the models that
 // have no problem.
-func printModels(w io.Writer, models []registry.Checked, ignored []string) error {
+func printModels(w io.Writer, models []registry.CheckResult, ignored []string) error {
 	var b strings.Builder
 	for _, text := range ignored {
 		fmt.Fprintf(&b, "warning: %s\n\n", text)
@@ -108,7 +108,7 @@ func printModels(w io.Writer, models []registry.Checked, ignored []string) error
 	return err
 }
 
-func printProblems(b *strings.Builder, m *registry.Checked) {
+func printProblems(b *strings.Builder, m *registry.CheckResult) {
 	for _, p := range m.Problems {
 		field := p.Field
 		if field != "" {
@@ -129,7 +129,7 @@ func printProblems(b *strings.Builder, m *registry.Checked) {
 
 // place gives a problem's path, line and column in the form that editors
 // follow.
-func place(m *registry.Checked, p modelconfig.Problem) string {
+func place(m *registry.CheckResult, p modelconfig.Problem) string {
 	switch {
 	case strings.Contains(m.Dir, "://"):
 		p.File = strings.TrimSuffix(m.Dir+"/"+p.File, "/") // a URL is no path
@@ -184,7 +184,7 @@ type (
 	}
 )
 
-func printJSON(w io.Writer, models []registry.Checked, ignored []string) error {
+func printJSON(w io.Writer, models []registry.CheckResult, ignored []string) error {
 	out := checkedJSON{Models: make([]modelJSON, len(models)), Ignored: append([]string{}, ignored...)}
 	for i := range models {
 		out.Models[i] = modelToJSON(&models[i])
@@ -195,7 +195,7 @@ func printJSON(w io.Writer, models []registry.Checked, ignored []string) error {
 	return encoder.Encode(out)
 }
 
-func modelToJSON(m *registry.Checked) modelJSON {
+func modelToJSON(m *registry.CheckResult) modelJSON {
 	out := modelJSON{
 		Name: m.Name, Directory: m.Dir, Problems: make([]problemJSON, len(m.Problems)),
 		Warnings: append([]string{}, m.Warnings...), Versions: append([]int64{}, m.Versions...),

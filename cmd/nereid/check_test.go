@@ -227,7 +227,7 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
 		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
 		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
-		"REPO/vllm/config.pbtxt:1:1: " + fmt.Sprintf(noBackend, "vllm"),
+		"REPO/vllm: " + fmt.Sprintf(noBackend, "vllm"),
 		"fix: export the model to ONNX and set backend to onnxruntime",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -18,21 +18,21 @@ import (
 	worker "github.com/nereid-serving/nereid/services/worker/command"
 )
 
-// configuration tells about the settings of services.
+// configuration shows the settings of services.
 type configuration struct {
 	Explain explainSettings `cmd:"" help:"List the settings of a service, or of all: name, variable, type, default and meaning."`
 	Print   printSettings   `cmd:"" help:"Print the settings that are in force under a command line and this environment, with where each comes from."`
 	Check   checkSettings   `cmd:"" help:"Tell what is wrong with a file of settings."`
 }
 
-// programs are those whose settings can be told, by name.
+// programs are those whose settings can be shown, by name.
 func programs() []process.Program {
 	return []process.Program{gateway.Program(), scheduler.Program(), worker.Program(), registry.Program(), served()}
 }
 
 // served is nereid serve as a program.
 func served() process.Program {
-	return process.Program{Name: "serve", Vars: variables(), Settings: new(servedSettings)}
+	return process.Program{Name: "serve", Vars: variables(), Settings: &servedSettings{Serve: newServe()}}
 }
 
 // servedSettings are serve's, checked as a whole.
@@ -41,18 +41,7 @@ type servedSettings struct {
 }
 
 // Validate returns what is wrong with the settings.
-func (s *servedSettings) Validate(command *kong.Context) error {
-	for _, check := range []func() error{s.Serve.Registry.Validate, s.Serve.Gateway.Validate, func() error { return s.Serve.Validate(command) }} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	c, err := s.Serve.config()
-	if err != nil {
-		return err
-	}
-	return c.Validate()
-}
+func (s *servedSettings) Validate(command *kong.Context) error { return s.Serve.Validate(command) }
 
 // programOf finds a program by its name.
 func programOf(name string) (process.Program, error) {
@@ -77,6 +66,15 @@ func (explainSettings) Help() string {
 
     nereid config explain
     nereid config explain worker`
+}
+
+// Validate refuses an unknown service.
+func (c *explainSettings) Validate() error {
+	if c.Service == "" {
+		return nil
+	}
+	_, err := programOf(c.Service)
+	return err
 }
 
 // Run prints a paragraph for each setting.
@@ -159,6 +157,15 @@ Examples:
     nereid config print worker --config worker.yaml --pool large`
 }
 
+// Validate refuses an unknown service.
+func (c *printSettings) Validate() error {
+	if len(c.Line) == 0 { // help is asked for
+		return nil
+	}
+	_, err := programOf(c.Line[0])
+	return err
+}
+
 // Run prints a line for each setting.
 func (c *printSettings) Run(stdout io.Writer) error {
 	p, err := programOf(c.Line[0])
@@ -187,6 +194,15 @@ func (checkSettings) Help() string {
 	return `Example:
 
     nereid config check worker worker.yaml`
+}
+
+// Validate refuses an unknown service.
+func (c *checkSettings) Validate() error {
+	if c.Service == "" { // help is asked for
+		return nil
+	}
+	_, err := programOf(c.Service)
+	return err
 }
 
 // Run prints that the file is good, or returns what is wrong with it.

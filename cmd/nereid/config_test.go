@@ -98,20 +98,23 @@ func TestEverySettingIsExplained(t *testing.T) {
 
 func TestMistakesInSettingsAreNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "settings.yaml")
-	for _, tt := range []struct{ service, text, want string }{
-		{"registry", "nats-ur: x", `settings.yaml:1: unknown setting "nats-ur", did you mean "nats-url"?`},
-		{"registry", "http-port: 1", `unknown setting "http-port"`},
-		{"registry", "repository-poll-secs: 3", "--model-repository=DIR"},
-		{"registry", "model-repository: m\nmodel-control-mode: sometimes", "sometimes"},
-		{"serve", "model-repository: m\nhttp-port: 70000", "settings.yaml:2: --http-port is 70000"},
-		{"serve", "model-repository: m\nrate-limit: execution_count", "settings.yaml:2: --rate-limit=execution_count is not supported"},
-		{"srv", "", `no service "srv"`},
+	for _, tt := range []struct {
+		service, text, want string
+		status              int
+	}{
+		{"registry", "nats-ur: x", `settings.yaml:1: unknown setting "nats-ur", did you mean "nats-url"?`, process.ExitFailed},
+		{"registry", "http-port: 1", `unknown setting "http-port"`, process.ExitFailed},
+		{"registry", "repository-poll-secs: 3", "--model-repository=DIR", process.ExitFailed},
+		{"registry", "model-repository: m\nmodel-control-mode: sometimes", "sometimes", process.ExitFailed},
+		{"serve", "model-repository: m\nhttp-port: 70000", "settings.yaml:2: --http-port is 70000", process.ExitFailed},
+		{"serve", "model-repository: m\nrate-limit: execution_count", "settings.yaml:2: --rate-limit=execution_count is not supported", process.ExitFailed},
+		{"srv", "", `no service "srv"`, process.ExitUsage},
 	} {
 		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if status := run(t.Context(), []string{"config", "check", tt.service, file}, &out, &out, noEnv); status != process.ExitFailed || !strings.Contains(out.String(), tt.want) {
+		if status := run(t.Context(), []string{"config", "check", tt.service, file}, &out, &out, noEnv); status != tt.status || !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: status %d, want %s: %s", tt.text, status, tt.want, out.String())
 		}
 	}

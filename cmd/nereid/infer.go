@@ -61,7 +61,7 @@ func (i *infer) Validate() error {
 	return nil
 }
 
-// Run prints what the model answers.
+// Run prints the response of the model.
 func (i *infer) Run(ctx context.Context, stdout io.Writer) error {
 	return i.Server.ask(ctx, func(ctx context.Context, c client.Client) error {
 		about, err := c.Metadata(ctx, i.Model, i.Version)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/node"
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/process"
 	"github.com/nereid-serving/nereid/services/worker"
@@ -19,14 +20,15 @@ import (
 type commands struct {
 	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
 
-	Serve   serve      `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
-	Check   check      `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
-	Infer   infer      `cmd:"" help:"Run a model of a server once."`
-	Models  models     `cmd:"" help:"List the models of a server with their state and its cause."`
-	Status  status     `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
-	Node    sidecar    `cmd:"" help:"Run the workers of this machine, one for each device."`
-	Bus     natsServer `cmd:"" help:"Run the NATS server by which services on one machine agree."`
-	Version version    `cmd:"" help:"Print the version."`
+	Serve    serve      `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
+	Check    check      `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
+	Infer    infer      `cmd:"" help:"Run a model of a server once."`
+	Models   models     `cmd:"" help:"List the models of a server with their state and its cause."`
+	Status   status     `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
+	Simulate simulation `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on drawn ones."`
+	Node     sidecar    `cmd:"" help:"Run the workers of this machine, one for each device."`
+	Bus      natsServer `cmd:"" help:"Run the NATS server by which services on one machine agree."`
+	Version  version    `cmd:"" help:"Print the version."`
 
 	Credentials credentials `cmd:"" help:"Make the NATS keys of a cluster's services, and for the NATS server what each may do."`
 
@@ -62,10 +64,10 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 	settings, err := settingsOf(args, env)
 	if err != nil {
 		fmt.Fprintln(stderr, "nereid:", process.Message(err))
-		return nil, process.ExitMisused
+		return nil, process.ExitUsage
 	}
 	exited := -1
-	var c commands
+	c := commands{Serve: newServe(), Node: sidecar{Node: node.Default()}}
 	parser, err := kong.New(&c, kong.Name("nereid"), kong.Resolvers(settings), config.Numbers(), kong.Writers(stdout, stderr),
 		variables(),
 		kong.Description("Nereid serves models over the protocols of Triton Inference Server."),
@@ -85,7 +87,7 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 			err = fmt.Errorf("%w: a model repository is given as --model-repository=%s", err, path)
 		}
 		fmt.Fprintf(stderr, "nereid: %s\nRun \"nereid%s --help\" for what there is.\n", process.Message(err), command)
-		return nil, process.ExitMisused
+		return nil, process.ExitUsage
 	}
 	return command, process.ExitOK
 }

@@ -19,7 +19,7 @@ func TestWrongSettingsOfANodeAreMisuse(t *testing.T) {
 		"--metrics-label=x":            {"--worker=/bin/true", "--metrics-label=x"},
 	} {
 		var out bytes.Buffer
-		if status := run(context.Background(), append([]string{"node"}, args...), &out, &out, nothing); status != process.ExitMisused || !strings.Contains(out.String(), want) {
+		if status := run(context.Background(), append([]string{"node"}, args...), &out, &out, nothing); status != process.ExitUsage || !strings.Contains(out.String(), want) {
 			t.Errorf("%v: status %d, %q; want %q", args, status, out.String(), want)
 		}
 	}

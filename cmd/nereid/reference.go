@@ -23,13 +23,13 @@ const intro = `<!-- Generated from cmd/nereid. Do not edit. -->
 
 A flag is given as ` + "`--name value` or `--name=value`" + `; serve takes any beginning of a name that only one flag has, as
 Triton does. A setting that is not on the command line is taken from the environment (` + "`NEREID_HTTP_PORT` for `--http-port`" + `),
-then from the file that ` + "`--config`" + ` names (` + "`http-port: 9000`" + `), then its default. A misspelt name is refused with the nearest one.
+then from the file that ` + "`--config`" + ` names (` + "`http-port: 9000`" + `), then its default. A misspelled name is refused with the nearest one.
 
 | exit status | meaning |
 |---|---|
 | 0 | done; for serve: stopped by a signal, after the requests in flight were answered |
 | 1 | failed: the message says what, with its [reason](errors.md) where there is one |
-| 2 | misused: the command line, the environment or the settings file cannot be understood |
+| 64 | usage: the command line, the environment or the settings file is wrong, a value out of its range included |
 
 The first Ctrl-C or SIGTERM lets serve finish what it has; the second ends it at once.
 `

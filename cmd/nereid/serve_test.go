@@ -1,25 +1,40 @@
 package main
 
-import "testing"
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+)
 
-func TestMetricsListenWhereHTTPDoes(t *testing.T) {
-	tests := map[string]struct {
-		args []string
-		want string
-	}{
-		"HTTP's address":     {[]string{"--http-address=10.0.0.1"}, "10.0.0.1"},
-		"HTTP on a socket":   {[]string{"--http-address=unix:/run/http"}, "127.0.0.1"},
-		"everywhere without": {[]string{"--http-address=10.0.0.1", "--allow-http=false"}, "0.0.0.0"},
-		"its own":            {[]string{"--http-address=10.0.0.1", "--metrics-address=10.0.0.2"}, "10.0.0.2"},
-	}
-	for name, tt := range tests {
-		command, text := parseServe(tt.args...)
-		if command == nil {
-			t.Fatal(text)
+// Values out of their ranges are usage errors, as unknown flags are: the process
+// would end the same way if it were started again.
+func TestValuesOutOfRangeAreUsageErrors(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--http-port=70000":             "--http-port is 70000",
+		"--grpc-port=8000":              "both 8000",
+		"--repository-poll-secs=0":      "--repository-poll-secs is 0",
+		"--load-model=m":                "--model-control-mode=explicit",
+		"--model-config-name=":          "--model-config-name is empty",
+		"--backend-config=echo":         "--backend-config=echo",
+		"--metrics-label=x":             "--metrics-label=x",
+		"--metrics-interval-ms=0":       "--metrics-interval-ms is 0",
+		"--max-queued-requests=-1":      "--max-queued-requests",
+		"--http-port=-1 --grpc-port=-1": "--http-port is -1",
+	} {
+		var stderr bytes.Buffer
+		args := append([]string{"serve", "--model-repository=models"}, strings.Fields(flags)...)
+		if status := run(t.Context(), args, io.Discard, &stderr, noEnv); status != 64 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: exit status %d, want 64 with %q: %s", flags, status, want, &stderr)
 		}
-		c, err := command.Model.Target.Addr().Interface().(*commands).Serve.config()
-		if err != nil || c.Admin.Address != tt.want {
-			t.Errorf("%s: %q, want %q; %v", name, c.Admin.Address, tt.want, err)
+	}
+}
+
+// Triton takes these too.
+func TestRepeatedRepositoriesAndUnknownBackendsAreTaken(t *testing.T) {
+	for _, flag := range []string{"--model-repository=x", "--backend-config=nothere,x=y"} {
+		if command, text := parseServe(flag); command == nil {
+			t.Errorf("%s: %s", flag, text)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/nereid-serving/nereid/cmd/nereid/internal/overview"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/remote/control"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -57,11 +57,11 @@ func (s *status) Run(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// statusPatience is for how long an answer is awaited without --timeout: longer
-// than whoever is asked waits for others, so that it can say whom.
+// statusPatience is for how long a response is awaited without --timeout: longer
+// than the server waits for others, so that it can name them.
 const statusPatience = 20 * time.Second
 
-// show asks once. The error says too that not all is well.
+// show asks once. The error is also that not all is well.
 func (s *status) show(ctx context.Context, stdout io.Writer) error {
 	secured, err := s.Caller.tls()
 	if err != nil {

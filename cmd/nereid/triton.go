@@ -78,7 +78,7 @@ type refused struct {
 	Vertex      config.Switch `name:"allow-vertex-ai" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no Vertex AI front end: call /v2/models over HTTP."`
 }
 
-// checkEffects refuses values that serve cannot honour.
+// checkEffects refuses values that serve cannot honor.
 func checkEffects(command *kong.Context) error {
 	for _, f := range givenFlags(command, effectRefused) {
 		for _, value := range valuesOf(f) {

@@ -55,7 +55,7 @@ func tritonFlags() map[string]string {
 // serveNode is the command as the parser knows it.
 func serveNode(t *testing.T) *kong.Node {
 	t.Helper()
-	parser, err := kong.New(&commands{}, variables())
+	parser, err := kong.New(&commands{Serve: newServe()}, variables())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestRefusedFlagsSayWhatToDo(t *testing.T) {
 func TestRefusedSettingsOfTheEnvironment(t *testing.T) {
 	env := func(name string) (string, bool) { return "execution_count", name == "NEREID_RATE_LIMIT" }
 	var out bytes.Buffer
-	if command, status := parse([]string{"serve", "--model-repository=x"}, io.Discard, &out, env); command != nil || status != process.ExitMisused {
+	if command, status := parse([]string{"serve", "--model-repository=x"}, io.Discard, &out, env); command != nil || status != process.ExitUsage {
 		t.Errorf("taken: status %d, %s", status, out.String())
 	}
 }
@@ -196,7 +196,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		want string
 	}{
 		"an ambiguous prefix": {[]string{"--http-", "9"}, "--http-address, --http-header-forward-pattern"},
-		"a misspelt flag":     {[]string{"--htp-port=9"}, `did you mean "--http-port"`},
+		"a misspelled flag":   {[]string{"--htp-port=9"}, `did you mean "--http-port"`},
 		"a positional":        {[]string{"models"}, "unexpected argument models"},
 		"no number":           {[]string{"--http-thread-count=many"}, "--http-thread-count"},
 	}

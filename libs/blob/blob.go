@@ -67,7 +67,7 @@ func (d *Dir) List(ctx context.Context, sub string) ([]Object, error) {
 			if clean := strings.TrimSuffix(name, "/"); clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) {
 				continue
 			}
-			all = append(all, Object{Name: name, ETag: etag(o), Size: o.Size, Modified: o.ModTime})
+			all = append(all, Object{Name: name, ETag: d.at.provider().etagOf(o), Size: o.Size, Modified: o.ModTime})
 		}
 		if len(token) == 0 {
 			break
@@ -76,14 +76,14 @@ func (d *Dir) List(ctx context.Context, sub string) ([]Object, error) {
 	return all, nil
 }
 
-// page lists up to a page of keys, in the time that a read may stall: whoever
-// lists waits, and no answer is as long as that takes.
+// page lists up to a page of keys, in the time that a read may stall: its caller
+// waits, and no response takes as long.
 func (d *Dir) page(ctx context.Context, token []byte, options *blob.ListOptions) (found []*blob.ListObject, next []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.bucket.stall, errStalled)
 	defer cancel()
 	found, next, err = d.bucket.ListPage(ctx, token, page, options)
 	if err != nil {
-		return nil, nil, d.explain(ctx, "list", err)
+		return nil, nil, d.wrapError(ctx, "list", err)
 	}
 	return found, next, nil
 }
@@ -98,14 +98,14 @@ func (d *Dir) Open(ctx context.Context, o Object, offset, length int64) (io.Read
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch := time.AfterFunc(d.bucket.stall, func() { cancel(errStalled) })
-	body, err := d.bucket.NewRangeReader(ctx, d.at.key(o.Name), offset, length, &blob.ReaderOptions{BeforeRead: onlyIf(o.ETag)})
-	if err == nil && !sameETag(body, o.ETag) {
+	body, err := d.bucket.NewRangeReader(ctx, d.at.key(o.Name), offset, length, &blob.ReaderOptions{BeforeRead: d.at.provider().condition(o.ETag)})
+	if err == nil && !d.at.provider().matches(body, o.ETag) {
 		_ = body.Close()
 		err = errChanged
 	}
 	if err != nil {
 		watch.Stop()
-		err = d.explain(ctx, "read "+o.Name, err)
+		err = d.wrapError(ctx, "read "+o.Name, err)
 		cancel(nil)
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	}
-	return n, r.dir.explain(r.ctx, "read "+r.name, err)
+	return n, r.dir.wrapError(r.ctx, "read "+r.name, err)
 }
 
 func (r *reader) Close() error {

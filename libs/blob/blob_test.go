@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s is written as %s, which is %v, %v", text, got, again, err)
 		}
 	}
-	for _, text := range []string{"s3://", "s3://host:9000", "s3://https://host", "gs://", "as://account", "as:///c", "file://x", "ftp://a/b", "bucket", ""} {
+	for _, text := range []string{"s3://", "s3://host:9000", "s3://https://host", "gs://", "as://account", "as:///c", "as://a/b c", "gs://a:b", "file://x", "ftp://a/b", "bucket", ""} {
 		if _, err := blob.Parse(text); errs.Of(err) != errs.ConfigInvalid {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -14,11 +14,7 @@ const credentialVariable = "TRITON_CLOUD_CREDENTIAL_PATH"
 
 // credentialFile holds, by scheme, credentials for what begins with a prefix.
 // The empty prefix is for all.
-type credentialFile struct {
-	GS map[string]string     `json:"gs"` // paths of files
-	S3 map[string]credential `json:"s3"`
-	AS map[string]credential `json:"as"`
-}
+type credentialFile map[string]map[string]credential
 
 // credential is one entry. Its fields are never printed.
 type credential struct {
@@ -37,7 +33,7 @@ type credential struct {
 	file string
 }
 
-func readCredentials(path string) (*credentialFile, error) {
+func readCredentials(path string) (credentialFile, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -45,8 +41,8 @@ func readCredentials(path string) (*credentialFile, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.ConfigInvalid, err, "%s: the file %s cannot be read: %v", credentialVariable, path, errors.Unwrap(err))
 	}
-	c := new(credentialFile)
-	if json.Unmarshal(text, c) != nil { // its error may quote the file
+	c, err := parseCredentials(text)
+	if err != nil { // which may quote the file
 		return nil, errs.New(errs.ConfigInvalid,
 			`%s: the file %s is not the JSON that was expected: write {"s3":{"PREFIX":{"key_id":"…","secret_key":"…","region":"…"}},"gs":{"PREFIX":"FILE"},"as":{"PREFIX":{"account_str":"…","account_key":"…"}}}`,
 			credentialVariable, path)
@@ -54,28 +50,41 @@ func readCredentials(path string) (*credentialFile, error) {
 	return c, nil
 }
 
+func parseCredentials(text []byte) (credentialFile, error) {
+	var schemes map[string]json.RawMessage
+	if err := json.Unmarshal(text, &schemes); err != nil {
+		return nil, err
+	}
+	all := make(credentialFile)
+	for _, p := range providers() {
+		if p.credential == nil || schemes[p.scheme] == nil {
+			continue
+		}
+		var entries map[string]json.RawMessage
+		if err := json.Unmarshal(schemes[p.scheme], &entries); err != nil {
+			return nil, err
+		}
+		all[p.scheme] = make(map[string]credential)
+		for prefix, entry := range entries {
+			c, err := p.credential(entry)
+			if err != nil {
+				return nil, err
+			}
+			all[p.scheme][prefix] = c
+		}
+	}
+	return all, nil
+}
+
 // find returns the credentials of the longest prefix that a place begins with,
 // and that prefix; none if there is none.
-func (c *credentialFile) find(at Location) (found credential, prefix string) {
-	if c == nil {
-		return found, ""
-	}
-	switch at.Scheme {
-	case "gs":
-		var file string
-		file, prefix = longest(c.GS, at.String())
-		return credential{file: file}, prefix
-	case "s3":
-		return longest(c.S3, at.String())
-	case "as":
-		return longest(c.AS, at.String())
-	}
-	return found, ""
+func (c credentialFile) find(at Location) (found credential, prefix string) {
+	return longest(c[at.Scheme], at.String())
 }
 
 // longest finds the value of the longest key that a URL begins with. Keys may
 // leave out the scheme's own protocol: s3://http://host:80/b is s3://host:80/b.
-func longest[T any](by map[string]T, url string) (value T, prefix string) {
+func longest(by map[string]credential, url string) (value credential, prefix string) {
 	found := false
 	for key, v := range by {
 		plain := strings.Replace(key, "s3://http://", "s3://", 1)

@@ -99,8 +99,8 @@ func TestAFileOfCredentialsThatCannotBeReadSaysNothingOfIt(t *testing.T) {
 	}
 }
 
-// What Google and Azure answer was not tried; that they are opened with what
-// there is, and without asking anybody, is.
+// Stores are opened with the credentials that there are, and without a request.
+// The end-to-end tests read from real servers.
 func TestStoresOfOtherProvidersAreOpened(t *testing.T) {
 	t.Setenv("AZURE_STORAGE_ACCOUNT", "account")
 	t.Setenv("AZURE_STORAGE_KEY", "a2V5")

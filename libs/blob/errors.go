@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/aws/smithy-go"
 	"gocloud.dev/gcerrors"
-	"google.golang.org/api/googleapi"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 )
@@ -22,20 +20,20 @@ import (
 // errStalled says that a store took a request and sent nothing.
 var errStalled = errors.New("nothing came for too long")
 
-// answer is what a store said, in the words of its protocol. It is all that is
+// response is what a store said, in the words of its protocol. It is all that is
 // kept of a provider's error, whose text may hold more than should be shown.
-type answer struct {
+type response struct {
 	status int
 	code   string
 	text   string
 }
 
-func (a answer) Error() string {
+func (r response) Error() string {
 	parts := make([]string, 0, 3)
-	if a.status != 0 {
-		parts = append(parts, fmt.Sprintf("status %d", a.status))
+	if r.status != 0 {
+		parts = append(parts, fmt.Sprintf("status %d", r.status))
 	}
-	for _, s := range []string{a.code, a.text} {
+	for _, s := range []string{r.code, r.text} {
 		if s != "" {
 			parts = append(parts, s)
 		}
@@ -43,90 +41,80 @@ func (a answer) Error() string {
 	return strings.Join(parts, " ")
 }
 
-// explain makes an error of one that a request ended with.
-func (d *Dir) explain(ctx context.Context, doing string, err error) error {
+// wrapError makes an error of one that a request ended with.
+func (d *Dir) wrapError(ctx context.Context, doing string, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errStalled) {
 		return cause // ended from outside
 	} else if cause != nil {
 		err = cause
 	}
-	said := answerOf(err)
-	reason, fix := d.judge(err, said)
-	return errs.Wrap(reason, said, "%s: cannot %s: %s: %s", d.at, doing, said, fix)
+	r := d.response(err)
+	reason, fix := d.classify(err, r)
+	return errs.Wrap(reason, r, "%s: cannot %s: %s: %s", d.at, doing, r, fix)
 }
 
-// judge tells what kind of failure it is, and what to do about it.
-func (d *Dir) judge(err error, said answer) (reason errs.Reason, fix string) {
+// classify tells what kind of failure it is, and what to do about it.
+func (d *Dir) classify(err error, r response) (reason errs.Reason, fix string) {
 	switch {
-	case errors.Is(err, errChanged), said.status == http.StatusPreconditionFailed, gcerrors.Code(err) == gcerrors.FailedPrecondition:
+	case errors.Is(err, errChanged), r.status == http.StatusPreconditionFailed, gcerrors.Code(err) == gcerrors.FailedPrecondition:
 		return errs.FilesChanged, "it changed since it was listed; it is listed again"
-	case throttled(said):
+	case throttled(r):
 		return errs.StoreThrottled, "the store asks to slow down; it is tried again later"
-	case denied(err, said):
+	case denied(err, r):
 		return errs.StoreDenied, d.adviceOnAccess()
-	case said.code == "NoSuchBucket" || said.code == "ContainerNotFound":
+	case r.code == "NoSuchBucket" || r.code == "ContainerNotFound":
 		return errs.StoreNotFound, fmt.Sprintf("create the bucket %s, or correct its name, region or endpoint", d.at.Bucket)
-	case gcerrors.Code(err) == gcerrors.NotFound, said.status == http.StatusNotFound, errors.Is(err, fs.ErrNotExist):
-		return errs.StoreNotFound, "check the bucket's name and the path, and whether somebody removed it"
+	case gcerrors.Code(err) == gcerrors.NotFound, r.status == http.StatusNotFound, errors.Is(err, fs.ErrNotExist):
+		return errs.StoreNotFound, "check the bucket's name and the path, and whether it was removed"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.StoreTruncated, "the connection ended before all bytes came; it is tried again"
-	case said.status == http.StatusMovedPermanently:
+	case r.status == http.StatusMovedPermanently:
 		return errs.StoreNotFound, "the bucket is in another region: set AWS_DEFAULT_REGION to it"
 	}
 	return errs.StoreUnreachable, "check the endpoint, the network and the store; it is tried again"
 }
 
 func (d *Dir) adviceOnAccess() string {
-	needs := map[string]string{
-		"s3": "s3:ListBucket on the bucket and s3:GetObject on its objects",
-		"gs": "storage.objects.list and storage.objects.get",
-		"as": "the role Storage Blob Data Reader",
-	}[d.at.Scheme]
+	advice := "check the credentials"
 	if d.bucket.anonymous {
-		return "no credentials were found, and anonymous access is not allowed: give credentials by the environment or " + credentialVariable + "; they need " + needs
+		advice = "no credentials were found, and anonymous access is not allowed: give credentials by the environment or " + credentialVariable
 	}
-	return "check the credentials; they need " + needs
+	if rights := d.at.provider().rights; rights != "" {
+		advice += "; they need " + rights
+	}
+	return advice
 }
 
-func throttled(a answer) bool {
-	switch a.code {
+func throttled(r response) bool {
+	switch r.code {
 	case "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServerBusy", "TooManyRequests":
 		return true
 	}
-	return a.status == http.StatusTooManyRequests
+	return r.status == http.StatusTooManyRequests
 }
 
-func denied(err error, a answer) bool {
-	return a.status == http.StatusForbidden || a.status == http.StatusUnauthorized ||
+func denied(err error, r response) bool {
+	return r.status == http.StatusForbidden || r.status == http.StatusUnauthorized ||
 		gcerrors.Code(err) == gcerrors.PermissionDenied || errors.Is(err, fs.ErrPermission)
 }
 
-// answerOf reads what the store said out of a provider's error.
-func answerOf(err error) answer {
-	var (
-		a      answer
-		status interface{ HTTPStatusCode() int }
-		inS3   smithy.APIError
-		inGCS  *googleapi.Error
-		inAz   *azcore.ResponseError
-	)
+// response reads what the store said out of a provider's error.
+func (d *Dir) response(err error) response {
+	var status interface{ HTTPStatusCode() int }
+	code := 0
 	if errors.As(err, &status) {
-		a.status = status.HTTPStatusCode()
+		code = status.HTTPStatusCode()
 	}
-	switch {
-	case errors.As(err, &inS3):
-		a.code, a.text = inS3.ErrorCode(), short(inS3.ErrorMessage())
-	case errors.As(err, &inGCS):
-		a.status, a.text = inGCS.Code, short(inGCS.Message)
-		if len(inGCS.Errors) > 0 {
-			a.code = inGCS.Errors[0].Reason
+	if read := d.at.provider().response; read != nil {
+		if r, ok := read(err); ok {
+			r.status = cmp.Or(r.status, code)
+			return r
 		}
-	case errors.As(err, &inAz):
-		a.status, a.code = inAz.StatusCode, inAz.ErrorCode
-	case a.status == 0:
-		a.text = plain(err)
 	}
-	return a
+	if code != 0 {
+		return response{status: code}
+	}
+	return response{text: plain(err)}
 }
 
 // plain is the text of an error below the providers' ones.

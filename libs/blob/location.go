@@ -1,9 +1,7 @@
 package blob
 
 import (
-	"net"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -44,53 +42,29 @@ func Remote(text string) bool {
 // reason config_invalid.
 func Parse(text string) (Location, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
+	p, known := providerOf(scheme)
+	if !known {
+		return Location{}, errs.New(errs.ConfigInvalid, "%s: %s is no store that models are read from: give %s or a local directory", text, scheme, urlForms())
+	}
 	l := Location{Scheme: scheme}
-	switch scheme {
-	case "s3":
-		rest = l.endpoint(rest)
-	case "as":
-		l.Account, rest, _ = strings.Cut(rest, "/")
-		if l.Account == "" {
-			return l, malformed(text, "as://account/container/path")
-		}
-	case "file":
-		if !filepath.IsAbs(rest) {
-			return l, malformed(text, "file:///path")
-		}
-		l.Bucket = filepath.Clean(rest)
-		return l, nil
-	case "gs":
-	default:
-		return l, errs.New(errs.ConfigInvalid, "%s: %s is no store that models are read from: give s3://bucket/path, gs://bucket/path, as://account/container/path or a local directory", text, scheme)
+	if !p.parse(&l, rest) {
+		return l, errs.New(errs.ConfigInvalid, "%s names no place in an object store: write %s", text, p.forms)
 	}
-	l.Bucket, l.Prefix, _ = strings.Cut(rest, "/")
-	if l.Bucket == "" || strings.ContainsAny(l.Bucket, " ?#") || strings.Contains(l.Bucket, ":") {
-		return l, malformed(text, map[string]string{"s3": "s3://bucket/path, s3://host:port/bucket/path or s3://https://host:port/bucket/path", "gs": "gs://bucket/path", "as": "as://account/container/path"}[scheme])
-	}
-	l.Prefix = strings.Trim(path.Clean("/"+l.Prefix), "/")
 	return l, nil
 }
 
-// endpoint cuts the server off, if the rest of an S3 URL names one.
-func (l *Location) endpoint(rest string) string {
-	protocol := "http"
-	if before, after, ok := strings.Cut(rest, "://"); ok && (before == "http" || before == "https") {
-		protocol, rest = before, after
-	} else if host, _, _ := strings.Cut(rest, "/"); !hasPort(host) {
-		return rest
-	}
-	host, rest, _ := strings.Cut(rest, "/")
-	l.Endpoint = protocol + "://" + host
-	return rest
+// bucketAndPrefix sets both from what follows the server or account of a URL, and
+// reports whether there is a bucket.
+func (l *Location) bucketAndPrefix(rest string) bool {
+	var prefix string
+	l.Bucket, prefix, _ = strings.Cut(rest, "/")
+	l.Prefix = strings.Trim(path.Clean("/"+prefix), "/")
+	return l.Bucket != "" && !strings.ContainsAny(l.Bucket, " ?#:")
 }
 
-func hasPort(host string) bool {
-	_, port, err := net.SplitHostPort(host)
-	return err == nil && port != ""
-}
-
-func malformed(text, want string) error {
-	return errs.New(errs.ConfigInvalid, "%s names no place in an object store: write %s", text, want)
+func (l Location) provider() provider {
+	p, _ := providerOf(l.Scheme)
+	return p
 }
 
 // String is the location's URL.
@@ -103,15 +77,7 @@ func (l Location) String() string {
 }
 
 // base is the URL of the whole bucket.
-func (l Location) base() string {
-	switch {
-	case l.Account != "":
-		return "as://" + l.Account + "/" + l.Bucket
-	case l.Endpoint == "":
-		return l.Scheme + "://" + l.Bucket
-	}
-	return l.Scheme + "://" + strings.TrimPrefix(l.Endpoint, "http://") + "/" + l.Bucket
-}
+func (l Location) base() string { return l.provider().base(l) }
 
 // key is the key of a name below the location.
 func (l Location) key(name string) string { return strings.Trim(l.below()+name, "/") }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	"gocloud.dev/blob/fileblob"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 )
@@ -25,7 +24,7 @@ type Options struct {
 // Stores opens buckets, each once. It is safe for concurrent use.
 type Stores struct {
 	options     Options
-	credentials func() (*credentialFile, error)
+	credentials func() (credentialFile, error)
 	client      *http.Client
 
 	mu   sync.Mutex
@@ -43,21 +42,21 @@ func New(o Options) *Stores {
 	}
 	return &Stores{
 		options: o, client: newClient(o.Stall), open: make(map[string]*bucket),
-		credentials: sync.OnceValues(func() (*credentialFile, error) { return readCredentials(os.Getenv(credentialVariable)) }),
+		credentials: sync.OnceValues(func() (credentialFile, error) { return readCredentials(os.Getenv(credentialVariable)) }),
 	}
 }
 
-func newClient(patience time.Duration) *http.Client {
+func newClient(timeout time.Duration) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	bound(patience)(transport)
+	bound(timeout)(transport)
 	return &http.Client{Transport: transport}
 }
 
 // bound sets how a store is connected to.
-func bound(patience time.Duration) func(*http.Transport) {
+func bound(timeout time.Duration) func(*http.Transport) {
 	return func(t *http.Transport) {
 		t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-		t.ResponseHeaderTimeout = patience
+		t.ResponseHeaderTimeout = timeout
 		t.MaxIdleConnsPerHost = 64
 		t.DisableCompression = true // models do not compress, and lengths are what listings say
 	}
@@ -80,42 +79,23 @@ func (s *Stores) At(ctx context.Context, url string) (*Dir, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, err := s.credentials()
+	all, err := s.credentials()
 	if err != nil {
 		return nil, err
 	}
-	given, prefix := known.find(at)
+	given, prefix := all.find(at)
 	id := at.base() + "\x00" + prefix
 	if b := s.open[id]; b != nil {
 		return &Dir{bucket: b, at: at}, nil
 	}
 	b := &bucket{stall: s.options.Stall}
-	if err := s.connect(ctx, b, at, given); err != nil {
+	if err := at.provider().open(ctx, s, b, at, given); err != nil {
 		return nil, err
 	}
 	if !b.anonymous { // else credentials may still come, as those of a role do
 		s.open[id] = b
 	}
 	return &Dir{bucket: b, at: at}, nil
-}
-
-// connect opens a bucket with the credentials that were given for it or, if
-// there are none, with those of the environment.
-func (s *Stores) connect(ctx context.Context, b *bucket, at Location, given credential) (err error) {
-	switch at.Scheme {
-	case "s3":
-		err = s.openS3(ctx, b, at, given)
-	case "gs":
-		err = s.openGCS(ctx, b, at, given)
-	case "as":
-		err = s.openAzure(b, at, given)
-	default:
-		b.Bucket, err = fileblob.OpenBucket(at.Bucket, nil)
-		if err != nil {
-			err = (&Dir{bucket: b, at: at}).explain(ctx, "open", err)
-		}
-	}
-	return err
 }
 
 func unusable(at Location, err error, fix string) error {

@@ -3,7 +3,13 @@ package blob
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -11,7 +17,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
+	"gocloud.dev/blob"
 	"gocloud.dev/blob/s3blob"
 )
 
@@ -19,12 +28,93 @@ import (
 // Amazon's.
 const defaultRegion = "us-east-1"
 
-// searching bounds the search for credentials where none were given: it may ask
-// a machine's metadata service, which is not there on most.
-const searching = 5 * time.Second
+// s3Store is S3 and what speaks its protocol.
+func s3Store() provider {
+	return provider{
+		scheme: "s3",
+		forms:  "s3://bucket/path, s3://host:port/bucket/path or s3://https://host:port/bucket/path",
+		parse:  func(l *Location, rest string) bool { return l.bucketAndPrefix(l.cutEndpoint(rest)) },
+		base: func(l Location) string {
+			if l.Endpoint == "" {
+				return "s3://" + l.Bucket
+			}
+			return "s3://" + strings.TrimPrefix(l.Endpoint, "http://") + "/" + l.Bucket
+		},
+		credential: func(entry json.RawMessage) (c credential, err error) {
+			return c, json.Unmarshal(entry, &c)
+		},
+		open: openS3,
+		etag: func(o *blob.ListObject) string {
+			var object types.Object
+			o.As(&object)
+			return aws.ToString(object.ETag)
+		},
+		onlyIf: func(as func(any) bool, tag string) error {
+			var input *s3.GetObjectInput
+			if as(&input) {
+				input.IfMatch = &tag
+			}
+			return nil
+		},
+		served: func(r *blob.Reader) string { // not every server heeds the condition
+			var out s3.GetObjectOutput
+			r.As(&out)
+			return aws.ToString(out.ETag)
+		},
+		sha256: s3SHA256,
+		rights: "s3:ListBucket on the bucket and s3:GetObject on its objects",
+		response: func(err error) (r response, ok bool) {
+			var e smithy.APIError
+			if !errors.As(err, &e) {
+				return r, false
+			}
+			return response{code: e.ErrorCode(), text: short(e.ErrorMessage())}, true
+		},
+	}
+}
 
-func (s *Stores) openS3(ctx context.Context, b *bucket, at Location, given credential) error {
-	loaded, err := config.LoadDefaultConfig(ctx, s.s3Options(given)...)
+// cutEndpoint cuts the server off, if the rest of a URL names one.
+func (l *Location) cutEndpoint(rest string) string {
+	protocol := "http"
+	if before, after, ok := strings.Cut(rest, "://"); ok && (before == "http" || before == "https") {
+		protocol, rest = before, after
+	} else if host, _, _ := strings.Cut(rest, "/"); !hasPort(host) {
+		return rest
+	}
+	host, rest, _ := strings.Cut(rest, "/")
+	l.Endpoint = protocol + "://" + host
+	return rest
+}
+
+func hasPort(host string) bool {
+	_, port, err := net.SplitHostPort(host)
+	return err == nil && port != ""
+}
+
+// s3SHA256 asks for the digest that objects have which were put with one.
+func s3SHA256(ctx context.Context, d *Dir, o Object) (sum [sha256.Size]byte, known bool) {
+	var client *s3.Client
+	if !d.bucket.As(&client) {
+		return sum, false
+	}
+	key := d.at.key(o.Name)
+	head, err := client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &d.at.Bucket, Key: &key, IfMatch: &o.ETag, ChecksumMode: types.ChecksumModeEnabled})
+	if err != nil || aws.ToString(head.ETag) != o.ETag || head.ChecksumType == types.ChecksumTypeComposite {
+		return sum, false // it will be read, and then fail with a better cause
+	}
+	raw, err := base64.StdEncoding.DecodeString(aws.ToString(head.ChecksumSHA256))
+	if err != nil || len(raw) != len(sum) {
+		return sum, false
+	}
+	return [sha256.Size]byte(raw), true
+}
+
+// credentialsTimeout bounds the search for credentials where none were given: it may ask
+// a machine's metadata service, which is not there on most.
+const credentialsTimeout = 5 * time.Second
+
+func openS3(ctx context.Context, s *Stores, b *bucket, at Location, given credential) error {
+	loaded, err := config.LoadDefaultConfig(ctx, s3Options(s, given)...)
 	if err != nil {
 		return unusable(at, err, "see AWS_PROFILE and the files ~/.aws/config and ~/.aws/credentials")
 	}
@@ -45,12 +135,12 @@ func (s *Stores) openS3(ctx context.Context, b *bucket, at Location, given crede
 	})
 	b.Bucket, err = s3blob.OpenBucket(ctx, client, at.Bucket, nil)
 	if err != nil {
-		return (&Dir{bucket: b, at: at}).explain(ctx, "open", err)
+		return (&Dir{bucket: b, at: at}).wrapError(ctx, "open", err)
 	}
 	return nil
 }
 
-func (s *Stores) s3Options(given credential) []func(*config.LoadOptions) error {
+func s3Options(s *Stores, given credential) []func(*config.LoadOptions) error {
 	options := []func(*config.LoadOptions) error{
 		// A client of its own kind, to which AWS_CA_BUNDLE is added.
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(bound(s.options.Stall))),
@@ -70,20 +160,20 @@ func (s *Stores) s3Options(given credential) []func(*config.LoadOptions) error {
 	return options
 }
 
-// s3Anonymous reports whether there are no credentials. If somebody gave some,
+// s3Anonymous reports whether there are no credentials. If some were given,
 // that they cannot be found is an error.
 func s3Anonymous(ctx context.Context, c aws.Config, given credential) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, searching)
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
 	_, err := c.Credentials.Retrieve(ctx)
 	if err == nil {
 		return false, nil
 	}
-	asked := given.KeyID != "" || given.Profile != ""
+	configured := given.KeyID != "" || given.Profile != ""
 	for _, name := range []string{"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
-		asked = asked || os.Getenv(name) != ""
+		configured = configured || os.Getenv(name) != ""
 	}
-	if asked {
+	if configured {
 		return false, err
 	}
 	return true, nil

@@ -18,19 +18,19 @@ type Write[T any] struct {
 	Any      bool
 }
 
-// Written is what became of a [Write]: the new revision, or why there is none
-// as the methods for single keys say it. A deletion has no revision.
+// Written is the result of a [Write]: the new revision, or the error that the
+// method for a single key returns. A deletion has no revision.
 type Written struct {
 	Revision uint64
 	Err      error
 }
 
-// batchWidth is how many writes of a batch are on their way at a time: more
-// than the server takes in while an answer travels.
+// batchWidth is how many writes of a batch are in flight at a time: more than
+// the server processes while an answer travels.
 const batchWidth = 64
 
-// Batch makes changes of different keys, many at a time and in no order, and
-// tells what became of each, in the order given. It is no transaction.
+// Batch changes different keys, many at a time and in no order, and returns the
+// result of each in the order given. It is no transaction.
 func (b *Bucket[T]) Batch(ctx context.Context, writes []Write[T]) []Written {
 	out := make([]Written, len(writes))
 	if len(writes) == 1 {
@@ -40,7 +40,7 @@ func (b *Bucket[T]) Batch(ctx context.Context, writes []Write[T]) []Written {
 	next := make(chan int)
 	var group sync.WaitGroup
 	for range min(batchWidth, len(writes)) {
-		group.Go(func() { // ends when all writes are taken
+		group.Go(func() { // ends when all writes are received
 			for i := range next {
 				out[i] = b.do(ctx, writes[i])
 			}
@@ -62,7 +62,7 @@ func (b *Bucket[T]) do(ctx context.Context, w Write[T]) (done Written) {
 		done.Revision, done.Err = b.Put(ctx, w.Key, w.Value)
 	default:
 		done.Revision, done.Err = b.Update(ctx, w.Key, w.Value, w.Replaces)
-		if w.Replaces == 0 && errors.Is(done.Err, ErrConflict) { // the mark of an earlier value may be there
+		if w.Replaces == 0 && errors.Is(done.Err, ErrConflict) { // the marker of an earlier value may be there
 			done.Revision, done.Err = b.Create(ctx, w.Key, w.Value)
 		}
 	}

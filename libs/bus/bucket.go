@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// What a caller must tell apart from a store that does not answer. Neither
+// What a caller must distinguish from a store that does not answer. Neither
 // carries a reason: the caller knows what they mean to its own caller.
 var (
 	// ErrNotFound says that the key has no value.
@@ -27,9 +27,10 @@ var (
 
 // Bucket is typed access to one bucket. Its methods are safe for concurrent
 // use. One exchange with the server takes 5 s at most, also where ctx has more:
-// a request under way when the connection breaks is never answered. Errors other than ErrNotFound and ErrConflict (use errors.Is) have a
-// reason: state_unavailable where the store cannot be reached, after which a
-// write may or may not have happened.
+// a request that is in flight when the connection breaks is never answered.
+// Errors other than ErrNotFound and ErrConflict (use errors.Is) have a reason:
+// state_unavailable where the store cannot be reached, after which a write may or
+// may not have happened.
 type Bucket[T any] struct {
 	bus    *Bus
 	spec   Spec
@@ -76,7 +77,7 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 
 // Create writes a value where none is and returns its revision, or ErrConflict.
 func (b *Bucket[T]) Create(ctx context.Context, key string, value T) (uint64, error) {
-	const attempts = 3 // the mark of an earlier value may vanish in between
+	const attempts = 3 // the marker of an earlier value may vanish in between
 	for attempt := 1; ; attempt++ {
 		rec, err := b.last(ctx, key)
 		if err != nil {
@@ -106,10 +107,15 @@ func (b *Bucket[T]) Put(ctx context.Context, key string, value T) (uint64, error
 // Delete removes the value of revision lastRevision; zero removes any. It
 // returns ErrConflict if the key has another revision by now.
 func (b *Bucket[T]) Delete(ctx context.Context, key string, lastRevision uint64) error {
-	opts := []jetstream.PublishOpt{jetstream.WithMsgTTL(markerTTL)}
 	if lastRevision != 0 {
-		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(lastRevision))
+		return b.remove(ctx, key, jetstream.WithExpectLastSequencePerSubject(lastRevision))
 	}
+	return b.remove(ctx, key)
+}
+
+// remove writes the marker of a key's end.
+func (b *Bucket[T]) remove(ctx context.Context, key string, opts ...jetstream.PublishOpt) error {
+	opts = append(opts, jetstream.WithMsgTTL(markerTTL))
 	_, err := b.publish(ctx, key, nil, nats.Header{headerOperation: {operationDelete}}, opts...)
 	return err
 }
@@ -126,7 +132,7 @@ func (b *Bucket[T]) Keys(ctx context.Context) ([]string, error) {
 	}
 	keys := make([]string, 0, len(escaped))
 	for _, e := range escaped {
-		if e == wholeKey {
+		if e == syncedKey {
 			continue
 		}
 		key, err := b.spec.unescape(e)

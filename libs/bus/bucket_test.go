@@ -47,7 +47,7 @@ func TestBucketKeepsValuesByRevision(t *testing.T) {
 	}
 }
 
-func TestBatchTellsWhatBecameOfEach(t *testing.T) {
+func TestBatchReturnsTheResultOfEach(t *testing.T) {
 	ctx := testContext(t)
 	parts := texts(t, open(t, bus.Config{}), bus.Assignments)
 	kept := must[uint64](t)(parts.Create(ctx, "w/kept", value("a")))
@@ -62,7 +62,7 @@ func TestBatchTellsWhatBecameOfEach(t *testing.T) {
 		{Key: "w/absent", Value: value("b"), Replaces: kept},
 		{Key: "v/any", Value: value("b"), Any: true},
 	}
-	for i := range 200 { // more than are on their way at a time
+	for i := range 200 { // more than are in flight at a time
 		writes = append(writes, bus.Write[text]{Key: fmt.Sprintf("many/%d", i), Value: value("c")})
 	}
 	written := parts.Batch(ctx, writes)
@@ -87,9 +87,9 @@ func TestOwnersAreWatchedAlone(t *testing.T) {
 	must[uint64](t)(parts.Put(ctx, "node/1.m", value("another's")))
 	must[uint64](t)(parts.Put(ctx, "node.1/", value("head")))
 	events := must[<-chan bus.Event[text]](t)(parts.WatchOwner(ctx, "node.1"))
-	hears(t, events, put("node.1/team/m", "mine"))
-	hears(t, events, put("node.1/", "head"))
-	hears(t, events, caughtUp)
+	expectEvents(t, events, put("node.1/team/m", "mine"))
+	expectEvents(t, events, put("node.1/", "head"))
+	expectEvents(t, events, caughtUp)
 	if _, err := texts(t, open(t, bus.Config{}), bus.Models).WatchOwner(ctx, "m"); errs.Of(err) != errs.Bug {
 		t.Errorf("a bucket without owners is watched by owner: %v", err)
 	}

@@ -19,6 +19,7 @@ const (
 	Settings    = "settings"
 	Registries  = "registries"
 	Leaders     = "leaders"
+	Attached    = "attached"
 )
 
 // Spec is one row of the bucket table.
@@ -31,36 +32,37 @@ type Spec struct {
 	// MaxValue bounds a value as stored, in bytes. All are below the 1 MiB that
 	// a NATS server takes by default.
 	MaxValue int
-	// Owned says that keys are those of [OwnedKey]: their owner's and a name.
-	Owned bool
-	// Passing says that values mean nothing once the embedded server has
+	// KeyedByOwner says that keys are those of [OwnedKey]: an owner and a name.
+	KeyedByOwner bool
+	// Ephemeral says that values mean nothing once the embedded server has
 	// stopped, so that it need not bring each to the disk at once.
-	Passing bool
-	// Restored says that one writer fills the bucket again after it was lost, and
-	// says when it is done: see [Bucket.SetWhole].
-	Restored bool
-	// Holds says what the values are.
-	Holds string
+	Ephemeral bool
+	// Persistent says that one writer restores the bucket after a loss, and marks
+	// the end: see [Bucket.MarkSynced].
+	Persistent bool
+	// Description names the values.
+	Description string
 }
 
-// Buckets returns the bucket table. See the
-// package comment for what all buckets have in common.
+// Buckets returns the bucket table. See the package comment for what all buckets
+// have in common.
 func Buckets() []Spec {
 	return []Spec{
-		{Name: Models, Restored: true, MaxValue: 960 << 10, Holds: "configuration as served, versions and desired state, by model"},
-		{Name: Assignments, Owned: true, Restored: true, MaxValue: 256 << 10, Holds: "what a worker should run of a model, by worker id and model"},
-		{Name: Pools, MaxValue: 256 << 10, Holds: "workers and models, by pool"},
-		{Name: Settings, MaxValue: 256 << 10, Holds: "settings that every replica must know, by name"},
-		{Name: Workers, Lease: 5 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a worker's device, memory and applied revisions, by worker id"},
-		{Name: Instances, Owned: true, Passing: true, MaxValue: 256 << 10, Holds: "what a worker runs of a model, by worker id and model"},
-		{Name: Gateways, Lease: 5 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a gateway's address and applied revisions, by id"},
-		{Name: Schedulers, Lease: 2 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a scheduler's address, load and applied revision, by id"},
-		{Name: Registries, Lease: 5 * time.Second, Passing: true, MaxValue: 256 << 10, Holds: "a registry's address and readiness, by id"},
-		{Name: Leaders, Lease: 2 * time.Second, Passing: true, MaxValue: 16 << 10, Holds: "the holder of a role, by role"},
+		{Name: Models, Persistent: true, MaxValue: 960 << 10, Description: "configuration as served, versions and desired state, by model"},
+		{Name: Assignments, KeyedByOwner: true, Persistent: true, MaxValue: 256 << 10, Description: "what a worker should run of a model, by worker id and model"},
+		{Name: Pools, MaxValue: 256 << 10, Description: "workers and models, by pool"},
+		{Name: Settings, MaxValue: 256 << 10, Description: "settings that every replica must know, by name"},
+		{Name: Workers, Lease: 5 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a worker's device, memory and applied revisions, by worker id"},
+		{Name: Instances, KeyedByOwner: true, Ephemeral: true, MaxValue: 256 << 10, Description: "what a worker runs of a model, by worker id and model"},
+		{Name: Gateways, Lease: 5 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a gateway's address and applied revisions, by id"},
+		{Name: Schedulers, Lease: 2 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a scheduler's address, load and applied revision, by id"},
+		{Name: Registries, Lease: 5 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a registry's address and readiness, by id"},
+		{Name: Leaders, Lease: 2 * time.Second, Ephemeral: true, MaxValue: 16 << 10, Description: "the holder of a role, by role"},
+		{Name: Attached, Ephemeral: true, MaxValue: 256 << 10, Description: "workers that may have got batches, by pool"},
 	}
 }
 
-// markerTTL is how long the server keeps the mark of a deleted or expired
+// markerTTL is how long the server keeps the marker of a deleted or expired
 // value. A watch that was away for longer compares keys in any case.
 const markerTTL = 10 * time.Minute
 
@@ -74,7 +76,7 @@ const headerRoom = 1 << 10
 func (b *Bus) streamConfig(spec Spec, first uint64) jetstream.StreamConfig {
 	cfg := jetstream.StreamConfig{
 		Name:        StreamName(spec.Name),
-		Description: spec.Holds,
+		Description: spec.Description,
 		Subjects:    []string{SubjectPrefix(spec.Name) + ">"},
 		// One value per key. With more, the server silently raises every
 		// lease's time to live to SubjectDeleteMarkerTTL.
@@ -93,7 +95,7 @@ func (b *Bus) streamConfig(spec Spec, first uint64) jetstream.StreamConfig {
 		SubjectDeleteMarkerTTL: markerTTL,
 		FirstSeq:               first,
 	}
-	if spec.Passing && b.server != nil {
+	if spec.Ephemeral && b.server != nil {
 		cfg.PersistMode = jetstream.AsyncPersistMode
 	}
 	return cfg

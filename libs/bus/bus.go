@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/bus/history"
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
@@ -35,13 +36,13 @@ type Config struct {
 	// Credentials is the path of a NATS credentials file, or of a file with a
 	// user's key (an nkey seed) alone. Empty is none.
 	Credentials string
-	// TLS is how a server is met whose URL begins with tls://. Nil trusts the
-	// roots of the system and shows no certificate.
+	// TLS configures connections to servers whose URL begins with tls://. Nil
+	// trusts the roots of the system and shows no certificate.
 	TLS *tls.Config
 	// Replicas is how many servers keep each bucket; zero is 1. More than 1
 	// needs a NATS cluster of at least that size at URL.
 	Replicas int
-	// Lease is for how long a lease of any bucket lives without renewal, in whole
+	// Lease is how long a lease of any bucket lives without renewal, in whole
 	// seconds, where its claim says nothing else. Zero is each bucket's own time.
 	Lease time.Duration
 	// Log receives connection changes and the embedded server's warnings. Nil
@@ -51,12 +52,12 @@ type Config struct {
 
 const (
 	connectTimeout = 5 * time.Second
-	// exchangeTimeout bounds one request to the server and its answer.
+	// exchangeTimeout bounds one request to the server and its response.
 	exchangeTimeout = 5 * time.Second
 	drainTimeout    = 2 * time.Second
 	pingInterval    = 5 * time.Second
-	// Below the shortest lease, so that holders are back before others
-	// believe them dead (see Bucket.Watch).
+	// Below the shortest lease, so that holders reconnect before their leases
+	// count as expired (see Bucket.Watch).
 	maxBackoff = time.Second
 )
 
@@ -71,7 +72,7 @@ type Bus struct {
 	log      *zap.Logger
 
 	// life ends at Close; every watch and lease ends with it. It is a context
-	// since what it must interrupt takes nothing else.
+	// since what it interrupts takes a context.
 	life      context.Context
 	end       context.CancelFunc
 	running   sync.WaitGroup // watches and leases; see start
@@ -79,7 +80,8 @@ type Bus struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	past *past // what was seen of the buckets
+	history *history.History
+	missing chan struct{} // has room for one; wakes KeepBuckets
 
 	mu   sync.Mutex
 	back chan struct{} // guarded by mu; closed and replaced at each reconnect
@@ -88,9 +90,9 @@ type Bus struct {
 // Open connects to the servers at cfg.URL, or starts an embedded one, and
 // checks that JetStream answers. ctx bounds the opening only. The caller must
 // Close the Bus. Errors have the reason state_unavailable, or config_invalid where
-// the credentials cannot be used, which trying again does not change.
+// the credentials cannot be used, which a retry does not change.
 //
-// Once open, a Bus reconnects for ever, with back-off; see [Bus.Connected].
+// Once open, a Bus reconnects forever, with backoff; see [Bus.Connected].
 func Open(ctx context.Context, cfg Config) (*Bus, error) {
 	b := &Bus{
 		replicas: max(cfg.Replicas, 1),
@@ -98,7 +100,8 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		log:      cfg.Log,
 		closed:   make(chan struct{}),
 		back:     make(chan struct{}),
-		past:     newPast(),
+		history:  history.New(),
+		missing:  make(chan struct{}, 1),
 	}
 	if b.log == nil {
 		b.log = zap.NewNop()
@@ -174,18 +177,28 @@ func (b *Bus) options(ctx context.Context, cfg Config) ([]nats.Option, error) {
 }
 
 // backoff is how long to wait after so many failed attempts: doubling from
-// 50 ms to maxBackoff, less up to a half at random so that a restarted server
-// is not met by all its clients at once.
+// 50 ms to maxBackoff, less up to a half at random so that the clients of a
+// restarted server do not connect all at once.
 func backoff(attempts int) time.Duration {
 	d := min(50*time.Millisecond<<min(max(attempts, 0), 16), maxBackoff)
 	return d - rand.N(d/2)
+}
+
+// retries counts the failed attempts of one caller.
+type retries int
+
+// wait counts a failure and returns how long to wait after it.
+func (r *retries) wait() time.Duration {
+	d := backoff(int(*r))
+	*r++
+	return d
 }
 
 // Connected reports whether the connection stands at this moment.
 func (b *Bus) Connected() bool { return b.conn.IsConnected() }
 
 // Host is the address of this process's host on the network by which it
-// reaches the server: that under which others there find it. It is empty while
+// reaches the server: others there find it under that address. It is empty while
 // the connection is away and where the server is embedded.
 func (b *Bus) Host() string {
 	host, _, err := net.SplitHostPort(b.conn.LocalAddr())
@@ -212,10 +225,10 @@ func (b *Bus) Close() error {
 	return b.closeErr
 }
 
-// start has Close wait for f, which ends with the bus's life. It is false if
-// that is over: then f does not run.
+// start runs f in a goroutine that Close waits for; f ends with the bus's life.
+// It is false if the bus is closed: then f does not run.
 func (b *Bus) start(f func()) bool {
-	b.mu.Lock() // what begins while Close begins to wait would be a race
+	b.mu.Lock() // or f could start while Close begins to wait
 	defer b.mu.Unlock()
 	if b.life.Err() != nil {
 		return false
@@ -230,9 +243,7 @@ func (b *Bus) close() error {
 	b.mu.Unlock()
 	b.running.Wait()
 	if b.conn != nil {
-		if err := b.conn.Drain(); err != nil { // no connection to drain
-			b.conn.Close()
-		}
+		_ = b.conn.Drain() // or closes it, where there is no connection to drain
 		<-b.closed
 	}
 	if b.server != nil {
@@ -268,7 +279,7 @@ func (b *Bus) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
 		field = zap.String("subject", sub.Subject)
 	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
-		b.log.Error("nats does not allow what this service does: give it the credentials of its own kind, and nats the users that nereid credentials has made for this release", field, zap.Error(err))
+		b.log.Error("nats denies this service a subject: give it the credentials of its own kind, and nats the users that nereid credentials has made for this release", field, zap.Error(err))
 		return
 	}
 	b.log.Warn("nats reports an error", field, zap.Error(err))

@@ -3,12 +3,14 @@ package bus_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -21,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for a real server; no test measures it.
+// patience bounds how long a test waits for a real server; no test measures it.
 const patience = 2 * time.Minute
 
 func testContext(t *testing.T) context.Context {
@@ -89,7 +91,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenErrorsSayWhatIsWrong(t *testing.T) {
 	taken := t.TempDir()
 	open(t, bus.Config{Dir: taken})
 	file := filepath.Join(t.TempDir(), "file")
@@ -119,8 +121,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestCredentialsThatCannotBeUsed tells what waiting for NATS cannot change.
-func TestCredentialsThatCannotBeUsed(t *testing.T) {
+// TestUnusableCredentials: waiting for NATS does not change these errors.
+func TestUnusableCredentials(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -133,6 +135,35 @@ func TestCredentialsThatCannotBeUsed(t *testing.T) {
 		if errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v, want config_invalid with %q", path, err, want)
 		}
+	}
+}
+
+func TestRedactedHidesPasswords(t *testing.T) {
+	if got := bus.Redacted("nats://user:secret@one:4222, nats://two:4222,::"); got != "nats://user:xxxxx@one:4222,nats://two:4222,::" {
+		t.Error(got)
+	}
+}
+
+// TestEnsureBucketsBringsABucketToItsRow changes a stream, as an earlier release
+// would have made it.
+func TestEnsureBucketsBringsABucketToItsRow(t *testing.T) {
+	ctx := testContext(t)
+	b := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	js := raw(t, b)
+	stream := must[jetstream.Stream](t)(js.Stream(ctx, bus.StreamName(bus.Models)))
+	want := stream.CachedInfo().Config.MaxMsgSize
+	changed := stream.CachedInfo().Config
+	changed.MaxMsgSize = 8
+	must[jetstream.Stream](t)(js.UpdateStream(ctx, changed))
+	// What is too large for the server is no conflict.
+	if _, err := texts(t, b, bus.Models).Put(ctx, "m", value("more than eight")); errs.Of(err) != errs.StateUnavailable || errors.Is(err, bus.ErrConflict) {
+		t.Errorf("Put of what the stream does not take: %v", err)
+	}
+	if err := b.EnsureBuckets(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := must[*jetstream.StreamInfo](t)(stream.Info(ctx)).Config.MaxMsgSize; got != want {
+		t.Errorf("values of %d bytes, want %d", got, want)
 	}
 }
 

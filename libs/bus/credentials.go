@@ -10,14 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Inbox is what the subjects begin with on which the user with that public key
-// receives answers. A user who may subscribe to nothing else reads no answers
+// Inbox is the prefix of the subjects on which the user with that public key
+// receives responses. A user who may subscribe to nothing else reads no responses
 // to others.
 func Inbox(key string) string { return "_INBOX." + key }
 
 // credentials prove to the server who this process is. The file holds either
 // what NATS calls credentials, a token and its key, or a key alone. It is read
-// again at each connection, so a changed one is taken at the next. Errors have the
+// again at each connection, so a change counts from the next. Errors have the
 // reason config_invalid.
 func credentials(path string) ([]nats.Option, error) {
 	content, err := os.ReadFile(path)

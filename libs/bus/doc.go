@@ -27,25 +27,28 @@
 //
 // A value is read, changed and written with the revision that was read
 // ([Bucket.Update]); ErrConflict means to read again. A reader that must stay
-// current watches ([Bucket.Watch]) and keeps what the events tell; it never
-// polls. While the server is away reads and writes fail, at once where the loss
-// is known, and watches stay silent; afterwards watches tell what changed.
+// current watches ([Bucket.Watch]) and keeps what the events say; it never polls.
+// While the server is away reads and writes fail, at once where the loss is known,
+// and watches are silent; afterwards watches send what changed.
 //
 // # Loss
 //
 // A bucket's revisions begin with the microseconds since 1970 at its making: a
-// bucket that is made again, after the store has lost it, goes on above all that
-// was. Whoever may make buckets keeps them there ([Bus.KeepBuckets]). A watch
-// says that its bucket has lost what it held ([EventLost]), whoever writes there
-// writes again, and only what has not come back after a while is told as ended.
+// bucket that is made again, after the store has lost it, continues above all
+// revisions before. A process that may make buckets keeps them there
+// ([Bus.KeepBuckets]). A watch reports that its bucket has lost what it held
+// ([EventLost]), each writer writes its values again, and only what is missing
+// after a while is reported as ended. Package history recognizes a loss. A store
+// that was restored from a backup is not recognized.
 //
 // # Leases
 //
 // A lease ([Bucket.Acquire]) is a key that ends by itself unless its holder
-// renews it. Its epoch is the revision at which it was acquired. Whoever acts
-// under a lease sends the epoch along, and whoever obeys refuses a lower one
-// than it has seen: a holder that was suspended may believe in its lease for a
-// moment longer than the server.
+// renews it. Its epoch is the revision at which it was acquired. A holder sends
+// the epoch along, and its receivers refuse a lower one than they have seen: a
+// holder that was suspended may believe in its lease for a moment longer than the
+// server. An attempt to renew takes a quarter of the time to live at most, and no
+// lock is held meanwhile.
 //
 // Two facts of NATS shape the code. The time to live belongs to a message, not
 // to a key: a plain write makes the key permanent, so leases are renewed by

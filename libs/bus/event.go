@@ -1,21 +1,20 @@
 package bus
 
-// EventKind says what an [Event] tells.
+// EventKind says what an [Event] reports.
 type EventKind uint8
 
 const (
-	// EventPut says that a key has a value: at the start of a watch, or anew.
+	// EventPut says that a key has a value: at the start of a watch, or a new one.
 	EventPut EventKind = iota + 1
 	// EventDelete says that a key has no value any more.
 	EventDelete
-	// EventCaughtUp says that everything up to Revision has been told. It
-	// comes once after the present values, and again after each reconnect.
+	// EventCaughtUp says that everything up to Revision has been sent. It comes
+	// once after the present values, and again after each reconnect.
 	EventCaughtUp
-	// EventLost says that the bucket has lost what it held: it was made anew, or
-	// has gone back to an earlier state. Whoever wrote values there writes them
-	// again. Values that are written again are told as new ones. The ends of the
-	// others come later: after [LossGrace], or in a bucket that one writer
-	// restores, when that one says that it is done.
+	// EventLost says that the bucket has lost what it held and was made again.
+	// Writers write their values again, which are sent as new ones. The ends of
+	// the others come later: after [LossGrace], or in a bucket that one writer
+	// restores, when it has marked the bucket as synced.
 	EventLost
 )
 
@@ -31,8 +30,8 @@ type Event[T any] struct {
 	// of the whole bucket. A key that vanished while the server was away gets
 	// the bucket's.
 	Revision uint64
-	// Expired tells, in EventDelete, that nobody is known to have deleted the
-	// key: its lease ended, or it vanished while the server was away.
+	// Expired says, in EventDelete, that no known writer has deleted the key:
+	// its lease ended, or it vanished while the server was away.
 	Expired bool
 	// Err says why the value of an EventPut cannot be read. The key exists,
 	// and the watch goes on.

@@ -8,20 +8,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Why a server that is there cannot be used. [Open] waits for neither to mend.
+// Why a server that answers cannot be used. Waiting changes neither.
 var (
-	// ErrCredentials is that the server does not know the user.
+	// ErrCredentials says that the server does not know the user.
 	ErrCredentials = errors.New("credentials refused")
-	// ErrTLS is that the two ends do not agree on TLS.
+	// ErrTLS says that the two ends do not agree on TLS.
 	ErrTLS = errors.New("no agreement on TLS")
 )
 
-// explained says what may be done about a connection that was not made, and
-// marks the error with its kind. The library has no types for most of them.
+// explained says how to fix a failed connection, and marks the error with its
+// kind. The library has no types for most of them.
 func explained(err error) (remedy string, marked error) {
 	switch text := err.Error(); {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
-		return "check that NATS takes these credentials", fmt.Errorf("%w: %w", ErrCredentials, err)
+		return "check that NATS accepts these credentials", fmt.Errorf("%w: %w", ErrCredentials, err)
 	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired), strings.Contains(text, "tls:"), strings.Contains(text, "x509:"):
 		return "check the certificates of both ends, and that NATS speaks TLS there", fmt.Errorf("%w: %w", ErrTLS, err)
 	}

@@ -38,7 +38,7 @@ func CheckOwner(owner string) error {
 const ownerEnd = "."
 
 func (s Spec) escape(key string) (string, error) {
-	if !s.Owned {
+	if !s.KeyedByOwner {
 		return escapeKey(key)
 	}
 	owner, name := CutKey(key)
@@ -54,7 +54,7 @@ func (s Spec) escape(key string) (string, error) {
 }
 
 func (s Spec) unescape(escaped string) (string, error) {
-	if !s.Owned {
+	if !s.KeyedByOwner {
 		return unescapeKey(escaped)
 	}
 	left, right, _ := strings.Cut(escaped, ownerEnd)

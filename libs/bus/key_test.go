@@ -30,7 +30,7 @@ func TestEscapedKeys(t *testing.T) {
 }
 
 func TestEscapedOwnedKeys(t *testing.T) {
-	owned := Spec{Owned: true}
+	owned := Spec{KeyedByOwner: true}
 	for key, want := range map[string]string{
 		"w1/digits":           "w1.digits",
 		"node.eu.1/bert.v2":   "node=2Eeu=2E1.bert.v2",

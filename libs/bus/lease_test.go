@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"testing"
@@ -16,12 +17,12 @@ import (
 // epochValue keeps the epoch in the value, as every lease's value should.
 func epochValue(epoch uint64) text { return value(strconv.FormatUint(epoch, 10)) }
 
-// claim is one whose lease lives on when the process stands still for a while.
+// claim is one whose lease outlives a pause of the process.
 func claim(key string) bus.Claim[text] {
 	return bus.Claim[text]{Key: key, TTL: 2 * patience, Value: epochValue}
 }
 
-// brief is one whose lease is renewed often, and ends soon without.
+// brief is one whose lease is renewed often, and ends soon if it is not.
 func brief(key string) bus.Claim[text] {
 	c := claim(key)
 	c.TTL = 6 * time.Second
@@ -31,6 +32,59 @@ func brief(key string) bus.Claim[text] {
 func acquire(t *testing.T, bucket *bus.Bucket[text], c bus.Claim[text]) *bus.Lease[text] {
 	t.Helper()
 	return must[*bus.Lease[text]](t)(bucket.Acquire(testContext(t), c))
+}
+
+// standby is a claimant that waits; it receives once.
+type standby <-chan acquired
+
+type acquired struct {
+	*bus.Lease[text]
+	err error
+}
+
+// acquiring acquires a lease in a goroutine.
+func acquiring(ctx context.Context, bucket *bus.Bucket[text], c bus.Claim[text]) standby {
+	next := make(chan acquired, 1)
+	go func() {
+		lease, err := bucket.Acquire(ctx, c)
+		next <- acquired{lease, err}
+	}()
+	return next
+}
+
+// standBy waits for a key, and returns when it has seen another's value there.
+func standBy(t *testing.T, bucket *bus.Bucket[text], key string) standby {
+	t.Helper()
+	return standByUntil(testContext(t), t, bucket, key)
+}
+
+func standByUntil(ctx context.Context, t *testing.T, bucket *bus.Bucket[text], key string) standby {
+	t.Helper()
+	c, asked := claim(key), make(chan struct{}, 1)
+	c.Replace = func(text) bool {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return false
+	}
+	next := acquiring(ctx, bucket, c)
+	await(t, "the standby to see the holder", asked)
+	return next
+}
+
+// lease waits for the claimant's lease.
+func (s standby) lease(t *testing.T) *bus.Lease[text] {
+	t.Helper()
+	return acquiredBy(t, <-s) // which ends with its context
+}
+
+func acquiredBy(t *testing.T, got acquired) *bus.Lease[text] {
+	t.Helper()
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	return got.Lease
 }
 
 func await(t *testing.T, what string, ended <-chan struct{}) {
@@ -48,14 +102,14 @@ func TestLeaseIsRenewedAndReleased(t *testing.T) {
 	b := open(t, bus.Config{Listen: "127.0.0.1:0"})
 	leaders := texts(t, b, bus.Leaders)
 	events := leaders.Watch(ctx)
-	hears(t, events, caughtUp)
+	expectEvents(t, events, caughtUp)
 	kv := must[jetstream.KeyValue](t)(raw(t, b).KeyValue(ctx, bus.Leaders))
 	writes := must[jetstream.KeyWatcher](t)(kv.Watch(ctx, "registry", jetstream.UpdatesOnly()))
 	defer func() { _ = writes.Stop() }()
 
 	lease := acquire(t, leaders, brief("registry"))
 	own := epochValue(lease.Epoch()).GetValue()
-	if got := hears(t, events, put("registry", own)); got != lease.Epoch() {
+	if got := expectEvents(t, events, put("registry", own)); got != lease.Epoch() {
 		t.Errorf("acquired at revision %d, epoch %d", got, lease.Epoch())
 	}
 	for range 5 { // the acquisition and four renewals: longer than the time to live
@@ -66,11 +120,11 @@ func TestLeaseIsRenewedAndReleased(t *testing.T) {
 	if err := lease.Set(ctx, value("changed")); err != nil {
 		t.Fatal(err)
 	}
-	hears(t, events, put("registry", "changed"))
+	expectEvents(t, events, put("registry", "changed"))
 	if err := lease.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	hears(t, events, told{Kind: bus.EventDelete, Key: "registry"})
+	expectEvents(t, events, event{Kind: bus.EventDelete, Key: "registry"})
 	await(t, "Lost after Release", lease.Lost())
 	if lease.Err() != nil {
 		t.Errorf("Err after Release: %v", lease.Err())
@@ -97,15 +151,14 @@ func TestEqualValueOfALeaseIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestElectionPassesOnAtRelease(t *testing.T) {
+func TestReleaseElectsTheNext(t *testing.T) {
 	leaders := texts(t, open(t, bus.Config{}), bus.Leaders)
 	first := acquire(t, leaders, claim("registry"))
-	next := make(chan *bus.Lease[text])
-	go func() { next <- acquire(t, leaders, claim("registry")) }()
+	next := acquiring(testContext(t), leaders, claim("registry"))
 	if err := first.Release(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	second := <-next
+	second := next.lease(t)
 	if second.Epoch() <= first.Epoch() {
 		t.Errorf("epoch %d after %d", second.Epoch(), first.Epoch())
 	}
@@ -114,7 +167,28 @@ func TestElectionPassesOnAtRelease(t *testing.T) {
 	}
 }
 
-func TestEarlierLifeIsReplaced(t *testing.T) {
+// A caller that stops knows its own cancellation from the end of the bus.
+func TestAWaitingClaimantEndsWithItsContextOrTheBus(t *testing.T) {
+	holder := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	acquire(t, texts(t, holder, bus.Leaders), claim("registry"))
+	waiting := open(t, bus.Config{URL: holder.Addr()})
+	ctx, cancel := context.WithCancel(testContext(t))
+	next := standByUntil(ctx, t, texts(t, waiting, bus.Leaders), "registry")
+	cancel()
+	if got := <-next; !errors.Is(got.err, context.Canceled) || errs.Of(got.err) != errs.StateUnavailable {
+		t.Errorf("after the cancellation: %v", got.err)
+	}
+	next = standBy(t, texts(t, waiting, bus.Leaders), "registry")
+	if err := waiting.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-next; got.err == nil || errors.Is(got.err, context.Canceled) || errs.Of(got.err) != errs.StateUnavailable {
+		t.Errorf("after the end of the bus: %v", got.err)
+	}
+}
+
+func TestEarlierIncarnationIsReplaced(t *testing.T) {
+	t.Parallel() // it waits
 	workers := texts(t, open(t, bus.Config{}), bus.Workers)
 	old := acquire(t, workers, brief("w1"))
 	again := claim("w1")
@@ -123,7 +197,7 @@ func TestEarlierLifeIsReplaced(t *testing.T) {
 	if fresh.Epoch() <= old.Epoch() {
 		t.Errorf("epoch %d after %d", fresh.Epoch(), old.Epoch())
 	}
-	await(t, "the earlier life's loss", old.Lost())
+	await(t, "the loss of the earlier incarnation", old.Lost())
 	if !errors.Is(old.Err(), bus.ErrLost) {
 		t.Errorf("Err = %v", old.Err())
 	}
@@ -138,21 +212,37 @@ func TestEarlierLifeIsReplaced(t *testing.T) {
 	}
 }
 
+// TestClaimantTriesAgainWhereTheServerDisagrees has a key that is free by the watch
+// and held by the server's answer, as where a replica lags behind. No event comes
+// afterwards that would wake the claimant.
+func TestClaimantTriesAgainWhereTheServerDisagrees(t *testing.T) {
+	workers := texts(t, open(t, bus.Config{}), bus.Workers)
+	old := acquire(t, workers, claim("w1"))
+	again := claim("w1")
+	asked := 0
+	again.Replace = func(text) bool { // of the watch's value, then of answers after it and after EventCaughtUp
+		asked++
+		return asked == 1 || asked > 3
+	}
+	if fresh := acquire(t, workers, again); fresh.Epoch() <= old.Epoch() {
+		t.Errorf("epoch %d after %d", fresh.Epoch(), old.Epoch())
+	}
+}
+
 func TestHolderThatIsCutOffLosesToTheOther(t *testing.T) {
 	t.Parallel() // it waits
 	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
-	addr, cut := relay(t, server.Addr())
+	addr, cut := relay(t, server.Addr(), nil)
 	holder := open(t, bus.Config{URL: addr, Name: "holder"})
 	lease := acquire(t, texts(t, holder, bus.Leaders), brief("registry"))
-	next := make(chan *bus.Lease[text])
-	go func() { next <- acquire(t, texts(t, server, bus.Leaders), claim("registry")) }()
+	next := acquiring(testContext(t), texts(t, server, bus.Leaders), claim("registry"))
 
 	cut()
 	await(t, "loss", lease.Lost())
 	if !errors.Is(lease.Err(), bus.ErrLost) {
 		t.Errorf("Err = %v", lease.Err())
 	}
-	second := <-next
+	second := next.lease(t)
 	if second.Epoch() <= lease.Epoch() {
 		t.Errorf("epoch %d after %d", second.Epoch(), lease.Epoch())
 	}
@@ -170,24 +260,25 @@ func TestLeaseIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
+func TestReleaseReportsThatTheKeyIsLeft(t *testing.T) {
+	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	lease := acquire(t, texts(t, open(t, bus.Config{URL: server.Addr()}), bus.Leaders), claim("registry"))
+	closeBus(t, server)
+	if err := lease.Release(testContext(t)); errs.Of(err) != errs.StateUnavailable {
+		t.Errorf("Release without a server: %v", err)
+	}
+}
+
 func TestManyAcquireAtOnce(t *testing.T) {
 	workers := texts(t, open(t, bus.Config{}), bus.Workers)
 	const claimants = 32
-	leases := make(chan *bus.Lease[text])
+	var all []standby
 	for i := range claimants {
-		go func() {
-			lease, err := workers.Acquire(testContext(t), claim(strconv.Itoa(i)))
-			if err != nil {
-				t.Error(err)
-			}
-			leases <- lease
-		}()
+		all = append(all, acquiring(testContext(t), workers, claim(strconv.Itoa(i))))
 	}
 	epochs := map[uint64]bool{}
-	for range claimants {
-		if lease := <-leases; lease != nil {
-			epochs[lease.Epoch()] = true
-		}
+	for _, s := range all {
+		epochs[s.lease(t).Epoch()] = true
 	}
 	if len(epochs) != claimants {
 		t.Errorf("%d epochs for %d leases", len(epochs), claimants)

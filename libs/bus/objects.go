@@ -15,10 +15,9 @@ const Artifacts = "artifacts"
 const (
 	// ArtifactsStream is the stream behind it.
 	ArtifactsStream = "OBJ_" + Artifacts
-	// ArtifactsSubjects are what it is written by.
+	// ArtifactsSubjects are the subjects of its objects.
 	ArtifactsSubjects = "$O." + Artifacts + ".>"
-	// MaxArtifacts bounds it, in bytes. Who writes looks first whether there is
-	// room.
+	// MaxArtifacts bounds it, in bytes. A writer checks the remaining room first.
 	MaxArtifacts = 1 << 30
 )
 
@@ -29,8 +28,8 @@ type Objects struct{ bus *Bus }
 // Objects gives access to the object store. It asks nothing of the server.
 func (b *Bus) Objects() *Objects { return &Objects{b} }
 
-// Put writes an object, in place of one that has the name. The store is made
-// when it is first written to.
+// Put writes an object, and replaces one of that name. The first write makes the
+// store.
 func (o *Objects) Put(ctx context.Context, name string, data io.Reader) error {
 	store, err := o.bus.js.ObjectStore(ctx, Artifacts)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -49,8 +48,8 @@ func (o *Objects) Put(ctx context.Context, name string, data io.Reader) error {
 	return nil
 }
 
-// Open reads an object from its beginning. The reader fails if what comes is
-// not what was written.
+// Open reads an object from its beginning. The reader fails if the content is not
+// what was written.
 func (o *Objects) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	store, err := o.store(ctx)
 	if err != nil {

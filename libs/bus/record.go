@@ -9,17 +9,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Headers of the NATS key-value convention, and the one that names the life of
-// a lease.
+// Headers of the NATS key-value convention, and the one that names a lease's
+// incarnation.
 const (
 	headerOperation = "KV-Operation"
 	operationDelete = "DEL"
 	headerHolder    = "Nereid-Holder"
 )
 
-// record is what the store last saw of a key.
+// record is the last message of a key.
 type record struct {
-	revision uint64 // of the value or of the mark of its end; zero if neither is there
+	revision uint64 // of the value or of the marker of its end; zero without either
 	live     bool
 	data     []byte
 	holder   string
@@ -47,7 +47,7 @@ func (b *Bucket[T]) last(ctx context.Context, key string) (record, error) {
 	return record{revision: msg.Sequence, live: !ended, data: msg.Data, holder: msg.Header.Get(headerHolder)}, nil
 }
 
-// bind finds the bucket's stream once. The lock is not held meanwhile: two
+// bind looks the bucket's stream up once. The lock is not held meanwhile: two
 // callers may both ask, and get the same.
 func (b *Bucket[T]) bind(ctx context.Context) (jetstream.Stream, error) {
 	b.mu.Lock()
@@ -79,7 +79,6 @@ func (b *Bucket[T]) publish(ctx context.Context, key string, data []byte, header
 	msg := &nats.Msg{Subject: b.prefix + escaped, Header: header, Data: data}
 	ack, err := b.bus.js.PublishMsg(ctx, msg, opts...)
 	if err == nil {
-		b.bus.past.reach(b.spec.Name, ack.Sequence)
 		return ack.Sequence, nil
 	}
 	if isConflict(err) {

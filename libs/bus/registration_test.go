@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// TestValueThatIsSetWhileTheKeyIsAcquiredAnew sets a value just when the key is
+// TestValueThatIsSetWhileTheKeyIsAcquiredAgain sets a value just when the key is
 // written again with the one before.
-func TestValueThatIsSetWhileTheKeyIsAcquiredAnew(t *testing.T) {
+func TestValueThatIsSetWhileTheKeyIsAcquiredAgain(t *testing.T) {
 	ctx := testContext(t)
 	server := open(t, bus.Config{})
 	codec, meanwhile := textCodec(), func() {}
@@ -33,11 +33,11 @@ func TestValueThatIsSetWhileTheKeyIsAcquiredAnew(t *testing.T) {
 	workers := texts(t, server, bus.Workers)
 	acquire(t, workers, own)
 	if err := r.Set(ctx, value("earlier")); !errors.Is(err, bus.ErrLost) {
-		t.Fatalf("Set by a lease that another has taken over: %v", err)
+		t.Fatalf("Set under a lease that another has replaced: %v", err)
 	}
 	meanwhile = func() {
 		if err := r.Set(ctx, value("later")); !errors.Is(err, bus.ErrLost) {
-			t.Errorf("Set while the key is acquired anew: %v", err)
+			t.Errorf("Set while the key is acquired again: %v", err)
 		}
 	}
 	events := must[<-chan bus.Event[text]](t)(workers.WatchKey(ctx, "w1"))
@@ -50,7 +50,7 @@ func TestValueThatIsSetWhileTheKeyIsAcquiredAnew(t *testing.T) {
 		}
 	}
 	if ctx.Err() != nil {
-		t.Error("what was set is never told")
+		t.Error("the value that was set is never sent")
 	}
 	stop()
 	if err := <-kept; err != nil {
@@ -58,12 +58,13 @@ func TestValueThatIsSetWhileTheKeyIsAcquiredAnew(t *testing.T) {
 	}
 }
 
-// TestTheEarlierOfTwoWithOneIDGivesUp has both run: neither takes the key from
-// the other again and again.
+// TestTheEarlierOfTwoWithOneIDGivesUp runs both: they do not replace each other
+// again and again.
 func TestTheEarlierOfTwoWithOneIDGivesUp(t *testing.T) {
+	t.Parallel() // it waits
 	ctx := testContext(t)
 	workers := texts(t, open(t, bus.Config{}), bus.Workers)
-	own := claim("w1")
+	own := brief("w1")
 	own.Replace = func(text) bool { return true }
 	own.Epoch = func(v text) uint64 {
 		epoch, err := strconv.ParseUint(v.GetValue(), 10, 64)

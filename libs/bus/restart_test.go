@@ -23,13 +23,13 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	put1(first, "b", gone)
 	put1(first, "c", gone)
 	events := texts(t, reader, bus.Models).Watch(ctx)
-	hears(t, events, put("a", "kept"), put("b", "gone"), put("c", "gone"), caughtUp)
+	expectEvents(t, events, put("a", "kept"), put("b", "gone"), put("c", "gone"), caughtUp)
 
 	closeBus(t, first)
 	if _, err := texts(t, reader, bus.Models).Put(ctx, "a", changed); err == nil {
 		t.Error("a write succeeds while the server is away")
 	}
-	// What changes here the reader cannot see: nothing listens.
+	// The reader cannot see these changes: nothing listens.
 	alone := open(t, bus.Config{Dir: dir})
 	put1(alone, "c", changed)
 	if err := texts(t, alone, bus.Models).Delete(ctx, "b", 0); err != nil {
@@ -38,19 +38,20 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	closeBus(t, alone)
 
 	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
-	hears(t, events, put("c", "changed"), told{Kind: bus.EventDelete, Key: "b"}, caughtUp)
+	expectEvents(t, events, put("c", "changed"), event{Kind: bus.EventDelete, Key: "b"}, caughtUp)
 	if !reader.Connected() {
 		t.Error("Connected is false after the watch resumed")
 	}
 }
 
 func TestRestartedHolderStartsAtOnce(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	first := open(t, bus.Config{Dir: dir})
 	old := acquire(t, texts(t, first, bus.Workers), claim("w1"))
 	closeBus(t, first)
 
-	again := claim("w1") // nobody waits for its end
+	again := claim("w1") // it does not end within the test
 	again.Replace = func(text) bool { return true }
 	second := open(t, bus.Config{Dir: dir})
 	if fresh := acquire(t, texts(t, second, bus.Workers), again); fresh.Epoch() <= old.Epoch() {
@@ -58,9 +59,9 @@ func TestRestartedHolderStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestHolderIsNotBuriedWhileTheServerIsAway restarts the server after the
-// leases have ended: the holder that comes back is never told as gone.
-func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
+// TestReturningHolderIsNotReportedAsGone restarts the server after the leases have
+// ended: the end of a holder that comes back is never sent.
+func TestReturningHolderIsNotReportedAsGone(t *testing.T) {
 	t.Parallel() // it waits
 	dir := t.TempDir()
 	first := open(t, bus.Config{Dir: dir, Listen: port.Address(t)})
@@ -69,23 +70,23 @@ func TestHolderIsNotBuriedWhileTheServerIsAway(t *testing.T) {
 	back, dead := brief("back"), brief("dead")
 	dead.Value = func(uint64) text { return value("dead") }
 	events := texts(t, open(t, bus.Config{URL: addr}), bus.Workers).Watch(ctx)
-	hears(t, events, caughtUp) // else the order would be that of the last renewals
+	expectEvents(t, events, caughtUp) // else the order would be that of the last renewals
 	acquire(t, texts(t, first, bus.Workers), dead)
 	holder := open(t, bus.Config{URL: addr})
 	lease := acquire(t, texts(t, holder, bus.Workers), back)
 	epoch := func(l *bus.Lease[text]) string { return epochValue(l.Epoch()).GetValue() }
-	hears(t, events, put("dead", "dead"), put("back", epoch(lease)))
+	expectEvents(t, events, put("dead", "dead"), put("back", epoch(lease)))
 
 	closeBus(t, first)
 	await(t, "loss", lease.Lost())
 	open(t, bus.Config{Dir: dir, Listen: addr[len("nats://"):]})
-	hears(t, events, caughtUp)
+	expectEvents(t, events, caughtUp)
 	lease = acquire(t, texts(t, holder, bus.Workers), back)
-	hears(t, events, put("back", epoch(lease)), told{Kind: bus.EventDelete, Key: "dead", Expired: true})
+	expectEvents(t, events, put("back", epoch(lease)), event{Kind: bus.EventDelete, Key: "dead", Expired: true})
 }
 
-// TestLeaseIsLeftToItsHolder restarts the server after a lease has ended, for
-// which another process waits that is back before the holder.
+// TestLeaseIsLeftToItsHolder restarts the server after a lease has ended. Another
+// process waits for it, and is back before the holder.
 func TestLeaseIsLeftToItsHolder(t *testing.T) {
 	t.Parallel() // it waits
 	for name, tt := range map[string]struct {
@@ -110,11 +111,10 @@ func TestLeaseIsLeftToItsHolder(t *testing.T) {
 				}
 				return false
 			}
-			taken := make(chan *bus.Lease[text], 1)
-			go func() { taken <- acquire(t, texts(t, standby, bus.Leaders), other) }()
+			next := acquiring(ctx, texts(t, standby, bus.Leaders), other)
 			await(t, "the standby to see the holder", asked)
 			events := texts(t, standby, bus.Leaders).Watch(ctx)
-			hears(t, events, put("pool", epochValue(lease.Epoch()).GetValue()), caughtUp)
+			expectEvents(t, events, put("pool", epochValue(lease.Epoch()).GetValue()), caughtUp)
 
 			s.stop()
 			await(t, "loss", lease.Lost())
@@ -125,22 +125,22 @@ func TestLeaseIsLeftToItsHolder(t *testing.T) {
 				}
 			}
 			if tt.dies {
-				if second := <-taken; second.Epoch() <= lease.Epoch() {
+				if second := next.lease(t); second.Epoch() <= lease.Epoch() {
 					t.Errorf("epoch %d after %d", second.Epoch(), lease.Epoch())
 				}
 				return
 			}
-			again := make(chan *bus.Lease[text], 1)
-			go func() { again <- acquire(t, texts(t, holder, bus.Leaders), claim("pool")) }()
+			again := acquiring(ctx, texts(t, holder, bus.Leaders), claim("pool"))
 			select {
-			case <-taken:
-				t.Fatal("the standby took the lease, though its holder was there")
-			case lease = <-again:
+			case got := <-next:
+				t.Fatalf("the standby has the lease, though its holder was there: %+v", got)
+			case got := <-again:
+				lease = acquiredBy(t, got)
 			}
 			if err := lease.Release(ctx); err != nil {
 				t.Fatal(err)
 			}
-			<-taken
+			next.lease(t)
 		})
 	}
 }

@@ -42,7 +42,7 @@ func startEmbedded(cfg Config, log *zap.Logger) (*embedded, error) {
 }
 
 // claimDir makes the directory and locks it: two servers in one store would
-// destroy it, and NATS itself does not look.
+// destroy it, and NATS itself does not check.
 func (e *embedded) claimDir(dir string) (string, error) {
 	var err error
 	if dir == "" {
@@ -99,9 +99,8 @@ func embeddedOptions(cfg Config, dir string) (*server.Options, error) {
 		JetStreamMaxMemory:     embeddedMemory,
 		JetStreamMaxStore:      embeddedStore,
 		StoreDir:               dir,
-		// A change that was acknowledged survives a power cut, if the directory
-		// is to be found again. Buckets of leases opt out (see streamConfig):
-		// they are renewed in any case.
+		// A change that was acknowledged survives a power cut, where the directory
+		// outlives the process. Ephemeral buckets opt out; see streamConfig.
 		SyncAlways: cfg.Dir != "",
 	}
 	if cfg.Listen == "" {
@@ -128,8 +127,8 @@ func (e *embedded) url() string {
 	return e.ClientURL()
 }
 
-// stop shuts the server down, waits, and gives the directory back. It works
-// on a server that started in part.
+// stop shuts the server down, waits, and unlocks the directory. It works on a
+// server that started in part.
 func (e *embedded) stop() error {
 	if e.Server != nil {
 		e.Shutdown()
@@ -143,7 +142,7 @@ func (e *embedded) stop() error {
 		err = errors.Join(err, os.RemoveAll(e.temporary))
 	}
 	if err != nil {
-		return unavailable(err, "give back the control plane's directory")
+		return unavailable(err, "release the control plane's directory")
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// serverLog hands the embedded server's log to zap, notices as debug, and
-// keeps the first fatal line: it is how the server says why it did not start.
+// serverLog writes the embedded server's log to zap, notices as debug, and keeps
+// the first fatal line: the server reports there why it did not start.
 type serverLog struct {
 	log *zap.Logger
 

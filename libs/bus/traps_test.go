@@ -21,10 +21,11 @@ func raw(t *testing.T, b *bus.Bus) jetstream.JetStream {
 	return must[jetstream.JetStream](t)(jetstream.New(conn))
 }
 
-// TestServerTakesTimeToLiveAsWeExpect pins the two facts of NATS on which
-// leases rest. A "fence" with a longer time to live, written afterwards, tells
+// TestServerHandlesTimeToLiveAsExpected pins the two facts of NATS on which
+// leases rest. A "fence" with a longer time to live, written afterwards, shows
 // without a clock of ours that the value's time has passed.
-func TestServerTakesTimeToLiveAsWeExpect(t *testing.T) {
+func TestServerHandlesTimeToLiveAsExpected(t *testing.T) {
+	t.Parallel() // it waits
 	js := raw(t, open(t, bus.Config{Listen: "127.0.0.1:0"}))
 	ctx := testContext(t)
 	const ttl = time.Second
@@ -86,7 +87,7 @@ func awaitEnd(t *testing.T, kv jetstream.KeyValue, key string) {
 	t.Fatal("watch ended")
 }
 
-func TestWatchTellsUnreadableValues(t *testing.T) {
+func TestWatchReportsUnreadableValues(t *testing.T) {
 	b := open(t, bus.Config{Listen: "127.0.0.1:0"})
 	ctx := testContext(t)
 	kv := must[jetstream.KeyValue](t)(raw(t, b).KeyValue(ctx, bus.Models))
@@ -94,6 +95,6 @@ func TestWatchTellsUnreadableValues(t *testing.T) {
 	must[uint64](t)(kv.Put(ctx, "=zz", []byte(`"v"`)))
 	models := texts(t, b, bus.Models)
 	must[uint64](t)(models.Put(ctx, "good", value("v")))
-	bad := func(key string) told { return told{Kind: bus.EventPut, Key: key, Bad: true} }
-	hears(t, models.Watch(ctx), bad("m"), bad("=zz"), put("good", "v"), caughtUp)
+	bad := func(key string) event { return event{Kind: bus.EventPut, Key: key, Bad: true} }
+	expectEvents(t, models.Watch(ctx), bad("m"), bad("=zz"), put("good", "v"), caughtUp)
 }

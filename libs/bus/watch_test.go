@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 )
 
-// told is an event in comparable form.
-type told struct {
+// event is a bus.Event in comparable form.
+type event struct {
 	Kind    bus.EventKind
 	Key     string
 	Value   string
@@ -20,16 +21,16 @@ type told struct {
 	Bad     bool
 }
 
-func put(key, v string) told { return told{Kind: bus.EventPut, Key: key, Value: v} }
+func put(key, v string) event { return event{Kind: bus.EventPut, Key: key, Value: v} }
 
-var caughtUp = told{Kind: bus.EventCaughtUp}
+var caughtUp = event{Kind: bus.EventCaughtUp}
 
-// hears receives as many events as are wanted and compares them. It returns
+// expectEvents receives as many events as are wanted and compares them. It returns
 // the last revision.
-func hears(t *testing.T, events <-chan bus.Event[text], want ...told) uint64 {
+func expectEvents(t *testing.T, events <-chan bus.Event[text], want ...event) uint64 {
 	t.Helper()
 	ctx := testContext(t)
-	var got []told
+	var got []event
 	var revision uint64
 	for range want {
 		select {
@@ -37,7 +38,7 @@ func hears(t *testing.T, events <-chan bus.Event[text], want ...told) uint64 {
 			if !ok {
 				t.Fatalf("watch ended after %v", got)
 			}
-			got = append(got, told{e.Kind, e.Key, e.Value.GetValue(), e.Expired, e.Err != nil})
+			got = append(got, event{e.Kind, e.Key, e.Value.GetValue(), e.Expired, e.Err != nil})
 			revision = e.Revision
 		case <-ctx.Done():
 			t.Fatalf("nothing more after %v, want %v", got, want)
@@ -49,11 +50,11 @@ func hears(t *testing.T, events <-chan bus.Event[text], want ...told) uint64 {
 	return revision
 }
 
-func TestWatchTellsPresentThenChanges(t *testing.T) {
+func TestWatchSendsPresentValuesThenChanges(t *testing.T) {
 	ctx := testContext(t)
 	b := open(t, bus.Config{})
 	models := texts(t, b, bus.Models)
-	hears(t, models.Watch(ctx), caughtUp)
+	expectEvents(t, models.Watch(ctx), caughtUp)
 
 	must[uint64](t)(models.Put(ctx, "gone", value("x")))
 	must[uint64](t)(models.Put(ctx, "m 1", value("a")))
@@ -62,35 +63,35 @@ func TestWatchTellsPresentThenChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := models.Watch(ctx)
-	if revision := hears(t, events, put("m 1", "a"), caughtUp); revision != put2+1 {
+	if revision := expectEvents(t, events, put("m 1", "a"), caughtUp); revision != put2+1 {
 		t.Errorf("caught up at revision %d, want %d", revision, put2+1)
 	}
 	revision := must[uint64](t)(models.Put(ctx, "m 1", value("b")))
-	if got := hears(t, events, put("m 1", "b")); got != revision {
+	if got := expectEvents(t, events, put("m 1", "b")); got != revision {
 		t.Errorf("event's revision %d, want %d", got, revision)
 	}
 	if err := models.Delete(ctx, "m 1", revision); err != nil {
 		t.Fatal(err)
 	}
-	hears(t, events, told{Kind: bus.EventDelete, Key: "m 1"})
+	expectEvents(t, events, event{Kind: bus.EventDelete, Key: "m 1"})
 }
 
-func TestWatchOfOneKeyTellsNothingElse(t *testing.T) {
+func TestWatchOfOneKeySendsNothingElse(t *testing.T) {
 	ctx := testContext(t)
 	models := texts(t, open(t, bus.Config{}), bus.Models)
 	must[uint64](t)(models.Put(ctx, "w 1", value("a")))
 	must[uint64](t)(models.Put(ctx, "w 2", value("b")))
 	events := must[<-chan bus.Event[text]](t)(models.WatchKey(ctx, "w 2"))
-	hears(t, events, put("w 2", "b"), caughtUp)
+	expectEvents(t, events, put("w 2", "b"), caughtUp)
 	must[uint64](t)(models.Put(ctx, "w 1", value("c")))
 	revision := must[uint64](t)(models.Put(ctx, "w 2", value("d")))
-	if got := hears(t, events, put("w 2", "d")); got != revision {
+	if got := expectEvents(t, events, put("w 2", "d")); got != revision {
 		t.Errorf("event's revision %d, want %d", got, revision)
 	}
-	hears(t, must[<-chan bus.Event[text]](t)(models.WatchKey(ctx, "w 3")), caughtUp)
+	expectEvents(t, must[<-chan bus.Event[text]](t)(models.WatchKey(ctx, "w 3")), caughtUp)
 }
 
-// TestWatchEndsAmongManyValues leaves a watch while more values wait than NATS
+// TestWatchEndsAmongManyValues ends a watch while more values wait than NATS
 // buffers; TestMain sees what is left running.
 func TestWatchEndsAmongManyValues(t *testing.T) {
 	ctx := testContext(t)
@@ -109,8 +110,34 @@ func TestWatchEndsAmongManyValues(t *testing.T) {
 	}
 }
 
-// Whoever watches again when a watch has ended does so while the bus closes, and
-// after it has.
+// TestCanceledWatchesLeaveNoConsumers ends watches while the server makes their
+// consumers, and sees that none is left before the time after which the server
+// forgets it: the server answers in order, so all that the watches have asked for
+// is done when the bus is closed.
+func TestCanceledWatchesLeaveNoConsumers(t *testing.T) {
+	ctx := testContext(t)
+	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	b := open(t, bus.Config{URL: server.Addr()})
+	models := texts(t, b, bus.Models)
+	must[uint64](t)(models.Put(ctx, "m", value("v")))
+	for range 50 {
+		watched, leave := context.WithCancel(ctx)
+		first := models.Watch(watched)
+		for range 4 {
+			models.Watch(watched)
+		}
+		<-first // while the others begin
+		leave()
+	}
+	closeBus(t, b)
+	stream := must[jetstream.Stream](t)(raw(t, server).Stream(ctx, bus.StreamName(bus.Models)))
+	if left := must[*jetstream.StreamInfo](t)(stream.Info(ctx)).State.Consumers; left != 0 {
+		t.Errorf("%d consumers are left", left)
+	}
+}
+
+// A caller that watches again when a watch has ended does so while the bus closes,
+// and after it has.
 func TestWatchThatBeginsWhileTheBusCloses(t *testing.T) {
 	b := open(t, bus.Config{})
 	bucket := texts(t, b, bus.Workers)

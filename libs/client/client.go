@@ -7,9 +7,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"math"
 	"net/http"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -17,7 +20,7 @@ import (
 
 // Client is one server. It is safe for concurrent use. The deadline of a
 // call's context goes with the request, so that the server can give up as
-// well. An error that the server answered with has its reason (see
+// well. An error of the server has its reason (see
 // [errs.Of]), if the server gave one; other errors have none.
 type Client interface {
 	// Metadata describes a model; an empty version is the default one.
@@ -30,13 +33,27 @@ type Client interface {
 	Close() error
 }
 
-// Options are how a server is talked to. The zero value is plain text.
+// Options configure a client. The zero value is plain text.
 type Options struct {
 	// TLS is nil for plain text, unless an address of https asks for TLS.
 	TLS *tls.Config
 	// Header goes with every call: over HTTP as headers, over gRPC as metadata.
 	// What the protocol sets itself it cannot change.
 	Header http.Header
+	// ConnectTimeout bounds the connection, and after it the TLS handshake; 0 is
+	// 10 s. The call as a whole is bounded by its context alone.
+	ConnectTimeout time.Duration
+	// MaxResponseBytes bounds a response; 0 and more than 2 GiB - 1 are that.
+	MaxResponseBytes int64
+}
+
+// withDefaults fills in what is not set.
+func (o Options) withDefaults() Options {
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
+	if o.MaxResponseBytes <= 0 || o.MaxResponseBytes > math.MaxInt32 {
+		o.MaxResponseBytes = math.MaxInt32
+	}
+	return o
 }
 
 // Metadata is what a model takes and gives.
@@ -70,7 +87,7 @@ type Request struct {
 	Outputs            []string
 }
 
-// Response is a model's answer.
+// Response is what a model returns for a request.
 type Response struct {
 	Model, Version, ID string
 	Outputs            []Tensor

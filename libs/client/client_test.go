@@ -24,10 +24,11 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// answers is a server over HTTP that gives one answer, and keeps what it was
+// respondent is a server over HTTP that gives one response, and keeps what it was
 // asked.
-type answers struct {
+type respondent struct {
 	status  int
+	reason  string
 	json    string
 	binary  string
 	path    string
@@ -38,7 +39,7 @@ type answers struct {
 	tail    string
 }
 
-func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *respondent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.path, a.timeout = r.URL.EscapedPath(), r.Header.Get("X-Request-Timeout")
 	a.host, a.header = r.Host, r.Header
 	body, err := io.ReadAll(r.Body)
@@ -52,11 +53,14 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.binary != "" {
 		w.Header().Set("Inference-Header-Content-Length", strconv.Itoa(len(a.json)))
 	}
+	if a.reason != "" {
+		w.Header().Set("Nereid-Reason", a.reason)
+	}
 	w.WriteHeader(max(a.status, http.StatusOK))
 	_, _ = io.WriteString(w, a.json+a.binary)
 }
 
-func overHTTP(t *testing.T, a *answers) client.Client {
+func overHTTP(t *testing.T, a *respondent) client.Client {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
@@ -84,7 +88,7 @@ func response() *client.Response {
 }
 
 func TestInferOverHTTPIsBinary(t *testing.T) {
-	a := &answers{
+	a := &respondent{
 		json: `{"model_name":"m","model_version":"2","id":"7","outputs":[{"name":"y","datatype":"INT16","shape":[2],"parameters":{"binary_data_size":4}},` +
 			`{"name":"z","datatype":"UINT8","shape":[0],"parameters":{"binary_data_size":0}}]}`,
 		binary: "1234",
@@ -115,7 +119,7 @@ func TestInferOverHTTPIsBinary(t *testing.T) {
 }
 
 func TestHeadersOverHTTP(t *testing.T) {
-	a := &answers{json: "[]"}
+	a := &respondent{json: "[]"}
 	server := httptest.NewServer(a)
 	defer server.Close()
 	c := client.HTTP(server.URL, client.Options{Header: http.Header{"Key": {"a", "b"}, "Host": {"models.example.com"}}})
@@ -129,12 +133,12 @@ func TestHeadersOverHTTP(t *testing.T) {
 }
 
 func TestMetadataAndIndexOverHTTP(t *testing.T) {
-	a := &answers{json: `{"name":"m","versions":["1"],"platform":"p","inputs":[{"name":"x","datatype":"FP32","shape":[-1,2]}],"outputs":[]}`}
+	a := &respondent{json: `{"name":"m","versions":["1"],"platform":"p","inputs":[{"name":"x","datatype":"FP32","shape":[-1,2]}],"outputs":[]}`}
 	got, err := overHTTP(t, a).Metadata(t.Context(), "m", "")
 	if diff := cmp.Diff(metadata(), got); diff != "" || err != nil || a.path != "/v2/models/m" {
 		t.Errorf("%s: %v (-want +got):\n%s", a.path, err, diff)
 	}
-	a = &answers{json: `[{"name":"m","version":"1","state":"READY"},{"name":"n","reason":"bad"}]`}
+	a = &respondent{json: `[{"name":"m","version":"1","state":"READY"},{"name":"n","reason":"bad"}]`}
 	index, err := overHTTP(t, a).Index(t.Context())
 	if diff := cmp.Diff(models(), index); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -152,24 +156,24 @@ func models() []client.Model {
 	return []client.Model{{Name: "m", Version: "1", State: "READY"}, {Name: "n", Reason: "bad"}}
 }
 
-func TestAnswersOverHTTPThatAreNone(t *testing.T) {
+func TestResponsesOverHTTPThatAreNone(t *testing.T) {
 	tests := map[string]struct {
-		answer answers
+		server respondent
 		want   string
 		reason errs.Reason
 	}{
-		"a refusal":            {answers{status: 404, json: `{"error":"no model","reason":"model_not_found"}`}, "no model", errs.ModelNotFound},
-		"another's refusal":    {answers{status: 400, json: `{"error":"no model"}`}, "no model", errs.Bug},
-		"a proxy's page":       {answers{status: 502, json: "<html>"}, "502 Bad Gateway: <html>", errs.Bug},
-		"no JSON":              {answers{json: "hello"}, "read the answer", errs.Bug},
-		"an unknown datatype":  {answers{json: `{"outputs":[{"name":"y","datatype":"FP4","parameters":{"binary_data_size":0}}]}`}, `"FP4"`, errs.Unsupported},
-		"a tensor in JSON":     {answers{json: `{"outputs":[{"name":"y","datatype":"INT8"}]}`}, `output "y"`, errs.Bug},
-		"a tensor that's cut":  {answers{json: `{"outputs":[{"name":"y","datatype":"INT8","parameters":{"binary_data_size":3}}]}`, binary: "12"}, `output "y"`, errs.Bug},
-		"a size below nothing": {answers{json: `{"outputs":[{"name":"y","datatype":"INT8","parameters":{"binary_data_size":-1}}]}`, binary: "12"}, `output "y"`, errs.Bug},
+		"a refusal":            {respondent{status: 404, reason: "model_not_found", json: `{"error":"no model"}`}, "no model", errs.ModelNotFound},
+		"another's refusal":    {respondent{status: 400, json: `{"error":"no model"}`}, "no model", errs.Bug},
+		"a proxy's page":       {respondent{status: 502, json: "<html>"}, "502 Bad Gateway: <html>", errs.Bug},
+		"no JSON":              {respondent{json: "hello"}, "read the response", errs.Bug},
+		"an unknown datatype":  {respondent{json: `{"outputs":[{"name":"y","datatype":"FP4","parameters":{"binary_data_size":0}}]}`}, `"FP4"`, errs.Unsupported},
+		"a tensor in JSON":     {respondent{json: `{"outputs":[{"name":"y","datatype":"INT8"}]}`}, `output "y"`, errs.Bug},
+		"a tensor that's cut":  {respondent{json: `{"outputs":[{"name":"y","datatype":"INT8","parameters":{"binary_data_size":3}}]}`, binary: "12"}, `output "y"`, errs.Bug},
+		"a size below nothing": {respondent{json: `{"outputs":[{"name":"y","datatype":"INT8","parameters":{"binary_data_size":-1}}]}`, binary: "12"}, `output "y"`, errs.Bug},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := overHTTP(t, &tt.answer).Infer(t.Context(), request())
+			_, err := overHTTP(t, &tt.server).Infer(t.Context(), request())
 			if err == nil || !strings.Contains(err.Error(), tt.want) || errs.Of(err) != tt.reason {
 				t.Errorf("%v [%s], want %s [%s]", err, errs.Of(err), tt.want, tt.reason)
 			}

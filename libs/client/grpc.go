@@ -9,8 +9,10 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -29,6 +31,7 @@ func GRPC(address string, o Options) (Client, error) {
 	if _, after, ok := strings.Cut(address, "://"); ok {
 		address = after
 	}
+	o = o.withDefaults()
 	security := insecure.NewCredentials()
 	if o.TLS != nil {
 		security = credentials.NewTLS(o.TLS)
@@ -39,7 +42,9 @@ func GRPC(address string, o Options) (Client, error) {
 	}
 	connection, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithUnaryInterceptor(c.withHeader), grpc.WithTransportCredentials(security),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: o.ConnectTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(o.MaxResponseBytes)), grpc.MaxCallSendMsgSize(math.MaxInt32),
+			experimental.AcceptCompressors())) // what else the process decompresses may be for its server alone
 	if err != nil {
 		return nil, fmt.Errorf("make a connection to %s: %w", address, err)
 	}
@@ -102,19 +107,19 @@ func (c *overGRPC) Infer(ctx context.Context, r *Request) (*Response, error) {
 	for _, name := range r.Outputs {
 		wire.Outputs = append(wire.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
 	}
-	answer, err := c.service.ModelInfer(ctx, wire)
+	response, err := c.service.ModelInfer(ctx, wire)
 	if err != nil {
 		return nil, c.failure(err)
 	}
-	return responseOf(answer)
+	return responseOf(response)
 }
 
-func responseOf(answer *inference.ModelInferResponse) (*Response, error) {
-	outputs, raw := answer.GetOutputs(), answer.GetRawOutputContents()
+func responseOf(wire *inference.ModelInferResponse) (*Response, error) {
+	outputs, raw := wire.GetOutputs(), wire.GetRawOutputContents()
 	if len(raw) != len(outputs) {
-		return nil, fmt.Errorf("the answer has %d outputs and the bytes of %d", len(outputs), len(raw))
+		return nil, fmt.Errorf("the response has %d outputs and the bytes of %d", len(outputs), len(raw))
 	}
-	response := &Response{Model: answer.GetModelName(), Version: answer.GetModelVersion(), ID: answer.GetId(), Outputs: make([]Tensor, len(outputs))}
+	response := &Response{Model: wire.GetModelName(), Version: wire.GetModelVersion(), ID: wire.GetId(), Outputs: make([]Tensor, len(outputs))}
 	for i, w := range outputs {
 		about, err := describe(w.GetName(), w.GetDatatype(), w.GetShape())
 		if err != nil {
@@ -131,7 +136,7 @@ func (c *overGRPC) failure(err error) error {
 	s := status.Convert(err)
 	for _, detail := range s.Details() {
 		if about, ok := detail.(*errdetails.ErrorInfo); ok {
-			return answered(s.Message(), about.GetReason())
+			return failed(s.Message(), about.GetReason())
 		}
 	}
 	return errors.New(c.connection.Target()[len("passthrough:///"):] + ": " + s.Code().String() + ": " + s.Message())

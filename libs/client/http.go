@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,14 +20,16 @@ import (
 const (
 	headerLength  = "Inference-Header-Content-Length"
 	headerTimeout = "X-Request-Timeout"
-	// maxAnswer bounds the JSON of answers other than inferences, in bytes.
-	maxAnswer = 64 << 20
+	headerReason  = "Nereid-Reason" // of an error
+	// maxError bounds the JSON of an error, in bytes.
+	maxError = 64 << 20
 )
 
 type overHTTP struct {
 	base   string
 	header http.Header
 	http   *http.Client
+	max    int64 // bytes of a response
 }
 
 // HTTP returns a client of the server at address: a host and port, or a URL
@@ -40,8 +43,12 @@ func HTTP(address string, o Options) Client {
 		}
 		address = scheme + "://" + address
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, TLSClientConfig: o.TLS}
-	return &overHTTP{base: strings.TrimSuffix(address, "/"), header: o.Header, http: &http.Client{Transport: transport}}
+	o = o.withDefaults()
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableCompression: true, TLSClientConfig: o.TLS,
+		DialContext: (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext, TLSHandshakeTimeout: o.ConnectTimeout,
+	}
+	return &overHTTP{base: strings.TrimSuffix(address, "/"), header: o.Header, http: &http.Client{Transport: transport}, max: o.MaxResponseBytes}
 }
 
 func (c *overHTTP) Close() error {
@@ -78,11 +85,11 @@ func (c *overHTTP) Infer(ctx context.Context, r *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, length, err := c.call(ctx, http.MethodPost, modelPath(r.Model, r.Version)+"/infer", body, header)
+	content, length, err := c.call(ctx, http.MethodPost, modelPath(r.Model, r.Version)+"/infer", body, header)
 	if err != nil {
 		return nil, err
 	}
-	return decode(answer, length)
+	return decode(content, length)
 }
 
 func modelPath(model, version string) string {
@@ -93,7 +100,7 @@ func modelPath(model, version string) string {
 	return path
 }
 
-// call returns an answer's body and how much of it is JSON: all, or less
+// call returns a response's body and how much of it is JSON: all, or less
 // before binary tensors.
 func (c *overHTTP) call(ctx context.Context, method, path string, body []byte, header int) ([]byte, int, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
@@ -119,15 +126,18 @@ func (c *overHTTP) call(ctx context.Context, method, path string, body []byte, h
 	if response.StatusCode != http.StatusOK {
 		return nil, 0, refusal(response)
 	}
-	answer, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(io.LimitReader(response.Body, c.max+1))
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the answer of %s: %w", c.base, err)
+		return nil, 0, fmt.Errorf("read the response of %s: %w", c.base, err)
+	}
+	if int64(len(content)) > c.max {
+		return nil, 0, fmt.Errorf("the response of %s has more than %d bytes", c.base, c.max)
 	}
 	length, err := strconv.Atoi(response.Header.Get(headerLength))
 	if err != nil {
-		length = len(answer)
+		length = len(content)
 	}
-	return answer, length, nil
+	return content, length, nil
 }
 
 // unreachable takes the request's method and path off a failure to connect:
@@ -137,24 +147,24 @@ func unreachable(server string, err error) error {
 	if errors.As(err, &e) {
 		err = e.Err
 	}
-	return fmt.Errorf("no answer from %s: %w", server, err)
+	return fmt.Errorf("no response from %s: %w", server, err)
 }
 
-// refusal is the error that the server answered with.
+// refusal is the error of a response.
 func refusal(response *http.Response) error {
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxError))
 	if err != nil {
-		return fmt.Errorf("read the answer to %s: %w", response.Request.URL, err)
+		return fmt.Errorf("read the response to %s: %w", response.Request.URL, err)
 	}
-	var e struct{ Error, Reason string }
+	var e struct{ Error string }
 	if json.Unmarshal(text, &e) != nil || e.Error == "" {
-		return fmt.Errorf("%s answered %s: %.200s", response.Request.URL, response.Status, text)
+		return fmt.Errorf("the response to %s is %s: %.200s", response.Request.URL, response.Status, text)
 	}
-	return answered(e.Error, e.Reason)
+	return failed(e.Error, response.Header.Get(headerReason))
 }
 
-// answered is an error in the server's words, with the reason that it gave.
-func answered(message, reason string) error {
+// failed is an error in the server's words, with the reason that it gave.
+func failed(message, reason string) error {
 	if reason == "" {
 		return errors.New(message)
 	}

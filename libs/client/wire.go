@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The JSON of the protocol, as far as the client says or reads it.
+// The JSON of the protocol, as far as the client writes or reads it.
 type (
 	wireMetadata struct {
 		Name     string            `json:"name"`
@@ -95,18 +95,18 @@ func encode(r *Request) (body []byte, header int, err error) {
 	return body, len(head), nil
 }
 
-// decode reads an answer whose first length bytes are JSON. The tensors share
+// decode reads a response whose first length bytes are JSON. The tensors share
 // its bytes.
-func decode(answer []byte, length int) (*Response, error) {
-	if length < 0 || length > len(answer) {
-		return nil, fmt.Errorf("the answer has %d bytes, and %d of them are said to be JSON", len(answer), length)
+func decode(content []byte, length int) (*Response, error) {
+	if length < 0 || length > len(content) {
+		return nil, fmt.Errorf("the response has %d bytes, and its header says that %d of them are JSON", len(content), length)
 	}
 	var wire wireResponse
-	if err := json.Unmarshal(answer[:length], &wire); err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+	if err := json.Unmarshal(content[:length], &wire); err != nil {
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	response := &Response{Model: wire.Model, Version: wire.Version, ID: wire.ID, Outputs: make([]Tensor, len(wire.Outputs))}
-	rest := answer[length:]
+	rest := content[length:]
 	for i, w := range wire.Outputs {
 		size := w.Parameters.Size
 		if size == nil || *size < 0 || *size > len(rest) {

@@ -97,17 +97,17 @@ func TestSwitchTakesAWord(t *testing.T) {
 
 func TestMistakesNameLineAndRemedy(t *testing.T) {
 	tests := map[string]struct{ file, want string }{
-		"a misspelt name": {"\nhttp-prt: 1", `nereid.yaml:2: unknown setting "http-prt", did you mean "http-port"?`},
-		"nothing near":    {"color: red", `nereid.yaml:1: unknown setting "color"`},
-		"twice":           {"http-port: 1\nhttp-port: 2", `nereid.yaml:2: setting "http-port" is given twice`},
-		"a nested one":    {"http-port:\n  value: 1", `setting "http-port" wants a value or a list`},
-		"a nested list":   {"model-repository: [[a]]", `nereid.yaml:1: setting "model-repository" wants a list of plain values`},
-		"a bad value":     {"allow-http: true\nhttp-port: many", `nereid.yaml:2: --http-port: want a whole number, not "many"`},
-		"a list":          {"http-port: [1, 2]", `nereid.yaml:1: --http-port: want a whole number, not "[1 2]"`},
-		"too large":       {"http-port: 99999999999999999999", "nereid.yaml:1: --http-port: want a whole number, not"},
-		"another file":    {"config: other.yaml", `nereid.yaml:1: unknown setting "config"`},
-		"no settings":     {"- http-port", "nereid.yaml:1: want settings as name: value"},
-		"no yaml":         {"a: [", "nereid.yaml"},
+		"a misspelled name": {"\nhttp-prt: 1", `nereid.yaml:2: unknown setting "http-prt", did you mean "http-port"?`},
+		"nothing near":      {"color: red", `nereid.yaml:1: unknown setting "color"`},
+		"twice":             {"http-port: 1\nhttp-port: 2", `nereid.yaml:2: setting "http-port" is given twice`},
+		"a nested one":      {"http-port:\n  value: 1", `setting "http-port" wants a value or a list`},
+		"a nested list":     {"model-repository: [[a]]", `nereid.yaml:1: setting "model-repository" wants a list of plain values`},
+		"a bad value":       {"allow-http: true\nhttp-port: many", `nereid.yaml:2: --http-port: want a whole number, not "many"`},
+		"a list":            {"http-port: [1, 2]", `nereid.yaml:1: --http-port: want a whole number, not "[1 2]"`},
+		"too large":         {"http-port: 99999999999999999999", "nereid.yaml:1: --http-port: want a whole number, not"},
+		"another file":      {"config: other.yaml", `nereid.yaml:1: unknown setting "config"`},
+		"no settings":       {"- http-port", "nereid.yaml:1: want settings as name: value"},
+		"no yaml":           {"a: [", "nereid.yaml"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -142,12 +142,12 @@ func TestWhatIsNoSettingComesFromTheCommandLineAlone(t *testing.T) {
 	}
 }
 
-func TestMisspeltVariables(t *testing.T) {
+func TestMisspelledVariables(t *testing.T) {
 	parser, err := kong.New(new(settings))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := config.Misspelt([]string{
+	got := config.Misspelled([]string{
 		"NEREID_MODEL_REPOSITRY=/models", "NEREID_HTTP_PROT=1", "NEREID_HTTP_PORT=2", "NEREID_ALLOW_HTP=",
 		// Other programs' and Kubernetes'.
 		"NEREID_BIN=nereid", "NEREID_PYTHON=python", "NEREID_PORT=tcp://10.0.0.1:8000", "NEREID_PORT_8000_TCP_PORT=8000", "NEREID_SERVICE_PORT=8000",

@@ -24,12 +24,12 @@ func Lookup(environ []string) func(string) (string, bool) {
 	}
 }
 
-// Misspelt returns the variables of an environment that are almost one of the
+// Misspelled returns the variables of an environment that are almost one of the
 // application's settings, sorted. Others with the same prefix are none of its
 // business: other programs have theirs, and Kubernetes sets some that are named
 // after services. So a variable must be nearer to a setting than a key of the
 // file need be.
-func Misspelt(environ []string, app *kong.Application) []Misspelling {
+func Misspelled(environ []string, app *kong.Application) []Misspelling {
 	known := map[string]bool{EnvName(FileFlag): true}
 	for name := range flagNames(app.Node) {
 		known[EnvName(name)] = true

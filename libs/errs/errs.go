@@ -1,7 +1,7 @@
 // Package errs is Nereid's one error type and its table of reasons.
 //
 // A reason is a stable snake_case word. It alone decides the HTTP status and
-// the gRPC code of an answer, and the same word is the metric label, the log
+// the gRPC code of a response, and the same word is the metric label, the log
 // field and the anchor in the reference page. The table is data
 // (reasons.tsv); constants, statuses and the page are generated from it.
 //
@@ -99,6 +99,14 @@ func Of(err error) Reason {
 	return Bug
 }
 
+// Classified reports whether err carries a reason: whether a *Error is in its
+// chain. It separates bugs that the code found (classified as [Bug]) from foreign
+// errors, which [Of] counts as bugs too.
+func Classified(err error) bool {
+	var e *Error
+	return errors.As(err, &e)
+}
+
 // From returns err as an *Error: the outermost one in its chain, or a [Bug]
 // that wraps it and keeps its text from callers. From(nil) is nil.
 func From(err error) *Error {
@@ -109,7 +117,21 @@ func From(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{Reason: Bug, Msg: "internal error", Err: err}
+	return &Error{Reason: Bug, Msg: hidden, Err: err}
+}
+
+// hidden is the text of a bug that callers see.
+const hidden = "internal error"
+
+// Visible returns err as callers may see it: as [From] does, but with the text
+// of every [Bug] hidden, and with what has no row in the table as a [Bug]. The
+// text may name what is nobody else's business, such as the address of a peer.
+func Visible(err error) *Error {
+	e := From(err)
+	if e == nil || e.Reason != Bug && e.Reason.Known() {
+		return e
+	}
+	return &Error{Reason: Bug, Msg: hidden, Model: e.Model, Err: err}
 }
 
 // HTTP is the HTTP status of the reason; 500 for an unknown one.

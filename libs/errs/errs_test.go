@@ -23,7 +23,7 @@ func TestReasonDecidesStatus(t *testing.T) {
 		{errs.Bug, 500, 13, false},
 		{errs.ModelNotFound, 404, 5, false},
 		{errs.ModelNotReady, 503, 14, true},
-		{errs.Cancelled, 400, 1, false},
+		{errs.Canceled, 400, 1, false},
 		{errs.TensorDataCount, 500, 13, false},
 		{errs.MaxQueueSize, 503, 14, true},
 		{errs.QueueFull, 429, 8, true},
@@ -88,6 +88,46 @@ func TestOfAndFrom(t *testing.T) {
 	}
 }
 
+func TestBugsAreToldFromErrorsWithoutAReason(t *testing.T) {
+	bug := errs.New(errs.Bug, "the count is off")
+	tests := []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"nil", nil, false},
+		{"foreign", io.EOF, false},
+		{"foreign, wrapped", fmt.Errorf("read: %w", io.EOF), false},
+		{"refusal", errs.New(errs.QueueFull, "full"), true},
+		{"bug that was found", bug, true},
+		{"bug, wrapped", fmt.Errorf("close: %w", bug), true},
+		{"joined with a foreign one", errors.Join(io.EOF, bug), true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := errs.Classified(tt.err); got != tt.want {
+				t.Errorf("Classified = %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCallersSeeNoTextOfABug(t *testing.T) {
+	inner := errors.New("dial 10.0.0.7: refused")
+	if errs.Visible(nil) != nil {
+		t.Error("nil is an error")
+	}
+	told := errs.New(errs.QueueFull, "full").WithModel("m")
+	if got := errs.Visible(told); got != told {
+		t.Errorf("a refusal became %v", got)
+	}
+	for _, err := range []error{inner, errs.Wrap(errs.Bug, inner, "10.0.0.7 failed").WithModel("m"), errs.Wrap("of_tomorrow", inner, "10.0.0.7 failed")} {
+		if got := errs.Visible(err); got.Reason != errs.Bug || got.Msg != "internal error" || !errors.Is(got, inner) {
+			t.Errorf("%v became %v: %q", err, got.Reason, got.Msg)
+		}
+	}
+}
+
 func TestErrorText(t *testing.T) {
 	cause := errors.New("no such file")
 	tests := []struct {
@@ -96,7 +136,7 @@ func TestErrorText(t *testing.T) {
 	}{
 		{&errs.Error{Reason: errs.LoadFailed, Op: "load model", Msg: "cannot read", Err: cause}, "load model: cannot read: no such file"},
 		{errs.Wrap(errs.LoadFailed, cause, "cannot read: %v", cause), "cannot read: no such file"},
-		{&errs.Error{Reason: errs.Cancelled}, "cancelled"},
+		{&errs.Error{Reason: errs.Canceled}, "cancelled"},
 	}
 	for _, tt := range tests {
 		if got := tt.err.Error(); got != tt.want {

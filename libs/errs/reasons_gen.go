@@ -64,8 +64,8 @@ const (
 	ResponseCount Reason = "response_count"
 	// ExecutionFailed: The model failed while it ran.
 	ExecutionFailed Reason = "execution_failed"
-	// Cancelled: The client cancelled or went away.
-	Cancelled Reason = "cancelled"
+	// Canceled: The client cancelled or went away.
+	Canceled Reason = "cancelled"
 	// MaxQueueSize: The model's own queue policy refused the request: the queue is full.
 	MaxQueueSize Reason = "max_queue_size"
 	// QueueTimeout: The model's own queue policy timed the request out before it ran.
@@ -138,7 +138,7 @@ const (
 	TransferFailed Reason = "transfer_failed"
 	// NoScheduler: No scheduler holds the pool of this model.
 	NoScheduler Reason = "no_scheduler"
-	// SequenceLost: The scheduler that ordered the request's sequence is gone, and requests of sequences are not submitted again.
+	// SequenceLost: The request's sequence cannot go on: one of its requests was not run, or its state went with its worker or scheduler.
 	SequenceLost Reason = "sequence_lost"
 	// SchedulerDeposed: The scheduler does not hold its pool any more. Gateways submit the request to the next one, and clients do not see this.
 	SchedulerDeposed Reason = "scheduler_deposed"
@@ -152,6 +152,18 @@ const (
 	PeerProtocol Reason = "peer_protocol"
 	// PeerUnreachable: A service of the cluster cannot be reached, has gone silent, or does not serve now.
 	PeerUnreachable Reason = "peer_unreachable"
+	// MemoryPressure: The devices or workers that run the model have no memory for what waits already.
+	MemoryPressure Reason = "memory_pressure"
+	// RoleForbidden: The certificate of the calling service does not allow the call.
+	RoleForbidden Reason = "role_forbidden"
+	// CorrelationMissing: The model batches sequences, and the request has no correlation ID.
+	CorrelationMissing Reason = "correlation_missing"
+	// SequenceNotStarted: No live sequence of the model has the request's correlation ID, and the request does not start one.
+	SequenceNotStarted Reason = "sequence_not_started"
+	// SequenceTimeout: The sequence waited for a slot for longer than the timeout of one of its requests.
+	SequenceTimeout Reason = "sequence_timeout"
+	// EncodingInvalid: The body cannot be decompressed.
+	EncodingInvalid Reason = "encoding_invalid"
 )
 
 type row struct {
@@ -223,7 +235,7 @@ func lookup(r Reason) int {
 		return 28
 	case ExecutionFailed:
 		return 29
-	case Cancelled:
+	case Canceled:
 		return 30
 	case MaxQueueSize:
 		return 31
@@ -311,6 +323,18 @@ func lookup(r Reason) int {
 		return 72
 	case PeerUnreachable:
 		return 73
+	case MemoryPressure:
+		return 74
+	case RoleForbidden:
+		return 75
+	case CorrelationMissing:
+		return 76
+	case SequenceNotStarted:
+		return 77
+	case SequenceTimeout:
+		return 78
+	case EncodingInvalid:
+		return 79
 	}
 	return -1
 }
@@ -334,7 +358,7 @@ func rowAt(i int) row {
 	case 8:
 		return row{503, 14, true, "The instance that ran the request died before it answered."}
 	case 9:
-		return row{400, 3, false, "The request body is not the JSON that the protocol defines."}
+		return row{500, 13, false, "The request body is not the JSON that the protocol defines."}
 	case 10:
 		return row{400, 3, false, "A request parameter has the wrong type, value, or a reserved name."}
 	case 11:
@@ -450,7 +474,7 @@ func rowAt(i int) row {
 	case 66:
 		return row{503, 14, true, "No scheduler holds the pool of this model."}
 	case 67:
-		return row{503, 14, false, "The scheduler that ordered the request's sequence is gone, and requests of sequences are not submitted again."}
+		return row{503, 14, false, "The request's sequence cannot go on: one of its requests was not run, or its state went with its worker or scheduler."}
 	case 68:
 		return row{503, 14, true, "The scheduler does not hold its pool any more. Gateways submit the request to the next one, and clients do not see this."}
 	case 69:
@@ -463,6 +487,18 @@ func rowAt(i int) row {
 		return row{500, 9, false, "Two services of the cluster speak no protocol in common."}
 	case 73:
 		return row{503, 14, true, "A service of the cluster cannot be reached, has gone silent, or does not serve now."}
+	case 74:
+		return row{503, 8, true, "The devices or workers that run the model have no memory for what waits already."}
+	case 75:
+		return row{403, 7, false, "The certificate of the calling service does not allow the call."}
+	case 76:
+		return row{400, 3, false, "The model batches sequences, and the request has no correlation ID."}
+	case 77:
+		return row{400, 3, false, "No live sequence of the model has the request's correlation ID, and the request does not start one."}
+	case 78:
+		return row{503, 14, true, "The sequence waited for a slot for longer than the timeout of one of its requests."}
+	case 79:
+		return row{400, 3, false, "The body cannot be decompressed."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -501,7 +537,7 @@ func Reasons() []Reason {
 		MethodNotAllowed,
 		ResponseCount,
 		ExecutionFailed,
-		Cancelled,
+		Canceled,
 		MaxQueueSize,
 		QueueTimeout,
 		QueueFull,
@@ -545,5 +581,11 @@ func Reasons() []Reason {
 		PeerMalformed,
 		PeerProtocol,
 		PeerUnreachable,
+		MemoryPressure,
+		RoleForbidden,
+		CorrelationMissing,
+		SequenceNotStarted,
+		SequenceTimeout,
+		EncodingInvalid,
 	}
 }

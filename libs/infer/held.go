@@ -4,38 +4,44 @@ import "time"
 
 // Held is what a worker still has from the schedulers before, as it tells the
 // one that it attaches to: so nothing runs twice, and what runs is counted. The
-// zero value is that of a worker that has just begun.
+// zero value is that of a worker that has just started.
 type Held struct {
 	// Epoch is the highest that the worker has seen. A scheduler with a lower
 	// one has been deposed.
 	Epoch   uint64
 	Running []Running
-	// Begun are the requests that the worker has begun, those that run included.
-	Begun     []Begun
+	// Started are the requests that the worker has started, but for those of
+	// Running.
+	Started   []Started
 	Sequences []HeldSequence
 }
 
-// Running is an order that a worker has taken over and not completed.
+// Running is a batch that a worker has taken over and of which something is not
+// done.
 type Running struct {
-	// Order is the number that the scheduler of Epoch gave it.
-	Order, Epoch uint64
-	Instance     InstanceID
-	// Requests are in the order of the batch's rows.
-	Requests []Work
-	// Rows are those of the requests, in their order: none of an earlier release.
-	Rows []int64
+	Batch    BatchID
+	Instance InstanceID
+	// Units are those that are not done, in the order of the batch.
+	Units []Work
+	// BatchSizes are the batch sizes of their requests, in their order.
+	BatchSizes []int64
+	// InstanceFree says that the instance is free of it: the units have responses
+	// to come.
+	InstanceFree bool
 }
 
-// RowsOf is how many rows the request of an index has: at least 1.
-func (r *Running) RowsOf(i int) int64 {
-	if i >= len(r.Rows) {
+// BatchSizeOf is the batch size of the request of unit i: at least 1.
+func (r *Running) BatchSizeOf(i int) int64 {
+	if i >= len(r.BatchSizes) {
 		return 1
 	}
-	return max(r.Rows[i], 1)
+	return max(r.BatchSizes[i], 1)
 }
 
 // HeldSequence is a sequence whose state lives on a worker.
 type HeldSequence struct {
+	// Model is the loaded content of the instance.
+	Model ModelRef
 	// Sequence has neither Start nor End.
 	Sequence Sequence
 	Instance InstanceID

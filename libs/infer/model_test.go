@@ -1,6 +1,7 @@
 package infer_test
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -32,5 +33,33 @@ func TestModelIDsAreToldApartByTheirKeys(t *testing.T) {
 		if text := tt.id.String(); text != tt.text {
 			t.Errorf("%#v reads %q, want %q", tt.id, text, tt.text)
 		}
+	}
+}
+
+func TestAKeyThatBeginsWithASlashHasNoNamespace(t *testing.T) {
+	if id := infer.ParseModelID("/m"); id != (infer.ModelID{Name: "m"}) {
+		t.Errorf("/m reads as %#v", id)
+	}
+}
+
+func TestModelsAreOrderedByNameNamespaceVersionAndGeneration(t *testing.T) {
+	ascending := []infer.ModelRef{
+		{Name: "a"},
+		{Name: "a", Generation: 1},
+		{Name: "a", Version: 2},
+		{Name: "a", Version: 10},
+		{Name: "a", Namespace: "/b"},
+		{Name: "b"},
+		{Name: "b", Namespace: "/a", Version: 1},
+	}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			if got, want := a.Compare(b), cmp.Compare(i, j); got != want {
+				t.Errorf("%v compared with %v is %d, want %d", a, b, got, want)
+			}
+		}
+	}
+	if got := (infer.ModelRef{Namespace: "/r", Name: "m", Version: 3, Generation: 7}).String(); got != "/r::m/3@7" {
+		t.Errorf("a reference reads %s", got)
 	}
 }

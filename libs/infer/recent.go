@@ -14,8 +14,8 @@ const (
 	// minWords and maxWords bound the memory for one gateway: from 512 bytes to
 	// 128 KiB, which tell of its last million requests.
 	minWords, maxWords = 1 << 6, 1 << 14
-	// maxOrigins bounds for how many gateways requests are remembered, each life
-	// of one counted.
+	// maxOrigins is for how many gateways requests are remembered; each
+	// incarnation counts.
 	maxOrigins = 1024
 )
 
@@ -49,8 +49,8 @@ const (
 	Forgotten
 )
 
-// Begun is what a set holds of one gateway.
-type Begun struct {
+// Started is what a set holds of one gateway.
+type Started struct {
 	// Origin is the gateway: see [RequestID].
 	Origin uint64
 	// Forgotten requests, those of lower numbers, may have been in the set.
@@ -67,14 +67,14 @@ func (s *Recent) Add(id RequestID) { s.span(id.Origin).add(id.Number) }
 
 // Remove takes a request out of the set, if it is not forgotten.
 func (s *Recent) Remove(id RequestID) {
-	if s.Look(id) == Present {
+	if s.Lookup(id) == Present {
 		p := s.of[id.Origin]
 		p.words[id.Number/wordBits%uint64(len(p.words))] &^= bit(id.Number)
 	}
 }
 
-// Look says what the set knows of a request.
-func (s *Recent) Look(id RequestID) Memory {
+// Lookup says what the set knows of a request.
+func (s *Recent) Lookup(id RequestID) Memory {
 	p := s.of[id.Origin]
 	if p == nil {
 		return Absent
@@ -89,22 +89,22 @@ func (s *Recent) Look(id RequestID) Memory {
 	return Present
 }
 
-// Begun returns what the set holds, in the order of the gateways. It copies.
-func (s *Recent) Begun() []Begun {
-	list := make([]Begun, 0, len(s.of))
+// Started returns what the set holds, in the order of the gateways. It copies.
+func (s *Recent) Started() []Started {
+	list := make([]Started, 0, len(s.of))
 	for origin, p := range s.of {
-		b := Begun{Origin: origin, Forgotten: p.forgotten, First: p.low * wordBits}
+		b := Started{Origin: origin, Forgotten: p.forgotten, First: p.low * wordBits}
 		for word := p.low; word <= p.high; word++ {
 			b.Bits = binary.LittleEndian.AppendUint64(b.Bits, p.at(word))
 		}
 		list = append(list, b)
 	}
-	slices.SortFunc(list, func(a, b Begun) int { return cmp.Compare(a.Origin, b.Origin) })
+	slices.SortFunc(list, func(a, b Started) int { return cmp.Compare(a.Origin, b.Origin) })
 	return list
 }
 
 // Merge adds what another set holds.
-func (s *Recent) Merge(b Begun) {
+func (s *Recent) Merge(b Started) {
 	p := s.span(b.Origin)
 	for i, eight := range b.Bits {
 		for ; eight != 0; eight &= eight - 1 {
@@ -115,8 +115,7 @@ func (s *Recent) Merge(b Begun) {
 }
 
 // span returns what is remembered of a gateway. When there are too many, the
-// one is forgotten that has not been heard of for longest, which is most likely
-// gone.
+// least recently used is dropped, which is most likely gone.
 func (s *Recent) span(origin uint64) *span {
 	p := s.of[origin]
 	if p == nil {

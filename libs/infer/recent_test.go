@@ -1,6 +1,7 @@
 package infer_test
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -32,7 +33,7 @@ func TestRecentForgetsOnlyWhatItSays(t *testing.T) {
 		}
 		for id := range added {
 			for _, near := range []infer.RequestID{id, {Origin: id.Origin, Number: id.Number + 1}, {Origin: id.Origin, Number: id.Number - 1}} {
-				checkMemory(t, set.Look(near), added[near], last[near.Origin] >= near.Number+span-64, near)
+				checkMemory(t, set.Lookup(near), added[near], last[near.Origin] >= near.Number+span-64, near)
 			}
 		}
 	})
@@ -44,7 +45,7 @@ func drawNumber(t *rapid.T) uint64 {
 }
 
 func copied(set *infer.Recent) (other infer.Recent) {
-	for _, b := range set.Begun() {
+	for _, b := range set.Started() {
 		other.Merge(b)
 	}
 	return other
@@ -67,13 +68,74 @@ func TestRecentHasRoomForManyGateways(t *testing.T) {
 		set.Add(infer.RequestID{Origin: origin, Number: 1})
 		set.Add(infer.RequestID{Origin: 0, Number: origin}) // the first one lives on
 	}
-	if n := len(set.Begun()); n != 1024 {
+	if n := len(set.Started()); n != 1024 {
 		t.Errorf("%d gateways are remembered", n)
 	}
 	for _, origin := range []uint64{0, 1999} {
-		if set.Look(infer.RequestID{Origin: origin, Number: 1}) != infer.Present {
+		if set.Lookup(infer.RequestID{Origin: origin, Number: 1}) != infer.Present {
 			t.Errorf("the request of gateway %d is not remembered", origin)
 		}
+	}
+}
+
+// A set takes memory for what it remembers, in powers of two.
+func TestRecentGrowsByNeed(t *testing.T) {
+	const words = 64 // requests of a word, and words of the least set
+	for _, tt := range []struct {
+		name    string
+		numbers []uint64
+		want    int
+	}{
+		{"one", []uint64{5}, 64},
+		{"the last that has room above", []uint64{0, 64*words - 1}, 64},
+		{"the first that has none above", []uint64{0, 64 * words}, 128},
+		{"the last that has room below", []uint64{164*words - 1, 100 * words}, 64},
+		{"the first that has none below", []uint64{164 * words, 100 * words}, 128},
+		{"up to all", []uint64{0, span - 1}, 1 << 14},
+		{"and no more above", []uint64{0, 3 * span}, 1 << 14},
+		{"nor below", []uint64{2*span - 1, span}, 1 << 14},
+		{"too low", []uint64{2 * span, span}, 64},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var set infer.Recent
+			for _, n := range tt.numbers {
+				set.Add(infer.RequestID{Origin: 1, Number: n})
+			}
+			if got := set.Words(1); got != tt.want {
+				t.Errorf("%d words, want %d", got, tt.want)
+			}
+			last := slices.Max(tt.numbers)
+			for _, n := range tt.numbers {
+				want := infer.Present
+				if n/words+1<<14 <= last/words {
+					want = infer.Forgotten
+				}
+				if got := set.Lookup(infer.RequestID{Origin: 1, Number: n}); got != want {
+					t.Errorf("request %d is %d, want %d", n, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsForgottenIsMerged(t *testing.T) {
+	var set, other infer.Recent
+	set.Add(infer.RequestID{Origin: 1, Number: 5})
+	set.Merge(infer.Started{Origin: 1, Forgotten: 3})
+	set.Merge(infer.Started{Origin: 2, Forgotten: 3})
+	for id, want := range map[infer.RequestID]infer.Memory{
+		{Origin: 1, Number: 2}: infer.Forgotten, {Origin: 1, Number: 3}: infer.Absent, {Origin: 1, Number: 5}: infer.Present,
+		{Origin: 2, Number: 2}: infer.Forgotten, {Origin: 2, Number: 3}: infer.Absent,
+	} {
+		if got := set.Lookup(id); got != want {
+			t.Errorf("%v is %d, want %d", id, got, want)
+		}
+	}
+	for _, b := range set.Started() { // also of a gateway of which nothing but that is known
+		other.Merge(b)
+	}
+	if got := other.Lookup(infer.RequestID{Origin: 2, Number: 2}); got != infer.Forgotten {
+		t.Errorf("a copy's request is %d", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -37,20 +38,31 @@ type Sequence struct {
 	Start, End bool
 }
 
+// CorrelationID writes the correlation ID for messages.
+func (s *Sequence) CorrelationID() string {
+	if s.Key != "" {
+		return s.Key
+	}
+	return strconv.FormatUint(s.ID, 10)
+}
+
 // Request is one inference request, decoded and checked against its model's
-// metadata. After it has been submitted nobody but its owner changes it.
+// metadata. Once it is submitted, only its owner changes it.
 type Request struct {
 	Work Work
 	// ID is the client's own id, or empty.
 	ID    string
 	Model ModelRef
+	// AnyVersion says that the client named no version: Model has the one that was
+	// the latest, and another may respond if that goes. It does not travel.
+	AnyVersion bool
 	// Pool names the pool whose scheduler takes the request, as the registry
 	// decided for the model.
 	Pool string
-	// Rows is the size of the batch dimension; 1 for a model without one.
+	// BatchSize is the size of the batch dimension; 1 for a model without one.
 	// It may be 0.
-	Rows   int64
-	Inputs []Tensor
+	BatchSize int64
+	Inputs    []Tensor
 	// Outputs are the outputs asked for; empty means all.
 	Outputs    []Output
 	Parameters []Parameter
@@ -86,6 +98,25 @@ func (r *Request) InputBytes() int64 {
 		n += r.Inputs[i].Data.Length
 	}
 	return n
+}
+
+// DescriptorBytes returns how many bytes the request holds beside its inputs: the
+// texts and shapes that its client chose.
+func (r *Request) DescriptorBytes() int64 {
+	n := len(r.ID) + len(r.Sequence.Key) + len(r.Tenant) + len(r.CostClass) + len(r.Trace)
+	for i := range r.Inputs {
+		n += len(r.Inputs[i].Name) + 8*len(r.Inputs[i].Shape)
+	}
+	for i := range r.Outputs {
+		n += len(r.Outputs[i].Name)
+	}
+	for i := range r.Parameters {
+		n += len(r.Parameters[i].Key) + 8
+		if text, ok := r.Parameters[i].Value.(string); ok {
+			n += len(text)
+		}
+	}
+	return int64(n)
 }
 
 // Wants reports whether the named output is asked for.

@@ -15,31 +15,17 @@ type Response struct {
 	Err error
 	// Immediate says that the response is no result of the model, and so waits
 	// for no earlier request where the model preserves ordering: the request
-	// has not run, or is not waited for any more.
+	// has not run, or its client has gone.
 	Immediate bool
 	// Returned is the request itself, with its inputs, where a scheduler
 	// refuses it because no instance holds the content that it names: the
-	// gateway may have a newer one. It belongs to whoever has the response.
+	// gateway may have a newer one. The response's owner owns it.
 	Returned *Request
-	// Turn, where a model's answers keep the order of its requests, lets the
-	// next answer go; elsewhere it is nil. See [Response.PassTurn].
-	Turn func()
 }
 
-// PassTurn lets the answer go that waits for this one, if there is one. Whoever
-// may take long to write the response calls it before; Release does so in any
-// case.
-func (r *Response) PassTurn() {
-	if turn := r.Turn; turn != nil {
-		r.Turn = nil
-		turn()
-	}
-}
-
-// Release gives up the bytes of all outputs, and a returned request. It is called once, by whoever
-// got the response last.
+// Release releases the bytes of all outputs, and a returned request. The last
+// owner of the response calls it once.
 func (r *Response) Release() {
-	r.PassTurn()
 	for i := range r.Outputs {
 		r.Outputs[i].Data.Release()
 	}
@@ -47,6 +33,15 @@ func (r *Response) Release() {
 		r.Returned.Release()
 		r.Returned = nil
 	}
+}
+
+// OutputBytes returns the sum of the outputs' sizes in bytes.
+func (r *Response) OutputBytes() int64 {
+	var n int64
+	for i := range r.Outputs {
+		n += r.Outputs[i].Data.Length
+	}
+	return n
 }
 
 // Fail makes the final response that ends the work w with err.

@@ -9,7 +9,7 @@ type Statistics struct {
 	// LastInference is the wall time of the last execution's end; zero if there
 	// was none.
 	LastInference time.Time
-	// Inferences are the rows of successful requests, Executions the runs of
+	// Inferences are the batch sizes of successful requests, Executions the runs of
 	// the model; neither counts cache hits.
 	Inferences, Executions uint64
 	// Success and Fail are whole requests, from their arrival at the scheduler
@@ -25,7 +25,7 @@ type Statistics struct {
 
 // BatchStatistics are the executions of one batch size.
 type BatchStatistics struct {
-	// Size is in rows.
+	// Size is the execution batch size.
 	Size                 int64
 	Input, Infer, Output Tally
 }

@@ -1,11 +1,14 @@
 package infer
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // RequestID names a request for its whole life, across processes.
 type RequestID struct {
 	// Origin is the incarnation of the gateway that took the request in: the
-	// epoch of its lease. No two gateways, and no two lives of one, share it.
+	// epoch of its lease. No two gateways, and no two incarnations of one, share it.
 	Origin uint64
 	// Number counts that gateway's requests from 1.
 	Number uint64
@@ -14,11 +17,22 @@ type RequestID struct {
 // String writes the id for logs.
 func (id RequestID) String() string { return fmt.Sprintf("%d-%d", id.Origin, id.Number) }
 
-// Work is the identity of one try at a request. It travels on every message
-// about it, so that an answer to an old try, an order of a deposed scheduler
-// or a request against a forgotten snapshot is known for what it is.
+// Unit is the identity of what runs in one batch: an iteration of a step of a
+// request, under an attempt of its gateway. A request that is no ensemble has
+// step 0 alone, one that does not iterate iteration 0.
+type Unit struct {
+	Request         RequestID
+	Step, Iteration uint32
+	Attempt         uint32
+}
+
+// Work is the identity of one attempt at a request. It travels on every message
+// about it, so that responses to old attempts, batches of deposed schedulers and
+// requests against old snapshots are recognized.
 type Work struct {
 	Request RequestID
+	// Step and Iteration are those of a [Unit]. The scheduler alone derives them.
+	Step, Iteration uint32
 	// Attempt counts submissions of the request, from 1.
 	Attempt uint32
 	// Epoch is that of the pool's scheduler which accepted the request; 0
@@ -27,6 +41,19 @@ type Work struct {
 	// Revision is that of the gateway's snapshot of the models by which the
 	// request was routed.
 	Revision uint64
+}
+
+// Unit is what of the work runs in one batch.
+func (w *Work) Unit() Unit {
+	return Unit{Request: w.Request, Step: w.Step, Iteration: w.Iteration, Attempt: w.Attempt}
+}
+
+// BatchID names a batch among those of all schedulers that a pool had.
+type BatchID struct{ Epoch, Number uint64 }
+
+// Compare orders batches by epoch and number.
+func (id BatchID) Compare(other BatchID) int {
+	return cmp.Or(cmp.Compare(id.Epoch, other.Epoch), cmp.Compare(id.Number, other.Number))
 }
 
 // InstanceID names one instance of a model version on one worker.

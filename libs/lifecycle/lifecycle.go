@@ -1,6 +1,5 @@
-// Package lifecycle runs the parts of a process: started in order, stopped in
-// reverse, each allowed to finish what it has before the one that it leans on
-// is stopped.
+// Package lifecycle runs the parts of a process: it starts them in order and stops
+// them in reverse, so that each finishes its work before what it depends on stops.
 package lifecycle
 
 import (
@@ -14,13 +13,13 @@ type Part struct {
 	// Name says which part failed; an error of a part without one says it
 	// itself.
 	Name string
-	// Run works until ctx is done, then finishes what it has and returns nil.
+	// Run works until ctx is done, then finishes its work and returns nil.
 	// Returning earlier, with an error or without, stops the process.
 	Run func(ctx context.Context) error
 }
 
-// ErrEnded is the cause when a part returns without an error and without
-// having been asked to.
+// ErrEnded is the cause when a part returns without an error although it was not
+// stopped.
 var ErrEnded = errors.New("ended by itself")
 
 // Run starts the parts in their order and waits until ctx is done or a part

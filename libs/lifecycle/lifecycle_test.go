@@ -14,24 +14,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// journal notes what happens, in order.
+// journal records events in order.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (j *journal) note(line string) {
+func (j *journal) record(line string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, line)
 }
 
-// part runs until it is stopped, and notes that.
+// part runs until it is stopped, and records that.
 func (j *journal) part(name string, started chan<- struct{}, err error) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: func(ctx context.Context) error {
 		started <- struct{}{}
 		<-ctx.Done()
-		j.note("stopped " + name)
+		j.record("stopped " + name)
 		return err
 	}}
 }
@@ -72,7 +72,7 @@ func TestFailureStopsTheOthersAndIsTheCause(t *testing.T) {
 	}
 }
 
-func TestEndingUnaskedIsAFailure(t *testing.T) {
+func TestPartThatEndsByItselfIsAFailure(t *testing.T) {
 	err := lifecycle.Run(context.Background(), lifecycle.Part{Name: "bus", Run: func(context.Context) error { return nil }})
 	if !errors.Is(err, lifecycle.ErrEnded) {
 		t.Errorf("%v, want %v", err, lifecycle.ErrEnded)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Pause lets time go by, but not after ctx is done.
+// Pause waits for d, or until ctx is done.
 func Pause(ctx context.Context, d time.Duration) { PauseUntil(ctx, nil, d) }
 
-// PauseUntil lets time go by, but not after changed is closed or ctx is done.
+// PauseUntil waits for d, or until changed is closed or ctx is done.
 func PauseUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -16,5 +16,16 @@ func PauseUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 	case <-timer.C:
 	case <-changed:
 	case <-ctx.Done():
+	}
+}
+
+// UnlessStopped returns err, or nil if ctx is done: what fails because its service
+// stops is no failure of the service.
+func UnlessStopped(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	default:
+		return err
 	}
 }

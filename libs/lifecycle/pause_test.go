@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,4 +24,16 @@ func TestPauseEndsWithItsTimeOrItsContext(t *testing.T) {
 			t.Errorf("a pause after the end of its context: %v have gone by", took)
 		}
 	})
+}
+
+func TestAnErrorWhileStoppingIsNone(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	failed := errors.New("failed")
+	if err := lifecycle.UnlessStopped(ctx, failed); !errors.Is(err, failed) {
+		t.Errorf("while it runs: %v", err)
+	}
+	stop()
+	if err := lifecycle.UnlessStopped(ctx, failed); err != nil {
+		t.Errorf("after the stop: %v", err)
+	}
 }

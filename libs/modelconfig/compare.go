@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/onnxheader"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
 // Compare holds a configuration against the header of the ONNX model that it
@@ -20,6 +23,28 @@ func Compare(c *Config, h *onnxheader.Header, file string) Problems {
 		r.compareTensor(c, "output", &c.Outputs[i], h.Outputs)
 	}
 	return r.problems
+}
+
+// compareVersions compares a valid configuration with the model files of the
+// versions that it keeps.
+func compareVersions(c *inference.ModelConfig, from *Completion) (problems Problems) {
+	d := backends.Get(c.GetBackend())
+	if d.Header == nil {
+		return nil
+	}
+	selected, _ := SelectVersions(c.GetVersionPolicy(), from.Versions)
+	for _, version := range selected {
+		file := fmt.Sprintf("%d/%s", version, c.GetDefaultModelFilename())
+		h, err := from.Header(d, version, c.GetDefaultModelFilename())
+		if err != nil {
+			r := &report{model: c.GetName(), file: file}
+			r.wrong("", "export or copy the model again", "the model file of '%s' cannot be read: %v", r.model, err)
+			problems = append(problems, r.problems...)
+			continue
+		}
+		problems = append(problems, Compare(view(c), h, file)...)
+	}
+	return problems
 }
 
 func (r *report) compareInputs(c *Config, h *onnxheader.Header) {
@@ -48,7 +73,7 @@ func (r *report) compareTensor(c *Config, role string, io *IO, list []onnxheader
 		for k := range list {
 			names[k] = list[k].Name
 		}
-		r.wrong("", suggest(io.Name, names), "unexpected inference %s '%s', allowed %ss are: %s", role, io.Name, role, strings.Join(names, ", "))
+		r.wrong("", diagnostics.Dictionary{}.Suggest(io.Name, names), "unexpected inference %s '%s', allowed %ss are: %s", role, io.Name, role, strings.Join(names, ", "))
 		return
 	}
 	v := list[i]

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/onnxheader"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -22,16 +23,19 @@ const DefaultMaxBatchSize = 4
 const MaxBatchSizeSetting = "default-max-batch-size"
 
 // Completion is how [Load] takes from the model file what a configuration
-// leaves out: inputs, outputs, max_batch_size and dynamic batching. Only ONNX
-// models tell these without being loaded.
+// leaves out: inputs, outputs, max_batch_size and dynamic batching. Only models
+// of backends with a header tell these without being loaded.
 type Completion struct {
 	// Versions are the versions that exist. The highest that the version
 	// policy keeps is read; without any nothing is completed, and what is
 	// missing is not reported either: the missing version is.
 	Versions []int64
-	// Header reads the header of the model file, which may be a directory, of
-	// a version.
-	Header func(version int64, filename string) (*onnxheader.Header, error)
+	// Header reads the header of a version's model file, which may be a
+	// directory, as the backend has it.
+	Header func(d backends.Descriptor, version int64, filename string) (*onnxheader.Header, error)
+	// Strict takes nothing from the model file: it is only compared with what a
+	// repaired text was meant to say.
+	Strict bool
 	// MaxBatchSize is for models that can batch and do not say up to what
 	// size; 0 has them not batch.
 	MaxBatchSize int32
@@ -45,14 +49,15 @@ func (r *report) complete(c *inference.ModelConfig, how *Completion) bool {
 	if len(selected) == 0 {
 		return false
 	}
-	if c.GetBackend() != engineONNX || hasTensors(c) {
+	d := backends.Get(c.GetBackend())
+	if d.Header == nil || hasTensors(c) {
 		return true
 	}
 	if !filepath.IsLocal(c.GetDefaultModelFilename()) {
 		return false // reported by its own rule
 	}
 	version := selected[len(selected)-1]
-	h, err := how.Header(version, c.GetDefaultModelFilename())
+	h, err := how.Header(d, version, c.GetDefaultModelFilename())
 	r.file = fmt.Sprintf("%d/%s", version, c.GetDefaultModelFilename())
 	defer func() { r.file = "" }()
 	if err != nil {

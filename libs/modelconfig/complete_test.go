@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/onnxheader"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -39,7 +40,7 @@ func completedTo(batch int32, text string, h *onnxheader.Header) (*inference.Mod
 		Name: "m", Files: []string{"model.onnx"}, File: "config.pbtxt",
 		Complete: &modelconfig.Completion{
 			Versions: []int64{3, 12}, MaxBatchSize: batch,
-			Header: func(version int64, filename string) (*onnxheader.Header, error) {
+			Header: func(_ backends.Descriptor, version int64, filename string) (*onnxheader.Header, error) {
 				if version != 12 || filename != "model.onnx" {
 					return nil, errors.New("asked for another file")
 				}
@@ -146,7 +147,7 @@ func TestCompletionReportsWhatItCannot(t *testing.T) {
 		{"a dimension of 0", "", header([]onnxheader.Value{value("x", 0)}, value("y", 1)), []string{
 			"config.pbtxt: model input 'x' dimension must be integer >= 1",
 		}},
-		{"another backend", `backend: "python"`, nil, []string{
+		{"another backend", `backend: "echo"`, nil, []string{
 			"config.pbtxt: the configuration has no 'input' for m: list each", "config.pbtxt: the configuration has no 'output'",
 		}},
 		{"a file outside of the version", `default_model_filename: "../x.onnx"`, nil, []string{
@@ -182,11 +183,25 @@ func TestUnreadableModelFilesAreTold(t *testing.T) {
 		{onnxheader.ErrMalformed, "1/model.onnx: autofill failed for model 'm': not an ONNX model: export"},
 	} {
 		_, err := modelconfig.Load(nil, modelconfig.Directory{Name: "m", Files: []string{"model.onnx"}, Complete: &modelconfig.Completion{
-			Versions: []int64{1}, Header: func(int64, string) (*onnxheader.Header, error) { return nil, tt.err },
+			Versions: []int64{1}, Header: func(backends.Descriptor, int64, string) (*onnxheader.Header, error) { return nil, tt.err },
 		}})
 		got := modelconfig.ProblemsOf(err)
 		if len(got) != 1 || !strings.HasPrefix(got[0].String(), tt.want) {
 			t.Errorf("problems = %v, want %q", got, tt.want)
 		}
+	}
+}
+
+func TestStrictCompletionTakesNothing(t *testing.T) {
+	_, err := modelconfig.Load([]byte(`backend: "onnxruntime"`), modelconfig.Directory{Name: "m", Complete: &modelconfig.Completion{
+		Versions: []int64{1}, Strict: true,
+		Header: func(backends.Descriptor, int64, string) (*onnxheader.Header, error) {
+			t.Error("the header is read")
+			return nil, errors.New("not read")
+		},
+	}})
+	_, plain := modelconfig.Load([]byte(`backend: "onnxruntime"`), modelconfig.Directory{Name: "m"})
+	if diff := cmp.Diff(modelconfig.ProblemsOf(plain), modelconfig.ProblemsOf(err)); diff != "" || plain == nil {
+		t.Errorf("problems with strict completion (-without +with):\n%s", diff)
 	}
 }

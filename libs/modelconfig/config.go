@@ -1,20 +1,19 @@
 package modelconfig
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// Config is a model's configuration, normalised and validated: defaults are
+// Config is a model's configuration, normalized and validated: defaults are
 // filled in and every rule of the format holds. It is immutable.
 type Config struct {
 	Name     string
 	Platform string
 	Backend  string
-	// MaxBatchSize is the most rows in one execution; 0 for a model without
+	// MaxBatchSize is the largest execution batch size; 0 for a model without
 	// a batch dimension.
 	MaxBatchSize int64
 	Inputs       []IO
@@ -26,6 +25,9 @@ type Config struct {
 	// Batching is the dynamic batcher's configuration, or nil for one
 	// request per execution.
 	Batching *DynamicBatching
+	// Sequences is the configuration of the sequence batcher, or nil if requests
+	// do not depend on one another.
+	Sequences *SequenceBatching
 	// Decoupled models give any number of responses per request.
 	Decoupled bool
 	Groups    []InstanceGroup
@@ -46,9 +48,6 @@ type Config struct {
 	// Warmup are the executions that an instance has behind it when it gets
 	// its first request, in this order.
 	Warmup []WarmupSample
-	// CapabilityFiles are model files for GPUs of one CUDA compute capability,
-	// such as "7.5"; see [Config.FileFor].
-	CapabilityFiles map[string]string
 
 	source *inference.ModelConfig
 }
@@ -163,30 +162,38 @@ type InstanceGroup struct {
 	Passive bool
 	// HostPolicy names the host policy of the instances.
 	HostPolicy string
+	// Resources are what an execution needs under a rate limiter, Priority how many
+	// turns of others one of its turns counts for; at least 1.
+	Resources []Resource
+	Priority  uint32
 }
 
-// Proto returns the whole configuration, normalised, of which c is the view,
-// or nil if c was not made by [FromProto]. It is shared: nobody changes it.
+// Resource is some of a resource that executions share.
+type Resource struct {
+	// Name has no upper-case letters.
+	Name string
+	// Global resources are shared by all devices of a pool; each device has others
+	// for itself.
+	Global bool
+	Count  uint32
+}
+
+// Proto returns the whole configuration, normalized, of which c is the view,
+// or nil if c was not made by [FromProto]. It is shared and never changed.
 func (c *Config) Proto() *inference.ModelConfig { return c.source }
 
 // Batches reports whether tensors carry a batch dimension.
 func (c *Config) Batches() bool { return c.MaxBatchSize > 0 }
 
-// FileFor returns the model's file or directory for a GPU of that CUDA compute
-// capability, or for a CPU if it is empty.
-func (c *Config) FileFor(capability string) string {
-	return cmp.Or(c.CapabilityFiles[capability], c.Filename)
-}
-
 // WithLabels returns the configuration with the outputs' class labels, which
 // are kept in files beside it. of gives an output's, and nil for none.
 func (c *Config) WithLabels(of func(output string) []string) *Config {
-	labelled := *c
-	labelled.Outputs = slices.Clone(c.Outputs)
-	for i := range labelled.Outputs {
-		labelled.Outputs[i].Labels = of(labelled.Outputs[i].Name)
+	labeled := *c
+	labeled.Outputs = slices.Clone(c.Outputs)
+	for i := range labeled.Outputs {
+		labeled.Outputs[i].Labels = of(labeled.Outputs[i].Name)
 	}
-	return &labelled
+	return &labeled
 }
 
 // Input returns the input of that name, or nil.

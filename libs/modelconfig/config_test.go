@@ -60,7 +60,7 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 		},
 		Decoupled: true, GraphLevel: -1,
 		Groups: []modelconfig.InstanceGroup{{
-			Name: "m_0", Kind: modelconfig.KindGPU, Count: 2, GPUs: []int32{1}, HostPolicy: "near", Passive: true,
+			Name: "m_0", Kind: modelconfig.KindGPU, Count: 2, GPUs: []int32{1}, HostPolicy: "near", Passive: true, Priority: 1,
 		}},
 		Parameters: map[string]string{"p": "v"},
 		MetricTags: map[string]string{"team": "vision"}, HistogramBuckets: map[string][]float64{"f": {1, 2.5}},
@@ -79,9 +79,9 @@ func TestFromProtoFillsInAndConverts(t *testing.T) {
 	if !proto.Equal(before, config) {
 		t.Error("FromProto changed its argument")
 	}
-	modelconfig.Normalise(before, modelconfig.Directory{Name: "m"})
+	modelconfig.Normalize(before, modelconfig.Directory{Name: "m"})
 	if !proto.Equal(before, got.Proto()) {
-		t.Errorf("Proto is %v, want the normalised configuration", got.Proto())
+		t.Errorf("Proto is %v, want the normalized configuration", got.Proto())
 	}
 	if got.Inputs[0].BackendDims().String() != "[1,2,-1]" || got.ClientShape(got.Input("x")).String() != "[-1,2,-1]" {
 		t.Errorf("backend sees %v, clients %v", got.Inputs[0].BackendDims(), got.ClientShape(got.Input("x")))
@@ -141,7 +141,7 @@ func TestEngineIsFoundByWhatIsGiven(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := parse(t, tt.text)
-			modelconfig.Normalise(c, modelconfig.Directory{Name: "m", Files: tt.files})
+			modelconfig.Normalize(c, modelconfig.Directory{Name: "m", Files: tt.files})
 			got := []string{c.GetBackend(), c.GetDefaultModelFilename(), c.GetPlatform()}
 			if diff := cmp.Diff([]string{tt.backend, tt.file, tt.leg}, got); diff != "" {
 				t.Errorf("backend, file, platform (-want +got):\n%s", diff)

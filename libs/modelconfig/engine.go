@@ -5,89 +5,64 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// engine is a backend that the format knows by its model file.
-type engine struct {
-	backend  string
-	platform string // the legacy name; empty if the backend has none
-	file     string // the default model file or directory
-}
+const platformEnsemble = "ensemble"
 
-// engines lists the known backends in the order in which their files are
-// looked for.
-func engines() []engine {
-	return []engine{
-		{"tensorflow", "tensorflow_savedmodel", "model.savedmodel"},
-		{"tensorflow", "tensorflow_graphdef", "model.graphdef"},
-		{"tensorrt", "tensorrt_plan", "model.plan"},
-		{engineONNX, "onnxruntime_onnx", "model.onnx"},
-		{"openvino", "", "model.xml"},
-		{"pytorch", "pytorch_libtorch", "model.pt"},
-		{"pytorch", "torch_aoti", "model.pt2"},
-		{"python", "", "model.py"},
-	}
-}
-
-const (
-	platformEnsemble = "ensemble"
-	platformLibtorch = "libtorch" // another name of pytorch_libtorch
-	enginePytorch    = "pytorch"
-	engineONNX       = "onnxruntime"
-)
-
-// normaliseEngine fills in whichever of backend, platform and model file is
+// normalizeEngine fills in whichever of backend, platform and model file is
 // missing: from each other, else from the files in the version directory, else
 // from the model's name.
-func normaliseEngine(c *inference.ModelConfig, files []string) {
+func normalizeEngine(c *inference.ModelConfig, files []string) {
 	if c.GetPlatform() == platformEnsemble {
 		return
 	}
-	e, ok := findEngine(c, files)
+	backend, format, ok := findFormat(c, files)
 	if !ok {
 		engineFromName(c)
 		return
 	}
-	c.Backend = e.backend
+	c.Backend = backend
 	if c.GetPlatform() == "" {
-		c.Platform = e.platform
+		c.Platform = format.Platform
 	}
 	if c.GetDefaultModelFilename() == "" {
-		c.DefaultModelFilename = e.file
+		c.DefaultModelFilename = format.File
 	}
 }
 
-func findEngine(c *inference.ModelConfig, files []string) (engine, bool) {
-	for _, e := range engines() {
-		if !e.fits(c) {
-			continue
+// findFormat decides by what is given. Where that leaves several formats the
+// files do, and without any of them the backend's standard format holds.
+func findFormat(c *inference.ModelConfig, files []string) (backend string, format backends.Format, ok bool) {
+	for _, d := range backends.All() {
+		for _, f := range d.Formats {
+			if !fits(c, d.Name, f) {
+				continue
+			}
+			named := c.GetPlatform() != "" || c.GetBackend() != "" && len(d.Formats) == 1
+			if named || slices.Contains(files, f.File) {
+				return d.Name, f, true
+			}
 		}
-		// A backend or platform that is given decides, except where several
-		// engines share the backend: there the file does.
-		named := c.GetPlatform() != "" || c.GetBackend() != "" && !sharesBackend(e)
-		if named || slices.Contains(files, e.file) {
-			return e, true
+	}
+	if c.GetPlatform() != "" {
+		return "", format, false
+	}
+	for _, f := range backends.Get(c.GetBackend()).Formats {
+		if f.Standard {
+			return c.GetBackend(), f, true
 		}
 	}
-	if c.GetBackend() == enginePytorch && c.GetPlatform() == "" {
-		return engine{enginePytorch, "pytorch_libtorch", "model.pt"}, true
-	}
-	return engine{}, false
+	return "", format, false
 }
 
-// fits reports whether the given backend and platform, if any, are e's.
-func (e engine) fits(c *inference.ModelConfig) bool {
-	platform := c.GetPlatform()
-	if platform == platformLibtorch {
-		platform = "pytorch_libtorch"
-	}
-	return (c.GetBackend() == "" || c.GetBackend() == e.backend) && (platform == "" || platform == e.platform)
-}
-
-func sharesBackend(e engine) bool {
-	return slices.ContainsFunc(engines(), func(o engine) bool { return o.backend == e.backend && o.file != e.file })
+// fits reports whether the given backend and platform, if any, are those of the
+// format.
+func fits(c *inference.ModelConfig, backend string, f backends.Format) bool {
+	return (c.GetBackend() == "" || c.GetBackend() == backend) && (c.GetPlatform() == "" || f.Is(c.GetPlatform()))
 }
 
 // engineFromName takes the backend from a model name such as m.echo.
@@ -115,11 +90,11 @@ func (r *report) validateEngine(c *inference.ModelConfig) {
 		return
 	}
 	if backend == "" {
-		r.invalid("platform", suggest(platform, platforms()), "unexpected platform type '%s'", platform)
+		r.invalid("platform", diagnostics.Dictionary{}.Suggest(platform, platforms()), "unexpected platform type '%s'", platform)
 		return
 	}
-	known := slices.ContainsFunc(engines(), func(e engine) bool { return e.backend == backend })
-	if known && platform != "" && !slices.ContainsFunc(engines(), func(e engine) bool { return e.fits(c) }) {
+	formats := backends.Get(backend).Formats
+	if len(formats) > 0 && platform != "" && !slices.ContainsFunc(formats, func(f backends.Format) bool { return f.Is(platform) }) {
 		r.invalid("platform", "remove platform, backend says it all", "unexpected 'platform' and 'backend' pair, got:%s, %s", platform, backend)
 	}
 }
@@ -136,9 +111,11 @@ func UnknownBackend(backend string, known []string) Problem {
 
 func platforms() []string {
 	var names []string
-	for _, e := range engines() {
-		if e.platform != "" {
-			names = append(names, e.platform)
+	for _, d := range backends.All() {
+		for _, f := range d.Formats {
+			if f.Platform != "" {
+				names = append(names, f.Platform)
+			}
 		}
 	}
 	return names

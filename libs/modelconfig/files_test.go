@@ -128,9 +128,9 @@ func TestClassLabelsAreThoseOfTheOutputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	labelled := view.WithLabels(func(output string) []string { return labels[output] })
-	if diff := cmp.Diff([]string{"cat", "dog"}, labelled.Output("a").Labels); diff != "" || labelled.Output("b").Labels != nil {
-		t.Errorf("labels of b %q, of a (-want +got):\n%s", labelled.Output("b").Labels, diff)
+	labeled := view.WithLabels(func(output string) []string { return labels[output] })
+	if diff := cmp.Diff([]string{"cat", "dog"}, labeled.Output("a").Labels); diff != "" || labeled.Output("b").Labels != nil {
+		t.Errorf("labels of b %q, of a (-want +got):\n%s", labeled.Output("b").Labels, diff)
 	}
 	if view.Output("a").Labels != nil {
 		t.Error("WithLabels changed the configuration that it was called on")

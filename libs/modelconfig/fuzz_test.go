@@ -38,9 +38,9 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		again := proto.CloneOf(config)
-		modelconfig.Normalise(again, modelconfig.Directory{Name: "m"})
+		modelconfig.Normalize(again, modelconfig.Directory{Name: "m"})
 		if !proto.Equal(config, again) {
-			t.Error("a second Normalise changes the configuration")
+			t.Error("a second Normalize changes the configuration")
 		}
 		if _, err := modelconfig.FromProto(config); err != nil {
 			t.Errorf("FromProto: %v", err)

@@ -18,7 +18,7 @@ import (
 
 // TestGolden loads every testdata/{valid,invalid}/NAME.pbtxt as the
 // configuration of a model in a directory NAME and compares with NAME.json,
-// the normalised configuration, or NAME.txt, the problems. Run with
+// the normalized configuration, or NAME.txt, the problems. Run with
 // -args -update to rewrite the expectations.
 func TestGolden(t *testing.T) {
 	for _, kind := range []string{"valid", "invalid"} {
@@ -34,7 +34,7 @@ func TestGolden(t *testing.T) {
 				}
 				want, got := strings.TrimSuffix(path, ".pbtxt")+".json", ""
 				if kind == "valid" {
-					got = normalised(t, text, modelName(path))
+					got = normalized(t, text, modelName(path))
 				} else {
 					want = strings.TrimSuffix(path, ".pbtxt") + ".txt"
 					got = problems(t, text, modelName(path))
@@ -47,15 +47,15 @@ func TestGolden(t *testing.T) {
 
 func modelName(path string) string { return strings.TrimSuffix(filepath.Base(path), ".pbtxt") }
 
-func normalised(t *testing.T, text []byte, name string) string {
+func normalized(t *testing.T, text []byte, name string) string {
 	config, err := modelconfig.Load(text, modelconfig.Directory{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := proto.CloneOf(config)
-	modelconfig.Normalise(again, modelconfig.Directory{Name: name})
+	modelconfig.Normalize(again, modelconfig.Directory{Name: name})
 	if !proto.Equal(config, again) {
-		t.Error("a second Normalise changes the configuration")
+		t.Error("a second Normalize changes the configuration")
 	}
 	if _, err := modelconfig.FromProto(config); err != nil {
 		t.Errorf("FromProto: %v", err)

@@ -20,7 +20,7 @@ import (
 // set. Enum values are names and all integers are numbers, where protobuf's
 // own JSON would make strings of those with 64 bits. Map keys are sorted.
 //
-// This is what Triton answers, byte for byte, but for the dims of a sequence
+// This is Triton's response, byte for byte, but for the dims of a sequence
 // state's initial_state and of a graph_spec, which Triton leaves as strings,
 // the order of maps, which it leaves open, and how control characters and line
 // separators in texts are escaped.

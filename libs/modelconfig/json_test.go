@@ -73,7 +73,7 @@ func TestJSONIsTritons(t *testing.T) {
 		if err := prototext.Unmarshal(text, c); err != nil {
 			t.Fatal(err)
 		}
-		modelconfig.Normalise(c, modelconfig.Directory{Name: name})
+		modelconfig.Normalize(c, modelconfig.Directory{Name: name})
 		want, err := os.ReadFile(filepath.Join("testdata", "triton", name+".json"))
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -28,8 +30,8 @@ type Directory struct {
 	// File is the path of the configuration's text, for the problems' places;
 	// it may be empty.
 	File string
-	// Backends are those that there are, for models that lack what only their
-	// backend could tell; nil is not to know.
+	// Backends are those that there are; nil is those that are built in. A model of another
+	// may lack what only its backend could tell, and fails when it is loaded.
 	Backends []string
 	// Complete takes from the model file what the configuration leaves out;
 	// nil is to take nothing, so that inputs and outputs must be written down.
@@ -41,23 +43,39 @@ type Directory struct {
 }
 
 // Load reads the text of a model's config.pbtxt, fills in what it leaves out
-// and checks it. Its error is an *errs.Error that tells every problem, with
-// the lines where they stand; [ProblemsOf] gives them one by one.
+// and checks it. Its error is an *errs.Error with every problem and its line;
+// [ProblemsOf] gives them one by one. A text that
+// breaks the format is checked as it was probably meant.
 func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 	read := parse(string(text))
 	problems := read.problems
 	if read.config != nil {
-		problems = append(problems, read.walked.consequences(fill(read.config, dir))...)
+		problems = append(problems, read.check(dir)...)
 	}
 	if len(problems) == 0 {
 		return read.config, nil
 	}
-	locate(problems, string(text))
+	read.locate(problems)
 	for i := range problems {
 		problems[i].File = cmp.Or(problems[i].File, dir.File)
 	}
 	slices.SortStableFunc(problems, byLine)
 	return nil, problems.AsError(dir.Name)
+}
+
+// check completes, normalizes and checks a configuration that could be read. One
+// that was repaired is not loaded, which would compare it with the model file, so
+// it is compared here.
+func (r *reading) check(dir Directory) Problems {
+	problems := fill(r.config, dir)
+	if r.found == nil {
+		return problems
+	}
+	problems = slices.DeleteFunc(problems, func(p Problem) bool { return r.found.Dropped(p.Field) })
+	if len(problems) == 0 && r.repaired && dir.Complete != nil {
+		problems = compareVersions(r.config, dir.Complete)
+	}
+	return problems
 }
 
 // byLine orders problems as the text goes. What stands on no line is often
@@ -69,33 +87,42 @@ func byLine(a, b Problem) int {
 	return a.Line - b.Line
 }
 
-// fill completes, normalises and checks a configuration.
+// fill completes, normalizes and checks a configuration.
 func fill(config *inference.ModelConfig, dir Directory) Problems {
-	normaliseName(config, dir)
+	normalizeName(config, dir)
 	completion, judge := new(report), true
-	if completion.model = config.GetName(); dir.Complete != nil {
+	completes := dir.Complete != nil && !dir.Complete.Strict
+	if completion.model = config.GetName(); completes {
 		judge = completion.complete(config, dir.Complete)
 	}
-	Normalise(config, dir)
+	Normalize(config, dir)
 	problems := validate(config, dir.Name)
 	if dir.Open != nil {
 		problems = append(problems, files(config, dir.Open)...)
 	}
 	if judge {
-		problems = append(problems, lacking(config, dir)...)
+		problems = append(problems, lacking(config, dir, completes)...)
 	}
 	return append(completion.problems, problems...)
 }
 
-// lacking reports what neither the configuration nor the model file gave. If
-// there is no such backend, that is why.
-func lacking(config *inference.ModelConfig, dir Directory) Problems {
-	problems := missing(config, dir.Complete != nil)
-	backend := config.GetBackend()
-	if len(problems) > 0 && backend != "" && dir.Backends != nil && !slices.Contains(dir.Backends, backend) {
-		return Problems{UnknownBackend(backend, dir.Backends)}
+// lacking reports what neither the configuration nor the model file gave. A
+// backend that there is not could give it, so that the load fails instead; a
+// configuration that nothing completes lacks it all the same.
+func lacking(config *inference.ModelConfig, dir Directory, completed bool) Problems {
+	problems := missing(config, completed)
+	there := dir.Backends
+	if there == nil {
+		there = backends.BuiltIn()
 	}
-	return problems
+	backend := config.GetBackend()
+	switch {
+	case len(problems) == 0 || backend == "" || slices.Contains(there, backend):
+		return problems
+	case completed:
+		return nil
+	}
+	return Problems{UnknownBackend(backend, there)}
 }
 
 // Parse reads the text of a config.pbtxt and changes nothing about it. Its
@@ -110,48 +137,55 @@ func Parse(text []byte) (*inference.ModelConfig, error) {
 
 // reading is a text as far as it could be read.
 type reading struct {
+	text string
 	// config is nil if the text cannot be read at all.
 	config   *inference.ModelConfig
 	problems Problems
-	// walked is nil where the text is as it should be.
-	walked *walker
+	// found is nil where the text is as it should be.
+	found *diagnostics.Text
+	// repaired says that no field of the format was left out to read the rest.
+	repaired bool
 }
 
-func parse(text string) reading {
+func parse(text string) *reading {
+	r := &reading{text: text}
 	if len(text) > MaxText {
-		return reading{problems: Problems{{
+		r.problems = Problems{{
 			Reason:  errs.ConfigInvalid,
 			Message: fmt.Sprintf("the configuration has %d bytes, more than the %d that are allowed", len(text), MaxText),
 			Fix:     "move labels, warm-up data and the like to files of their own",
-		}}}
+		}}
+		return r
 	}
 	config := new(inference.ModelConfig)
 	err := prototext.Unmarshal([]byte(text), config)
 	if err == nil {
-		return reading{config: config}
+		r.config = config
+		return r
 	}
-	walked := walk(text, config.ProtoReflect().Descriptor())
-	problems := walked.wrote(text)
-	for _, without := range walked.readings(text) {
+	r.found = diagnose(text)
+	for _, f := range r.found.Findings {
+		r.problems = append(r.problems, Problem{
+			Reason: errs.ConfigInvalid, Field: f.Field, Line: f.Line, Column: f.Column, Message: f.Message, Fix: f.Fix,
+		})
+	}
+	repaired, without := r.found.Repaired()
+	for _, readable := range []string{repaired, without} {
 		proto.Reset(config)
-		if err = prototext.Unmarshal([]byte(without), config); err == nil {
-			return reading{config, problems, walked}
+		if err = prototext.Unmarshal([]byte(readable), config); err == nil {
+			r.config, r.repaired = config, readable == repaired && !r.found.AnyDropped()
+			return r
 		}
 	}
-	if p := syntaxProblem(text, err); !problems.at(p.Line, p.Column) {
-		problems = append(problems, p)
+	p := syntaxProblem(text, err)
+	if !slices.ContainsFunc(r.problems, func(other Problem) bool { return other.Line == p.Line && other.Column == p.Column }) {
+		r.problems = append(r.problems, p)
 	}
-	return reading{problems: problems}
+	return r
 }
 
-// at reports whether a problem stands at that place.
-func (ps Problems) at(line, column int) bool {
-	for _, p := range ps {
-		if p.Line == line && p.Column == column {
-			return true
-		}
-	}
-	return false
+func diagnose(text string) *diagnostics.Text {
+	return diagnostics.Read(text, new(inference.ModelConfig).ProtoReflect().Descriptor(), dictionary())
 }
 
 // syntaxProblem turns the stock parser's error into a problem. Of its text
@@ -169,7 +203,7 @@ func syntaxProblem(text string, err error) Problem {
 	return p
 }
 
-// syntaxFix recognises the usual slips.
+// syntaxFix recognizes the usual slips.
 func syntaxFix(text string, line int, message string) string {
 	if strings.HasPrefix(text, "\ufeff") {
 		return "save the file as UTF-8 without a byte order mark"
@@ -203,24 +237,13 @@ func syntaxFix(text string, line int, message string) string {
 
 // locate fills in where the problems' fields stand, or the nearest field
 // around one that is not written.
-func locate(problems Problems, text string) {
-	desc := new(inference.ModelConfig).ProtoReflect().Descriptor()
-	places := walk(text, desc).places
+func (r *reading) locate(problems Problems) {
+	if r.found == nil {
+		r.found = diagnose(r.text)
+	}
 	for i := range problems {
-		p := &problems[i]
-		if p.File != "" {
-			continue // it is not about the text
-		}
-		for field := p.Field; p.Line == 0 && field != ""; field = parent(field) {
-			if offset, ok := places[field]; ok {
-				p.Line, p.Column = position(text, offset)
-			}
+		if p := &problems[i]; p.File == "" && p.Line == 0 {
+			p.Line, p.Column, _ = r.found.Position(p.Field)
 		}
 	}
-}
-
-// parent is the path around a field: input[0] of input[0].dims, input of
-// input[0], nothing of input.
-func parent(field string) string {
-	return field[:max(0, strings.LastIndexAny(field, ".["))]
 }

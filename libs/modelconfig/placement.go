@@ -1,11 +1,13 @@
 package modelconfig
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/spelling"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -21,7 +23,7 @@ const (
 	placementPrefix = "placement."
 )
 
-// maxReplicas bounds a number that nobody meant.
+// maxReplicas bounds numbers that are mistakes.
 const maxReplicas = 4096
 
 // Placement says on which workers a model runs.
@@ -101,11 +103,7 @@ func (r *report) validatePlacementParameter(key, value string) {
 }
 
 func nearestPlacement(key string) string {
-	best := ReplicasKey
-	for _, k := range []string{StrategyKey, PoolKey, LabelsKey} {
-		if spelling.Distance(key, k) < spelling.Distance(key, best) {
-			best = k
-		}
-	}
-	return best
+	return slices.MinFunc([]string{ReplicasKey, StrategyKey, PoolKey, LabelsKey}, func(a, b string) int {
+		return cmp.Compare(diagnostics.Distance(key, a), diagnostics.Distance(key, b))
+	})
 }

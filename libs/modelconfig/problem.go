@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
@@ -120,3 +121,8 @@ func (r *report) add(reason errs.Reason, field, fix, message string) {
 	}
 	r.problems = append(r.problems, Problem{Reason: reason, File: r.file, Field: field, Message: message, Fix: fix})
 }
+
+// index and entry write the paths of fields.
+func index(path string, i int) string { return diagnostics.Index(path, i) }
+
+func entry(path, key string) string { return diagnostics.Entry(path, key) }

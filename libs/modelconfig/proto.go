@@ -1,7 +1,7 @@
 package modelconfig
 
 import (
-	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -11,14 +11,15 @@ import (
 
 // FromProto gives the view of a configuration, such as one out of the control
 // plane. It keeps nothing of c, which it does not change: what c leaves out is
-// filled in on a copy. The error is as [Validate]'s.
+// filled in on a copy. The error is as [Validate]'s, but inputs and outputs may
+// be missing: [Load] leaves them out for a backend that there is not.
 func FromProto(c *inference.ModelConfig) (*Config, error) {
 	c = proto.CloneOf(c)
 	if c == nil {
 		c = new(inference.ModelConfig)
 	}
-	Normalise(c, Directory{Name: c.GetName()})
-	if err := Validate(c, c.GetName()); err != nil {
+	Normalize(c, Directory{Name: c.GetName()})
+	if err := validate(c, c.GetName()).AsError(c.GetName()); err != nil {
 		return nil, err
 	}
 	return view(c), nil
@@ -32,14 +33,13 @@ func view(c *inference.ModelConfig) *Config {
 		Backend:      c.GetBackend(),
 		MaxBatchSize: int64(c.GetMaxBatchSize()),
 		Batching:     batching(c.GetDynamicBatching()),
+		Sequences:    sequences(c),
 		Decoupled:    c.GetModelTransactionPolicy().GetDecoupled(),
 		Filename:     c.GetDefaultModelFilename(),
 		Parameters:   make(map[string]string, len(c.GetParameters())),
 		GraphLevel:   c.GetOptimization().GetGraph().GetLevel(),
 		MetricTags:   c.GetMetricTags(),
 		source:       c,
-
-		CapabilityFiles: c.GetCcModelFilenames(),
 	}
 	for _, in := range c.GetInput() {
 		io := tensorView(in)
@@ -88,12 +88,8 @@ func batching(b *inference.ModelDynamicBatching) *DynamicBatching {
 		MaxQueueDelayMicros: b.GetMaxQueueDelayMicroseconds(),
 		PreserveOrdering:    b.GetPreserveOrdering(),
 		DefaultPolicy:       queuePolicy(b.GetDefaultQueuePolicy()),
+		PreferredSizes:      ascending(b.GetPreferredBatchSize()),
 	}
-	for _, size := range b.GetPreferredBatchSize() {
-		v.PreferredSizes = append(v.PreferredSizes, int64(size))
-	}
-	slices.Sort(v.PreferredSizes)
-	v.PreferredSizes = slices.Compact(v.PreferredSizes)
 	if b.GetPriorityLevels() > 0 {
 		priorities(v, b)
 	}
@@ -118,14 +114,19 @@ func queuePolicy(p *inference.ModelQueuePolicy) QueuePolicy {
 }
 
 func group(g *inference.ModelInstanceGroup) InstanceGroup {
-	return InstanceGroup{
+	v := InstanceGroup{
 		Name:       g.GetName(),
 		Kind:       kind(g.GetKind()),
 		Count:      int(g.GetCount()),
 		GPUs:       g.GetGpus(),
 		Passive:    g.GetPassive(),
 		HostPolicy: g.GetHostPolicy(),
+		Priority:   max(g.GetRateLimiter().GetPriority(), 1),
 	}
+	for _, r := range g.GetRateLimiter().GetResources() {
+		v.Resources = append(v.Resources, Resource{Name: strings.ToLower(r.GetName()), Global: r.GetGlobal(), Count: r.GetCount()})
+	}
+	return v
 }
 
 func histogramBuckets(m *inference.ModelMetrics) map[string][]float64 {

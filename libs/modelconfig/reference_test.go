@@ -95,7 +95,7 @@ func TestReferenceSaysWhatIsRefused(t *testing.T) {
 		t.Run(row.path, func(t *testing.T) {
 			config := &inference.ModelConfig{Name: "m", Backend: "onnxruntime"}
 			set(config.ProtoReflect(), strings.Split(row.path, "."))
-			modelconfig.Normalise(config, modelconfig.Directory{Name: "m"})
+			modelconfig.Normalize(config, modelconfig.Directory{Name: "m"})
 			at := ""
 			for _, p := range modelconfig.ProblemsOf(modelconfig.Validate(config, "m")) {
 				if p.Reason == errs.Unsupported {

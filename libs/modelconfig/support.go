@@ -3,6 +3,7 @@ package modelconfig
 import (
 	"slices"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -11,7 +12,7 @@ const checksumAgent = "checksum"
 
 // validateSupport refuses, one by one, what the format allows and this server
 // does not do. Silence would serve a different model than the file describes.
-// Settings that answers do not depend on are accepted, and [Unused] tells them.
+// Settings that responses do not depend on are accepted, and [Unused] lists them.
 func (r *report) validateSupport(c *inference.ModelConfig) {
 	for _, s := range unsupportedSections(c) {
 		if s.used {
@@ -58,19 +59,20 @@ type section struct {
 }
 
 func unsupportedSections(c *inference.ModelConfig) []section {
+	d := backends.Get(c.GetBackend())
 	accelerators := c.GetOptimization().GetExecutionAccelerators()
 	return []section{
-		{"sequence_batching", c.GetSequenceBatching() != nil, "serve the model without state, or use dynamic_batching"},
+		{"sequence_batching", c.GetSequenceBatching() != nil, "remove it, or use dynamic_batching, if requests do not depend on one another"},
 		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil, "let the client call the composing models one after the other"},
-		{"batch_input", len(c.GetBatchInput()) > 0 && c.GetBackend() != engineONNX, "remove it and send the values as inputs"},
-		{"batch_output", len(c.GetBatchOutput()) > 0 && c.GetBackend() != engineONNX, "remove it"},
+		{"batch_input", len(c.GetBatchInput()) > 0 && !d.BatchTensors, "remove it and send the values as inputs"},
+		{"batch_output", len(c.GetBatchOutput()) > 0 && !d.BatchTensors, "remove it"},
 		{"model_operations.op_library_filename", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
 		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},
 		{"optimization.cuda.graphs", c.GetOptimization().GetCuda().GetGraphs(), "remove it; it is for TensorRT engines"},
 	}
 }
 
-// Unused tells which settings of a valid configuration change nothing here,
+// Unused lists the settings of a valid configuration that change nothing here,
 // and why, one sentence for each.
 func Unused(c *inference.ModelConfig) (sentences []string) {
 	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *inference.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -12,7 +13,7 @@ import (
 // start a million sessions.
 const maxInstances = 1024
 
-// Validate checks a normalised configuration against the rules of the format.
+// Validate checks a normalized configuration against the rules of the format.
 // dir is the name of the model's directory. The error is as [Load]'s, with
 // every problem and without lines.
 func Validate(c *inference.ModelConfig, dir string) error {
@@ -37,7 +38,7 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateBatchTensors(c)
 	r.validateGroups(c)
 	r.validateAccelerators(c)
-	r.validateONNX(c)
+	r.validateParameters(c)
 	r.validatePlacement(c)
 	r.validateFiles(c)
 	r.validateMetricTags(c.GetMetricTags())
@@ -66,13 +67,14 @@ func (r *report) validateVersionPolicy(p *inference.ModelVersionPolicy) {
 
 func (r *report) validateGroups(c *inference.ModelConfig) {
 	r.validateTotal(c.GetInstanceGroup())
+	d := backends.Get(c.GetBackend())
 	for i, g := range c.GetInstanceGroup() {
 		at := index("instance_group", i)
 		if g.GetCount() > maxInstances {
 			r.invalid(at+".count", "a few instances for each device are enough", "instance group %s has count %d, more than the %d that are allowed", g.GetName(), g.GetCount(), maxInstances)
 		}
 		r.validateResources(at, g)
-		if len(g.GetProfile()) > 0 && c.GetBackend() != "tensorrt" {
+		if len(g.GetProfile()) > 0 && !d.Profiles {
 			r.add(errs.Unsupported, at+".profile", "remove it", fmt.Sprintf("instance group %s of model %s and platform %s specifies profile field which is only supported for TensorRT models",
 				g.GetName(), r.model, cmp.Or(c.GetPlatform(), c.GetBackend())))
 		}

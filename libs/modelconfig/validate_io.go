@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -42,7 +44,7 @@ func missing(c *inference.ModelConfig, completed bool) Problems {
 	if c.GetPlatform() == platformEnsemble {
 		fix = "list the tensors that requests give and get, each with name, data_type and dims"
 	} else if completed {
-		fix = "list each with name, data_type and dims; they are read from the model file for backend onnxruntime alone"
+		fix = "list each with name, data_type and dims; they are read from the model file for backend " + strings.Join(backends.WithHeader(), ", ") + " alone"
 	}
 	r := &report{model: c.GetName()}
 	if len(c.GetInput()) == 0 {

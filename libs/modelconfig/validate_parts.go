@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -121,18 +123,18 @@ func (r *report) validateBuckets(at string, buckets []float64) {
 
 // validateAccelerators checks the names that the backend knows.
 func (r *report) validateAccelerators(c *inference.ModelConfig) {
-	if c.GetBackend() != engineONNX {
-		return
-	}
-	a := c.GetOptimization().GetExecutionAccelerators()
-	r.validateAcceleratorNames("gpu_execution_accelerator", a.GetGpuExecutionAccelerator(), "cuda", "tensorrt")
-	r.validateAcceleratorNames("cpu_execution_accelerator", a.GetCpuExecutionAccelerator(), "openvino")
+	d, a := backends.Get(c.GetBackend()), c.GetOptimization().GetExecutionAccelerators()
+	r.validateAcceleratorNames("gpu_execution_accelerator", a.GetGpuExecutionAccelerator(), d.GPUAccelerators)
+	r.validateAcceleratorNames("cpu_execution_accelerator", a.GetCpuExecutionAccelerator(), d.CPUAccelerators)
 }
 
-func (r *report) validateAcceleratorNames(field string, list []*inference.ModelOptimizationPolicy_ExecutionAccelerators_Accelerator, known ...string) {
+func (r *report) validateAcceleratorNames(field string, list []*inference.ModelOptimizationPolicy_ExecutionAccelerators_Accelerator, known []string) {
+	if known == nil {
+		return
+	}
 	for i, a := range list {
 		if !slices.Contains(known, a.GetName()) {
-			r.invalid(index("optimization.execution_accelerators."+field, i), suggest(a.GetName(), known),
+			r.invalid(index("optimization.execution_accelerators."+field, i), diagnostics.Dictionary{}.Suggest(a.GetName(), known),
 				"unknown Execution Accelerator '%s' is requested", a.GetName())
 		}
 	}
@@ -164,7 +166,7 @@ func (r *report) validateMetricTags(tags map[string]string) {
 	}
 }
 
-// validateResponseCache refuses the cache for models whose answers depend on
+// validateResponseCache refuses the cache for models whose responses depend on
 // more than the request.
 func (r *report) validateResponseCache(c *inference.ModelConfig) {
 	if !c.GetResponseCache().GetEnable() {
@@ -176,5 +178,20 @@ func (r *report) validateResponseCache(c *inference.ModelConfig) {
 	}
 	if c.GetSequenceBatching() != nil {
 		r.wrong("response_cache.enable", "disable one of the two", text, r.model, "'sequence_batching' scheduling choice")
+	}
+}
+
+// validateParameters checks the parameters that the backend knows.
+func (r *report) validateParameters(c *inference.ModelConfig) {
+	check := backends.Get(c.GetBackend()).CheckParameters
+	if check == nil {
+		return
+	}
+	parameters := make(map[string]string, len(c.GetParameters()))
+	for key, value := range c.GetParameters() {
+		parameters[key] = value.GetStringValue()
+	}
+	for _, fault := range check(parameters) {
+		r.invalid(entry("parameters", fault.Parameter), fault.Fix, "%s", fault.Message)
 	}
 }

@@ -81,7 +81,7 @@ func (d *Digester) sum(ctx context.Context, key string, f *file, h hash.Hash) (s
 	if sum, ok := d.recall(key, f); ok {
 		return sum, nil
 	}
-	if sum, ok := d.told(ctx, key, f); ok {
+	if sum, ok := d.stored(ctx, key, f); ok {
 		d.remember(key, f, sum)
 		return sum, nil
 	}
@@ -127,8 +127,8 @@ type summed interface {
 	SHA256(ctx context.Context, name string) (sum [sha256.Size]byte, known bool)
 }
 
-// told asks the store for a file's digest.
-func (d *Digester) told(ctx context.Context, key string, f *file) (sum [sha256.Size]byte, known bool) {
+// stored asks the store for a file's digest.
+func (d *Digester) stored(ctx context.Context, key string, f *file) (sum [sha256.Size]byte, known bool) {
 	if s, ok := d.from.(summed); ok && key == f.path {
 		return s.SHA256(ctx, f.path)
 	}

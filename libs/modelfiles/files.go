@@ -1,5 +1,5 @@
 // Package modelfiles names the content of model versions: which files it is
-// made of, a digest of them, and a fingerprint by which a host recognises
+// made of, a digest of them, and a fingerprint by which a host recognizes
 // files that it has digested before.
 //
 // Two who read the same files find the same digest, on whatever machine. So

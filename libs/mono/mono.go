@@ -1,5 +1,5 @@
-// Package mono is monotonic time in nanoseconds: what schedulers, deadlines
-// and measurements are counted in.
+// Package mono is monotonic time in nanoseconds, for schedulers, deadlines and
+// measurements.
 //
 // A [Time] means something only within the process that read it. Between
 // processes a deadline travels as the time that is left (see [Time.Left]) and
@@ -12,7 +12,7 @@ import "time"
 // is "none", for deadlines; a [Clock] never returns it.
 type Time int64
 
-// Clock tells the time. Pure code never holds one: it is handed a Time.
+// Clock reads the time. Pure code never has one: it receives a Time.
 type Clock interface {
 	Now() Time
 }

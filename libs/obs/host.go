@@ -16,7 +16,7 @@ import (
 // prometheus.Collector and safe for concurrent use.
 type Host struct {
 	proc        string
-	cpu         ticks // at the last reading; owned by whoever calls read
+	cpu         ticks // at the last reading; owned by the caller of read
 	utilization prometheus.Gauge
 	total, used prometheus.Gauge
 }

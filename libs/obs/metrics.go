@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/klauspost/compress/gzhttp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -25,7 +26,7 @@ type Metrics struct {
 
 // NewMetrics makes a registry with the metrics of the Go runtime and the
 // process, and nereid_build_info. labels say where the process runs, see
-// [CheckPlace]; they may be nil.
+// [CheckLabels]; they may be nil.
 func NewMetrics(version string, labels map[string]string) *Metrics {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{Registerer: prometheus.WrapRegistererWith(labels, registry), registry: registry}
@@ -38,9 +39,9 @@ func NewMetrics(version string, labels map[string]string) *Metrics {
 	return m
 }
 
-// CheckPlace refuses labels of a process other than cluster, node and pod:
+// CheckLabels refuses labels of a process other than cluster, node and pod:
 // others would meet labels of series.
-func CheckPlace(labels map[string]string) error {
+func CheckLabels(labels map[string]string) error {
 	allowed := []string{"cluster", "node", "pod"}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if !slices.Contains(allowed, name) {
@@ -57,10 +58,13 @@ func CheckPlace(labels map[string]string) error {
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // Handler serves the metrics as GET /metrics. A family that cannot be
-// collected fails the scrape rather than show half of the truth.
+// collected fails the scrape rather than show half of the truth. Values of the
+// text format have no exponents.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m}))
+	// Compression comes after the text is final.
+	samples := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m, DisableCompression: true})
+	mux.Handle("GET /metrics", gzhttp.GzipHandler(inDigits(samples)))
 	return mux
 }
 

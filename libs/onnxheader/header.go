@@ -131,7 +131,7 @@ func Read(r io.ReaderAt, size int64) (*Header, error) {
 	return p.header, nil
 }
 
-// stranger recognises what is often found in a model file's place, with what
+// stranger recognizes what is often found in a model file's place, with what
 // to do about it; empty if it is none of that.
 func stranger(r io.ReaderAt) string {
 	start := make([]byte, 64)

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// Admin configures the endpoint for those who run the process.
+// Admin configures the endpoint for operators.
 type Admin struct {
 	serve.Listener
 	// Labels are those of all series; see [obs.CheckPlace].
@@ -22,18 +22,17 @@ type Admin struct {
 
 // Validate returns an error of the reason config_invalid that names the
 // setting and what it may be.
-func (a Admin) Validate() error { return obs.CheckPlace(a.Labels) }
+func (a Admin) Validate() error { return obs.CheckLabels(a.Labels) }
 
-// Health is what a process says of itself. Its functions are called from any
+// Health reports the state of a process. Its functions are called from any
 // goroutine.
 type Health struct {
-	// Ready says what the process lacks to do what it is there for; nil is
-	// nothing.
+	// Ready says what the process lacks to serve; nil is nothing.
 	Ready func() error
 }
 
 // Serve serves /metrics until ctx is done and, unless health is nil,
-// /v2/health/live and /v2/health/ready. A process that answers at all lives.
+// /v2/health/live and /v2/health/ready. A process that answers at all is live.
 func (a Admin) Serve(ctx context.Context, m *obs.Metrics, health *Health, log *zap.Logger) error {
 	if !a.Enabled {
 		<-ctx.Done()
@@ -54,17 +53,17 @@ func handler(m *obs.Metrics, health *Health) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
-	mux.HandleFunc("GET /v2/health/live", func(http.ResponseWriter, *http.Request) {}) // whoever answers lives
+	mux.HandleFunc("GET /v2/health/live", func(http.ResponseWriter, *http.Request) {}) // a process that answers is live
 	mux.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if err := health.Ready(); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprintln(w, err) // a prober that has gone needs no answer
+			_, _ = fmt.Fprintln(w, err) // a prober that disconnected needs no response
 		}
 	})
 	return mux
 }
 
-// Host configures whether and how often the machine is looked at.
+// Host configures whether and how often the machine's load is measured.
 type Host struct {
 	Enabled  bool
 	Interval time.Duration
@@ -79,12 +78,12 @@ func (h Host) Validate() error {
 	return nil
 }
 
-// Watch shows how busy the machine is until ctx is done. Where that cannot be
-// known the process goes on all the same.
+// Watch exports the machine's load until ctx is done. Where it cannot be measured
+// the process goes on without.
 func (h Host) Watch(ctx context.Context, m *obs.Metrics, log *zap.Logger) error {
 	if h.Enabled {
 		if err := h.show(ctx, m); err != nil {
-			log.Warn("the machine's load is not among the metrics", obs.Err(err)...)
+			log.Warn("cannot measure the machine's load", obs.Err(err)...)
 		}
 	}
 	<-ctx.Done()

@@ -9,9 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// AdminSettings are those of the endpoint for operators. Whoever parses them
-// gives the variables metrics_port, its default, and metrics_address, where it
-// listens by default in words.
+// AdminSettings are those of the endpoint for operators. The parser needs the
+// variables metrics_port, its default, and metrics_address, the default address in
+// words.
 type AdminSettings struct {
 	AllowMetrics   config.Switch `name:"allow-metrics" default:"true" group:"Metrics" help:"Serve /metrics."`
 	MetricsAddress string        `name:"metrics-address" placeholder:"ADDRESS" group:"Metrics" help:"Address to listen on; without it ${metrics_address}."`
@@ -19,14 +19,14 @@ type AdminSettings struct {
 	MetricsLabel   []string      `name:"metrics-label" sep:"none" placeholder:"NAME=VALUE" group:"Metrics" help:"Label of all metrics: cluster, node or pod; repeat the flag for several."`
 }
 
-// HostSettings are those of a process that shows how busy its machine is.
+// HostSettings are those of a process that exports the load of its machine.
 type HostSettings struct {
 	CPUMetrics    config.Switch `name:"allow-cpu-metrics" default:"true" group:"Metrics" help:"Show how busy the machine is: nv_cpu_*."`
 	GPUMetrics    config.Switch `name:"allow-gpu-metrics" default:"true" group:"Metrics" help:"Taken for the sake of Triton's command lines: there are no metrics of GPUs yet."`
 	MetricsPeriod int           `name:"metrics-interval-ms" default:"2000" group:"Metrics" help:"How often the machine is looked at, in milliseconds."`
 }
 
-// Admin gives the endpoint, which listens on address unless the settings name
+// Admin returns the endpoint, which listens on address unless the settings name
 // one. Errors have the reason config_invalid.
 func (s *AdminSettings) Admin(address string) (Admin, error) {
 	a := Admin{
@@ -46,7 +46,7 @@ func (s *AdminSettings) Admin(address string) (Admin, error) {
 	return a, nil
 }
 
-// Host gives how the machine is shown.
+// Host returns how the machine's load is measured.
 func (s *HostSettings) Host() Host {
 	return Host{Enabled: s.CPUMetrics.On, Interval: time.Duration(s.MetricsPeriod) * time.Millisecond}
 }

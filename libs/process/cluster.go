@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// ClusterSettings say how a process takes part in a cluster.
+// ClusterSettings say how a process joins a cluster.
 type ClusterSettings struct {
 	ID              string `name:"id" placeholder:"ID" group:"Cluster" help:"Name of this process among those of its service; without it the host's name and the process's number."`
 	NATSURL         string `name:"nats-url" default:"nats://127.0.0.1:4222" secret:"url" group:"Cluster" help:"NATS servers, separated by commas; a URL may have user and password. Those of tls:// are met with the cluster's certificates where there are any."`
@@ -30,7 +30,7 @@ type ClusterSettings struct {
 	Authority       string `name:"cluster-authority" placeholder:"FILE" group:"Cluster" help:"Certificates that have signed those of all services, in PEM. Addresses are not held against certificates."`
 }
 
-// Validate refuses what cannot be, with the reason config_invalid.
+// Validate refuses values out of range, with the reason config_invalid.
 func (s *ClusterSettings) Validate() error {
 	given := 0
 	for _, file := range []string{s.Certificate, s.Key, s.Authority} {
@@ -53,7 +53,7 @@ func (s *ClusterSettings) Validate() error {
 	return nil
 }
 
-// foreign is the first scheme among the servers that NATS does not speak.
+// foreign returns the first scheme among the servers that NATS does not speak.
 func foreign(urls string) string {
 	for _, text := range strings.Split(urls, ",") {
 		scheme, _, found := strings.Cut(strings.TrimSpace(text), "://")
@@ -64,8 +64,8 @@ func foreign(urls string) string {
 	return ""
 }
 
-// Name is the id, also where none was given: then it tells processes of one
-// host and those of several hosts apart.
+// Name is the id, or a generated one that distinguishes the processes of one host
+// and of several hosts.
 func (s *ClusterSettings) Name() (string, error) {
 	if s.ID != "" {
 		return s.ID, nil
@@ -89,14 +89,14 @@ func (s *ClusterSettings) secure(p *Process) (err error) {
 	if p.Listening, err = files.Config(failed); err != nil {
 		return err
 	}
-	if p.Dialling, err = files.Dialler(failed); err != nil {
+	if p.Dialing, err = files.Dialer(failed); err != nil {
 		return err
 	}
-	s.tellValidity(p.Log, time.Now())
+	s.logValidity(p.Log, time.Now())
 	return nil
 }
 
-// retry is how long the start lets NATS be before it asks again.
+// retry is how long the start waits before it tries NATS again.
 const retry = 500 * time.Millisecond
 
 // Connect opens the bus. While NATS is not there it waits, within the start's
@@ -106,8 +106,8 @@ const retry = 500 * time.Millisecond
 func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, error) {
 	starting, cancel := context.WithTimeout(ctx, time.Duration(s.StartTimeout)*time.Second)
 	defer cancel()
-	for told := false; ; told = true {
-		b, err := bus.Open(ctx, bus.Config{URL: s.NATSURL, Credentials: s.NATSCredentials, TLS: p.Dialling, Name: p.ID, Log: p.Log})
+	for logged := false; ; logged = true {
+		b, err := bus.Open(ctx, bus.Config{URL: s.NATSURL, Credentials: s.NATSCredentials, TLS: p.Dialing, Name: p.ID, Log: p.Log})
 		switch {
 		case err == nil:
 			return b, nil
@@ -117,7 +117,7 @@ func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, er
 			return nil, err
 		case starting.Err() != nil:
 			return nil, errs.Wrap(errs.StateUnavailable, err, "%v\nThe start has waited for %d s. %s", err, s.StartTimeout, remedy(err))
-		case !told:
+		case !logged:
 			p.Log.Warn("waiting for nats", append(obs.Err(err), zap.String("url", bus.Redacted(s.NATSURL)))...)
 		}
 		lifecycle.Pause(starting, retry)
@@ -135,12 +135,12 @@ func remedy(err error) string {
 	return "On one machine \"nereid bus\" starts NATS; --nats-url says where it is"
 }
 
-// tellValidity logs of a certificate that others refuse, or soon will. The
-// process goes on: a new file is read when it is there.
-func (s *ClusterSettings) tellValidity(log *zap.Logger, now time.Time) {
+// logValidity warns of a certificate that others refuse, or soon will. The process
+// goes on: it reads a new file when there is one.
+func (s *ClusterSettings) logValidity(log *zap.Logger, now time.Time) {
 	pair, err := tls.LoadX509KeyPair(s.Certificate, s.Key)
 	if err != nil || pair.Leaf == nil {
-		return // was told by whoever uses it
+		return // its users have reported it
 	}
 	validity := []zap.Field{zap.String("file", s.Certificate), zap.Time("not_before", pair.Leaf.NotBefore), zap.Time("not_after", pair.Leaf.NotAfter)}
 	switch {

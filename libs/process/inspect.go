@@ -76,8 +76,8 @@ func (p Program) Print(args []string, env func(string) (string, bool)) ([]Value,
 	return all, nil
 }
 
-// shown are the flags that are settings: those in a group, and none of
-// another's that is taken and has no effect.
+// shown returns the flags that are settings: those in a group, without Triton's
+// that are accepted and have no effect.
 func shown(flags []*kong.Flag) []*kong.Flag {
 	var list []*kong.Flag
 	for _, f := range flags {
@@ -88,7 +88,7 @@ func shown(flags []*kong.Flag) []*kong.Flag {
 	return list
 }
 
-// defaultOf is a flag's default, or empty where it depends on the machine: such
+// defaultOf returns a flag's default, or empty where it depends on the machine: such
 // a flag has the tag varies.
 func defaultOf(f *kong.Flag) string {
 	if f.Tag.Has("varies") {
@@ -114,7 +114,7 @@ func typeOf(f *kong.Flag) string {
 	return "text"
 }
 
-// textOf is a value as a file has it.
+// textOf returns a value as a file has it.
 func textOf(f *kong.Flag) string {
 	if list, ok := f.Target.Interface().([]string); ok {
 		quoted := make([]string, len(list))
@@ -130,8 +130,8 @@ func textOf(f *kong.Flag) string {
 	return text
 }
 
-// hidden takes out what nobody may see, by the flag's tag secret: the password
-// of a url, or the value that follows the last = sign.
+// hidden removes secrets, by the flag's tag secret: the password of a url, or the
+// value that follows the last = sign.
 func hidden(f *kong.Flag, text string) string {
 	before, _, ok := cutLast(text, "=")
 	switch kind := f.Tag.Get("secret"); {

@@ -16,11 +16,11 @@ type LogSettings struct {
 	LogFormat  string        `name:"log-format" default:"text" enum:"text,json,default,ISO8601" group:"Log" help:"text or json; Triton's default and ISO8601 are text."`
 	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"Where to log instead of standard error."`
 
-	// Misspelt are variables of the environment, for the log to begin with.
-	Misspelt []config.Misspelling `kong:"-"`
+	// Misspelled are variables of the environment, which the log begins with.
+	Misspelled []config.Misspelling `kong:"-"`
 }
 
-// Open makes the log and a function that closes its file. It warns of misspelt
+// Open makes the log and a function that closes its file. It warns of misspelled
 // variables. Errors have the reason config_invalid.
 func (s *LogSettings) Open() (*zap.Logger, func(), error) {
 	log, closeLog, err := obs.NewLogger(obs.LogConfig{
@@ -30,7 +30,7 @@ func (s *LogSettings) Open() (*zap.Logger, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, m := range s.Misspelt {
+	for _, m := range s.Misspelled {
 		log.Warn("a variable of the environment is no setting and has no effect", zap.String("variable", m.Variable), zap.String("did_you_mean", m.Meant))
 	}
 	return log, closeLog, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// PeerSettings say where a process listens for the other services. Whoever
-// parses them gives the variable listen, the default.
+// PeerSettings say where a process listens for the other services. The parser
+// needs the variable listen, the default.
 type PeerSettings struct {
 	Listen    []string `name:"listen" sep:"none" default:"${listen}" placeholder:"ADDRESS" group:"Cluster" help:"Address for the other services, as HOST:PORT or unix:PATH; repeat the flag for several."`
 	Advertise string   `name:"advertise" placeholder:"ADDRESS" group:"Cluster" help:"Address under which the other services find this one; without it the first of --listen, and if that is every interface the one that this process reaches NATS by."`
@@ -35,7 +35,7 @@ func (p *Process) Listen(ctx context.Context, s *PeerSettings) (*Peers, error) {
 	return s.open(ctx, p.Bus.Host())
 }
 
-// open listens. host is this one's address for who asks for every interface.
+// open listens. host is this one's address where it listens on every interface.
 func (s *PeerSettings) open(ctx context.Context, host string) (*Peers, error) {
 	p := new(Peers)
 	for _, address := range s.Listen {
@@ -51,7 +51,7 @@ func (s *PeerSettings) open(ctx context.Context, host string) (*Peers, error) {
 	return p, nil
 }
 
-// Validate refuses what cannot be, with the reason config_invalid.
+// Validate refuses values out of range, with the reason config_invalid.
 func (s *PeerSettings) Validate() error {
 	if len(s.Listen) == 0 {
 		return errs.New(errs.ConfigInvalid, "--listen is empty: give an address for the other services, such as 0.0.0.0:8011")
@@ -69,8 +69,8 @@ func (s *PeerSettings) Validate() error {
 
 const unixScheme = "unix:"
 
-// advertised is the address for others of what listens at bound; empty is not
-// to know.
+// advertised returns the address for others of a listener at bound; empty is
+// unknown.
 func (s *PeerSettings) advertised(bound net.Addr, host string) string {
 	tcp, isTCP := bound.(*net.TCPAddr)
 	switch {
@@ -89,7 +89,7 @@ func (s *PeerSettings) advertised(bound net.Addr, host string) string {
 // Address is where the other services find this one.
 func (p *Peers) Address() string { return p.address }
 
-// grace is how long what is under way may take to reach the peers at the end.
+// grace is how long responses in flight may take to reach the peers at the end.
 const grace = 2 * time.Second
 
 // Serve serves until ctx is done.

@@ -17,9 +17,10 @@ import (
 
 // Exit statuses of all programs.
 const (
-	ExitOK      = 0
-	ExitFailed  = 1
-	ExitMisused = 2
+	ExitOK     = 0
+	ExitFailed = 1
+	// ExitUsage is EX_USAGE of sysexits.h: 2 is also a panic's.
+	ExitUsage = 64
 )
 
 // Program is a program with one command.
@@ -61,10 +62,10 @@ func (p Program) Execute(ctx context.Context, args []string, stdout, stderr io.W
 		return l.exited
 	case err != nil:
 		fmt.Fprintf(stderr, "%s: %s\n%s%s --help\" for what there is.\n", p.Name, Message(err), helpHint, p.Name)
-		return ExitMisused
+		return ExitUsage
 	}
 	if p.Log != nil {
-		p.Log.Misspelt = config.Misspelt(environ, l.command.Model)
+		p.Log.Misspelled = config.Misspelled(environ, l.command.Model)
 	}
 	if err := p.Run(ctx); err != nil {
 		fmt.Fprintf(stderr, "%s: %s\n", p.Name, Message(err))
@@ -76,18 +77,16 @@ func (p Program) Execute(ctx context.Context, args []string, stdout, stderr io.W
 // helpHint begins the line that follows what is wrong with a command line.
 const helpHint = `Run "`
 
-// Misuse finds in the last lines that a program wrote what it said of its
-// settings, if it was these that it ended for.
-func Misuse(lines []string) (said string, refused bool) {
-	last := len(lines) - 1
-	for last >= 0 && strings.TrimSpace(lines[last]) == "" {
-		last--
+// UsageMessage returns what is wrong with a command line, from the last lines
+// that a program wrote before it ended with [ExitUsage].
+func UsageMessage(lines []string) string {
+	for i := len(lines) - 1; i >= 0; i-- {
+		if line := strings.TrimSpace(lines[i]); line != "" && !strings.HasPrefix(line, helpHint) {
+			_, message, _ := strings.Cut(line, ": ") // the program's name comes first
+			return message
+		}
 	}
-	if last < 1 || !strings.HasPrefix(lines[last], helpHint) {
-		return "", false
-	}
-	_, said, _ = strings.Cut(lines[last-1], ": ") // behind the program's name
-	return said, true
+	return "the command line is wrong"
 }
 
 // flags are those that every program has beside its settings.
@@ -141,7 +140,7 @@ func (p Program) parser(settings *config.Settings, options ...kong.Option) (*kon
 // Message is what an error tells the operator: its own message with its
 // reason, where it has one.
 func Message(err error) string {
-	if errs.Of(err) == errs.Bug {
+	if !errs.Classified(err) {
 		return err.Error()
 	}
 	return fmt.Sprintf("%s [%s]", err, errs.Of(err))

@@ -50,10 +50,10 @@ func TestProgramsEndWithTheStatusThatSaysWhy(t *testing.T) {
 		"it runs":              {ran: true},
 		"it fails":             {fails: errs.New(errs.StateUnavailable, "no store"), status: process.ExitFailed, ran: true, want: "counter: no store [state_unavailable]"},
 		"it fails by a bug":    {fails: errors.New("oops"), status: process.ExitFailed, ran: true, want: "counter: oops\n"},
-		"an unknown flag":      {args: []string{"--count-limt=1"}, status: process.ExitMisused, want: "--count-limit"},
-		"a value out of range": {args: []string{"--count-limit=-1"}, status: process.ExitMisused, want: "want 0 or more"},
-		"by the environment":   {env: "-2", status: process.ExitMisused, want: "NEREID_COUNT_LIMIT: --count-limit is -2"},
-		"an unknown setting":   {args: []string{"--config=" + file}, status: process.ExitMisused, want: `:1: unknown setting "count-limt", did you mean "count-limit"?`},
+		"an unknown flag":      {args: []string{"--count-limt=1"}, status: process.ExitUsage, want: "--count-limit"},
+		"a value out of range": {args: []string{"--count-limit=-1"}, status: process.ExitUsage, want: "want 0 or more"},
+		"by the environment":   {env: "-2", status: process.ExitUsage, want: "NEREID_COUNT_LIMIT: --count-limit is -2"},
+		"an unknown setting":   {args: []string{"--config=" + file}, status: process.ExitUsage, want: `:1: unknown setting "count-limt", did you mean "count-limit"?`},
 		"help":                 {args: []string{"--help"}, want: "--count-limit=5"},
 		"the version":          {args: []string{"--version"}, want: "counter " + process.Release},
 	}
@@ -70,25 +70,33 @@ func TestProgramsEndWithTheStatusThatSaysWhy(t *testing.T) {
 	}
 }
 
-func TestMisuseIsToldFromOtherEnds(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args    []string
-		fails   error
-		refused bool
+func TestMessageNamesTheReasonWhereThereIsOne(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
 	}{
-		"wrong settings": {args: []string{"--count-limt=1"}, refused: true},
-		"a failure":      {fails: errs.New(errs.StateUnavailable, "no store")},
+		{errors.New("no such file"), "no such file"},
+		{errs.New(errs.ConfigInvalid, "a flag is wrong"), "a flag is wrong [config_invalid]"},
+		{errs.New(errs.Bug, "no bus"), "no bus [bug]"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c := &counter{fails: tt.fails}
-			p := process.Program{Name: "counter", Vars: kong.Vars{"limit": "5"}, Settings: c, Run: c.Run}
-			var out bytes.Buffer
-			p.Execute(t.Context(), tt.args, &out, &out, nil)
-			said, refused := process.Misuse(strings.Split(out.String(), "\n"))
-			if refused != tt.refused || refused && !strings.HasPrefix(said, "unknown flag --count-limt") {
-				t.Errorf("%q, %t of %q", said, refused, out.String())
-			}
-		})
+		if got := process.Message(tt.err); got != tt.want {
+			t.Errorf("Message = %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestUsageMessageIsTheProgramsOwn(t *testing.T) {
+	c := &counter{}
+	p := process.Program{Name: "counter", Vars: kong.Vars{"limit": "5"}, Settings: c, Run: c.Run}
+	var out bytes.Buffer
+	if status := p.Execute(t.Context(), []string{"--count-limt=1"}, &out, &out, nil); status != 64 {
+		t.Errorf("exit status %d, want EX_USAGE", status)
+	}
+	if got := process.UsageMessage(strings.Split(out.String(), "\n")); !strings.HasPrefix(got, "unknown flag --count-limt") {
+		t.Errorf("%q of %q", got, out.String())
+	}
+	if got := process.UsageMessage([]string{"", " "}); got == "" {
+		t.Error("no message for a program that wrote nothing")
 	}
 }
 
@@ -105,7 +113,7 @@ func (l *logging) Run(context.Context) error {
 	return err
 }
 
-func TestLogBeginsWithMisspeltVariables(t *testing.T) {
+func TestLogBeginsWithMisspelledVariables(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	l := new(logging)
 	p := process.Program{Name: "logging", Settings: l, Log: &l.Log, Run: l.Run}

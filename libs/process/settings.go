@@ -1,7 +1,6 @@
 package process
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,17 +14,17 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 )
 
-// Settings are those that the programs of all services take.
+// Settings are those of the programs of all services.
 type Settings struct {
 	Cluster ClusterSettings `embed:""`
 	Admin   AdminSettings   `embed:""`
 	Log     LogSettings     `embed:""`
 }
 
-// Validate refuses what cannot be, with the reason config_invalid.
+// Validate refuses values out of range, with the reason config_invalid.
 func (s *Settings) Validate() error {
 	admin, err := s.Admin.Admin("")
-	return cmp.Or(s.Cluster.Validate(), err, admin.Validate())
+	return errors.Join(s.Cluster.Validate(), err, admin.Validate())
 }
 
 // Process is what a service works with.
@@ -35,21 +34,20 @@ type Process struct {
 	Bus     *bus.Bus
 	Metrics *obs.Metrics
 	Log     *zap.Logger
-	// Listening and Dialling are TLS among the services, on either end; nil is
+	// Listening and Dialing are TLS among the services, on either end; nil is
 	// plain text.
-	Listening, Dialling *tls.Config
+	Listening, Dialing *tls.Config
 }
 
 // Service is a service within its process.
 type Service struct {
 	// Parts are started in order and stopped in reverse.
 	Parts []lifecycle.Part
-	// Ready says what the service lacks to do what it is there for; nil is
-	// nothing.
+	// Ready says what the service lacks to serve; nil is nothing.
 	Ready func() error
 }
 
-// Until makes a part of a process that does nothing but f, at its end.
+// Until returns a part of a process that only calls f, at its end.
 func Until(f func() error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -57,12 +55,12 @@ func Until(f func() error) func(context.Context) error {
 	}
 }
 
-// Lacks says what is lacking, unless it is there.
-func Lacks(there bool, what string) error {
-	if there {
+// NotReady returns an error that says what is missing, unless ready.
+func NotReady(ready bool, missing string) error {
+	if ready {
 		return nil
 	}
-	return errors.New(what)
+	return errors.New(missing)
 }
 
 // Serve runs a service until ctx is done and its parts have stopped: first the
@@ -84,7 +82,7 @@ func (s *Settings) Serve(ctx context.Context, address string, build func(context
 		return err
 	}
 	r := &runner{settings: s, build: build, process: Process{ID: id, Metrics: obs.NewMetrics(Release, admin.Labels), Log: log}}
-	r.lacks(errors.New("starting"))
+	r.setNotReady(errors.New("starting"))
 	if err := s.Cluster.secure(&r.process); err != nil {
 		return err
 	}
@@ -105,7 +103,7 @@ type runner struct {
 
 func (r *runner) ready() error { return (*r.health.Load())() }
 
-func (r *runner) lacks(err error) {
+func (r *runner) setNotReady(err error) {
 	f := func() error { return err }
 	r.health.Store(&f)
 }
@@ -122,7 +120,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		log.Info("running", zap.String("id", r.process.ID), zap.String("version", Release))
 		r.health.Store(&service.Ready)
 		unhook := context.AfterFunc(ctx, func() {
-			r.lacks(errs.New(errs.Draining, "the process drains"))
+			r.setNotReady(errs.New(errs.Draining, "the process drains"))
 			log.Info("draining: press Ctrl-C again to stop at once")
 		})
 		err = lifecycle.Run(ctx, service.Parts...)
@@ -131,7 +129,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	return ended(ctx, errors.Join(err, r.process.Bus.Close()))
 }
 
-// ended is nil for the end that ctx asked for.
+// ended returns nil if ctx ended the run.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // arenaBytes is how much of a process's tensors others of its host may read in
-// place. It bounds addresses; memory is taken as it is used.
+// place. It bounds addresses; memory is allocated as it is used.
 const arenaBytes = 64 << 30
 
 // TensorSettings are those of a service that holds tensors.

@@ -205,7 +205,7 @@ func (c *Cursor) skipNested(f Field, depth int) error {
 		_, err := c.Message()
 		return err
 	case protowire.StartGroupType:
-		return c.skipGroup(f.Num, depth-1)
+		return c.skipGroup(f.Num, depth)
 	}
 	return fmt.Errorf("field %d has invalid wire type %d", f.Num, f.Type)
 }
@@ -222,7 +222,7 @@ func (c *Cursor) skipGroup(num protowire.Number, depth int) error {
 		case f == Field{num, protowire.EndGroupType}:
 			return nil
 		}
-		if err := c.skipNested(f, depth); err != nil {
+		if err := c.skipNested(f, depth-1); err != nil {
 			return err
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// connections is a listener that knows its open connections. The servers'
+// connections is a listener that tracks its open connections. The servers'
 // own graceful stops wait for a client that has connected and sends nothing:
 // net/http for 5 s, grpc-go for the 2 min of its handshake. Clients do that
-// with connections that they opened ahead.
+// with connections of their pools.
 type connections struct {
 	net.Listener
 
@@ -39,10 +39,10 @@ func (c *connections) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// closeSilent closes the connections from which nothing has come, now and
-// from now on.
-func (c *connections) closeSilent() {
-	c.closeIf(func(conn *connection) bool { return !conn.heard.Load() })
+// closeUnused closes the connections that have sent nothing, those accepted
+// later too.
+func (c *connections) closeUnused() {
+	c.closeIf(func(conn *connection) bool { return !conn.used.Load() })
 }
 
 // closeAll closes every connection.
@@ -59,22 +59,22 @@ func (c *connections) closeIf(wanted func(*connection) bool) {
 	}
 	c.mu.Unlock()
 	for _, conn := range list {
-		_ = conn.Close() // whoever serves it sees the error
+		_ = conn.Close() // its server sees the error
 	}
 }
 
 // connection is one of the tracked ones.
 type connection struct {
 	net.Conn
-	of    *connections
-	heard atomic.Bool // something has been read
+	of   *connections
+	used atomic.Bool // bytes have been read
 }
 
 // Read notes the first bytes.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && !c.heard.Load() {
-		c.heard.Store(true)
+	if n > 0 && !c.used.Load() {
+		c.used.Store(true)
 	}
 	return n, err
 }

@@ -21,13 +21,13 @@ type Endpoint struct {
 	// Reuse lets several processes listen on one TCP port; the kernel spreads
 	// the connections over them.
 	Reuse bool
-	// Name is what listens and Setting the operator's way to change the
+	// Name says what listens, and Setting is the setting that changes the
 	// address; both are for the error.
 	Name, Setting string
 }
 
-// Listen opens a listener. A socket file that a process left behind when it
-// was killed is replaced.
+// Listen opens a listener. It replaces a socket file that a killed process left
+// behind.
 func Listen(ctx context.Context, e Endpoint) (net.Listener, error) {
 	network, address := "tcp", e.Address
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {

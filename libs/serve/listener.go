@@ -18,8 +18,8 @@ type Listener struct {
 	Reuse bool
 }
 
-// Endpoint is where the listener listens; name is what for, and setting how
-// the operator changes it.
+// Endpoint returns where the listener listens; name says what for, and setting
+// changes the address.
 func (l Listener) Endpoint(name, setting string) Endpoint {
 	e := Endpoint{Address: l.Address, Reuse: l.Reuse, Name: name, Setting: setting}
 	if !l.local() {
@@ -31,11 +31,11 @@ func (l Listener) Endpoint(name, setting string) Endpoint {
 // local reports whether the address is a path.
 func (l Listener) local() bool { return strings.HasPrefix(l.Address, "unix:") }
 
-// Collides reports whether two listeners want the same port.
+// Collides reports whether two listeners have the same port.
 func (l Listener) Collides(other Listener) bool {
 	both := l.Enabled && other.Enabled && !l.local() && !other.local()
 	return both && l.Port == other.Port && l.Port != 0
 }
 
-// Valid reports whether the port is one, or 0.
+// Valid reports whether the port is 0 to 65535.
 func (l Listener) Valid() bool { return l.Port >= 0 && l.Port <= 65535 }

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// HTTP serves on l until ctx is done. Then it takes no new connections, closes
-// those on which nothing was asked, gives the requests under way up to grace
-// to finish, and closes what is left.
+// HTTP serves on l until ctx is done. Then it accepts no new connections, closes
+// those that have sent nothing, gives the requests in flight up to grace to
+// finish, and closes the rest.
 func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
 	conns := track(l)
 	serve := func() error {
@@ -23,7 +23,7 @@ func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.D
 		return nil
 	}
 	finish := func(ctx context.Context) error {
-		conns.closeSilent()
+		conns.closeUnused()
 		return server.Shutdown(ctx)
 	}
 	return run(ctx, grace, serve, finish, server.Close)
@@ -33,7 +33,7 @@ func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.D
 func GRPC(ctx context.Context, server *grpc.Server, l net.Listener, grace time.Duration) error {
 	conns := track(l)
 	finish := func(ctx context.Context) error {
-		conns.closeSilent()
+		conns.closeUnused()
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
@@ -46,24 +46,24 @@ func GRPC(ctx context.Context, server *grpc.Server, l net.Listener, grace time.D
 			return ctx.Err()
 		}
 	}
-	cut := func() error {
+	abort := func() error {
 		conns.closeAll() // also those in a handshake, for which Stop would wait
 		server.Stop()
 		return nil
 	}
 	serve := func() error {
-		// It may have been stopped before it began, or through another listener.
+		// It may have been stopped before it started, or through another listener.
 		if err := server.Serve(conns); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
 		return nil
 	}
-	return run(ctx, grace, serve, finish, cut)
+	return run(ctx, grace, serve, finish, abort)
 }
 
-// run serves until ctx is done, then lets finish end the work under way, and
-// cuts off what is left after grace.
-func run(ctx context.Context, grace time.Duration, serve func() error, finish func(context.Context) error, cut func() error) error {
+// run serves until ctx is done, then lets finish end the work in flight, and
+// aborts what is left after grace.
+func run(ctx context.Context, grace time.Duration, serve func() error, finish func(context.Context) error, abort func() error) error {
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
 	select {
@@ -75,7 +75,7 @@ func run(ctx context.Context, grace time.Duration, serve func() error, finish fu
 	defer cancel()
 	err := finish(finishing)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = cut()
+		err = abort()
 	}
 	return errors.Join(err, <-served)
 }

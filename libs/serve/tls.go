@@ -10,41 +10,39 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// TLS names the files, in PEM, by which a listener and its clients prove who
-// they are.
+// TLS names the files, in PEM, by which a listener and its clients authenticate
+// each other.
 type TLS struct {
-	// Certificate is the server's, with what links it to its root; Key is its
-	// private key.
+	// Certificate is the server's, with its intermediates; Key is its private key.
 	Certificate, Key string
-	// Roots sign the certificates of clients. Required with Mutual.
+	// Roots sign the certificates of clients. Mutual needs it.
 	Roots string
 	// Mutual refuses clients without a certificate that Roots have signed.
 	Mutual bool
 }
 
-// Config reads the files. Each handshake looks whether they have changed and
-// then reads them anew; files that cannot be used then are passed to failed,
-// once, and those before stay in use. failed is called from any goroutine.
+// Config reads the files, and reads them again in the first handshake after they
+// changed. failed gets the error of changed files that cannot be used, once; the
+// ones before stay in use. failed is called from any goroutine.
 func (t TLS) Config(failed func(error)) (*tls.Config, error) {
-	k, err := t.keep(failed)
+	r, err := t.reloader(failed)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return k.config(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.config(), nil },
 	}, nil
 }
 
-// keep reads the files for the first time.
-func (t TLS) keep(failed func(error)) (*keeper, error) {
-	k := &keeper{files: t, failed: failed}
-	k.seen = t.versions()
+// reloader reads the files for the first time.
+func (t TLS) reloader(failed func(error)) (*reloader, error) {
+	r := &reloader{files: t, failed: failed, seen: t.stamps()}
 	var err error
-	if k.present, err = t.read(); err != nil {
+	if r.current, err = t.read(); err != nil {
 		return nil, err
 	}
-	return k, nil
+	return r, nil
 }
 
 func (t TLS) read() (*tls.Config, error) {
@@ -67,43 +65,43 @@ func (t TLS) read() (*tls.Config, error) {
 	return c, nil
 }
 
-// versions tells the contents of the files apart.
-type versions [3]struct {
+// stamps change when the files do.
+type stamps [3]struct {
 	modified time.Time
 	size     int64
 }
 
-func (t TLS) versions() (v versions) {
+func (t TLS) stamps() (s stamps) {
 	for i, name := range []string{t.Certificate, t.Key, t.Roots} {
 		if info, err := os.Stat(name); err == nil {
-			v[i].modified, v[i].size = info.ModTime(), info.Size()
+			s[i].modified, s[i].size = info.ModTime(), info.Size()
 		}
 	}
-	return v
+	return s
 }
 
-// keeper holds the configuration that the files last gave.
-type keeper struct {
+// reloader holds the configuration of the files that were read last.
+type reloader struct {
 	files  TLS
 	failed func(error)
 
 	mu      sync.Mutex
-	seen    versions    // guarded by mu
-	present *tls.Config // guarded by mu
+	seen    stamps      // guarded by mu
+	current *tls.Config // guarded by mu
 }
 
-func (k *keeper) config() *tls.Config {
-	now := k.files.versions()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now == k.seen {
-		return k.present
+func (r *reloader) config() *tls.Config {
+	now := r.files.stamps()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now == r.seen {
+		return r.current
 	}
-	k.seen = now
-	if c, err := k.files.read(); err != nil {
-		k.failed(err)
+	r.seen = now
+	if c, err := r.files.read(); err != nil {
+		r.failed(err)
 	} else {
-		k.present = c
+		r.current = c
 	}
-	return k.present
+	return r.current
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Dialler is the configuration of the other end: of who dials a listener that
-// has the same roots, with the same files and reading them anew as
-// [TLS.Config] does. The roots sign for all that listens, so a server is known
-// by its certificate and not held against the name it was dialled by.
-func (t TLS) Dialler(failed func(error)) (*tls.Config, error) {
-	k, err := t.keep(failed)
+// Dialer returns the configuration of a client of listeners with the same roots.
+// It reads changed files as [TLS.Config] does. The roots sign the certificates of
+// all listeners, so a server is authenticated by its certificate and not by the
+// name in its address.
+func (t TLS) Dialer(failed func(error)) (*tls.Config, error) {
+	r, err := t.reloader(failed)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return &k.config().Certificates[0], nil
+			return &r.config().Certificates[0], nil
 		},
 		InsecureSkipVerify: true, // VerifyConnection does it, with the roots of this moment
-		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s.PeerCertificates, k.config().ClientCAs) },
+		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s.PeerCertificates, r.config().ClientCAs) },
 	}, nil
 }
 

@@ -28,14 +28,14 @@ func member(t *testing.T, own identity, authority ...identity) serve.TLS {
 	return files
 }
 
-// meet lets a process dial another and returns what both ends say of it.
-func meet(t *testing.T, dials, listens serve.TLS) (dialled, accepted error) {
+// connect makes a process dial another and returns the errors of both ends.
+func connect(t *testing.T, dials, listens serve.TLS) (dialed, accepted error) {
 	t.Helper()
 	server, err := listens.Config(func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dials.Dialler(func(err error) { t.Error(err) })
+	client, err := dials.Dialer(func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,32 +53,32 @@ func meet(t *testing.T, dials, listens serve.TLS) (dialled, accepted error) {
 		_ = far.Close()
 	}()
 	conn := tls.Client(near, client)
-	dialled = conn.HandshakeContext(t.Context())
-	if dialled == nil {
-		_, dialled = conn.Read(make([]byte, 1))
+	dialed = conn.HandshakeContext(t.Context())
+	if dialed == nil {
+		_, dialed = conn.Read(make([]byte, 1))
 	}
 	_ = near.Close()
-	return dialled, <-served
+	return dialed, <-served
 }
 
 func TestMembersKnowEachOtherWhateverTheirNames(t *testing.T) {
 	a, b, stranger := newIdentity(t, "a"), newIdentity(t, "b"), newIdentity(t, "stranger")
 	inside, outside := member(t, a, a, b), member(t, stranger, a, b, stranger)
-	if dialled, accepted := meet(t, inside, member(t, b, a, b)); dialled != nil || accepted != nil {
-		t.Errorf("two members: %v, %v", dialled, accepted)
+	if dialed, accepted := connect(t, inside, member(t, b, a, b)); dialed != nil || accepted != nil {
+		t.Errorf("two members: %v, %v", dialed, accepted)
 	}
-	if dialled, _ := meet(t, inside, outside); dialled == nil {
+	if dialed, _ := connect(t, inside, outside); dialed == nil {
 		t.Error("a member takes a stranger for a server")
 	}
-	if dialled, accepted := meet(t, outside, member(t, b, a, b)); dialled == nil || accepted == nil {
-		t.Errorf("a stranger dials a member: %v, %v", dialled, accepted)
+	if dialed, accepted := connect(t, outside, member(t, b, a, b)); dialed == nil || accepted == nil {
+		t.Errorf("a stranger dials a member: %v, %v", dialed, accepted)
 	}
 }
 
-func TestDiallersFollowTheirFiles(t *testing.T) {
+func TestDialersReadChangedFiles(t *testing.T) {
 	a, b := newIdentity(t, "a"), newIdentity(t, "b")
 	files := member(t, a, a)
-	client, err := files.Dialler(func(err error) { t.Error(err) })
+	client, err := files.Dialer(func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

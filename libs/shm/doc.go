@@ -2,7 +2,7 @@
 // so that one reads what another has made without a copy.
 //
 // A process makes one [Arena], from which its pool of tensor memory is filled,
-// and tells its peers of it; each peer opens it as a [Region]. A reference
+// and announces it to its peers; each peer opens it as a [Region]. A reference
 // names a slot of it: what the pool handed out as one buffer. Beside each slot
 // stands its generation, which grows when the slot is given back, so that a
 // reference to what was there before is known for what it is.

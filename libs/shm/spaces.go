@@ -26,7 +26,7 @@ func (s *spaces) take(size int64) (at int64, ok bool) {
 	return 0, false
 }
 
-// give adds a run and joins it with its neighbours.
+// give adds a run and joins it with its neighbors.
 func (s *spaces) give(at, size int64) {
 	i, _ := slices.BinarySearchFunc(s.list, at, func(f space, at int64) int { return int(min(max(f.at-at, -1), 1)) })
 	s.list = slices.Insert(s.list, i, space{at, size})

@@ -1,6 +1,5 @@
-// Package state converts what the values of the buckets, and the calls about
-// them, share with the plain types of the services: a model's content, the
-// kinds of devices and how far instances are.
+// Package state converts between the messages of buckets and calls and the plain
+// types of the services: loaded versions, device kinds and instance states.
 package state
 
 import (
@@ -9,18 +8,17 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// RefOf names the content that a message names; the zero one for nil.
+// RefOf returns the loaded version that a message names; the zero one for nil.
 func RefOf(m *nereidv1.ModelRef) infer.ModelRef {
 	return infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: m.GetVersion(), Generation: m.GetGeneration()}
 }
 
-// Ref is the message that names a content.
+// Ref returns the message that names a loaded version.
 func Ref(r infer.ModelRef) *nereidv1.ModelRef {
 	return &nereidv1.ModelRef{Namespace: r.Namespace, Name: r.Name, Version: r.Version, Generation: r.Generation}
 }
 
-// KindOf reads a kind of device. What states none, or one of a newer release, is
-// a CPU.
+// KindOf returns a kind of device. No kind, and one of a newer release, is a CPU.
 func KindOf(k nereidv1.DeviceKind) modelconfig.DeviceKind {
 	switch k {
 	case nereidv1.DeviceKind_DEVICE_KIND_GPU:
@@ -31,8 +29,8 @@ func KindOf(k nereidv1.DeviceKind) modelconfig.DeviceKind {
 	return modelconfig.KindCPU
 }
 
-// Kind writes a kind of device. [modelconfig.KindAuto] has none: placement
-// decides it before it is written.
+// Kind returns the message's kind of device. [modelconfig.KindAuto] has none:
+// placement resolves it before it is written.
 func Kind(k modelconfig.DeviceKind) nereidv1.DeviceKind {
 	switch k {
 	case modelconfig.KindGPU:
@@ -43,8 +41,8 @@ func Kind(k modelconfig.DeviceKind) nereidv1.DeviceKind {
 	return nereidv1.DeviceKind_DEVICE_KIND_CPU
 }
 
-// InstanceOf reads how far an instance is. What states none, or one of a newer
-// release, is unknown.
+// InstanceOf returns an instance's state. No state, and one of a newer release, is
+// unknown.
 func InstanceOf(s nereidv1.State) infer.InstanceState {
 	switch s {
 	case nereidv1.State_STATE_LOADING:
@@ -59,7 +57,7 @@ func InstanceOf(s nereidv1.State) infer.InstanceState {
 	return infer.Unknown
 }
 
-// Instance writes how far an instance is.
+// Instance returns the message's state of an instance.
 func Instance(s infer.InstanceState) nereidv1.State {
 	switch s {
 	case infer.Loading:

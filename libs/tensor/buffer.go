@@ -7,10 +7,9 @@ import (
 )
 
 // Buffer is a run of bytes with a reference count. It starts with one
-// reference, which belongs to whoever got it; whoever keeps the bytes past
-// the call that lent them takes another with [Buffer.Retain]. When the last
-// reference is released the memory goes back to where it came from and must
-// not be touched.
+// reference, which the caller owns; code that keeps the bytes past the call that
+// passed them takes another with [Buffer.Retain]. When the last reference is
+// released the memory goes back to where it came from and must not be touched.
 //
 // The count is safe for concurrent use. The bytes are not locked: they are
 // written by the first owner alone, before the buffer is shared.

@@ -98,7 +98,7 @@ func (d Datatype) Size() int {
 
 // Datatypes lists the protocol's datatypes in the order of their numbers.
 func Datatypes() []Datatype {
-	all := make([]Datatype, 0, datatypeCount-1)
+	var all []Datatype
 	for d := Bool; d < datatypeCount; d++ {
 		all = append(all, d)
 	}

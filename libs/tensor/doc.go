@@ -2,6 +2,5 @@
 // reference-counted memory that their bytes live in.
 //
 // Bytes are little-endian, row-major and without padding, as on the wire.
-// Whoever holds bytes past its call holds a reference; tests count that all
-// are given back.
+// Code that keeps bytes past a call holds a reference on them.
 package tensor

@@ -8,8 +8,8 @@ type Memory interface {
 	// Map returns size bytes outside the Go heap, page-aligned, with any
 	// content.
 	Map(size int) ([]byte, error)
-	// Retire says that what mem was handed out for is over. The pool keeps mem,
-	// or gives it back next.
+	// Retire says that the buffer in mem was released. The pool keeps mem, or
+	// unmaps it next.
 	Retire(mem []byte)
 	// Unmap takes back what Map returned.
 	Unmap(mem []byte)
@@ -23,7 +23,7 @@ func (Anonymous) Map(size int) ([]byte, error) {
 	return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 }
 
-// Retire does nothing: nobody else knows the memory.
+// Retire does nothing: no other process reads the memory.
 func (Anonymous) Retire([]byte) {}
 
 // Unmap gives memory back to the operating system.

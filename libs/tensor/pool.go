@@ -24,9 +24,9 @@ type Pool struct {
 	keep   int64 // bytes of free mapped memory to keep
 	small  [smallClasses]sync.Pool
 
-	mu    sync.Mutex
-	free  [classes][][]byte // guarded by mu
-	spare int64             // bytes in free; guarded by mu
+	mu        sync.Mutex
+	free      [classes][][]byte // guarded by mu
+	freeBytes int64             // in free; guarded by mu
 
 	inUse atomic.Int64
 }
@@ -51,7 +51,7 @@ type Stats struct{ InUse, Free int64 }
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{InUse: p.inUse.Load(), Free: p.spare}
+	return Stats{InUse: p.inUse.Load(), Free: p.freeBytes}
 }
 
 // Get returns a buffer of n bytes with one reference. It fails only when the
@@ -98,7 +98,7 @@ func (p *Pool) take(class int) []byte {
 	mem := list[len(list)-1]
 	list[len(list)-1] = nil
 	p.free[class] = list[:len(list)-1]
-	p.spare -= int64(len(mem))
+	p.freeBytes -= int64(len(mem))
 	return mem
 }
 
@@ -107,9 +107,9 @@ func (p *Pool) put(class int, mem []byte) {
 	p.inUse.Add(-size)
 	p.memory.Retire(mem)
 	p.mu.Lock()
-	if p.spare+size <= p.keep {
+	if p.freeBytes+size <= p.keep {
 		p.free[class] = append(p.free[class], mem)
-		p.spare += size
+		p.freeBytes += size
 		p.mu.Unlock()
 		return
 	}
@@ -121,7 +121,7 @@ func (p *Pool) put(class int, mem []byte) {
 func (p *Pool) Trim() {
 	p.mu.Lock()
 	lists := p.free
-	p.free, p.spare = [classes][][]byte{}, 0
+	p.free, p.freeBytes = [classes][][]byte{}, 0
 	p.mu.Unlock()
 	for _, list := range lists {
 		for _, mem := range list {

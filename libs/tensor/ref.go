@@ -29,8 +29,8 @@ type Ref struct {
 	Holder uint64
 	// Region, Slot and Generation name a slot of an Arena or Remote region:
 	// Slot is where it begins in the region, in bytes. The generation grows
-	// each time a slot is given back, so that nobody reads one that has become
-	// someone else's.
+	// each time a slot is given back, so that a reader notices a slot that was
+	// handed out again.
 	Region, Slot, Generation uint64
 	// Offset and Length are in bytes, within the buffer or slot.
 	Offset, Length int64

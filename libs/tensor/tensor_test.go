@@ -28,6 +28,9 @@ func TestDatatypesRoundTrip(t *testing.T) {
 			t.Errorf("ParseDatatype(%q) accepted", bad)
 		}
 	}
+	if past := tensor.BF16 + 1; tensor.Invalid.Valid() || past.Valid() || past.String() != "INVALID" {
+		t.Error("what is no datatype is valid")
+	}
 	if tensor.Bytes.ConfigName() != "TYPE_STRING" || tensor.FP32.ConfigName() != "TYPE_FP32" {
 		t.Error("configuration names differ")
 	}
@@ -47,6 +50,8 @@ func TestShapeSizes(t *testing.T) {
 		{tensor.Shape{2, 0, math.MaxInt64}, 0, false, 0, false},
 		{tensor.Shape{-1, 3}, 0, false, 0, false},
 		{tensor.Shape{math.MaxInt64}, math.MaxInt64, true, 0, false},
+		{tensor.Shape{math.MaxInt64 / 8}, math.MaxInt64 / 8, true, math.MaxInt64 / 8 * 8, true},
+		{tensor.Shape{math.MaxInt64/8 + 1}, math.MaxInt64/8 + 1, true, 0, false},
 		{tensor.Shape{1 << 32, 1 << 32}, 0, false, 0, false},
 		{tensor.Shape{1 << 31, 1 << 32}, 0, false, 0, false},
 	}
@@ -72,6 +77,8 @@ func TestShapePatterns(t *testing.T) {
 		{tensor.Shape{-1, 16}, tensor.Shape{5, 17}, false},
 		{tensor.Shape{-1, 16}, tensor.Shape{16}, false},
 		{tensor.Shape{-1}, tensor.Shape{-1}, false},
+		{tensor.Shape{-1}, tensor.Shape{0}, true},
+		{tensor.Shape{0}, tensor.Shape{0}, true},
 		{tensor.Shape{}, tensor.Shape{}, true},
 	}
 	for _, tt := range tests {
@@ -195,5 +202,181 @@ func TestSizesBeyondAnyAddressSpace(t *testing.T) {
 			b.Release()
 			t.Errorf("%d bytes were given", n)
 		}
+	}
+}
+
+// counted is memory of this process that counts what is asked of it.
+type counted struct {
+	tensor.Anonymous
+	maps, retires, unmaps int
+	fails                 error
+}
+
+func (c *counted) Map(size int) ([]byte, error) {
+	if c.fails != nil {
+		return nil, c.fails
+	}
+	c.maps++
+	return c.Anonymous.Map(size)
+}
+
+func (c *counted) Retire([]byte) { c.retires++ }
+
+func (c *counted) Unmap(mem []byte) {
+	c.unmaps++
+	c.Anonymous.Unmap(mem)
+}
+
+func TestMappedBuffersHaveFourSizesPerPowerOfTwo(t *testing.T) {
+	pool := tensor.NewPool(0)
+	for n, want := range map[int]int64{
+		16 << 10: 16 << 10, 16<<10 + 1: 20 << 10, 20 << 10: 20 << 10, 20<<10 + 1: 24 << 10, 24<<10 + 1: 28 << 10, 28<<10 + 1: 32 << 10,
+		32<<10 + 1: 40 << 10, 65 << 10: 80 << 10, 1 << 20: 1 << 20, 3<<20 + 1: 3<<20 + 512<<10, 1<<30 + 1: 1<<30 + 256<<20,
+	} {
+		b, err := pool.Get(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pool.Stats().InUse; got != want {
+			t.Errorf("a buffer of %d bytes takes %d, want %d", n, got, want)
+		}
+		b.Release()
+	}
+}
+
+func TestPoolHandsOutAgainWhatItKeeps(t *testing.T) {
+	memory := new(counted)
+	pool := tensor.NewPoolOf(memory, 60<<10)
+	get := func(n int) *tensor.Buffer {
+		b, err := pool.Get(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	first, second, third := get(16<<10+1), get(20<<10), get(20<<10-1) // of one size
+	first.Release()
+	second.Release()
+	third.Release()
+	if s := pool.Stats(); memory.maps != 3 || memory.retires != 3 || memory.unmaps != 0 || s.Free != 60<<10 || s.InUse != 0 {
+		t.Errorf("%+v, %+v: want all three kept", memory, s)
+	}
+	again, other := get(17<<10), get(20<<10+1)
+	if s := pool.Stats(); memory.maps != 4 || s.Free != 40<<10 || s.InUse != 44<<10 {
+		t.Errorf("%+v, %+v: want one reused, and one of the next size mapped", memory, s)
+	}
+	again.Release()
+	other.Release() // one too many to keep
+	if s := pool.Stats(); memory.unmaps != 1 || s.Free != 60<<10 {
+		t.Errorf("%+v, %+v: want what is too much given back", memory, s)
+	}
+	pool.Trim()
+	if s := pool.Stats(); memory.unmaps != 4 || s.Free != 0 {
+		t.Errorf("%+v, %+v: want all given back", memory, s)
+	}
+	memory.fails = errors.New("no memory")
+	if _, err := pool.Get(20 << 10); !errors.Is(err, memory.fails) {
+		t.Errorf("Get = %v, want the cause", err)
+	}
+	var packer tensor.Packer
+	if _, err := packer.Place(pool, 20<<10, 20<<10); !errors.Is(err, memory.fails) {
+		t.Errorf("Place = %v, want the cause", err)
+	}
+}
+
+func TestPackerPutsSmallTensorsSideBySide(t *testing.T) {
+	pool := tensor.NewPool(0)
+	var packer tensor.Packer
+	place := func(n, expect int) tensor.Ref {
+		r, err := packer.Place(pool, n, expect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Length != int64(n) {
+			t.Fatalf("%d bytes, want %d", r.Length, n)
+		}
+		return r
+	}
+	if empty := place(0, 100); empty.Place != tensor.Nowhere || empty.Buffer != nil {
+		t.Errorf("an empty tensor is at %+v", empty)
+	}
+	a, b, c := place(5, 100), place(8, 95), place(80, 80)
+	if a.Offset != 0 || b.Offset != 8 || c.Offset != 16 || a.Buffer != b.Buffer || b.Buffer != c.Buffer {
+		t.Errorf("at %d, %d and %d", a.Offset, b.Offset, c.Offset)
+	}
+	room := a.Buffer.Len() - 96
+	last := place(room, room) // fills the buffer to its end
+	next := place(1, 1)
+	if last.Buffer != a.Buffer || next.Buffer == a.Buffer || next.Offset != 0 {
+		t.Errorf("the last of %d bytes is at %d, the next at %d of another buffer: %t", room, last.Offset, next.Offset, next.Buffer != a.Buffer)
+	}
+	large := place(tensor.MappedThreshold, 1<<20)
+	if large.Buffer.Len() != tensor.MappedThreshold || !large.Mapped() || a.Mapped() {
+		t.Errorf("a large tensor has a buffer of %d bytes", large.Buffer.Len())
+	}
+	most := place(tensor.MappedThreshold-1, 1<<20)
+	if most.Mapped() {
+		t.Error("the largest of the small tensors is mapped")
+	}
+	for _, r := range []*tensor.Ref{&a, &b, &c, &last, &next, &large, &most} {
+		r.Release()
+	}
+	if s := pool.Stats(); s.InUse != 0 {
+		t.Errorf("%d bytes are left in use", s.InUse)
+	}
+}
+
+func TestReleasedBuffersAreNotTouched(t *testing.T) {
+	if !invariant.Enabled {
+		t.Skip("assertions are not compiled in")
+	}
+	released := func() *tensor.Buffer {
+		b := tensor.Wrap([]byte{1}, false, nil)
+		b.Release()
+		return b
+	}
+	for name, touch := range map[string]func(*tensor.Buffer){
+		"bytes": func(b *tensor.Buffer) { b.Bytes() }, "retain": func(b *tensor.Buffer) { b.Retain() }, "release": (*tensor.Buffer).Release,
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s of a released buffer is not noticed", name)
+				}
+			}()
+			touch(released())
+		}()
+	}
+	held := tensor.Wrap([]byte{1}, false, nil)
+	held.Retain().Bytes()
+	held.Release()
+	held.Release()
+}
+
+func TestRefsSayWhereTheyAre(t *testing.T) {
+	if b, err := (tensor.Ref{}).Bytes(); b != nil || err != nil {
+		t.Errorf("nowhere: %v, %v", b, err)
+	}
+	heap := tensor.InHeap([]byte("ab"))
+	if b, err := heap.Bytes(); string(b) != "ab" || err != nil || heap.Mapped() {
+		t.Errorf("heap: %q, %v, mapped %t", b, err, heap.Mapped())
+	}
+	if (tensor.Ref{}).Mapped() || (tensor.Ref{Place: tensor.Arena}).Mapped() {
+		t.Error("what is not local is mapped")
+	}
+	if r := (tensor.Ref{}).Retain(); r.Buffer != nil {
+		t.Error("an empty reference has a buffer")
+	}
+}
+
+func TestShapesAreComparedByTheirDimensions(t *testing.T) {
+	if !(tensor.Shape{1, 2}).Equal(tensor.Shape{1, 2}) || (tensor.Shape{1, 2}).Equal(tensor.Shape{2, 1}) || (tensor.Shape{1}).Equal(nil) {
+		t.Error("Equal does not compare dimensions")
+	}
+	if !(tensor.Shape{0, 3}).Fixed() || (tensor.Shape{3, -1}).Fixed() {
+		t.Error("Fixed does not look for variable dimensions")
+	}
+	if got := tensor.Shape(nil).String(); got != "[]" {
+		t.Errorf("a scalar's shape is %s", got)
 	}
 }

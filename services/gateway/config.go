@@ -1,83 +1,103 @@
 package gateway
 
 import (
+	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// Config configures a gateway.
+// Config configures a gateway. A field with a name is a flag, and a setting of
+// that name in files and in the environment.
 type Config struct {
 	// ID names this gateway among the others; it is its key in the bucket
 	// gateways.
-	ID string
+	ID string `kong:"-"`
 	// ServerName and Version are what the server metadata shows.
-	ServerName, Version string
-	// HTTP and GRPC are where clients connect.
-	HTTP HTTP
-	GRPC GRPC
-	// MaxInput bounds a JSON body, a tensor in it and a decompressed body, in
-	// bytes.
-	MaxInput int64
-	// MaxRequestBytes bounds what the requests of all clients hold together,
-	// in bytes; 0 is no bound.
-	MaxRequestBytes int64
-	// StrictReadiness makes the server ready only while every model is.
-	// Without it the server is ready from the end of the start on.
-	StrictReadiness bool
-	// ExitTimeout is how long requests in flight may take when the gateway
-	// stops; what is left then is cut off.
-	ExitTimeout time.Duration
-	// ExitNotice is for how long a gateway that stops says that it is not ready
-	// and serves on, before it refuses new requests.
-	ExitNotice time.Duration
+	ServerName string `kong:"-"`
+	Version    string `kong:"-"`
+
+	// ExitTimeout bounds the drain; requests in flight are then cut off.
+	ExitTimeout int `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests in flight may take when the server stops, in seconds."`
+	// ExitNotice is how long a stopping gateway is not ready and still serves.
+	ExitNotice int `name:"exit-notice-secs" default:"0" group:"Server" help:"For how long a stopping server says that it is not ready, and serves on, before it refuses new requests, in seconds: so long as balancers take to notice."`
+	// StrictReadiness makes the server ready only while every model is. Without
+	// it the server is ready from the end of the start on.
+	StrictReadiness config.Switch `name:"strict-readiness" default:"true" group:"Server" help:"Be ready only while every model is; else from the end of the start on."`
+
+	AllowHTTP   config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
+	HTTPAddress string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on, or unix:PATH."`
+	HTTPPort    int           `name:"http-port" default:"8000" group:"HTTP" help:"Port to listen on; 0 is any free one."`
+	// MaxInput bounds a JSON body, a tensor in it and a decompressed body.
+	MaxInput int64 `name:"http-max-input-size" default:"67108864" group:"HTTP" help:"Largest JSON body, tensor in it, or decompressed body, in bytes."`
+
+	AllowGRPC   config.Switch `name:"allow-grpc" default:"true" group:"gRPC" help:"Serve gRPC."`
+	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on, or unix:PATH."`
+	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
+
+	Connections Connections `embed:""`
+
+	// MaxRequestBytes bounds the bytes of all requests together.
+	MaxRequestBytes int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"Most bytes that requests hold, from their arrival to their responses; more are refused as memory_full. 0 is no bound."`
 }
 
-// Listener is an endpoint for clients: see [serve.Listener].
-type Listener = serve.Listener
-
-// HTTP configures the HTTP endpoint.
-type HTTP struct {
-	Listener
-	// Restricted are the APIs that need a header; nil restricts none.
-	Restricted Restrictions
-}
-
-// Default returns Triton's defaults.
+// Default returns the flags' defaults, which are Triton's.
 func Default() Config {
 	return Config{
-		ID:              "gateway",
-		ServerName:      "triton",
-		HTTP:            HTTP{Listener: Listener{Enabled: true, Address: "0.0.0.0", Port: 8000}},
-		GRPC:            defaultGRPC(),
-		MaxInput:        64 << 20,
+		ID: "gateway", ServerName: "triton",
+		ExitTimeout: 30, StrictReadiness: config.Switch{On: true},
+		AllowHTTP: config.Switch{On: true}, HTTPAddress: "0.0.0.0", HTTPPort: 8000, MaxInput: 64 << 20,
+		AllowGRPC: config.Switch{On: true}, GRPCAddress: "0.0.0.0", GRPCPort: 8001,
+		Connections:     defaultConnections(),
 		MaxRequestBytes: 4 << 30,
-		StrictReadiness: true,
-		ExitTimeout:     30 * time.Second,
 	}
 }
 
 // Validate returns an error of the reason config_invalid that names the
-// setting and what it may be.
+// setting and its valid values. The ID is no setting, and [New]'s to check.
 func (c Config) Validate() error {
+	http, grpc := c.http(), c.grpc()
 	switch {
-	case c.ID == "":
-		return errs.New(errs.ConfigInvalid, "the gateway needs an id")
-	case !c.HTTP.Valid():
-		return errs.New(errs.ConfigInvalid, "--http-port is %d: want 0 (any free port) to 65535", c.HTTP.Port)
-	case !c.GRPC.Valid():
-		return errs.New(errs.ConfigInvalid, "--grpc-port is %d: want 0 (any free port) to 65535", c.GRPC.Port)
-	case c.HTTP.Collides(c.GRPC.Listener):
-		return errs.New(errs.ConfigInvalid, "--http-port and --grpc-port are both %d: give each its own", c.HTTP.Port)
+	case !http.Valid():
+		return errs.New(errs.ConfigInvalid, "--http-port is %d: want 0 (any free port) to 65535", c.HTTPPort)
+	case !grpc.Valid():
+		return errs.New(errs.ConfigInvalid, "--grpc-port is %d: want 0 (any free port) to 65535", c.GRPCPort)
+	case http.Collides(grpc):
+		return errs.New(errs.ConfigInvalid, "--http-port and --grpc-port are both %d: give each its own", c.HTTPPort)
 	case c.MaxInput <= 0:
 		return errs.New(errs.ConfigInvalid, "--http-max-input-size is %d: want bytes above 0", c.MaxInput)
 	case c.MaxRequestBytes < 0 || c.MaxRequestBytes > 0 && c.MaxRequestBytes < c.MaxInput:
 		return errs.New(errs.ConfigInvalid, "--max-request-bytes is %d: want 0 (no bound) or at least --http-max-input-size, %d", c.MaxRequestBytes, c.MaxInput)
 	case c.ExitTimeout < 0:
-		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %v: want 0 or more", c.ExitTimeout)
+		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d: want 0 or more", c.ExitTimeout)
 	case c.ExitNotice < 0:
-		return errs.New(errs.ConfigInvalid, "--exit-notice-secs is %v: want 0 or more", c.ExitNotice)
+		return errs.New(errs.ConfigInvalid, "--exit-notice-secs is %d: want 0 or more", c.ExitNotice)
 	}
-	return c.GRPC.validate()
+	return c.Connections.validate()
 }
+
+// AdminAddress is the default address of metrics: that of HTTP, and loopback if
+// that is a socket.
+func (c *Config) AdminAddress() string {
+	switch {
+	case !c.AllowHTTP.On:
+		return "0.0.0.0"
+	case strings.HasPrefix(c.HTTPAddress, "unix:"):
+		return "127.0.0.1"
+	}
+	return c.HTTPAddress
+}
+
+func (c *Config) http() serve.Listener {
+	return serve.Listener{Enabled: c.AllowHTTP.On, Address: c.HTTPAddress, Port: c.HTTPPort, Reuse: c.Connections.ReuseHTTP.On}
+}
+
+func (c *Config) grpc() serve.Listener {
+	return serve.Listener{Enabled: c.AllowGRPC.On, Address: c.GRPCAddress, Port: c.GRPCPort, Reuse: c.Connections.ReuseGRPC.On}
+}
+
+func (c *Config) exitTimeout() time.Duration { return time.Duration(c.ExitTimeout) * time.Second }
+
+func (c *Config) exitNotice() time.Duration { return time.Duration(c.ExitNotice) * time.Second }

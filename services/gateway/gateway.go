@@ -1,9 +1,8 @@
-// Package gateway is the service that clients speak to: HTTP and gRPC in,
-// answers out. It checks requests against the models of its snapshot, hands
-// them to the scheduler, and gives each its one answer.
+// Package gateway is the service that clients call over HTTP and gRPC. It checks
+// requests against its snapshot of the models, submits them to the scheduler,
+// and returns exactly one response to each.
 //
-// What it knows of models comes from the state buckets alone, and it writes
-// only its own lease there.
+// It reads models from the state buckets alone, and writes its own lease only.
 package gateway
 
 import (
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -26,52 +26,53 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
-// Dispatcher takes requests towards their scheduler: see [core.Dispatcher].
+// Dispatcher submits requests to their scheduler: see [core.Dispatcher].
 type Dispatcher = core.Dispatcher
 
-// StatisticsSource counts what became of requests: see [core.StatisticsSource].
+// StatisticsSource has the statistics of a pool: see [core.StatisticsSource].
 type StatisticsSource = core.StatisticsSource
 
 // Repository loads and unloads models on request: see [core.Repository].
 type Repository = core.Repository
 
-// Cluster tells of the whole cluster: see [rpc.Cluster].
+// Cluster returns the state of the whole cluster: see [rpc.Cluster].
 type Cluster = rpc.Cluster
 
 // IndexEntry is one line of the repository index.
 type IndexEntry = core.IndexEntry
 
-// Unloaded is the reason of an index entry that was taken out of service.
+// Unloaded is the reason of an index entry that was unloaded on request.
 const Unloaded = core.CauseUnloaded
 
 // Deps are what a gateway works with.
 type Deps struct {
 	Bus        *bus.Bus
 	Dispatcher Dispatcher
-	// Reachable reports whether a pool's requests get to a scheduler. It may be
-	// nil; then they always do.
+	// Reachable reports whether a pool's scheduler is reachable. It may be nil;
+	// then it always is.
 	Reachable func(pool string) bool
-	// Connected returns a channel that is closed when the present stream to a
+	// Connected returns a channel that is closed when the current stream to a
 	// worker's incarnation ends; nil if there is none. It may be nil; then a
-	// worker is gone with its lease.
+	// worker is lost with its lease.
 	Connected func(worker uint64) <-chan struct{}
-	// Registered is told the gateway's incarnation before its first request. It
-	// may be nil.
+	// Registered is called with the gateway's incarnation before its first
+	// request. It may be nil.
 	Registered func(incarnation uint64)
-	// Statistics gives the source for a pool.
+	// Statistics returns the source for a pool.
 	Statistics func(pool string) StatisticsSource
 	// Repository may be nil; then the gateway loads and unloads no models.
 	Repository Repository
-	// Cluster may be nil; then the gateway tells nothing of the cluster.
+	// Cluster may be nil; then the gateway has no such call.
 	Cluster Cluster
 	// Clock is that of the requests' times.
 	Clock *mono.System
-	// Pool is where the memory of tensors comes from.
+	// Pool is the memory pool of tensors.
 	Pool    *tensor.Pool
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
@@ -85,8 +86,7 @@ type Gateway struct {
 	meters *metered.Metrics
 	budget *core.Budget
 
-	// table and engine are set when the lease has given the gateway its
-	// incarnation.
+	// table and engine are set once the lease has assigned the incarnation.
 	table   atomic.Pointer[pending.Table]
 	engine  atomic.Pointer[core.Gateway]
 	started chan struct{} // closed at the end of the start
@@ -95,22 +95,25 @@ type Gateway struct {
 	grpc    net.Listener
 }
 
-// New makes a gateway that does nothing before Run.
+// New returns a gateway; Run starts it.
 func New(c Config, deps Deps) (*Gateway, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	if c.ID == "" {
+		return nil, errs.New(errs.ConfigInvalid, "the gateway needs an id")
+	}
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
-	g.meters = metered.New(deps.Metrics, deps.Clock)
+	g.meters = metered.New(deps.Metrics)
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final answer.",
+		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final response.",
 	}, func() float64 { return float64(g.InFlight()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "nereid_gateway_request_bytes", Help: "Bytes that requests hold, from their arrival to their answers.",
-	}, func() float64 { return float64(g.budget.Held()) }))
+		Name: "nereid_gateway_request_bytes", Help: "Bytes that requests hold, from their arrival to their responses.",
+	}, func() float64 { return float64(g.budget.Reserved()) }))
 	return g, nil
 }
 
-// Respond hands a response to the request's client; see [infer.Responder].
+// Respond delivers a response to the request's client; see [infer.Responder].
 func (g *Gateway) Respond(r *infer.Response) {
 	if t := g.table.Load(); t != nil {
 		t.Respond(r)
@@ -125,7 +128,7 @@ func (g *Gateway) Ready() bool {
 	return engine != nil && engine.Ready()
 }
 
-// Unreachable are the pools with models of which no scheduler can be reached.
+// Unreachable lists the pools with ready models and without a reachable scheduler.
 func (g *Gateway) Unreachable() []string {
 	if engine := g.engine.Load(); engine != nil {
 		return engine.Unreachable()
@@ -151,13 +154,12 @@ func (g *Gateway) Index() []IndexEntry {
 	return nil
 }
 
-// Run serves until ctx is done. Then it says for the exit notice that it is not
-// ready, refuses new requests, finishes those in flight within the exit timeout,
-// and returns nil.
+// Run serves until ctx is done. Then it is not ready for the exit notice, refuses
+// new requests, drains those in flight within the exit timeout, and returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	r, err := g.register(ctx)
 	if err != nil {
-		return err
+		return lifecycle.UnlessStopped(ctx, err)
 	}
 	if g.deps.Registered != nil {
 		g.deps.Registered(r.Epoch())
@@ -167,10 +169,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return err
 	}
 	close(g.bound)
-	// Everything but the wait for ctx goes on until the drain is over.
+	// All parts run until the drain is over.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, serving := errgroup.WithContext(serving)
-	group.Go(func() error { return g.keep(serving, r) })
+	group.Go(func() error { return g.renew(serving, r) })
 	group.Go(func() error { return g.watch(serving, engine, r) })
 	group.Go(func() error { return g.serveHTTP(serving, engine) })
 	group.Go(func() error { return g.serveGRPC(serving, engine) })
@@ -187,9 +189,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// keep keeps the gateway's own key until ctx is done. That it cannot be given
-// back then, since NATS is away, does not make the stop a failure.
-func (g *Gateway) keep(ctx context.Context, r *registration) error {
+// renew renews the gateway's lease until ctx is done. A lease that cannot be
+// released then, since NATS is away, is no failure of the stop.
+func (g *Gateway) renew(ctx context.Context, r *registration) error {
 	err := r.Run(ctx)
 	if ctx.Err() != nil && err != nil {
 		g.deps.Log.Warn("lease not released: it ends by itself", obs.Err(err)...)
@@ -204,21 +206,26 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
 			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
-			Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool,
-			StrictReadiness: g.config.StrictReadiness,
+			Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing,
+			StrictReadiness: g.config.StrictReadiness.On,
 		})
 	g.table.Store(table)
 	g.engine.Store(engine)
 	return engine
 }
 
-// extensions of the protocol, in Triton's order.
-func extensions() []string {
-	return []string{"classification", "model_repository", "model_repository(unload_dependents)", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
+func (g *Gateway) statisticsMissing(pool string, err error) {
+	g.meters.StatisticsMissing()
+	g.deps.Log.Warn("a pool's scheduler does not answer: its models are missing in the statistics", append(obs.Err(err), zap.String("pool", pool))...)
 }
 
-// InFlight returns how many requests wait for their answer. It is safe for
-// concurrent use.
+// extensions of the protocol, in Triton's order.
+func extensions() []string {
+	return []string{"classification", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
+}
+
+// InFlight returns the number of requests without their final response. It is
+// safe for concurrent use.
 func (g *Gateway) InFlight() int64 {
 	if t := g.table.Load(); t != nil {
 		return t.InFlight()
@@ -226,40 +233,39 @@ func (g *Gateway) InFlight() int64 {
 	return 0
 }
 
-// notice gives those who ask for readiness the time to send requests elsewhere.
+// notice gives load balancers the time to notice the end of readiness.
 func (g *Gateway) notice(ctx context.Context, engine *core.Gateway) {
 	if g.config.ExitNotice == 0 {
 		return
 	}
-	engine.Leave()
-	g.deps.Log.Info("gateway says that it is not ready, and serves on", zap.Duration("for", g.config.ExitNotice))
-	lifecycle.Pause(ctx, g.config.ExitNotice)
+	engine.BeginShutdown()
+	g.deps.Log.Info("gateway is not ready any more and still serves", zap.Duration("for", g.config.exitNotice()))
+	lifecycle.Pause(ctx, g.config.exitNotice())
 }
 
-// drain gives the requests in flight the exit timeout to finish.
+// drain waits at most the exit timeout for the requests in flight.
 func (g *Gateway) drain(ctx context.Context, engine *core.Gateway) {
 	g.deps.Log.Info("gateway drains", zap.Int64("in_flight", engine.InFlight()))
-	ctx, cancel := context.WithTimeout(ctx, g.config.ExitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.config.exitTimeout())
 	defer cancel()
 	if err := engine.Drain(ctx); err != nil {
-		g.deps.Log.Warn("requests are cut off at the exit timeout", zap.Int64("in_flight", engine.InFlight()))
+		g.deps.Log.Warn("exit timeout: canceling the requests in flight", zap.Int64("in_flight", engine.InFlight()))
 	}
 }
 
 func (g *Gateway) listen(ctx context.Context) (err error) {
-	if g.config.HTTP.Enabled {
-		if g.http, err = serve.Listen(ctx, g.config.HTTP.Endpoint("HTTP", "--http-port")); err != nil {
+	if l := g.config.http(); l.Enabled {
+		if g.http, err = serve.Listen(ctx, l.Endpoint("HTTP", "--http-port")); err != nil {
 			return err
 		}
 	}
-	if g.config.GRPC.Enabled {
-		g.grpc, err = serve.Listen(ctx, g.config.GRPC.Endpoint("gRPC", "--grpc-port"))
+	if l := g.config.grpc(); l.Enabled {
+		g.grpc, err = serve.Listen(ctx, l.Endpoint("gRPC", "--grpc-port"))
 	}
 	return err
 }
 
-// flush is how long answers that are there may take to reach their clients
-// when the servers stop.
+// flush bounds the writing of finished responses when the servers stop.
 const flush = 5 * time.Second
 
 func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
@@ -267,23 +273,26 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 		<-ctx.Done()
 		return nil
 	}
-	metered := g.meters.Engine(engine, "http")
-	handler := rest.New(metered, rest.Options{
-		Answered: metered.Answered, Failed: metered.Failed,
-		MaxInput: g.config.MaxInput, Restricted: g.config.HTTP.Restricted, Budget: g.budget,
+	restricted, err := restrictions("--http-restricted-api", g.config.Connections.HTTPRestrict)
+	if err != nil {
+		return err
+	}
+	meter := g.meters.Protocol("http")
+	handler := rest.New(engine, rest.Options{
+		Options: path.Options{Restricted: restricted, Budget: g.budget, Meter: meter},
+		Failed:  meter.Failed, MaxInput: g.config.MaxInput,
 		Log: func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
 	})
-	// No limit on the time of a request: models may take long, and clients
-	// state their own deadlines.
-	server := &http.Server{Handler: departing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
-	return serve.HTTP(ctx, server, g.http, flush)
+	// No request timeout: models may take long, and clients set deadlines.
+	server := &http.Server{Handler: closing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+	return serve.HTTP(ctx, server, g.bounded(g.http, g.config.Connections.MaxHTTP, "--http-max-connections"), flush)
 }
 
-// departing ends connections with an answer once the gateway leaves: a client
-// that keeps one would else have its next request meet the end of it.
-func departing(h http.Handler, engine *core.Gateway) http.Handler {
+// closing closes connections after their response once the gateway shuts down;
+// the next request on a kept connection would fail.
+func closing(h http.Handler, engine *core.Gateway) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if engine.Leaving() {
+		if engine.ShuttingDown() {
 			w.Header().Set("Connection", "close")
 		}
 		h.ServeHTTP(w, r)

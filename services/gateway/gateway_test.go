@@ -102,8 +102,8 @@ func startWith(t *testing.T, deps gateway.Deps, hold chan struct{}, change ...fu
 	t.Helper()
 	h := &harness{t: t, bus: deps.Bus, echo: &echo{hold: hold, submitted: make(chan infer.ModelRef, 100)}}
 	config := gateway.Default()
-	config.HTTP.Address, config.HTTP.Port = "127.0.0.1", 0
-	config.GRPC.Address, config.GRPC.Port = "127.0.0.1", 0
+	config.HTTPAddress, config.HTTPPort = "127.0.0.1", 0
+	config.GRPCAddress, config.GRPCPort = "127.0.0.1", 0
 	for _, c := range change {
 		c(&config)
 	}
@@ -320,7 +320,7 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	// says so.
 	h.eventually(http.StatusBadRequest, "/v2/health/ready")
 	h.awaitState(nereidv1.State_STATE_UNLOADING)
-	if got, body := h.do(http.MethodPost, "/v2/models/m/infer", inferBody); got != http.StatusServiceUnavailable || !strings.Contains(body, `"draining"`) {
+	if got, body := h.do(http.MethodPost, "/v2/models/m/infer", inferBody); got != http.StatusServiceUnavailable || !strings.Contains(body, "Server is stopping") {
 		t.Errorf("new request while draining: %d %s", got, body)
 	}
 	close(release)
@@ -350,7 +350,7 @@ func (h *harness) awaitState(want nereidv1.State) {
 }
 
 func TestGatewayStopsAfterItsNotice(t *testing.T) {
-	h := start(t, nil, func(c *gateway.Config) { c.ExitNotice = time.Millisecond })
+	h := start(t, nil, func(c *gateway.Config) { c.ExitNotice = 1 })
 	if err := h.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
@@ -371,23 +371,23 @@ func TestGatewayStopsWithoutTheStore(t *testing.T) {
 func TestSettingsAreChecked(t *testing.T) {
 	tests := map[string]func(*gateway.Config){
 		"id":                    func(c *gateway.Config) { c.ID = "" },
-		"--http-port":           func(c *gateway.Config) { c.HTTP.Port = 70000 },
-		"--grpc-port":           func(c *gateway.Config) { c.GRPC.Port = -1 },
-		"both 8000":             func(c *gateway.Config) { c.GRPC.Port = 8000 },
+		"--http-port":           func(c *gateway.Config) { c.HTTPPort = 70000 },
+		"--grpc-port":           func(c *gateway.Config) { c.GRPCPort = -1 },
+		"both 8000":             func(c *gateway.Config) { c.GRPCPort = 8000 },
 		"--http-max-input-size": func(c *gateway.Config) { c.MaxInput = 0 },
 		"--max-request-bytes":   func(c *gateway.Config) { c.MaxRequestBytes = c.MaxInput - 1 },
 		"--exit-timeout-secs":   func(c *gateway.Config) { c.ExitTimeout = -1 },
 		"--exit-notice-secs":    func(c *gateway.Config) { c.ExitNotice = -1 },
-		"--grpc-keepalive-time": func(c *gateway.Config) { c.GRPC.Pings.Interval = 0 },
-		"keepalive-timeout":     func(c *gateway.Config) { c.GRPC.Pings.Timeout = 0 },
-		"min-recv-ping":         func(c *gateway.Config) { c.GRPC.Pings.FromClients = -1 },
-		"connection-age is":     func(c *gateway.Config) { c.GRPC.MaxAge = -1 },
-		"age-grace":             func(c *gateway.Config) { c.GRPC.Grace = -1 },
+		"--grpc-keepalive-time": func(c *gateway.Config) { c.Connections.PingTime = 0 },
+		"keepalive-timeout":     func(c *gateway.Config) { c.Connections.PingTimeout = 0 },
+		"min-recv-ping":         func(c *gateway.Config) { c.Connections.PingInterval = -1 },
+		"connection-age is":     func(c *gateway.Config) { c.Connections.MaxAge = -1 },
+		"age-grace":             func(c *gateway.Config) { c.Connections.Grace = -1 },
 	}
 	for want, change := range tests {
 		c := gateway.Default()
 		change(&c)
-		if err := c.Validate(); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), want) {
+		if _, err := gateway.New(c, gateway.Deps{}); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s with %q", err, errs.ConfigInvalid, want)
 		}
 	}

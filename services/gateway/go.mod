@@ -41,7 +41,6 @@ require (
 )
 
 require (
-	github.com/go-chi/chi/v5 v5.5.0
 	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

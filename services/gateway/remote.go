@@ -8,11 +8,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/exchange"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/shm"
@@ -23,36 +24,36 @@ import (
 
 // RemoteDeps are what a [Remote] works with.
 type RemoteDeps struct {
-	// ID is the gateway's; Release is for the others' logs.
+	// ID is the gateway's; peers log Release.
 	ID, Release string
 	Bus         *bus.Bus
-	// TLS is how the gateway meets the other services; nil is plain text.
+	// TLS is for connections to the other services; nil is plain text.
 	TLS *tls.Config
-	// Pool is where the memory of tensors comes from, Arena what of it workers
-	// of the same host may read; nil is nothing.
+	// Pool is the memory pool of tensors, Arena its part that workers of the same
+	// host may read; nil is none.
 	Pool  *tensor.Pool
 	Arena *shm.Arena
 	Clock mono.Clock
-	// To takes the answers that count.
-	To      infer.Responder
-	Metrics prometheus.Registerer
-	Log     *zap.Logger
+	// Responder receives the responses.
+	Responder infer.Responder
+	Metrics   prometheus.Registerer
+	Log       *zap.Logger
 }
 
-// Remote is a gateway's way to schedulers and workers in other processes: a
-// [Dispatcher] for as long as its parts run.
+// Remote connects a gateway to schedulers and workers in other processes: a
+// [Dispatcher] while its parts run.
 type Remote struct {
 	*dispatcher.Pools
 	deps RemoteDeps
 	// tensors is the gateway's end of the streams to workers. Its epoch is set
 	// when registered is closed.
 	tensors    *exchange.Gateway
-	workers    *workers.Keeper
+	workers    *workers.Connector
 	registered chan struct{}
 }
 
-// NewRemote makes one that connects to nobody before its parts run and
-// [Remote.Register] is called.
+// NewRemote returns a Remote without connections; its parts open them after
+// [Remote.Register].
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, registered: make(chan struct{})}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
@@ -60,12 +61,12 @@ func NewRemote(d RemoteDeps) *Remote {
 		Identity: exchange.Identity{ID: d.ID, Release: d.Release},
 		Offers:   exchange.NewOffers(d.Arena), Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
 	}
-	r.workers = workers.New(workers.Deps{Bus: d.Bus, Gateway: r.tensors, Peer: r.peer, Gone: r.Lost, Log: d.Log})
+	r.workers = workers.New(workers.Deps{Bus: d.Bus, Gateway: r.tensors, Peer: r.worker, Lost: r.Lost, Log: d.Log})
 	return r
 }
 
-// Register notes the gateway's incarnation, by which the other services know
-// it. It is called once.
+// Register sets the gateway's incarnation, its identity to the other services. It
+// is called once.
 func (r *Remote) Register(incarnation uint64) {
 	r.tensors.Epoch = incarnation
 	close(r.registered)
@@ -77,10 +78,10 @@ func (r *Remote) Parts() []lifecycle.Part {
 	return []lifecycle.Part{{Name: "pools", Run: r.Pools.Run}, {Name: "workers", Run: r.follow}}
 }
 
-// open makes the way to a pool.
+// open makes the dispatcher of a pool.
 func (r *Remote) open(pool string) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Default(), dispatcher.Deps{
-		Finder: leader.New(r.deps.Bus, leader.Pool(pool)), Dial: r.dial, To: r.deps.To, Clock: r.deps.Clock,
+		Finder: control.NewFinder(r.deps.Bus, control.PoolRole(pool)), Dial: r.dial, To: r.deps.Responder, Clock: r.deps.Clock,
 		Forget:  func(id infer.RequestID) { r.tensors.Offers.Forget(id) },
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"pool": pool}, r.deps.Metrics),
 		Log:     r.deps.Log.With(zap.String("pool", pool)),
@@ -98,15 +99,15 @@ func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedul
 		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Epoch, Release: r.deps.Release},
 		Clock: r.deps.Clock, Pool: r.tensors.Pool, Met: met,
 	}
-	s, err := d.Gateway(ctx, r.peer(address), h)
+	s, err := d.Gateway(ctx, stream.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
 	if err != nil {
 		return nil, err
 	}
 	return offering{s, r.tensors.Offers}, nil
 }
 
-func (r *Remote) peer(address string) stream.Peer {
-	return stream.Peer{Address: address, TLS: r.deps.TLS}
+func (r *Remote) worker(address string) stream.Peer {
+	return stream.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Worker)}
 }
 
 // follow keeps a stream to each worker.
@@ -119,7 +120,7 @@ func (r *Remote) follow(ctx context.Context) error {
 	return r.workers.Run(ctx)
 }
 
-// Connected returns a channel that is closed when the present stream to a
+// Connected returns a channel that is closed when the current stream to a
 // worker's incarnation ends; nil if there is none.
 func (r *Remote) Connected(worker uint64) <-chan struct{} { return r.workers.Connected(worker) }
 

@@ -22,8 +22,8 @@ const leaderRole = "registry"
 
 type registration = bus.Registration[*nereidv1.ServiceValue]
 
-// register takes the gateway's key, whose epoch is its incarnation. A value
-// under its id is that of an earlier life.
+// register acquires the gateway's key, whose epoch is its incarnation. A value
+// under its id is that of an earlier incarnation.
 func (g *Gateway) register(ctx context.Context) (*registration, error) {
 	bucket, err := bus.NewBucket(g.deps.Bus, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
 	if err != nil {
@@ -44,10 +44,10 @@ func (g *Gateway) value(epoch, models, workers, instances uint64) *nereidv1.Serv
 	}
 }
 
-// state is what the readiness endpoint says, and that it says so for good.
+// state is the readiness for the lease: unloading once readiness ends for good.
 func (g *Gateway) state() nereidv1.State {
 	switch engine := g.engine.Load(); {
-	case engine != nil && engine.Leaving():
+	case engine != nil && engine.ShuttingDown():
 		return nereidv1.State_STATE_UNLOADING
 	case g.Ready():
 		return nereidv1.State_STATE_READY
@@ -55,14 +55,13 @@ func (g *Gateway) state() nereidv1.State {
 	return nereidv1.State_STATE_LOADING
 }
 
-// backlog is how many changes may wait for the snapshot that has them.
+// backlog bounds the changes that wait for the next snapshot.
 const backlog = 1024
 
-// change is something that a bucket said.
+// change is an event of a bucket.
 type change func(*view.State)
 
-// watch keeps the engine's snapshot in step with the buckets until ctx is
-// done.
+// watch updates the engine's snapshot from the buckets until ctx is done.
 func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registration) error {
 	changes := make(chan change, backlog)
 	group, ctx := errgroup.WithContext(ctx)
@@ -70,28 +69,28 @@ func (g *Gateway) watch(ctx context.Context, engine *core.Gateway, r *registrati
 	group.Go(func() error { return follow(ctx, g, bus.Workers, changes, g.workerChanges(ctx, group, changes)) })
 	group.Go(func() error { return follow(ctx, g, bus.Instances, changes, instancesChange) })
 	group.Go(func() error { return follow(ctx, g, bus.Leaders, changes, leaderChange) })
-	lacked := new(atomic.Pointer[[]string]) // the pools without a scheduler, as last applied
-	group.Go(func() error { return g.apply(ctx, engine, r, changes, lacked) })
+	applied := new(atomic.Pointer[[]string]) // the unreachable pools of the last snapshot
+	group.Go(func() error { return g.apply(ctx, engine, r, changes, applied) })
 	if g.deps.Reachable != nil {
-		group.Go(func() error { return g.reach(ctx, engine, changes, lacked) })
+		group.Go(func() error { return g.reach(ctx, engine, changes, applied) })
 	}
 	return group.Wait()
 }
 
-// apply owns the view's state: it takes changes, as many as there are at
-// once, and then puts one snapshot into force.
+// apply owns the view's state: it applies all waiting changes and then updates
+// the snapshot once.
 func (g *Gateway) apply(
-	ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change, lacked *atomic.Pointer[[]string],
+	ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change, applied *atomic.Pointer[[]string],
 ) error {
-	state, left := view.NewState(), engine.Left()
+	state, shutdown := view.NewState(), engine.ShutdownBegun()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case c := <-changes:
 			c(state)
-		case <-left:
-			left = nil // told below
+		case <-shutdown:
+			shutdown = nil // published below
 		}
 		for more := true; more; {
 			select {
@@ -102,9 +101,9 @@ func (g *Gateway) apply(
 			}
 		}
 		snapshot := state.Snapshot()
-		lacking := engine.Update(snapshot)
-		lacked.Store(&lacking)
-		g.meters.Keep(snapshot.Models())
+		unreachable := engine.Update(snapshot)
+		applied.Store(&unreachable)
+		g.meters.Prune(snapshot.Models())
 		g.noteStart(engine)
 		workers, instances := state.Observed()
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, workers, instances)); err != nil && ctx.Err() == nil {
@@ -114,31 +113,31 @@ func (g *Gateway) apply(
 	}
 }
 
-// snapshotRest is for how long there is no snapshot after one, for each model in it:
-// while a thousand of them load there is news all the time.
+// snapshotRest is the least time between snapshots, for each model in them: while
+// a thousand models load, changes arrive all the time.
 const snapshotRest = 2 * time.Microsecond
 
 const (
-	// reachRest is how often it is seen to which pools have a scheduler.
+	// reachRest is the interval of probes for unreachable pools.
 	reachRest = 100 * time.Millisecond
-	// reachTold is the look at which the log says that one has none: at the start
-	// none has.
-	reachTold = 10
+	// reachLogged is the failed probe that is logged: at the start no pool is
+	// reachable.
+	reachLogged = 10
 )
 
-// reach has what follows from it applied anew, and tells the log, when a pool's
-// scheduler can be reached no more or again. It compares with what was applied:
-// between two looks a pool may come and its scheduler be reached.
-func (g *Gateway) reach(ctx context.Context, engine *core.Gateway, changes chan<- change, lacked *atomic.Pointer[[]string]) error {
-	looks := make(map[string]int) // that found none, by pool
+// reach triggers a new snapshot, and logs, when a pool becomes unreachable or
+// reachable. It compares with the last snapshot: between two probes a pool may
+// appear and its scheduler connect.
+func (g *Gateway) reach(ctx context.Context, engine *core.Gateway, changes chan<- change, last *atomic.Pointer[[]string]) error {
+	failed := make(map[string]int) // probes in a row, by pool
 	for ; ctx.Err() == nil; lifecycle.Pause(ctx, reachRest) {
-		applied := lacked.Load()
+		applied := last.Load()
 		if applied == nil {
 			continue
 		}
-		lacking := engine.Unreachable()
-		g.tellReach(looks, lacking)
-		if slices.Equal(lacking, *applied) {
+		unreachable := engine.Unreachable()
+		g.logReach(failed, unreachable)
+		if slices.Equal(unreachable, *applied) {
 			continue
 		}
 		select {
@@ -149,25 +148,24 @@ func (g *Gateway) reach(ctx context.Context, engine *core.Gateway, changes chan<
 	return nil
 }
 
-// tellReach tells the log of pools that have had no scheduler for a while, and
-// of those that have one again.
-func (g *Gateway) tellReach(looks map[string]int, lacking []string) {
-	for _, pool := range lacking {
-		if looks[pool]++; looks[pool] == reachTold {
-			g.deps.Log.Warn("no scheduler of the pool can be reached: its models are not ready", zap.String("pool", pool))
+// logReach logs pools that stay unreachable and those that are reachable again.
+func (g *Gateway) logReach(failed map[string]int, unreachable []string) {
+	for _, pool := range unreachable {
+		if failed[pool]++; failed[pool] == reachLogged {
+			g.deps.Log.Warn("no scheduler of the pool is reachable: its models are not ready", zap.String("pool", pool))
 		}
 	}
-	for pool, n := range looks {
-		if slices.Contains(lacking, pool) {
+	for pool, n := range failed {
+		if slices.Contains(unreachable, pool) {
 			continue
 		}
-		if delete(looks, pool); n >= reachTold {
-			g.deps.Log.Info("a scheduler of the pool is reached again", zap.String("pool", pool))
+		if delete(failed, pool); n >= reachLogged {
+			g.deps.Log.Info("a scheduler of the pool is reachable again", zap.String("pool", pool))
 		}
 	}
 }
 
-// noteStart closes started when the start is over.
+// noteStart closes started once the start is over.
 func (g *Gateway) noteStart(engine *core.Gateway) {
 	select {
 	case <-g.started:
@@ -178,8 +176,8 @@ func (g *Gateway) noteStart(engine *core.Gateway) {
 	}
 }
 
-// follow sends a bucket's changes on. A value that cannot be read is logged,
-// and what was known of its key stays in force.
+// follow forwards a bucket's changes. A value that cannot be read is logged, and
+// the previous value of its key stays.
 func follow[T nereidv1.Value](ctx context.Context, g *Gateway, name string, out chan<- change, read func(bus.Event[T]) change) error {
 	bucket, err := bus.NewBucket(g.deps.Bus, name, bus.Values[T]())
 	if err != nil {
@@ -211,9 +209,9 @@ func modelChange(e bus.Event[*nereidv1.ModelValue]) change {
 	}
 }
 
-// workerChanges reads what the bucket says of workers. One whose lease ends while
-// its stream is up is cut off from the store alone and serves on: it is gone when
-// the stream ends, too.
+// workerChanges reads events of the bucket workers. A worker whose lease expires
+// while its stream is up has lost the store only and keeps serving; it is lost
+// when the stream ends, too.
 func (g *Gateway) workerChanges(
 	ctx context.Context, group *errgroup.Group, changes chan<- change,
 ) func(bus.Event[*nereidv1.WorkerValue]) change {
@@ -228,7 +226,7 @@ func (g *Gateway) workerChanges(
 				s.SetWorker(e.Key, nil, e.Revision)
 				return
 			}
-			s.SetAdrift(e.Key, e.Revision)
+			s.SetLeaseExpired(e.Key, e.Revision)
 			group.Go(func() error {
 				select {
 				case <-stream:
@@ -236,7 +234,7 @@ func (g *Gateway) workerChanges(
 					return nil
 				}
 				select {
-				case changes <- func(s *view.State) { s.DropAdrift(e.Key, epoch) }:
+				case changes <- func(s *view.State) { s.DropExpired(e.Key, epoch) }:
 				case <-ctx.Done():
 				}
 				return nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -21,8 +22,8 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// Checked is what [Check] found out about one model.
-type Checked struct {
+// CheckResult is what [Check] found out about one model.
+type CheckResult struct {
 	Name string
 	// Dir is the model's directory; empty if it has several.
 	Dir string
@@ -38,13 +39,13 @@ type Checked struct {
 }
 
 // Check reads model repositories as a registry of this configuration would,
-// but for the files of versions, which are only opened, and tells what it found
+// but for the files of versions, which are only opened, and returns what it found
 // of each model, in the order of names, and what it ignored. It also holds
 // configurations against the headers of ONNX models, as a worker does against
 // the models that it has loaded, and against a worker on a CPU with the
 // configured backends. The error is that of the configuration, of a repository
 // that cannot be listed, or ctx's.
-func Check(ctx context.Context, cfg Config) (models []Checked, ignored []string, err error) {
+func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []string, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, nil, err
 	}
@@ -63,13 +64,13 @@ func Check(ctx context.Context, cfg Config) (models []Checked, ignored []string,
 		return nil, nil, err
 	}
 	for _, m := range snap.Models {
-		models = append(models, checked(m, cfg.Models.Backends, scanner.Files()))
+		models = append(models, checked(m, cfg.Backends, scanner.Files()))
 	}
 	return models, snap.Ignored, nil
 }
 
-func checked(m snapshot.Model, backends []string, from repo.Files) Checked {
-	c := Checked{Name: m.Name, Dir: directory(m.URL), Problems: m.Problems, Warnings: m.Warnings}
+func checked(m snapshot.Model, backends []string, from repo.Files) CheckResult {
+	c := CheckResult{Name: m.Name, Dir: directory(m.URL), Problems: m.Problems, Warnings: m.Warnings}
 	if m.Config != nil {
 		config, err := modelconfig.FromProto(m.Config)
 		if err != nil { // the scan has checked it
@@ -89,7 +90,7 @@ func checked(m snapshot.Model, backends []string, from repo.Files) Checked {
 	return c
 }
 
-// placed tells what keeps a model from a worker on a CPU with these backends;
+// placed returns what keeps a model from a worker on a CPU with these backends;
 // nil are all.
 func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Problems) {
 	if backends != nil && !slices.Contains(backends, c.Backend) {
@@ -103,18 +104,22 @@ func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Prob
 	return problems
 }
 
-// checkVersion tells what keeps a version from being loaded, as far as its
+// checkVersion returns what keeps a version from being loaded, as far as its
 // files show that.
 func checkVersion(c *modelconfig.Config, v snapshot.Version, from repo.Files) modelconfig.Problems {
 	dir := strconv.FormatInt(v.Number, 10)
 	if v.Problem != "" {
 		return modelconfig.Problems{{Reason: errs.ConfigInvalid, File: dir, Message: v.Problem}}
 	}
-	if c == nil || c.Backend != "onnxruntime" {
+	if c == nil {
+		return nil
+	}
+	d := backends.Get(c.Backend)
+	if d.Header == nil {
 		return nil
 	}
 	file := filepath.Join(dir, c.Filename)
-	h, err := repo.ReadHeader(from, modelfiles.Join(directory(v.URL), c.Filename))
+	h, err := repo.ReadHeader(from, d, modelfiles.Join(directory(v.URL), c.Filename))
 	if err != nil {
 		fix := "export or copy the model again"
 		if errors.Is(err, fs.ErrNotExist) {
@@ -124,13 +129,13 @@ func checkVersion(c *modelconfig.Config, v snapshot.Version, from repo.Files) mo
 			Reason: errs.ConfigInvalid, File: file, Message: fmt.Sprintf("the model file of '%s' cannot be read: %v", c.Name, err), Fix: fix,
 		}}
 	}
-	if blob.Remote(v.URL) { // the scan found the weights, or told what is missing
+	if blob.Remote(v.URL) { // the scan found the weights, or reported what is missing
 		return modelconfig.Compare(c, h, file)
 	}
 	return append(modelconfig.Compare(c, h, file), checkWeights(c.Name, directory(v.URL), file, h.External)...)
 }
 
-// checkWeights tells which files with weights of a model are missing, or are
+// checkWeights returns which files with weights of a model are missing, or are
 // none that it may have: they must lie in its file's directory or below.
 func checkWeights(model, versionDir, file string, weights []string) modelconfig.Problems {
 	dir := filepath.Join(filepath.Dir(versionDir), filepath.Dir(file))

@@ -2,16 +2,20 @@ package registry
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -19,77 +23,94 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
 
-// Config is the registry's configuration.
+// Config configures a registry. A field with a name is a flag, and a setting of
+// that name in files and in the environment; the others keep what the struct
+// held before the flags were read, which should be [Default].
 type Config struct {
-	// Repositories are the model repositories: directories with one directory
-	// per model, on local disks or as the URLs that package blob reads. At least
-	// one.
-	Repositories []string
-	// Namespacing has models of one name in several repositories served beside
-	// each other, told apart by their repositories; without it such a name
-	// serves nothing.
-	Namespacing bool
-	// Models says how the models' configurations are read.
-	Models Models
+	// Repositories are directories with one directory per model, on local disks
+	// or as the URLs that package blob reads. At least one.
+	Repositories []string `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository: a directory, or s3://BUCKET/PATH, s3://HOST:PORT/BUCKET/PATH, gs://BUCKET/PATH or as://ACCOUNT/CONTAINER/PATH; repeat the flag for several. Required."`
 	// Control says when models are loaded.
-	Control Control
+	Control Control `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none is all of them at the start; poll follows the repositories as well; explicit is what --load-model and the load API name."`
 	// Poll is how often the repositories are read again under [ControlPoll].
-	Poll time.Duration
+	Poll Seconds `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds."`
 	// LoadModels are the models that the start loads under [ControlExplicit];
 	// "*" alone is all of them. Other modes load all and allow no names.
-	LoadModels []string
+	LoadModels []string `name:"load-model" sep:"none" placeholder:"NAME" group:"Models" help:"Model to load at the start under --model-control-mode=explicit; repeat the flag for several, or give * for all."`
+	// Namespacing has models of one name in several repositories served beside
+	// each other, distinguished by their repositories; without it such a name
+	// serves nothing.
+	Namespacing config.Switch `name:"model-namespacing" default:"false" group:"Models" help:"Serve models of one name in several repositories beside each other, told apart by their repositories."`
+	// PoolModels and PoolLabels are the models and the workers of pools, which
+	// have schedulers of their own. The pool default is there in any case.
+	PoolModels []string `name:"pool-models" sep:"none" placeholder:"POOL=MODEL,..." group:"Models" help:"Models that run in a pool of workers with a scheduler of its own, unless their configurations name one; repeat the flag for several pools."`
+	PoolLabels []string `name:"pool-labels" sep:"none" placeholder:"POOL=KEY=VALUE,..." group:"Models" help:"Labels that a pool's workers must carry; repeat the flag for several pools."`
+	// ConfigName chooses configs/NAME.pbtxt of the models that have it; the
+	// others are read from config.pbtxt.
+	ConfigName string `name:"model-config-name" placeholder:"NAME" group:"Models" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
+	// AllowModelCode takes files given through the load API also for backends
+	// that execute them.
+	AllowModelCode config.Switch `name:"allow-model-code" default:"false" group:"Models" help:"Let the load API bring files for backends that execute them, such as python: whoever may load models may then run programs on the workers."`
+	// NoAutoComplete and StrictConfig both take nothing from model files.
+	NoAutoComplete bool          `name:"disable-auto-complete-config" group:"Models" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
+	StrictConfig   config.Switch `name:"strict-model-config" default:"false" group:"Models" help:"Older form of --disable-auto-complete-config."`
+
+	// Backends are those of the workers, so that a model of another gets a
+	// problem; nil is unknown.
+	Backends []string `kong:"-"`
+	// MaxBatchSize is for ONNX models that can batch and whose configuration
+	// does not say up to what size; 0 has them not batch.
+	MaxBatchSize int `kong:"-"`
 	// Artifacts is a directory for files that are given through the load API.
 	// It is made when it is needed; empty allows none.
-	Artifacts string
+	Artifacts string `kong:"-"`
 	// ShareArtifacts has these files reach workers of other hosts, through the
 	// store; else they read the directory.
-	ShareArtifacts bool
-	// Settle is how long files must have been left alone for a poll to take
+	ShareArtifacts bool `kong:"-"`
+	// FileQuietPeriod is how long files must have been left alone for a poll to take
 	// them as they are; younger ones are taken when two scans find the same.
-	Settle time.Duration
-	// Arrive is for how long the objects of a model in a store must stay as they
+	FileQuietPeriod time.Duration `kong:"-"`
+	// ObjectQuietPeriod is for how long the objects of a model in a store must stay as they
 	// are before it is read, in whatever way it is asked for.
-	Arrive time.Duration
-	// Pools are sets of workers with schedulers of their own. The pool default
-	// is there in any case.
-	Pools []Pool
+	ObjectQuietPeriod time.Duration `kong:"-"`
 	// Holder is the id of this replica, unique among them. It is shown as the
 	// leader's.
-	Holder string
+	Holder string `kong:"-"`
 	// Address is where this replica's gRPC for the other services listens, as
 	// host:port or unix:path: see [Registry.RegisterControl]. It is empty in one
 	// process.
-	Address string
+	Address string `kong:"-"`
 	// Version is the release, as others see it.
-	Version string
+	Version string `kong:"-"`
 	// WorkerGrace is for how long the assignment of a vanished worker is kept.
 	// A worker that was only cut off from the store finds it on its return
 	// and goes on; shorter than a worker's lease, a pause of the store makes
 	// workers unload and load again.
-	WorkerGrace time.Duration
+	WorkerGrace time.Duration `kong:"-"`
 	// Retry is how long to wait after a failed write, scan or election.
-	Retry time.Duration
+	Retry time.Duration `kong:"-"`
 }
 
-// Pool is a set of workers with a scheduler of their own, and the models that
-// run there unless their configurations say otherwise.
-type Pool = publish.Pool
+// Seconds is a duration that a flag gives in whole seconds.
+type Seconds time.Duration
 
-// Models says how the models' configurations are read.
-type Models struct {
-	// ConfigName chooses configs/NAME.pbtxt of the models that have it; the
-	// others are read from config.pbtxt.
-	ConfigName string
-	// Strict takes nothing from model files: every model needs a config.pbtxt
-	// that lists its inputs and outputs.
-	Strict bool
-	// Backends are those of the workers, so that a model of another is told
-	// so; nil is not to know.
-	Backends []string
-	// MaxBatchSize is for ONNX models that can batch and whose configuration
-	// does not say up to what size; 0 has them not batch.
-	MaxBatchSize int
+// UnmarshalText reads a number of seconds.
+func (s *Seconds) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 32)
+	if err != nil {
+		return fmt.Errorf("want a number of seconds, not %q", text)
+	}
+	*s = Seconds(time.Duration(n) * time.Second)
+	return nil
 }
+
+// String returns the number of seconds.
+func (s Seconds) String() string {
+	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64)
+}
+
+// maxPoll is a year.
+const maxPoll = Seconds(365 * 24 * time.Hour)
 
 // Control is a way to decide when models are loaded, by its name on the
 // command line.
@@ -111,9 +132,8 @@ const everyModel = "*"
 // Default gives the configuration without its repositories.
 func Default() Config {
 	return Config{
-		Control: ControlNone, Poll: 15 * time.Second, Settle: 2 * time.Second, Arrive: 3 * time.Second,
-		Holder: "registry", WorkerGrace: 15 * time.Second, Retry: time.Second,
-		Models: Models{MaxBatchSize: modelconfig.DefaultMaxBatchSize},
+		Control: ControlNone, Poll: Seconds(15 * time.Second), FileQuietPeriod: 2 * time.Second, ObjectQuietPeriod: 3 * time.Second,
+		Holder: "registry", WorkerGrace: 15 * time.Second, Retry: time.Second, MaxBatchSize: modelconfig.DefaultMaxBatchSize,
 	}
 }
 
@@ -121,21 +141,20 @@ func Default() Config {
 // config_invalid.
 func (c Config) Validate() error {
 	if len(c.Repositories) == 0 {
-		return errs.New(errs.ConfigInvalid, "no model repository is given: name a directory with --model-repository")
+		return errs.New(errs.ConfigInvalid, "no model repository: give --model-repository=DIR")
 	}
-	for i, root := range c.Repositories {
+	for _, root := range c.Repositories {
 		if err := checkURL(root); err != nil {
 			return err
 		}
 		if root == "" {
 			return errs.New(errs.ConfigInvalid, "a model repository has no name: give a directory")
 		}
-		if slices.ContainsFunc(c.Repositories[:i], func(other string) bool { return filepath.Clean(other) == filepath.Clean(root) }) {
-			return errs.New(errs.ConfigInvalid, "model repository %s is given twice: give it once", root)
-		}
 	}
-	if err := cmp.Or(c.Models.validate(), c.validateControl(), c.validatePools()); err != nil {
-		return err
+	for _, validate := range []func() error{c.validateModels, c.validateControl, c.validatePools} {
+		if err := validate(); err != nil {
+			return err
+		}
 	}
 	if c.Holder == "" {
 		return errs.New(errs.ConfigInvalid, "the registry needs a holder id: give each replica one of its own")
@@ -163,12 +182,15 @@ func checkURL(root string) error {
 }
 
 func (c Config) validatePools() error {
-	names, models := make(map[string]bool), make(map[string]string)
-	for _, pool := range c.Pools {
-		if !infer.ValidPool(pool.Name) || names[pool.Name] {
-			return errs.New(errs.ConfigInvalid, "pool %q: give each pool one name, without blanks, slashes, commas and =", pool.Name)
+	pools, err := c.pools()
+	if err != nil {
+		return err
+	}
+	models := make(map[string]string)
+	for _, pool := range pools {
+		if !infer.ValidPool(pool.Name) {
+			return errs.New(errs.ConfigInvalid, "pool %q: give each pool a name without blanks, slashes, commas and =", pool.Name)
 		}
-		names[pool.Name] = true
 		for _, model := range pool.Models {
 			if other, ok := models[model]; ok {
 				return errs.New(errs.ConfigInvalid, "model %s is given to the pools %s and %s: give it to one", model, other, pool.Name)
@@ -179,12 +201,12 @@ func (c Config) validatePools() error {
 	return nil
 }
 
-func (m Models) validate() error {
-	if m.ConfigName != "" && (strings.ContainsAny(m.ConfigName, `/\`) || !filepath.IsLocal(m.ConfigName)) {
-		return errs.New(errs.ConfigInvalid, "model configuration name %q: give the name of a file in configs without .pbtxt, such as h100", m.ConfigName)
+func (c Config) validateModels() error {
+	if c.ConfigName != "" && (strings.ContainsAny(c.ConfigName, `/\`) || !filepath.IsLocal(c.ConfigName)) {
+		return errs.New(errs.ConfigInvalid, "model configuration name %q: give the name of a file in configs without .pbtxt, such as h100", c.ConfigName)
 	}
-	if m.MaxBatchSize < 0 || m.MaxBatchSize > math.MaxInt32 {
-		return errs.New(errs.ConfigInvalid, "the default maximum batch size is %d: want 0 or more", m.MaxBatchSize)
+	if c.MaxBatchSize < 0 || c.MaxBatchSize > math.MaxInt32 {
+		return errs.New(errs.ConfigInvalid, "the default maximum batch size is %d: want 0 or more", c.MaxBatchSize)
 	}
 	return nil
 }
@@ -193,10 +215,10 @@ func (c Config) validateControl() error {
 	switch {
 	case c.Control != ControlNone && c.Control != ControlPoll && c.Control != ControlExplicit:
 		return errs.New(errs.ConfigInvalid, "--model-control-mode is %q: want none, poll or explicit", c.Control)
-	case c.Control == ControlPoll && c.Poll <= 0:
-		return errs.New(errs.ConfigInvalid, "--repository-poll-secs is %v: want 1 or more", c.Poll)
-	case c.Settle < 0 || c.Arrive < 0:
-		return errs.New(errs.ConfigInvalid, "files settle after %v, and objects have arrived after %v: want 0 or more", c.Settle, c.Arrive)
+	case c.Poll <= 0 || c.Poll > maxPoll:
+		return errs.New(errs.ConfigInvalid, "--repository-poll-secs is %v: want 1 to %v", c.Poll, maxPoll)
+	case c.FileQuietPeriod < 0 || c.ObjectQuietPeriod < 0:
+		return errs.New(errs.ConfigInvalid, "files settle after %v, and objects have arrived after %v: want 0 or more", c.FileQuietPeriod, c.ObjectQuietPeriod)
 	case len(c.LoadModels) > 0 && c.Control != ControlExplicit:
 		return errs.New(errs.ConfigInvalid, "--load-model is given with --model-control-mode=%s: use --model-control-mode=explicit, or leave --load-model out", c.Control)
 	case len(c.LoadModels) > 1 && slices.Contains(c.LoadModels, everyModel):
@@ -210,31 +232,91 @@ func (c Config) validateControl() error {
 	return nil
 }
 
-// roots are the absolute paths of the repositories, and the URLs of those in
-// stores.
+// roots returns the absolute paths of the repositories, and the URLs of those in
+// stores. A repository that is given twice is one, as for Triton.
 func (c Config) roots() ([]string, error) {
-	roots := make([]string, len(c.Repositories))
-	for i, given := range c.Repositories {
+	var roots []string
+	for _, given := range c.Repositories {
+		root, err := filepath.Abs(given)
+		if err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "model repository %s: %v", given, err)
+		}
 		if blob.Remote(given) {
 			at, err := blob.Parse(given)
 			if err != nil {
 				return nil, err
 			}
-			roots[i] = at.String()
-			continue
+			root = at.String()
 		}
-		root, err := filepath.Abs(given)
-		if err != nil {
-			return nil, errs.Wrap(errs.ConfigInvalid, err, "model repository %s: %v", given, err)
+		if !slices.Contains(roots, root) {
+			roots = append(roots, root)
 		}
-		roots[i] = root
 	}
 	return roots, nil
 }
 
-func (c Config) reading() repo.Reading {
-	m := c.Models
-	return repo.Reading{Namespacing: c.Namespacing, ConfigName: m.ConfigName, Strict: m.Strict, Backends: m.Backends, MaxBatchSize: int32(m.MaxBatchSize), Settle: c.Settle, Arrive: c.Arrive}
+func (c Config) reading() repo.Options {
+	return repo.Options{
+		Namespacing: c.Namespacing.On, ConfigName: c.ConfigName, Strict: c.NoAutoComplete || c.StrictConfig.On,
+		Backends: c.Backends, MaxBatchSize: int32(c.MaxBatchSize), FileQuietPeriod: c.FileQuietPeriod, ObjectQuietPeriod: c.ObjectQuietPeriod,
+	}
+}
+
+// pools reads PoolModels and PoolLabels, in the order in which they are named first.
+func (c Config) pools() (publish.Pools, error) {
+	var pools publish.Pools
+	named := func(flag, text string) (*publish.Pool, string, error) {
+		name, rest, ok := strings.Cut(text, "=")
+		if !ok || name == "" || rest == "" {
+			return nil, "", errs.New(errs.ConfigInvalid, "--%s=%s: want a pool, = and a list", flag, text)
+		}
+		i := slices.IndexFunc(pools, func(p publish.Pool) bool { return p.Name == name })
+		if i < 0 {
+			i, pools = len(pools), append(pools, publish.Pool{Name: name})
+		}
+		return &pools[i], rest, nil
+	}
+	for _, text := range c.PoolModels {
+		pool, list, err := named("pool-models", text)
+		if err != nil {
+			return nil, err
+		}
+		pool.Models = append(pool.Models, strings.Split(list, ",")...)
+	}
+	for _, text := range c.PoolLabels {
+		pool, list, err := named("pool-labels", text)
+		if err != nil {
+			return nil, err
+		}
+		labels, ok := modelconfig.ParseLabels(list)
+		if !ok || pool.Labels != nil {
+			return nil, errs.New(errs.ConfigInvalid, "--pool-labels=%s: want POOL=KEY=VALUE, several separated by commas, once for each pool", text)
+		}
+		pool.Labels = labels
+	}
+	return pools, nil
+}
+
+// SetMaxBatchSize takes the batch size by which configurations are completed
+// from the values of --backend-config. What is set for the one backend goes
+// before what is set for all. Errors have the reason config_invalid.
+func (c *Config) SetMaxBatchSize(backendConfig []string) error {
+	given, err := config.Named("backend-config", backendConfig)
+	if err != nil {
+		return err
+	}
+	for _, backend := range slices.Concat([]string{""}, backends.WithHeader()) {
+		value, ok := given[backend][modelconfig.MaxBatchSizeSetting]
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 32)
+		if err != nil || n < 0 {
+			return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: it is a number of rows, 0 or more", backend, modelconfig.MaxBatchSizeSetting, value)
+		}
+		c.MaxBatchSize = int(n)
+	}
+	return nil
 }
 
 // Deps are what the registry needs of its process.

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -35,14 +34,14 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 		return err
 	}
 	return each(ids, func(id infer.ModelID) error {
-		return r.operate(ctx, operation{verb: verbLoad, model: id, config: config, files: files})
+		return r.operate(ctx, operation{kind: operationLoad, id: id, config: config, files: files})
 	})
 }
 
 // loadable gives the models that a load of a name means: with namespacing all
 // that the repositories have of it, or the one for which files are given.
 func (r *Registry) loadable(ctx context.Context, name string, given bool) ([]infer.ModelID, error) {
-	if !r.cfg.Namespacing {
+	if !r.cfg.Namespacing.On {
 		return []infer.ModelID{{Name: name}}, nil
 	}
 	ids, err := r.scanner.Named(ctx, name)
@@ -62,7 +61,7 @@ func (r *Registry) loadable(ctx context.Context, name string, given bool) ([]inf
 // are such or not.
 func (r *Registry) unloadable(name string) []infer.ModelID {
 	ids := []infer.ModelID{{Name: name}}
-	if r.cfg.Namespacing {
+	if r.cfg.Namespacing.On {
 		for _, root := range r.roots {
 			ids = append(ids, infer.ModelID{Namespace: root, Name: name})
 		}
@@ -79,7 +78,12 @@ func each(ids []infer.ModelID, do func(infer.ModelID) error) error {
 		wait.Go(func() { errors[i] = do(id) })
 	}
 	wait.Wait()
-	return cmp.Or(errors...)
+	for _, err := range errors {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Unload takes a model, with namespacing all models of its name, out of service
@@ -92,7 +96,7 @@ func (r *Registry) Unload(ctx context.Context, model string, _ bool) error {
 		return err
 	}
 	return each(r.unloadable(model), func(id infer.ModelID) error {
-		return r.operate(ctx, operation{verb: verbUnload, model: id})
+		return r.operate(ctx, operation{kind: operationUnload, id: id})
 	})
 }
 
@@ -114,19 +118,19 @@ func checkName(name string) error {
 	return nil
 }
 
-// operate has the leader's loop do an operation, if this replica leads. A lead
-// that is lost meanwhile comes back in a moment: then the operation is begun
-// again, since what was done of it does no harm.
+// operate has the leader's loop do an operation, if this replica leads. A
+// leadership that is lost meanwhile comes back soon: then the operation starts
+// again, since its first part did no harm.
 func (r *Registry) operate(ctx context.Context, o operation) error {
 	for {
-		term := r.terms.wait(ctx)
+		term := r.leader.wait(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case term == nil:
-			return errs.New(errs.StateUnavailable, "no registry leads to work on model '%s': look at the repository index, and ask again in a moment", o.model).WithModel(o.model.Name)
+			return errs.New(errs.StateUnavailable, "no registry leads to work on model '%s': look at the repository index, and ask again in a moment", o.id).WithModel(o.id.Name)
 		}
-		attempt := o // each term has its own to write to
+		attempt := o // each leadership has its own to write to
 		attempt.done = make(chan error, 1)
 		if answered, err := term.do(ctx, &attempt); answered {
 			return err
@@ -135,11 +139,11 @@ func (r *Registry) operate(ctx context.Context, o operation) error {
 }
 
 // do hands an operation to the loop and waits for its outcome. There is none
-// if the term ends before.
-func (t *term) do(ctx context.Context, o *operation) (answered bool, err error) {
+// if the leadership ends before.
+func (l *leadership) do(ctx context.Context, o *operation) (answered bool, err error) {
 	select {
-	case t.asked <- o:
-	case <-t.over:
+	case l.requests <- o:
+	case <-l.ended:
 		return false, nil
 	case <-ctx.Done():
 		return true, context.Cause(ctx)
@@ -149,10 +153,10 @@ func (t *term) do(ctx context.Context, o *operation) (answered bool, err error) 
 		return true, err
 	case <-ctx.Done():
 		return true, context.Cause(ctx)
-	case <-t.over:
+	case <-l.ended:
 	}
 	select {
-	case err = <-o.done: // the last that the term did
+	case err = <-o.done: // the last that the leadership did
 		return true, err
 	default:
 		return false, nil

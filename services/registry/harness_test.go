@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }
 
-// patience bounds what a test waits for; no test measures it.
-const patience = 2 * time.Minute
+// gatewayAckTimeout bounds what a test waits for; no test measures it.
+const gatewayAckTimeout = 2 * time.Minute
 
 const echoConfig = `backend: "echo"
 input { name: "x" data_type: TYPE_FP32 dims: 1 }
@@ -51,7 +51,7 @@ type store struct {
 }
 
 // newStore has leases that end only by release, however slow the machine.
-func newStore(t *testing.T) *store { return openStore(t, bus.Config{Lease: patience}) }
+func newStore(t *testing.T) *store { return openStore(t, bus.Config{Lease: gatewayAckTimeout}) }
 
 func openStore(t *testing.T, cfg bus.Config) *store {
 	t.Helper()
@@ -79,7 +79,7 @@ func openStore(t *testing.T, cfg bus.Config) *store {
 }
 
 // byWorker joins what workers should run of each model, in the order of keys.
-// The head says by which leader and models. A worker without one is not told.
+// The head says by which leader and models. A worker without one is left out.
 func byWorker(all map[string]*nereidv1.AssignmentValue) map[string]*nereidv1.AssignmentValue {
 	joined := make(map[string]*nereidv1.AssignmentValue)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -172,7 +172,7 @@ func (s *store) worker(id string, kind nereidv1.DeviceKind) (leave func()) {
 	}
 }
 
-// put writes a value as somebody else would, whatever its schema.
+// put writes a value as another writer would, whatever its schema.
 func (s *store) put(bucket, key string, value *nereidv1.ModelValue) {
 	s.t.Helper()
 	codec := bus.Values[*nereidv1.ModelValue]()
@@ -293,7 +293,7 @@ func write(t *testing.T, path, text string) {
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), gatewayAckTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

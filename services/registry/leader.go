@@ -16,25 +16,25 @@ import (
 // role is the registry's key in the bucket leaders.
 const role = "registry"
 
-// releaseTimeout bounds the last write of a term. Unreleased, the lease ends
+// releaseTimeout bounds the last write of a leadership. Unreleased, the lease ends
 // by itself.
 const releaseTimeout = 2 * time.Second
 
 // elect waits for the lease and acts as the leader while it is held. The error
-// says why the term could not begin or had to end.
+// says why the leadership could not begin or had to end.
 func (r *Registry) elect(ctx context.Context, all *buckets) error {
 	waits := ""
 	lease, err := all.leaders.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{
 		Key:   role,
-		Value: func(epoch uint64) *nereidv1.LeaderValue { return r.leader(epoch, 0) },
+		Value: func(epoch uint64) *nereidv1.LeaderValue { return r.leaderValue(epoch, 0) },
 		Replace: func(present *nereidv1.LeaderValue) bool {
 			if r.mayReplace(present) {
 				return true
 			}
 			if holder := present.GetHolder(); holder != waits {
 				waits = holder
-				r.presence.set(true) // as a standby
-				r.terms.set(nil, false)
+				r.readiness.set(true) // as a standby
+				r.leader.set(nil, false)
 				r.log.Info("waiting to lead", zap.String("leader", holder))
 			}
 			return false
@@ -44,19 +44,19 @@ func (r *Registry) elect(ctx context.Context, all *buckets) error {
 		return err
 	}
 	r.epoch = lease.Epoch()
-	r.presence.set(false)
+	r.readiness.set(false)
 	r.log.Info("leading", zap.Uint64("epoch", lease.Epoch()))
-	defer r.presence.set(false)
+	defer r.readiness.set(false)
 	return errors.Join(r.lead(ctx, all, lease), release(ctx, lease))
 }
 
-// mayReplace tells a lease that is left of an earlier life of this replica, for
-// whose end nobody need wait, from that of another or a later one.
+// mayReplace reports whether a lease is left of an earlier incarnation of this replica,
+// and may be replaced before it ends. That of another or a later one may not.
 func (r *Registry) mayReplace(present *nereidv1.LeaderValue) bool {
 	return present.GetHolder() == r.cfg.Holder && (r.epoch == 0 || present.GetEpoch() <= r.epoch)
 }
 
-// lead runs one term until ctx or the lease ends.
+// lead acts as the leader until ctx or the lease ends.
 func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*nereidv1.LeaderValue]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -69,16 +69,16 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		case <-ctx.Done():
 		}
 	})
-	t := newTerm(all, r.cfg, r.log, r.scanner, r.memory, lease.Epoch())
+	t := newLeadership(all, r.cfg, r.pools, r.log, r.scanner, r.backup, lease.Epoch())
 	t.announce = func(ctx context.Context, revision uint64) error {
-		if err := lease.Set(ctx, r.leader(lease.Epoch(), revision)); err != nil {
+		if err := lease.Set(ctx, r.leaderValue(lease.Epoch(), revision)); err != nil {
 			return err
 		}
-		r.presence.set(true)
+		r.readiness.set(true)
 		return nil
 	}
-	r.terms.set(t, true)
-	defer r.terms.set(nil, true)
+	r.leader.set(t, true)
+	defer r.leader.set(nil, true)
 	err := t.run(ctx)
 	if lost := lease.Err(); lost != nil {
 		return lost
@@ -92,11 +92,11 @@ func release(ctx context.Context, lease *bus.Lease[*nereidv1.LeaderValue]) error
 	return lease.Release(ctx)
 }
 
-func (r *Registry) leader(epoch, revision uint64) *nereidv1.LeaderValue {
+func (r *Registry) leaderValue(epoch, revision uint64) *nereidv1.LeaderValue {
 	return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: r.cfg.Holder, Epoch: epoch, ModelsRevision: revision, Address: r.cfg.Address}
 }
 
-// logProblems tells the operator what callers will see as unavailable.
+// logProblems logs what clients will see as unavailable.
 func logProblems(all *zap.Logger, models []snapshot.Model) {
 	for _, m := range models {
 		log := all.With(zap.Stringer("model", m.ID()))

@@ -76,7 +76,7 @@ func TestLeaderComesBackWithTheStore(t *testing.T) {
 	if err := server.bus.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.logs.await(t, "term as leader ended")
+	r.logs.await(t, "leadership ended")
 	openStore(t, bus.Config{Dir: dir, Listen: listen})
 	s.announced(before.GetEpoch())
 	if models, now := s.models.all(t); now != revision || models["a"].GetVersions()[0].GetGeneration() != first["a"].GetVersions()[0].GetGeneration() {

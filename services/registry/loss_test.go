@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -32,9 +33,9 @@ func (s *store) lose() {
 	}
 }
 
-// TestModelsOutliveTheStore has the store lose models of which the repository
-// does not tell: one was loaded by a call with another configuration, one was
-// unloaded. Contents keep their generations, so that nothing is loaded anew.
+// TestModelsOutliveTheStore has the store lose models that the repository does not
+// give: one was loaded by a call with another configuration, one was unloaded.
+// Versions keep their generations, so that nothing is loaded again.
 func TestModelsOutliveTheStore(t *testing.T) {
 	s := openStore(t, bus.Config{Listen: "127.0.0.1:0"})
 	root := repository(t, map[string]string{
@@ -46,18 +47,24 @@ func TestModelsOutliveTheStore(t *testing.T) {
 		c.Repositories, c.Control, c.LoadModels = []string{root}, registry.ControlExplicit, []string{"kept", "unloaded"}
 	})
 	epoch := s.announced(0).GetEpoch()
-	s.put(bus.Models, "changed", &nereidv1.ModelValue{
-		Schema: nereidv1.Schema, Name: "changed", Overridden: true, Url: "file://" + root + "/changed",
-		Versions: []*nereidv1.ModelVersion{{Version: 1, Generation: 7, Digest: "d", Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE}},
-	})
+	// Complete, as a leader writes it: it rewrites nothing that could be read before
+	// or after.
+	published, _ := s.models.all(t)
+	changed := proto.CloneOf(published["kept"])
+	changed.Name, changed.Config.Name, changed.Config.InstanceGroup[0].Name = "changed", "changed", "changed"
+	changed.Overridden, changed.Url, changed.Versions[0].Generation = true, "file://"+root+"/changed", 7
+	s.put(bus.Models, "changed", changed)
 	if err := r.Unload(testContext(t), "unloaded", false); err != nil {
 		t.Fatal(err)
 	}
 	assigned := func(all map[string]*nereidv1.AssignmentValue) bool {
-		return len(all[bus.OwnedKey("w1", "kept")].GetVersions()) > 0
+		return len(all[bus.OwnedKey("w1", "kept")].GetVersions()) > 0 && len(all[bus.OwnedKey("w1", "changed")].GetVersions()) > 0
 	}
 	s.assignments.await(t, "assignments", assigned)
 	before, revision := s.models.all(t)
+	if diff := cmp.Diff(changed, before["changed"], protoEqual()); diff != "" {
+		t.Errorf("the leader has changed the model (-put +stored):\n%s", diff)
+	}
 
 	s.lose()
 	if again := s.announced(epoch); again.GetModelsRevision() <= revision {

@@ -167,7 +167,7 @@ func TestModelMovesToAnotherPoolWithoutAGap(t *testing.T) {
 	a := s.actor("a")
 	r := s.startWith(func(c *registry.Config) {
 		c.Repositories, c.Control, c.LoadModels = []string{root}, registry.ControlExplicit, []string{"m"}
-		c.Pools = []registry.Pool{{Name: "large", Models: []string{"other"}}}
+		c.PoolModels = []string{"large=other"}
 	})
 	a.ready(s.runsOn("m", "a"))
 	write(t, root+"/m/config.pbtxt", echoConfig+parameter("placement.pool", "large"))
@@ -185,14 +185,14 @@ func TestModelMovesToAnotherPoolWithoutAGap(t *testing.T) {
 }
 
 func TestPoolsThatContradictAreRefused(t *testing.T) {
-	for want, pools := range map[string][]registry.Pool{
-		"one name":    {{Name: "a"}, {Name: "a"}},
-		"blanks":      {{Name: "a b"}},
-		"give it one": nil,
-		"to one":      {{Name: "a", Models: []string{"m"}}, {Name: "b", Models: []string{"m"}}},
+	for want, pools := range map[string][]string{
+		"a list":  {"a="},
+		"blanks":  {"a b=m"},
+		"nothing": nil,
+		"to one":  {"a=m", "b=m"},
 	} {
 		c := registry.Default()
-		c.Repositories, c.Pools = []string{"r"}, pools
+		c.Repositories, c.PoolModels = []string{"r"}, pools
 		if err := c.Validate(); (err == nil) != (pools == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", pools, err)
 		}

@@ -19,80 +19,82 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-type verb uint8
+type operationKind uint8
 
 const (
-	verbLoad verb = iota + 1
-	verbUnload
+	operationLoad operationKind = iota + 1
+	operationUnload
 )
 
-// operation is a load or unload that somebody waits for.
+// operation is a load or unload that a caller waits for.
 type operation struct {
-	verb   verb
-	model  infer.ModelID
+	kind   operationKind
+	id     infer.ModelID
 	config string
 	files  map[string][]byte
 	done   chan error // takes the one outcome
 
-	// Owned by the term's loop.
-	found   *snapshot.Model // what is to be loaded, once it has been read
-	written bool            // the value says what is to become of the model
-	over    bool            // the workers have come to an end with it
-	outcome error
+	// Owned by the leadership's loop.
+	model     *snapshot.Model // what is to be loaded, once it has been read
+	written   bool            // the value says what is to become of the model
+	completed bool            // the workers have come to an end with it
+	outcome   error
 	// The revision of the bucket models, and what the workers have said, that
 	// all must know for an answer, and since when.
 	revision uint64
-	said     moment
+	reports  reportRevisions
 	since    time.Time
 }
 
-// waits reports whether the operation waits for workers.
-func (o *operation) waits() bool { return o.verb == verbLoad && o.written && !o.over }
+// waitsForWorkers reports whether the operation waits for workers.
+func (o *operation) waitsForWorkers() bool {
+	return o.kind == operationLoad && o.written && !o.completed
+}
 
 // key is the model's in the buckets.
-func (o *operation) key() string { return o.model.Key() }
+func (o *operation) key() string { return o.id.Key() }
 
-// conclude ends an operation, but for its answer: whoever has it must find the
+// completeOperation ends an operation, but for its answer: a caller that has it must find the
 // outcome at every gateway.
-func (t *term) conclude(o *operation, err error) {
-	o.over, o.outcome, o.since = true, err, time.Now()
-	o.revision, o.said = t.models.entries[o.key()].Revision, t.changed
+func (l *leadership) completeOperation(o *operation, err error) {
+	o.completed, o.outcome, o.since = true, err, time.Now()
+	o.revision, o.reports = l.models.entries[o.key()].Revision, l.changed
 }
 
-// known reports whether all know the outcome, or need not be waited for.
-func (t *term) known(o *operation) bool {
-	return t.told(o.revision) && t.heard(o.said) || time.Since(o.since) >= patience
+// acknowledged reports whether all know the outcome, or need not be waited for.
+func (l *leadership) acknowledged(o *operation) bool {
+	return l.modelsAcknowledged(o.revision) && l.reportsAcknowledged(o.reports) || time.Since(o.since) >= gatewayAckTimeout
 }
 
-// begin takes an operation up. There is one at a time of a model.
-func (t *term) begin(ctx context.Context, o *operation) {
-	if t.operations[o.key()] != nil {
-		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.model).WithModel(o.model.Name)
+// startOperation takes an operation up. There is one at a time of a model.
+func (l *leadership) startOperation(ctx context.Context, o *operation) {
+	if l.operations[o.key()] != nil {
+		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.id).WithModel(o.id.Name)
 		return
 	}
-	t.operations[o.key()] = o
-	if o.verb != verbLoad {
+	l.operations[o.key()] = o
+	if o.kind != operationLoad {
 		return
 	}
-	t.background(ctx, func(ctx context.Context) func() {
-		m, err := t.read(ctx, o)
+	l.background(ctx, func(ctx context.Context) func() {
+		m, err := l.read(ctx, o)
 		return func() {
 			if err != nil {
-				t.finish(o, err)
+				l.respond(o, err)
 				return
 			}
-			logProblems(t.log, []snapshot.Model{m})
-			o.found = &m
+			logProblems(l.log, []snapshot.Model{m})
+			o.model = &m
 		}
 	})
 }
 
-// finish gives an operation its outcome.
-func (t *term) finish(o *operation, err error) {
-	delete(t.operations, o.key())
-	t.swept = false
+// respond gives an operation its outcome.
+func (l *leadership) respond(o *operation, err error) {
+	delete(l.operations, o.key())
+	l.swept = false
 	o.done <- err
-	t.log.Info("model control", append([]zap.Field{zap.Stringer("model", o.model), zap.Bool("load", o.verb == verbLoad)}, outcome(err)...)...)
+	l.log.Info("model control", append([]zap.Field{zap.Stringer("model", o.id), zap.Bool("load", o.kind == operationLoad)}, outcome(err)...)...)
 }
 
 func outcome(err error) []zap.Field {
@@ -102,20 +104,20 @@ func outcome(err error) []zap.Field {
 	return []zap.Field{zap.String("cause", errs.From(err).Msg)}
 }
 
-// apply writes what the operations that can go on ask for.
-func (t *term) apply(ctx context.Context) error {
-	if !t.published {
+// applyOperations writes what the operations that can go on ask for.
+func (l *leadership) applyOperations(ctx context.Context) error {
+	if !l.published {
 		return nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(t.operations)) {
-		o := t.operations[key]
+	for _, key := range slices.Sorted(maps.Keys(l.operations)) {
+		o := l.operations[key]
 		var err error
 		switch {
 		case o.written:
-		case o.verb == verbUnload:
-			err = t.applyUnload(ctx, o)
-		case o.found != nil:
-			err = t.applyLoad(ctx, o)
+		case o.kind == operationUnload:
+			err = l.applyUnload(ctx, o)
+		case o.model != nil:
+			err = l.applyLoad(ctx, o)
 		}
 		if err != nil {
 			return err
@@ -124,39 +126,44 @@ func (t *term) apply(ctx context.Context) error {
 	return nil
 }
 
-func (t *term) applyLoad(ctx context.Context, o *operation) error {
-	old := publish.Model{Value: t.models.entries[o.key()].Value, Revision: t.models.entries[o.key()].Revision}
-	w, changed := publish.DiffModel(*o.found, old, t.models.revision, t.knowledge(true))
+func (l *leadership) applyLoad(ctx context.Context, o *operation) error {
+	old := publish.Model{Value: l.models.entries[o.key()].Value, Revision: l.models.entries[o.key()].Revision}
+	w, changed := publish.DiffModel(*o.model, old, l.models.revision, l.knowledge(true))
 	if changed {
-		if err := t.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
+		if err := l.writeFound(ctx, []publish.ModelWrite{w}); err != nil {
 			return err
 		}
 	}
-	value := t.models.entries[o.key()].Value
+	if m := o.model; m.Problem != "" && !m.NoVersion && !m.LoadFailed() {
+		o.written = true
+		l.completeOperation(o, notPolled(o.id.Name, errs.New(errs.ConfigInvalid, "%s", m.Problem)))
+		return nil
+	}
+	value := l.models.entries[o.key()].Value
 	for _, cause := range []string{value.GetProblem(), value.GetFailure()} {
 		if cause != "" {
 			o.written = true
-			t.conclude(o, loadFailed(o.model, "load failed for model '"+o.model.String()+"': "+cause))
+			l.completeOperation(o, loadFailed(o.id, "load failed for model '"+o.id.String()+"': "+cause))
 			return nil
 		}
 	}
-	delete(t.refused, o.key())
+	delete(l.rejected, o.key())
 	o.written = true
 	return nil
 }
 
-func (t *term) applyUnload(ctx context.Context, o *operation) error {
-	value := t.models.entries[o.key()].Value
+func (l *leadership) applyUnload(ctx context.Context, o *operation) error {
+	value := l.models.entries[o.key()].Value
 	if !loaded(value) {
-		t.finish(o, nil)
+		l.respond(o, nil)
 		return nil
 	}
-	if err := t.put(ctx, o.key(), publish.Unloaded(value)); err != nil {
+	if err := l.writeValue(ctx, o.key(), publish.Unloaded(value)); err != nil {
 		return err
 	}
-	delete(t.refused, o.key())
+	delete(l.rejected, o.key())
 	o.written = true
-	t.conclude(o, nil)
+	l.completeOperation(o, nil)
 	return nil
 }
 
@@ -166,14 +173,14 @@ func loaded(v *nereidv1.ModelValue) bool {
 	})
 }
 
-// answer ends the operations whose result all must know and do.
-func (t *term) answer(ctx context.Context) error {
-	for _, key := range slices.Sorted(maps.Keys(t.operations)) {
-		if o := t.operations[key]; o.over && t.known(o) {
-			t.finish(o, o.outcome)
+// respondCompleted ends the operations whose result all must know and do.
+func (l *leadership) respondCompleted(ctx context.Context) error {
+	for _, key := range slices.Sorted(maps.Keys(l.operations)) {
+		if o := l.operations[key]; o.completed && l.acknowledged(o) {
+			l.respond(o, o.outcome)
 		}
 	}
-	t.sweep(ctx)
+	l.sweep(ctx)
 	return nil
 }
 
@@ -181,27 +188,27 @@ func (t *term) answer(ctx context.Context) error {
 const sweepTime = 10 * time.Second
 
 // sweep removes given files that no model is made of any more. No operation
-// is under way, so that nobody writes any.
-func (t *term) sweep(ctx context.Context) {
-	if t.swept || t.cfg.Artifacts == "" || !t.published || t.waits() {
+// is under way, so that none is being written.
+func (l *leadership) sweep(ctx context.Context) {
+	if l.swept || l.cfg.Artifacts == "" || !l.published || l.waits() {
 		return
 	}
-	t.swept = true
+	l.swept = true
 	used := make(map[string]bool)
-	for _, entry := range t.models.entries {
+	for _, entry := range l.models.entries {
 		used[entry.Value.GetUrl()] = true
 	}
 	// Files that are shared are kept here too: the store may lose them.
-	err := artifact.Sweep(t.cfg.Artifacts, func(dir string) bool {
-		return used[repo.Local{}.URL(dir)] || t.cfg.ShareArtifacts && used[artifact.SharedURL(dir)]
+	err := artifact.Sweep(l.cfg.Artifacts, func(dir string) bool {
+		return used[repo.Local{}.URL(dir)] || l.cfg.ShareArtifacts && used[artifact.SharedURL(dir)]
 	})
-	if t.cfg.ShareArtifacts {
+	if l.cfg.ShareArtifacts {
 		ctx, cancel := context.WithTimeout(ctx, sweepTime)
 		defer cancel()
-		err = errors.Join(err, artifact.SweepShared(ctx, t.buckets.objects, func(url string) bool { return used[url] }))
+		err = errors.Join(err, artifact.SweepShared(ctx, l.buckets.objects, func(url string) bool { return used[url] }))
 	}
 	if err != nil {
-		t.log.Warn("files of models that are gone are not removed", obs.Err(err)...)
+		l.log.Warn("files of models that are gone are not removed", obs.Err(err)...)
 	}
 }
 

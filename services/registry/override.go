@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -20,59 +21,62 @@ import (
 // tornReads is how often a load reads files that change under its hands.
 const tornReads = 5
 
-// patientLoad is how many times Arrive a load waits for objects that arrive.
-const patientLoad = 10
+// loadUploadPeriods is how many times ObjectQuietPeriod a load waits for an upload.
+const loadUploadPeriods = 10
 
 // read finds what a load asks for: the model as its repository has it, with
 // another configuration, or made of files that came with the request. It runs
 // beside the loop.
-func (t *term) read(ctx context.Context, o *operation) (snapshot.Model, error) {
-	config, err := overridden(o.model.Name, o.config)
+func (l *leadership) read(ctx context.Context, o *operation) (snapshot.Model, error) {
+	config, err := overridden(o.id.Name, o.config)
 	if err != nil {
 		return snapshot.Model{}, err
 	}
 	if len(o.files) > 0 {
-		return t.readFiles(ctx, o, config)
+		return l.readFiles(ctx, o, config)
 	}
 	for attempt := 1; ; attempt++ {
-		m, found, err := t.arrived(ctx, o.model, config)
+		m, found, err := l.readUploaded(ctx, o.id, config)
 		switch {
 		case err != nil:
-			return m, notPolled(o.model.Name, err)
+			return m, notPolled(o.id.Name, err)
 		case !found:
-			return m, unknownModel(o.model.Name)
+			return m, unknownModel(o.id.Name)
 		case !m.Torn || attempt == tornReads:
 			return m, nil
 		}
-		lifecycle.Pause(ctx, t.cfg.Settle/tornReads)
+		lifecycle.Pause(ctx, l.cfg.FileQuietPeriod/tornReads)
 	}
 }
 
-// arrived reads a model when its objects, if it is in a store, are no longer
+// readUploaded reads a model when its objects, if it is in a store, are no longer
 // arriving.
-func (t *term) arrived(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
-	for limit := time.Now().Add(patientLoad * t.cfg.Arrive); ; {
-		m, found, err = t.scanner.Model(ctx, id, config)
-		if err != nil || !m.Arriving || time.Now().After(limit) {
+func (l *leadership) readUploaded(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
+	for limit := time.Now().Add(loadUploadPeriods * l.cfg.ObjectQuietPeriod); ; {
+		m, found, err = l.scanner.Model(ctx, id, config)
+		if err != nil || !m.Uploading || time.Now().After(limit) {
 			return m, found, err
 		}
-		lifecycle.Pause(ctx, t.cfg.Arrive/4)
+		lifecycle.Pause(ctx, l.cfg.ObjectQuietPeriod/4)
 	}
 }
 
-func (t *term) readFiles(ctx context.Context, o *operation, config []byte) (snapshot.Model, error) {
-	if t.cfg.Artifacts == "" {
-		return snapshot.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.model.Name)
+func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte) (snapshot.Model, error) {
+	if l.cfg.Artifacts == "" {
+		return snapshot.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.id.Name)
 	}
-	dir, err := artifact.Put(t.cfg.Artifacts, o.files)
+	dir, err := artifact.Put(l.cfg.Artifacts, o.files)
 	if err != nil {
 		return snapshot.Model{}, err
 	}
-	m, err := t.scanner.Directory(ctx, o.model, dir, config)
-	if err != nil || m.Problem != "" || !t.cfg.ShareArtifacts {
+	m, err := l.scanner.Directory(ctx, o.id, dir, config)
+	if err == nil && m.Problem == "" && !l.cfg.AllowModelCode.On && backends.Get(m.Config.GetBackend()).RunsCode {
+		err = codeRefused(o.id.Name, m.Config.GetBackend())
+	}
+	if err != nil || m.Problem != "" || !l.cfg.ShareArtifacts {
 		return m, err
 	}
-	if err := artifact.Share(ctx, t.buckets.objects, dir, bus.MaxArtifacts); err != nil {
+	if err := artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts); err != nil {
 		return m, err
 	}
 	here := m.URL
@@ -82,6 +86,12 @@ func (t *term) readFiles(ctx context.Context, o *operation, config []byte) (snap
 		v.URL, v.Fingerprint = m.URL+strings.TrimPrefix(v.URL, here), ""
 	}
 	return m, nil
+}
+
+// codeRefused is the error of a load whose files a worker would execute.
+func codeRefused(model, backend string) error {
+	cause := errs.New(errs.Unsupported, "the files of a model with backend %s are programs, which the load API takes only with --allow-model-code: put them into a model repository", backend)
+	return errs.Wrap(errs.Unsupported, cause, "failed to load '%s': %s", model, cause.Msg).WithModel(model)
 }
 
 // overridden writes a configuration that is given as JSON in the format of

@@ -9,25 +9,27 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/remote/control"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
 
 // Registry is one replica of the registry service.
 type Registry struct {
-	cfg      Config
-	bus      *bus.Bus
-	log      *zap.Logger
-	roots    []string // of the repositories, absolute
-	scanner  *repo.Scanner
-	terms    *terms
-	epoch    uint64 // of the last term, 0 before the first; Run's alone
-	presence *presence
-	memory   *memory
-	queues   Queues
+	cfg       Config
+	bus       *bus.Bus
+	log       *zap.Logger
+	pools     publish.Pools // of cfg
+	roots     []string      // of the repositories, absolute
+	scanner   *repo.Scanner
+	leader    *leaderState
+	epoch     uint64 // of the last leadership, 0 before the first; Run's alone
+	readiness *readinessFlag
+	backup    *stateBackup
+	queues    Queues
 }
 
 // New makes a registry. It opens nothing and starts nothing. The error is
@@ -40,12 +42,19 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registry{cfg: cfg, bus: deps.Bus, log: deps.logger(), roots: roots, scanner: repo.New(roots, cfg.reading()), terms: newTerms(), presence: newPresence(), memory: newMemory(), queues: deps.Queues}, nil
+	pools, err := cfg.pools()
+	if err != nil {
+		return nil, err
+	}
+	return &Registry{
+		cfg: cfg, bus: deps.Bus, log: deps.logger(), pools: pools, roots: roots, scanner: repo.New(roots, cfg.reading()),
+		leader: newLeaderState(), readiness: newReadinessFlag(), backup: newStateBackup(), queues: deps.Queues,
+	}, nil
 }
 
 // Ready reports whether this replica does what it should: as the leader, that
 // the whole scan is published; else that another leads.
-func (r *Registry) Ready() bool { return r.presence.ready.Load() }
+func (r *Registry) Ready() bool { return r.readiness.ready.Load() }
 
 // RegisterControl has a server take loads and unloads for this replica, and tell
 // of the cluster: see [control.RegisterRegistry].
@@ -55,24 +64,24 @@ func (r *Registry) RegisterControl(s grpc.ServiceRegistrar) {
 	control.RegisterCluster(s, r, failed)
 }
 
-// startPatience is for how long the start waits for an object store that does not
+// storeStartTimeout is for how long the start waits for an object store that does not
 // answer: one that is started at the same time, or that a replica finds away
 // when it is started again.
-const startPatience = 30 * time.Second
+const storeStartTimeout = 30 * time.Second
 
 // check reports a repository that cannot be listed, of one in a store that may
-// be there in a moment only when that has passed.
+// be reachable soon only when storeStartTimeout has passed.
 func (r *Registry) check(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, startPatience)
+	waiting, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		err := r.scanner.Check(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil || !errs.Of(err).Retryable():
 			return err
 		case waiting.Err() != nil:
-			return errs.Wrap(errs.Of(err), err, "%v\nThe start has waited for %v", err, startPatience)
-		case !told:
+			return errs.Wrap(errs.Of(err), err, "%v\nThe start has waited for %v", err, storeStartTimeout)
+		case !logged:
 			r.log.Warn("waiting for a model repository", obs.Err(err)...)
 		}
 		lifecycle.Pause(waiting, r.cfg.Retry)
@@ -102,18 +111,17 @@ func (r *Registry) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait() // until ctx is done
 	beside.Go(func() {
-		if err := r.appear(ctx); err != nil {
+		if err := r.keepRegistered(ctx); err != nil {
 			giveUp(err)
 		}
 	})
 	beside.Go(func() { r.bus.KeepBuckets(ctx) })
-	beside.Go(func() { r.memory.follow(ctx, all) })
-	beside.Go(func() { r.doubts(ctx, all) })
-	defer r.presence.set(false)
-	defer r.terms.set(nil, false)
+	beside.Go(func() { r.backup.follow(ctx, all) })
+	defer r.readiness.set(false)
+	defer r.leader.set(nil, false)
 	for ctx.Err() == nil {
 		if err := r.elect(ctx, all); err != nil && ctx.Err() == nil {
-			r.log.Warn("term as leader ended", obs.Err(err)...)
+			r.log.Warn("leadership ended", obs.Err(err)...)
 			lifecycle.Pause(ctx, r.cfg.Retry)
 		}
 	}

@@ -8,9 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/remote/control"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/services/registry"
 )
 
@@ -30,13 +29,13 @@ func listen(t *testing.T) (address string, serve func(*replica)) {
 }
 
 // caller is a gateway's end of the control calls.
-func (s *store) caller() *control.Registry {
+func (s *store) caller() *control.RegistryClient {
 	s.t.Helper()
-	finder := leader.New(s.bus, leader.Registry)
+	finder := control.NewFinder(s.bus, control.RegistryRole)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- finder.Run(ctx) }()
-	client := control.NewRegistry(finder, control.Options{})
+	client := control.NewRegistryClient(finder, control.Options{})
 	s.t.Cleanup(func() {
 		client.Close()
 		cancel()
@@ -59,7 +58,7 @@ func TestLoadFromAfarGoesOnWithTheNextLeader(t *testing.T) {
 	}
 	other, serve := listen(t)
 	second := s.startWith(func(c *registry.Config) {
-		c.Holder, c.Address, c.Repositories, c.Control, c.Settle = "second", other, []string{s.root}, registry.ControlExplicit, 0
+		c.Holder, c.Address, c.Repositories, c.Control, c.FileQuietPeriod = "second", other, []string{s.root}, registry.ControlExplicit, 0
 	})
 	serve(second)
 	second.logs.await(t, "waiting to lead")

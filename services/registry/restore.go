@@ -23,64 +23,64 @@ import (
 // restore fills buckets that have lost what they held with what this replica
 // remembers, before anything is read or decided: then a loss is a change of
 // leaders like any other.
-func (t *term) restore(ctx context.Context, now time.Time) error {
-	if t.restored {
+func (l *leadership) restore(ctx context.Context, now time.Time) error {
+	if l.restored {
 		return nil
 	}
-	whole, err := t.buckets.models.Whole(ctx)
+	synced, err := l.buckets.models.Synced(ctx)
 	if err != nil {
 		return err
 	}
-	models, assignments := t.memory.held()
-	if whole || len(models) == 0 {
-		t.restored = true
+	models, assignments := l.backup.values()
+	if synced || len(models) == 0 {
+		l.restored = true
 		return nil
 	}
 	written := 0
 	for _, key := range slices.Sorted(maps.Keys(models)) {
-		if _, there := t.models.entries[key]; there {
+		if _, there := l.models.entries[key]; there {
 			continue
 		}
-		revision, err := t.buckets.models.Create(ctx, key, models[key])
+		revision, err := l.buckets.models.Create(ctx, key, models[key])
 		if err != nil {
 			return err
 		}
-		t.models.put(key, models[key], revision)
+		l.models.put(key, models[key], revision)
 		written++
 	}
-	if err := t.restoreAssignments(ctx, assignments); err != nil {
+	if err := l.restoreAssignments(ctx, assignments); err != nil {
 		return err
 	}
-	t.restoreFiles(ctx, models)
+	l.restoreFiles(ctx, models)
 	// Until the workers are back nothing goes to others in their place.
-	t.restored, t.patience = true, now.Add(bus.LossGrace)
-	t.log.Warn("the models are written again to a store that has lost them", zap.Int("models", len(models)), zap.Int("written", written), zap.Int("assignments", len(assignments)))
+	l.restored, l.workersDeadline = true, now.Add(bus.LossGrace)
+	l.log.Warn("the models are written again to a store that has lost them", zap.Int("models", len(models)), zap.Int("written", written), zap.Int("assignments", len(assignments)))
 	return nil
 }
 
 // restoreAssignments writes what the workers should run as it was, but for
 // their heads, which say that all of it is there.
-func (t *term) restoreAssignments(ctx context.Context, assignments map[string]*nereidv1.AssignmentValue) error {
+func (l *leadership) restoreAssignments(ctx context.Context, assignments map[string]*nereidv1.AssignmentValue) error {
 	var writes []bus.Write[*nereidv1.AssignmentValue]
 	for _, owned := range slices.Sorted(maps.Keys(assignments)) {
 		_, key := bus.CutKey(owned)
-		if _, there := t.assignments.entries[owned]; there || key == head {
+		if _, there := l.assignments.entries[owned]; there || key == fence {
 			continue
 		}
-		t.placed[key] = true
+		l.restoredModels[key] = true
 		value := proto.CloneOf(assignments[owned])
-		value.LeaderEpoch = t.epoch
+		value.LeaderEpoch = l.epoch
 		writes = append(writes, bus.Write[*nereidv1.AssignmentValue]{Key: owned, Value: value})
 	}
-	err := t.writeAssignments(ctx, writes)
-	t.replace()
+	err := l.writeAssignments(ctx, writes)
+	l.placeAll()
 	return err
 }
 
 // restoreFiles shares the files again that came through the load API, of which
 // this replica has its own.
-func (t *term) restoreFiles(ctx context.Context, models map[string]*nereidv1.ModelValue) {
-	if !t.cfg.ShareArtifacts {
+func (l *leadership) restoreFiles(ctx context.Context, models map[string]*nereidv1.ModelValue) {
+	if !l.cfg.ShareArtifacts {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(models)) {
@@ -89,13 +89,13 @@ func (t *term) restoreFiles(ctx context.Context, models map[string]*nereidv1.Mod
 			if !shared {
 				continue
 			}
-			dir := filepath.Join(t.cfg.Artifacts, set)
+			dir := filepath.Join(l.cfg.Artifacts, set)
 			_, err := os.Stat(dir)
 			if err == nil {
-				err = artifact.Share(ctx, t.buckets.objects, dir, bus.MaxArtifacts)
+				err = artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts)
 			}
 			if err != nil {
-				t.log.Error("the files that a model was loaded from are lost: workers that have it go on, others cannot load it until it is loaded again",
+				l.log.Error("the files that a model was loaded from are lost: workers that have it go on, others cannot load it until it is loaded again",
 					append(obs.Err(errs.From(err)), zap.Stringer("model", infer.ParseModelID(key)))...)
 			}
 		}

@@ -23,12 +23,12 @@ type scans struct {
 	due   bool      // at next, which is now if it is zero
 	next  time.Time //
 	going bool
-	// failures is how many scans in a row could not read all; patience is until
-	// when the start waits for models that arrive.
-	failures int
-	patience time.Time
+	// failures is how many scans in a row could not read all; uploadDeadline ends
+	// the start's wait for uploads.
+	failures       int
+	uploadDeadline time.Time
 	// seen holds, by key, models that a poll found and did not take yet,
-	// since somebody may still write them.
+	// since they may still be written.
 	seen map[string]snapshot.Model
 	// ignored is what the last scan said of entries that are no models.
 	ignored []string
@@ -46,120 +46,120 @@ func (s *scans) in(d time.Duration, now time.Time) { s.due, s.next = true, now.A
 
 // background has read run beside the loop, and then the loop run what it
 // returns.
-func (t *term) background(ctx context.Context, read func(context.Context) func()) {
-	t.readers.Go(func() { // ends with the term at the latest
+func (l *leadership) background(ctx context.Context, read func(context.Context) func()) {
+	l.readers.Go(func() { // ends with the leadership at the latest
 		then := read(ctx)
 		select {
-		case t.results <- then:
+		case l.results <- then:
 		case <-ctx.Done():
 		}
 	})
 }
 
 // scan starts to read the repositories if it is time to.
-func (t *term) scan(ctx context.Context, now time.Time) {
-	if !t.scans.due || t.scans.going || now.Before(t.scans.next) {
+func (l *leadership) scan(ctx context.Context, now time.Time) {
+	if !l.scans.due || l.scans.going || now.Before(l.scans.next) {
 		return
 	}
-	t.scans.due, t.scans.going = false, true
-	whole := t.wholly()
-	known := t.digests()
-	t.background(ctx, func(ctx context.Context) func() {
-		t.scanner.Learn(known)
-		snap, err := t.scanner.Scan(ctx, whole)
-		return func() { t.scanned(snap, err, time.Now()) }
+	l.scans.due, l.scans.going = false, true
+	whole := l.modelsToRead()
+	known := l.digests()
+	l.background(ctx, func(ctx context.Context) func() {
+		l.scanner.AddDigests(known)
+		snap, err := l.scanner.Scan(ctx, whole)
+		return func() { l.scanEnded(snap, err, time.Now()) }
 	})
 }
 
-// wholly names the models of which all is read: nil is all of them. Under
+// modelsToRead names the models of which all is read: nil is all of them. Under
 // explicit control it is those that the start loads and, for a new leader,
 // those that serve. The others are only listed.
-func (t *term) wholly() func(infer.ModelID) bool {
-	if t.cfg.Control != ControlExplicit || slices.Contains(t.cfg.LoadModels, everyModel) && !t.published {
+func (l *leadership) modelsToRead() func(infer.ModelID) bool {
+	if l.cfg.Control != ControlExplicit || slices.Contains(l.cfg.LoadModels, everyModel) && !l.published {
 		return nil
 	}
 	serving := make(map[infer.ModelID]bool)
-	for _, entry := range t.models.entries {
-		serving[publish.IDOf(entry.Value)] = !t.published && publish.Serving(entry.Value, publish.Observed{}) != nil
+	for _, entry := range l.models.entries {
+		serving[publish.IDOf(entry.Value)] = !l.published && publish.Serving(entry.Value, publish.Observed{}) != nil
 	}
 	var start []string
-	if !t.published {
-		start = t.cfg.LoadModels
+	if !l.published {
+		start = l.cfg.LoadModels
 	}
 	return func(id infer.ModelID) bool { return serving[id] || slices.Contains(start, id.Name) }
 }
 
-// scanned takes the result of a scan.
-func (t *term) scanned(snap *snapshot.Snapshot, err error, now time.Time) {
-	t.scans.going = false
+// scanEnded takes the result of a scan.
+func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time) {
+	l.scans.going = false
 	if err != nil {
-		t.log.Warn("repositories not read: what was read before stays", obs.Err(err)...)
-		t.scans.in(t.scans.failed(t.cfg), now)
+		l.log.Warn("repositories not read: what was read before stays", obs.Err(err)...)
+		l.scans.in(l.scans.failed(l.cfg), now)
 		return
 	}
-	if t.awaits(snap.Models, now) {
-		t.scans.in(t.cfg.Retry, now)
+	if l.awaitsUploads(snap.Models, now) {
+		l.scans.in(l.cfg.Retry, now)
 		return
 	}
-	f := &finding{held: make(map[string]bool)}
+	f := &scanResult{retained: make(map[string]bool)}
 	again := false
-	for _, m := range t.withMissing(snap.Models) {
-		take, later := t.takes(m)
+	for _, m := range l.withMissing(snap.Models) {
+		take, later := l.accepts(m)
 		again = again || later
 		if take {
 			f.models = append(f.models, m)
 		} else {
-			f.held[m.ID().Key()] = true
+			f.retained[m.ID().Key()] = true
 		}
 	}
-	t.hold(f)
-	t.holdUnread(f, snap.Unread)
-	t.logChanges(f.models)
+	l.retainLoaded(f)
+	l.retainUnread(f, snap.Unread)
+	l.logChanges(f.models)
 	oddities := slices.Clone(snap.Ignored)
 	for _, unread := range snap.Unread {
 		oddities = append(oddities, unread.Cause)
 	}
-	t.logIgnored(oddities)
-	t.found = f
+	l.logIgnored(oddities)
+	l.scanned = f
 	switch {
 	case len(snap.Unread) > 0 || slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Unread }):
-		t.scans.in(t.scans.failed(t.cfg), now)
+		l.scans.in(l.scans.failed(l.cfg), now)
 		return
 	case again:
-		t.scans.in(max(t.cfg.Settle/2, t.cfg.Retry), now)
-	case t.cfg.Control != ControlNone:
-		t.scans.in(t.cfg.Poll, now)
+		l.scans.in(max(l.cfg.FileQuietPeriod/2, l.cfg.Retry), now)
+	case l.cfg.Control != ControlNone:
+		l.scans.in(time.Duration(l.cfg.Poll), now)
 	}
-	t.scans.failures = 0
+	l.scans.failures = 0
 }
 
 // failed counts a failure to read and says how long to wait after it: longer
 // after each, up to the time between polls.
 func (s *scans) failed(cfg Config) time.Duration {
 	s.failures = min(s.failures+1, 16)
-	return min(cfg.Retry<<(s.failures-1), max(cfg.Poll, cfg.Retry))
+	return min(cfg.Retry<<(s.failures-1), max(time.Duration(cfg.Poll), cfg.Retry))
 }
 
-// patientStart is how many times Arrive the start waits for models in stores
-// whose objects arrive. After that the others are published without them.
-const patientStart = 5
+// startUploadPeriods is how many times ObjectQuietPeriod the start waits for
+// uploads. After that the others are published without them.
+const startUploadPeriods = 5
 
-// awaits reports whether the start waits for models that are still arriving.
-func (t *term) awaits(models []snapshot.Model, now time.Time) bool {
-	if t.published || !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Arriving }) {
+// awaitsUploads reports whether the start waits for models that are still being uploaded.
+func (l *leadership) awaitsUploads(models []snapshot.Model, now time.Time) bool {
+	if l.published || !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Uploading }) {
 		return false
 	}
-	if t.scans.patience.IsZero() {
-		t.log.Info("models are arriving in a store: the start waits until they are there", zap.Duration("at_most", patientStart*t.cfg.Arrive))
-		t.scans.patience = now.Add(patientStart * t.cfg.Arrive)
+	if l.scans.uploadDeadline.IsZero() {
+		l.log.Info("models are arriving in a store: the start waits until they are there", zap.Duration("at_most", startUploadPeriods*l.cfg.ObjectQuietPeriod))
+		l.scans.uploadDeadline = now.Add(startUploadPeriods * l.cfg.ObjectQuietPeriod)
 	}
-	return now.Before(t.scans.patience)
+	return now.Before(l.scans.uploadDeadline)
 }
 
 // digests are those of the models' versions by their fingerprints.
-func (t *term) digests() map[string]string {
+func (l *leadership) digests() map[string]string {
 	known := make(map[string]string)
-	for _, entry := range t.models.entries {
+	for _, entry := range l.models.entries {
 		for _, versions := range [][]*nereidv1.ModelVersion{entry.Value.GetVersions(), entry.Value.GetPrevious().GetVersions()} {
 			for _, v := range versions {
 				if v.GetFingerprint() != "" {
@@ -172,11 +172,11 @@ func (t *term) digests() map[string]string {
 }
 
 // withMissing adds what the start should load and no repository has.
-func (t *term) withMissing(models []snapshot.Model) []snapshot.Model {
-	if t.published || slices.Contains(t.cfg.LoadModels, everyModel) {
+func (l *leadership) withMissing(models []snapshot.Model) []snapshot.Model {
+	if l.published || slices.Contains(l.cfg.LoadModels, everyModel) {
 		return models
 	}
-	for _, name := range t.cfg.LoadModels {
+	for _, name := range l.cfg.LoadModels {
 		if !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Name == name }) {
 			models = append(models, snapshot.Model{Name: name, Problem: unknownModel(name).Msg})
 		}
@@ -184,72 +184,75 @@ func (t *term) withMissing(models []snapshot.Model) []snapshot.Model {
 	return models
 }
 
-// takes decides whether a model is taken as it was found, and whether to look
+// accepts decides whether a model is taken as it was found, and whether to look
 // at it again soon.
-func (t *term) takes(m snapshot.Model) (take, later bool) {
+func (l *leadership) accepts(m snapshot.Model) (take, later bool) {
 	key := m.ID().Key()
-	old := t.models.entries[key].Value
-	if t.operations[key] != nil {
+	old := l.models.entries[key].Value
+	if l.operations[key] != nil {
 		return false, false
 	}
-	if t.cfg.Control == ControlExplicit {
-		return t.takesExplicit(m, old), false
+	if l.cfg.Control == ControlExplicit {
+		return l.acceptsExplicit(m, old), false
 	}
-	if refused := t.refused[key]; refused != nil && found(m, refused) && publish.Serving(old, t.knowledge(false)) != nil {
+	if rejected := l.rejected[key]; rejected != nil && sameModel(m, rejected) && (publish.IsWithdrawn(old) || publish.Serving(old, l.knowledge(false)) != nil) {
 		return false, false // else its cause is better than that of what is gone
 	}
-	if m.Arriving || m.Unread {
+	if m.Uploading || m.Unread {
 		unserved := old == nil || publish.Serving(old, publish.Observed{}) == nil
-		return unserved && (m.Unread || !t.published), true
+		return unserved && (m.Unread || !l.published), true
 	}
-	if m.Unsettled && t.published && (old == nil || !found(m, old)) {
-		seen, known := t.scans.seen[key]
-		t.scans.seen[key] = m
-		return known && m.Problem == "" && alike(seen, m), true
+	if m.Changing && l.published && (old == nil || !sameModel(m, old)) {
+		seen, known := l.scans.seen[key]
+		l.scans.seen[key] = m
+		return known && m.Problem == "" && sameContents(seen, m), true
 	}
-	delete(t.scans.seen, key)
-	return true, m.Unsettled && m.Torn
+	delete(l.scans.seen, key)
+	return true, m.Changing && m.Torn
 }
 
-// takesExplicit takes, at the start, what is to be loaded and what served
+// acceptsExplicit takes, at the start, what is to be loaded and what served
 // before; afterwards only names that are new. What was loaded or unloaded on
 // request stays.
-func (t *term) takesExplicit(m snapshot.Model, old *nereidv1.ModelValue) bool {
+func (l *leadership) acceptsExplicit(m snapshot.Model, old *nereidv1.ModelValue) bool {
 	if old == nil {
 		return true
 	}
-	if t.published || old.GetOverridden() {
+	if old.GetUnloaded() && !l.published {
+		return false
+	}
+	if l.published || old.GetOverridden() {
 		return len(old.GetVersions()) == 0 && old.GetProblem() == "" && m.Config == nil && m.Problem == ""
 	}
 	return len(old.GetVersions()) == 0 || publish.Serving(old, publish.Observed{}) != nil
 }
 
-// hold keeps the values of models that the scan did not find and that are
+// retainLoaded keeps the values of models that the scan did not find and that are
 // nevertheless in use: under explicit control until they are unloaded. What a
-// start with the other namespacing has left behind is in nobody's use.
-func (t *term) hold(f *finding) {
-	if t.cfg.Control != ControlExplicit {
+// start with the other namespacing has left behind is not in use.
+func (l *leadership) retainLoaded(f *scanResult) {
+	if l.cfg.Control != ControlExplicit {
 		return
 	}
-	for key, entry := range t.models.entries {
-		if (entry.Value.GetNamespace() != "") != t.cfg.Namespacing && !entry.Value.GetOverridden() {
+	for key, entry := range l.models.entries {
+		if (entry.Value.GetNamespace() != "") != l.cfg.Namespacing.On && !entry.Value.GetOverridden() {
 			continue
 		}
-		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || t.operations[key] != nil {
-			f.held[key] = f.held[key] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.ID().Key() == key })
+		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || l.operations[key] != nil {
+			f.retained[key] = f.retained[key] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.ID().Key() == key })
 		}
 	}
-	for key, held := range f.held {
+	for key, held := range f.retained {
 		if !held {
-			delete(f.held, key)
+			delete(f.retained, key)
 		}
 	}
 }
 
-// holdUnread keeps the values of models of repositories that could not be
+// retainUnread keeps the values of models of repositories that could not be
 // listed: a listing of long ago, as a standby has that begins to lead, does not
 // show which models are gone.
-func (t *term) holdUnread(f *finding, unread []snapshot.Unread) {
+func (l *leadership) retainUnread(f *scanResult, unread []snapshot.Unread) {
 	if len(unread) == 0 {
 		return
 	}
@@ -257,53 +260,53 @@ func (t *term) holdUnread(f *finding, unread []snapshot.Unread) {
 	for i := range f.models {
 		found[f.models[i].ID().Key()] = true
 	}
-	for key, entry := range t.models.entries {
+	for key, entry := range l.models.entries {
 		within := func(u snapshot.Unread) bool { return strings.HasPrefix(entry.Value.GetUrl(), u.Repository+"/") }
 		if !found[key] && slices.ContainsFunc(unread, within) {
-			f.held[key] = true
+			f.retained[key] = true
 		}
 	}
 }
 
 // logChanges logs the problems of models that are new or not as they were.
-func (t *term) logChanges(models []snapshot.Model) {
+func (l *leadership) logChanges(models []snapshot.Model) {
 	var news []snapshot.Model
 	for _, m := range models {
-		if old := t.models.entries[m.ID().Key()].Value; !t.published || old == nil || !found(m, old) {
+		if old := l.models.entries[m.ID().Key()].Value; !l.published || old == nil || !sameModel(m, old) {
 			news = append(news, m)
 		}
 	}
-	logProblems(t.log, news)
+	logProblems(l.log, news)
 }
 
 // logIgnored logs what is new among the entries that are no models.
-func (t *term) logIgnored(ignored []string) {
+func (l *leadership) logIgnored(ignored []string) {
 	for _, text := range ignored {
-		if !slices.Contains(t.scans.ignored, text) {
-			t.log.Warn("repository has an oddity", zap.String("cause", text))
+		if !slices.Contains(l.scans.ignored, text) {
+			l.log.Warn("repository has an oddity", zap.String("cause", text))
 		}
 	}
-	t.scans.ignored = ignored
+	l.scans.ignored = ignored
 }
 
-// found reports whether a value is that of the content that was found.
-func found(m snapshot.Model, v *nereidv1.ModelValue) bool {
+// sameModel reports whether a value is that of the generation that was found.
+func sameModel(m snapshot.Model, v *nereidv1.ModelValue) bool {
 	if m.Problem != "" {
 		return m.Problem == v.GetProblem() || m.Problem == v.GetFailure()
 	}
 	labels := func(packed []byte, v *nereidv1.ClassLabels) bool { return bytes.Equal(packed, v.GetGzip()) }
-	if !proto.Equal(m.Config, v.GetConfig()) || !maps.EqualFunc(m.Labels, v.GetClassLabels(), labels) || len(m.Versions) != len(v.GetVersions()) {
+	if !proto.Equal(m.Config, v.GetConfig()) || !maps.EqualFunc(m.Labels, v.GetClassLabels(), labels) {
 		return false
 	}
-	for i, version := range m.Versions {
-		if v.GetVersions()[i].GetVersion() != version.Number || v.GetVersions()[i].GetDigest() != version.Digest {
-			return false
-		}
-	}
-	return true
+	wanted := slices.DeleteFunc(slices.Clone(v.GetVersions()), func(v *nereidv1.ModelVersion) bool {
+		return v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED
+	})
+	return slices.EqualFunc(m.Versions, wanted, func(found snapshot.Version, v *nereidv1.ModelVersion) bool {
+		return v.GetVersion() == found.Number && v.GetDigest() == found.Digest
+	})
 }
 
-func alike(a, b snapshot.Model) bool {
+func sameContents(a, b snapshot.Model) bool {
 	same := slices.EqualFunc(a.Versions, b.Versions, func(a, b snapshot.Version) bool {
 		a.Fingerprint, b.Fingerprint = "", "" // of one content, when it is older
 		return a == b

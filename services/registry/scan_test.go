@@ -23,7 +23,7 @@ func TestLeaderThatCannotListRemovesNothing(t *testing.T) {
 	start := func(holder string) *replica {
 		return s.startWith(func(c *registry.Config) {
 			c.Holder, c.Repositories, c.Control = holder, []string{objects.URL() + "/repo"}, registry.ControlPoll
-			c.Poll, c.Settle, c.Arrive = 20*time.Millisecond, 0, 0
+			c.Poll, c.FileQuietPeriod, c.ObjectQuietPeriod = registry.Seconds(20*time.Millisecond), 0, 0
 		})
 	}
 	first := start("first")
@@ -48,7 +48,9 @@ func TestLeaderThatCannotListRemovesNothing(t *testing.T) {
 	objects.Delete("repo/old/config.pbtxt")
 	objects.Delete("repo/old/1/f")
 	objects.Fail(nil)
-	s.models.await(t, "the old model to go", func(all map[string]*nereidv1.ModelValue) bool { return all["old"] == nil && all["new"] != nil })
+	s.models.await(t, "the old model to go", func(all map[string]*nereidv1.ModelValue) bool {
+		return all["old"].GetRemoved() && !all["new"].GetRemoved()
+	})
 }
 
 func TestStartWaitsForAStoreThatDoesNotAnswer(t *testing.T) {
@@ -60,7 +62,7 @@ func TestStartWaitsForAStoreThatDoesNotAnswer(t *testing.T) {
 		return true
 	})
 	s := newStore(t)
-	r := s.startWith(func(c *registry.Config) { c.Repositories, c.Arrive = []string{objects.URL() + "/repo"}, 0 })
+	r := s.startWith(func(c *registry.Config) { c.Repositories, c.ObjectQuietPeriod = []string{objects.URL() + "/repo"}, 0 })
 	r.logs.await(t, "waiting for a model repository")
 	objects.Fail(nil)
 	s.models.await(t, "the model", func(all map[string]*nereidv1.ModelValue) bool { return len(all["m"].GetVersions()) == 1 })

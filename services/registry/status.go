@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/remote/control"
 	"github.com/nereid-serving/nereid/libs/state"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/status"
@@ -18,22 +18,22 @@ import (
 
 // Bounds of what a look at the cluster waits for.
 const (
-	storePatience     = 10 * time.Second
-	schedulerPatience = 2 * time.Second
+	statusStoreTimeout     = 10 * time.Second
+	statusSchedulerTimeout = 2 * time.Second
 )
 
-// Status tells of the whole cluster, whether this replica leads or not. The
+// Status describes the whole cluster, whether this replica leads or not. The
 // reason is state_unavailable while the store does not answer.
 func (r *Registry) Status(ctx context.Context) (*nereidv1.ClusterStatus, error) {
-	reading, cancel := context.WithTimeoutCause(ctx, storePatience, errs.New(errs.StateUnavailable,
-		"the control plane's store has not answered for %v: see the connection to NATS; serving goes on from the last known state", storePatience))
+	reading, cancel := context.WithTimeoutCause(ctx, statusStoreTimeout, errs.New(errs.StateUnavailable,
+		"the control plane's store has not answered for %v: see the connection to NATS; serving goes on from the last known state", statusStoreTimeout))
 	defer cancel()
 	seen, err := r.look(reading)
 	if err != nil {
 		return nil, err
 	}
-	if term, _, _ := r.terms.get(); term != nil {
-		seen.Short = *term.short.Load()
+	if term, _, _ := r.leader.get(); term != nil {
+		seen.UnderReplicated = *term.underReplicated.Load()
 	}
 	r.askSchedulers(ctx, seen)
 	return status.Of(seen), nil
@@ -41,7 +41,7 @@ func (r *Registry) Status(ctx context.Context) (*nereidv1.ClusterStatus, error) 
 
 // look reads all buckets anew, so that a replica that does not lead need not
 // follow them.
-func (r *Registry) look(ctx context.Context) (*status.Seen, error) {
+func (r *Registry) look(ctx context.Context) (*status.View, error) {
 	all, err := openBuckets(r.bus)
 	if err != nil {
 		return nil, err
@@ -50,10 +50,10 @@ func (r *Registry) look(ctx context.Context) (*status.Seen, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := &status.Seen{
+	seen := &status.View{
 		Models: make(map[string]status.Entry[*nereidv1.ModelValue]), Workers: make(map[string]status.Entry[*nereidv1.WorkerValue]),
-		Leaders: make(map[string]status.Entry[*nereidv1.LeaderValue]), Behind: make(map[string]bool), Silent: make(map[string]string),
-		Services: make(map[string]map[string]status.Entry[*nereidv1.ServiceValue]), Away: make(map[infer.ModelRef][]string),
+		Leaders: make(map[string]status.Entry[*nereidv1.LeaderValue]), Behind: make(map[string]bool), Unreachable: make(map[string]string),
+		Services: make(map[string]map[string]status.Entry[*nereidv1.ServiceValue]), Lost: make(map[infer.ModelRef][]string),
 	}
 	for _, role := range []string{status.Gateway, status.Scheduler, status.Registry} {
 		seen.Services[role] = make(map[string]status.Entry[*nereidv1.ServiceValue])
@@ -72,12 +72,12 @@ func (r *Registry) look(ctx context.Context) (*status.Seen, error) {
 }
 
 // runs takes in what the workers that are alive run.
-func runs(seen *status.Seen, instances map[string]status.Entry[*nereidv1.InstancesValue]) {
+func runs(seen *status.View, instances map[string]status.Entry[*nereidv1.InstancesValue]) {
 	for _, e := range instances {
 		id := e.Value.GetWorkerId()
 		w, alive := seen.Workers[id]
 		if !alive || e.Value.GetEpoch() != cmp.Or(w.Value.GetEpoch(), w.Revision) {
-			continue // of an earlier life
+			continue // of an earlier incarnation
 		}
 		for _, v := range e.Value.GetVersions() {
 			seen.Runs = append(seen.Runs, status.Runs{Worker: id, Version: v})
@@ -87,14 +87,14 @@ func runs(seen *status.Seen, instances map[string]status.Entry[*nereidv1.Instanc
 
 // assigned takes in what the workers that are alive should run, and what is kept
 // for the return of others.
-func assigned(seen *status.Seen, assignments map[string]status.Entry[*nereidv1.AssignmentValue]) {
+func assigned(seen *status.View, assignments map[string]status.Entry[*nereidv1.AssignmentValue]) {
 	for _, e := range assignments {
 		id := e.Value.GetWorkerId()
 		w, alive := seen.Workers[id]
 		if !alive {
 			for _, v := range e.Value.GetVersions() {
 				ref := state.RefOf(v.GetModel())
-				seen.Away[ref] = append(seen.Away[ref], id)
+				seen.Lost[ref] = append(seen.Lost[ref], id)
 			}
 			continue
 		}
@@ -125,11 +125,11 @@ func read[T any](ctx context.Context, b *bus.Bucket[T], all map[string]status.En
 }
 
 // askSchedulers asks the holder of each pool for its queues.
-func (r *Registry) askSchedulers(ctx context.Context, seen *status.Seen) {
+func (r *Registry) askSchedulers(ctx context.Context, seen *status.View) {
 	if r.queues == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, schedulerPatience)
+	ctx, cancel := context.WithTimeout(ctx, statusSchedulerTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var asked sync.WaitGroup
@@ -143,7 +143,7 @@ func (r *Registry) askSchedulers(ctx context.Context, seen *status.Seen) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				seen.Silent[pool] = errs.From(err).Msg
+				seen.Unreachable[pool] = errs.From(err).Msg
 				return
 			}
 			seen.Queues = append(seen.Queues, control.QueueStatuses(pool, list)...)

@@ -23,7 +23,7 @@ func TestEveryReplicaTellsOfTheCluster(t *testing.T) {
 		if address != "s:8011" {
 			t.Errorf("the scheduler was looked for at %q", address)
 		}
-		return nil, errs.New(errs.StateUnavailable, "it does not answer")
+		return nil, errs.New(errs.StateUnavailable, "it does not respond")
 	}
 	second := s.startWith(replicaOf("second", s.root))
 	second.logs.await(t, "waiting to lead")
@@ -31,7 +31,7 @@ func TestEveryReplicaTellsOfTheCluster(t *testing.T) {
 		return all["first"].GetState() == nereidv1.State_STATE_READY && all["second"].GetState() == nereidv1.State_STATE_READY
 	})
 	for r, want := range map[*replica][]string{
-		s.replica: nil, second: {"the scheduler of the pool default does not tell its queues: it does not answer"},
+		s.replica: nil, second: {"the scheduler of the pool default does not report its queues: it does not respond"},
 	} {
 		c, err := r.Status(testContext(t))
 		if err != nil {

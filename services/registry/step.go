@@ -19,112 +19,112 @@ import (
 // step does what is to be done now and returns when to look again at the
 // latest. What fails is tried again then; each part waits for the one before
 // it, so that an assignment never names a model that is not there.
-func (t *term) step(ctx context.Context, now time.Time) time.Duration {
-	if err := t.restore(ctx, now); err != nil {
-		t.failed(ctx, err)
-		return t.cfg.Retry
+func (l *leadership) step(ctx context.Context, now time.Time) time.Duration {
+	if err := l.restore(ctx, now); err != nil {
+		l.failed(ctx, err)
+		return l.cfg.Retry
 	}
-	t.scan(ctx, now)
-	for _, part := range []func(context.Context) error{t.publish, t.whole, t.tell, t.writePools, t.apply, t.place, t.settle, t.place, t.clear, t.answer} {
+	l.scan(ctx, now)
+	for _, part := range []func(context.Context) error{l.publish, l.markSynced, l.announceScan, l.writePools, l.applyOperations, l.place, l.advanceSwaps, l.place, l.deleteRevoked, l.respondCompleted} {
 		if err := part(ctx); err != nil {
-			t.failed(ctx, err)
-			return t.cfg.Retry
+			l.failed(ctx, err)
+			return l.cfg.Retry
 		}
 	}
-	next, err := t.forget(ctx, now)
+	next, err := l.expireWorkers(ctx, now)
 	if err != nil {
-		t.failed(ctx, err)
-		return t.cfg.Retry
+		l.failed(ctx, err)
+		return l.cfg.Retry
 	}
-	if t.swapping() || len(t.operations) > 0 || len(t.moving) > 0 {
-		next = min(next, t.cfg.Retry) // a gateway may be late for good
-		maps.Copy(t.unplaced, t.moving)
+	if l.swapping() || len(l.operations) > 0 || len(l.migrating) > 0 {
+		next = min(next, l.cfg.Retry) // a gateway may be late for good
+		maps.Copy(l.unplaced, l.migrating)
 	}
-	if left := t.patience.Sub(now); left > 0 {
+	if left := l.workersDeadline.Sub(now); left > 0 {
 		next = min(next, left)
 	}
-	return t.scans.wait(now, next)
+	return l.scans.wait(now, next)
 }
 
-// failed logs an error that is not the term's end. A conflict is none: the
+// failed logs an error that is not the leadership's end. A conflict is none: the
 // watch brings what the other writer wrote, and the step is done again.
-func (t *term) failed(ctx context.Context, err error) {
+func (l *leadership) failed(ctx context.Context, err error) {
 	if ctx.Err() == nil && !errors.Is(err, bus.ErrConflict) {
-		t.log.Warn("state not written", obs.Err(err)...)
+		l.log.Warn("state not written", obs.Err(err)...)
 	}
 }
 
 // publish brings the bucket models to hold what was found.
-func (t *term) publish(ctx context.Context) error {
-	if t.found == nil {
+func (l *leadership) publish(ctx context.Context) error {
+	if l.scanned == nil {
 		return nil
 	}
-	stored := t.stored(slices.Collect(maps.Keys(t.models.entries)))
-	for key := range t.found.held {
+	stored := l.stored(slices.Collect(maps.Keys(l.models.entries)))
+	for key := range l.scanned.retained {
 		delete(stored, key)
 	}
-	writes := publish.DiffModels(t.found.snapshot(), stored, t.models.revision, t.knowledge(false))
-	if err := t.writeModels(ctx, writes); err != nil {
+	writes := publish.DiffModels(l.scanned.snapshot(), stored, l.models.revision, l.knowledge(false))
+	if err := l.writeFound(ctx, writes); err != nil {
 		return err
 	}
-	if t.models.revision == 0 {
-		if err := t.firstRevision(ctx); err != nil {
+	if l.models.revision == 0 {
+		if err := l.firstRevision(ctx); err != nil {
 			return err
 		}
 	}
-	if len(writes) > 0 || !t.published {
-		t.log.Info("models published", zap.Int("models", len(t.found.models)), zap.Int("written", len(writes)))
+	if len(writes) > 0 || !l.published {
+		l.log.Info("models published", zap.Int("models", len(l.scanned.models)), zap.Int("written", len(writes)))
 	}
-	t.published, t.found = true, nil
+	l.published, l.scanned = true, nil
 	return nil
 }
 
 // firstRevision gives an empty bucket a revision, by a value that is there for
-// a moment under the one name that no model has. Without it nobody could tell
-// an empty repository from one that was not read yet.
-func (t *term) firstRevision(ctx context.Context) error {
+// a moment under the one name that no model has. Without it an
+// empty repository would look like one that was not read yet.
+func (l *leadership) firstRevision(ctx context.Context) error {
 	const noModel = ""
-	revision, err := t.buckets.models.Create(ctx, noModel, &nereidv1.ModelValue{Schema: nereidv1.Schema, Problem: "the repository is empty"})
+	revision, err := l.buckets.models.Create(ctx, noModel, &nereidv1.ModelValue{Schema: nereidv1.Schema, Problem: "the repository is empty"})
 	if err != nil {
 		return err
 	}
-	if err := t.buckets.models.Delete(ctx, noModel, revision); err != nil {
+	if err := l.buckets.models.Delete(ctx, noModel, revision); err != nil {
 		return err
 	}
-	t.models.drop(noModel, revision)
-	t.models.revision = max(t.models.revision, revision)
+	l.models.drop(noModel, revision)
+	l.models.revision = max(l.models.revision, revision)
 	return nil
 }
 
-// whole says that the buckets hold all that is served, and where, once.
-func (t *term) whole(ctx context.Context) error {
-	if t.announced || !t.published {
+// markSynced says that the buckets hold all that is served, and where, once.
+func (l *leadership) markSynced(ctx context.Context) error {
+	if l.announced || !l.published {
 		return nil
 	}
-	if err := t.buckets.assignments.SetWhole(ctx); err != nil {
+	if err := l.buckets.assignments.MarkSynced(ctx); err != nil {
 		return err
 	}
-	return t.buckets.models.SetWhole(ctx)
+	return l.buckets.models.MarkSynced(ctx)
 }
 
-// tell announces the whole scan, once.
-func (t *term) tell(ctx context.Context) error {
-	if t.announced || !t.published {
+// announceScan announces the whole scan, once.
+func (l *leadership) announceScan(ctx context.Context) error {
+	if l.announced || !l.published {
 		return nil
 	}
-	if err := t.announce(ctx, t.models.revision); err != nil {
+	if err := l.announce(ctx, l.models.revision); err != nil {
 		return err
 	}
-	t.announced = true
-	t.log.Info("scan announced", zap.Uint64("revision", t.models.revision))
+	l.announced = true
+	l.log.Info("scan announced", zap.Uint64("revision", l.models.revision))
 	return nil
 }
 
-// finding is what a scan has found.
-type finding struct {
+// scanResult is what a scan has found.
+type scanResult struct {
 	models []snapshot.Model
-	// held are the keys of models whose values stay as they are.
-	held map[string]bool
+	// retained are the keys of models whose values stay as they are.
+	retained map[string]bool
 }
 
-func (f *finding) snapshot() *snapshot.Snapshot { return &snapshot.Snapshot{Models: f.models} }
+func (f *scanResult) snapshot() *snapshot.Snapshot { return &snapshot.Snapshot{Models: f.models} }

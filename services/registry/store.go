@@ -78,17 +78,33 @@ func write[T any](ctx context.Context, b *bus.Bucket[T], key string, value T, re
 	return b.Update(ctx, key, value, replaces)
 }
 
-func (t *term) writeModels(ctx context.Context, writes []publish.ModelWrite) error {
+// writeFound writes models as they were found, and notes which of them load for
+// the first time.
+func (l *leadership) writeFound(ctx context.Context, writes []publish.ModelWrite) error {
+	for _, w := range writes {
+		served := publish.Serving(l.models.entries[w.Key].Value, l.knowledge(false)) != nil
+		if err := l.writeModels(ctx, []publish.ModelWrite{w}); err != nil {
+			return err
+		}
+		delete(l.firstLoads, w.Key)
+		if serving := publish.Serving(w.Value, publish.Observed{}); !served && len(w.Value.GetVersions()) > 1 && serving != nil {
+			l.firstLoads[w.Key] = true
+		}
+	}
+	return nil
+}
+
+func (l *leadership) writeModels(ctx context.Context, writes []publish.ModelWrite) error {
 	for _, w := range writes {
 		if w.Value == nil {
-			if err := t.buckets.models.Delete(ctx, w.Key, w.Replaces); err != nil {
+			if err := l.buckets.models.Delete(ctx, w.Key, w.Replaces); err != nil {
 				return err
 			}
-			t.retire(w.Key, nil)
-			t.models.drop(w.Key, w.Replaces)
+			l.drainReplaced(w.Key, nil)
+			l.models.drop(w.Key, w.Replaces)
 			continue
 		}
-		if err := t.writeModel(ctx, w); err != nil {
+		if err := l.writeModel(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -97,16 +113,16 @@ func (t *term) writeModels(ctx context.Context, writes []publish.ModelWrite) err
 
 // writeModel writes one value, and in place of one that is too large its
 // problem: the others must not wait for it.
-func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
-	log := t.log.With(zap.Stringer("model", infer.ParseModelID(w.Key)))
-	revision, err := write(ctx, t.buckets.models, w.Key, w.Value, w.Replaces)
+func (l *leadership) writeModel(ctx context.Context, w publish.ModelWrite) error {
+	log := l.log.With(zap.Stringer("model", infer.ParseModelID(w.Key)))
+	revision, err := write(ctx, l.buckets.models, w.Key, w.Value, w.Replaces)
 	if errs.Of(err) == errs.BodyTooLarge {
 		log.Error("model does not fit into its bucket", obs.Err(err)...)
-		w.Value = publish.TooLarge(t.models.entries[w.Key].Value, infer.ParseModelID(w.Key), errs.From(err).Msg+": shorten its configuration")
-		if proto.Equal(w.Value, t.models.entries[w.Key].Value) {
+		w.Value = publish.TooLarge(l.models.entries[w.Key].Value, infer.ParseModelID(w.Key), errs.From(err).Msg+": shorten its configuration")
+		if proto.Equal(w.Value, l.models.entries[w.Key].Value) {
 			return nil
 		}
-		revision, err = write(ctx, t.buckets.models, w.Key, w.Value, w.Replaces)
+		revision, err = write(ctx, l.buckets.models, w.Key, w.Value, w.Replaces)
 	}
 	if errs.Of(err) == errs.InvalidParameter {
 		log.Error("model cannot be published", obs.Err(err)...)
@@ -115,16 +131,16 @@ func (t *term) writeModel(ctx context.Context, w publish.ModelWrite) error {
 	if err != nil {
 		return err
 	}
-	t.retire(w.Key, w.Value)
-	t.models.put(w.Key, w.Value, revision)
+	l.drainReplaced(w.Key, w.Value)
+	l.models.put(w.Key, w.Value, revision)
 	return nil
 }
 
 // stored gives the models of keys that are there.
-func (t *term) stored(keys []string) publish.Models {
+func (l *leadership) stored(keys []string) publish.Models {
 	stored := make(publish.Models, len(keys))
 	for _, key := range keys {
-		if entry, ok := t.models.entries[key]; ok {
+		if entry, ok := l.models.entries[key]; ok {
 			stored[key] = publish.Model{Value: entry.Value, Revision: entry.Revision}
 		}
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/swap"
 )
 
-// patience is for how long a swap waits for a gateway to say what it knows of
+// gatewayAckTimeout is for how long a swap waits for a gateway to say what it knows of
 // the workers. One that is alive and does not may have stopped writing, and
 // must not hold up the others.
-const patience = 5 * time.Second
+const gatewayAckTimeout = 5 * time.Second
 
-// readiness is when all versions of a model were ready.
-type readiness struct {
-	said  moment
-	since time.Time
+// readySince is when all versions of a model were ready.
+type readySince struct {
+	reports reportRevisions
+	since   time.Time
 }
 
-// drain is a content that left its model at a revision of the bucket models.
+// drain is a loaded version that left its model at a revision of the bucket models.
 type drain struct {
 	version  place.Version
 	revision uint64
@@ -34,149 +34,190 @@ type drain struct {
 
 // observed joins what the live workers should run of a key's model and what
 // they say.
-func (t *term) observed(key string) swap.Workers {
+func (l *leadership) observed(key string) swap.Workers {
 	o := swap.NewWorkers()
-	for worker := range t.assignments.names[key] {
-		if t.workers.entries[worker].Value != nil {
-			o.Add(t.assignments.of(worker, key), t.said(worker, key))
+	for worker := range l.assignments.byName[key] {
+		if l.workers.entries[worker].Value != nil {
+			o.Add(l.assignments.of(worker, key), l.reportOf(worker, key))
 		}
 	}
-	for worker := range t.instances.names[key] {
-		if !t.assignments.names[key][worker] {
-			o.Add(nil, t.said(worker, key))
+	for worker := range l.instances.byName[key] {
+		if !l.assignments.byName[key][worker] {
+			o.Add(nil, l.reportOf(worker, key))
 		}
 	}
 	return o
 }
 
 // knowledge is what decides, beside the values, what becomes of models.
-func (t *term) knowledge(retry bool) publish.Observed {
+func (l *leadership) knowledge(retry bool) publish.Observed {
 	return publish.Observed{
-		Failed: func(ref infer.ModelRef) bool { return t.observed(ref.ID().Key()).Failed(ref) },
-		Stale:  func(ref infer.ModelRef) bool { return t.observed(ref.ID().Key()).Stale(ref) },
+		Failed: func(ref infer.ModelRef) bool { return l.observed(ref.ID().Key()).Failed(ref) },
+		Stale:  func(ref infer.ModelRef) bool { return l.observed(ref.ID().Key()).Stale(ref) },
 		Retry:  retry,
-		Pools:  t.cfg.Pools,
+		Pools:  l.configured,
+
+		UnloadDuplicates: l.cfg.Control == ControlPoll,
+		MarkRemoved:      l.published, // not those that are gone since another led
 	}
 }
 
-// settle ends the swaps whose versions are all ready, and those of which one
+// advanceSwaps ends the swaps whose versions are all ready, and those of which one
 // has failed.
-func (t *term) settle(ctx context.Context) error {
-	if !t.published || !t.swapping() && len(t.operations) == 0 {
+func (l *leadership) advanceSwaps(ctx context.Context) error {
+	if !l.published || !l.swapping() && len(l.operations) == 0 && len(l.firstLoads) == 0 {
 		return nil
 	}
-	open := maps.Clone(t.swaps)
-	for key := range t.operations {
+	open := maps.Clone(l.swaps)
+	maps.Copy(open, l.firstLoads)
+	for key := range l.operations {
 		open[key] = true
 	}
 	for _, key := range slices.Sorted(maps.Keys(open)) {
-		if t.unplaced[key] {
+		if l.unplaced[key] {
 			continue
 		}
-		value := t.models.entries[key].Value
-		operation := t.operations[key]
-		if operation != nil && !operation.waits() {
+		value := l.models.entries[key].Value
+		operation := l.operations[key]
+		if operation != nil && !operation.waitsForWorkers() {
 			operation = nil
 		}
-		if value.GetPrevious() == nil && operation == nil {
+		if value.GetPrevious() == nil && operation == nil && !l.firstLoads[key] {
 			continue
 		}
-		progress, causes := t.observed(key).Judge(value)
-		if err := t.advance(ctx, value, operation, progress, causes); err != nil {
+		progress, causes := l.observed(key).Evaluate(value)
+		if err := l.advance(ctx, value, operation, progress, causes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *term) advance(ctx context.Context, value *nereidv1.ModelValue, o *operation, progress swap.Progress, causes map[int64]string) error {
+func (l *leadership) advance(ctx context.Context, value *nereidv1.ModelValue, o *operation, progress swap.Progress, causes map[int64]string) error {
 	id := publish.IDOf(value)
 	key := id.Key()
 	switch progress {
 	case swap.Pending:
-		delete(t.loaded, key)
+		delete(l.readySwaps, key)
 		return nil
 	case swap.Failed:
-		return t.fallBack(ctx, value, o, causes)
+		return l.rollBack(ctx, value, o, causes)
 	case swap.Ready:
+		delete(l.firstLoads, key)
 	}
-	since, known := t.loaded[key]
+	if value.GetPrevious() == nil && o == nil {
+		return nil
+	}
+	since, known := l.readySwaps[key]
 	if !known {
-		since = readiness{said: t.changed, since: time.Now()}
-		t.loaded[key] = since
+		since = readySince{reports: l.changed, since: time.Now()}
+		l.readySwaps[key] = since
 	}
-	if !t.heard(since.said) && time.Since(since.since) < patience {
+	if !l.reportsAcknowledged(since.reports) && time.Since(since.since) < gatewayAckTimeout {
 		return nil
 	}
 	if value.GetPrevious() != nil {
-		if err := t.put(ctx, key, publish.Swapped(value)); err != nil {
+		if err := l.writeValue(ctx, key, publish.Swapped(value)); err != nil {
 			return err
 		}
-		t.log.Info("model swapped", zap.Stringer("model", id))
+		l.log.Info("model swapped", zap.Stringer("model", id))
 	}
-	delete(t.loaded, key)
-	delete(t.refused, key)
+	delete(l.readySwaps, key)
+	delete(l.rejected, key)
 	if o != nil {
-		t.conclude(o, nil)
+		l.completeOperation(o, nil)
 	}
 	return nil
 }
 
-// fallBack leaves what served in its place.
-func (t *term) fallBack(ctx context.Context, value *nereidv1.ModelValue, o *operation, causes map[int64]string) error {
+// rollBack leaves what served in its place.
+func (l *leadership) rollBack(ctx context.Context, value *nereidv1.ModelValue, o *operation, causes map[int64]string) error {
 	id := publish.IDOf(value)
 	failure := swap.Failure(id, causes)
-	delete(t.loaded, id.Key())
+	delete(l.readySwaps, id.Key())
 	if value.GetPrevious() != nil {
-		if err := t.put(ctx, id.Key(), publish.FallBack(value, failure, causes)); err != nil {
+		if err := l.writeValue(ctx, id.Key(), publish.RolledBack(value, failure, causes)); err != nil {
 			return err
 		}
-		if !t.stale(value) {
-			t.refused[id.Key()] = value
+		if !l.stale(value) {
+			l.rejected[id.Key()] = value
 		}
-		t.log.Warn("new content of a model failed: the old one goes on", zap.Stringer("model", id), zap.String("cause", failure))
+		l.log.Warn("model failed to load: the versions that serve go on", zap.Stringer("model", id), zap.String("cause", failure))
+	} else if l.firstLoads[id.Key()] {
+		if err := l.withdraw(ctx, value, failure); err != nil {
+			return err
+		}
 	}
 	if o != nil {
-		t.conclude(o, loadFailed(id, failure))
+		l.completeOperation(o, loadFailed(id, failure))
 	}
+	return nil
+}
+
+// withdraw unloads the other versions of a first load of which one has failed on
+// every worker that it is assigned to, or could not be read. A version that waits
+// for a place, or runs on some worker, withdraws nothing.
+func (l *leadership) withdraw(ctx context.Context, value *nereidv1.ModelValue, failure string) error {
+	id := publish.IDOf(value)
+	delete(l.firstLoads, id.Key())
+	_, failed := l.observed(id.Key()).Evaluate(value)
+	serves := false
+	for _, v := range value.GetVersions() {
+		ref := id.Version(v.GetVersion(), v.GetGeneration())
+		if bad := v.GetDigest() == "" || l.observed(id.Key()).Failed(ref); !bad {
+			serves = serves || publish.Contains(value, ref)
+			delete(failed, v.GetVersion())
+		}
+	}
+	if len(failed) == 0 || !serves {
+		return nil
+	}
+	stale := l.stale(value)
+	if err := l.writeValue(ctx, id.Key(), publish.Withdrawn(value, failed)); err != nil {
+		return err
+	}
+	if !stale {
+		l.rejected[id.Key()] = value
+	}
+	l.log.Warn("model failed to load: its other versions are unloaded", zap.Stringer("model", id), zap.String("cause", failure))
 	return nil
 }
 
 // stale reports whether a value failed because files had changed since they
 // were read: what there is now may be good.
-func (t *term) stale(v *nereidv1.ModelValue) bool {
+func (l *leadership) stale(v *nereidv1.ModelValue) bool {
 	id := publish.IDOf(v)
-	o := t.observed(id.Key())
+	o := l.observed(id.Key())
 	return slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
 		return o.Stale(id.Version(version.GetVersion(), version.GetGeneration()))
 	})
 }
 
-// put writes a model's value over the present one.
-func (t *term) put(ctx context.Context, key string, value *nereidv1.ModelValue) error {
-	return t.writeModels(ctx, []publish.ModelWrite{{Key: key, Value: value, Replaces: t.models.entries[key].Revision}})
+// writeValue writes a model's value over the present one.
+func (l *leadership) writeValue(ctx context.Context, key string, value *nereidv1.ModelValue) error {
+	return l.writeModels(ctx, []publish.ModelWrite{{Key: key, Value: value, Replaces: l.models.entries[key].Revision}})
 }
 
-// retire notes, before the value of a model is replaced, which contents leave
-// it: they stay assigned until nobody sends requests to them.
-func (t *term) retire(key string, next *nereidv1.ModelValue) {
-	serving := publish.Serving(t.models.entries[key].Value, publish.Observed{})
-	versions, err := publish.Placeable(infer.ParseModelID(key), serving.GetConfig(), serving.GetVersions(), t.cfg.Pools)
+// drainReplaced notes, before the value of a model is replaced, which loaded versions leave
+// it: they stay assigned until no gateway sends requests to them.
+func (l *leadership) drainReplaced(key string, next *nereidv1.ModelValue) {
+	serving := publish.Serving(l.models.entries[key].Value, publish.Observed{})
+	versions, err := publish.Placeable(infer.ParseModelID(key), serving.GetConfig(), serving.GetVersions(), l.configured)
 	if err != nil {
-		return // nobody could load them
+		return // no worker could load them
 	}
 	for _, v := range versions {
-		if !publish.Holds(next, v.Model) {
-			v.Bytes, v.Leaving = t.size(v.Model), true
-			t.draining[v.Model] = drain{version: v, revision: t.models.revision + 1}
+		if !publish.Contains(next, v.Model) {
+			v.Bytes, v.Replaced = l.instanceBytes(v.Model), true
+			l.draining[v.Model] = drain{version: v, revision: l.models.revision + 1}
 		}
 	}
 }
 
-// leaving gives the contents of keys' models that are draining.
-func (t *term) leaving(keys []string) []place.Version {
+// drainingVersions gives the loaded versions of keys' models that are draining.
+func (l *leadership) drainingVersions(keys []string) []place.Version {
 	var list []place.Version
-	for ref, d := range t.draining {
+	for ref, d := range l.draining {
 		if _, found := slices.BinarySearch(keys, ref.ID().Key()); found {
 			list = append(list, d.version)
 		}
@@ -184,13 +225,13 @@ func (t *term) leaving(keys []string) []place.Version {
 	return list
 }
 
-// drained lets contents go that nobody sends requests to any more.
-func (t *term) drained() {
-	maps.DeleteFunc(t.draining, func(ref infer.ModelRef, d drain) bool {
+// forgetDrained forgets loaded versions that no gateway sends requests to any more.
+func (l *leadership) forgetDrained() {
+	maps.DeleteFunc(l.draining, func(ref infer.ModelRef, d drain) bool {
 		key := ref.ID().Key()
-		gone := t.told(d.revision) || publish.Holds(t.models.entries[key].Value, ref)
+		gone := l.modelsAcknowledged(d.revision) || publish.Contains(l.models.entries[key].Value, ref)
 		if gone {
-			t.unplaced[key] = true
+			l.unplaced[key] = true
 		}
 		return gone
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/services/registry"
 )
 
-// player is a worker or gateway whose part a test plays: it says what it is
-// told to say.
+// player is a worker or gateway whose part a test plays: it reports what
+// the test sets.
 type player[T any] struct {
 	t     *testing.T
 	lease *bus.Lease[T]
@@ -67,7 +67,7 @@ type actor struct {
 	*player[*nereidv1.WorkerValue]
 	id        string
 	instances *bus.Bucket[*nereidv1.InstancesValue]
-	said      map[string]bool // keys
+	reported  map[string]bool // keys
 }
 
 func (s *store) actor(id string) *actor {
@@ -80,7 +80,7 @@ func (s *store) actorWith(id string, edit func(*nereidv1.WorkerValue)) *actor {
 	edit(v)
 	return &actor{
 		player: play(s, bus.Workers, id, v), id: id,
-		instances: viewOf[*nereidv1.InstancesValue](s.t, s.bus, bus.Instances).Bucket, said: make(map[string]bool),
+		instances: viewOf[*nereidv1.InstancesValue](s.t, s.bus, bus.Instances).Bucket, reported: make(map[string]bool),
 	}
 }
 
@@ -95,19 +95,19 @@ func (a *actor) say(versions []*nereidv1.WorkerVersion) {
 		}
 		values[key].Versions = append(values[key].Versions, v)
 	}
-	for key := range a.said {
+	for key := range a.reported {
 		if values[key] == nil {
 			if err := a.instances.Delete(testContext(a.t), key, 0); err != nil {
 				a.t.Fatal(err)
 			}
-			delete(a.said, key)
+			delete(a.reported, key)
 		}
 	}
 	for key, value := range values {
 		if _, err := a.instances.Put(testContext(a.t), key, value); err != nil {
 			a.t.Fatal(err)
 		}
-		a.said[key] = true
+		a.reported[key] = true
 	}
 }
 
@@ -131,7 +131,7 @@ func newScene(t *testing.T, edit func(*registry.Config)) *scene {
 	s.worker = s.store.actor("w")
 	s.gateway = play(s.store, bus.Gateways, "g", knows(1<<62, 1<<62))
 	s.replica = s.startWith(func(c *registry.Config) {
-		c.Repositories, c.Control, c.LoadModels, c.Settle = []string{s.root}, registry.ControlExplicit, []string{"m"}, 0
+		c.Repositories, c.Control, c.LoadModels, c.FileQuietPeriod = []string{s.root}, registry.ControlExplicit, []string{"m"}, 0
 		edit(c)
 	})
 	s.worker.say(runs(s.assigned("w", "m"), nil))
@@ -160,7 +160,7 @@ func whole(v *nereidv1.ModelValue) bool    { return v.GetPrevious() == nil }
 func TestSwapWaitsForWorkersThenForGateways(t *testing.T) {
 	s := newScene(t, func(*registry.Config) {})
 	first := s.model("the first content", whole)
-	s.gateway.say(knows(1<<62, 0)) // it has not heard of the workers
+	s.gateway.say(knows(1<<62, 0)) // it has not received the workers
 	write(t, filepath.Join(s.root, "m/1/f"), "two")
 	outcome := s.load("m")
 	next := s.model("a swap", swapping)
@@ -176,7 +176,7 @@ func TestSwapWaitsForWorkersThenForGateways(t *testing.T) {
 	if all, _ := s.models.all(t); !swapping(all["m"]) {
 		t.Error("swapped before the gateway had heard of it")
 	}
-	s.gateway.say(knows(0, 1<<62)) // it has heard, but not applied the swap
+	s.gateway.say(knows(0, 1<<62)) // it has received the swap, but not applied it
 	s.model("the end of the swap", whole)
 	if kept := s.assigned("w", "m", "m"); len(kept.GetVersions()) != 2 {
 		t.Error("the old content was let go before the gateway knew")
@@ -224,7 +224,7 @@ func TestFailedSwapFallsBack(t *testing.T) {
 
 func TestPollRefusesAFailedContentOnce(t *testing.T) {
 	s := newScene(t, func(c *registry.Config) {
-		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond
+		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, registry.Seconds(10*time.Millisecond)
 	})
 	s.model("the first content", whole)
 	write(t, filepath.Join(s.root, "m/1/f"), "bad")
@@ -249,7 +249,7 @@ func TestPollRefusesAFailedContentOnce(t *testing.T) {
 // next poll tries what there is then, be it the same.
 func TestPollLoadsAgainWhatAWorkerFoundChanged(t *testing.T) {
 	s := newScene(t, func(c *registry.Config) {
-		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond
+		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, registry.Seconds(10*time.Millisecond)
 	})
 	s.model("the first content", whole)
 	write(t, filepath.Join(s.root, "m/1/f"), "two")
@@ -278,7 +278,7 @@ func TestPollLoadsAgainWhatAWorkerFoundChanged(t *testing.T) {
 
 func TestPollSurvivesTheLossOfItsRepository(t *testing.T) {
 	s := newScene(t, func(c *registry.Config) {
-		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, 10*time.Millisecond
+		c.Control, c.LoadModels, c.Poll = registry.ControlPoll, nil, registry.Seconds(10*time.Millisecond)
 	})
 	s.model("the first content", whole)
 	away := s.root + ".away"
@@ -340,9 +340,9 @@ func TestWhatWasAskedForOutlivesTheLeader(t *testing.T) {
 	}
 }
 
-// TestLoadOutlivesALostLead takes the lease away in the middle of a load, which
-// the next term begins again.
-func TestLoadOutlivesALostLead(t *testing.T) {
+// TestLoadOutlivesALostLeadership takes the lease away in the middle of a load, which
+// the next leadership starts again.
+func TestLoadOutlivesALostLeadership(t *testing.T) {
 	s := newScene(t, func(*registry.Config) {})
 	epoch := s.announced(0).GetEpoch()
 	write(t, filepath.Join(s.root, "m/1/f"), "two")

@@ -1,52 +1,47 @@
 package scheduler
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
-// Config configures a scheduler.
+// Config configures a scheduler. A field with a name is a flag, and a setting of
+// that name in files and in the environment; others keep what [Default] has
+// given them.
 type Config struct {
 	// ID names this scheduler among the others; it is its key in the bucket
 	// schedulers.
-	ID string
+	ID string `kong:"-"`
 	// Pool is the pool that the scheduler serves while it leads, and waits for
 	// while another does.
-	Pool string
+	Pool string `kong:"-"`
 	// Address is where its gRPC for the other services listens, as they dial
 	// it; empty in one process.
-	Address string
+	Address string `kong:"-"`
 	// Version is the release, for the others' logs.
-	Version string
+	Version string `kong:"-"`
 	// TakeoverWait is for how long a new holder of the pool waits to hear what
 	// its workers have begun. After that it fails the requests that may have
 	// run on one of which it has not heard.
-	TakeoverWait time.Duration
-	// MaxQueuedRequests and MaxQueuedBytes bound what may wait in the pool,
-	// over all models; beyond them requests are refused as queue_full. 0 is
-	// no bound.
-	MaxQueuedRequests int
-	MaxQueuedBytes    int64
-	// Latencies are the forms in which metrics show the times of requests.
-	Latencies Latencies
+	TakeoverWait time.Duration `kong:"-"`
+
+	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
+	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
+
+	DecisionLog      string `name:"decision-log" placeholder:"FILE" group:"Decision log" help:"Write what the scheduler is asked and decides to this file, for nereid simulate. A file that is there is replaced."`
+	DecisionLogBytes int64  `name:"decision-log-bytes" default:"4294967296" group:"Decision log" help:"Largest size of the decision log, which then ends. 0 is no bound."`
+
+	MetricsConfig []string `name:"metrics-config" sep:"none" placeholder:"KEY=VALUE" group:"Metrics" help:"How the times of requests are shown: counter_latencies (true), histogram_latencies (false) and summary_latencies (false) switch forms; summary_quantiles is pairs of a quantile and its error, such as 0.5:0.05,0.99:0.001; repeat the flag for several."`
 }
 
-// Latencies says in which forms metrics show the times of requests.
-type Latencies = stats.Latencies
-
-// Quantile is one of the summaries among [Latencies].
-type Quantile = stats.Quantile
-
-// Default returns bounds that only a flood reaches: a queue without a bound
-// ends in memory running out.
+// Default returns the flags' defaults. Only a flood reaches the bounds: a queue
+// without a bound ends in memory running out.
 func Default() Config {
 	return Config{
-		ID: "scheduler", Pool: infer.DefaultPool, TakeoverWait: 5 * time.Second, MaxQueuedRequests: 1 << 18, MaxQueuedBytes: int64(1<<30) * int64(max(runtime.NumCPU(), 4)),
-		Latencies: stats.DefaultLatencies(),
+		ID: "scheduler", Pool: infer.DefaultPool, TakeoverWait: 5 * time.Second,
+		MaxQueuedRequests: 1 << 18, MaxQueuedBytes: 4 << 30, DecisionLogBytes: 4 << 30,
 	}
 }
 
@@ -64,6 +59,9 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--max-queued-requests is %d: want 0 (no bound) or more", c.MaxQueuedRequests)
 	case c.MaxQueuedBytes < 0:
 		return errs.New(errs.ConfigInvalid, "--max-queued-bytes is %d: want 0 (no bound) or more", c.MaxQueuedBytes)
+	case c.DecisionLogBytes < 0:
+		return errs.New(errs.ConfigInvalid, "--decision-log-bytes is %d: want 0 (no bound) or more", c.DecisionLogBytes)
 	}
-	return c.Latencies.Validate()
+	_, err := c.latencies()
+	return err
 }

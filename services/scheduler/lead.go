@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -93,7 +93,7 @@ func (s *Scheduler) lead(ctx context.Context) error {
 
 // term is one time as the pool's scheduler.
 func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.LeaderValue]) error {
-	role := leader.Pool(s.config.Pool)
+	role := control.PoolRole(s.config.Pool)
 	if present, err := leaders.Get(ctx, role); err == nil && present.Value.GetHolder() != s.config.ID {
 		s.deps.Log.Info("standing by", zap.String("pool", s.config.Pool), zap.String("holder", present.Value.GetHolder()))
 	}
@@ -124,12 +124,36 @@ func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.Lead
 func (s *Scheduler) serve(ctx context.Context, c *claim) {
 	epoch := c.Epoch()
 	log := s.deps.Log.With(zap.String("pool", s.config.Pool), zap.Uint64("epoch", epoch))
-	workers, blind := s.workers.wait(ctx)
+	leading, end := context.WithCancel(ctx)
+	defer end()
+	go func() { // ends below
+		select {
+		case <-c.lost:
+			end()
+		case <-leading.Done():
+		}
+	}()
+	history, err := s.attached.inherit(leading, epoch)
+	if err != nil {
+		if leading.Err() == nil {
+			log.Warn("scheduler does not begin to serve its pool", obs.Err(err)...)
+			c.depose(err.Error())
+		}
+		return
+	}
+	s.leases.refresh(leading)
+	kept := make(chan struct{})
+	go func() { // ends below
+		defer close(kept)
+		if err := s.attached.keep(leading); err != nil {
+			c.depose(err.Error())
+		}
+	}()
 	s.claim.Store(c)
 	s.metrics.began(epoch)
-	s.loop.Lead(epoch, workers, blind, s.config.TakeoverWait)
+	s.loop.BecomeLeader(epoch, history, s.config.TakeoverWait)
 	s.deps.Streams.Serve(epoch, s)
-	log.Info("scheduler serves its pool", zap.Int("workers", len(workers)), zap.Bool("blind", blind))
+	log.Info("scheduler serves its pool", zap.Int("workers", len(history.Workers)))
 	select {
 	case <-c.lost:
 		log.Warn("scheduler was deposed: its requests go back to their gateways", zap.String("cause", *c.other.Load()))
@@ -139,8 +163,10 @@ func (s *Scheduler) serve(ctx context.Context, c *claim) {
 	}
 	s.claim.Store(nil)
 	s.metrics.began(0)
-	s.loop.Resign()
+	s.loop.StepDown()
 	s.deps.Streams.Stop()
+	end()
+	<-kept
 }
 
 // Leads reports whether the scheduler holds its pool, and under which epoch.

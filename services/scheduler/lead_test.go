@@ -10,10 +10,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	"github.com/nereid-serving/nereid/libs/testkit/port"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -45,7 +45,7 @@ const lease = 6 * time.Second
 func startReplica(t *testing.T, id, url string) *replica {
 	t.Helper()
 	r := &replica{
-		t: t, outside: &outside{answers: make(chan error, 10), orders: make(chan *infer.Order, 10), retired: make(chan infer.InstanceID, 10)},
+		t: t, outside: &outside{answers: make(chan error, 10), orders: make(chan *infer.Batch, 10), retired: make(chan infer.InstanceID, 10)},
 		served: make(chan uint64, 10), ended: make(chan struct{}, 10), metrics: prometheus.NewRegistry(),
 	}
 	var err error
@@ -91,17 +91,17 @@ func store(t *testing.T, dir, listen string) *bus.Bus {
 }
 
 // holder is who holds the pool by the store.
-func holder(t *testing.T, b *bus.Bus) leader.Holder {
+func holder(t *testing.T, b *bus.Bus) control.Holder {
 	t.Helper()
 	leaders, err := bus.NewBucket(b, bus.Leaders, bus.Values[*nereidv1.LeaderValue]())
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := leaders.Get(t.Context(), leader.Pool("default"))
+	e, err := leaders.Get(t.Context(), control.PoolRole("default"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return leader.Holder{ID: e.Value.GetHolder(), Address: e.Value.GetAddress(), Epoch: e.Value.GetEpoch()}
+	return control.Holder{ID: e.Value.GetHolder(), Address: e.Value.GetAddress(), Epoch: e.Value.GetEpoch()}
 }
 
 func TestStandbyTakesThePool(t *testing.T) {
@@ -117,7 +117,7 @@ func TestStandbyTakesThePool(t *testing.T) {
 			first.link = link
 			before := <-first.served
 			second := startReplica(t, "second", b.Addr())
-			if got := holder(t, b); got != (leader.Holder{ID: "first", Address: "at-first", Epoch: before}) {
+			if got := holder(t, b); got != (control.Holder{ID: "first", Address: "at-first", Epoch: before}) {
 				t.Errorf("the pool is held by %+v, want the first of epoch %d", got, before)
 			}
 			if _, err := second.Queues(t.Context()); errs.Of(err) != errs.StateUnavailable {
@@ -125,7 +125,7 @@ func TestStandbyTakesThePool(t *testing.T) {
 			}
 			end(first)
 			after := <-second.served
-			if got := holder(t, b); after <= before || got != (leader.Holder{ID: "second", Address: "at-second", Epoch: after}) {
+			if got := holder(t, b); after <= before || got != (control.Holder{ID: "second", Address: "at-second", Epoch: after}) {
 				t.Errorf("then the pool is held by %+v, epoch %d after %d", got, after, before)
 			}
 		})
@@ -175,7 +175,7 @@ func TestSchedulerOutlivesTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := leaders.WatchKey(t.Context(), leader.Pool("default"))
+	events, err := leaders.WatchKey(t.Context(), control.PoolRole("default"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestFirstRequestWaitsForItsWorkerToAttach(t *testing.T) {
 	s.Grant(infer.Grant{Instance: instance, Model: ref, Credits: 1})
 	select {
 	case order := <-s.outside.orders:
-		s.Complete(completion(order))
+		s.InstanceFree(completion(order))
 	case err := <-s.outside.answers:
 		t.Errorf("the first request is answered with %v", err)
 	}

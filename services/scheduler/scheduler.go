@@ -8,6 +8,7 @@ package scheduler
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,13 +18,15 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/remote/control"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
+	"github.com/nereid-serving/nereid/services/scheduler/decisionlog"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
@@ -44,16 +47,18 @@ type Deps struct {
 // Scheduler serves one pool, or stands by while another does. It is the
 // [schedule.Backend] of gateways and workers and safe for concurrent use.
 type Scheduler struct {
-	config  Config
-	deps    Deps
-	stats   *stats.Set
-	loop    *dispatch.Loop
-	workers *workers
-	metrics *metrics
-	ready   atomic.Bool
-	known   chan struct{}         // closed when the models are
-	claim   atomic.Pointer[claim] // nil while another leads
-	last    uint64                // epoch of the last term; lead's alone
+	config   Config
+	deps     Deps
+	stats    *stats.Set
+	loop     *dispatch.Loop
+	leases   *leases
+	attached *attached
+	metrics  *metrics
+	log      *decisionlog.Writer // nil if none is kept
+	ready    atomic.Bool
+	known    chan struct{}         // closed when the models are
+	claim    atomic.Pointer[claim] // nil while another leads
+	last     uint64                // epoch of the last term; lead's alone
 }
 
 var _ schedule.Backend = (*Scheduler)(nil)
@@ -64,9 +69,27 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	set := stats.NewSet(c.Latencies)
-	limits := core.Limits{Requests: c.MaxQueuedRequests, Bytes: c.MaxQueuedBytes}
-	loop, err := dispatch.New(limits, dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set})
+	latencies, err := c.latencies()
+	if err != nil {
+		return nil, err
+	}
+	set := stats.NewSet(latencies)
+	shown := newMetrics(deps.Metrics)
+	recorder, err := newAttached(deps.Bus, c.Pool, deps.Log)
+	if err != nil {
+		return nil, err
+	}
+	driven := dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set, Members: members{recorder, shown}}
+	log := newDecisionLog(c, deps)
+	if log != nil {
+		driven.Recorder = log
+	}
+	loop, err := dispatch.New(core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes}, driven)
+	if err != nil {
+		return nil, err
+	}
+	recorder.recorded = loop.Recorded
+	held, err := newLeases(deps.Bus, c.Pool, loop, deps.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -74,24 +97,75 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if deps.Streams == nil {
 		deps.Streams = noStreams{}
 	}
-	s := &Scheduler{config: c, deps: deps, stats: set, loop: loop, metrics: newMetrics(deps.Metrics), known: make(chan struct{})}
-	s.workers = newWorkers(c.Pool, s.gone, deps.Log)
-	return s, nil
+	return &Scheduler{
+		config: c, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, metrics: shown, log: log,
+		known: make(chan struct{}),
+	}, nil
+}
+
+// newDecisionLog makes the log that the settings ask for, or nil.
+func newDecisionLog(c Config, deps Deps) *decisionlog.Writer {
+	if c.DecisionLog == "" {
+		return nil
+	}
+	return decisionlog.New(decisionlog.Config{
+		Path: c.DecisionLog, MaxBytes: c.DecisionLogBytes, Log: deps.Log, Header: decisionlog.Header{
+			Release: c.Version, Pool: c.Pool, Unix: time.Now().UnixNano(), Mono: deps.Clock.Now(),
+			MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes,
+		},
+	})
+}
+
+// openLog begins the decision log, if one is kept. It is closed after everything
+// else has ended.
+func (s *Scheduler) openLog(ctx context.Context) (closeLog func(), err error) {
+	if s.log == nil {
+		return func() {}, nil
+	}
+	if err := s.log.Open(); err != nil {
+		return nil, err
+	}
+	writing, end := context.WithCancel(context.WithoutCancel(ctx))
+	var written sync.WaitGroup
+	written.Go(func() { s.log.Run(writing) })
+	return func() {
+		end()
+		written.Wait()
+	}, nil
+}
+
+// members takes what the loop decides about workers.
+type members struct {
+	*attached
+	metrics *metrics
+}
+
+// Gone counts a worker that has died.
+func (m members) Gone(worker uint64, died bool) {
+	if died {
+		m.metrics.deaths.Inc()
+		m.log.Warn("worker is gone", zap.Uint64("incarnation", worker))
+	}
 }
 
 // Run stands by and serves the pool until ctx is done. What waits then goes back
 // to its gateways, and the pool to the next scheduler; new requests are refused.
 func (s *Scheduler) Run(ctx context.Context) error {
-	r, err := s.register(ctx)
+	closeLog, err := s.openLog(ctx)
 	if err != nil {
 		return err
+	}
+	defer closeLog()
+	r, err := s.register(ctx)
+	if err != nil {
+		return lifecycle.UnlessStopped(ctx, err)
 	}
 	defer s.ready.Store(false)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.keep(ctx, r) })
 	group.Go(func() error { return s.loop.Run(ctx) })
 	group.Go(func() error { return s.watch(ctx, r) })
-	group.Go(func() error { return s.workers.follow(ctx, s.deps.Bus) })
+	group.Go(func() error { return s.leases.follow(ctx) })
 	group.Go(func() error { return s.lead(ctx) })
 	return group.Wait()
 }
@@ -159,35 +233,25 @@ func (s *Scheduler) Deposed(by uint64) {
 
 // Attach introduces a worker.
 func (s *Scheduler) Attach(worker uint64, held infer.Held, e infer.Executor) {
-	s.workers.connect(worker)
 	s.loop.Attach(worker, held, e)
 }
 
 // Detach says that a worker is gone.
 func (s *Scheduler) Detach(worker uint64) { s.loop.Detach(worker) }
 
-// gone says that a worker has neither lease nor stream.
-func (s *Scheduler) gone(worker uint64, news bool) {
-	if news {
-		s.metrics.deaths.Inc()
-	}
-	s.loop.Detach(worker)
-}
-
 // Leave says that a gateway cannot be reached, which submits again what it
 // still waits for.
 func (s *Scheduler) Leave(origin uint64) { s.loop.Leave(origin) }
 
 // Disconnect says that a worker cannot be reached any more, and gives back the
-// orders that were under way there, with their requests.
-func (s *Scheduler) Disconnect(worker uint64, under []*infer.Order) {
+// batches that were under way there, with their requests.
+func (s *Scheduler) Disconnect(worker uint64, under []*infer.Batch) {
 	s.loop.Disconnect(worker, under)
-	s.workers.disconnect(worker)
 }
 
-// Refuse gives back an order that its worker has not taken over.
-func (s *Scheduler) Refuse(o *infer.Order, err error) {
-	s.loop.Refuse(o, err)
+// Return gives back a batch that its worker has not started.
+func (s *Scheduler) Return(b *infer.Batch, err error) {
+	s.loop.Return(b, err)
 	if errs.Of(err) == errs.SchedulerDeposed {
 		s.depose("a worker serves another scheduler")
 	}
@@ -199,5 +263,8 @@ func (s *Scheduler) Grant(g infer.Grant) { s.loop.Grant(g) }
 // Retire asks for an instance to be drained.
 func (s *Scheduler) Retire(id infer.InstanceID) { s.loop.Retire(id) }
 
-// Complete ends an order.
-func (s *Scheduler) Complete(c *infer.Completion) { s.loop.Complete(c) }
+// InstanceFree says that an instance can take its next batch.
+func (s *Scheduler) InstanceFree(f *infer.InstanceFree) { s.loop.InstanceFree(f) }
+
+// UnitDone ends a unit after its batch's InstanceFree.
+func (s *Scheduler) UnitDone(d infer.UnitDone) { s.loop.UnitDone(d) }

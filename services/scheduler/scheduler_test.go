@@ -31,14 +31,14 @@ var (
 type outside struct {
 	bus     *bus.Bus
 	answers chan error
-	orders  chan *infer.Order
+	orders  chan *infer.Batch
 	retired chan infer.InstanceID
 }
 
-func (o *outside) Respond(r *infer.Response)      { o.answers <- r.Err }
-func (o *outside) Execute(order *infer.Order)     { o.orders <- order }
-func (o *outside) Cancel(uint64, infer.RequestID) {}
-func (o *outside) Retired(id infer.InstanceID)    { o.retired <- id }
+func (o *outside) Respond(r *infer.Response)             { o.answers <- r.Err }
+func (o *outside) Execute(order *infer.Batch)            { o.orders <- order }
+func (o *outside) Cancel(infer.BatchID, infer.RequestID) {}
+func (o *outside) Retired(id infer.InstanceID)           { o.retired <- id }
 
 // start runs a scheduler on a real bus.
 func start(t *testing.T) (*scheduler.Scheduler, *outside, *bus.Bucket[*nereidv1.ModelValue], *prometheus.Registry) {
@@ -50,7 +50,7 @@ func start(t *testing.T) (*scheduler.Scheduler, *outside, *bus.Bucket[*nereidv1.
 	if err := b.EnsureBuckets(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o := &outside{bus: b, answers: make(chan error, 10), orders: make(chan *infer.Order, 10), retired: make(chan infer.InstanceID, 10)}
+	o := &outside{bus: b, answers: make(chan error, 10), orders: make(chan *infer.Batch, 10), retired: make(chan infer.InstanceID, 10)}
 	registry := prometheus.NewRegistry()
 	s, err := scheduler.New(scheduler.Default(), scheduler.Deps{Bus: b, Clock: mono.New(), Responder: o, Metrics: registry, Log: zap.NewNop()})
 	if err != nil {
@@ -88,14 +88,14 @@ func value() *nereidv1.ModelValue {
 }
 
 func request(n uint64) *infer.Request {
-	return &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: n}, Attempt: 1}, Model: ref, Rows: 1}
+	return &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: n}, Attempt: 1}, Model: ref, BatchSize: 1}
 }
 
 // completion is that of an order of one row, which took no time.
-func completion(o *infer.Order) *infer.Completion {
+func completion(o *infer.Batch) *infer.InstanceFree {
 	now := o.Enqueued[0]
-	return &infer.Completion{
-		Order: o.ID, Epoch: o.Epoch, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, Rows: 1, Credits: 1,
+	return &infer.InstanceFree{
+		Batch: o.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1, BatchSize: 1, Credits: 1,
 		Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
 	}
 }
@@ -113,11 +113,11 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	order := <-o.orders
-	if order.Epoch == 0 || order.Requests[0].Work.Epoch != order.Epoch {
-		t.Errorf("epoch %d of the order, %d of its request: want that of the scheduler's lease", order.Epoch, order.Requests[0].Work.Epoch)
+	if order.ID.Epoch == 0 || order.Requests[0].Work.Epoch != order.ID.Epoch {
+		t.Errorf("epoch %d of the order, %d of its request: want that of the scheduler's lease", order.ID.Epoch, order.Requests[0].Work.Epoch)
 	}
 	began := time.Now()
-	s.Complete(completion(order))
+	s.InstanceFree(completion(order))
 	if err := s.Submit(request(2)); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestServesTheModelsOfTheBucket(t *testing.T) {
 		t.Errorf("last inference was at %v, want before %v", last, began)
 	}
 
-	s.Complete(completion(order))
+	s.InstanceFree(completion(order))
 	// The bucket lets go of the model, the worker of its instance.
 	if err := models.Delete(t.Context(), "m", revision); err != nil {
 		t.Fatal(err)
@@ -178,9 +178,9 @@ func TestTellsItsLoad(t *testing.T) {
 		t.Fatal("the bucket is gone")
 	}
 	until(2, 1)
-	s.Complete(completion(order))
-	s.Complete(completion(<-o.orders))
-	s.Complete(completion(<-o.orders))
+	s.InstanceFree(completion(order))
+	s.InstanceFree(completion(<-o.orders))
+	s.InstanceFree(completion(<-o.orders))
 	until(0, 0)
 }
 
@@ -216,6 +216,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"pool":                  func(c *scheduler.Config) { c.Pool = "" },
 		"--max-queued-requests": func(c *scheduler.Config) { c.MaxQueuedRequests = -1 },
 		"--max-queued-bytes":    func(c *scheduler.Config) { c.MaxQueuedBytes = -1 },
+		"--decision-log-bytes":  func(c *scheduler.Config) { c.DecisionLogBytes = -1 },
 	}
 	for want, change := range tests {
 		c := scheduler.Default()

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/view"
 )
 

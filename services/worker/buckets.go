@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -12,15 +13,15 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// hold is the worker's key.
-type hold struct {
+// registration is the worker's key.
+type registration struct {
 	*bus.Registration[*nereidv1.WorkerValue]
 	bucket *bus.Bucket[*nereidv1.WorkerValue]
 }
 
 // register takes the worker's key, whose epoch is its incarnation. A value
-// under its id is that of an earlier life, unless it is that of a later one.
-func (w *Worker) register(ctx context.Context) (*hold, error) {
+// under its id is that of an earlier incarnation, unless it is that of a later one.
+func (w *Worker) register(ctx context.Context) (*registration, error) {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
 		return nil, err
@@ -34,14 +35,15 @@ func (w *Worker) register(ctx context.Context) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hold{r, bucket}, nil
+	return &registration{r, bucket}, nil
 }
 
-// alone reports whether no other worker has a lease. It is not if that cannot
-// be found out.
-func (h *hold) alone(ctx context.Context) bool {
-	keys, err := h.bucket.Keys(ctx)
-	return err == nil && len(keys) <= 1
+// alone reports whether no other worker than the one of this id has a lease. It
+// is not if that cannot be found out. Its own lease may have ended on a machine
+// that stood still.
+func (r *registration) alone(ctx context.Context, id string) bool {
+	keys, err := r.bucket.Keys(ctx)
+	return err == nil && !slices.ContainsFunc(keys, func(key string) bool { return key != id })
 }
 
 // followModels brings changes of the bucket models to the reconciler until
@@ -58,7 +60,7 @@ func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler, read
 		case e.Err != nil:
 			w.unreadable(bus.Models, e.Key, e.Err)
 		case e.Kind == bus.EventPut:
-			versions := contentsOf(e.Value)
+			versions := versionsOf(e.Value)
 			r.Change(ctx, func(d *reconcile.Desired) { d.SetModel(e.Key, versions, e.Revision) })
 		case e.Kind == bus.EventDelete:
 			r.Change(ctx, func(d *reconcile.Desired) { d.SetModel(e.Key, nil, e.Revision) })
@@ -108,18 +110,18 @@ func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Even
 		a = assignmentOf(e.Value, e.Revision)
 	}
 	r.Change(ctx, func(d *reconcile.Desired) {
-		taken := true
+		accepted := true
 		switch {
 		case key == head && deleted:
 			d.DropHead(e.Revision)
 		case key == head:
-			taken = d.SetHead(reconcile.Head{Revision: e.Revision, LeaderEpoch: a.LeaderEpoch})
+			accepted = d.SetHead(reconcile.Head{Revision: e.Revision, LeaderEpoch: a.LeaderEpoch})
 		case deleted:
 			d.Unassign(model, e.Revision)
 		default:
-			taken = d.Assign(model, a)
+			accepted = d.Assign(model, a)
 		}
-		if !taken {
+		if !accepted {
 			w.deps.Log.Warn("assignment of a deposed leader refused", zap.Uint64("epoch", a.LeaderEpoch), zap.String("key", e.Key))
 		}
 	})

@@ -15,20 +15,21 @@ import (
 type Cache struct {
 	// Dir is the directory; empty is that of the user's caches. It is made when
 	// it is needed.
-	Dir string
-	// Bytes bounds what it holds; 0 is as much as the disk has. Contents that
-	// no worker reads are removed for others, those first whose last use is
-	// longest ago.
-	Bytes int64
+	Dir string `name:"cache-dir" placeholder:"DIR" group:"Models" help:"Where models from object stores are kept; workers of one host may share it. Without it, nereid/models in the user's directory for caches."`
+	// Bytes bounds what it holds. Contents that no worker reads are removed for
+	// others, those first whose last use is longest ago.
+	Bytes int64 `name:"cache-bytes" default:"0" group:"Models" help:"Most bytes of models from object stores that are kept; the longest unused are removed first. 0 is what the disk has."`
 	// Concurrency is how many ranges of files are fetched at the same time.
-	Concurrency int
-	// Patience is for how long a fetch that does not get on is tried again
-	// before the load fails.
-	Patience time.Duration
+	Concurrency int `name:"download-concurrency" default:"8" group:"Models" help:"How many parts of models are fetched from object stores at the same time."`
+	// StallTimeout is in seconds.
+	StallTimeout int `name:"download-stall-timeout-secs" default:"120" group:"Models" help:"How long a fetch from an object store that gets no bytes is tried again before the load fails, in seconds."`
 }
 
 func (c Cache) fetches() fetch.Config {
-	return fetch.Config{Dir: cmp.Or(c.Dir, defaultCacheDir()), Bytes: c.Bytes, Concurrency: c.Concurrency, Patience: c.Patience}
+	return fetch.Config{
+		Dir: cmp.Or(c.Dir, defaultCacheDir()), Bytes: c.Bytes, Concurrency: c.Concurrency,
+		StallTimeout: time.Duration(c.StallTimeout) * time.Second,
+	}
 }
 
 // defaultCacheDir is a directory of the user's own: what others could write

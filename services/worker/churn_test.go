@@ -41,11 +41,11 @@ func (h *harness) loadAndUnload(generation uint64) {
 			h.t.Fatal(err)
 		}
 		request := &infer.Request{
-			Work:   infer.Work{Request: infer.RequestID{Origin: 1, Number: generation}, Epoch: 1},
-			Rows:   1,
-			Inputs: []infer.Tensor{{Name: "x", Datatype: tensor.Int8, Shape: tensor.Shape{1, 4}, Data: tensor.InBuffer(data, 0, 4)}},
+			Work:      infer.Work{Request: infer.RequestID{Origin: 1, Number: generation}, Epoch: 1},
+			BatchSize: 1,
+			Inputs:    []infer.Tensor{{Name: "x", Datatype: tensor.Int8, Shape: tensor.Shape{1, 4}, Data: tensor.InBuffer(data, 0, 4)}},
 		}
-		h.scheduler.executor.Execute(&infer.Order{ID: generation*10 + uint64(id.Slot%2), Epoch: 1, Instance: id, Requests: []*infer.Request{request}})
+		h.scheduler.executor.Execute(&infer.Batch{ID: infer.BatchID{Epoch: 1, Number: generation*10 + uint64(id.Slot%2)}, Instance: id, Requests: []*infer.Request{request}})
 		r := <-h.responses
 		if r.Err != nil {
 			h.t.Fatal(r.Err)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"runtime"
 	"strings"
 	"time"
@@ -14,67 +15,66 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 )
 
-// Config configures a worker.
+// Config configures a worker. A field with a name is a flag, and a setting of
+// that name in files and in the environment; its parser needs the variable
+// onnxruntime, see [RuntimeLibrary]. Others keep what [Default] has given them.
 type Config struct {
 	// ID names this worker among the others; it is its key in the bucket workers
 	// and the owner of its keys in assignments and instances. It has no slash.
-	ID string
+	ID string `kong:"-"`
 	// Version is the release, as others see it.
-	Version string
-	// Labels are what pools choose their workers by.
-	Labels map[string]string
+	Version string `kong:"-"`
 	// Address is where gateways in other processes reach the worker's tensor
 	// service, as they dial it; empty in one process.
-	Address string
+	Address string `kong:"-"`
+	// Pool is the pool that the worker belongs to; empty in one process.
+	Pool string `kong:"-"`
 	// Device is what the worker runs models on. Its kind is KindCPU or
 	// KindGPU; KindAuto is a CPU.
-	Device Device
+	Device Device `kong:"-"`
 	// Cores is how many cores the worker may use; 0 is as many as the process
 	// may, by the machine and the limits of its container. GOMAXPROCS follows
 	// from it and from the number of instances, unless the variable of that
 	// name is set.
-	Cores int
-	// OnnxRuntimeLibrary is the path or name of ONNX Runtime's library. It is
-	// opened when the first model needs it.
-	OnnxRuntimeLibrary string
-	// Backends are settings of backends by their names, under the names that
-	// --backend-config has for them.
-	Backends map[string]map[string]string
-	// HostPolicies are settings of host policies by their names, under the
-	// names that --host-policy has for them: cpu-cores or numa-node.
-	HostPolicies map[string]map[string]string
+	Cores int `kong:"-"`
+	// ReloadLinger is for how long the old generation of a version serves on
+	// after the new one is ready. It covers the time in which gateways learn
+	// of the new one; shorter, and requests on their way are refused.
+	ReloadLinger time.Duration `kong:"-"`
+	// DrainTimeout is how long requests may take when the worker stops;
+	// after that they are canceled.
+	DrainTimeout time.Duration `kong:"-"`
+	// LeaveTimeout is how long a worker that stops serves on until its models are
+	// ready on other workers; 0 does not wait.
+	LeaveTimeout time.Duration `kong:"-"`
+	// Restarts is how often this worker was started again, and LastExit how its
+	// incarnation before ended, for people who look at the cluster.
+	Restarts int    `kong:"-"`
+	LastExit string `kong:"-"`
+
 	// LoadConcurrency is how many models are loaded at the same time. When
 	// all that was assigned at the start serves, it is at most half as many
 	// as there are cores: what serves would feel more.
-	LoadConcurrency int
-	// LoadRetries is how often a load that fails is begun again.
-	LoadRetries int
-	// ReloadLinger is for how long the old content of a version serves on
-	// after the new one is ready. It covers the time in which gateways learn
-	// of the new one; shorter, and requests on their way are refused.
-	ReloadLinger time.Duration
-	// DrainTimeout is how long requests may take when the worker stops;
-	// after that they are cancelled.
-	DrainTimeout time.Duration
-	// Cache is where models from object stores are kept.
-	Cache Cache
-	// LeaveTimeout is for how long a worker that is told to stop goes on, until
-	// its models are ready on other workers; 0 is not to wait for that.
-	LeaveTimeout time.Duration
-	// MemoryBudget bounds what instances may take of the device's memory, in
-	// bytes: the registry assigns no more. 0 is no bound.
-	MemoryBudget uint64
-	// Restarts is how often this worker was started again, and LastExit how its
-	// life before ended, for people who look at the cluster.
-	Restarts int
-	LastExit string
-	// LedgerSize is how many finished executions are remembered.
-	LedgerSize int
-	// ExecutionLog is a file for a line about each request whose execution
-	// begins or ends; empty keeps none.
-	ExecutionLog string
+	LoadConcurrency int `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
+	LoadRetries     int `name:"model-load-retry-count" default:"0" group:"Models" help:"How often the load of a model version that fails is tried again."`
+
+	ExecutionLog string `name:"execution-log" placeholder:"FILE" group:"Models" help:"Write a line of JSON to FILE for each request whose execution begins or ends, for audits; at half a GiB it is renamed to FILE.1 and begun anew."`
+
+	Cache Cache `embed:""`
+
+	// Label are what pools choose their workers by.
+	Label []string `name:"label" sep:"none" placeholder:"KEY=VALUE" group:"Models" help:"A label by which models and pools choose this worker; repeat the flag for several."`
+	// MemoryBudget bounds what instances may take of the device's memory: the
+	// registry assigns no more.
+	MemoryBudget string `name:"memory-budget" default:"90%" placeholder:"SIZE" group:"Models" help:"What models may take of the memory: a part of what the container or the machine has, such as 90%, a size such as 8GiB, or 0 for no bound. A model that does not fit waits, with a cause."`
+
+	// OnnxRuntimeLibrary is opened when the first model needs it.
+	OnnxRuntimeLibrary string   `name:"onnxruntime-library" varies:"" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer: the one that make deps fetched, or else the system's."`
+	BackendConfig      []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count and default-max-batch-size; repeat the flag for several."`
+	HostPolicy         []string `name:"host-policy" sep:"none" placeholder:"POLICY,KEY=VALUE" group:"Backends" help:"The cores of instances of a host policy, such as cpu: cpu-cores=0-3 or numa-node=0; repeat the flag for several."`
 }
 
 // Device is one device of a machine.
@@ -84,16 +84,16 @@ type Device struct {
 	Number int32
 }
 
-// Default gives one worker for the whole machine.
+// Default returns the flags' defaults: one worker for the whole machine.
 func Default() Config {
 	return Config{
 		ID:                 "worker",
-		OnnxRuntimeLibrary: "libonnxruntime.so",
-		LoadConcurrency:    4,
 		ReloadLinger:       time.Second,
 		DrainTimeout:       30 * time.Second,
-		LedgerSize:         4096,
-		Cache:              Cache{Concurrency: 8, Patience: 2 * time.Minute},
+		LoadConcurrency:    4,
+		Cache:              Cache{Concurrency: 8, StallTimeout: 120},
+		MemoryBudget:       "90%",
+		OnnxRuntimeLibrary: RuntimeLibrary(),
 	}
 }
 
@@ -131,13 +131,13 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--cache-bytes is %d: give the bytes that the cache may hold, or 0 for what the disk has", c.Cache.Bytes)
 	case c.Cache.Concurrency < 1:
 		return errs.New(errs.ConfigInvalid, "--download-concurrency is %d: give at least 1", c.Cache.Concurrency)
-	case c.Cache.Patience < 0:
-		return errs.New(errs.ConfigInvalid, "--download-patience-secs is %v: give 0 or more", c.Cache.Patience)
-	case c.LedgerSize < 1:
-		return errs.New(errs.ConfigInvalid, "the worker's ledger cannot hold %d executions: give at least 1", c.LedgerSize)
+	case c.Cache.StallTimeout < 0:
+		return errs.New(errs.ConfigInvalid, "--download-stall-timeout-secs is %d: give 0 or more", c.Cache.StallTimeout)
 	}
-	_, err := c.backendOptions()
-	return err
+	_, labelsErr := c.labels()
+	_, budgetErr := c.memoryBudget()
+	_, policiesErr := c.hostPolicies()
+	return errors.Join(labelsErr, budgetErr, c.checkBackends(), policiesErr)
 }
 
 // Deps are what a worker works with. All but Log and Metrics are required.
@@ -146,12 +146,15 @@ type Deps struct {
 	Scheduler infer.Scheduler
 	Responder infer.Responder
 	Clock     mono.Clock
-	// Fresh reports whether an order that came at the given time may still be
-	// begun; nil is always.
-	Fresh func(accepted mono.Time) bool
-	// Ahead is how many orders each instance takes beyond those that it runs at a
-	// time, so that it need not wait for the way to the scheduler and back.
-	Ahead int
+	// Batches is the table of a [Remote]; nil makes one for a scheduler in this
+	// process.
+	Batches *batches.Table
+	// MayStart reports whether a batch that came at the given time may still
+	// start; nil is always.
+	MayStart func(accepted mono.Time) bool
+	// PipelinedBatches is how many batches each instance takes beyond those that
+	// it runs, so that it need not wait for the way to the scheduler and back.
+	PipelinedBatches int
 	// Log and Metrics may be nil.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer

@@ -54,7 +54,7 @@ func TestOtherFilesDoNotServeUnderAnOldGeneration(t *testing.T) {
 	}
 }
 
-// A worker that starts in the middle of a swap serves the old content, where
+// A worker that starts in the middle of a swap serves the old generation, where
 // its files are still there, until the new one may.
 func TestBothContentsOfASwapAreLoaded(t *testing.T) {
 	files := onDisk(t, t.TempDir(), "weights")
@@ -66,7 +66,7 @@ func TestBothContentsOfASwapAreLoaded(t *testing.T) {
 		v.Previous = &nereidv1.ModelContent{Config: old.GetConfig(), Url: old.GetUrl(), Versions: old.GetVersions()}
 	})
 	h.assign(assigned("a", 1, 1), assigned("a", 2, 1))
-	v := h.await("both contents", func(v *said) bool {
+	v := h.await("both generations", func(v *said) bool {
 		return len(v.GetVersions()) == 2 && v.GetVersions()[0].GetState() == nereidv1.State_STATE_READY && v.GetVersions()[1].GetState() == nereidv1.State_STATE_READY
 	})
 	if diff := cmp.Diff([]string{"a g1 READY  a_0_0:cpu", "a g2 READY  a_0_0:cpu"}, lines(v)); diff != "" {

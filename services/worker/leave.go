@@ -10,21 +10,21 @@ import (
 // leave says that the worker is about to stop, and waits until nothing is
 // assigned to it any more and it runs nothing, for at most the leave timeout.
 // The only worker has nobody to wait for, and one without the store would wait
-// in vain: nobody hears that it leaves, and its lease ends by itself.
-func (w *Worker) leave(ctx context.Context, lease *hold, b *board) {
+// in vain: its leaving reaches nobody, and its lease ends by itself.
+func (w *Worker) leave(ctx context.Context, lease *registration, b *mailbox) {
 	switch {
 	case w.config.LeaveTimeout == 0:
 		return
 	case !w.deps.Bus.Connected():
 		w.deps.Log.Warn("stopping without waiting for the models to be ready elsewhere: NATS is away, and the lease ends by itself")
 		return
-	case lease.alone(ctx):
+	case lease.alone(ctx, w.config.ID):
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.config.LeaveTimeout)
 	defer cancel()
 	w.leaving.Store(true)
-	b.tell()
+	b.notify()
 	w.deps.Log.Info("leaving: waiting until the models are ready elsewhere", zap.Duration("at_most", w.config.LeaveTimeout))
 	go w.noteAway(ctx, cancel) // ends with the wait
 	b.waitEmpty(ctx)

@@ -2,8 +2,13 @@ package worker_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -27,8 +32,9 @@ func TestWorkerWithoutTheStoreStopsAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = store.Close() })
-			h := newHarnessOn(t, bus.Config{URL: store.Addr()}, func(c *worker.Config) { c.LeaveTimeout = 2 * patience })
-			other := accompany(t, h)
+			log, away := firstWarning()
+			h := newHarnessOn(t, bus.Config{URL: store.Addr(), Log: log}, func(c *worker.Config) { c.LeaveTimeout = 2 * patience })
+			accompany(t, h)
 			h.model("a", 1, nil)
 			h.applied(h.assign(assigned("a", 1, 1)))
 			if !tt.before {
@@ -38,7 +44,9 @@ func TestWorkerWithoutTheStoreStopsAtOnce(t *testing.T) {
 			if err := store.Close(); err != nil {
 				t.Fatal(err)
 			}
-			<-other.Lost() // by then the connection is known to be away
+			if <-away; h.bus.Connected() {
+				t.Fatal("the bus warns, and is connected")
+			}
 			stopped := make(chan bool)
 			go func() {
 				h.stop()
@@ -56,8 +64,17 @@ func TestWorkerWithoutTheStoreStopsAtOnce(t *testing.T) {
 	}
 }
 
+// firstWarning returns a log, and a channel that closes with its first warning: a
+// bus warns when its connection is lost.
+func firstWarning() (*zap.Logger, <-chan struct{}) {
+	core, _ := observer.New(zap.WarnLevel)
+	warned := make(chan struct{})
+	closeOnce := sync.OnceFunc(func() { close(warned) })
+	return zap.New(core, zap.Hooks(func(zapcore.Entry) error { closeOnce(); return nil })), warned
+}
+
 // accompany has another worker hold a lease.
-func accompany(t *testing.T, h *harness) *bus.Lease[*nereidv1.WorkerValue] {
+func accompany(t *testing.T, h *harness) {
 	t.Helper()
 	lease, err := h.workers.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{
 		Key: "another", TTL: patience, Value: func(epoch uint64) *nereidv1.WorkerValue {
@@ -68,5 +85,4 @@ func accompany(t *testing.T, h *harness) *bus.Lease[*nereidv1.WorkerValue] {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lease.Release(context.Background()) })
-	return lease
 }

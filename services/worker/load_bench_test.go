@@ -18,8 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
-	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
@@ -100,18 +100,18 @@ func deep(layers int, width int) onnxmodel.Model {
 func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.Version, large []backend.Version) (quiet, busy []time.Duration, took time.Duration) {
 	b.Helper()
 	s := &stream{clock: mono.New(), idle: make(chan infer.InstanceID, 2), sent: make(map[uint64]mono.Time)}
-	s.executor = instance.NewExecutor(1, instance.Deps{Scheduler: s, Responder: s, Clock: s.clock, Ledger: ledger.New(64)})
+	s.executor = instance.NewExecutor(1, instance.Deps{Scheduler: s, Responder: s, Clock: s.clock, Batches: batches.New()})
 	var loaded atomic.Int64
 	c := reconcile.Config{Loads: loads, Background: loads, Linger: time.Millisecond, Drain: time.Minute}
 	r := reconcile.New(c, reconcile.Deps{
-		Backend: func(string) (backend.Backend, error) { return engine, nil },
-		Source:  source.Local{},
-		Lanes:   s,
-		Meter:   memory.NewMeter(memory.Linux().Resident),
-		Publish: func(infer.ModelID, []reconcile.VersionStatus) {},
-		Reached: func(reconcile.Revisions) {},
-		Failed:  func(_ infer.ModelRef, err error) { b.Error(err) },
-		Retried: func(backend.Version, time.Duration, error) {},
+		Backend:   func(string) (backend.Backend, error) { return engine, nil },
+		Source:    source.Local{},
+		Instances: s,
+		Meter:     memory.NewMeter(memory.Linux().Resident),
+		Publish:   func(infer.ModelID, []reconcile.VersionStatus) {},
+		Reached:   func(reconcile.Revisions) {},
+		Failed:    func(_ infer.ModelRef, err error) { b.Error(err) },
+		Retried:   func(backend.Version, time.Duration, error) {},
 		Loaded: func(_ backend.Version, _ time.Duration, err error) {
 			if err != nil {
 				b.Error(err)
@@ -129,7 +129,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 		r.Change(ctx, func(d *reconcile.Desired) {
 			for _, v := range versions {
 				files := source.Content{ModelURL: "file://" + v.ModelDir, URL: "file://" + v.Dir}
-				d.SetModel(v.Ref.Name, []reconcile.Content{{Ref: v.Ref, Serve: true, Config: v.Config, Files: files}}, 1)
+				d.SetModel(v.Ref.Name, []reconcile.Version{{Ref: v.Ref, Serve: true, Config: v.Config, Files: files}}, 1)
 				d.Assign(v.Ref.ID(), reconcile.Assignment{Versions: []reconcile.Assigned{{Ref: v.Ref, Groups: []reconcile.Group{{Name: v.Ref.Name, Count: 2}}}}})
 			}
 			d.ModelsKnown(1)
@@ -179,12 +179,13 @@ func (s *stream) Grant(g infer.Grant) {
 func (s *stream) Retire(id infer.InstanceID) { s.executor.Retired(id) }
 func (*stream) Respond(r *infer.Response)    { r.Release() }
 
-func (*stream) Refuse(_ *infer.Order, err error) { panic(err) }
-func (s *stream) Complete(c *infer.Completion) {
-	s.results <- result{c.Order, c.Instance, s.clock.Now()}
+func (*stream) UnitDone(infer.UnitDone)          {}
+func (*stream) Return(_ *infer.Batch, err error) { panic(err) }
+func (s *stream) InstanceFree(c *infer.InstanceFree) {
+	s.results <- result{c.Batch.Number, c.Instance, s.clock.Now()}
 }
 
-func (s *stream) Open(l reconcile.Lane) infer.InstanceID {
+func (s *stream) Open(l reconcile.InstanceSpec) infer.InstanceID {
 	return s.executor.Open(instance.Spec{Model: l.Model, Name: l.Name, Instance: l.Instance})
 }
 
@@ -225,10 +226,10 @@ func (s *stream) run(more func() bool) []time.Duration {
 	return took
 }
 
-func addSub(number uint64, id infer.InstanceID) *infer.Order {
-	r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: number}}, Rows: 1}
+func addSub(number uint64, id infer.InstanceID) *infer.Batch {
+	r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: number}}, BatchSize: 1}
 	for _, name := range [...]string{onnxmodel.Input0, onnxmodel.Input1} {
 		r.Inputs = append(r.Inputs, infer.Tensor{Name: name, Datatype: tensor.Int32, Shape: tensor.Shape{1, 16}, Data: tensor.InHeap(make([]byte, 64))})
 	}
-	return &infer.Order{ID: number, Epoch: 1, Instance: id, Requests: []*infer.Request{r}}
+	return &infer.Batch{ID: infer.BatchID{Epoch: 1, Number: number}, Instance: id, Requests: []*infer.Request{r}}
 }

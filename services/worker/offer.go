@@ -5,30 +5,35 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 )
 
-// ParseLabels reads labels as the flag --label has them. Errors have the reason
+// labels are the worker's labels, and that of its pool. Errors have the reason
 // config_invalid.
-func ParseLabels(given []string) (map[string]string, error) {
-	if len(given) == 0 {
-		return nil, nil
-	}
-	labels := make(map[string]string, len(given))
-	for _, text := range given {
+func (c Config) labels() (map[string]string, error) {
+	labels := make(map[string]string, len(c.Label)+1)
+	for _, text := range c.Label {
 		key, value, ok := strings.Cut(text, "=")
 		if _, twice := labels[key]; !ok || key == "" || value == "" || twice {
 			return nil, errs.New(errs.ConfigInvalid, "--label=%s: want KEY=VALUE, each key once", text)
 		}
 		labels[key] = value
 	}
+	if c.Pool == "" {
+		return labels, nil
+	}
+	if given := labels[infer.PoolLabel]; given != "" {
+		return nil, errs.New(errs.ConfigInvalid, "--label=pool=%s: a worker's pool is given by --pool", given)
+	}
+	labels[infer.PoolLabel] = c.Pool
 	return labels, nil
 }
 
-// ParseBudget reads an amount of memory as the flag --memory-budget has it: a
-// part of what the process may use, such as 90%, a size such as 8GiB or 512MiB,
-// or 0 for no bound. Errors have the reason config_invalid.
-func ParseBudget(text string) (uint64, error) {
+// memoryBudget is what the flag says in bytes; 0 is no bound. Errors have the
+// reason config_invalid.
+func (c Config) memoryBudget() (uint64, error) {
+	text := c.MemoryBudget
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseUint(percent, 10, 8)
 		if err != nil || n < 1 || n > 100 {
@@ -38,9 +43,9 @@ func ParseBudget(text string) (uint64, error) {
 	}
 	for unit, shift := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40} {
 		if number, ok := strings.CutSuffix(text, unit); ok {
-			n, err := strconv.ParseUint(number, 10, 64-40)
+			n, err := strconv.ParseUint(number, 10, 63-shift)
 			if err != nil {
-				return 0, errs.New(errs.ConfigInvalid, "--memory-budget=%s: want a whole number of %s", text, unit)
+				return 0, errs.New(errs.ConfigInvalid, "--memory-budget=%s: want a whole number of %s, less than 2^63 bytes", text, unit)
 			}
 			return n << shift, nil
 		}

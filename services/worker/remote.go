@@ -9,16 +9,18 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/exchange"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/attach"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/gateways"
 )
 
@@ -44,41 +46,58 @@ type Remote struct {
 	deps       RemoteDeps
 	tensors    *exchange.Worker
 	attachment *attach.Attachment
-	scheduler  infer.Scheduler
+	batches    *batches.Table
+	gateways   *control.Incarnations
 }
 
 // NewRemote makes one that connects to nobody before its parts run.
 func NewRemote(d RemoteDeps) *Remote {
-	r := &Remote{deps: d}
-	r.tensors = exchange.NewWorker(exchange.WorkerConfig{ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock})
-	r.attachment = attach.New(attach.Deps{
-		Finder: leader.New(d.Bus, leader.Pool(d.Pool)), Clock: d.Clock, Lease: lease(), Log: d.Log, Dial: r.dial,
+	r := &Remote{deps: d, batches: batches.New(), gateways: control.GatewayIncarnations(d.Bus)}
+	r.tensors = exchange.NewWorker(exchange.WorkerConfig{
+		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock, GatewayOf: r.gateways.Owner,
 	})
-	r.scheduler = r.tensors.Inputs(r.attachment)
+	r.attachment = attach.New(attach.Deps{
+		Finder: control.NewFinder(d.Bus, control.PoolRole(d.Pool)), Clock: d.Clock, Lease: lease(), Log: d.Log, Dial: r.dial,
+		Batches: r.batches, Fetch: r.tensors.Fetch, Respond: r.tensors.Respond,
+	})
 	return r
 }
 
-// Scheduler is whoever holds the worker's pool. Orders come when their inputs
-// can be read.
-func (r *Remote) Scheduler() infer.Scheduler { return r.scheduler }
+// Scheduler leads to the scheduler that holds the worker's pool. Batches come
+// when their inputs can be read.
+func (r *Remote) Scheduler() infer.Scheduler { return introducing{r.attachment, r.tensors} }
 
-// Responder brings answers to their gateways.
+// introducing has gateways know which incarnation the worker is.
+type introducing struct {
+	infer.Scheduler
+	tensors *exchange.Worker
+}
+
+func (i introducing) Attach(worker uint64, held infer.Held, e infer.Executor) {
+	i.tensors.Introduce(worker)
+	i.Scheduler.Attach(worker, held, e)
+}
+
+// Batches is the worker's table: see [Deps].
+func (r *Remote) Batches() *batches.Table { return r.batches }
+
+// Responder brings responses to their gateways.
 func (r *Remote) Responder() infer.Responder { return r.tensors }
 
-// Fresh reports whether an order that came at the given time may still be
-// begun: see [Deps].
-func (r *Remote) Fresh(accepted mono.Time) bool { return r.attachment.Fresh(accepted) }
+// MayStart reports whether a batch that came at the given time may still start:
+// see [Deps].
+func (r *Remote) MayStart(accepted mono.Time) bool { return r.attachment.Fresh(accepted) }
 
-// Ahead is how many orders an instance takes beyond those that it runs: see
-// [Deps].
-func (r *Remote) Ahead() int { return 1 }
+// PipelinedBatches is how many batches an instance takes beyond those that it
+// runs: see [Deps].
+func (r *Remote) PipelinedBatches() int { return 1 }
 
 // Register has a gRPC server, made with [stream.ServerOptions], take the
 // streams of gateways.
 func (r *Remote) Register(s grpc.ServiceRegistrar) { r.tensors.Register(s) }
 
-// Parts keep the session with the scheduler, and let go what waits for gateways
-// that are gone.
+// Parts keep the session with the scheduler, and release what waits for gateways
+// that are lost.
 func (r *Remote) Parts() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "tensors", Run: func(ctx context.Context) error {
@@ -89,6 +108,7 @@ func (r *Remote) Parts() []lifecycle.Part {
 		{Name: "gateways", Run: func(ctx context.Context) error {
 			return gateways.Follow(ctx, r.deps.Bus, r.tensors, r.deps.Log)
 		}},
+		{Name: "identities", Run: r.gateways.Run},
 		{Name: "scheduler", Run: r.attachment.Run},
 	}
 }
@@ -98,7 +118,7 @@ func (r *Remote) dial(ctx context.Context, address string, worker uint64, held i
 		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: worker, Release: r.deps.Release},
 		Clock: r.deps.Clock, Pool: r.deps.Tensors,
 	}
-	return d.Worker(ctx, stream.Peer{Address: address, TLS: r.deps.TLS}, held, e)
+	return d.Worker(ctx, stream.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, held, e)
 }
 
 // lease is for how long a worker counts as alive without a sign.

@@ -16,22 +16,22 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// rest is for how long there is no report after one, for each model in it:
-// what a model does in that time is told at once.
-const rest = 20 * time.Microsecond
+// reportPause is how long no report follows another, for each model in it: what a
+// model does meanwhile is published at once.
+const reportPause = 20 * time.Microsecond
 
-// again is the pause before a report that did not come through is tried again.
-const again = 100 * time.Millisecond
+// retryPause is how long a report that failed waits for its next try.
+const retryPause = 100 * time.Millisecond
 
 // reporter publishes what the worker runs: each model's part in the bucket
 // instances and then, in the lease's value, which state was reached with it.
 type reporter struct {
-	worker *Worker
-	lease  *hold
-	board  *board
-	bucket *bus.Bucket[[]byte]
-	// told is, by key, what the bucket should hold of this worker.
-	told map[string][]byte
+	worker  *Worker
+	lease   *registration
+	mailbox *mailbox
+	bucket  *bus.Bucket[[]byte]
+	// published is, by key, what the bucket should have of this worker.
+	published map[string][]byte
 }
 
 // raw is a codec that leaves bytes as they are: the reporter only compares
@@ -43,10 +43,10 @@ func raw() bus.Codec[[]byte] {
 	}
 }
 
-// report publishes what the board says until ctx is done. What the bucket has
-// otherwise is set right: keys of an earlier life are deleted, and those written
-// again that the registry deleted when it believed the worker gone.
-func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
+// report publishes what the mailbox receives until ctx is done. It repairs the
+// bucket: it deletes keys of an earlier incarnation, and writes keys again that
+// the registry deleted when it believed the worker lost.
+func (w *Worker) report(ctx context.Context, lease *registration, b *mailbox) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Instances, raw())
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
 	if err != nil {
 		return err
 	}
-	r := &reporter{worker: w, lease: lease, board: b, bucket: bucket, told: make(map[string][]byte)}
+	r := &reporter{worker: w, lease: lease, mailbox: b, bucket: bucket, published: make(map[string][]byte)}
 	present := make(map[string]bool) // the keys that the bucket has
 	for {
 		select {
@@ -68,36 +68,36 @@ func (w *Worker) report(ctx context.Context, lease *hold, b *board) error {
 			}
 			r.compare(ctx, e, present)
 			continue
-		case <-b.news:
+		case <-b.changed:
 		}
 		if n := r.publish(ctx); n >= 0 {
-			lifecycle.Pause(ctx, rest*time.Duration(n))
+			lifecycle.Pause(ctx, reportPause*time.Duration(n))
 		} else {
-			lifecycle.Pause(ctx, again)
+			lifecycle.Pause(ctx, retryPause)
 		}
 	}
 }
 
-// publish tells what is new and returns of how many models; -1 if not all of
-// it could be told.
+// publish writes the models that have changed and returns how many; -1 if one of
+// them failed.
 func (r *reporter) publish(ctx context.Context) int {
-	news, reached := r.board.take()
-	keys := make([]infer.ModelID, 0, len(news))
+	changed, reached := r.mailbox.receive()
+	keys := make([]infer.ModelID, 0, len(changed))
 	var writes []bus.Write[[]byte]
-	for _, model := range slices.SortedFunc(maps.Keys(news), infer.ModelID.Compare) {
+	for _, model := range slices.SortedFunc(maps.Keys(changed), infer.ModelID.Compare) {
 		w := bus.Write[[]byte]{Key: bus.OwnedKey(r.worker.config.ID, model.Key()), Any: true}
-		if w.Delete = len(news[model]) == 0; !w.Delete {
+		if w.Delete = len(changed[model]) == 0; !w.Delete {
 			var err error
-			if w.Value, err = nereidv1.MarshalValue(r.worker.instances(r.lease.Epoch(), news[model])); err != nil {
+			if w.Value, err = nereidv1.MarshalValue(r.worker.instances(r.lease.Epoch(), changed[model])); err != nil {
 				r.warn(ctx, err)
 				continue
 			}
 		}
 		keys, writes = append(keys, model), append(writes, w)
 	}
-	failed := r.write(ctx, writes, func(i int) { delete(news, keys[i]) })
+	failed := r.write(ctx, writes, func(i int) { delete(changed, keys[i]) })
 	if failed != nil {
-		r.board.giveBack(news)
+		r.mailbox.putBack(changed)
 		r.warn(ctx, failed)
 		return -1
 	}
@@ -107,39 +107,39 @@ func (r *reporter) publish(ctx context.Context) int {
 	return len(keys)
 }
 
-// write makes changes, notes those that come through and returns an error of
-// the others.
+// write makes changes, notes those that succeed and returns an error of the
+// others.
 func (r *reporter) write(ctx context.Context, writes []bus.Write[[]byte], done func(i int)) (failed error) {
 	for i, written := range r.bucket.Batch(ctx, writes) {
 		if written.Err != nil {
 			failed = written.Err
 			continue
 		}
-		if r.told[writes[i].Key] = writes[i].Value; writes[i].Delete {
-			delete(r.told, writes[i].Key)
+		if r.published[writes[i].Key] = writes[i].Value; writes[i].Delete {
+			delete(r.published, writes[i].Key)
 		}
 		done(i)
 	}
 	return failed
 }
 
-// compare holds an event of the bucket against what was told. Its own writes
-// come back, some of them after they were replaced.
+// compare holds an event of the bucket against what was published. The reporter's
+// own writes come back, some of them after they were replaced.
 func (r *reporter) compare(ctx context.Context, e bus.Event[[]byte], present map[string]bool) {
 	switch e.Kind {
 	case bus.EventPut:
 		present[e.Key] = true
-		if r.told[e.Key] == nil && r.earlier(e.Value) {
+		if r.published[e.Key] == nil && r.earlier(e.Value) {
 			r.set(ctx, bus.Write[[]byte]{Key: e.Key, Delete: true, Replaces: e.Revision})
 		}
 	case bus.EventDelete:
-		if delete(present, e.Key); r.told[e.Key] != nil {
-			r.set(ctx, bus.Write[[]byte]{Key: e.Key, Value: r.told[e.Key], Any: true})
+		if delete(present, e.Key); r.published[e.Key] != nil {
+			r.set(ctx, bus.Write[[]byte]{Key: e.Key, Value: r.published[e.Key], Any: true})
 		}
 	case bus.EventLost:
 		clear(present) // all is written again when what is there is known
 	case bus.EventCaughtUp:
-		for key, value := range r.told {
+		for key, value := range r.published {
 			if !present[key] {
 				r.set(ctx, bus.Write[[]byte]{Key: key, Value: value, Any: true})
 			}
@@ -147,7 +147,7 @@ func (r *reporter) compare(ctx context.Context, e bus.Event[[]byte], present map
 	}
 }
 
-// earlier reports whether a value was written by an earlier life of the worker.
+// earlier reports whether an earlier incarnation of the worker wrote a value.
 func (r *reporter) earlier(data []byte) bool {
 	v := new(nereidv1.InstancesValue)
 	return nereidv1.UnmarshalValue(data, v) != nil || v.GetEpoch() < r.lease.Epoch()
@@ -162,12 +162,12 @@ func (r *reporter) set(ctx context.Context, w bus.Write[[]byte]) {
 // leaveTimeout bounds the last writes. What is left is void without the lease.
 const leaveTimeout = 2 * time.Second
 
-// leave deletes what is still told when the worker ends.
+// leave deletes what is still published when the worker ends.
 func (r *reporter) leave(ctx context.Context) {
 	writing, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	var writes []bus.Write[[]byte]
-	for _, key := range slices.Sorted(maps.Keys(r.told)) {
+	for _, key := range slices.Sorted(maps.Keys(r.published)) {
 		writes = append(writes, bus.Write[[]byte]{Key: key, Delete: true})
 	}
 	if err := r.write(writing, writes, func(int) {}); err != nil {
@@ -175,8 +175,8 @@ func (r *reporter) leave(ctx context.Context) {
 	}
 }
 
-// warn tells of a write that did not come through, unless ctx is done: then the
-// worker ends, and leave says the last word.
+// warn logs a write that failed, unless ctx is done: then the worker ends, and
+// leave writes last.
 func (r *reporter) warn(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

@@ -16,33 +16,33 @@ import (
 // does not take the memory of the machine.
 const maxInstances = 4096
 
-// contentsOf reads the contents of a model's value: those that should serve,
+// versionsOf reads the contents of a model's value: those that should serve,
 // and those that serve until these can. What is wrong with one is kept as the
 // cause with which it fails to load.
-func contentsOf(v *nereidv1.ModelValue) []reconcile.Content {
+func versionsOf(v *nereidv1.ModelValue) []reconcile.Version {
 	var problem error
 	if v.GetProblem() != "" {
 		problem = errs.New(errs.LoadFailed, "%s", v.GetProblem())
 	}
 	next := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Versions: v.GetVersions()}
 	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
-	list := versionsOf(id, next, problem)
-	for _, c := range versionsOf(id, v.GetPrevious(), nil) {
-		if !slices.ContainsFunc(list, func(n reconcile.Content) bool { return n.Ref == c.Ref }) {
+	list := generationsOf(id, next, problem)
+	for _, c := range generationsOf(id, v.GetPrevious(), nil) {
+		if !slices.ContainsFunc(list, func(n reconcile.Version) bool { return n.Ref == c.Ref }) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func versionsOf(id infer.ModelID, v *nereidv1.ModelContent, problem error) []reconcile.Content {
+func generationsOf(id infer.ModelID, v *nereidv1.ModelContent, problem error) []reconcile.Version {
 	config, err := modelconfig.FromProto(v.GetConfig())
 	if problem != nil {
 		err = problem
 	}
-	var list []reconcile.Content
+	var list []reconcile.Version
 	for _, version := range v.GetVersions() {
-		c := reconcile.Content{
+		c := reconcile.Version{
 			Ref:    id.Version(version.GetVersion(), version.GetGeneration()),
 			Serve:  version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE,
 			Config: config, Err: err, Bytes: int64(version.GetBytes()),
@@ -98,10 +98,10 @@ func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.Work
 		Device:          deviceValue(w.config.Device),
 		MemoryUsedBytes: uint64(memory.InUse + memory.Free),
 		Address:         w.config.Address,
-		Labels:          w.config.Labels,
+		Labels:          w.labels,
 		Version:         w.config.Version,
 		ModelsRevision:  reached.Models, AssignmentRevision: reached.Assignment,
-		MemoryBudgetBytes: w.config.MemoryBudget, Leaving: w.leaving.Load(), State: w.state(),
+		MemoryBudgetBytes: w.memoryBudget, Leaving: w.leaving.Load(), State: w.state(),
 		Restarts: uint32(w.config.Restarts), LastExit: w.config.LastExit, Unsteady: w.config.Restarts > 0 && !w.steady.Load(),
 	}
 }

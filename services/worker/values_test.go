@@ -16,9 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// A value that names two contents is both: the one that serves can be loaded
+// A value that names two generations of a version is both: the one that serves can be loaded
 // again as long as the other is not ready.
-func TestContentsOf(t *testing.T) {
+func TestVersionsOf(t *testing.T) {
 	config := &inference.ModelConfig{
 		Name: "m", Backend: "echo",
 		Input:  []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_INT8, Dims: []int64{4}}},
@@ -32,7 +32,7 @@ func TestContentsOf(t *testing.T) {
 			Url: "file:///m/1", Digest: "sha256:1", Fingerprint: "stat:1",
 		}
 	}
-	got := contentsOf(&nereidv1.ModelValue{
+	got := versionsOf(&nereidv1.ModelValue{
 		Name: "m", Config: config, Url: "file:///m", Versions: []*nereidv1.ModelVersion{version(1, 2, ""), version(2, 1, ""), version(3, 2, "bad")},
 		Previous: &nereidv1.ModelContent{Config: before, Url: "file:///old", Versions: []*nereidv1.ModelVersion{version(1, 1, ""), version(2, 1, "")}},
 	})
@@ -76,7 +76,7 @@ func TestAssignmentOf(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if place := got.Versions[0].Groups[0].Place(); place != "gpu:1" {
+	if place := got.Versions[0].Groups[0].DeviceName(); place != "gpu:1" {
 		t.Errorf("the first group is on %q, want gpu:1", place)
 	}
 	v.Versions[0].Groups[1].Count = maxInstances + 1

@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -11,8 +11,10 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/fetch"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
@@ -27,9 +29,11 @@ type Worker struct {
 	config  Config
 	deps    Deps
 	metrics *metrics
-	ledger  *ledger.Ledger
 	log     *ledger.Log // of executions; nil if none is kept
 	fetcher *fetch.Fetcher
+
+	labels       map[string]string
+	memoryBudget uint64 // in bytes; 0 is no bound
 
 	modelsKnown, assignmentKnown atomic.Bool
 	// leaving says that its models are wanted elsewhere, stopping that it ends in
@@ -62,10 +66,14 @@ func New(c Config, d Deps) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher}
+	w.labels, _ = c.labels() // validated, as the budget
+	w.memoryBudget, _ = c.memoryBudget()
 	if c.ExecutionLog != "" {
 		w.log = ledger.NewLog(c.ExecutionLog, c.ID)
 	}
-	w.ledger = ledger.Logged(c.LedgerSize, w.log)
+	if w.deps.Batches == nil {
+		w.deps.Batches = batches.New()
+	}
 	return w, nil
 }
 
@@ -84,18 +92,9 @@ func (w *Worker) state() nereidv1.State {
 	return nereidv1.State_STATE_LOADING
 }
 
-// Execution is one order that the worker runs or has run.
-type Execution = ledger.Execution
-
-// Executions returns what runs, in no order, and what recently finished, the
-// oldest first.
-func (w *Worker) Executions() (running, finished []Execution) {
-	return w.ledger.Running(), w.ledger.Finished()
-}
-
-// settle is how long a worker has to run for its ends before to be the past, as
-// its node has it.
-const settle = time.Minute
+// steadyAfter is how long a worker has to run so that the ends of its incarnations
+// before do not count any more, as its node has it.
+const steadyAfter = time.Minute
 
 // Run takes the worker's lease, under whose epoch it attaches to the
 // scheduler, and runs what it is assigned until ctx is done. Then it retires
@@ -107,37 +106,34 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err := w.log.Open(); err != nil {
 		return err
 	}
-	defer func() { err = cmp.Or(err, w.log.Close()) }()
+	defer func() { err = errors.Join(err, w.log.Close()) }()
 	lease, err := w.register(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+		return lifecycle.UnlessStopped(ctx, err)
 	}
 	// The lease is kept, and says what becomes of the instances, while they
 	// drain.
 	late, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	board := newBoard()
+	mailbox := newMailbox()
 	keeper, late := errgroup.WithContext(late)
 	keeper.Go(func() error { return lease.Run(late) })
-	keeper.Go(func() error { return w.report(late, lease, board) })
-	settled := time.AfterFunc(settle, func() {
+	keeper.Go(func() error { return w.report(late, lease, mailbox) })
+	steady := time.AfterFunc(steadyAfter, func() {
 		w.steady.Store(true)
-		board.tell()
+		mailbox.notify()
 	})
-	defer settled.Stop()
+	defer steady.Stop()
 	serving, cancel := context.WithCancel(late)
 	defer cancel()
 	unhook := context.AfterFunc(ctx, func() {
 		w.stopping.Store(true)
-		board.tell()
-		w.leave(late, lease, board)
+		mailbox.notify()
+		w.leave(late, lease, mailbox)
 		cancel()
 	})
 	defer unhook()
-	err = w.serve(serving, lease.Epoch(), board)
+	err = w.serve(serving, lease.Epoch(), mailbox)
 	release()
 	if kept := keeper.Wait(); kept != nil && ctx.Err() == nil {
 		return kept
@@ -148,17 +144,20 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 }
 
 // serve runs what is assigned until ctx is done and all is closed.
-func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
+func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
+	for _, name := range w.config.unusedSettings() {
+		w.deps.Log.Warn("settings of a backend that is not there", zap.String("backend", name))
+	}
 	executor := instance.NewExecutor(epoch, instance.Deps{
 		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
-		Ledger: w.ledger, Fresh: w.deps.Fresh, Ahead: w.deps.Ahead, Panicked: w.panicked,
+		Batches: w.deps.Batches, Log: w.log, Fresh: w.deps.MayStart, Pipelined: w.deps.PipelinedBatches, Panicked: w.panicked,
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{}, executor)
 	defer w.deps.Scheduler.Detach(epoch)
 	threads := procs.New(w.config.Cores)
 	defer threads.Restore()
-	engines := newEngines(w.config, w.deps)
-	open := &lanes{executor: executor, threads: threads, metrics: w.metrics}
+	engines := newBackends(w.config, w.deps)
+	open := &instances{executor: executor, threads: threads, metrics: w.metrics}
 	defer func() {
 		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process
 			engines.close(w.deps.Log)
@@ -170,10 +169,10 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 			Retries: w.config.LoadRetries, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
 		},
 		reconcile.Deps{
-			Backend: engines.backend,
-			Source:  source.ByURL{Local: source.Local{}, Remote: w.fetcher},
-			Lanes:   open,
-			Meter:   memory.NewMeter(memory.Linux().Resident),
+			Backend:   engines.backend,
+			Source:    source.ByURL{Local: source.Local{}, Remote: w.fetcher},
+			Instances: open,
+			Meter:     memory.NewMeter(memory.Linux().Resident),
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
 				w.metrics.show(model, versions)
 				out.put(model, versions)
@@ -183,11 +182,14 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *board) error {
 		})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		r.Run(ctx)
+		for _, model := range r.Run(ctx) {
+			open.stuck.Store(true)
+			w.deps.Log.Error("stopped while a backend is still at work on a model", zap.Stringer("model", model))
+		}
 		return nil
 	})
-	group.Go(func() error { return w.followModels(ctx, r, out.tell) })
-	group.Go(func() error { return w.followAssignments(ctx, r, out.tell) })
+	group.Go(func() error { return w.followModels(ctx, r, out.notify) })
+	group.Go(func() error { return w.followAssignments(ctx, r, out.notify) })
 	return group.Wait()
 }
 

@@ -1,6 +1,7 @@
 // Package arch checks that the code keeps to its layout: which package may
 // import which, where cgo and unsafe may stand, how large a file may grow,
-// and that every module stands on its own.
+// which identifiers have a better word, and that every module stands on its
+// own.
 //
 // It reads sources, not builds, so files under every build tag count. Each
 // rule carries the reason that its violation prints. The rules are data; the
@@ -53,6 +54,7 @@ func Check(root fs.FS) ([]Violation, error) {
 	found = append(found, checkModules(tree)...)
 	found = append(found, checkTexts(tree)...)
 	found = append(found, checkMap(tree)...)
+	found = append(found, checkRefused(tree)...)
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
 	return found, nil
 }

@@ -11,9 +11,9 @@ import (
 // own level and of the levels before it.
 func levels() [][]string {
 	return [][]string{
-		{"errs", "infer", "invariant", "loan", "modelfiles", "mono", "onnxheader", "protoscan", "spelling", "tensor"},
-		{"config", "lifecycle", "modelconfig", "obs", "quantile", "shm"},
-		{"blob", "bus", "client", "process", "remote", "serve", "state"},
+		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "splice", "tensor"},
+		{"backends", "config", "lifecycle", "modelconfig", "obs", "quantile", "shm"},
+		{"blob", "bus", "client", "control", "identity", "process", "remote", "serve", "state"},
 		{"testkit"},
 	}
 }

@@ -11,18 +11,25 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
-// sent is a line of a client's log: a request with every answer that came.
+// sent is a line of a client's log: a request with every response that came.
 type sent struct {
-	ID      string `json:"id"`
-	Model   string `json:"model"`
-	Answers []struct {
+	ID        string `json:"id"`
+	Model     string `json:"model"`
+	Sent      int64  `json:"sent_unix_ns"`
+	Responses []struct {
+		Unix    int64  `json:"unix_ns"`
 		Outcome string `json:"outcome"`
 		Reason  string `json:"reason"`
-	} `json:"answers"`
+		Status  string `json:"status"`
+	} `json:"responses"`
 	text string
 }
+
+// unavailable is the status of a response that says to come back.
+const unavailable = "Unavailable"
 
 // executed is a line of a worker's log: the begin or the end of an execution of
 // a request.
@@ -32,10 +39,11 @@ type executed struct {
 	Request     string `json:"request"`
 	ID          string `json:"id"`
 	Epoch       uint64 `json:"epoch"`
-	Order       uint64 `json:"order"`
+	Batch       uint64 `json:"batch"`
 	Model       string `json:"model"`
 	Outcome     string `json:"outcome"`
 	Executions  int    `json:"executions"`
+	log         string
 	text        string
 }
 
@@ -49,17 +57,22 @@ type Violation struct {
 
 // The rules.
 const (
-	OneAnswer  = "a request has exactly one answer"
-	Right      = "an answer is that of its request"
-	Once       = "no request is executed twice"
-	Founded    = "no answer without an execution"
-	Known      = "nothing is executed that nobody sent"
-	Terminated = "an execution ends at most once, after it began"
+	OneResponse = "a request has exactly one response"
+	Right       = "a response is that of its request"
+	Once        = "no request is executed twice"
+	Founded     = "no response without an execution"
+	Known       = "nothing is executed that nobody sent"
+	Terminated  = "an execution ends at most once, after it began"
+	Caused      = "a request is unavailable only with the worker that had it"
 )
 
 // Report is what an audit found.
 type Report struct {
 	Requests, OK, Executions int
+	// Batches are the executions of several requests at once.
+	Batches int
+	// Unbegun are the requests that failed with a worker that had not begun them.
+	Unbegun int
 	// Twice are requests of idempotent models that were executed more than
 	// once, which is allowed.
 	Twice int
@@ -69,10 +82,31 @@ type Report struct {
 	Violations []Violation
 }
 
+// Loss is that a worker died, or stood still.
+type Loss struct {
+	// Log is the name of the worker's log, Time the last moment before the loss.
+	Log  string
+	Time time.Time
+	// Room is how many requests the worker may have been given without having
+	// begun them. No log tells of these.
+	Room int
+}
+
+// Causes are what requests may be unavailable for.
+type Causes struct {
+	Losses []Loss
+	// Undecided are the moments at which the last was lost that could tell what
+	// has begun of the requests under way: each of them may fail.
+	Undecided []time.Time
+}
+
 // Auditor collects logs.
 type Auditor struct {
 	// Idempotent are the models that may run a request twice.
 	Idempotent []string
+	// Causes are held against the requests that were unavailable; if it is nil
+	// nobody knows them.
+	Causes *Causes
 
 	requests []sent
 	lines    []executed
@@ -90,15 +124,15 @@ func (a *Auditor) Clients(r io.Reader) error {
 	})
 }
 
-// Worker takes in a log of executions. Its last line may be cut short by the
-// death of its writer.
-func (a *Auditor) Worker(r io.Reader) error {
+// Worker takes in a log of executions under a name, that of one incarnation of a worker.
+// Its last line may be cut short by the death of its writer.
+func (a *Auditor) Worker(name string, r io.Reader) error {
 	var cut string
 	return read(r, func(text string) error {
 		if cut != "" {
 			return fmt.Errorf("not a line of an execution log: %s", cut)
 		}
-		e := executed{text: text}
+		e := executed{log: name, text: text}
 		if err := json.Unmarshal([]byte(text), &e); err != nil {
 			cut = text
 		} else {
@@ -119,9 +153,9 @@ func read(r io.Reader, take func(string) error) error {
 	return s.Err()
 }
 
-// execution is one request of one order.
+// execution is one request of one batch.
 type execution struct {
-	model       string
+	log         string
 	ran, worked bool // ran at all, as far as is known; ended with a result
 	lines       []string
 }
@@ -134,6 +168,9 @@ func (a *Auditor) Report() Report {
 	for _, s := range a.requests {
 		known[s.ID] = true
 		a.judge(&report, s, runs[s.ID])
+	}
+	if a.Causes != nil {
+		a.judgeCauses(&report, runs)
 	}
 	for _, id := range slices.Sorted(maps.Keys(runs)) {
 		for _, e := range runs[id] {
@@ -164,11 +201,11 @@ func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
 	case ran > 1:
 		report.add(Once, s.ID, lines...)
 	}
-	if len(s.Answers) != 1 {
-		report.add(OneAnswer, s.ID, lines...)
+	if len(s.Responses) != 1 {
+		report.add(OneResponse, s.ID, lines...)
 		return
 	}
-	switch answer := s.Answers[0]; answer.Outcome {
+	switch response := s.Responses[0]; response.Outcome {
 	case "ok":
 		report.OK++
 		if worked == 0 {
@@ -177,34 +214,93 @@ func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
 	case "wrong":
 		report.add(Right, s.ID, lines...)
 	case "failed":
-		report.Failures[answer.Reason]++
+		report.Failures[response.Reason]++
 	default:
-		report.Failures[answer.Outcome]++
+		report.Failures[response.Outcome]++
 	}
+}
+
+// judgeCauses holds the requests that were unavailable against what was lost.
+func (a *Auditor) judgeCauses(report *Report, runs map[string][]*execution) {
+	unbegun := make([][]sent, len(a.Causes.Losses))
+	for _, s := range a.requests {
+		if len(s.Responses) != 1 || s.Responses[0].Status != unavailable || a.Causes.undecided(s) {
+			continue
+		}
+		var lines []string
+		for _, e := range runs[s.ID] {
+			lines = append(lines, e.lines...)
+		}
+		switch last, begun := a.Causes.loss(s, runs[s.ID]); {
+		case begun:
+		case last >= 0 && len(lines) == 0:
+			unbegun[last] = append(unbegun[last], s)
+			report.Unbegun++
+		default:
+			report.add(Caused, s.ID, append([]string{s.text}, lines...)...)
+		}
+	}
+	for i, list := range unbegun {
+		if len(list) <= a.Causes.Losses[i].Room {
+			continue
+		}
+		for _, s := range list {
+			report.add(Caused, s.ID, s.text)
+		}
+	}
+}
+
+// undecided reports whether a request was under way when the last was lost that
+// could tell whether it had begun.
+func (c *Causes) undecided(s sent) bool {
+	return slices.ContainsFunc(c.Undecided, func(at time.Time) bool {
+		return s.Sent <= at.UnixNano() && at.UnixNano() <= s.Responses[0].Unix
+	})
+}
+
+// loss finds the last loss before a request's response, -1 if there was none, and
+// whether the request had begun on a worker that was lost by then.
+func (c *Causes) loss(s sent, runs []*execution) (last int, begun bool) {
+	last = -1
+	for i, l := range c.Losses {
+		if l.Time.UnixNano() > s.Responses[0].Unix {
+			continue
+		}
+		if last < 0 || l.Time.After(c.Losses[last].Time) {
+			last = i
+		}
+		begun = begun || slices.ContainsFunc(runs, func(e *execution) bool { return e.log == l.Log })
+	}
+	return last, begun
 }
 
 // executions are those of each request, by the client's id.
 func (a *Auditor) executions(report *Report) map[string][]*execution {
+	type batch struct{ incarnation, epoch, order uint64 }
 	type key struct {
-		incarnation, epoch, order uint64
-		request                   string
+		batch
+		request string
 	}
+	sizes := make(map[batch]int)
 	begun := make(map[key]*execution)
 	ended := make(map[key]bool)
 	runs := make(map[string][]*execution)
 	for _, e := range a.lines {
-		k := key{e.Incarnation, e.Epoch, e.Order, e.Request}
+		k := key{batch{e.Incarnation, e.Epoch, e.Batch}, e.Request}
 		switch x := begun[k]; {
 		case e.Event == "begin" && x == nil:
 			// Until its end says otherwise: the worker may have died in it.
-			x = &execution{model: e.Model, ran: true, worked: true, lines: []string{e.text}}
+			x = &execution{log: e.log, ran: true, worked: true, lines: []string{e.text}}
 			begun[k] = x
+			if sizes[k.batch]++; sizes[k.batch] == 2 {
+				report.Batches++
+			}
 			runs[e.ID] = append(runs[e.ID], x)
 		case e.Event == "end" && x != nil && !ended[k]:
 			ended[k] = true
 			x.ran, x.worked = e.Executions > 0, e.Executions > 0 && e.Outcome == "succeeded"
 			x.lines = append(x.lines, e.text)
-		case e.Event == "begin": // the same order once more
+		case e.Event == "begin": // the same batch once more
 			x.lines = append(x.lines, e.text)
 			report.add(Once, e.ID, x.lines...)
 		default:
@@ -221,7 +317,8 @@ func (r *Report) add(rule, id string, lines ...string) {
 // String is the report for people.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests: %d answered, %d executions, %d of idempotent models repeated\n", r.Requests, r.OK, r.Executions, r.Twice)
+	fmt.Fprintf(&b, "%d requests: %d answered, %d executions, %d batches of several, %d of idempotent models repeated, %d unavailable with a worker that had not begun them\n",
+		r.Requests, r.OK, r.Executions, r.Batches, r.Twice, r.Unbegun)
 	for _, reason := range slices.Sorted(maps.Keys(r.Failures)) {
 		fmt.Fprintf(&b, "%d failed: %s\n", r.Failures[reason], reason)
 	}

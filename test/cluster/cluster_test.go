@@ -13,7 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/client"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/test/audit"
 	"github.com/nereid-serving/nereid/test/load"
 	"github.com/nereid-serving/nereid/test/ports"
@@ -25,19 +25,59 @@ const (
 	schedulers = 2
 	workers    = 3
 	gateways   = 2
-
-	model = "echo"
 )
 
-// config is the model's: short requests, several instances on each worker.
-const config = `
+// The models. Requests for single run one at a time. Those for batched come many
+// at once and run in batches that take no time, so that an instance gets its next
+// batch before it is free. Those for long run for longer than a takeover lasts; only
+// some rows have it.
+const (
+	single  = "single"
+	batched = "batched"
+	long    = "long"
+
+	batchedSize = 4
+)
+
+// served are the models of every row.
+func served() []string { return []string{batched, single} }
+
+// config is the configuration of a model.
+func config(name string) string {
+	text := fmt.Sprintf(`
 backend: "echo"
-max_batch_size: 4
+max_batch_size: %d
 input { name: "x" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_INT32 dims: [ 1 ] }
+`, batchedSize)
+	switch name {
+	case batched:
+		return text + `
+dynamic_batching { }
+instance_group [ { count: 1 kind: KIND_CPU } ]
+`
+	case long:
+		return text + `
+instance_group [ { count: 2 kind: KIND_CPU } ]
+parameters { key: "execute_us" value { string_value: "8000000" } }
+`
+	default:
+		return text + `
 instance_group [ { count: 2 kind: KIND_CPU } ]
 parameters { key: "execute_us" value { string_value: "40000" } }
 `
+	}
+}
+
+// traffic is the requests of every row, as many for each model.
+func traffic() []load.Traffic {
+	return []load.Traffic{{Model: single, Rate: rate / 2}, {Model: batched, Rate: rate / 2, Burst: 25}}
+}
+
+// underWay is how many requests of every row's models a worker may have been
+// given and not begun: one for each instance of single, and for that of batched
+// a batch that is to run and the one behind it.
+const underWay = 2 + 2*batchedSize
 
 // cluster is the services, each a process of its own.
 type cluster struct {
@@ -51,8 +91,8 @@ type cluster struct {
 	links     map[string]*link    // of each process to NATS
 	targets   []load.Target
 	store     *bus.Bus // the test's own look at the state
-	finders   map[string]*leader.Finder
-	ports     ports.Picker // for processes that must find the same in their next life
+	finders   map[string]*control.Finder
+	ports     ports.Picker // for processes that must find the same in their next incarnation
 }
 
 // settings are further arguments, by service.
@@ -71,14 +111,20 @@ func programs(t *testing.T) string {
 func start(t *testing.T, further settings) *cluster {
 	t.Helper()
 	c := prepare(t, further)
+	c.start(served())
+	return c
+}
+
+// start starts all processes and waits until they serve these models.
+func (c *cluster) start(models []string) {
+	c.t.Helper()
 	for _, p := range c.processes {
 		p.start()
 	}
 	for _, p := range c.processes {
 		p.ready()
 	}
-	c.serves(model)
-	return c
+	c.serves(models...)
 }
 
 // prepare makes a cluster of which NATS runs.
@@ -88,7 +134,7 @@ func prepare(t *testing.T, further settings) *cluster {
 	dir := t.TempDir()
 	c := &cluster{
 		t: t, dir: dir, bin: bin, settings: further,
-		processes: make(map[string]*process), links: make(map[string]*link), finders: make(map[string]*leader.Finder),
+		processes: make(map[string]*process), links: make(map[string]*link), finders: make(map[string]*control.Finder),
 	}
 	c.address = fmt.Sprintf("127.0.0.1:%d", c.ports.Free(t))
 	c.nats = &process{
@@ -98,7 +144,9 @@ func prepare(t *testing.T, further settings) *cluster {
 		},
 	}
 	c.nats.start()
-	c.repository(model)
+	for _, name := range served() {
+		c.repository(name)
+	}
 	c.add("registry", registries, func(int, string) []string {
 		return []string{"--model-repository", filepath.Join(dir, "models"), "--listen", "127.0.0.1:0"}
 	})
@@ -126,26 +174,31 @@ func prepare(t *testing.T, further settings) *cluster {
 // state is where NATS keeps what it holds.
 func (c *cluster) state() string { return filepath.Join(c.dir, "state") }
 
-func (c *cluster) worker(life int, name string) []string {
-	return []string{"--listen", "127.0.0.1:0", "--execution-log", filepath.Join(c.dir, fmt.Sprintf("%s.%d.executions", name, life))}
+func (c *cluster) worker(incarnation int, name string) []string {
+	return []string{"--listen", "127.0.0.1:0", "--execution-log", filepath.Join(c.dir, executions(name, incarnation))}
+}
+
+// executions is the name of a worker's log in one of its incarnations.
+func executions(name string, incarnation int) string {
+	return fmt.Sprintf("%s.%d.executions", name, incarnation)
 }
 
 // add makes the processes of a service.
-func (c *cluster) add(service string, count int, own func(life int, name string) []string) {
+func (c *cluster) add(service string, count int, own func(incarnation int, name string) []string) {
 	for i := range count {
 		c.addOne(service, fmt.Sprintf("%s-%d", service, i+1), own)
 	}
 }
 
-func (c *cluster) addOne(service, name string, own func(life int, name string) []string) *process {
+func (c *cluster) addOne(service, name string, own func(incarnation int, name string) []string) *process {
 	c.links[name] = newLink(c.t, c.address)
 	metrics := c.ports.Free(c.t)
 	p := &process{
 		t: c.t, name: name, program: filepath.Join(c.bin, service), dir: c.dir, health: fmt.Sprintf("127.0.0.1:%d", metrics),
-		arguments: func(life int) []string {
+		arguments: func(incarnation int) []string {
 			return slices.Concat([]string{
 				"--id", name, "--nats-url", c.links[name].url(), "--metrics-port", fmt.Sprint(metrics), "--metrics-address", "127.0.0.1",
-			}, own(life, name), c.settings[service])
+			}, own(incarnation, name), c.settings[service])
 		},
 	}
 	c.processes[name] = p
@@ -159,7 +212,7 @@ func (c *cluster) repository(name string) {
 	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o755); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(config(name)), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -180,8 +233,8 @@ func (c *cluster) connect(url string) {
 	if err := c.store.EnsureBuckets(ctx); err != nil { // as a registry does
 		c.t.Fatal(err)
 	}
-	for _, role := range []string{leader.Registry, leader.Pool("default")} {
-		f := leader.New(c.store, role)
+	for _, role := range []string{control.RegistryRole, control.PoolRole("default")} {
+		f := control.NewFinder(c.store, role)
 		c.finders[role] = f
 		go func() { _ = f.Run(context.WithoutCancel(ctx)) }() // ends with the store
 	}
@@ -215,8 +268,8 @@ func (c *cluster) vacant(role string) {
 	give := time.NewTimer(patience)
 	defer give.Stop()
 	for {
-		h, changed := c.finders[role].Present()
-		if h == (leader.Holder{}) {
+		h, changed := c.finders[role].Current()
+		if h == (control.Holder{}) {
 			return
 		}
 		select {
@@ -277,17 +330,17 @@ func (c *cluster) end() {
 	}
 }
 
-// audit joins the logs of the load and of all workers' lives.
-func (c *cluster) audit(lines string) audit.Report {
+// audit joins the logs of the load and of all incarnations of the workers.
+func (c *cluster) audit(lines string, causes audit.Causes) audit.Report {
 	c.t.Helper()
-	var a audit.Auditor
+	a := audit.Auditor{Causes: &causes}
 	c.feed(lines, func(f *os.File) error { return a.Clients(f) })
 	logs, err := filepath.Glob(filepath.Join(c.dir, "*.executions"))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	for _, path := range logs {
-		c.feed(path, func(f *os.File) error { return a.Worker(f) })
+		c.feed(path, func(f *os.File) error { return a.Worker(filepath.Base(path), f) })
 	}
 	return a.Report()
 }

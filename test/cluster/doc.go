@@ -1,6 +1,6 @@
 // Package cluster starts the services as processes of their own, kills them
 // under load, and holds what clients and workers have written down against the
-// promises of the design: exactly one answer to each request, nothing run twice,
+// promises of the design: exactly one response to each request, nothing run twice,
 // goodput that comes back.
 //
 // The programs are those beside NEREID_BIN. NEREID_KILLS is how often each row

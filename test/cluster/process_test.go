@@ -20,28 +20,28 @@ const patience = 2 * time.Minute
 type process struct {
 	t    *testing.T
 	name string
-	// arguments are those of one life, counted from 1.
-	arguments func(life int) []string
+	// arguments are those of one incarnation, counted from 1.
+	arguments func(incarnation int) []string
 	program   string
 	dir       string
 	// health is where it says whether it is ready; empty if it does not.
 	health string
 
-	life    int
-	command *exec.Cmd
-	exited  chan struct{} // of the present life
+	incarnation int
+	command     *exec.Cmd
+	exited      chan struct{} // of the present incarnation
 }
 
 func (p *process) start() {
 	p.t.Helper()
-	p.life++
+	p.incarnation++
 	log, err := os.OpenFile(filepath.Join(p.dir, p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer log.Close() // the process has its own
-	fmt.Fprintf(log, "--- life %d\n", p.life)
-	command := exec.Command(p.program, p.arguments(p.life)...)
+	fmt.Fprintf(log, "--- incarnation %d\n", p.incarnation)
+	command := exec.Command(p.program, p.arguments(p.incarnation)...)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -112,12 +112,12 @@ func says(ctx context.Context, address string) bool {
 		return false
 	}
 	c := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := c.Do(request)
+	response, err := c.Do(request)
 	if err != nil {
 		return false
 	}
-	_ = answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }
 
 // end kills the process if it runs, and shows what it came to if the test has
@@ -135,7 +135,7 @@ func (p *process) end() {
 		<-p.exited
 	}
 	if p.t.Failed() {
-		p.t.Logf("%s in life %d, %s, logged last:\n%s", p.name, p.life, state, p.tail())
+		p.t.Logf("%s in incarnation %d, %s, logged last:\n%s", p.name, p.incarnation, state, p.tail())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/test/audit"
 	"github.com/nereid-serving/nereid/test/load"
 )
 
@@ -27,7 +28,7 @@ func TestRollingRestart(t *testing.T) {
 	defer log.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	l := load.Start(ctx, load.Config{Targets: c.targets, Model: model, Rate: rate, Timeout: patience, Prefix: "rolling", Log: log})
+	l := load.Start(ctx, load.Config{Targets: c.targets, Traffic: traffic(), Timeout: patience, Prefix: "rolling", Log: log})
 	for _, name := range strings.Fields("registry-1 registry-2 registry-1 scheduler-1 scheduler-2 scheduler-1 worker-1 worker-2 worker-3 gateway-1 gateway-2") {
 		c.answered(l, rate/2)
 		p, back := c.processes[name], l.Without(name)
@@ -40,11 +41,11 @@ func TestRollingRestart(t *testing.T) {
 	c.answered(l, rate/2)
 	cancel()
 	lines := l.Wait()
-	if report := c.audit(path); len(report.Violations) > 0 || report.OK != len(lines) {
+	if report := c.audit(path, audit.Causes{}); len(report.Violations) > 0 || report.OK != len(lines) {
 		t.Errorf("of %d requests:\n%s", len(lines), report)
 	}
 	for _, line := range lines {
-		if line.Answers[0].Outcome != load.OK {
+		if line.Responses[0].Outcome != load.OK {
 			t.Errorf("%+v", line)
 		}
 	}

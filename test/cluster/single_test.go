@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/test/audit"
 	"github.com/nereid-serving/nereid/test/load"
 )
 
@@ -17,16 +18,18 @@ import (
 func TestOneProcessDiesUnderLoad(t *testing.T) {
 	bin := programs(t)
 	c := &cluster{t: t, dir: t.TempDir()}
-	c.repository(model)
+	for _, name := range served() {
+		c.repository(name)
+	}
 	http, grpc, metrics := c.ports.Free(t), c.ports.Free(t), c.ports.Free(t)
 	c.targets = []load.Target{{Name: "server", HTTP: fmt.Sprintf("127.0.0.1:%d", http), GRPC: fmt.Sprintf("127.0.0.1:%d", grpc)}}
 	p := &process{
 		t: t, name: "server", program: filepath.Join(bin, "nereid"), dir: c.dir, health: c.targets[0].HTTP,
-		arguments: func(life int) []string {
+		arguments: func(incarnation int) []string {
 			return []string{
 				"serve", "--model-repository", filepath.Join(c.dir, "models"), "--data", filepath.Join(c.dir, "state"), "--http-address", "127.0.0.1", "--grpc-address", "127.0.0.1",
 				"--http-port", fmt.Sprint(http), "--grpc-port", fmt.Sprint(grpc), "--metrics-port", fmt.Sprint(metrics), "--metrics-address", "127.0.0.1",
-				"--execution-log", filepath.Join(c.dir, fmt.Sprintf("server.%d.executions", life)),
+				"--execution-log", filepath.Join(c.dir, executions("server", incarnation)),
 			}
 		},
 	}
@@ -41,7 +44,7 @@ func TestOneProcessDiesUnderLoad(t *testing.T) {
 	defer log.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	l := load.Start(ctx, load.Config{Targets: c.targets, Model: model, Rate: rate, Timeout: patience, Prefix: "single", Log: log})
+	l := load.Start(ctx, load.Config{Targets: c.targets, Traffic: traffic(), Timeout: patience, Prefix: "single", Log: log})
 	c.answered(l, 50)
 	p.kill()
 	p.start()
@@ -49,12 +52,12 @@ func TestOneProcessDiesUnderLoad(t *testing.T) {
 	c.answered(l, 50)
 	cancel()
 	lines := l.Wait()
-	report := c.audit(path)
+	report := c.audit(path, audit.Causes{})
 	if len(report.Violations) > 0 || report.OK < 100 || report.Requests != len(lines) {
 		t.Errorf("of %d requests:\n%s", len(lines), report)
 	}
 	for _, line := range lines {
-		if o := line.Answers[0].Outcome; o != load.OK && o != load.Lost {
+		if o := line.Responses[0].Outcome; o != load.OK && o != load.Lost {
 			t.Errorf("%+v", line)
 		}
 	}
@@ -74,7 +77,7 @@ func (c *cluster) answered(l *load.Load, n int) {
 	c.t.Helper()
 	count := func() (good int) {
 		for _, line := range l.Lines() {
-			if line.Answers[0].Outcome == load.OK {
+			if line.Responses[0].Outcome == load.OK {
 				good++
 			}
 		}
@@ -83,7 +86,7 @@ func (c *cluster) answered(l *load.Load, n int) {
 	enough := count() + n
 	for give := time.Now().Add(patience); count() < enough; c.pass(20 * time.Millisecond) {
 		if time.Now().After(give) {
-			c.t.Fatalf("waited in vain for %d answers, of which %d came; the last requests:\n%s", enough, count(), last(l.Lines()))
+			c.t.Fatalf("waited in vain for %d responses, of which %d came; the last requests:\n%s", enough, count(), last(l.Lines()))
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (c *cluster) await(t *testing.T, what string, condition func() error) {
 	}
 }
 
-// get asks over HTTP, and reads the answer's JSON if into is not nil.
+// get asks over HTTP, and reads the response's JSON if into is not nil.
 func get(url string, into any) error {
 	response, err := http.Get(url)
 	if err != nil {

@@ -26,6 +26,20 @@ func TestCluster(t *testing.T) {
 	t.Run("stop", c.stop)
 }
 
+// TestClusterOverTLS starts the cluster with certificates on both ends of its
+// connections: it serves clients, tells an operator its state, and refuses who
+// shows no certificate.
+func TestClusterOverTLS(t *testing.T) {
+	t.Setenv("COMPOSE_FILE", "docker-compose.yml:deploy/docker/tls.yml")
+	c := start(t, nil)
+	c.serveClients(t)
+	status := []string{"run", "--rm", "nereid", "status", "--url=registry:8031", "--tls-root=/keys/authority.pem"}
+	c.compose(t, append(status, "--tls-cert=/keys/certificate.pem", "--tls-key=/keys/key.pem")...)
+	if out, err := c.try(status...); err == nil || !strings.Contains(out, "asks for a certificate") {
+		t.Errorf("status without a certificate: %v, %s", err, out)
+	}
+}
+
 // serveClients runs what the README shows.
 func (c *cluster) serveClients(t *testing.T) {
 	python := os.Getenv("NEREID_PYTHON")

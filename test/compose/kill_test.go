@@ -10,7 +10,7 @@ import (
 // loss is the death of one container, and what callers may see of it.
 type loss struct {
 	service string
-	// visible are the ends beside an answer that requests may have.
+	// visible are the ends beside a response that requests may have.
 	visible []string
 	// changes says that models can be changed while the container is away: a
 	// replica takes over, or the service has nothing to do with it.
@@ -63,7 +63,7 @@ func (c *cluster) survives(t *testing.T, lost loss) {
 func (c *cluster) more(t *testing.T, l *load, n int) {
 	t.Helper()
 	goal := l.so(answered) + n
-	c.await(t, fmt.Sprintf("%d more answers", n), func() error {
+	c.await(t, fmt.Sprintf("%d more responses", n), func() error {
 		if have := l.so(answered); have < goal {
 			l.mu.Lock()
 			defer l.mu.Unlock()

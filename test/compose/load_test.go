@@ -24,7 +24,7 @@ type load struct {
 
 	mu     sync.Mutex
 	counts map[string]int // guarded by mu; requests by what came of them
-	others []string       // guarded by mu; answers that are wrong
+	others []string       // guarded by mu; responses that are wrong
 }
 
 // What may come of a request beside an error's reason.
@@ -55,7 +55,7 @@ func (l *load) end(t *testing.T) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.others) > 0 {
-		t.Errorf("%d wrong answers, such as %s", len(l.others), l.others[0])
+		t.Errorf("%d wrong responses, such as %s", len(l.others), l.others[0])
 	}
 	t.Logf("requests by their ends: %v", l.counts)
 	return l.counts
@@ -96,7 +96,7 @@ type namedTensor struct {
 	Data     []int  `json:"data"`
 }
 
-// ask sends one request and holds its answer against its inputs: the model
+// ask sends one request and holds its response against its inputs: the model
 // gives the sum and the difference.
 func (l *load) ask(client *http.Client, number int) (string, error) {
 	a, b := slices.Repeat([]int{number}, 16), slices.Repeat([]int{1}, 16)
@@ -115,17 +115,16 @@ func (l *load) ask(client *http.Client, number int) (string, error) {
 	if err != nil {
 		return broken, nil
 	}
-	var answer struct {
-		Reason  string        `json:"reason"`
+	var content struct {
 		Outputs []namedTensor `json:"outputs"`
 	}
-	if err := json.Unmarshal(text, &answer); err != nil {
+	if err := json.Unmarshal(text, &content); err != nil {
 		return "unreadable", fmt.Errorf("%s: %s", response.Status, text)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Sprintf("%d %s", response.StatusCode, answer.Reason), nil
+		return fmt.Sprintf("%d %s", response.StatusCode, response.Header.Get("Nereid-Reason")), nil
 	}
-	for _, output := range answer.Outputs {
+	for _, output := range content.Outputs {
 		want := number + 1
 		if output.Name == "OUTPUT1" {
 			want = number - 1
@@ -134,7 +133,7 @@ func (l *load) ask(client *http.Client, number int) (string, error) {
 			return "wrong", fmt.Errorf("for %d: %s", number, text)
 		}
 	}
-	if len(answer.Outputs) != 2 {
+	if len(content.Outputs) != 2 {
 		return "wrong", errors.New(string(text))
 	}
 	return answered, nil

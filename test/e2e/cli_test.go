@@ -61,8 +61,8 @@ func TestInferAndModels(t *testing.T) {
 			"no inputs":         {[]string{"infer", "pair"}, "--input a=INT32[-1,2] --input b=BYTES[-1,-1]", 1},
 			"an unknown input":  {[]string{"infer", "pair", "--input=c=1"}, `no input "c"`, 1},
 			"an unknown output": {[]string{"infer", "pair", "--input=a=[1,2]", `--input=b="q"`, "--output=c"}, "[output_unexpected]", 1},
-			"no NAME=VALUE":     {[]string{"infer", "pair", "--input=c"}, "NAME=FILE", 2},
-			"a misspelt flag":   {[]string{"infer", "pair", "--otput=c"}, "--output", 2},
+			"no NAME=VALUE":     {[]string{"infer", "pair", "--input=c"}, "NAME=FILE", 64},
+			"a misspelled flag": {[]string{"infer", "pair", "--otput=c"}, "--output", 64},
 			"a list of models":  {[]string{"models"}, "MODEL   VERSION   STATE         CAUSE\nbad", 0},
 			"a cause":           {[]string{"models"}, "max_batchsize", 0},
 			"models as JSON":    {[]string{"models", "--json"}, "\"name\": \"slow\",\n    \"version\": \"3\",\n    \"state\": \"READY\"", 0},
@@ -124,7 +124,7 @@ func TestPortsOfTheOtherProtocolAreNamed(t *testing.T) {
 			t.Errorf("%v: exit status %d, want %q: %s", args, status, want, stderr)
 		}
 	}
-	if _, stderr, status := nereid(t, "serve", "models/"); status != 2 || !strings.Contains(stderr, "--model-repository=models/") {
+	if _, stderr, status := nereid(t, "serve", "models/"); status != 64 || !strings.Contains(stderr, "--model-repository=models/") {
 		t.Errorf("serve models/: exit status %d: %s", status, stderr)
 	}
 }

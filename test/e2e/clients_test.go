@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,19 @@ func python(t *testing.T, env []string, args ...string) string {
 func TestRealClients(t *testing.T) {
 	s := start(t, examples(t))
 	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_protocols.py", "-v")
+}
+
+// TestDeadlinesEndCallsAsSuch has the deadlines of clients pass in queues and in
+// executions. The models have not run before: no request is refused for what
+// executions take.
+func TestDeadlinesEndCallsAsSuch(t *testing.T) {
+	files := map[string]string{}
+	for _, name := range []string{"unary", "stream", "http"} {
+		files[name+"/config.pbtxt"] = strings.Replace(echo(3_000_000), "count: 1", "count: 8", 1)
+		files[name+"/1/.keep"] = ""
+	}
+	s := start(t, repository(t, files))
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_deadlines.py", "-v")
 }
 
 func TestImagesAreClassified(t *testing.T) {

@@ -118,8 +118,8 @@ func TestCommandsSendHeaders(t *testing.T) {
 			"models":          {[]string{"models", key, "-H", prefix + "other:one"}, 0, "READY"},
 			"no header":       {[]string{"infer", "m", "--input=x=1"}, 1, "[api_restricted]"},
 			"another value":   {[]string{"models", "--header=" + prefix + "key: secre", "-H", prefix + "other: two"}, 1, "[api_restricted]"},
-			"what is none":    {[]string{"models", "--header=key=secret"}, 2, "--header: \"key=secret\" is no header: want NAME: VALUE"},
-			"a name in parts": {[]string{"models", "--header=a key: secret"}, 2, "want NAME: VALUE"},
+			"what is none":    {[]string{"models", "--header=key=secret"}, 64, "--header: \"key=secret\" is no header: want NAME: VALUE"},
+			"a name in parts": {[]string{"models", "--header=a key: secret"}, 64, "want NAME: VALUE"},
 		} {
 			t.Run(protocol+": "+name, func(t *testing.T) {
 				stdout, stderr, status := nereid(t, append(c.args, "--protocol="+protocol, "--url="+url)...)

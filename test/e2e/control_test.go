@@ -82,11 +82,12 @@ func TestExplicitControl(t *testing.T) {
 	s.control(t, "load", "b", "", 200, "")
 	s.infer(t, "b", http.StatusOK)
 
-	s.control(t, "load", "broken", "", 400, "did you mean backend?")
+	s.control(t, "load", "broken", "", 500, "failed to load 'broken', failed to poll from model repository: config.pbtxt:1:1: unknown field")
 	s.control(t, "load", "nosuch", "", 500, "failed to load 'nosuch', failed to poll from model repository")
 	s.control(t, "unload", "nosuch", "", 200, "")
 	s.control(t, "load", "%20", "", 400, "Model name cannot be empty. Please enter a valid name to deploy.")
 	s.control(t, "load", "..%2Fa", "", 400, "model name must not contain path traversal characters")
+	s.control(t, "unload", "..%2Fa", "", 400, "model name must not contain path traversal characters")
 	s.control(t, "load", "a", `{"parameters":{"nonsense":"x"}}`, 400, "nonsense")
 	s.control(t, "load", "a", `{"parameters":{"config":{}}}`, 400, "config")
 	s.control(t, "load", "a", `{"parameters":{"config":"{"}}`, 500, "failed to load 'a', failed to poll from model repository: Invalid config override")
@@ -124,7 +125,7 @@ func TestABadContentNeverReplacesAGoodOne(t *testing.T) {
 	}
 	serving("")
 	rewrite(t, config, "max_batchsize: 4")
-	s.control(t, "load", "simple", "", 400, "max_batchsize")
+	s.control(t, "load", "simple", "", 500, "failed to load 'simple', failed to poll from model repository: config.pbtxt:1:1: unknown field")
 	serving("max_batchsize")
 
 	rewrite(t, config, strings.Replace(string(good), "OUTPUT1", "NO_SUCH", 1))
@@ -151,7 +152,7 @@ func TestABadContentNeverReplacesAGoodOne(t *testing.T) {
 
 	rewrite(t, filepath.Join(dir, "simple", "2", "model.onnx"), string(model))
 	s.control(t, "load", "simple", "", 200, "")
-	s.wantIndex(entry{"echo", "1", "READY", ""}, entry{"simple", "2", "READY", ""})
+	s.wantIndex(entry{"echo", "1", "READY", ""}, entry{"simple", "1", "UNAVAILABLE", "unloaded"}, entry{"simple", "2", "READY", ""})
 	l.more(20)
 	l.end()
 }
@@ -162,6 +163,7 @@ func TestVersionPoliciesAreFollowed(t *testing.T) {
 		"m/config.pbtxt": policy("latest { num_versions: 1 }"), "m/1/a": "", "m/2/a": "", "m/3/a": "",
 	})
 	s := start(t, dir, "--model-control-mode=explicit", "--load-model=m")
+	seen := map[string]bool{} // versions that were served
 	for _, tt := range []struct {
 		policy   string
 		versions []string
@@ -175,9 +177,18 @@ func TestVersionPoliciesAreFollowed(t *testing.T) {
 		rewrite(t, filepath.Join(dir, "m", "config.pbtxt"), policy(tt.policy))
 		s.control(t, "load", "m", "", 200, "")
 		var want []entry
-		for _, version := range tt.versions {
-			want = append(want, entry{"m", version, "READY", ""})
-			s.infer(t, "m/versions/"+version, http.StatusOK)
+		for _, version := range []string{"1", "2", "3"} {
+			switch {
+			case slices.Contains(tt.versions, version):
+				seen[version] = true
+				want = append(want, entry{"m", version, "READY", ""})
+				s.infer(t, "m/versions/"+version, http.StatusOK)
+			case seen[version]:
+				want = append(want, entry{"m", version, "UNAVAILABLE", "unloaded"})
+				s.infer(t, "m/versions/"+version, http.StatusServiceUnavailable)
+			default:
+				s.infer(t, "m/versions/"+version, http.StatusNotFound)
+			}
 		}
 		s.wantIndex(want...)
 	}
@@ -226,7 +237,7 @@ func TestOverridesLastUntilTheNextLoad(t *testing.T) {
 	s.control(t, "unload", "brandnew", "", 200, "")
 	s.control(t, "load", "brandnew", "", 500, "failed to poll from model repository")
 	s.control(t, "load", "simple", "", 200, "")
-	s.wantIndex(entry{"brandnew", "7", "UNAVAILABLE", "unloaded"}, entry{"echo", "1", "READY", ""}, entry{"simple", "1", "READY", ""})
+	s.wantIndex(entry{"brandnew", "7", "UNAVAILABLE", "unloaded"}, entry{"echo", "1", "READY", ""}, entry{"simple", "1", "READY", ""}, entry{"simple", "7", "UNAVAILABLE", "unloaded"})
 }
 
 func TestStartsThatFail(t *testing.T) {
@@ -236,12 +247,12 @@ func TestStartsThatFail(t *testing.T) {
 		status int
 		want   string
 	}{
-		"--load-model in another mode":   {[]string{"--load-model=a"}, 1, "--model-control-mode=explicit"},
-		"* beside others":                {[]string{"--model-control-mode=explicit", "--load-model=*", "--load-model=a"}, 1, "--load-model=*"},
+		"--load-model in another mode":   {[]string{"--load-model=a"}, 64, "--model-control-mode=explicit"},
+		"* beside others":                {[]string{"--model-control-mode=explicit", "--load-model=*", "--load-model=a"}, 64, "--load-model=*"},
 		"a model that is not there":      {[]string{"--model-control-mode=explicit", "--load-model=b"}, 1, "failed to load all models"},
-		"an unknown mode":                {[]string{"--model-control-mode=often"}, 2, "often"},
-		"polls that are never":           {[]string{"--model-control-mode=poll", "--repository-poll-secs=0"}, 2, "--repository-poll-secs"},
-		"a name that leaves its dir":     {[]string{"--model-control-mode=explicit", "--load-model=../a"}, 1, "path traversal"},
+		"an unknown mode":                {[]string{"--model-control-mode=often"}, 64, "often"},
+		"polls that are never":           {[]string{"--model-control-mode=poll", "--repository-poll-secs=0"}, 64, "--repository-poll-secs"},
+		"a name that leaves its dir":     {[]string{"--model-control-mode=explicit", "--load-model=../a"}, 64, "path traversal"},
 		"poll with a model that is none": {[]string{"--model-control-mode=poll", "--model-repository", repository(t, map[string]string{"x/1/f": ""})}, 1, "failed to load all models"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +277,8 @@ func TestFailedLoadsAreTriedAgain(t *testing.T) {
 
 func TestReadinessInEachMode(t *testing.T) {
 	dir := repository(t, map[string]string{
-		"good/config.pbtxt": echo(0), "good/1/.keep": "", "bad/config.pbtxt": "backend: 'nosuch'", "bad/1/.keep": "",
+		"good/config.pbtxt": echo(0), "good/1/.keep": "", "bad/config.pbtxt": vector(""), "bad/1/model.onnx": "damaged",
+		"unknown/config.pbtxt": `backend: "mine"`, "unknown/1/.keep": "", "unread/config.pbtxt": "input {", "unread/1/.keep": "",
 	})
 	for name, tt := range map[string]struct {
 		args   []string
@@ -277,8 +289,10 @@ func TestReadinessInEachMode(t *testing.T) {
 		"explicit, nothing loaded":        {[]string{"--model-control-mode=explicit"}, 200},
 		"explicit, the good one":          {[]string{"--model-control-mode=explicit", "--load-model=good"}, 200},
 		"explicit, the bad one":           {[]string{"--model-control-mode=explicit", "--load-model=bad", "--exit-on-error=false"}, 400},
-		"explicit, one that is not there": {[]string{"--model-control-mode=explicit", "--load-model=nosuch", "--exit-on-error=false"}, 400},
+		"explicit, one that is not there": {[]string{"--model-control-mode=explicit", "--load-model=nosuch", "--exit-on-error=false"}, 200},
 		"poll, a model failed":            {[]string{"--model-control-mode=poll", "--exit-on-error=false"}, 400},
+		"explicit, an unknown backend":    {[]string{"--model-control-mode=explicit", "--load-model=unknown", "--exit-on-error=false"}, 400},
+		"explicit, one that is no model":  {[]string{"--model-control-mode=explicit", "--load-model=unread", "--exit-on-error=false"}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, dir, tt.args...)
@@ -289,6 +303,18 @@ func TestReadinessInEachMode(t *testing.T) {
 				t.Errorf("live: %d", status)
 			}
 		})
+	}
+}
+
+func TestVersionOfAnUnknownBackendIsUnavailable(t *testing.T) {
+	dir := repository(t, map[string]string{"m/config.pbtxt": `backend: "mine"`, "m/1/.keep": ""})
+	for _, args := range [][]string{nil, {"--model-control-mode=explicit", "--load-model=m"}} {
+		s := start(t, dir, append(args, "--exit-on-error=false")...)
+		s.wantIndex(entry{"m", "1", "UNAVAILABLE", "this server has no backend 'mine'"})
+		s.wants(t, http.MethodGet, "/v2/health/ready", http.StatusBadRequest, "")
+		if args != nil {
+			s.control(t, "load", "m", "", http.StatusBadRequest, "load failed for model 'm': version 1 is at UNAVAILABLE state: ")
+		}
 	}
 }
 

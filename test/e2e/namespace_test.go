@@ -40,10 +40,11 @@ func TestModelsOfOneNameAreServedBesideEachOther(t *testing.T) {
 	s.infer(t, "other", http.StatusOK)
 	for path, method := range map[string]string{
 		"/v2/models/m/infer": http.MethodPost, "/v2/models/m": http.MethodGet, "/v2/models/m/config": http.MethodGet,
-		"/v2/models/m/ready": http.MethodGet, "/v2/models/m/stats": http.MethodGet, "/v2/models/m/versions/1/infer": http.MethodPost,
+		"/v2/models/m/stats": http.MethodGet, "/v2/models/m/versions/1/infer": http.MethodPost,
 	} {
 		s.wants(t, method, path, http.StatusBadRequest, ambiguous)
 	}
+	s.wants(t, http.MethodGet, "/v2/models/m/ready", http.StatusBadRequest, "Model version not ready")
 	s.wants(t, http.MethodGet, "/v2/models/nosuch", http.StatusBadRequest, "Request for unknown model: 'nosuch' is not found")
 	s.wants(t, http.MethodGet, "/v2/models/only/versions/7", http.StatusNotFound, "Request for unknown model: '"+a+"::only' version 7 is not found")
 	s.wants(t, http.MethodGet, "/v2/models/stats", http.StatusOK, `"name":"other"`)

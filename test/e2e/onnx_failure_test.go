@@ -48,7 +48,7 @@ func TestBadModelsAreToldApartAndLeaveTheOthersAlone(t *testing.T) {
 		"output_name": {strings.Replace(vector(""), "OUTPUT0", "OUT", 1), relu, "unexpected inference output 'OUT', allowed outputs are: OUTPUT0"},
 		"shape":       {strings.Replace(vector(""), "[2]", "[3]", 1), relu, "the model expects 1 dimensions (shape [2])"},
 		"datatype":    {strings.Replace(vector(""), "FP32", "INT8", 1), relu, "configuration expects datatype TYPE_INT8 for input 'INPUT0', model provides TYPE_FP32"},
-		"parameter":   {vector(`parameters { key: "execution_mode" value { string_value: "2" } }`), relu, "Expected values for execution_mode are 0 or 1"},
+		"parameter":   {vector(`parameters { key: "execution_mode" value { string_value: "2" } }`), relu, "execution_mode are 0 or 1 but got 2"},
 		"accelerator": {vector(`optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }`), relu, "cpu_execution_accelerator"},
 		"operators":   {vector(`model_operations { op_library_filename: "ops.so" }`), relu, "use a model of standard operators"},
 		"library":     {strings.Replace(vector(""), "onnxruntime", "mine", 1), relu, "loads no shared objects as backends"},
@@ -170,6 +170,7 @@ func TestSettingsOfBackendsAndHostPolicies(t *testing.T) {
 	dir := repository(t, map[string]string{"relu/1/model.onnx": string(onnxmodel.Relu(tensor.FP32, "n", 2).Bytes())})
 	s := start(t, dir, "--backend-config=onnxruntime,default-max-batch-size=16", "--backend-config=,default-max-batch-size=2",
 		"--backend-config=onnxruntime,enable-global-threadpool=1", "--backend-config=onnxruntime,intra_op_thread_count=2",
+		"--backend-config=mine,a=b", // of a backend that is not there: a line in the log
 		"--host-policy=cpu,cpu-cores=0")
 	if _, text := s.do(http.MethodGet, s.HTTP+"/v2/models/relu/config", ""); !strings.Contains(text, `"max_batch_size":16`) {
 		t.Errorf("the model's configuration: %s", text)
@@ -177,7 +178,6 @@ func TestSettingsOfBackendsAndHostPolicies(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--backend-config=onnxruntime":                            "want a name and a setting",
 		"--backend-config=onnxruntime,threads=1":                  "it has enable-global-threadpool",
-		"--backend-config=mine,a=b":                               "no settings of a backend 'mine'",
 		"--backend-config=,backend-directory=/x":                  "one setting in common",
 		"--backend-config=onnxruntime,default-max-batch-size=few": "a number of rows",
 		"--host-policy=cpu,cpu-cores=zero":                        "no list of cores",

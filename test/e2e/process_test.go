@@ -125,7 +125,7 @@ func inFlight(n int) string { return fmt.Sprintf("nereid_gateway_in_flight_reque
 func TestBrokenModelIsNamedAndEndsTheProcess(t *testing.T) {
 	files := map[string]string{
 		"good/config.pbtxt": echo(0), "good/1/.keep": "",
-		"misspelt/config.pbtxt": "backend: \"echo\"\nmax_batchsize: 1\n", "misspelt/1/.keep": "",
+		"misspelled/config.pbtxt": "backend: \"echo\"\nmax_batchsize: 1\n", "misspelled/1/.keep": "",
 		"damaged/config.pbtxt": `platform: "onnxruntime_onnx"
 max_batch_size: 1
 input [{ name: "x" data_type: TYPE_INT32 dims: [1] }]
@@ -136,7 +136,7 @@ output [{ name: "y" data_type: TYPE_INT32 dims: [1] }]`,
 	if status := s.exit(); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
-	for _, want := range []string{"misspelt", "damaged", "--exit-on-error=false"} {
+	for _, want := range []string{"misspelled", "damaged", "--exit-on-error=false"} {
 		if !strings.Contains(s.text(), want) {
 			t.Errorf("the log does not name %q", want)
 		}
@@ -173,21 +173,22 @@ func TestMetricsFollowTheRequests(t *testing.T) {
 	)
 }
 
-func TestMisuse(t *testing.T) {
+func TestUsageErrors(t *testing.T) {
 	empty := t.TempDir()
 	tests := map[string]struct {
 		args   []string
 		status int
 		want   string
 	}{
-		"misspelt flag":       {[]string{"serve", "--model-repositry=x"}, 2, "--model-repository"},
-		"no repository":       {[]string{"serve"}, 2, "--model-repository=DIR"},
-		"unknown command":     {[]string{"sreve"}, 2, "serve"},
-		"port out of range":   {[]string{"serve", "--model-repository", empty, "--http-port=70000"}, 1, "--http-port is 70000"},
-		"one port twice":      {[]string{"serve", "--model-repository", empty, "--grpc-port=8000"}, 1, "both 8000"},
-		"a switch's value":    {[]string{"serve", "--model-repository", empty, "--allow-http=maybe"}, 2, "maybe"},
+		"misspelled flag":     {[]string{"serve", "--model-repositry=x"}, 64, "--model-repository"},
+		"no repository":       {[]string{"serve"}, 64, "--model-repository=DIR"},
+		"unknown command":     {[]string{"sreve"}, 64, "serve"},
+		"port out of range":   {[]string{"serve", "--model-repository", empty, "--http-port=70000"}, 64, "--http-port is 70000"},
+		"one port twice":      {[]string{"serve", "--model-repository", empty, "--grpc-port=8000"}, 64, "both 8000"},
+		"a switch's value":    {[]string{"serve", "--model-repository", empty, "--allow-http=maybe"}, 64, "maybe"},
 		"missing repository":  {[]string{"serve", "--model-repository", "/no/such/dir", "--http-port=0", "--grpc-port=0", "--metrics-port=0"}, 1, "/no/such/dir"},
-		"missing config file": {[]string{"serve", "--config=/no/such/file"}, 2, "/no/such/file"},
+		"an empty name":       {[]string{"serve", "--model-repository", empty, "--model-config-name="}, 64, "--model-config-name is empty"},
+		"missing config file": {[]string{"serve", "--config=/no/such/file"}, 64, "/no/such/file"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -39,11 +39,11 @@ func TestGatewayIsNotReadyWithoutAScheduler(t *testing.T) {
 	if _, index := s.do(http.MethodPost, s.HTTP+"/v2/repository/index", ""); !strings.Contains(index, reason) {
 		t.Errorf("the index does not say why: %s", index)
 	}
-	s.expect("no scheduler of the pool can be reached: its models are not ready")
+	s.expect("no scheduler of the pool is reachable: its models are not ready")
 	s.all = append(s.all, run(t, "scheduler", "--log-format=json", "--nats-url="+s.all[0].said().NATS, "--metrics-address=127.0.0.1", "--metrics-port=0",
 		"--id=another", "--listen=unix:"+socketDir(t)+"/scheduler"))
 	s.eventually("the gateway to be ready again", says(http.StatusOK))
-	s.expect("a scheduler of the pool is reached again")
+	s.expect("a scheduler of the pool is reachable again")
 	if status, text := s.do(http.MethodGet, s.HTTP+"/v2/models/simple/ready", ""); status != http.StatusOK {
 		t.Error(status, text)
 	}

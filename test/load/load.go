@@ -27,27 +27,34 @@ import (
 
 // Outcomes of a request.
 const (
-	// OK is an answer with the right content.
+	// OK is a response with the right content.
 	OK = "ok"
-	// Failed is an answer of the server that says why not.
+	// Failed is a response of the server that says why not.
 	Failed = "failed"
 	// Lost is a connection that broke, or could not be made.
 	Lost = "lost"
-	// Late is that no answer came by the deadline.
+	// Late is that no response came by the deadline.
 	Late = "late"
-	// Wrong is an answer with another request's content.
+	// Wrong is a response with another request's content.
 	Wrong = "wrong"
 )
 
 // Target is a gateway.
 type Target struct{ Name, HTTP, GRPC string }
 
-// Config says what is sent. The model takes and gives one INT32.
-type Config struct {
-	Targets []Target
-	Model   string
+// Traffic is the requests for one model, which takes and gives one INT32.
+type Traffic struct {
+	Model string
 	// Rate is in requests per second, over all targets and both protocols.
 	Rate float64
+	// Burst is how many are sent at a time; 0 is one.
+	Burst int
+}
+
+// Config says what is sent.
+type Config struct {
+	Targets []Target
+	Traffic []Traffic
 	// Timeout is each request's deadline, which the server is told.
 	Timeout time.Duration
 	// Prefix begins the requests' ids, so that those of several loads differ.
@@ -63,16 +70,18 @@ type Line struct {
 	Gateway string `json:"gateway"`
 	Via     string `json:"via"` // http or grpc
 	// Sent is when, as nanoseconds since 1970.
-	Sent    int64    `json:"sent_unix_ns"`
-	Answers []Answer `json:"answers"`
+	Sent      int64      `json:"sent_unix_ns"`
+	Responses []Response `json:"responses"`
 }
 
-// Answer is one answer to a request.
-type Answer struct {
+// Response is one response to a request.
+type Response struct {
 	Unix    int64  `json:"unix_ns"`
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
-	Text    string `json:"text,omitempty"`
+	// Status is the name of the gRPC code that the reason has, on either protocol.
+	Status string `json:"status,omitempty"`
+	Text   string `json:"text,omitempty"`
 }
 
 // Load is a load under way. Its methods are safe for concurrent use.
@@ -84,7 +93,8 @@ type Load struct {
 
 	mu      sync.Mutex
 	lines   []Line               // guarded by mu
-	waiting map[uint64]time.Time // when those were sent that have no answer; guarded by mu
+	waiting map[uint64]time.Time // when those were sent that have no response; guarded by mu
+	burst   chan struct{}        // closed when the next burst is sent; guarded by mu
 	out     *json.Encoder        // guarded by mu
 }
 
@@ -99,9 +109,9 @@ type way struct {
 	broken []client.Client // guarded by mu
 }
 
-// Start sends until ctx is done. [Load.Wait] waits for the last answer.
+// Start sends until ctx is done. [Load.Wait] waits for the last response.
 func Start(ctx context.Context, c Config) *Load {
-	l := &Load{config: c, waiting: make(map[uint64]time.Time), out: json.NewEncoder(c.Log)}
+	l := &Load{config: c, waiting: make(map[uint64]time.Time), burst: make(chan struct{}), out: json.NewEncoder(c.Log)}
 	for _, t := range c.Targets {
 		for _, via := range []string{"http", "grpc"} {
 			w := &way{target: t, via: via}
@@ -110,11 +120,13 @@ func Start(ctx context.Context, c Config) *Load {
 			l.sent.Go(func() { w.watch(ctx, c.Timeout) })
 		}
 	}
-	l.sent.Go(func() { l.run(ctx) })
+	for _, t := range c.Traffic {
+		l.sent.Go(func() { l.run(ctx, t) })
+	}
 	return l
 }
 
-// Wait waits until every request that was sent has its answer, and returns the
+// Wait waits until every request that was sent has its response, and returns the
 // lines of all.
 func (l *Load) Wait() []Line {
 	l.sent.Wait()
@@ -124,14 +136,14 @@ func (l *Load) Wait() []Line {
 	return l.Lines()
 }
 
-// Lines are those of the requests that have their answers.
+// Lines are those of the requests that have their responses.
 func (l *Load) Lines() []Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Line(nil), l.lines...)
 }
 
-// Answered is a time: each request that was sent before it has its answer.
+// Answered is a time: each request that was sent before it has its response.
 func (l *Load) Answered() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,41 +174,62 @@ func (l *Load) Without(name string) (back func()) {
 	}
 }
 
-func (l *Load) run(ctx context.Context) {
-	tick := time.NewTicker(time.Duration(float64(time.Second) / l.config.Rate))
+func (l *Load) run(ctx context.Context, t Traffic) {
+	burst := max(t.Burst, 1)
+	tick := time.NewTicker(time.Duration(float64(burst) * float64(time.Second) / t.Rate))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			n := l.next.Add(1)
-			l.sent.Go(func() { l.send(n) })
+			for range burst {
+				n := l.next.Add(1)
+				l.sent.Go(func() { l.send(n, t.Model) })
+			}
+			if burst > 1 {
+				l.notify()
+			}
 		}
 	}
 }
 
+// notify tells who waits that a burst is on its way.
+func (l *Load) notify() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.burst)
+	l.burst = make(chan struct{})
+}
+
+// Burst is closed when the next burst is on its way.
+func (l *Load) Burst() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.burst
+}
+
 // send sends request n by the first way from n on that is up.
-func (l *Load) send(n uint64) {
+func (l *Load) send(n uint64, model string) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
 	defer cancel()
-	line := Line{ID: fmt.Sprintf("%s-%d", l.config.Prefix, n), Model: l.config.Model, Sent: l.begin(n).UnixNano()}
-	var a Answer
+	line := Line{ID: fmt.Sprintf("%s-%d", l.config.Prefix, n), Model: model, Sent: l.begin(n).UnixNano()}
+	var a Response
 	for {
 		w := l.await(ctx, n)
 		if w == nil {
-			a = Answer{Unix: time.Now().UnixNano(), Outcome: Late, Text: "no gateway was ready"}
+			a = Response{Unix: time.Now().UnixNano(), Outcome: Late, Text: "no gateway was ready"}
 			break
 		}
 		line.Gateway, line.Via = w.target.Name, w.via
-		a = w.ask(ctx, line.ID, l.config.Model, int32(n))
+		a = w.ask(ctx, line.ID, model, int32(n))
 		w.in.RUnlock()
 		if a.Reason != string(errs.Draining) {
 			break
 		}
 		w.up.Store(false) // it did not take the request: the next one may
 	}
-	line.Answers = append(line.Answers, a)
+	line.Responses = append(line.Responses, a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waiting, n)
@@ -241,25 +274,25 @@ func (l *Load) way(n uint64) *way {
 }
 
 // ask makes one call.
-func (w *way) ask(ctx context.Context, id, model string, value int32) Answer {
+func (w *way) ask(ctx context.Context, id, model string, value int32) Response {
 	c, err := w.present()
 	if err != nil {
-		return Answer{Unix: time.Now().UnixNano(), Outcome: Lost, Text: err.Error()}
+		return Response{Unix: time.Now().UnixNano(), Outcome: Lost, Text: err.Error()}
 	}
 	data := binary.LittleEndian.AppendUint32(nil, uint32(value))
 	r, err := c.Infer(ctx, &client.Request{Model: model, ID: id, Inputs: []client.Tensor{
 		{Description: client.Description{Name: "x", Datatype: tensor.Int32, Shape: tensor.Shape{1, 1}}, Data: data},
 	}})
-	a := Answer{Unix: time.Now().UnixNano()}
+	a := Response{Unix: time.Now().UnixNano()}
 	switch reason := errs.Of(err); {
 	case err == nil && len(r.Outputs) == 1 && string(r.Outputs[0].Data) == string(data) && (r.ID == id):
 		a.Outcome = OK
 	case err == nil:
-		a.Outcome, a.Text = Wrong, fmt.Sprintf("answer %s with %v, asked %s with %v", r.ID, r.Outputs, id, data)
-	case reason == errs.Cancelled && ctx.Err() != nil: // as nobody but this client does, at its deadline
+		a.Outcome, a.Text = Wrong, fmt.Sprintf("response %s with %v, asked %s with %v", r.ID, r.Outputs, id, data)
+	case reason == errs.Canceled && ctx.Err() != nil: // as nobody but this client does, at its deadline
 		a.Outcome, a.Text = Late, err.Error()
-	case reason != errs.Bug:
-		a.Outcome, a.Reason, a.Text = Failed, string(reason), err.Error()
+	case errs.Classified(err):
+		a.Outcome, a.Reason, a.Status, a.Text = Failed, string(reason), codes.Code(reason.GRPC()).String(), err.Error()
 	case ctx.Err() != nil || strings.Contains(err.Error(), codes.DeadlineExceeded.String()): // by the server's clock it may be earlier
 		a.Outcome, a.Text = Late, err.Error()
 	default:
@@ -312,7 +345,7 @@ func (w *way) close() {
 const look = 50 * time.Millisecond
 
 // watch takes a target that is not ready out, and brings it back, as a balancer
-// does by its health endpoint. One that has no answer yet is as it was.
+// does by its health endpoint. One that has no response yet is as it was.
 func (w *way) watch(ctx context.Context, patience time.Duration) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -333,10 +366,10 @@ func ready(ctx context.Context, h *http.Client, t Target) bool {
 	if err != nil {
 		return false
 	}
-	answer, err := h.Do(r)
+	response, err := h.Do(r)
 	if err != nil {
 		return ctx.Err() != nil
 	}
-	_ = answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }

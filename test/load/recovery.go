@@ -36,7 +36,7 @@ func goodput(lines []Line, from, to time.Time) float64 {
 			continue
 		}
 		sent++
-		if len(l.Answers) == 1 && l.Answers[0].Outcome == OK {
+		if len(l.Responses) == 1 && l.Responses[0].Outcome == OK {
 			good++
 		}
 	}

@@ -16,7 +16,7 @@ func steady(start time.Time, length time.Duration, fails func(time.Duration) boo
 		if fails(at) {
 			outcome = load.Failed
 		}
-		lines = append(lines, load.Line{Sent: start.Add(at).UnixNano(), Answers: []load.Answer{{Outcome: outcome}}})
+		lines = append(lines, load.Line{Sent: start.Add(at).UnixNano(), Responses: []load.Response{{Outcome: outcome}}})
 	}
 	return lines
 }

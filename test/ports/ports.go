@@ -1,6 +1,6 @@
 // Package ports picks ports for programs that must be told one: since they
 // cannot say which one the system gave them, or must find the same in their
-// next life.
+// next incarnation.
 package ports
 
 import (

@@ -79,7 +79,7 @@ type scene struct {
 
 	gatewayPool, workerPool *tensor.Pool
 	answers                 chan *infer.Response
-	orders                  chan *infer.Order
+	orders                  chan *infer.Batch
 	cancelled               chan infer.RequestID
 }
 
@@ -96,7 +96,7 @@ func newScene(t *testing.T, w wiring) *scene {
 	t.Helper()
 	s := &scene{
 		T: t, wiring: w, clock: mono.New(),
-		answers: make(chan *infer.Response, 100), orders: make(chan *infer.Order, 100), cancelled: make(chan infer.RequestID, 100),
+		answers: make(chan *infer.Response, 100), orders: make(chan *infer.Batch, 100), cancelled: make(chan infer.RequestID, 100),
 	}
 	var err error
 	if s.bus, err = bus.Open(t.Context(), bus.Config{Lease: patience}); err != nil {
@@ -126,7 +126,7 @@ func (s *scene) grant(slot uint32) {
 	id := infer.InstanceID{Worker: s.instance.Worker, Slot: slot}
 	g := infer.Grant{Instance: id, Model: ref, Credits: 1}
 	if s.wiring.apart() {
-		g.Credits, g.Ahead = g.Credits+ahead, ahead
+		g.Credits, g.Pipelined = g.Credits+ahead, ahead
 	}
 	s.worker.Grant(g)
 }
@@ -180,7 +180,7 @@ func (s *scene) listen(address string, register func(grpc.ServiceRegistrar)) (se
 	}
 	l, err := (&net.ListenConfig{}).Listen(s.Context(), s.wiring.network, address)
 	s.must(err)
-	server = grpc.NewServer(stream.ServerOptions(nil)...)
+	server = grpc.NewServer(stream.ServerOptions(nil, nil)...)
 	register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -263,7 +263,7 @@ func (s *scene) join() {
 
 	pool, arena = s.memory()
 	near := gateway.NewRemote(gateway.RemoteDeps{
-		ID: "g", Bus: s.bus, Pool: pool, Arena: arena, Clock: s.clock, To: s, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		ID: "g", Bus: s.bus, Pool: pool, Arena: arena, Clock: s.clock, Responder: s, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
 	s.gatewayPool, s.gateway = pool, near
 	near.Register(incarnation)
@@ -274,16 +274,16 @@ func (s *scene) join() {
 func (s *scene) Respond(r *infer.Response) { s.answers <- r }
 
 // Execute and the others are the worker's instance.
-func (s *scene) Execute(o *infer.Order)                   { s.orders <- o }
-func (s *scene) Cancel(_ uint64, request infer.RequestID) { s.cancelled <- request }
-func (s *scene) Retired(infer.InstanceID)                 {}
+func (s *scene) Execute(o *infer.Batch)                          { s.orders <- o }
+func (s *scene) Cancel(_ infer.BatchID, request infer.RequestID) { s.cancelled <- request }
+func (s *scene) Retired(infer.InstanceID)                        {}
 
 // request is one of n bytes, the number of the request each.
 func (s *scene) request(number uint64, n int) *infer.Request {
 	s.Helper()
 	return &infer.Request{
 		Work:  infer.Work{Request: infer.RequestID{Origin: incarnation, Number: number}, Attempt: 1},
-		Model: ref, Pool: infer.DefaultPool, Rows: 1, Received: s.clock.Now(),
+		Model: ref, Pool: infer.DefaultPool, BatchSize: 1, Received: s.clock.Now(),
 		Inputs: []infer.Tensor{s.tensor(s.gatewayPool, byte(number), n)},
 	}
 }
@@ -292,7 +292,7 @@ func (s *scene) request(number uint64, n int) *infer.Request {
 func (s *scene) full(number uint64) *infer.Request {
 	s.Helper()
 	r := s.request(number, small)
-	r.Rows, r.Inputs[0].Shape = maxBatch, tensor.Shape{maxBatch, small / maxBatch}
+	r.BatchSize, r.Inputs[0].Shape = maxBatch, tensor.Shape{maxBatch, small / maxBatch}
 	return r
 }
 
@@ -300,7 +300,7 @@ func (s *scene) full(number uint64) *infer.Request {
 // before the first is over, and the number of the second's. Those before have
 // been answered. An order goes ahead once its time is known, and of an instance
 // that seems to be about to be free; on a machine that stands still it may not.
-func (s *scene) ahead() (first, second *infer.Order, number uint64) {
+func (s *scene) ahead() (first, second *infer.Batch, number uint64) {
 	s.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		number += 2
@@ -387,7 +387,7 @@ func next[T any](s *scene, from <-chan T, what string) (v T) {
 }
 
 // order is the next that the worker gets, and has to have these requests.
-func (s *scene) order(numbers ...uint64) *infer.Order {
+func (s *scene) order(numbers ...uint64) *infer.Batch {
 	s.Helper()
 	o := next(s, s.orders, "order")
 	for i, r := range o.Requests {
@@ -400,11 +400,11 @@ func (s *scene) order(numbers ...uint64) *infer.Order {
 
 // finish answers an order with its inputs, or its requests with an error, and
 // completes it.
-func (s *scene) finish(o *infer.Order, failure error) {
+func (s *scene) finish(o *infer.Batch, failure error) {
 	s.Helper()
 	now := s.clock.Now()
-	done := &infer.Completion{
-		Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Credits: 1, Executions: 1, Rows: int64(len(o.Requests)),
+	done := &infer.InstanceFree{
+		Batch: o.ID, Instance: o.Instance, Credits: 1, Executions: 1, BatchSize: int64(len(o.Requests)),
 		Timing: infer.Timing{Start: now.Add(-takes), InputDone: now.Add(-takes), InferDone: now, Done: now},
 	}
 	for _, r := range o.Requests {
@@ -420,7 +420,7 @@ func (s *scene) finish(o *infer.Order, failure error) {
 		done.Outcomes = append(done.Outcomes, outcome)
 		s.responder.Respond(answer)
 	}
-	s.worker.Complete(done)
+	s.worker.InstanceFree(done)
 }
 
 // answer is the next to the gateway's client.

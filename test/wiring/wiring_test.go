@@ -68,7 +68,7 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			s.submit(s.request(2, large))
 			s.waiting(1)
 			s.gateway.Cancel(s.request(2, 0).Work.Request)
-			s.fails(2, errs.Cancelled, "")
+			s.fails(2, errs.Canceled, "")
 			s.finish(first, nil)
 			s.result(1, small)
 			s.over(1, 1)
@@ -80,8 +80,8 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			if id := next(s, s.cancelled, "cancellation"); id.Number != 1 {
 				s.Errorf("request %d is cancelled", id.Number)
 			}
-			s.finish(o, errs.New(errs.Cancelled, ""))
-			s.fails(1, errs.Cancelled, "")
+			s.finish(o, errs.New(errs.Canceled, ""))
+			s.fails(1, errs.Canceled, "")
 			s.over(0, 1)
 		}},
 		{"a deadline passes in the queue", false, func(s *scene) {
@@ -99,7 +99,7 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			s.submit(s.request(1, large))
 			o := s.order(1)
 			s.grant(1)
-			s.worker.Refuse(o, errs.New(errs.NoWorker, "the instance is gone"))
+			s.worker.Return(o, errs.New(errs.NoWorker, "the instance is gone"))
 			s.finish(s.order(1), nil)
 			s.result(1, large)
 			s.over(1, 0)
@@ -146,13 +146,13 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			}
 			s.finish(first, nil)
 			s.result(n-1, small)
-			s.finish(second, errs.New(errs.Cancelled, ""))
-			s.fails(n, errs.Cancelled, "")
+			s.finish(second, errs.New(errs.Canceled, ""))
+			s.fails(n, errs.Canceled, "")
 			s.over(n-1, 1)
 		}},
 		{"what is ahead is given back, and its worker attaches anew", true, func(s *scene) {
 			first, second, n := s.ahead()
-			s.worker.Refuse(second, errs.New(errs.PeerUnreachable, "the worker stood still"))
+			s.worker.Return(second, errs.New(errs.PeerUnreachable, "the worker stood still"))
 			s.waiting(1)
 			s.cut()
 			s.waiting(1)

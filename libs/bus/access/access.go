@@ -1,6 +1,6 @@
-// Package access says which service may write what in the control plane's
-// store, and makes the NATS users that hold the services to it: a key for
-// each service and, for the server, what each key may do.
+// Package access defines which service may write what in the control plane's
+// store, and makes the NATS users that enforce it: a key for each service and,
+// for the server, the permissions of each key.
 //
 // All may read every bucket: there are no secrets in them. To write is for one
 // service per key. Only the registry makes buckets; the others wait for them.
@@ -24,7 +24,7 @@ type Service struct {
 	// Writes are the keys that it may write.
 	Writes []Keys
 	// Clears are keys of another service that it deletes when their writer is
-	// gone. NATS cannot tell a deletion from a write, so that it may write them.
+	// gone. NATS cannot distinguish a deletion from a write, so it may write them.
 	Clears []Keys
 	// Reads says that it reads the object store of files given through the load
 	// API.
@@ -43,11 +43,11 @@ type Keys struct {
 	Pattern string
 }
 
-// Services is who writes what: every key of every bucket has one service.
+// Services lists who writes what: one service writes each key of a bucket.
 func Services() []Service {
 	return []Service{
 		{Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}}},
-		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}}},
+		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}, {Bucket: bus.Attached}}},
 		{Name: "worker", Reads: true, Writes: []Keys{{Bucket: bus.Workers}, {Bucket: bus.Instances}}},
 		{Name: "registry", Makes: true, Clears: []Keys{{Bucket: bus.Instances}}, Writes: []Keys{
 			{Bucket: bus.Models},
@@ -79,14 +79,13 @@ func (s Service) Permissions(key string) Permissions {
 	if s.Reads || s.Makes {
 		publish = append(publish, s.onStream(bus.ArtifactsStream)...)
 	}
-	if s.Makes { // and fills, and removes what nobody needs
+	if s.Makes { // it also fills the store, and removes what no model needs
 		publish = append(publish, bus.ArtifactsSubjects, "$JS.API.STREAM.PURGE."+bus.ArtifactsStream)
 	}
 	return Permissions{Publish: publish, Subscribe: []string{bus.Inbox(key) + ".>"}}
 }
 
-// onStream is what reading a bucket takes, and for the maker making it, also
-// anew when it has gone back to an earlier state.
+// onStream is what reading a bucket takes, and for the maker making it.
 func (s Service) onStream(stream string) []string {
 	subjects := []string{
 		"$JS.API.STREAM.INFO." + stream,
@@ -98,7 +97,7 @@ func (s Service) onStream(stream string) []string {
 		"$JS.FC." + stream + ".>", // a watch's flow control
 	}
 	if s.Makes {
-		subjects = append(subjects, "$JS.API.STREAM.CREATE."+stream, "$JS.API.STREAM.UPDATE."+stream, "$JS.API.STREAM.DELETE."+stream)
+		subjects = append(subjects, "$JS.API.STREAM.CREATE."+stream, "$JS.API.STREAM.UPDATE."+stream)
 	}
 	return subjects
 }

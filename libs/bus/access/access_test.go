@@ -94,7 +94,7 @@ func (d deployed) as(t *testing.T, service string) *bus.Bus {
 	return b
 }
 
-// example is a key that the pattern takes in.
+// example is a key that the pattern matches.
 func example(keys access.Keys) string {
 	if keys.Pattern == "" {
 		return "any.key"
@@ -116,9 +116,9 @@ func TestEveryKeyHasOneWriter(t *testing.T) {
 		}
 	}
 	for _, spec := range bus.Buckets() {
-		whole := writers[spec.Name+" "]
-		if parts := spec.Name == bus.Leaders; parts == (len(whole) == 1) {
-			t.Errorf("bucket %s as a whole is written by %v", spec.Name, whole)
+		owners := writers[spec.Name+" "]
+		if parts := spec.Name == bus.Leaders; parts == (len(owners) == 1) {
+			t.Errorf("all of bucket %s is written by %v", spec.Name, owners)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestEachServiceDoesItsWork(t *testing.T) {
 	}
 }
 
-// writes puts a value under the key, or takes and releases its lease.
+// writes puts a value under the key, or acquires and releases its lease.
 func writes(t *testing.T, b *bus.Bus, name, key string) {
 	t.Helper()
 	bucket, err := bus.NewBucket(b, name, bus.Values[*nereidv1.LeaderValue]())
@@ -174,7 +174,7 @@ func writes(t *testing.T, b *bus.Bus, name, key string) {
 	}
 }
 
-// reads watches the bucket until it has told what there is.
+// reads watches the bucket until it has caught up.
 func reads(t *testing.T, b *bus.Bus, name string) {
 	t.Helper()
 	bucket, err := bus.NewBucket(b, name, bus.Values[*nereidv1.LeaderValue]())
@@ -282,7 +282,7 @@ func TestNobodyConnectsWithoutAKey(t *testing.T) {
 		b, err := bus.Open(t.Context(), bus.Config{URL: d.url, Credentials: credentials})
 		if err == nil {
 			t.Error(errors.Join(errors.New(name+" is let in"), b.Close()))
-		} else if errs.Of(err) != errs.StateUnavailable || !errors.Is(err, bus.ErrCredentials) || !strings.Contains(err.Error(), "takes these credentials") {
+		} else if errs.Of(err) != errs.StateUnavailable || !errors.Is(err, bus.ErrCredentials) || !strings.Contains(err.Error(), "accepts these credentials") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -296,10 +296,10 @@ func TestAKeyOfAnotherServiceIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zap.ErrorLevel)
-	told := make(chan struct{}, 1)
+	refused := make(chan struct{}, 1)
 	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
 		select {
-		case told <- struct{}{}:
+		case refused <- struct{}{}:
 		default:
 		}
 		return nil
@@ -319,11 +319,11 @@ func TestAKeyOfAnotherServiceIsTold(t *testing.T) {
 		}
 		value := &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "one"}
 		if _, err := bucket.Acquire(ctx, bus.Claim[*nereidv1.LeaderValue]{Key: "one", Value: func(uint64) *nereidv1.LeaderValue { return value }}); err == nil {
-			t.Error("another service's key was taken")
+			t.Error("another service's key was accepted")
 		}
 	}()
 	select {
-	case <-told:
+	case <-refused:
 	case <-ctx.Done():
 	}
 	cancel()

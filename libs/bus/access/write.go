@@ -26,9 +26,9 @@ const (
 func KeyFile(service string) string { return filepath.Join(service, keyFile) }
 
 // Write makes a key for each service in its own directory under dir, and
-// [UsersFile], which tells the server what each key may do. Keys that are there
-// already are kept; what they may do is written anew, so that it is that of
-// this release. Each file is whole or not there. Errors have the reason
+// [UsersFile], the server's list of what each key may do. Keys that are there
+// already are kept; their permissions are written again, as this release has
+// them. Each file is complete or missing. Errors have the reason
 // state_unavailable.
 func Write(dir string) error {
 	var users bytes.Buffer
@@ -85,8 +85,8 @@ func makeKey(path string) ([]byte, error) {
 	return seed, replaceFile(path, append(bytes.Clone(seed), '\n'))
 }
 
-// replaceFile writes a file, readable by its owner alone, that is whole
-// whenever it is there.
+// replaceFile writes a file, readable by its owner alone, that is complete
+// whenever it exists.
 func replaceFile(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

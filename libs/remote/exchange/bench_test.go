@@ -40,18 +40,19 @@ func (d *direct) Attach(_ uint64, _ infer.Held, e infer.Executor) {
 func (d *direct) Detach(uint64)                     {}
 func (d *direct) Grant(infer.Grant)                 {}
 func (d *direct) Retire(infer.InstanceID)           {}
-func (d *direct) Complete(*infer.Completion)        {}
-func (d *direct) Refuse(*infer.Order, error)        {}
+func (d *direct) InstanceFree(*infer.InstanceFree)  {}
+func (*direct) UnitDone(infer.UnitDone)             {}
+func (d *direct) Return(*infer.Batch, error)        {}
 func (d *direct) Leave(uint64)                      {}
 func (d *direct) Deposed(uint64)                    {}
 func (d *direct) Cancel(infer.RequestID)            {}
-func (d *direct) Disconnect(uint64, []*infer.Order) {}
+func (d *direct) Disconnect(uint64, []*infer.Batch) {}
 
 func (d *direct) Submit(r *infer.Request) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.executor.Execute(&infer.Order{
-		ID: d.next.Add(1), Epoch: 1, Instance: infer.InstanceID{Worker: workerEpoch}, Requests: []*infer.Request{r}, Enqueued: []mono.Time{r.Received},
+	d.executor.Execute(&infer.Batch{
+		ID: infer.BatchID{Epoch: 1, Number: d.next.Add(1)}, Instance: infer.InstanceID{Worker: workerEpoch}, Requests: []*infer.Request{r}, Enqueued: []mono.Time{r.Received},
 	})
 	return nil
 }
@@ -84,13 +85,12 @@ func (w *whole) Respond(r *infer.Response) {
 // the inputs once.
 type gather struct {
 	whole *whole
-	to    infer.Scheduler
 	batch []byte
 }
 
-func (g *gather) Retired(infer.InstanceID)       {}
-func (g *gather) Cancel(uint64, infer.RequestID) {}
-func (g *gather) Execute(o *infer.Order) {
+func (g *gather) Retired(infer.InstanceID)              {}
+func (g *gather) Cancel(infer.BatchID, infer.RequestID) {}
+func (g *gather) Execute(o *infer.Batch) {
 	for _, r := range o.Requests {
 		for _, in := range r.Inputs {
 			data, err := in.Data.Bytes()
@@ -108,7 +108,6 @@ func (g *gather) Execute(o *infer.Order) {
 			Name: "out", Datatype: tensor.Uint8, Shape: tensor.Shape{int64(g.whole.reply)}, Data: tensor.InBuffer(out, 0, int64(g.whole.reply)),
 		}}})
 	}
-	g.to.Complete(&infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Outcomes: make([]infer.Outcome, len(o.Requests)), Credits: 1})
 }
 
 // workerSession is the worker's scheduler.
@@ -140,7 +139,7 @@ func newWhole(b *testing.B, m mode, delay time.Duration, reply int) *whole {
 	w.from.Responder = w
 	d := &direct{}
 	d.server = schedule.NewServer(schedule.Config{ID: "s", Clock: w.clock, Log: zap.NewNop(), Window: schedule.Window{Messages: 1024, Bytes: 1 << 30}})
-	server := grpc.NewServer(stream.ServerOptions(nil)...)
+	server := grpc.NewServer(stream.ServerOptions(nil, nil)...)
 	nereidv1.RegisterSchedulerServiceServer(server, d.server)
 	address := "127.0.0.1:0"
 	if m.network == "unix" {
@@ -163,8 +162,10 @@ func newWhole(b *testing.B, m mode, delay time.Duration, reply int) *whole {
 		w.peer.Address = delayed(b, w.peer.Address, delay)
 	}
 	to := &workerSession{peer: at, w: w}
-	inputs := w.at.Inputs(to)
-	inputs.Attach(workerEpoch, infer.Held{}, &gather{whole: w, to: inputs, batch: make([]byte, 8<<20)})
+	w.at.Introduce(workerEpoch)
+	to.Attach(workerEpoch, infer.Held{}, &fetching{
+		p: w.plane, to: to, next: &gather{whole: w, batch: make([]byte, 8<<20)}, cancel: make(map[infer.RequestID]func(error)),
+	})
 	w.connect()
 	b.Cleanup(w.stop)
 	if w.session, err = dialler("gateway", gatewayEpoch, w.gateway.pool, w.clock).Gateway(b.Context(), at, w); err != nil {
@@ -177,7 +178,7 @@ func newWhole(b *testing.B, m mode, delay time.Duration, reply int) *whole {
 // infer sends one request with an input of n bytes through and waits for its
 // answer.
 func (w *whole) infer(number uint64, data tensor.Ref) {
-	r := &infer.Request{Work: work(number), Rows: 1, Inputs: []infer.Tensor{{
+	r := &infer.Request{Work: work(number), BatchSize: 1, Inputs: []infer.Tensor{{
 		Name: "in", Datatype: tensor.Uint8, Shape: tensor.Shape{data.Length}, Data: data,
 	}}}
 	answer := make(chan *infer.Response, 1)

@@ -6,7 +6,6 @@
 // on the next stream if one breaks, so that none is lost or comes twice.
 //
 // Inputs that are too large for a request's descriptor are named there, and
-// kept by the gateway's [Offers]. A worker's [Inputs] make them readable before
-// the order reaches an instance: in place, where the worker can map the
-// gateway's memory, and otherwise by fetching their bytes.
+// kept by the gateway's [Offers]. [Worker.Fetch] makes them readable before their
+// batch reaches an instance.
 package exchange

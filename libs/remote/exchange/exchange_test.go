@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -155,7 +156,7 @@ func newPlane(t testing.TB, m mode) *plane {
 	if m.network == "unix" {
 		p.peer.Address = "unix:" + address
 	}
-	server := grpc.NewServer(stream.ServerOptions(nil)...)
+	server := grpc.NewServer(stream.ServerOptions(nil, nil)...)
 	p.at.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(counting{l, &p.written}) }()
@@ -208,34 +209,29 @@ func (p *plane) answer() *infer.Response {
 type pool struct {
 	infer.Scheduler
 	executor  infer.Executor
-	completed chan *infer.Completion
+	completed chan *infer.InstanceFree
 }
 
 func (s *pool) Attach(_ uint64, _ infer.Held, e infer.Executor) { s.executor = e }
-func (s *pool) Refuse(_ *infer.Order, err error)                { panic(err) }
-func (s *pool) Complete(c *infer.Completion)                    { s.completed <- c }
+func (*pool) UnitDone(infer.UnitDone)                           {}
+func (s *pool) Return(_ *infer.Batch, err error)                { panic(err) }
+func (s *pool) InstanceFree(c *infer.InstanceFree)              { s.completed <- c }
 
 // echo is an executor that answers with its inputs, in memory of the worker.
-type echo struct {
-	plane *plane
-	to    infer.Scheduler
-}
+type echo struct{ plane *plane }
 
-func (e echo) Retired(infer.InstanceID)       {}
-func (e echo) Cancel(uint64, infer.RequestID) {}
+func (e echo) Retired(infer.InstanceID)              {}
+func (e echo) Cancel(infer.BatchID, infer.RequestID) {}
 
-func (e echo) Execute(o *infer.Order) {
-	c := &infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Credits: 1}
-	for _, r := range o.Requests {
+func (e echo) Execute(b *infer.Batch) {
+	for _, r := range b.Requests {
 		answer := &infer.Response{Work: r.Work, Final: true}
 		for _, in := range r.Inputs {
 			answer.Outputs = append(answer.Outputs, e.output(in))
 		}
 		r.Release()
 		e.plane.at.Respond(answer)
-		c.Outcomes = append(c.Outcomes, infer.Succeeded)
 	}
-	e.to.Complete(c)
 }
 
 func (e echo) output(in infer.Tensor) infer.Tensor {
@@ -256,11 +252,59 @@ func (e echo) output(in infer.Tensor) infer.Tensor {
 	return out
 }
 
-// attach puts an echo behind the worker's inputs.
+// fetching is an executor whose requests go on, each by itself, when their inputs
+// can be read, and whose batches end with the last.
+type fetching struct {
+	p    *plane
+	to   infer.Scheduler
+	next infer.Executor
+
+	mu     sync.Mutex
+	cancel map[infer.RequestID]func(error)
+}
+
+func (*fetching) Retired(infer.InstanceID) {}
+
+func (f *fetching) Cancel(_ infer.BatchID, id infer.RequestID) {
+	f.mu.Lock()
+	cancel := f.cancel[id]
+	f.mu.Unlock()
+	cancel(errs.New(errs.Canceled, ""))
+}
+
+func (f *fetching) Execute(b *infer.Batch) {
+	outcomes, missing := make([]infer.Outcome, len(b.Requests)), len(b.Requests)
+	for i, r := range b.Requests {
+		work := r.Work
+		cancel := f.p.at.Fetch(r, func(err error) {
+			if err == nil {
+				f.next.Execute(&infer.Batch{ID: b.ID, Requests: []*infer.Request{r}})
+			} else {
+				r.Release()
+				f.p.at.Respond(infer.Refuse(work, err))
+			}
+			f.mu.Lock()
+			if err != nil {
+				outcomes[i] = infer.Rejected
+			}
+			missing--
+			last := missing == 0
+			f.mu.Unlock()
+			if last {
+				f.to.InstanceFree(&infer.InstanceFree{Batch: b.ID, Instance: b.Instance, Outcomes: outcomes, Credits: 1})
+			}
+		})
+		f.mu.Lock()
+		f.cancel[work.Request] = cancel
+		f.mu.Unlock()
+	}
+}
+
+// attach puts an echo behind the fetching of inputs.
 func (p *plane) attach() *pool {
-	s := &pool{completed: make(chan *infer.Completion, 1024)}
-	inputs := p.at.Inputs(s)
-	inputs.Attach(workerEpoch, infer.Held{}, echo{p, inputs})
+	s := &pool{completed: make(chan *infer.InstanceFree, 1024)}
+	p.at.Introduce(workerEpoch)
+	s.executor = &fetching{p: p, to: s, next: echo{p}, cancel: make(map[infer.RequestID]func(error))}
 	return s
 }
 
@@ -269,9 +313,9 @@ func work(n uint64) infer.Work {
 }
 
 // order is an order of requests as it comes to the worker.
-func (p *plane) order(id uint64, requests ...*infer.Request) *infer.Order {
+func (p *plane) order(id uint64, requests ...*infer.Request) *infer.Batch {
 	p.t.Helper()
-	o := &infer.Order{ID: id, Epoch: 1, Enqueued: make([]mono.Time, len(requests))}
+	o := &infer.Batch{ID: infer.BatchID{Epoch: 1, Number: id}, Enqueued: make([]mono.Time, len(requests))}
 	for _, r := range requests {
 		sent := *p.from.Offers.Offer(r)
 		sent.Deadline = 0 // it may pass before the order is made
@@ -309,7 +353,7 @@ func TestTensorsArriveAsTheyWere(t *testing.T) {
 				p.connect()
 				defer p.stop()
 				in := p.gateway.tensorOf(t, "in", n)
-				r := &infer.Request{Work: work(1), Rows: 1, Inputs: []infer.Tensor{in}}
+				r := &infer.Request{Work: work(1), BatchSize: 1, Inputs: []infer.Tensor{in}}
 				s.executor.Execute(p.order(1, r))
 				answer := p.answer()
 				if answer.Err != nil || !answer.Final || len(answer.Outputs) != 1 {
@@ -362,7 +406,7 @@ func TestOutputsThatLieElsewhereArrive(t *testing.T) {
 				}
 				for number := uint64(0); tries > 0 && fewest > n/4; tries, number = tries-1, number+1 {
 					p.written.Store(0)
-					r := &infer.Request{Work: work(number), Rows: 1, Inputs: []infer.Tensor{in}}
+					r := &infer.Request{Work: work(number), BatchSize: 1, Inputs: []infer.Tensor{in}}
 					s.executor.Execute(p.order(number, r))
 					answer := p.answer()
 					out := places(in)
@@ -403,7 +447,7 @@ func TestStringsAndEmptyBatchesArrive(t *testing.T) {
 				in.Datatype, in.Shape = d, shape
 				return in
 			}
-			r := &infer.Request{Work: work(1), Rows: 1, Inputs: []infer.Tensor{
+			r := &infer.Request{Work: work(1), BatchSize: 1, Inputs: []infer.Tensor{
 				of(tensor.Bytes, many, 1, 20_000), of(tensor.Bytes, few, 1, 2), of(tensor.FP32, nil, 0, 4), of(tensor.Bytes, nil, 0),
 			}}
 			s.executor.Execute(p.order(1, r))
@@ -441,7 +485,7 @@ func TestInputThatIsGoneFailsItsRequestAlone(t *testing.T) {
 			defer p.stop()
 			r := []*infer.Request{nil, nil}
 			for i := range r {
-				r[i] = &infer.Request{Work: work(uint64(i)), Rows: 1, Inputs: []infer.Tensor{p.gateway.tensorOf(t, "in", 100<<10)}}
+				r[i] = &infer.Request{Work: work(uint64(i)), BatchSize: 1, Inputs: []infer.Tensor{p.gateway.tensorOf(t, "in", 100<<10)}}
 			}
 			o := p.order(1, r...)
 			p.from.Offers.Forget(r[0].Work.Request)

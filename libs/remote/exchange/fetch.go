@@ -21,14 +21,14 @@ type fetch struct {
 	in     *incoming // nil until the first part
 }
 
-// finish tells the outcome, once; bytes that come later are released.
+// finish returns the outcome, once; bytes that come later are released.
 func (f *fetch) finish(local tensor.Ref, err error) {
-	told := false
+	first := false
 	f.once.Do(func() {
-		told = true
+		first = true
 		f.done(local, err)
 	})
-	if !told {
+	if !first {
 		local.Release()
 	}
 }

@@ -27,7 +27,7 @@ const (
 // owner's lock guards it.
 type flow struct {
 	link *stream.Link
-	// sent is told of each response that has gone.
+	// sent gets each response that has gone.
 	sent func(*infer.Response)
 
 	messages, bytes int64

@@ -55,22 +55,22 @@ type Session struct {
 	link     *stream.Link
 
 	// Owned by the receiving goroutine.
-	reader   *wire.Reader
-	arriving arriving
-	region   *shm.Region
-	intake   intake
-	flow     flow
-	untold   untold
+	reader         *wire.Reader
+	arriving       arriving
+	region         *shm.Region
+	intake         intake
+	flow           flow
+	unacknowledged unacknowledged
 }
 
-// untold is what has been taken since the worker was last told of it at once.
-type untold struct{ responses, bytes int }
+// unacknowledged is what has been received since the last acknowledgement.
+type unacknowledged struct{ responses, bytes int }
 
-// The worker is told at once of so many responses, or of bytes that it keeps
+// So many responses are acknowledged at once, or so many bytes that the worker keeps
 // for them.
 const (
-	untoldResponses = 64
-	untoldBytes     = 64 << 10
+	maxUnacknowledgedResponses = 64
+	maxUnacknowledgedBytes     = 64 << 10
 )
 
 // dialTimeout bounds a try to begin a stream.
@@ -214,7 +214,7 @@ func (s *Session) take(r *infer.Response) error {
 		r = infer.Fail(r.Work, errs.Wrap(errs.TransferFailed, failed, "an output did not reach the gateway: %v", failed))
 	}
 	s.gateway.Responder.Respond(r)
-	if err := s.tell(size); err != nil {
+	if err := s.acknowledge(size); err != nil {
 		return err
 	}
 	return s.intake.took(int(carried))
@@ -231,15 +231,15 @@ func keptBytes(r *infer.Response) int64 {
 	return n
 }
 
-// tell tells the worker that one more response has been taken, whose outputs
-// have so many bytes. As long as it keeps little for them, it can wait to hear.
-func (s *Session) tell(size int64) error {
+// acknowledge counts one more response as received, whose outputs
+// have so many bytes. While the worker keeps little for them, the message can wait.
+func (s *Session) acknowledge(size int64) error {
 	taken := s.progress.taken.Add(1)
 	write := s.link.WriteLater
-	s.untold.responses++
-	s.untold.bytes += int(min(size, untoldBytes))
-	if s.untold.responses >= untoldResponses || s.untold.bytes >= untoldBytes {
-		s.untold, write = untold{}, s.link.Write
+	s.unacknowledged.responses++
+	s.unacknowledged.bytes += int(min(size, maxUnacknowledgedBytes))
+	if s.unacknowledged.responses >= maxUnacknowledgedResponses || s.unacknowledged.bytes >= maxUnacknowledgedBytes {
+		s.unacknowledged, write = unacknowledged{}, s.link.Write
 	}
 	return write(func(w *wire.Writer) error { return w.Taken(taken) })
 }

@@ -72,7 +72,7 @@ func (h *histories) live(random *rand.Rand, id uint64) {
 	var requests []*infer.Request
 	var answers []chan *infer.Response
 	for i := range 1 + random.IntN(3) {
-		r := &infer.Request{Work: work(10*id + uint64(i)), Rows: 1}
+		r := &infer.Request{Work: work(10*id + uint64(i)), BatchSize: 1}
 		for range random.IntN(3) {
 			r.Inputs = append(r.Inputs, h.p.gateway.tensorOf(h.t, "in", sizes[random.IntN(len(sizes))]))
 		}
@@ -94,7 +94,7 @@ func (h *histories) live(random *rand.Rand, id uint64) {
 	}
 	h.s.executor.Execute(o)
 	if random.IntN(10) == 0 {
-		h.s.executor.Cancel(id, one)
+		h.s.executor.Cancel(o.ID, one)
 	}
 	for i, r := range requests {
 		h.check(<-answers[i], r, early && r.Work.Request == one)
@@ -107,7 +107,7 @@ func (h *histories) check(a *infer.Response, r *infer.Request, lost bool) {
 	defer a.Release()
 	switch reason := errs.Of(a.Err); {
 	case a.Err == nil:
-	case reason == errs.Cancelled, reason == errs.TransferFailed && lost, reason == errs.DeadlineQueue && r.Deadline != 0:
+	case reason == errs.Canceled, reason == errs.TransferFailed && lost, reason == errs.DeadlineQueue && r.Deadline != 0:
 		return
 	default:
 		h.t.Errorf("request %v: %v", r.Work.Request, a.Err)

@@ -23,8 +23,8 @@ func announce(link *stream.Link, arena *shm.Arena) error {
 
 // opened tells the peer that its region is read here.
 func opened(link *stream.Link, m *nereidv1.Region) error {
-	told := &nereidv1.Opened{Region: m.GetRegion()}
-	return link.Write(func(w *wire.Writer) error { return w.Message(wire.ExchangeOpened, told) })
+	opened := &nereidv1.Opened{Region: m.GetRegion()}
+	return link.Write(func(w *wire.Writer) error { return w.Message(wire.ExchangeOpened, opened) })
 }
 
 // open maps a peer's memory; nil where it cannot be mapped, as between hosts.

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
@@ -22,6 +23,9 @@ type WorkerConfig struct {
 	// Pool is where fetched inputs go.
 	Pool  *tensor.Pool
 	Clock mono.Clock
+	// GatewayOf says whose incarnations are, so that a gateway whose certificate
+	// is one process's speaks as that process alone; nil knows none.
+	GatewayOf identity.Owner
 }
 
 // Worker is a worker's end of its exchanges with all gateways. It is an
@@ -44,7 +48,8 @@ func NewWorker(c WorkerConfig) *Worker {
 	return &Worker{config: c, peers: make(map[uint64]*destination)}
 }
 
-func (w *Worker) introduce(epoch uint64) {
+// Introduce says which incarnation the worker is; streams are refused before.
+func (w *Worker) Introduce(epoch uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.epoch = epoch
@@ -52,16 +57,6 @@ func (w *Worker) introduce(epoch uint64) {
 
 // Register makes s serve the worker's streams.
 func (w *Worker) Register(s grpc.ServiceRegistrar) { nereidv1.RegisterTensorServiceServer(s, w) }
-
-// Inputs makes a scheduler that passes on to next, and whose orders reach the
-// executor when their inputs can be read. Its Attach also says which incarnation
-// the worker is; streams are refused before.
-func (w *Worker) Inputs(next infer.Scheduler) *Inputs {
-	return &Inputs{
-		Scheduler: next, worker: w, clock: w.config.Clock,
-		waiting: make(map[orderID]*assembly), partial: make(map[orderID][]infer.Outcome),
-	}
-}
 
 // Respond takes a response over and brings it to the gateway of its request,
 // now or when that has a stream.
@@ -152,6 +147,9 @@ func (w *Worker) exchange(s grpc.BidiStreamingServer[nereidv1.TensorEnvelope, ne
 		return err
 	}
 	if err := stream.CheckProtocol(theirs.GetId(), theirs.GetProtocol()); err != nil {
+		return err
+	}
+	if err := identity.CheckIncarnation(s.Context(), theirs.GetId(), theirs.GetEpoch(), w.config.GatewayOf); err != nil {
 		return err
 	}
 	w.mu.Lock()

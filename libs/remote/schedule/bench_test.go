@@ -21,7 +21,7 @@ type echo struct {
 	waiting []chan struct{}         // by the request's number
 }
 
-func (e *echo) Execute(o *infer.Order) {
+func (e *echo) Execute(o *infer.Batch) {
 	e.mu.Lock()
 	session := e.session
 	e.mu.Unlock()
@@ -31,15 +31,15 @@ func (e *echo) Execute(o *infer.Order) {
 		r.Release()
 		e.waiting[number%uint64(len(e.waiting))] <- struct{}{}
 	}
-	session.Complete(&infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Outcomes: outcomes, Credits: 1})
+	session.InstanceFree(&infer.InstanceFree{Batch: o.ID, Instance: o.Instance, Outcomes: outcomes, Credits: 1})
 }
-func (e *echo) Cancel(uint64, infer.RequestID) {}
-func (e *echo) Retired(infer.InstanceID)       {}
+func (e *echo) Cancel(infer.BatchID, infer.RequestID) {}
+func (e *echo) Retired(infer.InstanceID)              {}
 
 // relay is a scheduler that decides nothing.
 type relay struct{ *backend }
 
-func (r *relay) Complete(*infer.Completion) {}
+func (r *relay) InstanceFree(*infer.InstanceFree) {}
 
 type silent struct{ *events }
 
@@ -93,7 +93,7 @@ func twoHops(b *testing.B, network string, concurrency int) {
 		all.Go(func() {
 			for n := lane; n < b.N; n += concurrency {
 				r := &infer.Request{
-					Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: uint64(n)}, Attempt: 1}, Model: infer.ModelRef{Name: "add_sub", Version: 1}, Rows: 1,
+					Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: uint64(n)}, Attempt: 1}, Model: infer.ModelRef{Name: "add_sub", Version: 1}, BatchSize: 1,
 					Inputs:   []infer.Tensor{{Name: "INPUT0", Datatype: tensor.Int32, Shape: tensor.Shape{1, 256}, Data: tensor.InHeap(data)}},
 					Deadline: clock.Now() + mono.Time(1e12),
 				}

@@ -64,7 +64,7 @@ func (f *fifo) dispatch() {
 		f.credits--
 		f.next++
 		f.running[f.next] = r
-		f.executor.Execute(&infer.Order{ID: f.next, Epoch: 3, Instance: f.instance, Requests: []*infer.Request{r}, Enqueued: []mono.Time{clock.Now()}})
+		f.executor.Execute(&infer.Batch{ID: infer.BatchID{Epoch: 3, Number: f.next}, Instance: f.instance, Requests: []*infer.Request{r}, Enqueued: []mono.Time{clock.Now()}})
 	}
 }
 
@@ -88,11 +88,11 @@ func (f *fifo) drop(which func(*infer.Request) bool, reason errs.Reason) {
 }
 
 func (f *fifo) Cancel(id infer.RequestID) {
-	f.drop(func(r *infer.Request) bool { return r.Work.Request == id }, errs.Cancelled)
+	f.drop(func(r *infer.Request) bool { return r.Work.Request == id }, errs.Canceled)
 }
 
 func (f *fifo) Leave(origin uint64) {
-	f.drop(func(r *infer.Request) bool { return r.Work.Request.Origin == origin }, errs.Cancelled)
+	f.drop(func(r *infer.Request) bool { return r.Work.Request.Origin == origin }, errs.Canceled)
 }
 
 func (f *fifo) Deposed(uint64) {}
@@ -110,24 +110,25 @@ func (f *fifo) Grant(g infer.Grant) {
 	f.dispatch()
 }
 
-func (f *fifo) Complete(c *infer.Completion) {
+func (f *fifo) InstanceFree(c *infer.InstanceFree) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.running, c.Order)
+	delete(f.running, c.Batch.Number)
 	f.credits += c.Credits
 	f.dispatch()
 }
 
-func (f *fifo) Refuse(o *infer.Order, _ error) { f.lost([]*infer.Order{o}) }
+func (*fifo) UnitDone(infer.UnitDone)          {}
+func (f *fifo) Return(o *infer.Batch, _ error) { f.lost([]*infer.Batch{o}) }
 
-func (f *fifo) Disconnect(_ uint64, under []*infer.Order) {
+func (f *fifo) Disconnect(_ uint64, under []*infer.Batch) {
 	f.mu.Lock()
 	f.credits = 0
 	f.mu.Unlock()
 	go f.lost(under) // whoever calls may be in the middle of a dispatch
 }
 
-func (f *fifo) lost(under []*infer.Order) {
+func (f *fifo) lost(under []*infer.Batch) {
 	for _, o := range under {
 		for _, r := range o.Requests {
 			w := r.Work
@@ -218,9 +219,9 @@ type mill struct {
 	t    testing.TB
 }
 
-type completer struct{ complete func(*infer.Completion) }
+type completer struct{ complete func(*infer.InstanceFree) }
 
-func (m *mill) Execute(o *infer.Order) {
+func (m *mill) Execute(o *infer.Batch) {
 	for _, r := range o.Requests {
 		n := r.Work.Request.Number
 		if _, twice := m.runs.LoadOrStore(n, true); twice {
@@ -235,11 +236,11 @@ func (m *mill) Execute(o *infer.Order) {
 		m.door.answer(n, nil)
 	}
 	if to := m.to.Load(); to != nil {
-		to.complete(&infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Outcomes: make([]infer.Outcome, len(o.Requests)), Credits: 1})
+		to.complete(&infer.InstanceFree{Batch: o.ID, Instance: o.Instance, Outcomes: make([]infer.Outcome, len(o.Requests)), Credits: 1})
 	}
 }
-func (m *mill) Cancel(uint64, infer.RequestID) {}
-func (m *mill) Retired(infer.InstanceID)       {}
+func (m *mill) Cancel(infer.BatchID, infer.RequestID) {}
+func (m *mill) Retired(infer.InstanceID)              {}
 
 // wiring joins a door, a scheduler and a mill.
 type wiring struct {
@@ -253,7 +254,7 @@ type wiring struct {
 func direct(t *testing.T) *wiring {
 	d := newDoor()
 	f, m := newFIFO(d), &mill{door: d, t: t}
-	m.to.Store(&completer{func(c *infer.Completion) { go f.Complete(c) }})
+	m.to.Store(&completer{func(c *infer.InstanceFree) { go f.InstanceFree(c) }})
 	f.Attach(7, infer.Held{}, m)
 	f.Grant(infer.Grant{Instance: instance, Credits: 3})
 	// In one process the request passes to the scheduler: the door's is a copy.
@@ -283,7 +284,7 @@ func remote(t *testing.T, network string, through func(stream.Peer) stream.Peer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.to.Store(&completer{w.Complete})
+	m.to.Store(&completer{w.InstanceFree})
 	w.Grant(infer.Grant{Instance: instance, Credits: 3})
 	g, err := dialler("g", 5).Gateway(t.Context(), through(peers[network]), d)
 	if err != nil {
@@ -381,7 +382,7 @@ func checkAnswers(t *testing.T, d *door, total, each uint64) {
 				t.Errorf("request %d was returned with %v", n+1, list[0])
 			}
 		default:
-			if got != "" && got != errs.Cancelled {
+			if got != "" && got != errs.Canceled {
 				t.Errorf("request %d: %v", n+1, list[0])
 			}
 		}

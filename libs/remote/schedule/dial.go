@@ -35,7 +35,7 @@ type Dialler struct {
 	Met uint64
 }
 
-// Scheduler is who was dialled.
+// Scheduler is who was dialed.
 type Scheduler struct {
 	ID, Pool, Release string
 	// Epoch is that of its lease on the pool.

@@ -1,5 +1,5 @@
 // Package schedule is both ends of the streams of a pool's scheduler: that of a
-// gateway, which submits requests, and that of a worker, which runs orders. A
+// gateway, which submits requests, and that of a worker, which runs batches. A
 // session is the life of one stream. What lives longer is its user's: finding
 // the present scheduler, coming back, submitting again.
 package schedule
@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// helloTimeout bounds the time from dialling to the end of the hellos.
+// helloTimeout bounds the time from dialing to the end of the hellos.
 const helloTimeout = 10 * time.Second
 
 // Why streams end.
@@ -18,7 +18,7 @@ var (
 	errNoMessage  = errs.New(errs.PeerMalformed, "the peer sent a message of no known kind")
 	errForeign    = errs.New(errs.PeerMalformed, "the peer spoke for another")
 	errCredit     = errs.New(errs.PeerMalformed, "the gateway sent a request twice or without credit")
-	errUnasked    = errs.New(errs.PeerMalformed, "the worker spoke of an order that it does not have")
+	errUnasked    = errs.New(errs.PeerMalformed, "the worker spoke of a batch that it does not have")
 	errReplaced   = errs.New(errs.PeerUnreachable, "the peer has opened another stream")
 	errNotServing = errs.New(errs.PeerUnreachable, "the scheduler does not hold its pool's lease")
 	errGone       = errs.New(errs.PeerUnreachable, "the worker's stream has ended")

@@ -76,7 +76,7 @@ func (d *Dialler) Gateway(ctx context.Context, peer stream.Peer, h GatewayHandle
 // that it was not sent: its deadline has passed, the scheduler's queue has no
 // room, it cannot be encoded, or the session has ended. Submit does not block.
 func (s *GatewaySession) Submit(r *infer.Request) error {
-	bytes := wire.InlineBytes(r.Inputs)
+	bytes := wire.RequestBytes(r)
 	if err := s.spend(bytes, r.Model.Name); err != nil {
 		return err
 	}

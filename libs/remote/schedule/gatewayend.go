@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/remote/wire"
@@ -30,7 +31,10 @@ func (s *Server) Submit(conn nereidv1.SchedulerService_SubmitServer) error {
 		return stream.Status(err)
 	}
 	var hello nereidv1.GatewayHello
-	if err := s.greet(t, conn, &hello); err != nil {
+	admit := func() error {
+		return identity.CheckIncarnation(conn.Context(), hello.GetGatewayId(), hello.GetGateway(), s.config.GatewayOf)
+	}
+	if err := s.greet(t, conn, &hello, admit); err != nil {
 		return stream.Status(stream.Cause(err))
 	}
 	g := &gatewayEnd{
@@ -101,7 +105,7 @@ func (g *gatewayEnd) count(r *infer.Request) error {
 	switch {
 	case r.Work.Request.Origin != g.incarnation:
 		return errForeign
-	case !g.credit.use(tryOf(r.Work), wire.InlineBytes(r.Inputs)):
+	case !g.credit.use(tryOf(r.Work), wire.RequestBytes(r)):
 		return errCredit
 	}
 	return nil
@@ -115,8 +119,8 @@ func (g *gatewayEnd) respond(r *infer.Response) {
 	}
 }
 
-// ordered says that a request goes to a worker.
-func (g *gatewayEnd) ordered(w infer.Work, worker uint64) {
+// placed says that a request goes to a worker.
+func (g *gatewayEnd) placed(w infer.Work, worker uint64) {
 	g.send(func(out *wire.Writer) error { return out.Placed(w, worker) })
 	g.left(w)
 }

@@ -66,10 +66,10 @@ func TestPeersThatBreakTheContractEndTheirOwnStream(t *testing.T) {
 		"another worker's grant": worker(&nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_Grant{
 			Grant: &nereidv1.Grant{Instance: &nereidv1.InstanceId{Worker: 7}},
 		}}),
-		"a completion of no order": worker(&nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_Completion{
-			Completion: &nereidv1.Completion{Order: 4, Instance: &nereidv1.InstanceId{Worker: 98}},
+		"the end of no batch": worker(&nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_InstanceFree{
+			InstanceFree: &nereidv1.InstanceFree{Batch: 4, Instance: &nereidv1.InstanceId{Worker: 98}},
 		}}),
-		"a refusal of no order": worker(&nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_OrderRefused{OrderRefused: &nereidv1.OrderRefused{Order: 4}}}),
+		"the return of no batch": worker(&nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_BatchReturned{BatchReturned: &nereidv1.BatchReturned{Batch: 4}}}),
 	} {
 		if status.Code(err) != codes.Internal {
 			t.Errorf("%s: %v", name, err)

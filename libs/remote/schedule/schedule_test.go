@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,9 +34,9 @@ type backend struct {
 
 	attached     chan infer.Held
 	granted      chan infer.Grant
-	completed    chan *infer.Completion
+	completed    chan *infer.InstanceFree
 	cancelled    chan infer.RequestID
-	disconnected chan []*infer.Order
+	disconnected chan []*infer.Batch
 	refused      chan error
 	deposed      chan uint64
 	err          error // of Submit
@@ -43,8 +44,8 @@ type backend struct {
 
 func newBackend(epoch uint64) *backend {
 	return &backend{
-		epoch: epoch, attached: make(chan infer.Held, 10), granted: make(chan infer.Grant, 10), completed: make(chan *infer.Completion, 10), cancelled: make(chan infer.RequestID, 10),
-		disconnected: make(chan []*infer.Order, 10), refused: make(chan error, 10), deposed: make(chan uint64, 10),
+		epoch: epoch, attached: make(chan infer.Held, 10), granted: make(chan infer.Grant, 10), completed: make(chan *infer.InstanceFree, 10), cancelled: make(chan infer.RequestID, 10),
+		disconnected: make(chan []*infer.Batch, 10), refused: make(chan error, 10), deposed: make(chan uint64, 10),
 	}
 }
 
@@ -54,15 +55,16 @@ func (b *backend) Attach(_ uint64, held infer.Held, e infer.Executor) {
 	b.executor = e
 	b.attached <- held
 }
-func (b *backend) Detach(uint64)                  {}
-func (b *backend) Grant(g infer.Grant)            { b.granted <- g }
-func (b *backend) Retire(id infer.InstanceID)     { b.executor.Retired(id) }
-func (b *backend) Complete(c *infer.Completion)   { b.completed <- c }
-func (b *backend) Cancel(id infer.RequestID)      { b.cancelled <- id }
-func (b *backend) Refuse(_ *infer.Order, e error) { b.refused <- e }
-func (b *backend) Leave(uint64)                   {}
-func (b *backend) Deposed(by uint64)              { b.deposed <- by }
-func (b *backend) Disconnect(_ uint64, under []*infer.Order) {
+func (b *backend) Detach(uint64)                      {}
+func (b *backend) Grant(g infer.Grant)                { b.granted <- g }
+func (b *backend) Retire(id infer.InstanceID)         { b.executor.Retired(id) }
+func (b *backend) InstanceFree(c *infer.InstanceFree) { b.completed <- c }
+func (b *backend) Cancel(id infer.RequestID)          { b.cancelled <- id }
+func (*backend) UnitDone(infer.UnitDone)              {}
+func (b *backend) Return(_ *infer.Batch, e error)     { b.refused <- e }
+func (b *backend) Leave(uint64)                       {}
+func (b *backend) Deposed(by uint64)                  { b.deposed <- by }
+func (b *backend) Disconnect(_ uint64, under []*infer.Batch) {
 	b.disconnected <- under
 }
 
@@ -74,8 +76,8 @@ func (b *backend) Submit(r *infer.Request) error {
 	defer b.mu.Unlock()
 	b.next++
 	r.Work.Epoch = b.epoch
-	b.executor.Execute(&infer.Order{
-		ID: b.next, Epoch: b.epoch, Instance: instance, Requests: []*infer.Request{r}, Enqueued: []mono.Time{r.Received},
+	b.executor.Execute(&infer.Batch{
+		ID: infer.BatchID{Epoch: b.epoch, Number: b.next}, Instance: instance, Requests: []*infer.Request{r}, Enqueued: []mono.Time{r.Received},
 	})
 	return nil
 }
@@ -100,16 +102,16 @@ func (e *events) Placed(infer.Work, uint64)                 {}
 func (e *events) Draining()                                 {}
 
 type executor struct {
-	orders  chan *infer.Order
+	orders  chan *infer.Batch
 	retired chan infer.InstanceID
 }
 
 func newExecutor() *executor {
-	return &executor{make(chan *infer.Order, 10), make(chan infer.InstanceID, 10)}
+	return &executor{make(chan *infer.Batch, 10), make(chan infer.InstanceID, 10)}
 }
-func (e *executor) Execute(o *infer.Order)         { e.orders <- o }
-func (e *executor) Cancel(uint64, infer.RequestID) {}
-func (e *executor) Retired(id infer.InstanceID)    { e.retired <- id }
+func (e *executor) Execute(o *infer.Batch)                { e.orders <- o }
+func (e *executor) Cancel(infer.BatchID, infer.RequestID) {}
+func (e *executor) Retired(id infer.InstanceID)           { e.retired <- id }
 
 var clock = mono.New()
 
@@ -124,7 +126,7 @@ func serveWithin(t testing.TB, window schedule.Window) (*schedule.Server, map[st
 	s := schedule.NewServer(schedule.Config{
 		ID: "s", Pool: "default", Clock: clock, Log: zap.NewNop(), Window: window,
 	})
-	server := grpc.NewServer(stream.ServerOptions(nil)...)
+	server := grpc.NewServer(stream.ServerOptions(nil, nil)...)
 	nereidv1.RegisterSchedulerServiceServer(server, s)
 	peers := make(map[string]stream.Peer)
 	var served sync.WaitGroup
@@ -180,7 +182,7 @@ func closeBoth(g *schedule.GatewaySession, w *schedule.WorkerSession) {
 
 func request(n uint64) *infer.Request {
 	return &infer.Request{
-		Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: n}, Attempt: 1}, Model: infer.ModelRef{Name: "m", Version: 1}, Rows: 1,
+		Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: n}, Attempt: 1}, Model: infer.ModelRef{Name: "m", Version: 1}, BatchSize: 1,
 		Inputs:   []infer.Tensor{{Name: "x", Datatype: tensor.Int32, Shape: tensor.Shape{2}, Data: tensor.InHeap([]byte{1, 0, 0, 0, 2, 0, 0, 0})}},
 		Deadline: clock.Now().Add(time.Hour), Trace: "00-1-2-01",
 	}
@@ -193,8 +195,8 @@ func TestARequestCrosses(t *testing.T) {
 			b, ev, ex := newBackend(3), newEvents(), newExecutor()
 			s.Serve(3, b)
 			g, w := dialBoth(t, peer, ev, ex)
-			w.Grant(infer.Grant{Instance: instance, Model: infer.ModelRef{Name: "m", Version: 1}, Name: "m_0", Device: "cpu", Credits: 2, Ahead: 1})
-			if grant := <-b.granted; grant.Credits != 2 || grant.Ahead != 1 || grant.Instance != instance || grant.Device != "cpu" {
+			w.Grant(infer.Grant{Instance: instance, Model: infer.ModelRef{Name: "m", Version: 1}, Name: "m_0", Device: "cpu", Credits: 2, Pipelined: 1})
+			if grant := <-b.granted; grant.Credits != 2 || grant.Pipelined != 1 || grant.Instance != instance || grant.Device != "cpu" {
 				t.Errorf("granted %+v", grant)
 			}
 			if err := g.Submit(request(1)); err != nil {
@@ -206,14 +208,14 @@ func TestARequestCrosses(t *testing.T) {
 			o := <-ex.orders
 			r := o.Requests[0]
 			data, err := r.Inputs[0].Data.Bytes()
-			if err != nil || string(data) != "\x01\x00\x00\x00\x02\x00\x00\x00" || r.Trace != "00-1-2-01" || o.Epoch != 3 || r.Work.Epoch != 3 {
+			if err != nil || string(data) != "\x01\x00\x00\x00\x02\x00\x00\x00" || r.Trace != "00-1-2-01" || o.ID.Epoch != 3 || r.Work.Epoch != 3 {
 				t.Errorf("ordered %+v with %v, %v", r, data, err)
 			}
 			if left, ok := r.Deadline.Left(clock.Now()); !ok || left > time.Hour+time.Minute || left < 0 {
 				t.Errorf("%v are left of the deadline", left)
 			}
-			w.Complete(&infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: instance, Outcomes: []infer.Outcome{infer.Canceled}, Credits: 1})
-			if c := <-b.completed; c.Order != o.ID || c.Outcomes[0] != infer.Canceled {
+			w.InstanceFree(&infer.InstanceFree{Batch: o.ID, Instance: instance, Outcomes: []infer.Outcome{infer.Canceled}, Credits: 1})
+			if c := <-b.completed; c.Batch != o.ID || c.Outcomes[0] != infer.Canceled {
 				t.Errorf("completed %+v", c)
 			}
 			refusal := infer.Refuse(r.Work, errs.Wrap(errs.ModelNotReady, errors.New("cause"), "gone").WithModel("m").WithRetry(time.Second))
@@ -298,6 +300,21 @@ func TestCreditsBoundWhatAGatewaySends(t *testing.T) {
 	}
 	if err := g.Submit(request(5)); errs.Of(err) != errs.QueueFull {
 		t.Errorf("without credit: %v", err)
+	}
+}
+
+// What a client puts into parameters counts as what it puts into tensors.
+func TestDescriptorsUseCredit(t *testing.T) {
+	s, peers := serve(t)
+	s.Serve(3, &holding{backend: newBackend(3)})
+	g, _ := dialBoth(t, peers["unix"], newEvents(), newExecutor())
+	large := request(1)
+	large.Parameters = []infer.Parameter{{Key: "text", Value: strings.Repeat("x", 1<<20)}}
+	if err := g.Submit(large); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Submit(request(2)); errs.Of(err) != errs.QueueFull {
+		t.Errorf("behind a parameter as large as the window: %v", err)
 	}
 }
 

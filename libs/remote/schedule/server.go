@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
@@ -22,7 +23,7 @@ import (
 // Backend is the scheduler behind a [Server]. Its methods do not block.
 type Backend interface {
 	infer.Scheduler
-	// Submit takes a request over: it will be ordered or answered. On an error
+	// Submit takes a request over: it will be dispatched or answered. On an error
 	// the caller still owns it.
 	Submit(*infer.Request) error
 	// Cancel says that nobody waits for a request any more. It may be unknown.
@@ -33,10 +34,10 @@ type Backend interface {
 	// Deposed says that a peer has met the scheduler of a later epoch.
 	Deposed(by uint64)
 	// Disconnect says that the stream of a worker has ended, and with it its
-	// credits. The requests of the orders that were under way are the
+	// credits. The requests of the batches that were under way are the
 	// scheduler's again, with their references; but whether they ran it does
 	// not know before the worker attaches again or its lease is over.
-	Disconnect(worker uint64, under []*infer.Order)
+	Disconnect(worker uint64, under []*infer.Batch)
 }
 
 // Config configures a [Server].
@@ -47,13 +48,16 @@ type Config struct {
 	Log               *zap.Logger
 	// Tensors is what the small tensors that come with requests are put into.
 	Tensors *tensor.Pool
+	// WorkerOf and GatewayOf say whose incarnations are, so that a peer whose
+	// certificate is one process's speaks as that process alone; nil knows none.
+	WorkerOf, GatewayOf identity.Owner
 	// Window is what each gateway may have in the scheduler's queue. It is as
 	// large as the queue itself where one gateway may fill it.
 	Window Window
 }
 
 // Window bounds what one peer may have under way, in messages and in bytes of
-// the tensors that travel with them.
+// their descriptors and of the tensors that travel with them.
 type Window struct {
 	Messages, Bytes int64
 }
@@ -145,17 +149,21 @@ func (s *Server) Respond(r *infer.Response) {
 }
 
 // greet receives a peer's hello and answers it, with the member that hellos are
-// of every kind of message, unless the peer has met a later scheduler.
+// of every kind of message, unless admit refuses the peer or it has met a later
+// scheduler.
 func (s *Server) greet(t *term, conn stream.Conn, hello interface {
 	proto.Message
 	GetProtocol() uint32
 	GetEpoch() uint64
-},
+}, admit func() error,
 ) error {
 	if err := stream.ExpectHello(t.ctx, conn, hello); err != nil {
 		return err
 	}
 	if err := stream.CheckProtocol("the peer", hello.GetProtocol()); err != nil {
+		return err
+	}
+	if err := admit(); err != nil {
 		return err
 	}
 	if met := hello.GetEpoch(); met > t.epoch {

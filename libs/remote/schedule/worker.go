@@ -22,7 +22,7 @@ type WorkerSession struct {
 }
 
 // Worker opens a worker's session with the scheduler at the peer's address and
-// tells it what the worker holds. Orders go to the executor, one call at a
+// tells it what the worker holds. Batches go to the executor, one call at a
 // time.
 func (d *Dialler) Worker(ctx context.Context, peer stream.Peer, held infer.Held, e infer.Executor) (*WorkerSession, error) {
 	hello := &nereidv1.WorkerHello{Protocol: stream.Protocol, WorkerId: d.Self.ID, Worker: d.Self.Incarnation, Release: d.Self.Release}
@@ -40,26 +40,31 @@ func (d *Dialler) Worker(ctx context.Context, peer stream.Peer, held infer.Held,
 // Grant offers an instance's credits.
 func (s *WorkerSession) Grant(g infer.Grant) { s.send(wire.WorkerGrant, wire.Grant(g)) }
 
-// Retire asks that the instance get no more orders.
+// Retire asks that the instance get no more batches.
 func (s *WorkerSession) Retire(id infer.InstanceID) {
 	s.send(wire.WorkerRetire, &nereidv1.Retire{Instance: wire.Instance(id)})
 }
 
-// Complete reports the end of an order.
-func (s *WorkerSession) Complete(c *infer.Completion) {
-	s.sent(s.link.Write(func(w *wire.Writer) error { return w.Completion(c) }))
+// InstanceFree says that an instance can take its next batch.
+func (s *WorkerSession) InstanceFree(f *infer.InstanceFree) {
+	s.sent(s.link.Write(func(w *wire.Writer) error { return w.InstanceFree(f) }))
 }
 
-// Refuse leaves the requests of an order with the scheduler. The references on
+// UnitDone says that a unit has had its last response, after its InstanceFree.
+func (s *WorkerSession) UnitDone(d infer.UnitDone) {
+	s.sent(s.link.Write(func(w *wire.Writer) error { return w.UnitDone(&d) }))
+}
+
+// Return leaves the requests of a batch with the scheduler. The references on
 // their inputs are given up here.
-func (s *WorkerSession) Refuse(o *infer.Order, err error) {
-	m := &nereidv1.OrderRefused{Order: o.ID, Epoch: o.Epoch, Error: wire.Error(err)}
-	for _, r := range o.Requests {
+func (s *WorkerSession) Return(b *infer.Batch, err error) {
+	m := &nereidv1.BatchReturned{Batch: b.ID.Number, Epoch: b.ID.Epoch, Error: wire.Error(err)}
+	for _, r := range b.Requests {
 		id := r.Work.Request
 		m.Requests = append(m.Requests, &nereidv1.RequestId{Origin: id.Origin, Number: id.Number})
 		r.Release()
 	}
-	s.send(wire.WorkerOrderRefused, m)
+	s.send(wire.WorkerBatchReturned, m)
 }
 
 // Drain says that the worker retires all its instances next.
@@ -79,19 +84,19 @@ func (s *WorkerSession) sent(err error) {
 
 func (s *WorkerSession) receive(member protowire.Number, b wire.Body) error {
 	switch member {
-	case wire.OrderExecution:
-		o, err := s.reader.Order(b, s.clock.Now())
+	case wire.WorkBatch:
+		batch, err := s.reader.Batch(b, s.clock.Now())
 		if err == nil {
-			s.executor.Execute(o)
+			s.executor.Execute(batch)
 		}
 		return err
-	case wire.OrderCancel:
-		order, id, err := s.reader.CancelOrder(b)
+	case wire.WorkCancel:
+		batch, id, err := s.reader.CancelUnit(b)
 		if err == nil {
-			s.executor.Cancel(order, id)
+			s.executor.Cancel(batch, id)
 		}
 		return err
-	case wire.OrderRetired:
+	case wire.WorkRetired:
 		var m nereidv1.Retired
 		err := s.reader.Message(b, &m)
 		if err == nil {

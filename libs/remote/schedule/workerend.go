@@ -1,12 +1,14 @@
 package schedule
 
 import (
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/remote/wire"
@@ -21,12 +23,19 @@ type workerEnd struct {
 	reader *wire.Reader // owned by the link's reading goroutine
 
 	mu    sync.Mutex
-	under map[uint64]*infer.Order // under way, by number; nil after the end; guarded by mu
-	held  map[heldOrder]struct{}  // those of earlier streams that still run; guarded by mu
+	under map[infer.BatchID]*sentBatch // nil after the end; guarded by mu
 }
 
-// heldOrder names an order of an earlier stream.
-type heldOrder struct{ epoch, number uint64 }
+// sentBatch is a batch that its worker has, as far as it is known.
+type sentBatch struct {
+	*infer.Batch // as it was sent; nil for one of an earlier stream
+	// ended[i] says that unit i has ended, open is how many have not. An instance
+	// that is free of the batch has some left that give more responses. nil is that
+	// none has.
+	ended []bool
+	open  int
+	free  bool
+}
 
 var _ infer.Executor = (*workerEnd)(nil)
 
@@ -37,7 +46,10 @@ func (s *Server) Work(conn nereidv1.SchedulerService_WorkServer) error {
 		return stream.Status(err)
 	}
 	var hello nereidv1.WorkerHello
-	if err := s.greet(t, conn, &hello); err != nil {
+	admit := func() error {
+		return identity.CheckIncarnation(conn.Context(), hello.GetWorkerId(), hello.GetWorker(), s.config.WorkerOf)
+	}
+	if err := s.greet(t, conn, &hello, admit); err != nil {
 		return stream.Status(stream.Cause(err))
 	}
 	held := wire.HeldOf(&hello)
@@ -56,66 +68,72 @@ func (s *Server) Work(conn nereidv1.SchedulerService_WorkServer) error {
 func (s *Server) newWorkerEnd(t *term, conn stream.Conn, incarnation uint64, held infer.Held) *workerEnd {
 	e := &workerEnd{
 		end:    end{incarnation: incarnation, term: t, link: stream.New(conn), over: make(chan struct{})},
-		server: s, reader: wire.NewReader(s.config.Tensors),
-		under: make(map[uint64]*infer.Order), held: make(map[heldOrder]struct{}),
+		server: s, reader: wire.NewReader(s.config.Tensors), under: make(map[infer.BatchID]*sentBatch),
 	}
 	for _, r := range held.Running {
-		e.held[heldOrder{r.Epoch, r.Order}] = struct{}{}
+		e.under[r.Batch] = &sentBatch{open: len(r.Units), free: r.InstanceFree}
 	}
 	return e
 }
 
-// stop returns the orders under way. Later ones are refused.
-func (e *workerEnd) stop() []*infer.Order {
+// stop returns the batches under way, with the requests of units that have not
+// ended. Later ones are returned at once.
+func (e *workerEnd) stop() []*infer.Batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	under := make([]*infer.Order, 0, len(e.under))
-	for _, o := range e.under {
-		under = append(under, o)
+	under := make([]*infer.Batch, 0, len(e.under))
+	for _, b := range e.under {
+		switch {
+		case b.Batch == nil:
+		case b.ended == nil:
+			under = append(under, b.Batch)
+		default:
+			under = append(under, b.Only(func(i int) bool { return !b.ended[i] }))
+		}
 	}
 	e.under = nil
 	return under
 }
 
-// Execute sends an order. Its requests' references are kept until it is over,
-// in case the worker never gets it.
-func (e *workerEnd) Execute(o *infer.Order) {
-	for _, r := range o.Requests {
+// Execute sends a batch. Its requests' references are kept until their units have
+// ended, in case the worker never gets it.
+func (e *workerEnd) Execute(b *infer.Batch) {
+	for _, r := range b.Requests {
 		if g := e.server.gateways.get(r.Work.Request.Origin); g != nil {
-			g.ordered(r.Work, e.incarnation)
+			g.placed(r.Work, e.incarnation)
 		}
 	}
-	if err := e.begin(o); err != nil {
+	if err := e.begin(b); err != nil {
 		e.link.Close(err) // unless it has ended
-		e.term.backend.Refuse(o, errGone)
+		e.term.backend.Return(b, errGone)
 	}
 }
 
-// begin sends an order and enters it. The lock is held meanwhile, so that its
+// begin sends a batch and enters it. The lock is held meanwhile, so that its
 // end does not come, after which it is the backend's, while it is still read.
-func (e *workerEnd) begin(o *infer.Order) error {
+func (e *workerEnd) begin(b *infer.Batch) error {
 	now := e.server.config.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.under == nil {
 		return errGone
 	}
-	err := e.link.Write(func(w *wire.Writer) error { return w.Order(o, now) })
+	err := e.link.Write(func(w *wire.Writer) error { return w.Batch(b, now) })
 	if err == nil {
-		e.under[o.ID] = o
+		e.under[b.ID] = &sentBatch{Batch: b, open: len(b.Requests)}
 	}
 	return err
 }
 
-// Cancel says that nobody waits for one request of an order any more.
-func (e *workerEnd) Cancel(order uint64, id infer.RequestID) {
-	e.sent(e.link.Write(func(w *wire.Writer) error { return w.CancelOrder(order, id) }))
+// Cancel says that nobody waits for one request of a batch any more.
+func (e *workerEnd) Cancel(batch infer.BatchID, id infer.RequestID) {
+	e.sent(e.link.Write(func(w *wire.Writer) error { return w.CancelUnit(batch, id) }))
 }
 
 // Retired says that nothing more comes for an instance.
 func (e *workerEnd) Retired(id infer.InstanceID) {
 	e.sent(e.link.Write(func(w *wire.Writer) error {
-		return w.Message(wire.OrderRetired, &nereidv1.Retired{Instance: wire.Instance(id)})
+		return w.Message(wire.WorkRetired, &nereidv1.Retired{Instance: wire.Instance(id)})
 	}))
 }
 
@@ -129,21 +147,27 @@ func (e *workerEnd) sent(err error) {
 
 func (e *workerEnd) receive(member protowire.Number, b wire.Body) error {
 	switch member {
-	case wire.WorkerCompletion:
-		c, err := e.reader.Completion(b, e.server.config.Clock.Now())
+	case wire.WorkerInstanceFree:
+		f, err := e.reader.InstanceFree(b, e.server.config.Clock.Now())
 		if err != nil {
 			return err
 		}
-		return e.complete(c)
+		return e.instanceFree(f)
+	case wire.WorkerUnitDone:
+		d, err := e.reader.UnitDone(b, e.server.config.Clock.Now())
+		if err != nil {
+			return err
+		}
+		return e.unitDone(d)
 	case wire.WorkerGrant:
 		var m nereidv1.Grant
 		return e.cold(b, &m, func() error { return e.grant(wire.GrantOf(&m)) })
 	case wire.WorkerRetire:
 		var m nereidv1.Retire
 		return e.cold(b, &m, func() error { return e.retire(wire.InstanceOf(m.GetInstance())) })
-	case wire.WorkerOrderRefused:
-		var m nereidv1.OrderRefused
-		return e.cold(b, &m, func() error { return e.refused(&m) })
+	case wire.WorkerBatchReturned:
+		var m nereidv1.BatchReturned
+		return e.cold(b, &m, func() error { return e.returned(&m) })
 	case wire.WorkerDrain:
 		return nil // the retirements that follow say it for each instance
 	}
@@ -174,49 +198,91 @@ func (e *workerEnd) retire(id infer.InstanceID) error {
 	return nil
 }
 
-func (e *workerEnd) complete(c *infer.Completion) error {
-	if c.Instance.Worker != e.incarnation {
+// instanceFree ends those units of a batch that have ended. A request that is to
+// run again is the backend's.
+func (e *workerEnd) instanceFree(f *infer.InstanceFree) error {
+	if f.Instance.Worker != e.incarnation {
 		return errForeign
 	}
-	fits := func(o *infer.Order) bool { return o.Instance == c.Instance && len(o.Requests) == len(c.Outcomes) }
-	if o := e.take(c.Epoch, c.Order, fits); o != nil {
-		for _, r := range o.Requests {
-			r.Release()
-		}
-	} else if !e.takeHeld(heldOrder{c.Epoch, c.Order}) {
+	b := e.take(f.Batch, func(b *sentBatch) bool {
+		return !b.free && (b.Batch == nil || b.Instance == f.Instance && len(b.Requests) == len(f.Outcomes))
+	})
+	if b == nil {
 		return errUnasked
 	}
-	e.term.backend.Complete(c)
+	more := slices.Contains(f.Ends, infer.UnitMore)
+	if more {
+		b.free, b.ended = true, make([]bool, len(f.Ends))
+	}
+	for i := range f.Outcomes {
+		if more && f.Ends[i] == infer.UnitMore {
+			continue
+		}
+		b.open--
+		if more {
+			b.ended[i] = true
+		}
+		if b.Batch != nil && (len(f.Ends) == 0 || f.Ends[i] != infer.UnitAgain) {
+			b.Requests[i].Release()
+		}
+	}
+	if more {
+		e.putBack(f.Batch, b)
+	}
+	e.term.backend.InstanceFree(f)
 	return nil
 }
 
-// refused hands an order back without the requests that the worker has answered.
-func (e *workerEnd) refused(m *nereidv1.OrderRefused) error {
+// unitDone ends a unit whose instance is free.
+func (e *workerEnd) unitDone(d infer.UnitDone) error {
+	if d.Instance.Worker != e.incarnation {
+		return errForeign
+	}
+	b := e.take(d.Batch, func(b *sentBatch) bool { return b.free })
+	if b == nil {
+		return errUnasked
+	}
+	if b.Batch != nil {
+		i := slices.IndexFunc(b.Requests, func(r *infer.Request) bool { return r.Work.Unit() == d.Work.Unit() })
+		if i < 0 || b.ended[i] {
+			return errUnasked
+		}
+		b.ended[i] = true
+		b.Requests[i].Release()
+	}
+	if b.open--; b.open > 0 {
+		e.putBack(d.Batch, b)
+	}
+	e.term.backend.UnitDone(d)
+	return nil
+}
+
+// returned hands a batch back without the requests that the worker has answered.
+func (e *workerEnd) returned(m *nereidv1.BatchReturned) error {
 	back := make(map[infer.RequestID]bool, len(m.GetRequests()))
 	for _, id := range m.GetRequests() {
 		back[infer.RequestID{Origin: id.GetOrigin(), Number: id.GetNumber()}] = true
 	}
-	o := e.take(m.GetEpoch(), m.GetOrder(), func(o *infer.Order) bool { return names(o, back) })
-	if o == nil {
+	b := e.take(infer.BatchID{Epoch: m.GetEpoch(), Number: m.GetBatch()}, func(b *sentBatch) bool {
+		return b.Batch != nil && !b.free && names(b.Batch, back)
+	})
+	if b == nil {
 		return errUnasked
 	}
-	rest := &infer.Order{ID: o.ID, Epoch: o.Epoch, Instance: o.Instance, LatestStart: o.LatestStart}
-	for i, r := range o.Requests {
+	rest := b.Only(func(i int) bool { return back[b.Requests[i].Work.Request] })
+	for _, r := range b.Requests {
 		if !back[r.Work.Request] {
 			r.Release()
-			continue
 		}
-		rest.Requests = append(rest.Requests, r)
-		rest.Enqueued = append(rest.Enqueued, o.Enqueued[i])
 	}
-	e.term.backend.Refuse(rest, wire.ErrorOf(m.GetError()))
+	e.term.backend.Return(rest, wire.ErrorOf(m.GetError()))
 	return nil
 }
 
-// names reports whether the order has each of the requests.
-func names(o *infer.Order, requests map[infer.RequestID]bool) bool {
+// names reports whether the batch has each of the requests.
+func names(b *infer.Batch, requests map[infer.RequestID]bool) bool {
 	found := 0
-	for _, r := range o.Requests {
+	for _, r := range b.Requests {
 		if requests[r.Work.Request] {
 			found++
 		}
@@ -224,22 +290,22 @@ func names(o *infer.Order, requests map[infer.RequestID]bool) bool {
 	return found == len(requests)
 }
 
-// take returns an order that is under way no more, if it is one that fits.
-func (e *workerEnd) take(epoch, number uint64, fits func(*infer.Order) bool) *infer.Order {
+// take takes out a batch that is under way, if it is one that fits.
+func (e *workerEnd) take(id infer.BatchID, fits func(*sentBatch) bool) *sentBatch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.under[number]
-	if o == nil || o.Epoch != epoch || !fits(o) {
+	b := e.under[id]
+	if b == nil || !fits(b) {
 		return nil
 	}
-	delete(e.under, number)
-	return o
+	delete(e.under, id)
+	return b
 }
 
-func (e *workerEnd) takeHeld(h heldOrder) bool {
+func (e *workerEnd) putBack(id infer.BatchID, b *sentBatch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, ok := e.held[h]
-	delete(e.held, h)
-	return ok
+	if e.under != nil {
+		e.under[id] = b
+	}
 }

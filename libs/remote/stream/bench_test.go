@@ -26,7 +26,7 @@ func BenchmarkEnvelope(b *testing.B) {
 
 func sendEnvelopes(b *testing.B, size int) {
 	received := make(chan error, 1)
-	server := grpc.NewServer(append(stream.ServerOptions(nil), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	server := grpc.NewServer(append(stream.ServerOptions(nil, nil), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		var envelope mem.BufferSlice
 		for n := 0; n < b.N; n += size {
 			if err := s.RecvMsg(&envelope); err != nil {

@@ -25,6 +25,8 @@ func Cause(err error) error {
 	switch said.Code() {
 	case codes.FailedPrecondition, codes.Unimplemented:
 		return errs.Wrap(errs.PeerProtocol, err, "%s", said.Message())
+	case codes.PermissionDenied:
+		return errs.Wrap(errs.RoleForbidden, err, "%s", said.Message())
 	case codes.Internal, codes.ResourceExhausted:
 		return errs.Wrap(errs.PeerMalformed, err, "%s", said.Message())
 	}

@@ -7,11 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/nereid-serving/nereid/libs/identity"
 )
 
 const (
@@ -72,8 +75,10 @@ func authority(address string) string {
 }
 
 // ServerOptions are those of a gRPC server for streams; calls of other
-// services may share it. config is nil for one without TLS.
-func ServerOptions(config *tls.Config) []grpc.ServerOption {
+// services may share it. config is nil for one without TLS. With TLS a caller
+// may make the calls of its role alone, and the log gets whom the server refuses:
+// see [identity.ServerOptions].
+func ServerOptions(config *tls.Config, log *zap.Logger) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxEnvelope), grpc.MaxSendMsgSize(maxEnvelope),
@@ -83,6 +88,7 @@ func ServerOptions(config *tls.Config) []grpc.ServerOption {
 	}
 	if config != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+		options = append(options, identity.ServerOptions(log)...)
 	}
 	return options
 }

@@ -1,5 +1,5 @@
 // Package stream is one long-lived gRPC stream between two services: how it is
-// dialled and served, how messages are put together into envelopes, how it
+// dialed and served, how messages are put together into envelopes, how it
 // notices that the peer is gone, and how it ends.
 //
 // Sending never blocks: messages are put into an envelope, which a goroutine of

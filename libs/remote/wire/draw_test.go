@@ -19,7 +19,7 @@ const now = mono.Time(1 << 50)
 func drawWork(t *rapid.T) infer.Work {
 	return infer.Work{
 		Request: infer.RequestID{Origin: rapid.Uint64().Draw(t, "origin"), Number: rapid.Uint64().Draw(t, "number")},
-		Attempt: rapid.Uint32().Draw(t, "attempt"), Epoch: rapid.Uint64().Draw(t, "epoch"), Revision: rapid.Uint64().Draw(t, "revision"),
+		Attempt: rapid.Uint32().Draw(t, "attempt"), Epoch: rapid.Uint64().Draw(t, "epoch"), Revision: rapid.Uint64().Draw(t, "revision"), Step: rapid.Uint32().Draw(t, "step"), Iteration: rapid.Uint32().Draw(t, "iteration"),
 	}
 }
 
@@ -77,7 +77,7 @@ func drawParameters(t *rapid.T) []infer.Parameter {
 
 func drawRequest(t *rapid.T) *infer.Request {
 	r := &infer.Request{
-		Work: drawWork(t), ID: rapid.String().Draw(t, "id"), Rows: rapid.Int64Range(0, 1<<40).Draw(t, "rows"),
+		Work: drawWork(t), ID: rapid.String().Draw(t, "id"), BatchSize: rapid.Int64Range(0, 1<<40).Draw(t, "rows"),
 		Model: infer.ModelRef{
 			Namespace: rapid.String().Draw(t, "namespace"), Name: rapid.String().Draw(t, "model"),
 			Version: rapid.Int64().Draw(t, "version"), Generation: rapid.Uint64().Draw(t, "generation"),
@@ -94,9 +94,7 @@ func drawRequest(t *rapid.T) *infer.Request {
 		r.Deadline = now.Add(time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "left")))
 	}
 	if rapid.Bool().Draw(t, "of a sequence") {
-		r.Sequence = infer.Sequence{
-			ID: rapid.Uint64().Draw(t, "sequence"), Key: rapid.String().Draw(t, "key"), Start: rapid.Bool().Draw(t, "start"), End: rapid.Bool().Draw(t, "end"),
-		}
+		r.Sequence = drawSequence(t)
 	}
 	return r
 }
@@ -105,16 +103,30 @@ func drawInstance(t *rapid.T) infer.InstanceID {
 	return infer.InstanceID{Worker: rapid.Uint64().Draw(t, "worker"), Slot: rapid.Uint32().Draw(t, "instance")}
 }
 
-func drawOrder(t *rapid.T) *infer.Order {
-	o := &infer.Order{ID: rapid.Uint64().Draw(t, "order"), Epoch: rapid.Uint64().Draw(t, "epoch"), Instance: drawInstance(t)}
+func drawBatchID(t *rapid.T) infer.BatchID {
+	return infer.BatchID{Epoch: rapid.Uint64().Draw(t, "epoch"), Number: rapid.Uint64().Draw(t, "batch")}
+}
+
+func drawSequence(t *rapid.T) infer.Sequence {
+	return infer.Sequence{
+		ID: rapid.Uint64().Draw(t, "sequence"), Key: rapid.String().Draw(t, "key"), Start: rapid.Bool().Draw(t, "start"), End: rapid.Bool().Draw(t, "end"),
+	}
+}
+
+func drawBatch(t *rapid.T) *infer.Batch {
+	b := &infer.Batch{ID: drawBatchID(t), Instance: drawInstance(t)}
+	slots := rapid.Bool().Draw(t, "slots")
 	for range rapid.IntRange(0, 3).Draw(t, "requests") {
-		o.Requests = append(o.Requests, drawRequest(t))
-		o.Enqueued = append(o.Enqueued, now.Add(-time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "queued"))))
+		b.Requests = append(b.Requests, drawRequest(t))
+		b.Enqueued = append(b.Enqueued, now.Add(-time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "queued"))))
+		if slots {
+			b.Slots = append(b.Slots, infer.Slot{Index: rapid.Uint32().Draw(t, "slot"), Sequence: drawSequence(t)})
+		}
 	}
 	if rapid.Bool().Draw(t, "bounded") {
-		o.LatestStart = now.Add(time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "left")))
+		b.LatestStart = now.Add(time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "left")))
 	}
-	return o
+	return b
 }
 
 func drawError(t *rapid.T) error {
@@ -144,27 +156,44 @@ func drawResponse(t *rapid.T) *infer.Response {
 	return r
 }
 
-func drawCompletion(t *rapid.T) *infer.Completion {
-	c := &infer.Completion{
-		Order: rapid.Uint64().Draw(t, "order"), Epoch: rapid.Uint64().Draw(t, "epoch"), Instance: drawInstance(t),
-		Executions: rapid.IntRange(0, 1<<20).Draw(t, "executions"), Rows: rapid.Int64Range(0, 1<<40).Draw(t, "rows"), Credits: rapid.IntRange(0, 1<<20).Draw(t, "credits"),
+func drawInstanceFree(t *rapid.T) *infer.InstanceFree {
+	f := &infer.InstanceFree{
+		Batch: drawBatchID(t), Instance: drawInstance(t),
+		Executions: rapid.IntRange(0, 1<<20).Draw(t, "executions"), BatchSize: rapid.Int64Range(0, 1<<40).Draw(t, "size"), Credits: rapid.IntRange(0, 1<<20).Draw(t, "credits"),
 	}
 	phase := func(name string) time.Duration { return time.Duration(rapid.Int64Range(0, 1<<30).Draw(t, name)) }
-	c.Timing.Done = now
-	c.Timing.InferDone = now.Add(-phase("output"))
-	c.Timing.InputDone = c.Timing.InferDone.Add(-phase("infer"))
-	c.Timing.Start = c.Timing.InputDone.Add(-phase("input"))
+	f.Timing.Done = now
+	f.Timing.InferDone = now.Add(-phase("output"))
+	f.Timing.InputDone = f.Timing.InferDone.Add(-phase("infer"))
+	f.Timing.Start = f.Timing.InputDone.Add(-phase("input"))
 	for range rapid.IntRange(0, 5).Draw(t, "requests") {
-		c.Outcomes = append(c.Outcomes, rapid.SampledFrom([]infer.Outcome{infer.Succeeded, infer.Failed, infer.Canceled, infer.Rejected}).Draw(t, "outcome"))
+		f.Outcomes = append(f.Outcomes, rapid.SampledFrom(outcomes()).Draw(t, "outcome"))
 	}
 	if rapid.Bool().Draw(t, "several") {
-		for range c.Outcomes {
+		for range f.Outcomes {
 			first := mono.Time(0)
 			if rapid.Bool().Draw(t, "more than one") {
 				first = now.Add(-max(phase("first"), 1))
 			}
-			c.FirstResponses = append(c.FirstResponses, first)
+			f.FirstResponses = append(f.FirstResponses, first)
 		}
 	}
-	return c
+	if rapid.Bool().Draw(t, "free before the end") {
+		for range f.Outcomes {
+			f.Ends = append(f.Ends, rapid.SampledFrom([]infer.UnitEnd{infer.UnitEnded, infer.UnitMore, infer.UnitAgain}).Draw(t, "end"))
+		}
+	}
+	return f
+}
+
+func outcomes() []infer.Outcome {
+	return []infer.Outcome{infer.Succeeded, infer.Failed, infer.Canceled, infer.Rejected}
+}
+
+func drawUnitDone(t *rapid.T) *infer.UnitDone {
+	d := &infer.UnitDone{Batch: drawBatchID(t), Instance: drawInstance(t), Work: drawWork(t), Outcome: rapid.SampledFrom(outcomes()).Draw(t, "outcome"), At: now}
+	if rapid.Bool().Draw(t, "more than one") {
+		d.FirstResponse = now.Add(-time.Duration(rapid.Int64Range(1, 1<<30).Draw(t, "first")))
+	}
+	return d
 }

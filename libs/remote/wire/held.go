@@ -19,7 +19,7 @@ func InstanceOf(m *nereidv1.InstanceId) infer.InstanceID {
 func GrantOf(m *nereidv1.Grant) infer.Grant {
 	return infer.Grant{
 		Instance: InstanceOf(m.GetInstance()), Model: modelOf(m.GetModel()), Name: m.GetName(), Device: m.GetDevice(),
-		Credits: int(m.GetCredits()), Ahead: int(m.GetAhead()),
+		Credits: int(m.GetCredits()), Pipelined: int(m.GetPipelined()),
 	}
 }
 
@@ -27,7 +27,7 @@ func GrantOf(m *nereidv1.Grant) infer.Grant {
 func Grant(g infer.Grant) *nereidv1.Grant {
 	return &nereidv1.Grant{
 		Instance: Instance(g.Instance), Model: model(g.Model), Name: g.Name, Device: g.Device,
-		Credits: uint32(max(g.Credits, 0)), Ahead: uint32(max(g.Ahead, 0)),
+		Credits: uint32(max(g.Credits, 0)), Pipelined: uint32(max(g.Pipelined, 0)),
 	}
 }
 
@@ -35,18 +35,21 @@ func Grant(g infer.Grant) *nereidv1.Grant {
 func Held(h infer.Held, m *nereidv1.WorkerHello) {
 	m.Epoch = h.Epoch
 	for _, r := range h.Running {
-		running := &nereidv1.Running{Order: r.Order, Epoch: r.Epoch, Instance: Instance(r.Instance), Rows: r.Rows}
-		for _, w := range r.Requests {
-			running.Requests = append(running.Requests, work(w))
+		running := &nereidv1.Running{
+			Batch: r.Batch.Number, Epoch: r.Batch.Epoch, Instance: Instance(r.Instance), BatchSizes: r.BatchSizes, InstanceFree: r.InstanceFree,
+		}
+		for _, w := range r.Units {
+			running.Units = append(running.Units, work(w))
 		}
 		m.Running = append(m.Running, running)
 	}
-	for _, b := range h.Begun {
-		m.Begun = append(m.Begun, &nereidv1.Begun{Origin: b.Origin, Forgotten: b.Forgotten, First: b.First, Bits: b.Bits})
+	for _, b := range h.Started {
+		m.Started = append(m.Started, &nereidv1.Started{Origin: b.Origin, Forgotten: b.Forgotten, First: b.First, Bits: b.Bits})
 	}
 	for _, s := range h.Sequences {
 		m.Sequences = append(m.Sequences, &nereidv1.HeldSequence{
 			Sequence: sequence(s.Sequence), Instance: Instance(s.Instance), BatchSlot: s.BatchSlot, Applied: s.Applied, IdleNs: nanoseconds(s.Idle),
+			Model: model(s.Model),
 		})
 	}
 }
@@ -55,19 +58,22 @@ func Held(h infer.Held, m *nereidv1.WorkerHello) {
 func HeldOf(m *nereidv1.WorkerHello) infer.Held {
 	h := infer.Held{Epoch: m.GetEpoch()}
 	for _, r := range m.GetRunning() {
-		running := infer.Running{Order: r.GetOrder(), Epoch: r.GetEpoch(), Instance: InstanceOf(r.GetInstance()), Rows: r.GetRows()}
-		for _, w := range r.GetRequests() {
-			running.Requests = append(running.Requests, workOf(w))
+		running := infer.Running{
+			Batch: infer.BatchID{Epoch: r.GetEpoch(), Number: r.GetBatch()}, Instance: InstanceOf(r.GetInstance()), BatchSizes: r.GetBatchSizes(),
+			InstanceFree: r.GetInstanceFree(),
+		}
+		for _, w := range r.GetUnits() {
+			running.Units = append(running.Units, workOf(w))
 		}
 		h.Running = append(h.Running, running)
 	}
-	for _, b := range m.GetBegun() {
-		h.Begun = append(h.Begun, infer.Begun{Origin: b.GetOrigin(), Forgotten: b.GetForgotten(), First: b.GetFirst(), Bits: b.GetBits()})
+	for _, b := range m.GetStarted() {
+		h.Started = append(h.Started, infer.Started{Origin: b.GetOrigin(), Forgotten: b.GetForgotten(), First: b.GetFirst(), Bits: b.GetBits()})
 	}
 	for _, s := range m.GetSequences() {
 		h.Sequences = append(h.Sequences, infer.HeldSequence{
 			Sequence: sequenceOf(s.GetSequence()), Instance: InstanceOf(s.GetInstance()), BatchSlot: s.GetBatchSlot(), Applied: s.GetApplied(),
-			Idle: duration(s.GetIdleNs()),
+			Idle: duration(s.GetIdleNs()), Model: modelOf(s.GetModel()),
 		})
 	}
 	return h
@@ -83,12 +89,14 @@ func model(m infer.ModelRef) *nereidv1.ModelRef {
 
 func work(w infer.Work) *nereidv1.WorkId {
 	id := &nereidv1.RequestId{Origin: w.Request.Origin, Number: w.Request.Number}
-	return &nereidv1.WorkId{Request: id, Attempt: w.Attempt, Epoch: w.Epoch, Revision: w.Revision}
+	return &nereidv1.WorkId{Request: id, Attempt: w.Attempt, Epoch: w.Epoch, Revision: w.Revision, Step: w.Step, Iteration: w.Iteration}
 }
 
 func workOf(m *nereidv1.WorkId) infer.Work {
 	id := infer.RequestID{Origin: m.GetRequest().GetOrigin(), Number: m.GetRequest().GetNumber()}
-	return infer.Work{Request: id, Attempt: m.GetAttempt(), Epoch: m.GetEpoch(), Revision: m.GetRevision()}
+	return infer.Work{
+		Request: id, Attempt: m.GetAttempt(), Epoch: m.GetEpoch(), Revision: m.GetRevision(), Step: m.GetStep(), Iteration: m.GetIteration(),
+	}
 }
 
 func sequence(s infer.Sequence) *nereidv1.Sequence {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -17,9 +18,14 @@ func TestWhatAWorkerHoldsIsReadAsItWasWritten(t *testing.T) {
 	held := infer.Held{
 		Epoch: 9,
 		Running: []infer.Running{{
-			Order: 7, Epoch: 5, Instance: infer.InstanceID{Worker: 4, Slot: 1}, Requests: []infer.Work{work(1), work(2)}, Rows: []int64{8, 3},
+			Batch: infer.BatchID{Epoch: 5, Number: 7}, Instance: infer.InstanceID{Worker: 4, Slot: 1}, Units: []infer.Work{work(1), work(2)}, BatchSizes: []int64{8, 3},
+			InstanceFree: true,
 		}},
-		Begun: []infer.Begun{{Origin: 3, First: 1, Bits: []byte{3}}},
+		Started: []infer.Started{{Origin: 3, First: 1, Bits: []byte{3}}},
+		Sequences: []infer.HeldSequence{{
+			Model: infer.ModelRef{Namespace: "/m", Name: "chat", Version: 2, Generation: 6}, Sequence: infer.Sequence{Key: "a"},
+			Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Applied: 9, Idle: time.Second,
+		}},
 	}
 	hello := new(nereidv1.WorkerHello)
 	Held(held, hello)
@@ -36,13 +42,12 @@ func TestWhatAWorkerHoldsIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A worker of the release before says nothing of rows, and one that errs may say
-// anything.
-func TestRequestsOfUnknownRowsHaveOne(t *testing.T) {
-	r := infer.Running{Requests: make([]infer.Work, 3), Rows: []int64{0, -7}}
-	for i := range r.Requests {
-		if rows := r.RowsOf(i); rows != 1 {
-			t.Errorf("request %d has %d rows, want 1", i, rows)
+// A worker that errs may say anything of batch sizes.
+func TestRequestsOfUnknownSizeHaveOne(t *testing.T) {
+	r := infer.Running{Units: make([]infer.Work, 3), BatchSizes: []int64{0, -7}}
+	for i := range r.Units {
+		if size := r.BatchSizeOf(i); size != 1 {
+			t.Errorf("request %d has the batch size %d, want 1", i, size)
 		}
 	}
 }

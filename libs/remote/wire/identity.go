@@ -13,6 +13,8 @@ func (w *Writer) work(v *infer.Work) {
 	w.number(2, uint64(v.Attempt))
 	w.number(3, v.Epoch)
 	w.number(4, v.Revision)
+	w.number(5, uint64(v.Step))
+	w.number(6, uint64(v.Iteration))
 	w.close(m)
 }
 
@@ -51,6 +53,10 @@ func (s *scan) work(v *infer.Work) {
 			v.Epoch = m.number()
 		case varint(4):
 			v.Revision = m.number()
+		case varint(5):
+			v.Step = uint32(m.number())
+		case varint(6):
+			v.Iteration = uint32(m.number())
 		default:
 			m.skip()
 		}

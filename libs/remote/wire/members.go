@@ -23,16 +23,17 @@ const (
 
 // The members of WorkerMessage.
 const (
-	WorkerGrant        protowire.Number = 2
-	WorkerCompletion   protowire.Number = 3
-	WorkerRetire       protowire.Number = 4
-	WorkerDrain        protowire.Number = 5
-	WorkerOrderRefused protowire.Number = 6
+	WorkerGrant         protowire.Number = 2
+	WorkerInstanceFree  protowire.Number = 3
+	WorkerRetire        protowire.Number = 4
+	WorkerDrain         protowire.Number = 5
+	WorkerBatchReturned protowire.Number = 6
+	WorkerUnitDone      protowire.Number = 7
 )
 
-// The members of OrderMessage.
+// The members of WorkMessage.
 const (
-	OrderExecution protowire.Number = 2
-	OrderCancel    protowire.Number = 3
-	OrderRetired   protowire.Number = 4
+	WorkBatch   protowire.Number = 2
+	WorkCancel  protowire.Number = 3
+	WorkRetired protowire.Number = 4
 )

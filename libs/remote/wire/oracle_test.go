@@ -13,7 +13,7 @@ import (
 
 func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 	d := &nereidv1.Descriptor{
-		Work: work(r.Work), Id: r.ID, Rows: r.Rows, Model: model(r.Model),
+		Work: work(r.Work), Id: r.ID, BatchSize: r.BatchSize, Model: model(r.Model),
 		Priority: r.Priority, TimeoutUs: uint64(r.Timeout / time.Microsecond),
 		Tenant: r.Tenant, CostClass: r.CostClass, Trace: r.Trace, Parameters: parameters(r.Parameters),
 	}
@@ -32,7 +32,7 @@ func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 
 func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 	r := &infer.Request{
-		Work: workOf(d.GetWork()), ID: d.GetId(), Rows: d.GetRows(), Model: modelOf(d.GetModel()),
+		Work: workOf(d.GetWork()), ID: d.GetId(), BatchSize: d.GetBatchSize(), Model: modelOf(d.GetModel()),
 		Inputs: tensorsOf(d.GetInputs()), Parameters: parametersOf(d.GetParameters()), Sequence: sequenceOf(d.GetSequence()),
 		Priority: d.GetPriority(), Timeout: time.Duration(min(d.GetTimeoutUs(), 9223372036854775)) * time.Microsecond,
 		Tenant: d.GetTenant(), CostClass: d.GetCostClass(), Trace: d.GetTrace(), Received: now,
@@ -46,65 +46,97 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 	return r
 }
 
-func orderMessage(o *infer.Order, now mono.Time) *nereidv1.ExecutionOrder {
-	m := &nereidv1.ExecutionOrder{Order: o.ID, Epoch: o.Epoch, Instance: Instance(o.Instance)}
-	if left, ok := o.LatestStart.Left(now); ok {
+func batchMessage(b *infer.Batch, now mono.Time) *nereidv1.Batch {
+	m := &nereidv1.Batch{Batch: b.ID.Number, Epoch: b.ID.Epoch, Instance: Instance(b.Instance)}
+	if left, ok := b.LatestStart.Left(now); ok {
 		m.LatestStartNs = uint64(max(left, 1))
 	}
-	for i, r := range o.Requests {
-		m.Requests = append(m.Requests, &nereidv1.OrderedRequest{Descriptor_: descriptorMessage(r, now), QueuedNs: nanoseconds(now.Sub(o.Enqueued[i]))})
+	for i, r := range b.Requests {
+		m.Requests = append(m.Requests, &nereidv1.BatchRequest{Descriptor_: descriptorMessage(r, now), QueuedNs: nanoseconds(now.Sub(b.Enqueued[i]))})
+		if len(b.Slots) > 0 {
+			m.Requests[i].Slot = &nereidv1.Slot{Index: b.Slots[i].Index, Sequence: sequence(b.Slots[i].Sequence)}
+		}
 	}
 	return m
 }
 
-func orderOf(m *nereidv1.ExecutionOrder, now mono.Time) *infer.Order {
-	o := &infer.Order{ID: m.GetOrder(), Epoch: m.GetEpoch(), Instance: InstanceOf(m.GetInstance())}
+func batchOf(m *nereidv1.Batch, now mono.Time) *infer.Batch {
+	b := &infer.Batch{ID: infer.BatchID{Epoch: m.GetEpoch(), Number: m.GetBatch()}, Instance: InstanceOf(m.GetInstance())}
 	if left := m.GetLatestStartNs(); left > 0 {
-		o.LatestStart = after(now, left)
+		b.LatestStart = after(now, left)
 	}
 	for _, r := range m.GetRequests() {
-		o.Requests = append(o.Requests, requestOf(r.GetDescriptor_(), now))
-		o.Enqueued = append(o.Enqueued, before(now, r.GetQueuedNs()))
+		b.Requests = append(b.Requests, requestOf(r.GetDescriptor_(), now))
+		b.Enqueued = append(b.Enqueued, before(now, r.GetQueuedNs()))
+		if s := r.GetSlot(); s != nil {
+			b.Slots = append(b.Slots, infer.Slot{Index: s.GetIndex(), Sequence: sequenceOf(s.GetSequence())})
+		}
 	}
-	return o
+	return b
 }
 
-func completionMessage(c *infer.Completion) *nereidv1.Completion {
-	m := &nereidv1.Completion{
-		Order: c.Order, Epoch: c.Epoch, Instance: Instance(c.Instance), Executions: uint32(c.Executions), Rows: c.Rows, Credits: uint32(c.Credits),
-		Timing: &nereidv1.Timing{InputNs: nanoseconds(c.Timing.Input()), InferNs: nanoseconds(c.Timing.Infer()), OutputNs: nanoseconds(c.Timing.Output())},
+func instanceFreeMessage(f *infer.InstanceFree) *nereidv1.InstanceFree {
+	m := &nereidv1.InstanceFree{
+		Batch: f.Batch.Number, Epoch: f.Batch.Epoch, Instance: Instance(f.Instance), Executions: uint32(f.Executions), BatchSize: f.BatchSize, Credits: uint32(f.Credits),
+		Timing: &nereidv1.Timing{InputNs: nanoseconds(f.Timing.Input()), InferNs: nanoseconds(f.Timing.Infer()), OutputNs: nanoseconds(f.Timing.Output())},
 	}
-	for _, o := range c.Outcomes {
+	for _, o := range f.Outcomes {
 		m.Outcomes = append(m.Outcomes, Outcome(o))
 	}
-	for _, t := range c.FirstResponses {
-		ago := uint64(0)
-		if t != 0 {
-			ago = max(nanoseconds(c.Timing.Done.Sub(t)), 1)
-		}
-		m.FirstResponseNs = append(m.FirstResponseNs, ago)
+	for _, t := range f.FirstResponses {
+		m.FirstResponseNs = append(m.FirstResponseNs, sinceFirst(f.Timing.Done, t))
+	}
+	for _, e := range f.Ends {
+		m.Ends = append(m.Ends, nereidv1.UnitEnd(e))
 	}
 	return m
 }
 
-func completionOf(m *nereidv1.Completion, now mono.Time) *infer.Completion {
-	c := &infer.Completion{
-		Order: m.GetOrder(), Epoch: m.GetEpoch(), Instance: InstanceOf(m.GetInstance()), Executions: int(m.GetExecutions()), Rows: m.GetRows(),
-		Credits: int(m.GetCredits()),
+func sinceFirst(end, t mono.Time) uint64 {
+	if t == 0 {
+		return 0
+	}
+	return max(nanoseconds(end.Sub(t)), 1)
+}
+
+func firstOf(now mono.Time, ago uint64) mono.Time {
+	if ago == 0 {
+		return 0
+	}
+	return before(now, ago)
+}
+
+func instanceFreeOf(m *nereidv1.InstanceFree, now mono.Time) *infer.InstanceFree {
+	f := &infer.InstanceFree{
+		Batch: infer.BatchID{Epoch: m.GetEpoch(), Number: m.GetBatch()}, Instance: InstanceOf(m.GetInstance()), Executions: int(m.GetExecutions()),
+		BatchSize: m.GetBatchSize(), Credits: int(m.GetCredits()),
 	}
 	t := m.GetTiming()
-	c.Timing = timing([5]uint64{0, 0, t.GetInputNs(), t.GetInferNs(), t.GetOutputNs()}, now)
+	f.Timing = timing([5]uint64{0, 0, t.GetInputNs(), t.GetInferNs(), t.GetOutputNs()}, now)
 	for _, o := range m.GetOutcomes() {
-		c.Outcomes = append(c.Outcomes, OutcomeOf(o))
+		f.Outcomes = append(f.Outcomes, OutcomeOf(o))
 	}
 	for _, ago := range m.GetFirstResponseNs() {
-		first := mono.Time(0)
-		if ago > 0 {
-			first = before(now, ago)
-		}
-		c.FirstResponses = append(c.FirstResponses, first)
+		f.FirstResponses = append(f.FirstResponses, firstOf(now, ago))
 	}
-	return c
+	for _, e := range m.GetEnds() {
+		f.Ends = append(f.Ends, infer.UnitEnd(e))
+	}
+	return f
+}
+
+func unitDoneMessage(d *infer.UnitDone) *nereidv1.UnitDone {
+	return &nereidv1.UnitDone{
+		Work: work(d.Work), Batch: d.Batch.Number, Epoch: d.Batch.Epoch, Instance: Instance(d.Instance), Outcome: Outcome(d.Outcome),
+		FirstResponseNs: sinceFirst(d.At, d.FirstResponse),
+	}
+}
+
+func unitDoneOf(m *nereidv1.UnitDone, now mono.Time) infer.UnitDone {
+	return infer.UnitDone{
+		Work: workOf(m.GetWork()), Batch: infer.BatchID{Epoch: m.GetEpoch(), Number: m.GetBatch()}, Instance: InstanceOf(m.GetInstance()),
+		Outcome: OutcomeOf(m.GetOutcome()), FirstResponse: firstOf(now, m.GetFirstResponseNs()), At: now,
+	}
 }
 
 // responseMessage is the message of a response, whose tensors it shares.

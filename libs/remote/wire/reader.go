@@ -110,7 +110,7 @@ func (r *Reader) begin(b Body) scan {
 func (r *Reader) end() error {
 	err := r.err
 	r.err = nil
-	if err == nil || errs.Of(err) != errs.Bug {
+	if err == nil || errs.Classified(err) {
 		return err
 	}
 	return unreadable(err)

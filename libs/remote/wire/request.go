@@ -37,7 +37,7 @@ func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Du
 	w.work(&r.Work)
 	w.text(2, r.ID)
 	w.model(3, &r.Model)
-	w.number(4, uint64(r.Rows))
+	w.number(4, uint64(r.BatchSize))
 	for i := range r.Inputs {
 		w.tensor(5, &r.Inputs[i])
 	}
@@ -152,7 +152,7 @@ func (s *scan) descriptor(d *request) {
 		case text(3):
 			m.model(&d.Model)
 		case varint(4):
-			d.Rows = int64(m.number())
+			d.BatchSize = int64(m.number())
 		case text(5):
 			m.tensor(&d.Inputs, &d.dims)
 		case text(6):
@@ -166,8 +166,8 @@ func (s *scan) descriptor(d *request) {
 			m.policy(d)
 		}
 	}
-	if d.Rows < 0 {
-		s.rd.fail(malformed("a request has %d rows", d.Rows))
+	if d.BatchSize < 0 {
+		s.rd.fail(malformed("a request has %d rows", d.BatchSize))
 	}
 }
 

@@ -29,6 +29,10 @@ func InlineBytes(list []infer.Tensor) int64 {
 	return n
 }
 
+// RequestBytes is how many bytes of a request its client has chosen that travel
+// with it: the same at both ends of a stream.
+func RequestBytes(r *infer.Request) int64 { return InlineBytes(r.Inputs) + r.DescriptorBytes() }
+
 func (w *Writer) tensor(num protowire.Number, t *infer.Tensor) {
 	m := w.open(num)
 	w.text(1, t.Name)

@@ -95,7 +95,7 @@ type placed struct {
 }
 
 type cancelled struct {
-	Order uint64
+	Batch infer.BatchID
 	ID    infer.RequestID
 }
 
@@ -106,8 +106,8 @@ func kinds() []kind {
 	scheduler := func(m *nereidv1.SchedulerMessage) proto.Message {
 		return &nereidv1.SchedulerEnvelope{Messages: []*nereidv1.SchedulerMessage{m}}
 	}
-	order := func(m *nereidv1.OrderMessage) proto.Message {
-		return &nereidv1.OrderEnvelope{Messages: []*nereidv1.OrderMessage{m}}
+	toWorker := func(m *nereidv1.WorkMessage) proto.Message {
+		return &nereidv1.WorkEnvelope{Messages: []*nereidv1.WorkMessage{m}}
 	}
 	fromScheduler := func(m proto.Message) *nereidv1.SchedulerMessage {
 		return m.(*nereidv1.SchedulerEnvelope).GetMessages()[0]
@@ -228,45 +228,66 @@ func kinds() []kind {
 			},
 		},
 		{
-			"order", OrderExecution, func() proto.Message { return new(nereidv1.OrderEnvelope) },
-			func(t *rapid.T) any { return drawOrder(t) },
-			func(w *Writer, v any) error { return w.Order(v.(*infer.Order), now) },
+			"batch", WorkBatch, func() proto.Message { return new(nereidv1.WorkEnvelope) },
+			func(t *rapid.T) any { return drawBatch(t) },
+			func(w *Writer, v any) error { return w.Batch(v.(*infer.Batch), now) },
 			func(v any) proto.Message {
-				return order(&nereidv1.OrderMessage{Message: &nereidv1.OrderMessage_Order{Order: orderMessage(v.(*infer.Order), now)}})
+				return toWorker(&nereidv1.WorkMessage{Message: &nereidv1.WorkMessage_Batch{Batch: batchMessage(v.(*infer.Batch), now)}})
 			},
-			func(r *Reader, b Body) (any, error) { return r.Order(b, now) },
+			func(r *Reader, b Body) (any, error) { return r.Batch(b, now) },
 			func(m proto.Message) any {
-				return orderOf(m.(*nereidv1.OrderEnvelope).GetMessages()[0].GetOrder(), now)
+				return batchOf(m.(*nereidv1.WorkEnvelope).GetMessages()[0].GetBatch(), now)
 			},
 		},
 		{
-			"cancel an order", OrderCancel, func() proto.Message { return new(nereidv1.OrderEnvelope) },
-			func(t *rapid.T) any { return cancelled{rapid.Uint64().Draw(t, "order"), drawWork(t).Request} },
-			func(w *Writer, v any) error { return w.CancelOrder(v.(cancelled).Order, v.(cancelled).ID) },
+			"cancel a unit", WorkCancel, func() proto.Message { return new(nereidv1.WorkEnvelope) },
+			func(t *rapid.T) any { return cancelled{drawBatchID(t), drawWork(t).Request} },
+			func(w *Writer, v any) error { return w.CancelUnit(v.(cancelled).Batch, v.(cancelled).ID) },
 			func(v any) proto.Message {
-				c := &nereidv1.CancelOrder{Order: v.(cancelled).Order, Request: work(infer.Work{Request: v.(cancelled).ID}).GetRequest()}
-				return order(&nereidv1.OrderMessage{Message: &nereidv1.OrderMessage_Cancel{Cancel: c}})
+				id := v.(cancelled).Batch
+				c := &nereidv1.CancelUnit{Batch: id.Number, Epoch: id.Epoch, Request: work(infer.Work{Request: v.(cancelled).ID}).GetRequest()}
+				return toWorker(&nereidv1.WorkMessage{Message: &nereidv1.WorkMessage_Cancel{Cancel: c}})
 			},
 			func(r *Reader, b Body) (any, error) {
-				o, id, err := r.CancelOrder(b)
-				return cancelled{o, id}, err
+				batch, id, err := r.CancelUnit(b)
+				return cancelled{batch, id}, err
 			},
 			func(m proto.Message) any {
-				c := m.(*nereidv1.OrderEnvelope).GetMessages()[0].GetCancel()
-				return cancelled{c.GetOrder(), infer.RequestID{Origin: c.GetRequest().GetOrigin(), Number: c.GetRequest().GetNumber()}}
+				c := m.(*nereidv1.WorkEnvelope).GetMessages()[0].GetCancel()
+				return cancelled{
+					infer.BatchID{Epoch: c.GetEpoch(), Number: c.GetBatch()},
+					infer.RequestID{Origin: c.GetRequest().GetOrigin(), Number: c.GetRequest().GetNumber()},
+				}
 			},
 		},
 		{
-			"completion", WorkerCompletion, func() proto.Message { return new(nereidv1.WorkerEnvelope) },
-			func(t *rapid.T) any { return drawCompletion(t) },
-			func(w *Writer, v any) error { return w.Completion(v.(*infer.Completion)) },
+			"instance free", WorkerInstanceFree, func() proto.Message { return new(nereidv1.WorkerEnvelope) },
+			func(t *rapid.T) any { return drawInstanceFree(t) },
+			func(w *Writer, v any) error { return w.InstanceFree(v.(*infer.InstanceFree)) },
 			func(v any) proto.Message {
-				m := &nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_Completion{Completion: completionMessage(v.(*infer.Completion))}}
+				m := &nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_InstanceFree{InstanceFree: instanceFreeMessage(v.(*infer.InstanceFree))}}
 				return &nereidv1.WorkerEnvelope{Messages: []*nereidv1.WorkerMessage{m}}
 			},
-			func(r *Reader, b Body) (any, error) { return r.Completion(b, now) },
+			func(r *Reader, b Body) (any, error) { return r.InstanceFree(b, now) },
 			func(m proto.Message) any {
-				return completionOf(m.(*nereidv1.WorkerEnvelope).GetMessages()[0].GetCompletion(), now)
+				return instanceFreeOf(m.(*nereidv1.WorkerEnvelope).GetMessages()[0].GetInstanceFree(), now)
+			},
+		},
+		{
+			"unit done", WorkerUnitDone, func() proto.Message { return new(nereidv1.WorkerEnvelope) },
+			func(t *rapid.T) any { return *drawUnitDone(t) },
+			func(w *Writer, v any) error {
+				d := v.(infer.UnitDone)
+				return w.UnitDone(&d)
+			},
+			func(v any) proto.Message {
+				d := v.(infer.UnitDone)
+				m := &nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_UnitDone{UnitDone: unitDoneMessage(&d)}}
+				return &nereidv1.WorkerEnvelope{Messages: []*nereidv1.WorkerMessage{m}}
+			},
+			func(r *Reader, b Body) (any, error) { return r.UnitDone(b, now) },
+			func(m proto.Message) any {
+				return unitDoneOf(m.(*nereidv1.WorkerEnvelope).GetMessages()[0].GetUnitDone(), now)
 			},
 		},
 	}
@@ -346,7 +367,7 @@ func release(v any) {
 	switch v := v.(type) {
 	case *infer.Request:
 		v.Release()
-	case *infer.Order:
+	case *infer.Batch:
 		for _, r := range v.Requests {
 			r.Release()
 		}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/loan"
+	"github.com/nereid-serving/nereid/libs/splice"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -35,7 +35,7 @@ type Writer struct {
 	spares *Spares
 	own    *[]byte // where bytes began, for Spares
 	bytes  []byte
-	loans  []loan.Gap
+	loans  []splice.Tensor
 	lent   int   // bytes of the loans
 	count  int   // of messages
 	err    error // of the message that is being written
@@ -61,7 +61,7 @@ func (w *Writer) Take() mem.BufferSlice {
 	whole := mem.NewBuffer(own, w.spares)
 	taken := mem.BufferSlice{whole}
 	if len(w.loans) > 0 {
-		taken = loan.Join(whole, w.loans)
+		taken = splice.Join(whole, w.loans)
 	}
 	clear(w.loans)
 	*w = Writer{spares: w.spares, loans: w.loans[:0]}
@@ -226,6 +226,6 @@ func (w *Writer) data(num protowire.Number, r tensor.Ref) {
 		w.bytes = append(w.bytes, b...)
 		return
 	}
-	w.loans = append(w.loans, loan.Gap{At: len(w.bytes), Data: r.Retain()})
+	w.loans = append(w.loans, splice.Tensor{At: len(w.bytes), Data: r.Retain()})
 	w.lent += len(b)
 }

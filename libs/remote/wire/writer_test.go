@@ -115,15 +115,15 @@ func TestUnknownFieldsAndLateTimesAreTaken(t *testing.T) {
 	reader := NewReader(tensor.NewPool(0))
 	d := &nereidv1.Descriptor{BudgetNs: 1 << 63, TimeoutUs: 1 << 63}
 	d.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 7))
-	o := &nereidv1.ExecutionOrder{LatestStartNs: 1 << 63, Requests: []*nereidv1.OrderedRequest{{Descriptor_: d, QueuedNs: 1 << 63}}}
-	m := &nereidv1.OrderEnvelope{Messages: []*nereidv1.OrderMessage{{Message: &nereidv1.OrderMessage_Order{Order: o}}}}
+	batch := &nereidv1.Batch{LatestStartNs: 1 << 63, Requests: []*nereidv1.BatchRequest{{Descriptor_: d, QueuedNs: 1 << 63}}}
+	m := &nereidv1.WorkEnvelope{Messages: []*nereidv1.WorkMessage{{Message: &nereidv1.WorkMessage_Batch{Batch: batch}}}}
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "new"))
 	data, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = reader.Each(mem.BufferSlice{mem.SliceBuffer(data)}, func(_ protowire.Number, b Body) error {
-		got, err := reader.Order(b, now)
+		got, err := reader.Batch(b, now)
 		if err != nil {
 			return err
 		}
@@ -134,6 +134,34 @@ func TestUnknownFieldsAndLateTimesAreTaken(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// A batch of which some requests alone have a slot has none.
+func TestABatchHasAllSlotsOrNone(t *testing.T) {
+	for _, with := range [][]bool{{true, false}, {false, true}, {true, false, true}} {
+		batch := new(nereidv1.Batch)
+		for _, has := range with {
+			r := &nereidv1.BatchRequest{Descriptor_: new(nereidv1.Descriptor)}
+			if has {
+				r.Slot = &nereidv1.Slot{Index: 1}
+			}
+			batch.Requests = append(batch.Requests, r)
+		}
+		data, err := proto.Marshal(&nereidv1.WorkEnvelope{Messages: []*nereidv1.WorkMessage{{Message: &nereidv1.WorkMessage_Batch{Batch: batch}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = NewReader(tensor.NewPool(0)).Each(mem.BufferSlice{mem.SliceBuffer(data)}, func(_ protowire.Number, b Body) error {
+			got, err := NewReader(tensor.NewPool(0)).Batch(b, now)
+			if err == nil && (len(got.Requests) != len(with) || len(got.Slots) != 0) {
+				t.Errorf("%v: %d requests and %d slots", with, len(got.Requests), len(got.Slots))
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -148,7 +176,7 @@ func TestWhatNoPeerSaysEndsTheStream(t *testing.T) {
 		return []*nereidv1.Tensor{{Name: "x", Datatype: nereidv1.Datatype_DATATYPE_INT32, Shape: shape, Ref: ref}}
 	}
 	for name, m := range map[string]proto.Message{
-		"negative rows":      submit(&nereidv1.Descriptor{Rows: -1}),
+		"negative size":      submit(&nereidv1.Descriptor{BatchSize: -1}),
 		"negative dimension": submit(&nereidv1.Descriptor{Inputs: x(4, -1)}),
 		"more bytes":         submit(&nereidv1.Descriptor{Inputs: x(20_000, 4)}),
 		"fewer bytes":        submit(&nereidv1.Descriptor{Inputs: x(4, 2)}),
@@ -189,10 +217,10 @@ func TestMembersAreThoseOfTheContracts(t *testing.T) {
 			"credit": SchedulerCredit, "placed": SchedulerPlaced, "drain": SchedulerDrain,
 		},
 		"WorkerMessage": {
-			"hello": Hello, "grant": WorkerGrant, "completion": WorkerCompletion, "retire": WorkerRetire, "drain": WorkerDrain,
-			"order_refused": WorkerOrderRefused,
+			"hello": Hello, "grant": WorkerGrant, "instance_free": WorkerInstanceFree, "retire": WorkerRetire, "drain": WorkerDrain,
+			"batch_returned": WorkerBatchReturned, "unit_done": WorkerUnitDone,
 		},
-		"OrderMessage": {"hello": Hello, "order": OrderExecution, "cancel": OrderCancel, "retired": OrderRetired},
+		"WorkMessage": {"hello": Hello, "batch": WorkBatch, "cancel": WorkCancel, "retired": WorkRetired},
 	} {
 		fields := nereidv1.File_nereid_v1_schedule_proto.Messages().ByName(protoreflect.Name(name)).Fields()
 		if fields.Len() != len(want) {

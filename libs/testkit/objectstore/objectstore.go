@@ -1,6 +1,6 @@
 // Package objectstore is an object store for tests: a server that speaks as
 // much of S3 as reading models needs, keeps its objects in memory, and fails
-// when it is told to. It checks no signatures.
+// on request. It checks no signatures.
 package objectstore
 
 import (

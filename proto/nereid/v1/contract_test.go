@@ -16,7 +16,7 @@ func contracts() []protoreflect.FileDescriptor {
 		nereidv1.File_nereid_v1_work_proto,
 		nereidv1.File_nereid_v1_tensor_proto,
 		nereidv1.File_nereid_v1_descriptor_proto,
-		nereidv1.File_nereid_v1_order_proto,
+		nereidv1.File_nereid_v1_batch_proto,
 		nereidv1.File_nereid_v1_schedule_proto,
 		nereidv1.File_nereid_v1_exchange_proto,
 		nereidv1.File_nereid_v1_state_proto,
@@ -26,7 +26,7 @@ func contracts() []protoreflect.FileDescriptor {
 }
 
 // Lines may be added. A line of a release that changes or goes breaks a
-// cluster that runs it beside its neighbour.
+// cluster that runs it beside its neighbor.
 func TestContractsAreAsListed(t *testing.T) {
 	compareGolden(t, "contracts.txt", strings.Join(listing.Of(contracts()...), "\n")+"\n")
 }

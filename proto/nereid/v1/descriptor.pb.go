@@ -32,8 +32,8 @@ type Descriptor struct {
 	Id    string    `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Model *ModelRef `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// The size of the batch dimension; 1 for a model without one. It may be 0.
-	Rows   int64     `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
-	Inputs []*Tensor `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	BatchSize int64     `protobuf:"varint,4,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	Inputs    []*Tensor `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// The names of the outputs asked for; none is all.
 	Outputs    []string     `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`
 	Parameters []*Parameter `protobuf:"bytes,7,rep,name=parameters,proto3" json:"parameters,omitempty"`
@@ -109,9 +109,9 @@ func (x *Descriptor) GetModel() *ModelRef {
 	return nil
 }
 
-func (x *Descriptor) GetRows() int64 {
+func (x *Descriptor) GetBatchSize() int64 {
 	if x != nil {
-		return x.Rows
+		return x.BatchSize
 	}
 	return 0
 }
@@ -588,13 +588,14 @@ var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
-	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xd3\x03\n" +
+	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xde\x03\n" +
 	"\n" +
 	"Descriptor\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12)\n" +
-	"\x05model\x18\x03 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x12\n" +
-	"\x04rows\x18\x04 \x01(\x03R\x04rows\x12)\n" +
+	"\x05model\x18\x03 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x1d\n" +
+	"\n" +
+	"batch_size\x18\x04 \x01(\x03R\tbatchSize\x12)\n" +
 	"\x06inputs\x18\x05 \x03(\v2\x11.nereid.v1.TensorR\x06inputs\x12\x18\n" +
 	"\aoutputs\x18\x06 \x03(\tR\aoutputs\x124\n" +
 	"\n" +

@@ -1,5 +1,5 @@
 // Package nereidv1 are the contracts between Nereid's services: the identity
-// of work, descriptors and orders, tensors between processes, and the values
+// of work, descriptors and batches, tensors between processes, and the values
 // of the state buckets with their codec.
 //
 // All but the codec is generated. libs/infer holds the same nouns as services

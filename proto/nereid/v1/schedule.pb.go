@@ -327,7 +327,8 @@ func (x *GatewayHello) GetEpoch() uint64 {
 // until Accepted comes, but while neither Accepted nor Refused has come it does
 // not submit it elsewhere; if the stream ends first it cannot know which it
 // would have been, and treats the request as accepted. It uses up one message
-// of the scheduler's credit and as many bytes as its inline tensors have.
+// of the scheduler's credit and as many bytes as its inline tensors have, and
+// the names, shapes and texts of its descriptor.
 type SubmitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Descriptor_   *Descriptor            `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
@@ -711,7 +712,7 @@ func (x *SchedulerHello) GetRelease() string {
 }
 
 // Accepted passes the request to the scheduler, which finishes it: by a
-// Response, or by an order whose worker does. The gateway keeps references of
+// Response, or by a batch whose worker does. The gateway keeps references of
 // its own on the inputs. If the stream ends, it goes on waiting for what a
 // worker may send, and submits the request with the next attempt to the pool's
 // next scheduler, which knows from its workers what ran and what did not. A
@@ -815,7 +816,7 @@ func (x *Refused) GetError() *Error {
 }
 
 // Placed says on which worker a request of the gateway will run, when it is
-// ordered. The gateway then knows who answers: if that worker is gone, nobody
+// dispatched. The gateway then knows who answers: if that worker is gone, nobody
 // does. The inputs stay where they are until the worker reads or fetches them.
 type Placed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -960,10 +961,11 @@ type WorkerMessage struct {
 	//
 	//	*WorkerMessage_Hello
 	//	*WorkerMessage_Grant
-	//	*WorkerMessage_Completion
+	//	*WorkerMessage_InstanceFree
 	//	*WorkerMessage_Retire
 	//	*WorkerMessage_Drain
-	//	*WorkerMessage_OrderRefused
+	//	*WorkerMessage_BatchReturned
+	//	*WorkerMessage_UnitDone
 	Message       isWorkerMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1024,10 +1026,10 @@ func (x *WorkerMessage) GetGrant() *Grant {
 	return nil
 }
 
-func (x *WorkerMessage) GetCompletion() *Completion {
+func (x *WorkerMessage) GetInstanceFree() *InstanceFree {
 	if x != nil {
-		if x, ok := x.Message.(*WorkerMessage_Completion); ok {
-			return x.Completion
+		if x, ok := x.Message.(*WorkerMessage_InstanceFree); ok {
+			return x.InstanceFree
 		}
 	}
 	return nil
@@ -1051,10 +1053,19 @@ func (x *WorkerMessage) GetDrain() *Drain {
 	return nil
 }
 
-func (x *WorkerMessage) GetOrderRefused() *OrderRefused {
+func (x *WorkerMessage) GetBatchReturned() *BatchReturned {
 	if x != nil {
-		if x, ok := x.Message.(*WorkerMessage_OrderRefused); ok {
-			return x.OrderRefused
+		if x, ok := x.Message.(*WorkerMessage_BatchReturned); ok {
+			return x.BatchReturned
+		}
+	}
+	return nil
+}
+
+func (x *WorkerMessage) GetUnitDone() *UnitDone {
+	if x != nil {
+		if x, ok := x.Message.(*WorkerMessage_UnitDone); ok {
+			return x.UnitDone
 		}
 	}
 	return nil
@@ -1073,8 +1084,8 @@ type WorkerMessage_Grant struct {
 	Grant *Grant `protobuf:"bytes,2,opt,name=grant,proto3,oneof"`
 }
 
-type WorkerMessage_Completion struct {
-	Completion *Completion `protobuf:"bytes,3,opt,name=completion,proto3,oneof"`
+type WorkerMessage_InstanceFree struct {
+	InstanceFree *InstanceFree `protobuf:"bytes,3,opt,name=instance_free,json=instanceFree,proto3,oneof"`
 }
 
 type WorkerMessage_Retire struct {
@@ -1086,27 +1097,33 @@ type WorkerMessage_Drain struct {
 	Drain *Drain `protobuf:"bytes,5,opt,name=drain,proto3,oneof"`
 }
 
-type WorkerMessage_OrderRefused struct {
-	OrderRefused *OrderRefused `protobuf:"bytes,6,opt,name=order_refused,json=orderRefused,proto3,oneof"`
+type WorkerMessage_BatchReturned struct {
+	BatchReturned *BatchReturned `protobuf:"bytes,6,opt,name=batch_returned,json=batchReturned,proto3,oneof"`
+}
+
+type WorkerMessage_UnitDone struct {
+	UnitDone *UnitDone `protobuf:"bytes,7,opt,name=unit_done,json=unitDone,proto3,oneof"`
 }
 
 func (*WorkerMessage_Hello) isWorkerMessage_Message() {}
 
 func (*WorkerMessage_Grant) isWorkerMessage_Message() {}
 
-func (*WorkerMessage_Completion) isWorkerMessage_Message() {}
+func (*WorkerMessage_InstanceFree) isWorkerMessage_Message() {}
 
 func (*WorkerMessage_Retire) isWorkerMessage_Message() {}
 
 func (*WorkerMessage_Drain) isWorkerMessage_Message() {}
 
-func (*WorkerMessage_OrderRefused) isWorkerMessage_Message() {}
+func (*WorkerMessage_BatchReturned) isWorkerMessage_Message() {}
+
+func (*WorkerMessage_UnitDone) isWorkerMessage_Message() {}
 
 // WorkerHello introduces a worker and what it still holds from the schedulers
 // before. A new scheduler takes requests in once it has heard from each worker
 // of the pool whose lease is alive: it refuses those that a worker runs or has
 // finished, so that nothing runs twice. If the stream ends while the lease is
-// alive, running orders go on, and their completions are sent on the next
+// alive, running batches go on, and their ends are sent on the next
 // stream to the scheduler that it finds there.
 type WorkerHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1121,7 +1138,7 @@ type WorkerHello struct {
 	// Its release, for logs.
 	Release       string          `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
 	Running       []*Running      `protobuf:"bytes,6,rep,name=running,proto3" json:"running,omitempty"`
-	Begun         []*Begun        `protobuf:"bytes,7,rep,name=begun,proto3" json:"begun,omitempty"`
+	Started       []*Started      `protobuf:"bytes,7,rep,name=started,proto3" json:"started,omitempty"`
 	Sequences     []*HeldSequence `protobuf:"bytes,8,rep,name=sequences,proto3" json:"sequences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1199,9 +1216,9 @@ func (x *WorkerHello) GetRunning() []*Running {
 	return nil
 }
 
-func (x *WorkerHello) GetBegun() []*Begun {
+func (x *WorkerHello) GetStarted() []*Started {
 	if x != nil {
-		return x.Begun
+		return x.Started
 	}
 	return nil
 }
@@ -1213,28 +1230,28 @@ func (x *WorkerHello) GetSequences() []*HeldSequence {
 	return nil
 }
 
-// OrderEnvelope holds messages from the scheduler to a worker, in their order.
-type OrderEnvelope struct {
+// WorkEnvelope holds messages from the scheduler to a worker, in their order.
+type WorkEnvelope struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Messages      []*OrderMessage        `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Messages      []*WorkMessage         `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *OrderEnvelope) Reset() {
-	*x = OrderEnvelope{}
+func (x *WorkEnvelope) Reset() {
+	*x = WorkEnvelope{}
 	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *OrderEnvelope) String() string {
+func (x *WorkEnvelope) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*OrderEnvelope) ProtoMessage() {}
+func (*WorkEnvelope) ProtoMessage() {}
 
-func (x *OrderEnvelope) ProtoReflect() protoreflect.Message {
+func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
 	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1246,46 +1263,46 @@ func (x *OrderEnvelope) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use OrderEnvelope.ProtoReflect.Descriptor instead.
-func (*OrderEnvelope) Descriptor() ([]byte, []int) {
+// Deprecated: Use WorkEnvelope.ProtoReflect.Descriptor instead.
+func (*WorkEnvelope) Descriptor() ([]byte, []int) {
 	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *OrderEnvelope) GetMessages() []*OrderMessage {
+func (x *WorkEnvelope) GetMessages() []*WorkMessage {
 	if x != nil {
 		return x.Messages
 	}
 	return nil
 }
 
-// OrderMessage goes from the scheduler to a worker.
-type OrderMessage struct {
+// WorkMessage goes from the scheduler to a worker.
+type WorkMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
 	//
-	//	*OrderMessage_Hello
-	//	*OrderMessage_Order
-	//	*OrderMessage_Cancel
-	//	*OrderMessage_Retired
-	Message       isOrderMessage_Message `protobuf_oneof:"message"`
+	//	*WorkMessage_Hello
+	//	*WorkMessage_Batch
+	//	*WorkMessage_Cancel
+	//	*WorkMessage_Retired
+	Message       isWorkMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *OrderMessage) Reset() {
-	*x = OrderMessage{}
+func (x *WorkMessage) Reset() {
+	*x = WorkMessage{}
 	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *OrderMessage) String() string {
+func (x *WorkMessage) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*OrderMessage) ProtoMessage() {}
+func (*WorkMessage) ProtoMessage() {}
 
-func (x *OrderMessage) ProtoReflect() protoreflect.Message {
+func (x *WorkMessage) ProtoReflect() protoreflect.Message {
 	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1297,88 +1314,88 @@ func (x *OrderMessage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use OrderMessage.ProtoReflect.Descriptor instead.
-func (*OrderMessage) Descriptor() ([]byte, []int) {
+// Deprecated: Use WorkMessage.ProtoReflect.Descriptor instead.
+func (*WorkMessage) Descriptor() ([]byte, []int) {
 	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *OrderMessage) GetMessage() isOrderMessage_Message {
+func (x *WorkMessage) GetMessage() isWorkMessage_Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *OrderMessage) GetHello() *SchedulerHello {
+func (x *WorkMessage) GetHello() *SchedulerHello {
 	if x != nil {
-		if x, ok := x.Message.(*OrderMessage_Hello); ok {
+		if x, ok := x.Message.(*WorkMessage_Hello); ok {
 			return x.Hello
 		}
 	}
 	return nil
 }
 
-func (x *OrderMessage) GetOrder() *ExecutionOrder {
+func (x *WorkMessage) GetBatch() *Batch {
 	if x != nil {
-		if x, ok := x.Message.(*OrderMessage_Order); ok {
-			return x.Order
+		if x, ok := x.Message.(*WorkMessage_Batch); ok {
+			return x.Batch
 		}
 	}
 	return nil
 }
 
-func (x *OrderMessage) GetCancel() *CancelOrder {
+func (x *WorkMessage) GetCancel() *CancelUnit {
 	if x != nil {
-		if x, ok := x.Message.(*OrderMessage_Cancel); ok {
+		if x, ok := x.Message.(*WorkMessage_Cancel); ok {
 			return x.Cancel
 		}
 	}
 	return nil
 }
 
-func (x *OrderMessage) GetRetired() *Retired {
+func (x *WorkMessage) GetRetired() *Retired {
 	if x != nil {
-		if x, ok := x.Message.(*OrderMessage_Retired); ok {
+		if x, ok := x.Message.(*WorkMessage_Retired); ok {
 			return x.Retired
 		}
 	}
 	return nil
 }
 
-type isOrderMessage_Message interface {
-	isOrderMessage_Message()
+type isWorkMessage_Message interface {
+	isWorkMessage_Message()
 }
 
-type OrderMessage_Hello struct {
+type WorkMessage_Hello struct {
 	// First, once.
 	Hello *SchedulerHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
-type OrderMessage_Order struct {
-	Order *ExecutionOrder `protobuf:"bytes,2,opt,name=order,proto3,oneof"`
+type WorkMessage_Batch struct {
+	Batch *Batch `protobuf:"bytes,2,opt,name=batch,proto3,oneof"`
 }
 
-type OrderMessage_Cancel struct {
-	Cancel *CancelOrder `protobuf:"bytes,3,opt,name=cancel,proto3,oneof"`
+type WorkMessage_Cancel struct {
+	Cancel *CancelUnit `protobuf:"bytes,3,opt,name=cancel,proto3,oneof"`
 }
 
-type OrderMessage_Retired struct {
+type WorkMessage_Retired struct {
 	Retired *Retired `protobuf:"bytes,4,opt,name=retired,proto3,oneof"`
 }
 
-func (*OrderMessage_Hello) isOrderMessage_Message() {}
+func (*WorkMessage_Hello) isWorkMessage_Message() {}
 
-func (*OrderMessage_Order) isOrderMessage_Message() {}
+func (*WorkMessage_Batch) isWorkMessage_Message() {}
 
-func (*OrderMessage_Cancel) isOrderMessage_Message() {}
+func (*WorkMessage_Cancel) isWorkMessage_Message() {}
 
-func (*OrderMessage_Retired) isOrderMessage_Message() {}
+func (*WorkMessage_Retired) isWorkMessage_Message() {}
 
 var File_nereid_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x18nereid/v1/schedule.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x15nereid/v1/order.proto\x1a\x14nereid/v1/work.proto\":\n" +
+	"\x18nereid/v1/schedule.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x15nereid/v1/batch.proto\x1a\x14nereid/v1/work.proto\":\n" +
 	"\x06Credit\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\rR\bmessages\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"H\n" +
@@ -1429,37 +1446,36 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x06worker\x18\x02 \x01(\x04R\x06worker\"\a\n" +
 	"\x05Drain\"F\n" +
 	"\x0eWorkerEnvelope\x124\n" +
-	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.WorkerMessageR\bmessages\"\xc4\x02\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.WorkerMessageR\bmessages\"\x82\x03\n" +
 	"\rWorkerMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.WorkerHelloH\x00R\x05hello\x12(\n" +
-	"\x05grant\x18\x02 \x01(\v2\x10.nereid.v1.GrantH\x00R\x05grant\x127\n" +
-	"\n" +
-	"completion\x18\x03 \x01(\v2\x15.nereid.v1.CompletionH\x00R\n" +
-	"completion\x12+\n" +
+	"\x05grant\x18\x02 \x01(\v2\x10.nereid.v1.GrantH\x00R\x05grant\x12>\n" +
+	"\rinstance_free\x18\x03 \x01(\v2\x17.nereid.v1.InstanceFreeH\x00R\finstanceFree\x12+\n" +
 	"\x06retire\x18\x04 \x01(\v2\x11.nereid.v1.RetireH\x00R\x06retire\x12(\n" +
-	"\x05drain\x18\x05 \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drain\x12>\n" +
-	"\rorder_refused\x18\x06 \x01(\v2\x17.nereid.v1.OrderRefusedH\x00R\forderRefusedB\t\n" +
-	"\amessage\"\x9b\x02\n" +
+	"\x05drain\x18\x05 \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drain\x12A\n" +
+	"\x0ebatch_returned\x18\x06 \x01(\v2\x18.nereid.v1.BatchReturnedH\x00R\rbatchReturned\x122\n" +
+	"\tunit_done\x18\a \x01(\v2\x13.nereid.v1.UnitDoneH\x00R\bunitDoneB\t\n" +
+	"\amessage\"\xa1\x02\n" +
 	"\vWorkerHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\x04R\x06worker\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arelease\x18\x05 \x01(\tR\arelease\x12,\n" +
-	"\arunning\x18\x06 \x03(\v2\x12.nereid.v1.RunningR\arunning\x12&\n" +
-	"\x05begun\x18\a \x03(\v2\x10.nereid.v1.BegunR\x05begun\x125\n" +
-	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\"D\n" +
-	"\rOrderEnvelope\x123\n" +
-	"\bmessages\x18\x01 \x03(\v2\x17.nereid.v1.OrderMessageR\bmessages\"\xe1\x01\n" +
-	"\fOrderMessage\x121\n" +
-	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x121\n" +
-	"\x05order\x18\x02 \x01(\v2\x19.nereid.v1.ExecutionOrderH\x00R\x05order\x120\n" +
-	"\x06cancel\x18\x03 \x01(\v2\x16.nereid.v1.CancelOrderH\x00R\x06cancel\x12.\n" +
+	"\arunning\x18\x06 \x03(\v2\x12.nereid.v1.RunningR\arunning\x12,\n" +
+	"\astarted\x18\a \x03(\v2\x12.nereid.v1.StartedR\astarted\x125\n" +
+	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\"B\n" +
+	"\fWorkEnvelope\x122\n" +
+	"\bmessages\x18\x01 \x03(\v2\x16.nereid.v1.WorkMessageR\bmessages\"\xd6\x01\n" +
+	"\vWorkMessage\x121\n" +
+	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x12(\n" +
+	"\x05batch\x18\x02 \x01(\v2\x10.nereid.v1.BatchH\x00R\x05batch\x12/\n" +
+	"\x06cancel\x18\x03 \x01(\v2\x15.nereid.v1.CancelUnitH\x00R\x06cancel\x12.\n" +
 	"\aretired\x18\x04 \x01(\v2\x12.nereid.v1.RetiredH\x00R\aretiredB\t\n" +
-	"\amessage2\x9f\x01\n" +
+	"\amessage2\x9e\x01\n" +
 	"\x10SchedulerService\x12H\n" +
-	"\x06Submit\x12\x1a.nereid.v1.GatewayEnvelope\x1a\x1c.nereid.v1.SchedulerEnvelope\"\x00(\x010\x01\x12A\n" +
-	"\x04Work\x12\x19.nereid.v1.WorkerEnvelope\x1a\x18.nereid.v1.OrderEnvelope\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
+	"\x06Submit\x12\x1a.nereid.v1.GatewayEnvelope\x1a\x1c.nereid.v1.SchedulerEnvelope\"\x00(\x010\x01\x12@\n" +
+	"\x04Work\x12\x19.nereid.v1.WorkerEnvelope\x1a\x17.nereid.v1.WorkEnvelope\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
 var (
 	file_nereid_v1_schedule_proto_rawDescOnce sync.Once
@@ -1491,22 +1507,23 @@ var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*WorkerEnvelope)(nil),    // 13: nereid.v1.WorkerEnvelope
 	(*WorkerMessage)(nil),     // 14: nereid.v1.WorkerMessage
 	(*WorkerHello)(nil),       // 15: nereid.v1.WorkerHello
-	(*OrderEnvelope)(nil),     // 16: nereid.v1.OrderEnvelope
-	(*OrderMessage)(nil),      // 17: nereid.v1.OrderMessage
+	(*WorkEnvelope)(nil),      // 16: nereid.v1.WorkEnvelope
+	(*WorkMessage)(nil),       // 17: nereid.v1.WorkMessage
 	(*Descriptor)(nil),        // 18: nereid.v1.Descriptor
 	(*WorkId)(nil),            // 19: nereid.v1.WorkId
 	(*Response)(nil),          // 20: nereid.v1.Response
 	(*Error)(nil),             // 21: nereid.v1.Error
 	(*Grant)(nil),             // 22: nereid.v1.Grant
-	(*Completion)(nil),        // 23: nereid.v1.Completion
+	(*InstanceFree)(nil),      // 23: nereid.v1.InstanceFree
 	(*Retire)(nil),            // 24: nereid.v1.Retire
-	(*OrderRefused)(nil),      // 25: nereid.v1.OrderRefused
-	(*Running)(nil),           // 26: nereid.v1.Running
-	(*Begun)(nil),             // 27: nereid.v1.Begun
-	(*HeldSequence)(nil),      // 28: nereid.v1.HeldSequence
-	(*ExecutionOrder)(nil),    // 29: nereid.v1.ExecutionOrder
-	(*CancelOrder)(nil),       // 30: nereid.v1.CancelOrder
-	(*Retired)(nil),           // 31: nereid.v1.Retired
+	(*BatchReturned)(nil),     // 25: nereid.v1.BatchReturned
+	(*UnitDone)(nil),          // 26: nereid.v1.UnitDone
+	(*Running)(nil),           // 27: nereid.v1.Running
+	(*Started)(nil),           // 28: nereid.v1.Started
+	(*HeldSequence)(nil),      // 29: nereid.v1.HeldSequence
+	(*Batch)(nil),             // 30: nereid.v1.Batch
+	(*CancelUnit)(nil),        // 31: nereid.v1.CancelUnit
+	(*Retired)(nil),           // 32: nereid.v1.Retired
 }
 var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	2,  // 0: nereid.v1.GatewayEnvelope.messages:type_name -> nereid.v1.GatewayMessage
@@ -1530,27 +1547,28 @@ var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	14, // 18: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
 	15, // 19: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
 	22, // 20: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
-	23, // 21: nereid.v1.WorkerMessage.completion:type_name -> nereid.v1.Completion
+	23, // 21: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
 	24, // 22: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
 	12, // 23: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
-	25, // 24: nereid.v1.WorkerMessage.order_refused:type_name -> nereid.v1.OrderRefused
-	26, // 25: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
-	27, // 26: nereid.v1.WorkerHello.begun:type_name -> nereid.v1.Begun
-	28, // 27: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
-	17, // 28: nereid.v1.OrderEnvelope.messages:type_name -> nereid.v1.OrderMessage
-	8,  // 29: nereid.v1.OrderMessage.hello:type_name -> nereid.v1.SchedulerHello
-	29, // 30: nereid.v1.OrderMessage.order:type_name -> nereid.v1.ExecutionOrder
-	30, // 31: nereid.v1.OrderMessage.cancel:type_name -> nereid.v1.CancelOrder
-	31, // 32: nereid.v1.OrderMessage.retired:type_name -> nereid.v1.Retired
-	1,  // 33: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
-	13, // 34: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
-	6,  // 35: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
-	16, // 36: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.OrderEnvelope
-	35, // [35:37] is the sub-list for method output_type
-	33, // [33:35] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	25, // 24: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
+	26, // 25: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
+	27, // 26: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
+	28, // 27: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
+	29, // 28: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
+	17, // 29: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
+	8,  // 30: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
+	30, // 31: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
+	31, // 32: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
+	32, // 33: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
+	1,  // 34: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
+	13, // 35: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
+	6,  // 36: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
+	16, // 37: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
+	36, // [36:38] is the sub-list for method output_type
+	34, // [34:36] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_schedule_proto_init() }
@@ -1559,7 +1577,7 @@ func file_nereid_v1_schedule_proto_init() {
 		return
 	}
 	file_nereid_v1_descriptor_proto_init()
-	file_nereid_v1_order_proto_init()
+	file_nereid_v1_batch_proto_init()
 	file_nereid_v1_work_proto_init()
 	file_nereid_v1_schedule_proto_msgTypes[2].OneofWrappers = []any{
 		(*GatewayMessage_Hello)(nil),
@@ -1578,16 +1596,17 @@ func file_nereid_v1_schedule_proto_init() {
 	file_nereid_v1_schedule_proto_msgTypes[14].OneofWrappers = []any{
 		(*WorkerMessage_Hello)(nil),
 		(*WorkerMessage_Grant)(nil),
-		(*WorkerMessage_Completion)(nil),
+		(*WorkerMessage_InstanceFree)(nil),
 		(*WorkerMessage_Retire)(nil),
 		(*WorkerMessage_Drain)(nil),
-		(*WorkerMessage_OrderRefused)(nil),
+		(*WorkerMessage_BatchReturned)(nil),
+		(*WorkerMessage_UnitDone)(nil),
 	}
 	file_nereid_v1_schedule_proto_msgTypes[17].OneofWrappers = []any{
-		(*OrderMessage_Hello)(nil),
-		(*OrderMessage_Order)(nil),
-		(*OrderMessage_Cancel)(nil),
-		(*OrderMessage_Retired)(nil),
+		(*WorkMessage_Hello)(nil),
+		(*WorkMessage_Batch)(nil),
+		(*WorkMessage_Cancel)(nil),
+		(*WorkMessage_Retired)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -53,8 +53,8 @@ type SchedulerServiceClient interface {
 	// Submit is a gateway's stream: requests in, their acceptance or refusal
 	// out. Results do not pass here; workers send them to the gateway.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GatewayEnvelope, SchedulerEnvelope], error)
-	// Work is a worker's stream: credits and completions in, orders out.
-	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerEnvelope, OrderEnvelope], error)
+	// Work is a worker's stream: credits and ends in, batches out.
+	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerEnvelope, WorkEnvelope], error)
 }
 
 type schedulerServiceClient struct {
@@ -78,18 +78,18 @@ func (c *schedulerServiceClient) Submit(ctx context.Context, opts ...grpc.CallOp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SchedulerService_SubmitClient = grpc.BidiStreamingClient[GatewayEnvelope, SchedulerEnvelope]
 
-func (c *schedulerServiceClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerEnvelope, OrderEnvelope], error) {
+func (c *schedulerServiceClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkerEnvelope, WorkEnvelope], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &SchedulerService_ServiceDesc.Streams[1], SchedulerService_Work_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[WorkerEnvelope, OrderEnvelope]{ClientStream: stream}
+	x := &grpc.GenericClientStream[WorkerEnvelope, WorkEnvelope]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SchedulerService_WorkClient = grpc.BidiStreamingClient[WorkerEnvelope, OrderEnvelope]
+type SchedulerService_WorkClient = grpc.BidiStreamingClient[WorkerEnvelope, WorkEnvelope]
 
 // SchedulerServiceServer is the server API for SchedulerService service.
 // All implementations must embed UnimplementedSchedulerServiceServer
@@ -102,8 +102,8 @@ type SchedulerServiceServer interface {
 	// Submit is a gateway's stream: requests in, their acceptance or refusal
 	// out. Results do not pass here; workers send them to the gateway.
 	Submit(grpc.BidiStreamingServer[GatewayEnvelope, SchedulerEnvelope]) error
-	// Work is a worker's stream: credits and completions in, orders out.
-	Work(grpc.BidiStreamingServer[WorkerEnvelope, OrderEnvelope]) error
+	// Work is a worker's stream: credits and ends in, batches out.
+	Work(grpc.BidiStreamingServer[WorkerEnvelope, WorkEnvelope]) error
 	mustEmbedUnimplementedSchedulerServiceServer()
 }
 
@@ -117,7 +117,7 @@ type UnimplementedSchedulerServiceServer struct{}
 func (UnimplementedSchedulerServiceServer) Submit(grpc.BidiStreamingServer[GatewayEnvelope, SchedulerEnvelope]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
 }
-func (UnimplementedSchedulerServiceServer) Work(grpc.BidiStreamingServer[WorkerEnvelope, OrderEnvelope]) error {
+func (UnimplementedSchedulerServiceServer) Work(grpc.BidiStreamingServer[WorkerEnvelope, WorkEnvelope]) error {
 	return status.Error(codes.Unimplemented, "method Work not implemented")
 }
 func (UnimplementedSchedulerServiceServer) mustEmbedUnimplementedSchedulerServiceServer() {}
@@ -149,11 +149,11 @@ func _SchedulerService_Submit_Handler(srv interface{}, stream grpc.ServerStream)
 type SchedulerService_SubmitServer = grpc.BidiStreamingServer[GatewayEnvelope, SchedulerEnvelope]
 
 func _SchedulerService_Work_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(SchedulerServiceServer).Work(&grpc.GenericServerStream[WorkerEnvelope, OrderEnvelope]{ServerStream: stream})
+	return srv.(SchedulerServiceServer).Work(&grpc.GenericServerStream[WorkerEnvelope, WorkEnvelope]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SchedulerService_WorkServer = grpc.BidiStreamingServer[WorkerEnvelope, OrderEnvelope]
+type SchedulerService_WorkServer = grpc.BidiStreamingServer[WorkerEnvelope, WorkEnvelope]
 
 // SchedulerService_ServiceDesc is the grpc.ServiceDesc for SchedulerService service.
 // It's only intended for direct use with grpc.RegisterService,

@@ -234,7 +234,16 @@ type ModelValue struct {
 	Namespace string `protobuf:"bytes,12,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The pool whose workers run the model and whose scheduler takes its requests;
 	// empty is the pool named default.
-	Pool          string `protobuf:"bytes,13,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,13,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The model was unloaded on request: a registry that starts does not load it,
+	// also where it has no version that would say so.
+	Unloaded bool `protobuf:"varint,14,opt,name=unloaded,proto3" json:"unloaded,omitempty"`
+	// The model is in no repository any more. It is listed nowhere, and requests
+	// for it are refused as for one without an available version.
+	Removed bool `protobuf:"varint,15,opt,name=removed,proto3" json:"removed,omitempty"`
+	// The problem is that versions failed to load, so that the server is not ready.
+	// Else the model could not be read, and has no version that could be ready.
+	LoadFailed    bool `protobuf:"varint,16,opt,name=load_failed,json=loadFailed,proto3" json:"load_failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,6 +367,27 @@ func (x *ModelValue) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+func (x *ModelValue) GetUnloaded() bool {
+	if x != nil {
+		return x.Unloaded
+	}
+	return false
+}
+
+func (x *ModelValue) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+func (x *ModelValue) GetLoadFailed() bool {
+	if x != nil {
+		return x.LoadFailed
+	}
+	return false
 }
 
 // ClassLabels are an output's labels, in the order of its classes.
@@ -1653,11 +1683,88 @@ func (x *LeaderValue) GetAddress() string {
 	return ""
 }
 
+// AttachedValue says which workers may have begun what was submitted to a
+// pool's schedulers, so that the next one runs nothing twice. Bucket attached,
+// key: the pool's name; written by the pool's scheduler, before a worker gets
+// its first batch. That a pool has no value says nothing about its workers.
+type AttachedValue struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	// The epoch of the scheduler that wrote the value. One of a lower epoch writes
+	// no more.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The incarnations of workers that may have got batches.
+	Workers []uint64 `protobuf:"varint,3,rep,packed,name=workers,proto3" json:"workers,omitempty"`
+	// Of what was first submitted to schedulers of lower epochs nobody knows all
+	// that was begun.
+	IncompleteBefore uint64 `protobuf:"varint,4,opt,name=incomplete_before,json=incompleteBefore,proto3" json:"incomplete_before,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AttachedValue) Reset() {
+	*x = AttachedValue{}
+	mi := &file_nereid_v1_state_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachedValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachedValue) ProtoMessage() {}
+
+func (x *AttachedValue) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachedValue.ProtoReflect.Descriptor instead.
+func (*AttachedValue) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AttachedValue) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *AttachedValue) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AttachedValue) GetWorkers() []uint64 {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+func (x *AttachedValue) GetIncompleteBefore() uint64 {
+	if x != nil {
+		return x.IncompleteBefore
+	}
+	return 0
+}
+
 var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\x83\x05\n" +
+	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xda\x05\n" +
 	"\n" +
 	"ModelValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -1675,7 +1782,11 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"overridden\x12I\n" +
 	"\fclass_labels\x18\v \x03(\v2&.nereid.v1.ModelValue.ClassLabelsEntryR\vclassLabels\x12\x1c\n" +
 	"\tnamespace\x18\f \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04pool\x18\r \x01(\tR\x04pool\x1a9\n" +
+	"\x04pool\x18\r \x01(\tR\x04pool\x12\x1a\n" +
+	"\bunloaded\x18\x0e \x01(\bR\bunloaded\x12\x18\n" +
+	"\aremoved\x18\x0f \x01(\bR\aremoved\x12\x1f\n" +
+	"\vload_failed\x18\x10 \x01(\bR\n" +
+	"loadFailed\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aV\n" +
@@ -1795,7 +1906,12 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12'\n" +
 	"\x0fmodels_revision\x18\x04 \x01(\x04R\x0emodelsRevision\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress*b\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\"\x84\x01\n" +
+	"\rAttachedValue\x12\x16\n" +
+	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\aworkers\x18\x03 \x03(\x04R\aworkers\x12+\n" +
+	"\x11incomplete_before\x18\x04 \x01(\x04R\x10incompleteBefore*b\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DESIRED_STATE_SERVE\x10\x01\x12\x1a\n" +
@@ -1826,7 +1942,7 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
@@ -1846,40 +1962,41 @@ var file_nereid_v1_state_proto_goTypes = []any{
 	(*ServiceValue)(nil),    // 15: nereid.v1.ServiceValue
 	(*PoolValue)(nil),       // 16: nereid.v1.PoolValue
 	(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
-	nil,                     // 18: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 19: nereid.v1.ModelValue.ClassLabelsEntry
-	nil,                     // 20: nereid.v1.ModelContent.ClassLabelsEntry
-	nil,                     // 21: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 22: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 23: inference.ModelConfig
-	(*ModelRef)(nil),        // 24: nereid.v1.ModelRef
+	(*AttachedValue)(nil),   // 18: nereid.v1.AttachedValue
+	nil,                     // 19: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 20: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 21: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 22: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 23: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 24: inference.ModelConfig
+	(*ModelRef)(nil),        // 25: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	23, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	24, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	18, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	19, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
-	19, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
-	23, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	20, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
+	24, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
 	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
-	20, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
+	21, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
 	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	24, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	25, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	21, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	22, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
 	1,  // 15: nereid.v1.WorkerValue.state:type_name -> nereid.v1.State
 	13, // 16: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
 	2,  // 17: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	24, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	25, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 19: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
 	14, // 20: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
 	9,  // 21: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
 	1,  // 22: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
 	1,  // 23: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
-	22, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	23, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
 	4,  // 25: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
 	4,  // 26: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
 	27, // [27:27] is the sub-list for method output_type
@@ -1901,7 +2018,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

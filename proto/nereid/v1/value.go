@@ -14,7 +14,8 @@ import (
 const Schema = 1
 
 // Value is a bucket's value: [ModelValue], [AssignmentValue], [WorkerValue],
-// [InstancesValue], [ServiceValue], [PoolValue], [LeaderValue] or [SettingValue].
+// [InstancesValue], [ServiceValue], [PoolValue], [LeaderValue], [AttachedValue] or
+// [SettingValue].
 type Value interface {
 	proto.Message
 	GetSchema() uint32
@@ -39,7 +40,7 @@ func MarshalValue(v Value) ([]byte, error) {
 	return compact.Bytes(), nil
 }
 
-// UnmarshalValue decodes a value that MarshalValue of this or the neighbouring
+// UnmarshalValue decodes a value that MarshalValue of this or the neighboring
 // releases has encoded into v, which it empties first. Unknown fields are
 // ignored. It fails, and v is not to be used, if the bytes are not such a
 // value, if its schema is missing, or if the schema is higher than [Schema].

@@ -81,7 +81,8 @@ func values() map[string]nereidv1.Value {
 				Groups:    []*nereidv1.AssignedGroup{{Name: "digits_0", Kind: nereidv1.DeviceKind_DEVICE_KIND_CPU, Count: 1}},
 			}},
 		},
-		"leader": &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r1", Epoch: 3, ModelsRevision: 12, Address: "10.0.0.7:8011"},
+		"attached": &nereidv1.AttachedValue{Schema: nereidv1.Schema, Epoch: 7, Workers: []uint64{3, 5}, IncompleteBefore: 6},
+		"leader":   &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r1", Epoch: 3, ModelsRevision: 12, Address: "10.0.0.7:8011"},
 		"setting": &nereidv1.SettingValue{
 			Schema: nereidv1.Schema,
 			Setting: &nereidv1.SettingValue_Trace{Trace: &nereidv1.TraceSettings{

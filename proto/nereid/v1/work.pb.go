@@ -79,7 +79,7 @@ func (x *RequestId) GetNumber() uint64 {
 }
 
 // WorkId is the identity of one try at a request. It is on every message
-// about it, so that an answer to an old try, an order of a deposed scheduler
+// about it, so that a response to an old attempt, a batch of a deposed scheduler
 // or a request against a forgotten snapshot is known for what it is.
 type WorkId struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -90,7 +90,11 @@ type WorkId struct {
 	// or, in what a scheduler sends, of the one that accepted it; 0 before that.
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The revision of the bucket models by which the request was routed.
-	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Which step of its ensemble it is, and which iteration of that; both 0 for
+	// the request itself. Only the scheduler derives them.
+	Step          uint32 `protobuf:"varint,5,opt,name=step,proto3" json:"step,omitempty"`
+	Iteration     uint32 `protobuf:"varint,6,opt,name=iteration,proto3" json:"iteration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +153,20 @@ func (x *WorkId) GetEpoch() uint64 {
 func (x *WorkId) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *WorkId) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *WorkId) GetIteration() uint32 {
+	if x != nil {
+		return x.Iteration
 	}
 	return 0
 }
@@ -288,12 +306,14 @@ const file_nereid_v1_work_proto_rawDesc = "" +
 	"\x14nereid/v1/work.proto\x12\tnereid.v1\";\n" +
 	"\tRequestId\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\x04R\x06origin\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x04R\x06number\"\x84\x01\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\xb6\x01\n" +
 	"\x06WorkId\x12.\n" +
 	"\arequest\x18\x01 \x01(\v2\x14.nereid.v1.RequestIdR\arequest\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\"v\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04step\x18\x05 \x01(\rR\x04step\x12\x1c\n" +
+	"\titeration\x18\x06 \x01(\rR\titeration\"v\n" +
 	"\bModelRef\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1e\n" +

@@ -3,8 +3,8 @@
 package command
 
 import (
-	"cmp"
 	"context"
+	"errors"
 
 	"github.com/alecthomas/kong"
 
@@ -25,24 +25,21 @@ func Program() process.Program {
 // Command are the settings.
 type Command struct {
 	ServerName string                 `name:"server-name" default:"triton" group:"Server" help:"Name of the server in its metadata."`
-	Gateway    gateway.Settings       `embed:""`
+	Gateway    gateway.Config         `embed:""`
 	Tensors    process.TensorSettings `embed:""`
 	Process    process.Settings       `embed:""`
 }
 
-// Validate refuses what cannot be, with the reason config_invalid.
+// Validate returns what is wrong with the settings, with the reason
+// config_invalid.
 func (c *Command) Validate() error {
-	if err := cmp.Or(c.Gateway.Validate(), c.Process.Validate()); err != nil {
-		return err
-	}
-	_, err := c.config("id")
-	return err
+	return errors.Join(c.Gateway.Validate(), c.Process.Validate())
 }
 
-func (c *Command) config(id string) (gateway.Config, error) {
-	config := gateway.Default()
+func (c *Command) config(id string) gateway.Config {
+	config := c.Gateway
 	config.ID, config.ServerName, config.Version = id, c.ServerName, process.Release
-	return config, cmp.Or(c.Gateway.Configure(&config), config.Validate())
+	return config
 }
 
 // Run runs one gateway.

@@ -8,17 +8,15 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/remote/control"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/services/gateway"
 )
 
-// keepMemory is how many bytes of free tensor memory the process keeps for the
-// next requests.
+// keepMemory bounds the free tensor memory that the pool retains, in bytes.
 const keepMemory = 256 << 20
 
 // wiring is a gateway among the other services.
@@ -29,20 +27,17 @@ type wiring struct {
 }
 
 func (c *Command) service(_ context.Context, p *process.Process) (process.Service, error) {
-	config, err := c.config(p.ID)
-	if err != nil {
-		return process.Service{}, err
-	}
 	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
 	w, clock := &wiring{process: p}, mono.New()
-	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialling})
+	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialing})
 	remote := gateway.NewRemote(gateway.RemoteDeps{
-		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialling, Pool: pool, Arena: arena, Clock: clock, To: w,
+		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialing, Pool: pool, Arena: arena, Clock: clock, Responder: w,
 		Metrics: p.Metrics, Log: p.Log,
 	})
-	registries := leader.New(p.Bus, leader.Registry)
-	registry := control.NewRegistry(registries, control.Options{TLS: p.Dialling})
-	w.gateway, err = gateway.New(config, gateway.Deps{
+	registries := control.NewFinder(p.Bus, control.RegistryRole)
+	registry := control.NewRegistryClient(registries, control.Options{TLS: p.Dialing})
+	var err error
+	w.gateway, err = gateway.New(c.config(p.ID), gateway.Deps{
 		Bus: p.Bus, Dispatcher: remote, Reachable: remote.Reachable, Connected: remote.Connected, Registered: remote.Register,
 		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
@@ -59,21 +54,21 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 	}, nil
 }
 
-// ready says what readiness lacks.
+// ready returns why the process is not ready.
 func (w *wiring) ready() error {
 	pools := w.gateway.Unreachable()
 	if len(pools) > 0 {
-		return process.Lacks(w.gateway.Ready(), "no scheduler can be reached of the pools "+strings.Join(pools, ", "))
+		return process.NotReady(w.gateway.Ready(), "no scheduler is reachable of the pools "+strings.Join(pools, ", "))
 	}
-	return process.Lacks(w.gateway.Ready(), "not all models are ready")
+	return process.NotReady(w.gateway.Ready(), "not all models are ready")
 }
 
-// Respond hands the answers that count to the gateway.
+// Respond delivers responses to the gateway.
 func (w *wiring) Respond(r *infer.Response) { w.gateway.Respond(r) }
 
-// start tells the operator how the start gets on.
+// start logs the progress of the start.
 func (w *wiring) start(ctx context.Context) error {
-	begun, log := time.Now(), w.process.Log
+	started, log := time.Now(), w.process.Log
 	select {
 	case <-w.gateway.Bound():
 		http, grpc := w.gateway.Addresses()
@@ -83,7 +78,7 @@ func (w *wiring) start(ctx context.Context) error {
 	}
 	select {
 	case <-w.gateway.Started():
-		log.Info("started", zap.Bool("ready", w.gateway.Ready()), zap.Duration("took", time.Since(begun)))
+		log.Info("started", zap.Bool("ready", w.gateway.Ready()), zap.Duration("took", time.Since(started)))
 	case <-ctx.Done():
 	}
 	<-ctx.Done()

@@ -3,7 +3,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -11,18 +10,18 @@ import (
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/remote/control"
 	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/services/registry"
 )
 
 // Program is the registry's.
 func Program() process.Program {
-	c := new(Command)
+	c := &Command{Registry: registry.Default()}
 	return process.Program{
 		Name: "registry", Help: "The registry knows which models exist and decides where they run.",
 		Vars:     kong.Vars{"metrics_port": "8032", "metrics_address": "every interface", "listen": "0.0.0.0:8031"},
@@ -32,7 +31,7 @@ func Program() process.Program {
 
 // Command are the settings.
 type Command struct {
-	Registry      registry.Settings    `embed:""`
+	Registry      registry.Config      `embed:""`
 	BackendConfig []string             `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Models" help:"A setting of a backend by which configurations are completed: default-max-batch-size, of onnxruntime or, without a name, of all; repeat the flag for several."`
 	Peers         process.PeerSettings `embed:""`
 	Process       process.Settings     `embed:""`
@@ -40,7 +39,7 @@ type Command struct {
 
 // Validate refuses what cannot be, with the reason config_invalid.
 func (c *Command) Validate() error {
-	if err := cmp.Or(c.Registry.Validate(), c.Peers.Validate(), c.Process.Validate()); err != nil {
+	if err := errors.Join(c.Peers.Validate(), c.Process.Validate()); err != nil {
 		return err
 	}
 	_, err := c.config("id", "")
@@ -48,10 +47,12 @@ func (c *Command) Validate() error {
 }
 
 func (c *Command) config(id, address string) (registry.Config, error) {
-	config := registry.Default()
+	config := c.Registry
 	config.Holder, config.Address = id, address
-	c.Registry.Configure(&config)
-	return config, cmp.Or(config.Models.SetMaxBatchSize(c.BackendConfig), config.Validate())
+	if err := config.SetMaxBatchSize(c.BackendConfig); err != nil {
+		return config, err
+	}
+	return config, config.Validate()
 }
 
 // Run runs one replica of the registry.
@@ -78,19 +79,19 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	r, err := registry.New(config, registry.Deps{
 		Bus: p.Bus, Log: p.Log,
 		Queues: func(ctx context.Context, address string) ([]infer.Queue, error) {
-			return control.Queues(ctx, address, control.Options{TLS: p.Dialling})
+			return control.Queues(ctx, address, control.Options{TLS: p.Dialing})
 		},
 	})
 	if err != nil {
 		return process.Service{}, err
 	}
-	server := grpc.NewServer(stream.ServerOptions(p.Listening)...)
+	server := grpc.NewServer(stream.ServerOptions(p.Listening, p.Log)...)
 	r.RegisterControl(server)
 	return process.Service{
 		Parts: []lifecycle.Part{
 			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
 			{Run: func(ctx context.Context) error { return errors.Join(r.Run(ctx), os.RemoveAll(config.Artifacts)) }},
 		},
-		Ready: func() error { return process.Lacks(r.Ready(), "the models are not published yet") },
+		Ready: func() error { return process.NotReady(r.Ready(), "the models are not published yet") },
 	}, nil
 }

@@ -3,13 +3,14 @@
 package command
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"math"
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/process"
@@ -21,7 +22,7 @@ import (
 
 // Program is the scheduler's.
 func Program() process.Program {
-	c := new(Command)
+	c := &Command{Scheduler: scheduler.Default()}
 	return process.Program{
 		Name: "scheduler", Help: "The scheduler decides, for one pool, which request runs when and where.",
 		Vars:     kong.Vars{"metrics_port": "8012", "metrics_address": "every interface", "listen": "0.0.0.0:8011"},
@@ -33,23 +34,22 @@ func Program() process.Program {
 type Command struct {
 	Pool      string               `name:"pool" default:"default" group:"Cluster" help:"Pool of workers to decide for. Several schedulers of one pool stand by for each other."`
 	Peers     process.PeerSettings `embed:""`
-	Scheduler scheduler.Settings   `embed:""`
+	Scheduler scheduler.Config     `embed:""`
 	Process   process.Settings     `embed:""`
 }
 
 // Validate refuses what cannot be, with the reason config_invalid.
 func (c *Command) Validate() error {
-	if err := cmp.Or(c.Peers.Validate(), c.Process.Validate()); err != nil {
+	if err := errors.Join(c.Peers.Validate(), c.Process.Validate()); err != nil {
 		return err
 	}
-	_, err := c.config("id", "")
-	return err
+	return c.config("id", "").Validate()
 }
 
-func (c *Command) config(id, address string) (scheduler.Config, error) {
-	config := scheduler.Default()
+func (c *Command) config(id, address string) scheduler.Config {
+	config := c.Scheduler
 	config.ID, config.Pool, config.Address, config.Version = id, c.Pool, address, process.Release
-	return config, cmp.Or(c.Scheduler.Configure(&config), config.Validate())
+	return config
 }
 
 // Run runs one scheduler of the pool.
@@ -62,13 +62,12 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	if err != nil {
 		return process.Service{}, err
 	}
-	config, err := c.config(p.ID, peers.Address())
-	if err != nil {
-		return process.Service{}, err
-	}
-	clock := mono.New()
+	config, clock := c.config(p.ID, peers.Address()), mono.New()
+	workers := control.WorkerIncarnations(p.Bus)
+	gateways := control.GatewayIncarnations(p.Bus)
 	streams := schedule.NewServer(schedule.Config{
 		ID: p.ID, Pool: c.Pool, Release: process.Release, Clock: clock, Log: p.Log, Tensors: tensor.NewPool(keepMemory),
+		WorkerOf: workers.Owner, GatewayOf: gateways.Owner,
 		Window: schedule.Window{
 			Messages: bound(int64(config.MaxQueuedRequests), math.MaxInt32), Bytes: bound(config.MaxQueuedBytes, math.MaxInt64),
 		},
@@ -79,15 +78,17 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	if err != nil {
 		return process.Service{}, err
 	}
-	server := grpc.NewServer(stream.ServerOptions(p.Listening)...)
+	server := grpc.NewServer(stream.ServerOptions(p.Listening, p.Log)...)
 	streams.Register(server)
 	s.RegisterControl(server)
 	return process.Service{
 		Parts: []lifecycle.Part{
 			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
+			{Name: "workers' identities", Run: workers.Run},
+			{Name: "gateways' identities", Run: gateways.Run},
 			{Run: s.Run},
 		},
-		Ready: func() error { return process.Lacks(s.Ready(), "the models are not known yet") },
+		Ready: func() error { return process.NotReady(s.Ready(), "the models are not known yet") },
 	}, nil
 }
 

@@ -3,8 +3,8 @@
 package command
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +20,7 @@ import (
 
 // Program is the worker's.
 func Program() process.Program {
-	c := new(Command)
+	c := &Command{Worker: worker.Default()}
 	return process.Program{
 		Name: "worker", Help: "The worker runs models on one device.",
 		Vars: kong.Vars{
@@ -37,8 +37,8 @@ type Command struct {
 	ExitTimeout  int                    `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests that run may take when the worker stops, in seconds."`
 	LeaveTimeout int                    `name:"leave-timeout-secs" default:"10" group:"Server" help:"How long a worker that stops goes on until its models are ready on others, in seconds. It does not wait if it is the only one, or while NATS is away."`
 	Restarts     int                    `name:"restarts" default:"0" group:"Server" help:"How often this worker was started again, which nereid status shows; nereid node sets it."`
-	LastExit     string                 `name:"last-exit" placeholder:"TEXT" group:"Server" help:"How the worker's life before ended, which nereid status shows; nereid node sets it."`
-	Worker       worker.Settings        `embed:""`
+	LastExit     string                 `name:"last-exit" placeholder:"TEXT" group:"Server" help:"How the worker's incarnation before ended, which nereid status shows; nereid node sets it."`
+	Worker       worker.Config          `embed:""`
 	Pool         string                 `name:"pool" default:"default" group:"Cluster" help:"Pool that the worker belongs to."`
 	Tensors      process.TensorSettings `embed:""`
 	Peers        process.PeerSettings   `embed:""`
@@ -48,7 +48,7 @@ type Command struct {
 
 // Validate refuses what cannot be, with the reason config_invalid.
 func (c *Command) Validate() error {
-	if err := cmp.Or(c.Peers.Validate(), c.Process.Validate(), c.Host.Host().Validate()); err != nil {
+	if err := errors.Join(c.Peers.Validate(), c.Process.Validate(), c.Host.Host().Validate()); err != nil {
 		return err
 	}
 	_, err := c.config("id", "")
@@ -56,8 +56,8 @@ func (c *Command) Validate() error {
 }
 
 func (c *Command) config(id, address string) (worker.Config, error) {
-	config := worker.Default()
-	config.ID, config.Address, config.Version = id, address, process.Release
+	config := c.Worker
+	config.ID, config.Address, config.Version, config.Pool = id, address, process.Release, c.Pool
 	config.Cores = c.Cores
 	config.Restarts, config.LastExit = c.Restarts, strings.ToValidUTF8(c.LastExit, "�")
 	var err error
@@ -68,19 +68,9 @@ func (c *Command) config(id, address string) (worker.Config, error) {
 		return config, errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d and --leave-timeout-secs %d: want 0 or more", c.ExitTimeout, c.LeaveTimeout)
 	}
 	config.DrainTimeout, config.LeaveTimeout = time.Duration(c.ExitTimeout)*time.Second, time.Duration(c.LeaveTimeout)*time.Second
-	if err := c.Worker.Configure(&config); err != nil {
-		return config, err
-	}
-	if config.Labels[infer.PoolLabel] != "" {
-		return config, errs.New(errs.ConfigInvalid, "--label=pool=%s: a worker's pool is given by --pool", config.Labels[infer.PoolLabel])
-	}
 	if !infer.ValidPool(c.Pool) {
 		return config, errs.New(errs.ConfigInvalid, "--pool=%s: give the name of a pool, without blanks, slashes, commas and =", c.Pool)
 	}
-	if config.Labels == nil {
-		config.Labels = make(map[string]string)
-	}
-	config.Labels[infer.PoolLabel] = c.Pool
 	return config, config.Validate()
 }
 

@@ -29,22 +29,22 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	clock := mono.New()
 	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
 	remote := worker.NewRemote(worker.RemoteDeps{
-		ID: p.ID, Release: process.Release, Pool: c.Pool, Bus: p.Bus, TLS: p.Dialling, Tensors: pool, Arena: arena, Clock: clock, Log: p.Log,
+		ID: p.ID, Release: process.Release, Pool: c.Pool, Bus: p.Bus, TLS: p.Dialing, Tensors: pool, Arena: arena, Clock: clock, Log: p.Log,
 	})
 	w, err := worker.New(config, worker.Deps{
 		Bus: p.Bus, Scheduler: remote.Scheduler(), Responder: remote.Responder(), Clock: clock,
-		Fresh: remote.Fresh, Ahead: remote.Ahead(), Pool: pool, Metrics: p.Metrics, Log: p.Log,
+		Batches: remote.Batches(), MayStart: remote.MayStart, PipelinedBatches: remote.PipelinedBatches(), Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
 	if err != nil {
 		return process.Service{}, err
 	}
-	server := grpc.NewServer(stream.ServerOptions(p.Listening)...)
+	server := grpc.NewServer(stream.ServerOptions(p.Listening, p.Log)...)
 	remote.Register(server)
 	return process.Service{
 		Parts: slices.Concat([]lifecycle.Part{
 			{Name: "host", Run: func(ctx context.Context) error { return c.Host.Host().Watch(ctx, p.Metrics, p.Log) }},
 			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
 		}, remote.Parts(), []lifecycle.Part{{Run: w.Run}}),
-		Ready: func() error { return process.Lacks(w.Ready(), "the worker does not know yet what to run") },
+		Ready: func() error { return process.NotReady(w.Ready(), "the worker does not know yet what to run") },
 	}, nil
 }

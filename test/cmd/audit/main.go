@@ -37,7 +37,7 @@ func run(clients, workers, idempotent []string) (audit.Report, error) {
 		}
 	}
 	for _, path := range workers {
-		if err := feed(path, a.Worker); err != nil {
+		if err := feed(path, func(r io.Reader) error { return a.Worker(path, r) }); err != nil {
 			return audit.Report{}, err
 		}
 	}

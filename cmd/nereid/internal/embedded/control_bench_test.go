@@ -143,7 +143,7 @@ func (f *fleet) run(part func(context.Context) error) {
 
 func (f *fleet) startRegistry() {
 	c := registry.Default()
-	c.Repositories, c.Control, c.LoadModels, c.Settle = []string{f.root}, registry.ControlExplicit, []string{"*"}, 0
+	c.Repositories, c.Control, c.LoadModels, c.FileQuietPeriod = []string{f.root}, registry.ControlExplicit, []string{"*"}, 0
 	r, err := registry.New(c, registry.Deps{Bus: f.connect()})
 	f.must(err)
 	f.registry = r
@@ -153,7 +153,7 @@ func (f *fleet) startRegistry() {
 func (f *fleet) startGateway() {
 	c := gateway.Default()
 	c.ID = strconv.FormatInt(time.Now().UnixNano(), 36)
-	c.HTTP.Address, c.HTTP.Port, c.GRPC.Address, c.GRPC.Port = "127.0.0.1", 0, "127.0.0.1", 0
+	c.HTTPAddress, c.HTTPPort, c.GRPCAddress, c.GRPCPort = "127.0.0.1", 0, "127.0.0.1", 0
 	g, err := gateway.New(c, gateway.Deps{
 		Bus: f.connect(), Dispatcher: idle{}, Repository: f.registry, Statistics: func(string) gateway.StatisticsSource { return idle{} }, Clock: mono.New(),
 		Pool: tensor.NewPool(0), Metrics: obs.NewMetrics("", nil), Log: zap.NewNop(),
@@ -172,7 +172,7 @@ func (f *fleet) startScheduler() {
 
 func (f *fleet) startWorker(id string) {
 	c := worker.Default()
-	c.ID, c.DrainTimeout, c.LedgerSize = id, 0, 1
+	c.ID, c.DrainTimeout = id, 0
 	store, err := bus.Open(f.b.Context(), bus.Config{URL: f.url})
 	f.must(err)
 	w, err := worker.New(c, worker.Deps{Bus: store, Scheduler: idle{}, Responder: idle{}, Clock: mono.New(), Pool: tensor.NewPool(0)})
@@ -287,9 +287,10 @@ func (idle) Respond(*infer.Response)                   {}
 func (idle) Attach(uint64, infer.Held, infer.Executor) {}
 func (idle) Detach(uint64)                             {}
 func (idle) Grant(infer.Grant)                         {}
-func (idle) Refuse(*infer.Order, error)                {}
+func (idle) UnitDone(infer.UnitDone)                   {}
+func (idle) Return(*infer.Batch, error)                {}
 func (idle) Retire(infer.InstanceID)                   {}
-func (idle) Complete(*infer.Completion)                {}
+func (idle) InstanceFree(*infer.InstanceFree)          {}
 func (idle) Statistics(context.Context, []infer.ModelRef) ([]infer.Statistics, error) {
 	return nil, nil
 }

@@ -4,8 +4,8 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,49 +14,22 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway"
 	"github.com/nereid-serving/nereid/services/registry"
 	"github.com/nereid-serving/nereid/services/scheduler"
 	"github.com/nereid-serving/nereid/services/worker"
 )
 
-// Config configures the process and its services.
-type Config struct {
-	Registry  registry.Config
-	Scheduler scheduler.Config
-	Worker    worker.Config
-	Gateway   gateway.Config
-	Admin     process.Admin
-	Host      process.Host
-	// Data is where the control plane's state is kept; empty is a temporary
-	// directory.
-	Data string
-	// ExitOnError ends the process when a model cannot be loaded at the start.
-	ExitOnError bool
-	Version     string
-}
-
-// Default returns the services' defaults.
-func Default() Config {
-	c := Config{
-		Registry: registry.Default(), Scheduler: scheduler.Default(), Worker: worker.Default(), Gateway: gateway.Default(),
-		Admin:       process.Admin{Listener: serve.Listener{Enabled: true, Address: "0.0.0.0", Port: 8002}},
-		Host:        process.Host{Enabled: true, Interval: 2 * time.Second},
-		ExitOnError: true,
-	}
-	c.Registry.Models.Backends = worker.Backends()
-	return c
-}
-
 // lease is for how long each service counts as alive without renewing its
-// lease. All of them die together, and nobody else can take over; a lease that
+// lease. All of them die together, and no other process can take over; a lease that
 // ran out could only mean that the processors are overloaded. The worker's
 // would then take all models away from clients, and the registry's would end
 // the loads under way.
@@ -69,28 +42,19 @@ const keepMemory = 256 << 20
 // Server is the process.
 type Server struct {
 	config  Config
+	admin   process.Admin
 	log     *zap.Logger
 	stdout  io.Writer
 	metrics *obs.Metrics
 }
 
-// Validate returns an error of the reason config_invalid that names the
-// setting and what it may be.
-func (c *Config) Validate() error {
-	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway, c.Admin, c.Host} {
-		if err := part.Validate(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // New checks the configuration; it opens nothing.
 func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
-	if err := c.Validate(); err != nil {
+	admin, err := c.complete()
+	if err != nil {
 		return nil, err
 	}
-	return &Server{config: c, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version, c.Admin.Labels)}, nil
+	return &Server{config: c, admin: admin, log: log, stdout: stdout, metrics: obs.NewMetrics(c.Version, admin.Labels)}, nil
 }
 
 // Run serves until ctx is done and everything has drained, or until a part
@@ -105,10 +69,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if err == nil {
 		err = s.serve(ctx, b)
 	}
-	return cmp.Or(err, b.Close(), discard())
+	return errors.Join(err, b.Close(), discard())
 }
 
-// keepArtifacts says where the files go that are given through the load API:
+// keepArtifacts decides where the files go that are given through the load API:
 // beside the state whose models are made of them.
 func (s *Server) keepArtifacts() (discard func() error, err error) {
 	if s.config.Data != "" {
@@ -124,6 +88,9 @@ func (s *Server) serve(ctx context.Context, b *bus.Bus) error {
 	if err := b.EnsureBuckets(ctx); err != nil {
 		return err
 	}
+	if err := forgetWorkers(ctx, b); err != nil {
+		return err
+	}
 	parts, err := s.parts(b)
 	if err != nil {
 		return err
@@ -131,12 +98,26 @@ func (s *Server) serve(ctx context.Context, b *bus.Bus) error {
 	return lifecycle.Run(ctx, parts...)
 }
 
+// forgetWorkers ends the leases that a killed process has left in the data, since
+// its models would count as ready before this one has loaded any.
+func forgetWorkers(ctx context.Context, b *bus.Bus) error {
+	workers, err := bus.NewBucket(b, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
+	if err != nil {
+		return err
+	}
+	ids, err := workers.Keys(ctx)
+	for _, id := range ids {
+		err = errors.Join(err, workers.Delete(ctx, id, 0))
+	}
+	return err
+}
+
 // parts makes the services. They stop in reverse: the gateway drains while
 // all that it needs still runs.
 func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
-	clock, pool, answers := mono.New(), tensor.NewPool(keepMemory), &answers{}
+	clock, pool, responses := mono.New(), tensor.NewPool(keepMemory), &responder{}
 	sched, err := scheduler.New(s.config.Scheduler, scheduler.Deps{
-		Bus: b, Clock: clock, Responder: answers, Metrics: s.metrics, Log: s.log,
+		Bus: b, Clock: clock, Responder: responses, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -149,7 +130,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	work, err := worker.New(s.config.Worker, worker.Deps{
-		Bus: b, Scheduler: sched, Responder: answers, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Scheduler: sched, Responder: responses, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -160,11 +141,11 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers.to = gate
+	responses.to = gate
 	return []lifecycle.Part{
 		{Name: "metrics", Run: s.serveMetrics},
 		{Name: "host", Run: s.watchHost},
-		{Name: "registry", Run: reg.Run},
+		{Name: "registry", Run: func(ctx context.Context) error { return s.runRegistry(ctx, reg.Run) }},
 		{Name: "scheduler", Run: sched.Run},
 		{Name: "worker", Run: work.Run},
 		{Name: "gateway", Run: gate.Run},
@@ -172,19 +153,31 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	}, nil
 }
 
-// answers carries responses to the gateway, which is made last. It is set
-// before anything runs.
-type answers struct{ to infer.Responder }
+// runRegistry runs the registry. Without ExitOnError a repository that cannot be
+// read leaves the process without models, not ready and responding, as Triton's.
+func (s *Server) runRegistry(ctx context.Context, run func(context.Context) error) error {
+	err := run(ctx)
+	if s.config.ExitOnError.On || errs.Of(err) != errs.ConfigInvalid {
+		return err
+	}
+	s.log.Error("no models are served: correct the model repository and start again", obs.Err(err)...)
+	<-ctx.Done()
+	return nil
+}
 
-func (a *answers) Respond(r *infer.Response) { a.to.Respond(r) }
+// responder carries responses to the gateway, which is made last. It is set
+// before anything runs.
+type responder struct{ to infer.Responder }
+
+func (a *responder) Respond(r *infer.Response) { a.to.Respond(r) }
 
 func (s *Server) serveMetrics(ctx context.Context) error {
-	return s.config.Admin.Serve(ctx, s.metrics, nil, s.log)
+	return s.admin.Serve(ctx, s.metrics, nil, s.log)
 }
 
 // watchHost looks at the machine for the metrics alone.
 func (s *Server) watchHost(ctx context.Context) error {
-	h := s.config.Host
-	h.Enabled = h.Enabled && s.config.Admin.Enabled
+	h := s.config.Host.Host()
+	h.Enabled = h.Enabled && s.admin.Enabled
 	return h.Watch(ctx, s.metrics, s.log)
 }

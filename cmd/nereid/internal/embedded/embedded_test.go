@@ -40,8 +40,8 @@ func startUnled(t *testing.T) *unled {
 	t.Helper()
 	c := Default()
 	c.Registry.Repositories = []string{t.TempDir()}
-	c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = "127.0.0.1", 0
-	c.Gateway.GRPC.Enabled, c.Admin.Enabled = false, false
+	c.Gateway.HTTPAddress, c.Gateway.HTTPPort = "127.0.0.1", 0
+	c.Gateway.AllowGRPC.On, c.Admin.AllowMetrics.On = false, false
 	core, logs := observer.New(zap.InfoLevel)
 	server, err := New(c, zap.New(core), &bytes.Buffer{})
 	if err != nil {

@@ -49,9 +49,9 @@ func startMeasured(t *testing.T, edit func(*Config)) *measured {
 	c := Default()
 	c.Version = "test"
 	c.Registry.Repositories = []string{dir}
-	c.Gateway.HTTP.Address, c.Gateway.HTTP.Port = "127.0.0.1", 0
-	c.Gateway.GRPC.Address, c.Gateway.GRPC.Port = "127.0.0.1", 0
-	c.Admin.Address, c.Admin.Port = "127.0.0.1", 0
+	c.Gateway.HTTPAddress, c.Gateway.HTTPPort = "127.0.0.1", 0
+	c.Gateway.GRPCAddress, c.Gateway.GRPCPort = "127.0.0.1", 0
+	c.Admin.MetricsAddress, c.Admin.MetricsPort = "127.0.0.1", 0
 	edit(&c)
 	core, logs := observer.New(zap.InfoLevel)
 	server, err := New(c, zap.New(core), io.Discard)
@@ -75,7 +75,7 @@ func startMeasured(t *testing.T, edit func(*Config)) *measured {
 		}
 		return m.http != "" && logs.FilterMessage("started").Len() > 0
 	})
-	u.eventually("the machine's load", func() bool { return m.families()["nv_cpu_utilization"] != nil || !c.Host.Enabled })
+	u.eventually("the machine's load", func() bool { return m.families()["nv_cpu_utilization"] != nil || !c.Host.CPUMetrics.On })
 	return m
 }
 
@@ -174,7 +174,7 @@ func tritons(families map[string]*dto.MetricFamily) map[string]family {
 }
 
 func everything(c *Config) {
-	c.Scheduler.Latencies.Histograms, c.Scheduler.Latencies.Summaries = true, true
+	c.Scheduler.MetricsConfig = []string{"histogram_latencies=true", "summary_latencies=true"}
 }
 
 func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
@@ -185,7 +185,7 @@ func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
 		"default":    {func(*Config) {}, []string{always, host, counters}},
 		"everything": {everything, []string{always, host, counters, histograms, summaries}},
 		"least": {func(c *Config) {
-			c.Host.Enabled, c.Scheduler.Latencies.Counters = false, false
+			c.Host.CPUMetrics.On, c.Scheduler.MetricsConfig = false, []string{"counter_latencies=false"}
 		}, []string{always}},
 	}
 	for name, tt := range tests {
@@ -216,7 +216,7 @@ func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
 }
 
 func TestPlaceIsOnTheSeriesOfAllServices(t *testing.T) {
-	m := startMeasured(t, func(c *Config) { c.Admin.Labels = map[string]string{"cluster": "eu"} })
+	m := startMeasured(t, func(c *Config) { c.Admin.MetricsLabel = []string{"cluster=eu"} })
 	m.requests()
 	for name, f := range m.families() {
 		if !strings.Contains(labels(f), "cluster") {

@@ -26,24 +26,24 @@ type start struct {
 func (s *start) Run(ctx context.Context) error {
 	begun := time.Now()
 	if !s.bound(ctx) || !s.settled(ctx, begun) {
-		s.sayDrain()
+		s.logDrain()
 		return nil
 	}
 	index := s.gateway.Index()
 	if err := table(s.server.stdout, index); err != nil {
 		return fmt.Errorf("show the models: %w", err)
 	}
-	if err := failures(index); err != nil && s.server.config.ExitOnError {
+	if err := failures(index); err != nil && s.server.config.ExitOnError.On {
 		return err
 	}
 	s.server.log.Info("started", zap.Bool("ready", s.gateway.Ready()), zap.Duration("took", time.Since(begun)))
 	<-ctx.Done()
-	s.sayDrain()
+	s.logDrain()
 	return nil
 }
 
-// sayDrain tells the operator what the end waits for. This part stops first.
-func (s *start) sayDrain() {
+// logDrain logs what the end waits for. This part stops first.
+func (s *start) logDrain() {
 	s.server.log.Info("draining: press Ctrl-C again to stop at once", zap.Int64("in_flight", s.gateway.InFlight()))
 }
 
@@ -71,7 +71,9 @@ func (s *start) settled(ctx context.Context, begun time.Time) bool {
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			s.server.log.Info("still loading", zap.Strings("models", unsettled(s.gateway.Index())), zap.Duration("elapsed", time.Since(begun)))
+			if names := unsettled(s.gateway.Index()); len(names) > 0 {
+				s.server.log.Info("still loading", zap.Strings("models", names), zap.Duration("elapsed", time.Since(begun)))
+			}
 		}
 	}
 }
@@ -97,7 +99,7 @@ func table(out io.Writer, index []gateway.IndexEntry) error {
 	return w.Flush()
 }
 
-// failures says which models are not ready.
+// failures returns which models are not ready.
 func failures(index []gateway.IndexEntry) error {
 	var failed []string
 	for _, e := range index {

@@ -30,7 +30,7 @@ func (k Kind) String() string {
 
 // Device is one that gets a worker.
 type Device struct {
-	// Name tells it apart on its machine: cpu, cpu1, gpu0.
+	// Name distinguishes it on its machine: cpu, cpu1, gpu0.
 	Name string
 	Kind Kind
 	// Number counts the devices of a kind from 0.

@@ -153,7 +153,7 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 	if n := strings.Count(passed.String(), "\n"); n != keptLines+7 {
 		t.Errorf("%d lines passed on", n)
 	}
-	if rest := w.last(); len(rest) != 0 || cause(rest) != "it said nothing" {
+	if rest := w.last(); len(rest) != 0 || cause(rest) != "it wrote nothing" {
 		t.Errorf("left: %q", rest)
 	}
 }

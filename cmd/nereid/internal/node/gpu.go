@@ -113,10 +113,10 @@ func gauges() []gauge {
 	}
 }
 
-// Describe describes nothing: what a GPU tells depends on its make.
+// Describe describes nothing: what a GPU reports depends on its make.
 func (n *NVML) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the GPUs. What one does not tell is not shown.
+// Collect reads the GPUs. What one does not report is not shown.
 func (n *NVML) Collect(out chan<- prometheus.Metric) {
 	count, ret := n.library.DeviceGetCount()
 	if ret != nvml.SUCCESS {

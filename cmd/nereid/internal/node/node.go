@@ -10,65 +10,12 @@ import (
 	"io"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 )
-
-// Config configures a node.
-type Config struct {
-	// ID names the node; a worker is called ID-DEVICE.
-	ID string
-	// Program is the worker's, and Arguments are those of all workers beside
-	// what tells them apart.
-	Program   string
-	Arguments []string
-	// Address is the host under which workers listen for other services, each
-	// on a port of its own.
-	Address string
-	// MetricsPort is where the first worker serves its metrics and health; the
-	// others follow it.
-	MetricsPort int
-	// Pause is how long the first new start waits; it doubles up to LongestPause
-	// while a worker ends soon after its start.
-	Pause, LongestPause time.Duration
-	// Steady is how long a worker has to run for its ends before to be
-	// forgotten.
-	Steady time.Duration
-	// Crashes is how many ends in a row a device is given; then it is given up.
-	Crashes int
-	// Drain is how long a worker may take to stop; then it is killed.
-	Drain time.Duration
-	// Outlive lets workers run on when the node is killed.
-	Outlive bool
-}
-
-// Default gives what only tests change.
-func Default() Config {
-	return Config{
-		Address: "0.0.0.0", MetricsPort: 8022,
-		Pause: time.Second, LongestPause: 30 * time.Second, Steady: time.Minute, Crashes: 10, Drain: 45 * time.Second,
-	}
-}
-
-// Validate returns an error of the reason config_invalid that names the
-// setting and what it may be.
-func (c Config) Validate() error {
-	switch {
-	case c.ID == "":
-		return errs.New(errs.ConfigInvalid, "the node needs an id")
-	case c.MetricsPort < 1 || c.MetricsPort > 65535:
-		return errs.New(errs.ConfigInvalid, "--worker-metrics-port is %d: want 1 to 65535", c.MetricsPort)
-	case c.Crashes < 1:
-		return errs.New(errs.ConfigInvalid, "--crash-budget is %d: want 1 or more", c.Crashes)
-	case c.Drain < 0:
-		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %v: want 0 or more", c.Drain)
-	}
-	return nil
-}
 
 // Deps are what a node works with.
 type Deps struct {
@@ -134,7 +81,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return all
 }
 
-// Ready says which workers are not ready, and why; nil is none.
+// Ready returns which workers are not ready, and why; nil is none.
 func (n *Node) Ready() error {
 	problems := make([]error, len(n.workers))
 	var asked sync.WaitGroup
@@ -151,8 +98,12 @@ func (n *Node) Ready() error {
 
 // arguments are those of one worker.
 func (c Config) arguments(id string, d Device, metricsPort int) []string {
+	given := c.Arguments
+	if len(given) > 0 && given[0] == "--" { // as the parser leaves it
+		given = given[1:]
+	}
 	return append([]string{
 		"--id=" + id, fmt.Sprintf("--device=%s:%d", d.Kind, d.Number),
 		"--listen=" + c.Address + ":0", "--metrics-port=" + strconv.Itoa(metricsPort),
-	}, c.Arguments...)
+	}, given...)
 }

@@ -53,9 +53,9 @@ func actAsWorker(manner string) {
 	case "fails":
 		fmt.Fprint(os.Stderr, "no such library\n\n")
 		os.Exit(1)
-	case "misused":
+	case "usage":
 		fmt.Fprint(os.Stderr, "worker: unknown flag --lable\nRun \"worker --help\" for what there is.\n")
-		os.Exit(2)
+		os.Exit(64)
 	case "panics":
 		panic("no such thing")
 	}
@@ -93,7 +93,7 @@ func actAsNode() {
 		panic(err)
 	}
 	c := configuration(port)
-	c.Outlive = os.Args[2] == "outlive"
+	c.KeepWorkers = os.Args[2] == "outlive"
 	n, err := New(c, Deps{
 		Devices: wholeMachine(), Stdout: io.Discard, Stderr: os.Stderr, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
@@ -106,7 +106,7 @@ func actAsNode() {
 func configuration(port int) Config {
 	c := Default()
 	c.ID, c.Program, c.MetricsPort = "host", os.Args[0], port
-	c.Pause, c.Crashes = time.Millisecond, 3
+	c.Pause, c.CrashBudget = time.Millisecond, 3
 	return c
 }
 
@@ -220,9 +220,9 @@ func TestKilledWorkerIsStartedAgain(t *testing.T) {
 
 func TestWorkerThatNeverStartsIsGivenUpWithItsLastWords(t *testing.T) {
 	for manner, want := range map[string]string{
-		"fails":   "ended 3 times in a row, at last with exit status 1: no such library",
-		"misused": "worker host-cpu refuses its settings: unknown flag --lable: correct the flags behind --",
-		"panics":  "ended 3 times in a row, at last with exit status 2: panic: no such thing",
+		"fails":  "ended 3 times in a row, at last with exit status 1: no such library",
+		"usage":  "worker host-cpu refuses its settings: unknown flag --lable: correct the flags behind --",
+		"panics": "ended 3 times in a row, at last with exit status 2: panic: no such thing",
 	} {
 		h := startNode(t, manner, nil, Device{Name: "cpu"})
 		if err := <-h.ended; err == nil || !strings.Contains(err.Error(), want) {
@@ -245,7 +245,7 @@ func TestWorkersAreToldOfThoseBefore(t *testing.T) {
 }
 
 func TestMissingProgramIsNamed(t *testing.T) {
-	h := startNode(t, "well", func(c *Config) { c.Program, c.Crashes = "/no/such/worker", 1 }, Device{Name: "cpu"})
+	h := startNode(t, "well", func(c *Config) { c.Program, c.CrashBudget = "/no/such/worker", 1 }, Device{Name: "cpu"})
 	if err := <-h.ended; err == nil || !strings.Contains(err.Error(), "/no/such/worker") || !strings.Contains(err.Error(), "--worker") {
 		t.Error(err)
 	}
@@ -263,7 +263,7 @@ func TestOneDeviceGivenUpLeavesTheOthers(t *testing.T) {
 }
 
 func TestStubbornWorkerIsKilledInTheEnd(t *testing.T) {
-	h := startNode(t, "stubborn", func(c *Config) { c.Drain = 50 * time.Millisecond }, Device{Name: "cpu"})
+	h := startNode(t, "stubborn", func(c *Config) { c.ExitTimeout = 0 }, Device{Name: "cpu"})
 	h.eventually("readiness", func() bool { return h.node.Ready() == nil })
 	h.stop()
 }
@@ -323,10 +323,11 @@ func gone(pid int) bool {
 func TestWrongSettingsAreNamed(t *testing.T) {
 	for want, edit := range map[string]func(*Config, *[]Device){
 		"--worker-metrics-port": func(c *Config, _ *[]Device) { c.MetricsPort = 0 },
-		"--crash-budget":        func(c *Config, _ *[]Device) { c.Crashes = 0 },
-		"--exit-timeout-secs":   func(c *Config, _ *[]Device) { c.Drain = -1 },
-		"needs an id":           func(c *Config, _ *[]Device) { c.ID = "" },
-		"--cpu-workers":         func(_ *Config, d *[]Device) { *d = nil },
+		"--crash-budget":        func(c *Config, _ *[]Device) { c.CrashBudget = 0 },
+		"--exit-timeout-secs":   func(c *Config, _ *[]Device) { c.ExitTimeout = -1 },
+		"no device":             func(_ *Config, d *[]Device) { *d = nil },
+		"leave one out":         func(c *Config, _ *[]Device) { c.CPUWorkers, c.GPUWorkers = None, None },
+		"--listen":              func(c *Config, _ *[]Device) { c.Arguments = []string{"--", "--listen=:1"} },
 	} {
 		c, devices := configuration(1), wholeMachine()
 		edit(&c, &devices)

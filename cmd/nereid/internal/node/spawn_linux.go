@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawn starts a process on the given cores, tells how that went, waits for its
-// end and tells that. Unless it may outlive this process it gets a SIGTERM when
+// spawn starts a process on the given cores, sends how that went, waits for its
+// end and sends that. Unless it may outlive this process it gets a SIGTERM when
 // this one dies. The kernel watches the thread that started it rather than the
 // process, so the thread is kept until the end; it is thrown away with its
 // cores then.

@@ -8,7 +8,7 @@ import (
 )
 
 // tail passes on what is written, line by line, and keeps the last lines: they
-// say why a process ended. It is safe for concurrent use.
+// show why a process ended. It is safe for concurrent use.
 type tail struct {
 	to io.Writer
 
@@ -76,12 +76,12 @@ func (t *tail) last() []string {
 	return lines
 }
 
-// cause is the line that says most: the last one that is not blank.
+// cause is the line that explains most: the last one that is not blank.
 func cause(lines []string) string {
 	for i := range lines {
 		if text := strings.TrimSpace(lines[len(lines)-1-i]); text != "" {
 			return text
 		}
 	}
-	return "it said nothing"
+	return "it wrote nothing"
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/process"
 )
 
-// worker is one device and its worker's lives.
+// worker is one device and the incarnations of its worker.
 type worker struct {
 	id      string
 	device  Device
@@ -43,7 +43,7 @@ type worker struct {
 	givenUp bool   // guarded by mu
 }
 
-// probeTimeout is how long a worker may take to say whether it is ready.
+// probeTimeout is how long a worker may take to report whether it is ready.
 const probeTimeout = 2 * time.Second
 
 func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
@@ -68,18 +68,18 @@ func (w *worker) run(ctx context.Context) error {
 	crashes, pause := 0, w.node.Pause
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.live(ctx)
+		err := w.runOnce(ctx)
 		if time.Since(began) > w.node.Steady {
 			crashes, pause = 0, w.node.Pause
 		}
 		crashes++
 		switch {
 		case ctx.Err() != nil: // it was asked to end
-		case errors.Is(err, errMisused):
+		case errors.Is(err, errUsage):
 			err = fmt.Errorf("worker %s refuses its settings: %w", w.id, err)
 			w.rests(err, true)
 			return err
-		case crashes >= w.node.Crashes:
+		case crashes >= w.node.CrashBudget:
 			err = fmt.Errorf("worker %s ended %d times in a row, at last with %w", w.id, crashes, err)
 			w.rests(err, true)
 			return err
@@ -93,22 +93,18 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// errMisused says that a worker ended since its settings make no sense: it would
-// do so again.
-var errMisused = errors.New("correct the flags behind --, the environment or the settings file, and start the node again")
+// errUsage is that a worker ended because of its settings: the next one would
+// too.
+var errUsage = errors.New("correct the flags behind --, the environment or the settings file, and start the node again")
 
-// exited words how a worker ended, by its last words. A panic of Go ends with the
-// same exit status as wrong settings do, so that it is the words that tell them
-// apart.
+// exited returns how a worker ended, with its last lines.
 func exited(err error, words []string) error {
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == process.ExitMisused {
-		if said, refused := process.Misuse(words); refused {
-			return fmt.Errorf("%s: %w", said, errMisused)
-		}
+	if errors.As(err, &exit) && exit.ExitCode() == process.ExitUsage {
+		return fmt.Errorf("%s: %w", process.UsageMessage(words), errUsage)
 	}
 	return fmt.Errorf("%w: %s", err, cause(words))
 }
@@ -121,18 +117,18 @@ func (w *worker) rests(why error, givenUp bool) {
 	w.last = w.problem
 }
 
-// live is one life of the process: it ends when the process does, which it is
-// asked to when ctx is done. The error says how it ended and its last words.
-func (w *worker) live(ctx context.Context) error {
+// runOnce runs the process once. It asks the process to end when ctx is done, and
+// returns how that ended, with its last lines.
+func (w *worker) runOnce(ctx context.Context) error {
 	command := w.command()
 	command.Env = append(command.Env, w.history()...)
 	command.Stdout, command.Stderr = w.stdout, w.stderr
 	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() { // ends with the process
-		spawn(command, w.device.Cores, w.node.Outlive, started, ended)
+		spawn(command, w.device.Cores, w.node.KeepWorkers, started, ended)
 	}()
 	if err := <-started; err != nil {
-		return errs.Wrap(errs.ConfigInvalid, err, "cannot start the worker (%v): say with --worker where its program is", err)
+		return errs.Wrap(errs.ConfigInvalid, err, "cannot start the worker (%v): name its program with --worker", err)
 	}
 	w.began(command.Process.Pid)
 	defer w.over()
@@ -145,10 +141,10 @@ func (w *worker) live(ctx context.Context) error {
 	return exited(err, w.stderr.last())
 }
 
-// longestExit bounds what a worker is told of how the one before ended.
+// longestExit bounds how much of the last exit a worker publishes.
 const longestExit = 500
 
-// history is the environment by which a worker tells others of those before it.
+// history is the environment by which a worker publishes the restarts before it.
 func (w *worker) history() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,19 +174,20 @@ func (w *worker) over() {
 // stop drains the process, and kills it when it takes too long.
 func (w *worker) stop(command *exec.Cmd, ended <-chan error) error {
 	_ = command.Process.Signal(syscall.SIGTERM) // or it has ended
-	late := time.NewTimer(w.node.Drain)
+	timeout := time.Duration(w.node.ExitTimeout) * time.Second
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case err := <-ended:
 		return err
 	case <-late.C:
-		w.log.Warn("worker does not stop: it is killed", zap.Duration("after", w.node.Drain))
+		w.log.Warn("worker does not stop: it is killed", zap.Duration("after", timeout))
 		_ = command.Process.Kill() // or it has ended
 		return <-ended
 	}
 }
 
-// ready says what the worker lacks; nil is nothing.
+// ready returns what the worker lacks; nil is nothing.
 func (w *worker) ready() error {
 	w.mu.Lock()
 	problem := w.problem
@@ -204,7 +201,7 @@ func (w *worker) ready() error {
 	}
 	response, err := w.prober.Do(request)
 	if err != nil {
-		return fmt.Errorf("it does not answer: %w", err)
+		return fmt.Errorf("it does not respond: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusOK {

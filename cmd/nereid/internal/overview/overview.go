@@ -86,7 +86,7 @@ func services(c *nereidv1.ClusterStatus) table {
 }
 
 // load is what waits and runs in the pool of a scheduler that holds one, as it
-// last told: its queues are known only while it answers.
+// last reported: its queues are known only while it responds.
 func load(s *nereidv1.ServiceStatus) string {
 	if s.GetWaiting() == 0 && s.GetRunning() == 0 {
 		return "-"
@@ -94,7 +94,7 @@ func load(s *nereidv1.ServiceStatus) string {
 	return fmt.Sprintf("%d wait, %d run", s.GetWaiting(), s.GetRunning())
 }
 
-// leads says which roles a service holds, or that it could hold one.
+// leads returns which roles a service holds, or that it could hold one.
 func leads(c *nereidv1.ClusterStatus, s *nereidv1.ServiceStatus) string {
 	var held []string
 	for _, l := range c.GetLeaders() {
@@ -128,7 +128,7 @@ func workers(c *nereidv1.ClusterStatus) table {
 	return t
 }
 
-// restarts says how often a worker was started again, and how the one before it
+// restarts returns how often a worker was started again, and how the one before it
 // ended.
 func restarts(w *nereidv1.WorkerStatus) string {
 	switch {

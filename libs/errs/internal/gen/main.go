@@ -16,7 +16,7 @@ type reason struct{ name, http, grpc, retry, summary, fix string }
 
 // codes are the numbers of google.golang.org/grpc/codes.
 func codes() map[string]int {
-	names := strings.Fields("OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS " +
+	names := strings.Fields("OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS " + //nolint:misspell // gRPC spells its code so
 		"PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL " +
 		"UNAVAILABLE DATA_LOSS UNAUTHENTICATED")
 	m := make(map[string]int, len(names))
@@ -97,6 +97,8 @@ func camel(s string) string {
 		switch w {
 		case "json", "api":
 			b.WriteString(strings.ToUpper(w))
+		case "cancelled": //nolint:misspell // reasons.tsv keeps the word, the identifier is spelled as in Go
+			b.WriteString("Canceled")
 		default:
 			b.WriteString(strings.ToUpper(w[:1]) + w[1:])
 		}
@@ -107,8 +109,9 @@ func camel(s string) string {
 func page(rows []reason) []byte {
 	var b bytes.Buffer
 	b.WriteString("<!-- Generated from libs/errs/reasons.tsv. Do not edit. -->\n# Errors\n\n" +
-		"Every refusal and failure has one `reason`. It is in the body (`reason`), in the gRPC status details (`ErrorInfo`), in metric\n" +
-		"labels and in log lines. The words are stable: new ones are added, old ones are never changed.\n\n" +
+		"Every refusal and failure has one `reason`. It is in the HTTP header `Nereid-Reason`, in the gRPC status details (`ErrorInfo`), in\n" +
+		"metric labels and in log lines. The words are stable: new ones are added, old ones are never changed.\n\n" +
+		"The body of an HTTP error is Triton's, `{\"error\":\"...\"}`. `Nereid-Request-Id` names an inference as the server's log does.\n\n" +
 		"| reason | HTTP | gRPC | retry | meaning | what to do |\n|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", r.name, r.http, r.grpc, r.retry, r.summary, r.fix)

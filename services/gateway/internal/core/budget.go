@@ -6,46 +6,45 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Budget bounds the bytes that the requests of all clients hold together,
-// from their arrival to their answers. Bytes count when they have come, not
-// when they are announced: a client that announces much and sends nothing
-// takes nothing from the others. It is safe for concurrent use; a nil Budget
-// has no bound.
+// Budget bounds the bytes of all requests together, from their arrival to their
+// responses. Bytes count when they are received, not when they are announced: a
+// large Content-Length alone reserves nothing. It is safe for concurrent use; a
+// nil Budget has no bound.
 type Budget struct {
-	limit int64 // 0 for no bound
-	held  atomic.Int64
+	limit    int64 // 0 for no bound
+	reserved atomic.Int64
 }
 
-// NewBudget makes a budget of limit bytes, or one without a bound if that is 0.
+// NewBudget returns a budget of limit bytes; 0 is no bound.
 func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
 
-// Take adds n bytes of a request, or returns an error of the reason
-// memory_full. What was taken is given back with [Budget.Give].
-func (b *Budget) Take(n int64) error {
+// Reserve reserves n bytes, or returns an error of the reason memory_full.
+// [Budget.Release] undoes it.
+func (b *Budget) Reserve(n int64) error {
 	if b == nil {
 		return nil
 	}
-	held := b.held.Add(n)
-	if b.limit == 0 || held <= b.limit {
+	total := b.reserved.Add(n)
+	if b.limit == 0 || total <= b.limit {
 		return nil
 	}
-	b.held.Add(-n)
-	return errs.New(errs.MemoryFull, "the requests in flight hold %d bytes: %d more would exceed the maximum of %d", held-n, n, b.limit)
+	b.reserved.Add(-n)
+	return errs.New(errs.MemoryFull, "the requests in flight hold %d bytes: %d more would exceed the maximum of %d", total-n, n, b.limit)
 }
 
-// Give takes n bytes out again.
-func (b *Budget) Give(n int64) {
+// Release returns n reserved bytes.
+func (b *Budget) Release(n int64) {
 	if b != nil {
-		b.held.Add(-n)
+		b.reserved.Add(-n)
 	}
 }
 
-// Held returns the bytes that are held now.
-func (b *Budget) Held() int64 { return b.held.Load() }
+// Reserved returns the bytes reserved now.
+func (b *Budget) Reserved() int64 { return b.reserved.Load() }
 
-// Most returns limit, or what the budget has in all if that is less: more
-// than that no request can hold.
-func (b *Budget) Most(limit int64) int64 {
+// Cap returns limit, or the whole budget if that is less: no request can hold
+// more.
+func (b *Budget) Cap(limit int64) int64 {
 	if b == nil || b.limit == 0 {
 		return limit
 	}

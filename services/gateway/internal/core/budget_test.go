@@ -15,26 +15,26 @@ func TestBudgetIsNotExceeded(t *testing.T) {
 		ok   bool
 		held int64
 	}{{60, true, 60}, {41, false, 60}, {40, true, 100}, {1, false, 100}} {
-		if err := b.Take(c.take); (err == nil) != c.ok || err != nil && errs.Of(err) != errs.MemoryFull || b.Held() != c.held {
-			t.Errorf("after %d more: %v, %d held, want %d", c.take, err, b.Held(), c.held)
+		if err := b.Reserve(c.take); (err == nil) != c.ok || err != nil && errs.Of(err) != errs.MemoryFull || b.Reserved() != c.held {
+			t.Errorf("after %d more: %v, %d held, want %d", c.take, err, b.Reserved(), c.held)
 		}
 	}
-	b.Give(60)
-	if err := b.Take(60); err != nil || b.Most(1000) != 100 || b.Most(10) != 10 {
-		t.Errorf("what was given back: %v; most %d, %d", err, b.Most(1000), b.Most(10))
+	b.Release(60)
+	if err := b.Reserve(60); err != nil || b.Cap(1000) != 100 || b.Cap(10) != 10 {
+		t.Errorf("what was given back: %v; most %d, %d", err, b.Cap(1000), b.Cap(10))
 	}
 }
 
 func TestBudgetWithoutBound(t *testing.T) {
 	b := core.NewBudget(0)
-	if err := b.Take(1 << 60); err != nil || b.Held() != 1<<60 || b.Most(7) != 7 {
-		t.Errorf("%v, %d held, most %d", err, b.Held(), b.Most(7))
+	if err := b.Reserve(1 << 60); err != nil || b.Reserved() != 1<<60 || b.Cap(7) != 7 {
+		t.Errorf("%v, %d held, most %d", err, b.Reserved(), b.Cap(7))
 	}
 	var none *core.Budget
-	if err := none.Take(1 << 60); err != nil || none.Most(7) != 7 {
-		t.Errorf("no budget: %v, most %d", err, none.Most(7))
+	if err := none.Reserve(1 << 60); err != nil || none.Cap(7) != 7 {
+		t.Errorf("no budget: %v, most %d", err, none.Cap(7))
 	}
-	none.Give(1 << 60)
+	none.Release(1 << 60)
 }
 
 func TestBudgetIsWholeAfterwards(t *testing.T) {
@@ -43,14 +43,14 @@ func TestBudgetIsWholeAfterwards(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for range 1000 {
-				if b.Take(10) == nil {
-					b.Give(10)
+				if b.Reserve(10) == nil {
+					b.Release(10)
 				}
 			}
 		})
 	}
 	clients.Wait()
-	if b.Held() != 0 {
-		t.Errorf("%d bytes are held by nobody", b.Held())
+	if b.Reserved() != 0 {
+		t.Errorf("%d bytes are held by nobody", b.Reserved())
 	}
 }

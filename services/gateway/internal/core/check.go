@@ -11,9 +11,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// check holds a request against its model before anything is queued, in the
-// order and with the texts of Triton's core, and sets its number of rows.
-func check(v *Version, r *infer.Request) error {
+// Check validates a request against its model before anything is queued, in the
+// order and with the texts of Triton's core, and sets its batch size. Of several
+// wrong inputs Triton's core names the last: it keeps them in a hash table.
+func Check(v *Version, r *infer.Request) error {
 	c := &checker{config: v.Config, model: v.Ref.Name, request: r}
 	for _, step := range []func() error{c.outputs, c.inputNames, c.rows, c.tensors} {
 		if err := step(); err != nil {
@@ -58,10 +59,8 @@ func (c *checker) outputs() error {
 
 func (c *checker) inputNames() error {
 	inputs := c.request.Inputs
-	for i := range inputs {
-		if slices.ContainsFunc(inputs[:i], func(p infer.Tensor) bool { return p.Name == inputs[i].Name }) {
-			return c.refuse(errs.TensorDuplicate, "input '%s' already exists in request", inputs[i].Name)
-		}
+	if name, ok := duplicate(inputs); ok {
+		return c.refuse(errs.TensorDuplicate, "input '%s' already exists in request", name)
 	}
 	missing, required := c.missing()
 	if len(inputs) < required || len(inputs) > len(c.config.Inputs) {
@@ -76,6 +75,30 @@ func (c *checker) inputNames() error {
 		return c.wrongCount(missing, required)
 	}
 	return nil
+}
+
+// fewInputs is up to how many inputs are compared with each other: a map would
+// cost more, and most requests have fewer.
+const fewInputs = 16
+
+// duplicate returns the first name that an input before it has.
+func duplicate(inputs []infer.Tensor) (name string, ok bool) {
+	if len(inputs) <= fewInputs {
+		for i := range inputs {
+			if slices.ContainsFunc(inputs[:i], func(p infer.Tensor) bool { return p.Name == inputs[i].Name }) {
+				return inputs[i].Name, true
+			}
+		}
+		return "", false
+	}
+	seen := make(map[string]bool, len(inputs))
+	for i := range inputs {
+		if seen[inputs[i].Name] {
+			return inputs[i].Name, true
+		}
+		seen[inputs[i].Name] = true
+	}
+	return "", false
 }
 
 // missing returns the required inputs that the request lacks, and how many
@@ -95,11 +118,10 @@ func (c *checker) missing() (names []string, required int) {
 }
 
 func (c *checker) wrongCount(missing []string, required int) error {
-	got := make([]string, len(c.request.Inputs))
-	for i := range got {
-		got[i] = c.request.Inputs[i].Name
+	got := make([]string, 0, len(c.request.Inputs))
+	for _, in := range slices.Backward(c.request.Inputs) {
+		got = append(got, in.Name)
 	}
-	slices.Sort(got)
 	reason := errs.InputMissing
 	if len(missing) == 0 {
 		reason = errs.InputUnexpected
@@ -121,33 +143,33 @@ func quoted(names []string) string {
 }
 
 func (c *checker) rows() error {
-	c.request.Rows = 1
+	c.request.BatchSize = 1
 	if !c.config.Batches() {
 		return nil
 	}
-	for i := range c.request.Inputs {
+	for i := range slices.Backward(c.request.Inputs) {
 		in := &c.request.Inputs[i]
 		if len(in.Shape) == 0 {
 			return c.refuse(errs.ShapeMismatch, "input '%s' has no shape but model requires batch dimension for '%s'", in.Name, c.model)
 		}
-		if i == 0 {
-			c.request.Rows = in.Shape[0]
-		} else if in.Shape[0] != c.request.Rows {
+		if i == len(c.request.Inputs)-1 {
+			c.request.BatchSize = in.Shape[0]
+		} else if in.Shape[0] != c.request.BatchSize {
 			return c.refuse(errs.ShapeMismatch, "input '%s' batch size does not match other inputs for '%s'", in.Name, c.model)
 		}
 	}
-	if c.request.Rows == 0 {
+	if c.request.BatchSize == 0 {
 		// Requests without rows would fill no batch, however many there are.
 		return c.refuse(errs.ShapeMismatch, "inference request batch-size must be > 0 for '%s'", c.model)
 	}
-	if c.request.Rows > c.config.MaxBatchSize {
+	if c.request.BatchSize > c.config.MaxBatchSize {
 		return c.refuse(errs.BatchSizeExceeded, "inference request batch-size must be <= %d for '%s'", c.config.MaxBatchSize, c.model)
 	}
 	return nil
 }
 
 func (c *checker) tensors() error {
-	for i := range c.request.Inputs {
+	for i := range slices.Backward(c.request.Inputs) {
 		in := &c.request.Inputs[i]
 		io := c.config.Input(in.Name)
 		if in.Datatype != io.Datatype {
@@ -246,7 +268,7 @@ func (c *checker) incomplete(name string, err error) error {
 				"Please make sure the string length indicator is in one buffer.",
 			name, c.model, short.Want, short.Have)
 	}
-	return c.refuse(errs.TensorDataInvalid,
-		"incomplete string data for inference input '%s' for model '%s', expecting string of length %d but only %d bytes available",
-		name, c.model, short.Want, short.Have)
+	return errs.New(errs.TensorDataInvalid,
+		"incomplete string data for inference input '%s', expecting string of length %d but only %d bytes available",
+		name, short.Want, short.Have).WithModel(c.model)
 }

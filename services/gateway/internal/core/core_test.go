@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -68,14 +69,35 @@ type harness struct {
 	table *pending.Table
 }
 
+// Infer executes a request of a model that gives one response.
+func (h *harness) Infer(ctx context.Context, v *core.Version, r *infer.Request) (*infer.Response, *core.Version, error) {
+	if err := core.Check(v, r); err != nil {
+		r.Release()
+		return nil, v, err
+	}
+	var x core.Execution
+	defer x.Close()
+	if err := x.Admit(h.Gateway, v, r); err != nil {
+		r.Release()
+		return nil, v, err
+	}
+	x.Dispatch(r)
+	p, err := x.Next(ctx)
+	return p, x.Version(), err
+}
+
 func newGateway(t *testing.T, models ...*core.Model) *harness {
 	t.Helper()
 	h := &harness{table: pending.New(9), dispatcher: &dispatcher{
 		submit: func(r *infer.Request) error { t.Errorf("%v was submitted", r.Work); return nil },
 		cancel: func(id infer.RequestID) { t.Errorf("%v was cancelled", id) },
 	}}
+	h.source.missing = make(map[string]error)
 	h.Gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1", Extensions: []string{"e"}},
-		core.Deps{Dispatcher: h.dispatcher, Statistics: h.of, Pending: h.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
+		core.Deps{
+			Dispatcher: h.dispatcher, Statistics: h.of, Pending: h.table, Clock: mono.New(), Pool: tensor.NewPool(0),
+			StatisticsMissing: func(pool string, err error) { h.source.missing[pool] = err },
+		})
 	h.Update(core.NewSnapshot(5, true, models))
 	return h
 }

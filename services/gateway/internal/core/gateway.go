@@ -18,12 +18,11 @@ import (
 
 // Dispatcher takes requests towards the scheduler of their pool.
 type Dispatcher interface {
-	// Submit hands a request over. If it returns nil the request belongs to
-	// the scheduler, which answers it through the gateway's Responder; on an
-	// error the caller still owns it. Submit does not block.
+	// Submit hands a request over. If it returns nil the scheduler owns the
+	// request and completes it through the gateway's Responder; on an error the
+	// caller still owns it. Submit does not block.
 	Submit(*infer.Request) error
-	// Cancel says that nobody waits for the request any more. It may be
-	// unknown or over.
+	// Cancel cancels a request, which may be unknown or finished.
 	Cancel(infer.RequestID)
 }
 
@@ -33,6 +32,7 @@ type Gateway struct {
 	dispatcher Dispatcher
 	reachable  func(pool string) bool
 	statistics func(pool string) StatisticsSource
+	missing    func(pool string, err error) // of statistics
 	repository Repository
 	pending    *pending.Table
 	clock      mono.Clock
@@ -40,10 +40,9 @@ type Gateway struct {
 	strict     bool
 	snapshot   atomic.Pointer[Snapshot]
 	started    atomic.Bool   // every model has been ready or failed
-	left       chan struct{} // closed when it is not ready any more, and still serves
-	leave      sync.Once
+	shutdown   chan struct{} // closed when readiness ends for good
+	begin      sync.Once     // closes shutdown
 	draining   atomic.Bool
-	waiters    sync.Pool // of *pending.Unary
 }
 
 // Deps are what a Gateway works with.
@@ -52,8 +51,11 @@ type Deps struct {
 	// Reachable reports whether a pool's requests get to a scheduler. It may be
 	// nil; then they always do.
 	Reachable func(pool string) bool
-	// Statistics gives the source for a pool.
+	// Statistics returns the source for a pool.
 	Statistics func(pool string) StatisticsSource
+	// StatisticsMissing is called with each pool whose counts a reply lacks. It
+	// may be nil.
+	StatisticsMissing func(pool string, err error)
 	// Repository may be nil; then models are not loaded or unloaded on request.
 	Repository Repository
 	Pending    *pending.Table
@@ -64,20 +66,23 @@ type Deps struct {
 	StrictReadiness bool
 }
 
-// New makes a gateway without models.
+// New returns a gateway without models.
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
-		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
-		pool: deps.Pool, strict: deps.StrictReadiness, left: make(chan struct{}),
+		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, missing: deps.StatisticsMissing,
+		repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
+		pool: deps.Pool, strict: deps.StrictReadiness, shutdown: make(chan struct{}),
 	}
-	g.waiters.New = func() any { return pending.NewUnary() }
+	if g.missing == nil {
+		g.missing = func(string, error) {}
+	}
 	g.snapshot.Store(NewSnapshot(0, false, nil))
 	return g
 }
 
-// Update puts a new snapshot into force for the requests to come. It returns the
-// pools that it found without a scheduler: once that changes, it is to be called
-// again, since the start may be over.
+// Update replaces the snapshot for new requests. It returns the pools without a
+// reachable scheduler; call it again when these change, since the start may end
+// then.
 func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	unreachable = g.unreachable(s)
 	g.snapshot.Store(s)
@@ -87,29 +92,29 @@ func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	return unreachable
 }
 
-// served reports whether enough of the pools have a scheduler: all or, without
-// strict readiness, any.
+// served reports whether all pools have a scheduler or, without strict
+// readiness, any.
 func (g *Gateway) served(s *Snapshot, unreachable []string) bool {
 	return len(unreachable) == 0 || !g.strict && len(unreachable) < len(s.pools)
 }
 
 // Started reports whether the start is over: every model has been ready or has
-// failed, and there was a scheduler. It stays so.
+// failed, and its scheduler was reachable. It never becomes false again.
 func (g *Gateway) Started() bool { return g.started.Load() }
 
-// Snapshot returns the present snapshot.
+// Snapshot returns the current snapshot.
 func (g *Gateway) Snapshot() *Snapshot { return g.snapshot.Load() }
 
-// Pool is where front ends get memory for tensors.
+// Pool returns the memory pool of tensors.
 func (g *Gateway) Pool() *tensor.Pool { return g.pool }
 
 // Live reports whether the server runs at all.
 func (g *Gateway) Live() bool { return true }
 
 // Ready reports whether every model that should serve does or, without strict
-// readiness, whether the start is over and there is a scheduler for any.
+// readiness, whether the start is over and a scheduler is reachable.
 func (g *Gateway) Ready() bool {
-	if g.Leaving() {
+	if g.ShuttingDown() {
 		return false
 	}
 	s := g.Snapshot()
@@ -119,8 +124,8 @@ func (g *Gateway) Ready() bool {
 	return g.served(s, g.unreachable(s))
 }
 
-// Unreachable are the pools, by name, whose models are ready on workers while no
-// scheduler can be reached that takes requests for them.
+// Unreachable lists the pools, by name, with ready models and without a reachable
+// scheduler.
 func (g *Gateway) Unreachable() []string { return g.unreachable(g.Snapshot()) }
 
 func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
@@ -135,50 +140,50 @@ func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
 	return pools
 }
 
-// ModelReady reports whether a version could answer now; an error says that
-// there is no such model or version.
+// ModelReady reports whether a version takes requests. As with Triton, one that
+// is unknown is not ready; the only error is a version that is no number.
 func (g *Gateway) ModelReady(model, version string) (bool, error) {
 	v, err := g.Snapshot().Resolve(model, version)
 	switch errs.Of(err) {
 	case "":
 		return g.reachable == nil || g.reachable(v.Pool), nil
-	case errs.ModelNotReady:
-		return false, nil
+	case errs.InvalidVersion:
+		return false, err
 	}
-	return false, err
+	return false, nil
 }
 
-// Leave ends readiness for good. Requests are served as before.
-func (g *Gateway) Leave() { g.leave.Do(func() { close(g.left) }) }
+// BeginShutdown ends readiness for good. Requests are served as before.
+func (g *Gateway) BeginShutdown() { g.begin.Do(func() { close(g.shutdown) }) }
 
-// Left is closed when readiness has ended for good.
-func (g *Gateway) Left() <-chan struct{} { return g.left }
+// ShutdownBegun is closed by BeginShutdown.
+func (g *Gateway) ShutdownBegun() <-chan struct{} { return g.shutdown }
 
-// Leaving reports whether readiness has ended for good.
-func (g *Gateway) Leaving() bool {
+// ShuttingDown reports whether BeginShutdown was called.
+func (g *Gateway) ShuttingDown() bool {
 	select {
-	case <-g.left:
+	case <-g.shutdown:
 		return true
 	default:
 		return false
 	}
 }
 
-// Drain refuses new requests and returns when the last one in flight has its
-// answer, or with the context's error.
+// Drain refuses new requests and returns when those in flight have completed, or
+// with the context's error.
 func (g *Gateway) Drain(ctx context.Context) error {
 	g.draining.Store(true)
-	g.Leave()
+	g.BeginShutdown()
 	return g.pending.Drain(ctx)
 }
 
-// InFlight is the number of requests that have no final answer yet.
+// InFlight is the number of requests without their final response.
 func (g *Gateway) InFlight() int64 { return g.pending.InFlight() }
 
 // Server describes the server.
 func (g *Gateway) Server() ServerInfo { return g.info }
 
-// Metadata describes a model: all its ready versions, or the one asked for.
+// Metadata describes a model: all its ready versions, or the requested one.
 func (g *Gateway) Metadata(model, version string) (Metadata, error) {
 	s := g.Snapshot()
 	v, err := s.Resolve(model, version)
@@ -201,9 +206,9 @@ func (g *Gateway) Metadata(model, version string) (Metadata, error) {
 	return m, nil
 }
 
-// absent is the index entry of a model without versions: it has failed as a
-// whole, or it was never loaded and shows its name only.
-func absent(m *Model) IndexEntry {
+// unversioned is the index entry of a model without versions: it has failed as
+// a whole, or it was never loaded and shows its name only.
+func unversioned(m *Model) IndexEntry {
 	if m.Problem == "" {
 		return IndexEntry{Namespace: m.Namespace, Name: m.Name}
 	}
@@ -226,8 +231,11 @@ func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 	s := g.Snapshot()
 	unreachable := g.unreachable(s)
 	for _, m := range s.Models() {
+		if m.Removed {
+			continue
+		}
 		if len(m.Versions) == 0 && !readyOnly {
-			entries = append(entries, absent(m))
+			entries = append(entries, unversioned(m))
 		}
 		for _, v := range m.Versions {
 			state, cause := v.State, v.Cause

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,7 +91,7 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Second, cancel)
 			return ctx, cancel
-		}, refusal{errs.Cancelled, ""}},
+		}, refusal{errs.Canceled, ""}},
 		{"out of time", func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		}, refusal{errs.DeadlineCompute, "the deadline passed before the answer was there"}},
@@ -217,22 +218,27 @@ func TestNothingSlipsPastADrain(t *testing.T) {
 	}
 }
 
-func TestRequestForAContentThatIsGoneGoesToTheNextOne(t *testing.T) {
+func TestRequestForAGenerationThatIsGoneGoesToTheNextOne(t *testing.T) {
 	old := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("x", tensor.Int32, 1)}})
 	next := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("x", tensor.Int32, 1)}})
 	next.Ref.Generation = 2
 	other := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("y", tensor.Int32, 1)}})
 	other.Ref.Generation = 2
+	later := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("x", tensor.Int32, 1)}})
+	later.Ref.Version = 2
 	tests := map[string]struct {
-		now      *core.Version
-		sequence infer.Sequence
-		want     []string
+		now        *core.Version
+		sequence   infer.Sequence
+		anyVersion bool
+		want       []string
 	}{
-		"a newer content":              {next, infer.Sequence{}, []string{"m/1@0 attempt 1", "m/1@2 attempt 2"}},
-		"no newer content":             {old, infer.Sequence{}, []string{"m/1@0 attempt 1"}},
-		"one that does not take it":    {other, infer.Sequence{}, []string{"m/1@0 attempt 1"}},
-		"a newer one and a sequence":   {next, infer.Sequence{ID: 1}, []string{"m/1@0 attempt 1"}},
-		"a newer one that leaves also": {next, infer.Sequence{}, []string{"m/1@0 attempt 1", "m/1@2 attempt 2"}},
+		"a newer generation":           {now: next, want: []string{"m/1@0 attempt 1", "m/1@2 attempt 2"}},
+		"no newer generation":          {now: old, want: []string{"m/1@0 attempt 1"}},
+		"one that does not take it":    {now: other, want: []string{"m/1@0 attempt 1"}},
+		"a newer one and a sequence":   {now: next, sequence: infer.Sequence{ID: 1}, want: []string{"m/1@0 attempt 1"}},
+		"a newer one that leaves also": {now: next, want: []string{"m/1@0 attempt 1", "m/1@2 attempt 2"}},
+		"a later version":              {now: later, anyVersion: true, want: []string{"m/1@0 attempt 1", "m/2@0 attempt 2"}},
+		"a later version than named":   {now: later, want: []string{"m/1@0 attempt 1"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +247,7 @@ func TestRequestForAContentThatIsGoneGoesToTheNextOne(t *testing.T) {
 			h.submit = func(r *infer.Request) error {
 				got = append(got, fmt.Sprintf("%v attempt %d", r.Model, r.Work.Attempt))
 				h.Update(core.NewSnapshot(6, true, []*core.Model{{Name: "m", Versions: []*core.Version{tt.now}}}))
-				if r.Work.Attempt == 2 && name == "a newer content" {
+				if r.Work.Attempt == 2 && !strings.HasSuffix(name, "leaves also") {
 					r.Release()
 					h.table.Respond(&infer.Response{Work: r.Work, Final: true})
 					return nil
@@ -255,15 +261,15 @@ func TestRequestForAContentThatIsGoneGoesToTheNextOne(t *testing.T) {
 			r := h.NewRequest(old)
 			buffer := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { released++ })
 			r.Inputs = []infer.Tensor{{Name: "x", Datatype: tensor.Int32, Shape: tensor.Shape{1}, Data: tensor.InBuffer(buffer, 0, 4)}}
-			r.Sequence = tt.sequence
+			r.Sequence, r.AnyVersion = tt.sequence, tt.anyVersion
 			_, served, err := h.Infer(t.Context(), old, r)
-			if rerouted := len(tt.want) == 2; rerouted != (served == next) || rerouted == (served == old) {
+			if rerouted := len(tt.want) == 2; rerouted != (served == tt.now && served != old) || rerouted == (served == old) {
 				t.Errorf("the answer is of %v", served.Ref)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("submitted (-want +got):\n%s", diff)
 			}
-			if answered := err == nil; answered != (name == "a newer content") || released != 1 || h.InFlight() != 0 {
+			if answered := err == nil; answered != (len(tt.want) == 2 && !strings.HasSuffix(name, "leaves also")) || released != 1 || h.InFlight() != 0 {
 				t.Errorf("error %v, inputs released %d times, %d in flight", err, released, h.InFlight())
 			}
 		})
@@ -282,14 +288,20 @@ func TestAnswersKeepTheOrderOfRequestsWhereTheModelDoes(t *testing.T) {
 		h.cancel = func(infer.RequestID) {}
 		var answers []*infer.Response
 		var failures []refusal
+		var executions []*core.Execution // of the answers
 		call := func(ctx context.Context) {
 			go func() {
-				p, _, err := h.Infer(ctx, v, h.NewRequest(v))
+				x, r := new(core.Execution), h.NewRequest(v)
+				if err := x.Admit(h.Gateway, v, r); err != nil {
+					t.Error(err)
+				}
+				x.Dispatch(r)
+				p, err := x.Next(ctx)
 				if err != nil {
 					failures = append(failures, refusalOf(err))
 					return
 				}
-				answers = append(answers, p)
+				answers, executions = append(answers, p), append(executions, x)
 			}()
 			synctest.Wait()
 		}
@@ -304,14 +316,14 @@ func TestAnswersKeepTheOrderOfRequestsWhereTheModelDoes(t *testing.T) {
 		respond(2)
 		leave()
 		synctest.Wait()
-		if d := cmp.Diff([]refusal{{errs.Cancelled, ""}}, failures); d != "" || len(answers) != 0 {
+		if d := cmp.Diff([]refusal{{errs.Canceled, ""}}, failures); d != "" || len(answers) != 0 {
 			t.Errorf("%d answers before the first, failures %s", len(answers), d)
 		}
 		respond(0)
 		if len(answers) != 1 || answers[0].Index != 0 {
 			t.Fatalf("answers %v, want the first alone while it is being passed on", answers)
 		}
-		answers[0].Release()
+		executions[0].Pass()
 		synctest.Wait()
 		if len(answers) != 2 || answers[1].Index != 2 || h.InFlight() != 0 {
 			t.Errorf("answers %v with %d in flight", answers, h.InFlight())

@@ -6,8 +6,12 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 )
+
+// Now is the time of requests.
+func (g *Gateway) Now() mono.Time { return g.clock.Now() }
 
 // NewRequest starts a request for v: identity, model and time of arrival.
 func (g *Gateway) NewRequest(v *Version) *infer.Request {
@@ -19,39 +23,151 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 	}
 }
 
-// Infer checks r against v, has it executed and returns its one response,
-// which the caller releases, and the version by which it was answered. It takes
-// r over in every case. When ctx ends first the request is cancelled wherever
-// it is. A request whose content has gone before it was queued is submitted
-// once more, for what has taken its place: the version is then another than v.
-func (g *Gateway) Infer(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, *Version, error) {
-	if err := check(v, r); err != nil {
-		r.Release()
-		return nil, v, err
-	}
-	response, returned, err := g.attempt(ctx, v, r)
-	if returned == nil {
-		return response, v, err
-	}
-	next := g.reroute(v, returned)
-	if next == nil {
-		returned.Release()
-		return nil, v, err
-	}
-	response, returned, err = g.attempt(ctx, next, returned)
-	if returned != nil {
-		returned.Release()
-	}
-	return response, next, err
+// Execution is one request on its way through scheduler and workers:
+// [Execution.Admit] and [Execution.Dispatch] begin it, [Execution.Next] gives its
+// responses and [Execution.Close] ends it. One goroutine at a time uses it. It
+// may be used again after Close.
+type Execution struct {
+	// Responses wait here. Their budget may be set before Admit.
+	Responses pending.Responses
+
+	gateway    *Gateway
+	version    *Version
+	work       infer.Work
+	anyVersion bool
+	free       func() // the request's slot; nil where responses keep no order
+	open       bool   // in the pending table
+	final      bool   // no other version may take the request: it was rerouted, or a response was read
 }
 
-// reroute turns a request for a content of v's version to the one that serves
-// now, and returns that one; nil if there is none that takes it. The steps of a
-// sequence belong together and stay.
-func (g *Gateway) reroute(v *Version, r *infer.Request) *Version {
-	snapshot := g.Snapshot()
-	next, err := snapshot.current(v.Ref)
-	if err != nil || next.Ref == r.Model && next.Pool == r.Pool || r.Sequence != (infer.Sequence{}) || next.Config.Decoupled || check(next, r) != nil {
+// Admit enters a checked request into the pending table, unless the gateway
+// drains. Until Dispatch the request stays the caller's.
+func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
+	x.gateway, x.anyVersion = g, r.AnyVersion
+	x.enter(v, r)
+	// A Drain that begins now waits for the request, and one that began before is
+	// seen here.
+	if g.draining.Load() {
+		err := errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
+		g.pending.Finish(infer.Fail(x.work, err))
+		x.Close()
+		return err
+	}
+	return nil
+}
+
+func (x *Execution) enter(v *Version, r *infer.Request) {
+	x.version, x.work, x.open = v, r.Work, true
+	x.Responses.Open()
+	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
+		x.free = x.gateway.pending.OpenInOrder(r.Work, v.Ref, &x.Responses).Free
+		return
+	}
+	x.gateway.pending.Open(r.Work, &x.Responses)
+}
+
+// Dispatch submits an admitted request, which it takes over in every case. A
+// refusal comes from Next.
+func (x *Execution) Dispatch(r *infer.Request) {
+	// The request is the scheduler's after Submit: its work was kept.
+	if err := x.gateway.dispatcher.Submit(r); err != nil {
+		r.Release()
+		x.gateway.pending.Finish(infer.Fail(x.work, err))
+	}
+}
+
+// Version is the one by which the request is executed: another than it was
+// admitted with where it was rerouted.
+func (x *Execution) Version() *Version { return x.version }
+
+// Next returns the next response, which the caller releases, up to the final one,
+// or the error that ended the request. When ctx ends first the request is
+// canceled wherever it is. A request whose generation has gone before it was
+// queued is submitted once more, for what has taken its place.
+func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
+	for {
+		p := x.Responses.Next(ctx)
+		if p == nil {
+			// The final response may have come at the same moment; then it counts.
+			x.cancel(abandoned(ctx))
+			ctx = context.WithoutCancel(ctx)
+			continue
+		}
+		x.open = !p.Final
+		if p.Err == nil {
+			x.final = true
+			return p, nil
+		}
+		returned := p.Returned
+		p.Returned = nil
+		if x.open { // the budget has refused a response
+			x.cancel(p.Err)
+			x.drain()
+		}
+		x.Pass()
+		if returned == nil {
+			return nil, p.Err
+		}
+		next := x.reroute(returned)
+		if next == nil {
+			returned.Release()
+			return nil, p.Err
+		}
+		x.final = true
+		x.enter(next, returned)
+		x.Dispatch(returned)
+	}
+}
+
+// Close ends the request, if that has not happened, and releases the responses
+// that were not read.
+func (x *Execution) Close() {
+	if x.open {
+		x.cancel(errs.New(errs.Canceled, ""))
+		x.drain()
+	}
+	x.Pass()
+	x.gateway, x.version, x.final = nil, nil, false
+}
+
+// cancel ends the request with err unless it has its final response.
+func (x *Execution) cancel(err error) {
+	if x.gateway.pending.Finish(infer.Fail(x.work, err)) {
+		x.gateway.dispatcher.Cancel(x.work.Request)
+	}
+}
+
+// drain releases the responses up to the final one, which has come.
+func (x *Execution) drain() {
+	for x.open {
+		p := x.Responses.Next(context.Background())
+		x.open = !p.Final
+		p.Release()
+	}
+}
+
+// Pass lets the responses to later requests go, where the model's responses keep
+// the order of its requests. It is called after the final response was read, at
+// the latest by Close.
+func (x *Execution) Pass() {
+	if free := x.free; free != nil {
+		x.free = nil
+		free()
+	}
+}
+
+// reroute turns a request for a generation of a version to the one that serves
+// now, or where any version will do to the latest, and returns that one; nil if
+// there is none that takes it, or it was rerouted before. The steps of a sequence
+// belong together and stay.
+func (x *Execution) reroute(r *infer.Request) *Version {
+	snapshot, ref := x.gateway.Snapshot(), x.version.Ref
+	if x.anyVersion {
+		ref.Version = latestVersion
+	}
+	next, err := snapshot.current(ref)
+	if err != nil || x.final || next.Ref == r.Model && next.Pool == r.Pool ||
+		r.Sequence != (infer.Sequence{}) || next.Config.Decoupled != x.version.Config.Decoupled || Check(next, r) != nil {
 		return nil
 	}
 	r.Model, r.Pool = next.Ref, next.Pool
@@ -59,70 +175,9 @@ func (g *Gateway) reroute(v *Version, r *infer.Request) *Version {
 	return next
 }
 
-// attempt submits r to v and waits for its answer. The request is returned if
-// the scheduler gives it back.
-func (g *Gateway) attempt(ctx context.Context, v *Version, r *infer.Request) (*infer.Response, *infer.Request, error) {
-	// The request is the scheduler's after Submit: keep what is needed.
-	work := r.Work
-	waiter, _ := g.waiters.Get().(*pending.Unary)
-	turn := g.open(work, v, waiter)
-	if err := g.submit(r); err != nil {
-		r.Release()
-		g.pending.Finish(infer.Fail(work, err))
-	}
-	response, answered, err := waiter.Wait(ctx)
-	if !answered {
-		response, err = g.abandon(ctx, work, waiter)
-	}
-	var returned *infer.Request
-	if err != nil {
-		response, returned = nil, waiter.Returned()
-	}
-	if turn != nil {
-		if response != nil {
-			response.Turn = turn
-		} else {
-			turn()
-		}
-	}
-	waiter.Reset()
-	g.waiters.Put(waiter)
-	return response, returned, err
-}
-
-// open enters a request into the pending table, and returns what passes its
-// turn where answers keep the order of requests; nil elsewhere.
-func (g *Gateway) open(w infer.Work, v *Version, next infer.Responder) (turn func()) {
-	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
-		return g.pending.OpenInOrder(w, v.Ref, next).Pass
-	}
-	g.pending.Open(w, next)
-	return nil
-}
-
-// submit hands the request over unless the gateway drains. The request is in
-// the pending table already: a Drain that begins now waits for it, and one that
-// began before is seen here.
-func (g *Gateway) submit(r *infer.Request) error {
-	if g.draining.Load() {
-		return errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(r.Model.Name)
-	}
-	return g.dispatcher.Submit(r)
-}
-
-// abandon ends a request whose client is gone or out of time. The final
-// answer may have come at the same moment; then that one counts.
-func (g *Gateway) abandon(ctx context.Context, w infer.Work, waiter *pending.Unary) (*infer.Response, error) {
-	if g.pending.Finish(infer.Fail(w, abandoned(ctx))) {
-		g.dispatcher.Cancel(w.Request)
-	}
-	response, _, err := waiter.Wait(context.WithoutCancel(ctx))
-	return response, err
-}
-
 func abandoned(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return errs.Wrap(errs.DeadlineCompute, ctx.Err(), "the deadline passed before the answer was there")
 	}
-	return errs.Wrap(errs.Cancelled, ctx.Err(), "")
+	return errs.Wrap(errs.Canceled, ctx.Err(), "")
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// request adds a model to those that a request for its name may mean. One that
-// was unloaded gives way to another.
-func (s *Snapshot) request(m *Model) {
-	others := s.requested[m.Name]
+// addName adds a model to those that a request for its name may mean. An
+// unloaded model yields to another of its name.
+func (s *Snapshot) addName(m *Model) {
+	others := s.byName[m.Name]
 	switch {
 	case len(others) > 0 && m.unloaded():
 	case len(others) == 1 && others[0].unloaded():
-		s.requested[m.Name] = []*Model{m}
+		s.byName[m.Name] = []*Model{m}
 	default:
-		s.requested[m.Name] = append(others, m)
+		s.byName[m.Name] = append(others, m)
 	}
 }
 
-// named finds the one model that requests for a name mean.
-func (s *Snapshot) named(name string) (*Model, error) {
-	found := s.requested[name]
+// lookup finds the one model that requests for a name mean.
+func (s *Snapshot) lookup(name string) (*Model, error) {
+	found := s.byName[name]
 	switch {
 	case len(found) == 1:
 		return found[0], nil
@@ -35,7 +35,7 @@ func (s *Snapshot) named(name string) (*Model, error) {
 	return nil, unknownModel(errs.ModelNotFound, infer.ModelID{Name: name}, " is not found")
 }
 
-// current finds the version that now serves in the place of a content.
+// current finds the version that now serves for a generation.
 func (s *Snapshot) current(ref infer.ModelRef) (*Version, error) {
 	m := s.models[ref.ID()]
 	if m == nil {
@@ -44,7 +44,7 @@ func (s *Snapshot) current(ref infer.ModelRef) (*Version, error) {
 	return m.resolve(ref.Version)
 }
 
-// unloaded reports whether the model was taken out of service on purpose.
+// unloaded reports whether the model was unloaded on request.
 func (m *Model) unloaded() bool {
 	return m.Problem == "" && !slices.ContainsFunc(m.Versions, func(v *Version) bool {
 		return v.State != infer.Unloading && v.Cause != CauseUnloaded

@@ -11,12 +11,12 @@ import (
 // methods return when every gateway and scheduler knows the outcome, or with
 // the error of the context while the operation goes on.
 type Repository interface {
-	// Load loads a model, or loads it anew: with config as its configuration in
-	// JSON unless that is empty, and of files, by their paths within the model's
-	// directory, unless there are none. It may keep the files.
+	// Load loads or reloads a model. A config that is not empty replaces its
+	// configuration, in JSON, and files, by their paths within the model's
+	// directory, replace the directory. Load may retain the files.
 	Load(ctx context.Context, model, config string, files map[string][]byte) error
-	// Unload takes a model out of service, and with dependents also the models
-	// that were loaded for it alone.
+	// Unload unloads a model and, with dependents, the models that were loaded
+	// for it alone.
 	Unload(ctx context.Context, model string, dependents bool) error
 }
 
@@ -30,11 +30,11 @@ type LoadRequest struct {
 	Files map[string][]byte
 }
 
-// MaxControlParameters bounds the parameters of a load or unload, which are counted
-// before any is read: the files and the configuration.
-const MaxControlParameters = modelfiles.MaxGiven + 1
+// MaxControlParameters bounds the parameters of a load or unload, the files and
+// the configuration. They are counted before any is decoded.
+const MaxControlParameters = modelfiles.MaxLoadFiles + 1
 
-// LoadModel loads a model and returns when it serves or has failed.
+// LoadModel loads a model and returns when it is ready or has failed.
 func (g *Gateway) LoadModel(ctx context.Context, r LoadRequest) error {
 	if g.repository == nil {
 		return noRepository()
@@ -42,27 +42,27 @@ func (g *Gateway) LoadModel(ctx context.Context, r LoadRequest) error {
 	if r.HasConfig && r.Config == "" {
 		return errs.New(errs.InvalidParameter, "Invalid config override: it is empty").WithModel(r.Model)
 	}
-	if len(r.Files) > modelfiles.MaxGiven {
-		return modelfiles.TooManyGiven(r.Model)
+	if len(r.Files) > modelfiles.MaxLoadFiles {
+		return modelfiles.TooManyLoadFiles(r.Model)
 	}
-	return interrupted(ctx, g.repository.Load(ctx, r.Model, r.Config, r.Files))
+	return contextError(ctx, g.repository.Load(ctx, r.Model, r.Config, r.Files))
 }
 
-// UnloadModel takes a model out of service.
+// UnloadModel unloads a model.
 func (g *Gateway) UnloadModel(ctx context.Context, model string, dependents bool) error {
 	if g.repository == nil {
 		return noRepository()
 	}
-	return interrupted(ctx, g.repository.Unload(ctx, model, dependents))
+	return contextError(ctx, g.repository.Unload(ctx, model, dependents))
 }
 
 func noRepository() error {
 	return errs.New(errs.ModelControlDisabled, "this gateway has no registry to load or unload models: ask one that has")
 }
 
-// interrupted words the end of a caller's patience.
-func interrupted(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil && errs.Of(err) == errs.Bug {
+// contextError returns a timeout or cancellation where err is the context's.
+func contextError(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && !errs.Classified(err) {
 		return abandoned(ctx)
 	}
 	return err

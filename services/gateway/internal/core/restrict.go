@@ -8,11 +8,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// API is a group of calls that an operator can keep callers from.
+// API is a group of endpoints that an operator can restrict.
 type API string
 
-// The groups, under Triton's names. Calls of the last two this server does
-// not have.
+// The groups, under Triton's names. This server has no endpoint of the last two.
 const (
 	HealthAPI       API = "health"
 	MetadataAPI     API = "metadata"
@@ -33,8 +32,7 @@ func APIs() []API {
 // Secret is a header and the value that callers of a restricted API send.
 type Secret struct{ Header, Value string }
 
-// Matches reports whether a caller has sent the value. It takes as long
-// whatever was sent.
+// Matches reports whether a caller has sent the value, in constant time.
 func (s Secret) Matches(sent string) bool {
 	return subtle.ConstantTimeCompare([]byte(sent), []byte(s.Value)) == 1
 }

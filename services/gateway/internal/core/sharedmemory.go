@@ -11,7 +11,7 @@ const (
 	CUDAMemory   MemoryKind = "cuda"
 )
 
-// SharedMemoryDisabled refuses to register or forget a region: clients send
+// SharedMemoryDisabled refuses to register or unregister a region: clients send
 // their tensors in requests.
 func SharedMemoryDisabled() error {
 	return errs.New(errs.Unsupported, "Client shared memory is disabled. Send the tensors in the request.")

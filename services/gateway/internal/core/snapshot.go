@@ -10,20 +10,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
-// Snapshot is what the gateway knows of all models at one moment. It is
-// immutable; a request is decided against one snapshot from start to end.
+// Snapshot is the state of all models at one revision. It is immutable; a request
+// is decided against one snapshot from start to end.
 type Snapshot struct {
 	// Revision is that of the models bucket which the snapshot reflects.
 	Revision uint64
-	// Synced says that the registry has published a whole scan and the
-	// snapshot reflects it.
+	// Synced: the snapshot reflects a complete scan of the registry.
 	Synced  bool
 	models  map[infer.ModelID]*Model
 	ordered []*Model // by name
 	// pools are those of ready versions, by name.
 	pools []string
-	// requested are, by name, the models that a request for it may mean.
-	requested map[string][]*Model
+	// byName are the models that a request for a name may mean.
+	byName map[string][]*Model
 	// namespaced says that names are unique within namespaces only.
 	namespaced bool
 }
@@ -38,6 +37,10 @@ type Model struct {
 	// Problem is why the model has no versions, such as a broken
 	// configuration; empty if it has, and for one that was never loaded.
 	Problem string
+	// LoadFailed says that the problem is that versions failed to load.
+	LoadFailed bool
+	// Removed says that no repository has the model any more: it is not listed.
+	Removed bool
 }
 
 // Version is one version of a model as the gateway may use it.
@@ -48,22 +51,22 @@ type Version struct {
 	Pool  string
 	State infer.InstanceState
 	// Cause is why the version is not ready, or "unloaded"; of a ready one, why
-	// a newer content does not serve in its place.
+	// a newer generation does not serve in its place.
 	Cause string
 }
 
-// NewSnapshot makes a snapshot of models, which the caller hands over.
+// NewSnapshot returns a snapshot of models, which it owns.
 func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 	s := &Snapshot{
 		Revision: revision, Synced: synced, ordered: models,
-		models: make(map[infer.ModelID]*Model, len(models)), requested: make(map[string][]*Model, len(models)),
+		models: make(map[infer.ModelID]*Model, len(models)), byName: make(map[string][]*Model, len(models)),
 	}
 	slices.SortFunc(models, func(a, b *Model) int { return a.ID().Compare(b.ID()) })
 	for _, m := range models {
 		s.models[m.ID()] = m
 		s.namespaced = s.namespaced || m.Namespace != ""
-		if m.known() {
-			s.request(m)
+		if m.loadRequested() {
+			s.addName(m)
 		}
 		for _, v := range m.Versions {
 			if v.State == infer.Ready && !slices.Contains(s.pools, v.Pool) {
@@ -85,21 +88,21 @@ func (s *Snapshot) Resolve(model, version string) (*Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.named(model)
+	m, err := s.lookup(model)
 	if err != nil {
 		return nil, err
 	}
 	return m.resolve(number)
 }
 
-// AllReady reports whether everything that the repository should serve is
-// ready: Triton's strict readiness.
+// AllReady reports whether every version that should serve is ready: Triton's
+// strict readiness. A model that could not be read has none.
 func (s *Snapshot) AllReady() bool {
 	if !s.Synced {
 		return false
 	}
 	for _, m := range s.models {
-		if m.Problem != "" {
+		if m.LoadFailed {
 			return false
 		}
 		for _, v := range m.Versions {
@@ -111,8 +114,8 @@ func (s *Snapshot) AllReady() bool {
 	return true
 }
 
-// Settled reports whether the start is over: the whole scan is known, and
-// nothing in it is still being loaded.
+// Settled reports whether the registry's scan is complete and no model of it is
+// loading.
 func (s *Snapshot) Settled() bool {
 	if !s.Synced {
 		return false
@@ -131,18 +134,16 @@ func (s *Snapshot) Settled() bool {
 // change the list.
 func (s *Snapshot) Models() []*Model { return s.ordered }
 
-// CauseUnloaded is the state's cause of a version that was taken out of
-// service on purpose.
+// CauseUnloaded is the cause of a version that was unloaded on request.
 const CauseUnloaded = "unloaded"
 
-// latestVersion is the version that no request names: the default.
+// latestVersion stands for an empty version: the highest that is ready.
 const latestVersion = -1
 
 // ID names the model.
 func (m *Model) ID() infer.ModelID { return infer.ModelID{Namespace: m.Namespace, Name: m.Name} }
 
-// ready returns what takes the model's requests, ascending by version. There
-// is nothing of a nil model.
+// ready returns the model's ready versions, ascending; a nil model has none.
 func (m *Model) ready() []infer.ModelRef {
 	if m == nil {
 		return nil
@@ -156,9 +157,9 @@ func (m *Model) ready() []infer.ModelRef {
 	return refs
 }
 
-// known reports whether the model was ever to be loaded; one that is only in
-// the repository is none to requests.
-func (m *Model) known() bool { return m.Problem != "" || len(m.Versions) > 0 }
+// loadRequested reports whether the model was ever asked to load; requests do
+// not see one that is only in the repository.
+func (m *Model) loadRequested() bool { return m.Problem != "" || len(m.Versions) > 0 }
 
 // resolve finds a version that is ready; of latestVersion the highest.
 func (m *Model) resolve(number int64) (*Version, error) {

@@ -33,8 +33,7 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 		name, model, version string
 		want                 int64
 		refusal              refusal
-		ready                bool // what Ready says; with a refusal it is an error unless notReady
-		notReady             bool
+		ready                bool // what ModelReady returns; its only error is InvalidVersion
 	}{
 		{name: "the highest ready version", model: "m", want: 5, ready: true},
 		{name: "a version", model: "m", version: "2", want: 2, ready: true},
@@ -43,10 +42,10 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 		{name: "an unknown model with a version", model: "x", version: "1", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'x' is not found"}},
 		{name: "no name", refusal: refusal{errs.ModelNotFound, "Request for unknown model: '' is not found"}},
 		{name: "an unknown version", model: "m", version: "4", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'm' version 4 is not found"}},
-		{name: "an unknown state", model: "m", version: "1", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 1 is not at ready state"}},
-		{name: "unloading", model: "m", version: "3", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 3 is not at ready state"}},
-		{name: "loading", model: "m", version: "7", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 7 is not at ready state"}},
-		{name: "failed", model: "m", version: "11", notReady: true, refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 11 is not at ready state"}},
+		{name: "an unknown state", model: "m", version: "1", refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 1 is not at ready state"}},
+		{name: "unloading", model: "m", version: "3", refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 3 is not at ready state"}},
+		{name: "loading", model: "m", version: "7", refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 7 is not at ready state"}},
+		{name: "failed", model: "m", version: "11", refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 11 is not at ready state"}},
 		{name: "no ready version", model: "gone", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'gone' has no available versions"}},
 		{name: "no version at all", model: "broken", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'broken' has no available versions"}},
 		{name: "a word", model: "m", version: "one", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'one' (details: stol)" + integral}},
@@ -63,7 +62,7 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 				t.Errorf("got version %d, want %d", v.Ref.Version, c.want)
 			}
 			isReady, err := h.ModelReady(c.model, c.version)
-			if isReady != c.ready || (err == nil) != (c.ready || c.notReady) {
+			if isReady != c.ready || (err != nil) != (c.refusal.Reason == errs.InvalidVersion) {
 				t.Errorf("ModelReady: %t, %v", isReady, err)
 			}
 		})
@@ -89,7 +88,8 @@ func TestServerIsReadyWhenAllThatShouldServeDoes(t *testing.T) {
 		{"one version loads", true, one(version("m", 1, infer.Ready), version("m", 2, infer.Loading)), false},
 		{"one version failed", true, one(version("m", 1, infer.Ready), failed), false},
 		{"one version was taken out", true, one(version("m", 1, infer.Ready), unloaded), true},
-		{"one model is broken", true, append(one(version("m", 1, infer.Ready)), &core.Model{Name: "b", Problem: "bad config"}), false},
+		{"one model is broken", true, append(one(version("m", 1, infer.Ready)), &core.Model{Name: "b", Problem: "bad config"}), true},
+		{"one model failed to load", true, append(one(version("m", 1, infer.Ready)), &core.Model{Name: "b", Problem: "bad file", LoadFailed: true}), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := core.NewSnapshot(1, c.synced, c.models).AllReady(); got != c.want {
@@ -234,6 +234,7 @@ func TestIndexListsEveryVersion(t *testing.T) {
 	failed.Cause = "no such file"
 	h := newGateway(t,
 		&core.Model{Name: "b", Problem: "bad config"},
+		&core.Model{Name: "c", Removed: true, Versions: []*core.Version{version("c", 1, infer.Unavailable)}},
 		&core.Model{Name: "a", Versions: []*core.Version{version("a", 1, infer.Ready), failed, version("a", 3, infer.Loading)}})
 	all := []core.IndexEntry{
 		{Name: "a", Version: "1", State: "READY"},

@@ -2,7 +2,12 @@ package core
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -21,11 +26,12 @@ type ModelStatistics struct {
 	infer.Statistics
 }
 
-// Statistics returns the counts of a model's ready versions or of the one
-// asked for; of all models, by name, if model is empty.
+// Statistics returns the counts of a model's ready versions or of the requested
+// one; of all models, by name, if model is empty. Versions whose pool does not
+// answer are left out, unless none answers: then the error is the pools'.
 func (g *Gateway) Statistics(ctx context.Context, model, version string) ([]ModelStatistics, error) {
 	snapshot := g.Snapshot()
-	refs, err := snapshot.measured(model, version)
+	refs, err := snapshot.statisticsTargets(model, version)
 	if err != nil {
 		return nil, err
 	}
@@ -33,33 +39,57 @@ func (g *Gateway) Statistics(ctx context.Context, model, version string) ([]Mode
 	if err != nil {
 		return nil, err
 	}
-	list := make([]ModelStatistics, len(refs))
+	list := make([]ModelStatistics, 0, len(refs))
 	for i, ref := range refs {
-		list[i] = ModelStatistics{Name: ref.Name, Version: strconv.FormatInt(ref.Version, 10), Statistics: counts[i]}
+		if counts[i] != nil {
+			list = append(list, ModelStatistics{Name: ref.Name, Version: strconv.FormatInt(ref.Version, 10), Statistics: *counts[i]})
+		}
 	}
 	return list, nil
 }
 
-// counts asks each version's pool.
-func (g *Gateway) counts(ctx context.Context, s *Snapshot, refs []infer.ModelRef) ([]infer.Statistics, error) {
+// maxPoolsAsked is how many pools a call asks at a time.
+const maxPoolsAsked = 16
+
+// counts asks the pools of the versions. Counts that are nil are those of a pool
+// that did not answer.
+func (g *Gateway) counts(ctx context.Context, s *Snapshot, refs []infer.ModelRef) ([]*infer.Statistics, error) {
 	places := make(map[string][]int)
 	for i, ref := range refs {
 		pool := s.poolOf(ref)
 		places[pool] = append(places[pool], i)
 	}
-	all := make([]infer.Statistics, len(refs))
+	all := make([]*infer.Statistics, len(refs))
+	var mu sync.Mutex
+	failed := make(map[string]error) // by pool; guarded by mu
+	var group errgroup.Group
+	group.SetLimit(maxPoolsAsked)
 	for pool, at := range places {
-		asked := make([]infer.ModelRef, len(at))
-		for n, i := range at {
-			asked[n] = refs[i]
-		}
-		counts, err := g.statistics(pool).Statistics(ctx, asked)
-		if err != nil {
-			return nil, err
-		}
-		for n, i := range at {
-			all[i] = counts[n]
-		}
+		group.Go(func() error {
+			asked := make([]infer.ModelRef, len(at))
+			for n, i := range at {
+				asked[n] = refs[i]
+			}
+			counts, err := g.statistics(pool).Statistics(ctx, asked)
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[pool] = err
+				return nil
+			}
+			for n, i := range at {
+				all[i] = &counts[n]
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no pool returns an error
+	if len(failed) > 0 && len(failed) == len(places) {
+		first := slices.Min(slices.Collect(maps.Keys(failed)))
+		return nil, failed[first]
+	}
+	for pool, err := range failed {
+		g.missing(pool, err)
 	}
 	return all, nil
 }
@@ -74,9 +104,9 @@ func (s *Snapshot) poolOf(ref infer.ModelRef) string {
 	return ""
 }
 
-// measured returns the ready versions that a call for statistics names. The
-// errors are Triton's, and other ones than those of inference.
-func (s *Snapshot) measured(model, version string) ([]infer.ModelRef, error) {
+// statisticsTargets returns the ready versions that a call for statistics names.
+// Its errors are Triton's, and differ from those of inference.
+func (s *Snapshot) statisticsTargets(model, version string) ([]infer.ModelRef, error) {
 	number, err := parseVersion(version)
 	if err != nil {
 		return nil, err
@@ -84,8 +114,8 @@ func (s *Snapshot) measured(model, version string) ([]infer.ModelRef, error) {
 	if model == "" {
 		return s.allReady(), nil
 	}
-	m, err := s.named(model)
-	if len(s.requested[model]) > 1 {
+	m, err := s.lookup(model)
+	if len(s.byName[model]) > 1 {
 		return nil, err
 	}
 	ready := m.ready()

@@ -3,9 +3,13 @@ package core_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -60,12 +64,89 @@ func TestStatisticsAreThoseOfReadyVersions(t *testing.T) {
 	}
 }
 
-func TestStatisticsThatCannotBeHad(t *testing.T) {
-	h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{version("m", 1, infer.Ready)}})
-	gone := errors.New("the scheduler is gone")
-	h.statistics = func(string, []infer.ModelRef) ([]infer.Statistics, error) { return nil, gone }
-	if _, err := h.Gateway.Statistics(t.Context(), "m", ""); !errors.Is(err, gone) {
-		t.Errorf("error is %v, want %v", err, gone)
+// A pool that does not answer takes its own counts away, and no time of the
+// others: they are asked meanwhile.
+func TestStatisticsWithoutADeadPool(t *testing.T) {
+	dead := errors.New("the scheduler does not answer")
+	model := func(name, pool string) *core.Model {
+		v := version(name, 1, infer.Ready)
+		v.Pool = pool
+		return &core.Model{Name: name, Versions: []*core.Version{v}}
+	}
+	for _, tt := range []struct {
+		name, model string
+		dead        []string
+		want        []string // models
+		missing     map[string]error
+		err         error
+	}{
+		{name: "all", want: []string{"a", "b", "c"}, missing: map[string]error{}},
+		{name: "all but one pool", dead: []string{"y"}, want: []string{"a", "c"}, missing: map[string]error{"y": dead}},
+		{name: "a model of another pool", model: "a", dead: []string{"y"}, want: []string{"a"}, missing: map[string]error{}},
+		{name: "a model of the pool", model: "b", dead: []string{"y"}, missing: map[string]error{}, err: dead},
+		{name: "no pool", dead: []string{"x", "y", "z"}, missing: map[string]error{}, err: dead},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newGateway(t, model("a", "x"), model("b", "y"), model("c", "z"))
+				h.statistics = func(pool string, refs []infer.ModelRef) ([]infer.Statistics, error) {
+					<-time.After(5 * time.Second) // virtual
+					if slices.Contains(tt.dead, pool) {
+						return nil, dead
+					}
+					return make([]infer.Statistics, len(refs)), nil
+				}
+				began := time.Now()
+				list, err := h.Gateway.Statistics(t.Context(), tt.model, "")
+				var got []string
+				for _, m := range list {
+					got = append(got, m.Name)
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" || !errors.Is(err, tt.err) {
+					t.Errorf("error %v, models (-want +got):\n%s", err, diff)
+				}
+				if diff := cmp.Diff(tt.missing, h.source.missing, cmpopts.EquateErrors()); diff != "" {
+					t.Errorf("missing pools (-want +got):\n%s", diff)
+				}
+				if took := time.Since(began); took != 5*time.Second {
+					t.Errorf("it took %v, want the 5s of the slowest pool", took)
+				}
+			})
+		})
+	}
+}
+
+func TestUnknownModelsAreNotReady(t *testing.T) {
+	h := newGateway(
+		t,
+		&core.Model{Name: "m", Versions: []*core.Version{version("m", 1, infer.Ready), version("m", 2, infer.Loading)}},
+		&core.Model{Name: "unloaded", Versions: []*core.Version{{Ref: infer.ModelRef{Name: "unloaded", Version: 1}, State: infer.Unavailable, Cause: core.CauseUnloaded}}},
+		&core.Model{Name: "broken", Problem: "no configuration"},
+		&core.Model{Namespace: "x", Name: "twice", Versions: []*core.Version{version("twice", 1, infer.Ready)}},
+		&core.Model{Namespace: "y", Name: "twice", Versions: []*core.Version{version("twice", 1, infer.Ready)}},
+	)
+	for _, tt := range []struct {
+		model, version string
+		ready          bool
+		refusal        refusal
+	}{
+		{model: "m", ready: true},
+		{model: "m", version: "1", ready: true},
+		{model: "m", version: "2"},
+		{model: "m", version: "3"},
+		{model: "m", version: "x", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'x' (details: stol), version should be an integral value > 0"}},
+		{model: "unloaded"},
+		{model: "unloaded", version: "1"},
+		{model: "broken"},
+		{model: "twice"},
+		{model: "unknown"},
+		{model: "unknown", version: "1"},
+		{},
+	} {
+		got, err := h.ModelReady(tt.model, tt.version)
+		if diff := cmp.Diff(tt.refusal, refusalOf(err)); got != tt.ready || diff != "" {
+			t.Errorf("%q version %q is ready: %v; error (-want +got):\n%s", tt.model, tt.version, got, diff)
+		}
 	}
 }
 
@@ -85,6 +166,7 @@ func TestModelConfigIsThatOfTheVersion(t *testing.T) {
 // source has the counts of pools that a test says.
 type source struct {
 	statistics func(pool string, refs []infer.ModelRef) ([]infer.Statistics, error)
+	missing    map[string]error // by pool, as told
 }
 
 func (s *source) of(pool string) core.StatisticsSource { return poolSource{s, pool} }

@@ -12,12 +12,15 @@ import (
 func (d *Dispatcher) Respond(r *infer.Response) {
 	d.mu.Lock()
 	e := d.entries[r.Work.Request]
-	switch {
-	case e == nil:
+	if e == nil {
 		d.mu.Unlock()
 		r.Release()
 		return
-	case r.Err != nil && !e.settled && r.Work.Attempt != e.attempt:
+	}
+	if errs.Of(r.Err) == errs.Canceled && !e.gone && e.request.Deadline != 0 {
+		r.Err = overdue(e.request)
+	}
+	if r.Err != nil && !e.settled && r.Work.Attempt != e.attempt {
 		before := e.late
 		e.late = r
 		d.mu.Unlock()
@@ -27,6 +30,13 @@ func (d *Dispatcher) Respond(r *infer.Response) {
 		return
 	}
 	d.deliver(e, r, false)
+}
+
+// overdue is why a worker has canceled a request that its client has not: the
+// scheduler had it stop at its deadline. What the scheduler says of that may come
+// later, or be lost with its session.
+func overdue(r *infer.Request) *errs.Error {
+	return errs.New(errs.DeadlineCompute, "the deadline passed while the request ran").WithModel(r.Model.Name)
 }
 
 // deliver passes on a response that counts. The caller holds mu, which is let
@@ -112,7 +122,7 @@ func (d *Dispatcher) settle(e *entry, finished bool) {
 func (d *Dispatcher) postpone(e *entry) {
 	switch {
 	case e.gone:
-		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Cancelled, "")), false)
+		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Canceled, "")), false)
 	case e.request.Sequence != infer.Sequence{}:
 		d.deliver(e, infer.Refuse(e.request.Work, sequenceLost(e.request)), false)
 	default:

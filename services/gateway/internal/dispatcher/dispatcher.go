@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 )
 
@@ -50,7 +50,7 @@ func Default() Config {
 // Deps are what a Dispatcher works with.
 type Deps struct {
 	// Finder knows the scheduler that holds the pool. The dispatcher runs it.
-	Finder *leader.Finder
+	Finder *control.Finder
 	// Dial connects to a scheduler, which it tells the highest epoch that the
 	// dispatcher has met, and returns when it takes requests.
 	Dial func(ctx context.Context, address string, met uint64, h schedule.GatewayHandler) (Session, error)
@@ -209,7 +209,7 @@ func (d *Dispatcher) wait(e *entry) error {
 }
 
 func (d *Dispatcher) absent(r *infer.Request) *errs.Error {
-	return errs.New(errs.NoScheduler, "no scheduler holds the pool %q", strings.TrimPrefix(d.deps.Finder.Role(), leader.Pool(""))).WithModel(r.Model.Name)
+	return errs.New(errs.NoScheduler, "no scheduler holds the pool %q", strings.TrimPrefix(d.deps.Finder.Role(), control.PoolRole(""))).WithModel(r.Model.Name)
 }
 
 // park has an entry wait for a scheduler. The caller holds mu.

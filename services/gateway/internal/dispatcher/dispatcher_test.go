@@ -10,10 +10,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
@@ -46,7 +46,7 @@ func (s *scene) Respond(r *infer.Response) {
 func newScene(t *testing.T) *scene {
 	s := &scene{t: t, now: 1}
 	s.d = New(Default(), Deps{
-		Finder: leader.New(nil, leader.Pool("default")), To: s, Clock: s, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Finder: control.NewFinder(nil, control.PoolRole("default")), To: s, Clock: s, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 		Forget: func(infer.RequestID) { s.offered = 0 },
 	})
 	return s
@@ -274,6 +274,22 @@ func TestCancelledRequestIsNotSubmittedAgain(t *testing.T) {
 	}
 }
 
+// The scheduler has workers cancel what is over its deadline, and its own word on
+// that can be lost.
+func TestWhatAWorkerCancelsForItsDeadlineIsOverdue(t *testing.T) {
+	for deadline, want := range map[mono.Time]string{0: "cancelled", 1: "deadline_compute"} {
+		s := newScene(t)
+		s.connect()
+		r := s.request(0)
+		r.Deadline = deadline
+		s.submit(r)
+		s.d.Respond(failure(1, errs.Canceled))
+		if diff := cmp.Diff([]string{want}, s.answers); diff != "" {
+			t.Errorf("deadline %d: %s", deadline, diff)
+		}
+	}
+}
+
 func TestRefusedSubmissionStaysTheCallers(t *testing.T) {
 	s := newScene(t)
 	s.connect().err = errs.New(errs.QueueFull, "")
@@ -335,7 +351,7 @@ func TestSchedulerThatWasReplacedGetsNoRequests(t *testing.T) {
 		return old, nil
 	}
 	meet := func(epoch uint64) error {
-		return s.d.meet(t.Context(), t.Context(), leader.Holder{ID: "s", Epoch: epoch})
+		return s.d.meet(t.Context(), t.Context(), control.Holder{ID: "s", Epoch: epoch})
 	}
 	s.submit(s.request(0))
 	if err := meet(5); errs.Of(err) != errs.PeerUnreachable { // its address is another's by now

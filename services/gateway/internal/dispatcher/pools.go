@@ -13,7 +13,7 @@ import (
 // concurrent use.
 type Pools struct {
 	open    func(pool string) *Dispatcher
-	running *lifecycle.Growing
+	running *lifecycle.DynamicGroup
 
 	mu    sync.RWMutex
 	known map[string]*Dispatcher // guarded by mu
@@ -22,7 +22,7 @@ type Pools struct {
 // NewPools makes the ways to the pools that are named, and later those to
 // others, by open.
 func NewPools(open func(pool string) *Dispatcher, names ...string) *Pools {
-	p := &Pools{open: open, running: lifecycle.NewGrowing(), known: make(map[string]*Dispatcher)}
+	p := &Pools{open: open, running: lifecycle.NewDynamicGroup(), known: make(map[string]*Dispatcher)}
 	for _, name := range names {
 		p.to(name)
 	}

@@ -9,11 +9,11 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 )
 
 const (
@@ -36,7 +36,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // follow keeps a session with whoever holds the pool.
 func (d *Dispatcher) follow(ctx context.Context) error {
-	d.deps.Finder.Follow(ctx, func(tenure context.Context, holder leader.Holder) error {
+	d.deps.Finder.Follow(ctx, func(tenure context.Context, holder control.Holder) error {
 		err := d.meet(ctx, tenure, holder)
 		if err != nil && ctx.Err() == nil {
 			d.deps.Log.Debug("the scheduler cannot be reached", append(obs.Err(err), zap.String("scheduler", holder.ID))...)
@@ -47,13 +47,13 @@ func (d *Dispatcher) follow(ctx context.Context) error {
 }
 
 // meet is one session, until it ends or the holder's tenure does, which ends the
-// dialling, too: a vanished host answers nothing. The error says why it could
+// dialing, too: a vanished host answers nothing. The error says why it could
 // not begin.
 //
 // A scheduler that was away while another led, and has died, may hold the pool
 // again under its old epoch: it knows nothing of what the other had, and would
 // have it run twice. It gets no requests, but the word that it was replaced.
-func (d *Dispatcher) meet(ctx, tenure context.Context, holder leader.Holder) error {
+func (d *Dispatcher) meet(ctx, tenure context.Context, holder control.Holder) error {
 	d.mu.Lock()
 	d.life++
 	h := handler{d, d.life}
@@ -147,7 +147,7 @@ func (d *Dispatcher) wanted(e *entry) bool {
 		return false
 	}
 	if e.gone {
-		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Cancelled, "")), false)
+		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Canceled, "")), false)
 		return false
 	}
 	e.handing++
@@ -164,7 +164,7 @@ func (d *Dispatcher) prepare(e *entry) (r *infer.Request, before bool) {
 		d.mu.Unlock()
 		return nil, false
 	case e.gone:
-		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Cancelled, "")), false)
+		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Canceled, "")), false)
 		return nil, false
 	case e.tried && e.request.Sequence != (infer.Sequence{}):
 		d.deliver(e, infer.Refuse(e.request.Work, sequenceLost(e.request)), false)
@@ -202,7 +202,7 @@ func (d *Dispatcher) end(ctx context.Context, session Session) {
 	waiting := d.waiting.requests
 	d.mu.Unlock()
 	for _, e := range over {
-		d.fail(e, errs.New(errs.Cancelled, ""))
+		d.fail(e, errs.New(errs.Canceled, ""))
 	}
 	d.metrics.epoch.Set(0)
 	level := zap.WarnLevel

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -36,11 +36,11 @@ func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialled := make(chan string, 100)
+	dialed := make(chan string, 100)
 	d := New(Default(), Deps{
-		Finder: leader.New(b, leader.Pool("default")), Clock: mono.New(), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Finder: control.NewFinder(b, control.PoolRole("default")), Clock: mono.New(), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 		Dial: func(ctx context.Context, address string, _ uint64, _ schedule.GatewayHandler) (Session, error) {
-			dialled <- address
+			dialed <- address
 			<-ctx.Done()
 			return nil, errs.From(context.Cause(ctx))
 		},
@@ -50,7 +50,7 @@ func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
 	go func() { ended <- d.Run(ctx) }()
 	for _, holder := range []string{"vanished", "next"} {
 		_, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.LeaderValue]{
-			Key: leader.Pool("default"), Replace: func(*nereidv1.LeaderValue) bool { return true },
+			Key: control.PoolRole("default"), Replace: func(*nereidv1.LeaderValue) bool { return true },
 			Value: func(epoch uint64) *nereidv1.LeaderValue {
 				return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: holder, Epoch: epoch, Address: holder}
 			},
@@ -60,9 +60,9 @@ func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
 		}
 		for address := ""; address != holder; {
 			select {
-			case address = <-dialled:
+			case address = <-dialed:
 			case <-time.After(time.Minute): // bounds the test
-				t.Fatalf("%s is not dialled", holder)
+				t.Fatalf("%s is not dialed", holder)
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func TestAllocationsStayFew(t *testing.T) {
 	p := &infer.Response{Outputs: []infer.Tensor{output(tensor.FP32, le(make([]float32, 16)), 16)}}
 	text := make([]byte, 0, 1<<10)
 	encoding := testing.AllocsPerRun(100, func() {
-		if _, err := jsoninfer.AppendResponse(text, "id", infer.ModelRef{Name: "m", Version: 1}, p, &e); err != nil {
+		if _, err := jsoninfer.AppendResponse(text, "id", infer.ModelRef{Name: "m", Version: 1}, p, &e, nil); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -95,7 +95,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var err error
-				if text, err = jsoninfer.AppendResponse(text[:0], "", infer.ModelRef{Name: "m", Version: 1}, p, &e); err != nil {
+				if text, err = jsoninfer.AppendResponse(text[:0], "", infer.ModelRef{Name: "m", Version: 1}, p, &e, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -27,7 +27,7 @@ func (e *elements) read() ([]byte, error) {
 		return nil, err
 	}
 	if e.datatype != tensor.Bytes && e.count < e.limit {
-		return nil, tooFew()
+		return nil, wrongCount()
 	}
 	return e.dst, nil
 }
@@ -63,7 +63,7 @@ func (e *elements) walk() error {
 func (e *elements) run() error {
 	for {
 		if e.count == e.limit && e.datatype != tensor.Bytes {
-			return tooMany()
+			return wrongCount()
 		}
 		if err := e.element(); err != nil {
 			return err
@@ -186,7 +186,7 @@ func (e *elements) string() error {
 		if err := e.skip(); err != nil {
 			return err
 		}
-		return errs.New(errs.TensorDataInvalid, "Unable to parse JSON bytes array: %s", errNonString)
+		return errs.New(errs.InvalidJSON, "Unable to parse JSON bytes array: %s", errNonString)
 	}
 	at := len(e.dst)
 	var err error
@@ -229,17 +229,10 @@ const (
 )
 
 func unable(member, what string) error {
-	reason := errs.InvalidJSON
-	if member == "data" {
-		reason = errs.TensorDataInvalid
-	}
-	return errs.New(reason, "Unable to parse '%s': %s", member, what)
+	return errs.New(errs.InvalidJSON, "Unable to parse '%s': %s", member, what)
 }
 
-func tooMany() error {
+// wrongCount is Triton's text for too few elements, too.
+func wrongCount() error {
 	return errs.New(errs.TensorDataCount, "Unable to parse 'data': Shape does not match true shape of 'data' field")
-}
-
-func tooFew() error {
-	return errs.New(errs.TensorDataCount, "Failed to parse 'data' field: shape does not match true shape")
 }

@@ -100,9 +100,8 @@ func TestDataIsReadAsItsDatatype(t *testing.T) {
 
 func TestWrongDataIsRefused(t *testing.T) {
 	const syntax = "failed to parse the request JSON buffer: "
-	tooMany := refusal{errs.TensorDataCount, "Unable to parse 'data': Shape does not match true shape of 'data' field"}
-	tooFew := refusal{errs.TensorDataCount, "Failed to parse 'data' field: shape does not match true shape"}
-	invalid := func(text string) refusal { return refusal{errs.TensorDataInvalid, "Unable to parse 'data': " + text} }
+	wrongCount := refusal{errs.TensorDataCount, "Unable to parse 'data': Shape does not match true shape of 'data' field"}
+	invalid := func(text string) refusal { return refusal{errs.InvalidJSON, "Unable to parse 'data': " + text} }
 	// The offset is that in the data; the test adds what comes before.
 	badSyntax := func(text string, at int) refusal {
 		return refusal{errs.InvalidJSON, syntax + text + " at " + strconv.Itoa(at+len(`{"inputs":[{"name":"A","datatype":"INT32","shape":[2],"data":`))}
@@ -111,10 +110,11 @@ func TestWrongDataIsRefused(t *testing.T) {
 		name, datatype, data string
 		want                 refusal
 	}{
-		{"one too many", "INT32", "[1,2,3]", tooMany},
-		{"too many in a later array", "INT32", "[[1],[2],[3]]", tooMany},
-		{"one too few", "INT32", "[1 ]  ", tooFew},
-		{"too short for its shape", "INT32", "[]", tooFew},
+		{"one too many", "INT32", "[1,2,3]", wrongCount},
+		{"too many in a later array", "INT32", "[[1],[2],[3]]", wrongCount},
+		{"one too few", "INT32", "[1 ]  ", wrongCount},
+		{"too short for its shape", "INT32", "[]", wrongCount},
+		{"too short and no array", "INT32", "1", refusal{errs.InvalidJSON, "Unable to parse 'data': attempt to access JSON non-array as array"}},
 		{"not an array", "INT32", "12345", invalid("attempt to access JSON non-array as array")},
 		{"a string for a float", "FP32", `["a",2]`, invalid("attempt to access JSON non-number as double")},
 		{"null for a float", "FP64", `[null,2]`, invalid("attempt to access JSON non-number as double")},
@@ -128,7 +128,7 @@ func TestWrongDataIsRefused(t *testing.T) {
 		{"too small for its int", "INT16", "[-32769,2]", invalid("-32769 does not fit INT16")},
 		{"too large for its unsigned", "UINT32", "[4294967296,2]", invalid("4294967296 does not fit UINT32")},
 		{"a number for a boolean", "BOOL", "[1,0]", invalid("attempt to access JSON non-boolean as boolean")},
-		{"a number for a string", "BYTES", "[1,2]", refusal{errs.TensorDataInvalid, "Unable to parse JSON bytes array: attempt to access JSON non-string as string"}},
+		{"a number for a string", "BYTES", "[1,2]", refusal{errs.InvalidJSON, "Unable to parse JSON bytes array: attempt to access JSON non-string as string"}},
 		{"half a float", "FP16", "[1,2]", refusal{errs.TensorDataInvalid, "receiving FP16 data via JSON is not supported. Please use the binary data format for input A"}},
 		{"half a brain float", "BF16", "[1,2]", refusal{errs.TensorDataInvalid, "receiving BF16 data via JSON is not supported. Please use the binary data format for input A"}},
 		{"an unknown datatype", "FP8", "[1,2]", refusal{errs.DatatypeMismatch, "invalid datatype for input A"}},
@@ -146,7 +146,7 @@ func TestWrongDataIsRefused(t *testing.T) {
 		{"no hex", "BYTES", `["\u00g0","a"]`, badSyntax("Incorrect hex digit after \\u escape in string.", 2)},
 		{"an unknown escape", "BYTES", `["\x","a"]`, badSyntax("Invalid escape character in string.", 2)},
 		{"a raw line break", "BYTES", "[\"a\nb\",\"a\"]", badSyntax("Invalid encoding in string.", 3)},
-		{"too deep", "INT32", strings.Repeat("[", 101) + strings.Repeat("]", 101), refusal{errs.InvalidJSON, "JSON nesting depth exceeds maximum allowed limit (100)"}},
+		{"too deep", "INT32", strings.Repeat("[", 101) + strings.Repeat("]", 101), refusal{errs.TensorDataInvalid, "JSON nesting depth exceeds maximum allowed limit (100)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := fmt.Sprintf(`{"inputs":[{"name":"A","datatype":%-7q,"shape":[2],"data":%s}]}`, c.datatype, c.data)
@@ -199,7 +199,7 @@ func TestEntriesAreBounded(t *testing.T) {
 		{"parameters", `{"inputs":[],"parameters":{`, `"k":1`, `}}`},
 		{"dimensions", `{"inputs":[{"name":"A","datatype":"INT8","data":[1],"shape":[`, `1`, `]}]}`},
 	} {
-		want := refusal{errs.InvalidJSON, "request has more than 8192 inputs, outputs, parameters and dimensions"}
+		want := refusal{errs.InputTooLarge, "request has more than 8192 inputs, outputs, parameters and dimensions"}
 		r, _, err := decode(many(c.before, c.entry, c.after, n+1))
 		if d := cmp.Diff(want, refusalOf(err)); d != "" {
 			t.Errorf("%s: %s", c.name, d)
@@ -311,7 +311,7 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"open string", `{"a`, syntax("Missing a closing quotation mark in string. at 1")},
 		{"text after the end", `{"inputs":[]} x`, syntax("The document root must not be followed by other values. at 14")},
 		{"a word", `{"a":nul}`, syntax("Invalid value. at 5")},
-		{"a deep member that nobody reads", `{"x":` + strings.Repeat("[", 102) + strings.Repeat("]", 102) + `}`, refusal{errs.InvalidJSON, "JSON nesting depth exceeds maximum allowed limit (100)"}},
+		{"a deep member that nobody reads", `{"x":` + strings.Repeat("[", 102) + strings.Repeat("]", 102) + `}`, refusal{errs.TensorDataInvalid, "JSON nesting depth exceeds maximum allowed limit (100)"}},
 		{"an array", `[]`, refusal{errs.InvalidJSON, "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"}},
 		{"no inputs", `{"id":"x"}`, refusal{errs.InvalidJSON, "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"}},
 		{"inputs not an array", `{"inputs":{}}`, refusal{errs.InvalidJSON, "Unable to parse 'inputs': attempt to access JSON non-array as array"}},
@@ -336,7 +336,7 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"region and classes", `{"outputs":[{"name":"X","parameters":{"shared_memory_region":"r","classification":2}}]}`, refusal{errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'classification'"}},
 		{"region and bytes", `{"outputs":[{"name":"X","parameters":{"shared_memory_region":"r","binary_data":true}}]}`, refusal{errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'binary_data'"}},
 		{"classes that are no number", `{"outputs":[{"name":"X","parameters":{"classification":-2}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"}},
-		{"parameters not an object", `{"parameters":[]}`, refusal{errs.InvalidParameter, "failed to get request params.: attempt to get members for non-object"}},
+		{"parameters not an object", `{"parameters":[]}`, refusal{errs.InvalidJSON, "failed to get request params.: attempt to get members for non-object"}},
 		{"null parameter", `{"parameters":{"k":null}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},
 		{"array parameter", `{"parameters":{"k":[1]}}`, refusal{errs.InvalidParameter, "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."}},
 		{"reserved parameter", `{"parameters":{"triton_x":1}}`, refusal{errs.InvalidParameter, "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."}},

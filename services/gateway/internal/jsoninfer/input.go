@@ -226,10 +226,13 @@ func (d *Decoder) readFixed(in *input, n int64) error {
 	// n elements take at least n digits, n-1 commas and two brackets: what is
 	// too short for that needs no memory to be refused.
 	if left := int64(len(d.s.data) - d.s.pos); n > left/2 {
+		if d.s.peek() != '[' {
+			return unable("data", errNonArray)
+		}
 		if err := d.s.skip(); err != nil {
 			return err
 		}
-		return tooFew()
+		return wrongCount()
 	}
 	buf, err := d.Pool.Get(int(size))
 	if err != nil {
@@ -241,8 +244,8 @@ func (d *Decoder) readFixed(in *input, n int64) error {
 	return err
 }
 
-// keepStrings is the most memory, in bytes, that a decoder keeps for the next
-// BYTES tensor.
+// keepStrings is the most memory, in bytes, that a decoder keeps for the strings
+// of the next request, and as much for its BYTES tensors.
 const keepStrings = 64 << 10
 
 func (d *Decoder) readStrings(in *input) error {

@@ -92,7 +92,7 @@ func eightDigits(v uint64) bool {
 }
 
 // eight converts eight ASCII digits, the first in the lowest byte, by adding
-// up neighbours: first bytes, then pairs, then fours.
+// up neighbors: first bytes, then pairs, then fours.
 func eight(v uint64) uint64 {
 	v -= 0x3030303030303030
 	v = v*10 + v>>8

@@ -16,7 +16,7 @@ func (d *Decoder) parameters() error {
 		if err := d.s.skip(); err != nil {
 			return err
 		}
-		return errs.New(errs.InvalidParameter, "failed to get request params.: attempt to get members for non-object")
+		return errs.New(errs.InvalidJSON, "failed to get request params.: attempt to get members for non-object")
 	}
 	return d.s.object(d.parameter)
 }

@@ -30,7 +30,7 @@ func TestDataSurvivesTheRoundTrip(t *testing.T) {
 		n := rapid.IntRange(0, 20).Draw(t, "elements")
 		data := drawData(t, d, n)
 		out := infer.Tensor{Name: "A", Datatype: d, Shape: tensor.Shape{int64(n)}, Data: tensor.InHeap(data)}
-		text, err := jsoninfer.AppendData(nil, &out)
+		text, err := jsoninfer.AppendData(nil, &out, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ const MaxEntries = 8192
 // entry counts one more.
 func (d *Decoder) entry() error {
 	if d.entries++; d.entries > MaxEntries {
-		return errs.New(errs.InvalidJSON, "request has more than %d inputs, outputs, parameters and dimensions", MaxEntries)
+		return errs.New(errs.InputTooLarge, "request has more than %d inputs, outputs, parameters and dimensions", MaxEntries)
 	}
 	return nil
 }
@@ -60,7 +60,12 @@ const (
 func (d *Decoder) Decode(body []byte, model *modelconfig.Config, r *infer.Request, e *Envelope) error {
 	d.s = scanner{data: body, text: d.s.text}
 	d.model, d.request, d.env, d.dims = model, r, e, nil
-	defer func() { d.s.data, d.model, d.request, d.env, d.dims = nil, nil, nil, nil, nil }()
+	defer func() {
+		d.s.data, d.model, d.request, d.env, d.dims = nil, nil, nil, nil, nil
+		if cap(d.s.text) > keepStrings {
+			d.s.text = nil
+		}
+	}()
 	if err := d.document(); err != nil {
 		return err
 	}
@@ -73,7 +78,7 @@ func (d *Decoder) document() error {
 	switch d.s.peek() {
 	case 0:
 		if d.s.pos == len(d.s.data) {
-			return d.s.fail("The document is empty.")
+			return d.s.fail(emptyDocument)
 		}
 	case '{':
 		if err := d.s.object(d.top); err != nil {
@@ -93,6 +98,22 @@ func (d *Decoder) document() error {
 func missing(name string) error {
 	return unable(name, "attempt to access non-existing object member '"+name+"'")
 }
+
+// CheckSyntax reports the first mistake of syntax in a JSON document, in the
+// words of Decode and of Triton.
+func CheckSyntax(document []byte) error {
+	s := scanner{data: document}
+	s.byteOrderMark()
+	if s.peek() == 0 && s.pos == len(s.data) {
+		return s.fail(emptyDocument)
+	}
+	if err := s.skip(); err != nil {
+		return err
+	}
+	return s.end()
+}
+
+const emptyDocument = "The document is empty."
 
 // first reports whether m has not been seen in the object that seen is for.
 func first(seen *member, m member) bool {

@@ -3,6 +3,7 @@ package jsoninfer
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -10,10 +11,18 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
+// Budget bounds the memory of responses.
+type Budget interface {
+	// Charge reserves n more bytes, or returns an error.
+	Charge(n int64, final bool) error
+}
+
 // AppendResponse appends the JSON of the response p to the request id for the
 // given model. For outputs that e wants as bytes it writes only how many there
-// are; the caller sends those after the JSON, in the order of outputs.
-func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Response, e *Envelope) ([]byte, error) {
+// are; the caller sends those after the JSON, in the order of outputs. The memory
+// that dst lacks is charged to the budget before it is allocated; the caller
+// returns it.
+func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Response, e *Envelope, b Budget) ([]byte, error) {
 	dst = append(dst, '{')
 	if id != "" {
 		dst = append(AppendString(append(dst, `"id":`...), id), ',')
@@ -30,7 +39,7 @@ func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Respon
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, err = appendOutput(dst, &p.Outputs[i], e.BinaryOutput(p.Outputs[i].Name)); err != nil {
+		if dst, err = appendOutput(dst, &p.Outputs[i], e.BinaryOutput(p.Outputs[i].Name), b); err != nil {
 			return dst, err
 		}
 	}
@@ -63,7 +72,7 @@ func appendParameters(dst []byte, list []infer.Parameter) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-func appendOutput(dst []byte, t *infer.Tensor, binary bool) ([]byte, error) {
+func appendOutput(dst []byte, t *infer.Tensor, binary bool, b Budget) ([]byte, error) {
 	dst = AppendString(append(dst, `{"name":`...), t.Name)
 	dst = append(append(append(dst, `,"datatype":"`...), t.Datatype.String()...), `","shape":[`...)
 	for i, d := range t.Shape {
@@ -78,12 +87,20 @@ func appendOutput(dst []byte, t *infer.Tensor, binary bool) ([]byte, error) {
 		return append(strconv.AppendInt(dst, t.Data.Length, 10), "}}"...), nil
 	}
 	dst = append(dst, `,"data":[`...)
-	dst, err := AppendData(dst, t)
+	dst, err := AppendData(dst, t, b)
 	return append(dst, "]}"...), err
 }
 
-// AppendData appends the elements of t, separated by commas.
-func AppendData(dst []byte, t *infer.Tensor) ([]byte, error) {
+// pieceBytes is how many bytes of a tensor are written between two looks at the
+// memory for their text.
+const pieceBytes = 64 << 10
+
+// textBytes is about the most text of an element of so many bytes.
+func textBytes(size int) int { return 4 + 3*size }
+
+// AppendData appends the elements of t, separated by commas. The memory that dst
+// lacks is charged to the budget.
+func AppendData(dst []byte, t *infer.Tensor, b Budget) ([]byte, error) {
 	data, err := t.Data.Bytes()
 	if err != nil {
 		return dst, err
@@ -93,24 +110,45 @@ func AppendData(dst []byte, t *infer.Tensor) ([]byte, error) {
 		return dst, errs.New(errs.InvalidParameter,
 			"sending %s data via JSON is not supported. Please use the binary data format for output", t.Datatype)
 	case tensor.Bytes:
-		return appendStrings(dst, t, data)
+		return appendStrings(dst, t, data, b)
 	}
 	if size, ok := t.Shape.ByteSize(t.Datatype); !ok || size != int64(len(data)) {
 		return dst, badOutput(t)
 	}
 	from := len(dst)
 	size := t.Datatype.Size()
-	for ; len(data) > 0; data = data[size:] {
-		dst = append(appendElement(dst, t.Datatype, data), ',')
+	for len(data) > 0 {
+		piece := data[:min(len(data), pieceBytes)]
+		data = data[len(piece):]
+		if dst, err = reserve(dst, len(piece)/size*textBytes(size), b); err != nil {
+			return dst, err
+		}
+		for ; len(piece) > 0; piece = piece[size:] {
+			dst = append(appendElement(dst, t.Datatype, piece), ',')
+		}
 	}
 	return dst[:max(from, len(dst)-1)], nil
+}
+
+// reserve makes room for n more bytes.
+func reserve(dst []byte, n int, b Budget) ([]byte, error) {
+	if cap(dst)-len(dst) >= n {
+		return dst, nil
+	}
+	room := max(n, len(dst)/4) // as append does
+	if b != nil {
+		if err := b.Charge(int64(len(dst)+room-cap(dst)), false); err != nil {
+			return dst, err
+		}
+	}
+	return slices.Grow(dst, room), nil
 }
 
 func badOutput(t *infer.Tensor) error {
 	return errs.New(errs.ExecutionFailed, "output tensor shape does not match size of output for '%s'", t.Name)
 }
 
-func appendStrings(dst []byte, t *infer.Tensor, data []byte) ([]byte, error) {
+func appendStrings(dst []byte, t *infer.Tensor, data []byte, b Budget) ([]byte, error) {
 	n, ok := t.Shape.Elements()
 	if !ok {
 		return dst, badOutput(t)
@@ -120,6 +158,9 @@ func appendStrings(dst []byte, t *infer.Tensor, data []byte) ([]byte, error) {
 		element, rest, err := tensor.CutBytes(data)
 		if err != nil {
 			return dst, badOutput(t)
+		}
+		if dst, err = reserve(dst, len(element)+textBytes(0), b); err != nil {
+			return dst, err
 		}
 		dst = append(AppendString(dst, element), ',')
 		data = rest

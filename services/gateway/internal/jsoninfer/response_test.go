@@ -41,7 +41,7 @@ func TestDataIsWrittenAsTritonDoes(t *testing.T) {
 		{"no strings", output(tensor.Bytes, "", 0), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := jsoninfer.AppendData([]byte("<"), &c.out)
+			got, err := jsoninfer.AppendData([]byte("<"), &c.out, nil)
 			if err != nil || string(got) != "<"+c.want {
 				t.Errorf("got %s, %v, want <%s", got, err, c.want)
 			}
@@ -65,7 +65,7 @@ func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
 		{"an unknown shape", output(tensor.Bytes, "", -1), wrongSize},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := jsoninfer.AppendData(nil, &c.out)
+			_, err := jsoninfer.AppendData(nil, &c.out, nil)
 			if d := cmp.Diff(c.want, refusalOf(err)); d != "" {
 				t.Error(d)
 			}
@@ -80,7 +80,7 @@ func TestResponseHasTritonsFieldsInItsOrder(t *testing.T) {
 	}
 	p.Outputs[1].Name, p.Outputs[2].Name = "Y", "Z"
 	form := &jsoninfer.Envelope{BinaryOutputs: true, Outputs: []jsoninfer.OutputForm{{Name: "X"}}}
-	got, err := jsoninfer.AppendResponse(nil, "id", infer.ModelRef{Name: "m", Version: 3}, p, form)
+	got, err := jsoninfer.AppendResponse(nil, "id", infer.ModelRef{Name: "m", Version: 3}, p, form, nil)
 	want := `{"id":"id","model_name":"m","model_version":"3","parameters":{"b":true,"i":-3,"f":2.0,"s":"x\"y"},"outputs":[` +
 		`{"name":"X","datatype":"INT8","shape":[1,1],"data":[7]},` +
 		`{"name":"Y","datatype":"FP16","shape":[1],"parameters":{"binary_data_size":2}},` +
@@ -88,7 +88,7 @@ func TestResponseHasTritonsFieldsInItsOrder(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("got  %s, %v\nwant %s", got, err, want)
 	}
-	got, err = jsoninfer.AppendResponse(nil, "", infer.ModelRef{Name: "m", Version: 3}, &infer.Response{}, form)
+	got, err = jsoninfer.AppendResponse(nil, "", infer.ModelRef{Name: "m", Version: 3}, &infer.Response{}, form, nil)
 	if want := `{"model_name":"m","model_version":"3","outputs":[]}`; err != nil || string(got) != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}

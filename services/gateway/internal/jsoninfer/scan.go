@@ -135,7 +135,7 @@ func (s *scanner) skipAt(depth int) error {
 }
 
 func tooDeep() error {
-	return errs.New(errs.InvalidJSON, "JSON nesting depth exceeds maximum allowed limit (%d)", MaxDepth)
+	return errs.New(errs.TensorDataInvalid, "JSON nesting depth exceeds maximum allowed limit (%d)", MaxDepth)
 }
 
 // word takes a literal.

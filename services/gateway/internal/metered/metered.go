@@ -1,12 +1,11 @@
-// Package metered counts what a front end's callers see.
+// Package metered counts requests and errors as the clients of a front end see
+// them.
 package metered
 
 import (
-	"context"
 	"maps"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,40 +14,44 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
 // Metrics are the gateway's own families. It is a prometheus.Collector and
 // safe for concurrent use.
 type Metrics struct {
-	clock     mono.Clock
 	requests  *prometheus.CounterVec
 	deadlines *prometheus.CounterVec
 	errors    *prometheus.CounterVec
+	missing   prometheus.Counter
 	seconds   *prometheus.Desc
 	stages    *prometheus.Desc
 
-	mu      sync.Mutex
-	engines []*Engine // guarded by mu
+	mu        sync.Mutex
+	protocols []*Protocol // guarded by mu
 }
 
 // New registers the families.
-func New(registry prometheus.Registerer, clock mono.Clock) *Metrics {
+func New(registry prometheus.Registerer) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nereid_gateway_" + name, Help: help}, labels)
 	}
 	m := &Metrics{
-		clock: clock,
 		requests: counter("requests_total", "Inference requests for known models by protocol and by the reason of their failure, which is ok where there is none.",
 			"protocol", "model", "reason"),
-		deadlines: counter("deadlines_total", "Inference requests with a deadline of their client by what came of it: met; late, answered after it; "+
-			"unmeetable, refused on arrival; queue and compute, passed while waiting and running; failed otherwise.",
+		deadlines: counter("deadlines_total", "Inference requests with a client's deadline by outcome: met; late, completed after it; "+
+			"unmeetable, refused on arrival; queue and compute, expired while queued and while executing; failed otherwise.",
 			"model", "outcome"),
-		errors: counter("errors_total", "Calls of any endpoint that were answered with an error, by its reason.", "protocol", "reason"),
+		errors: counter("errors_total", "Calls of any endpoint that returned an error, by its reason.", "protocol", "reason"),
+		missing: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nereid_gateway_statistics_missing_total",
+			Help: "Pools whose models a reply with statistics lacked, since the pool's scheduler did not answer.",
+		}),
 		seconds: prometheus.NewDesc("nereid_gateway_request_seconds",
-			"Time from the arrival of an inference request to its answer, without reading and writing the network.", []string{"protocol"}, nil),
+			"Time from the arrival of an inference request to its response, without reading and writing the network.", []string{"protocol"}, nil),
 		stages: prometheus.NewDesc("nereid_gateway_stage_seconds",
-			"Time of an inference request in receive (reading, over HTTP, decoding and checking), infer (until the scheduler and the worker have answered) "+
-				"and answer (encoding and, over HTTP, writing).", []string{"protocol", "stage"}, nil),
+			"Time of an inference request in receive (reading, over HTTP, decoding and checking), infer (until the scheduler and the worker have completed it) "+
+				"and response (encoding and, over HTTP, writing).", []string{"protocol", "stage"}, nil),
 	}
 	registry.MustRegister(m)
 	return m
@@ -59,6 +62,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	m.requests.Describe(out)
 	m.deadlines.Describe(out)
 	m.errors.Describe(out)
+	m.missing.Describe(out)
 	out <- m.seconds
 	out <- m.stages
 }
@@ -68,51 +72,51 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.requests.Collect(out)
 	m.deadlines.Collect(out)
 	m.errors.Collect(out)
+	m.missing.Collect(out)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, e := range m.engines {
-		out <- e.whole.Metric(m.seconds, e.protocol)
-		out <- e.receive.Metric(m.stages, e.protocol, "receive")
-		out <- e.infer.Metric(m.stages, e.protocol, "infer")
-		out <- e.answer.Metric(m.stages, e.protocol, "answer")
+	for _, p := range m.protocols {
+		out <- p.whole.Metric(m.seconds, p.protocol)
+		out <- p.receive.Metric(m.stages, p.protocol, "receive")
+		out <- p.infer.Metric(m.stages, p.protocol, "infer")
+		out <- p.response.Metric(m.stages, p.protocol, "response")
 	}
 }
 
-// Engine is a gateway whose inferences are counted under one protocol.
-type Engine struct {
-	*core.Gateway
-	metrics                       *Metrics
-	protocol                      string
-	whole, receive, infer, answer obs.Durations
-	// good are the counters of answers without an error, so that a request
-	// need not look its labels up. The map is replaced, not changed.
-	good atomic.Pointer[map[infer.ModelID]*good]
+// Protocol are the metrics of the inferences of one protocol. It is a [path.Meter].
+type Protocol struct {
+	metrics                         *Metrics
+	protocol                        string
+	whole, receive, infer, response obs.Durations
+	// success are the counters of requests without an error, resolved once. The
+	// map is replaced, not changed.
+	success atomic.Pointer[map[infer.ModelID]*success]
 }
 
-// good are a model's.
-type good struct{ answered, met, late prometheus.Counter }
+// success are the counters of a model.
+type success struct{ completed, met, late prometheus.Counter }
 
-// Engine meters g for a protocol.
-func (m *Metrics) Engine(g *core.Gateway, protocol string) *Engine {
-	e := &Engine{Gateway: g, metrics: m, protocol: protocol}
-	e.good.Store(&map[infer.ModelID]*good{})
+// Protocol returns the metrics of a protocol.
+func (m *Metrics) Protocol(name string) *Protocol {
+	p := &Protocol{metrics: m, protocol: name}
+	p.success.Store(&map[infer.ModelID]*success{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.engines = append(m.engines, e)
-	return e
+	m.protocols = append(m.protocols, p)
+	return p
 }
 
-// Keep ends the series of all models but those that are listed: what has left
-// the repository. Series of others go on, whether they are loaded or not.
-func (m *Metrics) Keep(models []*core.Model) {
+// Prune removes the series of models that are not listed, those no longer in the
+// repository.
+func (m *Metrics) Prune(models []*core.Model) {
 	listed := make(map[infer.ModelID]bool, len(models))
 	for _, model := range models {
 		listed[model.ID()] = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, e := range m.engines {
-		present := *e.good.Load()
+	for _, p := range m.protocols {
+		present := *p.success.Load()
 		kept := maps.Clone(present)
 		for id := range present {
 			if listed[id] {
@@ -122,51 +126,49 @@ func (m *Metrics) Keep(models []*core.Model) {
 			m.requests.DeletePartialMatch(prometheus.Labels{"model": id.String()})
 			m.deadlines.DeletePartialMatch(prometheus.Labels{"model": id.String()})
 		}
-		e.good.Store(&kept)
+		p.success.Store(&kept)
 	}
 }
 
-// Infer counts one inference.
-func (e *Engine) Infer(ctx context.Context, v *core.Version, r *infer.Request) (*infer.Response, *core.Version, error) {
-	received, deadline, begun := r.Received, r.Deadline, e.metrics.clock.Now()
-	good := e.goodOf(v.Ref.ID())
-	response, served, err := e.Gateway.Infer(ctx, v, r)
-	ended := e.metrics.clock.Now()
-	e.receive.Observe(begun.Sub(received))
-	e.infer.Observe(ended.Sub(begun))
-	e.whole.Observe(ended.Sub(received))
-	if err != nil {
-		e.failed(v.Ref.ID().String(), errs.Of(err), deadline)
-		return nil, served, err
+// Ended counts one inference.
+func (p *Protocol) Ended(o *path.Outcome) {
+	success := p.successOf(o.Model)
+	p.receive.Observe(o.Started.Sub(o.Received))
+	p.infer.Observe(o.Ended.Sub(o.Started))
+	p.whole.Observe(o.Ended.Sub(o.Received))
+	if o.Responses > 0 {
+		p.response.Observe(o.Responding)
 	}
-	good.answered.Inc()
+	if o.Reason != "" {
+		p.failed(o.Model.String(), o.Reason, o.Deadline)
+		return
+	}
+	success.completed.Inc()
 	switch {
-	case deadline == 0:
-	case ended <= deadline:
-		good.met.Inc()
+	case o.Deadline == 0:
+	case o.Ended <= o.Deadline:
+		success.met.Inc()
 	default:
-		good.late.Inc()
+		success.late.Inc()
 	}
-	return response, served, nil
 }
 
-// Answered counts how long the answer of an inference took to encode and
-// write.
-func (e *Engine) Answered(took time.Duration) { e.answer.Observe(took) }
-
-// Failed counts a call, of whatever endpoint, that is answered with an error.
-func (e *Engine) Failed(reason errs.Reason) {
-	e.metrics.errors.WithLabelValues(e.protocol, string(reason)).Inc()
+// Failed counts a call of any endpoint that returns an error.
+func (p *Protocol) Failed(reason errs.Reason) {
+	p.metrics.errors.WithLabelValues(p.protocol, string(reason)).Inc()
 }
 
-func (e *Engine) failed(model string, reason errs.Reason, deadline mono.Time) {
-	e.metrics.requests.WithLabelValues(e.protocol, model, string(reason)).Inc()
+// StatisticsMissing counts a pool that a reply with statistics lacks.
+func (m *Metrics) StatisticsMissing() { m.missing.Inc() }
+
+func (p *Protocol) failed(model string, reason errs.Reason, deadline mono.Time) {
+	p.metrics.requests.WithLabelValues(p.protocol, model, string(reason)).Inc()
 	if deadline != 0 {
-		e.metrics.deadlines.WithLabelValues(model, outcomeOf(reason)).Inc()
+		p.metrics.deadlines.WithLabelValues(model, outcomeOf(reason)).Inc()
 	}
 }
 
-// outcomeOf is what came of the deadline of a request that failed.
+// outcomeOf returns the deadline outcome of a failed request.
 func outcomeOf(reason errs.Reason) string {
 	switch reason {
 	case errs.DeadlineUnmeetable:
@@ -179,23 +181,23 @@ func outcomeOf(reason errs.Reason) string {
 	return "failed"
 }
 
-func (e *Engine) goodOf(id infer.ModelID) *good {
-	if g := (*e.good.Load())[id]; g != nil {
+func (p *Protocol) successOf(id infer.ModelID) *success {
+	if g := (*p.success.Load())[id]; g != nil {
 		return g
 	}
-	e.metrics.mu.Lock()
-	defer e.metrics.mu.Unlock()
-	if g := (*e.good.Load())[id]; g != nil {
+	p.metrics.mu.Lock()
+	defer p.metrics.mu.Unlock()
+	if g := (*p.success.Load())[id]; g != nil {
 		return g
 	}
 	model := id.String()
-	g := &good{
-		answered: e.metrics.requests.WithLabelValues(e.protocol, model, "ok"),
-		met:      e.metrics.deadlines.WithLabelValues(model, "met"),
-		late:     e.metrics.deadlines.WithLabelValues(model, "late"),
+	g := &success{
+		completed: p.metrics.requests.WithLabelValues(p.protocol, model, "ok"),
+		met:       p.metrics.deadlines.WithLabelValues(model, "met"),
+		late:      p.metrics.deadlines.WithLabelValues(model, "late"),
 	}
-	all := maps.Clone(*e.good.Load())
+	all := maps.Clone(*p.success.Load())
 	all[id] = g
-	e.good.Store(&all)
+	p.success.Store(&all)
 	return g
 }

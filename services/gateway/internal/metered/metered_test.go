@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 )
 
@@ -39,39 +40,46 @@ func (s *scheduler) Submit(r *infer.Request) error {
 	return nil
 }
 
+// engine is the way of inferences of one model, whose body and sink it is.
 type engine struct {
-	*metered.Engine
+	*metered.Protocol
+	path      *path.Path
 	metrics   *metered.Metrics
 	scheduler *scheduler
 	registry  *prometheus.Registry
-	version   *core.Version
+	call      path.Call
+	limit     time.Duration
 }
 
 func newEngine() *engine {
 	s := &scheduler{now: 1, table: pending.New(1)}
-	e := &engine{scheduler: s, registry: prometheus.NewRegistry(), version: &core.Version{
-		Ref: infer.ModelRef{Name: "m", Version: 1}, Config: &modelconfig.Config{Name: "m"}, State: infer.Ready,
-	}}
+	e := &engine{scheduler: s, registry: prometheus.NewRegistry()}
 	g := core.New(core.ServerInfo{}, core.Deps{Dispatcher: s, Pending: s.table, Clock: s, Pool: tensor.NewPool(0)})
-	g.Update(core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: []*core.Version{e.version}}}))
-	e.metrics = metered.New(e.registry, s)
-	e.Engine = e.metrics.Engine(g, "grpc")
+	g.Update(core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: []*core.Version{
+		{Ref: infer.ModelRef{Name: "m", Version: 1}, Config: &modelconfig.Config{Name: "m"}, State: infer.Ready},
+	}}}))
+	e.metrics = metered.New(e.registry)
+	e.Protocol = e.metrics.Protocol("grpc")
+	e.path = path.New(g, path.Protocol{}, path.Options{Meter: e.Protocol})
+	e.call = path.Call{API: core.InferenceAPI, Model: "m", Body: e, Sink: e}
 	return e
+}
+
+func (e *engine) Receive() error             { return nil }
+func (e *engine) Send(*infer.Response) error { return nil }
+func (e *engine) Decode() error {
+	if e.limit > 0 {
+		e.call.Request.Deadline = e.scheduler.now.Add(e.limit)
+	}
+	return nil
 }
 
 // infer sends a request that has that long to be answered; 0 is for ever.
 func (e *engine) infer(t testing.TB, limit time.Duration) {
 	t.Helper()
-	r := e.NewRequest(e.version)
-	if limit > 0 {
-		r.Deadline = e.scheduler.now.Add(limit)
-	}
-	response, _, err := e.Infer(t.Context(), e.version, r)
-	if errs.Of(err) != e.scheduler.reason && err != nil {
+	e.limit = limit
+	if err := e.path.Infer(t.Context(), &e.call); errs.Of(err) != e.scheduler.reason {
 		t.Fatal(err)
-	}
-	if err == nil {
-		response.Release()
 	}
 }
 
@@ -93,10 +101,10 @@ func TestWhatCallersSeeIsCounted(t *testing.T) {
 		e.scheduler.takes, e.scheduler.reason = c.takes, c.reason
 		e.infer(t, c.limit)
 	}
-	e.Answered(3 * time.Microsecond)
 	e.Failed(errs.ModelNotFound)
+	e.metrics.StatisticsMissing()
 	want := `
-# HELP nereid_gateway_deadlines_total Inference requests with a deadline of their client by what came of it: met; late, answered after it; unmeetable, refused on arrival; queue and compute, passed while waiting and running; failed otherwise.
+# HELP nereid_gateway_deadlines_total Inference requests with a client's deadline by outcome: met; late, completed after it; unmeetable, refused on arrival; queue and compute, expired while queued and while executing; failed otherwise.
 # TYPE nereid_gateway_deadlines_total counter
 nereid_gateway_deadlines_total{model="m",outcome="compute"} 1
 nereid_gateway_deadlines_total{model="m",outcome="failed"} 1
@@ -104,7 +112,7 @@ nereid_gateway_deadlines_total{model="m",outcome="late"} 1
 nereid_gateway_deadlines_total{model="m",outcome="met"} 1
 nereid_gateway_deadlines_total{model="m",outcome="queue"} 1
 nereid_gateway_deadlines_total{model="m",outcome="unmeetable"} 1
-# HELP nereid_gateway_errors_total Calls of any endpoint that were answered with an error, by its reason.
+# HELP nereid_gateway_errors_total Calls of any endpoint that returned an error, by its reason.
 # TYPE nereid_gateway_errors_total counter
 nereid_gateway_errors_total{protocol="grpc",reason="model_not_found"} 1
 # HELP nereid_gateway_requests_total Inference requests for known models by protocol and by the reason of their failure, which is ok where there is none.
@@ -115,15 +123,18 @@ nereid_gateway_requests_total{model="m",protocol="grpc",reason="deadline_unmeeta
 nereid_gateway_requests_total{model="m",protocol="grpc",reason="execution_failed"} 1
 nereid_gateway_requests_total{model="m",protocol="grpc",reason="ok"} 3
 nereid_gateway_requests_total{model="m",protocol="grpc",reason="queue_full"} 1
+# HELP nereid_gateway_statistics_missing_total Pools whose models a reply with statistics lacked, since the pool's scheduler did not answer.
+# TYPE nereid_gateway_statistics_missing_total counter
+nereid_gateway_statistics_missing_total 1
 `
 	if err := testutil.GatherAndCompare(e.registry, strings.NewReader(want),
-		"nereid_gateway_deadlines_total", "nereid_gateway_errors_total", "nereid_gateway_requests_total"); err != nil {
+		"nereid_gateway_deadlines_total", "nereid_gateway_errors_total", "nereid_gateway_requests_total", "nereid_gateway_statistics_missing_total"); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.GatherAndLint(e.registry); err != nil || len(problems) > 0 {
 		t.Errorf("promlint: %v, %v", problems, err)
 	}
-	got := make(map[string]float64) // seconds
+	got, responses := make(map[string]float64), uint64(0) // seconds; responses sent
 	families, err := e.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -133,13 +144,19 @@ nereid_gateway_requests_total{model="m",protocol="grpc",reason="queue_full"} 1
 			if h := series.GetHistogram(); h != nil {
 				labels := series.GetLabel()
 				got[labels[len(labels)-1].GetValue()] = h.GetSampleSum()
+				if labels[len(labels)-1].GetValue() == "response" {
+					responses = h.GetSampleCount()
+				}
 			}
 		}
 	}
-	for series, want := range map[string]float64{"grpc": 2.001000001, "infer": 2.001000001, "receive": 0, "answer": 3e-6} {
+	for series, want := range map[string]float64{"grpc": 2.001000001, "infer": 2.001000001, "receive": 0} {
 		if got[series] != want {
 			t.Errorf("%s took %v s, want %v", series, got[series], want)
 		}
+	}
+	if responses != 3 {
+		t.Errorf("the times of %d responses, want 3", responses)
 	}
 }
 
@@ -156,10 +173,10 @@ func TestSeriesEndWithTheirModel(t *testing.T) {
 	e.scheduler.reason = errs.DeadlineQueue
 	e.infer(t, time.Second)
 	had := series()
-	if e.metrics.Keep([]*core.Model{{Name: "other"}, {Name: "m"}}); had == 0 || series() != had {
+	if e.metrics.Prune([]*core.Model{{Name: "other"}, {Name: "m"}}); had == 0 || series() != had {
 		t.Errorf("%d series of a model that is there, of %d", series(), had)
 	}
-	if e.metrics.Keep([]*core.Model{{Name: "other"}}); series() != 0 {
+	if e.metrics.Prune([]*core.Model{{Name: "other"}}); series() != 0 {
 		t.Errorf("%d series of a model that is gone", series())
 	}
 	if e.infer(t, time.Second); series() != had {

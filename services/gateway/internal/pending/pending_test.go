@@ -65,7 +65,7 @@ func TestResponsesPassUntilTheFinalOne(t *testing.T) {
 			t.Errorf("response %d was not taken", i)
 		}
 	}
-	late := []*infer.Response{m.response(w, false), m.response(w, true), infer.Fail(w, errs.New(errs.Cancelled, ""))}
+	late := []*infer.Response{m.response(w, false), m.response(w, true), infer.Fail(w, errs.New(errs.Canceled, ""))}
 	for i, r := range late {
 		if table.Finish(r) {
 			t.Errorf("late response %d was taken", i)
@@ -123,13 +123,14 @@ func TestOneFinalAnswerUnderRaces(t *testing.T) {
 	const requests, rivals = 200, 4
 	var all sync.WaitGroup
 	for range requests {
-		waiter := pending.NewUnary()
+		waiter := new(pending.Responses)
+		waiter.Open()
 		w := opened(table, waiter)
 		var taken atomic.Int64
 		var racing sync.WaitGroup
 		for i := range rivals {
 			racing.Go(func() {
-				r := infer.Fail(w, errs.New(errs.Cancelled, ""))
+				r := infer.Fail(w, errs.New(errs.Canceled, ""))
 				if i%2 == 0 {
 					r = m.response(w, true)
 				}
@@ -139,14 +140,12 @@ func TestOneFinalAnswerUnderRaces(t *testing.T) {
 			})
 		}
 		all.Go(func() {
-			p, ok, err := waiter.Wait(context.Background())
+			p := waiter.Next(context.Background())
 			racing.Wait()
-			switch {
-			case !ok || taken.Load() != 1:
-				t.Errorf("%d final answers were taken, answered: %t", taken.Load(), ok)
-			case err == nil:
-				p.Release()
+			if taken.Load() != 1 {
+				t.Errorf("%d final answers were taken", taken.Load())
 			}
+			p.Release()
 		})
 	}
 	all.Wait()
@@ -202,69 +201,62 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestUnaryNeedsExactlyOneResponse(t *testing.T) {
-	const withOutputs, bare, failed = 0, 1, 2
-	type response struct {
-		kind  int
-		final bool
-	}
-	for _, c := range []struct {
-		name   string
-		given  []response
-		reason errs.Reason
-		text   string
-	}{
-		{"one", []response{{withOutputs, true}}, "", ""},
-		{"one without outputs", []response{{bare, true}}, "", ""},
-		{"one and the end", []response{{withOutputs, false}, {bare, true}}, "", ""},
-		{"two", []response{{withOutputs, false}, {withOutputs, true}}, errs.ResponseCount, "expected a single response, got 2"},
-		{"three and the end", []response{{withOutputs, false}, {withOutputs, false}, {withOutputs, false}, {bare, true}}, errs.ResponseCount, "expected a single response, got 3"},
-		{"a failure", []response{{failed, true}}, errs.ExecutionFailed, "no"},
-		{"a failure after a response", []response{{withOutputs, false}, {failed, true}}, errs.ExecutionFailed, "no"},
-		{"a failure after two", []response{{withOutputs, false}, {withOutputs, false}, {failed, true}}, errs.ExecutionFailed, "no"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var m memory
-			u := pending.NewUnary()
-			for _, g := range c.given {
-				switch g.kind {
-				case withOutputs:
-					u.Respond(m.response(infer.Work{}, g.final))
-				case bare:
-					u.Respond(&infer.Response{Final: g.final})
-				case failed:
-					u.Respond(infer.Fail(infer.Work{}, errs.New(errs.ExecutionFailed, "no")))
+func TestResponsesAreReadInOrder(t *testing.T) {
+	var q pending.Responses
+	for round := range 3 { // it is used again
+		q.Open()
+		for i := range 3 {
+			q.Respond(&infer.Response{Index: uint32(10*round + i), Final: i == 2})
+			if i == 1 {
+				if p := q.Next(t.Context()); p.Index != uint32(10*round) {
+					t.Errorf("round %d begins with response %d", round, p.Index)
 				}
 			}
-			p, ok, err := u.Wait(t.Context())
-			if !ok || errs.Of(err) != c.reason || (err == nil) != (p != nil) {
-				t.Fatalf("got %v, %v, %t", p, err, ok)
+		}
+		for i := 1; i < 3; i++ {
+			if p := q.Next(t.Context()); p.Index != uint32(10*round+i) || p.Final != (i == 2) {
+				t.Errorf("round %d: got response %d, final %t, at %d", round, p.Index, p.Final, i)
 			}
-			if err != nil && errs.From(err).Msg != c.text {
-				t.Errorf("got %q, want %q", errs.From(err).Msg, c.text)
-			}
-			if p != nil {
-				p.Release()
-			}
-			if m.held.Load() != 0 {
-				t.Errorf("%d outputs are still held", m.held.Load())
-			}
-		})
+		}
 	}
 }
 
-func TestUnaryWaitEndsWithItsContext(t *testing.T) {
+func TestReadingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	u := pending.NewUnary()
-	if p, ok, err := u.Wait(ctx); p != nil || err != nil || ok {
-		t.Errorf("without an answer: %v, %v, %t", p, err, ok)
-	}
-	for range 20 { // an answer that is there counts, whatever the context
-		u.Respond(&infer.Response{Final: true})
-		if p, ok, err := u.Wait(ctx); p == nil || err != nil || !ok {
-			t.Fatalf("with an answer: %v, %v, %t", p, err, ok)
+	var q pending.Responses
+	q.Open()
+	for range 20 { // a response that is there counts, whatever the context
+		if p := q.Next(ctx); p != nil {
+			t.Fatalf("got %v before any response", p)
 		}
-		u.Reset()
+		q.Respond(new(infer.Response))
+		if p := q.Next(ctx); p == nil {
+			t.Fatal("got nothing of a response that is there")
+		}
+	}
+}
+
+// allowance is a budget for so many bytes of responses.
+type allowance struct{ left int64 }
+
+func (a *allowance) Charge(n int64, _ bool) error {
+	if n > a.left {
+		return errs.New(errs.MemoryFull, "full")
+	}
+	a.left -= n
+	return nil
+}
+
+func TestResponsesBeyondTheBudgetBecomeItsError(t *testing.T) {
+	var m memory
+	q := pending.Responses{Budget: &allowance{left: 6}}
+	q.Open()
+	q.Respond(m.response(infer.Work{}, false)) // of 4 bytes
+	q.Respond(m.response(infer.Work{Attempt: 3}, true))
+	q.Next(t.Context()).Release()
+	p := q.Next(t.Context())
+	if errs.Of(p.Err) != errs.MemoryFull || !p.Final || p.Work.Attempt != 3 || m.held.Load() != 0 {
+		t.Errorf("got %+v with %d outputs held", p, m.held.Load())
 	}
 }

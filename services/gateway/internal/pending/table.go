@@ -1,5 +1,5 @@
 // Package pending holds the gateway's table of requests that have no final
-// answer yet. The table is the only finaliser: whatever answers, the model,
+// response yet. The table is the only finalizer: whatever responds, the model,
 // the scheduler's refusal, a deadline, a cancellation, goes through it, and
 // each request gets exactly one final response.
 package pending
@@ -22,7 +22,7 @@ type Table struct {
 	last     atomic.Uint64
 	inFlight atomic.Int64
 	shards   [shards]shard
-	lines    lines
+	fifos    fifos
 
 	mu      sync.Mutex
 	drained chan struct{} // closed when draining and empty; nil before; guarded by mu
@@ -33,15 +33,15 @@ type shard struct {
 	entries map[uint64]*entry // by request number; guarded by mu
 }
 
-// entry is one request without a final answer.
+// entry is one request without a final response.
 type entry struct {
 	id      infer.RequestID
 	attempt uint32
 	next    infer.Responder
-	place   *place // in a line; nil if the answer waits for no other
+	slot    *fifoSlot // nil if the response waits for no other
 
 	mu    sync.Mutex
-	ended bool // guarded by mu, or in a line by the lines' lock
+	ended bool // guarded by mu, or with a slot by the queues' lock
 }
 
 // New makes a table for the gateway incarnation origin.
@@ -58,7 +58,7 @@ func (t *Table) NextID() infer.RequestID {
 	return infer.RequestID{Origin: t.origin, Number: t.last.Add(1)}
 }
 
-// InFlight returns the number of requests without a final answer.
+// InFlight returns the number of requests without a final response.
 func (t *Table) InFlight() int64 { return t.inFlight.Load() }
 
 // Open enters a request. From now on its responses go to next, one after
@@ -68,16 +68,16 @@ func (t *Table) Open(w infer.Work, next infer.Responder) {
 	t.enter(&entry{id: w.Request, attempt: w.Attempt, next: next})
 }
 
-// OpenInOrder does what Open does for a request whose responses wait for its
-// turn: until all requests for the same content that were opened in order
-// before it have passed theirs. An answer that is no result of the model does
-// not wait: see [infer.Response.Immediate] and [Table.Finish]. The caller
-// passes the turn after the final answer.
-func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next infer.Responder) Turn {
+// OpenInOrder does what Open does for a request whose responses wait until all
+// requests for the same generation that were opened in order before it have freed
+// their slots. A response that is no result of the model does not wait: see
+// [infer.Response.Immediate] and [Table.Finish]. The caller frees the slot after
+// the final response.
+func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next infer.Responder) Slot {
 	e := &entry{id: w.Request, attempt: w.Attempt, next: next}
-	t.lines.join(of, e)
+	t.fifos.join(of, e)
 	t.enter(e)
-	return Turn{t, e}
+	return Slot{t, e}
 }
 
 func (t *Table) enter(e *entry) {
@@ -88,15 +88,15 @@ func (t *Table) enter(e *entry) {
 	s.mu.Unlock()
 }
 
-// Respond hands a response to whoever waits for it, when its turn has come. A
-// response for a request that has its final answer, for another gateway or for
+// Respond hands a response to whoever waits for it, in its order. A
+// response for a request that has its final response, for another gateway or for
 // an earlier attempt is released instead.
 func (t *Table) Respond(r *infer.Response) {
 	e := t.find(r.Work)
 	switch {
 	case e == nil:
-	case e.place != nil:
-		if t.lines.deliver(t, e, r) {
+	case e.slot != nil:
+		if t.fifos.deliver(t, e, r) {
 			return
 		}
 	case t.deliver(e, r):
@@ -106,14 +106,14 @@ func (t *Table) Respond(r *infer.Response) {
 }
 
 // Finish ends a request here and now, with a final response of the gateway's
-// own in the place of one that still waits for its turn, and reports whether
+// own in the place of one that still waits for its order, and reports whether
 // the request had not ended before. Otherwise the response is released.
 func (t *Table) Finish(r *infer.Response) bool {
 	e := t.find(r.Work)
 	switch {
 	case e == nil:
-	case e.place != nil:
-		if t.lines.finish(t, e, r) {
+	case e.slot != nil:
+		if t.fifos.finish(t, e, r) {
 			return true
 		}
 	case t.deliver(e, r):
@@ -174,7 +174,7 @@ func (t *Table) remove(id infer.RequestID) {
 	t.closeIfEmpty()
 }
 
-// Drain returns when no request is without its final answer, or with the
+// Drain returns when no request is without its final response, or with the
 // context's error. The caller has stopped new requests.
 func (t *Table) Drain(ctx context.Context) error {
 	t.mu.Lock()

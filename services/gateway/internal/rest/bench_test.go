@@ -51,6 +51,7 @@ func again(tb testing.TB, s *server, q request) func() {
 		if _, err := body.Seek(0, io.SeekStart); err != nil {
 			tb.Fatal(err)
 		}
+		r.Body = io.NopCloser(body)
 		s.ServeHTTP(w, r)
 	}
 }

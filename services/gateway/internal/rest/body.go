@@ -2,13 +2,11 @@ package rest
 
 import (
 	"io"
-	"net/http"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
 // body is the body of a request, decompressed, and its size in bytes.
@@ -27,48 +25,76 @@ func (b *body) close() {
 	*b = body{}
 }
 
-// fill takes the next bytes of the body into a buffer.
-func (c *call) fill(b *body, n int64) (*tensor.Buffer, error) {
-	buf, err := c.pool.Get(int(n))
-	if err != nil {
-		return nil, err
+// firstPiece is how much memory a tensor gets before any byte of it has come, and
+// pieceGrowth how many times what has come it gets from then on: a body that only
+// announces a size holds no memory of that size, and an honest one is copied by a
+// seventh.
+const (
+	firstPiece  = 1 << 20
+	pieceGrowth = 8
+)
+
+// fill reads the next n bytes of the body into a buffer, behind so many bytes that
+// the caller sets.
+func (c *call) fill(b *body, prefix, n int64) (*tensor.Buffer, error) {
+	whole, have := prefix+n, prefix
+	size := min(whole, firstPiece)
+	if b.spool != nil { // all of it has come
+		size = whole
 	}
-	if _, err := io.ReadFull(b, buf.Bytes()); err != nil {
+	buf, err := c.pool.Get(int(size))
+	for err == nil {
+		if _, err = io.ReadFull(b, buf.Bytes()[have:size]); err != nil {
+			err = cutOff(err)
+			break
+		}
+		if size == whole {
+			return buf, nil
+		}
+		have, size = size, min(whole, pieceGrowth*size)
+		var larger *tensor.Buffer
+		if larger, err = c.pool.Get(int(size)); err == nil {
+			copy(larger.Bytes(), buf.Bytes())
+			buf.Release()
+			buf = larger
+		}
+	}
+	if buf != nil {
 		buf.Release()
-		return nil, cutOff(err)
 	}
-	return buf, nil
+	return nil, err
 }
 
 // cutOff is the error for a body that ends or breaks before its size, unless
 // err says more.
 func cutOff(err error) error {
-	if errs.Of(err) != errs.Bug {
+	if errs.Classified(err) {
 		return err
 	}
-	return errs.Wrap(errs.Cancelled, err, "the request's body was cut off")
+	return errs.Wrap(errs.Canceled, err, "the request's body was cut off")
 }
 
-// read reads the body of r into q. On an error the caller releases q.
-func (c *call) read(w http.ResponseWriter, r *http.Request, v *core.Version, q *infer.Request) error {
+// read reads the body into the call's request.
+func (c *call) read() error {
 	c.envelope.Reset()
-	b := &c.body
+	v, q := c.Target, c.Request
+	b := &c.content
 	defer b.close()
 	var err error
-	if *b, err = c.open(w, r); err != nil {
+	if *b, err = c.open(c.writer, c.http); err != nil {
 		return err
 	}
-	n, given, err := jsonSize(r.Header.Get(headerLength), b.size)
+	n, err := jsonSize(c.http.Header.Get(headerLength), b.size)
 	switch {
 	case err != nil:
 		return err
-	case given && n == 0:
+	case n == 0: // said, or an empty body
 		return c.readRaw(b, v, q)
 	case n > c.options.MaxInput:
 		return errs.New(errs.InputTooLarge, "request JSON size of %d bytes exceeds the maximum allowed value of %d bytes. "+
 			"Use --http-max-input-size to increase the limit.", n, c.options.MaxInput)
 	}
-	json, err := c.fill(b, n)
+	json, err := c.fill(b, 0, n)
 	if err != nil {
 		return err
 	}
@@ -81,19 +107,19 @@ func (c *call) read(w http.ResponseWriter, r *http.Request, v *core.Version, q *
 }
 
 // jsonSize returns how many bytes of a body are JSON by the header that says
-// so, and whether there is that header. Without it all are.
-func jsonSize(header string, size int64) (n int64, given bool, err error) {
+// so. Without it all are.
+func jsonSize(header string, size int64) (n int64, err error) {
 	if header == "" {
-		return size, false, nil
+		return size, nil
 	}
 	n, err = strconv.ParseInt(header, 10, 64)
 	if err != nil {
-		return 0, true, errs.New(errs.HeaderLengthInvalid, "Unable to parse %s, got: %s", headerLength, header)
+		return 0, errs.New(errs.HeaderLengthInvalid, "Unable to parse %s, got: %s", headerLength, header)
 	}
 	if n < 0 || n > size {
-		return 0, true, errs.New(errs.HeaderLengthInvalid, "inference header size should be in range (0, %d), got: %s", size, header)
+		return 0, errs.New(errs.HeaderLengthInvalid, "inference header size should be in range (0, %d), got: %s", size, header)
 	}
-	return n, true, nil
+	return n, nil
 }
 
 // readBinary reads the tensors that follow the JSON, left bytes in all. It
@@ -115,7 +141,7 @@ func (c *call) readBinary(b *body, left int64, model string, q *infer.Request) e
 			continue
 		}
 		size := int64(in.Size)
-		buf, err := c.fill(b, size)
+		buf, err := c.fill(b, 0, size)
 		if err != nil {
 			return err
 		}

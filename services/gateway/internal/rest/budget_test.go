@@ -36,18 +36,18 @@ func TestRequestsBeyondTheBudgetAreRefusedWhileItIsFull(t *testing.T) {
 	var meanwhile answer
 	s.scheduler.execute = func(q *infer.Request) *infer.Response {
 		s.scheduler.execute = compute
-		meanwhile = s.do(big, "Retry-After")
+		meanwhile = s.do(big, "Retry-After", "Nereid-Reason")
 		return compute(q)
 	}
 	if a := s.do(big); a.Status != http.StatusOK {
 		t.Fatalf("the first: %d %s", a.Status, a.Body)
 	}
 	if meanwhile.Status != http.StatusServiceUnavailable || meanwhile.Header["Retry-After"] != "1" ||
-		!strings.Contains(meanwhile.Body, `"reason":"memory_full"`) {
+		meanwhile.Header["Nereid-Reason"] != "memory_full" {
 		t.Errorf("beside it: %+v", meanwhile)
 	}
-	if a := s.do(big); a.Status != http.StatusOK || budget.Held() != 0 {
-		t.Errorf("after it: %d, %d bytes are held", a.Status, budget.Held())
+	if a := s.do(big); a.Status != http.StatusOK || budget.Reserved() != 0 {
+		t.Errorf("after it: %d, %d bytes are held", a.Status, budget.Reserved())
 	}
 	s.checkMemory(t)
 }
@@ -62,11 +62,11 @@ func TestDecompressedBodiesCount(t *testing.T) {
 	_, _ = w.Write([]byte(big.body))
 	_ = w.Close()
 	big.body, big.header["Content-Encoding"] = squeezed.String(), "gzip"
-	if a := s.do(big); a.Status != http.StatusServiceUnavailable || !strings.Contains(a.Body, "memory_full") {
+	if a := s.do(big, "Nereid-Reason"); a.Status != http.StatusServiceUnavailable || a.Header["Nereid-Reason"] != "memory_full" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if budget.Held() != 0 {
-		t.Errorf("%d bytes are held", budget.Held())
+	if budget.Reserved() != 0 {
+		t.Errorf("%d bytes are held", budget.Reserved())
 	}
 	s.checkMemory(t)
 }
@@ -102,13 +102,13 @@ func TestConnectionsOutliveTheRefusal(t *testing.T) {
 		readAll(t, w.Body)
 		return w.StatusCode
 	}
-	if err := budget.Take(500_000); err != nil {
+	if err := budget.Reserve(500_000); err != nil {
 		t.Fatal(err)
 	}
 	if status := send(); status != http.StatusServiceUnavailable {
 		t.Errorf("beside others: %d", status)
 	}
-	budget.Give(500_000)
+	budget.Release(500_000)
 	if status := send(); status != http.StatusOK {
 		t.Errorf("alone: %d", status)
 	}

@@ -9,26 +9,34 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 )
 
-// maxControl is the most bytes of a body that is not an inference request.
+// maxControl bounds the body of the repository index, in bytes.
 const maxControl = 64 << 10
 
 func (s *server) live(w http.ResponseWriter, _ *http.Request) error {
-	return health(w, s.engine.Live())
+	live := s.gateway.Live()
+	return health(w, live, struct {
+		Live bool `json:"live"`
+	}{live})
 }
 
 func (s *server) ready(w http.ResponseWriter, _ *http.Request) error {
-	return health(w, s.engine.Ready())
+	ready := s.gateway.Ready()
+	return health(w, ready, struct {
+		Ready bool `json:"ready"`
+	}{ready})
 }
 
-// health answers as Triton does: the status says it all.
-func health(w http.ResponseWriter, good bool) error {
-	w.Header().Set("Content-Length", "0")
-	if !good {
-		w.WriteHeader(http.StatusBadRequest)
+// health responds with Triton's status and the Open Inference Protocol's body,
+// of which Triton's clients read the one and others the other.
+func health(w http.ResponseWriter, well bool, body any) error {
+	status := http.StatusOK
+	if !well {
+		status = http.StatusBadRequest
 	}
-	return nil
+	return replyWith(w, status, body)
 }
 
 func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
@@ -36,7 +44,7 @@ func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ready, err := s.engine.ModelReady(model, version)
+	ready, err := s.gateway.ModelReady(model, version)
 	switch {
 	case err != nil:
 		return err
@@ -46,11 +54,14 @@ func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
 		writeError(w, http.StatusBadRequest, e, "")
 		return nil
 	}
-	return health(w, true)
+	return reply(w, struct {
+		Name  string `json:"name"`
+		Ready bool   `json:"ready"`
+	}{model, true})
 }
 
 func (s *server) metadata(w http.ResponseWriter, _ *http.Request) error {
-	info := s.engine.Server()
+	info := s.gateway.Server()
 	return reply(w, struct {
 		Name       string   `json:"name"`
 		Version    string   `json:"version"`
@@ -69,7 +80,7 @@ func (s *server) modelMetadata(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.engine.Metadata(model, version)
+	m, err := s.gateway.Metadata(model, version)
 	if err != nil {
 		return err
 	}
@@ -95,7 +106,7 @@ func (s *server) modelConfig(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.engine.ModelConfig(model, version)
+	c, err := s.gateway.ModelConfig(model, version)
 	if err != nil {
 		return err
 	}
@@ -115,7 +126,7 @@ func (s *server) index(w http.ResponseWriter, r *http.Request) error {
 		Reason  string `json:"reason,omitempty"`
 	}
 	list := []entry{}
-	for _, e := range s.engine.Index(readyOnly) {
+	for _, e := range s.gateway.Index(readyOnly) {
 		list = append(list, entry{e.Name, e.Version, e.State, e.Reason})
 	}
 	return reply(w, list)
@@ -136,7 +147,7 @@ func indexFilter(body io.Reader) (readyOnly bool, err error) {
 		Ready json.RawMessage `json:"ready"`
 	}
 	if err := json.Unmarshal(data, &request); err != nil {
-		return false, badJSON(err)
+		return false, badJSON(data, err)
 	}
 	switch string(request.Ready) {
 	case "", "false":
@@ -147,11 +158,15 @@ func indexFilter(body io.Reader) (readyOnly bool, err error) {
 	return false, errs.New(errs.InvalidParameter, "Invalid value for 'ready': expected a boolean")
 }
 
-func badJSON(err error) error {
-	if errs.Of(err) != errs.Bug {
+// badJSON words err, for which encoding/json refused a document.
+func badJSON(document []byte, err error) error {
+	if errs.Classified(err) {
 		return err
 	}
-	var syntax *json.SyntaxError
+	if wrong := jsoninfer.CheckSyntax(document); wrong != nil {
+		return wrong
+	}
+	var syntax *json.SyntaxError // such as a NaN, which Triton's parser takes
 	if errors.As(err, &syntax) {
 		return errs.Wrap(errs.InvalidJSON, err, "failed to parse the request JSON buffer: %s at %d", syntax.Error(), syntax.Offset)
 	}

@@ -12,13 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// failure is the body of an error without a request id.
-func failure(status int, text, reason string) answer {
-	return answer{Status: status, Header: map[string]string{"Content-Type": "application/json"}, Body: `{"error":"` + text + `","reason":"` + reason + `"}`}
-}
-
-func empty(status int) answer {
-	return answer{Status: status, Header: map[string]string{"Content-Length": "0", "Content-Type": ""}}
+func unwell(body string) answer {
+	return answer{Status: 400, Header: map[string]string{"Content-Type": "application/json"}, Body: body}
 }
 
 func good(body string) answer {
@@ -44,27 +39,27 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 	const allModels = `[{"name":"broken","state":"UNAVAILABLE","reason":"no config"},{"name":"my model","version":"1","state":"READY"},` +
 		`{"name":"simple","version":"1","state":"READY"},{"name":"simple","version":"3","state":"READY"},{"name":"simple","version":"4","state":"LOADING"}]`
 	const readyModels = `[{"name":"my model","version":"1","state":"READY"},{"name":"simple","version":"1","state":"READY"},{"name":"simple","version":"3","state":"READY"}]`
-	notFound := failure(404, "Not Found", "path_not_found")
-	noSharing := failure(501, "Client shared memory is disabled. Send the tensors in the request.", "unsupported")
+	notFound := refusal(404, "Not Found", "path_not_found")
+	noSharing := refusal(501, "Client shared memory is disabled. Send the tensors in the request.", "unsupported")
 	for _, c := range []struct {
 		name string
 		request
 		want answer
 	}{
-		{"live", request{method: "GET", path: "/v2/health/live"}, empty(200)},
-		{"not all models are ready", request{method: "GET", path: "/v2/health/ready"}, empty(400)},
+		{"live", request{method: "GET", path: "/v2/health/live"}, good(`{"live":true}`)},
+		{"not all models are ready", request{method: "GET", path: "/v2/health/ready"}, unwell(`{"ready":false}`)},
 		{"server metadata", request{method: "GET", path: "/v2"}, good(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
 		{"a query changes nothing", request{method: "GET", path: "/v2?x=1"}, good(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
-		{"model ready", request{method: "GET", path: "/v2/models/simple/ready"}, empty(200)},
-		{"version ready", request{method: "GET", path: "/v2/models/simple/versions/3/ready"}, empty(200)},
-		{"version not ready", request{method: "GET", path: "/v2/models/simple/versions/4/ready"}, failure(400, "Model version not ready", "model_not_ready")},
-		{"readiness of no model", request{method: "GET", path: "/v2/models/nope/ready"}, failure(404, "Request for unknown model: 'nope' is not found", "model_not_found")},
-		{"readiness of no version", request{method: "GET", path: "/v2/models/simple/versions/9/ready"}, failure(404, "Request for unknown model: 'simple' version 9 is not found", "model_not_found")},
-		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, failure(404, "Request for unknown model: 'simple' version 0 is not found", "model_not_found")},
+		{"model ready", request{method: "GET", path: "/v2/models/simple/ready"}, good(`{"name":"simple","ready":true}`)},
+		{"version ready", request{method: "GET", path: "/v2/models/simple/versions/3/ready"}, good(`{"name":"simple","ready":true}`)},
+		{"version not ready", request{method: "GET", path: "/v2/models/simple/versions/4/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
+		{"readiness of no model", request{method: "GET", path: "/v2/models/nope/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
+		{"readiness of no version", request{method: "GET", path: "/v2/models/simple/versions/9/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
+		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
 		{"regions of system memory", request{method: "GET", path: "/v2/systemsharedmemory/status"}, good(`[]`)},
 		{"regions of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/status"}, good(`[]`)},
-		{"a region of system memory", request{method: "GET", path: "/v2/systemsharedmemory/region/a%20b/status"}, failure(404, "Unable to find system shared memory region: 'a b'", "region_not_found")},
-		{"a region of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/region/r/status"}, failure(404, "Unable to find cuda shared memory region: 'r'", "region_not_found")},
+		{"a region of system memory", request{method: "GET", path: "/v2/systemsharedmemory/region/a%20b/status"}, refusal(404, "Unable to find system shared memory region: 'a b'", "region_not_found")},
+		{"a region of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/region/r/status"}, refusal(404, "Unable to find cuda shared memory region: 'r'", "region_not_found")},
 		{"registration of a region", request{method: "POST", path: "/v2/systemsharedmemory/region/r/register", body: `{"key":"/r","byte_size":8}`}, noSharing},
 		{"the end of a region", request{method: "POST", path: "/v2/cudasharedmemory/region/r/unregister"}, noSharing},
 		{"the end of all regions", request{method: "POST", path: "/v2/systemsharedmemory/unregister"}, noSharing},
@@ -72,26 +67,26 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"model metadata lists all ready versions", request{method: "GET", path: "/v2/models/simple"}, good(`{"name":"simple","versions":["1","3"],"platform":"onnxruntime_onnx",` + simpleIO)},
 		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, good(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},
 		{"an escaped name", request{method: "GET", path: "/v2/models/my%20model"}, good(`{"name":"my model","versions":["1"],"platform":"python","inputs":[{"name":"T","datatype":"BYTES","shape":[]}],"outputs":[{"name":"S","datatype":"FP32","shape":[2,-1]}]}`)},
-		{"an escaped slash is part of the name", request{method: "GET", path: "/v2/models/a%2Fready"}, failure(404, "Request for unknown model: 'a/ready' is not found", "model_not_found")},
-		{"a name that is not UTF-8", request{method: "GET", path: "/v2/models/a%ff%22"}, failure(404, "Request for unknown model: 'a\uFFFD\\\"' is not found", "model_not_found")},
-		{"metadata of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4"}, failure(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
-		{"metadata of a model without versions", request{method: "GET", path: "/v2/models/broken"}, failure(404, "Request for unknown model: 'broken' has no available versions", "model_not_found")},
-		{"but a model's name may begin like them", request{method: "GET", path: "/v2/models/stats2"}, failure(404, "Request for unknown model: 'stats2' is not found", "model_not_found")},
-		{"or be theirs, for other endpoints", request{method: "GET", path: "/v2/models/stats/ready"}, failure(404, "Request for unknown model: 'stats' is not found", "model_not_found")},
-		{"configuration of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4/config"}, failure(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
-		{"configuration of no model", request{method: "GET", path: "/v2/models/nope/config"}, failure(404, "Request for unknown model: 'nope' is not found", "model_not_found")},
+		{"an escaped slash is part of the name", request{method: "GET", path: "/v2/models/a%2Fready"}, refusal(404, "Request for unknown model: 'a/ready' is not found", "model_not_found")},
+		{"a name that is not UTF-8", request{method: "GET", path: "/v2/models/a%ff%22"}, refusal(404, "Request for unknown model: 'a\uFFFD\\\"' is not found", "model_not_found")},
+		{"metadata of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4"}, refusal(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
+		{"metadata of a model without versions", request{method: "GET", path: "/v2/models/broken"}, refusal(404, "Request for unknown model: 'broken' has no available versions", "model_not_found")},
+		{"but a model's name may begin like them", request{method: "GET", path: "/v2/models/stats2"}, refusal(404, "Request for unknown model: 'stats2' is not found", "model_not_found")},
+		{"or be theirs, for other endpoints", request{method: "GET", path: "/v2/models/stats/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
+		{"configuration of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4/config"}, refusal(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
+		{"configuration of no model", request{method: "GET", path: "/v2/models/nope/config"}, refusal(404, "Request for unknown model: 'nope' is not found", "model_not_found")},
 		{"configuration of no number", request{method: "GET", path: "/v2/models/simple/versions/x/config"}, notFound},
-		{"statistics of no model", request{method: "GET", path: "/v2/models/nope/stats"}, failure(400, "requested model 'nope' is not available", "model_unavailable")},
-		{"statistics of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4/stats"}, failure(400, "requested model version is not available for model 'simple'", "model_unavailable")},
+		{"statistics of no model", request{method: "GET", path: "/v2/models/nope/stats"}, refusal(400, "requested model 'nope' is not available", "model_unavailable")},
+		{"statistics of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4/stats"}, refusal(400, "requested model version is not available for model 'simple'", "model_unavailable")},
 		{"statistics of no number", request{method: "GET", path: "/v2/models/simple/versions/x/stats"}, notFound},
 		{"index", request{path: "/v2/repository/index"}, good(allModels)},
 		{"index of all", request{path: "/v2/repository/index", body: `{"ready":false}`}, good(allModels)},
 		{"index of the ready", request{path: "/v2/repository/index", body: `{"ready":true}`}, good(readyModels)},
 		{"index of a named repository", request{path: "/v2/repository/any/index", body: `{"ready":true}`}, good(readyModels)},
-		{"index by a word", request{path: "/v2/repository/index", body: `{"ready":"yes"}`}, failure(400, "Invalid value for 'ready': expected a boolean", "invalid_parameter")},
-		{"index by no object", request{path: "/v2/repository/index", body: `[]`}, failure(400, "failed to parse the request JSON buffer: an object is expected", "invalid_json")},
-		{"index by no JSON", request{path: "/v2/repository/index", body: `{"ready"}`}, failure(400, "failed to parse the request JSON buffer: invalid character '}' after object key at 9", "invalid_json")},
-		{"index by a flood", request{path: "/v2/repository/index", body: strings.Repeat(" ", 65<<10)}, failure(413, "the body of this request may have at most 65536 bytes", "body_too_large")},
+		{"index by a word", request{path: "/v2/repository/index", body: `{"ready":"yes"}`}, refusal(400, "Invalid value for 'ready': expected a boolean", "invalid_parameter")},
+		{"index by no object", request{path: "/v2/repository/index", body: `[]`}, refusal(500, "failed to parse the request JSON buffer: an object is expected", "invalid_json")},
+		{"index by no JSON", request{path: "/v2/repository/index", body: `{"ready"}`}, refusal(500, "failed to parse the request JSON buffer: Missing a colon after a name of object member. at 8", "invalid_json")},
+		{"index by a flood", request{path: "/v2/repository/index", body: strings.Repeat(" ", 65<<10)}, refusal(413, "the body of this request may have at most 65536 bytes", "body_too_large")},
 		{"no path", request{method: "GET", path: "/"}, notFound},
 		{"the server as a whole", request{method: "OPTIONS", path: "*"}, notFound},
 		{"another version of the protocol", request{method: "GET", path: "/v1/models/simple"}, notFound},
@@ -141,7 +136,8 @@ func TestWrongMethodNamesTheRightOnes(t *testing.T) {
 		{"OPTIONS", "/v2/repository/index", "POST"},
 		{"PURGE", "/v2/repository/index", "POST"},
 	} {
-		want := answer{405, map[string]string{"Allow": c.allow, "Content-Type": "application/json"}, `{"error":"Method Not Allowed","reason":"method_not_allowed"}`}
+		want := refusal(405, "Method Not Allowed", "method_not_allowed")
+		want.Header["Allow"] = c.allow
 		if d := cmp.Diff(want, s.doLike(request{method: c.method, path: c.path}, want)); d != "" {
 			t.Errorf("%s %s: %s", c.method, c.path, d)
 		}

@@ -24,11 +24,15 @@ const (
 
 // open returns the body of r without its content coding.
 func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
-	switch encoding := r.Header.Get("Content-Encoding"); encoding {
-	case "", identity:
+	encoding := identity
+	if given, ok := r.Header["Content-Encoding"]; ok { // an empty one is none that there is
+		encoding = given[0]
+	}
+	switch encoding {
+	case identity:
 		return c.openPlain(r)
 	case gzipped, deflated:
-		in, err := c.inflate.reset(encoding, r.Body)
+		in, err := c.inflate.reset(r.Body)
 		if err != nil {
 			return body{}, badStream(err, r.Body)
 		}
@@ -40,7 +44,7 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 		// and a decompressor need not read that far.
 		if !ended(r.Body) {
 			b.close()
-			return body{}, errs.New(errs.InvalidJSON, "failed to decompress the request body: more follows the compressed data")
+			return body{}, errs.New(errs.EncodingInvalid, "failed to decompress the request body: more follows the compressed data")
 		}
 		return b, nil
 	}
@@ -105,7 +109,7 @@ func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (bod
 // buffers before it.
 func (c *call) hold(n int) (*tensor.Buffer, error) {
 	more := int64(n) - c.held
-	if err := c.options.Budget.Take(more); err != nil {
+	if err := c.Account.Receive(more); err != nil {
 		return nil, err
 	}
 	c.held += more
@@ -128,16 +132,16 @@ func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
 // decompressor says is the client's to know, what the connection says is not.
 func badStream(err error, compressed io.Reader) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && ended(compressed) {
-		return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: it ends within the compressed data")
+		return errs.Wrap(errs.EncodingInvalid, err, "failed to decompress the request body: it ends within the compressed data")
 	}
 	for _, corrupt := range []error{gzip.ErrHeader, gzip.ErrChecksum, zlib.ErrHeader, zlib.ErrChecksum, zlib.ErrDictionary} {
 		if errors.Is(err, corrupt) {
-			return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: %s", corrupt)
+			return errs.Wrap(errs.EncodingInvalid, err, "failed to decompress the request body: %s", corrupt)
 		}
 	}
 	var corrupt flate.CorruptInputError
 	if errors.As(err, &corrupt) {
-		return errs.Wrap(errs.InvalidJSON, err, "failed to decompress the request body: %s", corrupt)
+		return errs.Wrap(errs.EncodingInvalid, err, "failed to decompress the request body: %s", corrupt)
 	}
 	return cutOff(err)
 }
@@ -161,11 +165,21 @@ type zlibReader interface {
 	zlib.Resetter
 }
 
-func (f *inflater) reset(encoding string, in io.Reader) (io.Reader, error) {
+// gzipMark is the first byte of gzip.
+const gzipMark = 0x1f
+
+// reset begins a body, which as with Triton is gzip or zlib by its first byte,
+// whatever its coding is called.
+func (f *inflater) reset(in io.Reader) (io.Reader, error) {
+	var first [1]byte
+	if _, err := io.ReadFull(in, first[:]); err != nil {
+		return nil, err
+	}
+	in = io.MultiReader(bytes.NewReader(first[:]), in)
 	switch {
-	case encoding == gzipped && f.gzip != nil:
+	case first[0] == gzipMark && f.gzip != nil:
 		return f.gzip, f.gzip.Reset(in)
-	case encoding == gzipped:
+	case first[0] == gzipMark:
 		r, err := gzip.NewReader(in)
 		f.gzip = r
 		return r, err
@@ -203,7 +217,7 @@ func (f *deflater) run(encoding string, parts ...[]byte) ([]byte, error) {
 	return f.out.Bytes(), nil
 }
 
-// writer returns a compressor that favours time over size: the bytes are
+// writer returns a compressor that favors time over size: the bytes are
 // mostly tensors, which hardly shrink.
 func (f *deflater) writer(encoding string) io.WriteCloser {
 	if encoding == gzipped {

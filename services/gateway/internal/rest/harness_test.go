@@ -143,6 +143,19 @@ func (s *server) do(q request, headers ...string) answer {
 	return a
 }
 
+// refusal is what a refused call comes to: Triton's body, and the reason in a
+// header.
+func refusal(status int, text, reason string) answer {
+	return answer{Status: status, Header: map[string]string{"Content-Type": "application/json", "Nereid-Reason": reason, "Nereid-Request-Id": ""}, Body: `{"error":"` + text + `"}`}
+}
+
+// inferRefusal is a refusal of the first inference, which has an id by then.
+func inferRefusal(status int, text, reason string) answer {
+	a := refusal(status, text, reason)
+	a.Header["Nereid-Request-Id"] = "7-1"
+	return a
+}
+
 // doLike asks for the headers that want has.
 func (s *server) doLike(q request, want answer) answer {
 	return s.do(q, slices.Collect(maps.Keys(want.Header))...)

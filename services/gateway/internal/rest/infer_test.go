@@ -119,8 +119,8 @@ func TestWrongInferRequestsAreRefusedAsTriton(t *testing.T) {
 		{name: "unknown model", request: request{path: "/v2/models/nope/infer"}, status: 404, text: "Request for unknown model: 'nope' is not found", reason: "model_not_found"},
 		{name: "unknown version", request: request{path: "/v2/models/simple/versions/2/infer"}, status: 404, text: "Request for unknown model: 'simple' version 2 is not found", reason: "model_not_found"},
 		{name: "decoupled model", request: request{path: "/v2/models/stream/infer"}, status: 501, text: "HTTP end point doesn't support models with decoupled transaction policy", reason: "unsupported"},
-		{name: "no body", request: in(""), status: 400, text: "failed to parse the request JSON buffer: The document is empty. at 0", reason: "invalid_json"},
-		{name: "no JSON", request: in("{nope}"), status: 400, text: "failed to parse the request JSON buffer: Missing a name for object member. at 1", reason: "invalid_json"},
+		{name: "no body, which is a raw one", request: in(""), status: 400, text: "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'simple' model configuration", reason: "shape_mismatch"},
+		{name: "no JSON", request: in("{nope}"), status: 500, text: "failed to parse the request JSON buffer: Missing a name for object member. at 1", reason: "invalid_json"},
 		{name: "too many elements", request: in(strings.Replace(pair(""), "[1,2],", "[1,1],", 1)), status: 500, text: "Unable to parse 'data': Shape does not match true shape of 'data' field", reason: "tensor_data_count"},
 		{name: "header no number", request: withHeader(in(pair("")), "ten"), status: 400, text: "Unable to parse Inference-Header-Content-Length, got: ten", reason: "header_length_invalid"},
 		{name: "header negative", request: withHeader(in(pair("")), "-1"), status: 400, text: fmt.Sprintf("inference header size should be in range (0, %d), got: -1", len(pair(""))), reason: "header_length_invalid"},
@@ -144,13 +144,11 @@ func TestWrongInferRequestsAreRefusedAsTriton(t *testing.T) {
 				options = append(options, c.options)
 			}
 			s := newServer(t, []*core.Model{simple(2), stream}, options...)
-			got := s.do(c.request, "Content-Type")
-			id := `,"request_id":"7-1"`
+			want := inferRefusal(c.status, c.text, c.reason)
 			if c.reason == "model_not_found" || c.reason == "unsupported" {
-				id = "" // refused before there is a request
+				want = refusal(c.status, c.text, c.reason) // before there is a request
 			}
-			want := answer{c.status, map[string]string{"Content-Type": "application/json"}, fmt.Sprintf(`{"error":"%s","reason":"%s"%s}`, c.text, c.reason, id)}
-			if d := cmp.Diff(want, got); d != "" {
+			if d := cmp.Diff(want, s.doLike(c.request, want)); d != "" {
 				t.Error(d)
 			}
 			s.checkMemory(t)
@@ -163,16 +161,20 @@ func TestWrongInferRequestsAreRefusedAsTriton(t *testing.T) {
 
 func TestErrorsOfTheEngineKeepTheirStatus(t *testing.T) {
 	secret := errors.New("dial 10.0.0.7: refused")
+	bug := errs.Wrap(errs.Bug, secret, "scheduler b at 10.0.0.7:9000 failed: its log says why")
+	retry := func(after string, a answer) answer { a.Header["Retry-After"] = after; return a }
 	for _, c := range []struct {
 		name   string
 		err    error
 		want   answer
 		logged []error
 	}{
-		{"a refusal says when to come back", errs.New(errs.QueueFull, "queue of model 'simple' is full").WithRetry(1500 * time.Millisecond), answer{429, map[string]string{"Retry-After": "2"}, `{"error":"queue of model 'simple' is full","reason":"queue_full","request_id":"7-1"}`}, nil},
-		{"or a second", errs.New(errs.NoWorker, "no worker"), answer{503, map[string]string{"Retry-After": "1"}, `{"error":"no worker","reason":"no_worker","request_id":"7-1"}`}, nil},
-		{"a failure does not", errs.New(errs.ExecutionFailed, "x < 0 & \"y\""), answer{500, map[string]string{"Retry-After": ""}, `{"error":"x < 0 & \"y\"","reason":"execution_failed","request_id":"7-1"}`}, nil},
-		{"a foreign error stays inside", secret, answer{500, map[string]string{"Retry-After": ""}, `{"error":"internal error","reason":"bug","request_id":"7-1"}`}, []error{secret}},
+		{"a refusal says when to come back", errs.New(errs.QueueFull, "queue of model 'simple' is full").WithRetry(1500 * time.Millisecond), retry("2", inferRefusal(429, "queue of model 'simple' is full", "queue_full")), nil},
+		{"or a second", errs.New(errs.NoWorker, "no worker"), retry("1", inferRefusal(503, "no worker", "no_worker")), nil},
+		{"a failure does not", errs.New(errs.ExecutionFailed, "x < 0 & \"y\""), retry("", inferRefusal(500, `x < 0 & \"y\"`, "execution_failed")), nil},
+		{"a foreign error stays inside", secret, retry("", inferRefusal(500, "internal error", "bug")), []error{secret}},
+		{"and the text of a bug", bug, retry("", inferRefusal(500, "internal error", "bug")), []error{bug}},
+		{"and that of no known reason", errs.Wrap("of_tomorrow", secret, "a peer at 10.0.0.7 failed"), retry("", inferRefusal(500, "internal error", "bug")), []error{secret}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t, []*core.Model{simple(2)})
@@ -192,8 +194,8 @@ func TestErrorsOfTheEngineKeepTheirStatus(t *testing.T) {
 func TestResponseThatJSONCannotSayIsAnError(t *testing.T) {
 	s := newServer(t, []*core.Model{echo(tensor.FP16, -1)})
 	json := `{"inputs":[{"name":"IN","datatype":"FP16","shape":[1],"parameters":{"binary_data_size":2}}]}`
-	got := s.do(request{path: "/v2/models/echo/infer", header: map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(json))}, body: json + "ab"})
-	want := answer{Status: 400, Body: `{"error":"sending FP16 data via JSON is not supported. Please use the binary data format for output","reason":"invalid_parameter","request_id":"7-1"}`}
+	want := inferRefusal(400, "sending FP16 data via JSON is not supported. Please use the binary data format for output", "invalid_parameter")
+	got := s.doLike(request{path: "/v2/models/echo/infer", header: map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(json))}, body: json + "ab"}, want)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

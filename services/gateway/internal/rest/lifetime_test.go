@@ -34,7 +34,8 @@ func TestRequestCarriesWhatTheClientSaid(t *testing.T) {
 		Work:       infer.Work{Request: infer.RequestID{Origin: 7, Number: 1}, Attempt: 1, Revision: 3},
 		ID:         "x",
 		Model:      infer.ModelRef{Name: "simple", Version: 1},
-		Rows:       1,
+		AnyVersion: true,
+		BatchSize:  1,
 		Outputs:    []infer.Output{{Name: "OUTPUT1"}},
 		Parameters: []infer.Parameter{{Key: "k", Value: true}},
 		Sequence:   infer.Sequence{ID: 5},
@@ -62,8 +63,8 @@ func TestClientsDeadlineEndsTheWait(t *testing.T) {
 	s.scheduler.execute = nil // never answers
 	var canceled []infer.RequestID
 	s.scheduler.cancel = func(id infer.RequestID) { canceled = append(canceled, id) }
-	got := s.do(request{path: "/v2/models/simple/infer", body: pair(""), header: map[string]string{"X-Request-Timeout": "0.001"}})
-	want := answer{Status: 504, Body: `{"error":"the deadline passed before the answer was there","reason":"deadline_compute","request_id":"7-1"}`}
+	want := inferRefusal(504, "the deadline passed before the answer was there", "deadline_compute")
+	got := s.doLike(request{path: "/v2/models/simple/infer", body: pair(""), header: map[string]string{"X-Request-Timeout": "0.001"}}, want)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/binary"
-	"io"
 	"math"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -57,7 +56,7 @@ func rawShape(config *modelconfig.Config, spec *modelconfig.IO, size int64) (ten
 		variable, shape[i] = i, 1
 	}
 	if spec.Datatype == tensor.Bytes {
-		if n, ok := shape.Elements(); !ok || n != 1 {
+		if n, ok := shape.Elements(); !ok || n != 1 || variable >= 0 {
 			return nil, refuseRaw("For BYTE datatype raw input '%s', the model must have input shape [1]", spec.Name)
 		}
 	} else if row, ok := shape.ByteSize(spec.Datatype); ok && variable >= 0 && row > 0 {
@@ -81,17 +80,12 @@ func (c *call) rawData(b *body, d tensor.Datatype) (tensor.Ref, error) {
 	if prefix+b.size == 0 {
 		return tensor.Ref{}, nil
 	}
-	buf, err := c.pool.Get(int(prefix + b.size))
+	buf, err := c.fill(b, prefix, b.size)
 	if err != nil {
 		return tensor.Ref{}, err
 	}
-	data := buf.Bytes()
 	if prefix > 0 {
-		binary.LittleEndian.PutUint32(data, uint32(b.size))
-	}
-	if _, err := io.ReadFull(b, data[prefix:]); err != nil {
-		buf.Release()
-		return tensor.Ref{}, cutOff(err)
+		binary.LittleEndian.PutUint32(buf.Bytes(), uint32(b.size))
 	}
 	return tensor.InBuffer(buf, 0, prefix+b.size), nil
 }

@@ -18,23 +18,30 @@ const (
 	typeBinary = "application/octet-stream"
 )
 
-// defaultRetry is when to come back after a refusal that says no time.
+// Headers of an error, beside the body that is Triton's to the byte.
+const (
+	headerReason    = "Nereid-Reason"
+	headerRequestID = "Nereid-Request-Id"
+)
+
+// defaultRetry is the Retry-After of a refusal without its own.
 const defaultRetry = time.Second
 
-// reply answers 200 with v as JSON.
-func reply(w http.ResponseWriter, v any) error {
+// reply responds 200 with v as JSON.
+func reply(w http.ResponseWriter, v any) error { return replyWith(w, http.StatusOK, v) }
+
+func replyWith(w http.ResponseWriter, status int, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	write(w, http.StatusOK, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	write(w, status, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 	return nil
 }
 
-// write sends a whole answer of JSON. That a client is not there any more to take it
-// is nobody's concern.
+// write sends a whole response of JSON. It ignores that the client may be gone.
 func write(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", typeJSON)
@@ -43,9 +50,9 @@ func write(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// fail answers with err. The id is that of the request, if there is one yet.
+// fail responds with err. The id is that of the request, if there is one yet.
 func (s *server) fail(w http.ResponseWriter, err error, id string) {
-	e := errs.From(err)
+	e := errs.Visible(err)
 	s.options.Failed(e.Reason)
 	if e.Reason == errs.Bug {
 		s.options.Log(err)
@@ -54,18 +61,19 @@ func (s *server) fail(w http.ResponseWriter, err error, id string) {
 }
 
 func writeError(w http.ResponseWriter, status int, e *errs.Error, id string) {
+	h := w.Header()
 	after := e.RetryAfter
 	if after == 0 && e.Reason.Retryable() {
 		after = defaultRetry
 	}
 	if after > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
+		h.Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
+	}
+	h.Set(headerReason, string(e.Reason))
+	if id != "" {
+		h.Set(headerRequestID, id)
 	}
 	// A message may quote a name from the request, whatever its bytes are.
 	b := jsoninfer.AppendString([]byte(`{"error":`), strings.ToValidUTF8(e.Msg, "\uFFFD"))
-	b = jsoninfer.AppendString(append(b, `,"reason":`...), string(e.Reason))
-	if id != "" {
-		b = jsoninfer.AppendString(append(b, `,"request_id":`...), id)
-	}
 	write(w, status, append(b, '}'))
 }

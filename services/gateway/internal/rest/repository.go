@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
@@ -26,7 +24,7 @@ func (s *server) load(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.engine.LoadModel(r.Context(), request); err != nil {
+	if err := s.gateway.LoadModel(r.Context(), request); err != nil {
 		return err
 	}
 	write(w, http.StatusOK, nil)
@@ -44,7 +42,7 @@ func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
 			return errs.Wrap(errs.InvalidParameter, err, "Invalid value for 'unload_dependents': expected a boolean").WithModel(model)
 		}
 	}
-	if err := s.engine.UnloadModel(r.Context(), model, dependents); err != nil {
+	if err := s.gateway.UnloadModel(r.Context(), model, dependents); err != nil {
 		return err
 	}
 	write(w, http.StatusOK, nil)
@@ -53,7 +51,7 @@ func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
 
 // controlled reads the model and the parameters of a load or unload.
 func (s *server) controlled(r *http.Request) (model string, given parameters, err error) {
-	if chi.URLParam(r, "repository") != "" {
+	if r.PathValue("repository") != "" {
 		return "", nil, errs.New(errs.Unsupported, "'repository_name' specification is not supported")
 	}
 	if model, _, err = target(r); err != nil {
@@ -73,7 +71,7 @@ func (s *server) controlled(r *http.Request) (model string, given parameters, er
 		Parameters parameters `json:"parameters"`
 	}
 	if err := json.Unmarshal(data, &body); err != nil {
-		return "", nil, badJSON(err)
+		return "", nil, badJSON(data, err)
 	}
 	return model, body.Parameters, nil
 }
@@ -84,7 +82,7 @@ type parameters map[string]json.RawMessage
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *parameters) UnmarshalJSON(data []byte) error {
 	if members(data) > core.MaxControlParameters {
-		return modelfiles.TooManyGiven("")
+		return modelfiles.TooManyLoadFiles("")
 	}
 	return json.Unmarshal(data, (*map[string]json.RawMessage)(p))
 }

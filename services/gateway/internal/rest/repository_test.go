@@ -48,7 +48,7 @@ func TestLoadAndUnload(t *testing.T) {
 		"unload with dependents":     {"/v2/repository/models/m/unload", `{"parameters":{"unload_dependents":true}}`, 200, "unload m dependents=true", ""},
 		"a repository's name":        {"/v2/repository/r/models/m/load", "", 501, "", "'repository_name' specification is not supported"},
 		"and to unload":              {"/v2/repository/r/models/m/unload", "", 501, "", "'repository_name' specification is not supported"},
-		"no JSON":                    {"/v2/repository/models/m/load", "{", 400, "", "failed to parse the request JSON buffer"},
+		"no JSON":                    {"/v2/repository/models/m/load", "{", 500, "", "failed to parse the request JSON buffer"},
 		"an empty configuration":     {"/v2/repository/models/m/load", `{"parameters":{"config":""}}`, 400, "", "Invalid config override"},
 		"a configuration of no text": {"/v2/repository/models/m/load", `{"parameters":{"config":1}}`, 400, "", "invalid value type for load parameter 'config'"},
 		"no base64":                  {"/v2/repository/models/m/load", `{"parameters":{"config":"{}","file:f":"%"}}`, 400, "", "is not base64"},
@@ -80,7 +80,7 @@ func TestFilesOfALoadAreCountedBeforeTheyAreRead(t *testing.T) {
 		}
 		return `{"parameters":{` + strings.Join(list, ",") + `}}`
 	}
-	most := modelfiles.MaxGiven
+	most := modelfiles.MaxLoadFiles
 	tests := map[string]struct {
 		path, body string
 		status     int

@@ -4,24 +4,21 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// sharedMemoryRoutes answer as a Triton does whose clients may not share
-// memory, which is how Triton starts: there are no regions and none can be
-// registered.
+// sharedMemoryRoutes respond as Triton with client shared memory disabled, its
+// default: there are no regions and none can be registered.
 func sharedMemoryRoutes() []route {
 	var routes []route
 	for _, kind := range []core.MemoryKind{core.SystemMemory, core.CUDAMemory} {
 		prefix := "/v2/" + string(kind) + "sharedmemory"
 		routes = append(routes,
-			route{http.MethodGet, prefix + "/status", core.SharedMemoryAPI, noRegions},
-			route{http.MethodGet, prefix + "/region/{region}/status", core.SharedMemoryAPI, noRegion(kind)},
-			route{http.MethodPost, prefix + "/region/{region}/register", core.SharedMemoryAPI, regionsDisabled},
-			route{http.MethodPost, prefix + "/unregister", core.SharedMemoryAPI, regionsDisabled},
-			route{http.MethodPost, prefix + "/region/{region}/unregister", core.SharedMemoryAPI, regionsDisabled})
+			route{method: http.MethodGet, pattern: prefix + "/status", api: core.SharedMemoryAPI, serve: noRegions},
+			route{method: http.MethodGet, pattern: prefix + "/region/{region}/status", api: core.SharedMemoryAPI, serve: noRegion(kind)},
+			route{method: http.MethodPost, pattern: prefix + "/region/{region}/register", api: core.SharedMemoryAPI, serve: regionsDisabled},
+			route{method: http.MethodPost, pattern: prefix + "/unregister", api: core.SharedMemoryAPI, serve: regionsDisabled},
+			route{method: http.MethodPost, pattern: prefix + "/region/{region}/unregister", api: core.SharedMemoryAPI, serve: regionsDisabled})
 	}
 	return routes
 }
@@ -30,7 +27,7 @@ func noRegions(w http.ResponseWriter, _ *http.Request) error { return reply(w, [
 
 func noRegion(kind core.MemoryKind) func(http.ResponseWriter, *http.Request) error {
 	return func(_ http.ResponseWriter, r *http.Request) error {
-		name, err := url.PathUnescape(chi.URLParam(r, "region"))
+		name, err := url.PathUnescape(r.PathValue("region"))
 		if err != nil {
 			return notFound()
 		}

@@ -58,7 +58,7 @@ func (s *server) modelStatistics(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) replyStatistics(w http.ResponseWriter, r *http.Request, model, version string) error {
-	list, err := s.engine.Statistics(r.Context(), model, version)
+	list, err := s.gateway.Statistics(r.Context(), model, version)
 	if err != nil {
 		return err
 	}

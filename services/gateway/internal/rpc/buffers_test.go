@@ -1,6 +1,14 @@
 package rpc
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
+)
 
 func TestBuffersHaveTheLengthAskedFor(t *testing.T) {
 	var p buffers
@@ -12,6 +20,32 @@ func TestBuffersHaveTheLengthAskedFor(t *testing.T) {
 			}
 			*b = (*b)[:n/2] // a reply may turn out shorter
 			p.Put(b)
+		}
+	}
+}
+
+// frames is a buffer pool that counts what was not put back.
+type frames struct{ out int }
+
+func (c *frames) Get(n int) *[]byte {
+	c.out++
+	b := make([]byte, n)
+	return &b
+}
+
+func (c *frames) Put(*[]byte) { c.out-- }
+
+// A message that is decoded goes back to where gRPC got its memory from.
+func TestDecodedMessagesAreGivenBack(t *testing.T) {
+	for name, message := range map[string][]byte{"plain": bytes.Repeat([]byte("\x0a\x0ax123456789"), 1000), "corrupt gzip": append([]byte{gzipMark}, make([]byte, 4096)...)} {
+		pool := new(frames)
+		b := pool.Get(len(message))
+		copy(*b, message)
+		data := mem.BufferSlice{mem.NewBuffer(b, pool)}
+		_ = newCodec(tensor.NewPool(0), nil, 1<<20).Unmarshal(data, new(wire.Request))
+		data.Free()
+		if pool.out != 0 {
+			t.Errorf("%s: %d buffers are out", name, pool.out)
 		}
 	}
 }

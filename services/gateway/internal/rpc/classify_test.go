@@ -26,9 +26,9 @@ func classified(rows int, classes int64) *inference.ModelInferRequest {
 	return m
 }
 
-// serveLabelled is serve with labels for the first classes of OUTPUT1, whose
+// serveLabeled is serve with labels for the first classes of OUTPUT1, whose
 // scores ascend.
-func serveLabelled(t *testing.T, labels ...string) *server {
+func serveLabeled(t *testing.T, labels ...string) *server {
 	t.Helper()
 	s := serve(t)
 	models := repository()
@@ -64,7 +64,7 @@ func checkClasses(t *testing.T, r *inference.ModelInferResponse, shape []int64, 
 }
 
 func TestOutputsAreClassified(t *testing.T) {
-	s := serveLabelled(t, "zero", "one")
+	s := serveLabeled(t, "zero", "one")
 	r, err := s.client.ModelInfer(t.Context(), classified(2, 2))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestOutputsAreClassified(t *testing.T) {
 }
 
 func TestOutputsOfAStreamAreClassified(t *testing.T) {
-	s := serveLabelled(t)
+	s := serveLabeled(t)
 	stream, err := s.client.ModelStreamInfer(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
@@ -32,7 +33,7 @@ func told() *nereidv1.ClusterStatus {
 
 func TestClusterIsToldToThoseWhoMayAsk(t *testing.T) {
 	s := serveWith(t, rpc.Options{
-		Cluster: asked{}, Restricted: core.Restrictions{core.RepositoryAPI: {Header: "admin", Value: "secret"}},
+		Cluster: asked{}, Options: path.Options{Restricted: core.Restrictions{core.RepositoryAPI: {Header: "admin", Value: "secret"}}},
 	})
 	client := nereidv1.NewClusterServiceClient(s.conn)
 	if _, err := client.Status(t.Context(), &nereidv1.StatusRequest{}); status.Code(err) != codes.Unavailable {

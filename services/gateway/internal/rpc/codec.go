@@ -1,34 +1,62 @@
 package rpc
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// codec reads inference requests into wire.Request, counts the parameters of
-// loads first, and passes on replies that
-// are encoded already; every other message it leaves to protobuf. It answers
-// to protobuf's name, so clients see no difference.
+// codec decompresses messages, reads inference requests into wire.Request, counts
+// the parameters of loads first, and passes on replies that are encoded already;
+// every other message it leaves to protobuf. It answers to protobuf's name, so
+// clients see no difference.
 type codec struct {
 	encoding.CodecV2
-	pool *tensor.Pool
+	pool   *tensor.Pool
+	budget *core.Budget // may be nil
+	limit  int64        // bytes of a message after decompression
 }
 
-func newCodec(pool *tensor.Pool) codec {
-	return codec{CodecV2: encoding.GetCodecV2(proto.Name), pool: pool}
+func newCodec(pool *tensor.Pool, b *core.Budget, limit int) codec {
+	return codec{CodecV2: encoding.GetCodecV2(proto.Name), pool: pool, budget: b, limit: b.Cap(copies*int64(limit)) / copies}
 }
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	switch in := v.(type) {
+	in, ok := v.(*compressedMessage)
+	if ok {
+		v = in.message
+	}
+	if mark := compression(data); mark != 0 {
+		source := data.Reader()
+		defer source.Close()
+		r, err := decompressor(mark, source)
+		if err != nil {
+			return fmt.Errorf("decompress the message: %w", err)
+		}
+		p, err := c.decompress(r)
+		if ok && errs.Classified(err) {
+			in.refusal = err
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer p.release()
+		data = p.data
+	}
+	switch m := v.(type) {
 	case *wire.Request:
-		return wire.Decode(data, c.pool, in)
+		return wire.Decode(data, c.pool, m)
 	case *counting:
-		return in.read(data, c)
+		return m.read(data, c)
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }

@@ -37,7 +37,7 @@ func counts(next grpc.MethodHandler) grpc.MethodHandler {
 // read reads the message, unless it has too many parameters.
 func (in *counting) read(data mem.BufferSlice, c codec) error {
 	if controlParametersOf(data) > core.MaxControlParameters {
-		in.err = modelfiles.TooManyGiven("") // gRPC would word it, and drop the reason
+		in.err = modelfiles.TooManyLoadFiles("") // gRPC would word it, and drop the reason
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, in.message)

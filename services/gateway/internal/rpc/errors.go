@@ -16,11 +16,14 @@ import (
 // errorDomain is the domain of ErrorInfo: who defines the reasons.
 const errorDomain = "nereid"
 
-// defaultRetry is when to come back after an error that may pass but says no
-// time itself.
+// defaultRetry is the retry delay of a retryable error without its own.
 const defaultRetry = time.Second
 
-// status makes the answer to a call that ended with err. Errors that carry no
+// deadlineExceeded is the text of every call that its deadline has ended, for
+// which scripts look: that of gRPC's own clients. The reason says where it was.
+const deadlineExceeded = "Deadline Exceeded"
+
+// status makes the status of a call that ended with err. Errors that carry no
 // reason but are statuses already come from gRPC itself, such as a message
 // that cannot be read, and those of contexts from a caller that went away;
 // all others are bugs, whose text goes to the log.
@@ -31,14 +34,14 @@ func (s *service) status(method string, err error) error {
 	var e *errs.Error
 	if !errors.As(err, &e) {
 		if st, ok := status.FromError(err); ok {
-			return st.Err()
+			return worded(st).Err()
 		}
 		if st := status.FromContextError(err); st.Code() != codes.Unknown {
-			return st.Err()
+			return worded(st).Err()
 		}
 	}
 	e = s.visible(method, err)
-	st := status.New(codes.Code(e.Reason.GRPC()), e.Msg)
+	st := worded(status.New(codes.Code(e.Reason.GRPC()), e.Msg))
 	detailed, err := st.WithDetails(details(e)...)
 	if err != nil {
 		return st.Err() // a detail that cannot be encoded must not hide the error
@@ -46,18 +49,22 @@ func (s *service) status(method string, err error) error {
 	return detailed.Err()
 }
 
-// visible returns err as callers may see it.
-func (s *service) visible(method string, err error) *errs.Error {
-	e := errs.From(err)
-	if e.Reason != errs.Bug && e.Reason.Known() {
-		s.failed(e.Reason)
-		return e
+// worded gives a status the text that clients know for its code.
+func worded(st *status.Status) *status.Status {
+	if st.Code() == codes.DeadlineExceeded {
+		return status.New(st.Code(), deadlineExceeded)
 	}
-	s.failed(errs.Bug)
-	if s.log != nil {
+	return st
+}
+
+// visible returns err as callers may see it, counts it and logs what they may not.
+func (s *service) visible(method string, err error) *errs.Error {
+	e := errs.Visible(err)
+	s.failed(e.Reason)
+	if e.Reason == errs.Bug && s.log != nil {
 		s.log(method, err)
 	}
-	return &errs.Error{Reason: errs.Bug, Msg: "internal error", Model: e.Model}
+	return e
 }
 
 func details(e *errs.Error) []protoadapt.MessageV1 {

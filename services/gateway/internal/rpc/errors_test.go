@@ -22,6 +22,9 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		if reason == errs.Bug {
 			want = "internal error" // whatever it says itself
 		}
+		if codes.Code(reason.GRPC()) == codes.DeadlineExceeded {
+			want = "Deadline Exceeded"
+		}
 		if st.Code() != codes.Code(reason.GRPC()) || st.Message() != want {
 			t.Errorf("%s: %v %q", reason, st.Code(), st.Message())
 		}
@@ -53,8 +56,8 @@ func TestErrorsWithoutAReason(t *testing.T) {
 		"unknown reason":     {errs.Wrap("made_up", foreign, "text"), codes.Internal, "internal error", true},
 		"status of gRPC":     {status.New(codes.ResourceExhausted, "too large").Err(), codes.ResourceExhausted, "too large", false},
 		"caller is gone":     {context.Canceled, codes.Canceled, "context canceled", false},
-		"caller's time over": {context.DeadlineExceeded, codes.DeadlineExceeded, "context deadline exceeded", false},
-		"cancelled by name":  {errs.Wrap(errs.Cancelled, context.Canceled, ""), codes.Canceled, "", false},
+		"caller's time over": {context.DeadlineExceeded, codes.DeadlineExceeded, "Deadline Exceeded", false},
+		"cancelled by name":  {errs.Wrap(errs.Canceled, context.Canceled, ""), codes.Canceled, "", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

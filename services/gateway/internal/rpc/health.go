@@ -8,21 +8,16 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// health answers probes with the server's readiness, whichever service they
-// name. As in Triton only Check is implemented.
+// health reports the server's readiness to probes, whichever service they name. As in Triton only Check is implemented.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	engine  Engine
-	service *service
+	gateway *core.Gateway
 }
 
 // Check implements grpc.health.v1.
-func (h *health) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	if err := h.service.allow(ctx, core.HealthAPI); err != nil {
-		return nil, h.service.status(grpc_health_v1.Health_Check_FullMethodName, err)
-	}
+func (h *health) Check(_ context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	if h.engine.Ready() {
+	if h.gateway.Ready() {
 		state = grpc_health_v1.HealthCheckResponse_SERVING
 	}
 	return &grpc_health_v1.HealthCheckResponse{Status: state}, nil

@@ -5,133 +5,146 @@ import (
 	"strconv"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
 // traceHeader carries the caller's W3C trace context.
 const traceHeader = "traceparent"
 
+// call is one inference, of ModelInfer or of a stream. Calls are used again, for
+// the memory that they hold.
+type call struct {
+	path.Call
+	service *service
+	in      wire.Request
+	receive func(any) error // of ModelInfer; a stream has received in before
+	stream  *stream         // nil for ModelInfer
+	item    wire.StreamItem
+	message mem.BufferSlice // the response of ModelInfer
+	decoded bool
+	err     error // of a stream's call before its response
+}
+
+func (s *service) takeCall() *call {
+	if c, ok := s.calls.Get().(*call); ok {
+		return c
+	}
+	c := &call{service: s}
+	c.API, c.Caller, c.Body, c.Sink = core.InferenceAPI, c, c, c
+	return c
+}
+
+func (s *service) putCall(c *call) {
+	c.in.Reset()
+	c.receive, c.stream, c.message, c.item, c.decoded, c.err = nil, nil, nil, wire.StreamItem{}, false, nil
+	s.calls.Put(c)
+}
+
 // modelInfer handles ModelInfer.
-func (s *service) modelInfer(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-	in := s.takeRequest()
-	defer s.putRequest(in)
-	if err := decode(in); err != nil {
-		return nil, err
-	}
+func (s *service) modelInfer(ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	const method = inference.GRPCInferenceService_ModelInfer_FullMethodName
+	c := s.takeCall()
+	defer s.putCall(c)
+	c.Method, c.Single, c.receive = method, "ModelInfer RPC", receive
 	if interceptor == nil {
-		return s.inferUnary(ctx, in)
+		reply, err := s.infer(ctx, c)
+		return reply, s.status(method, err)
 	}
-	info := &grpc.UnaryServerInfo{Server: s, FullMethod: inference.GRPCInferenceService_ModelInfer_FullMethodName}
-	return interceptor(ctx, in, info, func(ctx context.Context, _ any) (any, error) { return s.inferUnary(ctx, in) })
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: method}
+	reply, err := interceptor(ctx, &c.in, info, func(ctx context.Context, _ any) (any, error) { return s.infer(ctx, c) })
+	return reply, s.status(method, err)
 }
 
-func (s *service) takeRequest() *wire.Request {
-	if r, ok := s.requests.Get().(*wire.Request); ok {
-		return r
+// infer runs a call of ModelInfer.
+func (s *service) infer(ctx context.Context, c *call) (any, error) {
+	if err := s.path.Infer(ctx, &c.Call); err != nil {
+		return nil, err
 	}
-	return new(wire.Request)
+	return c.message, nil
 }
 
-func (s *service) putRequest(r *wire.Request) {
-	r.Reset()
-	s.requests.Put(r)
+// Header implements path.Caller.
+func (c *call) Header(name string) []string {
+	return metadata.ValueFromIncomingContext(c.Context(), name)
 }
 
-func (s *service) inferUnary(ctx context.Context, in *wire.Request) (any, error) {
-	if err := s.budget.Take(in.Bytes); err != nil {
-		return nil, err
+// Receive implements path.Body.
+func (c *call) Receive() error {
+	if c.receive != nil {
+		if err := c.receive(&c.in); err != nil {
+			return err
+		}
 	}
-	defer s.budget.Give(in.Bytes)
-	v, err := s.engine.Snapshot().Resolve(in.Model, in.Version)
-	if err != nil {
-		return nil, err
-	}
-	if v.Config.Decoupled {
-		return nil, errs.New(errs.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy").WithModel(in.Model)
-	}
-	r, classes, err := s.request(ctx, v, in)
-	if err != nil {
-		return nil, err
-	}
-	response, err := s.execute(ctx, v, r, classes)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Release()
-	s.compressed(ctx)
-	return s.encodeAnswer(&wire.Response{
-		Model: v.Ref.Name, Version: strconv.FormatInt(v.Ref.Version, 10), ID: in.ID,
-		Parameters: response.Parameters, Outputs: response.Outputs,
-	})
+	c.Model, c.Version = c.in.Model, c.in.Version
+	return c.Account.Receive(c.in.Bytes)
 }
 
-// execute has r answered, with the classes of outputs of which they are asked
-// for. The caller releases the response.
-func (s *service) execute(ctx context.Context, v *core.Version, r *infer.Request, classes []classify.Output) (*infer.Response, error) {
-	response, v, err := s.engine.Infer(ctx, v, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := classify.Apply(v.Config, classes, response); err != nil {
-		response.Release()
-		return nil, err
-	}
-	return response, nil
-}
-
-// request makes the request that in describes, and lists the outputs of which
-// it asks for classes. It takes the tensors over from in only if it succeeds.
-func (s *service) request(ctx context.Context, v *core.Version, in *wire.Request) (*infer.Request, []classify.Output, error) {
-	r := s.engine.NewRequest(v)
+// Decode implements path.Body. It takes the tensors over from the message only if
+// it succeeds.
+func (c *call) Decode() error {
+	in, r, ctx := &c.in, c.Request, c.Context()
 	r.ID = in.ID
 	if deadline, ok := ctx.Deadline(); ok {
-		r.Deadline = s.clock.At(deadline)
+		r.Deadline = c.service.clock.At(deadline)
 	}
-	if trace := metadata.ValueFromIncomingContext(ctx, traceHeader); len(trace) > 0 {
+	if trace := c.Header(traceHeader); len(trace) > 0 {
 		r.Trace = trace[0]
 	}
-	if err := setParameters(in.Parameters, r); err != nil {
-		return nil, nil, err
+	if err := setParameters(in.Parameters, r, &c.EmptyFinal); err != nil {
+		return err
 	}
-	classes, err := setOutputs(in.Outputs, r)
-	if err != nil {
-		return nil, nil, err
+	if err := c.setOutputs(in.Outputs); err != nil {
+		return err
 	}
 	for i := range in.Inputs {
 		if err := checkInput(&in.Inputs[i]); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
-	if err := classify.Check(v.Config, classes); err != nil {
-		return nil, nil, err
-	}
+	var err error
 	r.Inputs, err = in.Tensors()
-	return r, classes, err
+	c.decoded = err == nil
+	return err
 }
 
-// setOutputs puts the outputs that are asked for into r, and lists those of
-// which classes are.
-func setOutputs(list []wire.Output, r *infer.Request) (classes []classify.Output, err error) {
-	if len(list) == 0 {
-		return nil, nil
+// Send implements path.Sink.
+func (c *call) Send(p *infer.Response) (err error) {
+	v := c.Served()
+	c.item.Response = wire.Response{
+		Model: v.Ref.Name, Version: strconv.FormatInt(v.Ref.Version, 10), ID: c.in.ID, Parameters: p.Parameters, Outputs: p.Outputs,
 	}
-	r.Outputs = make([]infer.Output, len(list))
+	if c.stream != nil {
+		return c.stream.send(c, p.Final)
+	}
+	c.service.compressed(c.Context())
+	c.message, err = c.encode(&c.item.Response)
+	return err
+}
+
+// setOutputs sets the outputs that are asked for, and those of which classes are.
+func (c *call) setOutputs(list []wire.Output) error {
+	if len(list) == 0 {
+		return nil
+	}
+	outputs := make([]infer.Output, len(list))
 	for i := range list {
 		k, err := readOutput(&list[i])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if k > 0 {
-			classes = append(classes, classify.Output{Name: list[i].Name, Classes: k})
+			c.Classes = append(c.Classes, classify.Output{Name: list[i].Name, Classes: k})
 		}
-		r.Outputs[i].Name = list[i].Name
+		outputs[i].Name = list[i].Name
 	}
-	return classes, nil
+	c.Request.Outputs = outputs
+	return nil
 }

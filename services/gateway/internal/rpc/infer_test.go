@@ -266,7 +266,7 @@ func TestInferRefuses(t *testing.T) {
 		},
 		"custom unsigned parameter": {
 			parameter("top_k", unsigned), codes.InvalidArgument, errs.InvalidParameter,
-			"invalid value type for 'top_k' parameter, expected bool_param, int64_param, double_param or string_param.",
+			"invalid value type for 'top_k' parameter, expected int64_param, bool_param, or string_param.",
 		},
 	}
 	s := serve(t)
@@ -342,7 +342,7 @@ func TestInferErrorsOfTheScheduler(t *testing.T) {
 	}
 }
 
-func TestInferCancelledReleasesEverything(t *testing.T) {
+func TestInferCanceledReleasesEverything(t *testing.T) {
 	s := serve(t)
 	s.models.set(func() { s.models.hold = true })
 	ctx, cancel := context.WithCancel(t.Context())

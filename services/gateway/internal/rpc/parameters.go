@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,16 +19,20 @@ const emptyFinalKey = reservedPrefix + "enable_empty_final_response"
 
 // setParameters puts a request's parameters where they belong. A key that
 // repeats counts as the last one says.
-func setParameters(list []infer.Parameter, r *infer.Request) error {
+func setParameters(list []infer.Parameter, r *infer.Request, emptyFinal *bool) error {
+	if len(list) == 0 {
+		return nil
+	}
+	at := make(map[string]int) // of the custom ones, in r.Parameters
 	for _, p := range list {
-		if err := setParameter(p, r); err != nil {
+		if err := setParameter(p, r, emptyFinal, at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func setParameter(p infer.Parameter, r *infer.Request) error {
+func setParameter(p infer.Parameter, r *infer.Request, emptyFinal *bool, at map[string]int) error {
 	switch p.Key {
 	case "sequence_id":
 		return setSequenceID(p, &r.Sequence)
@@ -42,17 +45,15 @@ func setParameter(p infer.Parameter, r *infer.Request) error {
 	case "timeout":
 		return setTimeout(p, r)
 	case emptyFinalKey:
-		return setBool(p, new(bool)) // plain models have no such end
+		return setBool(p, emptyFinal)
 	}
-	return setCustom(p, r)
+	return setCustom(p, r, at)
 }
 
 func setSequenceID(p infer.Parameter, s *infer.Sequence) error {
 	switch v := p.Value.(type) {
 	case int64:
 		s.ID, s.Key = uint64(v), ""
-	case uint64:
-		s.ID, s.Key = v, ""
 	case string:
 		s.ID, s.Key = 0, v
 	default:
@@ -100,7 +101,7 @@ func setTimeout(p infer.Parameter, r *infer.Request) error {
 	return nil
 }
 
-func setCustom(p infer.Parameter, r *infer.Request) error {
+func setCustom(p infer.Parameter, r *infer.Request, at map[string]int) error {
 	if strings.HasPrefix(p.Key, reservedPrefix) {
 		return errs.New(errs.InvalidParameter, "parameter keys starting with 'triton_' are reserved for Triton usage. "+
 			"Only the following keys starting with 'triton_' are allowed: %s", emptyFinalKey)
@@ -108,13 +109,13 @@ func setCustom(p infer.Parameter, r *infer.Request) error {
 	switch p.Value.(type) {
 	case bool, int64, float64, string:
 	default:
-		return wrongType(p.Key, "bool_param, int64_param, double_param or string_param")
+		return wrongType(p.Key, "int64_param, bool_param, or string_param")
 	}
-	same := func(q infer.Parameter) bool { return q.Key == p.Key }
-	if i := slices.IndexFunc(r.Parameters, same); i >= 0 {
+	if i, ok := at[p.Key]; ok {
 		r.Parameters[i] = p
 		return nil
 	}
+	at[p.Key] = len(r.Parameters)
 	r.Parameters = append(r.Parameters, p)
 	return nil
 }

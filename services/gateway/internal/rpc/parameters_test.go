@@ -23,8 +23,8 @@ func TestSetParameters(t *testing.T) {
 			[]infer.Parameter{{Key: "sequence_id", Value: int64(7)}, {Key: "sequence_end", Value: true}},
 			infer.Request{Sequence: infer.Sequence{ID: 7, End: true}},
 		},
-		"a sequence by unsigned number, after one by name": {
-			[]infer.Parameter{{Key: "sequence_id", Value: "x"}, {Key: "sequence_id", Value: uint64(math.MaxUint64)}},
+		"a sequence by number, after one by name": {
+			[]infer.Parameter{{Key: "sequence_id", Value: "x"}, {Key: "sequence_id", Value: int64(-1)}},
 			infer.Request{Sequence: infer.Sequence{ID: math.MaxUint64}},
 		},
 		"a sequence by name, after one by number": {
@@ -52,7 +52,7 @@ func TestSetParameters(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got infer.Request
-			if err := setParameters(tt.list, &got); err != nil {
+			if err := setParameters(tt.list, &got, new(bool)); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

@@ -22,8 +22,8 @@ func counted(n int, returned chan<- int) infer.Tensor {
 
 func TestReplyLendsLargeOutputs(t *testing.T) {
 	for name, sizes := range map[string][]int{
-		"small": {16}, "large": {lendFrom}, "large and last": {16, lendFrom + 1},
-		"large between": {lendFrom - 1, lendFrom, 5000, lendFrom + 3, 1}, "empty": {},
+		"small": {16}, "large": {borrowFrom}, "large and last": {16, borrowFrom + 1},
+		"large between": {borrowFrom - 1, borrowFrom, 5000, borrowFrom + 3, 1}, "empty": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			returned := make(chan int, len(sizes))
@@ -32,7 +32,7 @@ func TestReplyLendsLargeOutputs(t *testing.T) {
 				response.Outputs = append(response.Outputs, counted(n, returned))
 			}
 			item := wire.StreamItem{Response: wire.Response{Model: "m", Outputs: response.Outputs}}
-			encoded, err := new(service).encode(&item)
+			encoded, err := (&call{service: new(service)}).encode(&item)
 			if err != nil {
 				t.Fatal(err)
 			}

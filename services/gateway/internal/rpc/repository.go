@@ -23,7 +23,7 @@ func (s *service) RepositoryModelLoad(ctx context.Context, r *inference.Reposito
 			return nil, err
 		}
 	}
-	return &inference.RepositoryModelLoadResponse{}, s.engine.LoadModel(ctx, request)
+	return &inference.RepositoryModelLoadResponse{}, s.gateway.LoadModel(ctx, request)
 }
 
 func setLoadParameter(request *core.LoadRequest, key string, value *inference.ModelRepositoryParameter) error {
@@ -67,7 +67,7 @@ func (s *service) RepositoryModelUnload(ctx context.Context, r *inference.Reposi
 		}
 		dependents = given.BoolParam
 	}
-	return &inference.RepositoryModelUnloadResponse{}, s.engine.UnloadModel(ctx, r.GetModelName(), dependents)
+	return &inference.RepositoryModelUnloadResponse{}, s.gateway.UnloadModel(ctx, r.GetModelName(), dependents)
 }
 
 func repositoryNamed() error {

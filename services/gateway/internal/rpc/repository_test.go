@@ -74,8 +74,8 @@ func TestFilesOfALoadAreCountedBeforeTheyAreRead(t *testing.T) {
 		_, err := s.client.RepositoryModelUnload(ctx, r)
 		return err
 	}
-	most := modelfiles.MaxGiven + 1 // with the configuration
-	text := fmt.Sprintf("more than %d files are given to load a model with: put models of more files into the repository", modelfiles.MaxGiven)
+	most := modelfiles.MaxLoadFiles + 1 // with the configuration
+	text := fmt.Sprintf("more than %d files are given to load a model with: put models of more files into the repository", modelfiles.MaxLoadFiles)
 	tests := map[string]struct {
 		err  error
 		code codes.Code

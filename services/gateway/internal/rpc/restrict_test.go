@@ -12,6 +12,7 @@ import (
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
@@ -61,7 +62,7 @@ func TestRestrictedAPIsNeedTheirHeader(t *testing.T) {
 	const want = "This protocol is restricted, expecting header 'triton-grpc-protocol-admin'"
 	for _, restricted := range core.APIs() {
 		t.Run(string(restricted), func(t *testing.T) {
-			s := serveWith(t, rpc.Options{Restricted: core.Restrictions{restricted: {Header: "admin", Value: "secret"}}})
+			s := serveWith(t, rpc.Options{Options: path.Options{Restricted: core.Restrictions{restricted: {Header: "admin", Value: "secret"}}}})
 			for api, call := range s.calls() {
 				for _, value := range []string{"", "other", "secret"} {
 					ctx := metadata.AppendToOutgoingContext(t.Context(), "triton-grpc-protocol-admin", value)
@@ -77,7 +78,7 @@ func TestRestrictedAPIsNeedTheirHeader(t *testing.T) {
 }
 
 func TestRestrictedStreamsNeedTheHeader(t *testing.T) {
-	s := serveWith(t, rpc.Options{Restricted: core.Restrictions{core.InferenceAPI: {Header: "k", Value: "secret"}}})
+	s := serveWith(t, rpc.Options{Options: path.Options{Restricted: core.Restrictions{core.InferenceAPI: {Header: "k", Value: "secret"}}}})
 	for value, want := range map[string]codes.Code{"secret": codes.OK, "other": codes.Unavailable} {
 		stream, err := s.client.ModelStreamInfer(metadata.AppendToOutgoingContext(t.Context(), "triton-grpc-protocol-k", value))
 		if err != nil {

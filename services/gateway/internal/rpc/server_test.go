@@ -38,6 +38,7 @@ type server struct {
 	logged  chan error
 
 	listener *bufconn.Listener
+	server   *grpc.Server
 }
 
 func serve(t testing.TB, extra ...grpc.ServerOption) *server {
@@ -57,6 +58,7 @@ func serveWith(t testing.TB, o rpc.Options, extra ...grpc.ServerOption) *server 
 	o.Clock, o.Log = s.clock, func(_ string, err error) { s.logged <- err }
 	s.listener = bufconn.Listen(1 << 20)
 	server := rpc.New(s.gateway, o, extra...)
+	s.server = server
 	go func() { _ = server.Serve(s.listener) }()
 	s.dial()
 	t.Cleanup(func() {
@@ -193,6 +195,24 @@ func (m *models) fail(err error) {
 	}
 	delete(m.held, first.Work.Request)
 	m.finish(first, err)
+}
+
+// part gives a response to a request that is held, and others may follow.
+func (m *models) part(r infer.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	response := m.addSub(m.held[r.Work.Request])
+	response.Final = false
+	m.table.Respond(response)
+}
+
+// end ends a request that is held without a response more.
+func (m *models) end(r infer.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[r.Work.Request].Release()
+	delete(m.held, r.Work.Request)
+	m.table.Respond(&infer.Response{Work: r.Work, Final: true})
 }
 
 func (m *models) finish(r *infer.Request, failure error) {

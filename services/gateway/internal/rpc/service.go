@@ -4,38 +4,34 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// service implements inference.GRPCInferenceService. Its methods return the
-// project's errors; description wraps each to make statuses of them.
+// service implements inference.GRPCInferenceService, and has all services take the
+// gateway's path: see [registrar]. Its methods return the project's errors, of which
+// the registrar makes statuses.
 type service struct {
 	inference.UnimplementedGRPCInferenceServiceServer
-	engine     Engine
-	clock      Clock
-	budget     *core.Budget
-	log        func(string, error)
-	requests   sync.Pool // of *wire.Request, empty
-	replies    buffers
-	restricted core.Restrictions
-	compress   bool
-	answered   func(time.Duration)
-	failed     func(errs.Reason)
+	gateway  *core.Gateway
+	path     *path.Path
+	clock    Clock
+	log      func(string, error)
+	calls    sync.Pool // of *call
+	replies  buffers
+	compress bool
+	failed   func(errs.Reason)
 }
 
-func newService(engine Engine, o Options) *service {
+func newService(gateway *core.Gateway, o Options) *service {
 	s := &service{
-		engine: engine, clock: o.Clock, budget: o.Budget, log: o.Log, restricted: o.Restricted, compress: o.Compress,
-		answered: o.Answered, failed: o.Failed,
-	}
-	if s.answered == nil {
-		s.answered = func(time.Duration) {}
+		gateway: gateway, path: path.New(gateway, path.Protocol{Noun: "protocol", HeaderPrefix: restrictedPrefix}, o.Options),
+		clock: o.Clock, log: o.Log, compress: o.Compress, failed: o.Failed,
 	}
 	if s.failed == nil {
 		s.failed = func(errs.Reason) {}
@@ -43,30 +39,20 @@ func newService(engine Engine, o Options) *service {
 	return s
 }
 
-// description is the generated one with the handlers of inference replaced by
-// those that work without the generated types, and with those of extensions
-// that this server lacks replaced by a refusal.
+// description is the generated one with the handlers of extensions that this
+// server lacks replaced by a refusal.
 func (s *service) description() *grpc.ServiceDesc {
 	d := inference.GRPCInferenceService_ServiceDesc
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
-		m := &d.Methods[i]
-		m.Handler = s.wrap("/"+d.ServiceName+"/"+m.MethodName, s.restrict(m.MethodName, s.handler(m)))
-	}
-	d.Streams = slices.Clone(d.Streams)
-	for i := range d.Streams {
-		d.Streams[i].Handler = s.stream // ModelStreamInfer is the only one
+		d.Methods[i].Handler = s.handler(&d.Methods[i])
 	}
 	return &d
 }
 
 func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 	switch m.MethodName {
-	case "ModelInfer":
-		return func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return s.modelInfer(ctx, decode, interceptor)
-		}
-	case "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
+	case "ModelInfer", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
 		"ModelConfig", "ModelStatistics", "RepositoryIndex",
 		"SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
 		"CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister":
@@ -80,31 +66,19 @@ func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 	}
 }
 
-// wrap makes statuses of a handler's errors, outside the interceptors, which
-// see the errors themselves.
-func (s *service) wrap(method string, next grpc.MethodHandler) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		reply, err := next(srv, ctx, decode, interceptor)
-		if err != nil {
-			return nil, s.status(method, err)
-		}
-		return reply, nil
-	}
-}
-
 // ServerLive implements the RPC.
 func (s *service) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
-	return &inference.ServerLiveResponse{Live: s.engine.Live()}, nil
+	return &inference.ServerLiveResponse{Live: s.gateway.Live()}, nil
 }
 
 // ServerReady implements the RPC.
 func (s *service) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
-	return &inference.ServerReadyResponse{Ready: s.engine.Ready()}, nil
+	return &inference.ServerReadyResponse{Ready: s.gateway.Ready()}, nil
 }
 
-// ModelReady implements the RPC. An unknown model is an error, not a false.
+// ModelReady implements the RPC. An unknown model is not ready.
 func (s *service) ModelReady(_ context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
-	ready, err := s.engine.ModelReady(r.GetName(), r.GetVersion())
+	ready, err := s.gateway.ModelReady(r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +87,13 @@ func (s *service) ModelReady(_ context.Context, r *inference.ModelReadyRequest) 
 
 // ServerMetadata implements the RPC.
 func (s *service) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
-	info := s.engine.Server()
+	info := s.gateway.Server()
 	return &inference.ServerMetadataResponse{Name: info.Name, Version: info.Version, Extensions: info.Extensions}, nil
 }
 
 // ModelMetadata implements the RPC.
 func (s *service) ModelMetadata(_ context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
-	m, err := s.engine.Metadata(r.GetName(), r.GetVersion())
+	m, err := s.gateway.Metadata(r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +113,7 @@ func tensorMetadata(list []core.TensorMetadata) []*inference.ModelMetadataRespon
 
 // ModelConfig implements the RPC.
 func (s *service) ModelConfig(_ context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
-	c, err := s.engine.ModelConfig(r.GetName(), r.GetVersion())
+	c, err := s.gateway.ModelConfig(r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +125,7 @@ func (s *service) RepositoryIndex(_ context.Context, r *inference.RepositoryInde
 	if r.GetRepositoryName() != "" {
 		return nil, repositoryNamed()
 	}
-	entries := s.engine.Index(r.GetReady())
+	entries := s.gateway.Index(r.GetReady())
 	models := make([]*inference.RepositoryIndexResponse_ModelIndex, len(entries))
 	for i, e := range entries {
 		models[i] = &inference.RepositoryIndexResponse_ModelIndex{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason}

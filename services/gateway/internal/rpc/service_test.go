@@ -48,6 +48,12 @@ func TestServerAndModelCalls(t *testing.T) {
 			},
 			&inference.ModelReadyResponse{},
 		},
+		"ModelReady of an unknown model": {
+			func() (proto.Message, error) {
+				return s.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: "unknown"})
+			},
+			&inference.ModelReadyResponse{},
+		},
 		"ServerMetadata": {
 			func() (proto.Message, error) {
 				return s.client.ServerMetadata(ctx, &inference.ServerMetadataRequest{})
@@ -106,7 +112,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 		}
 	}
 	check(grpc_health_v1.HealthCheckResponse_SERVING)
-	s.gateway.Update(core.NewSnapshot(2, true, []*core.Model{{Name: "broken", Problem: "no configuration"}}))
+	s.gateway.Update(core.NewSnapshot(2, true, []*core.Model{{Name: "m", Versions: []*core.Version{{Ref: infer.ModelRef{Name: "m", Version: 1}, State: infer.Unavailable}}}}))
 	check(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 }
 
@@ -151,7 +157,7 @@ func TestInferFillsTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-s.models.submitted
-	if got.ID != "r1" || got.Priority != 3 || got.Timeout.Microseconds() != 1500 || got.Rows != 1 || got.Deadline != 0 || got.Trace != trace {
+	if got.ID != "r1" || got.Priority != 3 || got.Timeout.Microseconds() != 1500 || got.BatchSize != 1 || got.Deadline != 0 || got.Trace != trace {
 		t.Errorf("request is %+v", got)
 	}
 	if want := (infer.Sequence{Key: "chat", Start: true, End: true}); got.Sequence != want {

@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// The RPCs of shared memory answer as a Triton does whose clients may not
-// share memory, which is how Triton starts.
+// The RPCs of shared memory respond as Triton with client shared memory disabled,
+// its default.
 
 // SystemSharedMemoryStatus implements the RPC: there are no regions.
 func (s *service) SystemSharedMemoryStatus(_ context.Context, r *inference.SystemSharedMemoryStatusRequest) (*inference.SystemSharedMemoryStatusResponse, error) {

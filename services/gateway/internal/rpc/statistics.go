@@ -11,7 +11,7 @@ import (
 // ModelStatistics implements the RPC. A request without a name asks for all
 // models.
 func (s *service) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
-	list, err := s.engine.Statistics(ctx, r.GetName(), r.GetVersion())
+	list, err := s.gateway.Statistics(ctx, r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}

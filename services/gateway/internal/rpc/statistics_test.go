@@ -78,7 +78,7 @@ func TestModelConfig(t *testing.T) {
 		Input:  []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_INT32, Dims: []int64{2}}},
 		Output: []*inference.ModelOutput{{Name: "y", DataType: inference.DataType_TYPE_INT32, Dims: []int64{2}}},
 	}
-	modelconfig.Normalise(source, modelconfig.Directory{Name: "m"})
+	modelconfig.Normalize(source, modelconfig.Directory{Name: "m"})
 	config, err := modelconfig.FromProto(source)
 	if err != nil {
 		t.Fatal(err)

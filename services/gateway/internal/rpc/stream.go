@@ -17,10 +17,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
-	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// streamDepth is how many requests of one stream may be in work at once. At
+// streamDepth is how many requests of one stream may be in flight at once. At
 // this many the server stops reading the stream.
 const streamDepth = 256
 
@@ -30,154 +30,181 @@ const finalKey = reservedPrefix + "final_response"
 // strictHeader asks that the first error end the stream with its status.
 const strictHeader = "triton_grpc_error"
 
-// answer is what a request of a stream came to: a message to send, or in
-// strict mode the error that ends the stream.
-type answer struct {
-	message mem.BufferSlice
-	err     error
+// stream is one ModelStreamInfer. Its requests are decoded and submitted one
+// after another, in the order in which they come. The responses of models that
+// give one are sent in the order of the requests; those of decoupled models as
+// they come.
+type stream struct {
+	grpc.ServerStream
+	service *service
+	strict  bool
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // with what broke the stream
+	slots   chan struct{}           // one for each request in flight
+	running sync.WaitGroup
+
+	received chan *call // closed at the end
+	end      error      // why it ended; nil after the client's last request; read after received is closed
+
+	sending sync.Mutex
 }
 
-// stream handles ModelStreamInfer: requests run concurrently, and their
-// responses are sent in the order of the requests.
-func (s *service) stream(_ any, stream grpc.ServerStream) error {
+// streamInfer handles ModelStreamInfer.
+func (s *service) streamInfer(_ any, server grpc.ServerStream) error {
 	const method = inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
-	if err := s.allow(stream.Context(), core.InferenceAPI); err != nil {
-		return s.status(method, err)
-	}
-	s.compressed(stream.Context())
-	ctx, cancel := context.WithCancel(stream.Context())
-	r := receiver{service: s, requests: make(chan *wire.Request)}
-	go r.run(ctx, stream)
-	var running sync.WaitGroup
-	err := s.exchange(ctx, stream, &r, &running)
-	cancel()
-	running.Wait()
+	ctx := server.Context()
+	c := path.Call{API: core.InferenceAPI, Method: method, Caller: incoming{ctx}}
+	err := s.path.Do(ctx, &c, func() error {
+		x := &stream{
+			ServerStream: server, service: s, strict: slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true"),
+			slots: make(chan struct{}, streamDepth), received: make(chan *call),
+		}
+		return x.run(ctx)
+	})
 	return s.status(method, err)
 }
 
-// receiver reads a stream's requests in a goroutine of its own, which ends
-// with the client's last request or with the stream.
-type receiver struct {
-	service  *service
-	requests chan *wire.Request // closed at the end
-	err      error              // why it ended; nil after the client's last request; read after requests is closed
+func (x *stream) run(ctx context.Context) error {
+	x.service.compressed(ctx)
+	early, end := withEarlyEnd(ctx)
+	defer end()
+	x.ctx, x.cancel = context.WithCancelCause(early)
+	defer x.cancel(nil)
+	go x.receive()
+	ordered := make(chan *call, streamDepth)
+	x.running.Go(func() {
+		for c := range ordered {
+			x.finish(c)
+		}
+	})
+	x.start(ordered)
+	close(ordered)
+	x.running.Wait()
+	if x.ctx.Err() != nil {
+		return context.Cause(x.ctx)
+	}
+	return x.end
 }
 
-func (r *receiver) run(ctx context.Context, stream grpc.ServerStream) {
-	defer close(r.requests)
+// receive reads the requests in a goroutine of its own, which ends with the
+// client's last request or with the stream.
+func (x *stream) receive() {
+	defer close(x.received)
+	defer func() {
+		if v := recover(); v != nil {
+			x.end = path.Panicked(v)
+		}
+	}()
 	for {
-		in := r.service.takeRequest()
-		if err := stream.RecvMsg(in); err != nil {
-			r.service.putRequest(in)
+		c := x.service.takeCall()
+		if err := x.RecvMsg(&c.in); err != nil {
+			x.service.putCall(c)
 			if !errors.Is(err, io.EOF) {
-				r.err = err
+				x.end = err
 			}
 			return
 		}
 		select {
-		case r.requests <- in:
-		case <-ctx.Done():
-			r.service.putRequest(in)
-			r.err = ctx.Err()
+		case x.received <- c:
+		case <-x.ctx.Done():
+			x.service.putCall(c)
 			return
 		}
 	}
 }
 
-// exchange starts what is received and sends what is answered, until both are
-// at their end or one fails.
-func (s *service) exchange(ctx context.Context, stream grpc.ServerStream, r *receiver, running *sync.WaitGroup) error {
-	strict := slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true")
-	var queue []chan answer // of the requests in work, in their order
-	for requests := r.requests; requests != nil || len(queue) > 0; {
-		receive, head := requests, chan answer(nil)
-		if len(queue) > 0 {
-			head = queue[0]
-		}
-		if len(queue) >= streamDepth {
-			receive = nil
-		}
+// start submits what is received, until that ends or the stream breaks.
+func (x *stream) start(ordered chan<- *call) {
+	for {
 		select {
-		case in, ok := <-receive:
-			if !ok {
-				requests = nil
-				continue
-			}
-			slot := make(chan answer, 1)
-			queue = append(queue, slot)
-			running.Go(func() {
-				defer s.putRequest(in)
-				slot <- s.answer(ctx, in, strict)
-			})
-		case a := <-head:
-			queue = queue[1:]
-			if err := sendAnswer(stream, a); err != nil {
-				return err
-			}
+		case x.slots <- struct{}{}:
+		case <-x.ctx.Done():
+			return
 		}
+		var c *call
+		select {
+		case c = <-x.received:
+		case <-x.ctx.Done():
+		}
+		if c == nil {
+			return
+		}
+		c.stream, c.Single, c.Method = x, "", inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
+		c.err = x.service.path.Start(x.ctx, &c.Call)
+		if c.err == nil && c.Target.Config.Decoupled {
+			x.running.Go(func() { x.finish(c) })
+			continue
+		}
+		ordered <- c // has room for all in flight
 	}
-	return r.err
 }
 
-func sendAnswer(stream grpc.ServerStream, a answer) error {
-	if a.err != nil {
-		return a.err
+// finish sends the responses of a request, or its error.
+func (x *stream) finish(c *call) {
+	if c.err == nil {
+		c.err = x.service.path.Finish(&c.Call)
 	}
-	return stream.SendMsg(a.message)
+	if c.err != nil && x.ctx.Err() == nil {
+		x.fail(c)
+	}
+	x.service.putCall(c)
+	<-x.slots
 }
 
-// answer runs one request of a stream.
-func (s *service) answer(ctx context.Context, in *wire.Request, strict bool) answer {
-	item := wire.StreamItem{Response: wire.Response{ID: in.ID}}
-	response, err := s.inferStreamed(ctx, in, &item)
-	var message mem.BufferSlice
-	if err == nil {
-		defer response.Release()
-		message, err = s.encodeAnswer(&item)
+// send sends a response.
+func (x *stream) send(c *call, final bool) error {
+	if x.ctx.Err() != nil { // encode nothing for nobody
+		return gone(x.ctx.Err())
 	}
-	if err == nil || strict {
-		return answer{message: message, err: err}
+	if final && len(c.item.Outputs) == 0 {
+		c.item.Version = c.in.Version
 	}
-	item.Error = s.visible(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, err).Msg
-	if atTheDoor(errs.Of(err)) {
-		item.Model, item.Version = "", ""
+	c.item.Parameters = append(slices.Clone(c.item.Parameters), infer.Parameter{Key: finalKey, Value: final})
+	message, err := c.encode(&c.item)
+	if err != nil {
+		return err
 	}
-	item.Parameters, item.Outputs = nil, nil
-	message, err = s.encode(&item)
-	return answer{message: message, err: err}
+	return x.write(message)
 }
 
-// atTheDoor reports whether requests are refused for the reason before they
-// are queued. The answers to these name no model, as Triton's do not.
-func atTheDoor(reason errs.Reason) bool {
+// fail sends the error of a request, or in strict mode ends the stream with it.
+func (x *stream) fail(c *call) {
+	if x.strict {
+		x.cancel(c.err)
+		return
+	}
+	e := x.service.visible(c.Method, c.err)
+	c.item.Error, c.item.ID, c.item.Parameters, c.item.Outputs = e.Msg, c.in.ID, nil, nil
+	if c.item.Model, c.item.Version = "", ""; c.decoded && !atAdmission(e.Reason) {
+		c.item.Model, c.item.Version = c.Target.Ref.Name, strconv.FormatInt(c.Target.Ref.Version, 10)
+	}
+	message, err := c.encode(&c.item)
+	if err != nil {
+		x.cancel(err)
+		return
+	}
+	_ = x.write(message)
+}
+
+// write sends a message. Where that fails the stream is broken.
+func (x *stream) write(message mem.BufferSlice) error {
+	x.sending.Lock()
+	defer x.sending.Unlock()
+	if err := x.SendMsg(message); err != nil {
+		x.cancel(err)
+		return gone(err)
+	}
+	return nil
+}
+
+func gone(err error) error { return errs.Wrap(errs.Canceled, err, "") }
+
+// atAdmission reports whether requests are refused for the reason before they are
+// queued. The responses to these name no model, as Triton's do not.
+func atAdmission(reason errs.Reason) bool {
 	switch reason {
 	case errs.MaxQueueSize, errs.QueueFull, errs.DeadlineUnmeetable:
 		return true
 	}
 	return reason.GRPC() == uint32(codes.InvalidArgument)
-}
-
-// inferStreamed runs the request and describes its answer in item, which
-// shares the response's outputs.
-func (s *service) inferStreamed(ctx context.Context, in *wire.Request, item *wire.StreamItem) (*infer.Response, error) {
-	if err := s.budget.Take(in.Bytes); err != nil {
-		return nil, err
-	}
-	defer s.budget.Give(in.Bytes)
-	v, err := s.engine.Snapshot().Resolve(in.Model, in.Version)
-	if err != nil {
-		return nil, err
-	}
-	r, classes, err := s.request(ctx, v, in)
-	if err != nil {
-		return nil, err
-	}
-	item.Model, item.Version = v.Ref.Name, strconv.FormatInt(v.Ref.Version, 10)
-	response, err := s.execute(ctx, v, r, classes)
-	if err != nil {
-		return nil, err
-	}
-	item.Outputs = response.Outputs
-	item.Parameters = append(slices.Clone(response.Parameters), infer.Parameter{Key: finalKey, Value: true})
-	return response, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -12,7 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
 func TestStreamAnswersInTheOrderOfTheRequests(t *testing.T) {
@@ -211,7 +217,7 @@ func TestStreamInStrictModeEndsWithTheFirstError(t *testing.T) {
 	// serve's cleanup checks that the other two are cancelled and released.
 }
 
-func TestStreamCancelledReleasesEverything(t *testing.T) {
+func TestStreamCanceledReleasesEverything(t *testing.T) {
 	s := serve(t)
 	s.models.set(func() { s.models.hold = true })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -230,4 +236,198 @@ func TestStreamCancelledReleasesEverything(t *testing.T) {
 		t.Errorf("the stream ends with %v", err)
 	}
 	// serve's cleanup checks that no request and no buffer is left.
+}
+
+// Sequences over a stream rely on it.
+func TestStreamSubmitsInTheOrderOfTheRequests(t *testing.T) {
+	s := serve(t)
+	s.models.set(func() { s.models.hold = true })
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests = 100
+	for i := range requests {
+		m := addSub(1 + 300*(i%2)) // of which every other takes longer to decode
+		m.Id = strconv.Itoa(i)
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range requests {
+		if r := <-s.models.submitted; r.ID != strconv.Itoa(i) {
+			t.Errorf("request %d is submitted as %s", i, r.ID)
+		}
+	}
+	s.models.release()
+	for range requests {
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A decoupled model gives any number of responses, which come as they are made,
+// whatever request was sent before theirs.
+func TestStreamSendsResponsesOfDecoupledModelsAsTheyCome(t *testing.T) {
+	s := serve(t)
+	s.models.set(func() { s.models.hold = true })
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(id, model string, empty bool) infer.Request {
+		m := addSub(1)
+		m.Id, m.ModelName = id, model
+		if empty {
+			m.Parameters = map[string]*inference.InferParameter{
+				"triton_enable_empty_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}},
+			}
+		}
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		return <-s.models.submitted
+	}
+	expect := func(id string, outputs int, final bool) {
+		t.Helper()
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := item.InferResponse
+		flag, ok := r.Parameters["triton_final_response"]
+		if item.ErrorMessage != "" || r.Id != id || len(r.Outputs) != outputs || !ok || flag.GetBoolParam() != final {
+			t.Errorf("got %v, want %d outputs for %s, final %t", item, outputs, id, final)
+		}
+	}
+	plain, quiet, ended := send("plain", "add_sub", false), send("quiet", "tokens", false), send("ended", "tokens", true)
+	s.models.part(ended)
+	expect("ended", 2, false)
+	s.models.part(quiet)
+	expect("quiet", 2, false)
+	s.models.part(ended)
+	expect("ended", 2, false)
+	s.models.end(quiet) // is not told
+	s.models.end(ended)
+	expect("ended", 0, true)
+	s.models.release()
+	expect("plain", 2, true)
+	_ = plain
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
+}
+
+// Responses that a client does not read count in the budget; what exceeds it is
+// refused, and when the client goes all of it is there again at once.
+func TestUnreadResponsesOfAStreamCount(t *testing.T) {
+	const rows, requests = 4096, 100 // each output has 256 KiB
+	budget, submitted := core.NewBudget(20<<20), make(chan struct{}, requests)
+	stages := path.Stages()
+	for i := range stages {
+		if run := stages[i].Run; stages[i].Name == "receive" {
+			stages[i].Run = func(c *path.Call) error {
+				submitted <- struct{}{} // but for the last, which does not matter
+				return run(c)
+			}
+		}
+	}
+	s := serveWith(t, rpc.Options{Options: path.Options{Budget: budget, Stages: stages}})
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range requests {
+		if err := stream.Send(addSub(rows)); err != nil {
+			t.Fatal(err)
+		}
+		<-submitted
+	}
+	if held := budget.Reserved(); held < 19<<20 || held > 20<<20 {
+		t.Errorf("%d bytes are held by responses of %d", held, requests*2*64*rows)
+	}
+	full := 0
+	for range requests {
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(item.ErrorMessage, "would exceed the maximum") {
+			full++
+		}
+	}
+	if least := requests - 20<<20/(2*64*rows) - 10; full < least { // less those that the client's window takes
+		t.Errorf("%d of %d requests were refused, want %d at the least", full, requests, least)
+	}
+}
+
+// Finished responses that were not sent are released when the stream ends, and not
+// by a collection some time.
+func TestStreamCanceledReleasesFinishedResponsesAtOnce(t *testing.T) {
+	budget := core.NewBudget(0)
+	s := serveWith(t, rpc.Options{Options: path.Options{Budget: budget}})
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := s.client.ModelStreamInfer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows, requests = 4096, 40
+	for range requests {
+		if err := stream.Send(addSub(rows)); err != nil {
+			t.Fatal(err)
+		}
+		<-s.models.submitted // and responded to
+	}
+	cancel()
+	s.server.GracefulStop() // returns when the handler has
+	// What gRPC was sending it may drop without returning it: one message.
+	if held := s.pool.Stats().InUse; held > 2*2*64*rows*5/4 {
+		t.Errorf("%d bytes are in use of %d", held, requests*2*64*rows)
+	}
+	for budget.Reserved() != 0 || s.pool.Stats().InUse != 0 { // as it must be at last
+		runtime.GC()
+	}
+}
+
+func TestAPanicEndsOneRequestOfAStream(t *testing.T) {
+	stages := path.Stages()
+	for i := range stages {
+		if run := stages[i].Run; stages[i].Name == "check" {
+			stages[i].Run = func(c *path.Call) error {
+				if c.ID == "bad" {
+					panic("a bug")
+				}
+				return run(c)
+			}
+		}
+	}
+	s := serveWith(t, rpc.Options{Options: path.Options{Stages: stages}})
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"bad": "internal error", "good": ""} {
+		m := addSub(1)
+		m.Id = id
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		if item, err := stream.Recv(); err != nil || item.ErrorMessage != want || item.InferResponse.Id != id {
+			t.Errorf("%s: %v, %v", id, item, err)
+		}
+	}
+	bad := addSub(1)
+	bad.Id = "bad"
+	if _, err := s.client.ModelInfer(t.Context(), bad); status.Code(err) != codes.Internal {
+		t.Errorf("got %v, want INTERNAL", err)
+	}
+	for range 2 {
+		if logged := <-s.logged; !strings.Contains(logged.Error(), "a bug") || !strings.Contains(logged.Error(), "stream_test.go") {
+			t.Errorf("the log has %v, without the panic's stack", logged)
+		}
+	}
 }

@@ -1,5 +1,5 @@
-// Package view turns what the state buckets say into the gateway's snapshots:
-// the models that should be served (bucket models), what the workers run
-// (buckets workers and instances), and whether the registry has published its whole scan
-// (bucket leaders). The gateway acts on nothing else.
+// Package view builds the gateway's snapshots from the state buckets: the
+// models to serve (bucket models), the instances of the workers (buckets workers
+// and instances), and whether the registry's first scan is complete (bucket
+// leaders). The gateway acts on nothing else.
 package view

@@ -9,13 +9,13 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// snapshot makes the gateway's image of a model.
-func (m *model) snapshot(id infer.ModelID, observed map[content]report) *core.Model {
-	m.forget(observed)
+// snapshot returns the model as the gateway serves it.
+func (m *model) snapshot(id infer.ModelID, observed map[loadedVersion]report) *core.Model {
+	m.pruneConfigs(observed)
 	if m.problem != "" {
-		return &core.Model{Namespace: id.Namespace, Name: id.Name, Problem: m.problem}
+		return &core.Model{Namespace: id.Namespace, Name: id.Name, Problem: m.problem, LoadFailed: m.value.GetLoadFailed() || m.value.GetProblem() == ""}
 	}
-	out := &core.Model{Namespace: id.Namespace, Name: id.Name}
+	out := &core.Model{Namespace: id.Namespace, Name: id.Name, Removed: m.value.GetRemoved()}
 	serving := m.value.GetPrevious().GetVersions()
 	for _, v := range m.value.GetVersions() {
 		if !has(serving, v.GetVersion()) {
@@ -29,11 +29,11 @@ func (m *model) snapshot(id infer.ModelID, observed map[content]report) *core.Mo
 	return out
 }
 
-// forget drops the configurations of contents that are neither wanted nor
-// run.
-func (m *model) forget(observed map[content]report) {
+// pruneConfigs drops the configurations of loaded versions that are neither
+// desired nor reported by a worker.
+func (m *model) pruneConfigs(observed map[loadedVersion]report) {
 	for c := range m.configs {
-		names := func(v *nereidv1.ModelVersion) bool { return c == content{v.GetVersion(), v.GetGeneration()} }
+		names := func(v *nereidv1.ModelVersion) bool { return c == loadedVersion{v.GetVersion(), v.GetGeneration()} }
 		wanted := slices.ContainsFunc(m.value.GetVersions(), names) || slices.ContainsFunc(m.value.GetPrevious().GetVersions(), names)
 		if _, runs := observed[c]; !wanted && !runs {
 			delete(m.configs, c)
@@ -45,18 +45,18 @@ func has(versions []*nereidv1.ModelVersion, number int64) bool {
 	return slices.ContainsFunc(versions, func(v *nereidv1.ModelVersion) bool { return v.GetVersion() == number })
 }
 
-// version decides which content of a version takes requests: the wanted one
-// or, where that is not ready, another that is. So the old content serves
-// until the gateway has heard that the new one can.
-func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map[content]report) *core.Version {
-	want := content{v.GetVersion(), v.GetGeneration()}
+// version picks the generation of a version that takes requests: the desired
+// one, or the newest ready one while that is not ready. A reload thus serves
+// the old generation until the new one is ready.
+func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map[loadedVersion]report) *core.Version {
+	want := loadedVersion{v.GetVersion(), v.GetGeneration()}
 	serve := want
 	if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && observed[want].state != infer.Ready {
 		serve = m.otherReady(want, observed)
 	}
 	state, cause := m.state(v, serve, observed)
-	if state == infer.Ready && m.beside(v) {
-		state, cause = infer.Loading, "" // the registry lets all versions in at once
+	if state == infer.Ready && m.staged(v) {
+		state, cause = infer.Loading, "" // the registry swaps all versions at once
 	}
 	return &core.Version{
 		Ref:    id.Version(serve.version, serve.generation),
@@ -67,16 +67,15 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 	}
 }
 
-// beside reports whether a version is being brought up beside those that
-// serve.
-func (m *model) beside(v *nereidv1.ModelVersion) bool {
+// staged reports whether a version loads while the previous versions serve.
+func (m *model) staged(v *nereidv1.ModelVersion) bool {
 	serving := m.value.GetPrevious().GetVersions()
 	return len(serving) > 0 && !has(serving, v.GetVersion())
 }
 
-// otherReady returns the newest content of want's version that is ready and
+// otherReady returns the newest generation of want's version that is ready and
 // whose configuration is known, else want.
-func (m *model) otherReady(want content, observed map[content]report) content {
+func (m *model) otherReady(want loadedVersion, observed map[loadedVersion]report) loadedVersion {
 	best := want
 	for c, r := range observed {
 		usable := c.version == want.version && r.state == infer.Ready && m.configs[c] != nil
@@ -87,7 +86,7 @@ func (m *model) otherReady(want content, observed map[content]report) content {
 	return best
 }
 
-func (m *model) state(v *nereidv1.ModelVersion, serve content, observed map[content]report) (infer.InstanceState, string) {
+func (m *model) state(v *nereidv1.ModelVersion, serve loadedVersion, observed map[loadedVersion]report) (infer.InstanceState, string) {
 	r, runs := observed[serve]
 	switch {
 	case runs && r.state == infer.Ready && v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE:
@@ -99,7 +98,7 @@ func (m *model) state(v *nereidv1.ModelVersion, serve content, observed map[cont
 	case v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED:
 		return infer.Unloading, r.cause
 	case !runs:
-		return infer.Loading, "waits for a worker"
+		return infer.Loading, "waiting for a worker"
 	}
 	return r.state, r.cause
 }

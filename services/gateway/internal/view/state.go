@@ -13,54 +13,51 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// State is the last that the buckets said. It is pure: the watcher feeds it
-// and takes snapshots. It is owned by one goroutine.
+// State is the latest content of the buckets. It is pure: the watcher applies
+// changes and takes snapshots. It is owned by one goroutine.
 //
-// What a change costs depends on the model that it is about, not on how many
-// there are, but for putting the snapshot's list together.
+// A change costs the work of its own model; a snapshot also lists all models.
 type State struct {
 	revision uint64 // of the bucket models
 	// workersRevision and instancesRevision are those of these buckets.
 	workersRevision, instancesRevision uint64
 	models                             map[string]*model // by key
 	workers                            map[string]*worker
-	// runs is what workers say of each model, by its key and then by worker.
+	// runs are the instances of each model, by its key and then by worker.
 	runs map[string]map[string]*nereidv1.InstancesValue
-	// built are the models as the last snapshot had them, dirty those of which
-	// something was said since.
+	// built are the models of the last snapshot, dirty the keys changed since.
 	built map[string]*core.Model
 	dirty map[string]bool
-	// complete is the revision of the bucket models from which on it holds
-	// the registry's whole scan; 0 while that is not known.
+	// complete is the revision of the bucket models at which the registry's
+	// first scan is complete; 0 while it is unknown.
 	complete uint64
-	// synced stays once it is true: later leaders only change what is known.
+	// synced never becomes false again: later leaders only change models.
 	synced bool
 }
 
-// model is a model's value and the configurations by which contents of it
-// were loaded that workers still run.
+// model is a model's value and the configurations of its loaded versions.
 type model struct {
 	value   *nereidv1.ModelValue
 	problem string
-	configs map[content]*modelconfig.Config
+	configs map[loadedVersion]*modelconfig.Config
 }
 
 // worker is a worker, with or without a lease.
 type worker struct {
-	// epoch is that of its lease, under which what it says counts; 0 without.
+	// epoch is that of its lease; reports under another are ignored. 0 is no lease.
 	epoch uint64
-	// adrift says that the lease of that epoch has ended, and the worker not.
-	adrift bool
-	models map[string]bool // of which it says something, by key
+	// leaseExpired: the lease of that epoch has ended, the worker's stream has not.
+	leaseExpired bool
+	models       map[string]bool // that it reports, by key
 }
 
-// content is a version's loaded content.
-type content struct {
+// loadedVersion is one generation of a version.
+type loadedVersion struct {
 	version    int64
 	generation uint64
 }
 
-// NewState makes the state before anything was read.
+// NewState returns a state without models and workers.
 func NewState() *State {
 	return &State{
 		models: make(map[string]*model), workers: make(map[string]*worker), runs: make(map[string]map[string]*nereidv1.InstancesValue),
@@ -68,8 +65,8 @@ func NewState() *State {
 	}
 }
 
-// SetModel notes the value of a model's key at a revision of its bucket, nil if
-// it is gone.
+// SetModel sets the value of a model's key at a revision of its bucket; nil
+// deletes it.
 func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 	s.revision = max(s.revision, revision)
 	s.dirty[key] = true
@@ -77,7 +74,7 @@ func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 		delete(s.models, key)
 		return
 	}
-	m := &model{value: v, problem: v.GetProblem(), configs: make(map[content]*modelconfig.Config)}
+	m := &model{value: v, problem: v.GetProblem(), configs: make(map[loadedVersion]*modelconfig.Config)}
 	if before := s.models[key]; before != nil {
 		maps.Copy(m.configs, before.configs)
 	}
@@ -85,19 +82,18 @@ func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 	if m.problem != "" {
 		return
 	}
-	if err := m.keep(v.GetConfig(), v.GetVersions(), v.GetClassLabels()); err != nil {
+	if err := m.setConfig(v.GetConfig(), v.GetVersions(), v.GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
-	// Last: of a content that is in both, this is what it serves with.
-	if err := m.keep(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions(), v.GetPrevious().GetClassLabels()); err != nil {
+	// Last: a generation in both serves with this configuration.
+	if err := m.setConfig(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions(), v.GetPrevious().GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
 }
 
-// keep notes the configuration of versions. It replaces one that is known: a
-// content's configuration changes in what does not concern its files, such as
-// the number of instances.
-func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVersion, labels map[string]*nereidv1.ClassLabels) error {
+// setConfig sets the configuration of versions. A loaded generation may get
+// another configuration that needs no reload, such as a new instance count.
+func (m *model) setConfig(config *inference.ModelConfig, versions []*nereidv1.ModelVersion, labels map[string]*nereidv1.ClassLabels) error {
 	if len(versions) == 0 {
 		return nil // not loaded: there is nothing to read
 	}
@@ -105,16 +101,16 @@ func (m *model) keep(config *inference.ModelConfig, versions []*nereidv1.ModelVe
 	if err != nil {
 		return err
 	}
-	if c, err = labelled(c, labels); err != nil {
+	if c, err = labeled(c, labels); err != nil {
 		return err
 	}
 	for _, v := range versions {
-		m.configs[content{v.GetVersion(), v.GetGeneration()}] = c
+		m.configs[loadedVersion{v.GetVersion(), v.GetGeneration()}] = c
 	}
 	return nil
 }
 
-func labelled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*modelconfig.Config, error) {
+func labeled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*modelconfig.Config, error) {
 	labels := make(map[string][]string, len(packed))
 	for output, p := range packed {
 		var err error
@@ -125,21 +121,20 @@ func labelled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*
 	return c.WithLabels(func(output string) []string { return labels[output] }), nil
 }
 
-// SetRevision notes that nothing has changed up to a revision of the bucket
-// models.
+// SetRevision records that the bucket models is read up to a revision.
 func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revision) }
 
-// SetWorker notes a worker's lease at a revision of the bucket workers, nil if
-// it is gone: with it goes what the worker says.
+// SetWorker sets a worker's lease at a revision of the bucket workers; nil
+// removes the worker with its instances.
 func (s *State) SetWorker(id string, v *nereidv1.WorkerValue, revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
 	w := s.worker(id)
-	w.adrift = false
+	w.leaseExpired = false
 	if w.epoch != v.GetEpoch() {
 		w.epoch = v.GetEpoch()
 		maps.Copy(s.dirty, w.models)
 	}
-	s.forget(id)
+	s.dropEmpty(id)
 }
 
 // Epoch is that of a worker's lease; 0 without.
@@ -150,25 +145,25 @@ func (s *State) Epoch(id string) uint64 {
 	return 0
 }
 
-// SetAdrift notes at a revision of the bucket workers that a worker's lease has
-// ended, and that what it says counts on.
-func (s *State) SetAdrift(id string, revision uint64) {
+// SetLeaseExpired records at a revision of the bucket workers that a worker's
+// lease has expired while its stream is up. Its instances keep serving.
+func (s *State) SetLeaseExpired(id string, revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
 	if w := s.workers[id]; w != nil {
-		w.adrift = true
+		w.leaseExpired = true
 	}
 }
 
-// DropAdrift notes that a worker is gone, if it has no lease again, nor has a
-// later life of it.
-func (s *State) DropAdrift(id string, epoch uint64) {
-	if w := s.workers[id]; w != nil && w.adrift && w.epoch == epoch {
+// DropExpired removes a worker whose stream has ended, unless the worker or a
+// later incarnation has a lease again.
+func (s *State) DropExpired(id string, epoch uint64) {
+	if w := s.workers[id]; w != nil && w.leaseExpired && w.epoch == epoch {
 		s.SetWorker(id, nil, s.workersRevision)
 	}
 }
 
-// SetInstances notes what a worker runs of a key's model at a revision of the
-// bucket instances, nil if it is nothing.
+// SetInstances sets a worker's instances of a key's model at a revision of the
+// bucket instances; nil removes them.
 func (s *State) SetInstances(id, key string, v *nereidv1.InstancesValue, revision uint64) {
 	s.instancesRevision = max(s.instancesRevision, revision)
 	before := s.runs[key][id]
@@ -180,7 +175,7 @@ func (s *State) SetInstances(id, key string, v *nereidv1.InstancesValue, revisio
 			delete(s.runs, key)
 		}
 		delete(s.worker(id).models, key)
-		s.forget(id)
+		s.dropEmpty(id)
 		return
 	}
 	if s.runs[key] == nil {
@@ -197,24 +192,24 @@ func (s *State) worker(id string) *worker {
 	return s.workers[id]
 }
 
-// forget drops a worker of which nothing is known.
-func (s *State) forget(id string) {
+// dropEmpty removes a worker without lease and instances.
+func (s *State) dropEmpty(id string) {
 	if w := s.workers[id]; w.epoch == 0 && len(w.models) == 0 {
 		delete(s.workers, id)
 	}
 }
 
-// sameReport compares what snapshots are made of.
+// sameReport compares the fields that snapshots use.
 func sameReport(a, b *nereidv1.WorkerVersion) bool {
-	return contentOf(a) == contentOf(b) && a.GetState() == b.GetState() && a.GetCause() == b.GetCause()
+	return loadedVersionOf(a) == loadedVersionOf(b) && a.GetState() == b.GetState() && a.GetCause() == b.GetCause()
 }
 
-func contentOf(v *nereidv1.WorkerVersion) content {
-	return content{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
+func loadedVersionOf(v *nereidv1.WorkerVersion) loadedVersion {
+	return loadedVersion{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
 }
 
-// SetWorkersRevision and SetInstancesRevision note that nothing has changed up
-// to a revision of these buckets.
+// SetWorkersRevision and SetInstancesRevision record that these buckets are read
+// up to a revision.
 func (s *State) SetWorkersRevision(revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
 }
@@ -224,11 +219,12 @@ func (s *State) SetInstancesRevision(revision uint64) {
 	s.instancesRevision = max(s.instancesRevision, revision)
 }
 
-// Observed gives the revisions of the buckets workers and instances that
+// Observed returns the revisions of the buckets workers and instances that
 // snapshots reflect.
 func (s *State) Observed() (workers, instances uint64) { return s.workersRevision, s.instancesRevision }
 
-// SetComplete notes from which revision of the bucket models on it is whole.
+// SetComplete sets the revision of the bucket models at which the registry's
+// first scan is complete.
 func (s *State) SetComplete(revision uint64) { s.complete = revision }
 
 // Snapshot returns the models as the gateway serves them.
@@ -246,31 +242,31 @@ func (s *State) Snapshot() *core.Snapshot {
 	return core.NewSnapshot(s.revision, s.synced, models)
 }
 
-// report is the best that the workers say of a content.
+// report is the best state that workers report of a loaded version.
 type report struct {
 	state infer.InstanceState
 	cause string
 }
 
-// observed sums up what the workers run of a key's model.
-func (s *State) observed(key string) map[content]report {
-	all := make(map[content]report)
-	for id, said := range s.runs[key] {
-		if said.GetEpoch() != s.workers[id].epoch {
-			continue // of another life, or void
+// observed merges the workers' reports of a key's model.
+func (s *State) observed(key string) map[loadedVersion]report {
+	all := make(map[loadedVersion]report)
+	for id, reported := range s.runs[key] {
+		if reported.GetEpoch() != s.workers[id].epoch {
+			continue // of another incarnation, or without a lease
 		}
-		for _, v := range said.GetVersions() {
+		for _, v := range reported.GetVersions() {
 			r := report{state: state.InstanceOf(v.GetState()), cause: v.GetCause()}
-			if known, ok := all[contentOf(v)]; !ok || better(r.state, known.state) {
-				all[contentOf(v)] = r
+			if known, ok := all[loadedVersionOf(v)]; !ok || better(r.state, known.state) {
+				all[loadedVersionOf(v)] = r
 			}
 		}
 	}
 	return all
 }
 
-// better orders the states of one content on several workers: it is ready if
-// it is ready anywhere, and has failed only if nobody tries any more.
+// better orders the states of one loaded version on several workers: ready
+// anywhere is ready, and failed is failed everywhere.
 func better(a, b infer.InstanceState) bool {
 	rank := [...]int{infer.Unknown: 0, infer.Unavailable: 1, infer.Unloading: 2, infer.Loading: 3, infer.Ready: 4}
 	return rank[a] > rank[b]

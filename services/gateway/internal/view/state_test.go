@@ -29,12 +29,12 @@ func version(number int64, generation uint64, desired nereidv1.DesiredState) *ne
 	return &nereidv1.ModelVersion{Version: number, Generation: generation, Desired: desired}
 }
 
-func said(versions ...*nereidv1.WorkerVersion) *nereidv1.InstancesValue {
+func reports(versions ...*nereidv1.WorkerVersion) *nereidv1.InstancesValue {
 	return &nereidv1.InstancesValue{Schema: 1, Epoch: 1, Versions: versions}
 }
 
-// says has a live worker say what it runs of m.
-func (s *State) says(id string, v *nereidv1.InstancesValue, revision uint64) {
+// report sets the instances of m on a worker with a lease.
+func (s *State) report(id string, v *nereidv1.InstancesValue, revision uint64) {
 	s.SetWorker(id, &nereidv1.WorkerValue{Schema: 1, Epoch: 1}, revision)
 	s.SetInstances(id, "m", v, revision)
 }
@@ -81,14 +81,14 @@ func TestVersionStates(t *testing.T) {
 		workers []*nereidv1.InstancesValue
 		want    line
 	}{
-		"no worker has it yet":      {version(1, 1, serve), nil, line{1, 1, "LOADING", "waits for a worker", 2}},
-		"a worker loads it":         {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
-		"ready on one of two":       {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, unavailable, "x")), said(runs(1, 1, ready, ""))}, line{1, 1, "READY", "", 2}},
-		"failed everywhere":         {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, unavailable, "bad file"))}, line{1, 1, "UNAVAILABLE", "bad file", 2}},
-		"failed here, loads there":  {version(1, 1, serve), []*nereidv1.InstancesValue{said(runs(1, 1, unavailable, "x")), said(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
+		"no worker has it yet":      {version(1, 1, serve), nil, line{1, 1, "LOADING", "waiting for a worker", 2}},
+		"a worker loads it":         {version(1, 1, serve), []*nereidv1.InstancesValue{reports(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
+		"ready on one of two":       {version(1, 1, serve), []*nereidv1.InstancesValue{reports(runs(1, 1, unavailable, "x")), reports(runs(1, 1, ready, ""))}, line{1, 1, "READY", "", 2}},
+		"failed everywhere":         {version(1, 1, serve), []*nereidv1.InstancesValue{reports(runs(1, 1, unavailable, "bad file"))}, line{1, 1, "UNAVAILABLE", "bad file", 2}},
+		"failed here, loads there":  {version(1, 1, serve), []*nereidv1.InstancesValue{reports(runs(1, 1, unavailable, "x")), reports(runs(1, 1, loading, ""))}, line{1, 1, "LOADING", "", 2}},
 		"the registry found it bad": {failed, nil, line{1, 1, "UNAVAILABLE", "no such file", 2}},
-		"being taken out":           {version(1, 1, unloaded), []*nereidv1.InstancesValue{said(runs(1, 1, unloading, ""))}, line{1, 1, "UNLOADING", "", 2}},
-		"to be taken out":           {version(1, 1, unloaded), []*nereidv1.InstancesValue{said(runs(1, 1, ready, ""))}, line{1, 1, "UNLOADING", "", 2}},
+		"being taken out":           {version(1, 1, unloaded), []*nereidv1.InstancesValue{reports(runs(1, 1, unloading, ""))}, line{1, 1, "UNLOADING", "", 2}},
+		"to be taken out":           {version(1, 1, unloaded), []*nereidv1.InstancesValue{reports(runs(1, 1, ready, ""))}, line{1, 1, "UNLOADING", "", 2}},
 		"taken out":                 {version(1, 1, unloaded), nil, line{1, 1, "UNAVAILABLE", "unloaded", 2}},
 	}
 	for name, tt := range tests {
@@ -96,7 +96,7 @@ func TestVersionStates(t *testing.T) {
 			s := NewState()
 			s.SetModel("m", value(2, tt.version), 5)
 			for i, w := range tt.workers {
-				s.says(string(rune('a'+i)), w, 1)
+				s.report(string(rune('a'+i)), w, 1)
 			}
 			if diff := cmp.Diff([]line{tt.want}, lines(t, s)); diff != "" {
 				t.Error(diff)
@@ -111,7 +111,7 @@ func TestServingConfigurationIsShownDuringAChangeInPlace(t *testing.T) {
 	next := value(8, version(1, 1, serve))
 	next.Previous = &nereidv1.ModelContent{Config: value(2).GetConfig(), Versions: next.GetVersions()}
 	s.SetModel("m", next, 5)
-	s.says("w", said(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	s.report("w", reports(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
 	if diff := cmp.Diff([]line{{1, 1, "READY", "", 2}}, lines(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -121,20 +121,20 @@ func TestOldContentServesUntilTheNewOneIsReady(t *testing.T) {
 	const ready, loading = nereidv1.State_STATE_READY, nereidv1.State_STATE_LOADING
 	s := NewState()
 	s.SetModel("m", value(2, version(1, 1, serve)), 5)
-	s.says("w", said(runs(1, 1, ready, "")), 1)
+	s.report("w", reports(runs(1, 1, ready, "")), 1)
 	s.SetModel("m", value(8, version(1, 2, serve)), 6)
 	steps := []struct {
 		worker *nereidv1.InstancesValue
 		want   line
 	}{
-		{said(runs(1, 1, ready, "")), line{1, 1, "READY", "", 2}},
-		{said(runs(1, 1, ready, ""), runs(1, 2, loading, "")), line{1, 1, "READY", "", 2}},
-		{said(runs(1, 1, ready, ""), runs(1, 2, nereidv1.State_STATE_UNAVAILABLE, "bad")), line{1, 1, "READY", "", 2}},
-		{said(runs(1, 1, ready, ""), runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
-		{said(runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
+		{reports(runs(1, 1, ready, "")), line{1, 1, "READY", "", 2}},
+		{reports(runs(1, 1, ready, ""), runs(1, 2, loading, "")), line{1, 1, "READY", "", 2}},
+		{reports(runs(1, 1, ready, ""), runs(1, 2, nereidv1.State_STATE_UNAVAILABLE, "bad")), line{1, 1, "READY", "", 2}},
+		{reports(runs(1, 1, ready, ""), runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
+		{reports(runs(1, 2, ready, "")), line{1, 2, "READY", "", 8}},
 	}
 	for i, step := range steps {
-		s.says("w", step.worker, 1)
+		s.report("w", step.worker, 1)
 		if diff := cmp.Diff([]line{step.want}, lines(t, s)); diff != "" {
 			t.Errorf("step %d: %s", i, diff)
 		}
@@ -196,7 +196,7 @@ func TestSyncedFromTheWholeScanOn(t *testing.T) {
 func TestInstancesCountWithTheirLease(t *testing.T) {
 	s := NewState()
 	s.SetModel("m", value(1, version(1, 1, serve)), 1)
-	ready := said(runs(1, 1, nereidv1.State_STATE_READY, ""))
+	ready := reports(runs(1, 1, nereidv1.State_STATE_READY, ""))
 	lease := func(epoch uint64) func() {
 		return func() { s.SetWorker("w", &nereidv1.WorkerValue{Epoch: epoch}, 1) }
 	}
@@ -209,14 +209,14 @@ func TestInstancesCountWithTheirLease(t *testing.T) {
 		{"their lease", lease(1), true},
 		{"the lease is lost", func() { s.SetWorker("w", nil, 2) }, false},
 		{"the lease is back", lease(1), true},
-		{"the lease is lost and the worker is not", func() { s.SetAdrift("w", 3) }, true},
-		{"the worker of another life is gone", func() { s.DropAdrift("w", 2) }, true},
-		{"the worker is gone, too", func() { s.DropAdrift("w", 1) }, false},
+		{"the lease is lost and the worker is not", func() { s.SetLeaseExpired("w", 3) }, true},
+		{"another incarnation is lost", func() { s.DropExpired("w", 2) }, true},
+		{"the worker is lost, too", func() { s.DropExpired("w", 1) }, false},
 		{"the lease is back after all", lease(1), true},
-		{"the lease is lost once more", func() { s.SetAdrift("w", 3) }, true},
-		{"and back before the worker could be gone", lease(1), true},
-		{"a stream of the worker ends", func() { s.DropAdrift("w", 1) }, true},
-		{"the lease of a later life", lease(2), false},
+		{"the lease is lost once more", func() { s.SetLeaseExpired("w", 3) }, true},
+		{"and renewed before the worker is lost", lease(1), true},
+		{"a stream of the worker ends", func() { s.DropExpired("w", 1) }, true},
+		{"the lease of a later incarnation", lease(2), false},
 		{"which has the instances too", func() {
 			s.SetInstances("w", "m", &nereidv1.InstancesValue{Epoch: 2, Versions: ready.GetVersions()}, 3)
 		}, true},
@@ -252,33 +252,33 @@ func TestPreviousContentServesUntilTheRegistrySaysSo(t *testing.T) {
 	swap := value(8, version(1, 2, serve), version(3, 2, serve))
 	swap.Previous = &nereidv1.ModelContent{Config: old.GetConfig(), Versions: old.GetVersions()}
 	done := value(8, version(1, 2, serve), version(3, 2, serve))
-	both := said(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, ready, ""))
+	both := reports(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, ready, ""))
 	steps := []struct {
 		name   string
 		model  *nereidv1.ModelValue
 		worker *nereidv1.InstancesValue
 		want   []line
 	}{
-		{"before", old, said(runs(1, 1, ready, ""), runs(2, 1, ready, "")), []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}}},
+		{"before", old, reports(runs(1, 1, ready, ""), runs(2, 1, ready, "")), []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}}},
 		{
-			"one is ready", swap, said(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
+			"one is ready", swap, reports(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, loading, "")),
 			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}},
 		},
 		{"all are ready", swap, both, []line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "LOADING", "", 8}}},
 		{
-			"one fails", swap, said(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
+			"one fails", swap, reports(runs(1, 1, ready, ""), runs(2, 1, ready, ""), runs(1, 2, ready, ""), runs(3, 2, failed, "bad")),
 			[]line{{1, 1, "READY", "", 2}, {2, 1, "READY", "", 2}, {3, 2, "UNAVAILABLE", "bad", 8}},
 		},
 		{"the registry says so", done, both, []line{{1, 2, "READY", "", 8}, {3, 2, "READY", "", 8}}},
 		{
-			"a worker that knows only the old", done, said(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
-			[]line{{1, 1, "READY", "", 2}, {3, 2, "LOADING", "waits for a worker", 8}},
+			"a worker that knows only the old", done, reports(runs(1, 1, ready, ""), runs(2, 1, ready, "")),
+			[]line{{1, 1, "READY", "", 2}, {3, 2, "LOADING", "waiting for a worker", 8}},
 		},
 	}
 	s := NewState()
 	for i, step := range steps {
 		s.SetModel("m", step.model, uint64(i+1))
-		s.says("w", step.worker, uint64(i+1))
+		s.report("w", step.worker, uint64(i+1))
 		if diff := cmp.Diff(step.want, lines(t, s)); diff != "" {
 			t.Errorf("%s: %s", step.name, diff)
 		}
@@ -293,7 +293,7 @@ func TestFailureIsShownBesideWhatServes(t *testing.T) {
 	v := value(2, version(1, 1, serve))
 	v.Failure = "config.pbtxt is broken"
 	s.SetModel("m", v, 1)
-	s.says("w", said(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
+	s.report("w", reports(runs(1, 1, nereidv1.State_STATE_READY, "")), 1)
 	if diff := cmp.Diff([]line{{1, 1, "READY", "config.pbtxt is broken", 2}}, lines(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -309,5 +309,28 @@ func TestModelThatWasNeverLoadedIsListedOnly(t *testing.T) {
 	}
 	if _, err := snapshot.Resolve("m", ""); errs.Of(err) != errs.ModelNotFound {
 		t.Errorf("Resolve = %v", err)
+	}
+}
+
+// A model that no repository has any more is listed nowhere, and its requests
+// are refused as Triton does.
+func TestRemovedModelHasNoAvailableVersion(t *testing.T) {
+	s := NewState()
+	v := value(0, &nereidv1.ModelVersion{Version: 1, Generation: 1, Desired: nereidv1.DesiredState_DESIRED_STATE_UNLOADED})
+	v.Removed = true
+	s.SetModel("m", v, 1)
+	s.SetComplete(1)
+	snapshot := s.Snapshot()
+	if !snapshot.Models()[0].Removed || !snapshot.AllReady() {
+		t.Errorf("%+v, all ready %t", snapshot.Models()[0], snapshot.AllReady())
+	}
+	for version, text := range map[string]string{
+		"":  "Request for unknown model: 'm' has no available versions",
+		"1": "Request for unknown model: 'm' version 1 is not at ready state",
+		"2": "Request for unknown model: 'm' version 2 is not found",
+	} {
+		if _, err := snapshot.Resolve("m", version); err == nil || err.Error() != text {
+			t.Errorf("version %q: %v", version, err)
+		}
 	}
 }

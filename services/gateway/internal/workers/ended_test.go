@@ -13,26 +13,26 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// TestEndsThatWereAnnouncedAreNoWarnings has a stream end that nobody has
-// announced, and then those that the gateway, the worker and its lease have.
+// An end of a stream is a warning unless it was announced: by the gateway that
+// stops, by the worker, or by the end of the lease.
 func TestEndsThatWereAnnouncedAreNoWarnings(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
-	k := New(Deps{Log: zap.New(core)})
-	k.epochs["w"] = 7
-	m := &member{keeper: k, life: &life{epoch: 7}, id: "w", leased: true}
-	k.members[7] = m
+	c := New(Deps{Log: zap.New(core)})
+	c.epochs["w"] = 7
+	m := &connection{connector: c, incarnation: &incarnation{epoch: 7}, id: "w", leased: true}
+	c.connections[7] = m
 	err := errs.New(errs.PeerUnreachable, "the peer has ended the stream")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 
-	m.ended(t.Context(), err)
-	m.ended(stopped, err)
-	k.put(t.Context(), "w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021", Leaving: true})
-	m.ended(t.Context(), err)
-	k.put(t.Context(), "w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021"})
-	m.ended(t.Context(), err)
-	k.leave("w")
-	m.ended(t.Context(), err)
+	m.logEnd(t.Context(), err)
+	m.logEnd(stopped, err)
+	c.put(t.Context(), "w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021", Leaving: true})
+	m.logEnd(t.Context(), err)
+	c.put(t.Context(), "w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021"})
+	m.logEnd(t.Context(), err)
+	c.endLease("w")
+	m.logEnd(t.Context(), err)
 
 	var levels []zapcore.Level
 	for _, e := range logs.All() {

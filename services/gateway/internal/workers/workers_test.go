@@ -24,29 +24,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for; no test measures it.
-const patience = time.Minute
+// timeout bounds what a test waits for; no test measures it.
+const timeout = time.Minute
 
 const (
-	gatewayEpoch = 7
-	answerBytes  = tensor.MappedThreshold
+	gatewayEpoch  = 7
+	responseBytes = tensor.MappedThreshold
 )
 
 type responder chan *infer.Response
 
 func (r responder) Respond(response *infer.Response) { r <- response }
 
-// scheduler is one that orders nothing: the worker only says who it is.
-type scheduler struct{ infer.Scheduler }
-
-func (scheduler) Attach(uint64, infer.Held, infer.Executor) {}
-
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("nothing has come")
 		panic("unreachable")
 	}
@@ -93,7 +88,7 @@ func (e *endpoint) serve(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(stream.ServerOptions(nil)...)
+	server := grpc.NewServer(stream.ServerOptions(nil, nil)...)
 	e.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -105,18 +100,18 @@ func (e *endpoint) serve(t *testing.T) (stop func()) {
 	}
 }
 
-// follow keeps a gateway's streams until the test calls what it returns.
-func follow(t *testing.T, b *bus.Bus, answers responder, gone chan<- uint64) (k *workers.Keeper, stop func()) {
+// follow runs a connector until stop is called.
+func follow(t *testing.T, b *bus.Bus, responses responder, lost chan<- uint64) (k *workers.Connector, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	k = workers.New(workers.Deps{
 		Bus: b, Log: zaptest.NewLogger(t),
 		Gateway: &exchange.Gateway{
-			Identity: exchange.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: exchange.NewOffers(nil), Pool: tensor.NewPool(0), Responder: answers,
+			Identity: exchange.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: exchange.NewOffers(nil), Pool: tensor.NewPool(0), Responder: responses,
 		},
 		Peer: func(address string) stream.Peer { return stream.Peer{Address: address} },
-		Gone: func(worker uint64) { gone <- worker },
+		Lost: func(worker uint64) { lost <- worker },
 	})
 	go func() { ended <- k.Run(ctx) }()
 	return k, func() {
@@ -127,7 +122,7 @@ func follow(t *testing.T, b *bus.Bus, answers responder, gone chan<- uint64) (k 
 	}
 }
 
-// acquire takes the worker's lease, for its life of the epoch; 0 is a new one.
+// acquire takes the worker's lease, of the incarnation with this epoch; 0 is a new one.
 func acquire(t *testing.T, b *bus.Bus, of uint64, address string) *bus.Lease[*nereidv1.WorkerValue] {
 	t.Helper()
 	bucket, err := bus.NewBucket(b, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
@@ -143,19 +138,19 @@ func acquire(t *testing.T, b *bus.Bus, of uint64, address string) *bus.Lease[*ne
 	return lease
 }
 
-// respond has the worker answer a request, and the gateway take the answer.
-func (e *endpoint) respond(t *testing.T, number uint64, answers responder) {
+// respond sends a response from the worker and waits until the gateway has it.
+func (e *endpoint) respond(t *testing.T, number uint64, responses responder) {
 	t.Helper()
-	b, err := e.pool.Get(answerBytes)
+	b, err := e.pool.Get(responseBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := infer.Work{Request: infer.RequestID{Origin: gatewayEpoch, Number: number}, Attempt: 1}
 	e.Respond(&infer.Response{Work: w, Final: true, Outputs: []infer.Tensor{
-		{Name: "y", Datatype: tensor.Uint8, Shape: tensor.Shape{answerBytes}, Data: tensor.InBuffer(b, 0, answerBytes)},
+		{Name: "y", Datatype: tensor.Uint8, Shape: tensor.Shape{responseBytes}, Data: tensor.InBuffer(b, 0, responseBytes)},
 	}})
 	for {
-		r := receive(t, answers)
+		r := receive(t, responses)
 		r.Release()
 		if r.Work == w {
 			return
@@ -163,44 +158,44 @@ func (e *endpoint) respond(t *testing.T, number uint64, answers responder) {
 	}
 }
 
-// A worker that is in the bucket has a stream; it is gone when its lease has
+// A worker in the bucket has a stream; it is lost when its lease has
 // ended and its stream is down, and not before.
 func TestStreamsFollowTheBucket(t *testing.T) {
 	b := openBus(t)
 	at := newEndpoint(t)
 	cut := at.serve(t)
-	answers, gone := make(responder, 10), make(chan uint64, 10)
-	k, stop := follow(t, b, answers, gone)
+	responses, lost := make(responder, 10), make(chan uint64, 10)
+	k, stop := follow(t, b, responses, lost)
 	defer stop()
 
 	lease := acquire(t, b, 0, at.address())
-	at.Inputs(scheduler{}).Attach(lease.Epoch(), infer.Held{}, nil)
-	at.respond(t, 1, answers)
+	at.Introduce(lease.Epoch())
+	at.respond(t, 1, responses)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	at.respond(t, 2, answers)
-	if len(gone) > 0 {
-		t.Error("the worker is gone while its stream is up")
+	at.respond(t, 2, responses)
+	if len(lost) > 0 {
+		t.Error("the worker counts as lost while its stream is up")
 	}
 	connected := k.Connected(lease.Epoch())
 	if connected == nil || k.Connected(lease.Epoch()+1) != nil {
-		t.Error("the keeper does not know to whom it has streams")
+		t.Error("the connector misreports its streams")
 	}
 	cut()
 	receive(t, connected)
-	if worker := receive(t, gone); worker != lease.Epoch() {
-		t.Errorf("worker %d is gone, want %d", worker, lease.Epoch())
+	if worker := receive(t, lost); worker != lease.Epoch() {
+		t.Errorf("worker %d is lost, want %d", worker, lease.Epoch())
 	}
 }
 
-// A worker that was gone and comes back, such as one that stood still, is heard
-// of as before: it takes the gateway's stream, and keeps no answer that was taken.
+// A suspended worker that returns renews its lease and continues
+// its stream: it retains no acknowledged response.
 func TestWorkerComesBack(t *testing.T) {
 	b := openBus(t)
 	at := newEndpoint(t)
-	answers, gone := make(responder, 10), make(chan uint64, 10)
-	_, stop := follow(t, b, answers, gone)
+	responses, lost := make(responder, 10), make(chan uint64, 10)
+	_, stop := follow(t, b, responses, lost)
 	defer stop()
 
 	var worker, number uint64
@@ -212,22 +207,22 @@ func TestWorkerComesBack(t *testing.T) {
 		}
 		lease := acquire(t, alone, worker, at.address())
 		worker = cmp.Or(worker, lease.Epoch())
-		at.Inputs(scheduler{}).Attach(worker, infer.Held{}, nil)
+		at.Introduce(worker)
 		for range 10 {
 			number++
-			at.respond(t, number, answers)
+			at.respond(t, number, responses)
 		}
 		if err := alone.Close(); err != nil { // so that the lease ends by itself
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(patience); at.pool.Stats().InUse > 0; <-time.After(10 * time.Millisecond) {
+		for end := time.Now().Add(timeout); at.pool.Stats().InUse > 0; <-time.After(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("the worker keeps %d bytes of answers that were taken", at.pool.Stats().InUse)
+				t.Fatalf("the worker retains %d bytes of acknowledged responses", at.pool.Stats().InUse)
 			}
 		}
 		cut()
-		if got := receive(t, gone); got != worker {
-			t.Errorf("worker %d is gone, want %d", got, worker)
+		if got := receive(t, lost); got != worker {
+			t.Errorf("worker %d is lost, want %d", got, worker)
 		}
 	}
 }

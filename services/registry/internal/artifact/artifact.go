@@ -37,20 +37,20 @@ func Put(root string, files map[string][]byte) (string, error) {
 		return dir, nil
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
-		return "", notKept(err)
+		return "", writeFailed(err)
 	}
 	draft, err := os.MkdirTemp(root, draftPrefix)
 	if err != nil {
-		return "", notKept(err)
+		return "", writeFailed(err)
 	}
 	defer func() { _ = os.RemoveAll(draft) }() // gone if it was renamed; else Sweep removes it
 	for name, data := range files {
 		if err := write(filepath.Join(draft, filepath.FromSlash(names[name])), data); err != nil {
-			return "", notKept(err)
+			return "", writeFailed(err)
 		}
 	}
 	if err := os.Rename(draft, dir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", notKept(err)
+		return "", writeFailed(err)
 	}
 	return dir, nil
 }
@@ -66,7 +66,7 @@ func Sweep(root string, keep func(dir string) bool) error {
 		return nil
 	}
 	if err != nil {
-		return notKept(err)
+		return writeFailed(err)
 	}
 	var failures []error
 	for _, entry := range entries {
@@ -105,6 +105,6 @@ func write(file string, data []byte) error {
 	return os.WriteFile(file, data, 0o600)
 }
 
-func notKept(err error) error {
+func writeFailed(err error) error {
 	return errs.Wrap(errs.LoadFailed, err, "the given files cannot be kept: %v", err)
 }

@@ -51,7 +51,7 @@ func Share(ctx context.Context, to Objects, dir string, most int64) error {
 	}
 	files, total, err := filesIn(dir)
 	if err != nil {
-		return notKept(err)
+		return writeFailed(err)
 	}
 	for _, size := range present {
 		total += int64(size)
@@ -66,7 +66,7 @@ func Share(ctx context.Context, to Objects, dir string, most int64) error {
 	}
 	list, err := json.Marshal(files)
 	if err != nil {
-		return notKept(err)
+		return writeFailed(err)
 	}
 	return to.Put(ctx, set, strings.NewReader(string(list)))
 }
@@ -90,7 +90,7 @@ func filesIn(dir string) (files []Shared, total int64, err error) {
 func share(ctx context.Context, to Objects, name, file string) error {
 	data, err := os.Open(file)
 	if err != nil {
-		return notKept(err)
+		return writeFailed(err)
 	}
 	return errors.Join(to.Put(ctx, name, data), data.Close())
 }

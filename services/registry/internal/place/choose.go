@@ -9,12 +9,12 @@ import (
 
 // choose gives the workers that a version should be on, and those that would
 // have been among them if they had the memory.
-func (s *site) choose(v *Version) (chosen, short []*worker) {
+func (s *state) choose(v *Version) (chosen, short []*worker) {
 	fit := s.fitting(v)
 	s.order(v, fit)
-	want := s.wanted(v, fit)
-	last := slices.DeleteFunc(slices.Clone(fit), func(w *worker) bool { return !spill(v, w) })
-	fit = slices.DeleteFunc(fit, func(w *worker) bool { return spill(v, w) })
+	want := s.replicasWanted(v, fit)
+	last := slices.DeleteFunc(slices.Clone(fit), func(w *worker) bool { return !cpuFallback(v, w) })
+	fit = slices.DeleteFunc(fit, func(w *worker) bool { return cpuFallback(v, w) })
 	chosen, short = s.pick(v, fit, want)
 	if v.Rules.Replicas == 0 && len(chosen) > 0 {
 		return chosen, short
@@ -27,47 +27,47 @@ func (s *site) choose(v *Version) (chosen, short []*worker) {
 }
 
 // pick takes the first workers that have the version, or the memory for it.
-func (s *site) pick(v *Version, from []*worker, want int) (chosen, short []*worker) {
+func (s *state) pick(v *Version, from []*worker, want int) (chosen, short []*worker) {
 	for _, w := range from {
 		if len(chosen) == want {
 			return chosen, nil
 		}
-		_, there := v.At[w.ID]
-		bytes := need(v, groups(v, w))
+		_, there := v.AssignedTo[w.ID]
+		bytes := bytesNeeded(v, groups(v, w))
 		switch {
 		case there:
 			chosen = append(chosen, w)
-		case v.Leaving:
+		case v.Replaced:
 		case w.Budget > 0 && w.used+bytes > w.Budget:
 			short = append(short, w)
 		default:
-			w.take(bytes)
+			w.reserve(bytes)
 			chosen = append(chosen, w)
 		}
 	}
 	return chosen, short
 }
 
-// spill reports whether a worker is one to which a version goes only for want
+// cpuFallback reports whether a worker is one to which a version goes only for want
 // of GPUs: a CPU's, for one that leaves the kind of device open.
-func spill(v *Version, w *worker) bool {
+func cpuFallback(v *Version, w *worker) bool {
 	return w.Kind == modelconfig.KindCPU && !slices.ContainsFunc(v.Groups, func(g modelconfig.InstanceGroup) bool {
 		return g.Kind != modelconfig.KindAuto && fits(g, w.Worker)
 	})
 }
 
 // fitting gives the workers that may run a version, memory aside.
-func (s *site) fitting(v *Version) []*worker {
+func (s *state) fitting(v *Version) []*worker {
 	var fit []*worker
 	for _, w := range s.workers {
-		if !w.Gone && !w.Leaving && w.Pool == v.Pool && carries(w.Labels, v.Rules.Labels) && len(groups(v, w)) > 0 {
+		if !w.Lost && !w.Leaving && w.Pool == v.Pool && hasLabels(w.Labels, v.Rules.Labels) && len(groups(v, w)) > 0 {
 			fit = append(fit, w)
 		}
 	}
 	return fit
 }
 
-func carries(labels, wanted map[string]string) bool {
+func hasLabels(labels, wanted map[string]string) bool {
 	for key, value := range wanted {
 		if labels[key] != value {
 			return false
@@ -76,20 +76,20 @@ func carries(labels, wanted map[string]string) bool {
 	return true
 }
 
-// wanted is on how many of the workers that fit a version should be. One that
+// replicasWanted is on how many of the workers that fit a version should be. One that
 // is on a worker which may come back, and ready elsewhere, need not be made
-// anew before it is known to be gone.
-func (s *site) wanted(v *Version, fit []*worker) int {
+// anew before it is known to be lost.
+func (s *state) replicasWanted(v *Version, fit []*worker) int {
 	if v.Rules.Replicas == 0 {
 		return len(fit)
 	}
 	awaited, ready := 0, 0
 	for _, w := range s.workers {
-		_, there := v.At[w.ID]
+		_, there := v.AssignedTo[w.ID]
 		switch {
-		case there && w.Gone:
+		case there && w.Lost:
 			awaited++
-		case v.At[w.ID]:
+		case v.AssignedTo[w.ID]:
 			ready++
 		}
 	}
@@ -102,9 +102,9 @@ func (s *site) wanted(v *Version, fit []*worker) int {
 
 // order puts first where a version is, ready or to become so, then GPUs, then
 // what its rules prefer.
-func (s *site) order(v *Version, fit []*worker) {
+func (s *state) order(v *Version, fit []*worker) {
 	rank := func(w *worker) int {
-		ready, there := v.At[w.ID]
+		ready, there := v.AssignedTo[w.ID]
 		switch {
 		case ready:
 			return 0
@@ -125,7 +125,7 @@ func (s *site) order(v *Version, fit []*worker) {
 }
 
 // free is what is left of a worker's budget; without one it is nothing, so that
-// such workers are told apart by their load alone.
+// such workers differ in their load alone.
 func (w *worker) free() int64 {
 	if w.Budget == 0 {
 		return 0
@@ -170,8 +170,8 @@ func kindOn(g modelconfig.InstanceGroup, w Worker) modelconfig.DeviceKind {
 	return g.Kind
 }
 
-// need is what a version takes of a worker's memory.
-func need(v *Version, groups []Group) int64 {
+// bytesNeeded is what a version takes of a worker's memory.
+func bytesNeeded(v *Version, groups []Group) int64 {
 	count := 0
 	for _, g := range groups {
 		count += g.Count

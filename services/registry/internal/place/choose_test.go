@@ -33,7 +33,7 @@ func cpus(ids ...string) (list []place.Worker) {
 
 func replicas(n int, at map[string]bool) place.Version {
 	v := version("m", 1, group(cpu, 1))
-	v.Rules.Replicas, v.At = n, at
+	v.Rules.Replicas, v.AssignedTo = n, at
 	return v
 }
 
@@ -50,7 +50,7 @@ func edited(workers []place.Worker, id string, edit func(*place.Worker)) []place
 
 func TestReplicasAreMovedWithoutAGap(t *testing.T) {
 	all := cpus("a", "b", "c")
-	gone := func(w *place.Worker) { w.Gone = true }
+	gone := func(w *place.Worker) { w.Lost = true }
 	leaving := func(w *place.Worker) { w.Leaving = true }
 	for name, tt := range map[string]struct {
 		version place.Version
@@ -76,8 +76,8 @@ func TestReplicasAreMovedWithoutAGap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := place.Assign([]place.Version{tt.version}, tt.workers)
-			if got := on(p, "m"); got != tt.want || p.Moving[tt.version.Model] != tt.moving {
-				t.Errorf("on %s, moving %t; want %s, %t", got, p.Moving[tt.version.Model], tt.want, tt.moving)
+			if got := on(p, "m"); got != tt.want || p.Migrating[tt.version.Model] != tt.moving {
+				t.Errorf("on %s, moving %t; want %s, %t", got, p.Migrating[tt.version.Model], tt.want, tt.moving)
 			}
 		})
 	}
@@ -85,10 +85,10 @@ func TestReplicasAreMovedWithoutAGap(t *testing.T) {
 
 func TestWhatIsReplacedComesNowhereElse(t *testing.T) {
 	v := replicas(0, map[string]bool{"b": true})
-	v.Leaving = true
+	v.Replaced = true
 	p := place.Assign([]place.Version{v}, cpus("a", "b", "c"))
-	if got := on(p, "m"); got != "b" || len(p.Unplaced) != 0 || len(p.Short) != 0 {
-		t.Errorf("on %s, %v, %v", got, p.Unplaced, p.Short)
+	if got := on(p, "m"); got != "b" || len(p.Unplaced) != 0 || len(p.UnderReplicated) != 0 {
+		t.Errorf("on %s, %v, %v", got, p.Unplaced, p.UnderReplicated)
 	}
 }
 
@@ -167,14 +167,14 @@ func TestMemoryIsNotRunOutOf(t *testing.T) {
 		t.Errorf("placed on %q, %q and %q", on(p, "k"), on(p, "l"), on(p, "m"))
 	}
 	want := "model l needs 6.0 MiB of memory and worker a has 5.0 MiB left of 10.0 MiB: unload models, add a worker, or raise its --memory-budget"
-	if got := p.Unplaced[large.Model]; got != want || !p.Starved[large.Model] {
-		t.Errorf("cause %q, starved %t", got, p.Starved[large.Model])
+	if got := p.Unplaced[large.Model]; got != want || !p.WaitingForMemory[large.Model] {
+		t.Errorf("cause %q, starved %t", got, p.WaitingForMemory[large.Model])
 	}
 	// What is there stays, and what comes waits.
-	large.At = map[string]bool{"a": true}
+	large.AssignedTo = map[string]bool{"a": true}
 	p = place.Assign([]place.Version{large, small}, workers)
-	if on(p, "l") != "a" || on(p, "k") != "b" || p.Short[small.Model] == "" {
-		t.Errorf("placed on %q and %q; %v", on(p, "l"), on(p, "k"), p.Short)
+	if on(p, "l") != "a" || on(p, "k") != "b" || p.UnderReplicated[small.Model] == "" {
+		t.Errorf("placed on %q and %q; %v", on(p, "l"), on(p, "k"), p.UnderReplicated)
 	}
 }
 
@@ -186,9 +186,9 @@ func TestGPUsComeFirstAndCPUsTakeTheRest(t *testing.T) {
 		t.Errorf("on %q and %q; %v", on(p, "a"), on(p, "b"), p.Unplaced)
 	}
 	// When the GPU has room, the CPU's instance goes after the GPU's is ready.
-	second.At = map[string]bool{"c": true}
+	second.AssignedTo = map[string]bool{"c": true}
 	p = place.Assign([]place.Version{second}, workers)
-	if on(p, "b") != "c g" || !p.Moving[second.Model] {
+	if on(p, "b") != "c g" || !p.Migrating[second.Model] {
 		t.Errorf("on %q", on(p, "b"))
 	}
 	both := sized("m", 6, group(gpu, 1), group(cpu, 1))
@@ -202,7 +202,7 @@ func TestTooFewWorkersAreTold(t *testing.T) {
 	v := replicas(3, nil)
 	p := place.Assign([]place.Version{v}, cpus("a", "b"))
 	want := map[infer.ModelRef]string{v.Model: "model m asks for 3 workers and 2 can run it: start more, or lower placement.replicas"}
-	if diff := cmp.Diff(want, p.Short); diff != "" || p.Starved[v.Model] {
+	if diff := cmp.Diff(want, p.UnderReplicated); diff != "" || p.WaitingForMemory[v.Model] {
 		t.Error(diff)
 	}
 }

@@ -9,39 +9,39 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
-// explain says why a version is on fewer workers than it should be.
-func (s *site) explain(v *Version, chosen, short []*worker) {
+// explain returns why a version is on fewer workers than it should be.
+func (s *state) explain(v *Version, chosen, short []*worker) {
 	stays := slices.ContainsFunc(s.workers, func(w *worker) bool {
-		_, there := v.At[w.ID]
-		return there && (w.Gone || v.Held)
+		_, there := v.AssignedTo[w.ID]
+		return there && (w.Lost || v.Pinned)
 	})
 	switch {
-	case v.Leaving:
+	case v.Replaced:
 	case len(chosen) == 0 && stays && len(short) > 0:
-		s.out.Short[v.Model] = starved(v, short)
-		s.out.Starved[v.Model] = true
-	case len(chosen) == 0 && stays && v.Held:
-		s.out.Short[v.Model] = s.misfit(v)
-	case len(chosen) == 0 && stays: // in a moment it is back, or known to be gone
+		s.out.UnderReplicated[v.Model] = memoryShortage(v, short)
+		s.out.WaitingForMemory[v.Model] = true
+	case len(chosen) == 0 && stays && v.Pinned:
+		s.out.UnderReplicated[v.Model] = s.misfit(v)
+	case len(chosen) == 0 && stays: // in a moment it is back, or known to be lost
 	case len(chosen) == 0 && len(short) > 0:
-		s.out.Unplaced[v.Model] = starved(v, short)
-		s.out.Starved[v.Model] = true
+		s.out.Unplaced[v.Model] = memoryShortage(v, short)
+		s.out.WaitingForMemory[v.Model] = true
 	case len(chosen) == 0:
 		s.out.Unplaced[v.Model] = s.misfit(v)
 	case len(short) > 0:
-		s.out.Short[v.Model] = starved(v, short)
-		s.out.Starved[v.Model] = true
+		s.out.UnderReplicated[v.Model] = memoryShortage(v, short)
+		s.out.WaitingForMemory[v.Model] = true
 	case len(chosen) < v.Rules.Replicas:
-		s.out.Short[v.Model] = fmt.Sprintf("model %s asks for %d workers and %d can run it: start more, or lower %s",
+		s.out.UnderReplicated[v.Model] = fmt.Sprintf("model %s asks for %d workers and %d can run it: start more, or lower %s",
 			v.Model.Name, v.Rules.Replicas, len(chosen), modelconfig.ReplicasKey)
 	}
 }
 
-// starved words the want of memory by the worker that has most left.
-func starved(v *Version, short []*worker) string {
+// memoryShortage words the want of memory by the worker that has most left.
+func memoryShortage(v *Version, short []*worker) string {
 	best := slices.MaxFunc(short, func(a, b *worker) int { return int(a.free()>>10) - int(b.free()>>10) })
 	return fmt.Sprintf("model %s needs %s of memory and worker %s has %s left of %s: unload models, add a worker, or raise its --memory-budget",
-		v.Model.Name, bytes(need(v, groups(v, best))), best.ID, bytes(max(best.free(), 0)), bytes(best.Budget))
+		v.Model.Name, bytes(bytesNeeded(v, groups(v, best))), best.ID, bytes(max(best.free(), 0)), bytes(best.Budget))
 }
 
 func bytes(n int64) string {
@@ -57,17 +57,17 @@ func bytes(n int64) string {
 }
 
 // misfit words why no worker fits, as Triton does for its one server where that
-// is all there is to say.
-func (s *site) misfit(v *Version) string {
+// is all there is to explain.
+func (s *state) misfit(v *Version) string {
 	if len(v.Groups) == 0 {
 		return fmt.Sprintf("model %s has no instance group", v.Model.Name)
 	}
-	there := slices.DeleteFunc(slices.Clone(s.workers), func(w *worker) bool { return w.Gone || w.Leaving })
+	there := slices.DeleteFunc(slices.Clone(s.workers), func(w *worker) bool { return w.Lost || w.Leaving })
 	pool := slices.DeleteFunc(slices.Clone(there), func(w *worker) bool { return w.Pool != v.Pool })
 	if len(pool) == 0 {
 		return fmt.Sprintf("model %s is in pool %s, which has no worker: start one with --pool=%s, or correct %s", v.Model.Name, v.Pool, v.Pool, modelconfig.PoolKey)
 	}
-	fit := slices.DeleteFunc(pool, func(w *worker) bool { return !carries(w.Labels, v.Rules.Labels) })
+	fit := slices.DeleteFunc(pool, func(w *worker) bool { return !hasLabels(w.Labels, v.Rules.Labels) })
 	if len(fit) == 0 {
 		return fmt.Sprintf("model %s asks for workers with the labels %s, and pool %s has none: start one with --label, or correct %s",
 			v.Model.Name, labels(v.Rules.Labels), v.Pool, modelconfig.LabelsKey)
@@ -82,10 +82,10 @@ func (s *site) misfit(v *Version) string {
 	return fmt.Sprintf("instance group %s of model %s specifies invalid or unsupported gpu id: no worker%s runs on any of GPUs %v", g.Name, v.Model.Name, where, g.GPUs)
 }
 
-// within says among which workers one was looked for, if not among all.
-func (s *site) within(v *Version) string {
+// within is among which workers one was looked for, if not among all.
+func (s *state) within(v *Version) string {
 	var where string
-	if slices.ContainsFunc(s.workers, func(w *worker) bool { return !w.Gone && w.Pool != v.Pool }) {
+	if slices.ContainsFunc(s.workers, func(w *worker) bool { return !w.Lost && w.Pool != v.Pool }) {
 		where = " in pool " + v.Pool
 	}
 	if len(v.Rules.Labels) > 0 {

@@ -35,15 +35,15 @@ type Version struct {
 	// Bytes is what an instance takes of a device's memory, as far as that is
 	// known.
 	Bytes int64
-	// At are the workers that it is assigned to, and whether it is ready there
+	// AssignedTo are the workers that it is assigned to, and whether it is ready there
 	// and all who send requests know that.
-	At map[string]bool
-	// Leaving is a version that stays where it is and comes nowhere else: it is
+	AssignedTo map[string]bool
+	// Replaced is a version that stays where it is and comes nowhere else: it is
 	// being replaced.
-	Leaving bool
-	// Held is a version that stays where it is as well: requests go there until
+	Replaced bool
+	// Pinned is a version that stays where it is as well: requests go there until
 	// it is ready where it should be.
-	Held bool
+	Pinned bool
 }
 
 // Worker is a worker: one process with one device.
@@ -61,10 +61,10 @@ type Worker struct {
 	// Load how many these are.
 	Budget, Used int64
 	Load         int
-	// Gone says that the worker's lease has ended and that it may come back,
+	// Lost is whether the worker's lease has ended and that it may come back,
 	// Leaving that it is about to stop: both keep what they have as long as it
 	// is needed, and get nothing.
-	Gone, Leaving bool
+	Lost, Leaving bool
 }
 
 // Group is the part of an instance group that falls to one worker.
@@ -88,25 +88,25 @@ type Placement struct {
 	// Workers has an entry for each worker, which may be empty. The versions
 	// are in the order of model, number and generation.
 	Workers map[string][]Assigned
-	// Unplaced says, for each version that is on no worker although there are
+	// Unplaced is, for each version that is on no worker although there are
 	// workers, why.
 	Unplaced map[infer.ModelRef]string
-	// Short says why a version is on fewer workers than it should be.
-	Short map[infer.ModelRef]string
-	// Starved are the versions of Unplaced and Short that wait for memory.
-	Starved map[infer.ModelRef]bool
-	// Moving are versions that are on more workers than they should be, until
+	// UnderReplicated is why a version is on fewer workers than it should be.
+	UnderReplicated map[infer.ModelRef]string
+	// WaitingForMemory are the versions of Unplaced and Short that wait for memory.
+	WaitingForMemory map[infer.ModelRef]bool
+	// Migrating are versions that are on more workers than they should be, until
 	// they are ready where they should be.
-	Moving map[infer.ModelRef]bool
+	Migrating map[infer.ModelRef]bool
 }
 
 // Assign places the versions on the workers. Equal arguments in any order
 // give equal placements.
 func Assign(versions []Version, workers []Worker) Placement {
-	s := newSite(workers)
+	s := newState(workers)
 	versions = slices.SortedFunc(slices.Values(versions), func(a, b Version) int { return a.Model.Compare(b.Model) })
 	for i := range versions {
-		s.reserve(&versions[i])
+		s.countAssigned(&versions[i])
 	}
 	for i := range versions {
 		if len(workers) > 0 {
@@ -119,8 +119,8 @@ func Assign(versions []Version, workers []Worker) Placement {
 	return s.out
 }
 
-// site is what there is to place on while versions are placed.
-type site struct {
+// state is what there is to place on while versions are placed.
+type state struct {
 	workers []*worker // in the order of ids
 	out     Placement
 }
@@ -132,10 +132,10 @@ type worker struct {
 	load int
 }
 
-func newSite(workers []Worker) *site {
-	s := &site{out: Placement{
-		Workers: make(map[string][]Assigned, len(workers)), Unplaced: make(map[infer.ModelRef]string), Short: make(map[infer.ModelRef]string),
-		Starved: make(map[infer.ModelRef]bool), Moving: make(map[infer.ModelRef]bool),
+func newState(workers []Worker) *state {
+	s := &state{out: Placement{
+		Workers: make(map[string][]Assigned, len(workers)), Unplaced: make(map[infer.ModelRef]string), UnderReplicated: make(map[infer.ModelRef]string),
+		WaitingForMemory: make(map[infer.ModelRef]bool), Migrating: make(map[infer.ModelRef]bool),
 	}}
 	for _, w := range workers {
 		s.workers = append(s.workers, &worker{Worker: w, used: w.Used, load: w.Load})
@@ -145,39 +145,39 @@ func newSite(workers []Worker) *site {
 	return s
 }
 
-// reserve counts what a version has already.
-func (s *site) reserve(v *Version) {
+// countAssigned counts what a version has already.
+func (s *state) countAssigned(v *Version) {
 	for _, w := range s.workers {
-		if _, there := v.At[w.ID]; there {
-			w.take(need(v, groups(v, w)))
+		if _, there := v.AssignedTo[w.ID]; there {
+			w.reserve(bytesNeeded(v, groups(v, w)))
 		}
 	}
 }
 
-func (w *worker) take(bytes int64) {
+func (w *worker) reserve(bytes int64) {
 	w.used += bytes
 	w.load++
 }
 
 // place decides about one version.
-func (s *site) place(v *Version) {
+func (s *state) place(v *Version) {
 	chosen, short := s.choose(v)
 	for _, w := range s.workers {
-		_, there := v.At[w.ID]
+		_, there := v.AssignedTo[w.ID]
 		switch {
 		case slices.Contains(chosen, w):
 			s.assign(v, w)
-		case there && (w.Gone || v.Held || v.Leaving || s.needed(v, chosen)):
+		case there && (w.Lost || v.Pinned || v.Replaced || s.needed(v, chosen)):
 			s.assign(v, w)
-			if !w.Gone && !v.Leaving {
-				s.out.Moving[v.Model] = true
+			if !w.Lost && !v.Replaced {
+				s.out.Migrating[v.Model] = true
 			}
 		}
 	}
 	s.explain(v, chosen, short)
 }
 
-func (s *site) assign(v *Version, w *worker) {
+func (s *state) assign(v *Version, w *worker) {
 	if list := groups(v, w); len(list) > 0 {
 		s.out.Workers[w.ID] = append(s.out.Workers[w.ID], Assigned{Model: v.Model, Groups: list})
 	}
@@ -186,6 +186,6 @@ func (s *site) assign(v *Version, w *worker) {
 // needed reports whether a worker that a version should leave must keep it:
 // until it is ready on all that it should be on instead. If it can be nowhere
 // there is nothing to wait for.
-func (s *site) needed(v *Version, chosen []*worker) bool {
-	return slices.ContainsFunc(chosen, func(w *worker) bool { return !v.At[w.ID] })
+func (s *state) needed(v *Version, chosen []*worker) bool {
+	return slices.ContainsFunc(chosen, func(w *worker) bool { return !v.AssignedTo[w.ID] })
 }

@@ -163,8 +163,8 @@ func TestAssign(t *testing.T) {
 
 func placement(workers map[string][]place.Assigned) place.Placement {
 	return place.Placement{
-		Workers: workers, Unplaced: map[infer.ModelRef]string{}, Short: map[infer.ModelRef]string{},
-		Starved: map[infer.ModelRef]bool{}, Moving: map[infer.ModelRef]bool{},
+		Workers: workers, Unplaced: map[infer.ModelRef]string{}, UnderReplicated: map[infer.ModelRef]string{},
+		WaitingForMemory: map[infer.ModelRef]bool{}, Migrating: map[infer.ModelRef]bool{},
 	}
 }
 

@@ -38,7 +38,7 @@ func (h *history) happen(t *rapid.T) {
 		}
 	case "gone", "back":
 		if there {
-			w.Gone = !w.Gone
+			w.Lost = !w.Lost
 			h.workers[id] = w
 		}
 	case "leave":
@@ -49,7 +49,7 @@ func (h *history) happen(t *rapid.T) {
 	case "vanish":
 		delete(h.workers, id)
 		for ref, v := range h.versions {
-			delete(v.At, id)
+			delete(v.AssignedTo, id)
 			h.versions[ref] = v
 		}
 	case "model":
@@ -62,7 +62,7 @@ func (h *history) happen(t *rapid.T) {
 	case "remove":
 		delete(h.versions, v.Model)
 	case "ready":
-		if at := h.versions[v.Model].At; len(at) > 0 {
+		if at := h.versions[v.Model].AssignedTo; len(at) > 0 {
 			at[rapid.SampledFrom(slices.Sorted(maps.Keys(at))).Draw(t, "where")] = true
 		}
 	}
@@ -72,17 +72,17 @@ func (h *history) happen(t *rapid.T) {
 func (h *history) place() (before map[infer.ModelRef]map[string]bool) {
 	before = make(map[infer.ModelRef]map[string]bool)
 	for ref, v := range h.versions {
-		before[ref] = maps.Clone(v.At)
+		before[ref] = maps.Clone(v.AssignedTo)
 	}
 	h.last = place.Assign(slices.Collect(maps.Values(h.versions)), slices.Collect(maps.Values(h.workers)))
 	for ref, v := range h.versions {
 		at := make(map[string]bool)
 		for id := range h.workers {
-			if h.has(id, ref) || h.workers[id].Gone && present(before[ref], id) { // which nobody tells
+			if h.has(id, ref) || h.workers[id].Lost && present(before[ref], id) { // which nobody tells
 				at[id] = before[ref][id]
 			}
 		}
-		v.At = at
+		v.AssignedTo = at
 		h.versions[ref] = v
 	}
 	return before
@@ -125,7 +125,7 @@ func (h *history) settle(t *rapid.T) {
 func (h *history) left(before map[infer.ModelRef]map[string]bool) bool {
 	for ref, at := range before {
 		for id := range at {
-			if !present(h.versions[ref].At, id) {
+			if !present(h.versions[ref].AssignedTo, id) {
 				return true
 			}
 		}
@@ -149,10 +149,10 @@ func (h *history) withinBudgets(t *rapid.T, before map[infer.ModelRef]map[string
 		var used int64
 		came := false
 		for ref, v := range h.versions {
-			if present(v.At, id) || present(before[ref], id) { // also what it is only told to give up
+			if present(v.AssignedTo, id) || present(before[ref], id) { // also what it is only told to give up
 				used += v.Bytes * int64(instances(v, w))
 			}
-			came = came || present(v.At, id) && !present(before[ref], id) && v.Bytes > 0
+			came = came || present(v.AssignedTo, id) && !present(before[ref], id) && v.Bytes > 0
 		}
 		if came && w.Budget > 0 && used > w.Budget {
 			t.Fatalf("%d bytes are on %s, which has %d", used, id, w.Budget)
@@ -175,18 +175,18 @@ func (h *history) neverWithoutAnInstance(t *rapid.T, before map[infer.ModelRef]m
 	for ref, v := range h.versions {
 		was, is, other := "", "", false
 		for id, ready := range before[ref] {
-			if ready && !h.workers[id].Gone {
+			if ready && !h.workers[id].Lost {
 				was = id
 			}
 		}
-		for id, ready := range v.At {
-			if ready && !h.workers[id].Gone {
+		for id, ready := range v.AssignedTo {
+			if ready && !h.workers[id].Lost {
 				is = id
 			}
-			other = other || !h.workers[id].Gone
+			other = other || !h.workers[id].Lost
 		}
 		if was != "" && is == "" && (other || !h.workers[was].Leaving) {
-			t.Fatalf("%v was ready on %s and is on %v, ready nowhere", ref, was, v.At)
+			t.Fatalf("%v was ready on %s and is on %v, ready nowhere", ref, was, v.AssignedTo)
 		}
 	}
 }
@@ -198,16 +198,16 @@ func (h *history) movesLittle(t *rapid.T, before map[infer.ModelRef]map[string]b
 			continue
 		}
 		kept, came := 0, 0
-		for id := range v.At {
+		for id := range v.AssignedTo {
 			switch w := h.workers[id]; {
 			case !present(before[ref], id):
 				came++
-			case !w.Leaving && !w.Gone && (w.Kind != cpu || !onlyAuto(v)):
+			case !w.Leaving && !w.Lost && (w.Kind != cpu || !onlyAuto(v)):
 				kept++
 			}
 		}
 		if came > max(v.Rules.Replicas-kept, 0) {
-			t.Fatalf("%v asks for %d, has %d and comes to %d more: %v after %v", ref, v.Rules.Replicas, kept, came, v.At, before[ref])
+			t.Fatalf("%v asks for %d, has %d and comes to %d more: %v after %v", ref, v.Rules.Replicas, kept, came, v.AssignedTo, before[ref])
 		}
 	}
 }
@@ -220,7 +220,7 @@ func onlyAuto(v place.Version) bool {
 func (h *history) staysAsItIs(t *rapid.T) {
 	again := place.Assign(slices.Collect(maps.Values(h.versions)), slices.Collect(maps.Values(h.workers)))
 	for id := range h.workers {
-		if diff := cmp.Diff(h.last.Workers[id], again.Workers[id]); diff != "" && !h.workers[id].Gone {
+		if diff := cmp.Diff(h.last.Workers[id], again.Workers[id]); diff != "" && !h.workers[id].Lost {
 			t.Fatalf("%s changes by itself: %s", id, fmt.Sprint(diff))
 		}
 	}

@@ -24,7 +24,7 @@ func Worker(id string, v *nereidv1.WorkerValue, pools Pools) place.Worker {
 
 // Versions gives the versions to be placed: those that are to serve and those
 // that serve until these can. A configuration that cannot be read is its
-// versions' misfit: unreadable says why.
+// versions' misfit: unreadable is why.
 func Versions(stored Models, pools Pools) (versions []place.Version, unreadable map[infer.ModelRef]string) {
 	unreadable = make(map[infer.ModelRef]string)
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
@@ -41,7 +41,7 @@ func Versions(stored Models, pools Pools) (versions []place.Version, unreadable 
 		versions = append(versions, next...)
 		serving, err := Placeable(IDOf(value), value.GetPrevious().GetConfig(), value.GetPrevious().GetVersions(), pools)
 		if err != nil {
-			continue // it was placed by whoever could read it
+			continue // another leader, which could read it, has placed it
 		}
 		for _, v := range serving {
 			if !slices.ContainsFunc(next, func(n place.Version) bool { return n.Model == v.Model }) {

@@ -1,10 +1,10 @@
 // Package publish turns snapshots and placements into the values of the state
-// buckets, and tells what has to be written for the buckets to hold them.
+// buckets, and returns what has to be written for the buckets to hold them.
 //
 // # Generations
 //
-// A version's generation names one content of it: files and configuration.
-// It must grow with each change and never come back for other content, not
+// A version's generation names its files and configuration as loaded together.
+// It must grow with each change and never come back for others, not
 // after a restart, under another leader, or when a model was deleted and added
 // again. So it is taken from the one counter that outlives all of these: the
 // models bucket's revision. A version that is new or changed gets the highest
@@ -17,8 +17,10 @@
 package publish
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -45,8 +47,11 @@ type ModelWrite struct {
 	Replaces uint64
 }
 
+// maxRemoved bounds the values that are kept of removed models.
+const maxRemoved = 1000
+
 // DiffModels gives the writes after which the bucket holds the snapshot and
-// nothing else: deletions first, so that whoever has seen the last write has
+// nothing else, but for removed models: deletions first, so that who has seen the last write has
 // seen them all, then values, in the order of the snapshot. seen is the highest
 // revision of the bucket that the caller knows of.
 func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed) []ModelWrite {
@@ -55,11 +60,20 @@ func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed)
 		wanted[m.ID().Key()] = true
 	}
 	var writes []ModelWrite
-	for _, key := range slices.Sorted(maps.Keys(stored)) {
-		if !wanted[key] {
+	removed := 0
+	byAge := slices.SortedFunc(maps.Keys(stored), func(a, b string) int { return cmp.Compare(stored[b].Revision, stored[a].Revision) })
+	for _, key := range byAge { // the newest first
+		value := stored[key].Value
+		if wanted[key] {
+			continue
+		}
+		if removed++; !o.MarkRemoved || len(value.GetVersions()) == 0 || removed > maxRemoved {
 			writes = append(writes, ModelWrite{Key: key, Replaces: stored[key].Revision})
+		} else if !value.GetRemoved() {
+			writes = append(writes, ModelWrite{Key: key, Value: Removed(value), Replaces: stored[key].Revision})
 		}
 	}
+	slices.SortFunc(writes, func(a, b ModelWrite) int { return strings.Compare(a.Key, b.Key) })
 	for _, m := range snap.Models {
 		if w, changed := DiffModel(m, stored[m.ID().Key()], seen, o); changed {
 			writes = append(writes, w)
@@ -126,7 +140,7 @@ func find(versions []*nereidv1.ModelVersion, number int64) *nereidv1.ModelVersio
 	return nil
 }
 
-// Find gives the version of a value that is a content, to serve or serving
+// Find gives the version of a value with a generation, to serve or serving
 // until others can; nil if there is none.
 func Find(v *nereidv1.ModelValue, r infer.ModelRef) *nereidv1.ModelVersion {
 	for _, version := range slices.Concat(v.GetVersions(), v.GetPrevious().GetVersions()) {

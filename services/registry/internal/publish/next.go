@@ -15,19 +15,25 @@ import (
 
 // Observed is what the caller knows beyond the values.
 type Observed struct {
-	// Failed tells of a content that could not be loaded: it serves nobody. It
+	// Failed reports that a generation of a version could not be loaded. It
 	// may be nil.
 	Failed func(infer.ModelRef) bool
-	// Stale tells of a content that failed for no fault of its own: its files
+	// Stale reports that it failed for no fault of its own: its files
 	// were not what they had been. It may be nil.
 	Stale func(infer.ModelRef) bool
-	// Retry asks for failed contents to be loaded again.
+	// Retry loads failed versions again.
 	Retry bool
 	// Pools are those that are configured.
 	Pools Pools
+	// UnloadDuplicates unloads a model that two repositories have, as a poll
+	// does; else the versions that serve go on.
+	UnloadDuplicates bool
+	// MarkRemoved keeps the values of models that no repository has any more, as
+	// [Removed] has them; else they are deleted.
+	MarkRemoved bool
 }
 
-// again reports whether a content is to be loaded again.
+// again reports whether a version is to be loaded again.
 func (o Observed) again(id infer.ModelID, v *nereidv1.ModelVersion) bool {
 	return o.Retry && o.failed(id, v) || o.Stale != nil && o.Stale(ref(id, v))
 }
@@ -39,15 +45,18 @@ func (o Observed) failed(id infer.ModelID, v *nereidv1.ModelVersion) bool {
 // Next is the value by which a model that has the value old, or none, becomes
 // what was found of it.
 //
-// What serves goes on serving: a new content is put beside it, and one that is
+// What serves goes on serving: a new generation is put beside it, and one that is
 // known to be bad only leaves its cause. A version whose files are the same
 // and whose configuration differs in nothing that loading depends on keeps its
 // generation, and with it its instances.
 func Next(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
 	next := target(m, old, generation, o)
 	serving := Serving(old, o)
-	if serving == nil {
+	if serving == nil || m.Duplicate && o.UnloadDuplicates {
 		next.Pool = poolValue(o.Pools.OfModel(m.ID(), m.Config))
+		if next.GetProblem() == "" {
+			addUnloaded(next, old.GetVersions())
+		}
 		return next
 	}
 	next.Pool = old.GetPool() // until it is ready in another
@@ -58,13 +67,15 @@ func Next(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obser
 		return WithFailure(old, cause)
 	}
 	if within(next, serving) && sameCounts(next.GetConfig(), serving.GetConfig()) {
+		addUnloaded(next, slices.Concat(serving.GetVersions(), old.GetVersions()))
 		return next // there is nothing to wait for
 	}
 	next.Previous = serving
+	addUnloaded(next, slices.DeleteFunc(slices.Clone(old.GetVersions()), func(v *nereidv1.ModelVersion) bool { return !unloaded(v) }))
 	return next
 }
 
-// Serving is what takes requests under a value: the content that goes on
+// Serving is what takes requests under a value: the generation that goes on
 // serving, or the versions that are to. It is nil if there is none.
 func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 	if v.GetPrevious() != nil {
@@ -82,20 +93,64 @@ func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 	return content
 }
 
-// Holds reports whether a value names a content, as one that is to serve or
+// Contains reports whether a value has a loaded version that is to serve, or
 // that serves until others can.
-func Holds(v *nereidv1.ModelValue, r infer.ModelRef) bool { return Find(v, r) != nil }
+func Contains(v *nereidv1.ModelValue, r infer.ModelRef) bool {
+	version := Find(v, r)
+	return version != nil && !unloaded(version)
+}
+
+func unloaded(v *nereidv1.ModelVersion) bool {
+	return v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED
+}
+
+// maxUnloaded bounds the unloaded versions that a value keeps: a model that is
+// trained every day has another version each day.
+const maxUnloaded = 16
+
+// addUnloaded adds the versions of before that next does not have, as unloaded
+// ones: requests for them fail as not ready, rather than as
+// not found. The highest numbers are kept.
+func addUnloaded(next *nereidv1.ModelValue, before []*nereidv1.ModelVersion) {
+	for _, was := range before {
+		if find(next.GetVersions(), was.GetVersion()) == nil {
+			next.Versions = append(next.Versions, asUnloaded(was))
+		}
+	}
+	slices.SortFunc(next.Versions, byNumber)
+	excess := -maxUnloaded
+	for _, v := range next.GetVersions() {
+		if unloaded(v) {
+			excess++
+		}
+	}
+	next.Versions = slices.DeleteFunc(next.Versions, func(v *nereidv1.ModelVersion) bool {
+		drop := unloaded(v) && excess > 0
+		if drop {
+			excess--
+		}
+		return drop
+	})
+}
+
+func asUnloaded(v *nereidv1.ModelVersion) *nereidv1.ModelVersion {
+	v = proto.CloneOf(v)
+	v.Desired, v.Problem = nereidv1.DesiredState_DESIRED_STATE_UNLOADED, ""
+	return v
+}
 
 // Swapped is the value after all of its versions have become ready.
 func Swapped(v *nereidv1.ModelValue) *nereidv1.ModelValue {
 	next := proto.CloneOf(v)
 	next.Previous, next.Failure = nil, ""
+	addUnloaded(next, v.GetPrevious().GetVersions())
 	return next
 }
 
-// FallBack is the value after versions have failed, by number: what served
-// before, with the failure, and the failed versions that it does not have.
-func FallBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *nereidv1.ModelValue {
+// RolledBack is the value after versions have failed, by number: what served
+// before, with the failure, and the versions that it does not have: those that
+// failed with their causes, the others unloaded.
+func RolledBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *nereidv1.ModelValue {
 	serving := v.GetPrevious()
 	next := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Namespace: v.GetNamespace(), Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
@@ -103,16 +158,45 @@ func FallBack(v *nereidv1.ModelValue, failure string, failed map[int64]string) *
 		ClassLabels: serving.GetClassLabels(), Pool: v.GetPool(),
 	}
 	for _, version := range v.GetVersions() {
-		cause, bad := failed[version.GetVersion()]
-		if !bad || find(next.Versions, version.GetVersion()) != nil {
-			continue
+		if cause, bad := failed[version.GetVersion()]; bad && find(next.Versions, version.GetVersion()) == nil {
+			next.Versions = append(next.Versions, asFailed(version, cause))
 		}
-		next.Versions = append(next.Versions, &nereidv1.ModelVersion{
-			Version: version.GetVersion(), Generation: version.GetGeneration(), Url: version.GetUrl(),
-			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: cause,
-		})
 	}
-	slices.SortFunc(next.Versions, byNumber)
+	addUnloaded(next, v.GetVersions())
+	return next
+}
+
+// asFailed is a version that is not loaded again, with the cause.
+func asFailed(v *nereidv1.ModelVersion, cause string) *nereidv1.ModelVersion {
+	return &nereidv1.ModelVersion{
+		Version: v.GetVersion(), Generation: v.GetGeneration(), Url: v.GetUrl(), Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: cause,
+	}
+}
+
+// Withdrawn is the value of a model without versions that served before, after
+// versions have failed, by number: the others of the load are unloaded.
+func Withdrawn(v *nereidv1.ModelValue, failed map[int64]string) *nereidv1.ModelValue {
+	next := proto.CloneOf(v)
+	for i, version := range next.GetVersions() {
+		if cause, bad := failed[version.GetVersion()]; bad {
+			next.Versions[i] = asFailed(version, cause)
+		} else {
+			next.Versions[i] = asUnloaded(version)
+		}
+	}
+	return next
+}
+
+// IsWithdrawn reports whether a value is one that [Withdrawn] made.
+func IsWithdrawn(v *nereidv1.ModelValue) bool {
+	return slices.ContainsFunc(v.GetVersions(), unloaded) && !slices.ContainsFunc(v.GetVersions(), placeable) &&
+		slices.ContainsFunc(v.GetVersions(), func(v *nereidv1.ModelVersion) bool { return v.GetProblem() != "" })
+}
+
+// Removed is the value of a model that no repository has any more.
+func Removed(v *nereidv1.ModelValue) *nereidv1.ModelValue {
+	next := Unloaded(v)
+	next.Unloaded, next.Removed, next.ClassLabels = false, true, nil
 	return next
 }
 
@@ -123,16 +207,17 @@ func Unloaded(v *nereidv1.ModelValue) *nereidv1.ModelValue {
 		next.Config, next.Url, next.Versions, next.Previous = serving.GetConfig(), serving.GetUrl(), serving.GetVersions(), nil
 		next.ClassLabels = serving.GetClassLabels()
 	}
-	next.Failure, next.Problem = "", ""
-	for _, version := range next.GetVersions() {
-		version.Desired, version.Problem = nereidv1.DesiredState_DESIRED_STATE_UNLOADED, ""
+	next.Failure, next.Problem, next.Unloaded = "", "", true
+	next.LoadFailed = false
+	for i, version := range next.GetVersions() {
+		next.Versions[i] = asUnloaded(version)
 	}
 	return next
 }
 
 func byNumber(a, b *nereidv1.ModelVersion) int { return int(a.GetVersion() - b.GetVersion()) }
 
-// WithFailure is the value with the cause why a newer content does not serve.
+// WithFailure is the value with the cause why a newer generation does not serve.
 func WithFailure(old *nereidv1.ModelValue, cause string) *nereidv1.ModelValue {
 	next := proto.CloneOf(old)
 	next.Failure = cause
@@ -144,13 +229,14 @@ func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Obs
 	v := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Namespace: m.Namespace, Name: m.Name, Config: m.Config, Url: m.URL,
 		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden, ClassLabels: classLabels(m.Labels),
+		LoadFailed: m.LoadFailed(),
 	}
 	for _, found := range m.Versions {
 		next := &nereidv1.ModelVersion{
 			Version: found.Number, Generation: generation, Digest: found.Digest, Fingerprint: found.Fingerprint, Url: found.URL, Bytes: found.Bytes,
 			Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE, Problem: found.Problem,
 		}
-		if was := same(m.Config, next, old); was != nil && !o.again(m.ID(), was) {
+		if was := unchanged(m.Config, next, old); was != nil && !o.again(m.ID(), was) {
 			next.Generation, next.Fingerprint = was.GetGeneration(), was.GetFingerprint() // for which alone nothing is written
 			if placeable(next) {
 				next.Problem = was.GetProblem() // the placement's, which [MarkUnplaced] keeps
@@ -172,25 +258,25 @@ func classLabels(labels map[string][]byte) map[string]*nereidv1.ClassLabels {
 	return values
 }
 
-// same finds the version of the same content under a value.
-func same(config *inference.ModelConfig, v *nereidv1.ModelVersion, old *nereidv1.ModelValue) *nereidv1.ModelVersion {
+// unchanged finds the version of the same generation under a value.
+func unchanged(config *inference.ModelConfig, v *nereidv1.ModelVersion, old *nereidv1.ModelValue) *nereidv1.ModelVersion {
 	for _, content := range []*nereidv1.ModelContent{
 		{Config: old.GetConfig(), Versions: old.GetVersions()}, old.GetPrevious(),
 	} {
 		was := find(content.GetVersions(), v.GetVersion())
 		alike := was.GetDigest() == v.GetDigest() && was.GetDesired() == v.GetDesired() && was.GetGeneration() > 0
-		if alike && loadedAlike(content.GetConfig(), config) {
+		if alike && sameLoad(content.GetConfig(), config) {
 			return was
 		}
 	}
 	return nil
 }
 
-// loadedAlike reports whether two configurations differ at most in the counts
+// sameLoad reports whether two configurations differ at most in the counts
 // of instance groups, in the version policy and in where they are placed, for
 // none of which anything is loaded anew. All else of a group, such as its host policy, says how a
 // model is loaded or scheduled.
-func loadedAlike(a, b *inference.ModelConfig) bool {
+func sameLoad(a, b *inference.ModelConfig) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

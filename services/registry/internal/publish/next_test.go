@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +72,7 @@ func TestWhatServesGoesOn(t *testing.T) {
 		"the same":                        {first, found("a", "b"), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
 		"one version changes":             {first, found("a", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"a version comes":                 {first, found("a", "b", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 1, 3: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
-		"a version goes":                  {first, found("a"), shape{Versions: map[int64]uint64{1: 1}}},
+		"a version goes":                  {first, found("a"), shape{Versions: map[int64]uint64{1: 1, 2: 1}}}, // the second is unloaded
 		"the configuration breaks":        {first, bad, shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "config.pbtxt: broken"}},
 		"a version cannot be read":        {first, found("a", ""), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "cannot be read"}},
 		"a new version cannot be read":    {first, found("a", "b", ""), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Failure: "cannot be read"}},
@@ -175,7 +176,7 @@ func TestEndsOfASwap(t *testing.T) {
 	if diff := cmp.Diff(want, shapeOf(publish.Swapped(swapping))); diff != "" {
 		t.Errorf("swapped: %s", diff)
 	}
-	back := publish.FallBack(swapping, "load failed", map[int64]string{1: "bad", 2: "worse"})
+	back := publish.RolledBack(swapping, "load failed", map[int64]string{1: "bad", 2: "worse"})
 	want = shape{Versions: map[int64]uint64{1: 1, 2: 2}, Failure: "load failed"}
 	if diff := cmp.Diff(want, shapeOf(back)); diff != "" {
 		t.Errorf("fallen back: %s", diff)
@@ -200,10 +201,85 @@ func TestClassLabelsStayWithTheirContent(t *testing.T) {
 	if label(second.GetClassLabels()) != "dog" || label(second.GetPrevious().GetClassLabels()) != "cat" {
 		t.Errorf("labels %v beside %v", second.GetClassLabels(), second.GetPrevious().GetClassLabels())
 	}
-	if back := publish.FallBack(second, "failed", nil); label(back.GetClassLabels()) != "cat" {
+	if back := publish.RolledBack(second, "failed", nil); label(back.GetClassLabels()) != "cat" {
 		t.Errorf("after falling back: %v", back.GetClassLabels())
 	}
 	if out := publish.Unloaded(second); label(out.GetClassLabels()) != "cat" {
 		t.Errorf("after unloading: %v", out.GetClassLabels())
+	}
+}
+
+// wanted is what versions are to be: false for the unloaded ones.
+func wanted(v *nereidv1.ModelValue) map[int64]bool {
+	all := make(map[int64]bool)
+	for _, version := range v.GetVersions() {
+		all[version.GetVersion()] = version.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE
+	}
+	return all
+}
+
+func TestVersionsThatGoStayAsUnloadedOnes(t *testing.T) {
+	first := publish.Next(found("a", "b"), nil, 1, publish.Observed{})
+	swapping := publish.Next(found("a", "b", "bad", "good"), first, 2, publish.Observed{})
+	back := publish.RolledBack(swapping, "failed", map[int64]string{3: "boom"})
+	if diff := cmp.Diff(map[int64]bool{1: true, 2: true, 3: true, 4: false}, wanted(back)); diff != "" {
+		t.Errorf("after a version of a load has failed (-want +got):\n%s", diff)
+	}
+	changed := publish.Swapped(publish.Next(found("c"), first, 3, publish.Observed{}))
+	if diff := cmp.Diff(map[int64]bool{1: true, 2: false}, wanted(changed)); diff != "" {
+		t.Errorf("after a swap to fewer versions (-want +got):\n%s", diff)
+	}
+	if again := publish.Next(found("c"), changed, 4, publish.Observed{}); !proto.Equal(again, changed) {
+		t.Errorf("the same files again: %v, want %v", again, changed)
+	}
+	withdrawn := publish.Withdrawn(first, map[int64]string{2: "boom"})
+	if diff := cmp.Diff(map[int64]bool{1: false, 2: true}, wanted(withdrawn)); diff != "" || !publish.IsWithdrawn(withdrawn) || publish.Serving(withdrawn, publish.Observed{}) != nil {
+		t.Errorf("after a version of a first load has failed (-want +got):\n%s", diff)
+	}
+	for _, v := range []*nereidv1.ModelValue{first, back, changed, publish.Unloaded(first)} {
+		if publish.IsWithdrawn(v) {
+			t.Errorf("withdrawn: %v", v)
+		}
+	}
+}
+
+func TestUnloadedVersionsAreBounded(t *testing.T) {
+	value := publish.Next(found("a"), nil, 1, publish.Observed{})
+	for day := range int64(40) {
+		m := found("a")
+		m.Versions[0].Number = 2 + day
+		value = publish.Swapped(publish.Next(m, value, uint64(2+day), publish.Observed{}))
+	}
+	if n := len(value.GetVersions()); n != 17 || value.GetVersions()[0].GetVersion() != 25 {
+		t.Errorf("%d versions from %d on", n, value.GetVersions()[0].GetVersion())
+	}
+}
+
+func TestRemovedModelsAreBounded(t *testing.T) {
+	stored := make(publish.Models)
+	for i := range 1003 {
+		m := found("a")
+		m.Name = fmt.Sprintf("m%04d", i)
+		stored[m.Name] = publish.Model{Value: publish.Next(m, nil, 1, publish.Observed{}), Revision: uint64(i + 1)}
+	}
+	writes := publish.DiffModels(&snapshot.Snapshot{}, stored, 2000, publish.Observed{MarkRemoved: true})
+	deleted := 0
+	for _, w := range writes {
+		if w.Value == nil {
+			deleted++
+			if w.Key > "m0002" {
+				t.Errorf("%s is deleted, which is not of the oldest", w.Key)
+			}
+		} else if !w.Value.GetRemoved() || publish.Contains(w.Value, infer.ModelRef{Name: w.Key, Version: 1, Generation: 1}) {
+			t.Errorf("%s is kept as %v", w.Key, w.Value)
+		}
+	}
+	if len(writes) != 1003 || deleted != 3 {
+		t.Errorf("%d writes, %d deletions", len(writes), deleted)
+	}
+	for _, w := range publish.DiffModels(&snapshot.Snapshot{}, stored, 2000, publish.Observed{}) {
+		if w.Value != nil {
+			t.Errorf("a new leader keeps %s", w.Key)
+		}
 	}
 }

@@ -58,8 +58,8 @@ func (p Pools) Values() map[string]*nereidv1.PoolValue {
 	return values
 }
 
-// ServedIn names the pool that a value has requests sent to.
-func ServedIn(v *nereidv1.ModelValue) string { return cmp.Or(v.GetPool(), infer.DefaultPool) }
+// PoolOf names the pool that a value has requests sent to.
+func PoolOf(v *nereidv1.ModelValue) string { return cmp.Or(v.GetPool(), infer.DefaultPool) }
 
 // poolValue writes a pool's name into a model's value.
 func poolValue(name string) string {
@@ -69,8 +69,8 @@ func poolValue(name string) string {
 	return name
 }
 
-// Moved is the value of a model whose requests go to another pool.
-func Moved(v *nereidv1.ModelValue, pool string) *nereidv1.ModelValue {
+// WithPool is the value of a model whose requests go to another pool.
+func WithPool(v *nereidv1.ModelValue, pool string) *nereidv1.ModelValue {
 	next := proto.CloneOf(v)
 	next.Pool = poolValue(pool)
 	return next

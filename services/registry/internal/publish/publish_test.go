@@ -72,7 +72,7 @@ func model(name, digest string, maxBatch int32) snapshot.Model {
 		Input:  []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_FP32, Dims: []int64{1}}},
 		Output: []*inference.ModelOutput{{Name: "y", DataType: inference.DataType_TYPE_FP32, Dims: []int64{1}}},
 	}
-	modelconfig.Normalise(config, modelconfig.Directory{Name: name})
+	modelconfig.Normalize(config, modelconfig.Directory{Name: name})
 	return snapshot.Model{
 		Name: name, URL: "file:///r/" + name, Config: config,
 		Versions: []snapshot.Version{{Number: 1, Digest: digest, URL: "file:///r/" + name + "/1"}},
@@ -235,7 +235,7 @@ func TestPoolsOfModels(t *testing.T) {
 			t.Errorf("%s %v is in %s, want %s", tt.name, tt.config, got, tt.want)
 		}
 	}
-	if got := publish.ServedIn(publish.Moved(&nereidv1.ModelValue{Pool: "slo"}, "default")); got != "default" {
+	if got := publish.PoolOf(publish.WithPool(&nereidv1.ModelValue{Pool: "slo"}, "default")); got != "default" {
 		t.Errorf("moved to %s", got)
 	}
 	want := map[string]*nereidv1.PoolValue{"default": {Schema: 1, Name: "default"}, "large": {Schema: 1, Name: "large", Models: []string{"bert", "gpt"}}}

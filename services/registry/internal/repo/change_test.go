@@ -45,9 +45,9 @@ func TestYoungFilesAreUnsettled(t *testing.T) {
 			if tt.touched != "" {
 				age(t, filepath.Join(root, tt.touched), tt.at)
 			}
-			m := model(t, scan(t, repo.New([]string{root}, repo.Reading{Settle: 10 * time.Minute})), "m")
-			if m.Unsettled != tt.want || m.Torn || m.Problem != "" {
-				t.Errorf("unsettled %t, torn %t, problem %q; want unsettled %t", m.Unsettled, m.Torn, m.Problem, tt.want)
+			m := model(t, scan(t, repo.New([]string{root}, repo.Options{FileQuietPeriod: 10 * time.Minute})), "m")
+			if m.Changing != tt.want || m.Torn || m.Problem != "" {
+				t.Errorf("unsettled %t, torn %t, problem %q; want unsettled %t", m.Changing, m.Torn, m.Problem, tt.want)
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func TestYoungFilesAreUnsettled(t *testing.T) {
 
 func TestModelsAreReadOneByOne(t *testing.T) {
 	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "m", "n/config.pbtxt": "broken", "n/1/f": ""})
-	s := repo.New([]string{root}, repo.Reading{})
+	s := repo.New([]string{root}, repo.Options{})
 	snap, err := s.Scan(t.Context(), func(id infer.ModelID) bool { return id.Name == "m" })
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestOneModelsTroubleIsNotTheOthers(t *testing.T) {
 		}
 	}
 	got := make(map[string]string)
-	for _, m := range scan(t, repo.New([]string{root}, repo.Reading{Strict: true})).Models {
+	for _, m := range scan(t, repo.New([]string{root}, repo.Options{Strict: true})).Models {
 		got[m.Name] = m.Problem
 		for _, v := range m.Versions {
 			got[m.Name] += v.Problem
@@ -132,7 +132,7 @@ func TestUnreadableFilesAreAProblem(t *testing.T) {
 	if err := os.Chmod(filepath.Join(root, "m/1/model.onnx"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if v := model(t, scan(t, repo.New([]string{root}, repo.Reading{})), "m").Versions[0]; !strings.Contains(v.Problem, "permission denied") {
+	if v := model(t, scan(t, repo.New([]string{root}, repo.Options{})), "m").Versions[0]; !strings.Contains(v.Problem, "permission denied") {
 		t.Errorf("problem %q", v.Problem)
 	}
 }
@@ -142,7 +142,7 @@ func TestManyFilesAreRead(t *testing.T) {
 	for i := range 2000 {
 		files[fmt.Sprintf("m/1/part-%04d", i)] = "x"
 	}
-	if v := model(t, scan(t, repo.New([]string{tree(t, files)}, repo.Reading{Strict: true})), "m").Versions[0]; v.Problem != "" || v.Digest == "" {
+	if v := model(t, scan(t, repo.New([]string{tree(t, files)}, repo.Options{Strict: true})), "m").Versions[0]; v.Problem != "" || v.Digest == "" {
 		t.Errorf("version %+v", v)
 	}
 }

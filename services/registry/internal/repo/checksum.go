@@ -43,14 +43,14 @@ func (s *reader) checksum(ctx context.Context, dir, key, want string) error {
 		return problem("checksum agent: file '%s' must stay within the model's directory", name)
 	}
 	path := modelfiles.Join(dir, name)
-	info, err := s.reading.from.Stat(path)
+	info, err := s.options.from.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return problem("checksum agent: %s is not a regular file", path)
 	}
 	if err != nil {
 		return problem("checksum agent: %s cannot be read: %v", path, cause(err))
 	}
-	s.seen.note(info.ModTime())
+	s.observed.note(info.ModTime())
 	sum, err := s.digests.MD5(ctx, path, info)
 	if err != nil {
 		return problem("checksum agent: %s cannot be read: %v", path, cause(err))

@@ -26,7 +26,7 @@ func TestChecksumAgentHoldsFilesAgainstTheirDigests(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			root := tree(t, map[string]string{"m/config.pbtxt": tt.config, "m/1/model.onnx": "m"})
-			got := model(t, scan(t, repo.New([]string{root}, repo.Reading{})), "m").Problem
+			got := model(t, scan(t, repo.New([]string{root}, repo.Options{})), "m").Problem
 			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("problem %q, want %q", got, tt.want)
 			}

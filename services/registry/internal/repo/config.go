@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -24,31 +25,31 @@ const (
 	givenFile = "config override"
 )
 
-// Reading says how repositories and their models' configurations are read.
-type Reading struct {
-	// Namespacing has models of one name in several repositories told apart by
+// Options are how repositories and their models' configurations are read.
+type Options struct {
+	// Namespacing has models of one name in several repositories distinguished by
 	// their repositories; without it they have one name too many.
 	Namespacing bool
 	// ConfigName chooses configs/NAME.pbtxt of models that have it, instead of
 	// config.pbtxt; it may be empty.
 	ConfigName string
-	// Strict takes nothing from model files: config.pbtxt must say it all.
+	// Strict takes nothing from model files: config.pbtxt must have it all.
 	Strict bool
 	// Backends are those that there are; nil is not to know.
 	Backends []string
-	// MaxBatchSize is for models that can batch and do not say up to what
+	// MaxBatchSize is for models that can batch and do not set up to what
 	// size; 0 has them not batch.
 	MaxBatchSize int32
 	// Shallow opens the files of versions without reading them, so that there
 	// are no digests.
 	Shallow bool
-	// Settle is for how long files must have been left alone to count as
+	// FileQuietPeriod is for how long files must have been left alone to count as
 	// settled; 0 has them always settled.
-	Settle time.Duration
+	FileQuietPeriod time.Duration
 
-	// Arrive is for how long the objects of a model in a store must stay as they
+	// ObjectQuietPeriod is for how long the objects of a model in a store must stay as they
 	// are before they count as all there: see [Scanner.Scan].
-	Arrive time.Duration
+	ObjectQuietPeriod time.Duration
 	// Stores opens repositories in object stores; it may be nil if there are
 	// none.
 	Stores *blob.Stores
@@ -57,12 +58,12 @@ type Reading struct {
 }
 
 // file names the configuration's file, relative to the model's directory.
-func (r Reading) file(dir string) string {
-	if r.ConfigName == "" {
+func (o Options) file(dir string) string {
+	if o.ConfigName == "" {
 		return configFile
 	}
-	named := path.Join(configDir, r.ConfigName+".pbtxt")
-	if _, err := r.from.Stat(modelfiles.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
+	named := path.Join(configDir, o.ConfigName+".pbtxt")
+	if _, err := o.from.Stat(modelfiles.Join(dir, named)); err != nil && errors.Is(err, fs.ErrNotExist) {
 		return configFile
 	}
 	return named
@@ -70,36 +71,34 @@ func (r Reading) file(dir string) string {
 
 // text reads the configuration. Without a file it is empty, if what it would
 // say may come from the model file.
-func (r Reading) text(dir, file string) ([]byte, error) {
+func (o Options) text(dir, file string) ([]byte, error) {
 	path := modelfiles.Join(dir, file)
-	if _, err := r.from.Lstat(path); errors.Is(err, fs.ErrNotExist) && !r.Strict {
+	if _, err := o.from.Lstat(path); errors.Is(err, fs.ErrNotExist) && !o.Strict {
 		return nil, nil
 	}
-	return readConfig(r.from, path)
+	return readConfig(o.from, path)
 }
 
-func (r Reading) completion(dir string, available []int64) *modelconfig.Completion {
-	if r.Strict {
-		return nil
-	}
+func (o Options) completion(dir string, available []int64) *modelconfig.Completion {
 	return &modelconfig.Completion{
 		Versions:     available,
-		MaxBatchSize: r.MaxBatchSize,
-		Header: func(version int64, filename string) (*onnxheader.Header, error) {
-			return ReadHeader(r.from, modelfiles.Join(dir, strconv.FormatInt(version, 10), filename))
+		Strict:       o.Strict,
+		MaxBatchSize: o.MaxBatchSize,
+		Header: func(d backends.Descriptor, version int64, filename string) (*onnxheader.Header, error) {
+			return ReadHeader(o.from, d, modelfiles.Join(dir, strconv.FormatInt(version, 10), filename))
 		},
 	}
 }
 
-// ReadHeader reads the header of a model file, or of the one in a directory
-// of that name.
-func ReadHeader(from Files, path string) (*onnxheader.Header, error) {
-	if isDir(from, path) {
-		path = modelfiles.Join(path, "model.onnx")
+// ReadHeader reads the header of a backend's model file, or of the one in a
+// directory of that name. The backend has headers.
+func ReadHeader(from Files, d backends.Descriptor, location string) (*onnxheader.Header, error) {
+	if isDir(from, location) {
+		location = modelfiles.Join(location, d.File())
 	}
-	file, err := from.Open(path)
+	file, err := from.Open(location)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, absent{otherModel(from, modelfiles.Parent(path))}
+		return nil, absent{otherModel(from, modelfiles.Parent(location), path.Ext(d.File()))}
 	}
 	if err != nil {
 		return nil, cause(err)
@@ -112,7 +111,7 @@ func ReadHeader(from Files, path string) (*onnxheader.Header, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a regular file")
 	}
-	h, err := onnxheader.Read(file, info.Size())
+	h, err := d.Header(file, info.Size())
 	if err != nil {
 		return nil, cause(err)
 	}
@@ -133,15 +132,15 @@ func (e absent) Error() string {
 
 func (absent) Is(target error) bool { return target == fs.ErrNotExist }
 
-// otherModel finds the one ONNX file of a directory; empty if there is none or
+// otherModel finds the one file of a directory with the extension; empty if there is none or
 // several.
-func otherModel(from Files, dir string) (name string) {
+func otherModel(from Files, dir, extension string) (name string) {
 	entries, err := from.ReadDir(dir)
 	if err != nil {
 		return ""
 	}
 	for _, entry := range entries {
-		if path.Ext(entry.Name()) != ".onnx" {
+		if path.Ext(entry.Name()) != extension {
 			continue
 		}
 		if name != "" {
@@ -155,7 +154,7 @@ func otherModel(from Files, dir string) (name string) {
 // opener opens the regular files below a model's directory, and takes note of
 // how recent they are.
 func (s *reader) opener(dir string) func(string) (io.ReadCloser, error) {
-	from := s.reading.from
+	from := s.options.from
 	return func(name string) (io.ReadCloser, error) {
 		path := modelfiles.Join(dir, name)
 		info, err := from.Stat(path)
@@ -165,7 +164,7 @@ func (s *reader) opener(dir string) func(string) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, cause(err)
 		}
-		s.seen.note(info.ModTime())
+		s.observed.note(info.ModTime())
 		file, err := from.Open(path)
 		if err != nil {
 			return nil, cause(err)
@@ -185,7 +184,7 @@ func problemsOf(err error) modelconfig.Problems {
 }
 
 // firstFiles lists the version directory that comes first by spelling, which
-// is where the format looks for the model file that tells the backend.
+// is where the format looks for the model file that implies the backend.
 func firstFiles(from Files, dir string, available []int64) []string {
 	if len(available) == 0 {
 		return nil
@@ -196,7 +195,7 @@ func firstFiles(from Files, dir string, available []int64) []string {
 	}
 	entries, err := from.ReadDir(modelfiles.Join(dir, slices.Min(names)))
 	if err != nil {
-		return nil // the version's own problem tells
+		return nil // the version's own problem shows it
 	}
 	files := make([]string, len(entries))
 	for i, entry := range entries {

@@ -31,7 +31,7 @@ func TestModelsWithoutConfigurationAreCompleted(t *testing.T) {
 		"directory/1/model.onnx/x.onnx": "another",
 	})
 	write(t, filepath.Join(root, "directory/1/model.onnx/model.onnx"), fixed)
-	snap := scan(t, repo.New([]string{root}, repo.Reading{MaxBatchSize: 6}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{MaxBatchSize: 6}))
 	got := make(map[string]int32)
 	for _, m := range snap.Models {
 		if m.Problem != "" {
@@ -53,7 +53,7 @@ func TestStrictReadingTakesNothingFromModelFiles(t *testing.T) {
 	root := tree(t, map[string]string{
 		"bare/1/model.onnx": add, "part/config.pbtxt": "max_batch_size: 0", "part/1/model.onnx": add,
 	})
-	snap := scan(t, repo.New([]string{root}, repo.Reading{Strict: true}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{Strict: true}))
 	for name, want := range map[string]string{"bare": "config.pbtxt does not exist", "part": "the configuration has no 'input'"} {
 		if m := model(t, snap, name); !strings.Contains(m.Problem, want) {
 			t.Errorf("%s: problem %q, want %q", name, m.Problem, want)
@@ -67,7 +67,7 @@ func TestNamedConfigurationGoesFirst(t *testing.T) {
 		"lacks/config.pbtxt": config, "lacks/1/model.onnx": "m",
 		"wrong/config.pbtxt": config, "wrong/configs/fast.pbtxt": "max_batch_size: x", "wrong/1/model.onnx": "m",
 	})
-	snap := scan(t, repo.New([]string{root}, repo.Reading{ConfigName: "fast"}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{ConfigName: "fast"}))
 	if got := model(t, snap, "has").Config.GetMaxBatchSize(); got != 8 {
 		t.Errorf("max_batch_size = %d, want that of configs/fast.pbtxt", got)
 	}
@@ -84,7 +84,7 @@ func TestProblemsKeepTheirPlaces(t *testing.T) {
 		"a/config.pbtxt": "backend: \"onnxruntime\"\nmax_batch_size: -1\nnmae: \"a\"\n", "a/1/model.onnx": "damaged",
 		"twice/config.pbtxt": config,
 	})
-	snap := scan(t, repo.New([]string{root, tree(t, map[string]string{"twice/config.pbtxt": config})}, repo.Reading{}))
+	snap := scan(t, repo.New([]string{root, tree(t, map[string]string{"twice/config.pbtxt": config})}, repo.Options{}))
 	var got []string
 	for _, p := range model(t, snap, "a").Problems {
 		got = append(got, p.Place()+" "+p.Field)
@@ -126,7 +126,7 @@ func TestClassLabelsAreRead(t *testing.T) {
 		"none/config.pbtxt": labelled, "none/1/model.onnx": "m",
 		"folder/config.pbtxt": labelled, "folder/labels.txt/x": "", "folder/1/model.onnx": "m",
 	})
-	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{}))
 	for name, want := range map[string]string{"some": "cat\ndog\n", "many": species(21_843)} {
 		m := model(t, snap, name)
 		labels, err := modelconfig.UnpackLabels(m.Labels["z"])

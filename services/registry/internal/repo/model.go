@@ -18,14 +18,14 @@ import (
 // fill reads what a model directory holds into m, with given as the text of
 // its configuration unless that is nil. The error is the model's problem.
 func (s *reader) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
-	entries, err := s.reading.from.ReadDir(dir)
+	entries, err := s.options.from.ReadDir(dir)
 	if err != nil {
-		if _, lerr := s.reading.from.Lstat(dir); lerr == nil && errors.Is(err, fs.ErrNotExist) {
+		if _, lerr := s.options.from.Lstat(dir); lerr == nil && errors.Is(err, fs.ErrNotExist) {
 			return problem("model directory %s is a link to what is not there: remove it, or put the directory where it leads", dir)
 		}
 		return problem("model directory %s cannot be read: %v: let the server read it, or remove it from the repository", dir, cause(err))
 	}
-	available, warnings := versionNumbers(s.reading.from, dir, entries)
+	available, warnings := versionNumbers(s.options.from, dir, entries)
 	m.Warnings = warnings
 	// Listed before the configuration is completed from model files, so that
 	// one that changes meanwhile is noticed when it is digested.
@@ -46,6 +46,7 @@ func (s *reader) fill(ctx context.Context, m *snapshot.Model, dir string, given 
 	if len(missing) > 0 {
 		m.Warnings = append(m.Warnings, fmt.Sprintf("version policy names versions that do not exist: %v", missing))
 	}
+	m.NoVersion = len(selected) == 0
 	if len(selected) == 0 && len(missing) > 0 {
 		return problem("at least one version must be available under the version policy of model '%s': it names versions %v, and there are %v", m.Name, missing, available)
 	}
@@ -58,7 +59,7 @@ func (s *reader) fill(ctx context.Context, m *snapshot.Model, dir string, given 
 	return nil
 }
 
-// noVersion says where a model's files belong, by the mistake that the
+// noVersion returns where a model's files belong, by the mistake that the
 // directory shows.
 func noVersion(model, dir string, entries []fs.DirEntry) error {
 	fix := "add a directory such as " + modelfiles.Join(dir, "1")
@@ -78,18 +79,18 @@ func noVersion(model, dir string, entries []fs.DirEntry) error {
 func (s *reader) config(m *snapshot.Model, dir string, available []int64, given []byte) error {
 	file, text := givenFile, given
 	if given == nil {
-		file = s.reading.file(dir)
-		if info, err := s.reading.from.Stat(modelfiles.Join(dir, file)); err == nil {
-			s.seen.note(info.ModTime())
+		file = s.options.file(dir)
+		if info, err := s.options.from.Stat(modelfiles.Join(dir, file)); err == nil {
+			s.observed.note(info.ModTime())
 		}
 		var err error
-		if text, err = s.reading.text(dir, file); err != nil {
+		if text, err = s.options.text(dir, file); err != nil {
 			return err
 		}
 	}
 	open := s.opener(dir)
 	config, err := modelconfig.Load(text, modelconfig.Directory{
-		Name: m.Name, Files: firstFiles(s.reading.from, dir, available), File: file, Backends: s.reading.Backends, Complete: s.reading.completion(dir, available), Open: open,
+		Name: m.Name, Files: firstFiles(s.options.from, dir, available), File: file, Backends: s.options.Backends, Complete: s.options.completion(dir, available), Open: open,
 	})
 	if err != nil {
 		return err

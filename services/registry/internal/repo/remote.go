@@ -7,24 +7,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
-// aged is how old the objects of a model must be for a first scan to take them
+// uploadedLongAgo is how old the objects of a model must be for a first scan to take them
 // as all there. It is more than the clocks of two machines should differ by.
-const aged = time.Minute
+const uploadedLongAgo = time.Minute
 
-// sight is when a model's objects were first seen as they are.
-type sight struct {
+// firstSeen is when a model's objects were first seen as they are.
+type firstSeen struct {
 	stamp string
 	since time.Time // zero if they were there long before
 }
 
-// memory is what a model of a store was read as, while its objects had the
+// cachedModel is what a model of a store was read as, while its objects had the
 // stamp.
-type memory struct {
+type cachedModel struct {
 	stamp string
 	model snapshot.Model
 }
@@ -33,52 +34,52 @@ type memory struct {
 // of it may come.
 func (s *reader) remote(ctx context.Context, m *snapshot.Model, dir string, config []byte) {
 	stamp := s.stores.stampOf(dir)
-	if s.stores.arriving(dir, stamp) && !s.reading.Shallow {
-		m.Arriving, m.Unsettled = true, true
+	if s.stores.uploading(dir, stamp) && !s.options.Shallow {
+		m.Uploading, m.Changing = true, true
 		m.Problem = "the model's files are still arriving: it is read when the listing of " + dir + " stays the same"
 		return
 	}
-	if known, ok := s.stores.remembered(dir, stamp); ok && config == nil {
+	if known, ok := s.stores.cached(dir, stamp); ok && config == nil {
 		*m = known
 		return
 	}
 	s.read(ctx, m, dir, config)
 	if m.Problem == "" {
 		if err := s.incomplete(m); err != nil {
-			s.seen.unread = s.seen.unread || fromStore(err)
+			s.observed.unread = s.observed.unread || fromStore(err)
 			m.Config, m.Versions = nil, nil
 			m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 		}
 	}
-	m.Unread = s.seen.unread
-	m.Unsettled = m.Torn || m.Unread
-	if config == nil && !m.Unsettled && ctx.Err() == nil {
-		s.stores.remember(dir, stamp, *m)
+	m.Unread = s.observed.unread
+	m.Changing = m.Torn || m.Unread
+	if config == nil && !m.Changing && ctx.Err() == nil {
+		s.stores.store(dir, stamp, *m)
 	}
 }
 
 // incomplete returns what is missing of what the model's configuration names:
 // an upload that broke off, or one whose other objects are yet to come.
 func (s *reader) incomplete(m *snapshot.Model) error {
-	from := s.reading.from
+	from, d := s.options.from, backends.Get(m.Config.GetBackend())
 	for _, v := range m.Versions {
 		name := m.Config.GetDefaultModelFilename()
-		if v.Problem != "" || name == "" || !hasModelFile(m.Config.GetBackend()) {
+		if v.Problem != "" || name == "" || !d.FileRequired {
 			continue
 		}
 		file := modelfiles.Join(v.URL, name)
 		if _, err := from.Stat(file); err != nil {
 			return problem("version %d of model '%s' is not complete: %s does not exist: upload it, before config.pbtxt if the server polls", v.Number, m.Name, file)
 		}
-		if m.Config.GetBackend() != "onnxruntime" {
+		if d.Header == nil {
 			continue
 		}
-		h, err := ReadHeader(from, file)
+		h, err := ReadHeader(from, d, file)
 		if fromStore(err) {
 			return err
 		}
 		if err != nil {
-			continue // the worker tells better what is wrong with it
+			continue // the worker knows better what is wrong with it
 		}
 		beside := modelfiles.Parent(file)
 		if isDir(from, file) {
@@ -91,16 +92,6 @@ func (s *reader) incomplete(m *snapshot.Model) error {
 		}
 	}
 	return nil
-}
-
-// hasModelFile reports whether a backend loads the file that default_model_filename
-// names; others may have no such file.
-func hasModelFile(backend string) bool {
-	switch backend {
-	case "onnxruntime", "python", "pytorch", "tensorrt":
-		return true
-	}
-	return false
 }
 
 // fromStore reports whether an error is a store's, rather than a model's.
@@ -116,7 +107,7 @@ func fromStore(err error) bool {
 	return false
 }
 
-// listingFailed says that a repository in a store cannot be listed.
+// listingFailed notes that a repository in a store cannot be listed.
 func listingFailed(root string, err error) error {
 	return errs.Wrap(errs.Of(err), errs.From(err).Err, "model repository %s cannot be read: %s", root, strings.TrimPrefix(fmt.Sprint(errs.From(err).Msg), root+": "))
 }

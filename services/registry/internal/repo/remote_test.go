@@ -36,7 +36,7 @@ func TestRepositoriesInStoresReadAsOnDisks(t *testing.T) {
 	}
 	_, url := stored(t, files)
 	root := tree(t, files)
-	remote, local := scan(t, repo.New([]string{url}, repo.Reading{Strict: true})), scan(t, repo.New([]string{root}, repo.Reading{Strict: true}))
+	remote, local := scan(t, repo.New([]string{url}, repo.Options{Strict: true})), scan(t, repo.New([]string{root}, repo.Options{Strict: true}))
 	if len(remote.Models) != 3 || len(remote.Ignored) != 1 {
 		t.Fatalf("models %v, ignored %v", remote.Models, remote.Ignored)
 	}
@@ -55,7 +55,7 @@ func TestRepositoriesInStoresReadAsOnDisks(t *testing.T) {
 
 func TestUnchangedStoresAreOnlyListed(t *testing.T) {
 	store, url := stored(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": strings.Repeat("\x00", 300<<10), "n/config.pbtxt": config, "n/1/model.onnx": "n"})
-	s := repo.New([]string{url}, repo.Reading{Strict: true})
+	s := repo.New([]string{url}, repo.Options{Strict: true})
 	first := scan(t, s)
 	store.Requests()
 	if again := scan(t, s); !cmp.Equal(first.Models[0].Versions, again.Models[0].Versions) {
@@ -65,9 +65,9 @@ func TestUnchangedStoresAreOnlyListed(t *testing.T) {
 		t.Errorf("requests of a scan without a change:\n%s", diff)
 	}
 	// One that starts anew knows the digests by what was published.
-	next := repo.New([]string{url}, repo.Reading{Strict: true})
+	next := repo.New([]string{url}, repo.Options{Strict: true})
 	v := first.Models[0].Versions[0]
-	next.Learn(map[string]string{v.Fingerprint: v.Digest})
+	next.AddDigests(map[string]string{v.Fingerprint: v.Digest})
 	scan(t, next)
 	if requests := store.Requests(); slices.ContainsFunc(requests, func(r string) bool { return strings.HasSuffix(r, "m/1/model.onnx bytes=0-307199") }) {
 		t.Errorf("weights of a known digest are read: %v", requests)
@@ -80,8 +80,8 @@ func TestUnchangedStoresAreOnlyListed(t *testing.T) {
 
 func TestAnUploadIsNotReadBeforeItIsThere(t *testing.T) {
 	store, url := stored(t, map[string]string{"old/config.pbtxt": config, "old/1/model.onnx": "m"})
-	s := repo.New([]string{url}, repo.Reading{Strict: true, Arrive: time.Hour})
-	if m := model(t, scan(t, s), "old"); m.Arriving || m.Problem != "" {
+	s := repo.New([]string{url}, repo.Options{Strict: true, ObjectQuietPeriod: time.Hour})
+	if m := model(t, scan(t, s), "old"); m.Uploading || m.Problem != "" {
 		t.Errorf("objects of an hour ago, before the first scan: %+v", m)
 	}
 	store.PutAt("repo/new/config.pbtxt", config, time.Now().Add(-24*time.Hour))
@@ -89,24 +89,24 @@ func TestAnUploadIsNotReadBeforeItIsThere(t *testing.T) {
 	for range 2 {
 		snap := scan(t, s)
 		for _, name := range []string{"new", "old"} {
-			if m := model(t, snap, name); !m.Arriving || m.Config != nil {
+			if m := model(t, snap, name); !m.Uploading || m.Config != nil {
 				t.Errorf("%s, which changed since the first scan: %+v", name, m)
 			}
 		}
 	}
-	young := repo.New([]string{url}, repo.Reading{Strict: true, Arrive: time.Hour})
+	young := repo.New([]string{url}, repo.Options{Strict: true, ObjectQuietPeriod: time.Hour})
 	store.PutAt("repo/old/1/more", "mm", time.Now())
-	if m := model(t, scan(t, young), "old"); !m.Arriving {
+	if m := model(t, scan(t, young), "old"); !m.Uploading {
 		t.Error("a young object does not make its model arriving at the first scan")
 	}
-	if m, found, err := young.Model(t.Context(), infer.ModelID{Name: "old"}, nil); err != nil || !found || !m.Arriving {
+	if m, found, err := young.Model(t.Context(), infer.ModelID{Name: "old"}, nil); err != nil || !found || !m.Uploading {
 		t.Errorf("asked for by name: %+v, %t, %v", m, found, err)
 	}
 }
 
 func TestWhatTheConfigurationNamesMustBeThere(t *testing.T) {
 	store, url := stored(t, map[string]string{"m/config.pbtxt": config, "m/1/weights": "w"})
-	s := repo.New([]string{url}, repo.Reading{Strict: true})
+	s := repo.New([]string{url}, repo.Options{Strict: true})
 	if m := model(t, scan(t, s), "m"); !strings.Contains(m.Problem, "is not complete") || m.Config != nil {
 		t.Errorf("without its model file: problem %q", m.Problem)
 	}
@@ -124,8 +124,8 @@ func TestAListingAfterTheReadingMustAgree(t *testing.T) {
 		}
 		return false
 	})
-	s := repo.New([]string{url}, repo.Reading{Strict: true})
-	if m := model(t, scan(t, s), "m"); !m.Torn || !m.Unsettled {
+	s := repo.New([]string{url}, repo.Options{Strict: true})
+	if m := model(t, scan(t, s), "m"); !m.Torn || !m.Changing {
 		t.Errorf("an object came while the model was read: %+v", m)
 	}
 	if m := model(t, scan(t, s), "m"); m.Torn || len(m.Versions) != 1 {
@@ -140,7 +140,7 @@ func TestAStoreThatFailsKeepsItsModels(t *testing.T) {
 		objectstore.Refuse(w, http.StatusForbidden, "AccessDenied")
 		return true
 	}
-	s := repo.New([]string{url, root}, repo.Reading{Strict: true})
+	s := repo.New([]string{url, root}, repo.Options{Strict: true})
 	store.Fail(down)
 	if _, err := s.Scan(t.Context(), nil); errs.Of(err) != errs.StoreDenied || !strings.Contains(err.Error(), url) {
 		t.Errorf("a first scan: %v", err)
@@ -178,7 +178,7 @@ func TestAReadThatFailsIsTheStoresFault(t *testing.T) {
 		_, _ = w.Write([]byte(strings.Repeat("m", 1000)))
 		return true
 	})
-	s := repo.New([]string{url}, repo.Reading{Strict: true})
+	s := repo.New([]string{url}, repo.Options{Strict: true})
 	if m := model(t, scan(t, s), "m"); m.Problem != "" || m.Unread || broken != 3 {
 		t.Errorf("a read that went on after it broke off %d times: %+v", broken, m)
 	}
@@ -211,7 +211,7 @@ func TestModelsAreReadAtTheSameTime(t *testing.T) {
 		}
 		return false
 	})
-	snap := scan(t, repo.New([]string{url}, repo.Reading{Strict: true}))
+	snap := scan(t, repo.New([]string{url}, repo.Options{Strict: true}))
 	for _, m := range snap.Models {
 		if m.Problem != "" || m.Unread || len(m.Versions) != 1 || m.Versions[0].Problem != "" {
 			t.Errorf("%s: %+v", m.Name, m)
@@ -225,7 +225,7 @@ func TestHeadersAreReadByRanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	store, url := stored(t, map[string]string{"m/config.pbtxt": "max_batch_size: 8", "m/1/model.onnx": string(data)})
-	m := model(t, scan(t, repo.New([]string{url}, repo.Reading{MaxBatchSize: 4, Shallow: true})), "m")
+	m := model(t, scan(t, repo.New([]string{url}, repo.Options{MaxBatchSize: 4, Shallow: true})), "m")
 	if m.Problem != "" || len(m.Config.GetInput()) == 0 {
 		t.Errorf("problem %q, config %v", m.Problem, m.Config)
 	}

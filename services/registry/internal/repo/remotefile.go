@@ -37,8 +37,8 @@ const (
 	maxStep   = 8 << 20
 )
 
-// again is how often a read that broke off goes on.
-const again = 4
+// maxRetries is how often a read that broke off goes on.
+const maxRetries = 4
 
 func (f *remoteFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 
@@ -55,7 +55,7 @@ func (f *remoteFile) Read(p []byte) (n int, err error) {
 	for failed := 0; ; failed++ {
 		n, err = f.read(p)
 		f.pos += int64(n)
-		if n > 0 || err == nil || failed == again || !passing(err) {
+		if n > 0 || err == nil || failed == maxRetries || !retryable(err) {
 			break
 		}
 		lifecycle.Pause(f.ctx, 100*time.Millisecond<<failed)
@@ -80,8 +80,8 @@ func (f *remoteFile) read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// passing reports whether a failure may be gone a moment later.
-func passing(err error) bool {
+// retryable reports whether a read may succeed a moment later.
+func retryable(err error) bool {
 	switch errs.Of(err) {
 	case errs.StoreTruncated, errs.StoreUnreachable, errs.StoreThrottled:
 		return true
@@ -117,7 +117,7 @@ func (f *remoteFile) fetch(off, least int64) error {
 			f.window, err = io.ReadAll(body)
 			_ = body.Close()
 		}
-		if err == nil || failed == again || !passing(err) {
+		if err == nil || failed == maxRetries || !retryable(err) {
 			break
 		}
 		lifecycle.Pause(f.ctx, 100*time.Millisecond<<failed)

@@ -16,26 +16,26 @@ import (
 )
 
 // remotes are the repositories in stores, beside the local disk. As [Files] they
-// answer from the last listing, and only Open asks a store. Listings are made
+// return what the last listing has, and only Open asks a store. Listings are made
 // while no model is read.
 type remotes struct {
 	Local
-	roots   []*store
-	arrive  time.Duration
-	scanned bool // a whole scan has begun
+	roots       []*store
+	quietPeriod time.Duration
+	scanned     bool // a whole scan has begun
 
-	mu      sync.Mutex
-	sights  map[string]sight  // by directory; guarded by mu
-	memory  map[string]memory // by directory; guarded by mu
-	digests map[string]string // by fingerprint of trees; guarded by mu
+	mu       sync.Mutex
+	observed map[string]firstSeen   // by directory; guarded by mu
+	models   map[string]cachedModel // by directory; guarded by mu
+	digests  map[string]string      // by fingerprint of trees; guarded by mu
 }
 
 var _ Files = (*remotes)(nil)
 
-func newRemotes(roots []string, reading Reading) *remotes {
+func newRemotes(roots []string, reading Options) *remotes {
 	r := &remotes{
-		arrive: reading.Arrive,
-		sights: make(map[string]sight), memory: make(map[string]memory), digests: make(map[string]string),
+		quietPeriod: reading.ObjectQuietPeriod,
+		observed:    make(map[string]firstSeen), models: make(map[string]cachedModel), digests: make(map[string]string),
 	}
 	stores := reading.Stores
 	for _, root := range roots {
@@ -68,8 +68,8 @@ func (r *remotes) areLocal(dirs []string) bool {
 	return len(dirs) > 0 && !slices.ContainsFunc(dirs, blob.Remote)
 }
 
-// learn takes in digests by fingerprints, as far as these are good on any host.
-func (r *remotes) learn(digests map[string]string) {
+// addDigests takes in digests by fingerprints, as far as these are good on any host.
+func (r *remotes) addDigests(digests map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for fingerprint, digest := range digests {
@@ -87,17 +87,17 @@ func (r *remotes) digest(fingerprint string) (digest string, known bool) {
 	return digest, known
 }
 
-// remember keeps what a model was read as, while its objects have the stamp.
-func (r *remotes) remember(dir, stamp string, m snapshot.Model) {
+// store keeps what a model was read as, while its objects have the stamp.
+func (r *remotes) store(dir, stamp string, m snapshot.Model) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.memory[dir] = memory{stamp, m}
+	r.models[dir] = cachedModel{stamp, m}
 }
 
-func (r *remotes) remembered(dir, stamp string) (m snapshot.Model, known bool) {
+func (r *remotes) cached(dir, stamp string) (m snapshot.Model, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kept, known := r.memory[dir]
+	kept, known := r.models[dir]
 	return kept.model, known && kept.stamp == stamp
 }
 
@@ -118,25 +118,25 @@ func (r *remotes) refresh(ctx context.Context, model string) (failures []unliste
 	return failures
 }
 
-// sight notes when the models' objects were first seen as they are, and forgets
-// models that are gone.
-func (r *remotes) sight(dirs map[infer.ModelID][]string) {
+// observe notes when the models' objects were first seen as they are, and forgets
+// removed models.
+func (r *remotes) observe(dirs map[infer.ModelID][]string) {
 	present := make(map[string]bool)
 	for _, places := range dirs {
 		for _, dir := range places {
 			if r.of(dir) != nil {
 				present[dir] = true
-				r.arriving(dir, r.stampOf(dir))
+				r.uploading(dir, r.stampOf(dir))
 			}
 		}
 	}
 	r.scanned = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for dir := range r.sights {
+	for dir := range r.observed {
 		if !present[dir] {
-			delete(r.sights, dir)
-			delete(r.memory, dir)
+			delete(r.observed, dir)
+			delete(r.models, dir)
 		}
 	}
 }
@@ -146,25 +146,25 @@ func (r *remotes) stampOf(dir string) string {
 	return s.model(dir).stamp
 }
 
-// arriving reports whether a model's objects have changed so recently that
+// uploading reports whether a model's objects have changed so recently that
 // others may follow.
-func (r *remotes) arriving(dir, stamp string) bool {
+func (r *remotes) uploading(dir, stamp string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	seen, known := r.sights[dir]
+	seen, known := r.observed[dir]
 	if !known || seen.stamp != stamp {
-		seen = sight{stamp: stamp, since: now}
-		if newest := r.of(dir).model(dir).newest; !known && !r.scanned && now.Sub(newest) > aged {
+		seen = firstSeen{stamp: stamp, since: now}
+		if newest := r.of(dir).model(dir).newest; !known && !r.scanned && now.Sub(newest) > uploadedLongAgo {
 			seen.since = time.Time{}
 		}
-		r.sights[dir] = seen
+		r.observed[dir] = seen
 	}
-	return now.Sub(seen.since) < r.arrive
+	return now.Sub(seen.since) < r.quietPeriod
 }
 
-// warm fetches small files of the models that will be read, many at a time.
-func (r *remotes) warm(ctx context.Context, dirs map[infer.ModelID][]string, whole func(infer.ModelID) bool) {
+// prefetch fetches small files of the models that will be read, many at a time.
+func (r *remotes) prefetch(ctx context.Context, dirs map[infer.ModelID][]string, whole func(infer.ModelID) bool) {
 	for _, s := range r.roots {
 		var wanted []string
 		for id, places := range dirs {
@@ -172,12 +172,12 @@ func (r *remotes) warm(ctx context.Context, dirs map[infer.ModelID][]string, who
 			if len(places) > 1 || r.of(dir) != s || whole != nil && !whole(id) {
 				continue
 			}
-			if _, known := r.remembered(dir, s.model(dir).stamp); !known {
+			if _, known := r.cached(dir, s.model(dir).stamp); !known {
 				wanted = append(wanted, dir)
 			}
 		}
 		slices.Sort(wanted)
-		s.warm(ctx, wanted)
+		s.prefetch(ctx, wanted)
 	}
 }
 
@@ -188,7 +188,7 @@ func (r *remotes) confirm(ctx context.Context, models []snapshot.Model) {
 	read := make(map[*store][]int)
 	for i := range models {
 		m := &models[i]
-		if s := r.of(m.URL); s != nil && s.read(s.model(m.URL).name) && !m.Arriving {
+		if s := r.of(m.URL); s != nil && s.read(s.model(m.URL).name) && !m.Uploading {
 			read[s] = append(read[s], i)
 		}
 	}
@@ -204,17 +204,17 @@ func (r *remotes) confirm(ctx context.Context, models []snapshot.Model) {
 		failed := s.refresh(ctx, only) != nil
 		for _, i := range list {
 			if m := &models[i]; failed || s.model(m.URL).stamp != before[i] {
-				m.Torn, m.Unsettled = true, true
-				r.forget(m.URL)
+				m.Torn, m.Changing = true, true
+				r.evict(m.URL)
 			}
 		}
 	}
 }
 
-func (r *remotes) forget(dir string) {
+func (r *remotes) evict(dir string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.memory, dir)
+	delete(r.models, dir)
 }
 
 // ReadDir implements [Files].

@@ -28,7 +28,7 @@ import (
 // goes on at a time, and reads several models at once.
 type Scanner struct {
 	roots   []string
-	reading Reading
+	options Options
 	digests *modelfiles.Digester
 	stores  *remotes
 
@@ -42,18 +42,18 @@ const atOnce = 8
 // reader reads one model.
 type reader struct {
 	*Scanner
-	seen sighting
+	observed observation
 }
 
-// sighting is what is noted of a model's files while they are read.
-type sighting struct {
+// observation is what is noted of a model's files while they are read.
+type observation struct {
 	newest time.Time // the latest modification that was met
 	torn   bool      // a file changed since it was listed
 	unread bool      // a store failed
 }
 
 // note takes a modification time in.
-func (s *sighting) note(modified time.Time) {
+func (s *observation) note(modified time.Time) {
 	if modified.After(s.newest) {
 		s.newest = modified
 	}
@@ -61,20 +61,20 @@ func (s *sighting) note(modified time.Time) {
 
 // New makes a scanner of directories with absolute paths, and of URLs of
 // stores. It touches none of them.
-func New(roots []string, reading Reading) *Scanner {
+func New(roots []string, reading Options) *Scanner {
 	stores := newRemotes(roots, reading)
 	reading.from = stores
-	return &Scanner{roots: roots, reading: reading, digests: modelfiles.NewDigester(stores), stores: stores}
+	return &Scanner{roots: roots, options: reading, digests: modelfiles.NewDigester(stores), stores: stores}
 }
 
 // Files is where the repositories are.
-func (s *Scanner) Files() Files { return s.reading.from }
+func (s *Scanner) Files() Files { return s.options.from }
 
-// Learn tells the scanner digests by the fingerprints of trees that it, or
+// AddDigests gives the scanner digests by the fingerprints of trees that it, or
 // another scanner, has read before: those of files in stores are not read
 // again.
-func (s *Scanner) Learn(digests map[string]string) {
-	s.stores.learn(digests)
+func (s *Scanner) AddDigests(digests map[string]string) {
+	s.stores.addDigests(digests)
 }
 
 // Check reports, as [Scanner.Scan] does, a repository that cannot be listed.
@@ -90,9 +90,9 @@ func (s *Scanner) Check(ctx context.Context) error {
 
 // Scan reads all repositories. A store is listed as a whole, once, and its
 // models are read if anything about them has changed; one that cannot be
-// listed now stays as it was, and the snapshot says so. What lies in a store is
+// listed now stays as it was, and the snapshot has the cause. What lies in a store is
 // taken as a whole model when two listings that are apart by more than
-// Reading.Arrive show the same objects, when what the configuration names is
+// Options.ObjectQuietPeriod show the same objects, when what the configuration names is
 // there, and when a listing after the reading shows the same objects too; of
 // models that were there before the first scan, objects of a certain age spare
 // the second listing. Of models that whole, if it is not nil, does
@@ -111,8 +111,8 @@ func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*sn
 	for _, failure := range failures {
 		snap.Unread = append(snap.Unread, snapshot.Unread{Repository: failure.root, Cause: errs.From(failure.err).Msg})
 	}
-	s.stores.sight(found.dirs)
-	s.stores.warm(ctx, found.dirs, whole)
+	s.stores.observe(found.dirs)
+	s.stores.prefetch(ctx, found.dirs, whole)
 	snap.Models = s.readAll(ctx, found.dirs, whole)
 	s.stores.confirm(ctx, snap.Models)
 	if err := ctx.Err(); err != nil {
@@ -134,7 +134,7 @@ func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, 
 	group.SetLimit(atOnce)
 	for i, id := range ids {
 		if whole != nil && !whole(id) {
-			models[i] = snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(dirs[id][0])}
+			models[i] = snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[id][0])}
 			continue
 		}
 		group.Go(func() error {
@@ -193,7 +193,7 @@ func (s *Scanner) Named(ctx context.Context, name string) ([]infer.ModelID, erro
 // listing is what the repositories have, by name.
 type listing struct {
 	dirs map[infer.ModelID][]string // of each model
-	// ignored says what is no model although it is not hidden either.
+	// ignored is what is no model although it is not hidden either.
 	ignored []string
 }
 
@@ -208,9 +208,9 @@ func (s *Scanner) list() (listing, error) {
 }
 
 // listRoot adds a repository's model directories. One that cannot be looked
-// at, such as a broken link, is a model: its problem will tell.
+// at, such as a broken link, is a model: its problem will show it.
 func (s *Scanner) listRoot(root string, to *listing) error {
-	entries, err := s.reading.from.ReadDir(root)
+	entries, err := s.options.from.ReadDir(root)
 	if err != nil && s.stores.of(root) != nil {
 		return listingFailed(root, err)
 	}
@@ -223,12 +223,12 @@ func (s *Scanner) listRoot(root string, to *listing) error {
 			continue
 		}
 		dir := modelfiles.Join(root, entry.Name())
-		if info, err := s.reading.from.Stat(dir); err == nil && !info.IsDir() {
+		if info, err := s.options.from.Stat(dir); err == nil && !info.IsDir() {
 			to.ignored = append(to.ignored, dir+" is ignored: a model is a directory")
 			continue
 		}
 		id := infer.ModelID{Name: entry.Name()}
-		if s.reading.Namespacing {
+		if s.options.Namespacing {
 			id.Namespace = root
 		}
 		to.dirs[id] = append(to.dirs[id], dir)
@@ -240,37 +240,37 @@ func (s *Scanner) listRoot(root string, to *listing) error {
 func (s *Scanner) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) snapshot.Model {
 	if len(dirs) > 1 {
 		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
-		return snapshot.Model{Name: id.Name, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
+		return snapshot.Model{Name: id.Name, Duplicate: true, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
-	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.reading.from.URL(dirs[0]), Overridden: config != nil}
+	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[0]), Overridden: config != nil}
 	r := &reader{Scanner: s}
 	if s.stores.of(dirs[0]) != nil {
 		r.remote(ctx, &m, dirs[0], config)
 		return m
 	}
 	r.read(ctx, &m, dirs[0], config)
-	m.Unsettled = m.Torn || s.young(r.seen.newest)
+	m.Changing = m.Torn || s.recent(r.observed.newest)
 	return m
 }
 
 // read reads a model or finds its problem.
 func (s *reader) read(ctx context.Context, m *snapshot.Model, dir string, config []byte) {
 	if err := s.fill(ctx, m, dir, config); err != nil {
-		s.seen.unread = s.seen.unread || fromStore(err)
+		s.observed.unread = s.observed.unread || fromStore(err)
 		m.Config, m.Versions = nil, nil
 		m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 	}
-	m.Torn = s.seen.torn
+	m.Torn = s.observed.torn
 }
 
-// young reports whether a modification is so recent that another may follow.
-// One that is far in the future says nothing about the present.
-func (s *Scanner) young(modified time.Time) bool {
+// recent reports whether a modification is so recent that another may follow.
+// One that is far in the future proves nothing about the present.
+func (s *Scanner) recent(modified time.Time) bool {
 	age := time.Since(modified)
-	return age < s.reading.Settle && age > -time.Minute
+	return age < s.options.FileQuietPeriod && age > -time.Minute
 }
 
-// hidden also tells the directories that editors and version control leave.
+// hidden also finds the directories that editors and version control leave.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // isDir follows links: repositories are often made of them.

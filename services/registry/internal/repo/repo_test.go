@@ -38,7 +38,7 @@ func TestScanListsModelsAndVersions(t *testing.T) {
 		".hidden/config.pbtxt": config,
 		"file":                 "not a model",
 	})
-	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{}))
 	got := make(map[string][]int64)
 	for _, m := range snap.Models {
 		if m.Problem != "" || m.Config.GetName() != m.Name || m.URL != "file://"+filepath.Join(root, m.Name) {
@@ -63,7 +63,7 @@ func TestScanListsModelsAndVersions(t *testing.T) {
 }
 
 func TestExampleModelsHaveNoProblem(t *testing.T) {
-	snap := scan(t, repo.New([]string{filepath.Join("..", "..", "..", "..", "examples", "models")}, repo.Reading{}))
+	snap := scan(t, repo.New([]string{filepath.Join("..", "..", "..", "..", "examples", "models")}, repo.Options{}))
 	if len(snap.Models) == 0 {
 		t.Error("there are no example models")
 	}
@@ -94,7 +94,7 @@ func TestScanReportsEachModelsProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := tree(t, map[string]string{"twice/config.pbtxt": config})
-	snap := scan(t, repo.New([]string{root, second}, repo.Reading{}))
+	snap := scan(t, repo.New([]string{root, second}, repo.Options{}))
 	want := map[string]string{
 		"good":        "",
 		"broken":      `unknown field "backnd": did you mean backend?`,
@@ -127,7 +127,7 @@ func TestScanReportsEachModelsProblem(t *testing.T) {
 
 func TestScanFailsWithoutItsRoot(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "models")
-	_, err := repo.New([]string{missing}, repo.Reading{}).Scan(t.Context(), nil)
+	_, err := repo.New([]string{missing}, repo.Options{}).Scan(t.Context(), nil)
 	if errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--model-repository") {
 		t.Errorf("Scan = %v", err)
 	}
@@ -137,7 +137,7 @@ func TestScanEndsWithItsContext(t *testing.T) {
 	root := tree(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "m"})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := repo.New([]string{root}, repo.Reading{}).Scan(ctx, nil); !errors.Is(err, context.Canceled) {
+	if _, err := repo.New([]string{root}, repo.Options{}).Scan(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Scan = %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestDigestNamesContent(t *testing.T) {
 			files[name] = text
 		}
 		edit(files)
-		return model(t, scan(t, repo.New([]string{tree(t, files)}, repo.Reading{})), "m").Versions[0].Digest
+		return model(t, scan(t, repo.New([]string{tree(t, files)}, repo.Options{})), "m").Versions[0].Digest
 	}
 	same := digest(func(map[string]string) {})
 	if got := digest(func(f map[string]string) { f["m/config.pbtxt"] += "max_batch_size: 4"; f["m/labels.txt"] = "x" }); got != same {
@@ -179,7 +179,7 @@ func TestShallowScansOpenFilesAndReadNone(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(root, "n", "1", "b")); err != nil {
 		t.Fatal(err)
 	}
-	snap := scan(t, repo.New([]string{root}, repo.Reading{Shallow: true}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{Shallow: true}))
 	if v := model(t, snap, "m").Versions[0]; v.Problem != "" {
 		t.Errorf("a large file: %s", v.Problem)
 	}
@@ -193,7 +193,7 @@ func TestCustomBatchingStrategyIsRefused(t *testing.T) {
 		"m/config.pbtxt": config, "m/1/model.onnx": "m", "m/1/batchstrategy.so": "ELF",
 		"n/config.pbtxt": config, "n/1/model.onnx": "n", "n/batchstrategy.so": "ELF",
 	})
-	snap := scan(t, repo.New([]string{root}, repo.Reading{}))
+	snap := scan(t, repo.New([]string{root}, repo.Options{}))
 	for _, name := range []string{"m", "n"} {
 		if got := model(t, snap, name).Problem; !strings.Contains(got, "set dynamic_batching") {
 			t.Errorf("%s: problem %q does not say what to use instead", name, got)
@@ -206,7 +206,7 @@ func TestLoopOfLinksEnds(t *testing.T) {
 	if err := os.Symlink(filepath.Join(root, "m/1"), filepath.Join(root, "m/1/self")); err != nil {
 		t.Fatal(err)
 	}
-	v := model(t, scan(t, repo.New([]string{root}, repo.Reading{})), "m").Versions[0]
+	v := model(t, scan(t, repo.New([]string{root}, repo.Options{})), "m").Versions[0]
 	if v.Problem == "" {
 		t.Errorf("version with a loop has no problem, digest %s", v.Digest)
 	}

@@ -222,9 +222,9 @@ const (
 	ahead = 16
 )
 
-// warm fetches the small files of models ahead of their use. What fails is
-// read again, and then says why.
-func (s *store) warm(ctx context.Context, dirs []string) {
+// prefetch fetches the small files of models ahead of their use. What fails is
+// read again, and then fails with the cause.
+func (s *store) prefetch(ctx context.Context, dirs []string) {
 	var (
 		group sync.WaitGroup
 		mu    sync.Mutex
@@ -257,7 +257,7 @@ func (s *store) warm(ctx context.Context, dirs []string) {
 	group.Wait()
 }
 
-// info is what the listing says of a file or directory.
+// info is what the listing has of a file or directory.
 type info struct{ *node }
 
 func (i info) Name() string { return i.name }

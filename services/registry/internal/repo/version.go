@@ -24,26 +24,26 @@ type listed struct {
 func (s *reader) listVersions(ctx context.Context, dir string, versions []int64) map[int64]listed {
 	all := make(map[int64]listed, len(versions))
 	for _, number := range versions {
-		tree, err := modelfiles.List(ctx, s.reading.from, dir, versionDir(dir, number))
+		tree, err := modelfiles.List(ctx, s.options.from, dir, versionDir(dir, number))
 		all[number] = listed{tree, err}
 	}
 	return all
 }
 
 func (s *reader) version(ctx context.Context, path string, number int64, files listed) snapshot.Version {
-	v := snapshot.Version{Number: number, URL: s.reading.from.URL(path)}
+	v := snapshot.Version{Number: number, URL: s.options.from.URL(path)}
 	err := files.err
 	switch {
 	case err != nil:
-	case s.reading.Shallow:
-		err = files.tree.Open(s.reading.from)
+	case s.options.Shallow:
+		err = files.tree.Open(s.options.from)
 	default:
-		s.seen.note(files.tree.Newest())
+		s.observed.note(files.tree.Newest())
 		v.Digest, err = s.digest(ctx, files.tree)
 	}
 	if err != nil {
-		s.seen.torn = s.seen.torn || errors.Is(err, modelfiles.ErrChanged) || errs.Of(err) == errs.FilesChanged
-		s.seen.unread = s.seen.unread || fromStore(err)
+		s.observed.torn = s.observed.torn || errors.Is(err, modelfiles.ErrChanged) || errs.Of(err) == errs.FilesChanged
+		s.observed.unread = s.observed.unread || fromStore(err)
 		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
 		return v
 	}
@@ -60,7 +60,7 @@ func (s *reader) digest(ctx context.Context, tree *modelfiles.Tree) (string, err
 	}
 	digest, err := s.digests.Digest(ctx, tree)
 	if err == nil {
-		s.stores.learn(map[string]string{fingerprint: digest})
+		s.stores.addDigests(map[string]string{fingerprint: digest})
 	}
 	return digest, err
 }
@@ -74,7 +74,7 @@ func (s *reader) refuseStrategy(dir string, versions []int64) error {
 	}
 	for _, dir := range dirs {
 		library := modelfiles.Join(dir, "batchstrategy.so")
-		if _, err := s.reading.from.Stat(library); err == nil {
+		if _, err := s.options.from.Stat(library); err == nil {
 			return problem("%s is a custom batching strategy, and shared objects are not loaded: remove it and set dynamic_batching, "+
 				"whose preferred_batch_size, max_queue_delay_microseconds and priorities decide when a batch is sent", library)
 		}

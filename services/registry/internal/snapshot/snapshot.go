@@ -2,17 +2,21 @@
 package snapshot
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
 // Snapshot is the result of one scan of all repositories. It is immutable:
-// neither whoever made it nor whoever reads it may change anything within.
+// neither its maker nor its readers may change anything within.
 type Snapshot struct {
 	// Models are in the order of their names. Their ids are unique.
 	Models []Model
-	// Ignored says what the repositories have beside models.
+	// Ignored is what the repositories have beside models.
 	Ignored []string
 	// Unread are the repositories that could not be listed, so that their models
 	// are those of an earlier listing.
@@ -21,7 +25,7 @@ type Snapshot struct {
 
 // Unread is a repository that could not be listed.
 type Unread struct {
-	// Repository is its URL, without a slash at its end; Cause says why, and
+	// Repository is its URL, without a slash at its end; Cause is why, and
 	// names it.
 	Repository, Cause string
 }
@@ -43,15 +47,19 @@ type Model struct {
 	Problem string
 	// Problems are what Problem is made of, with places and fixes.
 	Problems modelconfig.Problems
-	// Overridden says that the content was given through the load API.
+	// NoVersion is whether the problem is that there is no version to serve.
+	NoVersion bool
+	// Duplicate is whether the problem is that several repositories have the model.
+	Duplicate bool
+	// Overridden is whether the files or the configuration were given through the load API.
 	Overridden bool
-	// Unsettled says that files were changed so recently that somebody may
+	// Changing is whether files were changed so recently that an upload may
 	// still write them; Torn that they changed while they were read.
-	Unsettled, Torn bool
-	// Arriving says that objects came into the store so recently that others may
+	Changing, Torn bool
+	// Uploading is whether objects came into the store so recently that others may
 	// follow: the model was not read.
-	Arriving bool
-	// Unread says that the store failed while the model was read: the problem
+	Uploading bool
+	// Unread is whether the store failed while the model was read: the problem
 	// is the store's.
 	Unread bool
 	// Warnings are what its owner should know although it can be served.
@@ -60,6 +68,16 @@ type Model struct {
 
 // ID names the model.
 func (m *Model) ID() infer.ModelID { return infer.ModelID{Namespace: m.Namespace, Name: m.Name} }
+
+// LoadFailed reports whether the problem is one of a version's files rather than
+// of the configuration: Triton finds it when it loads the version.
+func (m *Model) LoadFailed() bool {
+	return slices.ContainsFunc(m.Problems, func(p modelconfig.Problem) bool {
+		version, _, within := strings.Cut(p.File, "/")
+		_, err := strconv.ParseInt(version, 10, 64)
+		return within && err == nil
+	})
+}
 
 // Version is one version directory.
 type Version struct {

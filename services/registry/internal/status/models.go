@@ -9,25 +9,28 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// models joins what should be served with what the workers say.
-func (s *Seen) models() []*nereidv1.ModelStatus {
+// models joins what should be served with what the workers report.
+func (s *View) models() []*nereidv1.ModelStatus {
 	placed := s.placed()
 	known := make(map[infer.ModelID]*nereidv1.ModelStatus)
 	for _, e := range s.Models {
 		v := e.Value
+		if v.GetRemoved() {
+			continue
+		}
 		id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
 		m := &nereidv1.ModelStatus{
 			Name: v.GetName(), Namespace: v.GetNamespace(), Problem: v.GetProblem(), Failure: v.GetFailure(), Changing: v.GetPrevious() != nil,
 			Pool: cmp.Or(v.GetPool(), infer.DefaultPool),
 		}
 		for _, c := range v.GetVersions() {
-			m.Versions = append(m.Versions, wanted(c, take(placed, id, c)))
+			m.Versions = append(m.Versions, versionStatus(c, removePlaced(placed, id, c)))
 		}
 		for _, c := range v.GetPrevious().GetVersions() {
 			if slices.ContainsFunc(m.Versions, func(o *nereidv1.VersionStatus) bool { return same(o, c) }) {
 				continue // changed in no file of its own
 			}
-			before := wanted(c, take(placed, id, c))
+			before := versionStatus(c, removePlaced(placed, id, c))
 			before.Previous = true
 			m.Versions = append(m.Versions, before)
 		}
@@ -48,13 +51,13 @@ func same(o *nereidv1.VersionStatus, c *nereidv1.ModelVersion) bool {
 	return o.GetVersion() == c.GetVersion() && o.GetGeneration() == c.GetGeneration()
 }
 
-func wanted(c *nereidv1.ModelVersion, workers []*nereidv1.PlacedVersion) *nereidv1.VersionStatus {
+func versionStatus(c *nereidv1.ModelVersion, workers []*nereidv1.PlacedVersion) *nereidv1.VersionStatus {
 	return &nereidv1.VersionStatus{
 		Version: c.GetVersion(), Generation: c.GetGeneration(), Desired: c.GetDesired(), Problem: c.GetProblem(), Workers: workers,
 	}
 }
 
-func take(placed map[infer.ModelRef][]*nereidv1.PlacedVersion, id infer.ModelID, c *nereidv1.ModelVersion) []*nereidv1.PlacedVersion {
+func removePlaced(placed map[infer.ModelRef][]*nereidv1.PlacedVersion, id infer.ModelID, c *nereidv1.ModelVersion) []*nereidv1.PlacedVersion {
 	ref := infer.ModelRef{Namespace: id.Namespace, Name: id.Name, Version: c.GetVersion(), Generation: c.GetGeneration()}
 	workers := placed[ref]
 	delete(placed, ref)
@@ -75,8 +78,8 @@ func ordered(known map[infer.ModelID]*nereidv1.ModelStatus) []*nereidv1.ModelSta
 	return list
 }
 
-// placed says, by content, which workers have it or should.
-func (s *Seen) placed() map[infer.ModelRef][]*nereidv1.PlacedVersion {
+// placed returns, by loaded version, which workers have it or should.
+func (s *View) placed() map[infer.ModelRef][]*nereidv1.PlacedVersion {
 	all := make(map[infer.ModelRef][]*nereidv1.PlacedVersion)
 	on := func(worker string, m *nereidv1.ModelRef) *nereidv1.PlacedVersion {
 		ref := state.RefOf(m)

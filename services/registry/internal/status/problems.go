@@ -12,9 +12,9 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// problems tells what is not as it should be, from the roles that nobody holds
+// problems lists what is not as it should be, from the roles without a holder
 // to the models that are not ready.
-func problems(s *Seen, c *nereidv1.ClusterStatus) []string {
+func problems(s *View, c *nereidv1.ClusterStatus) []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	if _, ok := s.Leaders[Registry]; !ok {
@@ -25,8 +25,8 @@ func problems(s *Seen, c *nereidv1.ClusterStatus) []string {
 			add("no scheduler holds the pool %s: requests for its models wait, and then fail as %s: start a scheduler with --pool=%s, or see whether it reaches NATS", pool, errs.NoScheduler, pool)
 		}
 	}
-	for _, pool := range slices.Sorted(maps.Keys(s.Silent)) {
-		add("the scheduler of the pool %s does not tell its queues: %s", pool, s.Silent[pool])
+	for _, pool := range slices.Sorted(maps.Keys(s.Unreachable)) {
+		add("the scheduler of the pool %s does not report its queues: %s", pool, s.Unreachable[pool])
 	}
 	if len(s.Services[Gateway]) == 0 {
 		add("no gateway is there to take requests")
@@ -57,14 +57,14 @@ func problems(s *Seen, c *nereidv1.ClusterStatus) []string {
 	return list
 }
 
-func (s *Seen) modelProblems(m *nereidv1.ModelStatus) []string {
+func (s *View) modelProblems(m *nereidv1.ModelStatus) []string {
 	name := infer.ModelID{Namespace: m.GetNamespace(), Name: m.GetName()}.String()
 	var list []string
 	if m.GetProblem() != "" {
 		list = append(list, fmt.Sprintf("model %s cannot be served: %s", name, m.GetProblem()))
 	}
 	if m.GetFailure() != "" {
-		list = append(list, fmt.Sprintf("model %s serves an older content, since the newest failed: %s", name, m.GetFailure()))
+		list = append(list, fmt.Sprintf("model %s serves an older generation, since the newest failed to load: %s", name, m.GetFailure()))
 	}
 	for _, v := range m.GetVersions() {
 		if cause := s.unready(m, v); cause != "" {
@@ -74,9 +74,9 @@ func (s *Seen) modelProblems(m *nereidv1.ModelStatus) []string {
 	return list
 }
 
-// unready says what is wrong with a version; empty if nothing is, or if it is
-// only on its way while another content serves in its place.
-func (s *Seen) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) string {
+// unready returns what is wrong with a version; empty if nothing is, or if it is
+// only on its way while another generation serves in its place.
+func (s *View) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) string {
 	switch {
 	case v.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE || v.GetPrevious():
 		return ""
@@ -96,21 +96,21 @@ func (s *Seen) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) strin
 				waits = cmp.Or(waits, fmt.Sprintf(", on %s: %s", p.GetWorkerId(), p.GetCause()))
 			}
 		case nereidv1.State_STATE_UNAVAILABLE:
-			cause = cmp.Or(cause, fmt.Sprintf("failed on %s: %s", p.GetWorkerId(), cmp.Or(p.GetCause(), "it does not say why")))
+			cause = cmp.Or(cause, fmt.Sprintf("failed on %s: %s", p.GetWorkerId(), cmp.Or(p.GetCause(), "it gives no reason")))
 		}
 	}
 	ref := infer.ModelRef{Namespace: m.GetNamespace(), Name: m.GetName(), Version: v.GetVersion(), Generation: v.GetGeneration()}
-	switch away := s.Away[ref]; {
+	switch away := s.Lost[ref]; {
 	case cause != "":
 		return cause
 	case !ready && len(v.GetWorkers()) == 0 && len(away) > 0:
-		return fmt.Sprintf("is on no worker: %s, where it was, has not been heard of for some seconds", strings.Join(away, ", "))
+		return fmt.Sprintf("is on no worker: %s, where it was, has not reported for some seconds", strings.Join(away, ", "))
 	case !ready && len(v.GetWorkers()) == 0:
 		return "is on no worker"
 	case !ready && !m.GetChanging():
 		return "is not ready yet" + waits
-	case s.Short[ref] != "":
-		return "is not placed as it should be: " + s.Short[ref]
+	case s.UnderReplicated[ref] != "":
+		return "is not placed as it should be: " + s.UnderReplicated[ref]
 	}
 	return ""
 }

@@ -1,4 +1,4 @@
-// Package status tells what the whole cluster is about, and what of it is not
+// Package status describes the whole cluster, and what of it is not
 // as it should be. It is a function of what the buckets hold and the schedulers
 // say.
 package status
@@ -35,20 +35,20 @@ type Entry[T any] struct {
 	Revision uint64
 }
 
-// Runs is a content that a worker has.
+// Runs is a loaded version that a worker has.
 type Runs struct {
 	Worker  string
 	Version *nereidv1.WorkerVersion
 }
 
-// Assigned is a content that a worker should have.
+// Assigned is a loaded version that a worker should have.
 type Assigned struct {
 	Worker  string
 	Version *nereidv1.AssignedVersion
 }
 
-// Seen is what there is to tell of.
-type Seen struct {
+// View is what a status is made of.
+type View struct {
 	// Models are by key.
 	Models map[string]Entry[*nereidv1.ModelValue]
 	// Workers are by id.
@@ -57,24 +57,24 @@ type Seen struct {
 	Behind   map[string]bool
 	Runs     []Runs
 	Assigned []Assigned
-	// Away are the workers that a content is kept for although they are gone: they
+	// Lost are the workers that a loaded version is kept for although they are gone: they
 	// may come back.
-	Away map[infer.ModelRef][]string
-	// Short says why contents are on fewer workers than they should be, as far as
-	// whoever has seen this knows.
-	Short map[infer.ModelRef]string
+	Lost map[infer.ModelRef][]string
+	// UnderReplicated is why loaded versions are on fewer workers than they should be, as far as
+	// the reader of the state knows.
+	UnderReplicated map[infer.ModelRef]string
 	// Services are by role and id, without the workers.
 	Services map[string]map[string]Entry[*nereidv1.ServiceValue]
 	// Leaders are by role.
 	Leaders map[string]Entry[*nereidv1.LeaderValue]
-	// Queues are those of the pools that have answered; Silent says, by pool,
+	// Queues are those of the pools that have responded; Unreachable is, by pool,
 	// why others have not.
-	Queues []*nereidv1.QueueStatus
-	Silent map[string]string
+	Queues      []*nereidv1.QueueStatus
+	Unreachable map[string]string
 }
 
 // Pools are the pools that there is a model, a worker or a scheduler of, sorted.
-func (s *Seen) Pools() []string {
+func (s *View) Pools() []string {
 	pools := make(map[string]bool)
 	for _, m := range s.Models {
 		pools[cmp.Or(m.Value.GetPool(), infer.DefaultPool)] = true
@@ -90,8 +90,8 @@ func (s *Seen) Pools() []string {
 	return slices.Sorted(maps.Keys(pools))
 }
 
-// Of tells of the cluster.
-func Of(s *Seen) *nereidv1.ClusterStatus {
+// Of returns the status of the cluster.
+func Of(s *View) *nereidv1.ClusterStatus {
 	c := &nereidv1.ClusterStatus{
 		Services: s.services(), Leaders: s.leaders(), Models: s.models(), Workers: s.workers(), Queues: s.Queues,
 	}
@@ -102,7 +102,7 @@ func Of(s *Seen) *nereidv1.ClusterStatus {
 	return c
 }
 
-func (s *Seen) services() []*nereidv1.ServiceStatus {
+func (s *View) services() []*nereidv1.ServiceStatus {
 	var list []*nereidv1.ServiceStatus
 	for role, all := range s.Services {
 		for id, e := range all {
@@ -133,7 +133,7 @@ func (s *Seen) services() []*nereidv1.ServiceStatus {
 // acquires it.
 func epoch(stated, revision uint64) uint64 { return cmp.Or(stated, revision) }
 
-func (s *Seen) leaders() []*nereidv1.LeaderStatus {
+func (s *View) leaders() []*nereidv1.LeaderStatus {
 	var list []*nereidv1.LeaderStatus
 	for _, role := range slices.Sorted(maps.Keys(s.Leaders)) {
 		e := s.Leaders[role]
@@ -144,14 +144,14 @@ func (s *Seen) leaders() []*nereidv1.LeaderStatus {
 	return list
 }
 
-func (s *Seen) workers() []*nereidv1.WorkerStatus {
+func (s *View) workers() []*nereidv1.WorkerStatus {
 	ready, all, models := make(map[string]uint32), make(map[string]uint32), make(map[string]uint64)
 	for _, r := range s.Runs {
 		n, of := instances(r.Version)
 		ready[r.Worker] += n
 		all[r.Worker] += of
 		if of > 0 {
-			models[r.Worker] += s.taken(r.Version)
+			models[r.Worker] += s.memoryUsed(r.Version)
 		}
 	}
 	var list []*nereidv1.WorkerStatus
@@ -166,10 +166,10 @@ func (s *Seen) workers() []*nereidv1.WorkerStatus {
 	return list
 }
 
-// taken is what a content takes of its worker's memory, in bytes: as measured,
+// memoryUsed is what a loaded version takes of its worker's memory, in bytes: as measured,
 // and no less than its files have. A small model finds room in what the process
 // had already, and is then measured at nothing.
-func (s *Seen) taken(v *nereidv1.WorkerVersion) uint64 {
+func (s *View) memoryUsed(v *nereidv1.WorkerVersion) uint64 {
 	ref := state.RefOf(v.GetModel())
 	files := publish.Find(s.Models[ref.ID().Key()].Value, ref).GetBytes()
 	return max(v.GetMemoryBytes(), files)

@@ -27,7 +27,7 @@ func entry[T any](v T, revision uint64) status.Entry[T] {
 }
 
 // well is a cluster in which nothing is wrong: the model m on two workers.
-func well(t *testing.T) *status.Seen {
+func well(t *testing.T) *status.View {
 	t.Helper()
 	service := func(json string) map[string]status.Entry[*nereidv1.ServiceValue] {
 		v := text(t, &nereidv1.ServiceValue{}, json)
@@ -36,7 +36,7 @@ func well(t *testing.T) *status.Seen {
 	leader := func(holder string) status.Entry[*nereidv1.LeaderValue] {
 		return entry(&nereidv1.LeaderValue{Holder: holder, Address: holder + ":8031"}, 12)
 	}
-	s := &status.Seen{
+	s := &status.View{
 		Models: map[string]status.Entry[*nereidv1.ModelValue]{
 			"m": entry(text(t, &nereidv1.ModelValue{}, `{"name":"m","versions":[{"version":"1","generation":"2","desired":"DESIRED_STATE_SERVE"}]}`), 40),
 		},
@@ -100,55 +100,55 @@ func TestMemoryIsOfTensorsAndModels(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	model := func(json string) func(*testing.T, *status.Seen) {
-		return func(t *testing.T, s *status.Seen) { s.Models["m"] = entry(text(t, &nereidv1.ModelValue{}, json), 1) }
+	model := func(json string) func(*testing.T, *status.View) {
+		return func(t *testing.T, s *status.View) { s.Models["m"] = entry(text(t, &nereidv1.ModelValue{}, json), 1) }
 	}
-	state := func(json string) func(*testing.T, *status.Seen) {
-		return func(t *testing.T, s *status.Seen) {
+	state := func(json string) func(*testing.T, *status.View) {
+		return func(t *testing.T, s *status.View) {
 			for i := range s.Runs {
 				s.Runs[i].Version = text(t, &nereidv1.WorkerVersion{}, json)
 			}
 		}
 	}
 	for name, tt := range map[string]struct {
-		edit func(*testing.T, *status.Seen)
+		edit func(*testing.T, *status.View)
 		want []string
 	}{
-		"none": {func(*testing.T, *status.Seen) {}, nil},
+		"none": {func(*testing.T, *status.View) {}, nil},
 		"nobody is there": {
-			func(_ *testing.T, s *status.Seen) { *s = status.Seen{} },
+			func(_ *testing.T, s *status.View) { *s = status.View{} },
 			[]string{"no registry leads: models are neither loaded nor moved", "no gateway is there to take requests", "no worker is there to run models"},
 		},
 		"a pool without a scheduler": {
-			func(t *testing.T, s *status.Seen) {
+			func(t *testing.T, s *status.View) {
 				model(`{"name":"m","pool":"large","versions":[{"version":"1","generation":"2","desired":"DESIRED_STATE_SERVE"}]}`)(t, s)
 			},
 			[]string{"no scheduler holds the pool large: requests for its models wait, and then fail as no_scheduler: start a scheduler with --pool=large, or see whether it reaches NATS"},
 		},
 		"a pool of workers alone": {
-			func(_ *testing.T, s *status.Seen) { s.Workers["w2"].Value.Labels = map[string]string{"pool": "spare"} },
+			func(_ *testing.T, s *status.View) { s.Workers["w2"].Value.Labels = map[string]string{"pool": "spare"} },
 			[]string{"no scheduler holds the pool spare: requests for its models wait, and then fail as no_scheduler: start a scheduler with --pool=spare, or see whether it reaches NATS"},
 		},
-		"a scheduler that does not answer": {
-			func(_ *testing.T, s *status.Seen) { s.Silent = map[string]string{"default": "it hangs"} },
-			[]string{"the scheduler of the pool default does not tell its queues: it hangs"},
+		"a scheduler that does not respond": {
+			func(_ *testing.T, s *status.View) { s.Unreachable = map[string]string{"default": "it hangs"} },
+			[]string{"the scheduler of the pool default does not report its queues: it hangs"},
 		},
 		"a worker that starts, and one that stops": {
-			func(_ *testing.T, s *status.Seen) {
+			func(_ *testing.T, s *status.View) {
 				s.Workers["w1"].Value.State = nereidv1.State_STATE_LOADING
 				s.Workers["w2"].Value.State = nereidv1.State_STATE_UNLOADING
 			},
 			[]string{"the worker w1 is not ready", "the worker w2 is about to stop"},
 		},
 		"a worker that was started again just now, and one long ago": {
-			func(_ *testing.T, s *status.Seen) {
+			func(_ *testing.T, s *status.View) {
 				s.Workers["w1"].Value.Restarts, s.Workers["w1"].Value.LastExit, s.Workers["w1"].Value.Unsteady = 3, "exit status 2: panic: boom", true
 				s.Workers["w2"].Value.Restarts, s.Workers["w2"].Value.LastExit = 1, "signal: killed"
 			},
 			[]string{"the worker w1 was started again a moment ago, as start 4: the one before ended with exit status 2: panic: boom"},
 		},
 		"services that start and stop": {
-			func(_ *testing.T, s *status.Seen) {
+			func(_ *testing.T, s *status.View) {
 				s.Services[status.Gateway]["g"].Value.State = nereidv1.State_STATE_LOADING
 				s.Workers["w1"].Value.Leaving = true
 			},
@@ -157,25 +157,25 @@ func TestProblems(t *testing.T) {
 		"a model that cannot be served": {model(`{"name":"m","problem":"no backend"}`), []string{"model m cannot be served: no backend"}},
 		"a change that failed": {
 			model(`{"name":"m","failure":"out of memory","versions":[{"version":"1","generation":"2","desired":"DESIRED_STATE_SERVE"}]}`),
-			[]string{"model m serves an older content, since the newest failed: out of memory"},
+			[]string{"model m serves an older generation, since the newest failed to load: out of memory"},
 		},
 		"a version that cannot be served": {
 			model(`{"name":"m","versions":[{"version":"1","generation":"2","desired":"DESIRED_STATE_SERVE","problem":"no model.onnx"}]}`),
 			[]string{"model m version 1 cannot be served: no model.onnx"},
 		},
 		"a version that nobody runs": {
-			func(_ *testing.T, s *status.Seen) { s.Assigned, s.Runs = nil, nil }, []string{"model m version 1 is on no worker"},
+			func(_ *testing.T, s *status.View) { s.Assigned, s.Runs = nil, nil }, []string{"model m version 1 is on no worker"},
 		},
 		"a version whose worker is away": {
-			func(_ *testing.T, s *status.Seen) {
+			func(_ *testing.T, s *status.View) {
 				s.Assigned, s.Runs = nil, nil
-				s.Away = map[infer.ModelRef][]string{{Name: "m", Version: 1, Generation: 2}: {"w3"}}
+				s.Lost = map[infer.ModelRef][]string{{Name: "m", Version: 1, Generation: 2}: {"w3"}}
 			},
-			[]string{"model m version 1 is on no worker: w3, where it was, has not been heard of for some seconds"},
+			[]string{"model m version 1 is on no worker: w3, where it was, has not reported for some seconds"},
 		},
 		"a version on fewer workers than it should be": {
-			func(_ *testing.T, s *status.Seen) {
-				s.Short = map[infer.ModelRef]string{{Name: "m", Version: 1, Generation: 2}: "it asks for 3 workers"}
+			func(_ *testing.T, s *status.View) {
+				s.UnderReplicated = map[infer.ModelRef]string{{Name: "m", Version: 1, Generation: 2}: "it asks for 3 workers"}
 			},
 			[]string{"model m version 1 is not placed as it should be: it asks for 3 workers"},
 		},
@@ -199,7 +199,7 @@ func TestProblems(t *testing.T) {
 			[]string{"model m version 1 is on no worker"},
 		},
 		"a version that was unloaded": {
-			func(t *testing.T, s *status.Seen) {
+			func(t *testing.T, s *status.View) {
 				model(`{"name":"m","versions":[{"version":"1","generation":"2","desired":"DESIRED_STATE_UNLOADED"}]}`)(t, s)
 				s.Assigned, s.Runs = nil, nil
 			},

@@ -31,7 +31,7 @@ const (
 	Failed
 )
 
-// Report is what one worker says of a content.
+// Report is what one worker reports of a loaded version.
 type Report struct {
 	State nereidv1.State
 	Cause string
@@ -39,15 +39,15 @@ type Report struct {
 	Reason errs.Reason
 }
 
-func said(v *nereidv1.WorkerVersion) Report {
+func reportOf(v *nereidv1.WorkerVersion) Report {
 	return Report{State: v.GetState(), Cause: v.GetCause(), Reason: errs.Reason(v.GetReason())}
 }
 
-// reportOn is what a worker says of a content that should have the instances
+// assignedReport is what a worker reports of a loaded version that should have the instances
 // of groups: one that is ready loads while it has others, and has failed if it
 // cannot have these.
-func reportOn(v *nereidv1.WorkerVersion, groups []*nereidv1.AssignedGroup) Report {
-	r := said(v)
+func assignedReport(v *nereidv1.WorkerVersion, groups []*nereidv1.AssignedGroup) Report {
+	r := reportOf(v)
 	if r.State != nereidv1.State_STATE_READY {
 		return r
 	}
@@ -61,12 +61,12 @@ func reportOn(v *nereidv1.WorkerVersion, groups []*nereidv1.AssignedGroup) Repor
 	return r
 }
 
-// Workers are what the live workers say of one model.
+// Workers are what the live workers report of one model.
 type Workers struct {
-	// Assigned lists, by content, what each worker says that should run it: the
+	// Assigned lists, by loaded version, what each worker reports that should run it: the
 	// zero Report if nothing yet.
 	Assigned map[infer.ModelRef][]Report
-	// Reported lists what any worker says of a content that it has.
+	// Reported lists what any worker reports of a loaded version that it has.
 	Reported map[infer.ModelRef][]Report
 }
 
@@ -75,21 +75,21 @@ func NewWorkers() Workers {
 	return Workers{Assigned: make(map[infer.ModelRef][]Report), Reported: make(map[infer.ModelRef][]Report)}
 }
 
-// Add joins what a live worker should run and what it says. Either may be nil.
+// Add joins what a live worker should run and what it reports. Either may be nil.
 func (w Workers) Add(should *nereidv1.AssignmentValue, says *nereidv1.InstancesValue) {
 	reported := make(map[infer.ModelRef]*nereidv1.WorkerVersion)
 	for _, v := range says.GetVersions() {
 		ref := state.RefOf(v.GetModel())
 		reported[ref] = v
-		w.Reported[ref] = append(w.Reported[ref], said(v))
+		w.Reported[ref] = append(w.Reported[ref], reportOf(v))
 	}
 	for _, v := range should.GetVersions() {
 		ref := state.RefOf(v.GetModel())
-		w.Assigned[ref] = append(w.Assigned[ref], reportOn(reported[ref], v.GetGroups()))
+		w.Assigned[ref] = append(w.Assigned[ref], assignedReport(reported[ref], v.GetGroups()))
 	}
 }
 
-// Failed reports whether some worker could not load a content and no other
+// Failed reports whether some worker could not load a version and no other
 // has it or tries.
 func (w Workers) Failed(ref infer.ModelRef) bool {
 	reports := w.Reported[ref]
@@ -98,7 +98,7 @@ func (w Workers) Failed(ref infer.ModelRef) bool {
 	})
 }
 
-// Stale reports whether a content has failed for no fault of its own: some
+// Stale reports whether a version has failed for no fault of its own: some
 // worker found other files than those that were read, or could not fetch them.
 func (w Workers) Stale(ref infer.ModelRef) bool {
 	return w.Failed(ref) && slices.ContainsFunc(w.Reported[ref], func(r Report) bool {
@@ -111,10 +111,10 @@ func (w Workers) Stale(ref infer.ModelRef) bool {
 	})
 }
 
-// Judge tells how far the versions of v have come that are to serve, and the
+// Evaluate returns how far the versions of v have come that are to serve, and the
 // causes of those that failed, by number. While a version is on its way the
-// failure of another decides nothing, so that all causes are told at once.
-func (w Workers) Judge(v *nereidv1.ModelValue) (Progress, map[int64]string) {
+// failure of another decides nothing, so that all causes are shown at once.
+func (w Workers) Evaluate(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 	causes := make(map[int64]string)
 	progress := Ready
 	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
@@ -122,7 +122,7 @@ func (w Workers) Judge(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 		if version.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE {
 			continue
 		}
-		p, cause := w.judge(id.Version(version.GetVersion(), version.GetGeneration()), version.GetProblem())
+		p, cause := w.evaluate(id.Version(version.GetVersion(), version.GetGeneration()), version.GetProblem())
 		if p == Failed {
 			causes[version.GetVersion()] = cause
 		}
@@ -136,7 +136,7 @@ func (w Workers) Judge(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 	return progress, causes
 }
 
-func (w Workers) judge(ref infer.ModelRef, problem string) (Progress, string) {
+func (w Workers) evaluate(ref infer.ModelRef, problem string) (Progress, string) {
 	if problem != "" {
 		return Failed, problem
 	}

@@ -69,7 +69,7 @@ func TestJudge(t *testing.T) {
 				{Version: 2, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE},
 				{Version: 3, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_UNLOADED},
 			}}
-			progress, causes := observe(tt.workers...).Judge(v)
+			progress, causes := observe(tt.workers...).Evaluate(v)
 			if tt.causes == nil {
 				tt.causes = map[int64]string{}
 			}
@@ -104,7 +104,7 @@ func TestJudgeInstances(t *testing.T) {
 				&nereidv1.AssignmentValue{Versions: []*nereidv1.AssignedVersion{{Model: ref(1), Groups: groups(3)}}},
 				&nereidv1.InstancesValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: ready, Cause: tt.cause, Groups: tt.said}}},
 			)
-			progress, causes := w.Judge(&nereidv1.ModelValue{Name: "m", Versions: []*nereidv1.ModelVersion{
+			progress, causes := w.Evaluate(&nereidv1.ModelValue{Name: "m", Versions: []*nereidv1.ModelVersion{
 				{Version: 1, Generation: 7, Desired: nereidv1.DesiredState_DESIRED_STATE_SERVE},
 			}})
 			if diff := cmp.Diff(tt.causes, causes); progress != tt.want || diff != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
@@ -45,7 +45,7 @@ func TestQueueAgeIsThatOfTheOldestRequest(t *testing.T) {
 }
 
 func TestAgesOfALoopThatDoesNotRun(t *testing.T) {
-	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet(stats.DefaultLatencies())})
+	l, err := dispatch.New(core.Config{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet(stats.DefaultLatencies())})
 	if err != nil {
 		t.Fatal(err)
 	}

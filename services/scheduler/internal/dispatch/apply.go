@@ -5,34 +5,53 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
-// apply does what one action says.
-func (l *Loop) apply(a *core.Action) {
-	switch a.Kind {
+// apply does what one decision about an event says.
+func (l *Loop) apply(e *core.Event, d *core.Decision) {
+	switch d.Kind {
 	case core.Dispatch:
-		l.dispatch(a.Batch)
-	case core.Finish:
-		l.finish(a.Item, a.Reason, a.Retry)
-	case core.Abort:
-		l.abort(a.Batch, a.Item, a.Reason)
-	case core.Lost:
-		l.lost(a.Item, a.Batch)
-	case core.Passed:
-		l.passed(a.Batch)
-	case core.Disowned:
-		for _, r := range a.Order.Requests {
-			r.Release()
+		l.dispatch(d.Members())
+	case core.Refuse:
+		l.refuse(d.Item(), d.Reason, time.Duration(d.A))
+	case core.Fail:
+		l.fail(d.Item(), d.Members(), d.Reason)
+	case core.HandOff:
+		l.handOff(d.Item(), d.Members(), d.Reason)
+	case core.Complete:
+		l.complete(e, d)
+	case core.Free:
+		if c := l.stats.Of(d.Members().Model); c != nil {
+			c.Completed(e.Ended, nil)
 		}
-	case core.Requeued:
-		l.requeued(a.Batch)
-	case core.Finished:
-		l.finished(a.Batch, a.Completion)
-	case core.Retired:
-		if e := l.executors[a.Instance.Worker]; e != nil {
-			e.Retired(a.Instance)
+	case core.Abort:
+		l.abort(d.Members(), d.Item(), d.Reason)
+	case core.Requeue:
+		l.requeue(d.Members())
+	case core.UnknownBatch:
+		release(e.Batches, d.Batch)
+	case core.InstanceRetired:
+		if e := l.executors[d.Instance.Worker]; e != nil {
+			e.Retired(d.Instance)
+		}
+	case core.Record:
+		l.members.Record(uint64(d.A), l.core.History())
+	case core.WorkerGone:
+		delete(l.executors, d.Instance.Worker)
+		l.members.Gone(d.Instance.Worker, d.A != 0)
+	case core.Wait: // for those who keep decisions
+	}
+}
+
+// release releases the requests of the batch that has come back.
+func release(batches []*infer.Batch, id infer.BatchID) {
+	for _, b := range batches {
+		if b.ID == id {
+			for _, r := range b.Requests {
+				r.Release()
+			}
 		}
 	}
 }
@@ -42,130 +61,158 @@ func (l *Loop) dispatch(b *core.Batch) {
 		c.Started(counted(b.Items))
 		c.Runs(len(b.Items))
 	}
-	l.executors[b.Order.Instance.Worker].Execute(&b.Order)
+	l.executors[b.Instance.Worker].Execute(&b.Batch)
 }
 
 // counted is how many of the items the statistics have as pending: all but
 // those that came before their model's configuration.
 func counted(items []*core.Item) (n int) {
 	for _, it := range items {
-		if it.Counted {
+		if it != nil && it.Counted {
 			n++
 		}
 	}
 	return n
 }
 
-// finish ends a request that has not run. One whose content is gone goes back
-// to its gateway, which may know of a newer one. To a gateway that cannot be
-// reached nothing is said: it would take that for a word on what it submits
-// again.
-func (l *Loop) finish(it *core.Item, reason errs.Reason, retry time.Duration) {
+// refuse ends a request that has not run. One whose content is gone goes back
+// to its gateway, which may know of a newer one.
+func (l *Loop) refuse(it *core.Item, reason errs.Reason, retry time.Duration) {
 	answer := infer.Refuse(it.Work, refusal(it.Request, reason).WithRetry(retry))
 	if reason == errs.ModelNotReady || reason == errs.NoWorker {
 		answer.Returned = it.Request
 	} else {
 		it.Request.Release()
 	}
-	if c := l.stats.Of(it.Model); c != nil {
-		if !byOthers(reason) {
-			c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
-		}
-		if it.Counted {
-			c.Started(1)
-		}
+	l.leftQueue(it, reason)
+	l.responder.Respond(answer)
+	l.recycle(it)
+}
+
+// leftQueue counts a request that ends without having run.
+func (l *Loop) leftQueue(it *core.Item, reason errs.Reason) {
+	c := l.stats.Of(it.Model)
+	if c == nil {
+		return
 	}
-	if reason != errs.PeerUnreachable {
+	if reason != "" {
+		c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
+	}
+	if it.Counted {
+		c.Started(1)
+	}
+}
+
+// fail ends a request that a worker ran which is gone or, without a batch, may
+// have run.
+func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
+	err := refused(it.Model, reason, "the worker that ran the request is gone") // of an adopted one the model is not known
+	if b == nil {
+		err = refusal(it.Request, reason)
+		l.leftQueue(it, reason)
+	} else if c := l.stats.Of(it.Model); c != nil {
+		c.Runs(-1)
+		c.Lost(l.clock.Now().Sub(it.Enqueued))
+	}
+	if b == nil || b.Returned {
+		it.Request.Release()
+	}
+	l.responder.Respond(infer.Refuse(it.Work, err))
+	l.recycle(it)
+}
+
+// handOff ends a request that others finish: its worker or, where its gateway
+// is told a reason, that gateway. To a gateway that cannot be reached nothing is
+// said: it would take that for a word on what it submits again.
+func (l *Loop) handOff(it *core.Item, b *core.Batch, reason errs.Reason) {
+	if b == nil {
+		l.leftQueue(it, "")
+	} else if c := l.stats.Of(b.Model); c != nil && !b.Adopted {
+		c.Runs(-1)
+	}
+	if reason != "" && reason != errs.PeerUnreachable {
+		answer := infer.Refuse(it.Work, refusal(it.Request, reason))
+		it.Request.Release()
 		l.responder.Respond(answer)
+	} else if b == nil || b.Returned {
+		it.Request.Release()
 	}
 	l.recycle(it)
 }
 
-// byOthers reports whether others finish, and count, a request that ends here
-// for the reason.
-func byOthers(reason errs.Reason) bool {
-	switch reason {
-	case errs.SchedulerDeposed, errs.RequestUnderway, errs.RequestFinished, errs.PeerUnreachable:
-		return true
-	}
-	return false
-}
-
 // abort stops waiting for a request that runs. Its deadline is answered here
-// and now; the executor may take long to hear, and a cancelled client hears
+// and now; the executor may take long to hear, and a canceled client hears
 // nothing.
 func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
 	if reason == errs.DeadlineCompute {
 		l.responder.Respond(infer.Refuse(it.Work, refused(it.Model, reason, "the deadline passed while the request ran")))
 	}
-	if e := l.executors[b.Order.Instance.Worker]; e != nil {
-		e.Cancel(b.Order.ID, it.Work.Request)
+	if e := l.executors[b.Instance.Worker]; e != nil {
+		e.Cancel(b.ID, it.Work.Request)
 	}
 }
 
-func (l *Loop) lost(it *core.Item, b *core.Batch) {
-	if b.Kept {
-		it.Request.Release()
-	}
-	if c := l.stats.Of(it.Model); c != nil {
-		c.Runs(-1)
-		c.Lost(l.clock.Now().Sub(it.Enqueued))
-	}
-	err := refused(it.Model, errs.InstanceCrashed, "the worker that ran the request is gone") // of an adopted one the model is not known
-	l.responder.Respond(infer.Refuse(it.Work, err))
-	l.recycle(it)
-}
-
-// passed ends a batch whose answers are others' affair.
-func (l *Loop) passed(b *core.Batch) {
-	if c := l.stats.Of(b.Model); c != nil && !b.Adopted {
-		c.Runs(-len(b.Items))
-	}
-	for _, it := range b.Items {
-		if b.Kept {
-			it.Request.Release()
-		}
-		l.recycle(it)
-	}
-}
-
-func (l *Loop) requeued(b *core.Batch) {
+func (l *Loop) requeue(b *core.Batch) {
 	c := l.stats.Of(b.Model)
 	if c == nil {
 		return
 	}
-	c.Runs(-len(b.Items))
-	for range counted(b.Items) {
-		c.Submitted()
+	for _, it := range b.Items {
+		if it == nil {
+			continue
+		}
+		c.Runs(-1)
+		if it.Counted {
+			c.Submitted()
+		}
 	}
 }
 
-func (l *Loop) finished(b *core.Batch, done *infer.Completion) {
+// complete ends a unit of a batch or, where the decision names none, what is left
+// of it. What the event says of units is in the order of the batch, whatever has
+// ended before.
+func (l *Loop) complete(e *core.Event, d *core.Decision) {
+	b, ended, first, end := d.Members(), e.Ended, 0, len(d.Members().Items)
+	if d.Unit != (infer.Unit{}) {
+		ended, first, end = &infer.InstanceFree{Timing: b.Timing}, int(d.A), int(d.A)+1
+	}
+	if e.Done != nil {
+		ended.Timing.Done = e.Done.At
+	}
 	l.served = l.served[:0]
-	for i, it := range b.Items {
-		if b.Kept {
+	running := 0
+	for i := first; i < end; i++ {
+		it := b.Items[i]
+		if d.Unit != (infer.Unit{}) {
+			it = d.Item() // it has left the batch
+		}
+		if it == nil {
+			continue
+		}
+		running++
+		if b.Returned {
 			it.Request.Release()
 		}
-		if i < len(done.Outcomes) {
-			l.served = append(l.served, served(b, i, done))
+		s := stats.Served{Rows: it.BatchSize, Enqueued: it.Enqueued, Dispatched: b.Dispatched}
+		switch {
+		case e.Done != nil:
+			s.Outcome, s.FirstResponse = e.Done.Outcome, e.Done.FirstResponse
+			l.served = append(l.served, s)
+		case i < len(e.Ended.Outcomes):
+			s.Outcome = e.Ended.Outcomes[i]
+			if i < len(e.Ended.FirstResponses) {
+				s.FirstResponse = e.Ended.FirstResponses[i]
+			}
+			l.served = append(l.served, s)
 		}
 		l.recycle(it)
 	}
 	if c := l.stats.Of(b.Model); c != nil {
 		if !b.Adopted {
-			c.Runs(-len(b.Items))
+			c.Runs(-running)
 		}
-		c.Completed(done, l.served)
+		c.Completed(ended, l.served)
 	}
-}
-
-func served(b *core.Batch, i int, done *infer.Completion) stats.Served {
-	it := b.Items[i]
-	s := stats.Served{Outcome: done.Outcomes[i], Rows: it.Rows, Enqueued: it.Enqueued, Dispatched: b.Dispatched}
-	if i < len(done.FirstResponses) {
-		s.FirstResponse = done.FirstResponses[i]
-	}
-	return s
 }
 
 func (l *Loop) recycle(it *core.Item) {
@@ -185,6 +232,17 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] Exceeds maximum queue size", id)
 	case errs.QueueTimeout:
 		return refused(r.Model, reason, "Request timeout expired") // in Triton, too, without the request's id
+	case errs.CorrelationMissing:
+		return refused(r.Model, reason, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", r.Model.Name)
+	case errs.BatchSizeExceeded: // of others the gateway has checked it
+		return refused(r.Model, reason, "inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", r.Model.Name)
+	case errs.SequenceNotStarted:
+		return refused(r.Model, reason, "inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence",
+			r.Sequence.CorrelationID(), r.Model.Name)
+	case errs.SequenceTimeout:
+		return refused(r.Model, reason, "timeout of the corresponding sequence has been expired")
+	case errs.SequenceLost:
+		return refused(r.Model, reason, "sequence %s of model '%s' cannot go on: one of its requests was not run, or its state is gone", r.Sequence.CorrelationID(), r.Model.Name)
 	case errs.QueueFull:
 		return refused(r.Model, reason, "[request id: %s] the server's queue is full", id)
 	case errs.ModelNotReady:
@@ -195,7 +253,7 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] the deadline passed while the request waited", id)
 	case errs.DeadlineUnmeetable:
 		return refused(r.Model, reason, "[request id: %s] the request could not be expected to finish by its deadline", id)
-	case errs.Cancelled:
+	case errs.Canceled:
 		return refused(r.Model, reason, "")
 	case errs.InstanceCrashed:
 		return refused(r.Model, reason, "[request id: %s] the worker that may have run the request is gone", id)

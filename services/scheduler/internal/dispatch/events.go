@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
 // Submit takes a request over, unless the loop has been stopped.
@@ -20,7 +20,7 @@ func (l *Loop) Submit(r *infer.Request) error {
 	}
 	it, _ := l.items.Get().(*core.Item)
 	it.Request, it.Work, it.Model = r, r.Work, r.Model
-	it.Rows, it.Bytes = max(r.Rows, 1), r.InputBytes()
+	it.BatchSize, it.Bytes = max(r.BatchSize, 1), r.InputBytes()+r.DescriptorBytes()
 	it.Deadline, it.Enqueued = r.Deadline, l.clock.Now()
 	if c := l.stats.Of(r.Model); c != nil {
 		c.Submitted()
@@ -32,7 +32,7 @@ func (l *Loop) Submit(r *infer.Request) error {
 
 // Cancel says that nobody waits for a request any more.
 func (l *Loop) Cancel(id infer.RequestID) {
-	l.post(message{event: core.Event{Kind: core.Cancel, Request: id}})
+	l.post(message{event: core.Event{Kind: core.Cancel, Unit: infer.Unit{Request: id}}})
 }
 
 // Configure makes a loaded content known.
@@ -47,58 +47,77 @@ func (l *Loop) Remove(ref infer.ModelRef) {
 	l.stats.Remove(ref)
 }
 
-// Lead begins a term: the pool is the scheduler's under the epoch. The workers
-// are those whose leases are alive; of each the loop must hear what it has
-// begun, but waits no longer than the time given. It is blind where another
-// worker has died since the scheduler before may have.
-func (l *Loop) Lead(epoch uint64, workers []uint64, blind bool, patience time.Duration) {
-	l.post(message{event: core.Event{Kind: core.Lead, Epoch: epoch, Workers: workers, Blind: blind, Until: l.clock.Now().Add(patience)}})
+// BecomeLeader begins a leadership: the pool is the scheduler's under the epoch,
+// under which the store holds the history. What workers may have begun before is
+// waited for no longer than the timeout.
+func (l *Loop) BecomeLeader(epoch uint64, h core.History, timeout time.Duration) {
+	l.post(message{event: core.Event{Kind: core.BecomeLeader, Epoch: epoch, History: h, Until: l.clock.Now().Add(timeout)}})
 }
 
-// Resign ends the term. What waits goes back to its gateways as
+// StepDown ends the leadership. What waits goes back to its gateways as
 // scheduler_deposed, what runs is left to its workers, and all workers are
 // forgotten. It returns when that is done.
-func (l *Loop) Resign() {
-	done := make(chan struct{})
-	l.post(message{event: core.Event{Kind: core.Resign}})
-	l.post(message{look: func(*core.Core) { close(done) }})
-	<-done
+func (l *Loop) StepDown() {
+	l.post(message{event: core.Event{Kind: core.StepDown}})
+	settled := make(chan bool, 1)
+	for over := false; !over; over = <-settled {
+		l.post(message{event: core.Event{Kind: core.Tick}})
+		l.post(message{look: func(c *core.Core) { settled <- c.Settled() }})
+	}
+}
+
+// Recorded says that the store holds what Record of the version asked it to.
+func (l *Loop) Recorded(version uint64) {
+	l.post(message{event: core.Event{Kind: core.Recorded, Version: version}})
+}
+
+// LeaseHeld says which incarnation of a worker holds the lease of a key since a
+// revision.
+func (l *Loop) LeaseHeld(key string, incarnation, revision uint64) {
+	l.post(message{event: core.Event{
+		Kind: core.LeaseHeld, Key: key, Instance: infer.InstanceID{Worker: incarnation}, Revision: revision,
+	}})
+}
+
+// LeaseEnded says that nobody holds the lease of a key since a revision.
+func (l *Loop) LeaseEnded(key string, revision uint64, released bool) {
+	l.post(message{event: core.Event{Kind: core.LeaseEnded, Key: key, Revision: revision, Released: released}})
 }
 
 // Attach introduces a worker. See [infer.Scheduler].
 func (l *Loop) Attach(worker uint64, held infer.Held, e infer.Executor) {
-	l.post(message{event: core.Event{Kind: core.Attached, Instance: infer.InstanceID{Worker: worker}, Held: &held}, executor: e})
+	l.post(message{event: core.Event{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: worker}, Held: &held}, executor: e})
 }
 
 // Detach forgets a worker and fails what ran there, or has it run again where
 // that is allowed.
 func (l *Loop) Detach(worker uint64) {
-	l.post(message{event: core.Event{Kind: core.Detached, Instance: infer.InstanceID{Worker: worker}}})
+	l.post(message{event: core.Event{Kind: core.WorkerLost, Instance: infer.InstanceID{Worker: worker}, Released: true}})
 }
 
-// absence is for how long what waits for a worker is kept that cannot be
+// instanceGrace is for how long what waits for a worker is kept that cannot be
 // reached: long enough for its lease to end if it is dead.
-const absence = 6 * time.Second
+const instanceGrace = 6 * time.Second
 
 // Disconnect says that a worker cannot be reached, which says nothing about
-// what it runs: it attaches again, or Detach says that it is dead. The requests
-// of its orders under way are the loop's again.
-func (l *Loop) Disconnect(worker uint64, under []*infer.Order) {
+// what it runs: it attaches again, or its lease ends. The requests of its batches
+// under way are the loop's again.
+func (l *Loop) Disconnect(worker uint64, under []*infer.Batch) {
 	l.post(message{event: core.Event{
-		Kind: core.Parted, Instance: infer.InstanceID{Worker: worker}, Orders: under, Until: l.clock.Now().Add(absence),
+		Kind: core.WorkerDisconnected, Instance: infer.InstanceID{Worker: worker}, Batches: under, Until: l.clock.Now().Add(instanceGrace),
 	}})
 }
 
-// Refuse takes an order back that its worker has not taken over: its requests
+// Return takes a batch back that its worker has not taken over: its requests
 // wait again.
-func (l *Loop) Refuse(o *infer.Order, err error) {
-	l.post(message{event: core.Event{Kind: core.Refused, Orders: []*infer.Order{o}, Reason: errs.Of(err)}})
+func (l *Loop) Return(b *infer.Batch, err error) {
+	l.post(message{event: core.Event{Kind: core.BatchReturned, Batches: []*infer.Batch{b}, Reason: errs.Of(err)}})
 }
 
 // Leave says that a gateway cannot be reached: what waits for it is dropped. It
 // submits again what it still wants.
 func (l *Loop) Leave(origin uint64) {
-	l.post(message{event: core.Event{Kind: core.Left, Origin: origin}})
+	l.post(message{event: core.Event{Kind: core.GatewayDisconnected, Origin: origin}})
 }
 
 // Grant offers an instance's credits.
@@ -111,7 +130,12 @@ func (l *Loop) Retire(id infer.InstanceID) {
 	l.post(message{event: core.Event{Kind: core.Retire, Instance: id}})
 }
 
-// Complete ends an order.
-func (l *Loop) Complete(c *infer.Completion) {
-	l.post(message{event: core.Event{Kind: core.Completed, Completion: c}})
+// InstanceFree says that an instance can take its next batch.
+func (l *Loop) InstanceFree(f *infer.InstanceFree) {
+	l.post(message{event: core.Event{Kind: core.InstanceFree, Ended: f}})
+}
+
+// UnitDone ends a unit after its batch's InstanceFree.
+func (l *Loop) UnitDone(d infer.UnitDone) {
+	l.post(message{event: core.Event{Kind: core.UnitDone, Done: &d}})
 }

@@ -1,5 +1,5 @@
 // Package dispatch drives the scheduler's core: it brings events to it one at
-// a time, gives it the time, and does what its actions say.
+// a time, gives it the time, and does what its decisions say.
 //
 // # One loop, no goroutine of its own on the path
 //
@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/wake"
 )
@@ -34,6 +34,8 @@ type Loop struct {
 	clock     mono.Clock
 	responder infer.Responder
 	stats     *stats.Set
+	members   Membership
+	recorder  Recorder // nil if nobody keeps what happens
 	wake      *wake.Up
 	more      chan struct{} // wakes Run to take the loop over
 
@@ -52,7 +54,7 @@ type Loop struct {
 	items sync.Pool // of *core.Item
 }
 
-// message is an event, with a worker's executor if it introduces one, or a look
+// message is an event, with a worker's executor if it connects one, or a look
 // at the core.
 type message struct {
 	event    core.Event
@@ -65,15 +67,37 @@ type Deps struct {
 	Clock     mono.Clock
 	Responder infer.Responder
 	Stats     *stats.Set
+	Members   Membership
+	// Recorder is told of every step; nil is nobody.
+	Recorder Recorder
+}
+
+// Recorder keeps the steps of the core. Its methods are called in turns, one at a
+// time; they do not block, and keep nothing that they are given.
+type Recorder interface {
+	// Event brings what enters the core now.
+	Event(now mono.Time, e *core.Event)
+	// Decided brings what the core has decided about it.
+	Decided([]core.Decision)
+}
+
+// Membership takes what the core decides about workers. Its methods do not
+// block.
+type Membership interface {
+	// Record has the store hold the history, and then calls [Loop.Recorded].
+	Record(version uint64, h core.History)
+	// Gone says that a worker counts as dead. It died unless it had given up its
+	// lease.
+	Gone(worker uint64, died bool)
 }
 
 // New makes a loop whose events wait until [Loop.Run] is called.
-func New(limits core.Limits, deps Deps) (*Loop, error) {
+func New(config core.Config, deps Deps) (*Loop, error) {
 	l := &Loop{
-		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats,
+		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats, members: deps.Members, recorder: deps.Recorder,
 		more:      make(chan struct{}, 1),
 		busy:      true, // by Run
-		core:      core.New(limits),
+		core:      core.New(config),
 		executors: make(map[uint64]infer.Executor),
 	}
 	l.items.New = func() any { return new(core.Item) }
@@ -87,7 +111,7 @@ func New(limits core.Limits, deps Deps) (*Loop, error) {
 
 // Run works until ctx is done. Then requests are refused as draining; what is
 // queued or runs is still finished by the events that end it. Nothing is
-// decided before [Loop.Lead].
+// decided before [Loop.BecomeLeader].
 func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.running = true
@@ -175,17 +199,22 @@ func (l *Loop) handle(m *message) {
 		return
 	case m.executor != nil:
 		l.executors[worker] = m.executor
-	case m.event.Kind == core.Granted && l.executors[m.event.Grant.Instance.Worker] == nil:
-		return // of a worker that has detached meanwhile
 	}
-	actions := l.core.Step(l.clock.Now(), &m.event)
-	for i := range actions {
-		l.apply(&actions[i])
+	now := l.clock.Now()
+	if l.recorder != nil {
+		l.recorder.Event(now, &m.event)
+	}
+	decisions := l.core.Step(now, &m.event)
+	if l.recorder != nil {
+		l.recorder.Decided(decisions)
+	}
+	for i := range decisions {
+		l.apply(&m.event, &decisions[i])
 	}
 	switch m.event.Kind {
-	case core.Detached, core.Parted:
+	case core.WorkerLost, core.WorkerDisconnected:
 		delete(l.executors, worker)
-	case core.Resign:
+	case core.StepDown:
 		clear(l.executors)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
@@ -58,34 +58,47 @@ func (a *answers) of(n uint64) []error {
 type worker struct {
 	loop      *dispatch.Loop
 	responder infer.Responder
-	orders    chan *infer.Order
+	orders    chan *infer.Batch
 	cancelled chan infer.RequestID
 	retired   chan infer.InstanceID
 }
 
 func newWorker(l *dispatch.Loop, r infer.Responder) *worker {
 	return &worker{
-		loop: l, responder: r, orders: make(chan *infer.Order, 100),
+		loop: l, responder: r, orders: make(chan *infer.Batch, 100),
 		cancelled: make(chan infer.RequestID, 100), retired: make(chan infer.InstanceID, 100),
 	}
 }
 
-func (w *worker) Execute(o *infer.Order)              { w.orders <- o }
-func (w *worker) Cancel(_ uint64, id infer.RequestID) { w.cancelled <- id }
-func (w *worker) Retired(id infer.InstanceID)         { w.retired <- id }
+func (w *worker) Execute(o *infer.Batch)                     { w.orders <- o }
+func (w *worker) Cancel(_ infer.BatchID, id infer.RequestID) { w.cancelled <- id }
+func (w *worker) Retired(id infer.InstanceID)                { w.retired <- id }
 
 // finish answers and completes one order.
-func (w *worker) finish(o *infer.Order) {
-	done := &infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Executions: 1, Credits: 1}
+func (w *worker) finish(o *infer.Batch) {
+	done := &infer.InstanceFree{Batch: o.ID, Instance: o.Instance, Executions: 1, Credits: 1}
 	for _, r := range o.Requests {
-		done.Rows += r.Rows
+		done.BatchSize += r.BatchSize
 		done.Outcomes = append(done.Outcomes, infer.Succeeded)
 		work := r.Work
 		r.Release()
 		w.responder.Respond(&infer.Response{Work: work, Final: true})
 	}
-	w.loop.Complete(done)
+	w.loop.InstanceFree(done)
 }
+
+// store holds at once what it is asked to.
+type store struct {
+	loop  *dispatch.Loop
+	asked chan struct{}
+}
+
+func (s *store) Record(version uint64, _ core.History) {
+	s.loop.Recorded(version)
+	s.asked <- struct{}{}
+}
+
+func (s *store) Gone(uint64, bool) {}
 
 // start runs a loop with one model and one worker, whose instance is free.
 func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set) {
@@ -97,14 +110,16 @@ func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set
 // startModel runs a loop with one model and a worker without an instance.
 func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispatch.Loop, *worker, *stats.Set) {
 	set := stats.NewSet(stats.DefaultLatencies())
-	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set})
+	store := &store{asked: make(chan struct{}, 100)}
+	l, err := dispatch.New(core.Config{}, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set, Members: store})
+	store.loop = l
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- l.Run(ctx) }()
-	l.Lead(9, nil, false, 0)
+	l.BecomeLeader(9, core.History{}, 0)
 	t.Cleanup(func() {
 		cancel()
 		if err := <-stopped; err != nil {
@@ -114,6 +129,8 @@ func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispat
 	w := newWorker(l, a)
 	l.Configure(model, c)
 	l.Attach(slot0.Worker, infer.Held{}, w)
+	<-store.asked
+	l.Queues() // by when the store holds the worker
 	return l, w, set
 }
 
@@ -121,7 +138,7 @@ func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispat
 func request(n uint64, released *counter) *infer.Request {
 	b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { released.add() })
 	return &infer.Request{
-		Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: n}, Attempt: 1}, Model: model, Rows: 1,
+		Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: n}, Attempt: 1}, Model: model, BatchSize: 1,
 		Inputs: []infer.Tensor{{Name: "x", Data: tensor.InBuffer(b, 0, 4)}},
 	}
 }
@@ -305,7 +322,7 @@ func TestRetiredInstanceIsToldWhenIdle(t *testing.T) {
 }
 
 func TestStoppedLoopRefuses(t *testing.T) {
-	l, err := dispatch.New(core.Limits{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet(stats.DefaultLatencies())})
+	l, err := dispatch.New(core.Config{}, dispatch.Deps{Clock: mono.New(), Responder: newAnswers(), Stats: stats.NewSet(stats.DefaultLatencies())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +351,7 @@ func BenchmarkSubmitToAnswer(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					last.add()
-					r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: uint64(last.value())}}, Model: model, Rows: 1}
+					r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: uint64(last.value())}}, Model: model, BatchSize: 1}
 					_ = l.Submit(r)
 				}
 			})
@@ -349,8 +366,8 @@ func (discard) Respond(*infer.Response) {}
 // instant completes every order where it gets it.
 type instant struct{ loop *dispatch.Loop }
 
-func (i *instant) Execute(o *infer.Order) {
-	i.loop.Complete(&infer.Completion{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance, Executions: 1, Credits: 1})
+func (i *instant) Execute(o *infer.Batch) {
+	i.loop.InstanceFree(&infer.InstanceFree{Batch: o.ID, Instance: o.Instance, Executions: 1, Credits: 1})
 }
-func (i *instant) Cancel(uint64, infer.RequestID) {}
-func (i *instant) Retired(infer.InstanceID)       {}
+func (i *instant) Cancel(infer.BatchID, infer.RequestID) {}
+func (i *instant) Retired(infer.InstanceID)              {}

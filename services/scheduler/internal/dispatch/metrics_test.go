@@ -57,7 +57,7 @@ type scene struct {
 	loop    *dispatch.Loop
 	worker  *worker
 	answers *answers
-	running *infer.Order
+	running *infer.Batch
 }
 
 func (s *scene) submit(n uint64, edit func(*infer.Request)) {
@@ -75,8 +75,8 @@ func (s *scene) submit(n uint64, edit func(*infer.Request)) {
 // after that.
 func (s *scene) end(o infer.Outcome) {
 	s.running.Requests[0].Release()
-	s.loop.Complete(&infer.Completion{
-		Order: s.running.ID, Epoch: s.running.Epoch, Instance: slot0, Executions: 1, Rows: 1, Outcomes: []infer.Outcome{o}, Credits: 1,
+	s.loop.InstanceFree(&infer.InstanceFree{
+		Batch: s.running.ID, Instance: slot0, Executions: 1, BatchSize: 1, Outcomes: []infer.Outcome{o}, Credits: 1,
 	})
 	s.submit(99, nil)
 	<-s.worker.orders
@@ -191,7 +191,7 @@ func TestCountsOfRequestsInferencesAndExecutions(t *testing.T) {
 			l.Grant(infer.Grant{Instance: slot0, Model: model}) // ready, but busy
 			for i, rows := range tt.rows {
 				r := request(uint64(i+1), &counter{})
-				r.Rows = rows
+				r.BatchSize = rows
 				if err := l.Submit(r); err != nil {
 					t.Fatal(err)
 				}
@@ -236,11 +236,11 @@ func TestOrdersOfAnEarlierSchedulerAreCountedWithTheirRows(t *testing.T) {
 				return infer.Work{Request: infer.RequestID{Origin: 1, Number: n}, Attempt: 1}
 			}
 			l.Attach(slot0.Worker, infer.Held{Running: []infer.Running{
-				{Order: 4, Epoch: 5, Instance: slot0, Requests: []infer.Work{work(1), work(2)}, Rows: tt.rows},
+				{Batch: infer.BatchID{Epoch: 5, Number: 4}, Instance: slot0, Units: []infer.Work{work(1), work(2)}, BatchSizes: tt.rows},
 			}}, w)
 			l.Grant(infer.Grant{Instance: slot0, Model: model})
-			l.Complete(&infer.Completion{
-				Order: 4, Epoch: 5, Instance: slot0, Executions: 1, Outcomes: []infer.Outcome{infer.Succeeded, infer.Succeeded}, Credits: 1,
+			l.InstanceFree(&infer.InstanceFree{
+				Batch: infer.BatchID{Epoch: 5, Number: 4}, Instance: slot0, Executions: 1, Outcomes: []infer.Outcome{infer.Succeeded, infer.Succeeded}, Credits: 1,
 			})
 			if err := l.Submit(request(99, &counter{})); err != nil {
 				t.Fatal(err)
@@ -250,5 +250,31 @@ func TestOrdersOfAnEarlierSchedulerAreCountedWithTheirRows(t *testing.T) {
 				t.Errorf("nv_inference_count is %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// Of a batch of an earlier scheduler a request may be known to run elsewhere: the
+// outcomes of the others are still their own.
+func TestOutcomesOfAnEarlierSchedulersBatchAreThoseOfItsRequests(t *testing.T) {
+	l, w, set := startModel(t, newAnswers(), &modelconfig.Config{Name: "m", MaxBatchSize: 16})
+	work := func(n uint64) infer.Work {
+		return infer.Work{Request: infer.RequestID{Origin: 1, Number: n}, Attempt: 1}
+	}
+	l.Attach(6, infer.Held{Running: []infer.Running{{Batch: infer.BatchID{Epoch: 5, Number: 3}, Instance: infer.InstanceID{Worker: 6}, Units: []infer.Work{work(1)}}}}, w)
+	l.Attach(slot0.Worker, infer.Held{Running: []infer.Running{
+		{Batch: infer.BatchID{Epoch: 5, Number: 4}, Instance: slot0, Units: []infer.Work{work(1), work(2)}, BatchSizes: []int64{8, 3}},
+	}}, w)
+	l.Grant(infer.Grant{Instance: slot0, Model: model})
+	l.InstanceFree(&infer.InstanceFree{
+		Batch: infer.BatchID{Epoch: 5, Number: 4}, Instance: slot0, Executions: 1, Outcomes: []infer.Outcome{infer.Failed, infer.Succeeded}, Credits: 1,
+	})
+	if err := l.Submit(request(99, &counter{})); err != nil {
+		t.Fatal(err)
+	}
+	<-w.orders // so that the completion has been counted
+	for family, want := range map[string]float64{"nv_inference_request_success": 1, "nv_inference_count": 3} {
+		if got := readings(t, set, family)[""]; got != want {
+			t.Errorf("%s is %v, want %v", family, got, want)
+		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/services/scheduler/internal/core"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
 // Queues tells what waits and runs, by model, version and generation; nil

@@ -32,17 +32,22 @@ func (f failure) String() string { return [...]string{"REJECTED", "CANCELED", "B
 // Counters are the counts of one model version. They are safe for concurrent
 // use.
 type Counters struct {
-	pending atomic.Int64
-	running atomic.Int64
-	slots   uint64 // of a batch: the most rows it can have
-	stages  stages
-	own     ownSeries
-	times   *distributions
+	*inFlight
+	slots  uint64 // of a batch: the most rows it can have
+	stages stages
+	own    ownSeries
+	times  *distributions
 
 	mu      sync.Mutex
 	totals  totals                           // guarded by mu
 	batches map[int64]*infer.BatchStatistics // by size; guarded by mu
 }
+
+// inFlight are the requests that a version has now. They are in flight while
+// the version is unloaded and loaded again, and end as others began them.
+type inFlight struct{ pending, running atomic.Int64 }
+
+func (f *inFlight) any() bool { return f.pending.Load() != 0 || f.running.Load() != 0 }
 
 // totals are what a version has done since it was loaded.
 type totals struct {
@@ -98,16 +103,16 @@ type Served struct {
 
 // Completed counts a batch and its requests, all at once: whoever reads the
 // counts meanwhile sees all of them or none.
-func (c *Counters) Completed(done *infer.Completion, requests []Served) {
+func (c *Counters) Completed(done *infer.InstanceFree, requests []Served) {
 	c.add(done, requests)
 	if done.Executions > 0 {
-		c.own.batchRows.Observe(float64(done.Rows))
+		c.own.batchRows.Observe(float64(done.BatchSize))
 	}
 	c.stages.observe(done, requests)
 	c.times.observe(done, requests)
 }
 
-func (c *Counters) add(done *infer.Completion, requests []Served) {
+func (c *Counters) add(done *infer.InstanceFree, requests []Served) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if done.Executions > 0 {
@@ -123,15 +128,15 @@ func (c *Counters) add(done *infer.Completion, requests []Served) {
 }
 
 // executed counts a batch under its size. The caller holds mu.
-func (c *Counters) executed(done *infer.Completion) {
+func (c *Counters) executed(done *infer.InstanceFree) {
 	c.totals.executions += uint64(done.Executions)
-	c.totals.rows += uint64(done.Rows)
+	c.totals.rows += uint64(done.BatchSize)
 	c.totals.slots += c.slots
 	c.totals.last = max(c.totals.last, done.Timing.Done)
-	size := c.batches[done.Rows]
+	size := c.batches[done.BatchSize]
 	if size == nil {
-		size = &infer.BatchStatistics{Size: done.Rows}
-		c.batches[done.Rows] = size
+		size = &infer.BatchStatistics{Size: done.BatchSize}
+		c.batches[done.BatchSize] = size
 	}
 	size.Input.Add(done.Timing.Input())
 	size.Infer.Add(done.Timing.Infer())
@@ -191,7 +196,7 @@ func failureOfOutcome(o infer.Outcome) failure {
 // failureOf sorts a reason into Triton's four.
 func failureOf(reason errs.Reason) failure {
 	switch reason {
-	case errs.Cancelled:
+	case errs.Canceled:
 		return canceled
 	case errs.MaxQueueSize, errs.QueueTimeout, errs.QueueFull, errs.DeadlineQueue, errs.DeadlineUnmeetable,
 		errs.Shed, errs.QuotaExceeded:

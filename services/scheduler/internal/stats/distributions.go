@@ -67,7 +67,7 @@ func (d *distributions) summaries(objectives map[float64]float64, labels prometh
 }
 
 // observe takes the successful requests of a batch.
-func (d *distributions) observe(done *infer.Completion, requests []Served) {
+func (d *distributions) observe(done *infer.InstanceFree, requests []Served) {
 	if d == nil {
 		return
 	}

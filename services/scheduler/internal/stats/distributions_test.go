@@ -55,7 +55,7 @@ func hundred(c *stats.Counters) {
 		timing := infer.Timing{
 			Start: start, InputDone: start.Add(total / 10), InferDone: start.Add(total / 2), Done: start.Add(total * 9 / 10),
 		}
-		c.Completed(&infer.Completion{Executions: 1, Rows: 2, Timing: timing}, []stats.Served{
+		c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 2, Timing: timing}, []stats.Served{
 			{Outcome: infer.Succeeded, Rows: 1, Enqueued: start.Add(-total / 10)},
 			{Outcome: infer.Failed, Rows: 1},
 		})
@@ -124,7 +124,7 @@ func TestFirstResponsesAreInTheModelsBuckets(t *testing.T) {
 func TestFirstResponsesOfAStreamAreThoseThatWereTimed(t *testing.T) {
 	timing := infer.Timing{Start: 1, InputDone: 2, InferDone: 3, Done: mono.Time(time.Second)}
 	families := shown(t, all(), new(modelconfig.Config), func(c *stats.Counters) {
-		c.Completed(&infer.Completion{Executions: 1, Rows: 2, Timing: timing}, []stats.Served{
+		c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 2, Timing: timing}, []stats.Served{
 			{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1, FirstResponse: mono.Time(40 * time.Millisecond)},
 			{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1},
 		})
@@ -189,7 +189,7 @@ func BenchmarkCompletedWithSummaries(b *testing.B) {
 	set.Add(ref, new(modelconfig.Config))
 	c := set.Of(ref)
 	served := []stats.Served{{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1}}
-	done := &infer.Completion{Executions: 1, Rows: 1, Timing: infer.Timing{Start: 10, InputDone: 20, InferDone: 30, Done: 40}}
+	done := &infer.InstanceFree{Executions: 1, BatchSize: 1, Timing: infer.Timing{Start: 10, InputDone: 20, InferDone: 30, Done: 40}}
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Completed(done, served)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,9 @@ type Set struct {
 
 	mu     sync.RWMutex
 	models map[key]*entry // guarded by mu
+	// unloaded are versions that went while they had requests in flight; guarded
+	// by mu.
+	unloaded map[key]*Counters
 }
 
 // key is a model version whatever its content: a reload goes on counting.
@@ -49,6 +53,7 @@ func NewSet(l Latencies) *Set {
 		latencies: l,
 		own:       newOwn(),
 		models:    make(map[key]*entry),
+		unloaded:  make(map[key]*Counters),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_scheduler_refusals_total",
 			Help: "Requests that ended without having run, by reason.",
@@ -65,9 +70,14 @@ func NewSet(l Latencies) *Set {
 type ownSeries struct {
 	refusals  *prometheus.CounterVec
 	batchRows prometheus.Observer
+	ended     atomic.Bool // the series are deleted and do not come back
 }
 
-func (o *ownSeries) refused(reason errs.Reason) { o.refusals.WithLabelValues(string(reason)).Inc() }
+func (o *ownSeries) refused(reason errs.Reason) {
+	if !o.ended.Load() {
+		o.refusals.WithLabelValues(string(reason)).Inc()
+	}
+}
 
 // Add makes the counters of a loaded content, or finds those of another
 // content of the same version. The labels and buckets of the series are those
@@ -88,7 +98,12 @@ func (s *Set) Add(ref infer.ModelRef, c *modelconfig.Config) {
 
 func (s *Set) newCounters(k key, c *modelconfig.Config) *Counters {
 	labels := k.labels()
-	return &Counters{slots: uint64(max(c.MaxBatchSize, 1)), batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
+	f := new(inFlight)
+	if before := s.unloaded[k]; before != nil {
+		f = before.inFlight
+		delete(s.unloaded, k)
+	}
+	return &Counters{inFlight: f, slots: uint64(max(c.MaxBatchSize, 1)), batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
 		refusals:  s.refusals.MustCurryWith(labels),
 		batchRows: s.batchRows.With(labels),
 	}}
@@ -108,19 +123,25 @@ func (s *Set) Remove(ref infer.ModelRef) {
 		return
 	}
 	delete(s.models, k)
+	maps.DeleteFunc(s.unloaded, func(_ key, c *Counters) bool { return !c.any() })
+	if e.counters.any() {
+		s.unloaded[k] = e.counters
+	}
+	e.counters.own.ended.Store(true)
 	labels := k.labels()
 	s.refusals.DeletePartialMatch(labels)
 	s.batchRows.Delete(labels)
 }
 
-// Of returns the counters of a version, or nil if it is not loaded.
+// Of returns the counters of a version, or nil if it is not loaded and has no
+// requests in flight.
 func (s *Set) Of(ref infer.ModelRef) *Counters {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if e := s.models[key{ref.ID(), ref.Version}]; e != nil {
 		return e.counters
 	}
-	return nil
+	return s.unloaded[key{ref.ID(), ref.Version}]
 }
 
 // snapshot returns the present entries, so that collecting holds up nobody.

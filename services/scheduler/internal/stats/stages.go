@@ -17,7 +17,7 @@ type stages struct {
 	input, infer, output obs.Durations
 }
 
-func (s *stages) observe(done *infer.Completion, requests []Served) {
+func (s *stages) observe(done *infer.InstanceFree, requests []Served) {
 	t := &done.Timing
 	for i := range requests {
 		if r := &requests[i]; r.Outcome == infer.Succeeded {

@@ -37,11 +37,11 @@ func TestStatisticsFollowTheBatches(t *testing.T) {
 	ok := func(rows int64, enqueued mono.Time) stats.Served {
 		return stats.Served{Outcome: infer.Succeeded, Rows: rows, Enqueued: enqueued}
 	}
-	c.Completed(&infer.Completion{Executions: 1, Rows: 8, Timing: ran}, []stats.Served{ok(3, 900), ok(5, 990)})
-	c.Completed(&infer.Completion{Executions: 1, Rows: 1, Timing: again}, []stats.Served{ok(1, 1999)})
-	c.Completed(&infer.Completion{Executions: 1, Rows: 8, Timing: again}, []stats.Served{{Outcome: infer.Failed, Rows: 8, Enqueued: 1222}})
+	c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 8, Timing: ran}, []stats.Served{ok(3, 900), ok(5, 990)})
+	c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 1, Timing: again}, []stats.Served{ok(1, 1999)})
+	c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 8, Timing: again}, []stats.Served{{Outcome: infer.Failed, Rows: 8, Enqueued: 1222}})
 	// Past its latest start: it has not run, and its time says nothing.
-	c.Completed(&infer.Completion{Timing: infer.Timing{Done: 9000}}, []stats.Served{{Outcome: infer.Rejected, Rows: 8, Enqueued: 8000}})
+	c.Completed(&infer.InstanceFree{Timing: infer.Timing{Done: 9000}}, []stats.Served{{Outcome: infer.Rejected, Rows: 8, Enqueued: 8000}})
 	c.Refused(errs.MaxQueueSize, 7)
 	c.Lost(3)
 	want := infer.Statistics{
@@ -70,7 +70,7 @@ func TestStatisticsFitTogetherWhileBatchesEnd(t *testing.T) {
 			served[i] = stats.Served{Outcome: infer.Succeeded, Rows: 1}
 		}
 		for range batches {
-			c.Completed(&infer.Completion{Executions: 1, Rows: size, Timing: infer.Timing{Done: 1}}, served)
+			c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: size, Timing: infer.Timing{Done: 1}}, served)
 		}
 	})
 	for done := false; !done; {
@@ -89,7 +89,7 @@ func TestStatisticsFitTogetherWhileBatchesEnd(t *testing.T) {
 func BenchmarkCompleted(b *testing.B) {
 	c := counters()
 	served := []stats.Served{{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1}}
-	done := &infer.Completion{Executions: 1, Rows: 1, Timing: infer.Timing{Start: 10, InputDone: 20, InferDone: 30, Done: 40}}
+	done := &infer.InstanceFree{Executions: 1, BatchSize: 1, Timing: infer.Timing{Start: 10, InputDone: 20, InferDone: 30, Done: 40}}
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Completed(done, served)

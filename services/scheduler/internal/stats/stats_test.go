@@ -1,6 +1,7 @@
 package stats_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func TestFamiliesFollowTheBatches(t *testing.T) {
 	c.Submitted()
 	c.Started(2)
 	c.Runs(2)
-	c.Completed(&infer.Completion{Executions: 1, Rows: 4, Timing: timing}, []stats.Served{
+	c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 4, Timing: timing}, []stats.Served{
 		{Outcome: infer.Succeeded, Rows: 1, Enqueued: ms(0), Dispatched: ms(1)},
 		{Outcome: infer.Succeeded, Rows: 3, Enqueued: ms(1), Dispatched: ms(1)},
 		{Outcome: infer.Failed, Rows: 1, Enqueued: ms(1)},
@@ -40,7 +41,7 @@ func TestFamiliesFollowTheBatches(t *testing.T) {
 		{Outcome: infer.Rejected, Rows: 1, Enqueued: ms(1)},
 	})
 	c.Refused(errs.MaxQueueSize, 0)
-	c.Refused(errs.Cancelled, time.Millisecond)
+	c.Refused(errs.Canceled, time.Millisecond)
 	c.Refused(errs.NoWorker, 0)
 	c.Lost(0)
 	want := `
@@ -133,7 +134,7 @@ func TestSeriesLiveAsLongAsSomeContentIsLoaded(t *testing.T) {
 		t.Fatal("counters of a model that is not loaded")
 	}
 	set.Add(first, new(modelconfig.Config))
-	set.Of(first).Completed(&infer.Completion{Executions: 1, Rows: 1}, nil)
+	set.Of(first).Completed(&infer.InstanceFree{Executions: 1, BatchSize: 1}, nil)
 	set.Add(second, new(modelconfig.Config))
 	set.Remove(first)
 	if set.Of(second) == nil || set.Of(second) != set.Of(first) {
@@ -147,6 +148,52 @@ func TestSeriesLiveAsLongAsSomeContentIsLoaded(t *testing.T) {
 	set.Remove(second)
 	if n := testutil.CollectAndCount(set); n != 0 {
 		t.Errorf("%d series after the unload, want 0", n)
+	}
+}
+
+// Requests that were in flight when their version was unloaded end when it may
+// have been loaded again.
+func TestRequestsInFlightOutliveAnUnload(t *testing.T) {
+	set := stats.NewSet(stats.DefaultLatencies())
+	gauges := func(when string, pending, inFlight int) {
+		t.Helper()
+		text := exposition(t, set)
+		for _, want := range []string{
+			fmt.Sprintf("nereid_scheduler_in_flight_requests{model=\"m\",version=\"1\"} %d\n", inFlight),
+			fmt.Sprintf("nv_inference_pending_request_count{model=\"m\",version=\"1\"} %d\n", pending),
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: not there: %s", when, want)
+			}
+		}
+	}
+	old, reloaded := infer.ModelRef{Name: "m", Version: 1, Generation: 1}, infer.ModelRef{Name: "m", Version: 1, Generation: 2}
+	config := &modelconfig.Config{MaxBatchSize: 8}
+	set.Add(old, config)
+	for range 4 {
+		set.Of(old).Submitted()
+	}
+	set.Of(old).Started(2)
+	set.Of(old).Runs(2)
+	gauges("before", 2, 4)
+	set.Remove(old)
+	set.Of(old).Refused(errs.ModelNotReady, 0) // one that waited
+	set.Of(old).Started(1)
+	set.Of(old).Runs(-1)
+	if n := testutil.CollectAndCount(set); n != 0 {
+		t.Errorf("%d series of an unloaded version", n)
+	}
+	set.Add(reloaded, config)
+	gauges("loaded again", 1, 2)
+	set.Of(reloaded).Submitted()
+	set.Of(old).Started(1)
+	set.Of(old).Runs(-1)
+	gauges("after the old ones", 1, 1)
+	set.Of(reloaded).Started(1)
+	gauges("at the end", 0, 0)
+	set.Remove(reloaded)
+	if set.Of(reloaded) != nil {
+		t.Error("an unloaded version without requests is known")
 	}
 }
 

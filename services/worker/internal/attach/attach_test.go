@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 )
 
 var (
@@ -27,14 +28,14 @@ type scene struct {
 	retired int
 }
 
-func (s *scene) Now() mono.Time                 { return s.now }
-func (s *scene) Execute(o *infer.Order)         { s.orders = append(s.orders, o.ID) }
-func (s *scene) Cancel(uint64, infer.RequestID) {}
-func (s *scene) Retired(infer.InstanceID)       { s.retired++ }
+func (s *scene) Now() mono.Time                        { return s.now }
+func (s *scene) Execute(o *infer.Batch)                { s.orders = append(s.orders, o.ID.Number) }
+func (s *scene) Cancel(infer.BatchID, infer.RequestID) {}
+func (s *scene) Retired(infer.InstanceID)              { s.retired++ }
 
 func newScene() *scene {
 	s := &scene{now: 1}
-	s.a = New(Deps{Clock: s, Lease: 5 * time.Second, Log: zap.NewNop()})
+	s.a = New(Deps{Clock: s, Lease: 5 * time.Second, Log: zap.NewNop(), Batches: batches.New()})
 	s.a.Attach(slot.Worker, infer.Held{}, s)
 	s.a.Grant(grant)
 	return s
@@ -42,7 +43,7 @@ func newScene() *scene {
 
 // session is a scheduler's as the attachment sees it.
 type session struct {
-	receiver
+	*receiver
 	epoch     uint64
 	credits   []int
 	completed []int // credits of the completions
@@ -51,10 +52,12 @@ type session struct {
 	closed    bool
 }
 
-func (x *session) Grant(g infer.Grant)              { x.credits = append(x.credits, g.Credits) }
-func (x *session) Retire(infer.InstanceID)          { x.retires++ }
-func (x *session) Complete(c *infer.Completion)     { x.completed = append(x.completed, c.Credits) }
-func (x *session) Refuse(_ *infer.Order, err error) { x.refused = append(x.refused, errs.Of(err)) }
+func (x *session) Grant(g infer.Grant)                { x.credits = append(x.credits, g.Credits) }
+func (x *session) Retire(infer.InstanceID)            { x.retires++ }
+func (x *session) InstanceFree(c *infer.InstanceFree) { x.completed = append(x.completed, c.Credits) }
+
+func (x *session) Return(_ *infer.Batch, err error) { x.refused = append(x.refused, errs.Of(err)) }
+func (x *session) UnitDone(infer.UnitDone)          {}
 func (x *session) Close()                           { x.closed = true }
 func (x *session) Done() <-chan struct{}            { return nil }
 func (x *session) Err() error                       { return errs.New(errs.NoWorker, "killed") }
@@ -63,8 +66,8 @@ func (x *session) Scheduler() schedule.Scheduler    { return schedule.Scheduler{
 // hello is what the worker would tell the scheduler of an epoch, and the session
 // that follows.
 func (s *scene) hello(epoch uint64) (infer.Held, *session) {
-	held, life, _ := s.a.hold(epoch)
-	return held, &session{receiver: receiver{s.a, life}, epoch: epoch}
+	held, _ := s.a.deps.Batches.Hello(epoch)
+	return held, &session{receiver: (*receiver)(s.a), epoch: epoch}
 }
 
 func (s *scene) connect(epoch uint64) (infer.Held, *session) {
@@ -73,30 +76,30 @@ func (s *scene) connect(epoch uint64) (infer.Held, *session) {
 	return held, x
 }
 
-func orderOf(id, epoch uint64) *infer.Order {
-	return &infer.Order{ID: id, Epoch: epoch, Instance: slot, Requests: []*infer.Request{
+func orderOf(id, epoch uint64) *infer.Batch {
+	return &infer.Batch{ID: infer.BatchID{Epoch: epoch, Number: id}, Instance: slot, Requests: []*infer.Request{
 		{Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: id}, Attempt: 1}},
 	}}
 }
 
-func completion(id, epoch uint64) *infer.Completion {
-	return &infer.Completion{Order: id, Epoch: epoch, Instance: slot, Credits: 1}
+func completion(id, epoch uint64) *infer.InstanceFree {
+	return &infer.InstanceFree{Batch: infer.BatchID{Epoch: epoch, Number: id}, Instance: slot, Outcomes: make([]infer.Outcome, 1), Credits: 1}
 }
 
 // running are the orders that a hello names, begun whether it names a request.
 func running(h infer.Held) (list []uint64) {
 	for _, r := range h.Running {
-		list = append(list, r.Order)
+		list = append(list, r.Batch.Number)
 	}
 	return list
 }
 
 func begun(h infer.Held, id uint64) bool {
 	var set infer.Recent
-	for _, b := range h.Begun {
+	for _, b := range h.Started {
 		set.Merge(b)
 	}
-	return set.Look(infer.RequestID{Origin: 1, Number: id}) == infer.Present
+	return set.Lookup(infer.RequestID{Origin: 1, Number: id}) == infer.Present
 }
 
 func TestNextSchedulerHearsWhatTheWorkerHas(t *testing.T) {
@@ -104,13 +107,13 @@ func TestNextSchedulerHearsWhatTheWorkerHas(t *testing.T) {
 	_, first := s.connect(3)
 	first.Execute(orderOf(1, 3))
 	first.Execute(orderOf(2, 3))
-	s.a.Complete(completion(1, 3))
+	s.a.InstanceFree(completion(1, 3))
 	s.a.end(t.Context(), first)
 	held, second := s.connect(5)
 	if diff := cmp.Diff([]uint64{2}, running(held)); diff != "" || !begun(held, 1) || begun(held, 3) || held.Epoch != 5 {
 		t.Errorf("the hello: %+v", held)
 	}
-	s.a.Complete(completion(2, 3))
+	s.a.InstanceFree(completion(2, 3))
 	if diff := cmp.Diff([][]int{{2}, {1}, {1}, {1}}, [][]int{first.credits, first.completed, second.credits, second.completed}); diff != "" {
 		t.Errorf("credits granted and given back, by session: %s", diff)
 	}
@@ -120,11 +123,11 @@ func TestNextSchedulerHearsHowManyRowsRun(t *testing.T) {
 	s := newScene()
 	_, first := s.connect(3)
 	o := orderOf(1, 3)
-	o.Requests[0].Rows = 8
+	o.Requests[0].BatchSize = 8
 	first.Execute(o)
 	s.a.end(t.Context(), first)
 	held, _ := s.connect(5)
-	if got := held.Running[0].RowsOf(0); got != 8 {
+	if got := held.Running[0].BatchSizeOf(0); got != 8 {
 		t.Errorf("the hello says %d rows, want 8", got)
 	}
 }
@@ -137,7 +140,7 @@ func TestCompletionBesideAHello(t *testing.T) {
 	first.Execute(orderOf(1, 3))
 	s.a.end(t.Context(), first)
 	_, second := s.hello(3)
-	s.a.Complete(completion(1, 3))
+	s.a.InstanceFree(completion(1, 3))
 	s.a.begin(second, 3)
 	if diff := cmp.Diff([][]int{{2}, {0}}, [][]int{second.credits, second.completed}); diff != "" {
 		t.Error(diff)
@@ -149,7 +152,7 @@ func TestCompletionWithoutASchedulerIsToldByTheNextHello(t *testing.T) {
 	_, first := s.connect(3)
 	first.Execute(orderOf(1, 3))
 	s.a.end(t.Context(), first)
-	s.a.Complete(completion(1, 3))
+	s.a.InstanceFree(completion(1, 3))
 	held, second := s.connect(3)
 	if len(held.Running) != 0 || !begun(held, 1) || len(second.completed) != 0 {
 		t.Errorf("the hello: %+v; completions: %v", held, second.completed)
@@ -159,7 +162,7 @@ func TestCompletionWithoutASchedulerIsToldByTheNextHello(t *testing.T) {
 func TestLowerEpochsAreRefused(t *testing.T) {
 	s := newScene()
 	_, first := s.connect(3)
-	if _, _, ok := s.a.hold(5); !ok {
+	if _, ok := s.a.deps.Batches.Hello(5); !ok {
 		t.Fatal("a later scheduler is not met")
 	}
 	first.Execute(orderOf(1, 3))
@@ -180,10 +183,10 @@ func TestRefusalReachesWhoKnowsOfTheOrder(t *testing.T) {
 	_, first := s.connect(3)
 	first.Execute(orderOf(1, 3))
 	first.Execute(orderOf(2, 3))
-	s.a.Refuse(orderOf(1, 3), errs.New(errs.NoWorker, ""))
+	s.a.Return(orderOf(1, 3), errs.New(errs.NoWorker, ""))
 	s.a.end(t.Context(), first)
 	_, second := s.connect(3)
-	s.a.Refuse(orderOf(2, 3), errs.New(errs.NoWorker, ""))
+	s.a.Return(orderOf(2, 3), errs.New(errs.NoWorker, ""))
 	held, _ := s.connect(3)
 	if len(first.refused) != 1 || len(second.refused) != 0 || !second.closed || len(held.Running) != 0 || begun(held, 1) || begun(held, 2) {
 		t.Errorf("refused %v and %v, closed %v, then held %+v", first.refused, second.refused, second.closed, held)
@@ -199,7 +202,7 @@ func TestAnsweredRequestsOfARefusedOrderHaveBegun(t *testing.T) {
 	whole.Requests = append(whole.Requests, orderOf(2, 3).Requests...)
 	first.Execute(whole)
 	s.a.end(t.Context(), first)
-	s.a.Refuse(rest, errs.New(errs.NoWorker, ""))
+	s.a.Return(rest, errs.New(errs.NoWorker, ""))
 	if held, _ := s.hello(3); begun(held, 1) || !begun(held, 2) || len(held.Running) != 0 {
 		t.Errorf("the hello: %+v", held)
 	}

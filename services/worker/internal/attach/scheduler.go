@@ -5,17 +5,18 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 )
 
 var _ infer.Scheduler = (*Attachment)(nil)
 
-// Attach introduces the worker, once. What it holds is known here.
+// Attach introduces the worker, once. What it holds the table knows.
 func (a *Attachment) Attach(worker uint64, _ infer.Held, e infer.Executor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.worker, a.executor = worker, e
-	if !a.attached {
-		a.attached = true
+	first := a.executor == nil
+	if a.worker, a.executor = worker, e; first {
 		close(a.came)
 	}
 }
@@ -25,8 +26,7 @@ func (a *Attachment) Attach(worker uint64, _ infer.Held, e infer.Executor) {
 func (a *Attachment) Detach(uint64) {
 	a.mu.Lock()
 	session := a.session
-	a.detached = true
-	clear(a.instances)
+	a.deps.Batches.Close()
 	a.mu.Unlock()
 	if session != nil {
 		session.Close()
@@ -37,135 +37,166 @@ func (a *Attachment) Detach(uint64) {
 func (a *Attachment) Grant(g infer.Grant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.instances[g.Instance] = &instance{grant: g}
+	a.deps.Batches.Grant(g)
 	if a.session != nil {
 		a.session.Grant(g) // does not block
 	}
 }
 
-// Retire asks the scheduler that is there to give the instance no more orders;
+// Retire asks the scheduler that is there to give the instance no more batches;
 // without one, none will come.
 func (a *Attachment) Retire(id infer.InstanceID) {
 	a.mu.Lock()
-	session, executor, in := a.session, a.executor, a.instances[id]
-	switch {
-	case in == nil || session == nil:
-		delete(a.instances, id)
-		a.mu.Unlock()
+	ask, session, executor := a.deps.Batches.Retire(id), a.session, a.executor
+	a.mu.Unlock()
+	if ask {
+		session.Retire(id)
+	} else {
 		executor.Retired(id)
-		return
-	default:
-		in.retiring = true
 	}
-	a.mu.Unlock()
-	session.Retire(id)
 }
 
-// Complete ends an order. Its requests have begun from now on. Where the present
-// session does not know of the order there is nobody to tell: the next hello
-// does.
-func (a *Attachment) Complete(c *infer.Completion) {
+// InstanceFree passes on that an instance can take its next batch, to a session
+// whose scheduler knows of this one.
+func (a *Attachment) InstanceFree(f *infer.InstanceFree) {
 	a.mu.Lock()
-	o := a.open[key{c.Epoch, c.Order}]
-	if o == nil {
-		a.mu.Unlock()
-		return
-	}
-	delete(a.open, key{c.Epoch, c.Order})
-	for _, w := range o.Requests {
-		a.begun.Add(w.Request)
-	}
-	session := a.session
-	switch {
-	case o.life != a.life:
-		session = nil
-	case session == nil:
-		// The grants of the session to come have the credit.
-		a.late = append(a.late, func(s Session) {
-			c.Credits = 0
-			s.Complete(c)
-		})
-	}
+	telling, session := a.deps.Batches.Free(f), a.session
 	a.mu.Unlock()
-	if session != nil {
-		session.Complete(c)
+	if telling == batches.Now {
+		session.InstanceFree(f)
 	}
 }
 
-// Refuse gives an order back that has not begun. A scheduler that did not give
+// UnitDone passes on that a unit has ended after its instance was free.
+func (a *Attachment) UnitDone(d infer.UnitDone) {
+	a.mu.Lock()
+	telling, session := a.deps.Batches.Done(&d), a.session
+	a.mu.Unlock()
+	if telling == batches.Now {
+		session.UnitDone(d)
+	}
+}
+
+// Return gives a batch back that has not started. A scheduler that did not give
 // it on the present stream learns of it by the next hello, which is made to come
-// soon. The requests that the order does not name any more have been answered.
-func (a *Attachment) Refuse(o *infer.Order, err error) {
+// soon. The requests that the batch does not name any more have been answered.
+func (a *Attachment) Return(b *infer.Batch, err error) {
 	a.mu.Lock()
-	k := key{o.Epoch, o.ID}
-	known, session := a.open[k], a.session
-	delete(a.open, k)
-	if known != nil {
-		a.keepAnswered(known, o)
-	}
-	if session == nil && known != nil && known.life == a.life {
-		a.late = append(a.late, Session.Close)
-	}
+	telling, session := a.deps.Batches.Return(b), a.session
 	a.mu.Unlock()
-	switch {
-	case session != nil && known != nil && known.came == a.life:
-		session.Refuse(o, err)
+	if telling == batches.Now {
+		session.Return(b, err)
 		return
-	case session != nil:
+	}
+	if telling == batches.Hello && session != nil {
 		session.Close()
 	}
-	for _, r := range o.Requests { // the scheduler has its own
+	for _, r := range b.Requests { // the scheduler has its own
 		r.Release()
 	}
 }
 
-// keepAnswered remembers the requests of an order that are not among those given
-// back. The caller holds mu.
-func (a *Attachment) keepAnswered(known *order, back *infer.Order) {
-	for _, w := range known.Requests {
-		if !slices.ContainsFunc(back.Requests, func(r *infer.Request) bool { return r.Work.Request == w.Request }) {
-			a.begun.Add(w.Request)
+// receiver takes what comes on the present session, one call at a time.
+type receiver Attachment
+
+// fetching is a batch whose inputs are brought.
+type fetching struct {
+	*infer.Batch
+	cancel []func(error) // by request; nil where nothing is missing; the session's
+}
+
+// Execute enters a batch, and passes it on when the inputs of its requests can be
+// read, so that no instance waits for a network. A request whose inputs cannot be
+// had is answered, and the rest of its batch passes.
+func (r *receiver) Execute(b *infer.Batch) {
+	a := (*Attachment)(r)
+	var missing []int
+	for i, request := range b.Requests {
+		if !readable(request) {
+			missing = append(missing, i)
 		}
 	}
-}
-
-// receiver takes what comes on one session.
-type receiver struct {
-	attachment *Attachment
-	life       uint64
-}
-
-// Execute opens an order and passes it on, unless it is that of a scheduler that
-// has been replaced.
-func (r *receiver) Execute(o *infer.Order) {
-	a := r.attachment
-	opened := &order{Running: infer.Running{Order: o.ID, Epoch: o.Epoch, Instance: o.Instance}, life: r.life, came: r.life}
-	for _, request := range o.Requests {
-		opened.Requests, opened.Rows = append(opened.Requests, request.Work), append(opened.Rows, request.Rows)
-	}
-	a.mu.Lock()
-	deposed := o.Epoch < a.floor
-	a.open[key{o.Epoch, o.ID}] = opened
-	executor := a.executor
-	a.mu.Unlock()
-	if deposed {
-		a.Refuse(o, errs.New(errs.SchedulerDeposed, "the scheduler of epoch %d has been replaced", o.Epoch))
+	f := &fetching{b, make([]func(error), len(b.Requests))}
+	if err := a.deps.Batches.Arrive(b, missing, f); err != nil {
+		a.Return(b, err)
 		return
 	}
-	executor.Execute(o)
+	if len(missing) == 0 {
+		a.present().Execute(b)
+		return
+	}
+	for _, i := range missing {
+		request, work := b.Requests[i], b.Requests[i].Work
+		f.cancel[i] = a.deps.Fetch(request, func(err error) {
+			if err != nil {
+				request.Release()
+				a.deps.Respond(infer.Refuse(work, err))
+			}
+			if a.deps.Batches.Fetched(b.ID, i, err != nil, outcomeOf(err)) {
+				a.pass(f)
+			}
+		})
+	}
 }
 
-// Cancel passes a cancellation on.
-func (r *receiver) Cancel(order uint64, request infer.RequestID) {
-	r.attachment.present().Cancel(order, request)
+// readable reports whether all inputs of a request can be read.
+func readable(r *infer.Request) bool {
+	for i := range r.Inputs {
+		if place := r.Inputs[i].Data.Place; place != tensor.Local && place != tensor.Nowhere {
+			return false
+		}
+	}
+	return true
+}
+
+func outcomeOf(err error) infer.Outcome {
+	if errs.Of(err) == errs.Canceled {
+		return infer.Canceled
+	}
+	return infer.Rejected
+}
+
+// pass hands a batch whose inputs can be read to the executor, without the
+// requests that have ended.
+func (a *Attachment) pass(b *fetching) {
+	left := a.deps.Batches.Left(b.ID)
+	rest := b.Only(func(i int) bool { return left[i] })
+	if len(rest.Requests) > 0 {
+		a.present().Execute(rest)
+		return
+	}
+	now := a.deps.Clock.Now()
+	a.InstanceFree(&infer.InstanceFree{
+		Batch: b.ID, Instance: b.Instance, Credits: 1, Timing: infer.Timing{Start: now, InputDone: now, InferDone: now, Done: now},
+	})
+}
+
+// Cancel ends a request of a batch whose inputs are brought, or passes on.
+func (r *receiver) Cancel(batch infer.BatchID, request infer.RequestID) {
+	a := (*Attachment)(r)
+	var f *fetching
+	a.deps.Batches.With(batch, func(run any) { f, _ = run.(*fetching) })
+	if f == nil {
+		a.present().Cancel(batch, request)
+		return
+	}
+	i := slices.IndexFunc(f.Requests, func(r *infer.Request) bool { return r.Work.Request == request })
+	switch err := errs.New(errs.Canceled, ""); {
+	case i < 0:
+	case f.cancel[i] != nil:
+		f.cancel[i](err)
+	case a.deps.Batches.End(batch, i, infer.Canceled):
+		r := f.Requests[i]
+		work := r.Work
+		r.Release()
+		a.deps.Respond(infer.Refuse(work, err))
+	}
 }
 
 // Retired passes the scheduler's word on.
 func (r *receiver) Retired(id infer.InstanceID) {
-	a := r.attachment
-	a.mu.Lock()
-	delete(a.instances, id)
-	a.mu.Unlock()
+	a := (*Attachment)(r)
+	a.deps.Batches.Retired(id)
 	a.present().Retired(id)
 }
 

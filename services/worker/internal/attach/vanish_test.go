@@ -9,11 +9,12 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/leader"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 )
 
 // patience bounds what a test waits for; no test measures it.
@@ -22,14 +23,14 @@ const patience = time.Minute
 // A scheduler whose host has vanished neither answers nor refuses. The worker
 // leaves it, whether it dials or has a session, when another holds the pool.
 func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
-	for name, answers := range map[string]bool{"while it is dialled": false, "in a session": true} {
+	for name, answers := range map[string]bool{"while it is dialed": false, "in a session": true} {
 		t.Run(name, func(t *testing.T) {
 			b := openBus(t)
-			dialled := make(chan string, 100)
+			dialed := make(chan string, 100)
 			a := New(Deps{
-				Finder: leader.New(b, leader.Pool("default")), Clock: mono.New(), Lease: time.Hour, Log: zap.NewNop(),
+				Finder: control.NewFinder(b, control.PoolRole("default")), Clock: mono.New(), Lease: time.Hour, Log: zap.NewNop(), Batches: batches.New(),
 				Dial: func(ctx context.Context, address string, _ uint64, held infer.Held, _ infer.Executor) (Session, error) {
-					dialled <- address
+					dialed <- address
 					if answers && address == "vanished" {
 						return &silent{session: session{epoch: held.Epoch}, done: make(chan struct{})}, nil
 					}
@@ -42,9 +43,9 @@ func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- a.Run(ctx) }()
 			holds(t, b, "vanished")
-			await(t, dialled, "vanished")
+			await(t, dialed, "vanished")
 			holds(t, b, "next")
-			await(t, dialled, "next")
+			await(t, dialed, "next")
 			cancel()
 			if err := <-ended; err != nil {
 				t.Error(err)
@@ -70,7 +71,7 @@ func holds(t *testing.T, b *bus.Bus, address string) {
 		t.Fatal(err)
 	}
 	_, err = bucket.Acquire(t.Context(), bus.Claim[*nereidv1.LeaderValue]{
-		Key: leader.Pool("default"), Replace: func(*nereidv1.LeaderValue) bool { return true },
+		Key: control.PoolRole("default"), Replace: func(*nereidv1.LeaderValue) bool { return true },
 		Value: func(epoch uint64) *nereidv1.LeaderValue {
 			return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: address, Epoch: epoch, Address: address}
 		},
@@ -80,16 +81,16 @@ func holds(t *testing.T, b *bus.Bus, address string) {
 	}
 }
 
-func await(t *testing.T, dialled <-chan string, want string) {
+func await(t *testing.T, dialed <-chan string, want string) {
 	t.Helper()
 	for timeout := time.After(patience); ; {
 		select {
-		case address := <-dialled:
+		case address := <-dialed:
 			if address == want {
 				return
 			}
 		case <-timeout:
-			t.Fatalf("%s is not dialled", want)
+			t.Fatalf("%s is not dialed", want)
 		}
 	}
 }

@@ -11,8 +11,6 @@ import (
 
 // Backend adapts one engine.
 type Backend interface {
-	// Name is the backend's name in model configurations.
-	Name() string
 	// Load prepares a model version for instances. Errors are *errs.Error
 	// with a message for the operator: what is wrong with which file, and
 	// what to do.
@@ -45,7 +43,7 @@ type InstanceSpec struct {
 	Device int
 }
 
-// Instance runs batches for one lane of the worker.
+// Instance runs the batches of one instance queue of the worker.
 type Instance interface {
 	// Credits is how many batches the instance takes at the same time.
 	Credits() int
@@ -57,25 +55,25 @@ type Instance interface {
 	Close() error
 }
 
-// Batch is one order being executed, as an instance sees it. Requests are
+// Batch is one batch being executed, as an instance sees it. Requests are
 // answered in any order, each with responses of which the last is final.
 type Batch interface {
 	// Requests are the batch's requests in the order of their rows. The
 	// batch releases them; an instance that keeps input bytes past the final
 	// response retains them.
 	Requests() []*infer.Request
-	// Rows is the sum of the requests' rows.
-	Rows() int64
+	// BatchSize is the sum of the requests' batch sizes.
+	BatchSize() int64
 	// Respond sends a response to request i and takes it over. Identity,
 	// index and ownership are the batch's concern: set Outputs, Parameters,
 	// Final, Err. A request that has ended takes no more; such a response is
 	// released.
 	Respond(i int, r *infer.Response)
-	// Cancelled reports whether request i's client is gone. It may turn true
+	// Canceled reports whether request i was canceled. It may turn true
 	// at any time.
-	Cancelled(i int) bool
+	Canceled(i int) bool
 	// OnCancel sets a function to be called, at most once and from any
-	// goroutine, when every request of the batch has been cancelled or had
+	// goroutine, when every request of the batch has been canceled or had
 	// ended before that. If that is so already it is called at once. It is
 	// not called after Done, and may itself answer requests and call Done.
 	OnCancel(stop func())
@@ -84,6 +82,9 @@ type Batch interface {
 	InferDone()
 	// Executed counts one run of the model.
 	Executed()
+	// Free says that the instance can take its next batch, before Done: requests
+	// without a final response get theirs later. Done says it, too.
+	Free()
 	// Done ends the batch. Requests without a final response fail as bugs.
 	Done()
 }

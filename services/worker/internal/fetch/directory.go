@@ -115,7 +115,7 @@ func (d directory) write(key string, n note) error {
 func (d directory) vouched(key string) string { return d.read(key).Fingerprint }
 
 // used notes that a content, which was verified, is used now. That it cannot be
-// noted costs a digest later, or its turn to be removed.
+// noted costs a digest later, or an early removal.
 func (d directory) used(ctx context.Context, key string, c source.Content) {
 	now := time.Now()
 	_ = os.Chtimes(d.note(key), now, now)

@@ -23,20 +23,20 @@ import (
 
 // download is the fetch of one content by who holds its lock.
 type download struct {
-	fetcher *Fetcher
-	dir     directory
-	key     string
-	content source.Content
-	tell    func(source.Progress)
+	fetcher  *Fetcher
+	dir      directory
+	key      string
+	content  source.Content
+	progress func(source.Progress)
 
 	total, resumed int64
 	fingerprint    string       // of what was verified
 	done           atomic.Int64 // bytes that are on the disk, or came at some time
 
-	mu      sync.Mutex
-	said    time.Time     // guarded by mu
-	reached map[int]int64 // how much of a span has come, where it is not all; guarded by mu
-	title   string        // of the list that the spans are of
+	mu       sync.Mutex
+	reported time.Time     // guarded by mu
+	reached  map[int]int64 // how much of a span has come, where it is not all; guarded by mu
+	title    string        // of the list that the spans are of
 }
 
 // run fetches what is missing, and puts the content into its place if it is the
@@ -163,18 +163,18 @@ func (d *download) lay(files []File) (open []*os.File, err error) {
 // receive fetches the spans that are missing, several at a time.
 func (d *download) receive(ctx context.Context, files []File, parts []span, have map[int]bool, open []*os.File, journal *journal) error {
 	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(cap(d.fetcher.turns))
+	group.SetLimit(cap(d.fetcher.slots))
 	for n, p := range parts {
 		if have[n] {
 			continue
 		}
 		group.Go(func() error {
 			select {
-			case d.fetcher.turns <- struct{}{}:
+			case d.fetcher.slots <- struct{}{}:
 			case <-within.Done():
 				return within.Err()
 			}
-			defer func() { <-d.fetcher.turns }()
+			defer func() { <-d.fetcher.slots }()
 			if err := d.span(within, n, files[p.file], p, open[p.file]); err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func (d *download) part(ctx context.Context, f File, p span, to *os.File) (int64
 	return w.bytes, err
 }
 
-// counted writes and tells of it.
+// counted writes and counts.
 type counted struct {
 	to       io.Writer
 	download *download
@@ -232,30 +232,30 @@ type counted struct {
 func (c *counted) Write(p []byte) (n int, err error) {
 	n, c.failed = c.to.Write(p)
 	c.bytes += int64(n)
-	c.download.came(int64(n))
+	c.download.count(int64(n))
 	return n, c.failed
 }
 
-func (d *download) came(n int64) {
+func (d *download) count(n int64) {
 	d.fetcher.metrics.received.Add(float64(n))
 	done := d.done.Add(n)
 	d.mu.Lock()
-	due := time.Since(d.said) > tellEvery
+	due := time.Since(d.reported) > progressInterval
 	d.mu.Unlock()
 	if due {
-		d.say(source.Progress{Text: fmt.Sprintf("fetching %s: %d of %d MB", d.content.URL, min(done, d.total)/1e6, d.total/1e6)})
+		d.report(source.Progress{Text: fmt.Sprintf("fetching %s: %d of %d MB", d.content.URL, min(done, d.total)/1e6, d.total/1e6)})
 	}
 }
 
-// tellEvery is how often progress is told.
-const tellEvery = 2 * time.Second
+// progressInterval is how often progress is reported.
+const progressInterval = 2 * time.Second
 
-func (d *download) say(p source.Progress) {
+func (d *download) report(p source.Progress) {
 	d.mu.Lock()
-	d.said = time.Now()
+	d.reported = time.Now()
 	d.mu.Unlock()
-	if d.tell != nil {
-		d.tell(p)
+	if d.progress != nil {
+		d.progress(p)
 	}
 }
 

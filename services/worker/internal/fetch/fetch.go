@@ -34,8 +34,8 @@ type Config struct {
 	Bytes int64
 	// Concurrency is how many ranges are fetched at the same time, at least 1.
 	Concurrency int
-	// Patience is for how long a fetch is tried again that does not get on.
-	Patience time.Duration
+	// StallTimeout is for how long a fetch is tried again that does not get on.
+	StallTimeout time.Duration
 }
 
 // Fetcher is a source of files that are elsewhere. It is safe for concurrent
@@ -45,7 +45,7 @@ type Fetcher struct {
 	origin  Origin
 	log     *zap.Logger
 	metrics *metrics
-	turns   chan struct{} // a range that is fetched holds one
+	slots   chan struct{} // a range that is fetched holds one
 }
 
 var _ source.Source = (*Fetcher)(nil)
@@ -60,11 +60,11 @@ func New(c Config, origin Origin, log *zap.Logger, registry prometheus.Registere
 	if err != nil {
 		return nil, err
 	}
-	return &Fetcher{config: c, origin: origin, log: log, metrics: m, turns: make(chan struct{}, c.Concurrency)}, nil
+	return &Fetcher{config: c, origin: origin, log: log, metrics: m, slots: make(chan struct{}, c.Concurrency)}, nil
 }
 
 // Fetch implements [source.Source].
-func (f *Fetcher) Fetch(ctx context.Context, c source.Content, tell func(source.Progress)) (source.Files, error) {
+func (f *Fetcher) Fetch(ctx context.Context, c source.Content, progress func(source.Progress)) (source.Files, error) {
 	key, err := keyOf(c)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (f *Fetcher) Fetch(ctx context.Context, c source.Content, tell func(source.
 		return nil, notKept(err)
 	}
 	for looked := false; ; looked = true {
-		files, err := f.kept(ctx, dir, key, c, tell)
+		files, err := f.kept(ctx, dir, key, c, progress)
 		if files != nil || err != nil {
 			if !looked && err == nil {
 				f.metrics.lookups.WithLabelValues("hit").Inc()
@@ -84,7 +84,7 @@ func (f *Fetcher) Fetch(ctx context.Context, c source.Content, tell func(source.
 		if !looked {
 			f.metrics.lookups.WithLabelValues("miss").Inc()
 		}
-		if err := f.bring(ctx, dir, key, c, tell); err != nil {
+		if err := f.bring(ctx, dir, key, c, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -92,8 +92,8 @@ func (f *Fetcher) Fetch(ctx context.Context, c source.Content, tell func(source.
 
 // kept finds a content in the directory; nil if it is not there. One that was
 // damaged is removed.
-func (f *Fetcher) kept(ctx context.Context, dir directory, key string, c source.Content, tell func(source.Progress)) (source.Files, error) {
-	lock, err := acquire(ctx, dir.lockOf(key), shared, waits(c, tell))
+func (f *Fetcher) kept(ctx context.Context, dir directory, key string, c source.Content, progress func(source.Progress)) (source.Files, error) {
+	lock, err := acquire(ctx, dir.lockOf(key), shared, waits(c, progress))
 	if err != nil {
 		return nil, notKept(err)
 	}
@@ -122,12 +122,12 @@ func (f *Fetcher) kept(ctx context.Context, dir directory, key string, c source.
 	return nil, err
 }
 
-// waits returns what tells that others are at work on a content.
-func waits(c source.Content, tell func(source.Progress)) func() {
-	if tell == nil {
+// waits returns what reports that others are at work on a content.
+func waits(c source.Content, progress func(source.Progress)) func() {
+	if progress == nil {
 		return nil
 	}
-	return func() { tell(source.Progress{Text: "another worker of this host is fetching " + c.URL}) }
+	return func() { progress(source.Progress{Text: "another worker of this host is fetching " + c.URL}) }
 }
 
 // keptFiles are those of a content in the directory, locked.
@@ -140,8 +140,8 @@ func (k *keptFiles) Close() error { return k.lock.release() }
 
 // bring fetches a content, alone of all processes, and tries again what may
 // pass: for as long as it gets on, and for a while when it does not.
-func (f *Fetcher) bring(ctx context.Context, dir directory, key string, c source.Content, tell func(source.Progress)) error {
-	lock, err := acquire(ctx, dir.lockOf(key), exclusive, waits(c, tell))
+func (f *Fetcher) bring(ctx context.Context, dir directory, key string, c source.Content, progress func(source.Progress)) error {
+	lock, err := acquire(ctx, dir.lockOf(key), exclusive, waits(c, progress))
 	if err != nil {
 		return notKept(err)
 	}
@@ -150,7 +150,7 @@ func (f *Fetcher) bring(ctx context.Context, dir directory, key string, c source
 		return nil // another was faster
 	}
 	started := time.Now()
-	d := &download{fetcher: f, dir: dir, key: key, content: c, tell: tell}
+	d := &download{fetcher: f, dir: dir, key: key, content: c, progress: progress}
 	err = f.persist(ctx, d)
 	if ctx.Err() == nil { // else nobody wants it any more
 		f.metrics.finished(err, time.Since(started))
@@ -178,12 +178,12 @@ func (f *Fetcher) persist(ctx context.Context, d *download) error {
 		if got := d.done.Load(); got > before {
 			pause, since, before = firstPause, time.Now(), got
 		}
-		if time.Since(since) >= f.config.Patience {
+		if time.Since(since) >= f.config.StallTimeout {
 			return err
 		}
 		wait := pause - rand.N(pause/4) // so that not all ask again at once
 		f.log.Warn("files not fetched yet", append(obs.Err(err), zap.String("url", d.content.URL), zap.Duration("retry_in", wait))...)
-		d.say(source.Progress{Text: errs.From(err).Msg, Reason: errs.Of(err)})
+		d.report(source.Progress{Text: errs.From(err).Msg, Reason: errs.Of(err)})
 		lifecycle.Pause(ctx, wait)
 		pause = min(2*pause, lastPause)
 	}

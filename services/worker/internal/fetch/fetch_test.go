@@ -50,7 +50,7 @@ func (b *bench) fetcher(edit ...func(*fetch.Config)) *fetch.Fetcher {
 	return f
 }
 
-func patient(c *fetch.Config) { c.Patience = time.Minute }
+func patient(c *fetch.Config) { c.StallTimeout = time.Minute }
 
 // put writes a model into the store and names its content.
 func (b *bench) put(model string, files map[string]string) source.Content {

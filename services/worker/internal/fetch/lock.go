@@ -28,7 +28,7 @@ type lock struct{ file *os.File }
 // fetching for minutes.
 const lockPause = 50 * time.Millisecond
 
-// acquire waits for a lock until ctx is done. waits is told if it must; it may be
+// acquire waits for a lock until ctx is done. waits is called if it must; it may be
 // nil.
 func acquire(ctx context.Context, name string, how int, waits func()) (*lock, error) {
 	for ; ; waits = nil {

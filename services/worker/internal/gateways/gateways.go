@@ -1,5 +1,5 @@
-// Package gateways tells a worker which gateways are gone, so that nothing is
-// kept for them any more, and which of them are back.
+// Package gateways follows the gateways' leases, so that a worker keeps nothing
+// for a gateway that is lost.
 package gateways
 
 import (
@@ -12,16 +12,16 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Worker is told of gateways by their incarnations: the worker's end of their
-// streams.
+// Worker is the worker's end of the gateways' streams. Gateways are named by their
+// incarnations.
 type Worker interface {
-	// Gone says that a gateway's lease has ended, or passed to a later life.
+	// Gone says that a gateway's lease has ended, or that a later incarnation has it.
 	Gone(gateway uint64)
 	// Back says that a gateway holds its lease, for the first time or again.
 	Back(gateway uint64)
 }
 
-// Follow tells the worker of gateways until ctx is done.
+// Follow passes on changes of gateways to the worker until ctx is done.
 func Follow(ctx context.Context, b *bus.Bus, to Worker, log *zap.Logger) error {
 	bucket, err := bus.NewBucket(b, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
 	if err != nil {

@@ -5,30 +5,31 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Execute takes over an order. One that no lane can take is given back.
-func (e *Executor) Execute(o *infer.Order) {
-	if err := e.accept(o); err != nil {
-		e.deps.Scheduler.Refuse(o, err)
+// Execute takes over a batch whose inputs can be read. One that no instance can
+// take is returned.
+func (e *Executor) Execute(of *infer.Batch) {
+	if err := e.accept(of); err != nil {
+		e.deps.Scheduler.Return(of, err)
 	}
 }
 
-// accept makes a batch of the order and queues it in its lane.
-func (e *Executor) accept(o *infer.Order) error {
+// accept queues a batch in its lane.
+func (e *Executor) accept(of *infer.Batch) error {
 	now := e.deps.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.lanes[o.Instance]
+	l := e.lanes[of.Instance]
 	if l == nil {
-		return errs.New(errs.NoWorker, "the worker has no instance %d any more", o.Instance.Slot)
+		return errs.New(errs.NoWorker, "the worker has no instance %d any more", of.Instance.Slot)
 	}
 	if l.taken == l.credits {
-		return errs.New(errs.Bug, "instance %s got more orders than its %d credits", l.spec.Name, l.credits)
+		return errs.New(errs.Bug, "instance %s got more batches than its %d credits", l.spec.Name, l.credits)
 	}
 	l.taken++
 	b := e.blank()
-	b.begin(l, o)
+	b.begin(l, of)
 	b.accepted = now
-	e.running[keyOf(o)] = b
+	e.deps.Batches.Take(of, b)
 	l.work.Add(1)
 	l.queue <- b // has room: taken counts what is queued and what runs
 	return nil
@@ -44,16 +45,15 @@ func (e *Executor) blank() *batch {
 	return new(batch)
 }
 
-// giveBack ends a batch that has not begun, and gives its order back.
+// giveBack ends a batch that has not started, and returns it.
 func (e *Executor) giveBack(b *batch, err error) {
-	o := b.order
+	of := b.of
 	b.mu.Lock()
 	b.done = true
 	b.mu.Unlock()
-	e.forget(b)
-	b.order = nil
-	<-b.lane.turns
-	e.deps.Scheduler.Refuse(o, err)
+	e.deps.Batches.Release(of.ID)
+	e.leave(b.lane)
+	e.deps.Scheduler.Return(of, err)
 	b.lane.work.Done()
 	b.release()
 	b.release()

@@ -13,79 +13,87 @@ import (
 
 var _ backend.Batch = (*batch)(nil)
 
-// batch is one order being executed. Batches are recycled: one is reset when
+// batch is one that is queued or runs. Batches are recycled: one is reset when
 // both the lane and whoever ended it have let it go.
 type batch struct {
-	lane *lane
-	// accepted is when the order was.
+	lane     *lane
 	accepted mono.Time
-	order    *infer.Order // the scheduler's again once it is completed
-	rows     int64
-	record   *ledger.Record // nil if the backend was never called
-	broken   atomic.Bool    // the backend panicked: not to be recycled
-	users    atomic.Int32   // the lane in Execute, and the batch until it ends
+	of       *infer.Batch // the scheduler's again when its instance is free of all of it
+	size     int64
+	runs     int           // of the model; guarded by mu
+	entry    *ledger.Entry // nil without a log
+	broken   atomic.Bool   // the backend panicked: not to be recycled
+	users    atomic.Int32  // the lane in Execute, the batch until it ends, and cancellations
 
-	mu        sync.Mutex
-	slots     []slot       // grown under mu; their fields: see slot
-	waiting   int          // requests neither ended nor cancelled; guarded by mu
-	cancelled bool         // any request; guarded by mu
-	stop      func()       // guarded by mu
-	stopping  bool         // stop is being called; guarded by mu
-	done      bool         // guarded by mu
-	timing    infer.Timing // Start: the lane's; the rest guarded by mu
-	completed *infer.Completion
+	mu       sync.Mutex
+	slots    []slot       // grown under mu; their fields: see slot
+	waiting  int          // requests neither ended nor canceled; guarded by mu
+	canceled bool         // any request; guarded by mu
+	stop     func()       // guarded by mu
+	stopping bool         // stop is being called; guarded by mu
+	done     bool         // guarded by mu
+	timing   infer.Timing // Start: the lane's; the rest guarded by mu
+	// end is what the scheduler is told, and then nil; guarded by mu.
+	end *infer.InstanceFree
+	// freed says that the instance can take the next batch, freeing that this is
+	// being told; ended is told afterwards. Guarded by mu.
+	freed, freeing bool
+	ended          []infer.UnitDone
 }
 
 // slot is the state of one request.
 type slot struct {
-	next      uint32 // index of the next response; guarded by the batch's mu
-	ended     bool   // guarded by the batch's mu
-	cancelled atomic.Bool
+	next     uint32 // index of the next response; guarded by the batch's mu
+	ended    bool   // guarded by the batch's mu
+	outcome  infer.Outcome
+	first    mono.Time // of several responses, the first; guarded by the batch's mu
+	canceled atomic.Bool
 }
 
-// begin readies the batch for an order.
-func (b *batch) begin(l *lane, o *infer.Order) {
+// begin readies the batch.
+func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lane, b.order, b.rows = l, o, 0
-	b.record, b.stop, b.stopping, b.done = nil, nil, false, false
-	b.cancelled, b.timing = false, infer.Timing{}
-	n := len(o.Requests)
+	b.lane, b.of, b.size = l, of, 0
+	b.runs, b.entry, b.stop, b.stopping, b.done = 0, nil, nil, false, false
+	b.canceled, b.timing = false, infer.Timing{}
+	b.freed, b.freeing, b.ended = false, false, b.ended[:0]
+	n := len(of.Requests)
 	if cap(b.slots) < n {
 		b.slots = make([]slot, n)
 	}
 	b.slots, b.waiting = b.slots[:n], n
-	for i, r := range o.Requests {
+	for i, r := range of.Requests {
 		s := &b.slots[i]
-		s.next, s.ended = 0, false
-		s.cancelled.Store(false)
-		b.rows += r.Rows
+		s.next, s.ended, s.outcome, s.first = 0, false, 0, 0
+		s.canceled.Store(false)
+		b.size += r.BatchSize
 	}
-	b.completed = newCompletion(n)
+	b.end = newEnd(n)
 	b.users.Store(2)
 }
 
-// completion and its outcomes are one allocation for most batches.
-type completion struct {
-	infer.Completion
+// end and its outcomes are one allocation for most batches.
+type end struct {
+	infer.InstanceFree
 	room [16]infer.Outcome
 }
 
-func newCompletion(requests int) *infer.Completion {
-	c := new(completion)
+func newEnd(requests int) *infer.InstanceFree {
+	c := new(end)
 	if requests <= len(c.room) {
 		c.Outcomes = c.room[:requests:requests]
-		return &c.Completion
+		return &c.InstanceFree
 	}
 	c.Outcomes = make([]infer.Outcome, requests)
-	return &c.Completion
+	return &c.InstanceFree
 }
 
-// Requests returns the requests in the order of their rows.
-func (b *batch) Requests() []*infer.Request { return b.order.Requests }
+// Requests returns the requests in the order of the batch.
+func (b *batch) Requests() []*infer.Request { return b.of.Requests }
 
-// Rows is the sum of the requests' rows.
-func (b *batch) Rows() int64 { return b.rows }
+// BatchSize is the sum of the requests' batch sizes.
+func (b *batch) BatchSize() int64 { return b.size }
 
 // Respond sends a response to request i and takes it over.
 func (b *batch) Respond(i int, r *infer.Response) {
@@ -100,26 +108,41 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	r.Index = s.next
 	s.next++
 	if r.Index == 0 && !r.Final {
-		b.timeFirst(i)
+		s.first = b.lane.executor.deps.Clock.Now()
 	}
 	s.ended = r.Final
+	tell := false
 	if r.Final {
-		b.completed.Outcomes[i] = outcome(s, r.Err)
-		if !s.cancelled.Load() {
+		s.outcome = outcome(s, r.Err)
+		if !s.canceled.Load() {
 			b.waiting--
 		}
+		tell = b.freed
 	}
 	b.mu.Unlock()
-	b.send(b.order.Requests[i], r)
+	request := b.of.Requests[i]
+	work := request.Work
+	b.send(request, r)
+	if tell {
+		b.tell(i, work)
+	}
 }
 
-// timeFirst notes when a request of several responses was given its first.
-// The caller holds mu.
-func (b *batch) timeFirst(i int) {
-	if b.completed.FirstResponses == nil {
-		b.completed.FirstResponses = make([]mono.Time, len(b.slots))
+// tell says that a request has ended after its instance was free: when that has
+// been told.
+func (b *batch) tell(i int, work infer.Work) {
+	e := b.lane.executor
+	d := infer.UnitDone{Batch: b.of.ID, Instance: b.of.Instance, Work: work, At: e.deps.Clock.Now()}
+	b.mu.Lock()
+	d.Outcome, d.FirstResponse = b.slots[i].outcome, b.slots[i].first
+	later := b.freeing
+	if later {
+		b.ended = append(b.ended, d)
 	}
-	b.completed.FirstResponses[i] = b.lane.executor.deps.Clock.Now()
+	b.mu.Unlock()
+	if !later {
+		e.deps.Scheduler.UnitDone(d)
+	}
 }
 
 // send gives a response its identity and passes it on; before the final one
@@ -138,7 +161,7 @@ func (b *batch) send(request *infer.Request, r *infer.Response) {
 
 func outcome(s *slot, err error) infer.Outcome {
 	switch {
-	case s.cancelled.Load() || errs.Of(err) == errs.Cancelled:
+	case s.canceled.Load() || errs.Of(err) == errs.Canceled:
 		return infer.Canceled
 	case err != nil:
 		return infer.Failed
@@ -146,8 +169,8 @@ func outcome(s *slot, err error) infer.Outcome {
 	return infer.Succeeded
 }
 
-// Cancelled reports whether request i's client is gone.
-func (b *batch) Cancelled(i int) bool { return b.slots[i].cancelled.Load() }
+// Canceled reports whether request i's client is gone.
+func (b *batch) Canceled(i int) bool { return b.slots[i].canceled.Load() }
 
 func (b *batch) abandoned() bool {
 	b.mu.Lock()
@@ -158,38 +181,37 @@ func (b *batch) abandoned() bool {
 // OnCancel sets what stops the execution.
 func (b *batch) OnCancel(stop func()) {
 	b.mu.Lock()
-	if b.done {
-		b.mu.Unlock()
-		return
+	if !b.done {
+		b.stop = stop
 	}
-	b.stop = stop
-	b.callStop()
+	b.mu.Unlock()
+	b.stopAbandoned()
 }
 
-// cancel marks a request. The caller holds b.mu, which is let go.
+// cancel marks a request.
 func (b *batch) cancel(request infer.RequestID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.done {
-		b.mu.Unlock()
 		return
 	}
-	for i, r := range b.order.Requests {
+	for i, r := range b.of.Requests {
 		s := &b.slots[i]
-		if r.Work.Request == request && !s.ended && !s.cancelled.Swap(true) {
+		if r.Work.Request == request && !s.ended && !s.canceled.Swap(true) {
 			b.waiting--
-			b.cancelled = true
+			b.canceled = true
 		}
 	}
-	b.callStop()
 }
 
-// callStop calls stop if every request has been cancelled or has ended before
-// that, and lets go b.mu, which the caller
-// holds. The lock is not held meanwhile, since stop may use the batch; a Done
-// that comes meanwhile takes effect afterwards, so that stop never meets the
+// stopAbandoned calls stop if every request has been canceled or has ended
+// before that. The lock is not held meanwhile, since stop may use the batch; a
+// Done that comes meanwhile takes effect afterwards, so that stop never meets the
 // instance's next batch.
-func (b *batch) callStop() {
+func (b *batch) stopAbandoned() {
+	b.mu.Lock()
 	stop := b.stop
-	if b.waiting > 0 || !b.cancelled || stop == nil {
+	if b.done || b.waiting > 0 || !b.canceled || stop == nil {
 		b.mu.Unlock()
 		return
 	}
@@ -198,10 +220,10 @@ func (b *batch) callStop() {
 	stop()
 	b.mu.Lock()
 	b.stopping = false
-	end := b.done
+	over := b.done && !b.freeing
 	b.mu.Unlock()
-	if end {
-		b.end()
+	if over {
+		b.over()
 	}
 }
 
@@ -216,6 +238,6 @@ func (b *batch) Executed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.done {
-		b.completed.Executions++
+		b.runs++
 	}
 }

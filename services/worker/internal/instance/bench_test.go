@@ -7,27 +7,28 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
-	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 )
 
 // pingPong sends the next order when the one before is complete.
-type pingPong struct{ done chan *infer.Completion }
+type pingPong struct{ done chan *infer.InstanceFree }
 
 func (pingPong) Attach(uint64, infer.Held, infer.Executor) {}
 func (pingPong) Detach(uint64)                             {}
 func (pingPong) Grant(infer.Grant)                         {}
 func (pingPong) Retire(infer.InstanceID)                   {}
-func (pingPong) Refuse(_ *infer.Order, err error)          { panic(err) }
-func (p pingPong) Complete(c *infer.Completion)            { p.done <- c }
+func (pingPong) UnitDone(infer.UnitDone)                   {}
+func (pingPong) Return(_ *infer.Batch, err error)          { panic(err) }
+func (p pingPong) InstanceFree(c *infer.InstanceFree)      { p.done <- c }
 func (pingPong) Respond(*infer.Response)                   {}
 
 // lane returns what runs one batch of eight requests, whose responses are
 // reused, and what ends it.
 func lane() (run, stop func()) {
 	const size = 8
-	p := pingPong{done: make(chan *infer.Completion, 1)}
-	e := instance.NewExecutor(1, instance.Deps{Scheduler: p, Responder: p, Clock: mono.New(), Ledger: ledger.New(64)})
+	p := pingPong{done: make(chan *infer.InstanceFree, 1)}
+	e := instance.NewExecutor(1, instance.Deps{Scheduler: p, Responder: p, Clock: mono.New(), Batches: batches.New()})
 	responses := make([]infer.Response, size)
 	id := e.Open(instance.Spec{Name: "m_0_0", Passive: true, Instance: &engine{execute: func(batch backend.Batch) {
 		batch.InputDone()
@@ -39,12 +40,12 @@ func lane() (run, stop func()) {
 		}
 		batch.Done()
 	}}})
-	o := &infer.Order{Epoch: 1, Instance: id}
+	o := &infer.Batch{ID: infer.BatchID{Epoch: 1}, Instance: id}
 	for n := range uint64(size) {
-		o.Requests = append(o.Requests, &infer.Request{Work: infer.Work{Request: request(n)}, Rows: 1})
+		o.Requests = append(o.Requests, &infer.Request{Work: infer.Work{Request: request(n)}, BatchSize: 1})
 	}
 	run = func() {
-		o.ID++
+		o.ID.Number++
 		e.Execute(o)
 		<-p.done
 	}

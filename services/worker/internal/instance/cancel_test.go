@@ -18,17 +18,17 @@ func TestCancelOfOneRequestLetsTheBatchRun(t *testing.T) {
 		b.OnCancel(func() { t.Error("stopped with a request left") })
 		started <- true
 		<-resume
-		if b.Cancelled(0) || !b.Cancelled(1) {
-			t.Errorf("cancelled: %v %v, want the second alone", b.Cancelled(0), b.Cancelled(1))
+		if b.Canceled(0) || !b.Canceled(1) {
+			t.Errorf("canceled: %v %v, want the second alone", b.Canceled(0), b.Canceled(1))
 		}
 		answerAll(b)
 	}})
 	h.executor.Execute(h.order(1, id, 1, 2))
 	<-started
-	h.executor.Cancel(1, request(2))
-	h.executor.Cancel(1, request(2))
-	h.executor.Cancel(1, request(99))
-	h.executor.Cancel(99, request(1))
+	h.executor.Cancel(batchID(1), request(2))
+	h.executor.Cancel(batchID(1), request(2))
+	h.executor.Cancel(batchID(1), request(99))
+	h.executor.Cancel(batchID(99), request(1))
 	resume <- true
 	c := <-h.completed
 	if diff := cmp.Diff([]infer.Outcome{infer.Succeeded, infer.Canceled}, c.Outcomes); diff != "" {
@@ -55,12 +55,12 @@ func TestCancelOfTheLastRequestStopsTheBatch(t *testing.T) {
 					b.OnCancel(func() { close(stopped) })
 				}
 				<-stopped
-				b.Respond(1, &infer.Response{Err: errs.New(errs.Cancelled, "")})
+				b.Respond(1, &infer.Response{Err: errs.New(errs.Canceled, "")})
 				b.Done()
 			}})
 			h.executor.Execute(h.order(1, id, 1, 2))
 			<-started
-			h.executor.Cancel(1, request(2))
+			h.executor.Cancel(batchID(1), request(2))
 			resume <- true
 			c := <-h.completed
 			if diff := cmp.Diff([]infer.Outcome{infer.Succeeded, infer.Canceled}, c.Outcomes); diff != "" {
@@ -88,7 +88,7 @@ func TestDoneWaitsForStop(t *testing.T) {
 		}})
 		h.executor.Execute(h.order(1, id, 1))
 		synctest.Wait()
-		go h.executor.Cancel(1, request(1))
+		go h.executor.Cancel(batchID(1), request(1))
 		synctest.Wait()
 		if len(h.completed) != 0 {
 			t.Error("completed while the batch was being stopped")
@@ -107,21 +107,21 @@ func TestStopMayEndTheBatch(t *testing.T) {
 	started := make(chan bool)
 	id := h.open(&engine{credits: 2, execute: func(b backend.Batch) {
 		b.OnCancel(func() {
-			b.Respond(0, &infer.Response{Err: errs.New(errs.Cancelled, "")})
+			b.Respond(0, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			b.Done()
 		})
 		started <- true
 	}})
 	h.executor.Execute(h.order(1, id, 1))
 	<-started
-	h.executor.Cancel(1, request(1))
+	h.executor.Cancel(batchID(1), request(1))
 	if c := <-h.completed; c.Outcomes[0] != infer.Canceled {
 		t.Errorf("outcome %v, want Canceled", c.Outcomes[0])
 	}
 	h.answers(1)
 }
 
-func TestCancelledBatchInTheQueueDoesNotRun(t *testing.T) {
+func TestCanceledBatchInTheQueueDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
 		resume := make(chan bool)
@@ -134,14 +134,14 @@ func TestCancelledBatchInTheQueueDoesNotRun(t *testing.T) {
 		h.executor.Execute(h.order(1, id, 1))
 		h.executor.Execute(h.order(2, id, 2))
 		synctest.Wait()
-		h.executor.Cancel(2, request(2))
+		h.executor.Cancel(batchID(2), request(2))
 		resume <- true
 		<-h.completed
 		c := <-h.completed
-		if c.Order != 2 || c.Executions != 0 || c.Outcomes[0] != infer.Canceled || runs != 1 {
+		if c.Batch.Number != 2 || c.Executions != 0 || c.Outcomes[0] != infer.Canceled || runs != 1 {
 			t.Errorf("completion %+v after %d runs", c, runs)
 		}
-		if r := h.answers(2); errs.Of(r[0].Err) != errs.Cancelled {
+		if r := h.answers(2); errs.Of(r[0].Err) != errs.Canceled {
 			t.Errorf("failed for %q, want cancelled", errs.Of(r[0].Err))
 		}
 		h.answers(1)

@@ -2,12 +2,12 @@ package instance
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 )
 
@@ -16,14 +16,17 @@ type Deps struct {
 	Scheduler infer.Scheduler
 	Responder infer.Responder
 	Clock     mono.Clock
-	Ledger    *ledger.Ledger
-	// Fresh reports whether an order that was accepted at the given time may
-	// still be begun: an order from before the worker stood still for long is
-	// given back. Nil is always.
+	// Batches is the worker's table.
+	Batches *batches.Table
+	// Log may be nil.
+	Log *ledger.Log
+	// Fresh reports whether a batch that was accepted at the given time may
+	// still start: one from before the worker stood still for long is returned.
+	// Nil is always.
 	Fresh func(accepted mono.Time) bool
-	// Ahead is how many orders each instance takes beyond those that it runs at a
+	// Pipelined is how many batches each instance takes beyond those that it runs at a
 	// time.
-	Ahead int
+	Pipelined int
 	// Panicked is told of a panic in a backend's Execute; the instance goes
 	// on.
 	Panicked func(Panic)
@@ -56,17 +59,11 @@ type Executor struct {
 	deps   Deps
 	worker uint64
 
-	mu      sync.Mutex
-	slots   uint32                     // used up; guarded by mu
-	lanes   map[infer.InstanceID]*lane // guarded by mu
-	running map[orderKey]*batch        // guarded by mu
-	spare   []*batch                   // guarded by mu
+	mu    sync.Mutex
+	slots uint32                     // used up; guarded by mu
+	lanes map[infer.InstanceID]*lane // guarded by mu
+	spare []*batch                   // guarded by mu
 }
-
-// orderKey names an order among those of all schedulers that the pool had.
-type orderKey struct{ epoch, id uint64 }
-
-func keyOf(o *infer.Order) orderKey { return orderKey{o.Epoch, o.ID} }
 
 // NewExecutor makes the executor of a worker's incarnation.
 func NewExecutor(worker uint64, deps Deps) *Executor {
@@ -76,11 +73,7 @@ func NewExecutor(worker uint64, deps Deps) *Executor {
 	if deps.Fresh == nil {
 		deps.Fresh = func(mono.Time) bool { return true }
 	}
-	return &Executor{
-		deps: deps, worker: worker,
-		lanes:   make(map[infer.InstanceID]*lane),
-		running: make(map[orderKey]*batch),
-	}
+	return &Executor{deps: deps, worker: worker, lanes: make(map[infer.InstanceID]*lane)}
 }
 
 // Open takes over an instance, starts its lane and, unless it is passive,
@@ -95,15 +88,15 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 	go l.run()
 	if !spec.Passive {
 		e.deps.Scheduler.Grant(infer.Grant{
-			Instance: l.id, Model: spec.Model, Name: spec.Name, Device: spec.Device, Credits: l.credits, Ahead: e.deps.Ahead,
+			Instance: l.id, Model: spec.Model, Name: spec.Name, Device: spec.Device, Credits: l.credits, Pipelined: e.deps.Pipelined,
 		})
 	}
 	return l.id
 }
 
-// Close retires an instance, waits until it has run its last order, and
-// closes it. When ctx is done first, new orders are refused and what still
-// runs is cancelled; what does not end within [StopGrace] then is left
+// Close retires an instance, waits until it has run its last batch, and
+// closes it. When ctx is done first, new batches are returned and what still
+// runs is canceled; what does not end within [StopGrace] then is left
 // running, the instance is not closed, and the error says so. Closing an
 // instance that is not open does nothing.
 func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
@@ -137,29 +130,20 @@ func (e *Executor) withdraw(l *lane) bool {
 	return true
 }
 
-// Cancel marks one request of a running or waiting order. When it was the
+// Cancel marks one request of a running or waiting batch. When it was the
 // last that anybody waited for, the instance is asked to stop.
-func (e *Executor) Cancel(order uint64, request infer.RequestID) {
-	e.mu.Lock()
-	b := e.find(order, request)
-	if b == nil {
-		e.mu.Unlock()
-		return
-	}
-	b.mu.Lock() // before e.mu is let go, or b could become another order's
-	e.mu.Unlock()
-	b.cancel(request)
-}
-
-// find returns the batch of an order with the request. Orders of several
-// schedulers may have one number. The caller holds mu.
-func (e *Executor) find(order uint64, request infer.RequestID) *batch {
-	for key, b := range e.running {
-		if key.id == order && slices.ContainsFunc(b.order.Requests, func(r *infer.Request) bool { return r.Work.Request == request }) {
-			return b
+func (e *Executor) Cancel(id infer.BatchID, request infer.RequestID) {
+	var b *batch
+	e.deps.Batches.With(id, func(run any) {
+		if b, _ = run.(*batch); b != nil {
+			b.users.Add(1) // or it could become another batch
+			b.cancel(request)
 		}
+	})
+	if b != nil {
+		b.stopAbandoned()
+		b.release()
 	}
-	return nil
 }
 
 // Retired lets [Executor.Close] go on.
@@ -177,33 +161,29 @@ func (e *Executor) lane(id infer.InstanceID) *lane {
 
 // abandon cancels everything that a lane runs or has queued.
 func (e *Executor) abandon(l *lane) {
-	type pair struct {
-		order   uint64
+	type unit struct {
+		batch   infer.BatchID
 		request infer.RequestID
 	}
-	var all []pair
-	e.mu.Lock()
-	for key, b := range e.running {
-		if b.lane == l {
-			for _, r := range b.order.Requests {
-				all = append(all, pair{key.id, r.Work.Request})
+	var all []unit
+	e.deps.Batches.Each(func(id infer.BatchID, run any) {
+		if b, ok := run.(*batch); ok && b.lane == l {
+			for _, r := range b.of.Requests {
+				all = append(all, unit{id, r.Work.Request})
 			}
 		}
-	}
-	e.mu.Unlock()
-	for _, p := range all {
-		e.Cancel(p.order, p.request)
+	})
+	for _, u := range all {
+		e.Cancel(u.batch, u.request)
 	}
 }
 
-// forget ends a batch's being known by its order.
-func (e *Executor) forget(b *batch) {
+// leave gives the credit of a batch back.
+func (e *Executor) leave(l *lane) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if key := keyOf(b.order); e.running[key] == b {
-		delete(e.running, key)
-	}
-	b.lane.taken--
+	l.taken--
+	e.mu.Unlock()
+	<-l.turns
 }
 
 // recycle keeps a batch that neither the lane nor the backend uses any more.

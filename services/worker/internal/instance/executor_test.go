@@ -31,15 +31,15 @@ func TestOpenGrantsCreditsUnlessPassive(t *testing.T) {
 	}
 }
 
-// An order ahead waits until the one before has ended, also where the instance
+// A pipelined batch waits until the one before has ended, also where the instance
 // ends it after Execute has returned.
-func TestOrdersAheadWaitForTheirTurn(t *testing.T) {
+func TestPipelinedBatchesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarnessAhead(t, 1)
+		h := newPipelinedHarness(t, 1)
 		running := make(chan backend.Batch, 3)
 		id := h.open(&engine{execute: func(b backend.Batch) { running <- b }})
-		if g := h.grants[0]; g.Credits != 2 || g.Ahead != 1 {
-			t.Errorf("granted %d credits, %d of them ahead, want 2 and 1", g.Credits, g.Ahead)
+		if g := h.grants[0]; g.Credits != 2 || g.Pipelined != 1 {
+			t.Errorf("granted %d credits, %d of them ahead, want 2 and 1", g.Credits, g.Pipelined)
 		}
 		for n := range uint64(3) {
 			h.executor.Execute(h.order(n+1, id, n+1))
@@ -53,7 +53,7 @@ func TestOrdersAheadWaitForTheirTurn(t *testing.T) {
 				t.Fatalf("%d orders run, want order %d alone", len(running), n+1)
 			}
 			answerAll(<-running)
-			if c := <-h.completed; c.Order != n+1 || c.Executions != 1 {
+			if c := <-h.completed; c.Batch.Number != n+1 || c.Executions != 1 {
 				t.Errorf("completion %+v, want order %d executed", c, n+1)
 			}
 		}
@@ -62,9 +62,9 @@ func TestOrdersAheadWaitForTheirTurn(t *testing.T) {
 
 // What is ahead on a worker that stood still is given back, and its turn passes
 // to the next.
-func TestOrdersAheadFromBeforeAPauseAreGivenBack(t *testing.T) {
+func TestPipelinedBatchesFromBeforeAPauseAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarnessAhead(t, 2)
+		h := newPipelinedHarness(t, 2)
 		stale := make(chan bool, 3)
 		h.fresh = func(mono.Time) bool { return <-stale }
 		running := make(chan backend.Batch, 3)
@@ -82,14 +82,14 @@ func TestOrdersAheadFromBeforeAPauseAreGivenBack(t *testing.T) {
 		}
 		answerAll(<-running)
 		for _, n := range []uint64{1, 3} {
-			if c := <-h.completed; c.Order != n || c.Executions != 1 {
+			if c := <-h.completed; c.Batch.Number != n || c.Executions != 1 {
 				t.Errorf("completion %+v, want order %d executed", c, n)
 			}
 		}
 	})
 }
 
-func TestOrdersThatAreGivenBack(t *testing.T) {
+func TestBatchesThatAreReturned(t *testing.T) {
 	h := newHarness(t)
 	started, resume := make(chan bool), make(chan bool)
 	id := h.open(&engine{execute: func(b backend.Batch) {
@@ -107,7 +107,7 @@ func TestOrdersThatAreGivenBack(t *testing.T) {
 		t.Error(diff)
 	}
 	resume <- true
-	if c := <-h.completed; c.Order != 1 || c.Executions != 1 {
+	if c := <-h.completed; c.Batch.Number != 1 || c.Executions != 1 {
 		t.Errorf("completion %+v, want order 1 executed", c)
 	}
 	h.mu.Lock()
@@ -118,7 +118,7 @@ func TestOrdersThatAreGivenBack(t *testing.T) {
 }
 
 // Orders from before a pause wait behind one that runs on after it.
-func TestOrdersFromBeforeAPauseAreGivenBack(t *testing.T) {
+func TestBatchesFromBeforeAPauseAreReturned(t *testing.T) {
 	h := newHarness(t)
 	var pause atomic.Int64
 	h.fresh = func(accepted mono.Time) bool { return int64(accepted) >= pause.Load() }
@@ -133,7 +133,7 @@ func TestOrdersFromBeforeAPauseAreGivenBack(t *testing.T) {
 	h.executor.Execute(h.order(2, id, 2))
 	pause.Store(int64(h.clock.Now()) + 1)
 	resume <- true
-	if c := <-h.completed; c.Order != 1 || c.Executions != 1 {
+	if c := <-h.completed; c.Batch.Number != 1 || c.Executions != 1 {
 		t.Errorf("completion %+v, want order 1 executed", c)
 	}
 	if got := <-h.refused; got != (refusal{2, errs.PeerUnreachable}) {
@@ -143,7 +143,7 @@ func TestOrdersFromBeforeAPauseAreGivenBack(t *testing.T) {
 	h.executor.Execute(h.order(3, id, 3))
 	<-started
 	resume <- true
-	if c := <-h.completed; c.Order != 3 || c.Executions != 1 {
+	if c := <-h.completed; c.Batch.Number != 3 || c.Executions != 1 {
 		t.Errorf("completion %+v, want order 3 executed", c)
 	}
 }

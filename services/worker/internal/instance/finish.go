@@ -1,6 +1,8 @@
 package instance
 
 import (
+	"slices"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -16,6 +18,80 @@ func (b *batch) mark(at *mono.Time) {
 	}
 }
 
+// Free says that the instance can take its next batch. Requests without a final
+// response get theirs later, before Done. Only the first call counts.
+func (b *batch) Free() {
+	now := b.lane.executor.deps.Clock.Now()
+	b.mu.Lock()
+	f := b.end
+	if b.done || b.freed {
+		b.mu.Unlock()
+		return
+	}
+	b.freed, b.freeing, b.end = true, true, nil
+	b.fill(f, now)
+	b.of = &infer.Batch{ID: b.of.ID, Instance: b.of.Instance, Requests: slices.Clone(b.of.Requests)} // it is the scheduler's with its last unit
+	b.mu.Unlock()
+	b.free(f)
+	for {
+		b.mu.Lock()
+		ended := b.ended
+		b.ended = nil
+		b.freeing = len(ended) > 0
+		over := !b.freeing && b.done && !b.stopping
+		b.mu.Unlock()
+		if over {
+			b.over()
+		}
+		if len(ended) == 0 {
+			return
+		}
+		for _, d := range ended {
+			b.lane.executor.deps.Scheduler.UnitDone(d)
+		}
+	}
+}
+
+// fill completes what the scheduler is told of an instance that is free. The lock
+// is held.
+func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
+	t := &b.timing
+	t.Done = now // phases that were not marked get an end, so that they add up
+	if t.InputDone == 0 {
+		t.InputDone = t.Start
+	}
+	if t.InferDone == 0 {
+		t.InferDone = now
+	}
+	f.Batch, f.Instance = b.of.ID, b.of.Instance
+	f.BatchSize, f.Timing, f.Credits, f.Executions = b.size, b.timing, 1, b.runs
+	for i := range b.slots {
+		s := &b.slots[i]
+		if f.Outcomes[i] = s.outcome; !s.ended {
+			if f.Ends == nil {
+				f.Ends = make([]infer.UnitEnd, len(b.slots))
+			}
+			f.Ends[i] = infer.UnitMore
+			continue
+		}
+		if s.first != 0 {
+			if f.FirstResponses == nil {
+				f.FirstResponses = make([]mono.Time, len(b.slots))
+			}
+			f.FirstResponses[i] = s.first
+		}
+	}
+}
+
+// free lets the lane go on, and tells the scheduler.
+func (b *batch) free(f *infer.InstanceFree) {
+	if b.lane.spec.Observe != nil && f.Executions > 0 {
+		b.lane.spec.Observe(f.Timing)
+	}
+	b.lane.executor.leave(b.lane)
+	b.lane.executor.deps.Scheduler.InstanceFree(f)
+}
+
 // Done ends the batch. Only its first call counts.
 func (b *batch) Done() {
 	b.mu.Lock()
@@ -25,10 +101,10 @@ func (b *batch) Done() {
 	}
 	b.done = true
 	b.stop = nil
-	later := b.stopping // then whoever calls stop ends the batch
+	later := b.stopping || b.freeing // then whoever is at it ends the batch
 	b.mu.Unlock()
 	if !later {
-		b.end()
+		b.over()
 	}
 }
 
@@ -37,50 +113,49 @@ func (b *batch) reject(as infer.Outcome, err *errs.Error) {
 	b.mu.Lock()
 	b.done = true
 	b.mu.Unlock()
-	for i, r := range b.order.Requests {
-		b.slots[i].ended = true
-		b.completed.Outcomes[i] = as
+	for i, r := range b.of.Requests {
+		b.slots[i].ended, b.slots[i].outcome = true, as
 		b.send(r, infer.Refuse(r.Work, err))
 	}
-	b.end()
+	b.over()
 	b.release()
 }
 
-// end answers what is left, and gives the completion and with it the order
-// back to the scheduler. It is called once; done keeps everybody else away.
-func (b *batch) end() {
-	e, l := b.lane.executor, b.lane
-	b.failRest()
-	c := b.completed
-	b.completed = nil
-	b.settle(e.deps.Clock.Now())
-	c.Order, c.Epoch, c.Instance = b.order.ID, b.order.Epoch, b.order.Instance
-	c.Rows, c.Timing, c.Credits = b.rows, b.timing, 1
-	if b.record != nil {
-		e.deps.Ledger.End(b.record, c)
-	}
-	if l.spec.Observe != nil && c.Executions > 0 {
-		l.spec.Observe(c.Timing)
-	}
-	e.forget(b)
-	b.order = nil
-	<-l.turns
-	e.deps.Scheduler.Complete(c)
-	b.release()
-	l.work.Done()
-}
-
-// failRest answers the requests that the backend forgot.
-func (b *batch) failRest() {
-	for i, r := range b.order.Requests {
-		if b.slots[i].ended {
+// over answers what is left, and tells the scheduler what it does not know. It is
+// called once; done keeps everybody else away.
+func (b *batch) over() {
+	e, l, freed := b.lane.executor, b.lane, b.freed
+	for i, r := range b.of.Requests {
+		s := &b.slots[i]
+		if s.ended {
 			continue
 		}
-		b.slots[i].ended = true
-		response := &infer.Response{Final: true, Index: b.slots[i].next, Err: b.forgotten()}
-		b.completed.Outcomes[i] = outcome(&b.slots[i], response.Err)
+		response := &infer.Response{Final: true, Index: s.next, Err: b.forgotten()}
+		s.ended, s.outcome = true, outcome(s, response.Err)
+		work := r.Work
 		b.send(r, response)
+		if freed {
+			b.tell(i, work)
+		}
 	}
+	if b.entry != nil {
+		outcomes := make([]infer.Outcome, len(b.slots))
+		for i := range b.slots {
+			outcomes[i] = b.slots[i].outcome
+		}
+		e.deps.Log.End(b.entry, outcomes, b.runs)
+	}
+	e.deps.Batches.Release(b.of.ID)
+	if !freed {
+		f := b.end
+		b.end = nil
+		b.fill(f, e.deps.Clock.Now())
+		b.of = nil
+		b.free(f)
+	}
+	b.of = nil
+	b.release()
+	l.work.Done()
 }
 
 func (b *batch) forgotten() error {
@@ -91,19 +166,7 @@ func (b *batch) forgotten() error {
 	return errs.New(errs.Bug, "the backend of instance %s %s", b.lane.spec.Name, what).WithModel(b.lane.spec.Model.Name)
 }
 
-// settle gives phases that were not marked an end, so that they add up.
-func (b *batch) settle(now mono.Time) {
-	t := &b.timing
-	t.Done = now
-	if t.InputDone == 0 {
-		t.InputDone = t.Start
-	}
-	if t.InferDone == 0 {
-		t.InferDone = now
-	}
-}
-
-// release gives up one of the two uses of the batch; the last recycles it.
+// release gives up a use of the batch; the last recycles it.
 func (b *batch) release() {
 	if b.users.Add(-1) == 0 && !b.broken.Load() {
 		b.lane.executor.recycle(b)

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
-	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,10 +25,11 @@ const worker = 7
 type harness struct {
 	t        *testing.T
 	executor *instance.Executor
-	ledger   *ledger.Ledger
+	batches  *batches.Table
 	panics   chan instance.Panic
 
-	completed chan *infer.Completion
+	completed chan *infer.InstanceFree
+	done      chan infer.UnitDone
 	refused   chan refusal
 	clock     mono.Clock
 	fresh     func(mono.Time) bool // nil is always
@@ -40,25 +41,26 @@ type harness struct {
 	holdBack  bool                         // do not answer Retire
 }
 
-func newHarness(t *testing.T) *harness { return newHarnessAhead(t, 0) }
+func newHarness(t *testing.T) *harness { return newPipelinedHarness(t, 0) }
 
-// newHarnessAhead is one whose instances take so many orders beyond those that
+// newPipelinedHarness is one whose instances take so many batches beyond those that
 // they run.
-func newHarnessAhead(t *testing.T, ahead int) *harness {
+func newPipelinedHarness(t *testing.T, ahead int) *harness {
 	h := &harness{
-		t: t, ledger: ledger.New(8),
+		t: t, batches: batches.New(),
 		panics:    make(chan instance.Panic, 8),
-		completed: make(chan *infer.Completion, 64),
+		completed: make(chan *infer.InstanceFree, 64),
+		done:      make(chan infer.UnitDone, 64),
 		refused:   make(chan refusal, 64),
 		clock:     mono.New(),
 		responses: map[uint64][]*infer.Response{},
 		freed:     map[uint64]int{},
 	}
 	h.executor = instance.NewExecutor(worker, instance.Deps{
-		Scheduler: h, Responder: h, Clock: h.clock, Ledger: h.ledger,
-		Fresh:    func(accepted mono.Time) bool { return h.fresh == nil || h.fresh(accepted) },
-		Ahead:    ahead,
-		Panicked: func(p instance.Panic) { h.panics <- p },
+		Scheduler: h, Responder: h, Clock: h.clock, Batches: h.batches,
+		Fresh:     func(accepted mono.Time) bool { return h.fresh == nil || h.fresh(accepted) },
+		Pipelined: ahead,
+		Panicked:  func(p instance.Panic) { h.panics <- p },
 	})
 	return h
 }
@@ -78,13 +80,14 @@ func (h *harness) Retire(id infer.InstanceID) {
 	}
 }
 
-func (h *harness) Complete(c *infer.Completion) { h.completed <- c }
+func (h *harness) InstanceFree(c *infer.InstanceFree) { h.completed <- c }
 
-func (h *harness) Refuse(o *infer.Order, err error) {
+func (h *harness) UnitDone(d infer.UnitDone) { h.done <- d }
+func (h *harness) Return(o *infer.Batch, err error) {
 	for _, r := range o.Requests {
 		r.Release()
 	}
-	h.refused <- refusal{o.ID, errs.Of(err)}
+	h.refused <- refusal{o.ID.Number, errs.Of(err)}
 }
 
 // refusal is an order that was given back.
@@ -127,8 +130,8 @@ func (h *harness) close(id infer.InstanceID) {
 }
 
 // order makes an order of requests with the given numbers.
-func (h *harness) order(id uint64, in infer.InstanceID, numbers ...uint64) *infer.Order {
-	o := &infer.Order{ID: id, Epoch: 1, Instance: in}
+func (h *harness) order(id uint64, in infer.InstanceID, numbers ...uint64) *infer.Batch {
+	o := &infer.Batch{ID: infer.BatchID{Epoch: 1, Number: id}, Instance: in}
 	for _, n := range numbers {
 		b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) {
 			h.mu.Lock()
@@ -136,18 +139,20 @@ func (h *harness) order(id uint64, in infer.InstanceID, numbers ...uint64) *infe
 			h.freed[n]++
 		})
 		o.Requests = append(o.Requests, &infer.Request{
-			Work: infer.Work{Request: request(n), Attempt: 1, Epoch: 1},
-			Rows: 2, Inputs: []infer.Tensor{{Name: "IN", Data: tensor.InBuffer(b, 0, 4)}},
+			Work:      infer.Work{Request: request(n), Attempt: 1, Epoch: 1},
+			BatchSize: 2, Inputs: []infer.Tensor{{Name: "IN", Data: tensor.InBuffer(b, 0, 4)}},
 		})
 	}
 	o.Enqueued = make([]mono.Time, len(numbers))
 	return o
 }
 
+func batchID(n uint64) infer.BatchID { return infer.BatchID{Epoch: 1, Number: n} }
+
 func request(n uint64) infer.RequestID { return infer.RequestID{Origin: 1, Number: n} }
 
 // run executes an order and waits for its completion.
-func (h *harness) run(o *infer.Order) *infer.Completion {
+func (h *harness) run(o *infer.Batch) *infer.InstanceFree {
 	h.executor.Execute(o)
 	return <-h.completed
 }

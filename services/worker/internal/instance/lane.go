@@ -11,18 +11,18 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// StopGrace is how long a cancelled batch may take to end before its instance
+// StopGrace is how long a canceled batch may take to end before its instance
 // is given up.
 const StopGrace = 2 * time.Second
 
-// lane runs the orders of one instance, one after another, in a goroutine
+// lane runs the batches of one instance, one after another, in a goroutine
 // that ends when the queue is closed and empty. (An instance may go on with a
 // batch after Execute has returned; no more of them run at a time than it says.)
 type lane struct {
 	executor *Executor
 	id       infer.InstanceID
 	spec     Spec
-	credits  int           // for orders that run or wait here
+	credits  int           // for batches that run or wait here
 	turns    chan struct{} // one for each batch that has been taken up and has not ended
 	queue    chan *batch
 	work     sync.WaitGroup // the goroutine, and each batch until it has ended
@@ -30,12 +30,12 @@ type lane struct {
 	retireOnce sync.Once
 	retired    chan struct{} // closed by the scheduler's answer
 
-	taken int // orders queued or running; guarded by executor.mu
+	taken int // batches queued or running, whose instance is not free; guarded by executor.mu
 }
 
 func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
 	atOnce := max(spec.Instance.Credits(), 1)
-	credits := atOnce + e.deps.Ahead
+	credits := atOnce + e.deps.Pipelined
 	l := &lane{
 		executor: e, id: id, spec: spec, credits: credits,
 		turns:   make(chan struct{}, atOnce),
@@ -60,16 +60,16 @@ func (l *lane) run() {
 func (l *lane) take(b *batch) {
 	now := l.executor.deps.Clock.Now()
 	b.timing.Start = now
-	limit := b.order.LatestStart
+	limit := b.of.LatestStart
 	switch {
 	case !l.executor.deps.Fresh(b.accepted):
-		l.executor.giveBack(b, errs.New(errs.PeerUnreachable, "the worker stood still before it could begin the order"))
+		l.executor.giveBack(b, errs.New(errs.PeerUnreachable, "the worker stood still before it could start the batch"))
 	case limit != 0 && now > limit:
 		err := errs.New(errs.DeadlineQueue, "the batch reached its instance %v after the latest time at which it could have met its deadline", now.Sub(limit)).
 			WithModel(l.spec.Model.Name)
 		b.reject(infer.Rejected, err)
 	case b.abandoned():
-		b.reject(infer.Canceled, errs.New(errs.Cancelled, ""))
+		b.reject(infer.Canceled, errs.New(errs.Canceled, ""))
 	default:
 		l.execute(b)
 	}
@@ -78,7 +78,8 @@ func (l *lane) take(b *batch) {
 // execute calls the backend. The batch is the backend's until its Done, which
 // may come later; if it panics before, the batch ends here.
 func (l *lane) execute(b *batch) {
-	b.record = l.executor.deps.Ledger.Begin(b.order, l.spec.Model, b.timing)
+	l.executor.deps.Batches.Start(b.of.ID)
+	b.entry = l.executor.deps.Log.Begin(b.of, l.spec.Model)
 	defer func() {
 		if v := recover(); v != nil {
 			b.broken.Store(true) // a goroutine of the backend may still use it
@@ -109,7 +110,7 @@ func (l *lane) close(ctx context.Context) error {
 		select {
 		case <-ended:
 		case <-grace.C:
-			return fmt.Errorf("close instance %s: a batch still runs %v after it was cancelled: the instance is left as it is", l.spec.Name, StopGrace)
+			return fmt.Errorf("close instance %s: a batch still runs %v after it was canceled: the instance is left as it is", l.spec.Name, StopGrace)
 		}
 	}
 	if err := l.spec.Instance.Close(); err != nil {

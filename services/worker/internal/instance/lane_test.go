@@ -15,7 +15,7 @@ func TestBatchReportsWhatRan(t *testing.T) {
 	h := newHarness(t)
 	var rows int64
 	id := h.open(&engine{execute: func(b backend.Batch) {
-		rows = b.Rows()
+		rows = b.BatchSize()
 		b.InputDone()
 		b.Executed()
 		b.Executed()
@@ -31,7 +31,7 @@ func TestBatchReportsWhatRan(t *testing.T) {
 	if diff := cmp.Diff(want, c.Outcomes); diff != "" {
 		t.Error(diff)
 	}
-	if c.Order != 9 || c.Instance != id || c.Executions != 2 || c.Rows != 6 || rows != 6 || c.Credits != 1 {
+	if c.Batch.Number != 9 || c.Instance != id || c.Executions != 2 || c.BatchSize != 6 || rows != 6 || c.Credits != 1 {
 		t.Errorf("completion %+v of a batch of %d rows", c, rows)
 	}
 	tm := c.Timing
@@ -135,32 +135,50 @@ func TestLateBatchesAreRejected(t *testing.T) {
 			t.Errorf("request %d failed for %q", n, errs.Of(r[0].Err))
 		}
 	}
-	if got := h.ledger.Finished(); len(got) != 0 {
-		t.Errorf("the ledger has %d executions of a batch that never ran", len(got))
-	}
 }
 
-func TestLedgerKnowsWhatRunsAndWhatRan(t *testing.T) {
+// What has responses to come does not hold up the next batch, and ends with its
+// own last response. What the backend forgets fails.
+func TestInstanceIsFreeBeforeTheLastResponse(t *testing.T) {
 	h := newHarness(t)
-	started, resume := make(chan bool), make(chan bool)
+	var first backend.Batch
 	id := h.open(&engine{execute: func(b backend.Batch) {
-		started <- true
-		<-resume
-		answerAll(b)
+		if b.Requests()[0].Work.Request != request(1) {
+			answerAll(b)
+			return
+		}
+		first = b
+		b.Executed()
+		b.Respond(0, &infer.Response{})
+		b.Respond(1, &infer.Response{Final: true})
+		b.Respond(3, &infer.Response{})
+		b.Free()
+		b.Free()
 	}})
-	h.executor.Execute(h.order(4, id, 1, 2))
-	<-started
-	running := h.ledger.Running()
-	if len(running) != 1 || running[0].Order != 4 || len(running[0].Work) != 2 || running[0].Timing.Start == 0 {
-		t.Errorf("running %+v", running)
+	f := h.run(h.order(1, id, 1, 2, 3, 4))
+	more := []infer.UnitEnd{infer.UnitMore, infer.UnitEnded, infer.UnitMore, infer.UnitMore}
+	if diff := cmp.Diff(more, f.Ends); diff != "" || f.Executions != 1 || f.Credits != 1 {
+		t.Errorf("told of an instance that is free: %+v: %s", f, diff)
 	}
-	resume <- true
-	c := <-h.completed
-	finished := h.ledger.Finished()
-	if len(h.ledger.Running()) != 0 || len(finished) != 1 {
-		t.Fatalf("finished %+v", finished)
+	if f := h.run(h.order(2, id, 9)); f.Batch != batchID(2) || f.Ends != nil {
+		t.Errorf("the next batch ended with %+v", f)
 	}
-	if diff := cmp.Diff(c.Outcomes, finished[0].Outcomes); diff != "" || finished[0].Timing != c.Timing {
-		t.Errorf("finished %+v, completion %+v", finished[0], c)
+	first.Respond(0, &infer.Response{Final: true})
+	if d := <-h.done; d.Work.Request != request(1) || d.Outcome != infer.Succeeded || d.FirstResponse == 0 || d.At < d.FirstResponse || d.Batch != batchID(1) {
+		t.Errorf("told %+v", d)
+	}
+	h.executor.Cancel(batchID(1), request(3))
+	first.Done()
+	for n, want := range []infer.Outcome{infer.Canceled, infer.Failed} {
+		if d := <-h.done; d.Work.Request != request(uint64(n)+3) || d.Outcome != want || (d.FirstResponse == 0) != (n == 0) {
+			t.Errorf("told %+v, want %v", d, want)
+		}
+	}
+	for n := range uint64(4) {
+		h.answers(n + 1)
+	}
+	h.answers(9)
+	if _, n := h.batches.Closed(); n != 0 || len(h.completed) != 0 {
+		t.Errorf("%d batches are left in the table, %d ends were told twice", n, len(h.completed))
 	}
 }

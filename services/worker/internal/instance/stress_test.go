@@ -67,7 +67,7 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 	completed := make(map[uint64]int)
 	take := func() {
 		c := <-h.completed
-		completed[c.Order]++
+		completed[c.Batch.Number]++
 		free[c.Instance] += c.Credits
 	}
 	for n := range uint64(orders) {
@@ -83,7 +83,7 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 		h.executor.Execute(h.order(n, id, numbers...))
 		for range random.IntN(size) {
 			order := n - min(n, random.Uint64N(4))
-			h.executor.Cancel(order, request(order*size+1+random.Uint64N(size)))
+			h.executor.Cancel(batchID(order), request(order*size+1+random.Uint64N(size)))
 		}
 	}
 	for len(completed) < orders {
@@ -103,7 +103,7 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 			t.Errorf("instance %v has %d credits at the end, want %d", id, n, credits)
 		}
 	}
-	if n := len(h.ledger.Running()); n != 0 {
-		t.Errorf("%d executions still run in the ledger", n)
+	if _, n := h.batches.Closed(); n != 0 {
+		t.Errorf("%d batches are still in the table", n)
 	}
 }

@@ -1,3 +1,5 @@
+// Package ledger writes what a worker executes to a file, so that audits can check
+// that nothing ran twice.
 package ledger
 
 import (
@@ -30,7 +32,7 @@ type Line struct {
 	ID         string `json:"id,omitempty"`
 	Attempt    uint32 `json:"attempt"`
 	Epoch      uint64 `json:"epoch"`
-	Order      uint64 `json:"order"`
+	Batch      uint64 `json:"batch"`
 	Model      string `json:"model"`
 	Version    int64  `json:"version"`
 	Generation uint64 `json:"generation"`
@@ -39,7 +41,7 @@ type Line struct {
 	Executions int    `json:"executions,omitempty"`
 }
 
-// Log writes what begins and ends to a file, each order with one write, so that
+// Log writes what begins and ends to a file, each batch with one write, so that
 // what was written survives the process. It is for tests and audits: a disk
 // that is slow slows every execution. The methods are safe for concurrent use,
 // and do nothing for a nil log.
@@ -100,22 +102,47 @@ func first(a, b error) error {
 	return b
 }
 
-// write writes a line for each request of an execution.
-func (l *Log) write(event string, r *Record) {
+// Entry is a batch that has begun.
+type Entry struct {
+	line Line
+	work []infer.Work
+	ids  []string // the clients' own
+}
+
+// Begin writes that a batch of the model's is taken up. It copies what it keeps.
+func (l *Log) Begin(b *infer.Batch, model infer.ModelRef) *Entry {
 	if l == nil {
+		return nil
+	}
+	e := &Entry{line: Line{
+		Event: "begin", Worker: l.worker, Incarnation: b.Instance.Worker, Slot: b.Instance.Slot,
+		Epoch: b.ID.Epoch, Batch: b.ID.Number, Model: model.ID().String(), Version: model.Version, Generation: model.Generation,
+	}}
+	for _, r := range b.Requests {
+		e.work, e.ids = append(e.work, r.Work), append(e.ids, r.ID)
+	}
+	l.write(e, nil)
+	return e
+}
+
+// End writes what became of the requests of a batch.
+func (l *Log) End(e *Entry, outcomes []infer.Outcome, executions int) {
+	if l == nil || e == nil {
 		return
 	}
-	e := &r.execution
-	line := Line{
-		Event: event, UnixNanos: time.Now().UnixNano(), Worker: l.worker, Incarnation: e.Instance.Worker, Slot: e.Instance.Slot,
-		Epoch: e.Epoch, Order: e.Order, Model: e.Model.ID().String(), Version: e.Model.Version, Generation: e.Model.Generation,
-		Executions: e.Executions,
-	}
+	e.line.Event, e.line.Executions = "end", executions
+	l.write(e, outcomes)
+}
+
+// write writes a line for each request.
+func (l *Log) write(e *Entry, outcomes []infer.Outcome) {
+	line := e.line
+	line.UnixNanos = time.Now().UnixNano()
 	var text []byte
-	for i, work := range e.Work {
-		line.Request, line.ID, line.Attempt = work.Request.String(), r.ids[i], work.Attempt
-		if i < len(e.Outcomes) {
-			line.Outcome = word(e.Outcomes[i])
+	for i, work := range e.work {
+		line.Request, line.ID, line.Attempt = work.Request.String(), e.ids[i], work.Attempt
+		if i < len(outcomes) {
+			line.Outcome = word(outcomes[i])
 		}
 		one, _ := json.Marshal(line) // strings and numbers always can be
 		text = append(append(text, one...), '\n')
@@ -149,7 +176,7 @@ func word(o infer.Outcome) string {
 	case infer.Failed:
 		return "failed"
 	case infer.Canceled:
-		return "cancelled"
+		return "canceled"
 	default:
 		return "rejected"
 	}

@@ -40,27 +40,26 @@ func TestLogHasALineForEachRequestThatBeginsAndEnds(t *testing.T) {
 		if err := log.Open(); err != nil {
 			t.Fatal(err)
 		}
-		l := ledger.Logged(1, log)
-		o := &infer.Order{ID: 7, Epoch: 3, Instance: infer.InstanceID{Worker: 11, Slot: 2}, Requests: []*infer.Request{
+		o := &infer.Batch{ID: infer.BatchID{Epoch: 3, Number: 7}, Instance: infer.InstanceID{Worker: 11, Slot: 2}, Requests: []*infer.Request{
 			{Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: 1}, Attempt: 2}, ID: "a"},
 			{Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: 2}, Attempt: 1}, ID: "b"},
 		}}
-		r := l.Begin(o, infer.ModelRef{Name: "m", Version: 4, Generation: 6}, infer.Timing{})
-		l.End(r, &infer.Completion{Outcomes: []infer.Outcome{infer.Succeeded, infer.Canceled}, Executions: 1})
+		e := log.Begin(o, infer.ModelRef{Name: "m", Version: 4, Generation: 6})
+		log.End(e, []infer.Outcome{infer.Succeeded, infer.Canceled}, 1)
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	begun := ledger.Line{
 		Event: "begin", Worker: "w", Incarnation: 11, Slot: 2, Request: "5-1", ID: "a", Attempt: 2,
-		Epoch: 3, Order: 7, Model: "m", Version: 4, Generation: 6,
+		Epoch: 3, Batch: 7, Model: "m", Version: 4, Generation: 6,
 	}
 	other := begun
 	other.Request, other.ID, other.Attempt = "5-2", "b", 1
-	ended, cancelled := begun, other
+	ended, canceled := begun, other
 	ended.Event, ended.Outcome, ended.Executions = "end", "succeeded", 1
-	cancelled.Event, cancelled.Outcome, cancelled.Executions = "end", "cancelled", 1
-	want := []ledger.Line{begun, other, ended, cancelled}
+	canceled.Event, canceled.Outcome, canceled.Executions = "end", "canceled", 1
+	want := []ledger.Line{begun, other, ended, canceled}
 	want = append(want, want...)
 	if diff := cmp.Diff(want, lines(t, path), cmpopts.IgnoreFields(ledger.Line{}, "UnixNanos")); diff != "" {
 		t.Errorf("the log (-want +got):\n%s", diff)

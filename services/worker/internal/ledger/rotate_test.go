@@ -16,10 +16,9 @@ func TestFullLogIsBegunAnew(t *testing.T) {
 	if err := log.Open(); err != nil {
 		t.Fatal(err)
 	}
-	l := Logged(1, log)
 	for range 9 {
-		r := l.Begin(&infer.Order{Requests: []*infer.Request{{}}}, infer.ModelRef{Name: "m"}, infer.Timing{})
-		l.End(r, &infer.Completion{Outcomes: []infer.Outcome{infer.Succeeded}, Executions: 1})
+		e := log.Begin(&infer.Batch{Requests: []*infer.Request{{}}}, infer.ModelRef{Name: "m"})
+		log.End(e, []infer.Outcome{infer.Succeeded}, 1)
 	}
 	if err := log.Close(); err != nil {
 		t.Fatal(err)

@@ -19,16 +19,16 @@ type Group struct {
 	HostPolicy string
 }
 
-// Place returns the group's device as instances are labelled with it, such as
+// DeviceName returns the group's device as instances are labeled with it, such as
 // cpu or gpu:0.
-func (g Group) Place() string {
+func (g Group) DeviceName() string {
 	if g.Kind == modelconfig.KindGPU {
 		return fmt.Sprintf("gpu:%d", g.Device)
 	}
 	return "cpu"
 }
 
-// Assigned is a content that the worker should run, and its instances.
+// Assigned is a version that the worker should run, and its instances.
 type Assigned struct {
 	Ref    infer.ModelRef
 	Groups []Group
@@ -49,7 +49,7 @@ type Assignment struct {
 	LeaderEpoch uint64
 }
 
-// Head says that the assignments are whole, and who leads since when.
+// Head says that all assignments are there, and who leads since when.
 type Head struct{ Revision, LeaderEpoch uint64 }
 
 // Assign enters the assignment of a model, which replaces the one before. It
@@ -98,7 +98,7 @@ func (d *Desired) SetHead(h Head) bool {
 	if h.LeaderEpoch < d.head.LeaderEpoch {
 		return false
 	}
-	d.head, d.whole = h, true
+	d.head, d.synced = h, true
 	for model := range d.orphaned {
 		delete(d.assigned, model)
 		d.changed[model] = true
@@ -111,7 +111,7 @@ func (d *Desired) SetHead(h Head) bool {
 // later leaders are higher in any case.
 func (d *Desired) DropHead(revision uint64) {
 	d.assignmentRevision = max(d.assignmentRevision, revision)
-	d.head.Revision, d.whole = 0, false
+	d.head.Revision, d.synced = 0, false
 }
 
 // AssignmentKnown says that what is assigned has been entered if anything is.

@@ -6,10 +6,10 @@
 //
 // # Rules
 //
-// A content (name, version, generation) is loaded once. If that fails it
+// A version (name, version, generation) is loaded once. If that fails it
 // stays unavailable with its cause until it is assigned no more: a new
 // generation is what tries again. A new generation is loaded while the old
 // one serves; the old one is retired when the new one has been ready for a
 // while, and serves on if the new one fails. No failure touches another
-// content.
+// version.
 package reconcile

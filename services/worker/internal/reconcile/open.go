@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -14,54 +13,54 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/warmup"
 )
 
-// turn returns where a load that begins now waits. It is called by the loop.
-func (r *Reconciler) turn() turn {
+// loads returns what bounds the loads that begin now. It is called by the loop.
+func (r *Reconciler) loads() semaphore {
 	if r.serving {
-		return r.background
+		return r.backgroundLoads
 	}
-	return r.slots
+	return r.startLoads
 }
 
-// turn is where loads wait until few enough others go on.
-type turn chan struct{}
+// semaphore bounds how many loads go on at a time.
+type semaphore chan struct{}
 
-func (t turn) take(ctx context.Context) error {
+func (s semaphore) acquire(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (t turn) end() { <-t }
+func (s semaphore) release() { <-s }
 
-// attempts opens a content until it is open or has failed once more than it
+// attempts opens a version until it is open or has failed once more than it
 // may be tried again. took is the time of the last attempt.
-func (r *Reconciler) attempts(ctx context.Context, w want, tell func(source.Progress)) (l loaded, instances []made, took time.Duration, err error) {
+func (r *Reconciler) attempts(ctx context.Context, w want, progress func(source.Progress)) (l loaded, instances []unopened, took time.Duration, err error) {
 	for failed := 0; ; failed++ {
 		start := time.Now()
-		l, instances, err = r.open(ctx, w, tell)
+		l, instances, err = r.open(ctx, w, progress)
 		took = time.Since(start)
-		if err == nil || failed == r.config.Retries || ctx.Err() != nil || cmp.Or(w.content.Err, w.err) != nil {
+		if err == nil || failed == r.config.Retries || ctx.Err() != nil || w.refusal() != nil {
 			return l, instances, took, err
 		}
-		r.deps.Retried(backend.Version{Ref: w.ref, Config: w.content.Config}, took, err)
+		r.deps.Retried(backend.Version{Ref: w.ref, Config: w.version.Config}, took, err)
 	}
 }
 
 // open loads a model and makes its instances, warm: all of them, or none and
-// no model. A panic fails this content alone.
-func (r *Reconciler) open(ctx context.Context, w want, tell func(source.Progress)) (l loaded, instances []made, err error) {
-	if err := cmp.Or(w.content.Err, w.err); err != nil {
+// no model. A panic fails this version alone.
+func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Progress)) (l loaded, instances []unopened, err error) {
+	if err := w.refusal(); err != nil {
 		return l, nil, err
 	}
-	files, err := r.deps.Source.Fetch(ctx, w.content.Files, tell)
+	files, err := r.deps.Source.Fetch(ctx, w.version.Files, progress)
 	if err != nil {
 		return l, nil, err
 	}
-	version := backend.Version{Ref: w.ref, Config: w.content.Config, ModelDir: files.ModelDir(), Dir: files.Dir()}
-	l = loaded{version: version, files: files, bytes: w.content.Bytes}
+	version := backend.Version{Ref: w.ref, Config: w.version.Config, ModelDir: files.ModelDir(), Dir: files.Dir()}
+	l = loaded{version: version, files: files, bytes: w.version.Bytes}
 	instances, err = r.read(ctx, &l, w.groups)
 	// Only now is it known what was read. Files that changed meanwhile explain
 	// a failure too.
@@ -80,16 +79,10 @@ func (r *Reconciler) open(ctx context.Context, w want, tell func(source.Progress
 }
 
 // read has the backend load the files and makes instances.
-func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (instances []made, err error) {
-	defer recovered(l.version.Ref, &err)
+func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (instances []unopened, err error) {
 	load := r.deps.Meter.Begin(l.bytes)
 	defer func() { l.memory = load.End() }()
-	b, err := r.deps.Backend(l.version.Config.Backend)
-	if err != nil {
-		return nil, err
-	}
-	l.model, err = b.Load(ctx, l.version)
-	if err != nil {
+	if l.model, err = r.loadModel(ctx, l.version); err != nil {
 		return nil, err
 	}
 	instances, err = r.makeInstances(ctx, l.model, l.version, missing(groups, nil))
@@ -99,31 +92,46 @@ func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (insta
 	return instances, err
 }
 
+func (r *Reconciler) loadModel(ctx context.Context, v backend.Version) (m backend.Model, err error) {
+	defer recovered(v.Ref, &err)
+	b, err := r.deps.Backend(v.Config.Backend)
+	if err != nil {
+		return nil, err
+	}
+	return b.Load(ctx, v)
+}
+
 // discard closes what was loaded and never opened.
-func (r *Reconciler) discard(l loaded, instances []made) {
+func (r *Reconciler) discard(l loaded, instances []unopened) {
 	r.closeInstances(l.version.Ref, instances)
 	r.check(l.version.Ref, l.model.Close())
 	r.check(l.version.Ref, l.files.Close())
 }
 
 // makeInstances makes instances and warms them up: all, or none.
-func (r *Reconciler) makeInstances(ctx context.Context, model backend.Model, v backend.Version, lanes []lane) (list []made, err error) {
-	if len(lanes) == 0 {
+func (r *Reconciler) makeInstances(ctx context.Context, model backend.Model, v backend.Version, slots []slot) (list []unopened, err error) {
+	if len(slots) == 0 {
 		return nil, nil
 	}
+	defer func() {
+		if err != nil {
+			r.closeInstances(v.Ref, list)
+			list = nil
+		}
+	}()
+	defer recovered(v.Ref, &err) // before what was made is closed
 	samples, err := warmup.Prepare(v)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range lanes {
+	for _, l := range slots {
 		in, err := model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device})
 		if err == nil {
-			list = append(list, made{l, in})
+			list = append(list, unopened{l, in})
 			err = samples.Run(ctx, in)
 		}
 		if err != nil {
-			r.closeInstances(v.Ref, list)
-			return nil, fmt.Errorf("instance %s: %w", l.name, err)
+			return list, fmt.Errorf("instance %s: %w", l.name, err)
 		}
 	}
 	return list, nil
@@ -138,7 +146,7 @@ func recovered(ref infer.ModelRef, err *error) {
 }
 
 // closeInstances closes instances that were never opened.
-func (r *Reconciler) closeInstances(ref infer.ModelRef, instances []made) {
+func (r *Reconciler) closeInstances(ref infer.ModelRef, instances []unopened) {
 	for _, m := range instances {
 		r.check(ref, m.instance.Close())
 	}

@@ -6,19 +6,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// held is a content that the worker has, as far as decisions need it.
+// held is a version that the worker has, as far as decisions need it.
 type held struct {
 	ref   infer.ModelRef
 	state infer.InstanceState // Loading, Ready, Unloading, or Unavailable for one that failed
-	// settled says that the content has been ready for long enough that
-	// whoever sends requests knows of it.
+	// settled says that the version has been ready for so long that all gateways
+	// know of it.
 	settled bool
 	groups  []Group
 	// resizing says that instances are being made or ended.
 	resizing bool
 }
 
-// verb is what to do with a content.
+// verb is what to do with a version.
 type verb uint8
 
 const (
@@ -61,12 +61,12 @@ func (p *planner) do(v verb, ref infer.ModelRef, w want) {
 	p.settled = false
 }
 
-// bring sees to a content that is wanted.
+// bring sees to a version that is wanted.
 func (p *planner) bring(w want) {
 	h := p.find(w.ref)
 	switch {
 	case h == nil && w.past:
-	case h == nil && w.content == nil: // to come
+	case h == nil && w.version == nil: // to come
 		p.settled = false
 	case h == nil:
 		p.do(load, w.ref, w)
@@ -77,7 +77,7 @@ func (p *planner) bring(w want) {
 	}
 }
 
-// shed sees to a content that is not wanted.
+// shed sees to a version that is not wanted.
 func (p *planner) shed(h held) {
 	if p.wanted(h.ref) {
 		return
@@ -97,7 +97,7 @@ func (p *planner) shed(h held) {
 	}
 }
 
-// successor returns the wanted content of the same version, if any.
+// successor returns the wanted generation of the same version, if any.
 func (p *planner) successor(ref infer.ModelRef) *want {
 	i := slices.IndexFunc(p.wants, func(w want) bool { return w.ref.ID() == ref.ID() && w.ref.Version == ref.Version })
 	if i < 0 {
@@ -106,7 +106,7 @@ func (p *planner) successor(ref infer.ModelRef) *want {
 	return &p.wants[i]
 }
 
-// stands reports whether a content goes on serving because its successor has
+// stands reports whether a generation goes on serving because its successor has
 // failed.
 func (p *planner) stands(ref infer.ModelRef) bool {
 	next := p.successor(ref)
@@ -117,7 +117,7 @@ func (p *planner) stands(ref infer.ModelRef) bool {
 	return h != nil && h.state == infer.Unavailable
 }
 
-// replaced reports whether a content has no successor, or one that serves.
+// replaced reports whether a generation has no successor, or one that serves.
 func (p *planner) replaced(ref infer.ModelRef) bool {
 	next := p.successor(ref)
 	if next == nil {

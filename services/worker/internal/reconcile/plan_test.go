@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
 func ref(name string, version int64, generation uint64) infer.ModelRef {
@@ -17,7 +18,7 @@ func ref(name string, version int64, generation uint64) infer.ModelRef {
 }
 
 func wanted(r infer.ModelRef, count int) want {
-	return want{ref: r, groups: []Group{{Name: "g", Count: count}}, content: &Content{}}
+	return want{ref: r, groups: []Group{{Name: "g", Count: count}}, version: &Version{}}
 }
 
 func waiting(r infer.ModelRef) want { return want{ref: r, groups: []Group{{Name: "g", Count: 1}}} }
@@ -44,8 +45,8 @@ func TestPlan(t *testing.T) {
 		final bool
 	}{
 		"nothing":                        {final: true},
-		"new content":                    {wants: []want{wanted(a1, 1), wanted(b1, 1)}, steps: "load a/1@1, load b/1@1"},
-		"content that is not known yet":  {wants: []want{waiting(a1)}},
+		"new version":                    {wants: []want{wanted(a1, 1), wanted(b1, 1)}, steps: "load a/1@1, load b/1@1"},
+		"version that is not known yet":  {wants: []want{waiting(a1)}},
 		"loading":                        {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Loading)}},
 		"ready":                          {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Ready)}, final: true},
 		"failed is not tried again":      {wants: []want{wanted(a1, 1)}, have: []held{has(a1, infer.Unavailable)}, final: true},
@@ -98,13 +99,16 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// A version that was taken out of service is kept while it is assigned: gateways may
+// send requests to it until the registry has heard from all of them.
 func TestWants(t *testing.T) {
 	d := NewDesired()
-	d.SetModel("a", []Content{
-		{Ref: ref("a", 1, 2), Serve: true}, {Ref: ref("a", 1, 1), Serve: true}, // in place of which it comes
-		{Ref: ref("a", 2, 1)}, {Ref: ref("a", 4, 1), Serve: true},
+	c := new(modelconfig.Config)
+	d.SetModel("a", []Version{
+		{Ref: ref("a", 1, 2), Serve: true, Config: c}, {Ref: ref("a", 1, 1), Serve: true, Config: c}, // in place of which it comes
+		{Ref: ref("a", 2, 1), Config: c}, {Ref: ref("a", 4, 1), Serve: true, Config: c},
 	}, 5)
-	d.SetModel("gone", []Content{{Ref: ref("gone", 1, 1), Serve: true}}, 6)
+	d.SetModel("gone", []Version{{Ref: ref("gone", 1, 1), Serve: true}}, 6)
 	d.SetModel("gone", nil, 7)
 	d.ModelsKnown(3)
 	list := []Assigned{
@@ -121,7 +125,7 @@ func TestWants(t *testing.T) {
 	}
 	assign(d, Assignment{Versions: list, LeaderEpoch: 4, Revision: 8, ModelsRevision: 7})
 	d.AssignmentKnown()
-	want := []string{"a/1@1 true", "a/1@2 true", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
+	want := []string{"a/1@1 true", "a/1@2 true", "a/2@1 past", "a/3@1 past", "a/4@9 false", "gone/1@1 past"}
 	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Error(diff)
 	}
@@ -129,7 +133,7 @@ func TestWants(t *testing.T) {
 		t.Errorf("known %v at revisions %d and %d, want 7 and 8", d.known(), d.modelsRevision, d.assignmentRevision)
 	}
 	assign(d, Assignment{Versions: list, LeaderEpoch: 4, Revision: 9, ModelsRevision: 8})
-	want = []string{"a/1@1 true", "a/1@2 true", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
+	want = []string{"a/1@1 true", "a/1@2 true", "a/2@1 past", "a/3@1 false", "a/4@9 false", "gone/1@1 false"}
 	if diff := cmp.Diff(want, texts(d)); diff != "" {
 		t.Errorf("behind the assignment's models: %s", diff)
 	}
@@ -177,11 +181,11 @@ func TestDeletedAssignmentsStayUntilTheHead(t *testing.T) {
 	}
 	d.Assign(infer.ModelID{Name: "a"}, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 2)}}, LeaderEpoch: 1, Revision: 6})
 	d.Assign(infer.ModelID{Name: "c"}, Assignment{LeaderEpoch: 1, Revision: 7})
-	if diff := cmp.Diff([]string{"a/1@2 past", "b/1@1 past"}, texts(d)); diff != "" || d.whole {
+	if diff := cmp.Diff([]string{"a/1@2 past", "b/1@1 past"}, texts(d)); diff != "" || d.synced {
 		t.Errorf("before the head: %s", diff)
 	}
 	d.SetHead(Head{Revision: 8, LeaderEpoch: 1})
-	if diff := cmp.Diff([]string{"a/1@2 past"}, texts(d)); diff != "" || !d.whole || d.assignmentRevision != 8 {
+	if diff := cmp.Diff([]string{"a/1@2 past"}, texts(d)); diff != "" || !d.synced || d.assignmentRevision != 8 {
 		t.Errorf("with the head: %s", diff)
 	}
 }
@@ -192,7 +196,7 @@ func TestLostAssignmentsStayUntilTheHead(t *testing.T) {
 	d := NewDesired()
 	assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}, {Ref: ref("b", 1, 1)}}, LeaderEpoch: 1, Revision: 1})
 	d.Orphan()
-	if diff := cmp.Diff([]string{"a/1@1 past", "b/1@1 past"}, texts(d)); diff != "" || d.whole {
+	if diff := cmp.Diff([]string{"a/1@1 past", "b/1@1 past"}, texts(d)); diff != "" || d.synced {
 		t.Errorf("lost: %s", diff)
 	}
 	d.Assign(infer.ModelID{Name: "a"}, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1)}}, LeaderEpoch: 9, Revision: 9})
@@ -206,7 +210,7 @@ func TestLostAssignmentsStayUntilTheHead(t *testing.T) {
 func texts(d *Desired) (list []string) {
 	for _, model := range slices.SortedFunc(maps.Keys(d.assigned), infer.ModelID.Compare) {
 		for _, w := range d.wants(model) {
-			text := fmt.Sprint(w.content != nil)
+			text := fmt.Sprint(w.version != nil)
 			if w.past {
 				text = "past"
 			}
@@ -228,5 +232,29 @@ func TestMissingInstances(t *testing.T) {
 	}
 	if !wants([]Group{g}, have[1]) || wants([]Group{{Name: "m_0", Count: 1}}, have[1]) {
 		t.Error("surplus instances are not told from the others")
+	}
+}
+
+func TestBackendsRunOnTheirDevices(t *testing.T) {
+	for _, tt := range []struct {
+		backend string
+		kind    modelconfig.DeviceKind
+		want    string
+	}{
+		{"onnxruntime", modelconfig.KindCPU, ""},
+		{"onnxruntime", modelconfig.KindAuto, ""},
+		{"onnxruntime", modelconfig.KindGPU, "has kind KIND_GPU, but backend onnxruntime runs on CPUs: use KIND_CPU"},
+		{"echo", modelconfig.KindGPU, ""},
+		{"tensorrt", modelconfig.KindCPU, "has kind KIND_CPU, but backend tensorrt runs on GPUs: use KIND_GPU"},
+		{"nosuch", modelconfig.KindGPU, ""},
+	} {
+		d := NewDesired()
+		a := ref("a", 1, 1)
+		d.SetModel("a", []Version{{Ref: a, Serve: true, Config: &modelconfig.Config{Name: "a", Backend: tt.backend}}}, 1)
+		assign(d, Assignment{Versions: []Assigned{{Ref: a, Groups: []Group{{Name: "a_0", Kind: tt.kind, Count: 1}}}}})
+		err := d.wants(a.ID())[0].err
+		if got := fmt.Sprint(err); (err != nil) != (tt.want != "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s on kind %d: %v, want %q", tt.backend, tt.kind, err, tt.want)
+		}
 	}
 }

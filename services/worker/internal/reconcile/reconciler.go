@@ -14,14 +14,14 @@ import (
 
 // Config bounds what a reconciler does.
 type Config struct {
-	// Loads is how many contents are loaded at the same time, at least 1.
+	// Loads is how many versions are loaded at the same time, at least 1.
 	Loads int
 	// Background is that number once what was assigned first serves, also at
 	// least 1. What serves suffers from more.
 	Background int
 	// Retries is how often a load that fails is begun again, at once.
 	Retries int
-	// Linger is for how long a content serves on after its successor has
+	// Linger is for how long a generation serves on after its successor has
 	// been reported as ready, so that requests which are on their way to it
 	// arrive.
 	Linger time.Duration
@@ -32,42 +32,42 @@ type Config struct {
 
 // Deps are what a reconciler works with. All are required. Its functions are
 // called from the reconciler's goroutine, except for Backend, Source,
-// Lanes.Close, Retried and Failed, which are called from any.
+// Instances.Close, Retried and Failed, which are called from any.
 type Deps struct {
 	// Backend opens the named backend, or returns the open one.
 	Backend func(name string) (backend.Backend, error)
 	// Source is where files of models come from.
-	Source source.Source
-	Lanes  Lanes
+	Source    source.Source
+	Instances Instances
 	// Meter measures what loads take.
 	Meter *memory.Meter
 	// Publish takes what the worker runs of a model, after each change, ordered
 	// by version and generation; nil if it is nothing any more. It must not
 	// block.
 	Publish func(model infer.ModelID, versions []VersionStatus)
-	// Reached is told, after Publish, the desired state that was reached. It
-	// must not block either.
+	// Reached takes, after Publish, the desired state that was reached. It must
+	// not block either.
 	Reached func(Revisions)
-	// Loaded is told the end of each load; err is nil if it succeeded. If it
+	// Loaded takes the end of each load; err is nil if it succeeded. If it
 	// failed, v may have no configuration.
 	Loaded func(v backend.Version, took time.Duration, err error)
-	// Retried is told of an attempt to load that failed and is not the last.
+	// Retried takes an attempt to load that failed and is not the last.
 	Retried func(v backend.Version, took time.Duration, err error)
-	// Failed is told of an instance or model that did not close.
+	// Failed takes an instance or model that did not close.
 	Failed func(ref infer.ModelRef, err error)
 }
 
-// Lanes runs instances.
-type Lanes interface {
+// Instances runs instances.
+type Instances interface {
 	// Open takes over an instance and offers it to the scheduler before it
 	// returns.
-	Open(Lane) infer.InstanceID
+	Open(InstanceSpec) infer.InstanceID
 	// Close retires an instance and closes it; see instance.Executor.
 	Close(ctx context.Context, id infer.InstanceID) error
 }
 
-// Lane is an instance to be run.
-type Lane struct {
+// InstanceSpec is an instance to be run.
+type InstanceSpec struct {
 	Model infer.ModelRef
 	Name  string
 	// Device is such as cpu or gpu:0.
@@ -82,17 +82,18 @@ type Reconciler struct {
 	deps    Deps
 	changes chan func(*Desired)
 	events  chan func() // what tasks have to tell; run by the loop
-	// slots and background have room for the loads that may go on: until
+	// startLoads and backgroundLoads have room for the loads that may go on: until
 	// all serves, and from then on.
-	slots, background chan struct{}
+	startLoads, backgroundLoads chan struct{}
 
 	// Owned by Run's goroutine.
 
-	pending int // tasks whose event has not been run
+	pending int                   // tasks whose event has not been run
+	tasks   map[infer.ModelID]int // those of a model
 	desired *Desired
-	have    map[infer.ModelID]map[infer.ModelRef]*content // by model
-	// touched are models with which something has happened since they were last
-	// looked at, unsettled those with something left to do or to wait for. No
+	have    map[infer.ModelID]map[infer.ModelRef]*loadedVersion // by model
+	// touched are models that have had an event since they were last looked at,
+	// unsettled those with something left to do or to wait for. No
 	// decision about a model depends on another, so that an event costs the
 	// same however many models there are.
 	touched, unsettled map[infer.ModelID]bool
@@ -101,6 +102,7 @@ type Reconciler struct {
 	serving            bool // all that was assigned has come to its end, and some of it is ready
 	draining           bool
 	stop               <-chan struct{}    // closed when the drain begins
+	ended              chan struct{}      // closed when the loop has ended
 	patience           context.Context    //nolint:containedctx // ends when the drain has taken too long
 	giveUp             context.CancelFunc // ends patience
 }
@@ -109,16 +111,18 @@ type Reconciler struct {
 func New(c Config, deps Deps) *Reconciler {
 	return &Reconciler{
 		config: c, deps: deps,
-		changes: make(chan func(*Desired)),
-		events:  make(chan func()),
-		slots:   make(chan struct{}, max(c.Loads, 1)),
-		desired: NewDesired(),
-		have:    make(map[infer.ModelID]map[infer.ModelRef]*content),
+		changes:    make(chan func(*Desired)),
+		events:     make(chan func()),
+		startLoads: make(chan struct{}, max(c.Loads, 1)),
+		desired:    NewDesired(),
+		have:       make(map[infer.ModelID]map[infer.ModelRef]*loadedVersion),
 
-		background: make(chan struct{}, max(c.Background, 1)),
-		touched:    make(map[infer.ModelID]bool),
-		unsettled:  make(map[infer.ModelID]bool),
-		published:  make(map[infer.ModelID][]VersionStatus),
+		backgroundLoads: make(chan struct{}, max(c.Background, 1)),
+		touched:         make(map[infer.ModelID]bool),
+		unsettled:       make(map[infer.ModelID]bool),
+		tasks:           make(map[infer.ModelID]int),
+		ended:           make(chan struct{}),
+		published:       make(map[infer.ModelID][]VersionStatus),
 	}
 }
 
@@ -132,9 +136,12 @@ func (r *Reconciler) Change(ctx context.Context, change func(*Desired)) {
 	}
 }
 
-// Run works until ctx is done. Then it gives up loads, unloads everything,
-// and returns when all is closed or has failed to close in time.
-func (r *Reconciler) Run(ctx context.Context) {
+// Run works until ctx is done. Then it gives up loads, unloads everything, and
+// returns when all is closed or has failed to close in time. A backend may be
+// still at work on the models that it returns, since it did not heed that it
+// should stop: it must not be closed.
+func (r *Reconciler) Run(ctx context.Context) (busy []infer.ModelID) {
+	defer close(r.ended)
 	r.stop = ctx.Done()
 	r.patience, r.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	defer r.giveUp()
@@ -149,22 +156,34 @@ func (r *Reconciler) Run(ctx context.Context) {
 		}
 		r.reconcile()
 	}
-	r.drain()
+	return r.drain()
 }
 
-// drain unloads everything.
-func (r *Reconciler) drain() {
+// lastWait is how long backends may take to stop when the drain's time is over.
+const lastWait = 5 * time.Second
+
+// drain unloads everything. It returns the models of which something did not
+// end.
+func (r *Reconciler) drain() (busy []infer.ModelID) {
 	r.draining = true
 	for model := range r.have {
 		r.touched[model] = true
 	}
 	limit := time.AfterFunc(r.config.Drain, r.giveUp)
 	defer limit.Stop()
+	overdue := time.NewTimer(r.config.Drain + lastWait)
+	defer overdue.Stop()
 	r.reconcile()
 	for r.pending > 0 {
-		r.handle(<-r.events)
-		r.reconcile()
+		select {
+		case event := <-r.events:
+			r.handle(event)
+			r.reconcile()
+		case <-overdue.C:
+			return slices.SortedFunc(maps.Keys(r.tasks), infer.ModelID.Compare)
+		}
 	}
+	return nil
 }
 
 func (r *Reconciler) handle(event func()) {
@@ -183,7 +202,7 @@ func (r *Reconciler) reconcile() {
 		r.bring(model)
 	}
 	clear(r.touched)
-	if len(r.unsettled) == 0 && r.desired.whole {
+	if len(r.unsettled) == 0 && r.desired.synced {
 		r.serving = r.anyReady()
 		r.reach()
 	}
@@ -220,17 +239,17 @@ func (r *Reconciler) take(s step) {
 	}
 }
 
-func (r *Reconciler) of(ref infer.ModelRef) *content { return r.have[ref.ID()][ref] }
+func (r *Reconciler) of(ref infer.ModelRef) *loadedVersion { return r.have[ref.ID()][ref] }
 
-// keep takes a content in.
-func (r *Reconciler) keep(c *content) {
+// keep takes a version in.
+func (r *Reconciler) keep(c *loadedVersion) {
 	if r.have[c.ref.ID()] == nil {
-		r.have[c.ref.ID()] = make(map[infer.ModelRef]*content)
+		r.have[c.ref.ID()] = make(map[infer.ModelRef]*loadedVersion)
 	}
 	r.have[c.ref.ID()][c.ref] = c
 }
 
-// drop lets a content go.
+// drop lets a version go.
 func (r *Reconciler) drop(ref infer.ModelRef) {
 	if delete(r.have[ref.ID()], ref); len(r.have[ref.ID()]) == 0 {
 		delete(r.have, ref.ID())
@@ -238,14 +257,23 @@ func (r *Reconciler) drop(ref infer.ModelRef) {
 }
 
 // task runs work on a model in a goroutine of its own; the loop then runs what
-// it returns, so the goroutine ends with the loop at the latest.
+// it returns. The goroutine ends with the loop at the latest, but for work that
+// does not end.
 func (r *Reconciler) task(model infer.ModelID, work func() (then func())) {
 	r.pending++
+	r.tasks[model]++
 	go func() {
 		then := work()
-		r.events <- func() {
+		event := func() {
+			if r.tasks[model]--; r.tasks[model] == 0 {
+				delete(r.tasks, model)
+			}
 			r.touched[model] = true
 			then()
+		}
+		select {
+		case r.events <- event:
+		case <-r.ended:
 		}
 	}()
 }

@@ -43,7 +43,7 @@ func TestNewGenerationServesBeforeTheOldOneGoes(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 		if w.applied() != 1 {
-			t.Errorf("revision %d is applied while the old content lingers", w.applied())
+			t.Errorf("revision %d is applied while the old generation lingers", w.applied())
 		}
 		pass(linger)
 		w.expect("close 1", "closed a/1@1")
@@ -295,7 +295,7 @@ func TestGroupsThatAreRefusedFailTheirContentAlone(t *testing.T) {
 		defer w.stop()
 		w.desire(1, ref("a", 1, 1))
 		w.loop.Change(t.Context(), func(d *Desired) {
-			d.SetModel("b", []Content{{Ref: ref("b", 1, 1), Serve: true}}, 2)
+			d.SetModel("b", []Version{{Ref: ref("b", 1, 1), Serve: true}}, 2)
 			assign(d, Assignment{Versions: []Assigned{
 				{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 9}}, Err: errors.New("too many")},
 				{Ref: ref("b", 1, 1), Err: errors.New("too many")},
@@ -313,7 +313,7 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 		defer w.stop()
 		w.desire(1)
 		w.loop.Change(t.Context(), func(d *Desired) {
-			d.SetModel("a", []Content{{Ref: ref("a", 1, 1), Serve: true, Config: &modelconfig.Config{}}}, 2)
+			d.SetModel("a", []Version{{Ref: ref("a", 1, 1), Serve: true, Config: &modelconfig.Config{}}}, 2)
 			assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 4}}}}})
 		})
 		w.expect("load a/1@1", "gone a_0", "gone a_1", "gone a_2", "closed a/1@1", "loaded a/1@1 false")
@@ -327,7 +327,7 @@ func TestInstanceThatCannotBeMadeFailsTheContent(t *testing.T) {
 func (w *world) assignWarm(generation uint64, count int) {
 	w.loop.Change(w.t.Context(), func(d *Desired) {
 		warm := &modelconfig.Config{Warmup: []modelconfig.WarmupSample{{Name: "s", BatchSize: 1, Count: 2}}}
-		d.SetModel("a", []Content{{Ref: ref("a", 1, generation), Serve: true, Config: warm}}, generation)
+		d.SetModel("a", []Version{{Ref: ref("a", 1, generation), Serve: true, Config: warm}}, generation)
 		d.ModelsKnown(generation)
 		assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, generation), Groups: []Group{{Name: "a", Count: count}}}}})
 		d.AssignmentKnown()
@@ -373,7 +373,89 @@ func TestPanicInWarmupFailsTheContentAlone(t *testing.T) {
 		}
 		w.assignWarm(2, 1)
 		if got := w.states(); !strings.Contains(got, "a/1@1 READY") || !strings.Contains(got, "a/1@2 UNAVAILABLE the backend panicked") {
-			t.Errorf("%s, want the new content alone to fail", got)
+			t.Errorf("%s, want the new version alone to fail", got)
+		}
+	})
+}
+
+func TestPanicAfterTheLoadClosesWhatWasMade(t *testing.T) {
+	for name, tt := range map[string]struct {
+		broken func(*world)
+		want   []string
+	}{
+		"in an instance": {
+			func(w *world) {
+				w.instance = func(name string) error {
+					if name == "a_1" {
+						panic("no such kernel")
+					}
+					return nil
+				}
+			},
+			[]string{"load a/1@1", "run a_0", "run a_0", "gone a_0", "closed a/1@1", "loaded a/1@1 false"},
+		},
+		"in a warm-up": {
+			func(w *world) { w.run = func(backend.Batch) { panic("no such kernel") } },
+			[]string{"load a/1@1", "run a_0", "gone a_0", "closed a/1@1", "loaded a/1@1 false"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.stop()
+				tt.broken(w)
+				w.assignWarm(1, 2)
+				w.expect(tt.want...)
+			})
+		})
+	}
+}
+
+func TestPanicInAFurtherInstanceClosesItsLikesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		w.events()
+		w.run = func(backend.Batch) { panic("no such kernel") }
+		w.assignWarm(1, 2)
+		got := w.events()
+		if diff := cmp.Diff([]string{"run a_1", "gone a_1"}, got[:min(2, len(got))]); diff != "" {
+			t.Error(diff)
+		}
+		if got, want := w.states(), "a/1@1 READY the backend panicked while it loaded model 'a'; the log has the stack"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+// A backend that does not heed its context holds up the stop for a while only.
+func TestLoadThatDoesNotEndIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		release := make(chan bool)
+		w.load = func(_ context.Context, r infer.ModelRef) error {
+			if r.Name == "b" {
+				<-release
+			}
+			return nil
+		}
+		w.desire(1, ref("a", 1, 1), ref("b", 1, 1))
+		w.events()
+		start := time.Now()
+		w.stuck = true // its files are open until the process ends
+		w.stop()
+		if took := time.Since(start); took != time.Minute+lastWait {
+			t.Errorf("the stop took %v, want the drain's minute and %v", took, lastWait)
+		}
+		if diff := cmp.Diff([]infer.ModelID{{Name: "b"}}, w.busy); diff != "" {
+			t.Errorf("models left behind (-want +got):\n%s", diff)
+		}
+		w.expect("close 1", "closed a/1@1")
+		close(release)
+		w.expect("gone b_0", "closed b/1@1") // it ends all the same
+		if left := w.files.Load(); left != 0 {
+			t.Errorf("%d versions' files are not closed", left)
 		}
 	})
 }
@@ -403,7 +485,7 @@ func TestFilesThatChangeDuringALoadAreNotServed(t *testing.T) {
 	})
 }
 
-// How a fetch goes on shows while the content loads, and no longer.
+// How a fetch goes on shows while the version loads, and no longer.
 func TestProgressShowsWhileAContentLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -2,23 +2,23 @@ package reconcile
 
 import "slices"
 
-// resize brings the instances of a content to other groups without loading it
+// resize brings the instances of a version to other groups without loading it
 // again: those that are missing are made and opened before those that are too
 // many are retired, and those that both groups have stay as they are. When
 // one cannot be made nothing changes, and it is not tried again until the
 // groups change.
-func (r *Reconciler) resize(c *content, w want) {
+func (r *Reconciler) resize(c *loadedVersion, w want) {
 	c.resizing, c.groups = true, w.groups
 	if w.err != nil {
 		r.resized(c, nil, nil, w.err)
 		return
 	}
-	add := missing(w.groups, c.lanes)
-	surplus := slices.DeleteFunc(slices.Clone(c.lanes), func(l lane) bool { return wants(w.groups, l) })
-	turn := r.turn()
+	add := missing(w.groups, c.slots)
+	surplus := slices.DeleteFunc(slices.Clone(c.slots), func(l slot) bool { return wants(w.groups, l) })
+	sem := r.loads()
 	r.task(c.ref.ID(), func() func() {
 		load := r.deps.Meter.Begin(c.bytes)
-		instances, err := r.extend(turn, c, add)
+		instances, err := r.extend(sem, c, add)
 		taken := load.End()
 		return func() {
 			c.memory += taken
@@ -27,17 +27,16 @@ func (r *Reconciler) resize(c *content, w want) {
 	})
 }
 
-// extend makes further instances. It takes its turn among the loads, since it
+// extend makes further instances. It counts as a load, since it
 // costs the same.
-func (r *Reconciler) extend(turn turn, c *content, add []lane) (list []made, err error) {
+func (r *Reconciler) extend(sem semaphore, c *loadedVersion, add []slot) (list []unopened, err error) {
 	if len(add) == 0 {
 		return nil, nil
 	}
-	defer recovered(c.ref, &err)
-	if err := turn.take(r.patience); err != nil {
+	if err := sem.acquire(r.patience); err != nil {
 		return nil, err
 	}
-	defer turn.end()
+	defer sem.release()
 	list, err = r.makeInstances(r.patience, c.model, c.version, add)
 	if err == nil && len(c.version.Config.Warmup) > 0 { // whose samples were read again
 		err = c.files.Verify(r.patience)
@@ -49,7 +48,7 @@ func (r *Reconciler) extend(turn turn, c *content, add []lane) (list []made, err
 	return list, nil
 }
 
-func wants(groups []Group, l lane) bool {
+func wants(groups []Group, l slot) bool {
 	return slices.ContainsFunc(groups, func(g Group) bool {
 		count := g.Count
 		g.Count = 0
@@ -57,7 +56,7 @@ func wants(groups []Group, l lane) bool {
 	})
 }
 
-func (r *Reconciler) resized(c *content, instances []made, surplus []lane, err error) {
+func (r *Reconciler) resized(c *loadedVersion, instances []unopened, surplus []slot, err error) {
 	c.cause = err
 	if err != nil {
 		c.resizing = false
@@ -66,13 +65,13 @@ func (r *Reconciler) resized(c *content, instances []made, surplus []lane, err e
 	}
 	r.start(c, instances)
 	r.task(c.ref.ID(), func() func() {
-		r.closeLanes(c.ref, surplus)
+		r.closeSlots(c.ref, surplus)
 		return func() {
 			c.resizing = false
-			all := len(c.lanes)
-			c.lanes = slices.DeleteFunc(c.lanes, func(l lane) bool { return slices.Contains(surplus, l) })
+			all := len(c.slots)
+			c.slots = slices.DeleteFunc(c.slots, func(l slot) bool { return slices.Contains(surplus, l) })
 			if all > 0 {
-				c.memory = c.memory * uint64(len(c.lanes)) / uint64(all)
+				c.memory = c.memory * uint64(len(c.slots)) / uint64(all)
 			}
 		}
 	})

@@ -13,7 +13,7 @@ import (
 // everything had come to its end.
 type Revisions struct{ Models, Assignment uint64 }
 
-// VersionStatus is one content on the worker. It is immutable.
+// VersionStatus is one version on the worker. It is immutable.
 type VersionStatus struct {
 	Ref   infer.ModelRef
 	State infer.InstanceState
@@ -68,8 +68,8 @@ func (r *Reconciler) versions(model infer.ModelID) []VersionStatus {
 		if c.state == infer.Ready && !c.resizing {
 			v.Groups, v.Memory = c.groups, c.memory
 		}
-		for _, l := range c.lanes {
-			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.Place()})
+		for _, l := range c.slots {
+			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.DeviceName()})
 		}
 		slices.SortFunc(v.Instances, func(a, b InstanceStatus) int { return cmp.Compare(a.Slot, b.Slot) })
 		list = append(list, v)

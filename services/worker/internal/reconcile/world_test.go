@@ -26,7 +26,7 @@ import (
 const linger = time.Second
 
 // world is a reconciler's surroundings: one backend whose loads do what the
-// test says, and lanes that retire when the test says. It is used inside
+// test says, and instances that retire when the test says. It is used inside
 // synctest bubbles, where tests read its fields when all is quiet.
 type world struct {
 	t    *testing.T
@@ -36,11 +36,14 @@ type world struct {
 	load     func(ctx context.Context, ref infer.ModelRef) error // nil loads at once
 	verify   func() error                                        // of files that were found; nil finds them as they were
 	run      func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
+	instance func(name string) error                             // makes an instance; nil succeeds but for _3
 	progress string                                              // what a fetch tells; empty is nothing
 	files    atomic.Int32                                        // that were fetched and not closed
-	stuck    bool                                                // lanes never close, so that their files stay open
+	stuck    bool                                                // instances never close, so that their files stay open
 
-	retire chan bool // closed: lanes retire at once
+	retire chan bool // closed: instances retire at once
+
+	busy []infer.ModelID // whose backend was still at work when the loop ended
 
 	mu      sync.Mutex
 	log     []string                          // what happened; guarded by mu
@@ -57,10 +60,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, retire: make(chan bool), runs: make(map[infer.ModelID][]VersionStatus), told: make(map[infer.ModelID]int)}
 	close(w.retire)
 	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
-		Backend: func(string) (backend.Backend, error) { return w, nil },
-		Source:  sourceOf{w},
-		Lanes:   lanesOf{w},
-		Meter:   memory.NewMeter(w.resident),
+		Backend:   func(string) (backend.Backend, error) { return w, nil },
+		Source:    sourceOf{w},
+		Instances: instancesOf{w},
+		Meter:     memory.NewMeter(w.resident),
 		Publish: func(model infer.ModelID, versions []VersionStatus) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -79,14 +82,14 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan bool)
 	go func() {
-		w.loop.Run(ctx)
+		w.busy = w.loop.Run(ctx)
 		close(done)
 	}()
 	w.stop = func() {
 		cancel()
 		<-done
 		if left := w.files.Load(); left != 0 && !w.stuck {
-			t.Errorf("%d contents' files are not closed", left)
+			t.Errorf("%d versions' files are not closed", left)
 		}
 	}
 	return w
@@ -144,14 +147,14 @@ func assign(d *Desired, all Assignment) {
 	d.SetHead(Head{Revision: all.Revision, LeaderEpoch: all.LeaderEpoch})
 }
 
-// desire makes the contents, one instance each, the desired ones.
+// desire makes the versions, one instance each, those that are desired.
 func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 	w.loop.Change(w.t.Context(), func(d *Desired) {
-		d.models = make(map[string][]Content)
+		d.models = make(map[string][]Version)
 		var list []Assigned
 		for _, r := range refs {
 			list = append(list, Assigned{Ref: r, Groups: []Group{{Name: r.Name, Count: 1}}})
-			d.SetModel(r.Name, []Content{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, revision)
+			d.SetModel(r.Name, []Version{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, revision)
 		}
 		d.ModelsKnown(revision)
 		assign(d, Assignment{Versions: list, Revision: revision})
@@ -173,7 +176,7 @@ func (w *world) states() string {
 	return strings.Join(list, ", ")
 }
 
-// groups are those that the only content of model a has.
+// groups are those that the only version of model a has.
 func (w *world) groups() []Group {
 	synctest.Wait()
 	w.mu.Lock()
@@ -190,8 +193,6 @@ func (w *world) applied() uint64 {
 }
 
 // world as the backend, its models and instances.
-
-func (w *world) Name() string { return "world" }
 
 func (w *world) Load(ctx context.Context, v backend.Version) (backend.Model, error) {
 	w.count(+1)
@@ -220,6 +221,11 @@ type worldModel struct {
 }
 
 func (m worldModel) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
+	if m.w.instance != nil {
+		if err := m.w.instance(spec.Name); err != nil {
+			return nil, err
+		}
+	}
 	if strings.HasSuffix(spec.Name, "_3") {
 		return nil, errors.New("no room")
 	}
@@ -257,9 +263,9 @@ func (in worldInstance) Close() error {
 
 type sourceOf struct{ *world }
 
-func (w sourceOf) Fetch(_ context.Context, _ source.Content, tell func(source.Progress)) (source.Files, error) {
+func (w sourceOf) Fetch(_ context.Context, _ source.Content, progress func(source.Progress)) (source.Files, error) {
 	if w.progress != "" {
-		tell(source.Progress{Text: w.progress, Reason: errs.StoreDenied})
+		progress(source.Progress{Text: w.progress, Reason: errs.StoreDenied})
 	}
 	w.files.Add(1)
 	return filesOf(w), nil
@@ -282,11 +288,11 @@ func (w filesOf) Verify(context.Context) error {
 	return w.verify()
 }
 
-// world as the lanes.
+// world as what runs instances.
 
-type lanesOf struct{ *world }
+type instancesOf struct{ *world }
 
-func (w lanesOf) Open(l Lane) infer.InstanceID {
+func (w instancesOf) Open(l InstanceSpec) infer.InstanceID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slots++
@@ -294,7 +300,7 @@ func (w lanesOf) Open(l Lane) infer.InstanceID {
 	return infer.InstanceID{Slot: w.slots}
 }
 
-func (w lanesOf) Close(ctx context.Context, id infer.InstanceID) error {
+func (w instancesOf) Close(ctx context.Context, id infer.InstanceID) error {
 	select {
 	case <-w.retire:
 		w.note("close %d", id.Slot)

@@ -12,9 +12,9 @@ type ByURL struct{ Local, Remote Source }
 var _ Source = ByURL{}
 
 // Fetch implements [Source].
-func (s ByURL) Fetch(ctx context.Context, c Content, tell func(Progress)) (Files, error) {
+func (s ByURL) Fetch(ctx context.Context, c Content, progress func(Progress)) (Files, error) {
 	if scheme, _, ok := strings.Cut(c.URL, "://"); ok && scheme != "file" {
-		return s.Remote.Fetch(ctx, c, tell)
+		return s.Remote.Fetch(ctx, c, progress)
 	}
-	return s.Local.Fetch(ctx, c, tell)
+	return s.Local.Fetch(ctx, c, progress)
 }

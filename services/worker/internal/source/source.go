@@ -29,10 +29,10 @@ type Content struct {
 // Source finds files. It is safe for concurrent use.
 type Source interface {
 	// Fetch has the files of a content lie on this machine until they are
-	// closed, and tells how that goes on where it takes long. Errors have the
+	// closed, and report progress where it takes long. Errors have the
 	// reason files_changed if they are there and other ones, else load_failed,
 	// cache_full or one of a store's, or are ctx's.
-	Fetch(ctx context.Context, c Content, tell func(Progress)) (Files, error)
+	Fetch(ctx context.Context, c Content, progress func(Progress)) (Files, error)
 }
 
 // Progress says, for people, what a fetch is about. Reason is set while

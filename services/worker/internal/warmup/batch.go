@@ -49,8 +49,8 @@ func execute(ctx context.Context, in backend.Instance, requests []*infer.Request
 // Requests returns the sample's requests.
 func (b *batch) Requests() []*infer.Request { return b.requests }
 
-// Rows is the number of requests, which have one row each.
-func (b *batch) Rows() int64 { return int64(len(b.requests)) }
+// BatchSize is the number of requests, which have one row each.
+func (b *batch) BatchSize() int64 { return int64(len(b.requests)) }
 
 // Respond notes the end of a request and drops its outputs.
 func (b *batch) Respond(i int, r *infer.Response) {
@@ -63,25 +63,25 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	if r.Err != nil {
 		b.failures = append(b.failures, textOf(r.Err))
 	}
-	b.end(i, r.Final || r.Err != nil)
+	b.endLocked(i, r.Final || r.Err != nil)
 }
 
 func textOf(err error) string {
-	if e := errs.From(err); errs.Of(err) != errs.Bug && e.Msg != "" {
+	if e := errs.From(err); errs.Classified(err) && e.Msg != "" {
 		return e.Msg
 	}
 	return err.Error()
 }
 
-// end notes whether request i is at its end. The caller holds b.mu.
-func (b *batch) end(i int, final bool) {
+// endLocked notes whether request i has ended.
+func (b *batch) endLocked(i int, final bool) {
 	if b.final[i] = final; final {
 		b.requests[i].Release()
 	}
 }
 
-// Cancelled reports whether the warm-up was given up.
-func (b *batch) Cancelled(int) bool { return b.ctx.Err() != nil }
+// Canceled reports whether the warm-up was given up.
+func (b *batch) Canceled(int) bool { return b.ctx.Err() != nil }
 
 // OnCancel sets what stops the execution.
 func (b *batch) OnCancel(stop func()) {
@@ -116,6 +116,9 @@ func (b *batch) InferDone() {}
 // Executed does nothing: statistics count requests of clients.
 func (b *batch) Executed() {}
 
+// Free is nothing: a warm-up waits for Done.
+func (b *batch) Free() {}
+
 // Done ends the batch; requests without a final response have failed.
 func (b *batch) Done() {
 	b.mu.Lock()
@@ -127,7 +130,7 @@ func (b *batch) Done() {
 	for i := range b.requests {
 		if !b.final[i] {
 			b.failures = append(b.failures, fmt.Sprintf("the backend ended the batch without an answer to request %d", i))
-			b.end(i, true)
+			b.endLocked(i, true)
 		}
 	}
 	close(b.ended)

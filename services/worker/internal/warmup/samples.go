@@ -107,7 +107,7 @@ func failed(model infer.ModelRef, sample, what string) *errs.Error {
 func (s *sample) requests(model infer.ModelRef) []*infer.Request {
 	list := make([]*infer.Request, s.rows)
 	for i := range list {
-		r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: uint64(i)}}, Model: model, Rows: 1}
+		r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Number: uint64(i)}}, Model: model, BatchSize: 1}
 		for _, in := range s.inputs {
 			r.Inputs = append(r.Inputs, infer.Tensor{Name: in.name, Datatype: in.datatype, Shape: in.shape, Data: tensor.InHeap(in.data)})
 		}

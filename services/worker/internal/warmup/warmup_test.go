@@ -100,7 +100,7 @@ func describe(t *testing.T, b backend.Batch) string {
 			parts = append(parts, fmt.Sprintf("%s %s%v %x", in.Name, in.Datatype, in.Shape, data))
 		}
 	}
-	return fmt.Sprintf("%d rows: %s", b.Rows(), strings.Join(parts, ", "))
+	return fmt.Sprintf("%d rows: %s", b.BatchSize(), strings.Join(parts, ", "))
 }
 
 func TestSampleRunsAsOneBatchAsOftenAsItCounts(t *testing.T) {
@@ -250,7 +250,7 @@ func TestFirstFailureEndsTheWarmup(t *testing.T) {
 }
 
 // A load that is given up stops the execution, and ends when that has ended.
-func TestCancelledWarmup(t *testing.T) {
+func TestCanceledWarmup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	sample := one(modelconfig.WarmupInput{Name: "x", Datatype: tensor.Int16, Dims: tensor.Shape{2}})
 	sample.Count = 1000
@@ -261,10 +261,10 @@ func TestCancelledWarmup(t *testing.T) {
 		cancel()
 		go func() {
 			<-stop
-			if !b.Cancelled(0) {
-				t.Error("stopped, but not cancelled")
+			if !b.Canceled(0) {
+				t.Error("stopped, but not canceled")
 			}
-			b.Respond(0, &infer.Response{Err: errs.New(errs.Cancelled, "")})
+			b.Respond(0, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			ended = true
 			b.Done()
 		}()

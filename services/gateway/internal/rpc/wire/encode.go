@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/loan"
+	"github.com/nereid-serving/nereid/libs/splice"
 )
 
 // Response is what a ModelInferResponse says. Outputs are sent as
@@ -54,7 +54,7 @@ func (r *Response) Bulk(least int64) int {
 
 // Append appends the message to b, without the bytes of outputs of at least so
 // many bytes, which it returns as gaps, without references of their own. [Response.Size] has succeeded before.
-func (r *Response) Append(b []byte, least int64) ([]byte, []loan.Gap) {
+func (r *Response) Append(b []byte, least int64) ([]byte, []splice.Tensor) {
 	b = appendText(b, 1, r.Model)
 	b = appendText(b, 2, r.Version)
 	b = appendText(b, 3, r.ID)
@@ -64,13 +64,13 @@ func (r *Response) Append(b []byte, least int64) ([]byte, []loan.Gap) {
 	for i := range r.Outputs {
 		b = appendOutput(b, &r.Outputs[i])
 	}
-	var gaps []loan.Gap
+	var gaps []splice.Tensor
 	for i := range r.Outputs {
 		out := &r.Outputs[i]
 		data, _ := out.Data.Bytes()
 		b = appendPrefix(b, 6, len(data))
 		if out.Data.Length >= least {
-			gaps = append(gaps, loan.Gap{At: len(b), Data: out.Data})
+			gaps = append(gaps, splice.Tensor{At: len(b), Data: out.Data})
 			continue
 		}
 		b = append(b, data...)
@@ -188,7 +188,7 @@ func (s *StreamItem) Size() (int, error) {
 }
 
 // Append is as [Response.Append].
-func (s *StreamItem) Append(b []byte, least int64) ([]byte, []loan.Gap) {
+func (s *StreamItem) Append(b []byte, least int64) ([]byte, []splice.Tensor) {
 	b = appendText(b, 1, s.Error)
 	n, _ := s.Response.Size()
 	return s.Response.Append(appendPrefix(b, 2, n), least)

@@ -104,7 +104,7 @@ func (r *Request) checkData() error {
 		case in.hasContents && in.given != in.Datatype:
 			return r.refuse(errs.TensorDataInvalid,
 				"unexpected explicit tensor data for input tensor '%s' for model '%s' of type '%s', expected datatype '%s'",
-				in.Name, r.Model, in.given, in.Datatype)
+				in.Name, r.Model, in.given, spelled(in.Datatype))
 		case in.size > maxContents:
 			return r.refuse(errs.InputTooLarge,
 				"contents of input '%s' for model '%s' take %d bytes, more than %d: send them in raw_input_contents",
@@ -122,4 +122,12 @@ func (r *Request) checkData() error {
 
 func (r *Request) refuse(reason errs.Reason, format string, args ...any) error {
 	return errs.New(reason, format, args...).WithModel(r.Model)
+}
+
+// spelled is a datatype as Triton spells it.
+func spelled(d tensor.Datatype) string {
+	if !d.Valid() {
+		return "<invalid>"
+	}
+	return d.String()
 }

@@ -7,7 +7,9 @@
 //	execute_us          for each batch
 //	execute_us_per_row  for each of its rows, in addition
 //
-// The parameter memory_bytes has each instance take as much memory.
+// The parameter memory_bytes has each instance take as much memory. The parameter
+// responses has a decoupled model give so many responses to each request, the last
+// of which ends it; 0 gives its end alone.
 //
 // With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
 // and stand in for devices of different speed.
@@ -33,9 +35,6 @@ type Backend struct {
 	Sleep func(d time.Duration, stop <-chan struct{})
 }
 
-// Name returns "echo".
-func (b *Backend) Name() string { return "echo" }
-
 // Close does nothing.
 func (b *Backend) Close() error { return nil }
 
@@ -57,7 +56,10 @@ func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, err
 	if m.gpu, err = paceOf(v.Config, "gpu.", m.pace); err != nil {
 		return nil, err
 	}
-	m.memory, err = memoryOf(v.Config)
+	if m.memory, err = memoryOf(v.Config); err != nil {
+		return nil, err
+	}
+	m.responses, err = responsesOf(v.Config)
 	return m, err
 }
 
@@ -99,7 +101,7 @@ func micros(c *modelconfig.Config, key string, standard time.Duration) (time.Dur
 	return time.Duration(n) * time.Microsecond, nil
 }
 
-// maxMemory bounds what an instance can be told to take, in bytes.
+// maxMemory is the most memory of an instance, in bytes.
 const maxMemory = 1 << 32
 
 func memoryOf(c *modelconfig.Config) (int64, error) {
@@ -114,6 +116,24 @@ func memoryOf(c *modelconfig.Config) (int64, error) {
 	return n, nil
 }
 
+// maxResponses is the most responses to a request.
+const maxResponses = 1 << 20
+
+func responsesOf(c *modelconfig.Config) (int, error) {
+	text, ok := c.Parameters["responses"]
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxResponses {
+		return 0, loadFailed(c, "parameter responses is %q: give a whole number, at most %d", text, maxResponses)
+	}
+	if n != 1 && !c.Decoupled {
+		return 0, loadFailed(c, "parameter responses is %d: a model that is not decoupled gives one", n)
+	}
+	return n, nil
+}
+
 func loadFailed(c *modelconfig.Config, format string, args ...any) error {
 	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{c.Name}, args...)...).WithModel(c.Name)
 }
@@ -122,6 +142,7 @@ type model struct {
 	config    *modelconfig.Config
 	pace, gpu pace
 	memory    int64 // of an instance, in bytes
+	responses int   // to each request
 	sleep     func(time.Duration, <-chan struct{})
 }
 
@@ -149,7 +170,7 @@ func (m *model) Close() error { return nil }
 type instance struct {
 	model    *model
 	pace     pace
-	stop     chan struct{} // holds a signal once the batch is cancelled
+	stop     chan struct{} // holds a signal once the batch is canceled
 	onCancel func()
 	memory   []byte
 }
@@ -171,7 +192,7 @@ func (in *instance) Execute(b backend.Batch) {
 	}
 	b.OnCancel(in.onCancel)
 	b.InputDone()
-	if d := in.pace.batch + time.Duration(b.Rows())*in.pace.row; d > 0 {
+	if d := in.pace.batch + time.Duration(b.BatchSize())*in.pace.row; d > 0 {
 		in.model.sleep(d, in.stop)
 	}
 	if !abandoned(b) {
@@ -179,19 +200,34 @@ func (in *instance) Execute(b backend.Batch) {
 	}
 	b.InferDone()
 	for i, r := range b.Requests() {
-		if b.Cancelled(i) {
-			b.Respond(i, &infer.Response{Err: errs.New(errs.Cancelled, "")})
+		if b.Canceled(i) {
+			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			continue
 		}
-		b.Respond(i, &infer.Response{Final: true, Outputs: in.model.outputs(r)})
+		in.model.respond(b, i, r)
 	}
 	b.Done()
+}
+
+// respond gives request i its responses.
+func (m *model) respond(b backend.Batch, i int, r *infer.Request) {
+	if m.responses == 0 {
+		b.Respond(i, &infer.Response{Final: true})
+	}
+	for n := range m.responses {
+		final := n == m.responses-1
+		if !final && b.Canceled(i) {
+			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
+			return
+		}
+		b.Respond(i, &infer.Response{Final: final, Outputs: m.outputs(r)})
+	}
 }
 
 // abandoned reports whether the run was stopped because nobody waited.
 func abandoned(b backend.Batch) bool {
 	for i := range b.Requests() {
-		if !b.Cancelled(i) {
+		if !b.Canceled(i) {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package echo_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,31 +19,37 @@ import (
 // batch keeps what an instance does with it.
 type batch struct {
 	requests  []*infer.Request
-	cancelled []bool
+	canceled  []bool
 	stop      func()
-	responses []*infer.Response
+	responses []*infer.Response // the last of each request
+	given     []string
 	marks     []string
 }
 
 func (b *batch) Requests() []*infer.Request { return b.requests }
 
-func (b *batch) Rows() (n int64) {
+func (b *batch) BatchSize() (n int64) {
 	for _, r := range b.requests {
-		n += r.Rows
+		n += r.BatchSize
 	}
 	return n
 }
 
-func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = r }
-func (b *batch) Cancelled(i int) bool             { return b.cancelled[i] }
-func (b *batch) OnCancel(stop func())             { b.stop = stop }
-func (b *batch) InputDone()                       { b.marks = append(b.marks, "input") }
-func (b *batch) InferDone()                       { b.marks = append(b.marks, "infer") }
-func (b *batch) Executed()                        { b.marks = append(b.marks, "executed") }
-func (b *batch) Done()                            { b.marks = append(b.marks, "done") }
+func (b *batch) Respond(i int, r *infer.Response) {
+	b.responses[i] = r
+	b.given = append(b.given, fmt.Sprintf("%d: %d outputs, final %t", i, len(r.Outputs), r.Final))
+}
+
+func (b *batch) Canceled(i int) bool  { return b.canceled[i] }
+func (b *batch) OnCancel(stop func()) { b.stop = stop }
+func (b *batch) InputDone()           { b.marks = append(b.marks, "input") }
+func (b *batch) InferDone()           { b.marks = append(b.marks, "infer") }
+func (b *batch) Executed()            { b.marks = append(b.marks, "executed") }
+func (*batch) Free()                  {}
+func (b *batch) Done()                { b.marks = append(b.marks, "done") }
 
 func newBatch(requests ...*infer.Request) *batch {
-	return &batch{requests: requests, cancelled: make([]bool, len(requests)), responses: make([]*infer.Response, len(requests))}
+	return &batch{requests: requests, canceled: make([]bool, len(requests)), responses: make([]*infer.Response, len(requests))}
 }
 
 func config(parameters map[string]string) *modelconfig.Config {
@@ -78,11 +85,11 @@ func input(name string, d tensor.Datatype, shape tensor.Shape, data string, free
 
 func TestOutputsAreTheInputsOfTheirPosition(t *testing.T) {
 	freed := 0
-	r := &infer.Request{Rows: 1, Inputs: []infer.Tensor{
+	r := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{
 		input("b", tensor.Bytes, tensor.Shape{1, 1}, "\x01\x00\x00\x00x", &freed),
 		input("a", tensor.FP32, tensor.Shape{1, 2}, "12345678", &freed),
 	}}
-	b := newBatch(r, &infer.Request{Rows: 1, Inputs: r.Inputs, Outputs: []infer.Output{{Name: "d"}}})
+	b := newBatch(r, &infer.Request{BatchSize: 1, Inputs: r.Inputs, Outputs: []infer.Output{{Name: "d"}}})
 	open(t, new(echo.Backend), config(nil)).Execute(b)
 	if diff := cmp.Diff([]string{"input", "executed", "infer", "done"}, b.marks); diff != "" {
 		t.Error(diff)
@@ -125,7 +132,7 @@ func TestExecutionTime(t *testing.T) {
 			var slept time.Duration
 			b := &echo.Backend{Sleep: func(d time.Duration, _ <-chan struct{}) { slept = d }}
 			in := openOn(t, b, config(tt.parameters), tt.kind)
-			in.Execute(newBatch(&infer.Request{Rows: 2}, &infer.Request{Rows: 3}))
+			in.Execute(newBatch(&infer.Request{BatchSize: 2}, &infer.Request{BatchSize: 3}))
 			if slept != tt.want {
 				t.Errorf("slept %v for 5 rows, want %v", slept, tt.want)
 			}
@@ -133,14 +140,14 @@ func TestExecutionTime(t *testing.T) {
 	}
 }
 
-func TestCancelledRequestsAndBatches(t *testing.T) {
+func TestCanceledRequestsAndBatches(t *testing.T) {
 	var in backend.Instance
 	next := newBatch(&infer.Request{})
 	first := newBatch(&infer.Request{}, &infer.Request{})
 	batches := []*batch{first, next}
 	b := &echo.Backend{Sleep: func(_ time.Duration, stop <-chan struct{}) {
 		if batches[0] == first {
-			first.cancelled[1] = true
+			first.canceled[1] = true
 			first.stop()
 			<-stop
 			first.stop() // again, too late
@@ -156,14 +163,34 @@ func TestCancelledRequestsAndBatches(t *testing.T) {
 	in.Execute(first)
 	batches = batches[1:]
 	in.Execute(next)
-	if err := first.responses[1].Err; first.responses[0].Err != nil || errs.Of(err) != errs.Cancelled {
-		t.Errorf("cancelled request ended with %v, the other with %v", err, first.responses[0].Err)
+	if err := first.responses[1].Err; first.responses[0].Err != nil || errs.Of(err) != errs.Canceled {
+		t.Errorf("canceled request ended with %v, the other with %v", err, first.responses[0].Err)
+	}
+}
+
+func TestDecoupledModelsGiveAsManyResponsesAsTheParameterSays(t *testing.T) {
+	for text, want := range map[string][]string{
+		"0": {"0: 0 outputs, final true", "1: 0 outputs, final true"},
+		"1": {"0: 1 outputs, final true", "1: 1 outputs, final true"},
+		"2": {"0: 1 outputs, final false", "0: 1 outputs, final true", "1: 1 outputs, final false", "1: 1 outputs, final true"},
+	} {
+		c := config(map[string]string{"responses": text})
+		c.Decoupled = true
+		freed := 0
+		request := func() *infer.Request {
+			return &infer.Request{Inputs: []infer.Tensor{input("a", tensor.FP32, tensor.Shape{2}, "12345678", &freed)}}
+		}
+		b := newBatch(request(), request())
+		open(t, new(echo.Backend), c).Execute(b)
+		if diff := cmp.Diff(want, b.given); diff != "" {
+			t.Errorf("%s responses (-want +got):\n%s", text, diff)
+		}
 	}
 }
 
 func TestStoppedRunDoesNotCount(t *testing.T) {
 	only := newBatch(&infer.Request{})
-	b := &echo.Backend{Sleep: func(time.Duration, <-chan struct{}) { only.cancelled[0] = true }}
+	b := &echo.Backend{Sleep: func(time.Duration, <-chan struct{}) { only.canceled[0] = true }}
 	open(t, b, config(map[string]string{"execute_us": "1"})).Execute(only)
 	if diff := cmp.Diff([]string{"input", "infer", "done"}, only.marks); diff != "" {
 		t.Error(diff)
@@ -182,11 +209,13 @@ func TestLoadRefuses(t *testing.T) {
 		edit func(*modelconfig.Config)
 		want string
 	}{
-		"more outputs than inputs": {func(c *modelconfig.Config) { c.Inputs = c.Inputs[:1] }, "output 'd' has no input in its position"},
-		"another datatype":         {func(c *modelconfig.Config) { c.Outputs[0].Datatype = tensor.Int8 }, "output 'c' is INT8[2], but input 'a' in its position is FP32[2]"},
-		"no number for GPUs":       {func(c *modelconfig.Config) { c.Parameters = map[string]string{"gpu.execute_us": "x"} }, `parameter gpu.execute_us is "x"`},
-		"no number":                {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us": "1ms"} }, `parameter execute_us is "1ms"`},
-		"negative":                 {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us_per_row": "-1"} }, "execute_us_per_row"},
+		"more outputs than inputs":          {func(c *modelconfig.Config) { c.Inputs = c.Inputs[:1] }, "output 'd' has no input in its position"},
+		"another datatype":                  {func(c *modelconfig.Config) { c.Outputs[0].Datatype = tensor.Int8 }, "output 'c' is INT8[2], but input 'a' in its position is FP32[2]"},
+		"no number for GPUs":                {func(c *modelconfig.Config) { c.Parameters = map[string]string{"gpu.execute_us": "x"} }, `parameter gpu.execute_us is "x"`},
+		"no number":                         {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us": "1ms"} }, `parameter execute_us is "1ms"`},
+		"no number of responses":            {func(c *modelconfig.Config) { c.Decoupled, c.Parameters = true, map[string]string{"responses": "x"} }, `parameter responses is "x"`},
+		"several of a model that gives one": {func(c *modelconfig.Config) { c.Parameters = map[string]string{"responses": "2"} }, "parameter responses is 2: a model that is not decoupled gives one"},
+		"negative":                          {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us_per_row": "-1"} }, "execute_us_per_row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := config(nil)

@@ -19,12 +19,13 @@ type repeated struct {
 }
 
 func (b *repeated) Requests() []*infer.Request { return b.requests }
-func (b *repeated) Rows() int64                { return int64(len(b.requests)) }
-func (b *repeated) Cancelled(int) bool         { return false }
+func (b *repeated) BatchSize() int64           { return int64(len(b.requests)) }
+func (b *repeated) Canceled(int) bool          { return false }
 func (b *repeated) OnCancel(func())            {}
 func (b *repeated) InputDone()                 {}
 func (b *repeated) InferDone()                 {}
 func (b *repeated) Executed()                  {}
+func (*repeated) Free()                        {}
 func (b *repeated) Done()                      {}
 
 func (b *repeated) Respond(_ int, r *infer.Response) {

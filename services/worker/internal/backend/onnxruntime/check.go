@@ -43,14 +43,14 @@ func findInput(inputs []infer.Tensor, name string, guess int) int32 {
 	return -1
 }
 
-func (m *model) checkInput(p *port, r *infer.Request, t *infer.Tensor) *errs.Error {
+func (m *model) checkInput(p *tensorBinding, r *infer.Request, t *infer.Tensor) *errs.Error {
 	if t.Datatype != p.io.Datatype {
 		return errs.New(errs.DatatypeMismatch, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
 			t.Name, t.Datatype, m.version.Ref.Name, p.io.Datatype)
 	}
 	row, ok := t.Shape, true
 	if p.batches {
-		ok = len(t.Shape) > 0 && t.Shape[0] == r.Rows
+		ok = len(t.Shape) > 0 && t.Shape[0] == r.BatchSize
 		row = row[min(1, len(row)):]
 	}
 	if !ok || !p.io.Dims.Admits(row) {

@@ -66,7 +66,7 @@ func TestRequestsThatDoNotFitFailAlone(t *testing.T) {
 			failure{errs.ShapeMismatch, "unexpected shape for input 'INPUT1' for model 'm'. Expected [-1,2], got []."},
 		},
 		{
-			"rows that its shape does not have", change(func(r *infer.Request) { r.Rows = 2 }),
+			"rows that its shape does not have", change(func(r *infer.Request) { r.BatchSize = 2 }),
 			failure{errs.ShapeMismatch, "unexpected shape for input 'INPUT0' for model 'm'. Expected [-1,2], got [1,2]."},
 		},
 		{
@@ -227,23 +227,23 @@ func TestCancelEndsARunAndTheNextIsRight(t *testing.T) {
 		<-long.inputDone // the run begins right after this, or is about to
 		long.cancel()
 		<-done
-		if d := cmp.Diff(failure{errs.Cancelled, ""}, failed(t, long.response(0))); d != "" {
+		if d := cmp.Diff(failure{errs.Canceled, ""}, failed(t, long.response(0))); d != "" {
 			t.Error(d)
 		}
 		if d := cmp.Diff(pack(int64(5)), outputs(t, run(t, in, countTo(5)).response(0))[0].Data); d != "" {
-			t.Errorf("the run after a cancelled one: %s", d)
+			t.Errorf("the run after a canceled one: %s", d)
 		}
 	}
 }
 
-func TestBatchCancelledBeforeItsStartIsNotRun(t *testing.T) {
+func TestBatchCanceledBeforeItsStartIsNotRun(t *testing.T) {
 	b, _ := open(t)
 	in := count(t, b)
 	gone := newBatch(t, countTo(1<<40), countTo(1<<40))
 	gone.cancel()
 	in.Execute(gone)
 	for i := range 2 {
-		if d := cmp.Diff(failure{errs.Cancelled, ""}, failed(t, gone.response(i))); d != "" {
+		if d := cmp.Diff(failure{errs.Canceled, ""}, failed(t, gone.response(i))); d != "" {
 			t.Error(d)
 		}
 	}

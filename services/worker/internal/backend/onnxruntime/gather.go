@@ -20,7 +20,7 @@ func (in *instance) gather(requests []*infer.Request) error {
 	}
 	in.batchRows = rows
 	in.chooseOutputs(requests, rows)
-	if err := in.arena.reserve(in.arenaBytes(requests) + in.makeInputs(requests)); err != nil {
+	if err := in.arena.reserve(in.arenaBytes(requests) + in.makeBatchInputs(requests)); err != nil {
 		return in.failed(err)
 	}
 	in.call.begin()
@@ -32,7 +32,7 @@ func (in *instance) gather(requests []*infer.Request) error {
 			return err
 		}
 	}
-	in.addMade()
+	in.addBatchInputs()
 	in.countScattered(requests)
 	return in.bindOutputs(rows)
 }
@@ -44,7 +44,7 @@ func (in *instance) failed(err error) error {
 func (in *instance) rows(requests []*infer.Request) int64 {
 	rows := int64(0)
 	for _, i := range in.group {
-		rows += requests[i].Rows
+		rows += requests[i].BatchSize
 	}
 	return rows
 }
@@ -148,7 +148,7 @@ func (in *instance) chooseOutputs(requests []*infer.Request, rows int64) {
 		if !in.wanted(requests, p.io.Name) {
 			continue
 		}
-		o := output{port: p, pool: in.arena.pool, engine: in.call.engine}
+		o := output{binding: p, pool: in.arena.pool, engine: in.call.engine}
 		if p.rowBytes > 0 {
 			o.bytes = rows * p.rowBytes
 		}
@@ -183,12 +183,12 @@ func (in *instance) bindOutputs(rows int64) error {
 			o.buffer, data = b, b.Bytes()
 		}
 		if data != nil {
-			if o.port.batches {
+			if o.binding.batches {
 				in.shape = append(in.shape, rows)
 			}
-			in.shape = append(in.shape, o.port.row...)
+			in.shape = append(in.shape, o.binding.row...)
 		}
-		in.call.addOutput(o.port.name, o.port.element, in.shape, data)
+		in.call.addOutput(o.binding.name, o.binding.element, in.shape, data)
 	}
 	return nil
 }

@@ -105,9 +105,9 @@ type batch struct {
 	inputDone chan struct{}
 	onInput   func() // called by InputDone, if not nil
 
-	mu        sync.Mutex
-	cancelled bool   // guarded by mu
-	stop      func() // guarded by mu
+	mu       sync.Mutex
+	canceled bool   // guarded by mu
+	stop     func() // guarded by mu
 }
 
 func newBatch(t testing.TB, requests ...*infer.Request) *batch {
@@ -119,25 +119,25 @@ func newBatch(t testing.TB, requests ...*infer.Request) *batch {
 
 func (b *batch) Requests() []*infer.Request { return b.requests }
 
-func (b *batch) Rows() (n int64) {
+func (b *batch) BatchSize() (n int64) {
 	for _, r := range b.requests {
-		n += r.Rows
+		n += r.BatchSize
 	}
 	return n
 }
 
 func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = append(b.responses[i], r) }
 
-func (b *batch) Cancelled(int) bool {
+func (b *batch) Canceled(int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.cancelled
+	return b.canceled
 }
 
 func (b *batch) OnCancel(stop func()) {
 	b.mu.Lock()
 	b.stop = stop
-	now := b.cancelled
+	now := b.canceled
 	b.mu.Unlock()
 	if now {
 		stop()
@@ -147,7 +147,7 @@ func (b *batch) OnCancel(stop func()) {
 // cancel cancels all requests.
 func (b *batch) cancel() {
 	b.mu.Lock()
-	b.cancelled = true
+	b.canceled = true
 	stop := b.stop
 	b.mu.Unlock()
 	if stop != nil {
@@ -166,6 +166,7 @@ func (b *batch) InputDone() {
 func (b *batch) InferDone() { b.marks += "F" }
 func (b *batch) Executed()  { b.executed++ }
 
+func (*batch) Free() {}
 func (b *batch) Done() {
 	b.marks += "D"
 	for _, r := range b.requests {
@@ -207,7 +208,7 @@ type value struct {
 
 // request makes a request of the inputs, whose bytes are on the Go heap.
 func request(rows int64, inputs ...value) *infer.Request {
-	r := &infer.Request{Rows: rows}
+	r := &infer.Request{BatchSize: rows}
 	for _, v := range inputs {
 		r.Inputs = append(r.Inputs, infer.Tensor{
 			Name: v.Name, Datatype: v.Type, Shape: v.Shape, Data: tensor.InHeap([]byte(v.Data)),

@@ -24,7 +24,7 @@ type instance struct {
 	shape       tensor.Shape
 	outputs     []output
 	batchRows   int64   // rows of this run
-	numbers     []int64 // of the inputs made from the batch, one after another
+	numbers     []int64 // of the batch inputs, one after another
 	ends        []int   // where each of them ends in numbers
 	scattered   []int64 // elements of each input in this run, if outputs are given out by them
 }
@@ -98,7 +98,7 @@ func (in *instance) split(requests []*infer.Request) {
 func (in *instance) run(b backend.Batch, marks *phases) {
 	err := error(nil)
 	if in.abandoned(b) {
-		err = cancelled()
+		err = canceled()
 	}
 	if err == nil {
 		err = in.gather(b.Requests())
@@ -137,7 +137,7 @@ func (in *instance) infer(b backend.Batch) error {
 			return errs.Wrap(errs.ExecutionFailed, err, "%v", err).WithModel(in.model.version.Ref.Name)
 		}
 		if in.abandoned(b) {
-			return cancelled()
+			return canceled()
 		}
 		// The stop was meant for the batch before and came late: run again.
 	}
@@ -146,14 +146,14 @@ func (in *instance) infer(b backend.Batch) error {
 // abandoned reports whether nobody waits for the group any more.
 func (in *instance) abandoned(b backend.Batch) bool {
 	for _, i := range in.group {
-		if !b.Cancelled(i) {
+		if !b.Canceled(i) {
 			return false
 		}
 	}
 	return true
 }
 
-func cancelled() error { return errs.New(errs.Cancelled, "") }
+func canceled() error { return errs.New(errs.Canceled, "") }
 
 // fail ends the group's requests with an error and drops its outputs.
 func (in *instance) fail(b backend.Batch, err error) {

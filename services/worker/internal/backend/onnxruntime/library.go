@@ -48,7 +48,7 @@ func (b *Backend) openEnvironment(path string) (err error) {
 	}
 	ort.SetSharedLibraryPath(path)
 	// The runtime would write each error to standard error besides returning
-	// it; the returned one is logged or answered by whoever gets it.
+	// it; the caller logs or answers the returned one.
 	return ort.InitializeEnvironment(ort.WithLogLevelFatal())
 }
 
@@ -62,7 +62,7 @@ func missing(path string, err error) error {
 func (b *Backend) Version() string { return b.engine.version() }
 
 // Held returns how many outputs in memory of the runtime's own have not been
-// released by whoever got them.
+// released by those who got them.
 func (b *Backend) Held() int64 { return b.engine.held.Load() }
 
 // Close ends the environment. All models are closed by then; responses may

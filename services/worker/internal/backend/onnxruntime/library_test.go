@@ -24,8 +24,8 @@ var _ backend.Backend = (*onnxruntime.Backend)(nil)
 
 func TestNameAndVersion(t *testing.T) {
 	b, _ := open(t)
-	if b.Name() != "onnxruntime" || !regexp.MustCompile(`^1\.\d+\.\d+`).MatchString(b.Version()) {
-		t.Errorf("backend %q, version %q", b.Name(), b.Version())
+	if !regexp.MustCompile(`^1\.\d+\.\d+`).MatchString(b.Version()) {
+		t.Errorf("version %q", b.Version())
 	}
 }
 

@@ -7,19 +7,18 @@ import (
 	"fmt"
 
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // model is a loaded model version: one session for all its instances.
 type model struct {
-	backend *Backend
-	version backend.Version
-	session *session
-	inputs  []port
-	outputs []port
-	made    []made
+	backend     *Backend
+	version     backend.Version
+	session     *session
+	inputs      []tensorBinding
+	outputs     []tensorBinding
+	batchInputs []batchInput
 	// cores is where the session's threads and its runs stay.
 	cores cores.Set
 }
@@ -74,11 +73,11 @@ func (m *model) connect() error {
 	}
 	all := append(append([]sessionIO(nil), d.inputs...), d.initializers...)
 	for i := range c.Inputs {
-		m.inputs = append(m.inputs, newPort(c, &c.Inputs[i], *findIO(all, c.Inputs[i].Name)))
+		m.inputs = append(m.inputs, newBinding(c, &c.Inputs[i], *findIO(all, c.Inputs[i].Name)))
 	}
-	m.made = newMade(c)
+	m.batchInputs = newBatchInputs(c)
 	for i := range c.Outputs {
-		p := newPort(c, &c.Outputs[i], *findIO(d.outputs, c.Outputs[i].Name))
+		p := newBinding(c, &c.Outputs[i], *findIO(d.outputs, c.Outputs[i].Name))
 		if p.scatter = scatteredBy(c, p.io.Name); p.scatter >= 0 {
 			p.rowBytes = -1
 		}
@@ -90,11 +89,7 @@ func (m *model) connect() error {
 // NewInstance makes an instance on the CPU. The session is shared, so it
 // costs its arena and a little state.
 func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
-	if spec.Kind == modelconfig.KindGPU {
-		return nil, errs.New(errs.LoadFailed, "instance '%s' of model '%s' asks for a GPU: the ONNX Runtime backend runs on CPUs; set instance_group kind to KIND_CPU",
-			spec.Name, m.version.Ref.Name).WithModel(m.version.Ref.Name)
-	}
-	c, err := newCall(m.backend.engine, m.session.native, len(m.inputs)+len(m.made), len(m.outputs))
+	c, err := newCall(m.backend.engine, m.session.native, len(m.inputs)+len(m.batchInputs), len(m.outputs))
 	if err != nil {
 		return nil, loadFailed(m.version, spec.Name, err)
 	}
@@ -109,15 +104,15 @@ func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backe
 
 // Close destroys the session and frees what belongs to the model.
 func (m *model) Close() error {
-	for _, list := range [][]port{m.inputs, m.outputs} {
+	for _, list := range [][]tensorBinding{m.inputs, m.outputs} {
 		for i := range list {
 			freeName(list[i].name)
 		}
 	}
-	for i := range m.made {
-		freeName(m.made[i].name)
+	for i := range m.batchInputs {
+		freeName(m.batchInputs[i].name)
 	}
-	m.inputs, m.outputs, m.made = nil, nil, nil
+	m.inputs, m.outputs, m.batchInputs = nil, nil, nil
 	if err := m.session.close(); err != nil {
 		return fmt.Errorf("close model '%s': %w", m.version.Ref.Name, err)
 	}

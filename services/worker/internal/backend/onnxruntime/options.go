@@ -30,10 +30,6 @@ type Options struct {
 	// nodes in parallel execution mode. 0 is not set. Negative leaves the
 	// choice to ONNX Runtime.
 	IntraOpThreads, InterOpThreads int
-	// Spinning lets idle threads of a session spin for their next work. It
-	// burns a core between batches, so it is for workers that own their
-	// cores.
-	Spinning bool
 	// GlobalThreads makes all sessions share the threads of one pool. The
 	// numbers of IntraOpThreads and InterOpThreads are then the pool's, 0
 	// being one thread per core, and the models' own are ignored.
@@ -45,8 +41,7 @@ type Options struct {
 
 // With returns the options changed by settings of Triton's names for
 // --backend-config=onnxruntime. Its error has the reason config_invalid.
-// The setting default-max-batch-size is for whoever completes configurations;
-// here it is only checked.
+// The setting default-max-batch-size is the registry's; here it is only checked.
 func (o Options) With(settings map[string]string) (Options, error) {
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		if err := o.set(key, settings[key]); err != nil {
@@ -101,6 +96,3 @@ func setThreadsOption(threads *int, key, value string) error {
 	}
 	return nil
 }
-
-// Name returns "onnxruntime".
-func (b *Backend) Name() string { return "onnxruntime" }

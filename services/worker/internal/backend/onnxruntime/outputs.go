@@ -12,9 +12,9 @@ import (
 
 // output is one output of a run.
 type output struct {
-	port   *port
-	pool   *tensor.Pool
-	engine *engine
+	binding *tensorBinding
+	pool    *tensor.Pool
+	engine  *engine
 	// bytes is the size, beforehand 0 if it is not known.
 	bytes int64
 	// bound is the arena's memory that a small output was written to.
@@ -97,17 +97,17 @@ func (o *output) adopt(r *result, shared bool) error {
 // checkResult compares what the runtime gave with what the configuration
 // promises to clients, and sets the output's size.
 func (in *instance) checkResult(o *output, r *result) error {
-	name, model := o.port.io.Name, in.model.version.Ref.Name
-	if r.element != o.port.element {
+	name, model := o.binding.io.Name, in.model.version.Ref.Name
+	if r.element != o.binding.element {
 		return errs.New(errs.ExecutionFailed, "output '%s' of model '%s' has datatype TYPE_%s, the model configuration expects %s",
-			name, model, datatypeOf(r.element), o.port.io.Datatype.ConfigName()).WithModel(model)
+			name, model, datatypeOf(r.element), o.binding.io.Datatype.ConfigName()).WithModel(model)
 	}
 	if err := in.checkShape(o, r.shape); err != nil {
 		return errs.Wrap(errs.ExecutionFailed, err, "output '%s' of model '%s': %v", name, model, err).WithModel(model)
 	}
 	o.bytes = r.bytes
 	if !r.packed {
-		n, ok := r.shape.ByteSize(o.port.io.Datatype)
+		n, ok := r.shape.ByteSize(o.binding.io.Datatype)
 		if !ok {
 			return errs.New(errs.ExecutionFailed, "output '%s' of model '%s' has shape %s: too large", name, model, r.shape).WithModel(model)
 		}
@@ -117,14 +117,14 @@ func (in *instance) checkResult(o *output, r *result) error {
 }
 
 func (in *instance) checkShape(o *output, shape tensor.Shape) error {
-	if len(shape) == 0 && !o.port.batches && allOnes(o.port.io.Dims) {
+	if len(shape) == 0 && !o.binding.batches && allOnes(o.binding.io.Dims) {
 		return nil // shown with the configured dimensions
 	}
-	if o.port.scatter >= 0 {
+	if o.binding.scatter >= 0 {
 		return in.checkScattered(o, shape)
 	}
 	row := shape
-	if o.port.batches {
+	if o.binding.batches {
 		if len(shape) == 0 {
 			return errors.New("failed to split the output tensor in responses: it has no batch dimension")
 		}
@@ -133,7 +133,7 @@ func (in *instance) checkShape(o *output, shape tensor.Shape) error {
 		}
 		row = shape[1:]
 	}
-	if want := o.port.io.BackendDims(); !want.Admits(row) {
+	if want := o.binding.io.BackendDims(); !want.Admits(row) {
 		return fmt.Errorf("unexpected shape: expected %s, got %s", want, row)
 	}
 	return nil

@@ -10,12 +10,12 @@ static int failed(const nrt_runtime *rt, OrtStatus *status, char *error) {
   return code == 0 ? ORT_FAIL : code;
 }
 
-int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, int spin, OrtEnv **env, char *error) {
+int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, OrtEnv **env, char *error) {
   OrtThreadingOptions *pools = NULL;
   int code = failed(rt, ORT(rt->api, CreateThreadingOptions)(&pools), error);
   if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalIntraOpNumThreads)(pools, intra), error);
   if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalInterOpNumThreads)(pools, inter), error);
-  if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalSpinControl)(pools, spin), error);
+  if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalSpinControl)(pools, 0), error);
   if (code == 0) code = failed(rt, ORT(rt->api, CreateEnvWithGlobalThreadPools)(ORT_LOG_FATAL, "nereid", pools, env), error);
   if (pools != NULL) ORT(rt->api, ReleaseThreadingOptions)(pools);
   return code;

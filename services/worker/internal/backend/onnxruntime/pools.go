@@ -23,10 +23,6 @@ type pools struct{ env *C.OrtEnv }
 func (e *engine) openPools(o Options) (*pools, error) {
 	text := newErrorText()
 	defer text.free()
-	spin := 0
-	if o.Spinning {
-		spin = 1
-	}
 	intra, inter := max(o.Threads, 1), 1
 	if o.GlobalThreads {
 		// The runtime's choice suits threads that are there once: one per core.
@@ -34,7 +30,7 @@ func (e *engine) openPools(o Options) (*pools, error) {
 	}
 	env := (**C.OrtEnv)(C.calloc(1, C.size_t(unsafe.Sizeof(uintptr(0)))))
 	defer C.free(unsafe.Pointer(env))
-	if code := C.nrt_pools_open(e.c, C.int(intra), C.int(inter), C.int(spin), env, text.c); code != 0 {
+	if code := C.nrt_pools_open(e.c, C.int(intra), C.int(inter), env, text.c); code != 0 {
 		return nil, text.status(code)
 	}
 	return &pools{*env}, nil

@@ -277,7 +277,7 @@ func TestInputPassedThroughIsCopied(t *testing.T) {
 	in := instance(t, b, onnxmodel.PassThrough(tensor.Uint8, "n"), config(0,
 		ios(io("X", tensor.Uint8, -1)), ios(io("X", tensor.Uint8, -1))))
 	data := pattern(tensor.Uint8, 50000)
-	r := &infer.Request{Rows: 1, Inputs: []infer.Tensor{mapped(t, pool, "X", tensor.Uint8, tensor.Shape{50000}, data)}}
+	r := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{mapped(t, pool, "X", tensor.Uint8, tensor.Shape{50000}, data)}}
 	source := r.Inputs[0].Data.Buffer
 	got := run(t, in, r).response(0)
 	if got.Outputs[0].Data.Buffer == source {

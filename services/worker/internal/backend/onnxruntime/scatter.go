@@ -13,7 +13,7 @@ import (
 // checkScattered makes sure that the output has as many elements as the inputs
 // by which it is given out.
 func (in *instance) checkScattered(o *output, shape tensor.Shape) error {
-	if want := in.scattered[o.port.scatter]; len(shape) != 1 || shape[0] != want {
+	if want := in.scattered[o.binding.scatter]; len(shape) != 1 || shape[0] != want {
 		return fmt.Errorf("failed to split the output tensor in responses: expected [%d], as many elements as its batch_output's source input has, got %s", want, shape)
 	}
 	return nil
@@ -24,13 +24,13 @@ func (in *instance) scatter(b backend.Batch) {
 	// Three allocations for all responses of the run.
 	n, dims := len(in.group), 0
 	for k := range in.outputs {
-		dims += len(in.outputs[k].port.io.Dims) + len(in.outputs[k].shape) + 1
+		dims += len(in.outputs[k].binding.io.Dims) + len(in.outputs[k].shape) + 1
 	}
 	responses := make([]infer.Response, n)
 	tensors := make([]infer.Tensor, 0, n*len(in.outputs))
 	requests := b.Requests()
 	for k := range in.outputs {
-		if p := in.outputs[k].port.scatter; p >= 0 {
+		if p := in.outputs[k].binding.scatter; p >= 0 {
 			for _, i := range in.group {
 				dims += len(in.input(requests, i, p).Shape)
 			}
@@ -57,13 +57,13 @@ func (in *instance) answer(requests []*infer.Request, i int, tensors []infer.Ten
 		o := &in.outputs[k]
 		var like tensor.Shape
 		var data tensor.Ref
-		if o.port.scatter >= 0 {
-			like = in.input(requests, i, o.port.scatter).Shape
+		if o.binding.scatter >= 0 {
+			like = in.input(requests, i, o.binding.scatter).Shape
 			data = o.cutLike(like)
 		} else {
-			data = o.cut(r.Rows, in.batchRows)
+			data = o.cut(r.BatchSize, in.batchRows)
 		}
-		if !r.Wants(o.port.io.Name) {
+		if !r.Wants(o.binding.io.Name) {
 			data.Release()
 			continue
 		}
@@ -71,10 +71,10 @@ func (in *instance) answer(requests []*infer.Request, i int, tensors []infer.Ten
 		if like != nil {
 			shapes = append(shapes, like...)
 		} else {
-			shapes = o.port.appendClientShape(shapes, o.shape, r.Rows)
+			shapes = o.binding.appendClientShape(shapes, o.shape, r.BatchSize)
 		}
 		tensors = append(tensors, infer.Tensor{
-			Name: o.port.io.Name, Datatype: o.port.io.Datatype,
+			Name: o.binding.io.Name, Datatype: o.binding.io.Datatype,
 			Shape: shapes[from:len(shapes):len(shapes)], Data: data,
 		})
 	}
@@ -88,8 +88,8 @@ func (o *output) cut(rows, total int64) tensor.Ref {
 	}
 	n := o.bytes
 	switch {
-	case !o.port.batches || rows == total:
-	case o.port.io.Datatype == tensor.Bytes:
+	case !o.binding.batches || rows == total:
+	case o.binding.io.Datatype == tensor.Bytes:
 		n = packedBytes(o.buffer.Bytes()[o.next:], o.elements(rows, total))
 	default:
 		n = o.bytes / total * rows
@@ -104,10 +104,10 @@ func (o *output) cutLike(shape tensor.Shape) tensor.Ref {
 		return tensor.Ref{}
 	}
 	n, _ := shape.Elements()
-	if o.port.io.Datatype == tensor.Bytes {
+	if o.binding.io.Datatype == tensor.Bytes {
 		return o.part(packedBytes(o.buffer.Bytes()[o.next:], n))
 	}
-	return o.part(n * int64(o.port.io.Datatype.Size()))
+	return o.part(n * int64(o.binding.io.Datatype.Size()))
 }
 
 // part returns the next n bytes.

@@ -7,12 +7,12 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
@@ -95,7 +95,7 @@ func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options, pinned c
 		},
 		func() error { return setSwitch(s.SetCpuMemArena, c, "enable_mem_arena") },
 		func() error { return setSwitch(s.SetMemPattern, c, "enable_mem_pattern") },
-		func() error { return setEntries(s, c, o) },
+		func() error { return setEntries(s, c) },
 		func() error { return checkShrinkage(c.Parameters) },
 	}
 	for _, step := range steps {
@@ -121,27 +121,28 @@ func graphLevel(level int32) ort.GraphOptimizationLevel {
 }
 
 func setMode(s *ort.SessionOptions, c *modelconfig.Config) error {
-	switch text := c.Parameters["execution_mode"]; text {
-	case "", "0":
-		return s.SetExecutionMode(ort.ExecutionModeSequential)
-	case "1":
+	parallel, err := backends.ParseExecutionMode(c.Parameters["execution_mode"])
+	switch {
+	case err != nil:
+		return fmt.Errorf("parameter execution_mode: %w", err)
+	case parallel:
 		return s.SetExecutionMode(ort.ExecutionModeParallel)
-	default:
-		return fmt.Errorf("Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got %s .", text) //nolint:staticcheck,revive // Triton's text
 	}
+	return s.SetExecutionMode(ort.ExecutionModeSequential)
 }
 
 // setThreads sets a thread count: the model's own, in which 0 is ONNX
 // Runtime's choice, or the standard one, in which less than 0 is.
 func setThreads(set func(int) error, c *modelconfig.Config, key string, standard int) error {
-	if text, ok := c.Parameters[key]; ok {
-		n, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return fmt.Errorf("parameter %s must be a number of threads, got %q", key, text)
-		}
-		return set(int(n))
+	text, ok := c.Parameters[key]
+	if !ok {
+		return set(max(standard, 0))
 	}
-	return set(max(standard, 0))
+	n, err := backends.ParseThreads(text)
+	if err != nil {
+		return fmt.Errorf("parameter %s: %w", key, err)
+	}
+	return set(n)
 }
 
 func setSwitch(set func(bool) error, c *modelconfig.Config, key string) error {
@@ -149,21 +150,17 @@ func setSwitch(set func(bool) error, c *modelconfig.Config, key string) error {
 	if !ok {
 		return nil
 	}
-	on, err := strconv.ParseBool(strings.ToLower(text))
+	on, err := backends.ParseBool(text)
 	if err != nil {
-		return fmt.Errorf("parameter %s must be true or false, got %q", key, text)
+		return fmt.Errorf("parameter %s: %w", key, err)
 	}
 	return set(on)
 }
 
 // setEntries passes on the parameters that are session options by their own
 // names, and turns spinning off where the model does not say.
-func setEntries(s *ort.SessionOptions, c *modelconfig.Config, o Options) error {
-	entries := map[string]string{}
-	if !o.Spinning {
-		entries["session.intra_op.allow_spinning"] = "0"
-		entries["session.inter_op.allow_spinning"] = "0"
-	}
+func setEntries(s *ort.SessionOptions, c *modelconfig.Config) error {
+	entries := map[string]string{"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
 	for key, value := range c.Parameters {
 		if strings.HasPrefix(key, "session.") {
 			entries[key] = value
@@ -196,20 +193,33 @@ func checkShrinkage(parameters map[string]string) error {
 }
 
 // coresOf returns the cores of the host policy that the model's instance
-// groups name. One session serves all groups, so they have to agree.
+// groups name. One session serves all groups but those on GPUs, which are other
+// workers', so they have to agree.
 func (o Options) coresOf(c *modelconfig.Config) (cores.Set, error) {
 	var all cores.Set
-	for i, g := range c.Groups {
-		policy := g.HostPolicy
-		if policy == "" {
-			policy = "cpu"
+	first := ""
+	for _, g := range c.Groups {
+		if g.Kind == modelconfig.KindGPU {
+			continue
 		}
+		policy := hostPolicy(g)
 		set := o.Cores[policy]
-		if i > 0 && !set.Equal(all) {
+		if first != "" && !set.Equal(all) {
 			return all, fmt.Errorf("instance group '%s' names host policy '%s', whose cores differ from those of group '%s': the groups share the model's session, give them one policy",
-				g.Name, policy, c.Groups[0].Name)
+				g.Name, policy, first)
 		}
-		all = set
+		all, first = set, g.Name
 	}
 	return all, nil
+}
+
+// hostPolicy is the policy of a group on CPUs. Without one it is that of its kind.
+func hostPolicy(g modelconfig.InstanceGroup) string {
+	switch {
+	case g.HostPolicy != "":
+		return g.HostPolicy
+	case g.Kind == modelconfig.KindModel:
+		return "model"
+	}
+	return "cpu"
 }

@@ -269,22 +269,31 @@ func TestThreadsStayOnTheCoresOfTheirHostPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := onnxruntime.Open(onnxmodel.Library(t), onnxruntime.Options{
-		Pool: tensor.NewPool(0), IntraOpThreads: 4, Cores: map[string]cores.Set{"near": core},
+		Pool: tensor.NewPool(0), IntraOpThreads: 4, Cores: map[string]cores.Set{"near": core, "model": core},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	c := config(0, ios(io("INPUT0", tensor.Int64, 1)), ios(io("OUTPUT0", tensor.FP32, 1)))
-	for policy, want := range map[string]int{"": 0, "cpu": 0, "near": 3} {
-		c.Groups = []modelconfig.InstanceGroup{{Name: "a", HostPolicy: policy}}
+	for name, tt := range map[string]struct {
+		groups []modelconfig.InstanceGroup
+		want   int
+	}{
+		"that of CPUs by default":    {[]modelconfig.InstanceGroup{{Name: "a"}}, 0},
+		"that of CPUs":               {[]modelconfig.InstanceGroup{{Name: "a", HostPolicy: "cpu"}}, 0},
+		"one of its own":             {[]modelconfig.InstanceGroup{{Name: "a", HostPolicy: "near"}}, 3},
+		"that of KIND_MODEL":         {[]modelconfig.InstanceGroup{{Name: "a", Kind: modelconfig.KindModel}}, 3},
+		"one beside another of GPUs": {[]modelconfig.InstanceGroup{{Name: "g", Kind: modelconfig.KindGPU, HostPolicy: "far"}, {Name: "a", HostPolicy: "near"}}, 3},
+	} {
+		c.Groups = tt.groups
 		before := pinned(t, firstCore(t))
 		m, err := b.Load(context.Background(), version(t, ones(), c))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pinned(t, firstCore(t)) - before; got != want {
-			t.Errorf("policy %q: the session has %d threads on the core, want %d", policy, got, want)
+		if got := pinned(t, firstCore(t)) - before; got != tt.want {
+			t.Errorf("%s: the session has %d threads on the core, want %d", name, got, tt.want)
 		}
 		in, err := m.NewInstance(context.Background(), backend.InstanceSpec{Name: "m_0_0", Kind: modelconfig.KindCPU})
 		if err != nil {

@@ -73,7 +73,7 @@ int nrt_heap_trim(void);
 // sessions share; the environment that the Go binding makes after it is the
 // same. 0 threads leave their number to the runtime. nrt_pools_close gives up
 // its share of the environment.
-int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, int spin, OrtEnv **env, char *error);
+int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, OrtEnv **env, char *error);
 void nrt_pools_close(const nrt_runtime *rt, OrtEnv *env);
 // nrt_pools_use makes a session use those threads.
 int nrt_pools_use(const nrt_runtime *rt, OrtSessionOptions *options, char *error);

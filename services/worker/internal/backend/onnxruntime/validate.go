@@ -29,14 +29,14 @@ func (e *engine) declaration(s *session) (d declaration, err error) {
 
 // validate compares a configuration with the session. The texts are Triton's.
 func validate(c *modelconfig.Config, d declaration) error {
-	made := 0
+	targets := 0
 	for _, b := range c.BatchInputs {
-		made += len(b.Targets)
+		targets += len(b.Targets)
 	}
 	if err := allTensors(d); err != nil {
 		return err
 	}
-	required := made
+	required := targets
 	for i := range c.Inputs {
 		if !c.Inputs[i].Optional {
 			required++
@@ -47,13 +47,16 @@ func validate(c *modelconfig.Config, d declaration) error {
 			c.Name, required, len(d.inputs))
 	}
 	allowed := slices.Concat(d.inputs, d.initializers)
+	if err := validateRanks(c); err != nil {
+		return err
+	}
 	for i := range c.Inputs {
 		if err := validateInput(c, &c.Inputs[i], allowed); err != nil {
 			return err
 		}
 	}
 	for i := range c.BatchInputs {
-		if err := validateMade(c, &c.BatchInputs[i], d.inputs); err != nil {
+		if err := validateBatchInput(c, &c.BatchInputs[i], d.inputs); err != nil {
 			return err
 		}
 	}
@@ -68,6 +71,27 @@ func validate(c *modelconfig.Config, d declaration) error {
 		}
 	}
 	return nil
+}
+
+// validateRanks bounds the dimensions of tensors, which a session that does not
+// declare them leaves open: a call has room for maxRank.
+func validateRanks(c *modelconfig.Config) error {
+	check := func(role string, list []modelconfig.IO) error {
+		for i := range list {
+			rank := len(list[i].BackendDims())
+			if c.Batches() {
+				rank++
+			}
+			if rank > maxRank {
+				return fmt.Errorf("unable to load model '%s', %s '%s' has %d dimensions, more than the %d that are supported", c.Name, role, list[i].Name, rank, maxRank)
+			}
+		}
+		return nil
+	}
+	if err := check("input", c.Inputs); err != nil {
+		return err
+	}
+	return check("output", c.Outputs)
 }
 
 func allTensors(d declaration) error {
@@ -123,8 +147,8 @@ func validateSource(c *modelconfig.Config, source string) error {
 	return nil
 }
 
-// validateMade checks the model's inputs that a batch input is for.
-func validateMade(c *modelconfig.Config, b *modelconfig.BatchInput, inputs []sessionIO) error {
+// validateBatchInput checks the model's inputs that a batch input is for.
+func validateBatchInput(c *modelconfig.Config, b *modelconfig.BatchInput, inputs []sessionIO) error {
 	if err := validateSource(c, b.Source); err != nil {
 		return err
 	}

@@ -1,0 +1,67 @@
+package embedded
+
+import (
+	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/services/gateway"
+	"github.com/nereid-serving/nereid/services/registry"
+	"github.com/nereid-serving/nereid/services/scheduler"
+	"github.com/nereid-serving/nereid/services/worker"
+)
+
+// Config configures the process and its services. A field with a name is a flag,
+// and a setting of that name in files and in the environment.
+type Config struct {
+	Registry registry.Config `embed:""`
+	Worker   worker.Config   `embed:""`
+
+	ID          string        `name:"id" default:"triton" group:"Server" help:"Name of the server in its metadata."`
+	ExitOnError config.Switch `name:"exit-on-error" default:"true" group:"Server" help:"End the process when a model cannot be loaded at the start."`
+	Data        string        `name:"data" placeholder:"DIR" group:"Server" help:"Directory for the state of the control plane. Without it the state is temporary."`
+
+	Gateway   gateway.Config        `embed:""`
+	Admin     process.AdminSettings `embed:""`
+	Host      process.HostSettings  `embed:""`
+	Scheduler scheduler.Config      `embed:""`
+
+	Version string `kong:"-"`
+}
+
+// Default returns the flags' defaults.
+func Default() Config {
+	on := config.Switch{On: true}
+	c := Config{
+		Registry: registry.Default(), Worker: worker.Default(), Gateway: gateway.Default(), Scheduler: scheduler.Default(),
+		ID: "triton", ExitOnError: on,
+		Admin: process.AdminSettings{AllowMetrics: on, MetricsPort: 8002},
+		Host:  process.HostSettings{CPUMetrics: on, GPUMetrics: on, MetricsPeriod: 2000},
+	}
+	c.Registry.Backends = worker.Backends()
+	return c
+}
+
+// Validate returns an error of the reason config_invalid that names the
+// setting and what it may be.
+func (c Config) Validate() error {
+	_, err := c.complete()
+	return err
+}
+
+// complete gives the services what they have from the process, checks all
+// settings, and returns the endpoint of the metrics.
+func (c *Config) complete() (process.Admin, error) {
+	c.Gateway.ServerName = c.ID
+	for _, version := range []*string{&c.Gateway.Version, &c.Registry.Version, &c.Scheduler.Version, &c.Worker.Version} {
+		*version = c.Version
+	}
+	admin, err := c.Admin.Admin(c.Gateway.AdminAddress())
+	if err == nil {
+		err = c.Registry.SetMaxBatchSize(c.Worker.BackendConfig)
+	}
+	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway, admin, c.Host.Host()} {
+		if err == nil {
+			err = part.Validate()
+		}
+	}
+	return admin, err
+}

@@ -1,0 +1,131 @@
+// Package backends describes the backends that a model's configuration may
+// name: how each is recognized, what its models may ask for, and what can be
+// known without running them. The registry and the configuration's
+// checks read it, so that none of them knows a backend by its name.
+//
+// A backend is added by a file here with its [Descriptor], a line in [All], and,
+// where it is built in, a package of the worker that opens it.
+package backends
+
+import (
+	"io"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/onnxheader"
+)
+
+// Descriptor says what is known of a backend without opening it.
+type Descriptor struct {
+	// Name is the backend's name in model configurations.
+	Name string
+	// Formats are the forms that its models come in, in the order in which they
+	// are looked for; none if a model needs no file.
+	Formats []Format
+	// BuiltIn says that workers of this release can open it. The others are
+	// known so that their models get the right refusal.
+	BuiltIn bool
+	// RunsCode says that a model's files are executed: who may write them may do
+	// what the worker may.
+	RunsCode bool
+	// FileRequired says that a version without its model file is not complete.
+	FileRequired bool
+	// CPU and GPU say on which kinds of devices its instances run.
+	CPU, GPU bool
+	// CPUInstances is how many instances a group on CPUs has that does not say;
+	// 0 is 1.
+	CPUInstances int32
+	// BatchTensors says that batch_input and batch_output are supported.
+	BatchTensors bool
+	// Profiles says that instance groups may choose optimization profiles.
+	Profiles bool
+	// CPUAccelerators and GPUAccelerators are the names that
+	// execution_accelerators may have; nil does not check them.
+	CPUAccelerators, GPUAccelerators []string
+	// Header reads what a model file says about itself. Configurations are
+	// completed from it and compared with it before a worker loads the model. nil
+	// where that takes the engine itself: such configurations list their inputs
+	// and outputs.
+	Header func(file io.ReaderAt, size int64) (*onnxheader.Header, error)
+	// CheckParameters returns what is wrong with a model's parameters, in the
+	// order of their names. nil accepts all.
+	CheckParameters func(parameters map[string]string) []Fault
+}
+
+// Format is a form of model files.
+type Format struct {
+	// Platform is the older name for backend and format together; empty if there
+	// is none. Aliases are further names for it.
+	Platform string
+	Aliases  []string
+	// File is the default name of the model file or directory in a version's
+	// directory.
+	File string
+	// Standard is set for the format of models that name the backend alone and
+	// whose files tell nothing.
+	Standard bool
+}
+
+// Is reports whether a platform's name is the format's.
+func (f Format) Is(platform string) bool {
+	return platform != "" && (platform == f.Platform || slices.Contains(f.Aliases, platform))
+}
+
+// File returns the default name of the standard format's model file; empty if
+// the backend has none.
+func (d Descriptor) File() string {
+	for _, f := range d.Formats {
+		if f.Standard {
+			return f.File
+		}
+	}
+	return ""
+}
+
+// Fault is what is wrong with a parameter of a model.
+type Fault struct {
+	Parameter string
+	// Message says what is wrong, Fix what to do.
+	Message, Fix string
+}
+
+// All returns the known backends in the order in which their files are looked
+// for.
+func All() []Descriptor {
+	return []Descriptor{tensorFlow(), tensorRT(), onnxRuntime(), openVINO(), pyTorch(), python(), echo()}
+}
+
+// Find returns the backend of that name.
+func Find(name string) (Descriptor, bool) {
+	for _, d := range All() {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return Descriptor{}, false
+}
+
+// Get is [Find] for callers that treat an unknown backend as one that has no
+// properties.
+func Get(name string) Descriptor {
+	d, _ := Find(name)
+	return d
+}
+
+// BuiltIn returns the names of the backends that workers of this release can
+// open, sorted.
+func BuiltIn() []string { return names(func(d Descriptor) bool { return d.BuiltIn }) }
+
+// WithHeader returns the names of the backends whose model files tell their
+// inputs and outputs, sorted.
+func WithHeader() []string { return names(func(d Descriptor) bool { return d.Header != nil }) }
+
+func names(of func(Descriptor) bool) []string {
+	var list []string
+	for _, d := range All() {
+		if of(d) {
+			list = append(list, d.Name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}

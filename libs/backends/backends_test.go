@@ -1,0 +1,146 @@
+package backends_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/backends"
+)
+
+func ExampleFind() {
+	d, _ := backends.Find("onnxruntime")
+	fmt.Println(d.File(), d.Formats[0].Platform, d.RunsCode)
+	// Output: model.onnx onnxruntime_onnx false
+}
+
+func TestEveryBackendIsToldApart(t *testing.T) {
+	names, platforms, files := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	once := func(seen map[string]bool, what, key string) {
+		if key != "" && seen[key] {
+			t.Errorf("%s %q is there twice", what, key)
+		}
+		seen[key] = true
+	}
+	for _, d := range backends.All() {
+		once(names, "name", d.Name)
+		standard := 0
+		for _, f := range d.Formats {
+			once(platforms, "platform", f.Platform)
+			for _, alias := range f.Aliases {
+				once(platforms, "platform", alias)
+			}
+			once(files, "file", f.File)
+			if f.Standard {
+				standard++
+			}
+		}
+		if d.Name == "" || !d.CPU && !d.GPU {
+			t.Errorf("backend %q has no name, or no device", d.Name)
+		}
+		if standard > 1 || standard == 0 && len(d.Formats) == 1 {
+			t.Errorf("backend %q has %d standard formats", d.Name, standard)
+		}
+		if (d.FileRequired || d.Header != nil) && d.File() == "" {
+			t.Errorf("backend %q needs a model file, and none has a name", d.Name)
+		}
+	}
+}
+
+// TestWhatIsExecutedIsKnown pins what the load API may not bring by default.
+func TestWhatIsExecutedIsKnown(t *testing.T) {
+	var code []string
+	for _, d := range backends.All() {
+		if d.RunsCode {
+			code = append(code, d.Name)
+		}
+	}
+	slices.Sort(code)
+	if diff := cmp.Diff([]string{"python", "pytorch", "tensorflow"}, code); diff != "" {
+		t.Errorf("backends that run code (-want +got):\n%s", diff)
+	}
+}
+
+func TestNamesBySet(t *testing.T) {
+	if diff := cmp.Diff([]string{"echo", "onnxruntime"}, backends.BuiltIn()); diff != "" {
+		t.Errorf("built in (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"onnxruntime"}, backends.WithHeader()); diff != "" {
+		t.Errorf("with a header (-want +got):\n%s", diff)
+	}
+	if _, ok := backends.Find("nosuch"); ok || backends.Get("nosuch").FileRequired {
+		t.Error("a backend was found that is not there")
+	}
+}
+
+func TestFormatsByPlatform(t *testing.T) {
+	torch := backends.Get("pytorch")
+	if f := torch.Formats[0]; !f.Is("pytorch_libtorch") || !f.Is("libtorch") || f.Is("") || f.Is("torch_aoti") {
+		t.Error("platforms of model.pt")
+	}
+	if got := torch.File(); got != "model.pt" {
+		t.Errorf("standard file %q", got)
+	}
+	if got := backends.Get("tensorflow").File(); got != "" {
+		t.Errorf("standard file %q, want none: the files tell", got)
+	}
+}
+
+func TestValuesHaveTritonsTexts(t *testing.T) {
+	for _, tt := range []struct{ got, want any }{
+		{text(backends.ParseInt("-7")), "-7"},
+		{text(backends.ParseInt("many")), "failed to convert 'many' to integral number"},
+		{text(backends.ParseBool("ON")), "true"},
+		{text(backends.ParseBool("0")), "false"},
+		{text(backends.ParseBool("maybe")), "failed to convert 'maybe' to boolean"},
+		{text(backends.ParseThreads("-1")), "0"},
+		{text(backends.ParseThreads("65537")), "65537 are more than 65536 threads"},
+		{text(backends.ParseExecutionMode("1")), "true"},
+		{text(backends.ParseExecutionMode("")), "false"},
+		{text(backends.ParseExecutionMode("2")), "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got 2 ."},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%q, want %q", tt.got, tt.want)
+		}
+	}
+}
+
+func text[T any](v T, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(v)
+}
+
+func TestParametersOfONNXModels(t *testing.T) {
+	for _, tt := range []struct {
+		key, value string
+		fault      bool
+	}{
+		{"execution_mode", "", false},
+		{"execution_mode", "1", false},
+		{"execution_mode", "2", true},
+		{"intra_op_thread_count", "4", false},
+		{"intra_op_thread_count", "-1", false},
+		{"inter_op_thread_count", "65536", false},
+		{"inter_op_thread_count", "65537", true},
+		{"inter_op_thread_count", "many", true},
+		{"enable_mem_arena", "TRUE", false},
+		{"enable_mem_pattern", "off", false},
+		{"enable_mem_pattern", "yes", true},
+		{"memory.enable_memory_arena_shrinkage", "cpu:0", false},
+		{"memory.enable_memory_arena_shrinkage", "cpu:0;gpu:0", true},
+		{"anything", "else", false},
+	} {
+		faults := backends.Get("onnxruntime").CheckParameters(map[string]string{tt.key: tt.value})
+		if (len(faults) > 0) != tt.fault || len(faults) > 0 && (faults[0].Parameter != tt.key || faults[0].Message == "" || faults[0].Fix == "") {
+			t.Errorf("%s=%q: %+v, want a fault: %v", tt.key, tt.value, faults, tt.fault)
+		}
+	}
+	two := backends.Get("onnxruntime").CheckParameters(map[string]string{"execution_mode": "x", "enable_mem_arena": "x"})
+	if len(two) != 2 || two[0].Parameter != "enable_mem_arena" {
+		t.Errorf("two faults: %+v, want them by name", two)
+	}
+}

@@ -1,0 +1,60 @@
+package backends
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/onnxheader"
+)
+
+// ONNXRuntime is the name of the backend for ONNX models.
+const ONNXRuntime = "onnxruntime"
+
+func onnxRuntime() Descriptor {
+	return Descriptor{
+		Name:            ONNXRuntime,
+		Formats:         []Format{{Platform: "onnxruntime_onnx", File: "model.onnx", Standard: true}},
+		BuiltIn:         true,
+		FileRequired:    true,
+		CPU:             true,
+		CPUInstances:    2,
+		BatchTensors:    true,
+		CPUAccelerators: []string{"openvino"},
+		GPUAccelerators: []string{"cuda", "tensorrt"},
+		Header:          onnxheader.Read,
+		CheckParameters: checkONNXRuntime,
+	}
+}
+
+// checkONNXRuntime checks the parameters that ONNX models are loaded with. Those
+// of other names belong to nobody and are let be, as in Triton.
+func checkONNXRuntime(parameters map[string]string) (faults []Fault) {
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
+		value := parameters[key]
+		var err error
+		var fix string
+		switch key {
+		case "execution_mode":
+			_, err = ParseExecutionMode(value)
+			fix = "use 0 for sequential execution, 1 for parallel"
+		case "intra_op_thread_count", "inter_op_thread_count":
+			_, err = ParseThreads(value)
+			fix = "give a number of threads, 0 for one per core"
+		case "enable_mem_arena", "enable_mem_pattern":
+			_, err = ParseBool(value)
+			fix = "use 1 or 0"
+		case "memory.enable_memory_arena_shrinkage":
+			other := func(arena string) bool { return arena != "cpu:0" }
+			if arenas := strings.Split(value, ";"); slices.ContainsFunc(arenas, other) {
+				err = fmt.Errorf("there is no such arena: '%s'", value)
+			}
+			fix = "use cpu:0, which is the arena of models on CPUs"
+		}
+		if err != nil {
+			faults = append(faults, Fault{Parameter: key, Message: fmt.Sprintf("parameter %s: %v", key, err), Fix: fix})
+		}
+	}
+	return faults
+}

@@ -1,0 +1,121 @@
+// Package history distinguishes a bucket that was out of reach from one that its
+// store has lost. It keeps what this process has observed of each bucket, decides when
+// a bucket was made again, and with which revision a new one begins. It asks no
+// server.
+//
+// The first revision of a bucket names its incarnation: each is made with a
+// higher one than all revisions of those before it. So an answer with a lower
+// one is late, and one with a higher one means that everything was lost that the
+// bucket held. A store that was restored from a backup is not recognized.
+package history
+
+import (
+	"sync"
+	"time"
+)
+
+// Incarnation is one making of a bucket, named by its first revision.
+type Incarnation uint64
+
+// Observation is the newest incarnation that was observed of a bucket.
+type Observation struct {
+	Incarnation Incarnation
+	// Lost closes when a later incarnation is observed.
+	Lost <-chan struct{}
+}
+
+// History is safe for concurrent use.
+type History struct {
+	mu       sync.Mutex
+	buckets  map[string]*bucket // guarded by mu
+	reported time.Time          // when a loss was last to be logged; guarded by mu
+}
+
+// bucket is what was observed of one bucket.
+type bucket struct {
+	observed    bool
+	incarnation Incarnation
+	last        uint64        // the highest revision
+	lost        chan struct{} // closed and replaced at each loss
+}
+
+// New returns a history of no observations.
+func New() *History { return &History{buckets: make(map[string]*bucket)} }
+
+// Observe records an answer of the server: the bucket's first revision and its
+// last. It returns the newest incarnation observed so far, and reports whether
+// this answer is the first to show that an earlier one is lost.
+func (h *History) Observe(name string, first, last uint64) (newest Observation, lost bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.bucketLocked(name)
+	b.last = max(b.last, last)
+	switch {
+	case !b.observed:
+		b.observed, b.incarnation = true, Incarnation(first)
+	case Incarnation(first) > b.incarnation:
+		b.incarnation, lost = Incarnation(first), true
+		close(b.lost)
+		b.lost = make(chan struct{})
+	}
+	return Observation{b.incarnation, b.lost}, lost
+}
+
+// Observed reports whether the bucket was ever there.
+func (h *History) Observed(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bucketLocked(name).observed
+}
+
+// Lost returns a channel that closes when the bucket is next observed to be lost.
+func (h *History) Lost(name string) <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bucketLocked(name).lost
+}
+
+// headroom is more than a bucket is written unobserved by a process that may
+// make buckets, while a clock that is behind catches up.
+const headroom = 1_000_000
+
+// FirstRevision returns what a bucket that is made now begins with: the
+// microseconds since 1970. No bucket is written a million times a second for as
+// long as it exists, so one that is made later begins above all revisions before,
+// although nothing is left of them. What was observed makes up for a clock that
+// is behind. The numbers stay below 2^53 until the year 2255, so that programs
+// with floating-point numbers alone keep them.
+func (h *History) FirstRevision(name string, now time.Time) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clock := uint64(now.UnixMicro())
+	if b := h.bucketLocked(name); b.observed {
+		return max(clock, b.last+headroom)
+	}
+	return clock
+}
+
+// reportInterval is how long after one report of a loss there is no other: all
+// buckets of a store are lost together.
+const reportInterval = time.Minute
+
+// ShouldReport reports whether a loss that was found now is to be logged, which
+// the first in a while is.
+func (h *History) ShouldReport(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.reported.IsZero() && now.Sub(h.reported) < reportInterval {
+		return false
+	}
+	h.reported = now
+	return true
+}
+
+func (h *History) bucketLocked(name string) *bucket {
+	b := h.buckets[name]
+	if b == nil {
+		b = &bucket{lost: make(chan struct{})}
+		h.buckets[name] = b
+	}
+	return b
+}

@@ -1,0 +1,209 @@
+package infer
+
+import (
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// InstanceState is the state of an instance, or of a model version as the
+// sum of its instances, under Triton's words.
+type InstanceState uint8
+
+// The states of an instance.
+const (
+	Unknown InstanceState = iota
+	Loading
+	Ready
+	Unloading
+	Unavailable
+)
+
+// String returns the state's word in the repository index.
+func (s InstanceState) String() string {
+	switch s {
+	case Loading:
+		return "LOADING"
+	case Ready:
+		return "READY"
+	case Unloading:
+		return "UNLOADING"
+	case Unavailable:
+		return "UNAVAILABLE"
+	}
+	return "UNKNOWN"
+}
+
+// Grant offers an instance's execution credits to the pool's scheduler. The
+// first grant for an instance introduces it.
+type Grant struct {
+	Instance InstanceID
+	Model    ModelRef
+	// Name is the instance's name, such as digits_0_1, for logs and errors.
+	Name string
+	// Device is what the instance runs on, such as cpu or gpu:0: the key of
+	// learned costs, and of what its worker reports of memory.
+	Device string
+	// Credits is how many more batches the instance takes now. A batch uses one
+	// up; its [InstanceFree] gives it back.
+	Credits int
+	// Pipelined is how many batches the instance takes beyond those that it runs
+	// at a time: they wait in its queue. Credits has them too.
+	Pipelined int
+}
+
+// Batch is what runs together on an instance. The executor that accepts it owns
+// its requests: it responds to each through the gateway's [Responder], releases
+// it, and reports one [InstanceFree]. One that it cannot run it gives back by
+// [Scheduler] Return.
+type Batch struct {
+	ID BatchID
+	// Instance is where the batch runs.
+	Instance InstanceID
+	// Requests are its units, each by its [Work].
+	Requests []*Request
+	// Enqueued[i] is when Requests[i] entered the scheduler.
+	Enqueued []mono.Time
+	// Slots[i] is the place of Requests[i], where the model batches sequences;
+	// elsewhere it is nil.
+	Slots []Slot
+	// LatestStart is the time after which the batch must not start any more,
+	// since no client waits for its responses; 0 is never.
+	LatestStart mono.Time
+}
+
+// Only returns the batch with only those of its requests that keep says.
+func (b *Batch) Only(keep func(i int) bool) *Batch {
+	rest := &Batch{ID: b.ID, Instance: b.Instance, LatestStart: b.LatestStart}
+	for i, r := range b.Requests {
+		if !keep(i) {
+			continue
+		}
+		rest.Requests, rest.Enqueued = append(rest.Requests, r), append(rest.Enqueued, b.Enqueued[i])
+		if len(b.Slots) > 0 {
+			rest.Slots = append(rest.Slots, b.Slots[i])
+		}
+	}
+	return rest
+}
+
+// Outcome is what became of one request of a batch.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Succeeded: the model gave the response.
+	Succeeded Outcome = iota
+	// Failed: the model or backend failed.
+	Failed
+	// Canceled: the client went away before the response.
+	Canceled
+	// Rejected: the request was not run, such as past the latest start.
+	Rejected
+)
+
+// UnitEnd is what becomes of a unit whose instance is free.
+type UnitEnd uint8
+
+// What becomes of a unit whose instance is free.
+const (
+	// UnitEnded has had its last response.
+	UnitEnded UnitEnd = iota
+	// UnitMore has responses to come, and then a [UnitDone].
+	UnitMore
+	// UnitAgain is to run another iteration.
+	UnitAgain
+)
+
+// Timing is where the time of one execution went. Start is when the instance
+// took up the batch, Done when the last output was handed over.
+type Timing struct {
+	Start, InputDone, InferDone, Done mono.Time
+}
+
+// Input is the time to gather the inputs.
+func (t Timing) Input() time.Duration { return t.InputDone.Sub(t.Start) }
+
+// Infer is the time in the model itself.
+func (t Timing) Infer() time.Duration { return t.InferDone.Sub(t.InputDone) }
+
+// Output is the time to hand over the outputs.
+func (t Timing) Output() time.Duration { return t.Done.Sub(t.InferDone) }
+
+// InstanceFree says that an instance can take its next batch after this one.
+// Every accepted batch has exactly one. What has responses to come is over with
+// its [UnitDone].
+type InstanceFree struct {
+	Batch    BatchID
+	Instance InstanceID
+	// Outcomes has one entry for each request of the batch, in its order. It counts
+	// where the unit has ended.
+	Outcomes []Outcome
+	// Ends has one entry for each request of the batch; nil is that all have ended.
+	Ends []UnitEnd
+	// FirstResponses has one entry for each request if some had more than one
+	// response: when its first was given, or 0 if that was its only one.
+	// Otherwise it is nil.
+	FirstResponses []mono.Time
+	// Executions is how often the model ran: 0 if the batch never started,
+	// more than 1 if it was split.
+	Executions int
+	// BatchSize is the batch size of the execution.
+	BatchSize int64
+	Timing    Timing
+	// Credits given back to the scheduler.
+	Credits int
+}
+
+// UnitDone says that a unit of which an [InstanceFree] said that more was to come
+// has had its last response.
+type UnitDone struct {
+	Batch    BatchID
+	Instance InstanceID
+	Work     Work
+	Outcome  Outcome
+	// FirstResponse is when its first response was given; 0 if it had only one.
+	FirstResponse mono.Time
+	// At is when its last response was given.
+	At mono.Time
+}
+
+// Executor runs the batches of a pool's scheduler on one worker. Its methods
+// do not block.
+type Executor interface {
+	// Execute takes over a batch for one of the instances that the worker
+	// has granted credits for.
+	Execute(*Batch)
+	// Cancel says that the client of one request of a batch has gone. The
+	// batch still ends.
+	Cancel(batch BatchID, request RequestID)
+	// Retired acknowledges a [Scheduler]'s Retire: no batch for the instance is
+	// under way and none will come.
+	Retired(InstanceID)
+}
+
+// Scheduler is what a worker tells its pool's scheduler. Its methods do not
+// block. For one instance the calls are: Grant, then InstanceFree for each batch,
+// then Retire.
+type Scheduler interface {
+	// Attach introduces a worker by its incarnation, tells what it holds from
+	// before, which passes to the scheduler, and says where its batches go. It
+	// precedes its grants.
+	Attach(worker uint64, held Held, e Executor)
+	// Detach says that the worker is gone with all its instances; requests
+	// that ran there without a response fail.
+	Detach(worker uint64)
+	Grant(Grant)
+	// Retire asks that the instance get no more batches, except those that no
+	// other instance can take from the queue.
+	Retire(InstanceID)
+	// InstanceFree takes the message over.
+	InstanceFree(*InstanceFree)
+	// UnitDone ends a unit after its batch's InstanceFree.
+	UnitDone(UnitDone)
+	// Return gives back a batch that the worker has not started, in the place of
+	// its InstanceFree: the requests that it still names, with their references,
+	// are the scheduler's again; the others have their responses. The error's
+	// reason is no_worker where the instance takes no batches any more.
+	Return(*Batch, error)
+}

@@ -1,0 +1,167 @@
+package path
+
+import (
+	"context"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// Call is one call of a client. Its transport sets the head, and for an inference
+// the body and the sink. A call may be used again after its end.
+type Call struct {
+	// API is the group of endpoints that is called; a call of none is refused.
+	API core.API
+	// Method is the endpoint, for messages.
+	Method string
+	Caller Caller
+	// Model and Version are as the client names them. Where the body names them,
+	// Body.Receive sets them.
+	Model, Version string
+	// Trace is the W3C traceparent, or empty.
+	Trace string
+	// Single names an endpoint that gives exactly one response; it is empty for one
+	// that gives any number.
+	Single string
+	Body   Body
+	Sink   Sink
+
+	// Identity is who calls, as the stage identify has found out.
+	Identity Identity
+	// Account is what the call holds of the budget.
+	Account core.Account
+	// Target is the version that was resolved. The one that responds may be
+	// another: see [Call.Served].
+	Target *core.Version
+	// Request is the request, from its resolution to its dispatch.
+	Request *infer.Request
+	// Work is the request's identity, and ID its client's.
+	Work infer.RequestID
+	ID   string
+	// Classes are the outputs of which classes are asked for, and EmptyFinal asks
+	// for the end of a decoupled model's responses as a message of its own. The
+	// body sets them.
+	Classes    []classify.Output
+	EmptyFinal bool
+
+	path      *Path
+	ctx       context.Context
+	cancel    context.CancelFunc // of the timeout; nil without one
+	span      func(error)
+	execution core.Execution
+	answers   []*infer.Response // of a stage; see Answer
+	known     bool              // such a stage has answered
+	detached  int64             // bytes of the response that is being sent; see Detach
+	outcome   Outcome
+}
+
+// Identity is who calls.
+type Identity struct {
+	// Admitted says that the caller has sent what the API demands.
+	Admitted bool
+	// Tenant is whose quota the call uses, or empty.
+	Tenant string
+}
+
+// Caller is what a transport knows of who calls.
+type Caller interface {
+	// Header returns the values of a header.
+	Header(name string) []string
+}
+
+// Body is the body of an inference.
+type Body interface {
+	// Receive receives as much as names the model.
+	Receive() error
+	// Decode reads the request into the call's, by the configuration of its target.
+	// What the request holds after an error is released.
+	Decode() error
+}
+
+// Sink takes the responses of an inference.
+type Sink interface {
+	// Send sends one response, and returns when the next one may come: it is the
+	// backpressure. It does not keep the response.
+	Send(*infer.Response) error
+}
+
+func (c *Call) begin(ctx context.Context, p *Path) {
+	c.path, c.ctx = p, ctx
+	c.Identity, c.Target, c.Work, c.ID = Identity{}, nil, infer.RequestID{}, ""
+	c.Classes, c.EmptyFinal, c.known, c.detached, c.outcome = nil, false, false, 0, Outcome{}
+}
+
+// Context is the call's, which ends at its deadline.
+func (c *Call) Context() context.Context { return c.ctx }
+
+// SetTimeout ends the call, whose request has been resolved, so long after its
+// arrival.
+func (c *Call) SetTimeout(d time.Duration) {
+	c.Request.Deadline = c.Request.Received.Add(d)
+	c.ctx, c.cancel = context.WithTimeout(c.ctx, d)
+}
+
+// Answer answers the call with responses, which it takes over: the stages up to the
+// last one are passed over.
+func (c *Call) Answer(responses ...*infer.Response) { c.answers, c.known = responses, true }
+
+func (c *Call) answered() bool { return c.known }
+
+// Served is the version by which the request was executed.
+func (c *Call) Served() *core.Version {
+	if v := c.execution.Version(); v != nil {
+		return v
+	}
+	return c.Target
+}
+
+// Detach keeps n bytes of the response that is being sent charged until the
+// function that it returns is called: when the client has them.
+func (c *Call) Detach(n int64) (release func()) {
+	c.detached += n
+	return c.Account.Detach(n)
+}
+
+// next returns the next response, which the caller releases.
+func (c *Call) next() (r *infer.Response, err error) {
+	if c.known {
+		r = c.answers[0]
+		c.answers = c.answers[1:]
+		if err := c.Account.Charge(r.OutputBytes(), r.Final); err != nil {
+			r.Release()
+			return nil, err
+		}
+	} else {
+		r, err = c.execution.Next(c.ctx)
+	}
+	if err != nil || r.Final {
+		c.outcome.Ended = c.path.gateway.Now()
+	}
+	return r, err
+}
+
+// send sends a response, with classes in the place of outputs of which they are
+// asked for.
+func (c *Call) send(r *infer.Response) error {
+	if len(c.Classes) > 0 {
+		before := r.OutputBytes()
+		if err := classify.Apply(c.Served().Config, c.Classes, r); err != nil {
+			return err
+		}
+		if more := r.OutputBytes() - before; more > 0 {
+			if err := c.Account.Charge(more, false); err != nil {
+				return err
+			}
+		}
+	}
+	if r.Final { // before the sending, which a slow client may hold up
+		c.execution.Pass()
+	}
+	started := time.Now()
+	err := c.Sink.Send(r)
+	c.outcome.Responding += time.Since(started)
+	c.outcome.Responses++
+	return err
+}

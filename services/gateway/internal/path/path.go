@@ -1,0 +1,178 @@
+// Package path is the way of every call through the gateway, whatever its
+// protocol: [Stages] lists the stages. A transport makes a [Call] and hands it
+// over; what each call needs around its stages stands here once: recovery from
+// panics, the release of its memory, metrics and tracing.
+package path
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// Protocol is how the calls of one transport differ.
+type Protocol struct {
+	// Noun is what a restricted API is called in a refusal.
+	Noun string
+	// HeaderPrefix is before the names of headers that callers of a restricted API
+	// send.
+	HeaderPrefix string
+}
+
+// Options adjust a path. The zero value restricts, bounds and counts nothing.
+type Options struct {
+	// Restricted are the APIs that need a header.
+	Restricted core.Restrictions
+	// Budget bounds the bytes of all calls together. It may be nil.
+	Budget *core.Budget
+	// Meter counts inferences. It may be nil.
+	Meter Meter
+	// Trace is called with each inference once its head is known, and with the
+	// context of its caller. The function that it returns ends the span, with the
+	// inference's error. It may be nil.
+	Trace func(context.Context, *Call) func(error)
+	// Stages replaces [Stages]. It may be nil.
+	Stages []Stage
+}
+
+// Meter counts inferences as their clients see them.
+type Meter interface {
+	// Ended is called at the end of each inference that was decoded. The outcome
+	// is valid during the call.
+	Ended(*Outcome)
+}
+
+// Outcome is how an inference has ended.
+type Outcome struct {
+	Model infer.ModelID
+	// Reason is why it failed; empty where it did not.
+	Reason errs.Reason
+	// Received is when the request came, Started when it was decoded and Ended when
+	// its last response came. Deadline is the client's, 0 for none.
+	Received, Started, Ended, Deadline mono.Time
+	// Responses is how many were sent, in the time Responding.
+	Responses  int
+	Responding time.Duration
+}
+
+// Path takes the calls of one transport to the gateway. It is safe for concurrent
+// use.
+type Path struct {
+	gateway  *core.Gateway
+	protocol Protocol
+	options  Options
+	every    []Stage // of all calls
+	stages   []Stage // of inferences, but the last
+	last     Stage
+}
+
+// New returns a path to g.
+func New(g *core.Gateway, protocol Protocol, o Options) *Path {
+	if o.Stages == nil {
+		o.Stages = Stages()
+	}
+	p := &Path{gateway: g, protocol: protocol, options: o}
+	p.stages, p.last = o.Stages[:len(o.Stages)-1], o.Stages[len(o.Stages)-1]
+	for _, s := range o.Stages {
+		if s.Every {
+			p.every = append(p.every, s)
+		}
+	}
+	return p
+}
+
+// Do takes a call that is no inference through the stages of all calls, and then
+// has it answered.
+func (p *Path) Do(ctx context.Context, c *Call, answer func() error) (err error) {
+	c.begin(ctx, p)
+	defer func() { err = c.end(recover(), err) }()
+	for i := range p.every {
+		if err := p.every[i].Run(c); err != nil {
+			return err
+		}
+	}
+	return answer()
+}
+
+// Infer takes an inference through all stages.
+func (p *Path) Infer(ctx context.Context, c *Call) error {
+	if err := p.Start(ctx, c); err != nil {
+		return err
+	}
+	return p.Finish(c)
+}
+
+// Start takes an inference through all stages but the last. Where it returns no
+// error the caller calls Finish; calls that are started one after another are
+// submitted in that order.
+func (p *Path) Start(ctx context.Context, c *Call) (err error) {
+	c.begin(ctx, p)
+	if p.options.Trace != nil {
+		c.span = p.options.Trace(ctx, c)
+	}
+	defer func() {
+		if v := recover(); v != nil || err != nil {
+			err = c.end(v, err)
+		}
+	}()
+	for i := range p.stages {
+		if s := &p.stages[i]; !c.answered() || s.Answered {
+			if err := s.Run(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Finish takes a started inference through the last stage, which sends its
+// responses.
+func (p *Path) Finish(c *Call) (err error) {
+	defer func() { err = c.end(recover(), err) }()
+	return p.last.Run(c)
+}
+
+// Panicked is the error of a call that has panicked with v. It is made while the
+// panic's stack is there.
+func Panicked(v any) error {
+	return errs.Wrap(errs.Bug, fmt.Errorf("panic: %v\n%s", v, debug.Stack()), "internal error")
+}
+
+// end releases what the call holds, and returns the error that it ends with: a
+// panic ends this call and no other.
+func (c *Call) end(panicked any, err error) error {
+	if panicked != nil {
+		err = Panicked(panicked)
+	}
+	c.execution.Close()
+	for _, r := range c.answers {
+		r.Release()
+	}
+	c.answers = nil
+	if c.Request != nil {
+		c.Request.Release()
+		c.Request = nil
+	}
+	c.Account.Close()
+	if c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
+	}
+	if c.outcome.Received != 0 && c.path.options.Meter != nil {
+		if c.outcome.Reason = errs.Of(err); c.outcome.Ended == 0 {
+			c.outcome.Ended = c.path.gateway.Now()
+		}
+		c.path.options.Meter.Ended(&c.outcome)
+	}
+	if c.span != nil {
+		c.span(err)
+		c.span = nil
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package path
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// Stage is one step of a call's way.
+type Stage struct {
+	Name string
+	// Every says that all calls take the stage; the others only inferences do.
+	Every bool
+	// Answered says that a call takes the stage although one before it has
+	// answered: see [Call.Answer].
+	Answered bool
+	// Run lets the call go on, or returns the error that ends it.
+	Run func(*Call) error
+}
+
+// Stages lists the stages in their order. To add one, add a value.
+//
+// A caller is identified and authorized before a byte of its request is read and
+// before it learns which models there are. The body comes after the model: JSON is
+// read by the model's configuration, and as in Triton an unknown model is told
+// before a malformed body.
+func Stages() []Stage {
+	return []Stage{
+		{Name: "identify", Every: true, Run: identify},
+		{Name: "authorize", Every: true, Run: authorize},
+		{Name: "budget", Run: budget},
+		{Name: "receive", Run: receive},
+		{Name: "resolve", Run: resolve},
+		{Name: "decode", Run: decode},
+		{Name: "check", Run: check},
+		{Name: "quota", Run: pass}, // a place for what a tenant may use
+		{Name: "cache", Run: pass}, // a place for responses that are known: see [Call.Answer]
+		{Name: "admit", Run: admit},
+		{Name: "dispatch", Run: dispatch},
+		{Name: "stream", Answered: true, Run: stream},
+	}
+}
+
+func pass(*Call) error { return nil }
+
+// identify finds out who calls: so far, whether the caller has sent what the API
+// demands.
+func identify(c *Call) error {
+	secret, restricted := c.path.options.Restricted[c.API]
+	if !restricted {
+		c.Identity.Admitted = true
+		return nil
+	}
+	for _, sent := range c.Caller.Header(c.path.protocol.HeaderPrefix + secret.Header) {
+		c.Identity.Admitted = c.Identity.Admitted || secret.Matches(sent)
+	}
+	return nil
+}
+
+// authorize refuses a caller who may not use the API. A call of no API is refused
+// to everybody.
+func authorize(c *Call) error {
+	switch {
+	case c.API == "":
+		return errs.New(errs.Unsupported, "%s is not supported by this server", c.Method)
+	case !c.Identity.Admitted:
+		header := c.path.protocol.HeaderPrefix + c.path.options.Restricted[c.API].Header
+		return errs.New(errs.APIRestricted, "This %s is restricted, expecting header '%s'", c.path.protocol.Noun, header)
+	}
+	return nil
+}
+
+// budget opens the account to which the bytes of the call are charged as they come.
+func budget(c *Call) error {
+	c.Account.Open(c.path.options.Budget)
+	return nil
+}
+
+func receive(c *Call) error { return c.Body.Receive() }
+
+// resolve finds the version that the caller means, and begins its request.
+func resolve(c *Call) error {
+	v, err := c.path.gateway.Snapshot().Resolve(c.Model, c.Version)
+	if err != nil {
+		return err
+	}
+	if c.Single != "" && v.Config.Decoupled {
+		return errs.New(errs.Unsupported, "%s doesn't support models with decoupled transaction policy", c.Single).WithModel(c.Model)
+	}
+	c.Target = v
+	c.Request = c.path.gateway.NewRequest(v)
+	c.Request.AnyVersion, c.Request.Trace = c.Version == "", c.Trace
+	c.Work = c.Request.Work.Request
+	return nil
+}
+
+func decode(c *Call) error {
+	err := c.Body.Decode()
+	c.ID = c.Request.ID
+	return err
+}
+
+// check validates the request against its model.
+func check(c *Call) error {
+	c.outcome = Outcome{
+		Model: c.Target.Ref.ID(), Received: c.Request.Received, Deadline: c.Request.Deadline, Started: c.path.gateway.Now(),
+	}
+	if err := classify.Check(c.Target.Config, c.Classes); err != nil {
+		return err
+	}
+	return core.Check(c.Target, c.Request)
+}
+
+// admit enters the request into the table of those in flight, unless the gateway
+// drains.
+func admit(c *Call) error {
+	c.execution.Responses.Budget = &c.Account
+	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
+}
+
+// dispatch submits the request to its scheduler. What refuses it there comes as a
+// response.
+func dispatch(c *Call) error {
+	r := c.Request
+	c.Request = nil // the scheduler's
+	c.execution.Dispatch(r)
+	return nil
+}
+
+// stream hands the responses to the sink: of a decoupled model as they come, of
+// any other model the one that there must be.
+func stream(c *Call) error {
+	if !c.Target.Config.Decoupled {
+		return single(c)
+	}
+	for {
+		r, err := c.next()
+		if err != nil {
+			return err
+		}
+		final, size := r.Final, r.OutputBytes()
+		if len(r.Outputs) > 0 || !final || c.EmptyFinal {
+			err = c.send(r)
+		}
+		r.Release()
+		c.Account.Refund(size - c.detached)
+		c.detached = 0
+		if err != nil || final {
+			return err
+		}
+	}
+}
+
+// single waits for the end of the responses and sends the only one.
+func single(c *Call) error {
+	r, err := c.next()
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	count := 1
+	for !r.Final {
+		more, err := c.next()
+		if err != nil {
+			return err
+		}
+		if r.Final = more.Final; !more.Final || len(more.Outputs) > 0 {
+			count++
+		}
+		more.Release()
+	}
+	if count != 1 {
+		return errs.New(errs.ResponseCount, "expected a single response, got %d", count)
+	}
+	return c.send(r)
+}

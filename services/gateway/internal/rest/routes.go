@@ -1,0 +1,140 @@
+package rest
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// route is one endpoint.
+type route struct {
+	method, pattern string
+	api             core.API
+	// serve answers, or returns the error to answer with. It is nil for inferences.
+	serve func(http.ResponseWriter, *http.Request) error
+
+	allow    string // the methods, for a refusal
+	segments []string
+}
+
+// table lists the endpoints, the most usual first. Of two that match a path the
+// first counts.
+func (s *server) table() []route {
+	const get, post = http.MethodGet, http.MethodPost
+	table := append([]route{
+		{method: post, pattern: "/v2/models/{model}/infer", api: core.InferenceAPI},
+		{method: post, pattern: "/v2/models/{model}/versions/{version}/infer", api: core.InferenceAPI},
+		{method: get, pattern: "/v2", api: core.MetadataAPI, serve: s.metadata},
+		{method: get, pattern: "/v2/health/live", api: core.HealthAPI, serve: s.live},
+		{method: get, pattern: "/v2/health/ready", api: core.HealthAPI, serve: s.ready},
+		// So a model called "stats" has no metadata here, as with Triton.
+		{method: get, pattern: "/v2/models/stats", api: core.StatisticsAPI, serve: s.statistics},
+		{method: get, pattern: "/v2/models/{model}", api: core.MetadataAPI, serve: s.modelMetadata},
+		{method: get, pattern: "/v2/models/{model}/versions/{version}", api: core.MetadataAPI, serve: s.modelMetadata},
+		{method: get, pattern: "/v2/models/{model}/ready", api: core.HealthAPI, serve: s.modelReady},
+		{method: get, pattern: "/v2/models/{model}/versions/{version}/ready", api: core.HealthAPI, serve: s.modelReady},
+		{method: get, pattern: "/v2/models/{model}/config", api: core.ModelConfigAPI, serve: s.modelConfig},
+		{method: get, pattern: "/v2/models/{model}/versions/{version}/config", api: core.ModelConfigAPI, serve: s.modelConfig},
+		{method: get, pattern: "/v2/models/{model}/stats", api: core.StatisticsAPI, serve: s.modelStatistics},
+		{method: get, pattern: "/v2/models/{model}/versions/{version}/stats", api: core.StatisticsAPI, serve: s.modelStatistics},
+		{method: post, pattern: "/v2/repository/index", api: core.RepositoryAPI, serve: s.index},
+		{method: post, pattern: "/v2/repository/{repository}/index", api: core.RepositoryAPI, serve: s.index},
+		{method: post, pattern: "/v2/repository/models/{model}/load", api: core.RepositoryAPI, serve: s.load},
+		{method: post, pattern: "/v2/repository/{repository}/models/{model}/load", api: core.RepositoryAPI, serve: s.load},
+		{method: post, pattern: "/v2/repository/models/{model}/unload", api: core.RepositoryAPI, serve: s.unload},
+		{method: post, pattern: "/v2/repository/{repository}/models/{model}/unload", api: core.RepositoryAPI, serve: s.unload},
+	}, sharedMemoryRoutes()...)
+	for i := range table {
+		r := &table[i]
+		r.segments = strings.Split(r.pattern, "/")[1:]
+		if r.allow = r.method; r.method == get {
+			r.allow += ", " + http.MethodHead
+		}
+	}
+	return table
+}
+
+// match returns the endpoint of a path and sets the values of its names; nil if
+// there is none. The path is matched before it is percent-decoded, so that an
+// escaped slash is part of a name and not a border.
+func (s *server) match(path string, p *params) *route {
+	for i := range s.routes {
+		if s.routes[i].match(path, p) {
+			return &s.routes[i]
+		}
+	}
+	return nil
+}
+
+func (r *route) match(path string, p *params) bool {
+	p.count = 0
+	for _, segment := range r.segments {
+		if path == "" || path[0] != '/' {
+			return false
+		}
+		path = path[1:]
+		end := strings.IndexByte(path, '/')
+		if end < 0 {
+			end = len(path)
+		}
+		switch value := path[:end]; {
+		case segment[0] != '{':
+			if value != segment {
+				return false
+			}
+		case value == "":
+			return false
+		default:
+			p.names[p.count], p.values[p.count] = segment[1:len(segment)-1], value
+			p.count++
+		}
+		path = path[end:]
+	}
+	return path == ""
+}
+
+// params are the names of a pattern and their values, as they stand in the path.
+type params struct {
+	names, values [2]string
+	count         int
+}
+
+// keep lets handlers read the values with [http.Request.PathValue].
+func (p *params) keep(r *http.Request) {
+	for i := range p.count {
+		r.SetPathValue(p.names[i], p.values[i])
+	}
+}
+
+// target returns the model and version that the path names.
+func (p *params) target() (model, version string, err error) {
+	for i := range p.count {
+		switch p.names[i] {
+		case "model":
+			model = p.values[i]
+		case "version":
+			version = p.values[i]
+		}
+	}
+	return targetOf(model, version)
+}
+
+// target returns the model and version that the path of a request names.
+func target(r *http.Request) (model, version string, err error) {
+	return targetOf(r.PathValue("model"), r.PathValue("version"))
+}
+
+// targetOf decodes the model and checks the version, which is empty if the path
+// names none.
+func targetOf(model, version string) (string, string, error) {
+	if strings.IndexFunc(version, func(c rune) bool { return c < '0' || c > '9' }) >= 0 {
+		return "", "", notFound()
+	}
+	model, err := url.PathUnescape(model)
+	if err != nil || model == "" {
+		return "", "", notFound()
+	}
+	return model, version, nil
+}

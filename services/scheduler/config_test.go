@@ -1,0 +1,67 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
+)
+
+// A parser leaves alone what is no flag.
+func TestDefaultIsThatOfTheFlags(t *testing.T) {
+	c, want := Config{ID: "s1", Pool: "large", TakeoverWait: 1}, Default()
+	want.ID, want.Pool, want.TakeoverWait = "s1", "large", 1
+	parser, err := kong.New(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parser.Parse(nil)
+	if diff := cmp.Diff(c, want); diff != "" || err != nil {
+		t.Errorf("%v (-flags +Default):\n%s", err, diff)
+	}
+}
+
+func TestLatenciesAreAskedFor(t *testing.T) {
+	c := Config{MetricsConfig: []string{
+		"counter_latencies=false", "histogram_latencies=true", "summary_latencies=true", "summary_quantiles=0.1:0.2",
+		"summary_quantiles=0.5:0.05, 0.99:0.001",
+	}}
+	got, err := c.latencies()
+	want := stats.Latencies{
+		Histograms: true, Summaries: true,
+		Quantiles: []stats.Quantile{{Rank: 0.5, Error: 0.05}, {Rank: 0.99, Error: 0.001}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v: %s", err, diff)
+	}
+}
+
+func TestMistakesInMetricsNameWhatIsAllowed(t *testing.T) {
+	const keys = "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles"
+	tests := map[string]struct{ config, want string }{
+		"an unknown key":          {"summaries=true", keys},
+		"no value":                {"counter_latencies", "summary_latencies=true"},
+		"no truth":                {"counter_latencies=perhaps", "true or false"},
+		"no quantiles":            {"summary_quantiles=", "0.99:0.001"},
+		"no error":                {"summary_quantiles=0.5:0.05,0.9", `"0.9" is no pair`},
+		"a word":                  {"summary_quantiles=half:0.05", `"half:0.05" is no pair`},
+		"a quantile above 1":      {"summary_quantiles=99:0.05", "0 to 1"},
+		"a quantile of no number": {"summary_quantiles=NaN:0.05", "0 to 1"},
+		"an error of 0":           {"summary_quantiles=0.5:0", "more than 0"},
+		"an error above 1":        {"summary_quantiles=0.5:2", "at most 1"},
+		"a quantile twice":        {"summary_quantiles=0.5:0.1,0.50:0.2", "twice"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := Default()
+			c.MetricsConfig = []string{tt.config}
+			if err := c.Validate(); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,683 @@
+package core
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+var (
+	histories = flag.Int("histories", 500, "how many random histories TestNothingRunsTwice tries")
+	seed      = flag.Uint64("seed", 1, "the first seed of random histories")
+)
+
+// TestNothingRunsTwice has two schedulers, three workers and a gateway die, come
+// back, and be cut off from each other and from the store, at any moment. Each
+// process knows what it reads, late, and what reaches it.
+func TestNothingRunsTwice(t *testing.T) {
+	for n := range uint64(*histories) {
+		if err := newCluster(*seed+n, true).run(); err != nil {
+			t.Fatalf("history of seed %d: %v", *seed+n, err)
+		}
+	}
+}
+
+// TestSomethingRunsTwiceWithoutTheRecord takes the rule out: the store does not
+// hold who may have got batches.
+func TestSomethingRunsTwiceWithoutTheRecord(t *testing.T) {
+	for n := range uint64(1000) {
+		if err := newCluster(n, false).run(); err != nil && strings.Contains(err.Error(), "runs twice") {
+			t.Logf("history %d: %v", n+1, err)
+			return
+		}
+	}
+	t.Fatal("nothing ran twice in 1000 histories: they do not test the rule")
+}
+
+// cluster is all processes of one pool, its store and the network. Times are
+// those of the real ones.
+type cluster struct {
+	*rand.Rand
+	now        mono.Time
+	records    bool // the store holds who may have got batches
+	store      clusterStore
+	schedulers []*scheduler
+	workers    []*node
+	gateway    clusterGateway
+	todo       []func() // what follows from the present step
+	err        error
+}
+
+// clusterStore is what the store holds.
+type clusterStore struct {
+	revision uint64
+	holder   *scheduler // of the pool
+	expires  mono.Time  // its lease
+	history  *History
+	epoch    uint64 // of the history's writer
+	written  uint64 // revision of the history
+	leases   map[string]*clusterLease
+	log      []Event // of the leases
+}
+
+type clusterLease struct {
+	worker  *node
+	expires mono.Time
+}
+
+// scheduler is a process that leads or stands by.
+type scheduler struct {
+	core    *Core // nil when it is dead
+	cut     bool  // off the store
+	leads   bool
+	epoch   uint64
+	known   uint64 // revision of the history that it read or wrote
+	wants   uint64 // version that the store is to hold; 0 if it does
+	history History
+	seen    int // of the store's log
+	streams map[uint64]*stream
+}
+
+// node is an incarnation of a worker.
+type node struct {
+	key     string
+	id      uint64
+	dead    bool
+	diedAt  mono.Time
+	cut     bool
+	highest uint64 // highest epoch
+	stream  *stream
+	started infer.Recent
+	running []*infer.Batch
+}
+
+// stream is a worker's to a scheduler.
+type stream struct {
+	to       *scheduler
+	from     *node
+	brokenAt mono.Time // 0 is not
+	up       []*Event
+	down     []*infer.Batch
+	under    []*infer.Batch // sent, and not completed
+}
+
+// clusterGateway submits requests and waits for their answers.
+type clusterGateway struct {
+	to       *scheduler // of the session; nil is none
+	epoch    uint64
+	brokenAt mono.Time
+	highest  uint64
+	since    mono.Time // without a session
+	last     uint64
+	requests map[uint64]*clusterRequest
+}
+
+type clusterRequest struct {
+	attempt  uint32
+	epoch    uint64
+	settled  bool
+	answered bool
+	runs     int
+	sent     bool // to some worker
+	lost     bool // its answer was
+	placed   *node
+	answerBy mono.Time // 0 is never
+}
+
+func newCluster(seed uint64, records bool) *cluster {
+	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 7)), now: scriptStart, records: records}
+	c.store.leases = make(map[string]*clusterLease)
+	c.gateway.requests, c.gateway.since = make(map[uint64]*clusterRequest), c.now
+	for range 2 {
+		c.schedulers = append(c.schedulers, c.boot(&scheduler{}))
+	}
+	for i := range 3 {
+		c.workers = append(c.workers, c.start(fmt.Sprint("w", i)))
+	}
+	return c
+}
+
+// run lets things happen, and then everything be well. It returns what was not.
+func (c *cluster) run() error {
+	actions := []func(){
+		c.submit, c.submit, c.submit, c.deliver, c.deliver, c.deliver, c.deliver, c.report, c.report, c.report, c.report,
+		c.finishOne, c.wait, c.wait, c.write, c.write, c.write, c.connect, c.connect, c.connect, c.lead, c.lead, c.open, c.open,
+		c.breakStream, c.noticeStream, c.killWorker, c.killScheduler, c.bootScheduler, c.cutScheduler, c.cutWorker, c.stepDown, c.breakSession,
+		c.watch, c.watch,
+	}
+	c.lead()
+	for range 120 {
+		actions[c.IntN(len(actions))]()
+		if c.err != nil {
+			return c.err
+		}
+	}
+	return c.settle()
+}
+
+// settle mends everything, and checks that each request gets its answer.
+func (c *cluster) settle() error {
+	for _, s := range c.schedulers {
+		s.cut = false
+		if s.core == nil {
+			c.boot(s)
+		}
+	}
+	for i, w := range c.workers {
+		if w.cut = false; w.dead {
+			c.workers[i] = c.start(w.key)
+		}
+	}
+	for range 60 {
+		c.pass(time.Second)
+		for range 3 {
+			c.lead()
+			c.watch()
+			c.write()
+			c.open()
+			for _, w := range c.workers {
+				c.join(w)
+				for w.stream != nil && w.stream.brokenAt == 0 && (c.sendUp(w.stream) || c.sendDown(w.stream)) {
+				}
+				for len(w.running) > 0 {
+					c.finish(w, w.running[0], false)
+				}
+			}
+		}
+	}
+	for number, r := range c.gateway.requests {
+		if !r.answered && !r.lost {
+			c.fail("request %d has no answer after %d attempts and %d runs", number, r.attempt, r.runs)
+		}
+	}
+	for _, s := range c.schedulers {
+		if s.core.check(); s.core.InFlight() != 0 {
+			c.fail("%d requests are left", s.core.InFlight())
+		}
+	}
+	return c.err
+}
+
+func (c *cluster) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (c *cluster) someScheduler() *scheduler { return c.schedulers[c.IntN(len(c.schedulers))] }
+func (c *cluster) someWorker() *node         { return c.workers[c.IntN(len(c.workers))] }
+
+// boot starts a scheduler.
+func (c *cluster) boot(s *scheduler) *scheduler {
+	*s = scheduler{core: New(Config{}), streams: make(map[uint64]*stream)}
+	config := &modelconfig.Config{MaxBatchSize: 2, Batching: &modelconfig.DynamicBatching{}}
+	c.step(s, &Event{Kind: Configure, Model: &Model{Ref: poolModel, Config: config}})
+	return s
+}
+
+// start starts a worker, which takes its lease, also from an earlier
+// incarnation.
+func (c *cluster) start(key string) *node {
+	c.store.revision++
+	w := &node{key: key, id: c.store.revision}
+	c.hold(w)
+	return w
+}
+
+// hold has a worker take its lease.
+func (c *cluster) hold(w *node) {
+	c.store.revision++
+	c.store.leases[w.key] = &clusterLease{w, c.now.Add(5 * time.Second)}
+	c.store.log = append(c.store.log, Event{Kind: LeaseHeld, Key: w.key, Instance: infer.InstanceID{Worker: w.id}, Revision: c.store.revision})
+}
+
+func (c *cluster) step(s *scheduler, e *Event) {
+	for _, d := range slices.Clone(s.core.Step(c.now, e)) {
+		c.see(s, d)
+	}
+	for len(c.todo) > 0 {
+		next := c.todo[0]
+		c.todo = c.todo[1:]
+		next()
+	}
+}
+
+func (c *cluster) see(s *scheduler, d Decision) {
+	switch d.Kind {
+	case Dispatch:
+		o := d.Members().Batch
+		o.Requests = slices.Clone(o.Requests)
+		st := s.streams[o.Instance.Worker]
+		if st == nil {
+			c.fail("batch %d went to worker %d, which is not connected", o.ID.Number, o.Instance.Worker)
+			return
+		}
+		st.under = append(st.under, &o)
+		for _, r := range o.Requests {
+			one := c.gateway.requests[r.Work.Request.Number]
+			if one.sent = true; c.reached(s) {
+				one.placed = st.from
+			}
+		}
+		if st.brokenAt == 0 {
+			st.down = append(st.down, &o)
+		}
+	case Refuse, Fail, HandOff:
+		if d.Reason != "" && c.reached(s) {
+			c.told(d.Item().Work, d.Reason)
+		}
+	case Record:
+		s.wants, s.history = uint64(d.A), s.core.History()
+	}
+}
+
+// reached reports whether what a scheduler says comes to the gateway.
+func (c *cluster) reached(s *scheduler) bool { return c.gateway.to == s && c.gateway.brokenAt == 0 }
+
+// told is the scheduler's word on a request, as its gateway takes it.
+func (c *cluster) told(work infer.Work, reason errs.Reason) {
+	r := c.gateway.requests[work.Request.Number]
+	switch {
+	case !r.settled && work.Attempt != r.attempt:
+	case reason == errs.RequestFinished:
+		if !r.sent {
+			c.fail("request %d is said to have finished, and nobody has got it", work.Request.Number)
+		}
+		r.settled, r.answerBy = true, c.now.Add(5*time.Second)
+	case reason == errs.RequestUnderway:
+		r.settled = true
+	case reason == errs.SchedulerDeposed || reason == errs.PeerUnreachable: // it is submitted again
+	default:
+		r.answered = true
+	}
+}
+
+func (c *cluster) submit() {
+	c.gateway.last++
+	c.gateway.requests[c.gateway.last] = &clusterRequest{}
+	c.send(c.gateway.last)
+}
+
+// send submits a request, again if it was before.
+func (c *cluster) send(number uint64) {
+	g, r := &c.gateway, c.gateway.requests[number]
+	if g.to == nil || r.answered {
+		return
+	}
+	r.attempt++
+	work := infer.Work{Request: infer.RequestID{Origin: 1, Number: number}, Attempt: r.attempt, Epoch: r.epoch}
+	r.settled, r.placed = false, nil
+	r.epoch = cmp.Or(r.epoch, g.epoch)
+	if g.brokenAt == 0 {
+		c.step(g.to, &Event{Kind: Submit, Item: &Item{
+			Request: &infer.Request{Work: work, BatchSize: 1}, Work: work, Model: poolModel, BatchSize: 1, Enqueued: c.now,
+		}})
+	}
+}
+
+// open has the gateway connect to whoever holds the pool, and submit what has no
+// answer.
+func (c *cluster) open() {
+	g, s := &c.gateway, c.store.holder
+	if g.to != nil || s == nil || s.core == nil || !s.leads {
+		return
+	}
+	if s.epoch < g.highest {
+		c.depose(s)
+		return
+	}
+	g.to, g.epoch, g.highest, g.brokenAt = s, s.epoch, s.epoch, 0
+	for _, number := range slices.Sorted(maps.Keys(g.requests)) {
+		c.send(number)
+	}
+}
+
+func (c *cluster) breakSession() {
+	if g := &c.gateway; g.to != nil && g.brokenAt == 0 {
+		g.brokenAt = c.now
+	}
+}
+
+// closeSession is when both ends of a broken session know of it.
+func (c *cluster) closeSession() {
+	g := &c.gateway
+	s := g.to
+	g.to, g.since = nil, c.now
+	if s.core != nil && s.leads && s.epoch == g.epoch {
+		c.step(s, &Event{Kind: GatewayDisconnected, Origin: 1})
+	}
+}
+
+// lead has a scheduler take the pool if that is free.
+func (c *cluster) lead() {
+	s := c.someScheduler()
+	switch free := c.store.holder == nil || c.store.expires <= c.now; {
+	case s.core == nil || s.cut || !free:
+	case s.leads: // it was away, and nobody else holds the pool
+		c.store.holder, c.store.expires = s, c.now.Add(2*time.Second)
+	default:
+		c.store.revision++
+		s.leads, s.epoch, s.wants = true, c.store.revision, 0
+		c.store.holder, c.store.expires = s, c.now.Add(2*time.Second)
+		h := Inherit(c.store.history, s.epoch)
+		if !c.records {
+			h = History{}
+		}
+		c.put(s, h)
+		c.read(s)
+		c.step(s, &Event{Kind: BecomeLeader, Epoch: s.epoch, History: h, Until: c.now.Add(5 * time.Second)})
+	}
+}
+
+// put writes the history.
+func (c *cluster) put(s *scheduler, h History) {
+	c.store.revision++
+	c.store.history, c.store.epoch, c.store.written = &h, s.epoch, c.store.revision
+	s.known = c.store.revision
+}
+
+// write has a scheduler bring what it records into the store.
+func (c *cluster) write() {
+	s := c.someScheduler()
+	if s.core == nil || s.cut || s.wants == 0 {
+		return
+	}
+	version := s.wants
+	switch {
+	case !c.records:
+	case c.store.epoch > s.epoch:
+		c.depose(s)
+		return
+	case c.store.written != s.known: // an earlier write of its own was not confirmed
+		s.known = c.store.written
+		return
+	case c.IntN(8) == 0: // nor is this one
+		before := s.known
+		c.put(s, s.history)
+		s.known = before
+		return
+	default:
+		c.put(s, s.history)
+	}
+	s.wants = 0
+	c.step(s, &Event{Kind: Recorded, Version: version})
+}
+
+// watch brings a scheduler the next change of a lease.
+func (c *cluster) watch() {
+	if s := c.someScheduler(); s.core != nil && !s.cut && s.seen < len(c.store.log) {
+		s.seen++
+		c.step(s, &c.store.log[s.seen-1])
+	}
+}
+
+// read brings a scheduler all of them.
+func (c *cluster) read(s *scheduler) {
+	for s.core != nil && s.seen < len(c.store.log) {
+		s.seen++
+		c.step(s, &c.store.log[s.seen-1])
+	}
+}
+
+// depose has a scheduler step down that has heard of a later one.
+func (c *cluster) depose(s *scheduler) {
+	s.leads, s.wants = false, 0
+	c.step(s, &Event{Kind: StepDown})
+	if c.store.holder == s {
+		c.store.holder = nil
+	}
+	c.part(s)
+}
+
+// part ends a scheduler's streams, of which the others have to hear.
+func (c *cluster) part(s *scheduler) {
+	for _, st := range s.streams {
+		st.brokenAt = cmp.Or(st.brokenAt, c.now)
+	}
+	for _, w := range c.workers {
+		if st := w.stream; st != nil && st.to == s {
+			st.brokenAt = cmp.Or(st.brokenAt, c.now)
+		}
+	}
+	s.streams = make(map[uint64]*stream)
+	if c.gateway.to == s {
+		c.gateway.brokenAt = cmp.Or(c.gateway.brokenAt, c.now)
+	}
+}
+
+func (c *cluster) stepDown() {
+	if s := c.someScheduler(); s.core != nil && s.leads && c.IntN(3) == 0 {
+		c.depose(s)
+	}
+}
+
+func (c *cluster) killScheduler() {
+	if s := c.someScheduler(); s.core != nil && c.IntN(2) == 0 {
+		s.core, s.leads = nil, false
+		c.part(s)
+	}
+}
+
+func (c *cluster) bootScheduler() {
+	if s := c.someScheduler(); s.core == nil {
+		c.boot(s)
+	}
+}
+
+func (c *cluster) cutScheduler() { s := c.someScheduler(); s.cut = !s.cut }
+func (c *cluster) cutWorker()    { w := c.someWorker(); w.cut = !w.cut }
+
+// killWorker ends a worker with all that it runs. Its next incarnation comes at
+// once or later.
+func (c *cluster) killWorker() {
+	i := c.IntN(len(c.workers))
+	w := c.workers[i]
+	if !w.dead && c.IntN(2) == 0 {
+		w.dead, w.diedAt, w.running = true, c.now, nil
+		if w.stream != nil {
+			w.stream.brokenAt = cmp.Or(w.stream.brokenAt, c.now)
+		}
+	}
+	if w.dead && c.IntN(2) == 0 {
+		c.workers[i] = c.start(w.key)
+	}
+}
+
+func (c *cluster) connect() { c.join(c.someWorker()) }
+
+// join has a worker without a stream connect to whoever holds the pool.
+func (c *cluster) join(w *node) {
+	s := c.store.holder
+	if w.dead || w.cut || w.stream != nil || s == nil || s.core == nil || !s.leads {
+		return
+	}
+	if s.epoch < w.highest {
+		c.depose(s)
+		return
+	}
+	w.highest = s.epoch
+	st := &stream{to: s, from: w}
+	w.stream = st
+	held, id := &infer.Held{Epoch: w.highest, Started: w.started.Started()}, infer.InstanceID{Worker: w.id}
+	for _, o := range w.running {
+		r := infer.Running{Batch: o.ID, Instance: o.Instance}
+		for _, request := range o.Requests {
+			r.Units = append(r.Units, request.Work)
+		}
+		held.Running = append(held.Running, r)
+	}
+	st.up = []*Event{
+		{Kind: WorkerConnected, Instance: id, Held: held},
+		{Kind: Granted, Instance: id, Grant: &infer.Grant{Instance: id, Model: poolModel, Credits: 2 - len(w.running)}},
+	}
+}
+
+func (c *cluster) report() {
+	if w := c.someWorker(); w.stream != nil {
+		c.sendUp(w.stream)
+	}
+}
+
+// sendUp brings the next message of a worker to its scheduler.
+func (c *cluster) sendUp(st *stream) bool {
+	if st.brokenAt != 0 || len(st.up) == 0 {
+		return false
+	}
+	e := st.up[0]
+	st.up = st.up[1:]
+	switch e.Kind {
+	case WorkerConnected:
+		st.to.streams[st.from.id] = st
+	case InstanceFree:
+		st.under = slices.DeleteFunc(st.under, func(o *infer.Batch) bool { return o.ID == e.Ended.Batch })
+	}
+	c.step(st.to, e)
+	return true
+}
+
+func (c *cluster) deliver() {
+	if w := c.someWorker(); w.stream != nil {
+		c.sendDown(w.stream)
+	}
+}
+
+// sendDown brings the next batch to a worker, which begins it.
+func (c *cluster) sendDown(st *stream) bool {
+	if st.brokenAt != 0 || len(st.down) == 0 || st.from.dead {
+		return false
+	}
+	o := st.down[0]
+	st.down = st.down[1:]
+	if st.from.running = append(st.from.running, o); len(st.from.running) > 2 {
+		c.fail("worker %d got more batches than its credits", st.from.id)
+	}
+	for _, r := range o.Requests {
+		st.from.started.Add(r.Work.Request)
+		one := c.gateway.requests[r.Work.Request.Number]
+		if one.runs++; one.runs > 1 {
+			c.fail("request %d runs twice", r.Work.Request.Number)
+		}
+	}
+	return true
+}
+
+func (c *cluster) finishOne() {
+	if w := c.someWorker(); len(w.running) > 0 {
+		c.finish(w, w.running[c.IntN(len(w.running))], c.IntN(6) == 0)
+	}
+}
+
+// finish ends a batch: its answers go to the gateway, unless they are lost with
+// a connection, of which the gateway hears; its completion to the scheduler.
+func (c *cluster) finish(w *node, o *infer.Batch, lost bool) {
+	w.running = slices.DeleteFunc(w.running, func(other *infer.Batch) bool { return other == o })
+	for _, r := range o.Requests {
+		one := c.gateway.requests[r.Work.Request.Number]
+		if !lost {
+			one.answered = true
+		} else if one.lost = true; one.placed == w {
+			one.answerBy = c.now.Add(10 * time.Second)
+		}
+	}
+	if st := w.stream; st != nil && st.brokenAt == 0 {
+		st.up = append(st.up, &Event{Kind: InstanceFree, Ended: &infer.InstanceFree{
+			Batch: o.ID, Instance: o.Instance, Credits: 1, Executions: 1, Timing: infer.Timing{Start: c.now - 1, Done: c.now},
+		}})
+	}
+}
+
+func (c *cluster) breakStream() {
+	if w := c.someWorker(); w.stream != nil && c.IntN(2) == 0 {
+		w.stream.brokenAt = cmp.Or(w.stream.brokenAt, c.now)
+	}
+}
+
+func (c *cluster) noticeStream() {
+	if w := c.someWorker(); w.stream != nil && w.stream.brokenAt != 0 {
+		c.notice(w.stream)
+	}
+}
+
+// notice has both ends of a broken stream hear of it, one of them maybe later.
+func (c *cluster) notice(st *stream) {
+	if st.from.stream == st {
+		st.from.stream = nil
+	}
+	if s := st.to; s.core != nil && s.streams[st.from.id] == st {
+		delete(s.streams, st.from.id)
+		c.step(s, &Event{
+			Kind: WorkerDisconnected, Instance: infer.InstanceID{Worker: st.from.id}, Batches: st.under, Until: c.now.Add(6 * time.Second),
+		})
+	}
+}
+
+func (c *cluster) wait() { c.pass(time.Duration(1+c.IntN(3000)) * time.Millisecond) }
+
+// pass lets time pass: leases are renewed or end, what is broken is noticed
+// within 5 s, and what is in the store seen within 3 s.
+func (c *cluster) pass(d time.Duration) {
+	c.now = c.now.Add(d)
+	if s := c.store.holder; s != nil && s.core != nil && s.leads && !s.cut && c.store.expires > c.now.Add(-d) {
+		c.store.expires = c.now.Add(2 * time.Second)
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.store.leases)) {
+		switch l := c.store.leases[key]; {
+		case !l.worker.dead && !l.worker.cut:
+			l.expires = c.now.Add(5 * time.Second)
+		case l.expires <= c.now:
+			delete(c.store.leases, key)
+			c.store.revision++
+			c.store.log = append(c.store.log, Event{Kind: LeaseEnded, Key: key, Revision: c.store.revision})
+		}
+	}
+	for _, w := range c.workers {
+		if !w.dead && !w.cut && c.store.leases[w.key] == nil {
+			c.hold(w)
+		}
+		if st := w.stream; st != nil && st.brokenAt != 0 && c.now.Sub(st.brokenAt) > 5*time.Second {
+			c.notice(st)
+		}
+	}
+	for _, s := range c.schedulers {
+		for _, id := range slices.Sorted(maps.Keys(s.streams)) {
+			if st := s.streams[id]; st != nil && st.brokenAt != 0 && c.now.Sub(st.brokenAt) > 5*time.Second {
+				c.notice(st)
+			}
+		}
+		if s.core == nil {
+			continue
+		}
+		if !s.cut && d > 2*time.Second {
+			c.read(s)
+		}
+		if s.leads && !s.cut && c.store.holder != nil && c.store.holder != s && c.store.holder.epoch > s.epoch {
+			c.depose(s)
+		}
+		c.step(s, &Event{Kind: Tick})
+	}
+	c.abandon()
+}
+
+// abandon ends the requests that a gateway waits for no longer.
+func (c *cluster) abandon() {
+	g := &c.gateway
+	if g.to != nil && g.brokenAt != 0 && c.now.Sub(g.brokenAt) > 5*time.Second {
+		c.closeSession()
+	}
+	for _, r := range g.requests {
+		gone := r.placed != nil && r.placed.dead && c.now.Sub(r.placed.diedAt) > 11*time.Second
+		alone := g.to == nil && c.now.Sub(g.since) > 10*time.Second
+		r.answered = r.answered || gone || alone || r.answerBy != 0 && r.answerBy <= c.now
+	}
+}

@@ -1,0 +1,218 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/invariant"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// Config bounds what may wait in the whole pool, parked or queued; beyond that
+// requests are refused as queue_full. Zero is no bound.
+type Config struct {
+	// MaxRequests is how many requests may wait.
+	MaxRequests int
+	// MaxBytes is how many bytes they may hold. One request that is larger is
+	// admitted when nothing waits, or it never could be.
+	MaxBytes int64
+	// RateLimit, unless it is nil, has executions wait for resources and take turns.
+	RateLimit *RateLimit
+}
+
+// Core is the scheduler of one pool. It is not safe for concurrent use.
+type Core struct {
+	membership
+	requests
+	arbiter
+	limiter   limiter
+	config    Config
+	now       mono.Time
+	models    map[infer.ModelRef]*model
+	instances map[infer.InstanceID]*instance
+	batches   map[infer.BatchID]*Batch
+	lastBatch uint64
+	timers    timers
+	decisions []Decision
+}
+
+// New makes an empty core, which decides nothing before it leads.
+func New(config Config) *Core {
+	return &Core{
+		membership: membership{workers: make(map[uint64]*worker), leases: make(map[string]lease)},
+		requests:   requests{items: make(map[infer.Unit]*Item), gateways: make(map[uint64]*gateway)},
+		config:     config,
+		limiter:    newLimiter(config.RateLimit),
+		models:     make(map[infer.ModelRef]*model),
+		instances:  make(map[infer.InstanceID]*instance),
+		batches:    make(map[infer.BatchID]*Batch),
+	}
+}
+
+// Step takes one event at the time now, which never runs backwards. The
+// returned decisions, and the batches and completions that they name, are valid
+// until the next Step.
+func (c *Core) Step(now mono.Time, e *Event) []Decision {
+	clear(c.decisions)
+	c.decisions = c.decisions[:0]
+	c.recycle()
+	c.now = now
+	c.expire()
+	c.handle(e)
+	for budget := stride; ; {
+		budget -= c.workOff(budget)
+		if len(c.asking) == 0 {
+			break
+		}
+		c.arbitrate()
+	}
+	if invariant.Enabled {
+		c.check()
+	}
+	return c.decisions
+}
+
+func (c *Core) decide(d Decision) { c.decisions = append(c.decisions, d) }
+
+func (c *Core) handle(e *Event) {
+	switch e.Kind {
+	case Submit:
+		c.submit(e.Item)
+	case Cancel:
+		c.cancel(e.Unit)
+	case Configure:
+		c.configure(e.Model)
+	case Remove:
+		c.remove(e.Model.Ref)
+	case Granted:
+		c.grant(e.Grant)
+	case Retire:
+		c.retire(e.Instance)
+	case InstanceFree:
+		c.free(e)
+	case UnitDone:
+		c.done(e.Done)
+	case MemoryReported:
+		c.reportMemory(e.Instance, e.Free)
+	case BatchReturned:
+		c.takeBack(e.Batches[0], e.Reason)
+	case BecomeLeader:
+		c.becomeLeader(e)
+	case StepDown:
+		c.stepDown()
+	case LeaseHeld:
+		c.hold(e.Key, lease{e.Instance.Worker, e.Revision}, false)
+	case LeaseEnded:
+		c.hold(e.Key, lease{0, e.Revision}, e.Released)
+	case WorkerConnected:
+		c.connect(e.Instance.Worker, e.Held)
+	case WorkerDisconnected:
+		c.part(e)
+	case WorkerLost:
+		if w := c.workers[e.Instance.Worker]; w != nil {
+			w.leased, w.released, w.replaced = false, e.Released, !e.Released
+			c.lose(w)
+		}
+	case GatewayDisconnected:
+		c.disconnect(e.Origin)
+	case Recorded:
+		c.recorded(e.Version)
+	}
+}
+
+// NextWake is when the core wants a Tick if nothing else happens before; 0 is
+// never.
+func (c *Core) NextWake() mono.Time {
+	if !c.Settled() {
+		return c.now
+	}
+	return c.timers.next()
+}
+
+// Settled reports whether everything has followed from the events that there
+// were. Otherwise the next step goes on with it.
+func (c *Core) Settled() bool { return len(c.sweeps) == 0 && c.recheck == 0 }
+
+// Counts returns the totals.
+func (c *Core) Counts() Counts { return c.counts }
+
+// InFlight is the number of units that wait or run.
+func (c *Core) InFlight() int { return len(c.items) }
+
+// Load is how much waits in the pool and runs.
+type Load struct {
+	Waiting, Running int
+	// Full is how far the queue is from empty, 0, to its bounds, 1; 0 without
+	// bounds.
+	Full float64
+}
+
+// Load returns the pool's load. It costs the same however much that is.
+func (c *Core) Load() Load {
+	full := max(share(float64(c.waiting.requests), float64(c.config.MaxRequests)), share(float64(c.waiting.bytes), float64(c.config.MaxBytes)))
+	return Load{Waiting: c.waiting.requests, Running: len(c.items) - c.waiting.requests, Full: min(full, 1)}
+}
+
+func share(n, of float64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return n / of
+}
+
+// Queue is what waits for a loaded generation and runs of it.
+type Queue struct {
+	Waiting, Running int
+	// Oldest is when the first of those came that wait; 0 if none does.
+	Oldest mono.Time
+}
+
+// Queues returns the queue of each loaded generation.
+func (c *Core) Queues() map[infer.ModelRef]Queue {
+	queues := make(map[infer.ModelRef]Queue, len(c.models))
+	for ref, m := range c.models {
+		queues[ref] = Queue{Waiting: m.queue.requests, Oldest: m.queue.oldest()}
+	}
+	for _, b := range c.batches {
+		if q, ok := queues[b.Model]; ok { // else of an earlier scheduler, and its instance is not granted yet
+			q.Running += b.open
+			queues[b.Model] = q
+		}
+	}
+	return queues
+}
+
+// check holds the core's books against each other.
+func (c *Core) check() {
+	waiting, running := c.parked.n, 0
+	for _, m := range c.models {
+		waiting += m.queue.requests
+		m.checkSequences()
+		stalls := m.batcher != nil && m.queue.requests > 0 && m.couldRun() && m.timer.pos == 0 && m.proposal.Reason == "" && !slices.Contains(c.ready, m)
+		invariant.Check(!stalls, "%d items of %v wait beside a free instance, and no time is set to look again", m.queue.requests, m.ref)
+	}
+	batches, work := make(map[*instance]int), make(map[*instance]time.Duration)
+	for id, b := range c.batches {
+		open := 0
+		for _, it := range b.Items {
+			if it != nil {
+				open++
+			}
+		}
+		// Of an adopted batch, all may run elsewhere too.
+		invariant.Check(open == b.open && (open > 0 || b.Adopted), "%d items of batch %v, %d counted", open, id, b.open)
+		running += open
+		batches[b.instance]++
+		work[b.instance] += b.takes
+	}
+	for id, in := range c.instances {
+		invariant.Check(in.running == batches[in], "%d batches run on %v, %d counted", batches[in], id, in.running)
+		invariant.Check(in.work == work[in], "the batches on %v take %v, %v counted", id, work[in], in.work)
+		invariant.Check(in.credits >= 0, "instance %v has %d credits", id, in.credits)
+	}
+	n := c.counts
+	invariant.Check(waiting == c.waiting.requests, "%d items wait, %d counted", waiting, c.waiting.requests)
+	invariant.Check(waiting+running == len(c.items), "%d wait, %d run, %d known", waiting, running, len(c.items))
+	invariant.Check(n.Submitted == n.Refused+n.Failed+n.HandedOff+n.Completed+uint64(len(c.items)), "%+v does not add up with %d in flight", n, len(c.items))
+}

@@ -1,0 +1,201 @@
+package core
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// maxShapes is how many shapes a model's costs tell apart.
+const maxShapes = 16
+
+// shape says how large the rows of a request are: the binary logarithm of their
+// elements, and its index among the model's shapes. The zero shape is that of a
+// model whose rows are all of one size.
+type shape struct{ log2, index uint8 }
+
+func (s shape) larger(t shape) shape {
+	if t.log2 > s.log2 {
+		return t
+	}
+	return s
+}
+
+// shapes are the sizes of rows that a model has met, as logarithms.
+type shapes []uint8
+
+// of returns the shape of a request, nearest to one known before where there
+// are too many.
+func (s *shapes) of(r *infer.Request, batched bool) shape {
+	elements := uint64(0)
+	for i := range r.Inputs {
+		dims, n := r.Inputs[i].Shape, uint64(1)
+		if batched && len(dims) > 0 {
+			dims = dims[1:]
+		}
+		for _, d := range dims {
+			n *= uint64(max(d, 0))
+		}
+		elements += n
+	}
+	log2, nearest := uint8(bits.Len64(elements)), 0
+	for i, known := range *s {
+		if known == log2 {
+			return shape{log2, uint8(i)}
+		}
+		if distance(known, log2) < distance((*s)[nearest], log2) {
+			nearest = i
+		}
+	}
+	if len(*s) == maxShapes {
+		return shape{(*s)[nearest], uint8(nearest)}
+	}
+	*s = append(*s, log2)
+	return shape{log2, uint8(len(*s) - 1)}
+}
+
+func distance(a, b uint8) uint8 { return max(a, b) - min(a, b) }
+
+// costs is what a model's executions have taken on one kind of device, by shape
+// and batch size.
+type costs struct{ by []estimator }
+
+// learn takes in one execution.
+func (c *costs) learn(size int64, s shape, took time.Duration) {
+	if missing := int(s.index) + 1 - len(c.by); missing > 0 {
+		c.by = append(c.by, make([]estimator, missing)...)
+	}
+	c.by[s.index].learn(size, took)
+}
+
+// of returns mean and deviation of a batch of that size, in seconds; 0 if
+// nothing of its shape has run.
+func (c *costs) of(size int64, s shape) (mean, dev float64) {
+	if int(s.index) >= len(c.by) {
+		return 0, 0
+	}
+	return c.by[s.index].of(size)
+}
+
+// estimate is how long a batch of that size will hardly exceed.
+func (c *costs) estimate(size int64, s shape) time.Duration {
+	mean, dev := c.of(size, s)
+	return seconds(mean + 2*dev)
+}
+
+// mean is how long a batch of that size takes as a rule.
+func (c *costs) mean(size int64, s shape) time.Duration {
+	mean, _ := c.of(size, s)
+	return seconds(mean)
+}
+
+// estimator is what executions of one shape have taken, by batch size.
+// Estimates are upper ones, mean plus twice the mean deviation, as they answer
+// whether a deadline will be met. Without a single execution they are 0:
+// nothing is refused before something is known.
+//
+// Mean and deviation are exponentially weighted, as in TCP's round-trip
+// estimator (Jacobson, SIGCOMM 1988). A batch size that has been seen too
+// seldom is estimated by a line through all sizes, fitted by least squares
+// with exponential forgetting.
+type estimator struct {
+	cells []cell // by size, from 1
+	line  line
+}
+
+// cell is one batch size. Times are in seconds.
+type cell struct {
+	n         int
+	mean, dev float64
+}
+
+const (
+	// trusted is how many executions of one size make its own estimate.
+	trusted = 8
+	// slowest is the gain of the means once they have settled.
+	slowest = 1.0 / 16
+	// sizes bounds the batch sizes with an estimate of their own.
+	sizes = 1024
+)
+
+func (e *estimator) learn(size int64, took time.Duration) {
+	if took <= 0 || size < 1 {
+		return
+	}
+	e.line.add(float64(size), took.Seconds())
+	if size > sizes {
+		return
+	}
+	if missing := int(size) - len(e.cells); missing > 0 {
+		e.cells = append(e.cells, make([]cell, missing)...)
+	}
+	e.cells[size-1].add(took.Seconds())
+}
+
+func (e *estimator) of(size int64) (mean, dev float64) {
+	if size >= 1 && size <= int64(len(e.cells)) {
+		if own := &e.cells[size-1]; own.n >= trusted {
+			return own.mean, own.dev
+		}
+	}
+	return max(e.line.at(float64(size)), 0), e.line.dev
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (c *cell) add(t float64) {
+	c.n++
+	gain := max(1/float64(c.n), slowest)
+	if c.n == 1 {
+		c.mean = t
+		return
+	}
+	off := t - c.mean
+	c.mean += gain * off
+	c.dev += gain * (abs(off) - c.dev)
+}
+
+// line is t = a + b·size, fitted to weighted sums.
+type line struct {
+	n               int
+	w, x, t, xx, xt float64
+	dev             float64
+}
+
+// forget is how much an execution weighs less with each later one.
+const forget = 0.98
+
+func (l *line) add(x, t float64) {
+	if l.n > 0 {
+		l.dev += slowest * (abs(t-l.at(x)) - l.dev)
+	}
+	l.n++
+	l.w = l.w*forget + 1
+	l.x = l.x*forget + x
+	l.t = l.t*forget + t
+	l.xx = l.xx*forget + x*x
+	l.xt = l.xt*forget + x*t
+}
+
+// at is the line's value: the mean where all executions had one size, and
+// never less than the line's value at size 1, since larger batches do not take
+// less time.
+func (l *line) at(x float64) float64 {
+	if l.n == 0 {
+		return 0
+	}
+	spread := l.w*l.xx - l.x*l.x
+	if spread < 1e-9*l.w*l.xx {
+		return l.t / l.w
+	}
+	slope := max((l.w*l.xt-l.x*l.t)/spread, 0)
+	return (l.t-slope*l.x)/l.w + slope*x
+}
+
+func abs(x float64) float64 {
+	if x < 0 {
+		return -x
+	}
+	return x
+}

@@ -1,0 +1,343 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// dynamic is Triton's dynamic batcher: requests join by priority and arrival,
+// up to max_batch_size, and wait for company for at most the queue delay.
+// Preferred sizes are points at which a batch goes before its delay is over.
+type dynamic struct {
+	model     *model
+	maxSize   int64
+	preferred []int64 // ascending, at least one
+	delay     time.Duration
+	likeness
+	late []*Item
+}
+
+// likeness is what the requests of a batch must have in common.
+type likeness struct {
+	variable []string // inputs whose shapes must be equal
+	optional bool     // the sets of inputs must be equal
+}
+
+func newLikeness(c *modelconfig.Config) (l likeness) {
+	for i := range c.Inputs {
+		in := &c.Inputs[i]
+		l.optional = l.optional || in.Optional
+		if !in.Dims.Fixed() && !in.Ragged {
+			l.variable = append(l.variable, in.Name)
+		}
+	}
+	return l
+}
+
+func newDynamic(m *model, c *modelconfig.Config) *dynamic {
+	d := &dynamic{
+		model:     m,
+		maxSize:   maxSize(c),
+		preferred: c.Batching.PreferredSizes,
+		delay:     time.Duration(c.Batching.MaxQueueDelayMicros) * time.Microsecond,
+		likeness:  newLikeness(c),
+	}
+	if len(d.preferred) == 0 {
+		d.preferred = []int64{d.maxSize}
+	}
+	return d
+}
+
+// maxSize is how large a batch may be. A request to a model without a
+// batch dimension is a batch by itself, under the same queue policies.
+func maxSize(c *modelconfig.Config) int64 { return max(c.MaxBatchSize, 1) }
+
+// candidate is the beginning of the queue, as a batch.
+type candidate struct {
+	part
+	cut   part // up to the last preferred size; empty if none is met
+	bytes int64
+	shape shape
+	// full says that no later item could join, or that the largest preferred size
+	// is reached; short that the first item needs more memory than there is.
+	full, short bool
+	oldest      mono.Time
+	// tightest is the earliest deadline, of an item that came at since; 0 is none.
+	tightest, since mono.Time
+	// behind is when the first of the items goes behind; 0 is never.
+	behind mono.Time
+}
+
+// part is how far a batch reaches.
+type part struct {
+	items int
+	size  int64
+}
+
+// Propose offers the beginning of the queue when that is full, has a preferred
+// size or has waited for long enough.
+func (d *dynamic) Propose(now mono.Time) Proposal {
+	head := d.model.queue.first(now)
+	if head == nil {
+		return Proposal{}
+	}
+	in, short := d.model.free(head.Bytes)
+	switch {
+	case short:
+		return Proposal{Reason: waitMemory, Size: head.BatchSize}
+	case in == nil:
+		return d.pipeline(now, head)
+	}
+	d.late = d.late[:0]
+	e := d.candidate(now, in, true)
+	takes := in.takes(e.size, e.shape)
+	p := Proposal{Prefer: in, Size: e.size, Urgency: startFor(e.tightest, takes), Late: d.late}
+	switch due := e.due(d.delay, takes); {
+	case e.short:
+		p.Reason = waitMemory
+	case e.items == 0:
+	case e.full || e.cut.items > 0 || now >= due:
+		p.Ready = true
+	default:
+		p.Wait = mono.Earliest(due, e.behind)
+	}
+	return p
+}
+
+// pipeline offers a batch to an instance that is about to be free, if the batch
+// will not take long and no other could be made of what comes until then.
+func (d *dynamic) pipeline(now mono.Time, head *Item) Proposal {
+	in := d.model.soonFree(now, head.Bytes)
+	if in == nil {
+		return Proposal{}
+	}
+	e := d.candidate(now, in, false)
+	next := d.next(now, &e, in)
+	if !e.full || next.items == 0 {
+		return Proposal{}
+	}
+	takes := in.costs.estimate(next.size, e.shape)
+	it := head
+	for range next.items {
+		if !it.mayPipeline(now, in, takes) {
+			return Proposal{}
+		}
+		it = d.model.queue.next(now, it)
+	}
+	return Proposal{Ready: true, Prefer: in, Size: next.size, Urgency: startFor(e.tightest, takes)}
+}
+
+// Commit takes the items of the next batch.
+func (d *dynamic) Commit(now mono.Time, in *instance, b *Batch) {
+	e := d.candidate(now, in, false)
+	for range d.next(now, &e, in).items {
+		it := d.model.queue.first(now)
+		d.model.queue.remove(it)
+		b.add(it)
+	}
+}
+
+// next is what of a candidate goes: a batch of a preferred size takes no more
+// than that, unless the oldest has waited out a delay; then all go.
+func (d *dynamic) next(now mono.Time, e *candidate, in *instance) part {
+	if e.cut.items > 0 && (d.delay == 0 || now < e.due(d.delay, in.takes(e.size, e.shape))) {
+		return e.cut
+	}
+	return e.part
+}
+
+// due is until when a candidate that is not full waits for company: for the
+// queue delay of its oldest item, and for no more than half of the time that
+// its tightest deadline leaves. The other half is for what no estimate knows,
+// such as a wake-up that comes late.
+func (e *candidate) due(delay, takes time.Duration) mono.Time {
+	due := e.oldest.Add(delay)
+	if e.tightest != 0 {
+		due = min(due, e.since.Add(max(e.tightest.Sub(e.since)-takes, 0)/2))
+	}
+	return due
+}
+
+// candidate is the beginning of the queue, as far as its items join the batch of
+// the first. With drop, items leave the queue that could not be done in time even
+// alone, or that are shed.
+func (d *dynamic) candidate(now mono.Time, in *instance, drop bool) candidate {
+	start := d.model.onTime(now)
+	drop = drop && in.free()
+	e := d.walk(now, start, in, drop)
+	if drop && e.items > 0 && e.tightest != 0 && d.shed(now, start, in, &e) {
+		return d.walk(now, start, in, drop)
+	}
+	return e
+}
+
+// shed drops the first items of the queue where they keep not only their own batch
+// small but also the next one. Else a queue that fell behind once would go on in
+// small batches, at a fraction of what the instances can do. It is the early drop
+// of Nexus (Shen et al., SOSP 2019), but for a batch after which the next can be
+// large again: that one shrinks to keep its first item.
+func (d *dynamic) shed(now, start mono.Time, in *instance, e *candidate) bool {
+	head := d.model.queue.first(now)
+	size := min(d.model.queue.levels[head.level].waiting[head.shape.index].size, d.maxSize)
+	if size <= e.size || !d.slower(in, e, size) || !d.holdsUp(now, start, in, e, size) {
+		return false
+	}
+	end, kept, before := start.Add(in.takes(size, e.shape)), int64(0), len(d.late)
+	for it, next := head, (*Item)(nil); it != nil && it.level == head.level && kept < size; it = next {
+		next = d.model.queue.next(now, it)
+		if it.doneBy(end) {
+			kept += it.BatchSize
+			continue
+		}
+		d.model.queue.remove(it)
+		d.late = append(d.late, it)
+	}
+	return len(d.late) > before
+}
+
+// slower reports whether a candidate takes longer for each row than a batch of the
+// given size: by a tenth or more, since the estimates are not more exact.
+func (d *dynamic) slower(in *instance, e *candidate, size int64) bool {
+	takes, larger := in.costs.mean(e.size, e.shape).Seconds()+in.way, in.costs.mean(size, e.shape).Seconds()+in.way
+	return takes*float64(size) >= 1.1*larger*float64(e.size)
+}
+
+// holdsUp reports whether the items behind a candidate could not be done in time in
+// a batch of the given size after it.
+func (d *dynamic) holdsUp(now, start mono.Time, in *instance, e *candidate, size int64) bool {
+	it, skip := d.model.queue.first(now), e.items
+	level, rows, tightest := it.level, int64(0), mono.Time(0)
+	for ; it != nil && it.level == level && rows < size; it = d.model.queue.next(now, it) {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		rows += it.BatchSize
+		tightest = mono.Earliest(tightest, it.Deadline)
+	}
+	slack := in.takes(size, e.shape) // for what the estimates do not know
+	end := start.Add(in.takes(e.size, e.shape) + in.takes(min(rows, size), e.shape) + slack)
+	return tightest != 0 && end > tightest
+}
+
+// walk forms the candidate. With drop, hopeless items leave the queue.
+func (d *dynamic) walk(now, start mono.Time, in *instance, drop bool) (e candidate) {
+	q := d.model.queue
+	var head *Item
+	for it, next := q.first(now), (*Item)(nil); it != nil; it = next {
+		next = q.next(now, it)
+		if drop && it.hopeless(start, in) {
+			q.remove(it)
+			d.late = append(d.late, it)
+			continue
+		}
+		if head == nil {
+			head, e.oldest = it, it.Enqueued
+		}
+		if !d.joins(&e, head, it, start, in) {
+			break
+		}
+		d.extend(&e, it, now)
+	}
+	e.full = e.full || e.size >= d.preferred[len(d.preferred)-1]
+	return e
+}
+
+// hopeless reports whether an item that begins at start could not be done in time
+// even alone.
+func (it *Item) hopeless(start mono.Time, in *instance) bool {
+	return it.Deadline != 0 && !it.doneBy(start.Add(in.takes(it.BatchSize, it.shape)))
+}
+
+// joins reports whether an item joins a candidate: while sizes, shapes and memory
+// allow it and all of them would be done in time, or the instance is not free and
+// takes what is pipelined.
+func (d *dynamic) joins(e *candidate, head, it *Item, start mono.Time, in *instance) bool {
+	free, size := in.free(), e.size+it.BatchSize
+	tightest := mono.Earliest(e.tightest, it.Deadline)
+	switch {
+	case it != head && (size > d.maxSize || !d.alike(head.Request, it.Request)):
+		e.full = true
+	case it != head && free && tightest != 0 && start.Add(in.takes(size, e.shape.larger(it.shape))) > tightest:
+		e.full = true
+	case it == head && free && it.hopeless(start, in):
+		e.full = true
+	case e.bytes+it.Bytes > in.room():
+		e.full, e.short = free, it == head
+	default:
+		return true
+	}
+	return false
+}
+
+// extend adds an item to a candidate.
+func (d *dynamic) extend(e *candidate, it *Item, now mono.Time) {
+	if e.size+it.BatchSize > d.preferred[len(d.preferred)-1] && e.cut.items == 0 {
+		e.cut = e.part
+	}
+	if it.Deadline != 0 && (e.tightest == 0 || it.Deadline < e.tightest) {
+		e.tightest, e.since = it.Deadline, it.Enqueued
+	}
+	e.shape = e.shape.larger(it.shape)
+	e.size += it.BatchSize
+	e.bytes += it.Bytes
+	e.items++
+	e.oldest = min(e.oldest, it.Enqueued)
+	if it.behindAt > now {
+		e.behind = mono.Earliest(e.behind, it.behindAt)
+	}
+	if _, met := slices.BinarySearch(d.preferred, e.size); met {
+		e.cut = e.part
+	}
+}
+
+// Backlog takes batches for full: as large as may be or, where every batch
+// goes with a preferred size, of the largest one.
+func (d *dynamic) Backlog(it *Item, t tally, own bool) (batches, size, joined int64) {
+	size = d.maxSize
+	if d.delay == 0 {
+		size = d.preferred[len(d.preferred)-1]
+	}
+	if !own {
+		return (t.size + size - 1) / size, size, 0
+	}
+	return t.size / size, size, min(t.size%size+it.BatchSize, d.maxSize)
+}
+
+// alike reports whether two requests may share a batch.
+func (l *likeness) alike(a, b *infer.Request) bool {
+	if l.optional && (len(a.Inputs) != len(b.Inputs) || !sameInputs(a, b)) {
+		return false
+	}
+	for _, name := range l.variable {
+		if !slices.Equal(rowShape(a, name), rowShape(b, name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// rowShape is an input's shape without the batch dimension; nil if the
+// request does not have the input.
+func rowShape(r *infer.Request, name string) tensor.Shape {
+	for i := range r.Inputs {
+		if in := &r.Inputs[i]; in.Name == name && len(in.Shape) > 0 {
+			return in.Shape[1:]
+		}
+	}
+	return nil
+}
+
+func sameInputs(a, b *infer.Request) bool {
+	for i := range a.Inputs {
+		if !slices.ContainsFunc(b.Inputs, func(t infer.Tensor) bool { return t.Name == a.Inputs[i].Name }) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,405 @@
+package core
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// absence is for how long a worker may have neither lease nor stream before it
+// counts as lost, if its lease has never been heard of.
+const absence = 6 * time.Second
+
+// undecided is for how long requests of a lost worker may have no answer: as
+// long as gateways wait for a scheduler, and this one then for its workers, with
+// room.
+const undecided = 20 * time.Second
+
+// membership is who is alive, by leases, streams and reports, and what they may
+// have started.
+//
+// No incarnation gets a batch before the store holds its name. The next leader
+// inherits the names by writing them under its own epoch, so that this one's
+// writes fail, and then knows who may have started what: it waits for their
+// reports, and for those of all that hold a lease. A worker that does not report
+// in time leaves the history of earlier leaders incomplete, and their requests
+// fail rather than run again.
+type membership struct {
+	leads   bool
+	epoch   uint64
+	workers map[uint64]*worker // by incarnation
+	leases  map[string]lease   // by key
+	// reports is how many workers have still to report, by reportBy at the latest.
+	reports  int
+	reportBy mono.Time
+	// incomplete is the epoch since which the history is complete.
+	incomplete uint64
+	// Versions of what the store is to hold, has been asked to hold, and holds.
+	version, asked, stored uint64
+	// grace is until when models without instances are waited for, first for how
+	// long a model is that has had none yet.
+	grace mono.Time
+	first time.Duration
+	clock timer
+}
+
+// lease is who holds the lease of a key; 0 is nobody.
+type lease struct{ incarnation, revision uint64 }
+
+// worker is an incarnation of a worker.
+type worker struct {
+	id                uint64
+	key               string // of its lease; empty until that is heard of
+	leased, connected bool
+	released          bool        // it gave its lease up
+	replaced          bool        // another incarnation holds its lease
+	lost              bool        // it has neither lease nor stream, and counts as dead
+	reported          bool        // to this leader
+	awaited           bool        // its report is
+	version           uint64      // of the record that first names it; 0 if none does
+	recorded          bool        // the store holds that
+	instances         []*instance // by slot
+	batches           []*Batch    // in the order of their dispatch
+	arena             memory
+	timer             timer // until it counts as lost, or is forgotten
+}
+
+// worker returns the entry of an incarnation.
+func (c *Core) worker(id uint64) *worker {
+	w := c.workers[id]
+	if w == nil {
+		w = &worker{id: id}
+		w.timer.worker = w
+		c.workers[id] = w
+	}
+	return w
+}
+
+// hold notes who holds the lease of a key, 0 being nobody. What is older than
+// what is known changes nothing.
+func (c *Core) hold(key string, now lease, released bool) {
+	before := c.leases[key]
+	if now.revision < before.revision || now.incarnation == before.incarnation {
+		now.incarnation, now.revision = before.incarnation, max(now.revision, before.revision)
+		c.leases[key] = now
+		return
+	}
+	c.leases[key] = now
+	if now.incarnation == 0 {
+		if w := c.workers[before.incarnation]; w != nil {
+			w.leased, w.released = false, released
+			c.loseAbsent(w)
+		}
+		return
+	}
+	w := c.worker(now.incarnation)
+	w.key, w.leased, w.released = key, true, false
+	c.revive(w)
+	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+		if other := c.workers[id]; other.key == key && other != w {
+			other.leased, other.connected, other.replaced = false, false, true
+			c.lose(other)
+		}
+	}
+}
+
+// revive notes that a worker is there.
+func (c *Core) revive(w *worker) {
+	w.lost = false
+	c.timers.set(&w.timer, 0)
+}
+
+// loseAbsent loses a worker that has neither lease nor stream.
+func (c *Core) loseAbsent(w *worker) {
+	if !w.leased && !w.connected && !w.lost {
+		c.lose(w)
+	}
+}
+
+// lose counts a worker as dead: what runs there fails, and what waits goes on
+// waiting for the instances of others.
+func (c *Core) lose(w *worker) {
+	if !w.lost {
+		w.lost = true
+		unexpected := int64(1)
+		if w.released {
+			unexpected = 0
+		}
+		c.decide(Decision{Kind: WorkerGone, Instance: infer.InstanceID{Worker: w.id}, A: unexpected})
+		c.timers.set(&w.timer, c.now.Add(undecided))
+	}
+	w.connected = false
+	for _, in := range w.instances {
+		in.credits = 0 // nothing goes there in between
+	}
+	for _, b := range slices.Clone(w.batches) {
+		c.loseBatch(b)
+	}
+	c.dropInstances(w, false)
+	c.uprootAway(w.id, func(*sequence) bool { return false })
+	if w.released || w.replaced {
+		c.settle(w, w.released)
+	}
+}
+
+func (c *Core) dropInstances(w *worker, away bool) {
+	for _, in := range slices.Clone(w.instances) {
+		c.dropInstance(in, away)
+	}
+}
+
+// outlast is called when a worker has been absent for long: it counts as lost,
+// or is forgotten when nothing of it can be undecided any more. Requests of
+// earlier leaders that have no answer by then fail.
+func (c *Core) outlast(w *worker) {
+	if !w.lost {
+		c.loseAbsent(w)
+		return
+	}
+	c.settle(w, false)
+	delete(c.workers, w.id)
+	if c.leases[w.key].incarnation == 0 {
+		delete(c.leases, w.key)
+	}
+	if w.version != 0 {
+		c.incomplete = c.epoch
+		c.record()
+	}
+}
+
+// settle notes that a worker's report is not waited for any more: it has come,
+// or its absence says nothing about what the worker has started.
+func (c *Core) settle(w *worker, reported bool) {
+	if !w.awaited {
+		return
+	}
+	w.awaited = false
+	c.reports--
+	if !reported {
+		c.incomplete = c.epoch
+	}
+	if c.reports == 0 {
+		c.recheck = c.parked.n
+	}
+}
+
+// reporting reports whether a worker's report may still come in time.
+func (c *Core) reporting() bool { return c.reports > 0 && c.now < c.reportBy }
+
+// becomeLeader begins a leadership.
+func (c *Core) becomeLeader(e *Event) {
+	c.leads, c.epoch = true, e.Epoch
+	c.reportBy, c.grace, c.first = e.Until, max(c.grace, e.Until), e.Until.Sub(c.now)
+	c.incomplete = e.History.IncompleteBefore
+	c.version++
+	c.asked, c.stored = c.version, c.version
+	for _, id := range e.History.Workers {
+		w := c.worker(id)
+		w.version, w.recorded = c.version, true
+		if !w.leased && !w.connected && !w.lost {
+			w.lost = true
+			c.timers.set(&w.timer, max(c.now.Add(undecided), e.Until))
+		}
+	}
+	news := false
+	for _, w := range c.workers {
+		switch {
+		case w.reported:
+			w.version = cmp.Or(w.version, c.version+1)
+			news = news || !w.recorded
+		case w.recorded || w.leased || w.connected:
+			w.awaited = true
+			c.reports++
+		}
+	}
+	for _, w := range c.workers {
+		if w.released || w.replaced {
+			c.settle(w, w.released)
+		}
+	}
+	if news {
+		c.record()
+	}
+	c.recheck = c.parked.n
+	c.timers.set(&c.clock, e.Until)
+}
+
+// record asks the store to hold who may have got batches.
+func (c *Core) record() {
+	c.version++
+	if c.leads && c.asked == c.stored { // else when that has been stored
+		c.askStore()
+	}
+}
+
+func (c *Core) askStore() {
+	c.asked = c.version
+	c.decide(Decision{Kind: Record, A: int64(c.asked)})
+}
+
+// History is what the store is to hold, as of the last Record.
+func (c *Core) History() History {
+	h := History{IncompleteBefore: c.incomplete}
+	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+		if v := c.workers[id].version; v != 0 && v <= c.asked {
+			h.Workers = append(h.Workers, id)
+		}
+	}
+	return h
+}
+
+// recorded notes what the store holds: workers new in it get batches.
+func (c *Core) recorded(version uint64) {
+	if version != c.asked {
+		return // of an earlier leadership
+	}
+	c.stored = version
+	for _, w := range c.workers {
+		if w.recorded = w.version != 0 && w.version <= version; w.recorded {
+			for _, in := range w.instances {
+				c.touch(in.model)
+			}
+		}
+	}
+	slices.SortFunc(c.asking, func(a, b *model) int { return a.ref.Compare(b.ref) })
+	if c.version > c.asked {
+		c.askStore()
+	}
+}
+
+// connect takes in what a worker has started, under this leadership or before,
+// and holds what is thought to run there against it.
+func (c *Core) connect(id uint64, held *infer.Held) {
+	w := c.worker(id)
+	c.dropInstances(w, true)
+	for _, b := range w.batches {
+		b.instance = nil
+	}
+	c.revive(w)
+	first := !w.reported
+	w.connected, w.reported = true, true
+	if w.version == 0 {
+		w.version = c.version + 1
+		c.record()
+	}
+	var started infer.Recent
+	for _, b := range held.Started {
+		started.Merge(b)
+		c.started.Merge(b)
+	}
+	runs := make(map[infer.BatchID]bool, len(held.Running))
+	for i := range held.Running {
+		r := &held.Running[i]
+		runs[r.Batch] = true
+		c.adopt(w, r)
+	}
+	for _, b := range slices.Clone(w.batches) {
+		if !runs[b.ID] {
+			c.reconcile(b, &started)
+		}
+	}
+	c.recallSequences(w, held.Sequences, first)
+	c.settle(w, true)
+}
+
+// part forgets a worker's instances, not what runs there, when its stream has
+// ended. One whose lease has not been heard of has a moment for it; the end of a
+// lease tells of the others.
+func (c *Core) part(e *Event) {
+	for _, o := range e.Batches {
+		if b := c.batches[o.ID]; b != nil {
+			b.Returned = true
+		} else {
+			c.decide(Decision{Kind: UnknownBatch, Batch: o.ID})
+		}
+	}
+	c.waitForInstances(e.Until)
+	w := c.workers[e.Instance.Worker]
+	if w == nil || !w.connected {
+		return // another incarnation holds its lease
+	}
+	w.connected = false
+	if !w.leased {
+		c.timers.set(&w.timer, c.now.Add(absence))
+	}
+	c.dropInstances(w, true)
+}
+
+// stepDown ends a leadership. What waits goes back to its gateways, in parts: it
+// is over when the core is [Core.Settled]. What runs is left to its workers and the pool's next scheduler. Who is alive is known as
+// before.
+func (c *Core) stepDown() {
+	batches := slices.SortedFunc(maps.Values(c.batches), func(a, b *Batch) int {
+		return a.ID.Compare(b.ID)
+	})
+	for _, b := range batches {
+		c.handOff(b, func(*Item) bool { return true })
+		c.forgetBatch(b)
+	}
+	for i := range c.sweeps {
+		c.sweeps[i].reason = errs.SchedulerDeposed
+	}
+	for _, origin := range slices.Sorted(maps.Keys(c.gateways)) {
+		c.sweeps = append(c.sweeps, sweep{gateway: c.gateways[origin], reason: errs.SchedulerDeposed})
+	}
+	clear(c.gateways)
+	clear(c.instances)
+	c.limiter = newLimiter(c.config.RateLimit)
+	for _, m := range c.modelsInOrder() {
+		m.instances, m.retiring, m.awaited = nil, 0, false
+		c.forgetSequences(m)
+		c.touch(m)
+	}
+	for _, w := range c.workers {
+		w.connected, w.reported, w.awaited, w.recorded, w.version, w.instances = false, false, false, false, 0, nil
+	}
+	c.started = infer.Recent{}
+	c.timers.set(&c.clock, 0)
+	c.leads, c.epoch, c.reports, c.reportBy, c.grace, c.first = false, 0, 0, 0, 0, 0
+	c.asked, c.stored = c.version, c.version
+}
+
+// waitForInstances waits for instances of models that have none until the given
+// time.
+func (c *Core) waitForInstances(until mono.Time) {
+	c.grace = max(c.grace, until)
+	if c.leads {
+		c.timers.set(&c.clock, c.grace)
+	}
+}
+
+// awaitFirst reports whether the first instance that a model has under this
+// leadership is waited for, which is done once. A gateway sends only what it
+// knows to be ready: that a worker is there which has not connected yet, and of
+// whose lease the scheduler may not have heard.
+func (c *Core) awaitFirst(m *model) bool {
+	if m.awaited || c.first <= 0 {
+		return false
+	}
+	m.awaited = true
+	c.waitForInstances(c.now.Add(c.first))
+	return true
+}
+
+// graceOver is called when the time is over by which workers should have
+// reported, or granted instances.
+func (c *Core) graceOver() {
+	if c.reports > 0 && c.now >= c.reportBy {
+		for _, w := range c.workers {
+			c.settle(w, false)
+		}
+	}
+	c.recheck = c.parked.n
+	if c.now < c.grace {
+		c.timers.set(&c.clock, c.grace)
+		return
+	}
+	for _, m := range c.modelsInOrder() {
+		c.abandon(m)
+	}
+}

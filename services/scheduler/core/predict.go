@@ -1,0 +1,121 @@
+package core
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// admit queues an item unless there is a reason not to.
+func (c *Core) admit(m *model, it *Item) (errs.Reason, time.Duration) {
+	switch {
+	case m == nil:
+		return errs.ModelNotReady, 0
+	case len(m.instances) == 0 && !c.awaitFirst(m) && c.now >= c.grace:
+		return errs.NoWorker, 0
+	case !it.doneBy(c.now):
+		return errs.DeadlineQueue, 0
+	case m.proposal.Reason == errs.MemoryPressure && m.queue.requests > 0:
+		return errs.MemoryPressure, 0
+	}
+	if end := m.predict(c.now, it); !it.doneBy(end) {
+		if !m.mayProbe(c.now, it) {
+			return errs.DeadlineUnmeetable, end.Sub(it.Deadline)
+		}
+		it.probe = true
+	}
+	return c.join(m, it), 0
+}
+
+// predict is when an item that comes now would hardly not be done: after the
+// running batches and those that go before its own, shared between the
+// instances. What deviates in batches that follow each other partly evens out:
+// the deviation of their sum grows with the root of their number.
+func (m *model) predict(now mono.Time, it *Item) mono.Time {
+	if it.Deadline == 0 || len(m.instances) == 0 || m.batcher == nil {
+		return now
+	}
+	if m.variable {
+		it.shape = m.shapes.of(it.Request, m.batched)
+	}
+	ahead, variance, own := 0.0, 0.0, it.BatchSize // seconds, and their square
+	for i := range max(len(m.shapes), 1) {
+		t, same := m.queue.before(it, i), i == int(it.shape.index)
+		if t.items == 0 && !same {
+			continue
+		}
+		batches, size, joined := m.batcher.Backlog(it, t, same)
+		if same {
+			own = joined
+		}
+		rate, deviation := 0.0, 0.0 // batches per second, by all instances; seconds
+		for _, in := range m.instances {
+			mean, dev := in.costs.of(size, shape{index: uint8(i)})
+			rate += 1 / (mean + in.way) // an instance of unknown costs takes any number of batches
+			deviation = max(deviation, dev)
+		}
+		ahead += float64(batches) / rate
+		variance += deviation * deviation * float64(batches) / float64(len(m.instances))
+	}
+	end := mono.Time(math.MaxInt64)
+	for _, in := range m.instances {
+		end = min(end, in.freeAt(now).Add(in.takes(own, it.shape)))
+	}
+	return end.Add(seconds(ahead + 2*math.Sqrt(variance)))
+}
+
+// probeAfter is how long a model is idle before a request is let in that by the
+// costs could not be done in time: else a few slow executions would have
+// everything refused for ever.
+const probeAfter = time.Second
+
+// mayProbe reports whether an item that the estimate speaks against is let in all
+// the same. An idle model takes what would be done by the mean: it is likely to
+// be in time, nothing else wants the instances, and only executions correct an
+// estimate that is too high. One that has been idle for long takes anything.
+func (m *model) mayProbe(now mono.Time, it *Item) bool {
+	busy := slices.ContainsFunc(m.instances, func(in *instance) bool { return in.running > 0 })
+	if busy || m.queue.requests > 0 {
+		return false
+	}
+	fast := slices.ContainsFunc(m.instances, func(in *instance) bool { return it.doneBy(now.Add(in.costs.mean(it.BatchSize, it.shape))) })
+	return fast || now.Sub(m.lastEnd) >= probeAfter
+}
+
+// makeRoom keeps the pool's limits when an item has joined what waits for m.
+// Beyond them the model that has most waiting gives up what would go last, so
+// that a flood of requests to one model does not shut out the others. It reports
+// false if that model is m, and so the item has no room.
+func (c *Core) makeRoom(m *model, it *Item) bool {
+	for c.config.MaxRequests > 0 && c.waiting.requests >= c.config.MaxRequests {
+		if !c.displace(m, func(m *model) int64 { return int64(m.queue.requests) }) {
+			return false
+		}
+	}
+	for c.config.MaxBytes > 0 && c.waiting.requests > 0 && c.waiting.bytes+it.Bytes > c.config.MaxBytes {
+		if !c.displace(m, func(m *model) int64 { return m.queue.bytes }) {
+			return false
+		}
+	}
+	return true
+}
+
+// displace ends the last item of the model of the greatest size if that is not
+// m, which has its new item already.
+func (c *Core) displace(m *model, sizeOf func(*model) int64) bool {
+	most, size := m, sizeOf(m)
+	for _, other := range c.models {
+		if n := sizeOf(other); other != m && (n > size || n == size && most != m && other.ref.Compare(most.ref) < 0) {
+			most, size = other, n
+		}
+	}
+	if most == m {
+		return false
+	}
+	c.end(most.queue.last(), Refuse, errs.QueueFull, 0)
+	c.touch(most)
+	return true
+}

@@ -1,0 +1,445 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// requests is the one table of units: parked until it is known whether they
+// may run, queued, running or, by started, finished.
+type requests struct {
+	items map[infer.Unit]*Item // by key
+	// started are the requests that workers have started, as far as is known, and
+	// all that were dispatched under this leadership.
+	started  infer.Recent
+	gateways map[uint64]*gateway
+	parked   list
+	recheck  int // how many of the parked are to be looked at again
+	waiting  load
+	sweeps   []sweep
+	counts   Counts
+}
+
+// gateway is what waits of one connection of a gateway.
+type gateway struct {
+	list
+	gone bool // what waits is being handed off
+}
+
+// sweep is what ends together and may be much: what waits for a gateway, for a
+// reason, for a model without instances, or in a sequence that is over. It is
+// worked off in parts.
+type sweep struct {
+	gateway  *gateway
+	reason   errs.Reason
+	model    *model
+	sequence *sequence
+}
+
+// stride is how many items of sweeps and of the parked a step works off: few
+// enough for less than a millisecond.
+const stride = 250
+
+// Counts says what became of all units since the start: Submitted = Refused +
+// Failed + HandedOff + Completed + in flight.
+type Counts struct{ Submitted, Refused, Failed, HandedOff, Completed uint64 }
+
+// submit queues an item or refuses it, or parks it until it is known which.
+func (c *Core) submit(it *Item) {
+	c.counts.Submitted++
+	if kind, reason := c.known(it); reason != "" {
+		c.end(it, kind, reason, 0)
+		return
+	}
+	if !c.leads || c.uncertain(it) || c.overtakes(it) {
+		c.park(it)
+		return
+	}
+	c.enter(it)
+}
+
+// enter queues an item of which nothing else is known, or refuses it.
+func (c *Core) enter(it *Item) {
+	m := c.models[it.Model]
+	if reason, retry := c.admit(m, it); reason != "" {
+		c.end(it, Refuse, reason, retry)
+		return
+	}
+	c.enroll(it)
+	c.timers.set(&it.timer, mono.Earliest(it.Deadline, it.timeout))
+	c.touch(m)
+}
+
+// enroll has the table know an item that waits.
+func (c *Core) enroll(it *Item) {
+	g := c.gateways[it.Work.Request.Origin]
+	if g == nil {
+		g = &gateway{list: list{by: ofGateway}}
+		c.gateways[it.Work.Request.Origin] = g
+	}
+	if it.gateway != g {
+		if it.gateway != nil {
+			it.gateway.remove(it)
+		}
+		it.gateway = g
+		g.push(it)
+	}
+	it.timer.item = it
+	c.items[keyOf(it.Unit())] = it
+}
+
+// known says what speaks against an item by what is known already: nothing of
+// one that is submitted for the first time. One that waits or runs here is
+// answered under its newest attempt, since its gateway heeds no other.
+func (c *Core) known(it *Item) (DecisionKind, errs.Reason) {
+	if here := c.items[keyOf(it.Unit())]; here != nil {
+		if it.Work.Attempt <= here.Work.Attempt {
+			return Refuse, errs.AlreadyExists
+		}
+		here.Work.Attempt = it.Work.Attempt
+		if here.batch == nil {
+			c.enroll(here) // its gateway may have connected anew
+		}
+		return HandOff, errs.RequestUnderway
+	}
+	if it.Work.Attempt <= 1 || !c.leads || c.repeats(it) {
+		return 0, ""
+	}
+	switch c.started.Lookup(it.Work.Request) {
+	case infer.Present: // and not here any more
+		return HandOff, errs.RequestFinished
+	case infer.Forgotten:
+		return Fail, errs.InstanceCrashed
+	}
+	if c.elsewhere(it) && !c.uncertain(it) && (it.Work.Epoch < c.incomplete || it.Work.Epoch > c.epoch) {
+		return Fail, errs.InstanceCrashed // a worker may have started it, and does not say
+	}
+	return 0, ""
+}
+
+// uncertain reports whether a worker may still say that it has started an item.
+func (c *Core) uncertain(it *Item) bool { return c.reporting() && c.elsewhere(it) && !c.repeats(it) }
+
+// overtakes reports whether an item of a sequence could go before one that is
+// parked, or comes before it is known which workers have its sequence.
+func (c *Core) overtakes(it *Item) bool {
+	m := c.models[it.Model]
+	return inSequence(it.Request) && (m == nil || m.batcher == nil || m.sequences != nil) && (c.reporting() || c.recheck > 0)
+}
+
+// repeats reports whether an item may run twice.
+func (c *Core) repeats(it *Item) bool {
+	m := c.models[it.Model]
+	return m != nil && m.repeats
+}
+
+// elsewhere reports whether an item was first submitted to another scheduler.
+func (c *Core) elsewhere(it *Item) bool { return it.Work.Epoch != 0 && it.Work.Epoch != c.epoch }
+
+// park keeps an item until it is known whether it may run.
+func (c *Core) park(it *Item) {
+	switch {
+	case !it.doneBy(c.now):
+		c.end(it, Refuse, errs.DeadlineQueue, 0)
+		return
+	case c.config.MaxRequests > 0 && c.waiting.requests >= c.config.MaxRequests,
+		c.config.MaxBytes > 0 && c.waiting.bytes+it.Bytes > c.config.MaxBytes && c.waiting.requests > 0:
+		c.end(it, Refuse, errs.QueueFull, 0)
+		return
+	}
+	it.parked = true
+	c.parked.push(it)
+	if c.recheck > 0 {
+		c.recheck++
+	}
+	c.waiting.add(it, 1)
+	c.enroll(it)
+	c.timers.set(&it.timer, it.Deadline)
+}
+
+// unpark looks again at parked items, as many as budget says, and queues,
+// refuses or parks them anew. It returns how many they were.
+func (c *Core) unpark(budget int) (n int) {
+	c.recheck = min(c.recheck, c.parked.n)
+	for ; c.recheck > 0 && n < budget; n++ {
+		c.recheck--
+		it := c.parked.head
+		c.parked.remove(it)
+		if !c.leads || c.uncertain(it) || c.reporting() && c.overtakes(it) {
+			c.parked.push(it)
+			continue
+		}
+		c.leaveWaiting(it)
+		delete(c.items, keyOf(it.Unit()))
+		if kind, reason := c.known(it); reason != "" {
+			c.end(it, kind, reason, 0)
+			continue
+		}
+		c.enter(it)
+	}
+	return n
+}
+
+// end ends an item that does not run.
+func (c *Core) end(it *Item, kind DecisionKind, reason errs.Reason, retry time.Duration) {
+	c.leaveWaiting(it)
+	c.forget(it)
+	c.count(kind, 1)
+	c.decide(Decision{Kind: kind, Reason: reason, Unit: it.Unit(), A: int64(retry), item: it})
+	c.leaveSequence(it, kind, reason)
+}
+
+// leaveWaiting takes an item off the lists of what waits.
+func (c *Core) leaveWaiting(it *Item) {
+	if it.gateway == nil {
+		return
+	}
+	it.gateway.remove(it)
+	it.gateway = nil
+	c.waiting.add(it, -1)
+	if it.parked {
+		it.parked = false
+		c.parked.remove(it)
+		return
+	}
+	it.model.queue.remove(it)
+	if it.sequence != nil {
+		it.sequence.waiting.remove(it)
+	}
+}
+
+// forget ends the table's knowledge of an item, which a decision ends.
+func (c *Core) forget(it *Item) {
+	if it.timer.item == nil {
+		return // it never was in it
+	}
+	c.timers.set(&it.timer, 0)
+	it.timer.item = nil
+	delete(c.items, keyOf(it.Unit()))
+}
+
+func (c *Core) count(kind DecisionKind, n int) {
+	switch kind {
+	case Refuse:
+		c.counts.Refused += uint64(n)
+	case Fail:
+		c.counts.Failed += uint64(n)
+	case HandOff:
+		c.counts.HandedOff += uint64(n)
+	case Complete:
+		c.counts.Completed += uint64(n)
+	}
+}
+
+// cancel ends an item for which nobody waits any more, or passes that on.
+func (c *Core) cancel(u infer.Unit) {
+	it := c.items[keyOf(u)]
+	switch {
+	case it == nil:
+	case it.batch != nil:
+		c.abort(it, errs.Canceled)
+	default:
+		c.touchOf(it)
+		c.end(it, Refuse, errs.Canceled, 0)
+	}
+}
+
+// touchOf asks the model again for which an item waits.
+func (c *Core) touchOf(it *Item) {
+	if !it.parked {
+		c.touch(it.model)
+	}
+}
+
+// abort passes on, once, that nobody waits for a running item.
+func (c *Core) abort(it *Item, reason errs.Reason) {
+	if it.aborted {
+		return
+	}
+	it.aborted = true
+	c.timers.set(&it.timer, 0)
+	c.decide(Decision{Kind: Abort, Reason: reason, Unit: it.Unit(), Batch: it.batch.ID, item: it, batch: it.batch})
+	if it.sequence != nil { // whether its state has the request is not known
+		c.interrupt(it.sequence, reason)
+	}
+}
+
+// expire ends what has waited too long, asks running work to stop whose clients
+// do not wait any more, and wakes models, workers and the pool.
+func (c *Core) expire() {
+	for t := c.timers.due(c.now); t != nil; t = c.timers.due(c.now) {
+		switch it := t.item; {
+		case t.model != nil:
+			c.touch(t.model)
+		case t.worker != nil:
+			c.outlast(t.worker)
+		case t.sequence != nil:
+			c.endSequence(t.sequence)
+		case it == nil:
+			c.graceOver()
+		case it.batch != nil:
+			c.abort(it, errs.DeadlineCompute)
+		default:
+			c.touchOf(it)
+			reason := errs.DeadlineQueue
+			if it.Deadline == 0 || it.Deadline > c.now {
+				reason = errs.QueueTimeout
+				if it.sequence != nil {
+					reason = errs.SequenceTimeout
+				}
+			}
+			c.end(it, Refuse, reason, 0)
+		}
+	}
+}
+
+// free ends a batch as far as its units are done, and gives its instance's
+// credits back.
+func (c *Core) free(e *Event) {
+	done := e.Ended
+	in := c.instances[done.Instance]
+	if in != nil {
+		in.credits += done.Credits
+		c.touch(in.model)
+	}
+	b := c.batches[done.Batch]
+	if b == nil || b.Instance != done.Instance || b.freed || len(done.Ends) > 0 && len(done.Ends) != len(b.Items) {
+		return
+	}
+	b.freed, b.Timing = true, done.Timing
+	c.vacate(b)
+	if in != nil {
+		in.model.lastEnd = c.now
+		if done.Executions == 1 {
+			took := done.Timing.Done.Sub(done.Timing.Start)
+			in.learn(b, took)
+			in.learnWay(c.now, b, took)
+		}
+	}
+	if len(done.Ends) == 0 {
+		c.completeAll(b)
+	} else {
+		c.decide(Decision{Kind: Free, Batch: b.ID, Instance: b.Instance, batch: b})
+	}
+	for i, end := range done.Ends {
+		switch it := b.Items[i]; {
+		case it == nil:
+		case end == infer.UnitMore:
+			c.goOn(it)
+		case end == infer.UnitEnded:
+			c.endRunning(b, i, Complete, "")
+		default:
+			b.Items[i] = nil
+			b.open--
+			c.iterate(it)
+		}
+	}
+	c.endEmpty(b)
+}
+
+// completeAll ends what is open of a batch with one decision.
+func (c *Core) completeAll(b *Batch) {
+	for _, it := range b.Items {
+		if it != nil {
+			c.forget(it)
+			c.leaveSequence(it, Complete, "")
+		}
+	}
+	c.count(Complete, b.open)
+	b.open = 0
+	c.decide(Decision{Kind: Complete, Batch: b.ID, Instance: b.Instance, batch: b})
+}
+
+// done ends a unit whose instance has gone on to other batches.
+func (c *Core) done(d *infer.UnitDone) {
+	it, b := c.items[keyOf(d.Work.Unit())], c.batches[d.Batch]
+	if it == nil || b == nil || it.batch != b || !b.freed || it.Work.Iteration != d.Work.Iteration {
+		return
+	}
+	c.endRunning(b, slices.Index(b.Items, it), Complete, "")
+	c.endEmpty(b)
+}
+
+// iterate queues the next iteration of an item, unless nobody waits for it.
+func (c *Core) iterate(it *Item) {
+	if it.aborted {
+		c.end(it, Refuse, errs.Canceled, 0)
+		return
+	}
+	c.forget(it)
+	it.batch = nil
+	it.Work.Iteration++
+	it.Request.Work.Iteration = it.Work.Iteration
+	it.start, it.end = false, false
+	it.timer.item = it
+	c.queue(it.model, it)
+}
+
+// endRunning ends the item of an index in a batch.
+func (c *Core) endRunning(b *Batch, i int, kind DecisionKind, reason errs.Reason) {
+	it := b.Items[i]
+	b.Items[i] = nil
+	b.open--
+	c.forget(it)
+	c.count(kind, 1)
+	c.decide(Decision{Kind: kind, Reason: reason, Unit: it.Unit(), Batch: b.ID, Instance: b.Instance, A: int64(i), item: it, batch: b})
+	c.leaveSequence(it, kind, reason)
+}
+
+// endEmpty ends a batch of which nothing is open, and keeps it for reuse.
+func (c *Core) endEmpty(b *Batch) {
+	if b.open == 0 {
+		c.forgetBatch(b)
+		c.arbiter.ended = append(c.arbiter.ended, b)
+	}
+}
+
+// forgetBatch ends the core's knowledge of a batch.
+func (c *Core) forgetBatch(b *Batch) {
+	c.vacate(b)
+	delete(c.batches, b.ID)
+	if i := slices.Index(b.worker.batches, b); i >= 0 {
+		b.worker.batches = slices.Delete(b.worker.batches, i, i+1)
+	}
+}
+
+// workOff works off a part of what waits to be ended or looked at again. It
+// returns how many items that were.
+func (c *Core) workOff(budget int) int {
+	n := c.unpark(budget)
+	for len(c.sweeps) > 0 && n < budget {
+		s := c.sweeps[0]
+		switch {
+		case s.gateway != nil && s.gateway.head != nil:
+			it := s.gateway.head
+			c.touchOf(it)
+			c.end(it, HandOff, s.reason, 0)
+		case s.sequence != nil && s.sequence.waiting.head != nil:
+			c.end(s.sequence.waiting.head, Refuse, s.reason, 0)
+		case s.model != nil && len(s.model.instances) == 0 && c.now >= c.grace && s.model.queue.requests > 0:
+			c.end(s.model.queue.first(c.now), Refuse, errs.NoWorker, 0)
+		default:
+			if s.model != nil {
+				c.forgetModel(s.model)
+			}
+			c.sweeps = slices.Delete(c.sweeps, 0, 1)
+			continue
+		}
+		n++
+	}
+	return n
+}
+
+// disconnect hands off what waits for a gateway, which submits it again if it is
+// alive: then what has not been swept yet stays.
+func (c *Core) disconnect(origin uint64) {
+	if g := c.gateways[origin]; g != nil {
+		delete(c.gateways, origin)
+		g.gone = true
+		c.sweeps = append(c.sweeps, sweep{gateway: g, reason: errs.PeerUnreachable})
+	}
+}

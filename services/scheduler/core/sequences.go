@@ -1,0 +1,483 @@
+package core
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/invariant"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+)
+
+// sequences are the sequences of a model: those that have a slot of an instance,
+// where their state is, and the backlog of those that wait for one.
+//
+// A sequence begins with the request that has START. It ends when the one with
+// END has run, when it has had no request for too long, or when one of its
+// requests was taken in and not run: a later one would run on a state that lacks
+// it. Then the requests of the sequence that wait are refused. In between it
+// keeps its slot, and has at most one request in a batch.
+type sequences struct {
+	slots     int // of each instance
+	idle      time.Duration
+	iterative bool
+	generated uint64                    // the last correlation ID that the server gave
+	live      map[correlation]*sequence // those that take requests
+	backlog   []*sequence
+	away      map[infer.InstanceID][]*sequence // their worker has no stream
+}
+
+// correlation is a correlation ID.
+type correlation struct {
+	number uint64
+	text   string
+}
+
+// sequence is one of them. It is in the backlog, or has a home: the instance that
+// has its state, which may be away. One that has neither has lost its state.
+type sequence struct {
+	id       correlation
+	model    *model
+	waiting  list
+	running  *Item // in a batch which its instance has not gone on from
+	backlog  bool
+	home     infer.InstanceID
+	instance *instance // at home; nil while that is away
+	slot     int
+	// last is the request that was dispatched last; undecided is the gateway of
+	// requests that an earlier scheduler had.
+	last      infer.RequestID
+	undecided uint64
+	begun     bool // it has a state, as far as is known
+	ended     bool // the request with END is known: no other is taken in
+	over      bool // what waits is refused for reason
+	reason    errs.Reason
+	lost      bool // its state is, and no client has been told
+	timer     timer
+}
+
+func newSequences(c *modelconfig.SequenceBatching) *sequences {
+	return &sequences{
+		slots: c.Slots, idle: time.Duration(c.MaxIdleMicros) * time.Microsecond, iterative: c.Iterative,
+		live: make(map[correlation]*sequence), away: make(map[infer.InstanceID][]*sequence),
+	}
+}
+
+// inSequence reports whether a request has a correlation ID.
+func inSequence(r *infer.Request) bool { return r.Sequence.ID != 0 || r.Sequence.Key != "" }
+
+// sequenceOf returns the sequence that takes an item in, which may be new, or why
+// there is none.
+func (c *Core) sequenceOf(m *model, it *Item) (*sequence, errs.Reason) {
+	q, r := m.sequences, it.Request
+	switch {
+	case it.sequence != nil: // it comes back
+		return it.sequence, it.sequence.reason
+	case it.BatchSize != 1:
+		return nil, errs.BatchSizeExceeded
+	case !inSequence(r) && !q.iterative:
+		return nil, errs.CorrelationMissing
+	case !inSequence(r):
+		q.generated++
+		it.start = true
+		return newSequence(m, correlation{number: q.generated}), ""
+	}
+	id := correlation{r.Sequence.ID, r.Sequence.Key}
+	it.start, it.end = r.Sequence.Start, r.Sequence.End
+	s := q.live[id]
+	switch again := it.Work.Attempt > 1; {
+	case s != nil && s.lost:
+		c.endSequence(s)
+		if !it.start {
+			return nil, errs.SequenceLost
+		}
+		return newSequence(m, id), ""
+	case s == nil && it.start:
+		return newSequence(m, id), ""
+	case s == nil && again:
+		return nil, errs.SequenceLost
+	case s == nil:
+		return nil, errs.SequenceNotStarted
+	case again && s.conflicts(it, c.elsewhere(it)):
+		c.interrupt(s, errs.SequenceLost)
+		return nil, errs.SequenceLost
+	}
+	return s, ""
+}
+
+func newSequence(m *model, id correlation) *sequence {
+	s := &sequence{id: id, model: m, waiting: list{by: ofSequence}}
+	s.timer.sequence = s
+	return s
+}
+
+// conflicts reports whether an item that is submitted again has no place in the
+// sequence any more: a later one has begun, or another gateway had some that
+// nobody knows the order of.
+func (s *sequence) conflicts(it *Item, elsewhere bool) bool {
+	id := it.Work.Request
+	if s.last.Origin == id.Origin && s.last.Number > id.Number {
+		return true
+	}
+	if !elsewhere {
+		return false
+	}
+	other := s.undecided != 0 && s.undecided != id.Origin
+	s.undecided = id.Origin
+	return other
+}
+
+// enqueue has an item wait in its sequence: one that comes back before all others, a
+// new one behind those that its gateway had before.
+func (c *Core) enqueue(s *sequence, it *Item) {
+	if it.sequence != nil {
+		s.waiting.insert(it, s.waiting.head)
+		s.begun = s.begun && !it.start
+	} else {
+		var next *Item
+		for last := s.waiting.tail; last != nil && last.after(it); last = last.links[ofSequence].prev {
+			next = last
+		}
+		s.waiting.insert(it, next)
+		it.sequence = s
+		c.timers.set(&s.timer, 0)
+		switch {
+		case !inSequence(it.Request): // nobody can name it
+			s.ended = true
+		case it.end:
+			s.ended = true
+			c.unname(s)
+		case !s.ended:
+			s.model.sequences.live[s.id] = s
+		}
+	}
+	if s.running == it {
+		s.running = nil
+	}
+	it.timeout = 0
+	c.proceed(s)
+	if s.backlog && it.Request.Timeout > 0 {
+		it.timeout = it.Enqueued.Add(it.Request.Timeout)
+	}
+}
+
+// after reports whether an item's gateway had it after another.
+func (it *Item) after(other *Item) bool {
+	a, b := it.Work.Request, other.Work.Request
+	return a.Origin == b.Origin && a.Number > b.Number
+}
+
+// unname has requests not find a sequence any more.
+func (c *Core) unname(s *sequence) {
+	if live := s.model.sequences.live; live[s.id] == s {
+		delete(live, s.id)
+	}
+}
+
+// proceed does with a sequence what its requests and its place ask for.
+func (c *Core) proceed(s *sequence) {
+	head := s.waiting.head
+	switch homeless := s.home == (infer.InstanceID{}) && !s.backlog; {
+	case s.running != nil:
+	case s.over:
+		c.endSequence(s)
+	case head == nil && (s.ended || s.backlog || !s.begun):
+		c.endSequence(s)
+	case head == nil && homeless: // the next request is told
+		s.lost = true
+		fallthrough
+	case head == nil:
+		c.timers.set(&s.timer, c.now.Add(s.model.sequences.idle))
+	case homeless && head.start:
+		s.backlog, s.begun = true, false
+		s.model.sequences.backlog = append(s.model.sequences.backlog, s)
+		c.assignSlots(s.model)
+	case homeless, !s.begun && !head.start && (head.gateway == nil || !head.gateway.gone): // its START has been handed off
+		c.interrupt(s, errs.SequenceLost)
+	default:
+		c.touch(s.model)
+	}
+}
+
+// assignSlots gives slots that are free to the sequences of the backlog: the lowest
+// first, and of these the one of the first instance.
+func (c *Core) assignSlots(m *model) {
+	q := m.sequences
+	for len(q.backlog) > 0 {
+		in, slot := m.freeSlot()
+		if in == nil {
+			return
+		}
+		s := q.backlog[0]
+		q.backlog = slices.Delete(q.backlog, 0, 1)
+		s.backlog, s.home, s.instance, s.slot = false, in.id, in, slot
+		in.slots[slot] = s
+		for it := s.waiting.head; it != nil; it = it.links[ofSequence].next {
+			if it.timeout != 0 { // it was for the backlog
+				it.timeout = 0
+				c.timers.set(&it.timer, it.Deadline)
+			}
+		}
+		c.touch(m)
+	}
+}
+
+// freeSlot returns the lowest slot that no sequence has. Instances that retire
+// give theirs only when no other is left.
+func (m *model) freeSlot() (best *instance, slot int) {
+	drain := m.retiring == len(m.instances)
+	for _, in := range m.instances {
+		for in.freeSlot < len(in.slots) && in.slots[in.freeSlot] != nil {
+			in.freeSlot++
+		}
+		if in.freeSlot < len(in.slots) && in.retiring == drain && (best == nil || in.freeSlot < slot) {
+			best, slot = in, in.freeSlot
+		}
+	}
+	return best, slot
+}
+
+// endSequence forgets a sequence, and gives its slot to the next.
+func (c *Core) endSequence(s *sequence) {
+	m := s.model
+	q := m.sequences
+	c.unname(s)
+	c.timers.set(&s.timer, 0)
+	is := func(other *sequence) bool { return other == s }
+	switch in := s.instance; {
+	case s.backlog:
+		q.backlog = slices.DeleteFunc(q.backlog, is)
+	case in != nil:
+		in.slots[s.slot] = nil
+		in.freeSlot = min(in.freeSlot, s.slot)
+		c.assignSlots(m)
+	case s.home != (infer.InstanceID{}):
+		q.away[s.home] = slices.DeleteFunc(q.away[s.home], is)
+	}
+	s.over, s.backlog, s.instance, s.home = true, false, nil, infer.InstanceID{}
+	c.touch(m) // an instance may wait for it to retire
+}
+
+// interrupt ends a sequence of which a request was not run. Those that wait are
+// refused: for the same reason if they would be, too, otherwise since the
+// sequence is lost.
+func (c *Core) interrupt(s *sequence, reason errs.Reason) {
+	if s.over {
+		return
+	}
+	switch reason {
+	case errs.Canceled, errs.SequenceTimeout, errs.NoWorker, errs.ModelNotReady:
+	default:
+		reason = errs.SequenceLost
+	}
+	s.over, s.reason = true, reason
+	c.unname(s)
+	if s.waiting.n > 0 {
+		c.sweeps = append(c.sweeps, sweep{sequence: s, reason: reason})
+	}
+	c.proceed(s)
+}
+
+// leaveSequence notes that an item has ended that waited or ran.
+func (c *Core) leaveSequence(it *Item, kind DecisionKind, reason errs.Reason) {
+	s := it.sequence
+	if s == nil {
+		return
+	}
+	if s.running == it {
+		s.running = nil
+	}
+	switch {
+	case kind == Refuse || kind == Fail:
+		c.interrupt(s, reason)
+	case reason == errs.PeerUnreachable && it.end && !s.over && s.model.sequences.live[s.id] == nil: // it may come again
+		s.ended = false
+		s.model.sequences.live[s.id] = s
+	}
+	c.proceed(s)
+}
+
+// goOn notes that the instance has gone on from an item, which has responses to
+// come.
+func (c *Core) goOn(it *Item) {
+	if s := it.sequence; s != nil && s.running == it {
+		s.running = nil
+		c.proceed(s)
+	}
+}
+
+// openSlots gives an instance its slots. Sequences that it had before its worker
+// was away have theirs again.
+func (c *Core) openSlots(in *instance) {
+	q := in.model.sequences
+	in.slots = make([]*sequence, q.slots)
+	for _, s := range q.away[in.id] {
+		if s.slot >= len(in.slots) || in.slots[s.slot] != nil {
+			c.uproot(s)
+			continue
+		}
+		s.instance, in.slots[s.slot] = in, s
+	}
+	delete(q.away, in.id)
+	c.assignSlots(in.model)
+}
+
+// closeSlots takes the slots of an instance that is gone. With away it may come
+// back, and has the states of its sequences.
+func (c *Core) closeSlots(in *instance, away bool) {
+	for _, s := range in.slots {
+		switch {
+		case s == nil:
+		case away:
+			s.instance = nil
+			in.model.sequences.away[in.id] = append(in.model.sequences.away[in.id], s)
+		default:
+			c.uproot(s)
+		}
+	}
+	in.slots = nil
+}
+
+// uproot notes that a sequence's state is gone. One that is about to start again
+// does not need it.
+func (c *Core) uproot(s *sequence) {
+	s.instance, s.home = nil, infer.InstanceID{}
+	c.proceed(s)
+}
+
+// recallSequences holds those that have their states on a worker against those
+// that the worker says it has. With its first report come those that an earlier
+// scheduler had; later, others have ended here.
+func (c *Core) recallSequences(w *worker, held []infer.HeldSequence, first bool) {
+	has := func(s *sequence) bool {
+		return slices.ContainsFunc(held, func(h infer.HeldSequence) bool {
+			return h.Instance == s.home && s.id == correlation{h.Sequence.ID, h.Sequence.Key}
+		})
+	}
+	c.uprootAway(w.id, has)
+	if !first {
+		return
+	}
+	for _, h := range held {
+		if m := c.model(h.Model); m.batcher == nil {
+			m.held = append(m.held, h)
+		} else {
+			c.adoptSequence(m, h)
+		}
+	}
+}
+
+// uprootAway uproots the sequences whose states are on a worker that is away, but
+// for those that it has.
+func (c *Core) uprootAway(worker uint64, has func(*sequence) bool) {
+	for _, m := range c.modelsInOrder() {
+		if m.sequences == nil {
+			continue
+		}
+		away := m.sequences.away
+		ids := slices.SortedFunc(maps.Keys(away), func(a, b infer.InstanceID) int { return cmp.Compare(a.Slot, b.Slot) })
+		for _, id := range ids {
+			if id.Worker != worker {
+				continue
+			}
+			all := away[id]
+			away[id] = nil
+			for _, s := range all {
+				if has(s) {
+					away[id] = append(away[id], s)
+				} else {
+					c.uproot(s)
+				}
+			}
+		}
+	}
+}
+
+// adoptSequence takes over a sequence that a worker has the state of, and of which
+// nothing is known here.
+func (c *Core) adoptSequence(m *model, h infer.HeldSequence) {
+	id := correlation{h.Sequence.ID, h.Sequence.Key}
+	if m.sequences == nil || m.sequences.live[id] != nil {
+		return
+	}
+	s := newSequence(m, id)
+	s.home, s.slot, s.begun = h.Instance, int(h.BatchSlot), true
+	m.sequences.live[id] = s
+	m.sequences.away[h.Instance] = append(m.sequences.away[h.Instance], s)
+	c.timers.set(&s.timer, c.now.Add(max(h.Idle, 1)))
+}
+
+// forgetSequences ends a model's knowledge of its sequences, whose requests are
+// handed off or gone.
+func (c *Core) forgetSequences(m *model) {
+	m.held = nil
+	q := m.sequences
+	if q == nil {
+		return
+	}
+	for _, s := range q.live {
+		c.timers.set(&s.timer, 0)
+		s.over = true
+	}
+	for _, s := range q.backlog {
+		s.over = true
+	}
+	clear(q.live)
+	clear(q.away)
+	q.backlog = nil
+}
+
+// occupied reports whether sequences keep an instance: those that live, unless the
+// model has been unloaded, and those that have requests.
+func (in *instance) occupied() bool {
+	return slices.ContainsFunc(in.slots, func(s *sequence) bool {
+		return s != nil && (!in.model.removed || s.waiting.n > 0 || s.running != nil)
+	})
+}
+
+// ready returns the item of a slot that can go in the next batch, or nil.
+func (s *sequence) ready() *Item {
+	if s == nil || s.running != nil || s.over || s.waiting.head == nil || s.waiting.head.gateway.gone {
+		return nil
+	}
+	return s.waiting.head
+}
+
+// readyItems appends the items of an instance's slots that can go in the next
+// batch.
+func (in *instance) readyItems(list []*Item) []*Item {
+	for _, s := range in.slots {
+		if it := s.ready(); it != nil {
+			list = append(list, it)
+		}
+	}
+	return list
+}
+
+// takesSequences reports whether an instance can run a batch of sequences: it
+// runs nothing, so that each request finds the state that the one before left.
+func (in *instance) takesSequences() bool { return in.free() && in.running == 0 }
+
+// checkSequences holds the slots against the sequences.
+func (m *model) checkSequences() {
+	for _, in := range m.instances {
+		for i, s := range in.slots {
+			invariant.Check(s == nil || s.instance == in && s.home == in.id && s.slot == i && !s.backlog, "slot %d of %v has the sequence %+v", i, in.id, s)
+			invariant.Check(s == nil || s.running == nil || s.running.batch != nil && s.running.sequence == s, "of sequence %+v runs %+v", s, s)
+		}
+	}
+	if m.sequences == nil {
+		return
+	}
+	for _, s := range m.sequences.backlog {
+		invariant.Check(s.backlog && s.instance == nil && s.waiting.n > 0, "the backlog has the sequence %+v", s)
+	}
+	for id, s := range m.sequences.live {
+		invariant.Check(s.id == id && !s.over && !s.ended, "sequence %+v takes requests", s)
+		idle := s.running == nil && s.waiting.n == 0
+		invariant.Check(idle == (s.timer.pos > 0), "the idle time of sequence %+v does not run", s)
+	}
+}

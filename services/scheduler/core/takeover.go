@@ -1,0 +1,159 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// adopt takes over a batch of an earlier scheduler, so that its completion is
+// counted, and its units fail if their worker is lost. A unit that runs
+// elsewhere leaves its place in the batch empty. Of a batch that is known, what
+// the worker has ended is handed off: the word of it was lost.
+func (c *Core) adopt(w *worker, r *infer.Running) {
+	id := r.Batch
+	if b := c.batches[id]; b != nil {
+		if r.InstanceFree {
+			b.freed = true
+			c.handOff(b, func(it *Item) bool {
+				return !slices.ContainsFunc(r.Units, func(u infer.Work) bool { return keyOf(u.Unit()) == keyOf(it.Unit()) })
+			})
+			c.endEmpty(b)
+		}
+		return
+	}
+	b := &Batch{
+		Adopted: true, worker: w, Dispatched: c.now,
+		Batch: infer.Batch{ID: r.Batch, Instance: r.Instance}, Items: make([]*Item, len(r.Units)), freed: r.InstanceFree,
+	}
+	for i, work := range r.Units {
+		c.started.Add(work.Request)
+		it := &Item{Work: work, BatchSize: r.BatchSizeOf(i), Enqueued: c.now, batch: b}
+		if waits := c.items[keyOf(it.Unit())]; waits != nil && waits.batch == nil {
+			it.Work.Attempt = waits.Work.Attempt // the only one that its gateway heeds
+			c.touchOf(waits)
+			c.end(waits, HandOff, errs.RequestUnderway, 0)
+		} else if waits != nil {
+			continue
+		}
+		it.timer.item = it
+		c.items[keyOf(it.Unit())] = it
+		c.counts.Submitted++
+		b.Items[i] = it
+		b.Size += it.BatchSize
+		b.open++
+	}
+	c.batches[id] = b
+	w.batches = append(w.batches, b)
+}
+
+// reconcile ends a batch that its worker, which is there, does not run: either
+// it has finished, and the completion was lost, or the batch was, but for units
+// that were answered without their inputs.
+func (c *Core) reconcile(b *Batch, started *infer.Recent) {
+	c.handOff(b, func(it *Item) bool { return started.Lookup(it.Work.Request) != infer.Absent })
+	c.loseOrRequeue(b, b.Returned)
+}
+
+// handOff ends those items of a batch that others finish.
+func (c *Core) handOff(b *Batch, finished func(*Item) bool) {
+	for i, it := range b.Items {
+		if it != nil && finished(it) {
+			c.endRunning(b, i, HandOff, "")
+		}
+	}
+}
+
+// loseBatch ends a batch that ran on a lost worker, or has it run again where
+// that is allowed and possible. The batch is not used again: the worker may
+// still read it.
+func (c *Core) loseBatch(b *Batch) {
+	may := func(it *Item) bool { return it != nil && it.model != nil && it.model.repeats }
+	c.loseOrRequeue(b, b.Returned && slices.ContainsFunc(b.Items, may))
+}
+
+// loseOrRequeue has what is left of a batch fail, or wait again if it had no
+// responses yet.
+func (c *Core) loseOrRequeue(b *Batch, requeue bool) {
+	c.forgetBatch(b)
+	switch {
+	case b.open == 0:
+	case requeue && !b.freed:
+		c.decide(Decision{Kind: Requeue, Batch: b.ID, Instance: b.Instance, batch: b})
+		for _, it := range b.Items {
+			if it != nil {
+				c.waitAgain(it)
+			}
+		}
+	default:
+		for i, it := range b.Items {
+			if it != nil {
+				reason := errs.InstanceCrashed
+				if it.sequence != nil {
+					reason = errs.SequenceLost
+				}
+				c.endRunning(b, i, Fail, reason)
+			}
+		}
+	}
+}
+
+// waitAgain has an item wait that was dispatched and not started, or may run
+// twice, unless nobody would wait for it. Its model may have been removed
+// meanwhile, and made known again.
+func (c *Core) waitAgain(it *Item) {
+	c.started.Remove(it.Work.Request)
+	it.batch, it.model = nil, c.models[it.Model]
+	switch {
+	case it.model == nil || it.sequence != nil && it.sequence.model != it.model:
+		c.end(it, Refuse, errs.ModelNotReady, 0)
+	case !it.doneBy(c.now):
+		c.end(it, Refuse, errs.DeadlineQueue, 0)
+	case it.aborted:
+		c.end(it, Refuse, errs.Canceled, 0)
+	default:
+		c.queue(it.model, it)
+		c.abandon(it.model)
+	}
+}
+
+// takeBack queues the units of a batch again that its worker has not started. The
+// order does not name those that it has answered.
+//
+// Its credit is not given back, whatever the reason. Either the instance is
+// gone; or the worker is out of reach, and grants its instances anew when it
+// connects; or the worker holds that the instance has all the batches that it
+// may have: then the credit was one too many, and a batch for each would be
+// returned for as long as those run.
+func (c *Core) takeBack(o *infer.Batch, reason errs.Reason) {
+	b := c.batches[o.ID]
+	if b == nil {
+		c.decide(Decision{Kind: UnknownBatch, Batch: o.ID})
+		return
+	}
+	switch in := b.instance; {
+	case in == nil:
+	case reason == errs.NoWorker:
+		c.vacate(b) // before the instance is forgotten
+		c.dropInstance(in, false)
+	case reason == errs.PeerUnreachable:
+		for _, in := range b.worker.instances {
+			in.credits = 0 // or all that waits would go there and come back
+		}
+	default:
+		in.pipelined = max(in.pipelined-1, 0) // what is left is first of all for batches that run
+	}
+	c.handOff(b, func(it *Item) bool {
+		return !slices.ContainsFunc(o.Requests, func(r *infer.Request) bool { return r.Work.Request == it.Work.Request })
+	})
+	for _, it := range b.Items {
+		for _, r := range o.Requests {
+			if it != nil && it.Request == nil && r.Work.Request == it.Work.Request { // it was adopted
+				it.Request, it.Model = r, r.Model
+			}
+		}
+	}
+	b.Returned = true
+	c.loseOrRequeue(b, true)
+}

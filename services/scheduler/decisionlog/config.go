@@ -1,0 +1,115 @@
+package decisionlog
+
+import (
+	"encoding/json"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
+)
+
+// The JSON of a configuration has what the core reads of it, under the names of
+// config.pbtxt.
+type (
+	configJSON struct {
+		MaxBatchSize int64          `json:"max_batch_size"`
+		Inputs       []inputJSON    `json:"input,omitempty"`
+		Batching     *batchingJSON  `json:"dynamic_batching,omitempty"`
+		Sequences    *sequencesJSON `json:"sequence_batching,omitempty"`
+		Idempotent   bool           `json:"idempotent,omitempty"`
+	}
+	inputJSON struct {
+		Name     string       `json:"name"`
+		Dims     tensor.Shape `json:"dims"`
+		Optional bool         `json:"optional,omitempty"`
+		Ragged   bool         `json:"allow_ragged_batch,omitempty"`
+	}
+	batchingJSON struct {
+		PreferredSizes      []int64               `json:"preferred_batch_size,omitempty"`
+		MaxQueueDelayMicros uint64                `json:"max_queue_delay_microseconds,omitempty"`
+		PreserveOrdering    bool                  `json:"preserve_ordering,omitempty"`
+		PriorityLevels      uint64                `json:"priority_levels,omitempty"`
+		DefaultPriority     uint64                `json:"default_priority_level,omitempty"`
+		DefaultPolicy       policyJSON            `json:"default_queue_policy,omitzero"`
+		Policies            map[uint64]policyJSON `json:"priority_queue_policy,omitempty"`
+	}
+	sequencesJSON struct {
+		Oldest              bool    `json:"oldest,omitempty"`
+		Slots               int     `json:"max_candidate_sequences"` // and of the strategy direct
+		MaxIdleMicros       uint64  `json:"max_sequence_idle_microseconds"`
+		MaxQueueDelayMicros uint64  `json:"max_queue_delay_microseconds,omitempty"`
+		MinSlotUtilization  float32 `json:"minimum_slot_utilization,omitempty"`
+		PreferredSizes      []int64 `json:"preferred_batch_size,omitempty"`
+		Iterative           bool    `json:"iterative_sequence,omitempty"`
+	}
+	policyJSON struct {
+		Delay                bool   `json:"delay,omitempty"` // timeout_action: DELAY
+		DefaultTimeoutMicros uint64 `json:"default_timeout_microseconds,omitempty"`
+		AllowTimeoutOverride bool   `json:"allow_timeout_override,omitempty"`
+		MaxQueueSize         uint32 `json:"max_queue_size,omitempty"`
+	}
+)
+
+// config writes a configuration.
+func (e *encoder) config(c *modelconfig.Config) {
+	j := configJSON{MaxBatchSize: c.MaxBatchSize, Idempotent: c.Parameters[core.Idempotent] == "true"}
+	for i := range c.Inputs {
+		in := &c.Inputs[i]
+		j.Inputs = append(j.Inputs, inputJSON{in.Name, in.Dims, in.Optional, in.Ragged})
+	}
+	if b := c.Batching; b != nil {
+		j.Batching = &batchingJSON{
+			PreferredSizes: b.PreferredSizes, MaxQueueDelayMicros: b.MaxQueueDelayMicros, PreserveOrdering: b.PreserveOrdering,
+			PriorityLevels: b.PriorityLevels, DefaultPriority: b.DefaultPriority, DefaultPolicy: policyJSON(b.DefaultPolicy),
+		}
+		for level, policy := range b.Policies {
+			if j.Batching.Policies == nil {
+				j.Batching.Policies = make(map[uint64]policyJSON, len(b.Policies))
+			}
+			j.Batching.Policies[level] = policyJSON(policy)
+		}
+	}
+	if s := c.Sequences; s != nil {
+		j.Sequences = &sequencesJSON{
+			s.Oldest, s.Slots, s.MaxIdleMicros, s.MaxQueueDelayMicros, s.MinSlotUtilization, s.PreferredSizes, s.Iterative,
+		}
+	}
+	text, _ := json.Marshal(&j) // cannot fail: there is nothing in it that JSON has not
+	e.uint(uint64(len(text)))
+	e.b = append(e.b, text...)
+}
+
+// parseConfig reads a configuration.
+func parseConfig(name string, text []byte) (*modelconfig.Config, error) {
+	var j configJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return nil, errs.Wrap(errs.ConfigInvalid, err, "the configuration of model '%s' is not readable", name)
+	}
+	c := &modelconfig.Config{Name: name, MaxBatchSize: j.MaxBatchSize}
+	for _, in := range j.Inputs {
+		c.Inputs = append(c.Inputs, modelconfig.IO{Name: in.Name, Dims: in.Dims, Optional: in.Optional, Ragged: in.Ragged})
+	}
+	if b := j.Batching; b != nil {
+		c.Batching = &modelconfig.DynamicBatching{
+			PreferredSizes: b.PreferredSizes, MaxQueueDelayMicros: b.MaxQueueDelayMicros, PreserveOrdering: b.PreserveOrdering,
+			PriorityLevels: b.PriorityLevels, DefaultPriority: b.DefaultPriority, DefaultPolicy: modelconfig.QueuePolicy(b.DefaultPolicy),
+		}
+		for level, policy := range b.Policies {
+			if c.Batching.Policies == nil {
+				c.Batching.Policies = make(map[uint64]modelconfig.QueuePolicy, len(b.Policies))
+			}
+			c.Batching.Policies[level] = modelconfig.QueuePolicy(policy)
+		}
+	}
+	if s := j.Sequences; s != nil {
+		c.Sequences = &modelconfig.SequenceBatching{
+			Oldest: s.Oldest, Slots: s.Slots, MaxIdleMicros: s.MaxIdleMicros, MaxQueueDelayMicros: s.MaxQueueDelayMicros,
+			MinSlotUtilization: s.MinSlotUtilization, PreferredSizes: s.PreferredSizes, Iterative: s.Iterative,
+		}
+	}
+	if j.Idempotent {
+		c.Parameters = map[string]string{core.Idempotent: "true"}
+	}
+	return c, nil
+}

@@ -1,0 +1,601 @@
+package decisionlog_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
+	"github.com/nereid-serving/nereid/services/scheduler/decisionlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "rewrite the golden file")
+
+const begin = mono.Time(time.Second)
+
+// log writes a log by f, and returns its bytes.
+func log(t testing.TB, f func(*decisionlog.Writer)) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "log")
+	w := decisionlog.New(decisionlog.Config{
+		Path: path, Log: zap.NewNop(),
+		Header: decisionlog.Header{Release: "1.2.3", Pool: "default", Unix: 1_700_000_000_000_000_000, Mono: begin, MaxRequests: 100, MaxBytes: 1 << 20},
+	})
+	if err := w.Open(); err != nil {
+		t.Fatal(err)
+	}
+	f(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Run(ctx)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// read returns the steps of a log, and the error that ended it.
+func read(text []byte) (steps []decisionlog.Step, err error) {
+	r, err := decisionlog.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	for {
+		var s decisionlog.Step
+		if err := r.Next(&s); err != nil {
+			return steps, err
+		}
+		steps = append(steps, s)
+	}
+}
+
+var (
+	variable = infer.ModelRef{Namespace: "/models", Name: "texts", Version: 3, Generation: 17}
+	plain    = infer.ModelRef{Name: "digits", Version: 1, Generation: 2}
+	slot     = infer.InstanceID{Worker: 1 << 60, Slot: 3}
+	id       = infer.RequestID{Origin: 1<<60 + 5, Number: 77}
+)
+
+func configs() (ofVariable, ofPlain *modelconfig.Config) {
+	ofVariable = &modelconfig.Config{
+		Name: "texts", MaxBatchSize: 8,
+		Inputs: []modelconfig.IO{{Name: "ids", Dims: tensor.Shape{-1}}, {Name: "mask", Dims: tensor.Shape{2}, Optional: true, Ragged: true}},
+		Batching: &modelconfig.DynamicBatching{
+			PreferredSizes: []int64{4, 8}, MaxQueueDelayMicros: 100, PreserveOrdering: true, PriorityLevels: 2, DefaultPriority: 1,
+			DefaultPolicy: modelconfig.QueuePolicy{Delay: true, DefaultTimeoutMicros: 5, AllowTimeoutOverride: true, MaxQueueSize: 9},
+			Policies:      map[uint64]modelconfig.QueuePolicy{2: {MaxQueueSize: 1}},
+		},
+		Parameters: map[string]string{core.Idempotent: "true"},
+	}
+	ofPlain = &modelconfig.Config{Name: "digits", Inputs: []modelconfig.IO{{Name: "x", Dims: tensor.Shape{4}}}}
+	return ofVariable, ofPlain
+}
+
+func item(ref infer.ModelRef, r infer.Request) *core.Item {
+	r.Model = ref
+	it := &core.Item{Request: &r, Work: r.Work, Model: ref, BatchSize: r.BatchSize, Bytes: 640, Enqueued: begin, Deadline: r.Deadline}
+	return it
+}
+
+// history has every kind of event, with every field that the core reads.
+func history() []core.Event {
+	ofVariable, ofPlain := configs()
+	full := item(variable, infer.Request{
+		Work: infer.Work{Request: id, Attempt: 2, Epoch: 9}, BatchSize: 3, Priority: 2, Timeout: time.Millisecond, Deadline: begin.Add(time.Second),
+		Inputs: []infer.Tensor{{Name: "ids", Shape: tensor.Shape{3, 128}}, {Name: "mask", Shape: tensor.Shape{3, 2}}},
+	})
+	full.Work.Step, full.Work.Iteration = 1, 2
+	bare := infer.Request{Work: infer.Work{Request: infer.RequestID{Origin: id.Origin, Number: 78}, Attempt: 1}, BatchSize: 1}
+	early := bare
+	early.Inputs = []infer.Tensor{{Name: "x", Shape: tensor.Shape{4}}}
+	returned := []*infer.Batch{{ID: infer.BatchID{Epoch: 9, Number: 5}, Instance: slot, Requests: []*infer.Request{{Work: full.Work, Model: variable}}}}
+	timing := infer.Timing{Start: begin + 100, InputDone: begin + 200, InferDone: begin + 400, Done: begin + 450}
+	return []core.Event{
+		{Kind: core.Submit, Item: item(plain, early)}, // its model is not known yet, so its inputs may matter
+		{Kind: core.Configure, Model: &core.Model{Ref: variable, Config: ofVariable}},
+		{Kind: core.Configure, Model: &core.Model{Ref: plain, Config: ofPlain}},
+		{Kind: core.BecomeLeader, Epoch: 9, History: core.History{Workers: []uint64{4, slot.Worker}, IncompleteBefore: 8}, Until: begin.Add(time.Minute)},
+		{Kind: core.LeaseHeld, Key: "w1", Instance: infer.InstanceID{Worker: slot.Worker}, Revision: 4},
+		{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: slot.Worker}, Held: &infer.Held{
+			Epoch:   8,
+			Running: []infer.Running{{Batch: infer.BatchID{Epoch: 8, Number: 3}, InstanceFree: true, Instance: slot, Units: []infer.Work{full.Work}, BatchSizes: []int64{3}}},
+			Started: []infer.Started{{Origin: id.Origin, Forgotten: 1, First: 64, Bits: []byte{255, 1}}},
+		}},
+		{Kind: core.Recorded, Version: 2},
+		{Kind: core.Granted, Grant: &infer.Grant{Instance: slot, Model: variable, Name: "texts_0", Device: "gpu:1", Credits: 2, Pipelined: 1}},
+		{Kind: core.MemoryReported, Instance: slot, Free: core.Memory{Device: -1, Arena: 1 << 30}},
+		{Kind: core.Submit, Item: full},
+		{Kind: core.Submit, Item: item(plain, bare)},
+		{Kind: core.InstanceFree, Ended: &infer.InstanceFree{
+			Batch: infer.BatchID{Epoch: 9, Number: 1}, Instance: slot, Outcomes: []infer.Outcome{infer.Succeeded, infer.Failed}, Executions: 2, BatchSize: 4, Timing: timing,
+			Ends: []infer.UnitEnd{infer.UnitMore, infer.UnitEnded},
+		}},
+		{Kind: core.InstanceFree, Ended: &infer.InstanceFree{
+			Batch: infer.BatchID{Epoch: 9, Number: 2}, Instance: slot, Outcomes: []infer.Outcome{infer.Succeeded, infer.Succeeded}, Executions: 1, Credits: 1, BatchSize: 2, Timing: timing,
+		}},
+		{Kind: core.UnitDone, Done: &infer.UnitDone{
+			Batch: infer.BatchID{Epoch: 9, Number: 1}, Instance: slot, Work: infer.Work{Request: id, Step: 1, Iteration: 2, Attempt: 2},
+			Outcome: infer.Failed, FirstResponse: begin - 5, At: begin,
+		}},
+		{Kind: core.Cancel, Unit: infer.Unit{Request: id}},
+		{Kind: core.BatchReturned, Batches: returned, Reason: errs.NoWorker},
+		{Kind: core.WorkerDisconnected, Instance: infer.InstanceID{Worker: slot.Worker}, Batches: returned, Until: begin.Add(time.Second)},
+		{Kind: core.GatewayDisconnected, Origin: id.Origin},
+		{Kind: core.Retire, Instance: slot},
+		{Kind: core.LeaseEnded, Key: "w1", Revision: 5, Released: true},
+		{Kind: core.WorkerLost, Instance: infer.InstanceID{Worker: slot.Worker}, Released: true},
+		{Kind: core.Remove, Model: &core.Model{Ref: plain}},
+		{Kind: core.StepDown},
+		{Kind: core.Tick},
+	}
+}
+
+// decided are decisions of several forms.
+func decided(i int) []core.Decision {
+	return [][]core.Decision{
+		nil,
+		{{Kind: core.Refuse, Reason: errs.DeadlineUnmeetable, Unit: infer.Unit{Request: id, Attempt: 1}, A: 12345}},
+		{{Kind: core.Wait, Unit: infer.Unit{Request: id, Attempt: 1}, A: int64(begin.Add(time.Millisecond)), B: 3}},
+		{
+			{Kind: core.Complete, Batch: infer.BatchID{Epoch: 9, Number: 1}, Instance: slot},
+			{Kind: core.Abort, Reason: errs.Canceled, Unit: infer.Unit{Request: id, Step: 4, Attempt: 3}, Batch: infer.BatchID{Epoch: 9, Number: 2}},
+		},
+	}[i%4]
+}
+
+// ofSequences are events about a model that batches sequences.
+func ofSequences() []core.Event {
+	ref := infer.ModelRef{Name: "chat", Version: 1, Generation: 1}
+	return []core.Event{
+		{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: &modelconfig.Config{Name: "chat", MaxBatchSize: 4, Sequences: &modelconfig.SequenceBatching{
+			Oldest: true, Slots: 9, MaxIdleMicros: 5, MaxQueueDelayMicros: 6, MinSlotUtilization: 0.5, PreferredSizes: []int64{2, 4}, Iterative: true,
+		}}}},
+		{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: 4}, Held: &infer.Held{Sequences: []infer.HeldSequence{
+			{Model: ref, Sequence: infer.Sequence{Key: "a"}, Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Applied: 5, Idle: time.Second},
+			{Model: ref, Sequence: infer.Sequence{ID: 7}},
+		}}},
+		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: ref, Credits: 1}},
+		{Kind: core.Submit, Item: item(ref, infer.Request{
+			Work: infer.Work{Request: id, Attempt: 1}, BatchSize: 1, Sequence: infer.Sequence{ID: 1 << 63, Start: true, End: true},
+		})},
+		{Kind: core.Submit, Item: item(ref, infer.Request{
+			Work: infer.Work{Request: infer.RequestID{Origin: id.Origin, Number: 78}, Attempt: 1}, BatchSize: 1, Sequence: infer.Sequence{Key: "a"},
+		})},
+	}
+}
+
+func TestEventsAndDecisionsAreReadAsTheyWereWritten(t *testing.T) {
+	events := append(history(), ofSequences()...)
+	text := log(t, func(w *decisionlog.Writer) {
+		for i := range events {
+			w.Event(begin.Add(time.Duration(i*i)), &events[i])
+			w.Decided(decided(i))
+		}
+	})
+	steps, err := read(text)
+	if !errors.Is(err, io.EOF) || len(steps) != len(events) {
+		t.Fatalf("%d steps and %v, want %d and the end", len(steps), err, len(events))
+	}
+	options := cmp.Options{cmpopts.IgnoreUnexported(core.Item{}, core.Decision{}, modelconfig.Config{}), cmpopts.EquateEmpty()}
+	seen := make(map[core.EventKind]bool)
+	for i := range events {
+		want := decisionlog.Step{Now: begin.Add(time.Duration(i * i)), Event: events[i]}
+		for _, d := range decided(i) {
+			want.Decisions = append(want.Decisions, decisionlog.Decision{Decision: d})
+		}
+		if it := events[i].Item; it != nil {
+			it.Request.Work, it.Request.Model = it.Work, it.Model
+		}
+		if diff := cmp.Diff(want, steps[i], options); diff != "" {
+			t.Errorf("step %d (-written +read):\n%s", i, diff)
+		}
+		seen[events[i].Kind] = true
+	}
+	for kind := core.Submit; kind <= core.Tick; kind++ {
+		if !seen[kind] {
+			t.Errorf("the history has no event of kind %d", kind)
+		}
+	}
+}
+
+// TestTheFormatIsTheSame fails when the bytes change: then the version has to.
+func TestTheFormatIsTheSame(t *testing.T) {
+	golden := filepath.Join("testdata", "version1.log")
+	events := history()
+	text := log(t, func(w *decisionlog.Writer) {
+		for i := range events {
+			w.Event(begin.Add(time.Duration(i*i)), &events[i])
+			w.Decided(decided(i))
+		}
+	})
+	if *update {
+		if err := os.WriteFile(golden, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, want) {
+		t.Errorf("the log differs from %s: %d bytes, there %d", golden, len(text), len(want))
+	}
+}
+
+// run drives a core with two models and one instance each through requests of
+// two gateways, with deadlines, cancellations and priorities, by a seed.
+func run(w *decisionlog.Writer, requests int) {
+	c, now := core.New(core.Config{MaxRequests: 100}), begin
+	var running []infer.InstanceFree
+	var step func(e core.Event)
+	step = func(e core.Event) {
+		w.Event(now, &e)
+		decisions := c.Step(now, &e)
+		w.Decided(decisions)
+		record := int64(0)
+		for i := range decisions {
+			switch d := &decisions[i]; d.Kind {
+			case core.Dispatch:
+				running = append(running, infer.InstanceFree{
+					Batch: d.Batch, Instance: d.Instance, Executions: 1, BatchSize: d.A, Credits: 1,
+					Outcomes: make([]infer.Outcome, len(d.Members().Items)),
+				})
+			case core.Record:
+				record = d.A
+			}
+		}
+		if record != 0 {
+			step(core.Event{Kind: core.Recorded, Version: uint64(record)})
+		}
+	}
+	ofVariable, ofPlain := configs()
+	step(core.Event{Kind: core.BecomeLeader, Epoch: 9})
+	step(core.Event{Kind: core.Configure, Model: &core.Model{Ref: variable, Config: ofVariable}})
+	step(core.Event{Kind: core.Configure, Model: &core.Model{Ref: plain, Config: ofPlain}})
+	step(core.Event{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: slot.Worker}, Held: &infer.Held{}})
+	for i, ref := range []infer.ModelRef{variable, plain} {
+		step(core.Event{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: slot.Worker, Slot: uint32(i)}, Model: ref, Device: "cpu", Credits: 1}})
+	}
+	for n := range requests {
+		now = now.Add(time.Duration(n*7919%1000) * time.Microsecond)
+		r := infer.Request{
+			Work: infer.Work{Request: infer.RequestID{Origin: id.Origin + uint64(n%2), Number: uint64(n + 1)}, Attempt: 1}, BatchSize: 1, Priority: uint64(n % 3),
+			Inputs: []infer.Tensor{{Name: "ids", Shape: tensor.Shape{1, int64(16 << (n % 3))}}},
+		}
+		if n%4 == 0 {
+			r.Deadline = now.Add(3 * time.Millisecond)
+		}
+		it := item([]infer.ModelRef{variable, plain}[n%5/4], r)
+		it.Enqueued = now
+		step(core.Event{Kind: core.Submit, Item: it})
+		if n%13 == 0 {
+			step(core.Event{Kind: core.Cancel, Unit: infer.Unit{Request: it.Work.Request}})
+		}
+		if n%3 == 0 && len(running) > 0 {
+			done := running[0]
+			running = running[1:]
+			done.Timing = infer.Timing{Start: now.Add(-time.Duration(200+n%50) * time.Microsecond), InputDone: now, InferDone: now, Done: now}
+			step(core.Event{Kind: core.InstanceFree, Ended: &done})
+		}
+	}
+}
+
+// TestALogCanBeReplayed holds that a log has all that the core reads: a new core
+// that gets the events of the log decides the same.
+func TestALogCanBeReplayed(t *testing.T) {
+	text := log(t, func(w *decisionlog.Writer) { run(w, 3000) })
+	steps, err := read(text)
+	if !errors.Is(err, io.EOF) || len(steps) < 4000 {
+		t.Fatalf("%d steps, %v", len(steps), err)
+	}
+	c, decisions := core.New(core.Config{MaxRequests: 100}), 0
+	for i := range steps {
+		got := c.Step(steps[i].Now, &steps[i].Event)
+		if len(got) != len(steps[i].Decisions) {
+			t.Fatalf("step %d: %d decisions, the log has %d", i, len(got), len(steps[i].Decisions))
+		}
+		for j := range got {
+			if diff := cmp.Diff(steps[i].Decisions[j].Decision, got[j], cmpopts.IgnoreUnexported(core.Decision{})); diff != "" {
+				t.Fatalf("step %d, decision %d (-logged +replayed):\n%s", i, j, diff)
+			}
+			if want := steps[i].Decisions[j].Units; got[j].Kind == core.Dispatch && len(want) != len(got[j].Members().Items) {
+				t.Fatalf("step %d: the log has %d units of the batch, replayed %d", i, len(want), len(got[j].Members().Items))
+			}
+		}
+		decisions += len(got)
+	}
+	if decisions < 3000 {
+		t.Errorf("the history has %d decisions", decisions)
+	}
+	t.Logf("%d steps, %d decisions: %d bytes for each request", len(steps), decisions, len(text)/3000)
+}
+
+// A dispatch names for each unit its slot and controls.
+func TestSlotsOfSequencesAreReplayed(t *testing.T) {
+	events := append([]core.Event{{Kind: core.BecomeLeader, Epoch: 9}}, ofSequences()...)
+	events = slices.Insert(events, 3, core.Event{Kind: core.Recorded, Version: 2})
+	var want []infer.Slot
+	text := log(t, func(w *decisionlog.Writer) {
+		c := core.New(core.Config{})
+		for i := range events {
+			w.Event(begin, &events[i])
+			decisions := c.Step(begin, &events[i])
+			w.Decided(decisions)
+			for j := range decisions {
+				if d := &decisions[j]; d.Kind == core.Dispatch {
+					want = append(want, d.Members().Slots...)
+				}
+			}
+		}
+	})
+	steps, err := read(text)
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	var got []infer.Slot
+	for _, s := range steps {
+		for _, d := range s.Decisions {
+			got = append(got, d.Slots...)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(got) == 0 || !got[0].Sequence.Start {
+		t.Errorf("%d slots were read (-written +read):\n%s", len(got), diff)
+	}
+}
+
+func TestALogThatIsCutOffSaysSo(t *testing.T) {
+	text := log(t, func(w *decisionlog.Writer) { run(w, 2000) })
+	whole, err := read(text)
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	wholeBlocks := 0
+	for n := len(text) - 1; n > 0; n -= 97 {
+		steps, err := read(text[:n])
+		switch {
+		case errors.Is(err, io.EOF): // between two blocks
+			wholeBlocks++
+		case errs.Of(err) != errs.ConfigInvalid:
+			t.Fatalf("the first %d bytes: %v", n, err)
+		case len(steps) > 0 && !errors.Is(err, decisionlog.ErrTruncated):
+			t.Fatalf("the first %d bytes: %v, want that it is truncated", n, err)
+		}
+		if len(steps) >= len(whole) {
+			t.Fatalf("the first %d bytes have all %d steps", n, len(whole))
+		}
+	}
+	if wholeBlocks > 2 {
+		t.Errorf("%d prefixes look whole", wholeBlocks)
+	}
+}
+
+func TestADamagedLogIsRefused(t *testing.T) {
+	text := log(t, func(w *decisionlog.Writer) { run(w, 100) })
+	flipped := bytes.Clone(text)
+	flipped[len(flipped)-10] ^= 1
+	huge := bytes.Clone(text)
+	binary.LittleEndian.PutUint32(huge[bytes.IndexByte(huge, '\n')+1:], 1<<31)
+	for name, c := range map[string]struct {
+		text []byte
+		want string
+	}{
+		"empty":          {nil, "is no decision log"},
+		"something else": {[]byte("name: \"digits\"\n"), "is no decision log"},
+		"later format":   {[]byte("nereid decision log 2\n"), `format "2"`},
+		"no header":      {[]byte("nereid decision log 1\n"), "damaged"},
+		"flipped bit":    {flipped, "checksum"},
+		"huge block":     {huge, "malformed"},
+	} {
+		if _, err := read(c.text); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// warnings runs a writer to its end after f, and returns what it logged.
+func warnings(t *testing.T, path string, bound int64, f func(*decisionlog.Writer)) []observer.LoggedEntry {
+	t.Helper()
+	seen, logged := observer.New(zap.WarnLevel)
+	w := decisionlog.New(decisionlog.Config{Path: path, MaxBytes: bound, Log: zap.New(seen)})
+	if err := w.Open(); err != nil {
+		t.Fatal(err)
+	}
+	f(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Run(ctx)
+	f(w) // nobody writes it, and nobody waits
+	return logged.All()
+}
+
+// large brings steps of more bytes than the writer keeps.
+func large(w *decisionlog.Writer) {
+	for i := range 200 {
+		w.Event(begin, &core.Event{Kind: core.LeaseHeld, Key: strings.Repeat(string(rune('a'+i)), 60_000)})
+		w.Decided(nil)
+	}
+}
+
+func TestALogEndsWithOneWarning(t *testing.T) {
+	dir := t.TempDir()
+	requests := func(w *decisionlog.Writer) { run(w, 10_000) }
+	for name, c := range map[string]struct {
+		path  string
+		bound int64
+		write func(*decisionlog.Writer)
+		want  string
+	}{
+		"full disk":    {"/dev/full", 0, requests, "no space left"},
+		"slow disk":    {filepath.Join(dir, "slow"), 0, large, "too slow"}, // which nobody writes to yet
+		"bound":        {filepath.Join(dir, "bound"), 200_000, requests, "--decision-log-bytes"},
+		"nothing else": {filepath.Join(dir, "whole"), 0, requests, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := warnings(t, c.path, c.bound, c.write)
+			switch {
+			case c.want == "" && len(all) == 0:
+			case len(all) != 1 || c.want == "" || !strings.Contains(all[0].ContextMap()["error"].(string), c.want):
+				t.Errorf("logged %v, want one warning of %q", all, c.want)
+			}
+			if c.path == "/dev/full" {
+				return
+			}
+			text, err := os.ReadFile(c.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if steps, err := read(text); !errors.Is(err, io.EOF) || len(steps) == 0 {
+				t.Errorf("%d steps and %v, want what was written before", len(steps), err)
+			}
+			if c.bound > 0 && int64(len(text)) > c.bound+1000 { // and the header
+				t.Errorf("the log has %d bytes, more than %d", len(text), c.bound)
+			}
+		})
+	}
+}
+
+func TestALogThatCannotBeMadeIsRefused(t *testing.T) {
+	w := decisionlog.New(decisionlog.Config{Path: filepath.Join(t.TempDir(), "missing", "log"), Log: zap.NewNop()})
+	if err := w.Open(); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), "--decision-log=") {
+		t.Errorf("got %v, want config_invalid that names the flag", err)
+	}
+}
+
+// FuzzReader holds that no bytes stop the reader, or have it take memory that they
+// do not fill.
+func FuzzReader(f *testing.F) {
+	f.Add(log(f, func(w *decisionlog.Writer) { run(w, 20) }))
+	golden, err := os.ReadFile(filepath.Join("testdata", "version1.log"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(golden)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if _, err := read(decisionlog.Resum(text)); err == nil {
+			t.Error("no end")
+		}
+	})
+}
+
+// BenchmarkStep measures what a log adds to a step of the core: a request of one
+// of eight models, of which each eighth completes a batch.
+func BenchmarkStep(b *testing.B) {
+	for _, logged := range []bool{false, true} {
+		b.Run(fmt.Sprintf("logged=%t", logged), func(b *testing.B) {
+			d := newDriven(b, logged)
+			b.ReportAllocs()
+			for b.Loop() {
+				d.submit()
+			}
+		})
+	}
+}
+
+// driven is a core whose instances complete when a full batch waits for each.
+type driven struct {
+	core    *core.Core
+	log     *decisionlog.Writer // nil is none
+	now     mono.Time
+	next    uint64
+	models  []infer.ModelRef
+	spare   []*core.Item
+	running []infer.InstanceFree
+}
+
+func newDriven(b *testing.B, logged bool) *driven {
+	d := &driven{core: core.New(core.Config{MaxRequests: 1 << 16}), now: begin}
+	if logged {
+		d.log = decisionlog.New(decisionlog.Config{Path: filepath.Join(b.TempDir(), "log"), Log: zap.NewNop()})
+		if err := d.log.Open(); err != nil {
+			b.Fatal(err)
+		}
+		ctx, end := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			d.log.Run(ctx)
+			close(ended)
+		}()
+		b.Cleanup(func() {
+			end()
+			<-ended
+		})
+	}
+	d.step(&core.Event{Kind: core.BecomeLeader})
+	d.step(&core.Event{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: 1}, Held: &infer.Held{}})
+	d.step(&core.Event{Kind: core.Recorded, Version: 2})
+	config := &modelconfig.Config{MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{}}
+	for i := range 8 {
+		ref := infer.ModelRef{Name: fmt.Sprint("model", i), Version: 1, Generation: 1}
+		d.models = append(d.models, ref)
+		d.step(&core.Event{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: config}})
+		d.step(&core.Event{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 1, Slot: uint32(i)}, Model: ref, Credits: 1}})
+	}
+	for range 1 << 10 {
+		d.spare = append(d.spare, &core.Item{Request: &infer.Request{}})
+	}
+	return d
+}
+
+func (d *driven) submit() {
+	d.now += 1000
+	d.next++
+	it := d.spare[len(d.spare)-1]
+	d.spare = d.spare[:len(d.spare)-1]
+	request := it.Request
+	it.Reset()
+	it.Request, it.Model, it.BatchSize, it.Bytes, it.Enqueued = request, d.models[d.next%8], 1, 64, d.now
+	it.Work.Request.Number, it.Work.Attempt, it.Deadline = d.next, 1, d.now.Add(100*time.Millisecond)
+	d.step(&core.Event{Kind: core.Submit, Item: it})
+	if d.next%64 == 0 {
+		n := len(d.running)
+		for i := range n {
+			d.running[i].Timing = infer.Timing{Start: d.now - 500, InputDone: d.now - 400, InferDone: d.now - 20, Done: d.now}
+			d.step(&core.Event{Kind: core.InstanceFree, Ended: &d.running[i]})
+		}
+		d.running = append(d.running[:0], d.running[n:]...)
+	}
+}
+
+func (d *driven) step(e *core.Event) {
+	if d.log != nil {
+		d.log.Event(d.now, e)
+	}
+	decisions := d.core.Step(d.now, e)
+	if d.log != nil {
+		d.log.Decided(decisions)
+	}
+	for i := range decisions {
+		switch x := &decisions[i]; x.Kind {
+		case core.Dispatch:
+			d.running = append(d.running, infer.InstanceFree{
+				Batch: x.Batch, Instance: x.Instance, Credits: 1, Executions: 1, BatchSize: x.A, Outcomes: make([]infer.Outcome, len(x.Members().Items)),
+			})
+		case core.Complete:
+			d.spare = append(d.spare, x.Members().Items...)
+		}
+	}
+}

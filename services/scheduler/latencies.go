@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
+)
+
+// latencies are the forms in which metrics show the times of requests. Errors
+// have the reason config_invalid.
+func (c Config) latencies() (stats.Latencies, error) {
+	l := stats.DefaultLatencies()
+	for _, text := range c.MetricsConfig {
+		if err := setLatency(&l, text); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// setLatency reads one setting of --metrics-config. A later value replaces an
+// earlier one.
+func setLatency(l *stats.Latencies, text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return errs.New(errs.ConfigInvalid, "--metrics-config=%s: want a setting and its value, such as summary_latencies=true", text)
+	}
+	switch key {
+	case "counter_latencies":
+		return onOff(&l.Counters, text, value)
+	case "histogram_latencies":
+		return onOff(&l.Histograms, text, value)
+	case "summary_latencies":
+		return onOff(&l.Summaries, text, value)
+	case "summary_quantiles":
+		return quantiles(l, text, value)
+	}
+	return errs.New(errs.ConfigInvalid, "--metrics-config=%s: there is no setting %q: want counter_latencies, histogram_latencies, summary_latencies or summary_quantiles", text, key)
+}
+
+func onOff(to *bool, text, value string) (err error) {
+	if *to, err = strconv.ParseBool(value); err != nil {
+		return errs.New(errs.ConfigInvalid, "--metrics-config=%s: want true or false, not %q", text, value)
+	}
+	return nil
+}
+
+// quantiles reads pairs such as 0.5:0.05,0.99:0.001.
+func quantiles(l *stats.Latencies, text, value string) error {
+	l.Quantiles = nil
+	for pair := range strings.SplitSeq(value, ",") {
+		rank, off, _ := strings.Cut(pair, ":")
+		q, err := strconv.ParseFloat(strings.TrimSpace(rank), 64)
+		e, errOff := strconv.ParseFloat(strings.TrimSpace(off), 64)
+		if err != nil || errOff != nil {
+			return errs.New(errs.ConfigInvalid, "--metrics-config=%s: %q is no pair of a quantile and its error, such as 0.99:0.001", text, pair)
+		}
+		l.Quantiles = append(l.Quantiles, stats.Quantile{Rank: q, Error: e})
+	}
+	if err := l.Validate(); err != nil {
+		return errs.Wrap(errs.ConfigInvalid, err, "--metrics-config=%s", text)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package simulate
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
+)
+
+// Pattern is how requests come.
+type Pattern string
+
+// The patterns.
+const (
+	// Poisson has them come independently of each other.
+	Poisson Pattern = "poisson"
+	// Bursty has times without requests, of 80 ms on the average, between times of
+	// 20 ms in which they come as with Poisson at five times the rate.
+	Bursty Pattern = "bursty"
+	// Constant has them come at equal distances.
+	Constant Pattern = "constant"
+)
+
+// burstOn and burstOff are the means of the times with and without requests.
+const burstOn, burstOff = 20 * time.Millisecond, 80 * time.Millisecond
+
+// Distribution are numbers and how likely each is.
+type Distribution []weighted
+
+type weighted struct {
+	value  int64
+	weight float64
+}
+
+// ParseDistribution reads a number, or several with their weights, such as
+// 1:0.9,8:0.1.
+func ParseDistribution(text string) (Distribution, error) {
+	var d Distribution
+	for part := range strings.SplitSeq(text, ",") {
+		number, weight, weighed := strings.Cut(part, ":")
+		value, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		w := 1.0
+		if err == nil && weighed {
+			w, err = strconv.ParseFloat(strings.TrimSpace(weight), 64)
+		}
+		if err != nil || value < 1 || !(w > 0) || w > 1e12 {
+			return nil, errs.New(errs.ConfigInvalid, "%q is no number of at least 1, or several with their weights, such as 1:0.9,8:0.1", text)
+		}
+		d = append(d, weighted{value, w})
+	}
+	return d, nil
+}
+
+// Max is the largest number.
+func (d Distribution) Max() (most int64) {
+	for _, w := range d {
+		most = max(most, w.value)
+	}
+	return most
+}
+
+func (d Distribution) draw(rng *rand.Rand) int64 {
+	sum := 0.0
+	for _, w := range d {
+		sum += w.weight
+	}
+	at := rng.Float64() * sum
+	for _, w := range d[:len(d)-1] {
+		if at -= w.weight; at < 0 {
+			return w.value
+		}
+	}
+	return d[len(d)-1].value
+}
+
+// Synthetic is a workload that is drawn.
+type Synthetic struct {
+	Limits core.Config
+	// Model is the model's name.
+	Model  string
+	Config *modelconfig.Config
+	// Rate is in requests per second.
+	Rate     float64
+	Pattern  Pattern
+	Requests int
+	// Deadline is each request's time; 0 is none.
+	Deadline   time.Duration
+	BatchSizes Distribution
+	// Elements are the sizes of variable dimensions.
+	Elements Distribution
+	// Devices have Instances of the model each, and are of the Kind.
+	Devices, Instances int
+	Kind               string
+	Seed               uint64
+}
+
+// begin is when drawn workloads begin.
+const begin = mono.Time(time.Second)
+
+// Workload draws the workload.
+func (s *Synthetic) Workload() *Workload {
+	model := core.Model{Ref: infer.ModelRef{Name: s.Model, Version: 1, Generation: 1}, Config: s.Config}
+	w := &Workload{
+		Limits: s.Limits, Models: []core.Model{model}, Arrivals: make([]Arrival, s.Requests),
+		Changes: []Change{
+			{begin, core.Event{Kind: core.BecomeLeader, Epoch: 1, Until: begin}},
+			{begin, core.Event{Kind: core.Configure, Model: &model}},
+		},
+	}
+	w.pool(begin, s.Devices, s.Instances, func(int) string { return s.Kind })
+	rng := rand.New(rand.NewPCG(s.Seed, 0))
+	times := s.times(rng)
+	for i := range w.Arrivals {
+		a := &w.Arrivals[i]
+		*a = Arrival{At: times(), Origin: 1, BatchSize: s.BatchSizes.draw(rng)}
+		if s.Deadline > 0 {
+			a.Deadline = a.At.Add(s.Deadline)
+		}
+		a.Inputs = inputs(s.Config, a.BatchSize, s.Elements, rng)
+	}
+	return w
+}
+
+// times returns the times of arrival one after another.
+func (s *Synthetic) times(rng *rand.Rand) func() mono.Time {
+	at := float64(0) // seconds
+	next := func() { at += rng.ExpFloat64() / s.Rate }
+	switch s.Pattern {
+	case Constant:
+		next = func() { at += 1 / s.Rate }
+	case Bursty:
+		share := float64(burstOn) / float64(burstOn+burstOff)
+		ends := rng.ExpFloat64() * burstOn.Seconds()
+		next = func() {
+			at += rng.ExpFloat64() / s.Rate * share
+			for at > ends { // what is left goes on behind the pause
+				pause := rng.ExpFloat64() * burstOff.Seconds()
+				at += pause
+				ends += pause + rng.ExpFloat64()*burstOn.Seconds()
+			}
+		}
+	}
+	return func() mono.Time {
+		next()
+		return begin.Add(time.Duration(at * float64(time.Second)))
+	}
+}
+
+// inputs draws the shapes of a request's inputs, all of one size; nil where they do
+// not matter.
+func inputs(c *modelconfig.Config, batchSize int64, elements Distribution, rng *rand.Rand) []infer.Tensor {
+	var list []infer.Tensor
+	variable, n := false, elements.draw(rng)
+	for i := range c.Inputs {
+		in := infer.Tensor{Name: c.Inputs[i].Name}
+		if c.Batches() {
+			in.Shape = append(in.Shape, batchSize)
+		}
+		for _, d := range c.Inputs[i].Dims {
+			if d < 0 {
+				variable, d = true, n
+			}
+			in.Shape = append(in.Shape, d)
+		}
+		list = append(list, in)
+	}
+	if !variable {
+		return nil
+	}
+	return list
+}

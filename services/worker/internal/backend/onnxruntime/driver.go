@@ -1,0 +1,28 @@
+package onnxruntime
+
+import (
+	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// Driver opens the backend with the library of that path or name.
+func Driver(library string) backend.Driver {
+	return backend.Driver{
+		Name: backends.ONNXRuntime,
+		Check: func(settings map[string]string) error {
+			_, err := Options{}.With(settings)
+			return err
+		},
+		Open: func(e backend.Environment) (backend.Backend, error) {
+			o, err := Options{Pool: e.Pool, Threads: e.Cores, Cores: e.HostPolicies}.With(e.Settings)
+			if err != nil {
+				return nil, err
+			}
+			b, err := Open(library, o)
+			if err != nil {
+				return nil, err // not b, which would be no nil interface
+			}
+			return b, nil
+		},
+	}
+}

@@ -1,0 +1,123 @@
+package batches
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Hello is what the worker tells a scheduler of the epoch before their session.
+// It reports false if the worker has ended. One that has been deposed, since the
+// worker has met a later one, hears of that.
+func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return held, false
+	}
+	t.epoch = max(t.epoch, epoch)
+	t.session++
+	t.waiting = nil
+	held = infer.Held{Epoch: t.epoch, Started: t.done.Started()}
+	for _, e := range t.batches {
+		if e.arrived == 0 {
+			continue
+		}
+		e.known = t.session
+		r := infer.Running{Batch: e.id, Instance: e.instance, InstanceFree: e.free}
+		for i := range e.units {
+			if u := &e.units[i]; !e.free || !u.ended {
+				r.Units, r.BatchSizes = append(r.Units, u.work), append(r.BatchSizes, u.size)
+			}
+		}
+		held.Running = append(held.Running, r)
+	}
+	slices.SortFunc(held.Running, func(x, y infer.Running) int { return x.Batch.Compare(y.Batch) })
+	return held, true
+}
+
+// Connect starts the session of the last hello, and returns what is told first:
+// grants of what is free of instances that do not retire, and what has changed
+// since the hello. It reports false if the scheduler of the epoch has been
+// deposed or the worker has ended.
+func (t *Table) Connect(epoch uint64) (grants []infer.Grant, reports []Report, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if epoch < t.epoch || t.closed {
+		return nil, nil, false
+	}
+	t.epoch, t.started = epoch, true
+	busy := make(map[infer.InstanceID]int)
+	for _, e := range t.batches {
+		if !e.free {
+			busy[e.instance]++
+		}
+	}
+	for id, in := range t.grants {
+		if !in.retiring {
+			g := in.Grant
+			g.Credits -= busy[id]
+			grants = append(grants, g)
+		}
+	}
+	reports, t.waiting = t.waiting, nil
+	return grants, reports, true
+}
+
+// Disconnect ends the session, and returns the instances that retire: no batch
+// comes for them any more.
+func (t *Table) Disconnect() (retired []infer.InstanceID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.started = false
+	for id, in := range t.grants {
+		if in.retiring {
+			retired = append(retired, id)
+			delete(t.grants, id)
+		}
+	}
+	return retired
+}
+
+// Grant enters an instance.
+func (t *Table) Grant(g infer.Grant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.grants[g.Instance] = &granted{Grant: g}
+}
+
+// Retire takes in that an instance is to get no more batches. It reports whether
+// the scheduler is to be asked; otherwise none will come.
+func (t *Table) Retire(id infer.InstanceID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in := t.grants[id]
+	if in == nil || !t.started {
+		delete(t.grants, id)
+		return false
+	}
+	in.retiring = true
+	return true
+}
+
+// Retired takes in that the scheduler has let an instance go.
+func (t *Table) Retired(id infer.InstanceID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.grants, id)
+}
+
+// Close takes in that the worker has ended: no session starts any more.
+func (t *Table) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	clear(t.grants)
+}
+
+// Closed reports whether the worker has ended, and how many batches are not done.
+func (t *Table) Closed() (closed bool, left int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed, len(t.batches)
+}

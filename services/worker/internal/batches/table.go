@@ -1,0 +1,362 @@
+// Package batches is the one table of a worker's batches, from their arrival to
+// their end, and what of it a scheduler has to know.
+//
+// # States
+//
+// A batch is fetching while inputs of its requests are brought, queued in its
+// instance queue, running, and done. What is done is forgotten but for the
+// requests' identities: they are remembered, so that nothing starts twice. An
+// instance may be free of a batch of which units have responses to come; such a
+// batch runs on and takes no credit.
+//
+// # Sessions
+//
+// A scheduler hears what the worker has by the hello of its session, which is
+// derived from the table alone, and then of each change. A change between the
+// hello and the session's start is told when that starts. One that the
+// scheduler does not know of is not told: the hello has named its result.
+//
+// # Fencing
+//
+// Each hello says the highest epoch of a scheduler that was met. A scheduler of a
+// lower one has been deposed: its session does not start, and its batches are
+// returned. A session has ended, and brings nothing more, before the next hello.
+package batches
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// State is how far a batch is.
+type State uint8
+
+// The states.
+const (
+	Fetching State = iota + 1
+	Queued
+	Running
+)
+
+// Table is safe for concurrent use. It calls nobody.
+type Table struct {
+	mu      sync.Mutex
+	batches map[infer.BatchID]*entry      // guarded by mu
+	done    infer.Recent                  // requests that have ended; guarded by mu
+	grants  map[infer.InstanceID]*granted // guarded by mu
+	epoch   uint64                        // the highest met; guarded by mu
+	session uint64                        // counts the hellos; guarded by mu
+	started bool                          // the session has; guarded by mu
+	closed  bool                          // the worker has ended; guarded by mu
+	spare   []*entry                      // guarded by mu
+	waiting []Report                      // told when the session starts; guarded by mu
+}
+
+// granted is an instance that the scheduler may use.
+type granted struct {
+	infer.Grant
+	retiring bool
+}
+
+// entry is a batch that is not done.
+type entry struct {
+	id       infer.BatchID
+	instance infer.InstanceID
+	state    State
+	free     bool // its instance is
+	units    []unit
+	missing  int    // units whose inputs are being brought
+	arrived  uint64 // the session by which it came; 0 in one process
+	known    uint64 // the last session whose scheduler knows of it: by which it came, or whose hello named it
+	run      any
+}
+
+// unit is a request of a batch.
+type unit struct {
+	work    infer.Work
+	size    int64
+	ended   bool
+	outcome infer.Outcome // of one that never reached the instance
+}
+
+// Report is a change that a scheduler is told of: one of Free and Done, or that
+// the session is to end so that the next hello tells of it.
+type Report struct {
+	Free  *infer.InstanceFree
+	Done  *infer.UnitDone
+	Close bool
+}
+
+// Telling is whether a change is told.
+type Telling uint8
+
+// Whether a change is told.
+const (
+	// Nobody: the next hello has it.
+	Nobody Telling = iota
+	// Now: the session has started, and knows the batch.
+	Now
+	// Hello: the session is to end, since only a hello can tell.
+	Hello
+)
+
+// New makes an empty table.
+func New() *Table {
+	return &Table{batches: make(map[infer.BatchID]*entry), grants: make(map[infer.InstanceID]*granted)}
+}
+
+// Arrive enters a batch that came by the present session, and who brings the
+// inputs of those of its requests that are missing some. An error returns it: the
+// reason is scheduler_deposed.
+func (t *Table) Arrive(b *infer.Batch, missing []int, run any) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.enter(b)
+	e.missing, e.arrived, e.known = len(missing), t.session, t.session
+	for _, r := range b.Requests {
+		e.units = append(e.units, unit{work: r.Work, size: r.BatchSize})
+	}
+	if e.missing > 0 {
+		e.state, e.run = Fetching, run
+	}
+	if b.ID.Epoch < t.epoch {
+		return errs.New(errs.SchedulerDeposed, "the scheduler of epoch %d has been replaced", b.ID.Epoch)
+	}
+	return nil
+}
+
+// enter makes the entry of a batch, or uses one again.
+func (t *Table) enter(b *infer.Batch) *entry {
+	var e *entry
+	if n := len(t.spare); n > 0 {
+		e = t.spare[n-1]
+		t.spare = t.spare[:n-1]
+	} else {
+		e = new(entry)
+	}
+	*e = entry{id: b.ID, instance: b.Instance, state: Queued, units: e.units[:0]}
+	t.batches[b.ID] = e
+	return e
+}
+
+// drop forgets a batch.
+func (t *Table) drop(e *entry) {
+	delete(t.batches, e.id)
+	t.spare = append(t.spare, e)
+}
+
+// Fetched says that the inputs of a unit are there or, with an outcome, cannot be
+// had: then it has been answered. It reports whether the batch is queued now.
+func (t *Table) Fetched(id infer.BatchID, i int, failed bool, outcome infer.Outcome) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[id]
+	if e == nil {
+		return false
+	}
+	e.units[i].ended, e.units[i].outcome = failed, outcome
+	if e.missing--; e.missing > 0 {
+		return false
+	}
+	e.state, e.run = Queued, nil
+	return true
+}
+
+// End takes in that a unit has ended whose batch is fetching, and reports whether
+// it had not before.
+func (t *Table) End(id infer.BatchID, i int, outcome infer.Outcome) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[id]
+	if e == nil || e.state != Fetching || e.units[i].ended {
+		return false
+	}
+	e.units[i].ended, e.units[i].outcome = true, outcome
+	return true
+}
+
+// Left returns which units of a batch have not ended.
+func (t *Table) Left(id infer.BatchID) (left []bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.batches[id]; e != nil {
+		for i := range e.units {
+			left = append(left, !e.units[i].ended)
+		}
+	}
+	return left
+}
+
+// Take says who runs a batch, which is entered if it came within the process.
+func (t *Table) Take(b *infer.Batch, run any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[b.ID]
+	if e == nil {
+		e = t.enter(b)
+	}
+	e.run = run
+}
+
+// Start says that the instance has taken the batch up.
+func (t *Table) Start(id infer.BatchID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.batches[id]; e != nil {
+		e.state = Running
+	}
+}
+
+// With calls f, with the lock held, with who runs the batch. It reports false if
+// nobody does.
+func (t *Table) With(id infer.BatchID, f func(run any)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[id]
+	if e == nil || e.run == nil {
+		return false
+	}
+	f(e.run)
+	return true
+}
+
+// Each calls f, with the lock held, for each batch that somebody runs.
+func (t *Table) Each(f func(id infer.BatchID, run any)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, e := range t.batches {
+		if e.run != nil {
+			f(id, e.run)
+		}
+	}
+}
+
+// Release says that nobody runs the batch any more. One that came within the
+// process is done.
+func (t *Table) Release(id infer.BatchID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[id]
+	if e == nil {
+		return
+	}
+	if e.run = nil; e.arrived == 0 {
+		t.drop(e)
+	}
+}
+
+// Free takes in that an instance is free of a batch, of which f names the units
+// that were run. It is made to name all of the batch. What has ended is
+// remembered.
+func (t *Table) Free(f *infer.InstanceFree) Telling {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[f.Batch]
+	if e == nil || e.free {
+		return Nobody
+	}
+	e.name(f)
+	e.free = true
+	for i := range e.units {
+		if len(f.Ends) == 0 || f.Ends[i] != infer.UnitMore {
+			e.units[i].ended = true
+			t.done.Add(e.units[i].work.Request)
+		}
+	}
+	return t.tell(e, Report{Free: f})
+}
+
+// name has f speak of all units, where some ended before the batch was run.
+func (e *entry) name(f *infer.InstanceFree) {
+	if len(f.Outcomes) == len(e.units) {
+		return
+	}
+	outcomes, ends, firsts := make([]infer.Outcome, len(e.units)), f.Ends, f.FirstResponses
+	if f.Ends != nil {
+		f.Ends = make([]infer.UnitEnd, len(e.units))
+	}
+	if f.FirstResponses != nil {
+		f.FirstResponses = make([]mono.Time, len(e.units))
+	}
+	n := 0
+	for i := range e.units {
+		if e.units[i].ended {
+			outcomes[i] = e.units[i].outcome
+			continue
+		}
+		outcomes[i] = f.Outcomes[n]
+		if ends != nil {
+			f.Ends[i] = ends[n]
+		}
+		if firsts != nil {
+			f.FirstResponses[i] = firsts[n]
+		}
+		n++
+	}
+	f.Outcomes = outcomes
+}
+
+// Done takes in that a unit has ended after its instance was free.
+func (t *Table) Done(d *infer.UnitDone) Telling {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[d.Batch]
+	if e == nil || !e.free {
+		return Nobody
+	}
+	i := slices.IndexFunc(e.units, func(u unit) bool { return !u.ended && u.work.Unit() == d.Work.Unit() })
+	if i < 0 {
+		return Nobody
+	}
+	e.units[i].ended = true
+	t.done.Add(d.Work.Request)
+	return t.tell(e, Report{Done: d})
+}
+
+// Return takes in that a batch is given back that has not started. Units that
+// were answered have.
+func (t *Table) Return(b *infer.Batch) Telling {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.batches[b.ID]
+	if e == nil {
+		return Hello
+	}
+	for _, u := range e.units {
+		if !slices.ContainsFunc(b.Requests, func(r *infer.Request) bool { return r.Work.Request == u.work.Request }) {
+			t.done.Add(u.work.Request)
+		}
+	}
+	defer t.drop(e)
+	switch {
+	case t.started && e.arrived == t.session:
+		return Now
+	case !t.started && e.known == t.session:
+		t.waiting = append(t.waiting, Report{Close: true})
+		return Nobody
+	}
+	return Hello
+}
+
+// tell forgets a batch that is done, and says whether a change of it is told; it
+// keeps what is told later. The credits of that are among those of the grants.
+func (t *Table) tell(e *entry, r Report) Telling {
+	if !slices.ContainsFunc(e.units, func(u unit) bool { return !u.ended }) {
+		defer t.drop(e)
+	}
+	switch {
+	case e.known != t.session:
+		return Nobody
+	case t.started:
+		return Now
+	}
+	if r.Free != nil {
+		r.Free.Credits = 0
+	}
+	t.waiting = append(t.waiting, r)
+	return Nobody
+}
