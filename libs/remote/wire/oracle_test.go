@@ -72,6 +72,9 @@ func batchOf(m *nereidv1.Batch, now mono.Time) *infer.Batch {
 			b.Slots = append(b.Slots, infer.Slot{Index: s.GetIndex(), Sequence: sequenceOf(s.GetSequence())})
 		}
 	}
+	if len(b.Slots) != len(b.Requests) { // all have one, or none
+		b.Slots = nil
+	}
 	return b
 }
 
