@@ -16,7 +16,7 @@ import (
 // wrong inputs Triton's core names the last: it keeps them in a hash table.
 func Check(v *Version, r *infer.Request) error {
 	c := &checker{config: v.Config, model: v.Ref.Name, request: r}
-	for _, step := range []func() error{c.outputs, c.inputNames, c.rows, c.tensors} {
+	for _, step := range []func() error{c.key, c.outputs, c.inputNames, c.rows, c.tensors, c.correlation} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -252,6 +252,36 @@ func (c *checker) strings(in *infer.Tensor) error {
 		return c.refuse(errs.ByteSizeMismatch, "unexpected number of string elements %d for inference input '%s' for model '%s', expecting %d", got, in.Name, c.model, want)
 	case got < want:
 		return c.refuse(errs.ByteSizeMismatch, "expected %d string elements for inference input '%s' for model '%s', got %d", want, in.Name, c.model, got)
+	}
+	return nil
+}
+
+// maxKeyBytes is the longest text that Triton takes as a correlation ID.
+const maxKeyBytes = 128
+
+func (c *checker) key() error {
+	if len(c.request.Sequence.Key) <= maxKeyBytes {
+		return nil
+	}
+	return errs.New(errs.Unsupported, "string correlation ID cannot be longer than %d characters", maxKeyBytes).WithModel(c.model)
+}
+
+// correlation holds the correlation ID against the control by which the model has
+// it.
+func (c *checker) correlation() error {
+	s := &c.request.Sequence
+	if c.config.Sequences == nil || s.ID == 0 && s.Key == "" {
+		return nil
+	}
+	given := tensor.Uint64
+	if s.Key != "" {
+		given = tensor.Bytes
+	}
+	for _, control := range c.config.Sequences.Controls {
+		if control.Kind == modelconfig.ControlCorrelationID && (control.Datatype == tensor.Bytes) != (given == tensor.Bytes) {
+			return c.refuse(errs.DatatypeMismatch, "sequence batching control '%s' data-type is '%s', but model '%s' expects '%s'",
+				control.Input, given, c.model, control.Datatype)
+		}
 	}
 	return nil
 }

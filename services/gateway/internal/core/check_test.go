@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -104,6 +105,47 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 			}
 			if h.InFlight() != 0 {
 				t.Error("a refused request is in flight")
+			}
+		})
+	}
+}
+
+// The correlation ID is of the type of the control that brings it to the model. What
+// only the state of the sequence tells, the scheduler refuses.
+func TestCorrelationIDsAreOfTheControlsType(t *testing.T) {
+	control := func(datatype tensor.Datatype) *modelconfig.SequenceBatching {
+		return &modelconfig.SequenceBatching{Slots: 1, Controls: []modelconfig.SequenceControl{
+			{Kind: modelconfig.ControlStart, Input: "START", Datatype: tensor.Int32, True: 1},
+			{Kind: modelconfig.ControlCorrelationID, Input: "CORRID", Datatype: datatype},
+		}}
+	}
+	long := strings.Repeat("x", 129)
+	const mismatch = "[request id: <id_unknown>] sequence batching control 'CORRID' data-type is '%s', but model 'm' expects '%s'"
+	for name, c := range map[string]struct {
+		batching *modelconfig.SequenceBatching
+		given    infer.Sequence
+		want     refusal
+	}{
+		"a text for a number":               {control(tensor.Uint64), infer.Sequence{Key: "x"}, refusal{errs.DatatypeMismatch, fmt.Sprintf(mismatch, "BYTES", "UINT64")}},
+		"a text for a short number":         {control(tensor.Int32), infer.Sequence{Key: "x"}, refusal{errs.DatatypeMismatch, fmt.Sprintf(mismatch, "BYTES", "INT32")}},
+		"a number for a text":               {control(tensor.Bytes), infer.Sequence{ID: 7}, refusal{errs.DatatypeMismatch, fmt.Sprintf(mismatch, "UINT64", "BYTES")}},
+		"a text for a text":                 {control(tensor.Bytes), infer.Sequence{Key: long[1:]}, refusal{}},
+		"a number for a short number":       {control(tensor.Int32), infer.Sequence{ID: 1 << 40}, refusal{}},
+		"none for a text":                   {control(tensor.Bytes), infer.Sequence{}, refusal{}},
+		"a text without a control":          {&modelconfig.SequenceBatching{Slots: 1}, infer.Sequence{Key: "x"}, refusal{}},
+		"a text for a model without any":    {nil, infer.Sequence{Key: "x"}, refusal{}},
+		"a long text":                       {control(tensor.Bytes), infer.Sequence{Key: long}, refusal{errs.Unsupported, "string correlation ID cannot be longer than 128 characters"}},
+		"a long text for a model with none": {nil, infer.Sequence{Key: long}, refusal{errs.Unsupported, "string correlation ID cannot be longer than 128 characters"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := ready("m", &modelconfig.Config{Inputs: []modelconfig.IO{io("A", tensor.FP32, 2)}, Sequences: c.batching})
+			r := &infer.Request{Model: v.Ref, Inputs: []infer.Tensor{input("A", tensor.FP32, tensor.Shape{2}, 8)}, Sequence: c.given}
+			var got refusal
+			if err := core.Check(v, r); err != nil {
+				got = refusalOf(err)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
 			}
 		})
 	}

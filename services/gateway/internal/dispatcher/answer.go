@@ -123,16 +123,10 @@ func (d *Dispatcher) postpone(e *entry) {
 	switch {
 	case e.gone:
 		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Canceled, "")), false)
-	case e.request.Sequence != infer.Sequence{}:
-		d.deliver(e, infer.Refuse(e.request.Work, sequenceLost(e.request)), false)
 	default:
 		d.park(e)
 		d.mu.Unlock()
 	}
-}
-
-func sequenceLost(r *infer.Request) *errs.Error {
-	return errs.New(errs.SequenceLost, "the scheduler of the request's sequence is gone").WithModel(r.Model.Name)
 }
 
 // Placed says on which worker a request will run.

@@ -78,6 +78,8 @@ type Dispatcher struct {
 	floor   uint64                     // the highest epoch met; guarded by mu
 	life    uint64                     // counts the sessions; guarded by mu
 	drained uint64                     // the session that takes nothing new; guarded by mu
+	renews  bool                       // the session is being submitted what has no answer; guarded by mu
+	behind  []*entry                   // came meanwhile, and go behind it; guarded by mu
 	left    mono.Time                  // when the last session ended; 0 is never; guarded by mu
 	waiting load                       // not with a scheduler; guarded by mu
 	doomed  int                        // entries with an end set; guarded by mu
@@ -147,9 +149,13 @@ func (d *Dispatcher) Submit(r *infer.Request) error {
 	e := &entry{request: r, attempt: r.Work.Attempt}
 	d.mu.Lock()
 	session := d.open()
-	if session == nil {
+	if session == nil || d.renews {
 		defer d.mu.Unlock()
-		return d.wait(e)
+		err := d.wait(e)
+		if err == nil && session != nil {
+			d.behind = append(d.behind, e)
+		}
+		return err
 	}
 	e.tried, e.epoch, e.handing = true, d.epoch, 1
 	d.entries[r.Work.Request] = e

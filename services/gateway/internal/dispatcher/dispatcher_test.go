@@ -58,6 +58,7 @@ type session struct {
 	scene     *scene
 	during    func()   // is called while a request is submitted
 	sent      []uint32 // attempts
+	order     []uint64 // their requests
 	cancelled int
 	err       error
 	done      chan struct{}
@@ -70,7 +71,7 @@ func (x *session) Submit(r *infer.Request) error {
 	}
 	x.scene.offered++
 	if x.err == nil {
-		x.sent = append(x.sent, r.Work.Attempt)
+		x.sent, x.order = append(x.sent, r.Work.Attempt), append(x.order, r.Work.Request.Number)
 	}
 	return x.err
 }
@@ -223,16 +224,35 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-func TestSequencesAreNotSubmittedAgain(t *testing.T) {
+// A scheduler dies with requests of a sequence: they come to the next one in their
+// order, and before those that are new.
+func TestNothingOvertakesWhatIsSubmittedAgain(t *testing.T) {
 	s := newScene(t)
-	first := s.connect()
-	s.submit(s.request(5))
-	s.d.end(t.Context(), first)
-	if second := s.connect(); len(second.sent) != 0 {
-		t.Errorf("submitted again as %v", second.sent)
+	number := func(n uint64) *infer.Request {
+		r := s.request(5)
+		r.Work.Request.Number = n
+		return r
 	}
-	if diff := cmp.Diff([]string{"sequence_lost"}, s.answers); diff != "" {
+	first := s.connect()
+	for n := range uint64(3) {
+		s.submit(number(n + 1))
+	}
+	s.d.end(t.Context(), first)
+	s.submit(number(4))
+	s.d.life++
+	second := &session{handler: handler{s.d, s.d.life}, scene: s, epoch: s.d.life}
+	second.during = func() {
+		if n := uint64(5 + len(second.order)); n < 8 {
+			s.submit(number(n))
+		}
+	}
+	s.d.begin(t.Context(), second)
+	s.submit(number(8))
+	if diff := cmp.Diff([]uint64{1, 2, 3, 4, 5, 6, 7, 8}, second.order); diff != "" {
 		t.Error(diff)
+	}
+	if diff := cmp.Diff([]uint32{2, 2, 2, 1, 1, 1, 1, 1}, second.sent); diff != "" || len(s.answers) > 0 || s.d.waiting.requests > 0 {
+		t.Errorf("attempts: %s\nanswers: %v; %d wait", diff, s.answers, s.d.waiting.requests)
 	}
 }
 

@@ -80,7 +80,9 @@ func (d *Dispatcher) meet(ctx, tenure context.Context, holder control.Holder) er
 	return nil
 }
 
-// begin submits on a new session what has no answer.
+// begin submits on a new session what has no answer, in the order in which it
+// came. What comes meanwhile goes behind it: a request of a sequence must not
+// overtake one that the sequence had before.
 func (d *Dispatcher) begin(ctx context.Context, session Session) {
 	scheduler := session.Scheduler()
 	d.mu.Lock()
@@ -88,20 +90,32 @@ func (d *Dispatcher) begin(ctx context.Context, session Session) {
 	for _, e := range d.entries {
 		list = append(list, e)
 	}
-	d.session, d.epoch, d.floor = session, scheduler.Epoch, max(d.floor, scheduler.Epoch)
+	d.session, d.epoch, d.floor, d.renews = session, scheduler.Epoch, max(d.floor, scheduler.Epoch), true
 	d.mu.Unlock()
 	slices.SortFunc(list, func(a, b *entry) int {
 		return cmp.Compare(a.request.Work.Request.Number, b.request.Work.Request.Number)
 	})
 	d.metrics.epoch.Set(float64(scheduler.Epoch))
 	again := 0
-	for _, e := range list {
-		if d.again(ctx, session, e) {
-			again++
+	for more := true; more; list, more = d.followers() {
+		for _, e := range list {
+			if d.again(ctx, session, e) {
+				again++
+			}
 		}
 	}
 	d.deps.Log.Info("connected to the pool's scheduler",
 		zap.String("scheduler", scheduler.ID), zap.Uint64("epoch", scheduler.Epoch), zap.Int("resubmitted", again))
+}
+
+// followers are the entries that came while others were submitted. Without any,
+// the session takes new requests from then on.
+func (d *Dispatcher) followers() (list []*entry, more bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list, d.behind = d.behind, nil
+	d.renews = len(list) > 0
+	return list, d.renews
 }
 
 // again submits an entry on a new session, and reports whether it was submitted
@@ -165,9 +179,6 @@ func (d *Dispatcher) prepare(e *entry) (r *infer.Request, before bool) {
 		return nil, false
 	case e.gone:
 		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Canceled, "")), false)
-		return nil, false
-	case e.tried && e.request.Sequence != (infer.Sequence{}):
-		d.deliver(e, infer.Refuse(e.request.Work, sequenceLost(e.request)), false)
 		return nil, false
 	}
 	defer d.mu.Unlock()

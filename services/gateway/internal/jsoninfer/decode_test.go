@@ -279,9 +279,18 @@ func TestAByteOrderMarkIsSkipped(t *testing.T) {
 }
 
 func TestSequenceKeyMayBeAString(t *testing.T) {
-	r, _, err := decode(`{"inputs":[],"parameters":{"sequence_id":"call-7"}}`)
-	if err != nil || r.Sequence != (infer.Sequence{Key: "call-7"}) {
-		t.Errorf("got %+v, %v", r.Sequence, err)
+	for parameters, want := range map[string]infer.Sequence{
+		`"sequence_id":"call-7"`:                     {Key: "call-7"},
+		`"sequence_id":7,"sequence_id":"call-7"`:     {Key: "call-7"},
+		`"sequence_id":"call-7","sequence_id":7`:     {ID: 7},
+		`"sequence_id":18446744073709551615`:         {ID: math.MaxUint64},
+		`"sequence_id":"","sequence_start":true`:     {Start: true},
+		`"sequence_end":true,"sequence_id":"\u00e9"`: {Key: "é", End: true},
+	} {
+		r, _, err := decode(`{"inputs":[],"parameters":{` + parameters + `}}`)
+		if err != nil || r.Sequence != want {
+			t.Errorf("%s: got %+v, %v", parameters, r.Sequence, err)
+		}
 	}
 }
 

@@ -55,11 +55,11 @@ func (d *Decoder) parameter(key []byte) (err error) {
 func (d *Decoder) sequenceID() error {
 	if d.s.peek() == '"' {
 		key, err := d.s.str()
-		d.request.Sequence.Key = string(key)
+		d.request.Sequence.ID, d.request.Sequence.Key = 0, string(key)
 		return err
 	}
 	id, err := d.unsigned("sequence_id", errNonString)
-	d.request.Sequence.ID = id
+	d.request.Sequence.ID, d.request.Sequence.Key = id, ""
 	return err
 }
 
