@@ -53,40 +53,86 @@ func capabilityFix(key string) string {
 
 // validateBatchTensors checks the inputs and outputs that describe a batch.
 func (r *report) validateBatchTensors(c *inference.ModelConfig) {
-	inputs, outputs := make(map[string]bool), make(map[string]bool)
+	inputs, taken := make(map[string]*inference.ModelInput), make(map[string]bool)
 	for _, in := range c.GetInput() {
-		inputs[in.GetName()] = true
-	}
-	for _, out := range c.GetOutput() {
-		outputs[out.GetName()] = true
+		inputs[in.GetName()], taken[in.GetName()] = in, true
 	}
 	for i, in := range c.GetBatchInput() {
 		at := index("batch_input", i)
-		if len(in.GetTargetName()) == 0 {
-			r.invalid(at+".target_name", "name the model's input that takes it", "batch input must specify 'target_name'")
+		if _, known := inference.BatchInput_Kind_name[int32(in.GetKind())]; !known {
+			r.invalid(at+".kind", "for example BATCH_ELEMENT_COUNT", "unknown batch input kind %d", int32(in.GetKind()))
 		}
+		r.validateTargets(at, "batch input", in.GetTargetName(), taken)
 		if d := in.GetDataType(); d != inference.DataType_TYPE_INT32 && d != inference.DataType_TYPE_FP32 {
 			r.invalid(at+".data_type", "use TYPE_INT32 or TYPE_FP32", "unexpected data type %s for batch input", d)
 		}
 		r.validateSources(at, fmt.Sprintf("batch input kind '%s'", in.GetKind()), in.GetSourceInput(), inputs)
 	}
+	r.validateBatchOutputs(c, inputs)
+}
+
+func (r *report) validateBatchOutputs(c *inference.ModelConfig, inputs map[string]*inference.ModelInput) {
+	outputs, taken := make(map[string]*inference.ModelOutput), make(map[string]bool)
+	for _, out := range c.GetOutput() {
+		outputs[out.GetName()] = out
+	}
 	for i, out := range c.GetBatchOutput() {
 		at := index("batch_output", i)
+		if _, known := inference.BatchOutput_Kind_name[int32(out.GetKind())]; !known {
+			r.invalid(at+".kind", "use BATCH_SCATTER_WITH_INPUT_SHAPE", "unknown batch output kind %d", int32(out.GetKind()))
+		}
+		r.validateTargets(at, "batch output", out.GetTargetName(), taken)
+		r.validateSources(at, fmt.Sprintf("batch output kind '%s'", out.GetKind()), out.GetSourceInput(), inputs)
 		for j, name := range out.GetTargetName() {
-			if !outputs[name] {
-				r.invalid(index(at+".target_name", j), "name an output of the configuration", "unknown target name '%s' for batch output", name)
+			place := index(at+".target_name", j)
+			if outputs[name] == nil {
+				r.invalid(place, "name an output of the configuration", "unknown target name '%s' for batch output", name)
+			} else if len(out.GetSourceInput()) == 1 && inputs[out.GetSourceInput()[0]] != nil {
+				r.validateScatter(place, outputs[name], inputs[out.GetSourceInput()[0]])
 			}
 		}
-		r.validateSources(at, fmt.Sprintf("batch output kind '%s'", out.GetKind()), out.GetSourceInput(), inputs)
 	}
 }
 
-func (r *report) validateSources(at, subject string, sources []string, inputs map[string]bool) {
+// validateTargets checks the names of tensors that the server makes or takes
+// apart; taken collects those that something else does already.
+func (r *report) validateTargets(at, subject string, names []string, taken map[string]bool) {
+	if len(names) == 0 {
+		r.invalid(at+".target_name", "name the model's tensor", "%s must specify 'target_name'", subject)
+	}
+	for j, name := range names {
+		if taken[name] {
+			r.invalid(index(at+".target_name", j), "name each tensor once", "%s target name '%s' is specified more than once", subject, name)
+		}
+		taken[name] = true
+	}
+}
+
+// validateScatter makes sure that the variable dimensions of a batch output are
+// those of its source input at the same places.
+func (r *report) validateScatter(at string, out *inference.ModelOutput, source *inference.ModelInput) {
+	for k, d := range backendDims(out) {
+		if dims := backendDims(source); d == variable && k >= len(dims) {
+			r.invalid(at, "give the size of the dimension, or a source input that has it",
+				"batch output '%s' has a variable dimension %d, but its source input '%s' has %d dimensions", out.GetName(), k, source.GetName(), len(dims))
+		}
+	}
+}
+
+// backendDims are the dimensions that the backend sees.
+func backendDims(t declared) []int64 {
+	if t.GetReshape() != nil {
+		return t.GetReshape().GetShape()
+	}
+	return t.GetDims()
+}
+
+func (r *report) validateSources(at, subject string, sources []string, inputs map[string]*inference.ModelInput) {
 	if len(sources) != 1 {
 		r.invalid(at+".source_input", "name the input that it is computed from", "%s expects 1 source input, got %d", subject, len(sources))
 	}
 	for j, name := range sources {
-		if !inputs[name] {
+		if inputs[name] == nil {
 			r.invalid(index(at+".source_input", j), "name an input of the configuration", "unknown source input name '%s' for %s", name, subject)
 		}
 	}

@@ -104,22 +104,13 @@ func (in *instance) appendNumbers(dst []int64, requests []*infer.Request, m *bat
 		case modelconfig.BatchAccumulatedElementCount, modelconfig.BatchAccumulatedElementCountWithZero:
 			dst = append(dst, sum)
 		case modelconfig.BatchItemShape, modelconfig.BatchItemShapeFlatten:
-			dst = in.model.appendRowShapes(dst, shape, requests[i].BatchSize)
+			for range requests[i].BatchSize {
+				dst = in.model.inputs[m.source].appendRow(dst, shape)
+			}
 		}
 	}
 	if m.config.Kind == modelconfig.BatchMaxElementCountAsShape {
 		return append(dst, most)
-	}
-	return dst
-}
-
-// appendRowShapes appends the shape of a row, once for each.
-func (m *model) appendRowShapes(dst []int64, shape tensor.Shape, rows int64) []int64 {
-	if m.version.Config.Batches() {
-		shape = shape[1:]
-	}
-	for range rows {
-		dst = append(dst, shape...)
 	}
 	return dst
 }
@@ -135,7 +126,7 @@ func (in *instance) addBatchInputs() {
 		m.write(data, numbers)
 		in.shape = append(in.shape[:0], m.elements(numbers))
 		if m.rank() == 2 {
-			in.shape = append(in.shape[:0], in.batchRows, int64(len(numbers))/max(in.batchRows, 1))
+			in.shape = append(in.shape[:0], in.batchRows, int64(len(in.model.inputs[m.source].io.BackendDims())))
 		}
 		in.call.addInput(m.name, m.element, in.shape, data)
 	}
@@ -156,17 +147,34 @@ func (m *batchInput) write(data []byte, numbers []int64) {
 	}
 }
 
-// countScattered counts the elements of the inputs by which outputs are given
-// out.
+// countScattered counts the elements that outputs must have which are given out
+// by the shapes of inputs.
 func (in *instance) countScattered(requests []*infer.Request) {
 	for k := range in.outputs {
-		p := in.outputs[k].binding.scatter
-		if p < 0 {
+		o := &in.outputs[k]
+		if o.binding.scatter < 0 {
 			continue
 		}
-		if in.scattered == nil {
-			in.scattered = make([]int64, len(in.model.inputs))
+		for _, i := range in.group {
+			in.shape = in.appendScattered(in.shape[:0], o, requests, i)
+			n, ok := in.shape.Elements()
+			if !ok || n > math.MaxInt64-o.scattered {
+				o.scattered = -1
+				break
+			}
+			o.scattered += n
 		}
-		in.scattered[p] = in.raggedElements(requests, p)
 	}
+}
+
+// appendScattered appends the shape that a request sees of an output that is
+// given out by its input's: the output's, of which the variable dimensions are
+// those that stand at the same places in the input.
+func (in *instance) appendScattered(dst tensor.Shape, o *output, requests []*infer.Request, i int) tensor.Shape {
+	p := o.binding
+	in.row = in.model.inputs[p.scatter].appendRow(in.row[:0], in.input(requests, i, p.scatter).Shape)
+	if p.batches {
+		dst = append(dst, requests[i].BatchSize)
+	}
+	return appendReshaped(dst, p.io.BackendDims(), p.io.Dims, in.row)
 }

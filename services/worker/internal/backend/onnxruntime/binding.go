@@ -50,6 +50,14 @@ func (p *tensorBinding) appendModelShape(dst tensor.Shape, client tensor.Shape, 
 	}
 	if p.batches {
 		dst = append(dst, rows)
+	}
+	return p.appendRow(dst, client)
+}
+
+// appendRow appends the shape that the session sees for one row of a tensor of
+// the client's shape.
+func (p *tensorBinding) appendRow(dst tensor.Shape, client tensor.Shape) tensor.Shape {
+	if p.batches {
 		client = client[1:]
 	}
 	if !p.io.HasReshape {

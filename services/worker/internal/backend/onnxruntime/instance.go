@@ -21,12 +21,11 @@ type instance struct {
 
 	left, group []int   // indexes of requests: still to run, in this run
 	inputAt     []int32 // request × input: its index in the request, or -1
-	shape       tensor.Shape
+	shape, row  tensor.Shape
 	outputs     []output
 	batchRows   int64   // rows of this run
 	numbers     []int64 // of the batch inputs, one after another
 	ends        []int   // where each of them ends in numbers
-	scattered   []int64 // elements of each input in this run, if outputs are given out by them
 }
 
 func newInstance(m *model, c *call) *instance {

@@ -21,6 +21,9 @@ type output struct {
 	bound []byte
 	// buffer holds the output, with one reference; nil if it is empty.
 	buffer *tensor.Buffer
+	// scattered is how many elements the requests get of an output that is given
+	// out by the shapes of an input; -1 is more than any has.
+	scattered int64
 	// shape is the session's, in the call's memory.
 	shape tensor.Shape
 	// next is where the next request's rows begin.
@@ -117,11 +120,11 @@ func (in *instance) checkResult(o *output, r *result) error {
 }
 
 func (in *instance) checkShape(o *output, shape tensor.Shape) error {
+	if o.binding.scatter >= 0 {
+		return checkScattered(o, shape)
+	}
 	if len(shape) == 0 && !o.binding.batches && allOnes(o.binding.io.Dims) {
 		return nil // shown with the configured dimensions
-	}
-	if o.binding.scatter >= 0 {
-		return in.checkScattered(o, shape)
 	}
 	row := shape
 	if o.binding.batches {

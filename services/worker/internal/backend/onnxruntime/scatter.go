@@ -10,11 +10,11 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
-// checkScattered makes sure that the output has as many elements as the inputs
-// by which it is given out.
-func (in *instance) checkScattered(o *output, shape tensor.Shape) error {
-	if want := in.scattered[o.binding.scatter]; len(shape) != 1 || shape[0] != want {
-		return fmt.Errorf("failed to split the output tensor in responses: expected [%d], as many elements as its batch_output's source input has, got %s", want, shape)
+// checkScattered makes sure that the output has as many elements as the requests
+// get of it. Their dimensions are the model's affair.
+func checkScattered(o *output, shape tensor.Shape) error {
+	if n, ok := shape.Elements(); !ok || n != o.scattered {
+		return fmt.Errorf("failed to split the output tensor in responses: expected %d elements by the shapes of its batch_output's source input, got shape %s", o.scattered, shape)
 	}
 	return nil
 }
@@ -29,13 +29,6 @@ func (in *instance) scatter(b backend.Batch) {
 	responses := make([]infer.Response, n)
 	tensors := make([]infer.Tensor, 0, n*len(in.outputs))
 	requests := b.Requests()
-	for k := range in.outputs {
-		if p := in.outputs[k].binding.scatter; p >= 0 {
-			for _, i := range in.group {
-				dims += len(in.input(requests, i, p).Shape)
-			}
-		}
-	}
 	shapes := make(tensor.Shape, 0, n*dims)
 	for g, i := range in.group {
 		start := len(tensors)
@@ -55,23 +48,18 @@ func (in *instance) answer(requests []*infer.Request, i int, tensors []infer.Ten
 	r := requests[i]
 	for k := range in.outputs {
 		o := &in.outputs[k]
-		var like tensor.Shape
+		from := len(shapes)
 		var data tensor.Ref
 		if o.binding.scatter >= 0 {
-			like = in.input(requests, i, o.binding.scatter).Shape
-			data = o.cutLike(like)
+			shapes = in.appendScattered(shapes, o, requests, i)
+			data = o.cutLike(shapes[from:])
 		} else {
+			shapes = o.binding.appendClientShape(shapes, o.shape, r.BatchSize)
 			data = o.cut(r.BatchSize, in.batchRows)
 		}
 		if !r.Wants(o.binding.io.Name) {
 			data.Release()
 			continue
-		}
-		from := len(shapes)
-		if like != nil {
-			shapes = append(shapes, like...)
-		} else {
-			shapes = o.binding.appendClientShape(shapes, o.shape, r.BatchSize)
 		}
 		tensors = append(tensors, infer.Tensor{
 			Name: o.binding.io.Name, Datatype: o.binding.io.Datatype,

@@ -131,10 +131,7 @@ func validateOutput(c *modelconfig.Config, io *modelconfig.IO, outputs []session
 		return err
 	}
 	if scatteredBy(c, io.Name) >= 0 {
-		if d.hasShape && !d.dims.Equal(tensor.Shape{-1}) {
-			return fmt.Errorf("unable to load model '%s', batch output '%s' needs a model output of shape [-1], model provides %s", c.Name, io.Name, d.dims)
-		}
-		return nil
+		return nil // its dimensions are the model's affair
 	}
 	return validateDims(c, io, d, true)
 }
@@ -181,7 +178,11 @@ func validateDatatype(c *modelconfig.Config, io *modelconfig.IO, role string, d 
 }
 
 func validateRagged(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO) error {
-	if !io.Optional && d.dims.Equal(tensor.Shape{-1}) {
+	if io.Optional {
+		return fmt.Errorf("unable to load model '%s', configuration expects model provides input with shape [-1] for ragged input '%s', which is not supported for optional input",
+			c.Name, io.Name)
+	}
+	if d.dims.Equal(tensor.Shape{-1}) {
 		return nil
 	}
 	return fmt.Errorf("unable to load model '%s', configuration expects model provides input with shape [-1] for ragged input '%s', model provides %s",
