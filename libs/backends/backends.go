@@ -91,7 +91,7 @@ type Fault struct {
 // All returns the known backends in the order in which their files are looked
 // for.
 func All() []Descriptor {
-	return []Descriptor{tensorFlow(), tensorRT(), onnxRuntime(), openVINO(), pyTorch(), python(), echo()}
+	return []Descriptor{tensorFlow(), tensorRT(), onnxRuntime(), openVINO(), pyTorch(), python(), echo(), repeat()}
 }
 
 // Find returns the backend of that name.

@@ -64,7 +64,7 @@ func TestWhatIsExecutedIsKnown(t *testing.T) {
 }
 
 func TestNamesBySet(t *testing.T) {
-	if diff := cmp.Diff([]string{"echo", "onnxruntime"}, backends.BuiltIn()); diff != "" {
+	if diff := cmp.Diff([]string{"echo", "onnxruntime", "repeat"}, backends.BuiltIn()); diff != "" {
 		t.Errorf("built in (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"onnxruntime"}, backends.WithHeader()); diff != "" {

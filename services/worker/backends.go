@@ -14,11 +14,12 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/repeat"
 )
 
 // drivers are the backends that are built in, in the order of names.
 func drivers(c Config) []backend.Driver {
-	return []backend.Driver{echo.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary)}
+	return []backend.Driver{echo.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary), repeat.Driver()}
 }
 
 // Backends names the backends that workers have, in the order of names.

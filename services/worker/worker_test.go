@@ -122,7 +122,7 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 		`far g1 UNAVAILABLE the files of s3://models/far/1 have no digest to fetch them by`,
 		"onnx g1 UNAVAILABLE ONNX Runtime cannot be opened",
 		"refused g1 UNAVAILABLE no such luck",
-		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has echo, onnxruntime",
+		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has echo, onnxruntime, repeat",
 	}
 	for i, line := range want {
 		if i >= len(got) || !strings.HasPrefix(got[i], line) {
