@@ -40,9 +40,8 @@ type idle struct {
 	TraceCount   int `name:"trace-count" default:"-1" hidden:"" effect:"none" help:"It is for --trace-level."`
 	TraceLogFreq int `name:"trace-log-frequency" default:"0" hidden:"" effect:"none" help:"It is for --trace-level."`
 
-	BackendDir   string   `name:"backend-directory" hidden:"" effect:"none" help:"Backends are part of the program; ONNX Runtime is found by --onnxruntime-library."`
-	CacheDir     string   `name:"cache-directory" hidden:"" effect:"none" help:"There are no caches to load."`
-	RateResource []string `name:"rate-limit-resource" sep:"none" hidden:"" effect:"none" help:"It is for --rate-limit=execution_count."`
+	BackendDir string `name:"backend-directory" hidden:"" effect:"none" help:"Backends are part of the program; ONNX Runtime is found by --onnxruntime-library."`
+	CacheDir   string `name:"cache-directory" hidden:"" effect:"none" help:"There are no caches to load."`
 
 	PinnedPool     int64    `name:"pinned-memory-pool-byte-size" default:"268435456" hidden:"" effect:"none" help:"Models run on CPUs."`
 	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
@@ -72,7 +71,6 @@ type refused struct {
 
 	CacheConfig []string      `name:"cache-config" sep:"none" hidden:"" effect:"refused" help:"Responses are not cached: leave the flag out, and response_cache of the models off."`
 	CacheBytes  int64         `name:"response-cache-byte-size" default:"0" hidden:"" effect:"refused" unless:"0" help:"Responses are not cached: leave the flag out, and response_cache of the models off."`
-	RateLimit   string        `name:"rate-limit" default:"off" hidden:"" effect:"refused" unless:"off" help:"Instances do not share resources of a rate limiter: bound the load by instance_group counts and --max-queued-requests."`
 	ClientShm   config.Switch `name:"allow-client-shm" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients cannot register shared memory: let them send tensors in the request."`
 	Sagemaker   config.Switch `name:"allow-sagemaker" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no SageMaker front end: call /v2/models over HTTP."`
 	Vertex      config.Switch `name:"allow-vertex-ai" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no Vertex AI front end: call /v2/models over HTTP."`

@@ -28,12 +28,12 @@ func tritonFlags() map[string]string {
 		grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout grpc-keepalive-permit-without-calls
 		grpc-http2-min-recv-ping-interval-without-data grpc-max-connection-age grpc-max-connection-age-grace
 		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
-		backend-config host-policy`)
+		backend-config host-policy rate-limit rate-limit-resource`)
 	none := strings.Fields(`
 		enable-peer-access repoagent-directory backend-directory cache-directory
 		http-thread-count grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
 		grpc-http2-max-pings-without-data
-		trace-rate trace-count trace-log-frequency rate-limit-resource
+		trace-rate trace-count trace-log-frequency
 		pinned-memory-pool-byte-size cuda-memory-pool-byte-size cuda-virtual-address-size
 		min-supported-compute-capability buffer-manager-thread-count model-load-gpu-limit
 		sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
@@ -41,7 +41,7 @@ func tritonFlags() map[string]string {
 	refused := strings.Fields(`
 		http-header-forward-pattern
 		grpc-header-forward-pattern grpc-http2-max-ping-strikes
-		trace-config trace-file trace-level cache-config response-cache-byte-size rate-limit
+		trace-config trace-file trace-level cache-config response-cache-byte-size
 		allow-client-shm allow-sagemaker allow-vertex-ai`)
 	all := make(map[string]string)
 	for effect, names := range map[string][]string{"": works, effectNone: none, effectRefused: refused} {
@@ -143,7 +143,7 @@ func TestRefusedFlagsSayWhatToDo(t *testing.T) {
 }
 
 func TestRefusedSettingsOfTheEnvironment(t *testing.T) {
-	env := func(name string) (string, bool) { return "execution_count", name == "NEREID_RATE_LIMIT" }
+	env := func(name string) (string, bool) { return "1", name == "NEREID_RESPONSE_CACHE_BYTE_SIZE" }
 	var out bytes.Buffer
 	if command, status := parse([]string{"serve", "--model-repository=x"}, io.Discard, &out, env); command != nil || status != process.ExitUsage {
 		t.Errorf("taken: status %d, %s", status, out.String())

@@ -75,14 +75,12 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 // Unused lists the settings of a valid configuration that change nothing here,
 // and why, one sentence for each.
 func Unused(c *inference.ModelConfig) (sentences []string) {
-	limited := slices.ContainsFunc(c.GetInstanceGroup(), func(g *inference.ModelInstanceGroup) bool { return g.GetRateLimiter() != nil })
 	for _, s := range []struct {
 		setting string
 		used    bool
 		why     string
 	}{
 		{"response_cache", c.GetResponseCache().GetEnable(), "there is no response cache"},
-		{"instance_group.rate_limiter", limited, "there is no rate limiter"},
 		{"optimization.priority", c.GetOptimization().GetPriority() != inference.ModelOptimizationPolicy_PRIORITY_DEFAULT, "models have no priority over one another"},
 		{"optimization.execution_accelerators.gpu_execution_accelerator", len(c.GetOptimization().GetExecutionAccelerators().GetGpuExecutionAccelerator()) > 0 && !onGPU(c), "instances on CPUs run without it"},
 	} {

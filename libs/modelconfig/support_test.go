@@ -12,11 +12,11 @@ func TestSettingsWithoutEffectAreTold(t *testing.T) {
 	const tensors = `backend: "onnxruntime" input { name: "x" data_type: TYPE_INT8 dims: [ 1 ] } output { name: "y" data_type: TYPE_INT8 dims: [ 1 ] } `
 	const accelerator = `optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } } } `
 	for text, want := range map[string][]string{
-		"":                                    nil,
-		"response_cache { enable: true }":     {"response_cache has no effect: there is no response cache"},
-		"response_cache { }":                  nil,
-		"instance_group { rate_limiter { } }": {"instance_group.rate_limiter has no effect: there is no rate limiter"},
-		"optimization { priority: PRIORITY_MAX }": {"optimization.priority has no effect: models have no priority over one another"},
+		"":                                nil,
+		"response_cache { enable: true }": {"response_cache has no effect: there is no response cache"},
+		"response_cache { }":              nil,
+		"instance_group { rate_limiter { priority: 2 } }": nil,
+		"optimization { priority: PRIORITY_MAX }":         {"optimization.priority has no effect: models have no priority over one another"},
 		accelerator: {"optimization.execution_accelerators.gpu_execution_accelerator has no effect: instances on CPUs run without it"},
 		accelerator + "instance_group { kind: KIND_GPU }": nil,
 	} {

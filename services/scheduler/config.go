@@ -1,10 +1,13 @@
 package scheduler
 
 import (
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/resources"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
 // Config configures a scheduler. A field with a name is a flag, and a setting of
@@ -30,6 +33,9 @@ type Config struct {
 	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
 	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
 
+	RateLimit          string   `name:"rate-limit" default:"off" group:"Rate limiter" help:"execution_count has executions wait for the resources that rate_limiter of their instance groups names, and instances take turns by its priority; off ignores both."`
+	RateLimitResources []string `name:"rate-limit-resource" sep:"none" placeholder:"NAME:COUNT[:DEVICE]" group:"Rate limiter" help:"How much there is of a resource, on each device, on the one of that number, or in the pool if it is global; repeat the flag for each resource. Without any flag there is as much of each as the instance needs that needs most."`
+
 	DecisionLog      string `name:"decision-log" placeholder:"FILE" group:"Decision log" help:"Write what the scheduler is asked and decides to this file, for nereid simulate. A file that is there is replaced."`
 	DecisionLogBytes int64  `name:"decision-log-bytes" default:"4294967296" group:"Decision log" help:"Largest size of the decision log, which then ends. 0 is no bound."`
 
@@ -41,7 +47,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		ID: "scheduler", Pool: infer.DefaultPool, TakeoverWait: 5 * time.Second,
-		MaxQueuedRequests: 1 << 18, MaxQueuedBytes: 4 << 30, DecisionLogBytes: 4 << 30,
+		MaxQueuedRequests: 1 << 18, MaxQueuedBytes: 4 << 30, RateLimit: rateLimitOff, DecisionLogBytes: 4 << 30,
 	}
 }
 
@@ -62,6 +68,37 @@ func (c Config) Validate() error {
 	case c.DecisionLogBytes < 0:
 		return errs.New(errs.ConfigInvalid, "--decision-log-bytes is %d: want 0 (no bound) or more", c.DecisionLogBytes)
 	}
+	if _, err := c.rateLimit(); err != nil {
+		return err
+	}
 	_, err := c.latencies()
 	return err
+}
+
+// The values of --rate-limit, in any case.
+const (
+	rateLimitOff            = "off"
+	rateLimitExecutionCount = "execution_count"
+)
+
+// rateLimit is the rate limiter that the settings ask for, or nil. Errors have the
+// reason config_invalid.
+func (c Config) rateLimit() (*core.RateLimit, error) {
+	counts, err := resources.Parse(c.RateLimitResources)
+	if err != nil {
+		return nil, err
+	}
+	switch strings.ToLower(c.RateLimit) {
+	case rateLimitOff:
+		return nil, nil
+	case rateLimitExecutionCount:
+		return &core.RateLimit{Counts: counts}, nil
+	}
+	return nil, errs.New(errs.ConfigInvalid, "--rate-limit=%s: want %s or %s", c.RateLimit, rateLimitOff, rateLimitExecutionCount)
+}
+
+// limits are the core's.
+func (c Config) limits() (core.Config, error) {
+	rateLimit, err := c.rateLimit()
+	return core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes, RateLimit: rateLimit}, err
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/resources"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
@@ -22,6 +24,28 @@ func TestDefaultIsThatOfTheFlags(t *testing.T) {
 	_, err = parser.Parse(nil)
 	if diff := cmp.Diff(c, want); diff != "" || err != nil {
 		t.Errorf("%v (-flags +Default):\n%s", err, diff)
+	}
+}
+
+func TestARateLimiterIsAskedFor(t *testing.T) {
+	counts := resources.Counts{{Name: "r1", Device: resources.EachDevice, Count: 4}, {Name: "r2", Device: 1, Count: 2}}
+	for name, tt := range map[string]struct {
+		rateLimit string
+		given     []string
+		want      *core.RateLimit
+	}{
+		"by default":             {rateLimitOff, nil, nil},
+		"resources alone":        {"off", []string{"R1:4"}, nil},
+		"with default resources": {"execution_count", nil, &core.RateLimit{}},
+		"as Triton takes it":     {"Execution_Count", []string{"R1:4", "r2:2:1"}, &core.RateLimit{Counts: counts}},
+	} {
+		c := Default()
+		c.RateLimit, c.RateLimitResources = tt.rateLimit, tt.given
+		limits, err := c.limits()
+		want := core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes, RateLimit: tt.want}
+		if diff := cmp.Diff(want, limits); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
 	}
 }
 

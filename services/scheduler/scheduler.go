@@ -73,6 +73,10 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
+	limits, err := c.limits()
+	if err != nil {
+		return nil, err
+	}
 	set := stats.NewSet(latencies)
 	shown := newMetrics(deps.Metrics)
 	recorder, err := newAttached(deps.Bus, c.Pool, deps.Log)
@@ -80,11 +84,11 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		return nil, err
 	}
 	driven := dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set, Members: members{recorder, shown}}
-	log := newDecisionLog(c, deps)
+	log := newDecisionLog(c, limits, deps)
 	if log != nil {
 		driven.Recorder = log
 	}
-	loop, err := dispatch.New(core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes}, driven)
+	loop, err := dispatch.New(limits, driven)
 	if err != nil {
 		return nil, err
 	}
@@ -104,14 +108,15 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 }
 
 // newDecisionLog makes the log that the settings ask for, or nil.
-func newDecisionLog(c Config, deps Deps) *decisionlog.Writer {
+func newDecisionLog(c Config, limits core.Config, deps Deps) *decisionlog.Writer {
 	if c.DecisionLog == "" {
 		return nil
 	}
 	return decisionlog.New(decisionlog.Config{
 		Path: c.DecisionLog, MaxBytes: c.DecisionLogBytes, Log: deps.Log, Header: decisionlog.Header{
 			Release: c.Version, Pool: c.Pool, Unix: time.Now().UnixNano(), Mono: deps.Clock.Now(),
-			MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes,
+			MaxRequests: limits.MaxRequests, MaxBytes: limits.MaxBytes,
+			RateLimited: limits.RateLimit != nil, Resources: c.RateLimitResources,
 		},
 	})
 }
@@ -156,6 +161,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return err
 	}
 	defer closeLog()
+	if limits, _ := s.config.limits(); limits.RateLimit == nil && len(s.config.RateLimitResources) > 0 {
+		s.deps.Log.Warn("resources of the rate limiter have no effect: start with --rate-limit=execution_count")
+	}
 	r, err := s.register(ctx)
 	if err != nil {
 		return lifecycle.UnlessStopped(ctx, err)

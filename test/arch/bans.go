@@ -54,7 +54,7 @@ func coreBans() []ban {
 		"services/scheduler/core",
 		"services/registry/internal/place", "services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
 		"services/worker/internal/backend",
-		"libs/infer", "libs/tensor", "libs/modelconfig", "libs/mono", "libs/invariant",
+		"libs/infer", "libs/tensor", "libs/modelconfig", "libs/mono", "libs/invariant", "libs/resources",
 	}
 	return []ban{
 		{

@@ -11,7 +11,7 @@ import (
 // own level and of the levels before it.
 func levels() [][]string {
 	return [][]string{
-		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "splice", "tensor"},
+		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "resources", "splice", "tensor"},
 		{"backends", "config", "lifecycle", "modelconfig", "obs", "quantile", "shm"},
 		{"blob", "bus", "client", "control", "identity", "process", "remote", "serve", "state"},
 		{"testkit"},

@@ -54,6 +54,8 @@ func TestMistakesNameTheirFlag(t *testing.T) {
 		"--max-queued-requests=-1": "--max-queued-requests is -1",
 		"--max-queued-bytes=-1":    "--max-queued-bytes is -1",
 		"--metrics-config=x=true":  "--metrics-config=x=true",
+		"--rate-limit=on":          "--rate-limit=on: want off or execution_count",
+		"--rate-limit-resource=r":  "--rate-limit-resource=r: want NAME:COUNT or NAME:COUNT:DEVICE",
 		"--metrics-label=x":        "--metrics-label=x",
 		"--listen=nowhere":         "--listen=nowhere",
 		"--nats-url=http://x":      "--nats-url",

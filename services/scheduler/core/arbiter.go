@@ -69,6 +69,7 @@ func (c *Core) ask(m *model) {
 		c.ready = append(c.ready, m)
 		return
 	}
+	m.short = false
 	if (p.Wait != m.wake || p.Reason != before) && (p.Wait != 0 || p.Reason != "") {
 		c.decide(Decision{Kind: Wait, Reason: p.Reason, Unit: m.queue.first(c.now).Unit(), A: int64(p.Wait), B: p.Size})
 	}
@@ -109,6 +110,7 @@ func (c *Core) run(m *model, in *instance) {
 	m.batcher.Commit(c.now, in, b)
 	switch {
 	case len(b.Items) > 0:
+		m.short = false
 		c.wakeAt(m, 0)
 		c.touch(m)
 		c.dispatch(in, b)

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/resources"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -207,7 +208,7 @@ func (a arguments) rateLimit() *RateLimit {
 	l := &RateLimit{}
 	for _, text := range a.texts("counts") {
 		name, n, device := a.counted(text)
-		count := ResourceCount{Name: name, Count: n, Device: -1}
+		count := resources.Count{Name: name, Count: n, Device: resources.EachDevice}
 		if device != "" {
 			count.Device = deviceNumber(":" + device)
 		}

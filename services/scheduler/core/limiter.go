@@ -5,25 +5,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/resources"
 )
+
+// waitResources is why a batch waits for its turn: what it needs is in use, or
+// claimed by an earlier turn. No request is refused for it.
+const waitResources errs.Reason = "resources"
 
 // RateLimit has each execution wait until what its instance needs is free, and
 // has instances take turns by their priorities.
 type RateLimit struct {
 	// Counts are how much there is of resources. Of one that is not named there is
 	// as much as the instance needs that needs most.
-	Counts []ResourceCount
-}
-
-// ResourceCount is how much there is of a resource.
-type ResourceCount struct {
-	// Name has no upper-case letters.
-	Name string
-	// Device is the number of the device that has it; less than 0 is each. It does
-	// not matter of a global resource.
-	Device int
-	Count  uint32
+	Counts resources.Counts
 }
 
 // limiter is the rate limiter. Each instance has a time at which its next turn
@@ -35,7 +31,7 @@ type ResourceCount struct {
 // are for no later turn, so that who needs much of one is not overtaken for ever.
 type limiter struct {
 	on        bool
-	counts    []ResourceCount
+	counts    resources.Counts
 	resources map[resourceKey]*resource
 	now       uint64 // the turn that began last
 	claimed   []resourceKey
@@ -105,15 +101,13 @@ func (l *limiter) enlist(in *instance) {
 	l.use(in, in.running)
 }
 
-// newResource is one with its configured count: that of its device rather than
-// that of each.
+// newResource is one with its configured count, if it has one.
 func (l *limiter) newResource(k resourceKey) *resource {
 	r := &resource{}
-	for _, c := range l.counts {
-		own := c.Device >= 0 && c.Device == k.device && k.worker != 0
-		if c.Name == k.name && (own || !r.fixed && (c.Device < 0 || k.worker == 0)) {
-			r.count, r.fixed = c.Count, true
-		}
+	if k.worker == 0 {
+		r.count, r.fixed = l.counts.OfPool(k.name)
+	} else {
+		r.count, r.fixed = l.counts.OfDevice(k.name, k.device)
 	}
 	return r
 }
@@ -181,11 +175,21 @@ func (c *Core) nextTurn() (*model, *instance) {
 			c.ready = slices.Delete(c.ready, i, i+1)
 			return m, in
 		}
+		c.waitForResources(m)
 		for _, n := range m.proposal.Prefer.turns.needs {
 			c.limiter.claimed = append(c.limiter.claimed, n.resourceKey)
 		}
 	}
 	return nil, nil
+}
+
+// waitForResources says once that a model's turn has come and what it needs is
+// not free.
+func (c *Core) waitForResources(m *model) {
+	if !m.short {
+		m.short = true
+		c.decide(Decision{Kind: Wait, Reason: waitResources, Unit: m.queue.first(c.now).Unit(), B: m.proposal.Size})
+	}
 }
 
 // placeOf is the instance for a model's batch: the one that its batcher prefers,

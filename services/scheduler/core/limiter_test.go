@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/resources"
 )
 
 // TestRateLimiterHistories feeds random histories to a core with a rate limiter: what
@@ -99,7 +100,7 @@ func newLimited(t *rapid.T, models int) *limited {
 	for _, name := range []string{"r", "s", "g"} {
 		if rapid.Bool().Draw(t, "count of "+name) {
 			w.counts[name] = rapid.Uint32Range(3, 5).Draw(t, "count")
-			config.Counts = append(config.Counts, ResourceCount{Name: name, Device: -1, Count: w.counts[name]})
+			config.Counts = append(config.Counts, resources.Count{Name: name, Device: resources.EachDevice, Count: w.counts[name]})
 		}
 	}
 	w.core = New(Config{RateLimit: config})

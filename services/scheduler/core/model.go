@@ -34,6 +34,7 @@ type model struct {
 	costs     map[string]*costs
 	lastEnd   mono.Time // of a batch
 	proposal  Proposal
+	short     bool      // its turn has come, and its resources are not free
 	asking    bool      // its batcher is to be asked
 	wake      mono.Time // when it wants to be asked again; 0 is never
 	timer     timer

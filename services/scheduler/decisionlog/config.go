@@ -18,6 +18,17 @@ type (
 		Batching     *batchingJSON  `json:"dynamic_batching,omitempty"`
 		Sequences    *sequencesJSON `json:"sequence_batching,omitempty"`
 		Idempotent   bool           `json:"idempotent,omitempty"`
+		Groups       []groupJSON    `json:"instance_group,omitempty"` // that have anything to say to a rate limiter
+	}
+	groupJSON struct {
+		Name      string         `json:"name"`
+		Priority  uint32         `json:"priority,omitempty"`
+		Resources []resourceJSON `json:"resources,omitempty"`
+	}
+	resourceJSON struct {
+		Name   string `json:"name"`
+		Global bool   `json:"global,omitempty"`
+		Count  uint32 `json:"count"`
 	}
 	inputJSON struct {
 		Name     string       `json:"name"`
@@ -75,6 +86,15 @@ func (e *encoder) config(c *modelconfig.Config) {
 			s.Oldest, s.Slots, s.MaxIdleMicros, s.MaxQueueDelayMicros, s.MinSlotUtilization, s.PreferredSizes, s.Iterative,
 		}
 	}
+	for i := range c.Groups {
+		if g := &c.Groups[i]; g.Priority > 1 || len(g.Resources) > 0 {
+			group := groupJSON{Name: g.Name, Priority: g.Priority}
+			for _, r := range g.Resources {
+				group.Resources = append(group.Resources, resourceJSON(r))
+			}
+			j.Groups = append(j.Groups, group)
+		}
+	}
 	text, _ := json.Marshal(&j) // cannot fail: there is nothing in it that JSON has not
 	e.uint(uint64(len(text)))
 	e.b = append(e.b, text...)
@@ -107,6 +127,13 @@ func parseConfig(name string, text []byte) (*modelconfig.Config, error) {
 			Oldest: s.Oldest, Slots: s.Slots, MaxIdleMicros: s.MaxIdleMicros, MaxQueueDelayMicros: s.MaxQueueDelayMicros,
 			MinSlotUtilization: s.MinSlotUtilization, PreferredSizes: s.PreferredSizes, Iterative: s.Iterative,
 		}
+	}
+	for _, g := range j.Groups {
+		group := modelconfig.InstanceGroup{Name: g.Name, Priority: g.Priority}
+		for _, r := range g.Resources {
+			group.Resources = append(group.Resources, modelconfig.Resource(r))
+		}
+		c.Groups = append(c.Groups, group)
 	}
 	if j.Idempotent {
 		c.Parameters = map[string]string{core.Idempotent: "true"}

@@ -188,8 +188,17 @@ func ofSequences() []core.Event {
 	}
 }
 
+// limited is the configuration of a model whose instances need resources.
+func limited() *modelconfig.Config {
+	return &modelconfig.Config{Name: "limited", Groups: []modelconfig.InstanceGroup{
+		{Name: "few", Priority: 1, Resources: []modelconfig.Resource{{Name: "r", Count: 1}, {Name: "g", Global: true, Count: 2}}},
+		{Name: "rare", Priority: 3},
+	}}
+}
+
 func TestEventsAndDecisionsAreReadAsTheyWereWritten(t *testing.T) {
 	events := append(history(), ofSequences()...)
+	events = append(events, core.Event{Kind: core.Configure, Model: &core.Model{Ref: infer.ModelRef{Name: "limited", Version: 1, Generation: 1}, Config: limited()}})
 	text := log(t, func(w *decisionlog.Writer) {
 		for i := range events {
 			w.Event(begin.Add(time.Duration(i*i)), &events[i])
@@ -332,6 +341,59 @@ func TestALogCanBeReplayed(t *testing.T) {
 		t.Errorf("the history has %d decisions", decisions)
 	}
 	t.Logf("%d steps, %d decisions: %d bytes for each request", len(steps), decisions, len(text)/3000)
+}
+
+// The header and the configurations have what a rate limiter reads.
+func TestTurnsAndWaitsForResourcesAreReplayed(t *testing.T) {
+	header := decisionlog.Header{RateLimited: true, Resources: []string{"r:1", "g:2:0"}}
+	limits, err := header.Limits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, worker := infer.ModelRef{Name: "limited", Version: 1, Generation: 1}, infer.InstanceID{Worker: 4}
+	events := []core.Event{
+		{Kind: core.BecomeLeader, Epoch: 9},
+		{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: limited()}},
+		{Kind: core.WorkerConnected, Instance: worker, Held: &infer.Held{}},
+		{Kind: core.Recorded, Version: 2},
+		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: ref, Name: "few_0", Device: "gpu:0", Credits: 1}},
+		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 2}, Model: ref, Name: "few_1", Device: "gpu:0", Credits: 1}},
+		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 3}, Model: ref, Name: "rare_0", Device: "gpu:0", Credits: 1}},
+	}
+	for n := range uint64(4) {
+		work := infer.Work{Request: infer.RequestID{Origin: 1, Number: n + 1}, Attempt: 1}
+		events = append(events, core.Event{Kind: core.Submit, Item: item(ref, infer.Request{Work: work, BatchSize: 1})})
+	}
+	text := log(t, func(w *decisionlog.Writer) {
+		c := core.New(limits)
+		for i := range events {
+			w.Event(begin, &events[i])
+			w.Decided(c.Step(begin, &events[i]))
+		}
+	})
+	steps, err := read(text)
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	c := core.New(limits)
+	var on []uint32
+	waits := 0
+	for i := range steps {
+		for j, d := range c.Step(steps[i].Now, &steps[i].Event) {
+			if diff := cmp.Diff(steps[i].Decisions[j].Decision, d, cmpopts.IgnoreUnexported(core.Decision{})); diff != "" {
+				t.Fatalf("step %d, decision %d (-logged +replayed):\n%s", i, j, diff)
+			}
+			switch d.Kind {
+			case core.Dispatch:
+				on = append(on, d.Instance.Slot)
+			case core.Wait:
+				waits++
+			}
+		}
+	}
+	if diff := cmp.Diff([]uint32{1, 3}, on); diff != "" || waits != 1 {
+		t.Errorf("%d waits, want 1; the instances that run (-want +got):\n%s", waits, diff)
+	}
 }
 
 // A dispatch names for each unit its slot and controls.

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/resources"
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
@@ -42,6 +43,21 @@ type Header struct {
 	// MaxRequests and MaxBytes are the core's configuration.
 	MaxRequests int   `json:"max_queued_requests"`
 	MaxBytes    int64 `json:"max_queued_bytes"`
+	// RateLimited is whether the core has a rate limiter, Resources how much there
+	// is of what, as --rate-limit-resource has it.
+	RateLimited bool     `json:"rate_limited,omitempty"`
+	Resources   []string `json:"rate_limit_resources,omitempty"`
+}
+
+// Limits is the core's configuration.
+func (h Header) Limits() (core.Config, error) {
+	c := core.Config{MaxRequests: h.MaxRequests, MaxBytes: h.MaxBytes}
+	if !h.RateLimited {
+		return c, nil
+	}
+	counts, err := resources.Parse(h.Resources)
+	c.RateLimit = &core.RateLimit{Counts: counts}
+	return c, err
 }
 
 // Step is an event that entered the core, and what the core decided.

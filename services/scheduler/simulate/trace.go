@@ -33,8 +33,12 @@ func ReadTrace(in io.Reader) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
+	limits, err := log.Header.Limits()
+	if err != nil {
+		return nil, err
+	}
 	t := &tracer{
-		Workload: &Workload{Limits: core.Config{MaxRequests: log.Header.MaxRequests, MaxBytes: log.Header.MaxBytes}},
+		Workload: &Workload{Limits: limits},
 		costs:    NewCosts(), models: make(map[infer.ModelRef]int32), requests: make(map[infer.RequestID]int32),
 		batches: make(map[infer.BatchID]*recorded), instances: make(map[infer.InstanceID]*seen),
 	}

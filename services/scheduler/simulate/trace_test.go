@@ -18,6 +18,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/resources"
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/decisionlog"
 )
@@ -28,9 +29,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func logged(t *testing.T, w *Workload, c Config) (*Report, []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
-	log := decisionlog.New(decisionlog.Config{Path: path, Log: zap.NewNop(), Header: decisionlog.Header{
-		MaxRequests: w.Limits.MaxRequests, MaxBytes: w.Limits.MaxBytes,
-	}})
+	header := decisionlog.Header{MaxRequests: w.Limits.MaxRequests, MaxBytes: w.Limits.MaxBytes}
+	if r := w.Limits.RateLimit; r != nil {
+		header.RateLimited, header.Resources = true, r.Counts.Texts()
+	}
+	log := decisionlog.New(decisionlog.Config{Path: path, Log: zap.NewNop(), Header: header})
 	if err := log.Open(); err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +93,37 @@ func TestATraceIsSimulatedAsItWasRecorded(t *testing.T) {
 		if got, want := trace.Costs.of[device{"digits", "cpu"}].draw(source(), 0, 0, size), costs.of[device{"digits", "cpu"}].draw(source(), 0, 0, size); got != want {
 			t.Errorf("a batch of %d takes %v by the log, took %v", size, got, want)
 		}
+	}
+}
+
+// TestATraceHasTheRateLimiter holds that a log's simulation takes turns for the
+// resources that the log's scheduler had.
+func TestATraceHasTheRateLimiter(t *testing.T) {
+	limited := func(counts ...resources.Count) func(*Synthetic) {
+		return func(s *Synthetic) {
+			s.Config = &modelconfig.Config{Name: "digits", Groups: []modelconfig.InstanceGroup{
+				{Name: "g", Count: 4, Priority: 1, Resources: []modelconfig.Resource{{Name: "r", Count: 2}}},
+			}}
+			s.Rate, s.Requests, s.Instances, s.Limits = 1500, 5000, 4, core.Config{RateLimit: &core.RateLimit{Counts: counts}}
+		}
+	}
+	w, costs := synthetic(t, limited())
+	want, text := logged(t, w, Config{Policy: Nereid, Costs: costs})
+	trace, err := ReadTrace(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := simulated(t, trace.Workload, Config{Policy: Nereid, Costs: costs})
+	if diff := cmp.Diff(want, again, cmpopts.IgnoreUnexported(Report{})); diff != "" {
+		t.Errorf("the simulation of the log differs (-recorded +simulated):\n%s", diff)
+	}
+	trace.Workload.Pool(1, 4, costs)
+	if pooled := simulated(t, trace.Workload, Config{Policy: Nereid, Costs: costs}); pooled.Mean != want.Mean {
+		t.Errorf("other instances of the group take %v in the mean, want %v", pooled.Mean, want.Mean)
+	}
+	w, _ = synthetic(t, limited(resources.Count{Name: "r", Device: resources.EachDevice, Count: 8}))
+	if free := simulated(t, w, Config{Policy: Nereid, Costs: costs}); free.Mean*2 > want.Mean {
+		t.Errorf("requests take %v in the mean where one runs at a time, and %v where four do", want.Mean, free.Mean)
 	}
 }
 

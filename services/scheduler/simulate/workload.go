@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"cmp"
+	"fmt"
 	"math/bits"
 	"slices"
 	"time"
@@ -71,12 +72,26 @@ func (w *Workload) pool(begin mono.Time, devices, count int, kindOf func(model i
 			for i := range count {
 				id := infer.InstanceID{Worker: worker.Worker, Slot: uint32(m*count + i)}
 				w.Changes = append(w.Changes, Change{begin, core.Event{Kind: core.Granted, Grant: &infer.Grant{
-					Instance: id, Model: w.Models[m].Ref, Device: kindOf(m), Credits: 1,
+					Instance: id, Model: w.Models[m].Ref, Name: instanceName(w.Models[m].Config, i), Device: kindOf(m), Credits: 1,
 				}}})
 			}
 		}
 	}
 	slices.SortStableFunc(w.Changes, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
+}
+
+// instanceName is the name of a device's i-th instance of a model, of which a rate
+// limiter knows the instance's group: the groups in their order, and the last one
+// for those that the configuration has not.
+func instanceName(c *modelconfig.Config, i int) string {
+	name := ""
+	if c != nil {
+		for first, groups := 0, c.Groups; len(groups) > 0 && first <= i; groups = groups[1:] {
+			name = fmt.Sprintf("%s_%d", groups[0].Name, i-first)
+			first += groups[0].Count
+		}
+	}
+	return name
 }
 
 // shape is how large the rows of a request are, as the core tells them apart: the
