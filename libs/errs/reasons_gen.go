@@ -164,6 +164,8 @@ const (
 	SequenceTimeout Reason = "sequence_timeout"
 	// EncodingInvalid: The body cannot be decompressed.
 	EncodingInvalid Reason = "encoding_invalid"
+	// ResponseStalled: The client took too little of a response for too long; its connection was closed.
+	ResponseStalled Reason = "response_stalled"
 )
 
 type row struct {
@@ -335,6 +337,8 @@ func lookup(r Reason) int {
 		return 78
 	case EncodingInvalid:
 		return 79
+	case ResponseStalled:
+		return 80
 	}
 	return -1
 }
@@ -499,6 +503,8 @@ func rowAt(i int) row {
 		return row{503, 14, true, "The sequence waited for a slot for longer than the timeout of one of its requests."}
 	case 79:
 		return row{400, 3, false, "The body cannot be decompressed."}
+	case 80:
+		return row{408, 4, false, "The client took too little of a response for too long; its connection was closed."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -587,5 +593,6 @@ func Reasons() []Reason {
 		SequenceNotStarted,
 		SequenceTimeout,
 		EncodingInvalid,
+		ResponseStalled,
 	}
 }

@@ -27,6 +27,10 @@ type Config struct {
 	// it the server is ready from the end of the start on.
 	StrictReadiness config.Switch `name:"strict-readiness" default:"true" group:"Server" help:"Be ready only while every model is; else from the end of the start on."`
 
+	// StallTimeout is how long a client may make no progress with what it sends or
+	// takes.
+	StallTimeout int `name:"stall-timeout-secs" default:"60" group:"Server" help:"How long a client may send nothing of a request's body, or take nothing of a response, before the server gives it up, in seconds."`
+
 	AllowHTTP   config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
 	HTTPAddress string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on, or unix:PATH."`
 	HTTPPort    int           `name:"http-port" default:"8000" group:"HTTP" help:"Port to listen on; 0 is any free one."`
@@ -47,7 +51,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		ID: "gateway", ServerName: "triton",
-		ExitTimeout: 30, StrictReadiness: config.Switch{On: true},
+		ExitTimeout: 30, StrictReadiness: config.Switch{On: true}, StallTimeout: 60,
 		AllowHTTP: config.Switch{On: true}, HTTPAddress: "0.0.0.0", HTTPPort: 8000, MaxInput: 64 << 20,
 		AllowGRPC: config.Switch{On: true}, GRPCAddress: "0.0.0.0", GRPCPort: 8001,
 		Connections:     defaultConnections(),
@@ -74,6 +78,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d: want 0 or more", c.ExitTimeout)
 	case c.ExitNotice < 0:
 		return errs.New(errs.ConfigInvalid, "--exit-notice-secs is %d: want 0 or more", c.ExitNotice)
+	case c.StallTimeout < 1:
+		return errs.New(errs.ConfigInvalid, "--stall-timeout-secs is %d: want 1 or more", c.StallTimeout)
 	}
 	return c.Connections.validate()
 }
@@ -99,5 +105,7 @@ func (c *Config) grpc() serve.Listener {
 }
 
 func (c *Config) exitTimeout() time.Duration { return time.Duration(c.ExitTimeout) * time.Second }
+
+func (c *Config) stallTimeout() time.Duration { return time.Duration(c.StallTimeout) * time.Second }
 
 func (c *Config) exitNotice() time.Duration { return time.Duration(c.ExitNotice) * time.Second }

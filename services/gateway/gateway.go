@@ -277,15 +277,22 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 	if err != nil {
 		return err
 	}
-	meter := g.meters.Protocol("http")
 	handler := rest.New(engine, rest.Options{
-		Options: path.Options{Restricted: restricted, Budget: g.budget, Meter: meter},
-		Failed:  meter.Failed, MaxInput: g.config.MaxInput,
-		Log: func(err error) { g.deps.Log.Error("request failed", obs.Err(err)...) },
+		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, StallTimeout: g.config.stallTimeout(),
 	})
 	// No request timeout: models may take long, and clients set deadlines.
 	server := &http.Server{Handler: closing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
 	return serve.HTTP(ctx, server, g.bounded(g.http, g.config.Connections.MaxHTTP, "--http-max-connections"), flush)
+}
+
+// path are the options of a protocol's calls.
+func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
+	return path.Options{
+		Restricted: restricted, Budget: g.budget, Meter: g.meters.Protocol(protocol),
+		Log: func(method string, err error) {
+			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
+		},
+	}
 }
 
 // closing closes connections after their response once the gateway shuts down;

@@ -32,6 +32,13 @@ func (b *Budget) Reserve(n int64) error {
 	return errs.New(errs.MemoryFull, "the requests in flight hold %d bytes: %d more would exceed the maximum of %d", total-n, n, b.limit)
 }
 
+// Hold reserves n bytes that are there already, whatever the bound.
+func (b *Budget) Hold(n int64) {
+	if b != nil {
+		b.reserved.Add(n)
+	}
+}
+
 // Release returns n reserved bytes.
 func (b *Budget) Release(n int64) {
 	if b != nil {

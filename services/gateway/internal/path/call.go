@@ -49,7 +49,6 @@ type Call struct {
 	path      *Path
 	ctx       context.Context
 	cancel    context.CancelFunc // of the timeout; nil without one
-	span      func(error)
 	execution core.Execution
 	answers   []*infer.Response // of a stage; see Answer
 	known     bool              // such a stage has answered

@@ -1,7 +1,7 @@
 // Package path is the way of every call through the gateway, whatever its
 // protocol: [Stages] lists the stages. A transport makes a [Call] and hands it
 // over; what each call needs around its stages stands here once: recovery from
-// panics, the release of its memory, metrics and tracing.
+// panics, the release of its memory and metrics.
 package path
 
 import (
@@ -31,18 +31,19 @@ type Options struct {
 	Restricted core.Restrictions
 	// Budget bounds the bytes of all calls together. It may be nil.
 	Budget *core.Budget
-	// Meter counts inferences. It may be nil.
+	// Meter counts calls. It may be nil.
 	Meter Meter
-	// Trace is called with each inference once its head is known, and with the
-	// context of its caller. The function that it returns ends the span, with the
-	// inference's error. It may be nil.
-	Trace func(context.Context, *Call) func(error)
+	// Log is called with errors whose text callers must not see: bugs. It may be
+	// nil and is called from any goroutine.
+	Log func(method string, err error)
 	// Stages replaces [Stages]. It may be nil.
 	Stages []Stage
 }
 
-// Meter counts inferences as their clients see them.
+// Meter counts calls as their clients see them.
 type Meter interface {
+	// Failed is called with the reason of each error that a client sees.
+	Failed(errs.Reason)
 	// Ended is called at the end of each inference that was decoded. The outcome
 	// is valid during the call.
 	Ended(*Outcome)
@@ -113,9 +114,6 @@ func (p *Path) Infer(ctx context.Context, c *Call) error {
 // submitted in that order.
 func (p *Path) Start(ctx context.Context, c *Call) (err error) {
 	c.begin(ctx, p)
-	if p.options.Trace != nil {
-		c.span = p.options.Trace(ctx, c)
-	}
 	defer func() {
 		if v := recover(); v != nil || err != nil {
 			err = c.end(v, err)
@@ -136,6 +134,19 @@ func (p *Path) Start(ctx context.Context, c *Call) (err error) {
 func (p *Path) Finish(c *Call) (err error) {
 	defer func() { err = c.end(recover(), err) }()
 	return p.last.Run(c)
+}
+
+// Visible returns the error of a call as its client may see it. It counts the error,
+// and logs what the client may not see.
+func (p *Path) Visible(method string, err error) *errs.Error {
+	e := errs.Visible(err)
+	if p.options.Meter != nil {
+		p.options.Meter.Failed(e.Reason)
+	}
+	if e.Reason == errs.Bug && p.options.Log != nil {
+		p.options.Log(method, err)
+	}
+	return e
 }
 
 // Panicked is the error of a call that has panicked with v. It is made while the
@@ -169,10 +180,6 @@ func (c *Call) end(panicked any, err error) error {
 			c.outcome.Ended = c.path.gateway.Now()
 		}
 		c.path.options.Meter.Ended(&c.outcome)
-	}
-	if c.span != nil {
-		c.span(err)
-		c.span = nil
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package path_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -115,6 +114,8 @@ func (r *rig) Send(p *infer.Response) error {
 	}
 	return nil
 }
+
+func (*rig) Failed(errs.Reason) {}
 
 func (r *rig) Ended(o *path.Outcome) {
 	copied := *o
@@ -422,13 +423,26 @@ func TestASinkThatFailsCancelsTheRequest(t *testing.T) {
 	}
 }
 
-func TestSpansEndWithTheirInference(t *testing.T) {
-	var spans []string
-	r := newRig(t, path.Options{Trace: func(_ context.Context, c *path.Call) func(error) {
-		return func(err error) { spans = append(spans, fmt.Sprint(c.Model, " ", errs.Of(err))) }
-	}})
-	_, _ = r.infer(t, "m"), r.infer(t, "none")
-	if diff := cmp.Diff([]string{"m ", "none model_not_found"}, spans); diff != "" {
+func TestErrorsAreCountedAsTheirClientsSeeThem(t *testing.T) {
+	var logged []string
+	m := &meter{}
+	p := path.New(nil, path.Protocol{}, path.Options{Meter: m, Log: func(method string, err error) { logged = append(logged, method+": "+err.Error()) }})
+	for _, err := range []error{errs.New(errs.ModelNotFound, "no m"), errors.New("password is 1234")} {
+		m.texts = append(m.texts, p.Visible("infer", err).Msg)
+	}
+	want := &meter{[]errs.Reason{errs.ModelNotFound, errs.Bug}, []string{"no m", "internal error"}}
+	if diff := cmp.Diff(want, m, cmp.AllowUnexported(meter{})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"infer: password is 1234"}, logged); diff != "" {
 		t.Error(diff)
 	}
 }
+
+type meter struct {
+	failed []errs.Reason
+	texts  []string
+}
+
+func (m *meter) Failed(r errs.Reason) { m.failed = append(m.failed, r) }
+func (*meter) Ended(*path.Outcome)    {}

@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
@@ -93,7 +94,7 @@ func newServerWith(t testing.TB, r core.Repository, models []*core.Model, option
 		core.ServerInfo{Name: "nereid", Version: "0.1.0", Extensions: []string{"binary_tensor_data", "parameters"}},
 		core.Deps{Dispatcher: s.scheduler, Statistics: func(string) core.StatisticsSource { return s.scheduler }, Repository: r, Pending: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
 	s.gateway.Update(core.NewSnapshot(3, true, models))
-	o := rest.Options{Log: func(err error) { s.logged = append(s.logged, err) }}
+	o := rest.Options{Options: path.Options{Log: func(_ string, err error) { s.logged = append(s.logged, err) }}}
 	for _, set := range options {
 		set(&o)
 	}

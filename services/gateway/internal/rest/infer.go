@@ -28,6 +28,7 @@ type call struct {
 	body   slowBody
 
 	options    *Options
+	stalled    func() // counts a response that its client does not take
 	pool       *tensor.Pool
 	decoder    jsoninfer.Decoder
 	envelope   jsoninfer.Envelope
@@ -47,7 +48,7 @@ const keepJSON = 1 << 20
 func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
-		c = &call{options: &s.options, pool: s.gateway.Pool()}
+		c = &call{options: &s.options, stalled: s.stalled, pool: s.gateway.Pool()}
 		c.decoder = jsoninfer.Decoder{Pool: c.pool, MaxTensor: s.options.MaxInput}
 		c.Caller, c.Body, c.Sink, c.Single = c, c, c, "HTTP end point"
 	}
@@ -59,7 +60,7 @@ func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *server) putCall(c *call) {
 	c.http, c.writer, c.body = nil, nil, slowBody{}
-	c.held, c.responding, c.Work = 0, false, infer.RequestID{}
+	c.held, c.responding, c.Method, c.Work = 0, false, "", infer.RequestID{}
 	s.calls.Put(c)
 }
 

@@ -50,14 +50,10 @@ func write(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// fail responds with err. The id is that of the request, if there is one yet.
-func (s *server) fail(w http.ResponseWriter, err error, id string) {
-	e := errs.Visible(err)
-	s.options.Failed(e.Reason)
-	if e.Reason == errs.Bug {
-		s.options.Log(err)
-	}
-	writeError(w, e.Reason.HTTP(), e, id)
+// fail responds with err.
+func (s *server) fail(c *call, err error) {
+	e := s.path.Visible(c.Method, err)
+	writeError(c.writer, e.Reason.HTTP(), e, c.requestID())
 }
 
 func writeError(w http.ResponseWriter, status int, e *errs.Error, id string) {

@@ -35,10 +35,6 @@ type Options struct {
 	// StallTimeout is how long a body, or the client's taking of an answer, may
 	// make no progress. A minute if 0.
 	StallTimeout time.Duration
-	// Failed is called with the reason of a call's error. It may be nil.
-	Failed func(errs.Reason)
-	// Log gets the errors whose text callers do not see. It may be nil.
-	Log func(error)
 }
 
 const (
@@ -57,12 +53,6 @@ func New(gateway *core.Gateway, o Options) http.Handler {
 	o.MaxBody = o.Budget.Cap(max(o.MaxBody, o.MaxInput))
 	if o.StallTimeout == 0 {
 		o.StallTimeout = defaultStallTimeout
-	}
-	if o.Log == nil {
-		o.Log = func(error) {}
-	}
-	if o.Failed == nil {
-		o.Failed = func(errs.Reason) {}
 	}
 	s := &server{gateway: gateway, path: path.New(gateway, path.Protocol{Noun: "API"}, o.Options), options: o}
 	s.routes = s.table()
@@ -83,11 +73,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.putCall(c)
 	if err := s.serve(c); err != nil {
 		if c.responding && errs.Of(err) == errs.Bug {
-			s.options.Failed(errs.Bug)
-			s.options.Log(err)
+			s.path.Visible(c.Method, err)
 			panic(http.ErrAbortHandler) // the response cannot be taken back
 		}
-		s.fail(w, err, c.requestID())
+		s.fail(c, err)
 	}
 	c.body.end()
 }

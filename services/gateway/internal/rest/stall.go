@@ -114,6 +114,9 @@ func (b *slowBody) setDeadline(t time.Time) {
 	_ = b.connection.SetReadDeadline(t)
 }
 
+// stalled counts a response whose client takes too little of it.
+func (s *server) stalled() { s.path.Visible("", errs.New(errs.ResponseStalled, "")) }
+
 // maxWrite is how many bytes of a response are written under one deadline.
 const maxWrite = 1 << 20
 
@@ -135,6 +138,9 @@ func (c *call) writeAll(w http.ResponseWriter, size int, parts [][]byte) {
 		for chunk := range slices.Chunk(part, maxWrite) {
 			_ = connection.SetWriteDeadline(time.Now().Add(c.options.StallTimeout))
 			if _, err := w.Write(chunk); err != nil {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					c.stalled()
+				}
 				return
 			}
 		}

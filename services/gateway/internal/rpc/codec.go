@@ -14,8 +14,8 @@ import (
 )
 
 // codec decompresses messages, reads inference requests into wire.Request, counts
-// the parameters of loads first, and passes on replies that are encoded already;
-// every other message it leaves to protobuf. It answers to protobuf's name, so
+// the parameters of loads first, and leaves every other message to protobuf. Replies
+// are encoded already. It answers to protobuf's name, so
 // clients see no difference.
 type codec struct {
 	encoding.CodecV2
@@ -62,9 +62,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // Marshal implements encoding.CodecV2.
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if b, ok := v.(mem.BufferSlice); ok {
-		return b, nil
-	}
-	return c.CodecV2.Marshal(v)
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	return v.(mem.BufferSlice), nil
 }

@@ -40,7 +40,7 @@ func (s *service) status(method string, err error) error {
 			return worded(st).Err()
 		}
 	}
-	e = s.visible(method, err)
+	e = s.path.Visible(method, err)
 	st := worded(status.New(codes.Code(e.Reason.GRPC()), e.Msg))
 	detailed, err := st.WithDetails(details(e)...)
 	if err != nil {
@@ -55,16 +55,6 @@ func worded(st *status.Status) *status.Status {
 		return status.New(st.Code(), deadlineExceeded)
 	}
 	return st
-}
-
-// visible returns err as callers may see it, counts it and logs what they may not.
-func (s *service) visible(method string, err error) *errs.Error {
-	e := errs.Visible(err)
-	s.failed(e.Reason)
-	if e.Reason == errs.Bug && s.log != nil {
-		s.log(method, err)
-	}
-	return e
 }
 
 func details(e *errs.Error) []protoadapt.MessageV1 {

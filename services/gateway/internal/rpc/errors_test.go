@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
 func TestEveryReasonHasItsStatus(t *testing.T) {
@@ -62,7 +63,7 @@ func TestErrorsWithoutAReason(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var logged error
-			s := newService(nil, Options{Log: func(_ string, err error) { logged = err }})
+			s := newService(nil, Options{Options: path.Options{Log: func(_ string, err error) { logged = err }}})
 			st := status.Convert(s.status("method", tt.err))
 			if st.Code() != tt.code || st.Message() != tt.text {
 				t.Errorf("got %v %q, want %v %q", st.Code(), st.Message(), tt.code, tt.text)

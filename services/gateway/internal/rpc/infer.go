@@ -23,14 +23,15 @@ const traceHeader = "traceparent"
 // the memory that they hold.
 type call struct {
 	path.Call
-	service *service
-	in      wire.Request
-	receive func(any) error // of ModelInfer; a stream has received in before
-	stream  *stream         // nil for ModelInfer
-	item    wire.StreamItem
-	message mem.BufferSlice // the response of ModelInfer
-	decoded bool
-	err     error // of a stream's call before its response
+	service    *service
+	in         wire.Request
+	receive    func(any) error // of ModelInfer; a stream has received in before
+	stream     *stream         // nil for ModelInfer
+	connection *connection
+	item       wire.StreamItem
+	message    mem.BufferSlice // the response of ModelInfer
+	decoded    bool
+	err        error // of a stream's call before its response
 }
 
 func (s *service) takeCall() *call {
@@ -44,7 +45,7 @@ func (s *service) takeCall() *call {
 
 func (s *service) putCall(c *call) {
 	c.in.Reset()
-	c.receive, c.stream, c.message, c.item, c.decoded, c.err = nil, nil, nil, wire.StreamItem{}, false, nil
+	c.receive, c.stream, c.connection, c.message, c.item, c.decoded, c.err = nil, nil, nil, nil, wire.StreamItem{}, false, nil
 	s.calls.Put(c)
 }
 
@@ -53,7 +54,7 @@ func (s *service) modelInfer(ctx context.Context, receive func(any) error, inter
 	const method = inference.GRPCInferenceService_ModelInfer_FullMethodName
 	c := s.takeCall()
 	defer s.putCall(c)
-	c.Method, c.Single, c.receive = method, "ModelInfer RPC", receive
+	c.Method, c.Single, c.receive, c.connection = method, "ModelInfer RPC", receive, connectionOf(ctx)
 	if interceptor == nil {
 		reply, err := s.infer(ctx, c)
 		return reply, s.status(method, err)

@@ -92,7 +92,9 @@ func (s *service) unary(service, method string, next grpc.MethodHandler) grpc.Me
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (reply any, err error) {
 		c := path.Call{API: api, Method: method, Caller: incoming{ctx}}
 		err = s.path.Do(ctx, &c, func() (err error) {
-			reply, err = next(srv, ctx, decode, interceptor)
+			if reply, err = next(srv, ctx, decode, interceptor); err == nil {
+				reply, err = s.reply(ctx, reply)
+			}
 			return err
 		})
 		if err != nil {
@@ -110,7 +112,7 @@ func (s *service) streamed(service, method string, next grpc.StreamHandler) grpc
 	}
 	return func(srv any, stream grpc.ServerStream) error {
 		c := path.Call{API: api, Method: method, Caller: incoming{stream.Context()}}
-		return s.status(full, s.path.Do(stream.Context(), &c, func() error { return next(srv, stream) }))
+		return s.status(full, s.path.Do(stream.Context(), &c, func() error { return next(srv, countedStream{stream, s}) }))
 	}
 }
 

@@ -1,9 +1,11 @@
 package rpc
 
 import (
+	"context"
 	"math"
 
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/splice"
@@ -21,11 +23,10 @@ type message interface {
 	Append(b []byte, least int64) ([]byte, []splice.Tensor)
 }
 
-// encode makes the bytes of m, which gRPC gives back when they are sent. Large
-// outputs among them are borrowed, with references of their own, and stay charged
-// to the budget until then: a client may grant no window for them.
+// encode makes the bytes of m, which are charged to the budget until gRPC has sent
+// them: a client may grant no window for them. Large outputs among them are
+// borrowed, with references of their own.
 func (c *call) encode(m message) (mem.BufferSlice, error) {
-	s := c.service
 	n, err := m.Size()
 	if err != nil {
 		return nil, err
@@ -33,34 +34,46 @@ func (c *call) encode(m message) (mem.BufferSlice, error) {
 	if n > math.MaxInt32 {
 		return nil, errs.New(errs.ResponseTooLarge, "Response has byte size %d which exceeds gRPC's byte size limit %d.", n, math.MaxInt32)
 	}
-	own, gaps := s.own(n-m.Bulk(borrowFrom)), []splice.Tensor(nil)
-	if *own, gaps = m.Append((*own)[:0], borrowFrom); len(gaps) == 0 {
-		return mem.BufferSlice{mem.NewBuffer(own, &s.replies)}, nil
+	replies := &c.service.replies
+	own := replies.Get(n - m.Bulk(borrowFrom))
+	var gaps []splice.Tensor
+	*own, gaps = m.Append((*own)[:0], borrowFrom)
+	r := &response{replies: replies, own: int64(cap(*own)), bytes: int64(n)}
+	c.connection.hand(r, 1+len(gaps))
+	buffer := mem.NewBuffer(own, r)
+	if len(gaps) == 0 {
+		return mem.BufferSlice{buffer}, nil
 	}
 	for i := range gaps {
-		gaps[i].Data = c.borrow(gaps[i].Data)
+		gaps[i].Data = c.borrow(gaps[i].Data, r)
 	}
-	return splice.Join(mem.NewBuffer(own, &s.replies), gaps), nil
+	return splice.Join(buffer, gaps), nil
 }
 
 // borrow returns a reference for gRPC, beside the response's own, that keeps its
 // bytes charged.
-func (c *call) borrow(r tensor.Ref) tensor.Ref {
-	data, _ := r.Bytes() // which was read for its size
-	r.Retain()
-	release := c.Detach(r.Length)
-	return tensor.InBuffer(tensor.Wrap(data, r.Mapped(), func(*tensor.Buffer) {
+func (c *call) borrow(t tensor.Ref, r *response) tensor.Ref {
+	data, _ := t.Bytes() // which was read for its size
+	t.Retain()
+	release := c.Detach(t.Length)
+	return tensor.InBuffer(tensor.Wrap(data, t.Mapped(), func(*tensor.Buffer) {
 		release()
-		r.Release()
-	}), 0, r.Length)
+		t.Release()
+		r.taken()
+	}), 0, t.Length)
 }
 
-// own is memory for n bytes that are encoded. gRPC does not give back small
-// ones.
-func (s *service) own(n int) *[]byte {
-	if mem.IsBelowBufferPoolingThreshold(n) {
-		b := make([]byte, n)
-		return &b
+// reply encodes a reply of generated code as encode does.
+func (s *service) reply(ctx context.Context, m any) (mem.BufferSlice, error) {
+	reply := m.(proto.Message)
+	n := proto.Size(reply)
+	own := s.replies.Get(n)
+	encoded, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*own)[:0], reply)
+	if err != nil {
+		return nil, err
 	}
-	return s.replies.Get(n)
+	*own = encoded
+	r := &response{replies: &s.replies, own: int64(cap(encoded)), bytes: int64(n)}
+	connectionOf(ctx).hand(r, 1)
+	return mem.BufferSlice{mem.NewBuffer(own, r)}, nil
 }

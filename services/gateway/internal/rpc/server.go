@@ -1,10 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"math"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -46,16 +49,17 @@ type Options struct {
 	PingInterval time.Duration
 	// PingWithoutCalls lets clients ping while they have no call.
 	PingWithoutCalls bool
+	// Credentials are of the handshakes; plain text where there are none.
+	Credentials credentials.TransportCredentials
+	// StallTimeout is how long a client may take nothing of a response; of larger
+	// ones it takes 1 MiB within that time, or its connection is closed. A minute
+	// if 0.
+	StallTimeout time.Duration
 	// Compress sends the responses of inferences as gzip to clients that accept
 	// it. Without it a response is compressed as its request was.
 	Compress bool
 	// Cluster returns the cluster's state; without it there is no such call.
 	Cluster Cluster
-	// Failed is called with the reason of a call's error. It may be nil.
-	Failed func(errs.Reason)
-	// Log is called with errors whose text callers must not see: bugs. It may be
-	// nil and is called from any goroutine.
-	Log func(method string, err error)
 }
 
 // Flow-control windows and buffers of a connection, in bytes. Tensors of
@@ -68,6 +72,9 @@ const (
 	ioBuffer         = 64 << 10
 )
 
+// defaultStallTimeout bounds the time without progress.
+const defaultStallTimeout = time.Minute
+
 // keptWorkers is well above the cores, since a worker waits with its call: a
 // call that finds none free starts a goroutine, whose stack grows by copying.
 const keptWorkers = 64
@@ -75,15 +82,15 @@ const keptWorkers = 64
 // New makes a gRPC server for a gateway, with extra options. Unlike
 // Triton it has reflection, for tools such as grpcurl.
 func New(gateway *core.Gateway, o Options, extra ...grpc.ServerOption) *grpc.Server {
-	server := grpc.NewServer(append(serverOptions(gateway, o), extra...)...)
 	s := newService(gateway, o)
+	server := grpc.NewServer(append(s.serverOptions(o), extra...)...)
 	r := registrar{server, s}
 	r.RegisterService(s.description(), s)
 	grpc_health_v1.RegisterHealthServer(r, &health{gateway: gateway})
 	if o.Cluster != nil {
 		control.RegisterCluster(r, o.Cluster, func(err error) {
-			if s.log != nil {
-				s.log(nereidv1.ClusterService_Status_FullMethodName, err)
+			if o.Log != nil {
+				o.Log(nereidv1.ClusterService_Status_FullMethodName, err)
 			}
 		})
 	}
@@ -92,7 +99,7 @@ func New(gateway *core.Gateway, o Options, extra ...grpc.ServerOption) *grpc.Ser
 }
 
 // serverOptions are the codec for inference messages and limits.
-func serverOptions(gateway *core.Gateway, o Options) []grpc.ServerOption {
+func (s *service) serverOptions(o Options) []grpc.ServerOption {
 	limit := o.MaxMessageBytes
 	if limit == 0 {
 		limit = math.MaxInt32
@@ -106,8 +113,16 @@ func serverOptions(gateway *core.Gateway, o Options) []grpc.ServerOption {
 	if workers == 0 {
 		workers = keptWorkers
 	}
+	handshakes := handshakes{
+		TransportCredentials: o.Credentials, budget: o.Budget, timeout: cmp.Or(o.StallTimeout, defaultStallTimeout),
+		stalled: func() { s.path.Visible("", errs.New(errs.ResponseStalled, "")) },
+	}
+	if o.Credentials == nil {
+		handshakes.TransportCredentials = insecure.NewCredentials()
+	}
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec(gateway.Pool(), o.Budget, limit)),
+		grpc.Creds(handshakes),
+		grpc.ForceServerCodecV2(newCodec(s.gateway.Pool(), o.Budget, limit)),
 		experimental.BufferPool(new(buffers)),
 		grpc.MaxRecvMsgSize(limit),
 		grpc.MaxConcurrentStreams(streams),

@@ -21,22 +21,16 @@ type service struct {
 	gateway  *core.Gateway
 	path     *path.Path
 	clock    Clock
-	log      func(string, error)
 	calls    sync.Pool // of *call
 	replies  buffers
 	compress bool
-	failed   func(errs.Reason)
 }
 
 func newService(gateway *core.Gateway, o Options) *service {
-	s := &service{
+	return &service{
 		gateway: gateway, path: path.New(gateway, path.Protocol{Noun: "protocol", HeaderPrefix: restrictedPrefix}, o.Options),
-		clock: o.Clock, log: o.Log, compress: o.Compress, failed: o.Failed,
+		clock: o.Clock, compress: o.Compress,
 	}
-	if s.failed == nil {
-		s.failed = func(errs.Reason) {}
-	}
-	return s
 }
 
 // description is the generated one with the handlers of extensions that this

@@ -36,12 +36,13 @@ const strictHeader = "triton_grpc_error"
 // they come.
 type stream struct {
 	grpc.ServerStream
-	service *service
-	strict  bool
-	ctx     context.Context
-	cancel  context.CancelCauseFunc // with what broke the stream
-	slots   chan struct{}           // one for each request in flight
-	running sync.WaitGroup
+	service    *service
+	connection *connection
+	strict     bool
+	ctx        context.Context
+	cancel     context.CancelCauseFunc // with what broke the stream
+	slots      chan struct{}           // one for each request in flight
+	running    sync.WaitGroup
 
 	received chan *call // closed at the end
 	end      error      // why it ended; nil after the client's last request; read after received is closed
@@ -56,8 +57,9 @@ func (s *service) streamInfer(_ any, server grpc.ServerStream) error {
 	c := path.Call{API: core.InferenceAPI, Method: method, Caller: incoming{ctx}}
 	err := s.path.Do(ctx, &c, func() error {
 		x := &stream{
-			ServerStream: server, service: s, strict: slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true"),
-			slots: make(chan struct{}, streamDepth), received: make(chan *call),
+			ServerStream: server, service: s, connection: connectionOf(ctx),
+			strict: slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true"),
+			slots:  make(chan struct{}, streamDepth), received: make(chan *call),
 		}
 		return x.run(ctx)
 	})
@@ -129,7 +131,7 @@ func (x *stream) start(ordered chan<- *call) {
 		if c == nil {
 			return
 		}
-		c.stream, c.Single, c.Method = x, "", inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
+		c.stream, c.connection, c.Single, c.Method = x, x.connection, "", inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
 		c.err = x.service.path.Start(x.ctx, &c.Call)
 		if c.err == nil && c.Target.Config.Decoupled {
 			x.running.Go(func() { x.finish(c) })
@@ -173,7 +175,7 @@ func (x *stream) fail(c *call) {
 		x.cancel(c.err)
 		return
 	}
-	e := x.service.visible(c.Method, c.err)
+	e := x.service.path.Visible(c.Method, c.err)
 	c.item.Error, c.item.ID, c.item.Parameters, c.item.Outputs = e.Msg, c.in.ID, nil, nil
 	if c.item.Model, c.item.Version = "", ""; c.decoded && !atAdmission(e.Reason) {
 		c.item.Model, c.item.Version = c.Target.Ref.Name, strconv.FormatInt(c.Target.Ref.Version, 10)
@@ -186,8 +188,11 @@ func (x *stream) fail(c *call) {
 	_ = x.write(message)
 }
 
-// write sends a message. Where that fails the stream is broken.
+// write sends a message. Where that fails the stream is broken. A message that gRPC
+// compresses counts until gRPC takes the next one.
 func (x *stream) write(message mem.BufferSlice) error {
+	message.Ref()
+	defer message.Free()
 	x.sending.Lock()
 	defer x.sending.Unlock()
 	if err := x.SendMsg(message); err != nil {
