@@ -96,80 +96,97 @@ func (c *costs) mean(size int64, s shape) time.Duration {
 // nothing is refused before something is known.
 //
 // Mean and deviation are exponentially weighted, as in TCP's round-trip
-// estimator (Jacobson, SIGCOMM 1988). A batch size that has been seen too
-// seldom is estimated by a line through all sizes, fitted by least squares
-// with exponential forgetting.
+// estimator (Jacobson, SIGCOMM 1988); the deviation is a share of the mean, and one
+// for all sizes. A batch size that has been seen too seldom is estimated by a line
+// through all sizes, fitted by least squares with exponential forgetting. So is one
+// that has not run for long: that its estimate is high may be why.
 type estimator struct {
 	cells []cell // by size, from 1
 	line  line
+	dev   float64 // as a share of the mean
+	long  bool    // the last execution was much longer than estimated
 }
 
-// cell is one batch size. Times are in seconds.
+// cell is one batch size.
 type cell struct {
-	n         int
-	mean, dev float64
+	n    int
+	mean float64 // in seconds
+	last int     // the number of its last execution among all
 }
 
 const (
-	// trusted is how many executions of one size make its own estimate.
-	trusted = 8
+	// trusted is how many executions of one size make its own estimate, and aged
+	// how many of other sizes after its last one do not count against it; after
+	// twice as many it counts for nothing.
+	trusted, aged = 8, 64
 	// slowest is the gain of the means once they have settled.
 	slowest = 1.0 / 16
 	// sizes bounds the batch sizes with an estimate of their own.
 	sizes = 1024
 )
 
+// learn takes in one execution. One that takes half as long again as its estimate,
+// or longer, counts as that, unless the one before was such, too: that a machine
+// stood still for a moment says nothing of the next execution.
 func (e *estimator) learn(size int64, took time.Duration) {
 	if took <= 0 || size < 1 {
 		return
 	}
-	e.line.add(float64(size), took.Seconds())
+	t := took.Seconds()
+	if e.line.n > 0 {
+		mean, dev := e.of(size)
+		most := 1.5 * (mean + 2*dev)
+		before := e.long
+		if e.long = t > most && e.share(size) > 0; e.long && !before {
+			t = most
+		}
+		e.dev += slowest * (min(abs(t-mean)/mean, 1) - e.dev)
+	}
+	e.line.add(float64(size), t)
 	if size > sizes {
 		return
 	}
 	if missing := int(size) - len(e.cells); missing > 0 {
 		e.cells = append(e.cells, make([]cell, missing)...)
 	}
-	e.cells[size-1].add(took.Seconds())
+	c := &e.cells[size-1]
+	c.n++
+	c.last = e.line.n
+	c.mean += max(1/float64(c.n), slowest) * (t - c.mean)
 }
 
+// of returns the mean and deviation of a size, in seconds.
 func (e *estimator) of(size int64) (mean, dev float64) {
-	if size >= 1 && size <= int64(len(e.cells)) {
-		if own := &e.cells[size-1]; own.n >= trusted {
-			return own.mean, own.dev
-		}
+	share := e.share(size)
+	if share < 1 {
+		mean = (1 - share) * max(e.line.at(float64(size)), 0)
 	}
-	return max(e.line.at(float64(size)), 0), e.line.dev
+	if share > 0 {
+		mean += share * e.cells[size-1].mean
+	}
+	return mean, mean * e.dev
+}
+
+// share is how much of a size's estimate is its own, the rest being the line's.
+func (e *estimator) share(size int64) float64 {
+	if size < 1 || size > int64(len(e.cells)) || e.cells[size-1].n < trusted {
+		return 0
+	}
+	return min(max(2-float64(e.line.n-e.cells[size-1].last)/aged, 0), 1)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func (c *cell) add(t float64) {
-	c.n++
-	gain := max(1/float64(c.n), slowest)
-	if c.n == 1 {
-		c.mean = t
-		return
-	}
-	off := t - c.mean
-	c.mean += gain * off
-	c.dev += gain * (abs(off) - c.dev)
-}
 
 // line is t = a + b·size, fitted to weighted sums.
 type line struct {
 	n               int
 	w, x, t, xx, xt float64
-	dev             float64
 }
 
 // forget is how much an execution weighs less with each later one.
 const forget = 0.98
 
 func (l *line) add(x, t float64) {
-	if l.n > 0 {
-		l.dev += slowest * (abs(t-l.at(x)) - l.dev)
-	}
 	l.n++
 	l.w = l.w*forget + 1
 	l.x = l.x*forget + x

@@ -74,6 +74,51 @@ func TestEstimatesFollowAChange(t *testing.T) {
 	}
 }
 
+// One execution that is much longer than usual says little about the next ones; a
+// second that follows it says much.
+func TestAnOutlierCountsForLittle(t *testing.T) {
+	var c estimator
+	for i := range 200 {
+		c.learn(4, time.Duration(9+2*(i%2))*time.Millisecond)
+	}
+	before := upper(&c, 4)
+	c.learn(4, 500*time.Millisecond)
+	if got := upper(&c, 4); got > before*5/4 {
+		t.Errorf("estimate %v after one execution of 500 ms, %v before", got, before)
+	}
+	for range 20 {
+		c.learn(4, 500*time.Millisecond)
+	}
+	if got := upper(&c, 4); got < 350*time.Millisecond {
+		t.Errorf("estimate %v after 20 executions of 500 ms", got)
+	}
+}
+
+// A size whose estimate is so high that it does not run any more is estimated by
+// those that do.
+func TestOldEstimatesGiveWayToTheLine(t *testing.T) {
+	var c estimator
+	learn := func(n int, from, to int64) {
+		for range n {
+			for rows := from; rows <= to; rows++ {
+				c.learn(rows, time.Duration(2+rows)*time.Millisecond)
+			}
+		}
+	}
+	learn(20, 1, 8)
+	for range 20 {
+		c.learn(8, 100*time.Millisecond) // a machine that stood still
+	}
+	learn(5, 1, 7)
+	if got := upper(&c, 8); got < 50*time.Millisecond {
+		t.Errorf("estimate %v soon after 20 executions of 100 ms", got)
+	}
+	learn(40, 1, 7)
+	if got := upper(&c, 8); got > 15*time.Millisecond {
+		t.Errorf("estimate %v long after executions of 100 ms, want about 10 ms by the other sizes", got)
+	}
+}
+
 // TestEstimatesStaySane: whatever was learned, estimates are no less than 0,
 // finite, and within what was seen as far as sizes were seen.
 func TestEstimatesStaySane(t *testing.T) {
@@ -86,7 +131,8 @@ func TestEstimatesStaySane(t *testing.T) {
 			c.learn(rapid.Int64Range(1, 16).Draw(t, "rows"), took)
 		}
 		for rows := int64(1); rows <= 16; rows++ {
-			if got := upper(&c, rows); got < 0 || got > 40*longest {
+			// At most, a line from nothing at 1 row to the longest at 2, and a deviation as large.
+			if got := upper(&c, rows); got < 0 || got > 3*16*longest {
 				t.Fatalf("estimate(%d) = %v after executions of up to %v", rows, got, longest)
 			}
 		}

@@ -138,6 +138,41 @@ func TestOverloadFillsBatches(t *testing.T) {
 	}
 }
 
+// Executions that take five times as long now and then, alone or a few after each
+// other, do not keep batches small for longer than they last: what is lost is the
+// time that they take.
+func TestLongExecutionsDoNotKeepBatchesSmall(t *testing.T) {
+	batched := &modelconfig.Config{Name: "digits", MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{}}
+	const peak = 8 / 1.7e-3
+	for name, tt := range map[string]struct {
+		long     func(rng *rand.Rand, at time.Duration) bool
+		load     float64
+		deadline time.Duration
+	}{
+		"one in 200":           {func(rng *rand.Rand, _ time.Duration) bool { return rng.IntN(200) == 0 }, 2.3, 7 * time.Millisecond},
+		"30 ms of each second": {func(_ *rand.Rand, at time.Duration) bool { return at%time.Second < 30*time.Millisecond }, 5.5, 50 * time.Millisecond},
+	} {
+		rng, costs := source(), NewCosts()
+		for ms := range 10_000 {
+			at := time.Duration(ms) * time.Millisecond
+			for size := range int64(8) {
+				took := (0.9 + 0.1*float64(size+1)) * (1 + 0.1*rng.NormFloat64())
+				if tt.long(rng, at) {
+					took *= 5
+				}
+				costs.add(device{"digits", "cpu"}, 0, size+1, sample{begin.Add(at), time.Duration(took * 1e6)})
+			}
+		}
+		w, _ := synthetic(t, func(s *Synthetic) {
+			s.Config, s.Rate, s.Requests, s.Deadline = batched, tt.load*peak, int(10*tt.load*peak), tt.deadline
+		})
+		r := simulated(t, w, Config{Policy: Nereid, Costs: costs, SameTime: true, Way: Way{Before: 20 * time.Microsecond, After: 30 * time.Microsecond}})
+		if r.MeanBatch < 7.3 || r.Goodput < 0.88*peak {
+			t.Errorf("%s: batches of %.2f, %.2f of the peak", name, r.MeanBatch, r.Goodput/peak)
+		}
+	}
+}
+
 func TestBatchesFill(t *testing.T) {
 	batched := &modelconfig.Config{Name: "digits", MaxBatchSize: 8, Batching: &modelconfig.DynamicBatching{MaxQueueDelayMicros: 2000}}
 	w, costs := synthetic(t, func(s *Synthetic) { s.Config, s.Rate, s.Requests = batched, 4000, 40_000 })
