@@ -36,6 +36,8 @@ type Descriptor struct {
 	CPUInstances int32
 	// BatchTensors says that batch_input and batch_output are supported.
 	BatchTensors bool
+	// Padding says that inputs of different shapes can be padded to share a batch.
+	Padding bool
 	// Profiles says that instance groups may choose optimization profiles.
 	Profiles bool
 	// CPUAccelerators and GPUAccelerators are the names that

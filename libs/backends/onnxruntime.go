@@ -21,6 +21,7 @@ func onnxRuntime() Descriptor {
 		CPU:             true,
 		CPUInstances:    2,
 		BatchTensors:    true,
+		Padding:         true,
 		CPUAccelerators: []string{"openvino"},
 		GPUAccelerators: []string{"cuda", "tensorrt"},
 		Header:          onnxheader.Read,

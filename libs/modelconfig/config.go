@@ -25,6 +25,9 @@ type Config struct {
 	// Batching is the dynamic batcher's configuration, or nil for one
 	// request per execution.
 	Batching *DynamicBatching
+	// Padding lets requests of different shapes share a batch; nil if only those
+	// of equal shapes do.
+	Padding *Padding
 	// Sequences is the configuration of the sequence batcher, or nil if requests
 	// do not depend on one another.
 	Sequences *SequenceBatching

@@ -98,12 +98,12 @@ func (r *report) validatePlacementParameter(key, value string) {
 			r.invalid(at, "write key=value, several separated by commas", "parameter %s must be labels of workers, got %q", key, value)
 		}
 	default:
-		r.invalid(at, "use "+nearestPlacement(key), "parameter %s is none of placement", key)
+		r.invalid(at, "use "+nearestOf(key, []string{ReplicasKey, StrategyKey, PoolKey, LabelsKey}), "parameter %s is none of placement", key)
 	}
 }
 
-func nearestPlacement(key string) string {
-	return slices.MinFunc([]string{ReplicasKey, StrategyKey, PoolKey, LabelsKey}, func(a, b string) int {
+func nearestOf(key string, keys []string) string {
+	return slices.MinFunc(keys, func(a, b string) int {
 		return cmp.Compare(diagnostics.Distance(key, a), diagnostics.Distance(key, b))
 	})
 }

@@ -66,6 +66,7 @@ func view(c *inference.ModelConfig) *Config {
 		v.Parameters[name] = p.GetStringValue()
 	}
 	v.Placement = PlacementOf(c)
+	v.Padding = paddingOf(c)
 	v.HistogramBuckets = histogramBuckets(c.GetModelMetrics())
 	v.Warmup = warmup(c.GetModelWarmup())
 	return v

@@ -40,6 +40,7 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateAccelerators(c)
 	r.validateParameters(c)
 	r.validatePlacement(c)
+	r.validatePadding(c)
 	r.validateFiles(c)
 	r.validateMetricTags(c.GetMetricTags())
 	r.validateMetrics(c.GetModelMetrics())

@@ -168,6 +168,9 @@ func (a arguments) config() *modelconfig.Config {
 		MaxBatchSize: int64(a.number("max", 4)),
 		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{width}, Ragged: a.d.HasArg("ragged")}},
 	}
+	if a.d.HasArg("buckets") {
+		c.Padding = &modelconfig.Padding{Buckets: a.numbers("buckets"), Inputs: []modelconfig.PaddedInput{{Name: "x", Dims: []int{0}}}}
+	}
 	if a.d.HasArg("idempotent") {
 		c.Parameters = map[string]string{Idempotent: "true"}
 	}

@@ -25,20 +25,25 @@ func (s shape) larger(t shape) shape {
 // shapes are the sizes of rows that a model has met, as logarithms.
 type shapes []uint8
 
-// of returns the shape of a request, nearest to one known before where there
-// are too many.
-func (s *shapes) of(r *infer.Request, batched bool) shape {
-	elements := uint64(0)
+// rowElements is how many elements a row of a request has, padded as the model
+// has it.
+func (m *model) rowElements(r *infer.Request) (elements uint64) {
 	for i := range r.Inputs {
 		dims, n := r.Inputs[i].Shape, uint64(1)
-		if batched && len(dims) > 0 {
+		if m.batched && len(dims) > 0 {
 			dims = dims[1:]
 		}
-		for _, d := range dims {
-			n *= uint64(max(d, 0))
+		for dim, d := range dims {
+			n *= uint64(max(m.config.Padding.Size(r.Inputs[i].Name, dim, d), 0))
 		}
 		elements += n
 	}
+	return elements
+}
+
+// of returns the shape of a request whose rows have so many elements, nearest to
+// one known before where there are too many.
+func (s *shapes) of(elements uint64) shape {
 	log2, nearest := uint8(bits.Len64(elements)), 0
 	for i, known := range *s {
 		if known == log2 {

@@ -24,11 +24,13 @@ type dynamic struct {
 
 // likeness is what the requests of a batch must have in common.
 type likeness struct {
-	variable []string // inputs whose shapes must be equal
+	variable []string // inputs whose shapes must be equal, padded where they may be
 	optional bool     // the sets of inputs must be equal
+	padding  *modelconfig.Padding
 }
 
 func newLikeness(c *modelconfig.Config) (l likeness) {
+	l.padding = c.Padding
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
 		l.optional = l.optional || in.Optional
@@ -315,7 +317,7 @@ func (l *likeness) alike(a, b *infer.Request) bool {
 		return false
 	}
 	for _, name := range l.variable {
-		if !slices.Equal(rowShape(a, name), rowShape(b, name)) {
+		if !l.padding.Alike(name, rowShape(a, name), rowShape(b, name)) {
 			return false
 		}
 	}

@@ -121,7 +121,7 @@ func (c *Core) join(m *model, it *Item) errs.Reason {
 	}
 	it.shape = shape{}
 	if m.variable {
-		it.shape = m.shapes.of(it.Request, m.batched)
+		it.shape = m.shapes.of(m.rowElements(it.Request))
 	}
 	if reason := m.queue.push(it); reason != "" {
 		return reason

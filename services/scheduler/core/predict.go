@@ -39,7 +39,7 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 		return now
 	}
 	if m.variable {
-		it.shape = m.shapes.of(it.Request, m.batched)
+		it.shape = m.shapes.of(m.rowElements(it.Request))
 	}
 	ahead, variance, own := 0.0, 0.0, it.BatchSize // seconds, and their square
 	for i := range max(len(m.shapes), 1) {

@@ -1,6 +1,7 @@
 package decisionlog
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -16,6 +17,7 @@ type (
 		MaxBatchSize int64          `json:"max_batch_size"`
 		Inputs       []inputJSON    `json:"input,omitempty"`
 		Batching     *batchingJSON  `json:"dynamic_batching,omitempty"`
+		Buckets      []int64        `json:"padding.buckets,omitempty"`
 		Sequences    *sequencesJSON `json:"sequence_batching,omitempty"`
 		Idempotent   bool           `json:"idempotent,omitempty"`
 		Groups       []groupJSON    `json:"instance_group,omitempty"` // that have anything to say to a rate limiter
@@ -35,6 +37,7 @@ type (
 		Dims     tensor.Shape `json:"dims"`
 		Optional bool         `json:"optional,omitempty"`
 		Ragged   bool         `json:"allow_ragged_batch,omitempty"`
+		Padded   []int        `json:"padding.inputs,omitempty"`
 	}
 	batchingJSON struct {
 		PreferredSizes      []int64               `json:"preferred_batch_size,omitempty"`
@@ -67,7 +70,13 @@ func (e *encoder) config(c *modelconfig.Config) {
 	j := configJSON{MaxBatchSize: c.MaxBatchSize, Idempotent: c.Parameters[core.Idempotent] == "true"}
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
-		j.Inputs = append(j.Inputs, inputJSON{in.Name, in.Dims, in.Optional, in.Ragged})
+		j.Inputs = append(j.Inputs, inputJSON{in.Name, in.Dims, in.Optional, in.Ragged, nil})
+		if padded := c.Padding.Input(in.Name); padded != nil {
+			j.Inputs[i].Padded = padded.Dims
+		}
+	}
+	if c.Padding != nil {
+		j.Buckets = c.Padding.Buckets
 	}
 	if b := c.Batching; b != nil {
 		j.Batching = &batchingJSON{
@@ -109,6 +118,10 @@ func parseConfig(name string, text []byte) (*modelconfig.Config, error) {
 	c := &modelconfig.Config{Name: name, MaxBatchSize: j.MaxBatchSize}
 	for _, in := range j.Inputs {
 		c.Inputs = append(c.Inputs, modelconfig.IO{Name: in.Name, Dims: in.Dims, Optional: in.Optional, Ragged: in.Ragged})
+		if in.Padded != nil {
+			c.Padding = cmp.Or(c.Padding, &modelconfig.Padding{Buckets: j.Buckets})
+			c.Padding.Inputs = append(c.Padding.Inputs, modelconfig.PaddedInput{Name: in.Name, Dims: in.Padded})
+		}
 	}
 	if b := j.Batching; b != nil {
 		c.Batching = &modelconfig.DynamicBatching{

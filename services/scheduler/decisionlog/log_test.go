@@ -199,6 +199,11 @@ func limited() *modelconfig.Config {
 func TestEventsAndDecisionsAreReadAsTheyWereWritten(t *testing.T) {
 	events := append(history(), ofSequences()...)
 	events = append(events, core.Event{Kind: core.Configure, Model: &core.Model{Ref: infer.ModelRef{Name: "limited", Version: 1, Generation: 1}, Config: limited()}})
+	padded := infer.ModelRef{Name: "padded", Version: 1}
+	events = append(events, core.Event{Kind: core.Configure, Model: &core.Model{Ref: padded, Config: &modelconfig.Config{
+		Name: padded.Name, Inputs: []modelconfig.IO{{Name: "x", Dims: tensor.Shape{4}}, {Name: "ids", Dims: tensor.Shape{-1}}},
+		Padding: &modelconfig.Padding{Buckets: []int64{16, 32}, Inputs: []modelconfig.PaddedInput{{Name: "ids", Dims: []int{0}}}},
+	}}})
 	text := log(t, func(w *decisionlog.Writer) {
 		for i := range events {
 			w.Event(begin.Add(time.Duration(i*i)), &events[i])

@@ -17,6 +17,10 @@ type tensorBinding struct {
 	// scatter is the index of the input by whose shapes an output is given
 	// out; -1 gives it out by rows.
 	scatter int
+	// padding is an input's, if it may be padded; trims are the dimensions in
+	// which an output is cut back.
+	padding *modelconfig.PaddedInput
+	trims   []trim
 	// scalar: the session's tensor has no dimensions.
 	scalar bool
 	// row is, for an output whose shape follows from the number of rows, that

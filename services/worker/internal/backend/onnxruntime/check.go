@@ -80,7 +80,7 @@ func (m *model) checkStrings(t *infer.Tensor) *errs.Error {
 }
 
 // joins reports whether requests a and b can share a run: the same inputs,
-// of the same shape but for their rows, or ragged.
+// of the same shape but for their rows, padded where they may be, or ragged.
 func (m *model) joins(requests []*infer.Request, inputAt []int32, a, b int) bool {
 	if !m.version.Config.Batches() {
 		return false
@@ -94,7 +94,7 @@ func (m *model) joins(requests []*infer.Request, inputAt []int32, a, b int) bool
 		if m.inputs[p].io.Ragged {
 			continue
 		}
-		if !requests[a].Inputs[x].Shape[1:].Equal(requests[b].Inputs[y].Shape[1:]) {
+		if !m.version.Config.Padding.Alike(m.inputs[p].io.Name, requests[a].Inputs[x].Shape[1:], requests[b].Inputs[y].Shape[1:]) {
 			return false
 		}
 	}

@@ -19,6 +19,9 @@ func (in *instance) gather(requests []*infer.Request) error {
 			WithModel(in.model.version.Ref.Name)
 	}
 	in.batchRows = rows
+	if err := in.checkPadded(requests); err != nil {
+		return err
+	}
 	in.chooseOutputs(requests, rows)
 	if err := in.arena.reserve(in.arenaBytes(requests) + in.makeBatchInputs(requests)); err != nil {
 		return in.failed(err)
@@ -62,15 +65,10 @@ func (in *instance) input(requests []*infer.Request, i, p int) *infer.Tensor {
 func (in *instance) arenaBytes(requests []*infer.Request) int64 {
 	total := int64(0)
 	for p := range in.model.inputs {
-		first := in.input(requests, in.group[0], p)
-		if first == nil || in.inPlace(first) {
+		if in.input(requests, in.group[0], p) == nil || in.asIs(requests, p) {
 			continue
 		}
-		n := int64(0)
-		for _, i := range in.group {
-			n += in.input(requests, i, p).Data.Length
-		}
-		total += aligned(n)
+		total += aligned(in.inputBytes(requests, p))
 	}
 	for k := range in.outputs {
 		if o := &in.outputs[k]; o.inArena() {
@@ -91,14 +89,24 @@ func (in *instance) inPlace(t *infer.Tensor) bool {
 	return (int64(start)+t.Data.Offset)%size == 0
 }
 
+// asIs reports whether the group's input p needs no copy.
+func (in *instance) asIs(requests []*infer.Request, p int) bool {
+	first := in.input(requests, in.group[0], p)
+	return in.inPlace(first) && (in.model.inputs[p].padding == nil || first.Shape.Equal(in.padded(requests, in.group[0], p)))
+}
+
 func (in *instance) gatherInput(requests []*infer.Request, p int, rows int64) error {
 	io := &in.model.inputs[p]
 	first := in.input(requests, in.group[0], p)
-	data, err := in.join(requests, first, p)
+	data, err := in.join(requests, p)
 	if err != nil {
 		return in.failed(err)
 	}
-	in.shape = io.appendModelShape(in.shape[:0], first.Shape, rows)
+	client := first.Shape
+	if io.padding != nil {
+		client = in.padded(requests, in.group[0], p)
+	}
+	in.shape = io.appendModelShape(in.shape[:0], client, rows)
 	if io.io.Ragged {
 		in.shape = append(in.shape[:0], in.raggedElements(requests, p))
 	}
@@ -108,24 +116,39 @@ func (in *instance) gatherInput(requests []*infer.Request, p int, rows int64) er
 
 // join returns the bytes of input p of the whole group, in memory that C may
 // see.
-func (in *instance) join(requests []*infer.Request, first *infer.Tensor, p int) ([]byte, error) {
-	if in.inPlace(first) {
-		return first.Data.Bytes()
+func (in *instance) join(requests []*infer.Request, p int) ([]byte, error) {
+	if in.asIs(requests, p) {
+		return in.input(requests, in.group[0], p).Data.Bytes()
 	}
-	total := int64(0)
-	for _, i := range in.group {
-		total += in.input(requests, i, p).Data.Length
-	}
-	joined := in.arena.take(total)
-	at := 0
+	joined := in.arena.take(in.inputBytes(requests, p))
+	rest := joined
 	for _, i := range in.group {
 		data, err := in.input(requests, i, p).Data.Bytes()
 		if err != nil {
 			return nil, err
 		}
-		at += copy(joined[at:], data)
+		n := len(data)
+		if in.model.inputs[p].padding != nil {
+			n = in.pad(rest, data, requests, i, p)
+		} else {
+			copy(rest, data)
+		}
+		rest = rest[n:]
 	}
 	return joined, nil
+}
+
+// inputBytes is the size of input p of the whole group, padded; checkPadded has
+// seen that there is one.
+func (in *instance) inputBytes(requests []*infer.Request, p int) (total int64) {
+	if in.model.inputs[p].padding != nil {
+		total, _ = in.groupShape(requests, p).ByteSize(in.model.inputs[p].io.Datatype)
+		return total
+	}
+	for _, i := range in.group {
+		total += in.input(requests, i, p).Data.Length
+	}
+	return total
 }
 
 // raggedElements counts the elements of a ragged input, whose requests are

@@ -110,7 +110,7 @@ func (in *instance) run(b backend.Batch, marks *phases) {
 		marks.inferDone()
 	}
 	if err == nil {
-		err = in.collect()
+		err = in.collect(b.Requests())
 	}
 	if err != nil {
 		in.fail(b, err)

@@ -73,7 +73,9 @@ func (m *model) connect() error {
 	}
 	all := append(append([]sessionIO(nil), d.inputs...), d.initializers...)
 	for i := range c.Inputs {
-		m.inputs = append(m.inputs, newBinding(c, &c.Inputs[i], *findIO(all, c.Inputs[i].Name)))
+		p := newBinding(c, &c.Inputs[i], *findIO(all, c.Inputs[i].Name))
+		p.padding = c.Padding.Input(p.io.Name)
+		m.inputs = append(m.inputs, p)
 	}
 	m.batchInputs = newBatchInputs(c)
 	for i := range c.Outputs {
@@ -81,6 +83,7 @@ func (m *model) connect() error {
 		if p.scatter = scatteredBy(c, p.io.Name); p.scatter >= 0 {
 			p.rowBytes = -1
 		}
+		p.trims = trimsOf(c, p.io.Name)
 		m.outputs = append(m.outputs, p)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -40,13 +41,17 @@ func (o *output) drop() {
 
 // collect takes over the outputs of the run just made and checks them. On an
 // error nothing is left to the runtime.
-func (in *instance) collect() error {
+func (in *instance) collect(requests []*infer.Request) error {
 	var first error
 	for k := range in.outputs {
 		o := &in.outputs[k]
 		r := in.call.result(k)
 		o.shape = r.shape
-		if err := in.take(o, &r); err != nil && first == nil {
+		err := in.take(o, &r)
+		if err == nil {
+			err = in.trim(o, requests)
+		}
+		if err != nil && first == nil {
 			first = err
 		}
 	}

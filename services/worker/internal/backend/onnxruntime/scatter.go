@@ -50,10 +50,14 @@ func (in *instance) answer(requests []*infer.Request, i int, tensors []infer.Ten
 		o := &in.outputs[k]
 		from := len(shapes)
 		var data tensor.Ref
-		if o.binding.scatter >= 0 {
+		switch {
+		case o.binding.scatter >= 0:
 			shapes = in.appendScattered(shapes, o, requests, i)
 			data = o.cutLike(shapes[from:])
-		} else {
+		case len(o.binding.trims) > 0:
+			shapes = in.appendTrimmed(shapes, o, requests, i)
+			data = o.cutLike(shapes[from:])
+		default:
 			shapes = o.binding.appendClientShape(shapes, o.shape, r.BatchSize)
 			data = o.cut(r.BatchSize, in.batchRows)
 		}
