@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -118,31 +117,6 @@ func (b *Bucket[T]) remove(ctx context.Context, key string, opts ...jetstream.Pu
 	opts = append(opts, jetstream.WithMsgTTL(markerTTL))
 	_, err := b.publish(ctx, key, nil, nats.Header{headerOperation: {operationDelete}}, opts...)
 	return err
-}
-
-// Keys returns the keys that have a value, sorted.
-func (b *Bucket[T]) Keys(ctx context.Context) ([]string, error) {
-	kv, err := b.bus.js.KeyValue(ctx, b.spec.Name)
-	if err != nil {
-		return nil, b.missing(err)
-	}
-	escaped, err := kv.Keys(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, unavailable(err, "list the keys of bucket %q", b.spec.Name)
-	}
-	keys := make([]string, 0, len(escaped))
-	for _, e := range escaped {
-		if e == syncedKey {
-			continue
-		}
-		key, err := b.spec.unescape(e)
-		if err != nil {
-			return nil, unavailable(err, "list the keys of bucket %q", b.spec.Name)
-		}
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys, nil
 }
 
 // write publishes a value in a bucket of lasting values. In a bucket of leases

@@ -36,12 +36,21 @@ func (b *Bucket[T]) last(ctx context.Context, key string) (record, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
-	msg, err := stream.GetLastMsgForSubject(ctx, b.prefix+escaped)
+	rec, err := lastOf(ctx, stream, b.prefix+escaped)
+	if err != nil {
+		return record{}, unavailable(err, "cannot read %s: check the connection to NATS", b.name(key))
+	}
+	return rec, nil
+}
+
+// lastOf returns the last record of a subject, the zero record if there is none.
+func lastOf(ctx context.Context, stream jetstream.Stream, subject string) (record, error) {
+	msg, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return record{}, nil
 	}
 	if err != nil {
-		return record{}, unavailable(err, "cannot read %s: check the connection to NATS", b.name(key))
+		return record{}, err
 	}
 	ended := msg.Header.Get(headerOperation) != "" || msg.Header.Get(jetstream.MarkerReasonHeader) != ""
 	return record{revision: msg.Sequence, live: !ended, data: msg.Data, holder: msg.Header.Get(headerHolder)}, nil

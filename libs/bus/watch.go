@@ -98,6 +98,7 @@ type watch[T any] struct {
 	graceEnd time.Time           // when it does
 	unsynced bool                // ends are deferred until the bucket is marked as synced
 	listed   map[string]bool     // keys that the present NATS watch has listed; nil once caught up
+	began    uint64              // the bucket's revision when the present NATS watch began
 	revision uint64              // highest revision sent or known to be passed
 	at       history.Observation // of the bucket, when the present NATS watch began
 	opened   bool                // there was a NATS watch before
@@ -152,7 +153,9 @@ func (w *watch[T]) once(ctx context.Context) error {
 			if !ok {
 				return errWatchEnded
 			}
-			w.handle(ctx, entry)
+			if err := w.handle(ctx, entry); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -178,17 +181,17 @@ func (w *watch[T]) open(ctx context.Context) (source jetstream.KeyWatcher, stop 
 	w.revision = max(w.revision, info.State.LastSeq)
 	clear(w.deferred) // the new watch lists what has ended
 	w.deferEnds(grace)
-	w.listed = map[string]bool{}
+	w.listed, w.began = map[string]bool{}, info.State.LastSeq
 	return startWatcher(ctx, kv, w.filter)
 }
 
 // startWatcher starts a NATS watch, which stop ends. The end of ctx does not
 // interrupt the start: the server would keep the consumer of a watch that ended
 // before its response came.
-func startWatcher(ctx context.Context, kv jetstream.KeyValue, filter string) (source jetstream.KeyWatcher, stop func(), err error) {
+func startWatcher(ctx context.Context, kv jetstream.KeyValue, filter string, opts ...jetstream.WatchOpt) (source jetstream.KeyWatcher, stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	timeout := time.AfterFunc(exchangeTimeout, cancel)
-	source, err = kv.Watch(ctx, filter)
+	source, err = kv.Watch(ctx, filter, opts...)
 	timeout.Stop()
 	if err != nil {
 		cancel()
@@ -249,27 +252,33 @@ func stopWatcher(source jetstream.KeyWatcher) {
 	}
 }
 
-func (w *watch[T]) handle(ctx context.Context, entry jetstream.KeyValueEntry) {
+// handle takes in an entry of the NATS watch; nil is the end of its list.
+func (w *watch[T]) handle(ctx context.Context, entry jetstream.KeyValueEntry) error {
 	if entry == nil {
-		w.catchUp(ctx)
-		return
+		return w.catchUp(ctx)
 	}
 	key, revision := entry.Key(), entry.Revision()
 	w.revision = max(w.revision, revision)
-	if key == syncedKey {
+	switch {
+	case key == syncedKey:
 		w.markedSynced(ctx)
-		return
-	}
-	if entry.Operation() != jetstream.KeyValuePut {
+	case revision < w.known[key].revision: // it was on its way when catchUp read a later one
+	case entry.Operation() != jetstream.KeyValuePut:
 		w.end(ctx, key, revision, entry.Operation() == jetstream.KeyValuePurge)
-		return
+	default:
+		w.put(ctx, key, revision, entry.Value())
 	}
+	return nil
+}
+
+// put sends a key's value that the receiver does not know.
+func (w *watch[T]) put(ctx context.Context, key string, revision uint64, data []byte) {
 	if w.listed != nil {
 		w.listed[key] = true
 	}
 	delete(w.deferred, key)
-	if w.update(key, revision, entry.Value()) {
-		w.send(ctx, w.putEvent(key, revision, entry.Value()))
+	if w.update(key, revision, data) {
+		w.send(ctx, w.putEvent(key, revision, data))
 	}
 }
 
@@ -316,8 +325,16 @@ func (w *watch[T]) end(ctx context.Context, escaped string, revision uint64, exp
 	w.send(ctx, Event[T]{Kind: EventDelete, Key: key, Revision: revision, Expired: expired})
 }
 
-// catchUp ends the list of present values: keys that it lacks have ended.
-func (w *watch[T]) catchUp(ctx context.Context) {
+// catchUp ends the list of present values: keys that it lacks have ended, unless
+// they were written again meanwhile.
+func (w *watch[T]) catchUp(ctx context.Context) error {
+	unlisted, err := w.bucket.unlisted(ctx, w.filter, w.began, func(key string) bool { return w.listed[key] })
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(unlisted)) {
+		w.put(ctx, key, unlisted[key].revision, unlisted[key].data)
+	}
 	for _, key := range slices.Sorted(maps.Keys(w.known)) {
 		if !w.listed[key] {
 			w.end(ctx, key, w.revision, true)
@@ -325,6 +342,7 @@ func (w *watch[T]) catchUp(ctx context.Context) {
 	}
 	w.listed, w.failed = nil, 0
 	w.send(ctx, Event[T]{Kind: EventCaughtUp, Revision: w.revision})
+	return nil
 }
 
 func (w *watch[T]) endGrace(ctx context.Context) {

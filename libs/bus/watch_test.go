@@ -136,6 +136,76 @@ func TestCanceledWatchesLeaveNoConsumers(t *testing.T) {
 	}
 }
 
+// TestKeysThatAreWrittenAgainAreListed lists keys, and watches them, while others
+// write each of them again and again: the list of NATS itself lacks some.
+func TestKeysThatAreWrittenAgainAreListed(t *testing.T) {
+	ctx := testContext(t)
+	models := texts(t, open(t, bus.Config{}), bus.Models)
+	const keys = 100
+	for i := range keys {
+		must[uint64](t)(models.Put(ctx, strconv.Itoa(i), value("v")))
+	}
+	writing, leave := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := w; writing.Err() == nil; i += 4 {
+				_, _ = models.Put(writing, strconv.Itoa(i%keys), value(strconv.Itoa(i)))
+			}
+		})
+	}
+	for range 30 {
+		if n := len(must[[]string](t)(models.Keys(ctx))); n != keys {
+			t.Errorf("%d keys are listed, want %d", n, keys)
+		}
+		watched, stop := context.WithCancel(ctx)
+		seen, revisions := map[string]bool{}, map[string]uint64{}
+		for e := range models.Watch(watched) {
+			if e.Kind == bus.EventCaughtUp {
+				break
+			}
+			if e.Kind != bus.EventPut || e.Revision < revisions[e.Key] {
+				t.Errorf("event %+v after revision %d", e, revisions[e.Key])
+			}
+			seen[e.Key], revisions[e.Key] = true, e.Revision
+		}
+		stop()
+		if len(seen) != keys {
+			t.Errorf("a watch has sent %d keys when it has caught up, want %d", len(seen), keys)
+		}
+	}
+	leave()
+	writers.Wait()
+}
+
+// TestCanceledListsLeaveNoConsumers is the same as for watches, for [bus.Bucket.Keys].
+func TestCanceledListsLeaveNoConsumers(t *testing.T) {
+	ctx := testContext(t)
+	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	b := open(t, bus.Config{URL: server.Addr()})
+	models := texts(t, b, bus.Models)
+	must[uint64](t)(models.Put(ctx, "m", value("v")))
+	for range 50 {
+		listing, leave := context.WithCancel(ctx)
+		var lists sync.WaitGroup
+		ended := make(chan struct{}, 5)
+		for range cap(ended) {
+			lists.Go(func() {
+				_, _ = models.Keys(listing)
+				ended <- struct{}{}
+			})
+		}
+		<-ended // while the others begin
+		leave()
+		lists.Wait()
+	}
+	closeBus(t, b)
+	stream := must[jetstream.Stream](t)(raw(t, server).Stream(ctx, bus.StreamName(bus.Models)))
+	if left := must[*jetstream.StreamInfo](t)(stream.Info(ctx)).State.Consumers; left != 0 {
+		t.Errorf("%d consumers are left", left)
+	}
+}
+
 // A caller that watches again when a watch has ended does so while the bus closes,
 // and after it has.
 func TestWatchThatBeginsWhileTheBusCloses(t *testing.T) {
