@@ -27,7 +27,7 @@ var (
 // process knows what it reads, late, and what reaches it.
 func TestNothingRunsTwice(t *testing.T) {
 	for n := range uint64(*histories) {
-		if err := newCluster(*seed+n, true).run(); err != nil {
+		if err := newCluster(*seed+n, clusterRules{}).run(); err != nil {
 			t.Fatalf("history of seed %d: %v", *seed+n, err)
 		}
 	}
@@ -36,13 +36,28 @@ func TestNothingRunsTwice(t *testing.T) {
 // TestSomethingRunsTwiceWithoutTheRecord takes the rule out: the store does not
 // hold who may have got batches.
 func TestSomethingRunsTwiceWithoutTheRecord(t *testing.T) {
+	mustFind(t, clusterRules{unrecorded: true}, "runs twice")
+}
+
+// mustFind has histories without a rule come to what the rule prevents.
+func mustFind(t *testing.T, rules clusterRules, text string) {
+	t.Helper()
 	for n := range uint64(1000) {
-		if err := newCluster(n, false).run(); err != nil && strings.Contains(err.Error(), "runs twice") {
+		if err := newCluster(n, rules).run(); err != nil && strings.Contains(err.Error(), text) {
 			t.Logf("history %d: %v", n+1, err)
 			return
 		}
 	}
-	t.Fatal("nothing ran twice in 1000 histories: they do not test the rule")
+	t.Fatalf("no request %s in 1000 histories: they do not test the rule", text)
+}
+
+// clusterRules are what is different from a whole cluster of a model without
+// sequences.
+type clusterRules struct {
+	unrecorded bool // the store does not hold who may have got batches
+	sequences  bool
+	disordered bool // the gateway submits again in any order
+	forgetful  bool // and what follows in its sequence on a request that has failed
 }
 
 // cluster is all processes of one pool, its store and the network. Times are
@@ -50,12 +65,15 @@ func TestSomethingRunsTwiceWithoutTheRecord(t *testing.T) {
 type cluster struct {
 	*rand.Rand
 	now        mono.Time
-	records    bool // the store holds who may have got batches
+	rules      clusterRules
+	batching   *modelconfig.SequenceBatching // nil without sequences
 	store      clusterStore
 	schedulers []*scheduler
 	workers    []*node
 	gateway    clusterGateway
-	todo       []func() // what follows from the present step
+	clients    map[uint64]*clusterSequence // their present sequences
+	adopted    int                         // requests that ran on a state of an earlier leadership
+	todo       []func()                    // what follows from the present step
 	err        error
 }
 
@@ -100,6 +118,7 @@ type node struct {
 	stream  *stream
 	started infer.Recent
 	running []*infer.Batch
+	states  map[uint32]*nodeState // by slot
 }
 
 // stream is a worker's to a scheduler.
@@ -132,11 +151,17 @@ type clusterRequest struct {
 	sent     bool // to some worker
 	lost     bool // its answer was
 	placed   *node
-	answerBy mono.Time // 0 is never
+	answerBy mono.Time        // 0 is never
+	of       *clusterSequence // nil without sequences
+	broken   bool             // one before it in its sequence has failed
+	place    infer.Sequence
 }
 
-func newCluster(seed uint64, records bool) *cluster {
-	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 7)), now: scriptStart, records: records}
+func newCluster(seed uint64, rules clusterRules) *cluster {
+	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 7)), now: scriptStart, rules: rules, clients: make(map[uint64]*clusterSequence)}
+	if rules.sequences {
+		c.batching = &modelconfig.SequenceBatching{Slots: 2, Oldest: c.IntN(2) == 0, MaxIdleMicros: uint64(sequenceIdle.Microseconds())}
+	}
 	c.store.leases = make(map[string]*clusterLease)
 	c.gateway.requests, c.gateway.since = make(map[uint64]*clusterRequest), c.now
 	for range 2 {
@@ -156,8 +181,14 @@ func (c *cluster) run() error {
 		c.breakStream, c.noticeStream, c.killWorker, c.killScheduler, c.bootScheduler, c.cutScheduler, c.cutWorker, c.stepDown, c.breakSession,
 		c.watch, c.watch,
 	}
+	steps := 120
+	if c.rules.sequences {
+		steps = 240
+		actions = append(actions, c.submit, c.submit, c.submit, c.cancel)
+		actions = append(actions, c.deliver, c.deliver, c.report, c.report, c.finishOne, c.finishOne, c.connect, c.connect, c.write, c.write, c.lead, c.open)
+	}
 	c.lead()
-	for range 120 {
+	for range steps {
 		actions[c.IntN(len(actions))]()
 		if c.err != nil {
 			return c.err
@@ -222,6 +253,9 @@ func (c *cluster) someWorker() *node         { return c.workers[c.IntN(len(c.wor
 func (c *cluster) boot(s *scheduler) *scheduler {
 	*s = scheduler{core: New(Config{}), streams: make(map[uint64]*stream)}
 	config := &modelconfig.Config{MaxBatchSize: 2, Batching: &modelconfig.DynamicBatching{}}
+	if c.batching != nil {
+		config.Batching, config.Sequences = nil, c.batching
+	}
 	c.step(s, &Event{Kind: Configure, Model: &Model{Ref: poolModel, Config: config}})
 	return s
 }
@@ -230,7 +264,7 @@ func (c *cluster) boot(s *scheduler) *scheduler {
 // incarnation.
 func (c *cluster) start(key string) *node {
 	c.store.revision++
-	w := &node{key: key, id: c.store.revision}
+	w := &node{key: key, id: c.store.revision, states: make(map[uint32]*nodeState)}
 	c.hold(w)
 	return w
 }
@@ -257,7 +291,7 @@ func (c *cluster) see(s *scheduler, d Decision) {
 	switch d.Kind {
 	case Dispatch:
 		o := d.Members().Batch
-		o.Requests = slices.Clone(o.Requests)
+		o.Requests, o.Slots = slices.Clone(o.Requests), slices.Clone(o.Slots)
 		st := s.streams[o.Instance.Worker]
 		if st == nil {
 			c.fail("batch %d went to worker %d, which is not connected", o.ID.Number, o.Instance.Worker)
@@ -300,12 +334,17 @@ func (c *cluster) told(work infer.Work, reason errs.Reason) {
 	case reason == errs.SchedulerDeposed || reason == errs.PeerUnreachable: // it is submitted again
 	default:
 		r.answered = true
+		c.failed(work.Request.Number)
 	}
 }
 
 func (c *cluster) submit() {
 	c.gateway.last++
-	c.gateway.requests[c.gateway.last] = &clusterRequest{}
+	r := &clusterRequest{}
+	if c.rules.sequences {
+		c.next(r)
+	}
+	c.gateway.requests[c.gateway.last] = r
 	c.send(c.gateway.last)
 }
 
@@ -315,13 +354,17 @@ func (c *cluster) send(number uint64) {
 	if g.to == nil || r.answered {
 		return
 	}
+	if r.broken {
+		r.answered = true
+		return
+	}
 	r.attempt++
 	work := infer.Work{Request: infer.RequestID{Origin: 1, Number: number}, Attempt: r.attempt, Epoch: r.epoch}
 	r.settled, r.placed = false, nil
 	r.epoch = cmp.Or(r.epoch, g.epoch)
 	if g.brokenAt == 0 {
 		c.step(g.to, &Event{Kind: Submit, Item: &Item{
-			Request: &infer.Request{Work: work, BatchSize: 1}, Work: work, Model: poolModel, BatchSize: 1, Enqueued: c.now,
+			Request: &infer.Request{Work: work, BatchSize: 1, Sequence: r.place}, Work: work, Model: poolModel, BatchSize: 1, Enqueued: c.now,
 		}})
 	}
 }
@@ -338,7 +381,11 @@ func (c *cluster) open() {
 		return
 	}
 	g.to, g.epoch, g.highest, g.brokenAt = s, s.epoch, s.epoch, 0
-	for _, number := range slices.Sorted(maps.Keys(g.requests)) {
+	numbers := slices.Sorted(maps.Keys(g.requests))
+	if c.rules.disordered {
+		c.Shuffle(len(numbers), func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
+	}
+	for _, number := range numbers {
 		c.send(number)
 	}
 }
@@ -371,7 +418,7 @@ func (c *cluster) lead() {
 		s.leads, s.epoch, s.wants = true, c.store.revision, 0
 		c.store.holder, c.store.expires = s, c.now.Add(2*time.Second)
 		h := Inherit(c.store.history, s.epoch)
-		if !c.records {
+		if c.rules.unrecorded {
 			h = History{}
 		}
 		c.put(s, h)
@@ -395,7 +442,7 @@ func (c *cluster) write() {
 	}
 	version := s.wants
 	switch {
-	case !c.records:
+	case c.rules.unrecorded:
 	case c.store.epoch > s.epoch:
 		c.depose(s)
 		return
@@ -517,6 +564,7 @@ func (c *cluster) join(w *node) {
 		}
 		held.Running = append(held.Running, r)
 	}
+	held.Sequences = c.held(w)
 	st.up = []*Event{
 		{Kind: WorkerConnected, Instance: id, Held: held},
 		{Kind: Granted, Instance: id, Grant: &infer.Grant{Instance: id, Model: poolModel, Credits: 2 - len(w.running)}},
@@ -559,10 +607,13 @@ func (c *cluster) sendDown(st *stream) bool {
 	}
 	o := st.down[0]
 	st.down = st.down[1:]
-	if st.from.running = append(st.from.running, o); len(st.from.running) > 2 {
+	if st.from.running = append(st.from.running, o); len(st.from.running) > 2 || c.rules.sequences && len(st.from.running) > 1 {
 		c.fail("worker %d got more batches than its credits", st.from.id)
 	}
-	for _, r := range o.Requests {
+	for i, r := range o.Requests {
+		if c.rules.sequences {
+			c.apply(st, r.Work.Request.Number, &o.Slots[i])
+		}
 		st.from.started.Add(r.Work.Request)
 		one := c.gateway.requests[r.Work.Request.Number]
 		if one.runs++; one.runs > 1 {
@@ -582,6 +633,13 @@ func (c *cluster) finishOne() {
 // a connection, of which the gateway hears; its completion to the scheduler.
 func (c *cluster) finish(w *node, o *infer.Batch, lost bool) {
 	w.running = slices.DeleteFunc(w.running, func(other *infer.Batch) bool { return other == o })
+	for _, s := range o.Slots {
+		if state := w.states[s.Index]; s.Sequence.End {
+			delete(w.states, s.Index)
+		} else if state != nil {
+			state.until = c.now.Add(sequenceIdle)
+		}
+	}
 	for _, r := range o.Requests {
 		one := c.gateway.requests[r.Work.Request.Number]
 		if !lost {
@@ -675,9 +733,13 @@ func (c *cluster) abandon() {
 	if g.to != nil && g.brokenAt != 0 && c.now.Sub(g.brokenAt) > 5*time.Second {
 		c.closeSession()
 	}
-	for _, r := range g.requests {
+	for _, number := range slices.Sorted(maps.Keys(g.requests)) {
+		r := g.requests[number]
 		gone := r.placed != nil && r.placed.dead && c.now.Sub(r.placed.diedAt) > 11*time.Second
 		alone := g.to == nil && c.now.Sub(g.since) > 10*time.Second
-		r.answered = r.answered || gone || alone || r.answerBy != 0 && r.answerBy <= c.now
+		if over := gone || alone || r.answerBy != 0 && r.answerBy <= c.now; over && !r.answered {
+			r.answered = true
+			c.failed(number)
+		}
 	}
 }

@@ -41,12 +41,14 @@ type Core struct {
 func New(config Config) *Core {
 	return &Core{
 		membership: membership{workers: make(map[uint64]*worker), leases: make(map[string]lease)},
-		requests:   requests{items: make(map[infer.Unit]*Item), gateways: make(map[uint64]*gateway)},
-		config:     config,
-		limiter:    newLimiter(config.RateLimit),
-		models:     make(map[infer.ModelRef]*model),
-		instances:  make(map[infer.InstanceID]*instance),
-		batches:    make(map[infer.BatchID]*Batch),
+		requests: requests{
+			items: make(map[infer.Unit]*Item), gateways: make(map[uint64]*gateway), interrupted: make(map[sequenceName]infer.RequestID),
+		},
+		config:    config,
+		limiter:   newLimiter(config.RateLimit),
+		models:    make(map[infer.ModelRef]*model),
+		instances: make(map[infer.InstanceID]*instance),
+		batches:   make(map[infer.BatchID]*Batch),
 	}
 }
 

@@ -281,7 +281,6 @@ func (c *Core) connect(id uint64, held *infer.Held) {
 		b.instance = nil
 	}
 	c.revive(w)
-	first := !w.reported
 	w.connected, w.reported = true, true
 	if w.version == 0 {
 		w.version = c.version + 1
@@ -303,7 +302,7 @@ func (c *Core) connect(id uint64, held *infer.Held) {
 			c.reconcile(b, &started)
 		}
 	}
-	c.recallSequences(w, held.Sequences, first)
+	c.recallSequences(w, held.Sequences, w.awaited && c.reporting())
 	c.settle(w, true)
 }
 
@@ -348,6 +347,7 @@ func (c *Core) stepDown() {
 		c.sweeps = append(c.sweeps, sweep{gateway: c.gateways[origin], reason: errs.SchedulerDeposed})
 	}
 	clear(c.gateways)
+	clear(c.interrupted)
 	clear(c.instances)
 	c.limiter = newLimiter(c.config.RateLimit)
 	for _, m := range c.modelsInOrder() {

@@ -22,6 +22,15 @@ type requests struct {
 	waiting  load
 	sweeps   []sweep
 	counts   Counts
+	// interrupted are the sequences of which a request was taken in and has ended
+	// before it was known where their states are: the last such request of each.
+	interrupted map[sequenceName]infer.RequestID
+}
+
+// sequenceName names a sequence, wherever its state is.
+type sequenceName struct {
+	model infer.ModelRef
+	id    correlation
 }
 
 // gateway is what waits of one connection of a gateway.
@@ -127,8 +136,13 @@ func (c *Core) uncertain(it *Item) bool { return c.reporting() && c.elsewhere(it
 // overtakes reports whether an item of a sequence could go before one that is
 // parked, or comes before it is known which workers have its sequence.
 func (c *Core) overtakes(it *Item) bool {
+	return c.inSequence(it) && (c.reporting() || c.recheck > 0)
+}
+
+// inSequence reports whether an item is of a sequence, as far as its model is known.
+func (c *Core) inSequence(it *Item) bool {
 	m := c.models[it.Model]
-	return inSequence(it.Request) && (m == nil || m.batcher == nil || m.sequences != nil) && (c.reporting() || c.recheck > 0)
+	return it.Request != nil && inSequence(it.Request) && (m == nil || m.batcher == nil || m.sequences != nil)
 }
 
 // repeats reports whether an item may run twice.
@@ -186,11 +200,15 @@ func (c *Core) unpark(budget int) (n int) {
 
 // end ends an item that does not run.
 func (c *Core) end(it *Item, kind DecisionKind, reason errs.Reason, retry time.Duration) {
+	undecided := it.parked || it.Work.Attempt > 1 && reason != errs.AlreadyExists
 	c.leaveWaiting(it)
 	c.forget(it)
 	c.count(kind, 1)
 	c.decide(Decision{Kind: kind, Reason: reason, Unit: it.Unit(), A: int64(retry), item: it})
 	c.leaveSequence(it, kind, reason)
+	if undecided && it.sequence == nil && c.inSequence(it) {
+		c.endUndecided(it, kind, reason)
+	}
 }
 
 // leaveWaiting takes an item off the lists of what waits.

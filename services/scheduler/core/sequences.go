@@ -1,8 +1,6 @@
 package core
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -87,11 +85,15 @@ func (c *Core) sequenceOf(m *model, it *Item) (*sequence, errs.Reason) {
 	}
 	id := correlation{r.Sequence.ID, r.Sequence.Key}
 	it.start, it.end = r.Sequence.Start, r.Sequence.End
-	s := q.live[id]
+	s, over := q.live[id], c.wasInterrupted(m, id, it)
 	switch again := it.Work.Attempt > 1; {
+	case over && (again || it.start):
+		return nil, errs.SequenceLost
+	case over:
+		return nil, errs.SequenceNotStarted
 	case s != nil && s.lost:
 		c.endSequence(s)
-		if !it.start {
+		if !it.start || again {
 			return nil, errs.SequenceLost
 		}
 		return newSequence(m, id), ""
@@ -112,22 +114,6 @@ func newSequence(m *model, id correlation) *sequence {
 	s := &sequence{id: id, model: m, waiting: list{by: ofSequence}}
 	s.timer.sequence = s
 	return s
-}
-
-// conflicts reports whether an item that is submitted again has no place in the
-// sequence any more: a later one has begun, or another gateway had some that
-// nobody knows the order of.
-func (s *sequence) conflicts(it *Item, elsewhere bool) bool {
-	id := it.Work.Request
-	if s.last.Origin == id.Origin && s.last.Number > id.Number {
-		return true
-	}
-	if !elsewhere {
-		return false
-	}
-	other := s.undecided != 0 && s.undecided != id.Origin
-	s.undecided = id.Origin
-	return other
 }
 
 // enqueue has an item wait in its sequence: one that comes back before all others, a
@@ -242,10 +228,17 @@ func (m *model) freeSlot() (best *instance, slot int) {
 
 // endSequence forgets a sequence, and gives its slot to the next.
 func (c *Core) endSequence(s *sequence) {
-	m := s.model
-	q := m.sequences
 	c.unname(s)
 	c.timers.set(&s.timer, 0)
+	c.leaveSlot(s)
+	s.over, s.backlog, s.instance, s.home = true, false, nil, infer.InstanceID{}
+	c.touch(s.model) // an instance may wait for it to retire
+}
+
+// leaveSlot has the next sequence take a sequence's slot, or its place in the
+// backlog.
+func (c *Core) leaveSlot(s *sequence) {
+	q := s.model.sequences
 	is := func(other *sequence) bool { return other == s }
 	switch in := s.instance; {
 	case s.backlog:
@@ -253,12 +246,10 @@ func (c *Core) endSequence(s *sequence) {
 	case in != nil:
 		in.slots[s.slot] = nil
 		in.freeSlot = min(in.freeSlot, s.slot)
-		c.assignSlots(m)
+		c.assignSlots(s.model)
 	case s.home != (infer.InstanceID{}):
 		q.away[s.home] = slices.DeleteFunc(q.away[s.home], is)
 	}
-	s.over, s.backlog, s.instance, s.home = true, false, nil, infer.InstanceID{}
-	c.touch(m) // an instance may wait for it to retire
 }
 
 // interrupt ends a sequence of which a request was not run. Those that wait are
@@ -293,7 +284,13 @@ func (c *Core) leaveSequence(it *Item, kind DecisionKind, reason errs.Reason) {
 	switch {
 	case kind == Refuse || kind == Fail:
 		c.interrupt(s, reason)
-	case reason == errs.PeerUnreachable && it.end && !s.over && s.model.sequences.live[s.id] == nil: // it may come again
+	case reason == errs.PeerUnreachable && it.end && !s.over: // it may come again
+		if other := s.model.sequences.live[s.id]; other != nil { // and would find that
+			c.noteInterrupted(it.Model, s.id, it.Work.Request, s.newest(), other.newest())
+			c.interrupt(other, errs.SequenceLost)
+			c.interrupt(s, errs.SequenceLost)
+			break
+		}
 		s.ended = false
 		s.model.sequences.live[s.id] = s
 	}
@@ -346,68 +343,6 @@ func (c *Core) closeSlots(in *instance, away bool) {
 func (c *Core) uproot(s *sequence) {
 	s.instance, s.home = nil, infer.InstanceID{}
 	c.proceed(s)
-}
-
-// recallSequences holds those that have their states on a worker against those
-// that the worker says it has. With its first report come those that an earlier
-// scheduler had; later, others have ended here.
-func (c *Core) recallSequences(w *worker, held []infer.HeldSequence, first bool) {
-	has := func(s *sequence) bool {
-		return slices.ContainsFunc(held, func(h infer.HeldSequence) bool {
-			return h.Instance == s.home && s.id == correlation{h.Sequence.ID, h.Sequence.Key}
-		})
-	}
-	c.uprootAway(w.id, has)
-	if !first {
-		return
-	}
-	for _, h := range held {
-		if m := c.model(h.Model); m.batcher == nil {
-			m.held = append(m.held, h)
-		} else {
-			c.adoptSequence(m, h)
-		}
-	}
-}
-
-// uprootAway uproots the sequences whose states are on a worker that is away, but
-// for those that it has.
-func (c *Core) uprootAway(worker uint64, has func(*sequence) bool) {
-	for _, m := range c.modelsInOrder() {
-		if m.sequences == nil {
-			continue
-		}
-		away := m.sequences.away
-		ids := slices.SortedFunc(maps.Keys(away), func(a, b infer.InstanceID) int { return cmp.Compare(a.Slot, b.Slot) })
-		for _, id := range ids {
-			if id.Worker != worker {
-				continue
-			}
-			all := away[id]
-			away[id] = nil
-			for _, s := range all {
-				if has(s) {
-					away[id] = append(away[id], s)
-				} else {
-					c.uproot(s)
-				}
-			}
-		}
-	}
-}
-
-// adoptSequence takes over a sequence that a worker has the state of, and of which
-// nothing is known here.
-func (c *Core) adoptSequence(m *model, h infer.HeldSequence) {
-	id := correlation{h.Sequence.ID, h.Sequence.Key}
-	if m.sequences == nil || m.sequences.live[id] != nil {
-		return
-	}
-	s := newSequence(m, id)
-	s.home, s.slot, s.begun = h.Instance, int(h.BatchSlot), true
-	m.sequences.live[id] = s
-	m.sequences.away[h.Instance] = append(m.sequences.away[h.Instance], s)
-	c.timers.set(&s.timer, c.now.Add(max(h.Idle, 1)))
 }
 
 // forgetSequences ends a model's knowledge of its sequences, whose requests are

@@ -44,6 +44,9 @@ func overdue(r *infer.Request) *errs.Error {
 func (d *Dispatcher) deliver(e *entry, r *infer.Response, returned bool) {
 	own := false
 	if r.Final {
+		if r.Err != nil {
+			d.breakSequence(e)
+		}
 		own = d.remove(e)
 	}
 	if returned { // by a session that has read it

@@ -80,9 +80,12 @@ type Dispatcher struct {
 	drained uint64                     // the session that takes nothing new; guarded by mu
 	renews  bool                       // the session is being submitted what has no answer; guarded by mu
 	behind  []*entry                   // came meanwhile, and go behind it; guarded by mu
-	left    mono.Time                  // when the last session ended; 0 is never; guarded by mu
-	waiting load                       // not with a scheduler; guarded by mu
-	doomed  int                        // entries with an end set; guarded by mu
+	// sequences are the entries of each sequence, in the order in which they came;
+	// guarded by mu.
+	sequences map[sequenceName][]*entry
+	left      mono.Time // when the last session ended; 0 is never; guarded by mu
+	waiting   load      // not with a scheduler; guarded by mu
+	doomed    int       // entries with an end set; guarded by mu
 }
 
 // load is how much waits.
@@ -107,6 +110,7 @@ type entry struct {
 	since   mono.Time       // it waits
 	settled bool            // a worker has it: every answer counts
 	gone    bool            // nobody waits for it
+	broken  bool            // one before it in its sequence has failed
 	handing int             // sessions that it is being submitted to
 	over    bool            // it has ended, and the last of those releases it
 	late    *infer.Response // a failure of an earlier attempt
@@ -123,7 +127,7 @@ func New(c Config, deps Deps) *Dispatcher {
 	if deps.Forget == nil {
 		deps.Forget = func(infer.RequestID) {}
 	}
-	d := &Dispatcher{config: c, deps: deps, entries: make(map[infer.RequestID]*entry)}
+	d := &Dispatcher{config: c, deps: deps, entries: make(map[infer.RequestID]*entry), sequences: make(map[sequenceName][]*entry)}
 	d.metrics = newMetrics(deps.Metrics, d.waitingRequests)
 	return d
 }
@@ -158,7 +162,7 @@ func (d *Dispatcher) Submit(r *infer.Request) error {
 		return err
 	}
 	e.tried, e.epoch, e.handing = true, d.epoch, 1
-	d.entries[r.Work.Request] = e
+	d.add(e)
 	d.mu.Unlock()
 	copied := *r // the entry's may be submitted again meanwhile
 	err := d.hand(session, e, &copied)
@@ -209,7 +213,7 @@ func (d *Dispatcher) wait(e *entry) error {
 	if d.waiting.requests >= d.config.MaxRequests || d.waiting.requests > 0 && d.waiting.bytes+e.request.InputBytes() > d.config.MaxBytes {
 		return d.absent(e.request)
 	}
-	d.entries[e.request.Work.Request] = e
+	d.add(e)
 	d.park(e)
 	return nil
 }
@@ -226,12 +230,19 @@ func (d *Dispatcher) park(e *entry) {
 	}
 }
 
+// add has the dispatcher know an entry. The caller holds mu.
+func (d *Dispatcher) add(e *entry) {
+	d.entries[e.request.Work.Request] = e
+	d.joinSequence(e)
+}
+
 // remove ends the dispatcher's knowledge of an entry, and reports whether its
 // request is the caller's to release. The caller holds mu.
 func (d *Dispatcher) remove(e *entry) (own bool) {
 	d.unpark(e)
 	d.setEnd(e, 0)
 	delete(d.entries, e.request.Work.Request)
+	d.leaveSequence(e)
 	e.over = e.handing > 0
 	return !e.over
 }
@@ -264,6 +275,7 @@ func (d *Dispatcher) Cancel(id infer.RequestID) {
 		return
 	}
 	e.gone = true
+	d.breakSequence(e)
 	session := d.session
 	if !e.waits && session != nil {
 		d.mu.Unlock()

@@ -256,6 +256,34 @@ func TestNothingOvertakesWhatIsSubmittedAgain(t *testing.T) {
 	}
 }
 
+// A request of a sequence was given up, or has failed, which the next scheduler does not
+// know: what follows in the sequence, up to the next start, does not come to it.
+func TestWhatFollowsOnAFailedRequestIsNotSubmittedAgain(t *testing.T) {
+	s := newScene(t)
+	first := s.connect()
+	for n, place := range []infer.Sequence{
+		1: {ID: 5, Start: true}, 2: {ID: 5}, 3: {ID: 5}, 4: {ID: 5, Start: true}, 5: {ID: 5}, 6: {Key: "x", Start: true}, 7: {Key: "x"}, 8: {},
+	}[1:] {
+		r := s.request(0)
+		r.Work.Request.Number, r.Sequence = uint64(n+1), place
+		s.submit(r)
+	}
+	s.d.Cancel(infer.RequestID{Origin: 1, Number: 2})
+	failed := failure(1, errs.SequenceLost)
+	failed.Work.Request.Number = 6
+	first.Response(failed, false)
+	s.d.end(t.Context(), first)
+	if diff := cmp.Diff([]uint64{1, 4, 5, 8}, s.connect().order); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"sequence_lost", "cancelled", "sequence_lost", "sequence_lost"}, s.answers); diff != "" {
+		t.Error(diff)
+	}
+	if len(s.d.sequences) != 1 {
+		t.Errorf("it knows the sequences %v", s.d.sequences)
+	}
+}
+
 func TestWhatIsGivenBackWaitsForTheNextScheduler(t *testing.T) {
 	for _, reason := range []errs.Reason{errs.SchedulerDeposed, errs.Draining} {
 		s := newScene(t)

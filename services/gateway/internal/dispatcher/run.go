@@ -180,6 +180,9 @@ func (d *Dispatcher) prepare(e *entry) (r *infer.Request, before bool) {
 	case e.gone:
 		d.deliver(e, infer.Refuse(e.request.Work, errs.New(errs.Canceled, "")), false)
 		return nil, false
+	case e.broken:
+		d.deliver(e, infer.Refuse(e.request.Work, sequenceLost(e.request)), false)
+		return nil, false
 	}
 	defer d.mu.Unlock()
 	if before = e.tried; before {
