@@ -30,7 +30,7 @@ dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }
 parameters [{ key: "execute_us" value: { string_value: "100000" } }]
 `
 
-// measured is a whole server with the model m.
+// measured is a whole server with the model m, and one beside it that is decoupled.
 type measured struct {
 	t      *testing.T
 	server *Server
@@ -40,11 +40,13 @@ type measured struct {
 func startMeasured(t *testing.T, edit func(*Config)) *measured {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "m", "1"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "m", "config.pbtxt"), []byte(busyModel), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"m": busyModel, "tokens": busyModel + "model_transaction_policy { decoupled: true }"} {
+		if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := Default()
 	c.Version = "test"
@@ -317,7 +319,8 @@ those of the Go runtime and the process (` + "`go_*`, `process_*`, `promhttp_*`"
 - ` + "`reason`" + ` of ` + "`nv_inference_request_failure`" + ` is REJECTED for requests that were refused by the queue or for their deadline, CANCELED for those whose
   client went away or whose deadline passed while they ran, BACKEND for those that the model failed, and OTHER. That of ` + "`nereid_*`" + ` is a word
   of [errors.md](errors.md).
-- The first response of a model that gives one is its answer: ` + "`nv_inference_first_response_histogram_ms`" + ` is shown for all models.
+- ` + "`nv_inference_first_response_histogram_ms`" + ` is shown for decoupled models, as in Triton. It counts requests at their end that have had a response,
+  those too that failed after it. Its buckets end at 100, 500, 2000 and 5000 ms unless ` + "`model_metrics`" + ` sets them.
 - The machine is looked at each ` + "`--metrics-interval-ms`" + `.
 - ` + "`--metrics-label=cluster=NAME`" + `, likewise ` + "`node` and `pod`" + `, is a label of all series.
 - There is no response cache and there are no GPUs, so that ` + "`nv_cache_*`, `nv_gpu_*` and `nv_energy_consumption`" + ` are not there. The pool of pinned

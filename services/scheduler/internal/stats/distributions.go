@@ -31,10 +31,10 @@ func newDistributions(l Latencies, labels prometheus.Labels, c *modelconfig.Conf
 		return nil
 	}
 	d := new(distributions)
-	if l.Histograms {
+	if l.Histograms && c.Decoupled { // of others the request's duration says it
 		d.first = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: firstResponse, ConstLabels: labels, Buckets: firstBuckets(c),
-			Help: "Time from the arrival of successful requests to their first response, in milliseconds.",
+			Help: "Time from the arrival of a decoupled model's requests to their first response, in milliseconds.",
 		})
 	}
 	if l.Summaries {
@@ -66,26 +66,25 @@ func (d *distributions) summaries(objectives map[float64]float64, labels prometh
 	d.output = summary("compute_output", "Summary of inference compute output duration in microseconds (does not include cached requests)")
 }
 
-// observe takes the successful requests of a batch.
+// observe takes the requests of a batch that have had a response.
 func (d *distributions) observe(done *infer.InstanceFree, requests []Served) {
 	if d == nil {
 		return
 	}
 	for i := range requests {
-		if r := &requests[i]; r.Outcome == infer.Succeeded {
-			d.succeeded(r, &done.Timing)
+		r, t := &requests[i], &done.Timing
+		succeeded := r.Outcome == infer.Succeeded
+		if d.first != nil && (succeeded || r.FirstResponse != 0) {
+			first := cmp.Or(r.FirstResponse, t.Done)
+			d.first.Observe(float64(max(first.Sub(r.Enqueued), 0)) / float64(time.Millisecond))
+		}
+		if d.request != nil && succeeded {
+			d.succeeded(r, t)
 		}
 	}
 }
 
 func (d *distributions) succeeded(r *Served, t *infer.Timing) {
-	if d.first != nil {
-		first := cmp.Or(r.FirstResponse, t.Done)
-		d.first.Observe(float64(max(first.Sub(r.Enqueued), 0)) / float64(time.Millisecond))
-	}
-	if d.request == nil {
-		return
-	}
 	d.request.Observe(micros(t.Done.Sub(r.Enqueued)))
 	d.queue.Observe(micros(t.Start.Sub(r.Enqueued)))
 	d.input.Observe(micros(t.Input()))

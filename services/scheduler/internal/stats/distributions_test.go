@@ -101,14 +101,14 @@ func counts(f *dto.MetricFamily) map[float64]uint64 {
 
 func TestFirstResponsesAreInTheModelsBuckets(t *testing.T) {
 	const family = "nv_inference_first_response_histogram_ms"
-	own := &modelconfig.Config{HistogramBuckets: map[string][]float64{family: {10, 20.5}, "another": {1}}}
+	own := &modelconfig.Config{Decoupled: true, HistogramBuckets: map[string][]float64{family: {10, 20.5}, "another": {1}}}
 	for name, tt := range map[string]struct {
 		config *modelconfig.Config
 		want   map[float64]uint64
 	}{
-		"Triton's":     {new(modelconfig.Config), map[float64]uint64{100: 100, 500: 100, 2000: 100, 5000: 100}},
+		"Triton's":     {&modelconfig.Config{Decoupled: true}, map[float64]uint64{100: 100, 500: 100, 2000: 100, 5000: 100}},
 		"the model's":  {own, map[float64]uint64{10: 10, 20.5: 20}},
-		"of no family": {&modelconfig.Config{HistogramBuckets: map[string][]float64{"another": {1}}}, map[float64]uint64{100: 100, 500: 100, 2000: 100, 5000: 100}},
+		"of no family": {&modelconfig.Config{Decoupled: true, HistogramBuckets: map[string][]float64{"another": {1}}}, map[float64]uint64{100: 100, 500: 100, 2000: 100, 5000: 100}},
 	} {
 		f := shown(t, all(), tt.config, hundred)[family]
 		if diff := cmp.Diff(tt.want, counts(f)); diff != "" {
@@ -123,13 +123,15 @@ func TestFirstResponsesAreInTheModelsBuckets(t *testing.T) {
 // A model that streams has answered long before its batch ends.
 func TestFirstResponsesOfAStreamAreThoseThatWereTimed(t *testing.T) {
 	timing := infer.Timing{Start: 1, InputDone: 2, InferDone: 3, Done: mono.Time(time.Second)}
-	families := shown(t, all(), new(modelconfig.Config), func(c *stats.Counters) {
+	families := shown(t, all(), &modelconfig.Config{Decoupled: true}, func(c *stats.Counters) {
 		c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 2, Timing: timing}, []stats.Served{
 			{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1, FirstResponse: mono.Time(40 * time.Millisecond)},
 			{Outcome: infer.Succeeded, Rows: 1, Enqueued: 1},
+			{Outcome: infer.Canceled, Rows: 1, Enqueued: 1, FirstResponse: mono.Time(400 * time.Millisecond)},
+			{Outcome: infer.Canceled, Rows: 1, Enqueued: 1}, // had none
 		})
 	})
-	want := map[float64]uint64{100: 1, 500: 1, 2000: 2, 5000: 2}
+	want := map[float64]uint64{100: 1, 500: 2, 2000: 3, 5000: 3}
 	if diff := cmp.Diff(want, counts(families["nv_inference_first_response_histogram_ms"])); diff != "" {
 		t.Error(diff)
 	}
@@ -157,7 +159,7 @@ func TestLatenciesChooseTheFamilies(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for family := range shown(t, tt.latencies, new(modelconfig.Config), hundred) {
+			for family := range shown(t, tt.latencies, &modelconfig.Config{Decoupled: true}, hundred) {
 				if strings.HasSuffix(family, "_us") || strings.HasSuffix(family, "_ms") {
 					got = append(got, family)
 				}
@@ -168,6 +170,14 @@ func TestLatenciesChooseTheFamilies(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A model that gives one response has no histogram of its first, as in Triton.
+func TestFirstResponsesAreThoseOfDecoupledModels(t *testing.T) {
+	const family = "nv_inference_first_response_histogram_ms"
+	if f := shown(t, all(), new(modelconfig.Config), hundred)[family]; f != nil {
+		t.Errorf("a model that gives one response shows %v", f)
 	}
 }
 
