@@ -166,6 +166,8 @@ const (
 	EncodingInvalid Reason = "encoding_invalid"
 	// ResponseStalled: The client took too little of a response for too long; its connection was closed.
 	ResponseStalled Reason = "response_stalled"
+	// ResponsesUnread: The client left more responses to its request unread than may wait for it.
+	ResponsesUnread Reason = "responses_unread"
 )
 
 type row struct {
@@ -339,6 +341,8 @@ func lookup(r Reason) int {
 		return 79
 	case ResponseStalled:
 		return 80
+	case ResponsesUnread:
+		return 81
 	}
 	return -1
 }
@@ -505,6 +509,8 @@ func rowAt(i int) row {
 		return row{400, 3, false, "The body cannot be decompressed."}
 	case 80:
 		return row{408, 4, false, "The client took too little of a response for too long; its connection was closed."}
+	case 81:
+		return row{503, 8, false, "The client left more responses to its request unread than may wait for it."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -594,5 +600,6 @@ func Reasons() []Reason {
 		SequenceTimeout,
 		EncodingInvalid,
 		ResponseStalled,
+		ResponsesUnread,
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestReleaseGivesBackEveryTensorOnce(t *testing.T) {
-	freed := 0
+	freed, released := 0, 0
 	input := func() infer.Tensor {
 		b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { freed++ })
 		return infer.Tensor{Data: tensor.InBuffer(b, 0, 4)}
@@ -24,10 +24,11 @@ func TestReleaseGivesBackEveryTensorOnce(t *testing.T) {
 	}
 	r.Release()
 	p := infer.Response{Outputs: []infer.Tensor{input()}}
+	p.OnRelease = func() { released++ }
 	p.Release()
 	p.Release() // empty by now
-	if freed != 3 {
-		t.Errorf("%d buffers freed, want 3", freed)
+	if freed != 3 || released != 1 {
+		t.Errorf("%d buffers freed, %d responses released, want 3 and 1", freed, released)
 	}
 }
 

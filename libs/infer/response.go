@@ -21,10 +21,13 @@ type Response struct {
 	// refuses it because no instance holds the content that it names: the
 	// gateway may have a newer one. The response's owner owns it.
 	Returned *Request
+	// OnRelease is called once, when the response is released: its client has it,
+	// or nobody ever will. It does not block and calls nobody back. It may be nil.
+	OnRelease func()
 }
 
-// Release releases the bytes of all outputs, and a returned request. The last
-// owner of the response calls it once.
+// Release releases the bytes of all outputs, and a returned request, and calls
+// OnRelease. The last owner of the response calls it once.
 func (r *Response) Release() {
 	for i := range r.Outputs {
 		r.Outputs[i].Data.Release()
@@ -32,6 +35,10 @@ func (r *Response) Release() {
 	if r.Returned != nil {
 		r.Returned.Release()
 		r.Returned = nil
+	}
+	if released := r.OnRelease; released != nil {
+		r.OnRelease = nil
+		released()
 	}
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -86,5 +87,106 @@ func TestDecoupledModelsGiveSeveralResponses(t *testing.T) {
 	}
 	if _, err := client.ModelInfer(t.Context(), request("three", 1, false)); status.Code(err) != codes.Unimplemented {
 		t.Errorf("as a call: %v", err)
+	}
+}
+
+// repeating is a model of the repeat backend.
+const repeating = `
+backend: "repeat"
+model_transaction_policy { decoupled: true }
+input [
+  { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+output [
+  { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+`
+
+func TestRealClientsOfDecoupledModels(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"repeat/config.pbtxt": repeating, "repeat/1/.keep": "", "one/config.pbtxt": echo(0), "one/1/.keep": "",
+	}))
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_decoupled.py", "-v")
+}
+
+// numbers asks the repeat backend for the numbers below n, without delays.
+func numbers(n int) *inference.ModelInferRequest {
+	in := make([]byte, 0, 4*n)
+	for i := range n {
+		in = binary.LittleEndian.AppendUint32(in, uint32(i))
+	}
+	shape := []int64{int64(n)}
+	return &inference.ModelInferRequest{
+		ModelName: "repeat", Id: fmt.Sprint(n),
+		Inputs: []*inference.ModelInferRequest_InferInputTensor{
+			{Name: "IN", Datatype: "INT32", Shape: shape},
+			{Name: "DELAY", Datatype: "UINT32", Shape: shape},
+			{Name: "WAIT", Datatype: "UINT32", Shape: []int64{1}},
+		},
+		RawInputContents: [][]byte{in, make([]byte, 4*n), make([]byte, 4)},
+	}
+}
+
+// openStream opens a stream of a connection of its own, which takes no more than 64
+// KiB that its client does not read.
+func (s *server) openStream(t *testing.T) inference.GRPCInferenceService_ModelStreamInferClient {
+	t.Helper()
+	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	stream, err := inference.NewGRPCInferenceServiceClient(connection).ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// A client that does not read holds up nobody else. In one process its model waits for
+// it; apart, where that is not told the worker, its request ends when too much is
+// unread.
+func TestClientsThatDoNotReadHoldTheirOwnStream(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"repeat/config.pbtxt": repeating, "repeat/1/.keep": ""}))
+	const many, others, each = 50_000, 20, 200
+	stalled, other := s.openStream(t), s.openStream(t)
+	if err := stalled.Send(numbers(many)); err != nil {
+		t.Fatal(err)
+	}
+	for range others {
+		if err := other.Send(numbers(each)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range others * each {
+		if item, err := other.Recv(); err != nil || item.ErrorMessage != "" {
+			t.Fatalf("a client beside it got %v, %v", item, err)
+		}
+	}
+	if clustered() {
+		s.wantMetric(`nv_inference_request_failure{model="repeat",reason="CANCELED",version="1"} 1`)
+	}
+	for i := range many {
+		item, err := stalled.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := item.ErrorMessage; clustered() && text != "" {
+			const want = "the client has left 1024 responses"
+			if !strings.HasPrefix(text, want) || i == 0 {
+				t.Errorf("ended after %d responses by %q, want %q…", i, text, want)
+			}
+			return
+		}
+		if got := item.InferResponse; got == nil || binary.LittleEndian.Uint32(got.RawOutputContents[0]) != uint32(i) {
+			t.Fatalf("response %d is %v", i, item)
+		}
+	}
+	if clustered() {
+		t.Errorf("all of %d responses came, though nobody read them", many)
 	}
 }

@@ -76,6 +76,7 @@ func New(info ServerInfo, deps Deps) *Gateway {
 	if g.missing == nil {
 		g.missing = func(string, error) {}
 	}
+	g.pending.OnRefusal(func(id infer.RequestID) { g.dispatcher.Cancel(id) })
 	g.snapshot.Store(NewSnapshot(0, false, nil))
 	return g
 }

@@ -100,10 +100,6 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 		}
 		returned := p.Returned
 		p.Returned = nil
-		if x.open { // the budget has refused a response
-			x.cancel(p.Err)
-			x.drain()
-		}
 		x.Pass()
 		if returned == nil {
 			return nil, p.Err
@@ -130,10 +126,20 @@ func (x *Execution) Close() {
 	x.gateway, x.version, x.final = nil, nil, false
 }
 
+// Watch cancels the request when ctx ends while its responses are sent: [Execution.Next]
+// does so while they are awaited. It is called when the first response was read; the
+// function that it returns ends it.
+func (x *Execution) Watch(ctx context.Context) (stop func() bool) {
+	g, work := x.gateway, x.work // the execution may be used again by then
+	return context.AfterFunc(ctx, func() { g.cancel(work, abandoned(ctx)) })
+}
+
 // cancel ends the request with err unless it has its final response.
-func (x *Execution) cancel(err error) {
-	if x.gateway.pending.Finish(infer.Fail(x.work, err)) {
-		x.gateway.dispatcher.Cancel(x.work.Request)
+func (x *Execution) cancel(err error) { x.gateway.cancel(x.work, err) }
+
+func (g *Gateway) cancel(w infer.Work, err error) {
+	if g.pending.Finish(infer.Fail(w, err)) {
+		g.dispatcher.Cancel(w.Request)
 	}
 }
 

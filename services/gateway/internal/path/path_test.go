@@ -1,11 +1,13 @@
 package path_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -446,3 +448,29 @@ type meter struct {
 
 func (m *meter) Failed(r errs.Reason) { m.failed = append(m.failed, r) }
 func (*meter) Ended(*path.Outcome)    {}
+
+// A client that does not read does not keep its request beyond the deadline.
+func TestDeadlinesPassWhileTheSinkBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, path.Options{})
+		r.submit = func(q *infer.Request) error {
+			r.respond(q, r.response(false)) // and more to come
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r.send = func(*infer.Response) error {
+			<-ctx.Done()
+			synctest.Wait()
+			if len(r.canceled) != 1 {
+				t.Errorf("canceled %v while the client does not read", r.canceled)
+			}
+			return nil
+		}
+		c := r.call(core.InferenceAPI, "tokens")
+		c.Body = body{r, c}
+		if err := r.Infer(ctx, c); errs.Of(err) != errs.DeadlineCompute || len(r.sent) != 1 || len(r.canceled) != 1 {
+			t.Errorf("%v, sent %v, canceled %v", err, r.sent, r.canceled)
+		}
+	})
+}

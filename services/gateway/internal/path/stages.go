@@ -133,12 +133,17 @@ func stream(c *Call) error {
 	if !c.Target.Config.Decoupled {
 		return single(c)
 	}
+	watched := c.known
 	for {
 		r, err := c.next()
 		if err != nil {
 			return err
 		}
 		final, size := r.Final, r.OutputBytes()
+		if !final && !watched { // the client may not read while the deadline passes
+			watched = true
+			defer c.execution.Watch(c.ctx)()
+		}
 		if len(r.Outputs) > 0 || !final || c.EmptyFinal {
 			err = c.send(r)
 		}

@@ -24,6 +24,7 @@ type fifos struct {
 type fifoSlot struct {
 	generation infer.ModelRef
 	waiting    []*infer.Response // until the slot is the first
+	bytes      int64             // of these
 	final      bool              // the last of them is final
 	freed      bool
 }
@@ -49,22 +50,27 @@ func (q *fifos) join(generation infer.ModelRef, e *entry) {
 }
 
 // deliver hands a response on, or keeps it until its slot is the first.
-func (q *fifos) deliver(t *Table, e *entry, r *infer.Response) bool {
+func (q *fifos) deliver(t *Table, e *entry, r *infer.Response) (taken, last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case e.ended || e.slot.final:
-		return false
+		return false, false
 	case r.Immediate:
 		e.slot.drop()
-		e.deliver(t, r)
+		return true, e.deliver(t, r)
 	case q.of[e.slot.generation][0] == e:
-		e.deliver(t, r)
-	default:
-		e.slot.waiting = append(e.slot.waiting, r)
-		e.slot.final = r.Final
+		return true, e.deliver(t, r)
 	}
-	return true
+	if err := unread(len(e.slot.waiting), e.slot.bytes); err != nil && !r.Final {
+		work := r.Work
+		r.Release()
+		e.slot.drop()
+		return true, e.deliver(t, infer.Fail(work, err))
+	}
+	e.slot.waiting, e.slot.bytes = append(e.slot.waiting, r), e.slot.bytes+r.OutputBytes()
+	e.slot.final = r.Final
+	return true, false
 }
 
 // finish ends an entry, whatever waits in its slot.
@@ -84,12 +90,20 @@ func (s *fifoSlot) drop() {
 	for _, r := range s.waiting {
 		r.Release()
 	}
-	s.waiting = nil
+	s.waiting, s.bytes = nil, 0
 }
 
 // free frees an entry's slot. The first that is not free moves up, and what waits
 // in it is handed on; a queue without any ends.
 func (q *fifos) free(t *Table, e *entry) {
+	if refused := q.advance(t, e); refused != nil {
+		t.refused(refused)
+	}
+}
+
+// advance frees an entry's slot, and returns the entry whose receiver has refused
+// what had waited for it; nil if none has.
+func (q *fifos) advance(t *Table, e *entry) (refused *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e.slot.freed = true
@@ -101,12 +115,22 @@ func (q *fifos) free(t *Table, e *entry) {
 	}
 	if len(queue) == 0 {
 		delete(q.of, generation)
-		return
+		return nil
 	}
 	q.of[generation] = queue
 	first := queue[0]
-	for _, r := range first.slot.waiting {
-		first.deliver(t, r)
+	waiting, final := first.slot.waiting, first.slot.final
+	first.slot.waiting, first.slot.bytes = nil, 0
+	for i, r := range waiting {
+		if first.deliver(t, r) && i < len(waiting)-1 {
+			for _, r := range waiting[i+1:] {
+				r.Release()
+			}
+			break
+		}
 	}
-	first.slot.waiting = nil
+	if first.ended && !final {
+		return first
+	}
+	return nil
 }

@@ -68,7 +68,11 @@ func (o *ordered) respond(r *infer.Response) {
 
 type responder func(*infer.Response)
 
-func (f responder) Respond(r *infer.Response) { f(r) }
+func (f responder) Receive(r *infer.Response) bool {
+	final := r.Final
+	f(r)
+	return final
+}
 
 func (o *ordered) result(n int) { o.respond(o.memory.response(o.work[n], true)) }
 func (o *ordered) part(n int)   { o.respond(o.memory.response(o.work[n], false)) }

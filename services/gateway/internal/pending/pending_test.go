@@ -34,10 +34,13 @@ func (m *memory) response(w infer.Work, final bool) *infer.Response {
 // collector keeps what it is handed.
 type collector struct{ got []*infer.Response }
 
-func (c *collector) Respond(r *infer.Response) { c.got = append(c.got, r) }
+func (c *collector) Receive(r *infer.Response) bool {
+	c.got = append(c.got, r)
+	return r.Final
+}
 
 // opened puts one request into a table.
-func opened(t *pending.Table, next infer.Responder) infer.Work {
+func opened(t *pending.Table, next pending.Receiver) infer.Work {
 	w := infer.Work{Request: t.NextID(), Attempt: 2}
 	t.Open(w, next)
 	return w
@@ -206,7 +209,7 @@ func TestResponsesAreReadInOrder(t *testing.T) {
 	for round := range 3 { // it is used again
 		q.Open()
 		for i := range 3 {
-			q.Respond(&infer.Response{Index: uint32(10*round + i), Final: i == 2})
+			q.Receive(&infer.Response{Index: uint32(10*round + i), Final: i == 2})
 			if i == 1 {
 				if p := q.Next(t.Context()); p.Index != uint32(10*round) {
 					t.Errorf("round %d begins with response %d", round, p.Index)
@@ -230,7 +233,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 		if p := q.Next(ctx); p != nil {
 			t.Fatalf("got %v before any response", p)
 		}
-		q.Respond(new(infer.Response))
+		q.Receive(new(infer.Response))
 		if p := q.Next(ctx); p == nil {
 			t.Fatal("got nothing of a response that is there")
 		}
@@ -248,15 +251,88 @@ func (a *allowance) Charge(n int64, _ bool) error {
 	return nil
 }
 
-func TestResponsesBeyondTheBudgetBecomeItsError(t *testing.T) {
-	var m memory
-	q := pending.Responses{Budget: &allowance{left: 6}}
-	q.Open()
-	q.Respond(m.response(infer.Work{}, false)) // of 4 bytes
-	q.Respond(m.response(infer.Work{Attempt: 3}, true))
-	q.Next(t.Context()).Release()
-	p := q.Next(t.Context())
-	if errs.Of(p.Err) != errs.MemoryFull || !p.Final || p.Work.Attempt != 3 || m.held.Load() != 0 {
-		t.Errorf("got %+v with %d outputs held", p, m.held.Load())
+func (a *allowance) Refund(n int64) { a.left += n }
+
+// A response for which there is no room ends the request, whatever is unread of it.
+func TestResponsesBeyondTheBudgetEndTheRequest(t *testing.T) {
+	for name, final := range map[string]bool{"the last": true, "one of several": false} {
+		t.Run(name, func(t *testing.T) {
+			var m memory
+			budget := &allowance{left: 6}
+			q := pending.Responses{Budget: budget}
+			q.Open()
+			if q.Receive(m.response(infer.Work{}, false)) { // of 4 bytes
+				t.Error("the first response was refused")
+			}
+			if !q.Receive(m.response(infer.Work{Attempt: 3}, final)) {
+				t.Error("the request goes on")
+			}
+			p := q.Next(t.Context())
+			if errs.Of(p.Err) != errs.MemoryFull || !p.Final || p.Work.Attempt != 3 || m.held.Load() != 0 || budget.left != 6 {
+				t.Errorf("got %+v with %d outputs held and %d bytes left", p, m.held.Load(), budget.left)
+			}
+		})
+	}
+}
+
+// A client that does not read has its request end, and whoever responds is told.
+func TestRequestsThatLeaveTooMuchUnreadEnd(t *testing.T) {
+	const most, bytes = 1024, 64 << 20
+	for name, tt := range map[string]struct {
+		unread int   // responses that are taken
+		size   int64 // of the first
+		ended  bool  // by one more
+	}{
+		"fewer":      {most - 1, 4, false},
+		"responses":  {most, 4, true},
+		"less":       {1, bytes - 1, false},
+		"bytes":      {1, bytes, true},
+		"much bytes": {1, 3 * bytes, true},
+	} {
+		for order, preserved := range map[string]bool{"": false, " behind another": true} {
+			t.Run(name+order, func(t *testing.T) {
+				table, responses := pending.New(origin), new(pending.Responses)
+				responses.Open()
+				var canceled []infer.RequestID
+				table.OnRefusal(func(id infer.RequestID) { canceled = append(canceled, id) })
+				w, first := infer.Work{Request: table.NextID(), Attempt: 2}, infer.Work{Request: table.NextID()}
+				if preserved {
+					table.OpenInOrder(first, infer.ModelRef{Name: "m"}, &collector{})
+					table.OpenInOrder(w, infer.ModelRef{Name: "m"}, responses)
+				} else {
+					table.Open(w, responses)
+				}
+				var m memory
+				for i := range tt.unread {
+					r := m.response(w, false)
+					if i == 0 {
+						r.Outputs[0].Data.Length = tt.size
+					}
+					table.Respond(r)
+				}
+				if len(canceled) > 0 {
+					t.Fatal("ended too soon")
+				}
+				table.Respond(m.response(w, false))
+				if !tt.ended {
+					table.Respond(m.response(w, true)) // is taken, however much there is
+					if len(canceled) > 0 || int(m.held.Load()) != tt.unread+2 {
+						t.Errorf("canceled %v with %d outputs held", canceled, m.held.Load())
+					}
+					return
+				}
+				p := responses.Next(t.Context())
+				if errs.Of(p.Err) != errs.ResponsesUnread || !p.Final || p.Work != w || m.held.Load() != 0 {
+					t.Errorf("ended by %+v with %d outputs held", p, m.held.Load())
+				}
+				if diff := cmp.Diff([]infer.RequestID{w.Request}, canceled); diff != "" {
+					t.Error(diff)
+				}
+				table.Respond(m.response(w, true))
+				if m.held.Load() != 0 {
+					t.Error("a response after the end is held")
+				}
+			})
+		}
 	}
 }

@@ -4,21 +4,33 @@ import (
 	"context"
 	"sync"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Of a request whose client does not read, so many responses wait, or responses of
+// so many bytes. Where the worker is in this process it gives fewer: its backends
+// wait for their clients.
+const (
+	maxUnread      = 1024
+	maxUnreadBytes = 64 << 20
 )
 
 // Budget bounds the bytes of the responses that wait for their client.
 type Budget interface {
 	// Charge reserves the n bytes of a response, or returns an error.
 	Charge(n int64, final bool) error
+	// Refund returns the n bytes of a response that nobody reads.
+	Refund(n int64)
 }
 
 // Responses are the responses of one request in their order, from the table to
-// the one goroutine that reads them. They are the Responder to open the request
+// the one goroutine that reads them. They are the Receiver to open the request
 // with, and may be used again after the final one was read.
 type Responses struct {
 	// Budget is charged with each response before the reader has it; the reader
-	// refunds it. A response that it refuses becomes its error. It may be nil.
+	// refunds it. A response that it refuses ends the request with its error. It may
+	// be nil.
 	Budget Budget
 
 	arrived chan struct{} // has room for one signal
@@ -26,9 +38,10 @@ type Responses struct {
 	mu    sync.Mutex
 	queue []*infer.Response // guarded by mu
 	read  int               // responses of queue that are read; guarded by mu
+	bytes int64             // of those that are not; guarded by mu
 }
 
-var _ infer.Responder = (*Responses)(nil)
+var _ Receiver = (*Responses)(nil)
 
 // Open makes r ready for a request that has not been opened yet.
 func (r *Responses) Open() {
@@ -37,22 +50,57 @@ func (r *Responses) Open() {
 	}
 }
 
-// Respond queues a response.
-func (r *Responses) Respond(p *infer.Response) {
-	if n := p.OutputBytes(); n > 0 && r.Budget != nil {
-		if err := r.Budget.Charge(n, p.Final); err != nil {
-			refused := &infer.Response{Work: p.Work, Final: p.Final, Err: err}
-			p.Release()
-			p = refused
-		}
-	}
-	r.mu.Lock()
-	r.queue = append(r.queue, p)
-	r.mu.Unlock()
+// Receive queues a response. Where the budget refuses it, or the client has left too
+// many unread, it ends the request: the error takes the place of all that is unread.
+func (r *Responses) Receive(p *infer.Response) (last bool) {
+	last = r.receive(p)
 	select {
 	case r.arrived <- struct{}{}:
 	default:
 	}
+	return last
+}
+
+func (r *Responses) receive(p *infer.Response) (last bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := p.OutputBytes()
+	var err error
+	if !p.Final {
+		err = unread(len(r.queue)-r.read, r.bytes)
+	}
+	if err == nil && n > 0 && r.Budget != nil {
+		err = r.Budget.Charge(n, p.Final)
+	}
+	if err != nil {
+		work := p.Work
+		p.Release()
+		r.dropLocked()
+		p, n = infer.Fail(work, err), 0
+	}
+	r.queue, r.bytes = append(r.queue, p), r.bytes+n
+	return p.Final
+}
+
+// unread returns the error of a request that has left so much unread.
+func unread(responses int, bytes int64) error {
+	if responses < maxUnread && bytes < maxUnreadBytes {
+		return nil
+	}
+	return errs.New(errs.ResponsesUnread, "the client has left %d responses of %d bytes unread: of one request %d responses may wait for it, or %d bytes",
+		responses, bytes, maxUnread, maxUnreadBytes)
+}
+
+// dropLocked releases the responses that are unread.
+func (r *Responses) dropLocked() {
+	for _, p := range r.queue[r.read:] {
+		p.Release()
+	}
+	clear(r.queue)
+	if r.Budget != nil {
+		r.Budget.Refund(r.bytes)
+	}
+	r.queue, r.read, r.bytes = r.queue[:0], 0, 0
 }
 
 // Next returns the next response, which the caller then owns, or nil when ctx is
@@ -77,6 +125,7 @@ func (r *Responses) pop() *infer.Response {
 		return nil
 	}
 	p := r.queue[r.read]
+	r.bytes -= p.OutputBytes()
 	r.queue[r.read] = nil
 	if r.read++; r.read == len(r.queue) {
 		r.queue, r.read = r.queue[:0], 0

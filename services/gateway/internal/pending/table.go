@@ -16,9 +16,17 @@ import (
 // work on it.
 const shards = 64
 
+// Receiver receives the responses of one request.
+type Receiver interface {
+	// Receive takes a response over, and does not block. It reports whether it was
+	// the last: it is final, or the receiver has ended the request in its place.
+	Receive(*infer.Response) (last bool)
+}
+
 // Table is safe for concurrent use.
 type Table struct {
 	origin   uint64
+	cancel   func(infer.RequestID) // set before the first request is opened
 	last     atomic.Uint64
 	inFlight atomic.Int64
 	shards   [shards]shard
@@ -37,7 +45,7 @@ type shard struct {
 type entry struct {
 	id      infer.RequestID
 	attempt uint32
-	next    infer.Responder
+	next    Receiver
 	slot    *fifoSlot // nil if the response waits for no other
 
 	mu    sync.Mutex
@@ -53,6 +61,10 @@ func New(origin uint64) *Table {
 	return t
 }
 
+// OnRefusal has cancel called with each request that its receiver ends before its
+// final response. It is set before the first request is opened.
+func (t *Table) OnRefusal(cancel func(infer.RequestID)) { t.cancel = cancel }
+
 // NextID returns an identity for a new request.
 func (t *Table) NextID() infer.RequestID {
 	return infer.RequestID{Origin: t.origin, Number: t.last.Add(1)}
@@ -64,7 +76,7 @@ func (t *Table) InFlight() int64 { return t.inFlight.Load() }
 // Open enters a request. From now on its responses go to next, one after
 // another and none after the final one; next takes them over and must not
 // block.
-func (t *Table) Open(w infer.Work, next infer.Responder) {
+func (t *Table) Open(w infer.Work, next Receiver) {
 	t.enter(&entry{id: w.Request, attempt: w.Attempt, next: next})
 }
 
@@ -73,7 +85,7 @@ func (t *Table) Open(w infer.Work, next infer.Responder) {
 // their slots. A response that is no result of the model does not wait: see
 // [infer.Response.Immediate] and [Table.Finish]. The caller frees the slot after
 // the final response.
-func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next infer.Responder) Slot {
+func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next Receiver) Slot {
 	e := &entry{id: w.Request, attempt: w.Attempt, next: next}
 	t.fifos.join(of, e)
 	t.enter(e)
@@ -93,16 +105,30 @@ func (t *Table) enter(e *entry) {
 // an earlier attempt is released instead.
 func (t *Table) Respond(r *infer.Response) {
 	e := t.find(r.Work)
-	switch {
-	case e == nil:
-	case e.slot != nil:
-		if t.fifos.deliver(t, e, r) {
-			return
-		}
-	case t.deliver(e, r):
+	if e == nil {
+		r.Release()
 		return
 	}
-	r.Release()
+	final := r.Final
+	var taken, last bool
+	if e.slot != nil {
+		taken, last = t.fifos.deliver(t, e, r)
+	} else {
+		taken, last = t.deliver(e, r)
+	}
+	switch {
+	case !taken:
+		r.Release()
+	case last && !final:
+		t.refused(e)
+	}
+}
+
+// refused cancels a request that its receiver has ended. No lock is held.
+func (t *Table) refused(e *entry) {
+	if t.cancel != nil {
+		t.cancel(e.id)
+	}
 }
 
 // Finish ends a request here and now, with a final response of the gateway's
@@ -110,17 +136,18 @@ func (t *Table) Respond(r *infer.Response) {
 // the request had not ended before. Otherwise the response is released.
 func (t *Table) Finish(r *infer.Response) bool {
 	e := t.find(r.Work)
+	taken := false
 	switch {
 	case e == nil:
 	case e.slot != nil:
-		if t.fifos.finish(t, e, r) {
-			return true
-		}
-	case t.deliver(e, r):
-		return true
+		taken = t.fifos.finish(t, e, r)
+	default:
+		taken, _ = t.deliver(e, r)
 	}
-	r.Release()
-	return false
+	if !taken {
+		r.Release()
+	}
+	return taken
 }
 
 // find returns the entry of an attempt at a request; nil if it is over.
@@ -140,25 +167,23 @@ func (t *Table) find(w infer.Work) *entry {
 
 // deliver runs under the entry's lock, so that responses do not overlap and
 // only one of two racing final ones gets through.
-func (t *Table) deliver(e *entry, r *infer.Response) bool {
+func (t *Table) deliver(e *entry, r *infer.Response) (taken, last bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
-		return false
+		return false, false
 	}
-	e.deliver(t, r)
-	return true
+	return true, e.deliver(t, r)
 }
 
-// deliver gives a response to who waits for it. The caller holds the lock that
-// guards ended.
-func (e *entry) deliver(t *Table, r *infer.Response) {
-	// Whoever takes the response over may recycle it: look at it before.
-	e.ended = r.Final
-	e.next.Respond(r)
+// deliver gives a response to who waits for it, and reports whether it was the last.
+// The caller holds the lock that guards ended.
+func (e *entry) deliver(t *Table, r *infer.Response) (last bool) {
+	e.ended = e.next.Receive(r)
 	if e.ended {
 		t.remove(e.id)
 	}
+	return e.ended
 }
 
 func (t *Table) remove(id infer.RequestID) {

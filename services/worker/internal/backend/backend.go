@@ -69,6 +69,13 @@ type Batch interface {
 	// Final, Err. A request that has ended takes no more; such a response is
 	// released.
 	Respond(i int, r *infer.Response)
+	// Room returns a channel that can be received from when request i has room for
+	// one more response: its client has read enough of those before, or waits no
+	// more. A backend that gives several responses receives from it before each but
+	// the last, in a goroutine for each request, so that a client that does not read
+	// holds up nobody else. Whoever does without has requests fail whose clients
+	// leave too much unread.
+	Room(i int) <-chan struct{}
 	// Canceled reports whether request i was canceled. It may turn true
 	// at any time.
 	Canceled(i int) bool

@@ -18,7 +18,7 @@ var _ backend.Batch = (*batch)(nil)
 type batch struct {
 	lane     *lane
 	accepted mono.Time
-	of       *infer.Batch // the scheduler's again when its instance is free of all of it
+	of       *infer.Batch // the scheduler's again when its instance is free of all of it; replaced by Free under mu
 	size     int64
 	runs     int           // of the model; guarded by mu
 	entry    *ledger.Entry // nil without a log
@@ -47,6 +47,7 @@ type slot struct {
 	ended    bool   // guarded by the batch's mu
 	outcome  infer.Outcome
 	first    mono.Time // of several responses, the first; guarded by the batch's mu
+	window   *window   // of several responses; nil until it is needed; guarded by the batch's mu
 	canceled atomic.Bool
 }
 
@@ -65,7 +66,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.slots, b.waiting = b.slots[:n], n
 	for i, r := range of.Requests {
 		s := &b.slots[i]
-		s.next, s.ended, s.outcome, s.first = 0, false, 0, 0
+		s.next, s.ended, s.outcome, s.first, s.window = 0, false, 0, 0, nil
 		s.canceled.Store(false)
 		b.size += r.BatchSize
 	}
@@ -112,16 +113,21 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	}
 	s.ended = r.Final
 	tell := false
-	if r.Final {
+	if !r.Final {
+		r.OnRelease = s.windowLocked().add(r.OutputBytes())
+	} else {
+		if s.window != nil {
+			s.window.lift()
+		}
 		s.outcome = outcome(s, r.Err)
 		if !s.canceled.Load() {
 			b.waiting--
 		}
 		tell = b.freed
 	}
-	b.mu.Unlock()
 	request := b.of.Requests[i]
 	work := request.Work
+	b.mu.Unlock()
 	b.send(request, r)
 	if tell {
 		b.tell(i, work)
@@ -132,8 +138,9 @@ func (b *batch) Respond(i int, r *infer.Response) {
 // been told.
 func (b *batch) tell(i int, work infer.Work) {
 	e := b.lane.executor
-	d := infer.UnitDone{Batch: b.of.ID, Instance: b.of.Instance, Work: work, At: e.deps.Clock.Now()}
+	now := e.deps.Clock.Now()
 	b.mu.Lock()
+	d := infer.UnitDone{Batch: b.of.ID, Instance: b.of.Instance, Work: work, At: now}
 	d.Outcome, d.FirstResponse = b.slots[i].outcome, b.slots[i].first
 	later := b.freeing
 	if later {
@@ -169,6 +176,26 @@ func outcome(s *slot, err error) infer.Outcome {
 	return infer.Succeeded
 }
 
+// Room returns a channel that can be received from when request i has room for one
+// more response.
+func (b *batch) Room(i int) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.slots[i].windowLocked().wait()
+}
+
+// windowLocked returns the slot's window. That of a request which has been canceled
+// or has ended has room for all.
+func (s *slot) windowLocked() *window {
+	if s.window == nil {
+		s.window = newWindow()
+		if s.ended || s.canceled.Load() {
+			s.window.lift()
+		}
+	}
+	return s.window
+}
+
 // Canceled reports whether request i's client is gone.
 func (b *batch) Canceled(i int) bool { return b.slots[i].canceled.Load() }
 
@@ -200,6 +227,9 @@ func (b *batch) cancel(request infer.RequestID) {
 		if r.Work.Request == request && !s.ended && !s.canceled.Swap(true) {
 			b.waiting--
 			b.canceled = true
+			if s.window != nil {
+				s.window.lift()
+			}
 		}
 	}
 }

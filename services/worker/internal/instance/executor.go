@@ -168,6 +168,8 @@ func (e *Executor) abandon(l *lane) {
 	var all []unit
 	e.deps.Batches.Each(func(id infer.BatchID, run any) {
 		if b, ok := run.(*batch); ok && b.lane == l {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			for _, r := range b.of.Requests {
 				all = append(all, unit{id, r.Work.Request})
 			}

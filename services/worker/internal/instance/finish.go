@@ -101,6 +101,11 @@ func (b *batch) Done() {
 	}
 	b.done = true
 	b.stop = nil
+	for i := range b.slots { // a goroutine that a panic has left behind may wait
+		if w := b.slots[i].window; w != nil {
+			w.lift()
+		}
+	}
 	later := b.stopping || b.freeing // then whoever is at it ends the batch
 	b.mu.Unlock()
 	if !later {

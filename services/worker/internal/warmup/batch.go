@@ -80,6 +80,13 @@ func (b *batch) endLocked(i int, final bool) {
 	}
 }
 
+// Room has no bound: nobody reads the responses of a warm-up.
+func (b *batch) Room(int) <-chan struct{} {
+	open := make(chan struct{})
+	close(open)
+	return open
+}
+
 // Canceled reports whether the warm-up was given up.
 func (b *batch) Canceled(int) bool { return b.ctx.Err() != nil }
 

@@ -9,7 +9,8 @@
 //
 // The parameter memory_bytes has each instance take as much memory. The parameter
 // responses has a decoupled model give so many responses to each request, the last
-// of which ends it; 0 gives its end alone.
+// of which ends it; 0 gives its end alone. Several come from a goroutine for each
+// request, while the instance takes the next batch.
 //
 // With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
 // and stand in for devices of different speed.
@@ -19,6 +20,7 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -155,13 +157,16 @@ func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backe
 	if spec.Kind == modelconfig.KindGPU {
 		in.pace = m.gpu
 	}
-	in.onCancel = func() {
-		select {
-		case in.stop <- struct{}{}:
-		default:
-		}
-	}
+	in.onCancel = func() { signal(in.stop) }
 	return in, nil
+}
+
+// signal fills a channel that has room for one.
+func signal(stop chan<- struct{}) {
+	select {
+	case stop <- struct{}{}:
+	default:
+	}
 }
 
 // Close does nothing.
@@ -190,38 +195,63 @@ func (in *instance) Execute(b backend.Batch) {
 	case <-in.stop: // meant for the batch before
 	default:
 	}
-	b.OnCancel(in.onCancel)
+	stop, onCancel := in.stop, in.onCancel
+	if in.model.responses > 1 { // the batch outlives its turn: its cancellation is not to meet the next
+		stop = make(chan struct{}, 1)
+		onCancel = func() { signal(stop) }
+	}
+	b.OnCancel(onCancel)
 	b.InputDone()
 	if d := in.pace.batch + time.Duration(b.BatchSize())*in.pace.row; d > 0 {
-		in.model.sleep(d, in.stop)
+		in.model.sleep(d, stop)
 	}
 	if !abandoned(b) {
 		b.Executed()
 	}
 	b.InferDone()
+	if in.model.responses > 1 {
+		in.model.respondAll(b)
+		return
+	}
 	for i, r := range b.Requests() {
 		if b.Canceled(i) {
 			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			continue
 		}
-		in.model.respond(b, i, r)
+		response := &infer.Response{Final: true}
+		if in.model.responses > 0 {
+			response.Outputs = in.model.outputs(r)
+		}
+		b.Respond(i, response)
 	}
 	b.Done()
 }
 
-// respond gives request i its responses.
-func (m *model) respond(b backend.Batch, i int, r *infer.Request) {
-	if m.responses == 0 {
-		b.Respond(i, &infer.Response{Final: true})
+// respondAll gives each request its responses, as its client reads them, and ends
+// the batch with the last of all.
+func (m *model) respondAll(b backend.Batch) {
+	var responding sync.WaitGroup
+	for i, r := range b.Requests() {
+		responding.Go(func() { m.respond(b, i, r) })
 	}
-	for n := range m.responses {
-		final := n == m.responses-1
-		if !final && b.Canceled(i) {
+	b.Free()
+	go func() {
+		responding.Wait()
+		b.Done()
+	}()
+}
+
+// respond gives request i several responses.
+func (m *model) respond(b backend.Batch, i int, r *infer.Request) {
+	for range m.responses - 1 {
+		<-b.Room(i)
+		if b.Canceled(i) {
 			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			return
 		}
-		b.Respond(i, &infer.Response{Final: final, Outputs: m.outputs(r)})
+		b.Respond(i, &infer.Response{Outputs: m.outputs(r)})
 	}
+	b.Respond(i, &infer.Response{Final: true, Outputs: m.outputs(r)})
 }
 
 // abandoned reports whether the run was stopped because nobody waited.

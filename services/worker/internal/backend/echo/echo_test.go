@@ -2,7 +2,9 @@ package echo_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 
 // batch keeps what an instance does with it.
 type batch struct {
+	mu        sync.Mutex
+	ended     chan bool // gets a value with Done
 	requests  []*infer.Request
 	canceled  []bool
 	stop      func()
@@ -36,8 +40,16 @@ func (b *batch) BatchSize() (n int64) {
 }
 
 func (b *batch) Respond(i int, r *infer.Response) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.responses[i] = r
 	b.given = append(b.given, fmt.Sprintf("%d: %d outputs, final %t", i, len(r.Outputs), r.Final))
+}
+
+func (b *batch) Room(int) <-chan struct{} {
+	open := make(chan struct{})
+	close(open)
+	return open
 }
 
 func (b *batch) Canceled(i int) bool  { return b.canceled[i] }
@@ -46,10 +58,10 @@ func (b *batch) InputDone()           { b.marks = append(b.marks, "input") }
 func (b *batch) InferDone()           { b.marks = append(b.marks, "infer") }
 func (b *batch) Executed()            { b.marks = append(b.marks, "executed") }
 func (*batch) Free()                  {}
-func (b *batch) Done()                { b.marks = append(b.marks, "done") }
+func (b *batch) Done()                { b.marks = append(b.marks, "done"); b.ended <- true }
 
 func newBatch(requests ...*infer.Request) *batch {
-	return &batch{requests: requests, canceled: make([]bool, len(requests)), responses: make([]*infer.Response, len(requests))}
+	return &batch{ended: make(chan bool, 1), requests: requests, canceled: make([]bool, len(requests)), responses: make([]*infer.Response, len(requests))}
 }
 
 func config(parameters map[string]string) *modelconfig.Config {
@@ -182,6 +194,8 @@ func TestDecoupledModelsGiveAsManyResponsesAsTheParameterSays(t *testing.T) {
 		}
 		b := newBatch(request(), request())
 		open(t, new(echo.Backend), c).Execute(b)
+		<-b.ended
+		slices.Sort(b.given) // those of a request stay in order
 		if diff := cmp.Diff(want, b.given); diff != "" {
 			t.Errorf("%s responses (-want +got):\n%s", text, diff)
 		}

@@ -23,6 +23,7 @@ func (b *repeated) BatchSize() int64           { return int64(len(b.requests)) }
 func (b *repeated) Canceled(int) bool          { return false }
 func (b *repeated) OnCancel(func())            {}
 func (b *repeated) InputDone()                 {}
+func (b *repeated) Room(int) <-chan struct{}   { return nil }
 func (b *repeated) InferDone()                 {}
 func (b *repeated) Executed()                  {}
 func (*repeated) Free()                        {}

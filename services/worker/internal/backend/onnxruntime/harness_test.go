@@ -163,8 +163,9 @@ func (b *batch) InputDone() {
 	}
 }
 
-func (b *batch) InferDone() { b.marks += "F" }
-func (b *batch) Executed()  { b.executed++ }
+func (b *batch) Room(int) <-chan struct{} { return nil }
+func (b *batch) InferDone()               { b.marks += "F" }
+func (b *batch) Executed()                { b.executed++ }
 
 func (*batch) Free() {}
 func (b *batch) Done() {

@@ -162,10 +162,12 @@ func milliseconds(element []byte) time.Duration {
 	return time.Duration(binary.LittleEndian.Uint32(element)) * time.Millisecond
 }
 
-// send gives a request its responses.
+// send gives a request its responses, as its client reads them.
 func (x run) send(b backend.Batch, i int, canceled <-chan struct{}) {
 	for n := 0; n < len(x.in); n += elementBytes {
-		if !pause(milliseconds(x.delay[n:]), canceled) {
+		pause(milliseconds(x.delay[n:]), canceled)
+		<-b.Room(i)
+		if b.Canceled(i) {
 			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			return
 		}
@@ -189,19 +191,12 @@ func (x run) outputs(at int) []infer.Tensor {
 	return list
 }
 
-// pause waits for d, or reports false once stop is closed.
-func pause(d time.Duration, stop <-chan struct{}) bool {
+// pause waits for d, or until stop is closed.
+func pause(d time.Duration, stop <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-stop:
-		return false
-	default:
-	}
-	select {
 	case <-timer.C:
-		return true
 	case <-stop:
-		return false
 	}
 }

@@ -159,7 +159,7 @@ func TestCancellationEndsDelayAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.execute(1, []int32{1, 2}, []int32{5, 1 << 30}, 1<<30)
-		time.Sleep(6 * time.Millisecond)
+		<-time.After(6 * time.Millisecond)
 		w.executor.Cancel(infer.BatchID{Epoch: 1, Number: 1}, infer.RequestID{Origin: 1, Number: 1})
 		synctest.Wait()
 		slices.Sort(w.log) // the request and its instance end at once, in any order
