@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
@@ -31,8 +33,10 @@ import (
 // what the real server made of it, and where the two differ why. To record it anew:
 //
 //	NEREID_TRITON_MODELS=DIR go test -run TestErrors ./e2e   # writes a repository
-//	tritonserver --model-repository=DIR --model-control-mode=explicit --load-model=*
-//	NEREID_TRITON_HTTP=ADDRESS NEREID_TRITON_GRPC=ADDRESS go test -run TestErrors ./e2e -update-errors
+//	tritonserver --model-repository=DIR FLAGS   # for each of errorServers
+//	NEREID_TRITON_HTTP=ADDRESS,… NEREID_TRITON_GRPC=ADDRESS,… go test -run TestErrors ./e2e -update-errors
+//
+// where the addresses stand in the order of errorServers.
 var updateErrors = flag.Bool("update-errors", false, "write what the servers respond into testdata/errors.json")
 
 const errorTable = "testdata/errors.json"
@@ -40,6 +44,11 @@ const errorTable = "testdata/errors.json"
 // errorCase is one row of the table.
 type errorCase struct {
 	Name string `json:"name"`
+	// Strict says that the second of errorServers is asked.
+	Strict bool `json:"strict,omitempty"`
+	// AtOnce is how many times it is asked at once; a refusal among the responses
+	// counts.
+	AtOnce int `json:"at_once,omitempty"`
 	// Over HTTP: the method (POST), the path, headers and the body.
 	Method  string            `json:"method,omitempty"`
 	Path    string            `json:"path,omitempty"`
@@ -58,6 +67,16 @@ type errorCase struct {
 	Why string `json:"why,omitempty"`
 }
 
+// errorServers are the flags of the servers: one that lets clients do what they like,
+// and a strict one. The real server takes the same, but for --http-max-input-size,
+// which later releases than 2.51 have.
+func errorServers() [][]string {
+	return [][]string{
+		{"--model-control-mode=explicit", "--load-model=*"},
+		{"--http-max-input-size=150", "--http-restricted-api=statistics,health:key=x", "--grpc-restricted-protocol=statistics,health:key=x"},
+	}
+}
+
 // errorModels are the configurations of the models, without their backend.
 func errorModels() map[string]string {
 	io := func(inputs, datatype, dims string) string {
@@ -67,6 +86,7 @@ func errorModels() map[string]string {
 		}
 		return b.String()
 	}
+	const busy = "max_batch_size: 1\ninstance_group { count: 1 kind: KIND_CPU }\nparameters { key: \"execute_us\" value { string_value: \"500000\" } }\n"
 	return map[string]string{
 		"pair":      "max_batch_size: 8\n" + io("A B", "TYPE_INT32", "[ 4 ]"),
 		"vector":    io("IN", "TYPE_FP32", "[ -1 ]"),
@@ -74,18 +94,26 @@ func errorModels() map[string]string {
 		"text":      io("IN", "TYPE_STRING", "[ 2 ]"),
 		"half":      io("IN", "TYPE_FP16", "[ 2 ]"),
 		"flag":      io("IN", "TYPE_BOOL", "[ 2 ]"),
+		"full":      busy + io("IN", "TYPE_INT32", "[ 1 ]") + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }\n",
+		"late":      busy + io("IN", "TYPE_INT32", "[ 1 ]") + "dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }\n",
 		"decoupled": io("IN", "TYPE_INT32", "[ 1 ]") + "model_transaction_policy { decoupled: true }\n",
 	}
 }
 
 // pythonEcho is the real server's model.
-const pythonEcho = `import triton_python_backend_utils as pb
+const pythonEcho = `import json
+import time
+
+import triton_python_backend_utils as pb
 
 class TritonPythonModel:
     def initialize(self, args):
         self.decoupled = args["model_name"] == "decoupled"
+        parameters = json.loads(args["model_config"])["parameters"]
+        self.seconds = int(parameters["execute_us"]["string_value"]) / 1e6 if "execute_us" in parameters else 0
 
     def execute(self, requests):
+        time.sleep(self.seconds)
         responses = []
         for request in requests:
             inputs = sorted(request.inputs(), key=lambda t: t.name())
@@ -114,7 +142,17 @@ func TestErrorsAreTritons(t *testing.T) {
 	for name, config := range errorModels() {
 		files[name+"/config.pbtxt"], files[name+"/1/.keep"] = "backend: \"echo\"\n"+config, ""
 	}
-	s := start(t, repository(t, files), "--model-control-mode=explicit", "--load-model=*")
+	var here, peers []*askedServer
+	for _, flags := range errorServers() {
+		s := start(t, repository(t, files), flags...)
+		here = append(here, &askedServer{http: s.HTTP, grpc: dialed(t, s.GRPC)})
+	}
+	if addresses := os.Getenv("NEREID_TRITON_HTTP"); addresses != "" {
+		grpc := strings.Split(os.Getenv("NEREID_TRITON_GRPC"), ",")
+		for i, address := range strings.Split(addresses, ",") {
+			peers = append(peers, &askedServer{http: address, grpc: dialed(t, grpc[i])})
+		}
+	}
 	var cases []*errorCase
 	text, err := os.ReadFile(errorTable)
 	if err != nil {
@@ -123,17 +161,16 @@ func TestErrorsAreTritons(t *testing.T) {
 	if err := json.Unmarshal(text, &cases); err != nil {
 		t.Fatal(err)
 	}
-	here := &askedServer{http: s.HTTP, grpc: dialed(t, s.GRPC)}
-	var peer *askedServer
-	if address := os.Getenv("NEREID_TRITON_HTTP"); address != "" {
-		peer = &askedServer{http: address, grpc: dialed(t, os.Getenv("NEREID_TRITON_GRPC"))}
-	}
 	for _, c := range cases {
+		asked := 0
+		if c.Strict {
+			asked = 1
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			// Package protobuf has its texts differ between builds by such spaces.
-			got := strings.ReplaceAll(here.ask(t, c), "\u00a0", " ")
-			if peer != nil {
-				if said := peer.ask(t, c); *updateErrors {
+			got := strings.ReplaceAll(here[asked].ask(t, c), "\u00a0", " ")
+			if peers != nil {
+				if said := peers[asked].ask(t, c); *updateErrors {
 					c.Triton = said
 				} else if said != c.Triton {
 					t.Errorf("the real server: %s\nin the table:    %s", said, c.Triton)
@@ -184,7 +221,27 @@ type askedServer struct {
 	grpc *grpc.ClientConn
 }
 
+// ask returns the response to a row.
 func (s *askedServer) ask(t *testing.T, c *errorCase) string {
+	t.Helper()
+	if c.AtOnce == 0 {
+		return s.askOnce(t, c)
+	}
+	var asking sync.WaitGroup
+	responses := make([]string, c.AtOnce)
+	for i := range responses {
+		asking.Go(func() { responses[i] = s.askOnce(t, c) })
+	}
+	asking.Wait()
+	for _, r := range responses {
+		if !strings.HasPrefix(r, "200") && strings.TrimSpace(r) != "OK" {
+			return r
+		}
+	}
+	return responses[0]
+}
+
+func (s *askedServer) askOnce(t *testing.T, c *errorCase) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -226,16 +283,17 @@ func (s *askedServer) ask(t *testing.T, c *errorCase) string {
 // call makes a call of gRPC by the method's description.
 func (s *askedServer) call(ctx context.Context, t *testing.T, c *errorCase) string {
 	t.Helper()
+	full := "/" + inference.GRPCInferenceService_ServiceDesc.ServiceName + "/" + c.RPC
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(inference.GRPCInferenceService_ServiceDesc.ServiceName + "." + c.RPC))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil { // a method that there is not
+		st := status.Convert(s.grpc.Invoke(ctx, full, new(emptypb.Empty), new(emptypb.Empty)))
+		return fmt.Sprintf("%s %s", st.Code(), st.Message())
 	}
 	method := found.(protoreflect.MethodDescriptor)
 	in, out := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
 	if err := protojson.Unmarshal(c.Request, in); err != nil {
 		t.Fatal(err)
 	}
-	full := "/" + inference.GRPCInferenceService_ServiceDesc.ServiceName + "/" + c.RPC
 	if !method.IsStreamingServer() {
 		err = s.grpc.Invoke(ctx, full, in, out)
 	} else {
