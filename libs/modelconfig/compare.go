@@ -18,6 +18,7 @@ import (
 // does not settle. file is the model file's path, for the problems' places.
 func Compare(c *Config, h *onnxheader.Header, file string) Problems {
 	r := &report{model: c.Name, file: file}
+	c = c.ForBackend()
 	r.compareInputs(c, h)
 	for i := range c.Outputs {
 		r.compareTensor(c, "output", &c.Outputs[i], h.Outputs)
@@ -51,6 +52,11 @@ func (r *report) compareInputs(c *Config, h *onnxheader.Header) {
 	given := make(map[string]bool)
 	for i := range c.Inputs {
 		given[c.Inputs[i].Name] = true
+		if c.Sequences.Control(c.Inputs[i].Name) != nil && !slices.ContainsFunc(h.Inputs, func(v onnxheader.Value) bool { return v.Name == c.Inputs[i].Name }) {
+			r.wrong("", "remove the control, or name an input of the model",
+				"configuration specified sequence control '%s', but model does not provide that input", c.Inputs[i].Name)
+			continue
+		}
 		r.compareTensor(c, "input", &c.Inputs[i], h.Inputs)
 	}
 	for _, b := range c.BatchInputs {

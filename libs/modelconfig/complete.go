@@ -128,8 +128,26 @@ func required(h *onnxheader.Header) []onnxheader.Value {
 	return slices.DeleteFunc(slices.Clone(h.Inputs), func(v onnxheader.Value) bool { return v.HasDefault })
 }
 
+// givenTensors names the tensors of the model that the server gives and takes: no
+// client does.
+func givenTensors(c *inference.ModelConfig) map[string]bool {
+	given := make(map[string]bool)
+	s := c.GetSequenceBatching()
+	for _, in := range s.GetControlInput() {
+		given[in.GetName()] = true
+	}
+	for _, state := range s.GetState() {
+		given[state.GetInputName()], given[state.GetOutputName()] = true, true
+	}
+	return given
+}
+
 func (r *report) completeInputs(c *inference.ModelConfig, h *onnxheader.Header) {
+	given := givenTensors(c)
 	for _, v := range required(h) {
+		if given[v.Name] {
+			continue
+		}
 		dims, reshape := completeDims(v, c.GetMaxBatchSize() > 0)
 		if t := r.completeType("input", v); t.Valid() {
 			c.Input = append(c.Input, &inference.ModelInput{Name: v.Name, DataType: inference.DataType(t), Dims: dims, Reshape: reshape})
@@ -138,7 +156,11 @@ func (r *report) completeInputs(c *inference.ModelConfig, h *onnxheader.Header) 
 }
 
 func (r *report) completeOutputs(c *inference.ModelConfig, h *onnxheader.Header) {
+	given := givenTensors(c)
 	for _, v := range h.Outputs {
+		if given[v.Name] {
+			continue
+		}
 		dims, reshape := completeDims(v, c.GetMaxBatchSize() > 0)
 		if t := r.completeType("output", v); t.Valid() {
 			c.Output = append(c.Output, &inference.ModelOutput{Name: v.Name, DataType: inference.DataType(t), Dims: dims, Reshape: reshape})

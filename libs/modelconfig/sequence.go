@@ -1,7 +1,9 @@
 package modelconfig
 
 import (
+	"math"
 	"slices"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -30,6 +32,11 @@ type SequenceBatching struct {
 	Iterative bool
 	Controls  []SequenceControl
 	States    []SequenceState
+}
+
+// Idle is MaxIdleMicros; values beyond the largest duration are that.
+func (s *SequenceBatching) Idle() time.Duration {
+	return time.Duration(min(s.MaxIdleMicros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond //nolint:gosec // not beyond
 }
 
 // ControlKind is what a control tensor says of a request.
@@ -64,8 +71,6 @@ type SequenceState struct {
 	// Initial is what a sequence starts with; nil leaves it to the server, which
 	// uses zeros.
 	Initial *InitialState
-	// SameBuffer lets the output overwrite the input.
-	SameBuffer bool
 }
 
 // InitialState is the state that a sequence starts with.
@@ -73,6 +78,42 @@ type InitialState struct {
 	Dims tensor.Shape
 	// File is below the model's directory initial_state; empty for zeros.
 	File string
+}
+
+// ForBackend returns the configuration with what the server adds for the model's
+// sequences, control inputs and states, among its inputs and outputs: what the
+// backend sees. Clients see c.
+func (c *Config) ForBackend() *Config {
+	if c.Sequences == nil {
+		return c
+	}
+	full := *c
+	full.Inputs, full.Outputs = slices.Clone(c.Inputs), slices.Clone(c.Outputs)
+	for i := range c.Sequences.Controls {
+		control := &c.Sequences.Controls[i]
+		full.Inputs = append(full.Inputs, IO{Name: control.Input, Datatype: control.Datatype, Dims: tensor.Shape{1}})
+	}
+	for i := range c.Sequences.States {
+		s := &c.Sequences.States[i]
+		full.Inputs = append(full.Inputs, IO{Name: s.Input, Datatype: s.Datatype, Dims: s.Dims})
+		if c.Output(s.Output) == nil {
+			full.Outputs = append(full.Outputs, IO{Name: s.Output, Datatype: s.Datatype, Dims: s.Dims})
+		}
+	}
+	return &full
+}
+
+// Control returns the control that an input is for, or nil.
+func (s *SequenceBatching) Control(input string) *SequenceControl {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Controls {
+		if s.Controls[i].Input == input {
+			return &s.Controls[i]
+		}
+	}
+	return nil
 }
 
 // sequences converts the section of sequences; nil if there is none.
@@ -131,7 +172,6 @@ func truth(b bool) float64 {
 func stateView(s *inference.ModelSequenceBatching_State) SequenceState {
 	v := SequenceState{
 		Input: s.GetInputName(), Output: s.GetOutputName(), Datatype: datatype(s.GetDataType()), Dims: s.GetDims(),
-		SameBuffer: s.GetUseSameBufferForInputOutput(),
 	}
 	for _, initial := range s.GetInitialState() {
 		v.Initial = &InitialState{Dims: initial.GetDims(), File: initial.GetDataFile()}

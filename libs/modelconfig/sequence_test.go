@@ -33,7 +33,7 @@ func TestSequenceBatchingIsConverted(t *testing.T) {
 				{Kind: ControlCorrelationID, Input: "ID", Datatype: tensor.Bytes},
 			},
 			States: []SequenceState{
-				{Input: "a", Output: "b", Datatype: tensor.FP32, Dims: tensor.Shape{-1}, SameBuffer: true, Initial: &InitialState{Dims: tensor.Shape{2}, File: "first"}},
+				{Input: "a", Output: "b", Datatype: tensor.FP32, Dims: tensor.Shape{-1}, Initial: &InitialState{Dims: tensor.Shape{2}, File: "first"}},
 				{Input: "c", Output: "d", Datatype: tensor.Int8, Dims: tensor.Shape{1}},
 			},
 		},

@@ -62,7 +62,6 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 	d := backends.Get(c.GetBackend())
 	accelerators := c.GetOptimization().GetExecutionAccelerators()
 	return []section{
-		{"sequence_batching", c.GetSequenceBatching() != nil, "remove it, or use dynamic_batching, if requests do not depend on one another"},
 		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil, "let the client call the composing models one after the other"},
 		{"batch_input", len(c.GetBatchInput()) > 0 && !d.BatchTensors, "remove it and send the values as inputs"},
 		{"batch_output", len(c.GetBatchOutput()) > 0 && !d.BatchTensors, "remove it"},

@@ -24,8 +24,54 @@ func (r *report) validateSequence(c *inference.ModelConfig) {
 	if s.GetOldest().GetMaxCandidateSequences() < 0 {
 		r.invalid(at+".oldest.max_candidate_sequences", "use 0 for max_batch_size", "sequence batching max candidate sequences must be non-negative")
 	}
+	if n := s.GetOldest().GetMaxCandidateSequences(); n > maxCandidates {
+		r.invalid(at+".oldest.max_candidate_sequences", "give what an instance can hold the states of",
+			"sequence batching max candidate sequences is %d, more than the %d that are allowed", n, maxCandidates)
+	}
 	r.validateControls(s.GetControlInput())
 	r.validateStates(s.GetState())
+	r.validateSequenceNames(c)
+}
+
+// maxCandidates bounds the sequences of an instance, so that a slip of the
+// keyboard does not take the memory of the machine.
+const maxCandidates = 1 << 20
+
+// validateSequenceNames makes sure that no tensor that the server gives or takes
+// has two meanings.
+func (r *report) validateSequenceNames(c *inference.ModelConfig) {
+	s := c.GetSequenceBatching()
+	inputs, outputs := make(map[string]bool), make(map[string]bool)
+	for _, in := range c.GetInput() {
+		inputs[in.GetName()] = true
+	}
+	give := func(at, what, name string) {
+		if inputs[name] && name != "" {
+			r.invalid(at, "name each tensor once; what the server gives the model is no input of requests", "%s '%s' is an input of another kind, too", what, name)
+		}
+		inputs[name] = true
+	}
+	controls := make(map[string]bool) // named twice is reported by its own rule
+	for i, in := range s.GetControlInput() {
+		if !controls[in.GetName()] {
+			give(index("sequence_batching.control_input", i)+".name", "sequence batching control tensor", in.GetName())
+		}
+		controls[in.GetName()] = true
+	}
+	for i, state := range s.GetState() {
+		at := index("sequence_batching.state", i)
+		give(at+".input_name", "sequence batching state", state.GetInputName())
+		if name := state.GetOutputName(); outputs[name] && name != "" {
+			r.invalid(at+".output_name", "give each state an output of its own", "sequence batching state output '%s' is specified more than once", name)
+		}
+		outputs[state.GetOutputName()] = true
+		for _, out := range c.GetOutput() {
+			if out.GetName() == state.GetOutputName() && (out.GetDataType() != state.GetDataType() || !slices.Equal(out.GetDims(), state.GetDims()) || out.GetReshape() != nil) {
+				r.invalid(at+".output_name", "declare both alike, and without reshape, or remove the output", "sequence batching state '%s' and the model's output '%s' differ in datatype or dims",
+					state.GetInputName(), out.GetName())
+			}
+		}
+	}
 }
 
 // validatePreferred checks one preferred batch size. what begins the message.
@@ -45,12 +91,15 @@ func (r *report) validateControls(list []*inference.ModelSequenceBatching_Contro
 		if in.GetName() == "" {
 			r.invalid(at+".name", "name the model's input for the control", "sequence batching control tensor must have a name")
 		} else if names[in.GetName()] {
-			r.invalid(at+".name", "give each tensor one control_input, with all of its controls",
+			r.invalid(at+".name", "give each control a tensor of its own",
 				"sequence batching control tensor '%s' is specified for multiple control kinds", in.GetName())
 		}
 		names[in.GetName()] = true
 		for j, control := range in.GetControl() {
 			at := index(at+".control", j)
+			if j > 0 {
+				r.invalid(at, "give each control a tensor of its own", "sequence batching control tensor '%s' is specified for multiple control kinds", in.GetName())
+			}
 			if kinds[control.GetKind()] {
 				r.invalid(at+".kind", "keep one", "sequence batching specifies multiple %s tensors", control.GetKind())
 			}

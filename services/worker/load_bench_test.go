@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -105,6 +106,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 	c := reconcile.Config{Loads: loads, Background: loads, Linger: time.Millisecond, Drain: time.Minute}
 	r := reconcile.New(c, reconcile.Deps{
 		Backend:   func(string) (backend.Backend, error) { return engine, nil },
+		Sequences: func(backend.Version) (*sequence.Model, error) { return nil, nil },
 		Source:    source.Local{},
 		Instances: s,
 		Meter:     memory.NewMeter(memory.Linux().Resident),

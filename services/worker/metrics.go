@@ -21,6 +21,7 @@ type metrics struct {
 	executions *prometheus.HistogramVec
 	loads      *prometheus.HistogramVec
 	triton     *tritonSeries
+	stateBytes *prometheus.GaugeVec
 
 	instances, memory *prometheus.Desc
 
@@ -58,7 +59,10 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 		instances:  prometheus.NewDesc("nereid_worker_instances", "Instances of a model version by state.", []string{"model", "version", "state"}, nil),
 		memory:     prometheus.NewDesc("nereid_worker_tensor_memory_bytes", "Mapped memory for tensors.", []string{"state"}, nil),
 		triton:     newTritonSeries(),
-		shown:      make(map[infer.ModelID][]reconcile.VersionStatus),
+		stateBytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nereid_worker_sequence_state_bytes", Help: "Memory of the states of live sequences.",
+		}, []string{"model", "version"}),
+		shown: make(map[infer.ModelID][]reconcile.VersionStatus),
 	}
 	for _, outcome := range []string{loadFailed, loadSucceeded} {
 		m.loads.WithLabelValues(outcome) // a series that begins with its first event shows no increase
@@ -66,7 +70,7 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m, m.executions, m.loads, m.triton} {
+	for _, c := range []prometheus.Collector{m, m.executions, m.loads, m.triton, m.stateBytes} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -78,6 +82,18 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
 	series := m.executions.WithLabelValues(version{ref.ID(), ref.Version}.labels()...)
 	return func(t infer.Timing) { series.Observe(t.Done.Sub(t.Start).Seconds()) }
+}
+
+// states returns what takes by how much the memory of a version's states grows.
+func (m *metrics) states(ref infer.ModelRef) func(bytes int64) {
+	series := sync.OnceValue(func() prometheus.Gauge {
+		return m.stateBytes.WithLabelValues(version{ref.ID(), ref.Version}.labels()...)
+	})
+	return func(bytes int64) {
+		if bytes != 0 {
+			series().Add(float64(bytes))
+		}
+	}
 }
 
 func (m *metrics) loaded(v backend.Version, took time.Duration, err error) {
@@ -104,6 +120,7 @@ func (m *metrics) show(model infer.ModelID, versions []reconcile.VersionStatus) 
 			gone := version{model, b.Ref.Version}
 			m.executions.DeleteLabelValues(gone.labels()...)
 			m.triton.unloaded(gone)
+			m.stateBytes.DeleteLabelValues(gone.labels()...)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 	"github.com/nereid-serving/nereid/services/worker/internal/fetch"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
@@ -21,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -169,7 +171,10 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 			Retries: w.config.LoadRetries, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
 		},
 		reconcile.Deps{
-			Backend:   engines.backend,
+			Backend: engines.backend,
+			Sequences: func(v backend.Version) (*sequence.Model, error) {
+				return sequence.Prepare(v, sequence.Deps{Pool: w.deps.Pool, Held: w.metrics.states(v.Ref), Clock: w.deps.Clock})
+			},
 			Source:    source.ByURL{Local: source.Local{}, Remote: w.fetcher},
 			Instances: open,
 			Meter:     memory.NewMeter(memory.Linux().Resident),

@@ -30,6 +30,21 @@ func AddSub(d tensor.Datatype, dims ...any) Model {
 	}}
 }
 
+// Accumulator adds INPUT0 to the state STATE_IN, and gives the sum as OUTPUT0 and
+// as the state STATE_OUT, all of one shape.
+func Accumulator(d tensor.Datatype, dims ...any) Model {
+	value := func(name string) Value { return Value{Name: name, Type: d, Dims: Dims(dims...)} }
+	return Model{Graph: Graph{
+		Name:    "accumulator",
+		Inputs:  []Value{value(Input0), value("STATE_IN")},
+		Outputs: []Value{value(Output0), value("STATE_OUT")},
+		Nodes: []Node{
+			{Op: "Add", Inputs: []string{Input0, "STATE_IN"}, Outputs: []string{Output0}},
+			{Op: "Identity", Inputs: []string{Output0}, Outputs: []string{"STATE_OUT"}},
+		},
+	}}
+}
+
 // Unary gives OUTPUT0 = op(INPUT0), of the same datatype and shape.
 func Unary(op string, d tensor.Datatype, dims ...any) Model {
 	return Model{Graph: Graph{

@@ -115,6 +115,9 @@ func (a arguments) completion(s *script) *Event {
 	if b := s.core.batches[f.Batch]; b != nil {
 		f.Instance = b.Instance
 	}
+	for _, o := range a.texts("outcomes") {
+		f.Outcomes = append(f.Outcomes, map[string]infer.Outcome{"succeeded": infer.Succeeded, "failed": infer.Failed, "canceled": infer.Canceled, "rejected": infer.Rejected}[o])
+	}
 	for _, end := range a.texts("ends") {
 		f.Ends = append(f.Ends, map[string]infer.UnitEnd{"done": infer.UnitEnded, "more": infer.UnitMore, "again": infer.UnitAgain}[end])
 	}

@@ -330,6 +330,11 @@ func (c *Core) free(e *Event) {
 	}
 	b.freed, b.Timing = true, done.Timing
 	c.vacate(b)
+	for i, o := range done.Outcomes {
+		if o == infer.Rejected && i < len(b.Items) && b.Items[i] != nil && b.Items[i].sequence != nil {
+			c.interrupt(b.Items[i].sequence, errs.SequenceLost) // its state lacks the request
+		}
+	}
 	if in != nil {
 		in.model.lastEnd = c.now
 		if done.Executions == 1 {

@@ -59,7 +59,7 @@ type sequence struct {
 
 func newSequences(c *modelconfig.SequenceBatching) *sequences {
 	return &sequences{
-		slots: c.Slots, idle: time.Duration(c.MaxIdleMicros) * time.Microsecond, iterative: c.Iterative,
+		slots: c.Slots, idle: c.Idle(), iterative: c.Iterative,
 		live: make(map[correlation]*sequence), away: make(map[infer.InstanceID][]*sequence),
 	}
 }

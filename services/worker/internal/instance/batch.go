@@ -7,11 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 )
 
-var _ backend.Batch = (*batch)(nil)
+var _ sequence.Batch = (*batch)(nil)
 
 // batch is one that is queued or runs. Batches are recycled: one is reset when
 // both the lane and whoever ended it have let it go.
@@ -93,7 +93,13 @@ func newEnd(requests int) *infer.InstanceFree {
 // Requests returns the requests in the order of the batch.
 func (b *batch) Requests() []*infer.Request { return b.of.Requests }
 
-// BatchSize is the sum of the requests' batch sizes.
+// Slots are the places of the requests of a model that batches sequences.
+func (b *batch) Slots() []infer.Slot { return b.of.Slots }
+
+// Pad says that the execution has rows beside those of the requests.
+func (b *batch) Pad(rows int64) { b.size += rows }
+
+// BatchSize is the sum of the requests' batch sizes, and of rows beside them.
 func (b *batch) BatchSize() int64 { return b.size }
 
 // Respond sends a response to request i and takes it over.

@@ -82,10 +82,13 @@ func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Prog
 func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (instances []unopened, err error) {
 	load := r.deps.Meter.Begin(l.bytes)
 	defer func() { l.memory = load.End() }()
+	if l.sequences, err = r.deps.Sequences(l.version); err != nil {
+		return nil, err
+	}
 	if l.model, err = r.loadModel(ctx, l.version); err != nil {
 		return nil, err
 	}
-	instances, err = r.makeInstances(ctx, l.model, l.version, missing(groups, nil))
+	instances, err = r.makeInstances(ctx, l, missing(groups, nil))
 	if err != nil {
 		r.check(l.version.Ref, l.model.Close())
 	}
@@ -98,6 +101,7 @@ func (r *Reconciler) loadModel(ctx context.Context, v backend.Version) (m backen
 	if err != nil {
 		return nil, err
 	}
+	v.Config = v.Config.ForBackend()
 	return b.Load(ctx, v)
 }
 
@@ -109,24 +113,27 @@ func (r *Reconciler) discard(l loaded, instances []unopened) {
 }
 
 // makeInstances makes instances and warms them up: all, or none.
-func (r *Reconciler) makeInstances(ctx context.Context, model backend.Model, v backend.Version, slots []slot) (list []unopened, err error) {
+func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot) (list []unopened, err error) {
 	if len(slots) == 0 {
 		return nil, nil
 	}
 	defer func() {
 		if err != nil {
-			r.closeInstances(v.Ref, list)
+			r.closeInstances(of.version.Ref, list)
 			list = nil
 		}
 	}()
-	defer recovered(v.Ref, &err) // before what was made is closed
-	samples, err := warmup.Prepare(v)
+	defer recovered(of.version.Ref, &err) // before what was made is closed
+	samples, err := warmup.Prepare(of.version)
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range slots {
-		in, err := model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device})
+		in, err := of.model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device})
 		if err == nil {
+			if of.sequences != nil {
+				in = of.sequences.Instance(in)
+			}
 			list = append(list, unopened{l, in})
 			err = samples.Run(ctx, in)
 		}

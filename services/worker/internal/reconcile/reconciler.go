@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -31,11 +32,14 @@ type Config struct {
 }
 
 // Deps are what a reconciler works with. All are required. Its functions are
-// called from the reconciler's goroutine, except for Backend, Source,
+// called from the reconciler's goroutine, except for Backend, Sequences, Source,
 // Instances.Close, Retried and Failed, which are called from any.
 type Deps struct {
 	// Backend opens the named backend, or returns the open one.
 	Backend func(name string) (backend.Backend, error)
+	// Sequences prepares what the instances of a version share of sequences: nil if
+	// it batches none.
+	Sequences func(v backend.Version) (*sequence.Model, error)
 	// Source is where files of models come from.
 	Source    source.Source
 	Instances Instances

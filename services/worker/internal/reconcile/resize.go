@@ -37,7 +37,7 @@ func (r *Reconciler) extend(sem semaphore, c *loadedVersion, add []slot) (list [
 		return nil, err
 	}
 	defer sem.release()
-	list, err = r.makeInstances(r.patience, c.model, c.version, add)
+	list, err = r.makeInstances(r.patience, &c.loaded, add)
 	if err == nil && len(c.version.Config.Warmup) > 0 { // whose samples were read again
 		err = c.files.Verify(r.patience)
 	}

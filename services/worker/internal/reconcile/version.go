@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -33,7 +34,9 @@ type loaded struct {
 	version backend.Version
 	files   source.Files
 	model   backend.Model
-	bytes   int64 // of the files
+	// sequences is what its instances share of sequences; nil if it batches none.
+	sequences *sequence.Model
+	bytes     int64 // of the files
 	// memory is what the model and its instances have taken, in bytes.
 	memory uint64
 }

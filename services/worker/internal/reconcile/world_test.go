@@ -18,8 +18,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
@@ -60,6 +62,9 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, retire: make(chan bool), runs: make(map[infer.ModelID][]VersionStatus), told: make(map[infer.ModelID]int)}
 	close(w.retire)
 	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
+		Sequences: func(v backend.Version) (*sequence.Model, error) {
+			return sequence.Prepare(v, sequence.Deps{Clock: mono.New()})
+		},
 		Backend:   func(string) (backend.Backend, error) { return w, nil },
 		Source:    sourceOf{w},
 		Instances: instancesOf{w},

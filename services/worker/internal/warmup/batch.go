@@ -8,9 +8,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 )
 
-var _ backend.Batch = (*batch)(nil)
+var _ sequence.Batch = (*batch)(nil)
 
 // batch is one execution of a sample.
 type batch struct {
@@ -48,6 +49,18 @@ func execute(ctx context.Context, in backend.Instance, requests []*infer.Request
 
 // Requests returns the sample's requests.
 func (b *batch) Requests() []*infer.Request { return b.requests }
+
+// Slots gives each request a sequence of its own, which it starts and ends.
+func (b *batch) Slots() []infer.Slot {
+	slots := make([]infer.Slot, len(b.requests))
+	for i := range slots {
+		slots[i] = infer.Slot{Index: uint32(i), Sequence: infer.Sequence{ID: uint64(i) + 1, Start: true, End: true}} //nolint:gosec // less than a batch size
+	}
+	return slots
+}
+
+// Pad is nothing: nobody counts a warm-up.
+func (b *batch) Pad(int64) {}
 
 // BatchSize is the number of requests, which have one row each.
 func (b *batch) BatchSize() int64 { return int64(len(b.requests)) }

@@ -40,6 +40,7 @@ type input struct {
 // sizes. Errors have the reason load_failed and name sample and input.
 func Prepare(v backend.Version) (Samples, error) {
 	all := Samples{model: v.Ref}
+	v.Config = v.Config.ForBackend() // samples may have what the server gives, too
 	for i := range v.Config.Warmup {
 		s, err := prepare(v, &v.Config.Warmup[i])
 		if err != nil {
@@ -69,7 +70,7 @@ func prepare(v backend.Version, s *modelconfig.WarmupSample) (sample, error) {
 }
 
 // shapeOf is the shape that a request states: with one row where the model
-// batches. Tensors that the model does not declare are controls and have none.
+// batches. Tensors that the model does not have are for its backend alone, and have none.
 func shapeOf(c *modelconfig.Config, in *modelconfig.WarmupInput) tensor.Shape {
 	if c.Batches() && c.Input(in.Name) != nil {
 		return in.Dims.Prepend(1)

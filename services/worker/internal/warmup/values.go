@@ -4,25 +4,19 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/datafile"
 )
-
-// lengthBytes is the size of the length in front of each element of BYTES.
-const lengthBytes = 4
 
 // values makes the bytes of an input, at most limit of them.
 func values(v backend.Version, sample string, in *modelconfig.WarmupInput, limit int64) ([]byte, error) {
-	size, err := sizeOf(in)
+	size, err := datafile.Size(in.Datatype, in.Dims)
 	if err != nil {
 		return nil, err
 	}
@@ -31,73 +25,15 @@ func values(v backend.Version, sample string, in *modelconfig.WarmupInput, limit
 	}
 	switch in.Kind {
 	case modelconfig.WarmupFile:
-		return fromFile(filepath.Join(v.ModelDir, "warmup"), in, size, limit)
+		return datafile.File{
+			What: "warmup", Dir: filepath.Join(v.ModelDir, "warmup"), Name: in.File, Datatype: in.Datatype, Dims: in.Dims, Limit: limit,
+		}.Read()
 	case modelconfig.WarmupRandom:
 		data := make([]byte, size)
 		fill(data, in.Datatype, source(sample, in.Name))
 		return data, nil
 	}
 	return make([]byte, size), nil
-}
-
-// sizeOf is the size of the input; that of strings if all are empty.
-func sizeOf(in *modelconfig.WarmupInput) (int64, error) {
-	n, ok := in.Dims.Elements()
-	each := int64(in.Datatype.Size())
-	if in.Datatype == tensor.Bytes {
-		each = lengthBytes
-	}
-	if !ok || each == 0 || n > math.MaxInt64/each {
-		return 0, fmt.Errorf("%s%s is not the shape of a tensor", in.Datatype, in.Dims)
-	}
-	return n * each, nil
-}
-
-// fromFile reads an input's bytes: the first size ones, or for strings the
-// whole file, of which size is the least. The directory is not left, by links
-// either.
-func fromFile(dir string, in *modelconfig.WarmupInput, size, limit int64) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	f, err := root.OpenFile(in.File, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not hold up the load
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("'%s' is not a regular file", f.Name())
-	case info.Size() < size:
-		return nil, fmt.Errorf("warmup setting expects %d bytes, but the data provided from %s only has %d bytes", size, in.File, info.Size())
-	case info.Size() > limit && in.Datatype == tensor.Bytes:
-		return nil, fmt.Errorf("'%s' has %d bytes, too much for the sample's batch", f.Name(), info.Size())
-	}
-	if in.Datatype == tensor.Bytes {
-		size = info.Size()
-	}
-	data := make([]byte, size)
-	if _, err := io.ReadFull(f, data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	return data, checkStrings(in, data)
-}
-
-// checkStrings checks that the bytes of a BYTES input are its elements.
-func checkStrings(in *modelconfig.WarmupInput, data []byte) error {
-	if in.Datatype != tensor.Bytes {
-		return nil
-	}
-	want, _ := in.Dims.Elements()
-	if n, err := tensor.CountBytes(data); err != nil || n != want {
-		return fmt.Errorf("'%s' does not hold %d strings, each after its length in 4 bytes", in.File, want)
-	}
-	return nil
 }
 
 // source gives an input the same values at each load, so that a model that

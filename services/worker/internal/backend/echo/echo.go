@@ -1,5 +1,6 @@
 // Package echo is a backend whose models answer with their inputs: the output
-// of each position is the input of that position, over the same memory. How
+// of each position is the input of that position, over the same memory, where the
+// control inputs of sequences follow the configuration's. A state stays as it is. How
 // long a batch takes is set by parameters of the model's configuration, in
 // microseconds, so that it stands in for a real model in tests, simulation
 // and measurements of everything else:
@@ -50,6 +51,7 @@ func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, err
 		if err := match(v.Config, i); err != nil {
 			return nil, err
 		}
+		m.sources = append(m.sources, inputOf(v.Config, i).Name)
 	}
 	var err error
 	if m.pace, err = paceOf(v.Config, "", pace{}); err != nil {
@@ -79,15 +81,30 @@ func paceOf(c *modelconfig.Config, prefix string, standard pace) (p pace, err er
 
 func match(c *modelconfig.Config, i int) error {
 	out := &c.Outputs[i]
-	if i >= len(c.Inputs) {
+	in := inputOf(c, i)
+	if in == nil {
 		return loadFailed(c, "output '%s' has no input in its position: declare as many inputs as outputs", out.Name)
 	}
-	in := &c.Inputs[i]
 	if in.Datatype != out.Datatype || !in.Dims.Equal(out.Dims) {
 		return loadFailed(c, "output '%s' is %v%v, but input '%s' in its position is %v%v: declare them alike",
 			out.Name, out.Datatype, out.Dims, in.Name, in.Datatype, in.Dims)
 	}
 	return nil
+}
+
+// inputOf is the input that output i answers with, or nil.
+func inputOf(c *modelconfig.Config, i int) *modelconfig.IO {
+	if c.Sequences != nil {
+		for _, s := range c.Sequences.States {
+			if s.Output == c.Outputs[i].Name {
+				return c.Input(s.Input)
+			}
+		}
+	}
+	if i >= len(c.Inputs) {
+		return nil
+	}
+	return &c.Inputs[i]
 }
 
 // micros reads a parameter.
@@ -143,8 +160,9 @@ func loadFailed(c *modelconfig.Config, format string, args ...any) error {
 type model struct {
 	config    *modelconfig.Config
 	pace, gpu pace
-	memory    int64 // of an instance, in bytes
-	responses int   // to each request
+	sources   []string // the inputs that the outputs answer with
+	memory    int64    // of an instance, in bytes
+	responses int      // to each request
 	sleep     func(time.Duration, <-chan struct{})
 }
 
@@ -270,7 +288,7 @@ func (m *model) outputs(r *infer.Request) []infer.Tensor {
 	list := make([]infer.Tensor, 0, len(m.config.Outputs))
 	for i := range m.config.Outputs {
 		out := &m.config.Outputs[i]
-		in := find(r, m.config.Inputs[i].Name)
+		in := find(r, m.sources[i])
 		if in == nil || !r.Wants(out.Name) {
 			continue
 		}

@@ -105,6 +105,9 @@ func allTensors(d declaration) error {
 }
 
 func validateInput(c *modelconfig.Config, io *modelconfig.IO, allowed []sessionIO) error {
+	if c.Sequences.Control(io.Name) != nil {
+		return validateControl(c, io, findIO(allowed, io.Name))
+	}
 	if io.Optional && c.Batches() {
 		return fmt.Errorf("unable to load model '%s', optional input '%s' is not supported for models that support batching",
 			c.Name, io.Name)
@@ -120,6 +123,25 @@ func validateInput(c *modelconfig.Config, io *modelconfig.IO, allowed []sessionI
 		return validateRagged(c, io, d)
 	}
 	return validateDims(c, io, d, false)
+}
+
+// validateControl checks the input for a control of sequences.
+func validateControl(c *modelconfig.Config, io *modelconfig.IO, d *sessionIO) error {
+	if d == nil {
+		return fmt.Errorf("configuration specified sequence control '%s', but model does not provide that input", io.Name)
+	}
+	dims := d.dims
+	if c.Batches() {
+		dims = dims[min(1, len(dims)):]
+	}
+	if d.hasShape && !dims.Equal(tensor.Shape{1}) {
+		return fmt.Errorf("unable to load model '%s', sequence control '%s' in model has dims %s but dims [1] is expected", c.Name, io.Name, dims)
+	}
+	if elementOf(io.Datatype) != d.element {
+		return fmt.Errorf("unable to load model '%s', sequence control '%s', the model expects data-type TYPE_%s but the model configuration specifies data-type %s",
+			c.Name, io.Name, datatypeOf(d.element), io.Datatype.ConfigName())
+	}
+	return nil
 }
 
 func validateOutput(c *modelconfig.Config, io *modelconfig.IO, outputs []sessionIO) error {

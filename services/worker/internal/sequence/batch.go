@@ -1,0 +1,226 @@
+package sequence
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// batch is a batch as the backend sees it.
+type batch struct {
+	Batch
+	in       *Instance
+	requests []*infer.Request
+	size     int64
+	rows     []row // by request; guarded by the instance's mu
+}
+
+// row is one request of the backend's.
+type row struct {
+	at   int // its index in the batch; -1 for an empty one
+	slot *slot
+	over bool           // it has its final response
+	next []infer.Tensor // states to come, by their indexes; empty where there is none
+	free bool           // the instance has gone on: its states are settled
+}
+
+// slot is a sequence in its place.
+type slot struct {
+	index  uint32
+	id     uint64
+	key    string
+	states []infer.Tensor // the model's state inputs
+	bytes  int64          // of states that are no initial ones
+	last   mono.Time      // when its last request began or ended
+	ends   bool           // with the request that runs
+	closed bool
+}
+
+// close releases the states, and returns by how much the memory of states grows.
+func (s *slot) close() int64 {
+	for i := range s.states {
+		s.states[i].Data.Release()
+	}
+	grown := -s.bytes
+	s.states, s.bytes, s.closed = nil, 0, true
+	return grown
+}
+
+// Requests are those of the batch, with their controls and states.
+func (b *batch) Requests() []*infer.Request { return b.requests }
+
+// BatchSize counts the empty rows, too.
+func (b *batch) BatchSize() int64 { return b.size }
+
+// Canceled reports whether nobody waits for the response.
+func (b *batch) Canceled(i int) bool { return b.rows[i].at < 0 || b.Batch.Canceled(b.rows[i].at) }
+
+// Respond takes the states out of a response, and passes it on.
+func (b *batch) Respond(i int, r *infer.Response) {
+	if b.rows[i].at < 0 {
+		r.Release()
+		return
+	}
+	b.in.mu.Lock()
+	b.settleLocked(&b.rows[i], r)
+	b.in.mu.Unlock()
+	b.Batch.Respond(b.rows[i].at, r)
+}
+
+// Room has no bound for empty rows: nobody reads their responses.
+func (b *batch) Room(i int) <-chan struct{} {
+	if b.rows[i].at >= 0 {
+		return b.Batch.Room(b.rows[i].at)
+	}
+	open := make(chan struct{})
+	close(open)
+	return open
+}
+
+// settleLocked takes the states of a response. They count with the final one.
+func (b *batch) settleLocked(row *row, r *infer.Response) {
+	if row.over {
+		return
+	}
+	if r.Err == nil && len(b.in.model.states) > 0 {
+		b.takeLocked(row, r)
+	}
+	if !r.Final && r.Err == nil {
+		return
+	}
+	row.over, row.slot.last = true, b.in.model.deps.Clock.Now()
+	if r.Err == nil {
+		b.commitLocked(row)
+	}
+	b.closeLocked(row)
+}
+
+// takeLocked takes a response's states, and leaves those that the client has
+// asked for. A state that is not as the configuration has it makes the response
+// an error.
+func (b *batch) takeLocked(row *row, r *infer.Response) {
+	m, original := b.in.model, b.Batch.Requests()[row.at]
+	if row.next == nil {
+		row.next = make([]infer.Tensor, len(m.states))
+	}
+	kept := r.Outputs[:0]
+	var failed error
+	for _, t := range r.Outputs {
+		k := m.stateOf(t.Name)
+		if k < 0 {
+			kept = append(kept, t)
+			continue
+		}
+		next, err := m.keep(&m.states[k], &t)
+		if err != nil {
+			failed = errs.Wrap(errs.ExecutionFailed, err, "state '%s' of model '%s': %v", t.Name, m.ref.Name, err).WithModel(m.ref.Name)
+		} else {
+			row.next[k].Data.Release()
+			row.next[k] = next
+		}
+		if m.config.Output(t.Name) != nil && original.Wants(t.Name) {
+			kept = append(kept, t)
+		} else {
+			t.Data.Release()
+		}
+	}
+	if r.Outputs = kept; failed != nil {
+		r.Release()
+		r.Outputs, r.Err = nil, failed
+	}
+}
+
+// commitLocked gives the slot the states that have come.
+func (b *batch) commitLocked(row *row) {
+	s, grown := row.slot, int64(0)
+	if s.closed || row.free {
+		return // by a START that came later
+	}
+	for k := range row.next {
+		if row.next[k].Name == "" {
+			continue
+		}
+		grown += row.next[k].Data.Length
+		if s.states[k].Data.Buffer != b.in.model.states[k].initial.Data.Buffer {
+			grown -= s.states[k].Data.Length
+		}
+		s.states[k].Data.Release()
+		s.states[k], row.next[k] = row.next[k], infer.Tensor{}
+	}
+	s.bytes += grown
+	b.in.model.deps.Held(grown)
+}
+
+// closeLocked drops what a row has left over, and its slot's states if that ends.
+func (b *batch) closeLocked(row *row) {
+	for k := range row.next {
+		row.next[k].Data.Release()
+	}
+	row.next = nil
+	if s := row.slot; s.ends && !s.closed {
+		b.in.model.deps.Held(s.close())
+		delete(b.in.slots, s.index)
+	}
+}
+
+// Free settles the states: the next request of a sequence may come.
+func (b *batch) Free() {
+	b.in.mu.Lock()
+	for i := range b.rows {
+		if row := &b.rows[i]; row.at >= 0 && !row.over {
+			b.commitLocked(row)
+			row.free = true
+		}
+	}
+	b.in.mu.Unlock()
+	b.Batch.Free()
+}
+
+// Done ends the batch. Requests without a final response fail, and leave their
+// states as they were.
+func (b *batch) Done() {
+	b.end()
+	b.Batch.Done()
+}
+
+func (b *batch) end() {
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	for i := range b.rows {
+		if row := &b.rows[i]; row.at >= 0 && !row.over {
+			row.over = true
+			b.closeLocked(row)
+		}
+	}
+}
+
+// keep makes the state's next value of an output, with a reference of its own. A
+// part of a larger buffer is copied, which the state would keep otherwise.
+func (m *Model) keep(s *state, t *infer.Tensor) (next infer.Tensor, err error) {
+	row := t.Shape
+	ok := true
+	if m.config.Batches() {
+		ok = len(row) > 0 && row[0] == 1
+		row = row[min(1, len(row)):]
+	}
+	if t.Datatype != s.config.Datatype || !ok || !s.config.Dims.Admits(row) {
+		return next, errs.New(errs.ExecutionFailed, "expected %s%s, got %s%s", s.config.Datatype, oneRow(m.config, s.config.Dims), t.Datatype, t.Shape)
+	}
+	next = infer.Tensor{Name: s.config.Input, Datatype: t.Datatype, Shape: append(tensor.Shape{}, t.Shape...)}
+	data, err := t.Data.Bytes()
+	switch {
+	case err != nil || len(data) == 0:
+		return next, err
+	case t.Data.Buffer.Len() == len(data):
+		next.Data = t.Data.Retain()
+		return next, nil
+	}
+	buffer, err := m.deps.Pool.Get(len(data))
+	if err != nil {
+		return next, err
+	}
+	copy(buffer.Bytes(), data)
+	next.Data = tensor.InBuffer(buffer, 0, int64(len(data)))
+	return next, nil
+}
