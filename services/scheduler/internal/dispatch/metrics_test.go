@@ -278,3 +278,63 @@ func TestOutcomesOfAnEarlierSchedulersBatchAreThoseOfItsRequests(t *testing.T) {
 		}
 	}
 }
+
+// A batch of which one unit has responses to come is one execution; each unit
+// counts when it ends, with its own outcome.
+func TestUnitsOfABatchAreCountedAsTheyEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		last     infer.Outcome
+		succeeds float64
+	}{
+		"both succeed":   {infer.Succeeded, 2},
+		"the last fails": {infer.Failed, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, w, set := startModel(t, newAnswers(), &modelconfig.Config{Name: "m", MaxBatchSize: 16, Batching: new(modelconfig.DynamicBatching)})
+			l.Grant(infer.Grant{Instance: slot0, Model: model}) // ready, but busy
+			for n, rows := range map[uint64]int64{1: 3, 2: 5} {
+				r := request(n, &counter{})
+				r.BatchSize = rows
+				if err := l.Submit(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
+			b := <-w.orders
+			works, rows := []infer.Work{}, b.Requests[1].BatchSize
+			for _, r := range b.Requests {
+				works = append(works, r.Work)
+				r.Release()
+			}
+			counts := func() map[string]float64 {
+				l.Queues() // by when the event has been counted
+				values := make(map[string]float64)
+				for _, family := range []string{"nv_inference_request_success", "nv_inference_count", "nv_inference_exec_count"} {
+					values[family] = readings(t, set, family)[""]
+				}
+				return values
+			}
+			l.InstanceFree(&infer.InstanceFree{
+				Batch: b.ID, Instance: slot0, Executions: 1, BatchSize: 8, Credits: 1,
+				Outcomes: []infer.Outcome{infer.Succeeded, infer.Succeeded}, Ends: []infer.UnitEnd{infer.UnitMore, infer.UnitEnded},
+			})
+			want := map[string]float64{"nv_inference_request_success": 1, "nv_inference_count": float64(rows), "nv_inference_exec_count": 1}
+			if diff := cmp.Diff(want, counts()); diff != "" {
+				t.Errorf("with one unit to come (-want +got):\n%s", diff)
+			}
+			done := infer.UnitDone{Batch: b.ID, Instance: slot0, Work: works[0], Outcome: tt.last}
+			l.UnitDone(done)
+			l.UnitDone(done) // counts once
+			want["nv_inference_request_success"] = tt.succeeds
+			if tt.last == infer.Succeeded {
+				want["nv_inference_count"] = 8
+			}
+			if diff := cmp.Diff(want, counts()); diff != "" {
+				t.Errorf("with both ended (-want +got):\n%s", diff)
+			}
+			if n := pendingOf(t, set); n != 0 {
+				t.Errorf("%v requests are pending", n)
+			}
+		})
+	}
+}
