@@ -190,3 +190,37 @@ func TestClientsThatDoNotReadHoldTheirOwnStream(t *testing.T) {
 		t.Errorf("all of %d responses came, though nobody read them", many)
 	}
 }
+
+// A decoupled model's first responses are in the buckets that it sets; a model that
+// gives one response has none.
+func TestFirstResponsesOfDecoupledModelsAreMeasured(t *testing.T) {
+	const family = "nv_inference_first_response_histogram_ms"
+	const own = `model_metrics { metric_control [{ metric_identifier { family: "` + family + `" } histogram_options { buckets: [ 0, 900000 ] } }] }`
+	s := start(t, repository(t, map[string]string{
+		"repeat/config.pbtxt": repeating + own, "repeat/1/.keep": "", "one/config.pbtxt": echo(0), "one/1/.keep": "",
+	}), "--metrics-config=histogram_latencies=true")
+	stream := s.openStream(t)
+	const requests, each = 5, 3
+	for range requests {
+		if err := stream.Send(numbers(each)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range requests * each {
+		if item, err := stream.Recv(); err != nil || item.ErrorMessage != "" {
+			t.Fatalf("%v, %v", item, err)
+		}
+	}
+	s.wantMetrics(
+		family+`_bucket{model="repeat",version="1",le="0"} 0`,
+		family+`_bucket{model="repeat",version="1",le="900000"} 5`,
+		family+`_count{model="repeat",version="1"} 5`,
+		`nv_inference_request_success{model="repeat",version="1"} 5`,
+		`nv_inference_count{model="repeat",version="1"} 5`,
+		`nv_inference_exec_count{model="repeat",version="1"} 5`,
+		`nv_inference_pending_request_count{model="repeat",version="1"} 0`,
+	)
+	if strings.Contains(s.metrics(), family+`_count{model="one"`) {
+		t.Error("a model that gives one response has a histogram of its first")
+	}
+}
