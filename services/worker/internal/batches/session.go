@@ -1,6 +1,7 @@
 package batches
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -10,10 +11,38 @@ import (
 // It reports false if the worker has ended. One that has been deposed, since the
 // worker has met a later one, hears of that.
 func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
+	held, holders, ok := t.hello(epoch)
+	for id, h := range holders { // after the batches, so that none that has ended is taken to live
+		for _, s := range h.Sequences() {
+			s.Instance, s.Model = id, h.model
+			held.Sequences = append(held.Sequences, s)
+		}
+	}
+	slices.SortFunc(held.Sequences, func(x, y infer.HeldSequence) int {
+		return cmp.Or(cmp.Compare(x.Instance.Slot, y.Instance.Slot), cmp.Compare(x.BatchSlot, y.BatchSlot))
+	})
+	return held, ok
+}
+
+// modelHolder is a holder and the content that its instance has.
+type modelHolder struct {
+	Holder
+	model infer.ModelRef
+}
+
+// hello is a hello without sequences, and who has those of the instances that are
+// granted.
+func (t *Table) hello(epoch uint64) (held infer.Held, holders map[infer.InstanceID]modelHolder, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return held, false
+		return held, nil, false
+	}
+	holders = make(map[infer.InstanceID]modelHolder, len(t.holders))
+	for id, h := range t.holders {
+		if in := t.grants[id]; in != nil {
+			holders[id] = modelHolder{h, in.Model}
+		}
 	}
 	t.epoch = max(t.epoch, epoch)
 	t.session++
@@ -33,7 +62,7 @@ func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
 		held.Running = append(held.Running, r)
 	}
 	slices.SortFunc(held.Running, func(x, y infer.Running) int { return x.Batch.Compare(y.Batch) })
-	return held, true
+	return held, holders, true
 }
 
 // Connect starts the session of the last hello, and returns what is told first:
@@ -77,6 +106,18 @@ func (t *Table) Disconnect() (retired []infer.InstanceID) {
 		}
 	}
 	return retired
+}
+
+// Hold says who has the states of an instance's sequences, before it is granted; nil
+// is that nobody has them any more.
+func (t *Table) Hold(id infer.InstanceID, h Holder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h == nil {
+		delete(t.holders, id)
+		return
+	}
+	t.holders[id] = h
 }
 
 // Grant enters an instance.

@@ -42,7 +42,8 @@ const (
 	Running
 )
 
-// Table is safe for concurrent use. It calls nobody.
+// Table is safe for concurrent use. It calls nobody but holders of sequences, and
+// these without its lock.
 type Table struct {
 	mu      sync.Mutex
 	batches map[infer.BatchID]*entry      // guarded by mu
@@ -52,6 +53,7 @@ type Table struct {
 	session uint64                        // counts the hellos; guarded by mu
 	started bool                          // the session has; guarded by mu
 	closed  bool                          // the worker has ended; guarded by mu
+	holders map[infer.InstanceID]Holder   // guarded by mu
 	spare   []*entry                      // guarded by mu
 	waiting []Report                      // told when the session starts; guarded by mu
 }
@@ -83,6 +85,10 @@ type unit struct {
 	outcome infer.Outcome // of one that never reached the instance
 }
 
+// Holder has the states of the sequences of an instance. Sequences may be called at
+// any time, and leaves the names of the instance and its model out.
+type Holder interface{ Sequences() []infer.HeldSequence }
+
 // Report is a change that a scheduler is told of: one of Free and Done, or that
 // the session is to end so that the next hello tells of it.
 type Report struct {
@@ -106,7 +112,7 @@ const (
 
 // New makes an empty table.
 func New() *Table {
-	return &Table{batches: make(map[infer.BatchID]*entry), grants: make(map[infer.InstanceID]*granted)}
+	return &Table{batches: make(map[infer.BatchID]*entry), grants: make(map[infer.InstanceID]*granted), holders: make(map[infer.InstanceID]Holder)}
 }
 
 // Arrive enters a batch that came by the present session, and who brings the

@@ -265,3 +265,35 @@ func history(t *testing.T, random *rand.Rand) {
 		}
 	}
 }
+
+// holder has sequences.
+type holder []infer.HeldSequence
+
+func (h holder) Sequences() []infer.HeldSequence { return h }
+
+// A hello names the sequences of instances that the scheduler may use, with the
+// names of instance and model.
+func TestHelloNamesLiveSequences(t *testing.T) {
+	table := batches.New()
+	other, away := infer.InstanceID{Worker: 7, Slot: 2}, infer.InstanceID{Worker: 7, Slot: 3}
+	chat, number := infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 2}, infer.HeldSequence{Sequence: infer.Sequence{ID: 5}, BatchSlot: 4}
+	for id, h := range map[infer.InstanceID]holder{slot: {chat, number}, other: {chat}, away: {chat}} {
+		table.Hold(id, h)
+	}
+	model := infer.ModelRef{Name: "m", Version: 1}
+	for _, id := range []infer.InstanceID{slot, other} {
+		table.Grant(infer.Grant{Instance: id, Model: model})
+	}
+	want := []infer.HeldSequence{
+		{Model: model, Instance: slot, Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 2},
+		{Model: model, Instance: slot, Sequence: infer.Sequence{ID: 5}, BatchSlot: 4},
+		{Model: model, Instance: other, Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 2},
+	}
+	if diff := cmp.Diff(want, session(t, table).Sequences); diff != "" {
+		t.Error(diff)
+	}
+	table.Hold(slot, nil)
+	if diff := cmp.Diff(want[2:], session(t, table).Sequences); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -85,6 +85,9 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 	l := newLane(e, infer.InstanceID{Worker: e.worker, Slot: e.slots}, spec)
 	e.lanes[l.id] = l
 	e.mu.Unlock()
+	if h, ok := spec.Instance.(batches.Holder); ok {
+		e.deps.Batches.Hold(l.id, h)
+	}
 	go l.run()
 	if !spec.Passive {
 		e.deps.Scheduler.Grant(infer.Grant{
@@ -114,6 +117,7 @@ func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
 	if !e.withdraw(l) {
 		return nil
 	}
+	e.deps.Batches.Hold(id, nil)
 	return l.close(ctx)
 }
 

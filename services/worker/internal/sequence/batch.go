@@ -33,6 +33,7 @@ type slot struct {
 	states []infer.Tensor // the model's state inputs
 	bytes  int64          // of states that are no initial ones
 	last   mono.Time      // when its last request began or ended
+	done   uint64         // requests that have succeeded
 	ends   bool           // with the request that runs
 	closed bool
 }
@@ -91,6 +92,7 @@ func (b *batch) settleLocked(row *row, r *infer.Response) {
 	}
 	row.over, row.slot.last = true, b.in.model.deps.Clock.Now()
 	if r.Err == nil {
+		row.slot.done++
 		b.commitLocked(row)
 	}
 	b.closeLocked(row)

@@ -1,7 +1,10 @@
 package sequence
 
 import (
+	"cmp"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -64,6 +67,29 @@ func (in *Instance) Close() error {
 	clear(in.slots)
 	in.mu.Unlock()
 	return in.Instance.Close()
+}
+
+// takeover is for how long a scheduler may be gone before its successor asks what
+// lives: meanwhile requests wait for it, and no sequence is idle.
+const takeover = 10 * time.Second
+
+// Sequences are those that live, as a hello tells them but for the instance's and the
+// model's names. Each has its whole idle time again, since its next request may have
+// been on its way while there was no scheduler.
+func (in *Instance) Sequences() (list []infer.HeldSequence) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	now, idle := in.model.deps.Clock.Now(), in.model.config.Sequences.Idle()
+	for _, s := range in.slots {
+		if s.ends || now.Sub(s.last)-takeover > idle {
+			continue
+		}
+		list = append(list, infer.HeldSequence{
+			Sequence: infer.Sequence{ID: s.id, Key: s.key}, BatchSlot: s.index, Applied: s.done, Idle: idle,
+		})
+	}
+	slices.SortFunc(list, func(a, b infer.HeldSequence) int { return cmp.Compare(a.BatchSlot, b.BatchSlot) })
+	return list
 }
 
 // admit makes the rows of a batch, and refuses what has no place in it. It returns

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -316,4 +317,40 @@ func TestOneLostSequenceDoesNotEndTheOthers(t *testing.T) {
 	if got := outputs(t, b.responses[1]); got[0] != "of x FP32[1,1] [2]" {
 		t.Error(got)
 	}
+}
+
+// clock stands still until it is set.
+type clock struct{ now mono.Time }
+
+func (c *clock) Now() mono.Time { return c.now }
+
+func TestSequencesThatLiveAreHeld(t *testing.T) {
+	c := controlled(4)
+	c.Sequences.MaxIdleMicros = 5_000_000
+	at := &clock{now: 1}
+	m, err := sequence.Prepare(backend.Version{Config: c}, sequence.Deps{Clock: at, Held: func(int64) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := m.Instance(engine(func(b backend.Batch) {
+		for i := range b.Requests() {
+			b.Respond(i, &infer.Response{Final: true})
+		}
+		b.Done()
+	}))
+	held := func(want ...infer.HeldSequence) {
+		t.Helper()
+		if diff := cmp.Diff(want, in.Sequences()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	chat := infer.Slot{Index: 1, Sequence: infer.Sequence{Key: "chat", Start: true}}
+	in.Execute(new(batch).add(request(c, 1), chat).add(request(c, 1), place(3, 7, "S")).add(request(c, 1), place(0, 8, "SE")))
+	held(infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 1, Applied: 1, Idle: 5 * time.Second},
+		infer.HeldSequence{Sequence: infer.Sequence{ID: 7}, BatchSlot: 3, Applied: 1, Idle: 5 * time.Second})
+	in.Execute(new(batch).add(request(c, 1), place(3, 7, "E")))
+	at.now = at.now.Add(15 * time.Second) // its idle time, and what a takeover may take
+	held(infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 1, Applied: 1, Idle: 5 * time.Second})
+	at.now = at.now.Add(1)
+	held()
 }
