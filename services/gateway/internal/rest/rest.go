@@ -73,7 +73,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.putCall(c)
 	if err := s.serve(c); err != nil {
 		if c.responding && errs.Of(err) == errs.Bug {
-			s.path.Visible(c.Method, err)
+			_ = s.path.Visible(c.Method, err)
 			panic(http.ErrAbortHandler) // the response cannot be taken back
 		}
 		s.fail(c, err)

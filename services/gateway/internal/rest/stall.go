@@ -115,7 +115,7 @@ func (b *slowBody) setDeadline(t time.Time) {
 }
 
 // stalled counts a response whose client takes too little of it.
-func (s *server) stalled() { s.path.Visible("", errs.New(errs.ResponseStalled, "")) }
+func (s *server) stalled() { _ = s.path.Visible("", errs.New(errs.ResponseStalled, "")) }
 
 // maxWrite is how many bytes of a response are written under one deadline.
 const maxWrite = 1 << 20

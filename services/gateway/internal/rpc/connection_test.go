@@ -162,7 +162,7 @@ func TestAClientThatGrantsNoWindowIsGivenUp(t *testing.T) {
 					t.Errorf("%d bytes are charged, want %d and more", n, c.charged)
 				}
 				s.serves(t)
-				time.Sleep(10 * stallTimeout)
+				<-time.After(10 * stallTimeout)
 				select {
 				case <-deaf.closed:
 				default:
@@ -206,7 +206,7 @@ func TestAResponseMustBeTakenAtARate(t *testing.T) {
 				deaf := s.dialDeaf(t)
 				deaf.call(inference.GRPCInferenceService_ModelInfer_FullMethodName, false, addSub(size/128))
 				for range 10 {
-					time.Sleep(stallTimeout * 9 / 10)
+					<-time.After(stallTimeout * 9 / 10)
 					// A closed connection is what the test looks for below.
 					_ = deaf.framer.WriteWindowUpdate(0, c.piece)
 					_ = deaf.framer.WriteWindowUpdate(deaf.stream, c.piece)

@@ -115,7 +115,7 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 	}
 	handshakes := handshakes{
 		TransportCredentials: o.Credentials, budget: o.Budget, timeout: cmp.Or(o.StallTimeout, defaultStallTimeout),
-		stalled: func() { s.path.Visible("", errs.New(errs.ResponseStalled, "")) },
+		stalled: func() { _ = s.path.Visible("", errs.New(errs.ResponseStalled, "")) },
 	}
 	if o.Credentials == nil {
 		handshakes.TransportCredentials = insecure.NewCredentials()
