@@ -98,6 +98,9 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		return nil, err
 	}
 	deps.Metrics.MustRegister(set, loop.Ages())
+	if limits.RateLimit != nil {
+		deps.Metrics.MustRegister(loop.Resources())
+	}
 	if deps.Streams == nil {
 		deps.Streams = noStreams{}
 	}

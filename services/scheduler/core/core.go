@@ -166,6 +166,9 @@ func share(n, of float64) float64 {
 // Queue is what waits for a loaded generation and runs of it.
 type Queue struct {
 	Waiting, Running int
+	// ForResources is how many of those that wait do so since the rate limiter has
+	// not what the first of them need.
+	ForResources int
 	// Oldest is when the first of those came that wait; 0 if none does.
 	Oldest mono.Time
 }
@@ -174,7 +177,11 @@ type Queue struct {
 func (c *Core) Queues() map[infer.ModelRef]Queue {
 	queues := make(map[infer.ModelRef]Queue, len(c.models))
 	for ref, m := range c.models {
-		queues[ref] = Queue{Waiting: m.queue.requests, Oldest: m.queue.oldest()}
+		q := Queue{Waiting: m.queue.requests, Oldest: m.queue.oldest()}
+		if m.short {
+			q.ForResources = q.Waiting
+		}
+		queues[ref] = q
 	}
 	for _, b := range c.batches {
 		if q, ok := queues[b.Model]; ok { // else of an earlier scheduler, and its instance is not granted yet

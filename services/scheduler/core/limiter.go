@@ -112,6 +112,36 @@ func (l *limiter) newResource(k resourceKey) *resource {
 	return r
 }
 
+// ResourceUse is how much executions hold of a resource, and how much there is.
+type ResourceUse struct {
+	Name string
+	// Device is the number of the devices that have it, whichever their workers;
+	// less than 0 is the pool, which has what is global.
+	Device      int
+	Used, Units uint64
+}
+
+// Resources returns what the rate limiter shares out, by name and device.
+func (c *Core) Resources() []ResourceUse {
+	var list []ResourceUse
+	for k, r := range c.limiter.resources {
+		device := k.device
+		if k.worker == 0 {
+			device = -1
+		}
+		i := slices.IndexFunc(list, func(u ResourceUse) bool { return u.Name == k.name && u.Device == device })
+		if i < 0 {
+			i, list = len(list), append(list, ResourceUse{Name: k.name, Device: device})
+		}
+		list[i].Used += uint64(r.used)
+		list[i].Units += uint64(r.count)
+	}
+	slices.SortFunc(list, func(a, b ResourceUse) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}
+
 // delist forgets an instance, and what it needed.
 func (c *Core) delist(in *instance) {
 	c.limiter.use(in, -in.running)

@@ -25,7 +25,7 @@ backend: "echo"
 max_batch_size: 1
 input [{ name: "x" data_type: TYPE_INT32 dims: [1] }]
 output [{ name: "y" data_type: TYPE_INT32 dims: [1] }]
-instance_group [{ count: 1 kind: KIND_CPU }]
+instance_group [{ count: 1 kind: KIND_CPU rate_limiter { resources { name: "r" count: 1 } } }]
 dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }
 parameters [{ key: "execute_us" value: { string_value: "100000" } }]
 `
@@ -138,6 +138,7 @@ const (
 	counters   = "counter_latencies (on)"
 	histograms = "histogram_latencies (off)"
 	summaries  = "summary_latencies (off)"
+	limited    = "--rate-limit=execution_count (off)"
 )
 
 type family struct{ kind, labels, shown string }
@@ -177,6 +178,7 @@ func tritons(families map[string]*dto.MetricFamily) map[string]family {
 
 func everything(c *Config) {
 	c.Scheduler.MetricsConfig = []string{"histogram_latencies=true", "summary_latencies=true"}
+	c.Scheduler.RateLimit = "execution_count"
 }
 
 func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
@@ -277,7 +279,10 @@ func reference(families map[string]*dto.MetricFamily) string {
 		slices.Sort(names)
 		for _, name := range names {
 			f, shown := families[name], tritonFamilies()[name].shown
-			if shown == "" {
+			switch {
+			case strings.HasPrefix(name, "nereid_scheduler_resource_"):
+				shown = limited
+			case shown == "":
 				shown = always
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n",

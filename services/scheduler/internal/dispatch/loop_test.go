@@ -109,9 +109,13 @@ func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set
 
 // startModel runs a loop with one model and a worker without an instance.
 func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispatch.Loop, *worker, *stats.Set) {
+	return startLimited(t, a, core.Config{}, c)
+}
+
+func startLimited(t testing.TB, a infer.Responder, limits core.Config, c *modelconfig.Config) (*dispatch.Loop, *worker, *stats.Set) {
 	set := stats.NewSet(stats.DefaultLatencies())
 	store := &store{asked: make(chan struct{}, 100)}
-	l, err := dispatch.New(core.Config{}, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set, Members: store})
+	l, err := dispatch.New(limits, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set, Members: store})
 	store.loop = l
 	if err != nil {
 		t.Fatal(err)
