@@ -28,6 +28,12 @@ func fromStatistics(s *infer.Statistics) *nereidv1.ModelStatistics {
 	for _, b := range s.Batches {
 		m.Batches = append(m.Batches, &nereidv1.BatchStatistics{Size: b.Size, Input: fromTally(b.Input), Infer: fromTally(b.Infer), Output: fromTally(b.Output)})
 	}
+	for _, r := range s.Responses {
+		m.Responses = append(m.Responses, &nereidv1.ResponseStatistics{
+			Infer: fromTally(r.Infer), Output: fromTally(r.Output), Success: fromTally(r.Success),
+			Fail: fromTally(r.Fail), Empty: fromTally(r.Empty), Cancel: fromTally(r.Cancel),
+		})
+	}
 	return m
 }
 
@@ -43,6 +49,12 @@ func toStatistics(m *nereidv1.ModelStatistics) infer.Statistics {
 	}
 	for _, b := range m.GetBatches() {
 		s.Batches = append(s.Batches, infer.BatchStatistics{Size: b.GetSize(), Input: toTally(b.GetInput()), Infer: toTally(b.GetInfer()), Output: toTally(b.GetOutput())})
+	}
+	for _, r := range m.GetResponses() {
+		s.Responses = append(s.Responses, infer.ResponseStatistics{
+			Infer: toTally(r.GetInfer()), Output: toTally(r.GetOutput()), Success: toTally(r.GetSuccess()),
+			Fail: toTally(r.GetFail()), Empty: toTally(r.GetEmpty()), Cancel: toTally(r.GetCancel()),
+		})
 	}
 	return s
 }

@@ -130,6 +130,19 @@ func (t Timing) Infer() time.Duration { return t.InferDone.Sub(t.InputDone) }
 // Output is the time to hand over the outputs.
 func (t Timing) Output() time.Duration { return t.Done.Sub(t.InferDone) }
 
+// MaxResponseTimes is of how many responses of a unit the times are told.
+const MaxResponseTimes = 1024
+
+// UnitResponses are the responses of one unit of a decoupled model.
+type UnitResponses struct {
+	// Times are how long each took, from the one before it or, the first, from the
+	// end of the input phase. The last is that of the last response, unless there
+	// are [MaxResponseTimes].
+	Times []time.Duration
+	// Empty says that the last response was an end without outputs.
+	Empty bool
+}
+
 // InstanceFree says that an instance can take its next batch after this one.
 // Every accepted batch has exactly one. What has responses to come is over with
 // its [UnitDone].
@@ -145,6 +158,9 @@ type InstanceFree struct {
 	// response: when its first was given, or 0 if that was its only one.
 	// Otherwise it is nil.
 	FirstResponses []mono.Time
+	// Responses has one entry for each request if some had several responses or
+	// none; otherwise it is nil.
+	Responses []UnitResponses
 	// Executions is how often the model ran: 0 if the batch never started,
 	// more than 1 if it was split.
 	Executions int
@@ -164,6 +180,8 @@ type UnitDone struct {
 	Outcome  Outcome
 	// FirstResponse is when its first response was given; 0 if it had only one.
 	FirstResponse mono.Time
+	// Responses are those that it had, if they were several or none.
+	Responses UnitResponses
 	// At is when its last response was given.
 	At mono.Time
 }

@@ -21,6 +21,17 @@ type Statistics struct {
 	CacheHit, CacheMiss         Tally
 	// Batches are ascending by size.
 	Batches []BatchStatistics
+	// Responses are those of a decoupled model by their index within their request.
+	Responses []ResponseStatistics
+}
+
+// ResponseStatistics are the responses of one index. Each took the time from the one
+// before it.
+type ResponseStatistics struct {
+	// Infer and Output are the phases of those that had outputs, which Success counts.
+	Infer, Output, Success Tally
+	// Fail and Cancel ended a request by an error, Empty without outputs.
+	Fail, Empty, Cancel Tally
 }
 
 // BatchStatistics are the executions of one batch size.

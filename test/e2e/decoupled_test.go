@@ -107,7 +107,8 @@ output [
 
 func TestRealClientsOfDecoupledModels(t *testing.T) {
 	s := start(t, repository(t, map[string]string{
-		"repeat/config.pbtxt": repeating, "repeat/1/.keep": "", "one/config.pbtxt": echo(0), "one/1/.keep": "",
+		"repeat/config.pbtxt": repeating, "repeat/1/.keep": "", "counted/config.pbtxt": repeating, "counted/1/.keep": "",
+		"one/config.pbtxt": echo(0), "one/1/.keep": "",
 	}))
 	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_decoupled.py", "-v")
 }

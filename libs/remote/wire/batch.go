@@ -82,7 +82,23 @@ func (w *Writer) InstanceFree(f *infer.InstanceFree) error {
 		}
 		w.close(ends)
 	}
+	for i := range f.Responses {
+		w.unitResponses(11, &f.Responses[i])
+	}
 	return w.end(begun)
+}
+
+func (w *Writer) unitResponses(num protowire.Number, u *infer.UnitResponses) {
+	m := w.open(num)
+	times := w.open(1)
+	for _, d := range u.Times {
+		w.bytes = protowire.AppendVarint(w.bytes, nanoseconds(d))
+	}
+	w.close(times)
+	if u.Empty {
+		w.number(2, 1)
+	}
+	w.close(m)
 }
 
 // ago is how long before now something was; 0 if it was not.
@@ -102,6 +118,9 @@ func (w *Writer) UnitDone(d *infer.UnitDone) error {
 	w.instance(4, d.Instance)
 	w.number(5, uint64(Outcome(d.Outcome)))
 	w.number(6, ago(d.At, d.FirstResponse))
+	if len(d.Responses.Times) > 0 {
+		w.unitResponses(7, &d.Responses)
+	}
 	return w.end(begun)
 }
 
@@ -218,6 +237,9 @@ func (r *Reader) InstanceFree(b Body, now mono.Time) (*infer.InstanceFree, error
 			s.timing(&phases)
 		case s.field == varint(8):
 			f.Credits = int(uint32(s.number()))
+		case s.field == text(11):
+			s.rd.entry()
+			f.Responses = append(f.Responses, s.unitResponses())
 		case s.outcomes(f) || s.firsts(f, now) || s.ends(f):
 		default:
 			s.skip()
@@ -225,8 +247,10 @@ func (r *Reader) InstanceFree(b Body, now mono.Time) (*infer.InstanceFree, error
 	}
 	f.Timing = timing(phases, now)
 	n := len(f.Outcomes)
-	if f.BatchSize < 0 || len(f.FirstResponses) > 0 && len(f.FirstResponses) != n || len(f.Ends) > 0 && len(f.Ends) != n {
-		r.fail(malformed("the end of a batch has the batch size %d, %d outcomes, %d first responses and %d ends", f.BatchSize, n, len(f.FirstResponses), len(f.Ends)))
+	other := func(length int) bool { return length > 0 && length != n }
+	if f.BatchSize < 0 || other(len(f.FirstResponses)) || other(len(f.Ends)) || other(len(f.Responses)) {
+		r.fail(malformed("the end of a batch has the batch size %d, %d outcomes, %d first responses, %d ends and %d lists of responses",
+			f.BatchSize, n, len(f.FirstResponses), len(f.Ends), len(f.Responses)))
 	}
 	return f, r.end()
 }
@@ -265,6 +289,26 @@ func first(now mono.Time, ago uint64) mono.Time {
 	return before(now, ago)
 }
 
+// unitResponses reads the responses of a unit, of which so many have times.
+func (s *scan) unitResponses() (u infer.UnitResponses) {
+	m := s.message()
+	for m.next() {
+		switch {
+		case m.field == varint(2):
+			u.Empty = m.number() != 0
+		case m.list(1, func(ns uint64) {
+			s.rd.entry()
+			if len(u.Times) < infer.MaxResponseTimes {
+				u.Times = append(u.Times, duration(ns))
+			}
+		}):
+		default:
+			m.skip()
+		}
+	}
+	return u
+}
+
 // UnitDone reads a UnitDone that came at now, which it takes for the unit's end.
 func (r *Reader) UnitDone(b Body, now mono.Time) (infer.UnitDone, error) {
 	s := r.begin(b)
@@ -283,6 +327,8 @@ func (r *Reader) UnitDone(b Body, now mono.Time) (infer.UnitDone, error) {
 			d.Outcome = OutcomeOf(nereidv1.Outcome(s.number()))
 		case varint(6):
 			d.FirstResponse = first(now, s.number())
+		case text(7):
+			d.Responses = s.unitResponses()
 		default:
 			s.skip()
 		}

@@ -178,12 +178,25 @@ func drawInstanceFree(t *rapid.T) *infer.InstanceFree {
 			f.FirstResponses = append(f.FirstResponses, first)
 		}
 	}
+	if rapid.Bool().Draw(t, "of a decoupled model") {
+		for range f.Outcomes {
+			f.Responses = append(f.Responses, drawUnitResponses(t, 0))
+		}
+	}
 	if rapid.Bool().Draw(t, "free before the end") {
 		for range f.Outcomes {
 			f.Ends = append(f.Ends, rapid.SampledFrom([]infer.UnitEnd{infer.UnitEnded, infer.UnitMore, infer.UnitAgain}).Draw(t, "end"))
 		}
 	}
 	return f
+}
+
+func drawUnitResponses(t *rapid.T, least int) (u infer.UnitResponses) {
+	for range rapid.IntRange(least, 4).Draw(t, "responses") {
+		u.Times = append(u.Times, time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "time")))
+	}
+	u.Empty = rapid.Bool().Draw(t, "empty")
+	return u
 }
 
 func outcomes() []infer.Outcome {
@@ -194,6 +207,7 @@ func drawUnitDone(t *rapid.T) *infer.UnitDone {
 	d := &infer.UnitDone{Batch: drawBatchID(t), Instance: drawInstance(t), Work: drawWork(t), Outcome: rapid.SampledFrom(outcomes()).Draw(t, "outcome"), At: now}
 	if rapid.Bool().Draw(t, "more than one") {
 		d.FirstResponse = now.Add(-time.Duration(rapid.Int64Range(1, 1<<30).Draw(t, "first")))
+		d.Responses = drawUnitResponses(t, 1)
 	}
 	return d
 }

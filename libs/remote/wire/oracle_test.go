@@ -92,7 +92,26 @@ func instanceFreeMessage(f *infer.InstanceFree) *nereidv1.InstanceFree {
 	for _, e := range f.Ends {
 		m.Ends = append(m.Ends, nereidv1.UnitEnd(e))
 	}
+	for _, u := range f.Responses {
+		m.Responses = append(m.Responses, unitResponsesMessage(u))
+	}
 	return m
+}
+
+func unitResponsesMessage(u infer.UnitResponses) *nereidv1.UnitResponses {
+	m := &nereidv1.UnitResponses{Empty: u.Empty}
+	for _, d := range u.Times {
+		m.TimesNs = append(m.TimesNs, nanoseconds(d))
+	}
+	return m
+}
+
+func unitResponsesOf(m *nereidv1.UnitResponses) infer.UnitResponses {
+	u := infer.UnitResponses{Empty: m.GetEmpty()}
+	for _, ns := range m.GetTimesNs() {
+		u.Times = append(u.Times, duration(ns))
+	}
+	return u
 }
 
 func sinceFirst(end, t mono.Time) uint64 {
@@ -125,20 +144,28 @@ func instanceFreeOf(m *nereidv1.InstanceFree, now mono.Time) *infer.InstanceFree
 	for _, e := range m.GetEnds() {
 		f.Ends = append(f.Ends, infer.UnitEnd(e))
 	}
+	for _, u := range m.GetResponses() {
+		f.Responses = append(f.Responses, unitResponsesOf(u))
+	}
 	return f
 }
 
 func unitDoneMessage(d *infer.UnitDone) *nereidv1.UnitDone {
-	return &nereidv1.UnitDone{
+	m := &nereidv1.UnitDone{
 		Work: work(d.Work), Batch: d.Batch.Number, Epoch: d.Batch.Epoch, Instance: Instance(d.Instance), Outcome: Outcome(d.Outcome),
 		FirstResponseNs: sinceFirst(d.At, d.FirstResponse),
 	}
+	if len(d.Responses.Times) > 0 {
+		m.Responses = unitResponsesMessage(d.Responses)
+	}
+	return m
 }
 
 func unitDoneOf(m *nereidv1.UnitDone, now mono.Time) infer.UnitDone {
 	return infer.UnitDone{
 		Work: workOf(m.GetWork()), Batch: infer.BatchID{Epoch: m.GetEpoch(), Number: m.GetBatch()}, Instance: InstanceOf(m.GetInstance()),
 		Outcome: OutcomeOf(m.GetOutcome()), FirstResponse: firstOf(now, m.GetFirstResponseNs()), At: now,
+		Responses: unitResponsesOf(m.GetResponses()),
 	}
 }
 

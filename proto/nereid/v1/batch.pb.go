@@ -682,7 +682,9 @@ type InstanceFree struct {
 	// several responses, 0 if it had only one. Empty if all had only one.
 	FirstResponseNs []uint64 `protobuf:"varint,9,rep,packed,name=first_response_ns,json=firstResponseNs,proto3" json:"first_response_ns,omitempty"`
 	// One for each request of the batch. Empty if all are done.
-	Ends          []UnitEnd `protobuf:"varint,10,rep,packed,name=ends,proto3,enum=nereid.v1.UnitEnd" json:"ends,omitempty"`
+	Ends []UnitEnd `protobuf:"varint,10,rep,packed,name=ends,proto3,enum=nereid.v1.UnitEnd" json:"ends,omitempty"`
+	// One for each request of the batch. Empty if each had one response.
+	Responses     []*UnitResponses `protobuf:"bytes,11,rep,name=responses,proto3" json:"responses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,6 +789,68 @@ func (x *InstanceFree) GetEnds() []UnitEnd {
 	return nil
 }
 
+func (x *InstanceFree) GetResponses() []*UnitResponses {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
+
+// UnitResponses are the responses of one unit of a decoupled model.
+type UnitResponses struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long each took, from the one before it: of the first 1,024.
+	TimesNs []uint64 `protobuf:"varint,1,rep,packed,name=times_ns,json=timesNs,proto3" json:"times_ns,omitempty"`
+	// The last was an end without outputs.
+	Empty         bool `protobuf:"varint,2,opt,name=empty,proto3" json:"empty,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnitResponses) Reset() {
+	*x = UnitResponses{}
+	mi := &file_nereid_v1_batch_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnitResponses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnitResponses) ProtoMessage() {}
+
+func (x *UnitResponses) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_batch_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnitResponses.ProtoReflect.Descriptor instead.
+func (*UnitResponses) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UnitResponses) GetTimesNs() []uint64 {
+	if x != nil {
+		return x.TimesNs
+	}
+	return nil
+}
+
+func (x *UnitResponses) GetEmpty() bool {
+	if x != nil {
+		return x.Empty
+	}
+	return false
+}
+
 // UnitDone says that a unit of which InstanceFree said that more was to come
 // has had its last response.
 type UnitDone struct {
@@ -799,13 +863,15 @@ type UnitDone struct {
 	Outcome  Outcome     `protobuf:"varint,5,opt,name=outcome,proto3,enum=nereid.v1.Outcome" json:"outcome,omitempty"`
 	// How long ago it got its first response; 0 if it had only one.
 	FirstResponseNs uint64 `protobuf:"varint,6,opt,name=first_response_ns,json=firstResponseNs,proto3" json:"first_response_ns,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Those that it had, if they were several or none.
+	Responses     *UnitResponses `protobuf:"bytes,7,opt,name=responses,proto3" json:"responses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnitDone) Reset() {
 	*x = UnitDone{}
-	mi := &file_nereid_v1_batch_proto_msgTypes[9]
+	mi := &file_nereid_v1_batch_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +883,7 @@ func (x *UnitDone) String() string {
 func (*UnitDone) ProtoMessage() {}
 
 func (x *UnitDone) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_batch_proto_msgTypes[9]
+	mi := &file_nereid_v1_batch_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +896,7 @@ func (x *UnitDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnitDone.ProtoReflect.Descriptor instead.
 func (*UnitDone) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UnitDone) GetWork() *WorkId {
@@ -875,6 +941,13 @@ func (x *UnitDone) GetFirstResponseNs() uint64 {
 	return 0
 }
 
+func (x *UnitDone) GetResponses() *UnitResponses {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
+
 // Timing is where the time of one batch went on the worker.
 type Timing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -890,7 +963,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_nereid_v1_batch_proto_msgTypes[10]
+	mi := &file_nereid_v1_batch_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +975,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_batch_proto_msgTypes[10]
+	mi := &file_nereid_v1_batch_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +988,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Timing) GetInputNs() uint64 {
@@ -958,7 +1031,7 @@ type Running struct {
 
 func (x *Running) Reset() {
 	*x = Running{}
-	mi := &file_nereid_v1_batch_proto_msgTypes[11]
+	mi := &file_nereid_v1_batch_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1043,7 @@ func (x *Running) String() string {
 func (*Running) ProtoMessage() {}
 
 func (x *Running) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_batch_proto_msgTypes[11]
+	mi := &file_nereid_v1_batch_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1056,7 @@ func (x *Running) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Running.ProtoReflect.Descriptor instead.
 func (*Running) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Running) GetBatch() uint64 {
@@ -1048,7 +1121,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_nereid_v1_batch_proto_msgTypes[12]
+	mi := &file_nereid_v1_batch_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1133,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_batch_proto_msgTypes[12]
+	mi := &file_nereid_v1_batch_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1146,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Started) GetOrigin() uint64 {
@@ -1125,7 +1198,7 @@ type HeldSequence struct {
 
 func (x *HeldSequence) Reset() {
 	*x = HeldSequence{}
-	mi := &file_nereid_v1_batch_proto_msgTypes[13]
+	mi := &file_nereid_v1_batch_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1210,7 @@ func (x *HeldSequence) String() string {
 func (*HeldSequence) ProtoMessage() {}
 
 func (x *HeldSequence) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_batch_proto_msgTypes[13]
+	mi := &file_nereid_v1_batch_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1223,7 @@ func (x *HeldSequence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldSequence.ProtoReflect.Descriptor instead.
 func (*HeldSequence) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_batch_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeldSequence) GetSequence() *Sequence {
@@ -1235,7 +1308,7 @@ const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\x06Retire\x121\n" +
 	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\"<\n" +
 	"\aRetired\x121\n" +
-	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\"\xf5\x02\n" +
+	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\"\xad\x03\n" +
 	"\fInstanceFree\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x121\n" +
@@ -1250,14 +1323,19 @@ const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\acredits\x18\b \x01(\rR\acredits\x12*\n" +
 	"\x11first_response_ns\x18\t \x03(\x04R\x0ffirstResponseNs\x12&\n" +
 	"\x04ends\x18\n" +
-	" \x03(\x0e2\x12.nereid.v1.UnitEndR\x04ends\"\xea\x01\n" +
+	" \x03(\x0e2\x12.nereid.v1.UnitEndR\x04ends\x126\n" +
+	"\tresponses\x18\v \x03(\v2\x18.nereid.v1.UnitResponsesR\tresponses\"@\n" +
+	"\rUnitResponses\x12\x19\n" +
+	"\btimes_ns\x18\x01 \x03(\x04R\atimesNs\x12\x14\n" +
+	"\x05empty\x18\x02 \x01(\bR\x05empty\"\xa2\x02\n" +
 	"\bUnitDone\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x14\n" +
 	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x121\n" +
 	"\binstance\x18\x04 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12,\n" +
 	"\aoutcome\x18\x05 \x01(\x0e2\x12.nereid.v1.OutcomeR\aoutcome\x12*\n" +
-	"\x11first_response_ns\x18\x06 \x01(\x04R\x0ffirstResponseNs\"[\n" +
+	"\x11first_response_ns\x18\x06 \x01(\x04R\x0ffirstResponseNs\x126\n" +
+	"\tresponses\x18\a \x01(\v2\x18.nereid.v1.UnitResponsesR\tresponses\"[\n" +
 	"\x06Timing\x12\x19\n" +
 	"\binput_ns\x18\x02 \x01(\x04R\ainputNs\x12\x19\n" +
 	"\binfer_ns\x18\x03 \x01(\x04R\ainferNs\x12\x1b\n" +
@@ -1307,7 +1385,7 @@ func file_nereid_v1_batch_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_batch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nereid_v1_batch_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_nereid_v1_batch_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nereid_v1_batch_proto_goTypes = []any{
 	(Outcome)(0),          // 0: nereid.v1.Outcome
 	(UnitEnd)(0),          // 1: nereid.v1.UnitEnd
@@ -1320,49 +1398,52 @@ var file_nereid_v1_batch_proto_goTypes = []any{
 	(*Retire)(nil),        // 8: nereid.v1.Retire
 	(*Retired)(nil),       // 9: nereid.v1.Retired
 	(*InstanceFree)(nil),  // 10: nereid.v1.InstanceFree
-	(*UnitDone)(nil),      // 11: nereid.v1.UnitDone
-	(*Timing)(nil),        // 12: nereid.v1.Timing
-	(*Running)(nil),       // 13: nereid.v1.Running
-	(*Started)(nil),       // 14: nereid.v1.Started
-	(*HeldSequence)(nil),  // 15: nereid.v1.HeldSequence
-	(*InstanceId)(nil),    // 16: nereid.v1.InstanceId
-	(*ModelRef)(nil),      // 17: nereid.v1.ModelRef
-	(*Descriptor)(nil),    // 18: nereid.v1.Descriptor
-	(*Sequence)(nil),      // 19: nereid.v1.Sequence
-	(*Error)(nil),         // 20: nereid.v1.Error
-	(*RequestId)(nil),     // 21: nereid.v1.RequestId
-	(*WorkId)(nil),        // 22: nereid.v1.WorkId
+	(*UnitResponses)(nil), // 11: nereid.v1.UnitResponses
+	(*UnitDone)(nil),      // 12: nereid.v1.UnitDone
+	(*Timing)(nil),        // 13: nereid.v1.Timing
+	(*Running)(nil),       // 14: nereid.v1.Running
+	(*Started)(nil),       // 15: nereid.v1.Started
+	(*HeldSequence)(nil),  // 16: nereid.v1.HeldSequence
+	(*InstanceId)(nil),    // 17: nereid.v1.InstanceId
+	(*ModelRef)(nil),      // 18: nereid.v1.ModelRef
+	(*Descriptor)(nil),    // 19: nereid.v1.Descriptor
+	(*Sequence)(nil),      // 20: nereid.v1.Sequence
+	(*Error)(nil),         // 21: nereid.v1.Error
+	(*RequestId)(nil),     // 22: nereid.v1.RequestId
+	(*WorkId)(nil),        // 23: nereid.v1.WorkId
 }
 var file_nereid_v1_batch_proto_depIdxs = []int32{
-	16, // 0: nereid.v1.Grant.instance:type_name -> nereid.v1.InstanceId
-	17, // 1: nereid.v1.Grant.model:type_name -> nereid.v1.ModelRef
-	16, // 2: nereid.v1.Batch.instance:type_name -> nereid.v1.InstanceId
+	17, // 0: nereid.v1.Grant.instance:type_name -> nereid.v1.InstanceId
+	18, // 1: nereid.v1.Grant.model:type_name -> nereid.v1.ModelRef
+	17, // 2: nereid.v1.Batch.instance:type_name -> nereid.v1.InstanceId
 	4,  // 3: nereid.v1.Batch.requests:type_name -> nereid.v1.BatchRequest
-	18, // 4: nereid.v1.BatchRequest.descriptor:type_name -> nereid.v1.Descriptor
+	19, // 4: nereid.v1.BatchRequest.descriptor:type_name -> nereid.v1.Descriptor
 	5,  // 5: nereid.v1.BatchRequest.slot:type_name -> nereid.v1.Slot
-	19, // 6: nereid.v1.Slot.sequence:type_name -> nereid.v1.Sequence
-	20, // 7: nereid.v1.BatchReturned.error:type_name -> nereid.v1.Error
-	21, // 8: nereid.v1.BatchReturned.requests:type_name -> nereid.v1.RequestId
-	21, // 9: nereid.v1.CancelUnit.request:type_name -> nereid.v1.RequestId
-	16, // 10: nereid.v1.Retire.instance:type_name -> nereid.v1.InstanceId
-	16, // 11: nereid.v1.Retired.instance:type_name -> nereid.v1.InstanceId
-	16, // 12: nereid.v1.InstanceFree.instance:type_name -> nereid.v1.InstanceId
+	20, // 6: nereid.v1.Slot.sequence:type_name -> nereid.v1.Sequence
+	21, // 7: nereid.v1.BatchReturned.error:type_name -> nereid.v1.Error
+	22, // 8: nereid.v1.BatchReturned.requests:type_name -> nereid.v1.RequestId
+	22, // 9: nereid.v1.CancelUnit.request:type_name -> nereid.v1.RequestId
+	17, // 10: nereid.v1.Retire.instance:type_name -> nereid.v1.InstanceId
+	17, // 11: nereid.v1.Retired.instance:type_name -> nereid.v1.InstanceId
+	17, // 12: nereid.v1.InstanceFree.instance:type_name -> nereid.v1.InstanceId
 	0,  // 13: nereid.v1.InstanceFree.outcomes:type_name -> nereid.v1.Outcome
-	12, // 14: nereid.v1.InstanceFree.timing:type_name -> nereid.v1.Timing
+	13, // 14: nereid.v1.InstanceFree.timing:type_name -> nereid.v1.Timing
 	1,  // 15: nereid.v1.InstanceFree.ends:type_name -> nereid.v1.UnitEnd
-	22, // 16: nereid.v1.UnitDone.work:type_name -> nereid.v1.WorkId
-	16, // 17: nereid.v1.UnitDone.instance:type_name -> nereid.v1.InstanceId
-	0,  // 18: nereid.v1.UnitDone.outcome:type_name -> nereid.v1.Outcome
-	16, // 19: nereid.v1.Running.instance:type_name -> nereid.v1.InstanceId
-	22, // 20: nereid.v1.Running.units:type_name -> nereid.v1.WorkId
-	19, // 21: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
-	16, // 22: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
-	17, // 23: nereid.v1.HeldSequence.model:type_name -> nereid.v1.ModelRef
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	11, // 16: nereid.v1.InstanceFree.responses:type_name -> nereid.v1.UnitResponses
+	23, // 17: nereid.v1.UnitDone.work:type_name -> nereid.v1.WorkId
+	17, // 18: nereid.v1.UnitDone.instance:type_name -> nereid.v1.InstanceId
+	0,  // 19: nereid.v1.UnitDone.outcome:type_name -> nereid.v1.Outcome
+	11, // 20: nereid.v1.UnitDone.responses:type_name -> nereid.v1.UnitResponses
+	17, // 21: nereid.v1.Running.instance:type_name -> nereid.v1.InstanceId
+	23, // 22: nereid.v1.Running.units:type_name -> nereid.v1.WorkId
+	20, // 23: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
+	17, // 24: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
+	18, // 25: nereid.v1.HeldSequence.model:type_name -> nereid.v1.ModelRef
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_batch_proto_init() }
@@ -1378,7 +1459,7 @@ func file_nereid_v1_batch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_batch_proto_rawDesc), len(file_nereid_v1_batch_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -487,7 +487,9 @@ type ModelStatistics struct {
 	CacheHit            *Tally `protobuf:"bytes,10,opt,name=cache_hit,json=cacheHit,proto3" json:"cache_hit,omitempty"`
 	CacheMiss           *Tally `protobuf:"bytes,11,opt,name=cache_miss,json=cacheMiss,proto3" json:"cache_miss,omitempty"`
 	// Ascending by size.
-	Batches       []*BatchStatistics `protobuf:"bytes,12,rep,name=batches,proto3" json:"batches,omitempty"`
+	Batches []*BatchStatistics `protobuf:"bytes,12,rep,name=batches,proto3" json:"batches,omitempty"`
+	// Those of a decoupled model, by their index within their request.
+	Responses     []*ResponseStatistics `protobuf:"bytes,13,rep,name=responses,proto3" json:"responses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +608,101 @@ func (x *ModelStatistics) GetBatches() []*BatchStatistics {
 	return nil
 }
 
+func (x *ModelStatistics) GetResponses() []*ResponseStatistics {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
+
+// ResponseStatistics are the responses of one index.
+type ResponseStatistics struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The phases of those with outputs, which success counts.
+	Infer   *Tally `protobuf:"bytes,1,opt,name=infer,proto3" json:"infer,omitempty"`
+	Output  *Tally `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	Success *Tally `protobuf:"bytes,3,opt,name=success,proto3" json:"success,omitempty"`
+	// Those that ended a request by an error, without outputs, or for its
+	// cancellation.
+	Fail          *Tally `protobuf:"bytes,4,opt,name=fail,proto3" json:"fail,omitempty"`
+	Empty         *Tally `protobuf:"bytes,5,opt,name=empty,proto3" json:"empty,omitempty"`
+	Cancel        *Tally `protobuf:"bytes,6,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResponseStatistics) Reset() {
+	*x = ResponseStatistics{}
+	mi := &file_nereid_v1_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResponseStatistics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResponseStatistics) ProtoMessage() {}
+
+func (x *ResponseStatistics) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResponseStatistics.ProtoReflect.Descriptor instead.
+func (*ResponseStatistics) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ResponseStatistics) GetInfer() *Tally {
+	if x != nil {
+		return x.Infer
+	}
+	return nil
+}
+
+func (x *ResponseStatistics) GetOutput() *Tally {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *ResponseStatistics) GetSuccess() *Tally {
+	if x != nil {
+		return x.Success
+	}
+	return nil
+}
+
+func (x *ResponseStatistics) GetFail() *Tally {
+	if x != nil {
+		return x.Fail
+	}
+	return nil
+}
+
+func (x *ResponseStatistics) GetEmpty() *Tally {
+	if x != nil {
+		return x.Empty
+	}
+	return nil
+}
+
+func (x *ResponseStatistics) GetCancel() *Tally {
+	if x != nil {
+		return x.Cancel
+	}
+	return nil
+}
+
 // BatchStatistics are the executions of one batch size.
 type BatchStatistics struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -620,7 +717,7 @@ type BatchStatistics struct {
 
 func (x *BatchStatistics) Reset() {
 	*x = BatchStatistics{}
-	mi := &file_nereid_v1_control_proto_msgTypes[9]
+	mi := &file_nereid_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +729,7 @@ func (x *BatchStatistics) String() string {
 func (*BatchStatistics) ProtoMessage() {}
 
 func (x *BatchStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[9]
+	mi := &file_nereid_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +742,7 @@ func (x *BatchStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchStatistics.ProtoReflect.Descriptor instead.
 func (*BatchStatistics) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BatchStatistics) GetSize() int64 {
@@ -687,7 +784,7 @@ type Tally struct {
 
 func (x *Tally) Reset() {
 	*x = Tally{}
-	mi := &file_nereid_v1_control_proto_msgTypes[10]
+	mi := &file_nereid_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +796,7 @@ func (x *Tally) String() string {
 func (*Tally) ProtoMessage() {}
 
 func (x *Tally) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[10]
+	mi := &file_nereid_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +809,7 @@ func (x *Tally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tally.ProtoReflect.Descriptor instead.
 func (*Tally) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Tally) GetCount() uint64 {
@@ -738,7 +835,7 @@ type QueuesRequest struct {
 
 func (x *QueuesRequest) Reset() {
 	*x = QueuesRequest{}
-	mi := &file_nereid_v1_control_proto_msgTypes[11]
+	mi := &file_nereid_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +847,7 @@ func (x *QueuesRequest) String() string {
 func (*QueuesRequest) ProtoMessage() {}
 
 func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[11]
+	mi := &file_nereid_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +860,7 @@ func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesRequest.ProtoReflect.Descriptor instead.
 func (*QueuesRequest) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 // QueuesReply has one element for each loaded content, by name, version and
@@ -777,7 +874,7 @@ type QueuesReply struct {
 
 func (x *QueuesReply) Reset() {
 	*x = QueuesReply{}
-	mi := &file_nereid_v1_control_proto_msgTypes[12]
+	mi := &file_nereid_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +886,7 @@ func (x *QueuesReply) String() string {
 func (*QueuesReply) ProtoMessage() {}
 
 func (x *QueuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[12]
+	mi := &file_nereid_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +899,7 @@ func (x *QueuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesReply.ProtoReflect.Descriptor instead.
 func (*QueuesReply) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *QueuesReply) GetQueues() []*QueueStatus {
@@ -828,7 +925,7 @@ type QueueStatus struct {
 
 func (x *QueueStatus) Reset() {
 	*x = QueueStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[13]
+	mi := &file_nereid_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +937,7 @@ func (x *QueueStatus) String() string {
 func (*QueueStatus) ProtoMessage() {}
 
 func (x *QueueStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[13]
+	mi := &file_nereid_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +950,7 @@ func (x *QueueStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatus.ProtoReflect.Descriptor instead.
 func (*QueueStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueueStatus) GetPool() string {
@@ -900,7 +997,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_nereid_v1_control_proto_msgTypes[14]
+	mi := &file_nereid_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1009,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[14]
+	mi := &file_nereid_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1022,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 // ClusterStatus is the state of the cluster as the buckets have it, and the
@@ -950,7 +1047,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[15]
+	mi := &file_nereid_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1059,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[15]
+	mi := &file_nereid_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1072,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClusterStatus) GetProblems() []string {
@@ -1047,7 +1144,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[16]
+	mi := &file_nereid_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1156,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[16]
+	mi := &file_nereid_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1169,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ServiceStatus) GetRole() string {
@@ -1152,7 +1249,7 @@ type LeaderStatus struct {
 
 func (x *LeaderStatus) Reset() {
 	*x = LeaderStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[17]
+	mi := &file_nereid_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1261,7 @@ func (x *LeaderStatus) String() string {
 func (*LeaderStatus) ProtoMessage() {}
 
 func (x *LeaderStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[17]
+	mi := &file_nereid_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1274,7 @@ func (x *LeaderStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderStatus.ProtoReflect.Descriptor instead.
 func (*LeaderStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LeaderStatus) GetRole() string {
@@ -1229,7 +1326,7 @@ type ModelStatus struct {
 
 func (x *ModelStatus) Reset() {
 	*x = ModelStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[18]
+	mi := &file_nereid_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1338,7 @@ func (x *ModelStatus) String() string {
 func (*ModelStatus) ProtoMessage() {}
 
 func (x *ModelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[18]
+	mi := &file_nereid_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1351,7 @@ func (x *ModelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatus.ProtoReflect.Descriptor instead.
 func (*ModelStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ModelStatus) GetName() string {
@@ -1326,7 +1423,7 @@ type VersionStatus struct {
 
 func (x *VersionStatus) Reset() {
 	*x = VersionStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[19]
+	mi := &file_nereid_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1435,7 @@ func (x *VersionStatus) String() string {
 func (*VersionStatus) ProtoMessage() {}
 
 func (x *VersionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[19]
+	mi := &file_nereid_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1448,7 @@ func (x *VersionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionStatus.ProtoReflect.Descriptor instead.
 func (*VersionStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VersionStatus) GetVersion() int64 {
@@ -1414,7 +1511,7 @@ type PlacedVersion struct {
 
 func (x *PlacedVersion) Reset() {
 	*x = PlacedVersion{}
-	mi := &file_nereid_v1_control_proto_msgTypes[20]
+	mi := &file_nereid_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1523,7 @@ func (x *PlacedVersion) String() string {
 func (*PlacedVersion) ProtoMessage() {}
 
 func (x *PlacedVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[20]
+	mi := &file_nereid_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1536,7 @@ func (x *PlacedVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacedVersion.ProtoReflect.Descriptor instead.
 func (*PlacedVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PlacedVersion) GetWorkerId() string {
@@ -1509,7 +1606,7 @@ type WorkerStatus struct {
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[21]
+	mi := &file_nereid_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1618,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[21]
+	mi := &file_nereid_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1631,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WorkerStatus) GetId() string {
@@ -1638,7 +1735,7 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\x11StatisticsRequest\x12+\n" +
 	"\x06models\x18\x01 \x03(\v2\x13.nereid.v1.ModelRefR\x06models\"E\n" +
 	"\x0fStatisticsReply\x122\n" +
-	"\x06models\x18\x01 \x03(\v2\x1a.nereid.v1.ModelStatisticsR\x06models\"\x90\x04\n" +
+	"\x06models\x18\x01 \x03(\v2\x1a.nereid.v1.ModelStatisticsR\x06models\"\xcd\x04\n" +
 	"\x0fModelStatistics\x123\n" +
 	"\x16last_inference_unix_ns\x18\x01 \x01(\x03R\x13lastInferenceUnixNs\x12\x1e\n" +
 	"\n" +
@@ -1657,7 +1754,15 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	" \x01(\v2\x10.nereid.v1.TallyR\bcacheHit\x12/\n" +
 	"\n" +
 	"cache_miss\x18\v \x01(\v2\x10.nereid.v1.TallyR\tcacheMiss\x124\n" +
-	"\abatches\x18\f \x03(\v2\x1a.nereid.v1.BatchStatisticsR\abatches\"\x9f\x01\n" +
+	"\abatches\x18\f \x03(\v2\x1a.nereid.v1.BatchStatisticsR\abatches\x12;\n" +
+	"\tresponses\x18\r \x03(\v2\x1d.nereid.v1.ResponseStatisticsR\tresponses\"\x8a\x02\n" +
+	"\x12ResponseStatistics\x12&\n" +
+	"\x05infer\x18\x01 \x01(\v2\x10.nereid.v1.TallyR\x05infer\x12(\n" +
+	"\x06output\x18\x02 \x01(\v2\x10.nereid.v1.TallyR\x06output\x12*\n" +
+	"\asuccess\x18\x03 \x01(\v2\x10.nereid.v1.TallyR\asuccess\x12$\n" +
+	"\x04fail\x18\x04 \x01(\v2\x10.nereid.v1.TallyR\x04fail\x12&\n" +
+	"\x05empty\x18\x05 \x01(\v2\x10.nereid.v1.TallyR\x05empty\x12(\n" +
+	"\x06cancel\x18\x06 \x01(\v2\x10.nereid.v1.TallyR\x06cancel\"\x9f\x01\n" +
 	"\x0fBatchStatistics\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12&\n" +
 	"\x05input\x18\x02 \x01(\v2\x10.nereid.v1.TallyR\x05input\x12&\n" +
@@ -1759,82 +1864,90 @@ func file_nereid_v1_control_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_control_proto_rawDescData
 }
 
-var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_nereid_v1_control_proto_goTypes = []any{
-	(*LoadPart)(nil),          // 0: nereid.v1.LoadPart
-	(*LoadModel)(nil),         // 1: nereid.v1.LoadModel
-	(*FilePart)(nil),          // 2: nereid.v1.FilePart
-	(*LoadDone)(nil),          // 3: nereid.v1.LoadDone
-	(*UnloadRequest)(nil),     // 4: nereid.v1.UnloadRequest
-	(*UnloadDone)(nil),        // 5: nereid.v1.UnloadDone
-	(*StatisticsRequest)(nil), // 6: nereid.v1.StatisticsRequest
-	(*StatisticsReply)(nil),   // 7: nereid.v1.StatisticsReply
-	(*ModelStatistics)(nil),   // 8: nereid.v1.ModelStatistics
-	(*BatchStatistics)(nil),   // 9: nereid.v1.BatchStatistics
-	(*Tally)(nil),             // 10: nereid.v1.Tally
-	(*QueuesRequest)(nil),     // 11: nereid.v1.QueuesRequest
-	(*QueuesReply)(nil),       // 12: nereid.v1.QueuesReply
-	(*QueueStatus)(nil),       // 13: nereid.v1.QueueStatus
-	(*StatusRequest)(nil),     // 14: nereid.v1.StatusRequest
-	(*ClusterStatus)(nil),     // 15: nereid.v1.ClusterStatus
-	(*ServiceStatus)(nil),     // 16: nereid.v1.ServiceStatus
-	(*LeaderStatus)(nil),      // 17: nereid.v1.LeaderStatus
-	(*ModelStatus)(nil),       // 18: nereid.v1.ModelStatus
-	(*VersionStatus)(nil),     // 19: nereid.v1.VersionStatus
-	(*PlacedVersion)(nil),     // 20: nereid.v1.PlacedVersion
-	(*WorkerStatus)(nil),      // 21: nereid.v1.WorkerStatus
-	nil,                       // 22: nereid.v1.WorkerStatus.LabelsEntry
-	(*ModelRef)(nil),          // 23: nereid.v1.ModelRef
-	(State)(0),                // 24: nereid.v1.State
-	(DesiredState)(0),         // 25: nereid.v1.DesiredState
-	(*WorkerDevice)(nil),      // 26: nereid.v1.WorkerDevice
+	(*LoadPart)(nil),           // 0: nereid.v1.LoadPart
+	(*LoadModel)(nil),          // 1: nereid.v1.LoadModel
+	(*FilePart)(nil),           // 2: nereid.v1.FilePart
+	(*LoadDone)(nil),           // 3: nereid.v1.LoadDone
+	(*UnloadRequest)(nil),      // 4: nereid.v1.UnloadRequest
+	(*UnloadDone)(nil),         // 5: nereid.v1.UnloadDone
+	(*StatisticsRequest)(nil),  // 6: nereid.v1.StatisticsRequest
+	(*StatisticsReply)(nil),    // 7: nereid.v1.StatisticsReply
+	(*ModelStatistics)(nil),    // 8: nereid.v1.ModelStatistics
+	(*ResponseStatistics)(nil), // 9: nereid.v1.ResponseStatistics
+	(*BatchStatistics)(nil),    // 10: nereid.v1.BatchStatistics
+	(*Tally)(nil),              // 11: nereid.v1.Tally
+	(*QueuesRequest)(nil),      // 12: nereid.v1.QueuesRequest
+	(*QueuesReply)(nil),        // 13: nereid.v1.QueuesReply
+	(*QueueStatus)(nil),        // 14: nereid.v1.QueueStatus
+	(*StatusRequest)(nil),      // 15: nereid.v1.StatusRequest
+	(*ClusterStatus)(nil),      // 16: nereid.v1.ClusterStatus
+	(*ServiceStatus)(nil),      // 17: nereid.v1.ServiceStatus
+	(*LeaderStatus)(nil),       // 18: nereid.v1.LeaderStatus
+	(*ModelStatus)(nil),        // 19: nereid.v1.ModelStatus
+	(*VersionStatus)(nil),      // 20: nereid.v1.VersionStatus
+	(*PlacedVersion)(nil),      // 21: nereid.v1.PlacedVersion
+	(*WorkerStatus)(nil),       // 22: nereid.v1.WorkerStatus
+	nil,                        // 23: nereid.v1.WorkerStatus.LabelsEntry
+	(*ModelRef)(nil),           // 24: nereid.v1.ModelRef
+	(State)(0),                 // 25: nereid.v1.State
+	(DesiredState)(0),          // 26: nereid.v1.DesiredState
+	(*WorkerDevice)(nil),       // 27: nereid.v1.WorkerDevice
 }
 var file_nereid_v1_control_proto_depIdxs = []int32{
 	1,  // 0: nereid.v1.LoadPart.model:type_name -> nereid.v1.LoadModel
 	2,  // 1: nereid.v1.LoadPart.file:type_name -> nereid.v1.FilePart
-	23, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
+	24, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
 	8,  // 3: nereid.v1.StatisticsReply.models:type_name -> nereid.v1.ModelStatistics
-	10, // 4: nereid.v1.ModelStatistics.success:type_name -> nereid.v1.Tally
-	10, // 5: nereid.v1.ModelStatistics.fail:type_name -> nereid.v1.Tally
-	10, // 6: nereid.v1.ModelStatistics.queue:type_name -> nereid.v1.Tally
-	10, // 7: nereid.v1.ModelStatistics.input:type_name -> nereid.v1.Tally
-	10, // 8: nereid.v1.ModelStatistics.infer:type_name -> nereid.v1.Tally
-	10, // 9: nereid.v1.ModelStatistics.output:type_name -> nereid.v1.Tally
-	10, // 10: nereid.v1.ModelStatistics.cache_hit:type_name -> nereid.v1.Tally
-	10, // 11: nereid.v1.ModelStatistics.cache_miss:type_name -> nereid.v1.Tally
-	9,  // 12: nereid.v1.ModelStatistics.batches:type_name -> nereid.v1.BatchStatistics
-	10, // 13: nereid.v1.BatchStatistics.input:type_name -> nereid.v1.Tally
-	10, // 14: nereid.v1.BatchStatistics.infer:type_name -> nereid.v1.Tally
-	10, // 15: nereid.v1.BatchStatistics.output:type_name -> nereid.v1.Tally
-	13, // 16: nereid.v1.QueuesReply.queues:type_name -> nereid.v1.QueueStatus
-	23, // 17: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
-	16, // 18: nereid.v1.ClusterStatus.services:type_name -> nereid.v1.ServiceStatus
-	17, // 19: nereid.v1.ClusterStatus.leaders:type_name -> nereid.v1.LeaderStatus
-	18, // 20: nereid.v1.ClusterStatus.models:type_name -> nereid.v1.ModelStatus
-	21, // 21: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
-	13, // 22: nereid.v1.ClusterStatus.queues:type_name -> nereid.v1.QueueStatus
-	24, // 23: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
-	19, // 24: nereid.v1.ModelStatus.versions:type_name -> nereid.v1.VersionStatus
-	25, // 25: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
-	20, // 26: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
-	24, // 27: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
-	26, // 28: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
-	22, // 29: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
-	0,  // 30: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
-	4,  // 31: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
-	14, // 32: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
-	6,  // 33: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
-	11, // 34: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
-	3,  // 35: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
-	5,  // 36: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
-	15, // 37: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
-	7,  // 38: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
-	12, // 39: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
-	35, // [35:40] is the sub-list for method output_type
-	30, // [30:35] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	11, // 4: nereid.v1.ModelStatistics.success:type_name -> nereid.v1.Tally
+	11, // 5: nereid.v1.ModelStatistics.fail:type_name -> nereid.v1.Tally
+	11, // 6: nereid.v1.ModelStatistics.queue:type_name -> nereid.v1.Tally
+	11, // 7: nereid.v1.ModelStatistics.input:type_name -> nereid.v1.Tally
+	11, // 8: nereid.v1.ModelStatistics.infer:type_name -> nereid.v1.Tally
+	11, // 9: nereid.v1.ModelStatistics.output:type_name -> nereid.v1.Tally
+	11, // 10: nereid.v1.ModelStatistics.cache_hit:type_name -> nereid.v1.Tally
+	11, // 11: nereid.v1.ModelStatistics.cache_miss:type_name -> nereid.v1.Tally
+	10, // 12: nereid.v1.ModelStatistics.batches:type_name -> nereid.v1.BatchStatistics
+	9,  // 13: nereid.v1.ModelStatistics.responses:type_name -> nereid.v1.ResponseStatistics
+	11, // 14: nereid.v1.ResponseStatistics.infer:type_name -> nereid.v1.Tally
+	11, // 15: nereid.v1.ResponseStatistics.output:type_name -> nereid.v1.Tally
+	11, // 16: nereid.v1.ResponseStatistics.success:type_name -> nereid.v1.Tally
+	11, // 17: nereid.v1.ResponseStatistics.fail:type_name -> nereid.v1.Tally
+	11, // 18: nereid.v1.ResponseStatistics.empty:type_name -> nereid.v1.Tally
+	11, // 19: nereid.v1.ResponseStatistics.cancel:type_name -> nereid.v1.Tally
+	11, // 20: nereid.v1.BatchStatistics.input:type_name -> nereid.v1.Tally
+	11, // 21: nereid.v1.BatchStatistics.infer:type_name -> nereid.v1.Tally
+	11, // 22: nereid.v1.BatchStatistics.output:type_name -> nereid.v1.Tally
+	14, // 23: nereid.v1.QueuesReply.queues:type_name -> nereid.v1.QueueStatus
+	24, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
+	17, // 25: nereid.v1.ClusterStatus.services:type_name -> nereid.v1.ServiceStatus
+	18, // 26: nereid.v1.ClusterStatus.leaders:type_name -> nereid.v1.LeaderStatus
+	19, // 27: nereid.v1.ClusterStatus.models:type_name -> nereid.v1.ModelStatus
+	22, // 28: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
+	14, // 29: nereid.v1.ClusterStatus.queues:type_name -> nereid.v1.QueueStatus
+	25, // 30: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
+	20, // 31: nereid.v1.ModelStatus.versions:type_name -> nereid.v1.VersionStatus
+	26, // 32: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
+	21, // 33: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
+	25, // 34: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
+	27, // 35: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
+	23, // 36: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
+	0,  // 37: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
+	4,  // 38: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
+	15, // 39: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
+	6,  // 40: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
+	12, // 41: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
+	3,  // 42: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
+	5,  // 43: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
+	16, // 44: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
+	7,  // 45: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
+	13, // 46: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
+	42, // [42:47] is the sub-list for method output_type
+	37, // [37:42] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_control_proto_init() }
@@ -1854,7 +1967,7 @@ func file_nereid_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_control_proto_rawDesc), len(file_nereid_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

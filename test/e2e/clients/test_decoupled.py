@@ -5,6 +5,7 @@ GRPC_URL and HTTP_URL say where the server is.
 
 import os
 import queue
+import time
 import unittest
 
 import numpy as np
@@ -124,6 +125,32 @@ class Decoupled(unittest.TestCase):
             self.assertTrue(result.get_response().parameters["triton_final_response"].bool_param)
             self.assertEqual(result.as_numpy("y").tolist(), [[7]])
         self.nothing_more()
+
+    def test_statistics_of_responses(self):
+        def counts():
+            ours = {str(i): {} for i in range(2)}
+            with http_client.InferenceServerClient(HTTP_URL) as client:
+                told = client.get_inference_statistics("counted")["model_stats"][0]["response_stats"]
+            over_grpc = self.client.get_inference_statistics("counted").model_stats[0].response_stats
+            for index, stats in told.items():
+                ours[index] = {kind: stat["count"] for kind, stat in stats.items() if stat["count"]}
+                self.assertEqual(stats["empty_response"]["count"], over_grpc[index].empty_response.count)
+                self.assertEqual(stats["success"]["ns"], over_grpc[index].success.ns)
+            return ours
+
+        for request_id in ("a", "b"):
+            self.send(request_id, [1], [0], model="counted", enable_empty_final_response=True)
+        self.told(4)
+        self.send("c", [], [], model="counted", enable_empty_final_response=True)
+        self.told(1)
+        want = {
+            "0": {"compute_infer": 2, "compute_output": 2, "success": 2, "empty_response": 1},
+            "1": {"empty_response": 2},
+        }
+        deadline = time.monotonic() + 60  # what is counted may be counted after its response
+        while counts() != want and time.monotonic() < deadline:
+            pass
+        self.assertEqual(counts(), want)
 
     def test_calls_that_give_one_response_are_refused(self):
         with self.assertRaises(InferenceServerException) as refused:

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
@@ -10,15 +11,15 @@ import (
 // The statistics as clients read them: no field is left out.
 type (
 	statisticsJSON struct {
-		Name           string              `json:"name"`
-		Version        string              `json:"version"`
-		LastInference  int64               `json:"last_inference"` // ms since 1970
-		InferenceCount uint64              `json:"inference_count"`
-		ExecutionCount uint64              `json:"execution_count"`
-		Inference      inferenceStatsJSON  `json:"inference_stats"`
-		Responses      map[string]struct{} `json:"response_stats"` // of decoupled models
-		Batches        []batchStatsJSON    `json:"batch_stats"`
-		Memory         []struct{}          `json:"memory_usage"` // of backends that know theirs
+		Name           string                       `json:"name"`
+		Version        string                       `json:"version"`
+		LastInference  int64                        `json:"last_inference"` // ms since 1970
+		InferenceCount uint64                       `json:"inference_count"`
+		ExecutionCount uint64                       `json:"execution_count"`
+		Inference      inferenceStatsJSON           `json:"inference_stats"`
+		Responses      map[string]responseStatsJSON `json:"response_stats"` // of decoupled models, by index
+		Batches        []batchStatsJSON             `json:"batch_stats"`
+		Memory         []struct{}                   `json:"memory_usage"` // of backends that know theirs
 	}
 
 	inferenceStatsJSON struct {
@@ -30,6 +31,15 @@ type (
 		ComputeOutput durationJSON `json:"compute_output"`
 		CacheHit      durationJSON `json:"cache_hit"`
 		CacheMiss     durationJSON `json:"cache_miss"`
+	}
+
+	responseStatsJSON struct {
+		ComputeInfer  durationJSON `json:"compute_infer"`
+		ComputeOutput durationJSON `json:"compute_output"`
+		Success       durationJSON `json:"success"`
+		Fail          durationJSON `json:"fail"`
+		EmptyResponse durationJSON `json:"empty_response"`
+		Cancel        durationJSON `json:"cancel"`
 	}
 
 	batchStatsJSON struct {
@@ -79,13 +89,18 @@ func statisticsOf(m *core.ModelStatistics) statisticsJSON {
 			ComputeInput: duration(m.Input), ComputeInfer: duration(m.Infer), ComputeOutput: duration(m.Output),
 			CacheHit: duration(m.CacheHit), CacheMiss: duration(m.CacheMiss),
 		},
-		Responses: map[string]struct{}{}, Batches: make([]batchStatsJSON, len(m.Batches)), Memory: []struct{}{},
+		Responses: make(map[string]responseStatsJSON, len(m.Responses)), Batches: make([]batchStatsJSON, len(m.Batches)), Memory: []struct{}{},
 	}
 	if !m.LastInference.IsZero() {
 		out.LastInference = m.LastInference.UnixMilli()
 	}
 	for i, b := range m.Batches {
 		out.Batches[i] = batchStatsJSON{b.Size, duration(b.Input), duration(b.Infer), duration(b.Output)}
+	}
+	for i, r := range m.Responses {
+		out.Responses[strconv.Itoa(i)] = responseStatsJSON{
+			duration(r.Infer), duration(r.Output), duration(r.Success), duration(r.Fail), duration(r.Empty), duration(r.Cancel),
+		}
 	}
 	return out
 }

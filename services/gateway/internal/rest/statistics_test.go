@@ -24,11 +24,15 @@ func TestStatistics(t *testing.T) {
 			{Size: 4, Input: tally(1, 21), Infer: tally(1, 22), Output: tally(1, 23)},
 			{Size: 8, Input: tally(1, 31), Infer: tally(1, 32), Output: tally(1, 33)},
 		},
+		Responses: []infer.ResponseStatistics{
+			{Infer: tally(1, 41), Output: tally(2, 42), Success: tally(3, 43), Fail: tally(4, 44), Empty: tally(5, 45), Cancel: tally(6, 46)},
+		},
 	}}
 	const run = `{"name":"simple","version":"1","last_inference":1700000000123,"inference_count":12,"execution_count":2,"inference_stats":{` +
 		`"success":{"count":6,"ns":11},"fail":{"count":1,"ns":12},"queue":{"count":6,"ns":13},` +
 		`"compute_input":{"count":5,"ns":14},"compute_infer":{"count":5,"ns":15},"compute_output":{"count":5,"ns":16},` +
-		`"cache_hit":{"count":1,"ns":17},"cache_miss":{"count":5,"ns":18}},"response_stats":{},"batch_stats":[` +
+		`"cache_hit":{"count":1,"ns":17},"cache_miss":{"count":5,"ns":18}},"response_stats":{"0":{"compute_infer":{"count":1,"ns":41},"compute_output":{"count":2,"ns":42},` +
+		`"success":{"count":3,"ns":43},"fail":{"count":4,"ns":44},"empty_response":{"count":5,"ns":45},"cancel":{"count":6,"ns":46}}},"batch_stats":[` +
 		`{"batch_size":4,"compute_input":{"count":1,"ns":21},"compute_infer":{"count":1,"ns":22},"compute_output":{"count":1,"ns":23}},` +
 		`{"batch_size":8,"compute_input":{"count":1,"ns":31},"compute_infer":{"count":1,"ns":32},"compute_output":{"count":1,"ns":33}}],"memory_usage":[]}`
 	const zero = `{"count":0,"ns":0}`

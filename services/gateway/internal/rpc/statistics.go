@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -39,6 +40,15 @@ func statisticsOf(m *core.ModelStatistics) *inference.ModelStatistics {
 			BatchSize:    uint64(b.Size),
 			ComputeInput: duration(b.Input), ComputeInfer: duration(b.Infer), ComputeOutput: duration(b.Output),
 		})
+	}
+	for i, r := range m.Responses {
+		if out.ResponseStats == nil {
+			out.ResponseStats = make(map[string]*inference.InferResponseStatistics, len(m.Responses))
+		}
+		out.ResponseStats[strconv.Itoa(i)] = &inference.InferResponseStatistics{
+			ComputeInfer: duration(r.Infer), ComputeOutput: duration(r.Output), Success: duration(r.Success),
+			Fail: duration(r.Fail), EmptyResponse: duration(r.Empty), Cancel: duration(r.Cancel),
+		}
 	}
 	return out
 }

@@ -24,6 +24,9 @@ func statistics() infer.Statistics {
 		Success: tally(6, 11), Fail: tally(1, 12), Queue: tally(6, 13), Input: tally(5, 14), Infer: tally(5, 15), Output: tally(5, 16),
 		CacheHit: tally(1, 17), CacheMiss: tally(5, 18),
 		Batches: []infer.BatchStatistics{{Size: 4, Input: tally(1, 21), Infer: tally(2, 22), Output: tally(3, 23)}},
+		Responses: []infer.ResponseStatistics{
+			{Infer: tally(1, 31), Output: tally(2, 32), Success: tally(3, 33), Fail: tally(4, 34), Empty: tally(5, 35), Cancel: tally(6, 36)}, {},
+		},
 	}
 }
 
@@ -32,6 +35,7 @@ func TestModelStatistics(t *testing.T) {
 	tally := func(count, ns uint64) *inference.StatisticDuration {
 		return &inference.StatisticDuration{Count: count, Ns: ns}
 	}
+	none := tally(0, 0)
 	run := &inference.ModelStatistics{
 		Name: "add_sub", Version: "1", LastInference: 1_700_000_000_123, InferenceCount: 12, ExecutionCount: 2,
 		InferenceStats: &inference.InferStatistics{
@@ -42,8 +46,13 @@ func TestModelStatistics(t *testing.T) {
 		BatchStats: []*inference.InferBatchStatistics{
 			{BatchSize: 4, ComputeInput: tally(1, 21), ComputeInfer: tally(2, 22), ComputeOutput: tally(3, 23)},
 		},
+		ResponseStats: map[string]*inference.InferResponseStatistics{
+			"0": {
+				ComputeInfer: tally(1, 31), ComputeOutput: tally(2, 32), Success: tally(3, 33), Fail: tally(4, 34), EmptyResponse: tally(5, 35), Cancel: tally(6, 36),
+			},
+			"1": {ComputeInfer: none, ComputeOutput: none, Success: none, Fail: none, EmptyResponse: none, Cancel: none},
+		},
 	}
-	none := tally(0, 0)
 	idle := &inference.ModelStatistics{Name: "tokens", Version: "1", InferenceStats: &inference.InferStatistics{
 		Success: none, Fail: none, Queue: none, ComputeInput: none, ComputeInfer: none, ComputeOutput: none, CacheHit: none, CacheMiss: none,
 	}}

@@ -196,12 +196,15 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 		s := stats.Served{Rows: it.BatchSize, Enqueued: it.Enqueued, Dispatched: b.Dispatched}
 		switch {
 		case e.Done != nil:
-			s.Outcome, s.FirstResponse = e.Done.Outcome, e.Done.FirstResponse
+			s.Outcome, s.FirstResponse, s.Responses = e.Done.Outcome, e.Done.FirstResponse, e.Done.Responses
 			l.served = append(l.served, s)
 		case i < len(e.Ended.Outcomes):
 			s.Outcome = e.Ended.Outcomes[i]
 			if i < len(e.Ended.FirstResponses) {
 				s.FirstResponse = e.Ended.FirstResponses[i]
+			}
+			if i < len(e.Ended.Responses) {
+				s.Responses = e.Ended.Responses[i]
 			}
 			l.served = append(l.served, s)
 		}

@@ -33,14 +33,17 @@ func (f failure) String() string { return [...]string{"REJECTED", "CANCELED", "B
 // use.
 type Counters struct {
 	*inFlight
-	slots  uint64 // of a batch: the most rows it can have
-	stages stages
-	own    ownSeries
-	times  *distributions
+	slots     uint64 // of a batch: the most rows it can have
+	decoupled bool
+	stages    stages
+	own       ownSeries
+	times     *distributions
 
 	mu      sync.Mutex
 	totals  totals                           // guarded by mu
 	batches map[int64]*infer.BatchStatistics // by size; guarded by mu
+	// responses are those of a decoupled model by their index; guarded by mu.
+	responses []infer.ResponseStatistics
 }
 
 // inFlight are the requests that a version has now. They are in flight while
@@ -99,6 +102,8 @@ type Served struct {
 	// FirstResponse is when the first of several responses was given; 0 if
 	// the only one was given when the batch was done.
 	FirstResponse mono.Time
+	// Responses are those of a decoupled model, if they were several or none.
+	Responses infer.UnitResponses
 }
 
 // Completed counts a batch and its requests, all at once: whoever reads the
@@ -119,11 +124,41 @@ func (c *Counters) add(done *infer.InstanceFree, requests []Served) {
 		c.executed(done)
 	}
 	for _, r := range requests {
+		if c.decoupled && r.Outcome != infer.Rejected {
+			c.respondedLocked(&r, &done.Timing)
+		}
 		if r.Outcome == infer.Succeeded {
 			c.totals.succeeds(r, &done.Timing)
 			continue
 		}
 		c.totals.fails(failureOfOutcome(r.Outcome), done.Timing.Done.Sub(r.Enqueued))
+	}
+}
+
+// respondedLocked counts the responses to a request. One of which no times are told
+// had one, in the time of its batch.
+func (c *Counters) respondedLocked(r *Served, timing *infer.Timing) {
+	times := r.Responses.Times
+	if len(times) == 0 {
+		times = []time.Duration{timing.Infer()}
+	}
+	for i, d := range times {
+		if i == len(c.responses) {
+			c.responses = append(c.responses, infer.ResponseStatistics{})
+		}
+		s := &c.responses[i]
+		switch last := i == len(times)-1 && i < infer.MaxResponseTimes-1; {
+		case last && r.Outcome == infer.Canceled:
+			s.Cancel.Add(d)
+		case last && r.Outcome == infer.Failed:
+			s.Fail.Add(d)
+		case last && r.Responses.Empty:
+			s.Empty.Add(d)
+		default:
+			s.Infer.Add(d)
+			s.Output.Add(0) // a backend gives a response when it is whole
+			s.Success.Add(d)
+		}
 	}
 }
 
@@ -180,6 +215,7 @@ func (c *Counters) Statistics(wall func(mono.Time) time.Time) infer.Statistics {
 	for _, size := range slices.Sorted(maps.Keys(c.batches)) {
 		s.Batches = append(s.Batches, *c.batches[size])
 	}
+	s.Responses = slices.Clone(c.responses)
 	return s
 }
 

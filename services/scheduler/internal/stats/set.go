@@ -103,7 +103,7 @@ func (s *Set) newCounters(k key, c *modelconfig.Config) *Counters {
 		f = before.inFlight
 		delete(s.unloaded, k)
 	}
-	return &Counters{inFlight: f, slots: uint64(max(c.MaxBatchSize, 1)), batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
+	return &Counters{inFlight: f, slots: uint64(max(c.MaxBatchSize, 1)), decoupled: c.Decoupled, batches: make(map[int64]*infer.BatchStatistics), own: ownSeries{
 		refusals:  s.refusals.MustCurryWith(labels),
 		batchRows: s.batchRows.With(labels),
 	}}

@@ -22,6 +22,33 @@ func counters() *stats.Counters {
 	return set.Of(ref)
 }
 
+func TestResponsesOfDecoupledModelsCountByTheirIndex(t *testing.T) {
+	set := stats.NewSet(stats.DefaultLatencies())
+	ref := infer.ModelRef{Name: "m", Version: 1, Generation: 1}
+	set.Add(ref, &modelconfig.Config{Decoupled: true})
+	c := set.Of(ref)
+	of := func(o infer.Outcome, empty bool, times ...time.Duration) stats.Served {
+		return stats.Served{Outcome: o, Rows: 1, Responses: infer.UnitResponses{Times: times, Empty: empty}}
+	}
+	timing := infer.Timing{Start: 1000, InputDone: 1001, InferDone: 1011, Done: 1111}
+	c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 6, Timing: timing}, []stats.Served{
+		of(infer.Succeeded, true, 1, 2, 3), of(infer.Succeeded, false, 10, 20), of(infer.Failed, false, 100, 200), of(infer.Canceled, false, 1000, 2000),
+		of(infer.Succeeded, false), of(infer.Rejected, false),
+	})
+	want := []infer.ResponseStatistics{
+		{Infer: tally(5, 1121), Output: tally(5, 0), Success: tally(5, 1121)},
+		{Infer: tally(2, 22), Output: tally(2, 0), Success: tally(2, 22), Fail: tally(1, 200), Cancel: tally(1, 2000)},
+		{Empty: tally(1, 3)},
+	}
+	if diff := cmp.Diff(want, c.Statistics(wall).Responses); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	c.Completed(&infer.InstanceFree{Executions: 1, Timing: timing}, []stats.Served{of(infer.Failed, false, make([]time.Duration, infer.MaxResponseTimes)...)})
+	if got := c.Statistics(wall).Responses; len(got) != infer.MaxResponseTimes || got[len(got)-1].Success.Count != 1 {
+		t.Errorf("%d indices of a request that had more, the last is %+v", len(got), got[len(got)-1])
+	}
+}
+
 // wall makes a wall time of the monotonic one, from the epoch on.
 func wall(t mono.Time) time.Time { return time.Unix(0, int64(t)) }
 

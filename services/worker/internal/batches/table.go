@@ -281,12 +281,15 @@ func (e *entry) name(f *infer.InstanceFree) {
 	if len(f.Outcomes) == len(e.units) {
 		return
 	}
-	outcomes, ends, firsts := make([]infer.Outcome, len(e.units)), f.Ends, f.FirstResponses
+	outcomes, ends, firsts, responses := make([]infer.Outcome, len(e.units)), f.Ends, f.FirstResponses, f.Responses
 	if f.Ends != nil {
 		f.Ends = make([]infer.UnitEnd, len(e.units))
 	}
 	if f.FirstResponses != nil {
 		f.FirstResponses = make([]mono.Time, len(e.units))
+	}
+	if f.Responses != nil {
+		f.Responses = make([]infer.UnitResponses, len(e.units))
 	}
 	n := 0
 	for i := range e.units {
@@ -300,6 +303,9 @@ func (e *entry) name(f *infer.InstanceFree) {
 		}
 		if firsts != nil {
 			f.FirstResponses[i] = firsts[n]
+		}
+		if responses != nil {
+			f.Responses[i] = responses[n]
 		}
 		n++
 	}

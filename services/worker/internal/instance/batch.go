@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 
@@ -43,12 +44,15 @@ type batch struct {
 
 // slot is the state of one request.
 type slot struct {
-	next     uint32 // index of the next response; guarded by the batch's mu
-	ended    bool   // guarded by the batch's mu
-	outcome  infer.Outcome
-	first    mono.Time // of several responses, the first; guarded by the batch's mu
-	window   *window   // of several responses; nil until it is needed; guarded by the batch's mu
-	canceled atomic.Bool
+	next    uint32 // index of the next response; guarded by the batch's mu
+	ended   bool   // guarded by the batch's mu
+	outcome infer.Outcome
+	first   mono.Time // of several responses, the first; guarded by the batch's mu
+	given   mono.Time // the last of them; guarded by the batch's mu
+	// responses is told with the end, which takes it over; guarded by the batch's mu.
+	responses infer.UnitResponses
+	window    *window // of several responses; nil until it is needed; guarded by the batch's mu
+	canceled  atomic.Bool
 }
 
 // begin readies the batch.
@@ -67,6 +71,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	for i, r := range of.Requests {
 		s := &b.slots[i]
 		s.next, s.ended, s.outcome, s.first, s.window = 0, false, 0, 0, nil
+		s.given, s.responses = 0, infer.UnitResponses{}
 		s.canceled.Store(false)
 		b.size += r.BatchSize
 	}
@@ -114,8 +119,8 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	r.Final = r.Final || r.Err != nil
 	r.Index = s.next
 	s.next++
-	if r.Index == 0 && !r.Final {
-		s.first = b.lane.executor.deps.Clock.Now()
+	if !r.Final || r.Index > 0 || r.Err == nil && len(r.Outputs) == 0 {
+		b.timeLocked(s, r)
 	}
 	s.ended = r.Final
 	tell := false
@@ -140,6 +145,21 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	}
 }
 
+// timeLocked notes when one of several responses was given, or the end of a request
+// without any.
+func (b *batch) timeLocked(s *slot, r *infer.Response) {
+	now := b.lane.executor.deps.Clock.Now()
+	if r.Index == 0 && !r.Final {
+		s.first = now
+	}
+	if len(s.responses.Times) < infer.MaxResponseTimes {
+		before := cmp.Or(s.given, b.timing.InputDone, b.timing.Start)
+		s.responses.Times = append(s.responses.Times, max(now.Sub(before), 0))
+	}
+	s.given = now
+	s.responses.Empty = r.Final && r.Err == nil && len(r.Outputs) == 0
+}
+
 // tell says that a request has ended after its instance was free: when that has
 // been told.
 func (b *batch) tell(i int, work infer.Work) {
@@ -147,7 +167,7 @@ func (b *batch) tell(i int, work infer.Work) {
 	now := e.deps.Clock.Now()
 	b.mu.Lock()
 	d := infer.UnitDone{Batch: b.of.ID, Instance: b.of.Instance, Work: work, At: now}
-	d.Outcome, d.FirstResponse = b.slots[i].outcome, b.slots[i].first
+	d.Outcome, d.FirstResponse, d.Responses = b.slots[i].outcome, b.slots[i].first, b.slots[i].responses
 	later := b.freeing
 	if later {
 		b.ended = append(b.ended, d)

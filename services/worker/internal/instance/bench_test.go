@@ -29,13 +29,13 @@ func lane() (run, stop func()) {
 	const size = 8
 	p := pingPong{done: make(chan *infer.InstanceFree, 1)}
 	e := instance.NewExecutor(1, instance.Deps{Scheduler: p, Responder: p, Clock: mono.New(), Batches: batches.New()})
-	responses := make([]infer.Response, size)
+	responses, outputs := make([]infer.Response, size), []infer.Tensor{{Name: "OUT"}}
 	id := e.Open(instance.Spec{Name: "m_0_0", Passive: true, Instance: &engine{execute: func(batch backend.Batch) {
 		batch.InputDone()
 		batch.Executed()
 		batch.InferDone()
 		for i := range responses {
-			responses[i] = infer.Response{Final: true}
+			responses[i] = infer.Response{Final: true, Outputs: outputs}
 			batch.Respond(i, &responses[i])
 		}
 		batch.Done()

@@ -74,6 +74,12 @@ func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 			f.Ends[i] = infer.UnitMore
 			continue
 		}
+		if len(s.responses.Times) > 0 {
+			if f.Responses == nil {
+				f.Responses = make([]infer.UnitResponses, len(b.slots))
+			}
+			f.Responses[i] = s.responses
+		}
 		if s.first != 0 {
 			if f.FirstResponses == nil {
 				f.FirstResponses = make([]mono.Time, len(b.slots))
@@ -137,6 +143,9 @@ func (b *batch) over() {
 		}
 		response := &infer.Response{Final: true, Index: s.next, Err: b.forgotten()}
 		s.ended, s.outcome = true, outcome(s, response.Err)
+		if s.next > 0 {
+			b.timeLocked(s, response) // done keeps everybody else away
+		}
 		work := r.Work
 		b.send(r, response)
 		if freed {

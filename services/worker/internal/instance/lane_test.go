@@ -157,6 +157,9 @@ func TestInstanceIsFreeBeforeTheLastResponse(t *testing.T) {
 	}})
 	f := h.run(h.order(1, id, 1, 2, 3, 4))
 	more := []infer.UnitEnd{infer.UnitMore, infer.UnitEnded, infer.UnitMore, infer.UnitMore}
+	if r := f.Responses; len(r) != 4 || len(r[1].Times) != 1 || !r[1].Empty || r[0].Times != nil {
+		t.Errorf("told of responses %+v, want the empty one of the request that has ended", r)
+	}
 	if diff := cmp.Diff(more, f.Ends); diff != "" || f.Executions != 1 || f.Credits != 1 {
 		t.Errorf("told of an instance that is free: %+v: %s", f, diff)
 	}
@@ -164,7 +167,8 @@ func TestInstanceIsFreeBeforeTheLastResponse(t *testing.T) {
 		t.Errorf("the next batch ended with %+v", f)
 	}
 	first.Respond(0, &infer.Response{Final: true})
-	if d := <-h.done; d.Work.Request != request(1) || d.Outcome != infer.Succeeded || d.FirstResponse == 0 || d.At < d.FirstResponse || d.Batch != batchID(1) {
+	if d := <-h.done; d.Work.Request != request(1) || d.Outcome != infer.Succeeded || d.FirstResponse == 0 || d.At < d.FirstResponse || d.Batch != batchID(1) ||
+		len(d.Responses.Times) != 2 || !d.Responses.Empty {
 		t.Errorf("told %+v", d)
 	}
 	h.executor.Cancel(batchID(1), request(3))
