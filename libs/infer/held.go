@@ -14,6 +14,9 @@ type Held struct {
 	// Running.
 	Started   []Started
 	Sequences []HeldSequence
+	// Memory is how many bytes the inputs of the worker's batches may have together;
+	// 0 is no bound.
+	Memory int64
 }
 
 // Running is a batch that a worker has taken over and of which something is not

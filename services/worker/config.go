@@ -70,6 +70,8 @@ type Config struct {
 	// MemoryBudget bounds what instances may take of the device's memory: the
 	// registry assigns no more.
 	MemoryBudget string `name:"memory-budget" default:"90%" placeholder:"SIZE" group:"Models" help:"What models may take of the memory: a part of what the container or the machine has, such as 90%, a size such as 8GiB, or 0 for no bound. A model that does not fit waits, with a cause."`
+	// BatchMemory bounds the inputs of what runs, or is about to: see [infer.Held].
+	BatchMemory string `name:"batch-memory" default:"25%" placeholder:"SIZE" group:"Models" help:"What the inputs of the batches of a worker may take of the memory together, as --memory-budget. Where that is short, batches are smaller, then wait, and then new requests are refused as memory_pressure. Gathering the inputs takes as much again, and so may outputs."`
 
 	// OnnxRuntimeLibrary is opened when the first model needs it.
 	OnnxRuntimeLibrary string   `name:"onnxruntime-library" varies:"" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer: the one that make deps fetched, or else the system's."`
@@ -93,6 +95,7 @@ func Default() Config {
 		LoadConcurrency:    4,
 		Cache:              Cache{Concurrency: 8, StallTimeout: 120},
 		MemoryBudget:       "90%",
+		BatchMemory:        "25%",
 		OnnxRuntimeLibrary: RuntimeLibrary(),
 	}
 }
@@ -136,8 +139,9 @@ func (c Config) Validate() error {
 	}
 	_, labelsErr := c.labels()
 	_, budgetErr := c.memoryBudget()
+	_, batchErr := c.batchMemory()
 	_, policiesErr := c.hostPolicies()
-	return errors.Join(labelsErr, budgetErr, c.checkBackends(), policiesErr)
+	return errors.Join(labelsErr, budgetErr, batchErr, c.checkBackends(), policiesErr)
 }
 
 // Deps are what a worker works with. All but Log and Metrics are required.

@@ -22,6 +22,8 @@ type metrics struct {
 	loads      *prometheus.HistogramVec
 	triton     *tritonSeries
 	stateBytes *prometheus.GaugeVec
+	// batchMemory is what the inputs of batches may have.
+	batchMemory prometheus.Gauge
 
 	instances, memory *prometheus.Desc
 
@@ -62,6 +64,9 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 		stateBytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nereid_worker_sequence_state_bytes", Help: "Memory of the states of live sequences.",
 		}, []string{"model", "version"}),
+		batchMemory: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nereid_worker_batch_memory_limit_bytes", Help: "What the inputs of the worker's batches may take together; 0 is no bound.",
+		}),
 		shown: make(map[infer.ModelID][]reconcile.VersionStatus),
 	}
 	for _, outcome := range []string{loadFailed, loadSucceeded} {
@@ -70,7 +75,7 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m, m.executions, m.loads, m.triton, m.stateBytes} {
+	for _, c := range []prometheus.Collector{m, m.executions, m.loads, m.triton, m.stateBytes, m.batchMemory} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

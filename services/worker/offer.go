@@ -30,14 +30,17 @@ func (c Config) labels() (map[string]string, error) {
 	return labels, nil
 }
 
-// memoryBudget is what the flag says in bytes; 0 is no bound. Errors have the
-// reason config_invalid.
-func (c Config) memoryBudget() (uint64, error) {
-	text := c.MemoryBudget
+// memoryBudget is what models may take in bytes, batchMemory what inputs of batches
+// may; 0 is no bound. Errors have the reason config_invalid.
+func (c Config) memoryBudget() (uint64, error) { return sizeOf("--memory-budget", c.MemoryBudget) }
+func (c Config) batchMemory() (uint64, error)  { return sizeOf("--batch-memory", c.BatchMemory) }
+
+// sizeOf is a part of the memory that there is, or a size.
+func sizeOf(flag, text string) (uint64, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseUint(percent, 10, 8)
 		if err != nil || n < 1 || n > 100 {
-			return 0, errs.New(errs.ConfigInvalid, "--memory-budget=%s: want a part from 1%% to 100%%", text)
+			return 0, errs.New(errs.ConfigInvalid, "%s=%s: want a part from 1%% to 100%%", flag, text)
 		}
 		return memory.Linux().Limit() / 100 * n, nil
 	}
@@ -45,14 +48,14 @@ func (c Config) memoryBudget() (uint64, error) {
 		if number, ok := strings.CutSuffix(text, unit); ok {
 			n, err := strconv.ParseUint(number, 10, 63-shift)
 			if err != nil {
-				return 0, errs.New(errs.ConfigInvalid, "--memory-budget=%s: want a whole number of %s, less than 2^63 bytes", text, unit)
+				return 0, errs.New(errs.ConfigInvalid, "%s=%s: want a whole number of %s, less than 2^63 bytes", flag, text, unit)
 			}
 			return n << shift, nil
 		}
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, errs.New(errs.ConfigInvalid, "--memory-budget=%s: want a part such as 90%%, a size such as 8GiB, or 0 for no bound", text)
+		return 0, errs.New(errs.ConfigInvalid, "%s=%s: want a part such as 90%%, a size such as 8GiB, or 0 for no bound", flag, text)
 	}
 	return n, nil
 }

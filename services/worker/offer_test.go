@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +15,9 @@ func TestBudgets(t *testing.T) {
 		if got, err := budget(text); err != nil || got != want {
 			t.Errorf("%s is %d, %v; want %d", text, got, err, want)
 		}
+	}
+	if _, err := (Config{BatchMemory: "much"}).batchMemory(); errs.Of(err) != errs.ConfigInvalid || !strings.Contains(err.Error(), "--batch-memory=much") {
+		t.Errorf("the memory of batches: %v", err)
 	}
 	whole, err := budget("100%")
 	half, again := budget("50%")

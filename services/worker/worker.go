@@ -36,6 +36,7 @@ type Worker struct {
 
 	labels       map[string]string
 	memoryBudget uint64 // in bytes; 0 is no bound
+	batchMemory  uint64 // the same
 
 	modelsKnown, assignmentKnown atomic.Bool
 	// leaving says that its models are wanted elsewhere, stopping that it ends in
@@ -68,8 +69,10 @@ func New(c Config, d Deps) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher}
-	w.labels, _ = c.labels() // validated, as the budget
+	w.labels, _ = c.labels() // validated, as the sizes
 	w.memoryBudget, _ = c.memoryBudget()
+	w.batchMemory, _ = c.batchMemory()
+	m.batchMemory.Set(float64(w.batchMemory))
 	if c.ExecutionLog != "" {
 		w.log = ledger.NewLog(c.ExecutionLog, c.ID)
 	}
@@ -154,7 +157,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
 		Batches: w.deps.Batches, Log: w.log, Fresh: w.deps.MayStart, Pipelined: w.deps.PipelinedBatches, Panicked: w.panicked,
 	})
-	w.deps.Scheduler.Attach(epoch, infer.Held{}, executor)
+	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
 	defer w.deps.Scheduler.Detach(epoch)
 	threads := procs.New(w.config.Cores)
 	defer threads.Restore()

@@ -57,6 +57,8 @@ const (
 	ahead = 1
 	// takes is what the instance says of each execution.
 	takes = 10 * time.Microsecond
+	// batchMemory is what the inputs of the worker's batches may have: two large ones.
+	batchMemory = 2*large + large/2
 )
 
 var ref = infer.ModelRef{Name: "m", Version: 1, Generation: 1}
@@ -116,7 +118,7 @@ func newScene(t *testing.T, w wiring) *scene {
 		s.gatewayPool, s.workerPool = tensor.NewPool(0), tensor.NewPool(0)
 		s.gateway, s.worker, s.responder, s.instance.Worker = s.scheduler, s.scheduler, s, 3
 	}
-	s.worker.Attach(s.instance.Worker, infer.Held{}, s)
+	s.worker.Attach(s.instance.Worker, infer.Held{Memory: batchMemory}, s)
 	s.grant(0)
 	return s
 }

@@ -62,6 +62,36 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 			}
 			s.over(4, 1)
 		}},
+		{"a batch takes what its worker has memory for", false, func(s *scene) {
+			s.submit(s.request(1, small))
+			first := s.order(1)
+			s.submit(s.request(2, large), s.request(3, large), s.request(4, large))
+			s.waiting(3)
+			s.finish(first, nil)
+			s.result(1, small)
+			s.finish(s.order(2, 3), nil)
+			s.result(2, large)
+			s.result(3, large)
+			s.finish(s.order(4), nil)
+			s.result(4, large)
+			s.over(4, 0)
+		}},
+		{"a worker says again what memory it has", true, func(s *scene) {
+			s.submit(s.request(1, small))
+			first := s.order(1)
+			s.submit(s.request(2, large), s.request(3, large), s.request(4, large))
+			s.waiting(3)
+			s.cut()
+			s.waiting(3)
+			s.finish(first, nil)
+			s.result(1, small)
+			s.finish(s.order(2, 3), nil)
+			s.finish(s.order(4), nil)
+			for number := uint64(2); number <= 4; number++ {
+				s.result(number, large)
+			}
+			s.over(4, 0)
+		}},
 		{"what waits is cancelled", false, func(s *scene) {
 			s.submit(s.request(1, small))
 			first := s.order(1)

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"math"
+
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -33,7 +35,7 @@ func Grant(g infer.Grant) *nereidv1.Grant {
 
 // Held writes what a worker holds into its hello.
 func Held(h infer.Held, m *nereidv1.WorkerHello) {
-	m.Epoch = h.Epoch
+	m.Epoch, m.BatchMemoryBytes = h.Epoch, uint64(max(h.Memory, 0))
 	for _, r := range h.Running {
 		running := &nereidv1.Running{
 			Batch: r.Batch.Number, Epoch: r.Batch.Epoch, Instance: Instance(r.Instance), BatchSizes: r.BatchSizes, InstanceFree: r.InstanceFree,
@@ -56,7 +58,7 @@ func Held(h infer.Held, m *nereidv1.WorkerHello) {
 
 // HeldOf is what a worker's hello says that it holds.
 func HeldOf(m *nereidv1.WorkerHello) infer.Held {
-	h := infer.Held{Epoch: m.GetEpoch()}
+	h := infer.Held{Epoch: m.GetEpoch(), Memory: int64(min(m.GetBatchMemoryBytes(), math.MaxInt64))}
 	for _, r := range m.GetRunning() {
 		running := infer.Running{
 			Batch: infer.BatchID{Epoch: r.GetEpoch(), Number: r.GetBatch()}, Instance: InstanceOf(r.GetInstance()), BatchSizes: r.GetBatchSizes(),

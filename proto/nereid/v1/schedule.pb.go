@@ -1136,12 +1136,16 @@ type WorkerHello struct {
 	// deposed and ends the stream.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Its release, for logs.
-	Release       string          `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
-	Running       []*Running      `protobuf:"bytes,6,rep,name=running,proto3" json:"running,omitempty"`
-	Started       []*Started      `protobuf:"bytes,7,rep,name=started,proto3" json:"started,omitempty"`
-	Sequences     []*HeldSequence `protobuf:"bytes,8,rep,name=sequences,proto3" json:"sequences,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Release   string          `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
+	Running   []*Running      `protobuf:"bytes,6,rep,name=running,proto3" json:"running,omitempty"`
+	Started   []*Started      `protobuf:"bytes,7,rep,name=started,proto3" json:"started,omitempty"`
+	Sequences []*HeldSequence `protobuf:"bytes,8,rep,name=sequences,proto3" json:"sequences,omitempty"`
+	// How many bytes the inputs of its batches may have together, with those of their
+	// descriptors; 0 is no bound. A batch of one request may have more, if it is the
+	// only one.
+	BatchMemoryBytes uint64 `protobuf:"varint,9,opt,name=batch_memory_bytes,json=batchMemoryBytes,proto3" json:"batch_memory_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *WorkerHello) Reset() {
@@ -1228,6 +1232,13 @@ func (x *WorkerHello) GetSequences() []*HeldSequence {
 		return x.Sequences
 	}
 	return nil
+}
+
+func (x *WorkerHello) GetBatchMemoryBytes() uint64 {
+	if x != nil {
+		return x.BatchMemoryBytes
+	}
+	return 0
 }
 
 // WorkEnvelope holds messages from the scheduler to a worker, in their order.
@@ -1455,7 +1466,7 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x05drain\x18\x05 \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drain\x12A\n" +
 	"\x0ebatch_returned\x18\x06 \x01(\v2\x18.nereid.v1.BatchReturnedH\x00R\rbatchReturned\x122\n" +
 	"\tunit_done\x18\a \x01(\v2\x13.nereid.v1.UnitDoneH\x00R\bunitDoneB\t\n" +
-	"\amessage\"\xa1\x02\n" +
+	"\amessage\"\xcf\x02\n" +
 	"\vWorkerHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x16\n" +
@@ -1464,7 +1475,8 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\arelease\x18\x05 \x01(\tR\arelease\x12,\n" +
 	"\arunning\x18\x06 \x03(\v2\x12.nereid.v1.RunningR\arunning\x12,\n" +
 	"\astarted\x18\a \x03(\v2\x12.nereid.v1.StartedR\astarted\x125\n" +
-	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\"B\n" +
+	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\x12,\n" +
+	"\x12batch_memory_bytes\x18\t \x01(\x04R\x10batchMemoryBytes\"B\n" +
 	"\fWorkEnvelope\x122\n" +
 	"\bmessages\x18\x01 \x03(\v2\x16.nereid.v1.WorkMessageR\bmessages\"\xd6\x01\n" +
 	"\vWorkMessage\x121\n" +

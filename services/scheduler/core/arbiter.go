@@ -144,7 +144,7 @@ func (c *Core) dispatch(in *instance, b *Batch) {
 	c.limiter.begin(in)
 	in.work += b.takes
 	in.busyUntil = in.freeAt(c.now).Add(b.takes)
-	in.use(b, 1)
+	in.worker.used += b.bytes
 	c.batches[b.ID] = b
 	in.worker.batches = append(in.worker.batches, b)
 	c.decide(Decision{Kind: Dispatch, Batch: b.ID, Instance: in.id, A: b.Size, B: int64(b.LatestStart), batch: b})
@@ -161,9 +161,9 @@ func (c *Core) vacate(b *Batch) {
 	c.limiter.use(in, -1)
 	in.work -= b.takes
 	in.busyUntil = min(in.busyUntil, c.now.Add(in.work)) // one may be there all the time
-	in.use(b, -1)
+	in.worker.used -= b.bytes
 	c.touch(in.model)
-	if in.worker.arena.known || in.device.known {
+	if in.worker.memory > 0 {
 		c.touchShort(in.worker)
 	}
 }

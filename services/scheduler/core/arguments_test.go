@@ -36,7 +36,7 @@ func (a arguments) event(s *script) *Event {
 	case "retire":
 		return &Event{Kind: Retire, Instance: a.instance()}
 	case "memory":
-		return &Event{Kind: MemoryReported, Instance: a.instance(), Free: Memory{Device: int64(a.number("device", -1)), Arena: int64(a.number("arena", -1))}}
+		return &Event{Kind: MemoryReported, Instance: infer.InstanceID{Worker: a.id()}, Memory: int64(a.number("bytes", 0))}
 	case "submit":
 		return &Event{Kind: Submit, Item: a.item(s)}
 	case "cancel":

@@ -96,7 +96,7 @@ func (c *Core) handle(e *Event) {
 	case UnitDone:
 		c.done(e.Done)
 	case MemoryReported:
-		c.reportMemory(e.Instance, e.Free)
+		c.reportMemory(e.Instance.Worker, e.Memory)
 	case BatchReturned:
 		c.takeBack(e.Batches[0], e.Reason)
 	case BecomeLeader:
@@ -214,6 +214,15 @@ func (c *Core) check() {
 		running += open
 		batches[b.instance]++
 		work[b.instance] += b.takes
+	}
+	for id, w := range c.workers {
+		used := int64(0)
+		for _, b := range w.batches {
+			if b.instance != nil {
+				used += b.bytes
+			}
+		}
+		invariant.Check(w.used == used, "the batches of worker %d have %d bytes, %d counted", id, used, w.used)
 	}
 	for id, in := range c.instances {
 		invariant.Check(in.running == batches[in], "%d batches run on %v, %d counted", batches[in], id, in.running)

@@ -80,7 +80,7 @@ func (d *direct) form(in *instance) (head *Item, ready int) {
 	for _, it := range d.items {
 		switch {
 		case it == head:
-		case !d.alike(head.Request, it.Request) || bytes+it.Bytes > in.room():
+		case !d.alike(head.Request, it.Request) || !in.fits(bytes, it.Bytes):
 			continue
 		default:
 			bytes += it.Bytes
@@ -88,7 +88,7 @@ func (d *direct) form(in *instance) (head *Item, ready int) {
 		d.items[n] = it
 		n++
 	}
-	if d.items = d.items[:n]; bytes > in.room() {
+	if d.items = d.items[:n]; !in.fits(0, head.Bytes) {
 		d.items = d.items[:0]
 	}
 	return head, ready

@@ -269,7 +269,7 @@ func (d *dynamic) joins(e *candidate, head, it *Item, start mono.Time, in *insta
 		e.full = true
 	case it == head && free && it.hopeless(start, in):
 		e.full = true
-	case e.bytes+it.Bytes > in.room():
+	case !in.fits(e.bytes, it.Bytes):
 		e.full, e.short = free, it == head
 	default:
 		return true

@@ -32,7 +32,8 @@ const (
 	// UnitDone says that the unit of Done, of which InstanceFree said that more was
 	// to come, has given its last response.
 	UnitDone
-	// MemoryReported says how many bytes are Free for the batches of Instance.
+	// MemoryReported says that the batches of the worker Instance.Worker may have
+	// Memory bytes together.
 	MemoryReported
 	// BatchReturned gives back the one of Batches, with the requests that it
 	// names, which its worker has not started. Reason says why: no_worker is that
@@ -86,7 +87,7 @@ type Event struct {
 	Instance infer.InstanceID
 	Ended    *infer.InstanceFree
 	Done     *infer.UnitDone
-	Free     Memory
+	Memory   int64 // 0 is no bound
 
 	Batches []*infer.Batch
 	Reason  errs.Reason
@@ -100,14 +101,6 @@ type Event struct {
 	Revision uint64
 	Released bool
 	Version  uint64
-}
-
-// Memory is how many bytes are free; less than 0 is unknown.
-type Memory struct {
-	// Device is what the instance's device has.
-	Device int64
-	// Arena is what the worker has for inputs and outputs, of all its instances.
-	Arena int64
 }
 
 // History is what the store holds of a pool's schedulers, so that the next one

@@ -2,7 +2,6 @@ package core
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -24,7 +23,6 @@ type instance struct {
 	// are work together.
 	busyUntil mono.Time
 	work      time.Duration
-	device    memory
 	retiring  bool
 	started   bool // has run a batch
 	// way is what a batch takes beside its execution, in seconds: to reach the
@@ -82,30 +80,11 @@ func (in *instance) before(other *instance) bool {
 	return a < b || (a == b && in.running < other.running)
 }
 
-// memory is what batches may take of a device or an arena.
-type memory struct {
-	known bool
-	size  int64 // of all batches together
-	used  int64
-}
-
-// report takes in how many bytes are free; less than 0 is unknown.
-func (m *memory) report(free int64) { m.known, m.size = free >= 0, free+m.used }
-
-// room is how many bytes the next batch may take.
-func (m *memory) room() int64 {
-	if !m.known {
-		return math.MaxInt64
-	}
-	return m.size - m.used
-}
-
-func (in *instance) room() int64 { return min(in.device.room(), in.worker.arena.room()) }
-
-// use counts a batch's bytes, or takes them off for a sign of -1.
-func (in *instance) use(b *Batch, sign int64) {
-	in.device.used += sign * b.bytes
-	in.worker.arena.used += sign * b.bytes
+// fits reports whether a batch of so many bytes may take so many more. What is
+// larger than all that the worker's batches may have goes alone, or it never would.
+func (in *instance) fits(bytes, more int64) bool {
+	w := in.worker
+	return w.memory == 0 || w.used+bytes+more <= w.memory || w.used+bytes == 0
 }
 
 // learn takes in what an execution took, except the instance's first: that one
@@ -160,7 +139,7 @@ func (c *Core) grant(g *infer.Grant) {
 				b.instance, b.Model = in, m.ref
 				in.running++
 				in.work += b.takes
-				in.use(b, 1)
+				w.used += b.bytes
 			}
 		}
 		c.limiter.enlist(in)
@@ -181,16 +160,12 @@ func insert(list []*instance, in *instance) []*instance {
 	return slices.Insert(list, at, in)
 }
 
-// reportMemory takes in what is free of an instance's device and its worker's
-// arena.
-func (c *Core) reportMemory(id infer.InstanceID, free Memory) {
-	in := c.instances[id]
-	if in == nil {
-		return
+// reportMemory takes in how many bytes the batches of a worker may have together.
+func (c *Core) reportMemory(id uint64, bytes int64) {
+	if w := c.workers[id]; w != nil {
+		w.memory = max(bytes, 0)
+		c.touchShort(w)
 	}
-	in.device.report(free.Device)
-	in.worker.arena.report(free.Arena)
-	c.touchShort(in.worker)
 }
 
 // touchShort asks the models again that wait for memory of a worker.
@@ -242,7 +217,7 @@ func (c *Core) dropInstance(in *instance, away bool) {
 	in.worker.instances = slices.DeleteFunc(in.worker.instances, same)
 	for _, b := range in.worker.batches {
 		if b.instance == in {
-			in.worker.arena.used -= b.bytes
+			in.worker.used -= b.bytes
 			b.instance = nil
 		}
 	}

@@ -235,7 +235,7 @@ func (c *Core) placeOf(m *model) *instance {
 	var best *instance
 	need := m.queue.first(c.now).Bytes
 	for _, in := range m.instances {
-		if in.free() && !in.retiring && in.room() >= need && l.affordable(in) && (best == nil || l.turnOf(in) < l.turnOf(best)) {
+		if in.free() && !in.retiring && in.fits(0, need) && l.affordable(in) && (best == nil || l.turnOf(in) < l.turnOf(best)) {
 			best = in
 		}
 	}

@@ -65,8 +65,8 @@ type worker struct {
 	recorded          bool        // the store holds that
 	instances         []*instance // by slot
 	batches           []*Batch    // in the order of their dispatch
-	arena             memory
-	timer             timer // until it counts as lost, or is forgotten
+	memory, used      int64       // bytes that its batches may have, 0 being no bound; and that they have
+	timer             timer       // until it counts as lost, or is forgotten
 }
 
 // worker returns the entry of an incarnation.

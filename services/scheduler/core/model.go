@@ -196,7 +196,7 @@ func (m *model) free(need int64) (best *instance, short bool) {
 	for _, in := range m.instances {
 		switch {
 		case !in.free() || in.retiring != drain:
-		case in.room() < need:
+		case !in.fits(0, need):
 			short = true
 		case best == nil || in.before(best):
 			best = in
@@ -221,7 +221,7 @@ func (m *model) couldRun() bool {
 func (m *model) soonFree(now mono.Time, need int64) *instance {
 	var best *instance
 	for _, in := range m.instances {
-		if in.pipelines(now) && in.room() >= need && (best == nil || in.freeAt(now) < best.freeAt(now)) {
+		if in.pipelines(now) && in.fits(0, need) && (best == nil || in.freeAt(now) < best.freeAt(now)) {
 			best = in
 		}
 	}

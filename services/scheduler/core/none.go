@@ -36,7 +36,7 @@ func (n *none) Propose(now mono.Time) Proposal {
 
 // Commit takes the first request.
 func (n *none) Commit(now mono.Time, in *instance, b *Batch) {
-	if it := n.model.queue.first(now); it != nil && it.Bytes <= in.room() {
+	if it := n.model.queue.first(now); it != nil && in.fits(0, it.Bytes) {
 		n.model.queue.remove(it)
 		b.add(it)
 	}

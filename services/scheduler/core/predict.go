@@ -18,7 +18,7 @@ func (c *Core) admit(m *model, it *Item) (errs.Reason, time.Duration) {
 		return errs.NoWorker, 0
 	case !it.doneBy(c.now):
 		return errs.DeadlineQueue, 0
-	case m.proposal.Reason == errs.MemoryPressure && m.queue.requests > 0:
+	case m.proposal.Reason == waitMemory && m.queue.bytes+it.Bytes > m.memory():
 		return errs.MemoryPressure, 0
 	}
 	if end := m.predict(c.now, it); !it.doneBy(end) {
@@ -28,6 +28,15 @@ func (c *Core) admit(m *model, it *Item) (errs.Reason, time.Duration) {
 		it.probe = true
 	}
 	return c.join(m, it), 0
+}
+
+// memory is how many bytes may wait while memory is waited for: as many as the batches
+// of one of the model's workers may have.
+func (m *model) memory() (most int64) {
+	for _, in := range m.instances {
+		most = max(most, in.worker.memory)
+	}
+	return most
 }
 
 // predict is when an item that comes now would hardly not be done: after the

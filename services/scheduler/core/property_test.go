@@ -247,14 +247,13 @@ func (w *world) loseGateway(t *rapid.T) {
 	}
 }
 
-// memory has a worker report what is free.
+// memory has a worker report what its batches may have.
 func (w *world) memory(t *rapid.T) {
-	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: rapid.Uint32Range(1, w.lastSlot+1).Draw(t, "slot")}
-	w.report(t, id, rapid.Int64Range(-1, 40).Draw(t, "device"), rapid.Int64Range(-1, 40).Draw(t, "arena"))
+	w.report(t, rapid.Uint64Range(1, 2).Draw(t, "worker"), rapid.Int64Range(0, 40).Draw(t, "memory"))
 }
 
-func (w *world) report(t *rapid.T, id infer.InstanceID, device, arena int64) {
-	w.step(t, &Event{Kind: MemoryReported, Instance: id, Free: Memory{Device: device, Arena: arena}})
+func (w *world) report(t *rapid.T, worker uint64, bytes int64) {
+	w.step(t, &Event{Kind: MemoryReported, Instance: infer.InstanceID{Worker: worker}, Memory: bytes})
 }
 
 // remove takes a model out of the repository.
@@ -473,8 +472,8 @@ func (w *world) drain(t *rapid.T) {
 		w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: w.configs[ref]}})
 		w.offer(t, 1, ref, 1, 1)
 	}
-	for id := range maps.Clone(w.core.instances) {
-		w.report(t, id, -1, -1)
+	for _, id := range slices.Sorted(maps.Keys(w.core.workers)) {
+		w.report(t, id, 0)
 	}
 	w.now = w.now.Add(time.Second)
 	w.step(t, &Event{Kind: Tick})

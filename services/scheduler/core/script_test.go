@@ -31,7 +31,7 @@ import (
 //	remove NAME [gen=N]
 //	grant WORKER/SLOT NAME [gen=N] [credits=N] [pipelined=N] [device=KIND:N]  (connects a worker that is not; pipelined: how many of the credits are)
 //	retire WORKER/SLOT
-//	memory WORKER/SLOT [device=BYTES] [arena=BYTES]
+//	memory WORKER [bytes=BYTES]
 //	submit ID MODEL [origin=N] [attempt=N] [from=EPOCH] [gen=N] [size=N] [deadline=D] [timeout=D] [priority=N] [width=N] [y] [bytes=N]
 //	      [seq=ID] [start] [end]
 //	cancel ID

@@ -185,7 +185,8 @@ func (d *decoder) event(ev *core.Event) {
 		ev.Ended = d.instanceFree()
 	case core.MemoryReported:
 		ev.Instance = d.instance()
-		ev.Free = core.Memory{Device: d.int(), Arena: d.int()}
+		d.int()
+		ev.Memory = d.int()
 	case core.BatchReturned:
 		ev.Batches = d.returned()
 		if ev.Reason = errs.Reason(d.string()); len(ev.Batches) == 0 {

@@ -180,8 +180,8 @@ func (e *encoder) event(now mono.Time, ev *core.Event) {
 		e.instanceFree(ev.Ended)
 	case core.MemoryReported:
 		e.instance(ev.Instance)
-		e.int(ev.Free.Device)
-		e.int(ev.Free.Arena)
+		e.int(-1) // kept free
+		e.int(ev.Memory)
 	case core.BatchReturned:
 		e.returned(ev.Batches)
 		e.string(string(ev.Reason))

@@ -127,7 +127,7 @@ func history() []core.Event {
 		}},
 		{Kind: core.Recorded, Version: 2},
 		{Kind: core.Granted, Grant: &infer.Grant{Instance: slot, Model: variable, Name: "texts_0", Device: "gpu:1", Credits: 2, Pipelined: 1}},
-		{Kind: core.MemoryReported, Instance: slot, Free: core.Memory{Device: -1, Arena: 1 << 30}},
+		{Kind: core.MemoryReported, Instance: slot, Memory: 1 << 30},
 		{Kind: core.Submit, Item: full},
 		{Kind: core.Submit, Item: item(plain, bare)},
 		{Kind: core.InstanceFree, Ended: &infer.InstanceFree{

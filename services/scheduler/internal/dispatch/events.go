@@ -86,7 +86,9 @@ func (l *Loop) LeaseEnded(key string, revision uint64, released bool) {
 
 // Attach introduces a worker. See [infer.Scheduler].
 func (l *Loop) Attach(worker uint64, held infer.Held, e infer.Executor) {
-	l.post(message{event: core.Event{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: worker}, Held: &held}, executor: e})
+	id := infer.InstanceID{Worker: worker}
+	l.post(message{event: core.Event{Kind: core.WorkerConnected, Instance: id, Held: &held}, executor: e})
+	l.post(message{event: core.Event{Kind: core.MemoryReported, Instance: id, Memory: held.Memory}})
 }
 
 // Detach forgets a worker and fails what ran there, or has it run again where

@@ -66,6 +66,7 @@ type Attachment struct {
 
 	mu       sync.Mutex
 	worker   uint64         // guarded by mu
+	memory   int64          // that its batches may have; guarded by mu
 	executor infer.Executor // guarded by mu
 	session  Session        // nil while there is none; guarded by mu
 }
@@ -123,6 +124,9 @@ func (a *Attachment) meet(ctx, tenure context.Context, holder control.Holder) er
 	if !ok {
 		return errs.New(errs.NoWorker, "the worker has ended")
 	}
+	a.mu.Lock()
+	held.Memory = a.memory
+	a.mu.Unlock()
 	session, err := a.deps.Dial(tenure, holder.Address, a.worker, held, (*receiver)(a))
 	if err != nil {
 		return err

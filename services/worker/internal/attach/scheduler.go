@@ -11,12 +11,13 @@ import (
 
 var _ infer.Scheduler = (*Attachment)(nil)
 
-// Attach introduces the worker, once. What it holds the table knows.
-func (a *Attachment) Attach(worker uint64, _ infer.Held, e infer.Executor) {
+// Attach introduces the worker, once, with the memory of its batches. What it holds
+// beside that the table knows.
+func (a *Attachment) Attach(worker uint64, held infer.Held, e infer.Executor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	first := a.executor == nil
-	if a.worker, a.executor = worker, e; first {
+	if a.worker, a.memory, a.executor = worker, held.Memory, e; first {
 		close(a.came)
 	}
 }
