@@ -97,7 +97,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	deps.Metrics.MustRegister(set, loop.Ages())
+	deps.Metrics.MustRegister(set, loop.Ages(), loop.Sequences())
 	if limits.RateLimit != nil {
 		deps.Metrics.MustRegister(loop.Resources())
 	}

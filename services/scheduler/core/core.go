@@ -171,13 +171,15 @@ type Queue struct {
 	ForResources int
 	// Oldest is when the first of those came that wait; 0 if none does.
 	Oldest mono.Time
+	// Sequences are those of a model that batches them, otherwise nil.
+	Sequences *Sequences
 }
 
 // Queues returns the queue of each loaded generation.
 func (c *Core) Queues() map[infer.ModelRef]Queue {
 	queues := make(map[infer.ModelRef]Queue, len(c.models))
 	for ref, m := range c.models {
-		q := Queue{Waiting: m.queue.requests, Oldest: m.queue.oldest()}
+		q := Queue{Waiting: m.queue.requests, Oldest: m.queue.oldest(), Sequences: m.countSequences()}
 		if m.short {
 			q.ForResources = q.Waiting
 		}

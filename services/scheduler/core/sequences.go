@@ -26,6 +26,7 @@ type sequences struct {
 	live      map[correlation]*sequence // those that take requests
 	backlog   []*sequence
 	away      map[infer.InstanceID][]*sequence // their worker has no stream
+	ends      [sequenceEnds]uint64
 }
 
 // correlation is a correlation ID.
@@ -54,6 +55,7 @@ type sequence struct {
 	over      bool // what waits is refused for reason
 	reason    errs.Reason
 	lost      bool // its state is, and no client has been told
+	counted   bool // how it ended
 	timer     timer
 }
 
@@ -228,6 +230,10 @@ func (m *model) freeSlot() (best *instance, slot int) {
 
 // endSequence forgets a sequence, and gives its slot to the next.
 func (c *Core) endSequence(s *sequence) {
+	if !s.counted {
+		s.counted = true
+		s.model.sequences.ends[s.outcome()]++
+	}
 	c.unname(s)
 	c.timers.set(&s.timer, 0)
 	c.leaveSlot(s)

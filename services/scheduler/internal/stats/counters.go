@@ -235,7 +235,7 @@ func failureOf(reason errs.Reason) failure {
 	case errs.Canceled:
 		return canceled
 	case errs.MaxQueueSize, errs.QueueTimeout, errs.QueueFull, errs.DeadlineQueue, errs.DeadlineUnmeetable,
-		errs.Shed, errs.QuotaExceeded:
+		errs.SequenceTimeout, errs.Shed, errs.QuotaExceeded:
 		return rejected
 	}
 	return other

@@ -1,0 +1,66 @@
+package core
+
+import "github.com/nereid-serving/nereid/libs/errs"
+
+// Sequences is how many sequences a model has, and how those ended that it had.
+type Sequences struct {
+	// Live have a slot, and Backlog wait for one.
+	Live, Backlog int
+	// Ended have run their request with END, Idle have had none for too long, and
+	// Canceled and TimedOut ended with a request that was not run for that. Of StateLost the
+	// state is, or is not that of their requests.
+	Ended, Idle, StateLost, Canceled, TimedOut uint64
+}
+
+// sequenceEnd is how a sequence has ended.
+type sequenceEnd uint8
+
+const (
+	endNone sequenceEnd = iota // it is forgotten, and comes again
+	endEnded
+	endIdle
+	endLost
+	endCanceled
+	endTimedOut
+	sequenceEnds
+)
+
+// countSequences counts a model's sequences; nil if it does not batch them.
+func (m *model) countSequences() *Sequences {
+	q := m.sequences
+	if q == nil {
+		return nil
+	}
+	n := &Sequences{
+		Backlog: len(q.backlog), Ended: q.ends[endEnded], Idle: q.ends[endIdle], StateLost: q.ends[endLost],
+		Canceled: q.ends[endCanceled], TimedOut: q.ends[endTimedOut],
+	}
+	for _, in := range m.instances {
+		for _, s := range in.slots {
+			if s != nil {
+				n.Live++
+			}
+		}
+	}
+	for _, list := range q.away {
+		n.Live += len(list)
+	}
+	return n
+}
+
+// outcome is how a sequence ends that ends now.
+func (s *sequence) outcome() sequenceEnd {
+	switch {
+	case s.reason == errs.Canceled:
+		return endCanceled
+	case s.reason == errs.SequenceTimeout:
+		return endTimedOut
+	case s.over || s.lost:
+		return endLost
+	case s.ended:
+		return endEnded
+	case s.timer.pos == 0 && s.begun:
+		return endIdle
+	}
+	return endNone
+}
