@@ -87,7 +87,13 @@ func errorModels() map[string]string {
 		return b.String()
 	}
 	const busy = "max_batch_size: 1\ninstance_group { count: 1 kind: KIND_CPU }\nparameters { key: \"execute_us\" value { string_value: \"500000\" } }\n"
+	sequences := func(datatype string) string {
+		return "max_batch_size: 4\n" + io("IN", "TYPE_INT32", "[ 1 ]") +
+			"sequence_batching { control_input { name: \"CORRID\" control { kind: CONTROL_SEQUENCE_CORRID data_type: " + datatype + " } } }\n"
+	}
 	return map[string]string{
+		"count":     sequences("TYPE_UINT64"),
+		"story":     sequences("TYPE_STRING"),
 		"pair":      "max_batch_size: 8\n" + io("A B", "TYPE_INT32", "[ 4 ]"),
 		"vector":    io("IN", "TYPE_FP32", "[ -1 ]"),
 		"table":     io("IN", "TYPE_INT32", "[ -1, -1 ]"),

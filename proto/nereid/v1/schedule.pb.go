@@ -715,8 +715,8 @@ func (x *SchedulerHello) GetRelease() string {
 // Response, or by a batch whose worker does. The gateway keeps references of
 // its own on the inputs. If the stream ends, it goes on waiting for what a
 // worker may send, and submits the request with the next attempt to the pool's
-// next scheduler, which knows from its workers what ran and what did not. A
-// request that belongs to a sequence is never submitted again: it fails.
+// next scheduler, which knows from its workers what ran and what did not. Those
+// of a sequence come in their order.
 type Accepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// With the scheduler's epoch.

@@ -30,7 +30,18 @@ dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }
 parameters [{ key: "execute_us" value: { string_value: "100000" } }]
 `
 
-// measured is a whole server with the model m, and one beside it that is decoupled.
+// sequenceModel has the families that models of sequences alone have.
+const sequenceModel = `
+backend: "echo"
+max_batch_size: 1
+input [{ name: "x" data_type: TYPE_INT32 dims: [1] }]
+output [{ name: "y" data_type: TYPE_INT32 dims: [1] }]
+instance_group [{ count: 1 kind: KIND_CPU }]
+sequence_batching { }
+`
+
+// measured is a whole server with the model m, one beside it that is decoupled, and
+// one of sequences.
 type measured struct {
 	t      *testing.T
 	server *Server
@@ -40,7 +51,9 @@ type measured struct {
 func startMeasured(t *testing.T, edit func(*Config)) *measured {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"m": busyModel, "tokens": busyModel + "model_transaction_policy { decoupled: true }"} {
+	for name, text := range map[string]string{
+		"m": busyModel, "tokens": busyModel + "model_transaction_policy { decoupled: true }", "turns": sequenceModel,
+	} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o755); err != nil {
 			t.Fatal(err)
 		}

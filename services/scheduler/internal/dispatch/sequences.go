@@ -25,7 +25,7 @@ func (l *Loop) Sequences() *Sequences {
 		backlog: prometheus.NewDesc("nereid_scheduler_backlog_sequences",
 			"Sequences that wait for a slot of an instance.", labels, nil),
 		ends: prometheus.NewDesc("nereid_scheduler_sequence_ends_total",
-			"Sequences that have ended, by reason: ended by their last request, idle, cancelled, timeout in the backlog, or lost with a request or their state.",
+			"Sequences that have ended, by reason: ended by their last request, idle, canceled, timeout in the backlog, or lost with a request or their state.",
 			append(labels, "reason"), nil),
 	}
 }
@@ -56,7 +56,7 @@ func (s *Sequences) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(s.live, prometheus.GaugeValue, float64(n.Live), v.model, v.number)
 		out <- prometheus.MustNewConstMetric(s.backlog, prometheus.GaugeValue, float64(n.Backlog), v.model, v.number)
 		for reason, count := range map[string]uint64{
-			"ended": n.Ended, "idle": n.Idle, "lost": n.StateLost, "cancelled": n.Canceled, "timeout": n.TimedOut,
+			"ended": n.Ended, "idle": n.Idle, "lost": n.StateLost, "canceled": n.Canceled, "timeout": n.TimedOut,
 		} {
 			out <- prometheus.MustNewConstMetric(s.ends, prometheus.CounterValue, float64(count), v.model, v.number, reason)
 		}

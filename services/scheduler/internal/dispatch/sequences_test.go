@@ -48,18 +48,18 @@ func TestSequencesAreCounted(t *testing.T) {
 	send(6, 11, true, true, time.Microsecond)
 	<-a.came // 3
 	<-a.came // 6
-	expect("after a cancellation and a timeout", map[string]float64{"live": 1, "backlog": 2, "cancelled": 1, "timeout": 1})
+	expect("after a cancellation and a timeout", map[string]float64{"live": 1, "backlog": 2, "canceled": 1, "timeout": 1})
 	send(7, 7, false, true, 0)
 	w.finish(running)
 	w.finish(<-w.orders) // 7
 	running = <-w.orders // 2
-	expect("when one has ended", map[string]float64{"live": 1, "backlog": 1, "ended": 1, "cancelled": 1, "timeout": 1})
+	expect("when one has ended", map[string]float64{"live": 1, "backlog": 1, "ended": 1, "canceled": 1, "timeout": 1})
 	running.Requests[0].Release()
 	l.Detach(slot0.Worker)
 	for range 3 {
 		<-a.came
 	}
-	expect("when their worker is lost", map[string]float64{"ended": 1, "cancelled": 1, "timeout": 1, "lost": 2})
+	expect("when their worker is lost", map[string]float64{"ended": 1, "canceled": 1, "timeout": 1, "lost": 2})
 	if n := pendingOf(t, set); n != 0 {
 		t.Errorf("%v requests are pending when all have ended", n)
 	}
