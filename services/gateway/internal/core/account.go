@@ -23,6 +23,12 @@ func (a *Account) Receive(n int64) error {
 	return nil
 }
 
+// Return returns n bytes that were received and are not held any more.
+func (a *Account) Return(n int64) {
+	a.received.Add(-n)
+	a.budget.Release(n)
+}
+
 // Charge charges n bytes of a response, or returns the budget's refusal. The
 // final response takes the place of the request, whose inputs have been read.
 func (a *Account) Charge(n int64, final bool) error {

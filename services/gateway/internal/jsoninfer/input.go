@@ -234,7 +234,7 @@ func (d *Decoder) readFixed(in *input, n int64) error {
 		}
 		return wrongCount()
 	}
-	buf, err := d.Pool.Get(int(size))
+	buf, err := d.hold(size)
 	if err != nil {
 		return err
 	}
@@ -260,13 +260,23 @@ func (d *Decoder) readStrings(in *input) error {
 	if err := d.limit(in, int64(len(data))); err != nil {
 		return err
 	}
-	buf, err := d.Pool.Get(len(data))
+	buf, err := d.hold(int64(len(data)))
 	if err != nil {
 		return err
 	}
 	copy(buf.Bytes(), data)
 	in.Data = tensor.InBuffer(buf, 0, int64(len(data)))
 	return nil
+}
+
+// hold returns a buffer of n bytes, which are charged first.
+func (d *Decoder) hold(n int64) (*tensor.Buffer, error) {
+	if d.Account != nil {
+		if err := d.Account.Receive(n); err != nil {
+			return nil, err
+		}
+	}
+	return d.Pool.Get(int(n))
 }
 
 func (d *Decoder) limit(in *input, size int64) error {

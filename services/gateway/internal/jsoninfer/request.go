@@ -7,12 +7,21 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
+// Account is charged with the memory of a request.
+type Account interface {
+	// Receive charges n bytes, or returns an error.
+	Receive(n int64) error
+}
+
 // Decoder reads requests. It may be used again, but not concurrently.
 type Decoder struct {
 	// Pool gives the memory of the tensors.
 	Pool *tensor.Pool
 	// MaxTensor is the most bytes of one tensor in JSON.
 	MaxTensor int64
+	// Account is charged with that memory before it is allocated, and the caller
+	// returns it; nil has no bound.
+	Account Account
 
 	s       scanner
 	model   *modelconfig.Config

@@ -1,11 +1,13 @@
 package rest
 
 import (
+	"bytes"
 	"io"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -15,12 +17,14 @@ type body struct {
 	size int64
 	// spool holds a body whose size was not known beforehand; or nil.
 	spool *tensor.Buffer
+	// inflated says that what came, and was charged, is less than the size.
+	inflated bool
 }
 
 // close gives up the body, which net/http closes itself.
-func (b *body) close() {
+func (c *call) close(b *body) {
 	if b.spool != nil {
-		b.spool.Release()
+		c.drop(b.spool)
 	}
 	*b = body{}
 }
@@ -35,9 +39,15 @@ const (
 )
 
 // fill reads the next n bytes of the body into a buffer, behind so many bytes that
-// the caller sets.
+// the caller sets. Those of an inflated body are charged first: its spool stays
+// until all of them are copied.
 func (c *call) fill(b *body, prefix, n int64) (*tensor.Buffer, error) {
 	whole, have := prefix+n, prefix
+	if b.inflated {
+		if err := c.Account.Receive(whole); err != nil {
+			return nil, err
+		}
+	}
 	size := min(whole, firstPiece)
 	if b.spool != nil { // all of it has come
 		size = whole
@@ -79,7 +89,7 @@ func (c *call) read() error {
 	c.envelope.Reset()
 	v, q := c.Target, c.Request
 	b := &c.content
-	defer b.close()
+	defer c.close(b)
 	var err error
 	if *b, err = c.open(c.writer, c.http); err != nil {
 		return err
@@ -94,16 +104,25 @@ func (c *call) read() error {
 		return errs.New(errs.InputTooLarge, "request JSON size of %d bytes exceeds the maximum allowed value of %d bytes. "+
 			"Use --http-max-input-size to increase the limit.", n, c.options.MaxInput)
 	}
+	if err := c.readJSON(b, n, v.Config, q); err != nil {
+		return err
+	}
+	return c.readBinary(b, b.size-n, v.Ref.Name, q)
+}
+
+// readJSON reads the first n bytes of the body. A spool has them in one piece.
+func (c *call) readJSON(b *body, n int64, model *modelconfig.Config, q *infer.Request) error {
+	if b.spool != nil {
+		all := b.spool.Bytes()[:b.size]
+		b.Reader = bytes.NewReader(all[n:])
+		return c.decoder.Decode(all[:n], model, q, &c.envelope)
+	}
 	json, err := c.fill(b, 0, n)
 	if err != nil {
 		return err
 	}
-	err = c.decoder.Decode(json.Bytes(), v.Config, q, &c.envelope)
-	json.Release()
-	if err != nil {
-		return err
-	}
-	return c.readBinary(b, b.size-n, v.Ref.Name, q)
+	defer c.drop(json)
+	return c.decoder.Decode(json.Bytes(), model, q, &c.envelope)
 }
 
 // jsonSize returns how many bytes of a body are JSON by the header that says

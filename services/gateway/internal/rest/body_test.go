@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -82,6 +84,24 @@ func TestCompressedBodies(t *testing.T) {
 					t.Errorf("%s, accepting %q: got %q", in, accept, body)
 				}
 			}
+		}
+	}
+	s.checkMemory(t)
+}
+
+// A gzip body may have several members, which are one body together.
+func TestGzipOfSeveralMembers(t *testing.T) {
+	s := newServer(t, []*core.Model{simple(2)})
+	plain := pair("")
+	want := s.do(request{path: "/v2/models/simple/infer", body: plain})
+	for name, body := range map[string]string{
+		"a border in the JSON":  compress(t, "gzip", plain[:20]) + compress(t, "gzip", plain[20:]),
+		"an empty one at first": compress(t, "gzip", "") + compress(t, "gzip", plain),
+		"an empty one at last":  compress(t, "gzip", plain) + compress(t, "gzip", ""),
+	} {
+		got := s.do(request{path: "/v2/models/simple/infer", header: map[string]string{"Content-Encoding": "gzip"}, body: body})
+		if d := cmp.Diff(want, got); d != "" || got.Status != http.StatusOK {
+			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
 	s.checkMemory(t)

@@ -1,9 +1,8 @@
 package rest_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -57,11 +56,7 @@ func TestDecompressedBodiesCount(t *testing.T) {
 	budget, with := budgetOf(100_000)
 	s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, with)
 	big := bytesIn(90_000)
-	var squeezed bytes.Buffer
-	w := gzip.NewWriter(&squeezed)
-	_, _ = w.Write([]byte(big.body))
-	_ = w.Close()
-	big.body, big.header["Content-Encoding"] = squeezed.String(), "gzip"
+	big.body, big.header["Content-Encoding"] = compress(t, "gzip", big.body), "gzip"
 	if a := s.do(big, "Nereid-Reason"); a.Status != http.StatusServiceUnavailable || a.Header["Nereid-Reason"] != "memory_full" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -69,6 +64,48 @@ func TestDecompressedBodiesCount(t *testing.T) {
 		t.Errorf("%d bytes are held", budget.Reserved())
 	}
 	s.checkMemory(t)
+}
+
+// What is copied out of a body of unknown size counts beside the memory that has
+// the body, which counts no more once all is copied.
+func TestTensorsCountBesideTheBodyOfUnknownSize(t *testing.T) {
+	const n = 90_000 // for which 128 KiB are held
+	binary := bytesIn(n)
+	text := request{path: binary.path, body: fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"UINT8","shape":[%d],"data":[%s1]}],`+
+		`"parameters":{"binary_data_output":true}}`, n/2, strings.Repeat("1,", n/2-1)), header: map[string]string{}}
+	zipped := func(q request) request {
+		q.header = maps.Clone(q.header)
+		q.header["Content-Encoding"] = "gzip"
+		q.body = compress(t, "gzip", q.body)
+		return q
+	}
+	for name, c := range map[string]struct {
+		request
+		most, tensor int64 // bytes at a time, and of them the tensor's
+		slack        int64 // for the JSON and what is compressed
+	}{
+		"binary, compressed": {zipped(binary), 128<<10 + n, n, 1000},
+		"JSON, compressed":   {zipped(text), 192 << 10, n / 2, 1000}, // where the one is copied into the other
+		"JSON":               {text, n + n/2, n / 2, 1000},
+	} {
+		for limit, want := range map[int64]int{c.most - 1: http.StatusServiceUnavailable, c.most + c.slack: http.StatusOK} {
+			budget, with := budgetOf(limit)
+			s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, with)
+			s.scheduler.execute = func(q *infer.Request) *infer.Response {
+				if held := budget.Reserved(); held < c.tensor || held > c.tensor+c.slack {
+					t.Errorf("%s: %d bytes are held for a tensor of %d", name, held, c.tensor)
+				}
+				return compute(q)
+			}
+			if a := s.do(c.request); a.Status != want {
+				t.Errorf("%s with a budget of %d: %d %.200s", name, limit, a.Status, a.Body)
+			}
+			if budget.Reserved() != 0 {
+				t.Errorf("%s: %d bytes are held", name, budget.Reserved())
+			}
+			s.checkMemory(t)
+		}
+	}
 }
 
 func TestBodiesLargerThanTheBudgetNeedNotComeAgain(t *testing.T) {

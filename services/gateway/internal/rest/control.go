@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -146,8 +147,8 @@ func indexFilter(body io.Reader) (readyOnly bool, err error) {
 	var request struct {
 		Ready json.RawMessage `json:"ready"`
 	}
-	if err := json.Unmarshal(data, &request); err != nil {
-		return false, badJSON(data, err)
+	if err := unmarshalObject(data, &request); err != nil {
+		return false, err
 	}
 	switch string(request.Ready) {
 	case "", "false":
@@ -156,6 +157,19 @@ func indexFilter(body io.Reader) (readyOnly bool, err error) {
 		return true, nil
 	}
 	return false, errs.New(errs.InvalidParameter, "Invalid value for 'ready': expected a boolean")
+}
+
+// unmarshalObject reads the members of an object. A document that is none has no
+// members, as with Triton.
+func unmarshalObject(document []byte, members any) error {
+	text := bytes.TrimLeft(document, " \t\r\n")
+	if len(text) > 0 && text[0] != '{' && json.Valid(text) {
+		return nil
+	}
+	if err := json.Unmarshal(document, members); err != nil {
+		return badJSON(document, err)
+	}
+	return nil
 }
 
 // badJSON words err, for which encoding/json refused a document.

@@ -43,9 +43,10 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 		// Only after the end of the body does net/http see a client go away,
 		// and a decompressor need not read that far.
 		if !ended(r.Body) {
-			b.close()
+			c.close(&b)
 			return body{}, errs.New(errs.EncodingInvalid, "failed to decompress the request body: more follows the compressed data")
 		}
+		b.inflated = true
 		return b, nil
 	}
 	w.Header().Set("Accept-Encoding", "gzip, deflate")
@@ -99,32 +100,36 @@ func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (bod
 			buf, err = c.grow(buf)
 		}
 		if err != nil {
-			buf.Release()
+			c.drop(buf)
 			return body{}, err
 		}
 	}
 }
 
-// hold returns a buffer of n bytes, of which the budget has what exceeds the
-// buffers before it.
+// hold returns a buffer of n bytes, which are charged first.
 func (c *call) hold(n int) (*tensor.Buffer, error) {
-	more := int64(n) - c.held
-	if err := c.Account.Receive(more); err != nil {
+	if err := c.Account.Receive(int64(n)); err != nil {
 		return nil, err
 	}
-	c.held += more
 	return c.pool.Get(n)
 }
 
-// grow returns a buffer of twice the size with the bytes of buf, which it
-// releases, or buf itself and an error.
+// drop releases a buffer whose bytes are charged.
+func (c *call) drop(buf *tensor.Buffer) {
+	n := int64(buf.Len())
+	buf.Release()
+	c.Account.Return(n)
+}
+
+// grow returns a buffer of twice the size with the bytes of buf, which it drops,
+// or buf itself and an error.
 func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
 	larger, err := c.hold(2 * buf.Len())
 	if err != nil {
 		return buf, err
 	}
 	copy(larger.Bytes(), buf.Bytes())
-	buf.Release()
+	c.drop(buf)
 	return larger, nil
 }
 

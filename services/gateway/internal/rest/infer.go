@@ -35,7 +35,6 @@ type call struct {
 	content    body
 	inflate    inflater
 	deflate    deflater
-	held       int64    // bytes of the account, beside the body's own
 	json       []byte   // of the response
 	parts      [][]byte // of the response, while it is written
 	responding bool     // the response's status is sent
@@ -49,7 +48,7 @@ func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
 		c = &call{options: &s.options, stalled: s.stalled, pool: s.gateway.Pool()}
-		c.decoder = jsoninfer.Decoder{Pool: c.pool, MaxTensor: s.options.MaxInput}
+		c.decoder = jsoninfer.Decoder{Pool: c.pool, MaxTensor: s.options.MaxInput, Account: &c.Account}
 		c.Caller, c.Body, c.Sink, c.Single = c, c, c, "HTTP end point"
 	}
 	c.http, c.writer = r, w
@@ -60,7 +59,7 @@ func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *server) putCall(c *call) {
 	c.http, c.writer, c.body = nil, nil, slowBody{}
-	c.held, c.responding, c.Method, c.Work = 0, false, "", infer.RequestID{}
+	c.responding, c.Method, c.Work = false, "", infer.RequestID{}
 	s.calls.Put(c)
 }
 

@@ -70,8 +70,8 @@ func (s *server) controlled(r *http.Request) (model string, given parameters, er
 	var body struct {
 		Parameters parameters `json:"parameters"`
 	}
-	if err := json.Unmarshal(data, &body); err != nil {
-		return "", nil, badJSON(data, err)
+	if err := unmarshalObject(data, &body); err != nil {
+		return "", nil, err
 	}
 	return model, body.Parameters, nil
 }
