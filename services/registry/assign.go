@@ -31,10 +31,12 @@ func (l *leadership) place(ctx context.Context) error {
 	if err := l.raiseFences(ctx); err != nil {
 		return err
 	}
+	maps.Copy(l.unplaced, l.conflicting)
 	keys := l.keysToPlace(time.Now())
 	stored := l.stored(keys)
 	versions, causes := publish.Versions(stored, l.configured)
 	versions = l.locate(append(versions, l.drainingVersions(keys)...))
+	l.refuseConflicts(versions)
 	placement := place.Assign(versions, l.placeWorkers(keys))
 	maps.Copy(causes, placement.Unplaced)
 	marks := publish.MarkUnplaced(stored, causes)
@@ -52,10 +54,11 @@ func (l *leadership) place(ctx context.Context) error {
 	return l.addFences(ctx)
 }
 
-// keysToPlace gives the models that may have to be placed. After the store has lost what
+// keysToPlace gives the models that may have to be placed. Those that need resources
+// wait for the word of their pool's scheduler about them. After the store has lost what
 // it held, those that were placed before wait for the workers to come back.
 func (l *leadership) keysToPlace(now time.Time) []string {
-	keys := slices.Sorted(maps.Keys(l.unplaced))
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(l.unplaced)), l.awaitsRateLimit)
 	if now.Before(l.workersDeadline) {
 		return slices.DeleteFunc(keys, func(key string) bool { return l.restoredModels[key] })
 	}

@@ -68,8 +68,13 @@ type leadership struct {
 	capacityRevisions map[string]uint64
 	reportedAt        map[string]time.Time
 	reserved          *reservations
-	pools             *watchCache[*nereidv1.PoolValue]
-	poolsWritten      bool // the bucket pools has what is configured
+	// rateLimits are those of the pools whose schedulers are known, by pool, conflicting
+	// the keys of models that are refused for what other models ask of one.
+	rateLimits   map[string]rateLimit
+	conflicting  map[string]bool
+	leaders      *watchCache[*nereidv1.LeaderValue]
+	pools        *watchCache[*nereidv1.PoolValue]
+	poolsWritten bool // the bucket pools has what is configured
 
 	// restored says that the buckets hold what is in the backup, workersDeadline until when
 	// workers are awaited after the store has lost it, placed which models were
@@ -117,6 +122,9 @@ func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger,
 		capacityRevisions: make(map[string]uint64),
 		reportedAt:        make(map[string]time.Time),
 		reserved:          newReservations(),
+		rateLimits:        make(map[string]rateLimit),
+		conflicting:       make(map[string]bool),
+		leaders:           newWatchCache[*nereidv1.LeaderValue](),
 		pools:             newWatchCache[*nereidv1.PoolValue](),
 		gateways:          newWatchCache[*nereidv1.ServiceValue](),
 		schedulers:        newWatchCache[*nereidv1.ServiceValue](),
@@ -171,6 +179,7 @@ type inputs struct {
 	pools       <-chan bus.Event[*nereidv1.PoolValue]
 	gateways    <-chan bus.Event[*nereidv1.ServiceValue]
 	schedulers  <-chan bus.Event[*nereidv1.ServiceValue]
+	leaders     <-chan bus.Event[*nereidv1.LeaderValue]
 }
 
 func (l *leadership) watch(ctx context.Context) inputs {
@@ -178,6 +187,7 @@ func (l *leadership) watch(ctx context.Context) inputs {
 		models: l.buckets.models.Watch(ctx), workers: l.buckets.workers.Watch(ctx),
 		instances: l.buckets.instances.Watch(ctx), assignments: l.buckets.assignments.Watch(ctx), pools: l.buckets.pools.Watch(ctx),
 		gateways: l.buckets.gateways.Watch(ctx), schedulers: l.buckets.schedulers.Watch(ctx),
+		leaders: l.buckets.leaders.Watch(ctx),
 	}
 }
 
@@ -205,6 +215,8 @@ func (l *leadership) next(ctx context.Context, in inputs, wake <-chan time.Time)
 	case e, ok := <-in.schedulers:
 		news, err = receive(l.schedulers, e, ok, e.Value.GetSchema())
 		news = news && (l.waits() || e.Kind == bus.EventCaughtUp)
+	case e, ok := <-in.leaders:
+		news, err = l.leaderChanged(e, ok)
 	case o := <-l.requests:
 		l.startOperation(ctx, o)
 	case then := <-l.results:
@@ -217,7 +229,7 @@ func (l *leadership) next(ctx context.Context, in inputs, wake <-chan time.Time)
 // ready reports whether all buckets are known.
 func (l *leadership) ready() bool {
 	return l.models.caughtUp && l.pools.caughtUp && l.workers.caughtUp && l.instances.caughtUp && l.assignments.caughtUp &&
-		l.gateways.caughtUp && l.schedulers.caughtUp
+		l.gateways.caughtUp && l.schedulers.caughtUp && l.leaders.caughtUp
 }
 
 // errWatchEnded says that the bus is closing.

@@ -33,6 +33,7 @@ func (l *leadership) placeWorkers(keys []string) []place.Worker {
 	var list []place.Worker
 	for id, v := range l.live() {
 		w := publish.Worker(id, v, l.configured)
+		w.Resources = l.rateLimits[w.Pool].counts
 		w.Used, w.Load = l.reserved.totals[id].bytes-own[id].bytes, l.reserved.totals[id].models-own[id].models
 		list = append(list, w)
 	}

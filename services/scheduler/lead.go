@@ -102,7 +102,9 @@ func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.Lead
 	c.Registration, err = leaders.Register(ctx, bus.Claim[*nereidv1.LeaderValue]{
 		Key: role,
 		Value: func(epoch uint64) *nereidv1.LeaderValue {
-			return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: s.config.ID, Epoch: epoch, Address: s.config.Address}
+			return &nereidv1.LeaderValue{
+				Schema: nereidv1.Schema, Holder: s.config.ID, Epoch: epoch, Address: s.config.Address, RateLimit: s.rateLimit(),
+			}
 		},
 		Replace: c.mayReplace,
 	})
@@ -117,6 +119,14 @@ func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.Lead
 	s.serve(ctx, c)
 	release()
 	return <-kept
+}
+
+// rateLimit tells the registry what it is to refuse; nil is nothing.
+func (s *Scheduler) rateLimit() *nereidv1.RateLimit {
+	if s.limits.RateLimit == nil {
+		return nil
+	}
+	return &nereidv1.RateLimit{Resources: s.limits.RateLimit.Counts.Texts()}
 }
 
 // serve leads until ctx is done, in which case the pool is handed over, or

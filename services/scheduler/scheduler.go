@@ -48,6 +48,7 @@ type Deps struct {
 // [schedule.Backend] of gateways and workers and safe for concurrent use.
 type Scheduler struct {
 	config   Config
+	limits   core.Config
 	deps     Deps
 	stats    *stats.Set
 	loop     *dispatch.Loop
@@ -105,7 +106,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		deps.Streams = noStreams{}
 	}
 	return &Scheduler{
-		config: c, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, metrics: shown, log: log,
+		config: c, limits: limits, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, metrics: shown, log: log,
 		known: make(chan struct{}),
 	}, nil
 }
@@ -164,7 +165,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return err
 	}
 	defer closeLog()
-	if limits, _ := s.config.limits(); limits.RateLimit == nil && len(s.config.RateLimitResources) > 0 {
+	if s.limits.RateLimit == nil && len(s.config.RateLimitResources) > 0 {
 		s.deps.Log.Warn("resources of the rate limiter have no effect: start with --rate-limit=execution_count")
 	}
 	r, err := s.register(ctx)

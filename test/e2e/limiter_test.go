@@ -184,3 +184,22 @@ func TestNothingIsPipelinedUnderTheRateLimiter(t *testing.T) {
 		t.Errorf("an instance had %d batches, want 1; it offered %d credits for pipelined ones, want some", got.ofInstance, got.ahead)
 	}
 }
+
+// TestALoadThatCouldNeverRunIsRefused has the scheduler's setting refuse a load.
+func TestALoadThatCouldNeverRunIsRefused(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"fits/config.pbtxt": limited(0, 1), "fits/1/.keep": "",
+		"large/config.pbtxt": strings.ReplaceAll(limited(0, 1), "\" count: 1", "\" count: 3"), "large/1/.keep": "",
+	}), "--model-control-mode=explicit", "--load-model=fits", "--rate-limit=execution_count", "--rate-limit-resource=R:2")
+	s.ask("fits")
+	status, text := s.do(http.MethodPost, s.HTTP+"/v2/repository/models/large/load", "")
+	for _, want := range []string{
+		`Resource count for \"r\" is limited to 2 which will prevent scheduling of one or more model instances, the minimum required count is 3`,
+		"--rate-limit-resource=r:3",
+	} {
+		if status != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%d %s, want %q", status, text, want)
+		}
+	}
+	s.ask("fits")
+}

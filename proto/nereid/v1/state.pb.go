@@ -1613,7 +1613,10 @@ type LeaderValue struct {
 	// Where the holder's gRPC service for the other services listens, as
 	// host:port or unix:path; empty in one process. It is all that callers need
 	// to follow a change of the holder.
-	Address       string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// A pool's scheduler: its rate limiter; none if that is off. The registry's
+	// leader refuses to load what it could never run.
+	RateLimit     *RateLimit `protobuf:"bytes,6,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1683,6 +1686,60 @@ func (x *LeaderValue) GetAddress() string {
 	return ""
 }
 
+func (x *LeaderValue) GetRateLimit() *RateLimit {
+	if x != nil {
+		return x.RateLimit
+	}
+	return nil
+}
+
+// RateLimit is how much there is of what executions share in a pool.
+type RateLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// NAME:COUNT, on each device, or NAME:COUNT:DEVICE. Without any there is as much
+	// of each resource as the instance needs that needs most.
+	Resources     []string `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RateLimit) Reset() {
+	*x = RateLimit{}
+	mi := &file_nereid_v1_state_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateLimit) ProtoMessage() {}
+
+func (x *RateLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateLimit.ProtoReflect.Descriptor instead.
+func (*RateLimit) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RateLimit) GetResources() []string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
 // AttachedValue says which workers may have begun what was submitted to a
 // pool's schedulers, so that the next one runs nothing twice. Bucket attached,
 // key: the pool's name; written by the pool's scheduler, before a worker gets
@@ -1704,7 +1761,7 @@ type AttachedValue struct {
 
 func (x *AttachedValue) Reset() {
 	*x = AttachedValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[15]
+	mi := &file_nereid_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1773,7 @@ func (x *AttachedValue) String() string {
 func (*AttachedValue) ProtoMessage() {}
 
 func (x *AttachedValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[15]
+	mi := &file_nereid_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1786,7 @@ func (x *AttachedValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachedValue.ProtoReflect.Descriptor instead.
 func (*AttachedValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AttachedValue) GetSchema() uint32 {
@@ -1900,13 +1957,17 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06models\x18\x04 \x03(\tR\x06models\x1a?\n" +
 	"\x11WorkerLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x05\x10\b\"\x96\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x05\x10\b\"\xcb\x01\n" +
 	"\vLeaderValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12'\n" +
 	"\x0fmodels_revision\x18\x04 \x01(\x04R\x0emodelsRevision\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\"\x84\x01\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x123\n" +
+	"\n" +
+	"rate_limit\x18\x06 \x01(\v2\x14.nereid.v1.RateLimitR\trateLimit\")\n" +
+	"\tRateLimit\x12\x1c\n" +
+	"\tresources\x18\x01 \x03(\tR\tresources\"\x84\x01\n" +
 	"\rAttachedValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
@@ -1942,7 +2003,7 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
@@ -1962,48 +2023,50 @@ var file_nereid_v1_state_proto_goTypes = []any{
 	(*ServiceValue)(nil),    // 15: nereid.v1.ServiceValue
 	(*PoolValue)(nil),       // 16: nereid.v1.PoolValue
 	(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
-	(*AttachedValue)(nil),   // 18: nereid.v1.AttachedValue
-	nil,                     // 19: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 20: nereid.v1.ModelValue.ClassLabelsEntry
-	nil,                     // 21: nereid.v1.ModelContent.ClassLabelsEntry
-	nil,                     // 22: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 23: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 24: inference.ModelConfig
-	(*ModelRef)(nil),        // 25: nereid.v1.ModelRef
+	(*RateLimit)(nil),       // 18: nereid.v1.RateLimit
+	(*AttachedValue)(nil),   // 19: nereid.v1.AttachedValue
+	nil,                     // 20: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 21: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 22: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 23: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 24: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 25: inference.ModelConfig
+	(*ModelRef)(nil),        // 26: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	24, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	25, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	19, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	20, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
-	20, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
-	24, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	21, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
+	25, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
 	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
-	21, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
+	22, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
 	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	25, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	26, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	22, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	23, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
 	1,  // 15: nereid.v1.WorkerValue.state:type_name -> nereid.v1.State
 	13, // 16: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
 	2,  // 17: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	25, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	26, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 19: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
 	14, // 20: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
 	9,  // 21: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
 	1,  // 22: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
 	1,  // 23: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
-	23, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	4,  // 25: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 26: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	18, // 25: nereid.v1.LeaderValue.rate_limit:type_name -> nereid.v1.RateLimit
+	4,  // 26: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 27: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -2018,7 +2081,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

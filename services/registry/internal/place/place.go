@@ -23,6 +23,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/resources"
 )
 
 // Version is a model version that should serve.
@@ -44,6 +45,9 @@ type Version struct {
 	// Pinned is a version that stays where it is as well: requests go there until
 	// it is ready where it should be.
 	Pinned bool
+	// Refused is why the version is not to be loaded anywhere; none if it may be.
+	// Where one is ready it stays.
+	Refused string
 }
 
 // Worker is a worker: one process with one device.
@@ -65,6 +69,9 @@ type Worker struct {
 	// Leaving that it is about to stop: both keep what they have as long as it
 	// is needed, and get nothing.
 	Lost, Leaving bool
+	// Resources is how much the worker's pool has of what executions share, where
+	// that is configured. A version of which an instance needs more is not loaded.
+	Resources resources.Counts
 }
 
 // Group is the part of an instance group that falls to one worker.
@@ -161,7 +168,11 @@ func (w *worker) reserve(bytes int64) {
 
 // place decides about one version.
 func (s *state) place(v *Version) {
-	chosen, short := s.choose(v)
+	refused := s.refused(v)
+	var chosen, short []*worker
+	if refused == "" {
+		chosen, short = s.choose(v)
+	}
 	for _, w := range s.workers {
 		_, there := v.AssignedTo[w.ID]
 		switch {
@@ -173,6 +184,10 @@ func (s *state) place(v *Version) {
 				s.out.Migrating[v.Model] = true
 			}
 		}
+	}
+	if refused != "" {
+		s.out.Unplaced[v.Model] = refused
+		return
 	}
 	s.explain(v, chosen, short)
 }
