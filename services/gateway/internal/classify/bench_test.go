@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 )
 
-// The answers of an image classifier, and rows in the order that is dearest.
+// The outputs of an image classifier, and rows in the order that is dearest.
 func BenchmarkApply(b *testing.B) {
 	for _, c := range []struct {
 		name     string

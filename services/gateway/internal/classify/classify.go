@@ -37,7 +37,7 @@ type Output struct {
 }
 
 // Check refuses, before anything is executed, outputs that the model declares
-// with a datatype whose values are no scores. It passes over outputs that the
+// with a datatype whose values are no scores. It skips outputs that the
 // model does not have.
 func Check(c *modelconfig.Config, outputs []Output) error {
 	for _, o := range outputs {

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 )
 
-// Whatever the scores and however many are wanted, the answer is the head of
-// the whole row sorted.
+// The classes are the head of the sorted row, whatever the scores and however
+// many are wanted.
 func TestClassesAreTheHeadOfTheSortedRow(t *testing.T) {
 	t.Run("FP64", func(t *testing.T) {
 		checkHead(t, tensor.FP64, rapid.OneOf(rapid.SampledFrom([]float64{0, 1, -1, math.Inf(-1)}), rapid.Float64()),

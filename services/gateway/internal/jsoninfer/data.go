@@ -18,7 +18,7 @@ type elements struct {
 	num          number
 }
 
-// read takes the value of "data" and returns the tensor's bytes.
+// read reads the value of "data" and returns the tensor's bytes.
 func (e *elements) read() ([]byte, error) {
 	if e.peek() != '[' {
 		return nil, unable("data", errNonArray)
@@ -37,7 +37,7 @@ func (e *elements) walk() error {
 	depth := 0
 	for {
 		opened := false
-		for e.take('[') {
+		for e.accept('[') {
 			opened = true
 			if depth++; depth > MaxDepth {
 				return tooDeep()
@@ -48,18 +48,18 @@ func (e *elements) walk() error {
 				return err
 			}
 		}
-		for e.take(']') {
+		for e.accept(']') {
 			if depth--; depth == 0 {
 				return nil
 			}
 		}
-		if !e.take(',') {
+		if !e.accept(',') {
 			return e.fail("Missing a comma or ']' after an array element.")
 		}
 	}
 }
 
-// run takes elements up to the comma before an array, or to what is no comma.
+// run reads elements up to the comma before an array, or to what is no comma.
 func (e *elements) run() error {
 	for {
 		if e.count == e.limit && e.datatype != tensor.Bytes {
@@ -197,7 +197,7 @@ func (e *elements) string() error {
 	return nil
 }
 
-// numeral takes a number; wrong is the error for a value of another kind.
+// numeral reads a number; wrong is the error for a value of another kind.
 func (e *elements) numeral(wrong string) error {
 	switch e.peek() {
 	case '"', '{', 't', 'f', 'n':

@@ -166,7 +166,7 @@ func TestAHundredLevelsAreRead(t *testing.T) {
 	}
 }
 
-// A claim in the shape must not cost memory that the document does not earn.
+// A shape for which the document has too few elements costs no memory.
 func TestClaimedSizeIsNotAllocated(t *testing.T) {
 	pool := tensor.NewPool(0)
 	d := jsoninfer.Decoder{Pool: pool, MaxTensor: 1 << 40}

@@ -17,7 +17,7 @@ type input struct {
 	size   uint64 // binary_data_size
 	region string
 	// data is where a "data" member begins that could not be read at once,
-	// since what it takes had not been said; 0 is none.
+	// since its datatype or shape was not known; 0 is none.
 	data int
 }
 
@@ -178,7 +178,7 @@ func (in *input) oneSource() error {
 		"'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But%s", set)
 }
 
-// data takes the value of "data", at once if its datatype and shape are known.
+// data reads the value of "data", at once if its datatype and shape are known.
 func (d *Decoder) data(in *input) error {
 	if in.seen&toReadData == toReadData && in.seen&(memberBinary|memberRegion) == 0 {
 		return d.readData(in)
@@ -188,7 +188,7 @@ func (d *Decoder) data(in *input) error {
 	return d.s.skip()
 }
 
-// readData takes the value of "data" into a tensor.
+// readData reads the value of "data" into a tensor.
 func (d *Decoder) readData(in *input) error {
 	n, ok := in.Shape.Elements()
 	if ok && n == 0 {

@@ -28,7 +28,7 @@ const (
 	maxExact = 22
 )
 
-// number takes a number.
+// number reads a number.
 func (s *scanner) number(n *number) error {
 	s.peek()
 	b, start := s.data, s.pos
@@ -127,7 +127,7 @@ func (s *scanner) exponent(n *number, i int) (int, error) {
 	return i, nil
 }
 
-// special takes NaN, Inf or Infinity, whose first letter is at i.
+// special reads NaN, Inf or Infinity, whose first letter is at i.
 func (s *scanner) special(n *number, i int) error {
 	rest := s.data[i:]
 	var word string

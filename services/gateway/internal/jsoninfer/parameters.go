@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// parameters takes the request's "parameters": the protocol's own go to their
-// fields, the rest to the model.
+// parameters reads the request's "parameters": those of the protocol into their
+// fields, others for the model.
 func (d *Decoder) parameters() error {
 	if d.s.peek() != '{' {
 		if err := d.s.skip(); err != nil {
@@ -51,7 +51,7 @@ func (d *Decoder) parameter(key []byte) (err error) {
 	return err
 }
 
-// sequenceID takes a correlation ID, a number or a string.
+// sequenceID reads a correlation ID, a number or a string.
 func (d *Decoder) sequenceID() error {
 	if d.s.peek() == '"' {
 		key, err := d.s.str()
@@ -79,7 +79,7 @@ func (d *Decoder) custom(key string) error {
 	return nil
 }
 
-// scalar takes a value and returns it as the type that parameters have, a
+// scalar reads a value and returns it as the type that parameters have, a
 // float64 also for integers that no int64 holds; nil for null, arrays and
 // objects.
 func (d *Decoder) scalar() (any, error) {

@@ -173,7 +173,7 @@ func (d *Decoder) list(name string, element func() error) error {
 	})
 }
 
-// wrong takes a value that is not of the kind that name needs.
+// wrong skips a value that is not of the kind that name needs.
 func (d *Decoder) wrong(name, what string) error {
 	if err := d.s.skip(); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (d *Decoder) wrong(name, what string) error {
 	return unable(name, what)
 }
 
-// text takes the string value of the named member.
+// text reads the string value of the named member.
 func (d *Decoder) text(name string) ([]byte, error) {
 	if d.s.peek() != '"' {
 		return nil, d.wrong(name, errNonString)
@@ -189,7 +189,7 @@ func (d *Decoder) text(name string) ([]byte, error) {
 	return d.s.str()
 }
 
-// unsigned takes the value of the named member; wrong is the error for a value
+// unsigned reads the value of the named member; wrong is the error for a value
 // that is no unsigned integer.
 func (d *Decoder) unsigned(name, wrong string) (uint64, error) {
 	switch d.s.peek() {
@@ -207,7 +207,7 @@ func (d *Decoder) unsigned(name, wrong string) (uint64, error) {
 	return u, nil
 }
 
-// flag takes the boolean value of the named member.
+// flag reads the boolean value of the named member.
 func (d *Decoder) flag(name string) (bool, error) {
 	v, ok, err := d.s.boolean()
 	if err == nil && !ok {

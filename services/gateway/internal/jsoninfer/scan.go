@@ -28,7 +28,7 @@ func (s *scanner) byteOrderMark() {
 	}
 }
 
-// peek skips white space and returns the next byte without taking it; 0 at
+// peek skips white space and returns the next byte, which stays; 0 at
 // the end, which no value starts with.
 func (s *scanner) peek() byte {
 	for s.pos < len(s.data) {
@@ -42,8 +42,8 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// take skips white space and then c, if c is what follows.
-func (s *scanner) take(c byte) bool {
+// accept skips white space and then c, if c follows.
+func (s *scanner) accept(c byte) bool {
 	if s.peek() != c {
 		return false
 	}
@@ -60,10 +60,10 @@ func (s *scanner) end() error {
 }
 
 // object calls member for each member, with the scanner at its value, which
-// member takes. The key is valid until the next string is read.
+// member reads. The key is valid until the next string is read.
 func (s *scanner) object(member func(key []byte) error) error {
 	s.pos++ // {
-	if s.take('}') {
+	if s.accept('}') {
 		return nil
 	}
 	for {
@@ -74,41 +74,41 @@ func (s *scanner) object(member func(key []byte) error) error {
 		if err != nil {
 			return err
 		}
-		if !s.take(':') {
+		if !s.accept(':') {
 			return s.fail("Missing a colon after a name of object member.")
 		}
 		if err := member(key); err != nil {
 			return err
 		}
-		if s.take('}') {
+		if s.accept('}') {
 			return nil
 		}
-		if !s.take(',') {
+		if !s.accept(',') {
 			return s.fail("Missing a comma or '}' after an object member.")
 		}
 	}
 }
 
-// array calls element with the scanner at each element, which element takes.
+// array calls element with the scanner at each element, which element reads.
 func (s *scanner) array(element func() error) error {
 	s.pos++ // [
-	if s.take(']') {
+	if s.accept(']') {
 		return nil
 	}
 	for {
 		if err := element(); err != nil {
 			return err
 		}
-		if s.take(']') {
+		if s.accept(']') {
 			return nil
 		}
-		if !s.take(',') {
+		if !s.accept(',') {
 			return s.fail("Missing a comma or ']' after an array element.")
 		}
 	}
 }
 
-// skip takes a value of any kind.
+// skip passes over a value of any kind.
 func (s *scanner) skip() error { return s.skipAt(0) }
 
 func (s *scanner) skipAt(depth int) error {
@@ -138,7 +138,7 @@ func tooDeep() error {
 	return errs.New(errs.TensorDataInvalid, "JSON nesting depth exceeds maximum allowed limit (%d)", MaxDepth)
 }
 
-// word takes a literal.
+// word reads a literal.
 func (s *scanner) word(w string) error {
 	if len(s.data)-s.pos < len(w) || string(s.data[s.pos:s.pos+len(w)]) != w {
 		return s.fail("Invalid value.")
@@ -147,8 +147,8 @@ func (s *scanner) word(w string) error {
 	return nil
 }
 
-// boolean takes true or false; known is false, and nothing is taken, if
-// neither follows.
+// boolean reads true or false; known is false, and nothing is read, if neither
+// follows.
 func (s *scanner) boolean() (value, known bool, err error) {
 	switch s.peek() {
 	case 't':
@@ -159,7 +159,7 @@ func (s *scanner) boolean() (value, known bool, err error) {
 	return false, false, nil
 }
 
-// str takes a string. It is valid until the next one is read.
+// str reads a string. It is valid until the next one is read.
 func (s *scanner) str() ([]byte, error) {
 	start := s.pos + 1
 	for i := start; i < len(s.data); i++ {
@@ -176,7 +176,7 @@ func (s *scanner) str() ([]byte, error) {
 	return nil, s.fail("Missing a closing quotation mark in string.")
 }
 
-// appendStr takes a string and appends its bytes to dst.
+// appendStr reads a string and appends its bytes to dst.
 func (s *scanner) appendStr(dst []byte) ([]byte, error) {
 	s.pos++ // "
 	for s.pos < len(s.data) {
@@ -204,7 +204,7 @@ func (s *scanner) appendStr(dst []byte) ([]byte, error) {
 	return dst, s.fail("Missing a closing quotation mark in string.")
 }
 
-// escape takes one escape sequence.
+// escape reads one escape sequence.
 func (s *scanner) escape(dst []byte) ([]byte, error) {
 	if s.pos+1 == len(s.data) {
 		return dst, s.fail("Missing a closing quotation mark in string.")
@@ -231,7 +231,7 @@ func (s *scanner) escape(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// unicode takes \uXXXX, or two of them that make a surrogate pair.
+// unicode reads \uXXXX, or two of them that make a surrogate pair.
 func (s *scanner) unicode(dst []byte) ([]byte, error) {
 	r, ok := s.hex4(s.pos)
 	if !ok {

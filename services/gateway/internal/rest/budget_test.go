@@ -32,7 +32,7 @@ func TestRequestsBeyondTheBudgetAreRefusedWhileItIsFull(t *testing.T) {
 	budget, with := budgetOf(100_000)
 	s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, with)
 	big := bytesIn(60_000)
-	var meanwhile answer
+	var meanwhile response
 	s.scheduler.execute = func(q *infer.Request) *infer.Response {
 		s.scheduler.execute = compute
 		meanwhile = s.do(big, "Retry-After", "Nereid-Reason")

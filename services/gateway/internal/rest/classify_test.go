@@ -47,7 +47,7 @@ func TestOutputsAreClassified(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t, []*core.Model{labeled})
-			want := answer{200, map[string]string{"Inference-Header-Content-Length": c.header}, c.want}
+			want := response{200, map[string]string{"Inference-Header-Content-Length": c.header}, c.want}
 			if d := cmp.Diff(want, s.doLike(request{path: "/v2/models/simple/infer", body: pair(c.parameters)}, want)); d != "" {
 				t.Error(d)
 			}
@@ -60,7 +60,7 @@ func TestOutputsAreClassified(t *testing.T) {
 func TestClassesAreForgottenWithTheirRequest(t *testing.T) {
 	s := newServer(t, []*core.Model{simple(2)})
 	s.do(request{path: "/v2/models/simple/infer", body: pair(`"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}],`)})
-	want := answer{Status: 200, Body: pairAnswer}
+	want := response{Status: 200, Body: pairResponse}
 	if d := cmp.Diff(want, s.do(request{path: "/v2/models/simple/infer", body: pair("")})); d != "" {
 		t.Error(d)
 	}
@@ -80,9 +80,9 @@ func TestClassesThatCannotBeAreRefusedUnexecuted(t *testing.T) {
 	s.checkMemory(t)
 }
 
-// A request whose content has gone is answered by the next one, with that
+// A request whose loaded version has gone is executed by the next one, with that
 // one's labels.
-func TestClassesAreNamedByTheContentThatAnswered(t *testing.T) {
+func TestClassesAreNamedByTheVersionThatExecuted(t *testing.T) {
 	content := func(generation uint64, label string) *core.Model {
 		m := simple(2)
 		m.Versions[0].Ref.Generation = generation
@@ -104,7 +104,7 @@ func TestClassesAreNamedByTheContentThatAnswered(t *testing.T) {
 		s.scheduler.table.Respond(p)
 		return nil
 	}
-	want := answer{Status: 200, Body: `{"model_name":"simple","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"BYTES","shape":[1,1],"data":["11:0:new"]}]}`}
+	want := response{Status: 200, Body: `{"model_name":"simple","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"BYTES","shape":[1,1],"data":["11:0:new"]}]}`}
 	body := pair(`"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}],`)
 	if d := cmp.Diff(want, s.do(request{path: "/v2/models/simple/infer", body: body})); d != "" {
 		t.Error(d)

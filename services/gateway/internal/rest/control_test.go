@@ -12,12 +12,12 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-func unwell(body string) answer {
-	return answer{Status: 400, Header: map[string]string{"Content-Type": "application/json"}, Body: body}
+func unhealthy(body string) response {
+	return response{Status: 400, Header: map[string]string{"Content-Type": "application/json"}, Body: body}
 }
 
-func good(body string) answer {
-	return answer{Status: 200, Header: map[string]string{"Content-Type": "application/json"}, Body: body}
+func success(body string) response {
+	return response{Status: 200, Header: map[string]string{"Content-Type": "application/json"}, Body: body}
 }
 
 // repository is a set of models in all their states.
@@ -33,7 +33,7 @@ func repository() []*core.Model {
 	return []*core.Model{text, many, {Name: "broken", Problem: "no config"}}
 }
 
-func TestControlEndpointsAnswerAsTriton(t *testing.T) {
+func TestControlEndpointsRespondAsTriton(t *testing.T) {
 	const simpleIO = `"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[-1,16]},{"name":"INPUT1","datatype":"INT32","shape":[-1,16]}],` +
 		`"outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[-1,16]},{"name":"OUTPUT1","datatype":"INT32","shape":[-1,16]}]}`
 	const allModels = `[{"name":"broken","state":"UNAVAILABLE","reason":"no config"},{"name":"my model","version":"1","state":"READY"},` +
@@ -44,29 +44,29 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		request
-		want answer
+		want response
 	}{
-		{"live", request{method: "GET", path: "/v2/health/live"}, good(`{"live":true}`)},
-		{"not all models are ready", request{method: "GET", path: "/v2/health/ready"}, unwell(`{"ready":false}`)},
-		{"server metadata", request{method: "GET", path: "/v2"}, good(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
-		{"a query changes nothing", request{method: "GET", path: "/v2?x=1"}, good(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
-		{"model ready", request{method: "GET", path: "/v2/models/simple/ready"}, good(`{"name":"simple","ready":true}`)},
-		{"version ready", request{method: "GET", path: "/v2/models/simple/versions/3/ready"}, good(`{"name":"simple","ready":true}`)},
+		{"live", request{method: "GET", path: "/v2/health/live"}, success(`{"live":true}`)},
+		{"not all models are ready", request{method: "GET", path: "/v2/health/ready"}, unhealthy(`{"ready":false}`)},
+		{"server metadata", request{method: "GET", path: "/v2"}, success(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
+		{"a query changes nothing", request{method: "GET", path: "/v2?x=1"}, success(`{"name":"nereid","version":"0.1.0","extensions":["binary_tensor_data","parameters"]}`)},
+		{"model ready", request{method: "GET", path: "/v2/models/simple/ready"}, success(`{"name":"simple","ready":true}`)},
+		{"version ready", request{method: "GET", path: "/v2/models/simple/versions/3/ready"}, success(`{"name":"simple","ready":true}`)},
 		{"version not ready", request{method: "GET", path: "/v2/models/simple/versions/4/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
 		{"readiness of no model", request{method: "GET", path: "/v2/models/nope/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
 		{"readiness of no version", request{method: "GET", path: "/v2/models/simple/versions/9/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
 		{"readiness of version 0", request{method: "GET", path: "/v2/models/simple/versions/0/ready"}, refusal(400, "Model version not ready", "model_not_ready")},
-		{"regions of system memory", request{method: "GET", path: "/v2/systemsharedmemory/status"}, good(`[]`)},
-		{"regions of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/status"}, good(`[]`)},
+		{"regions of system memory", request{method: "GET", path: "/v2/systemsharedmemory/status"}, success(`[]`)},
+		{"regions of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/status"}, success(`[]`)},
 		{"a region of system memory", request{method: "GET", path: "/v2/systemsharedmemory/region/a%20b/status"}, refusal(404, "Unable to find system shared memory region: 'a b'", "region_not_found")},
 		{"a region of CUDA memory", request{method: "GET", path: "/v2/cudasharedmemory/region/r/status"}, refusal(404, "Unable to find cuda shared memory region: 'r'", "region_not_found")},
 		{"registration of a region", request{method: "POST", path: "/v2/systemsharedmemory/region/r/register", body: `{"key":"/r","byte_size":8}`}, noSharing},
 		{"the end of a region", request{method: "POST", path: "/v2/cudasharedmemory/region/r/unregister"}, noSharing},
 		{"the end of all regions", request{method: "POST", path: "/v2/systemsharedmemory/unregister"}, noSharing},
 		{"an unknown path by an unknown method", request{method: "PURGE", path: "/v1"}, notFound},
-		{"model metadata lists all ready versions", request{method: "GET", path: "/v2/models/simple"}, good(`{"name":"simple","versions":["1","3"],"platform":"onnxruntime_onnx",` + simpleIO)},
-		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, good(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},
-		{"an escaped name", request{method: "GET", path: "/v2/models/my%20model"}, good(`{"name":"my model","versions":["1"],"platform":"python","inputs":[{"name":"T","datatype":"BYTES","shape":[]}],"outputs":[{"name":"S","datatype":"FP32","shape":[2,-1]}]}`)},
+		{"model metadata lists all ready versions", request{method: "GET", path: "/v2/models/simple"}, success(`{"name":"simple","versions":["1","3"],"platform":"onnxruntime_onnx",` + simpleIO)},
+		{"version metadata lists one", request{method: "GET", path: "/v2/models/simple/versions/1"}, success(`{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx",` + simpleIO)},
+		{"an escaped name", request{method: "GET", path: "/v2/models/my%20model"}, success(`{"name":"my model","versions":["1"],"platform":"python","inputs":[{"name":"T","datatype":"BYTES","shape":[]}],"outputs":[{"name":"S","datatype":"FP32","shape":[2,-1]}]}`)},
 		{"an escaped slash is part of the name", request{method: "GET", path: "/v2/models/a%2Fready"}, refusal(404, "Request for unknown model: 'a/ready' is not found", "model_not_found")},
 		{"a name that is not UTF-8", request{method: "GET", path: "/v2/models/a%ff%22"}, refusal(404, "Request for unknown model: 'a\uFFFD\\\"' is not found", "model_not_found")},
 		{"metadata of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4"}, refusal(503, "Request for unknown model: 'simple' version 4 is not at ready state", "model_not_ready")},
@@ -79,13 +79,13 @@ func TestControlEndpointsAnswerAsTriton(t *testing.T) {
 		{"statistics of no model", request{method: "GET", path: "/v2/models/nope/stats"}, refusal(400, "requested model 'nope' is not available", "model_unavailable")},
 		{"statistics of a version that is not ready", request{method: "GET", path: "/v2/models/simple/versions/4/stats"}, refusal(400, "requested model version is not available for model 'simple'", "model_unavailable")},
 		{"statistics of no number", request{method: "GET", path: "/v2/models/simple/versions/x/stats"}, notFound},
-		{"index", request{path: "/v2/repository/index"}, good(allModels)},
-		{"index of all", request{path: "/v2/repository/index", body: `{"ready":false}`}, good(allModels)},
-		{"index of the ready", request{path: "/v2/repository/index", body: `{"ready":true}`}, good(readyModels)},
-		{"index of a named repository", request{path: "/v2/repository/any/index", body: `{"ready":true}`}, good(readyModels)},
+		{"index", request{path: "/v2/repository/index"}, success(allModels)},
+		{"index of all", request{path: "/v2/repository/index", body: `{"ready":false}`}, success(allModels)},
+		{"index of the ready", request{path: "/v2/repository/index", body: `{"ready":true}`}, success(readyModels)},
+		{"index of a named repository", request{path: "/v2/repository/any/index", body: `{"ready":true}`}, success(readyModels)},
 		{"index by a word", request{path: "/v2/repository/index", body: `{"ready":"yes"}`}, refusal(400, "Invalid value for 'ready': expected a boolean", "invalid_parameter")},
-		{"index by no object", request{path: "/v2/repository/index", body: ` [{"ready":true}]`}, good(allModels)},
-		{"index by null", request{path: "/v2/repository/index", body: `null`}, good(allModels)},
+		{"index by no object", request{path: "/v2/repository/index", body: ` [{"ready":true}]`}, success(allModels)},
+		{"index by null", request{path: "/v2/repository/index", body: `null`}, success(allModels)},
 		{"index by half an array", request{path: "/v2/repository/index", body: `[`}, refusal(500, "failed to parse the request JSON buffer: Invalid value. at 1", "invalid_json")},
 		{"index by no JSON", request{path: "/v2/repository/index", body: `{"ready"}`}, refusal(500, "failed to parse the request JSON buffer: Missing a colon after a name of object member. at 8", "invalid_json")},
 		{"index by a flood", request{path: "/v2/repository/index", body: strings.Repeat(" ", 65<<10)}, refusal(413, "the body of this request may have at most 65536 bytes", "body_too_large")},

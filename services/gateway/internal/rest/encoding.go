@@ -196,7 +196,7 @@ func (f *inflater) reset(in io.Reader) (io.Reader, error) {
 	return r, err
 }
 
-// deflater compresses answers, one after another.
+// deflater compresses responses, one after another.
 type deflater struct {
 	gzip *gzip.Writer
 	zlib *zlib.Writer
@@ -239,7 +239,7 @@ func (f *deflater) writer(encoding string) io.WriteCloser {
 	return f.zlib
 }
 
-// acceptedEncoding picks the content coding of an answer: the one of highest
+// acceptedEncoding picks the content coding of a response: the one of highest
 // weight in Accept-Encoding that there is, the first of equals.
 func acceptedEncoding(header string) string {
 	best, weight := identity, 0.0

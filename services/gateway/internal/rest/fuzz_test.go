@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
-// FuzzPath asks any path by any method: there is an answer, and nothing that
-// it says of itself is wrong.
+// FuzzPath sends any path with any method: there is a response, and its headers
+// are right.
 func FuzzPath(f *testing.F) {
 	for _, path := range []string{
 		"/v2", "/v2/models/echo/versions/1/ready", "/v2/models/e%63ho", "/v2/models/a%2Fb/config", "/v2/models//stats", "/v2/models/%ff/infer",
@@ -41,8 +41,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzEncoded sends any bytes as compressed bodies and wants any coding of the
-// answer.
+// FuzzEncoded sends any bytes as compressed bodies and accepts any coding of the
+// response.
 func FuzzEncoded(f *testing.F) {
 	const body = `{"inputs":[{"name":"IN","datatype":"FP32","shape":[2],"data":[1,2]}]}`
 	for _, part := range []int{0, 10, len(body)} {

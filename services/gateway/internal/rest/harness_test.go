@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scheduler stands in for the dispatcher: it answers at once by execute,
-// unless submit refuses.
+// scheduler stands in for the dispatcher: it responds at once by
+// execute, unless submit refuses.
 type scheduler struct {
 	table   *pending.Table
 	submit  func(*infer.Request) error
@@ -117,14 +117,14 @@ type request struct {
 	body         string
 }
 
-// answer is what matters of a response.
-type answer struct {
+// response is what matters of an HTTP response.
+type response struct {
 	Status int
-	Header map[string]string // those of the expected answer
+	Header map[string]string // those of the expected response
 	Body   string
 }
 
-func (s *server) do(q request, headers ...string) answer {
+func (s *server) do(q request, headers ...string) response {
 	if q.method == "" {
 		q.method = http.MethodPost
 	}
@@ -134,7 +134,7 @@ func (s *server) do(q request, headers ...string) answer {
 	}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
-	a := answer{Status: w.Code, Body: w.Body.String()}
+	a := response{Status: w.Code, Body: w.Body.String()}
 	for _, k := range headers {
 		if a.Header == nil {
 			a.Header = map[string]string{}
@@ -146,19 +146,19 @@ func (s *server) do(q request, headers ...string) answer {
 
 // refusal is what a refused call comes to: Triton's body, and the reason in a
 // header.
-func refusal(status int, text, reason string) answer {
-	return answer{Status: status, Header: map[string]string{"Content-Type": "application/json", "Nereid-Reason": reason, "Nereid-Request-Id": ""}, Body: `{"error":"` + text + `"}`}
+func refusal(status int, text, reason string) response {
+	return response{Status: status, Header: map[string]string{"Content-Type": "application/json", "Nereid-Reason": reason, "Nereid-Request-Id": ""}, Body: `{"error":"` + text + `"}`}
 }
 
 // inferRefusal is a refusal of the first inference, which has an id by then.
-func inferRefusal(status int, text, reason string) answer {
+func inferRefusal(status int, text, reason string) response {
 	a := refusal(status, text, reason)
 	a.Header["Nereid-Request-Id"] = "7-1"
 	return a
 }
 
 // doLike asks for the headers that want has.
-func (s *server) doLike(q request, want answer) answer {
+func (s *server) doLike(q request, want response) response {
 	return s.do(q, slices.Collect(maps.Keys(want.Header))...)
 }
 

@@ -138,7 +138,7 @@ func (c *call) Send(p *infer.Response) error {
 	return c.send(acceptedEncoding(c.http.Header.Get("Accept-Encoding")), len(json)+size, c.parts)
 }
 
-// send answers with the parts, size bytes in all.
+// send responds with the parts, size bytes in all.
 func (c *call) send(encoding string, size int, parts [][]byte) error {
 	w := c.writer
 	if encoding != identity {

@@ -23,7 +23,7 @@ func pair(parameters string) string {
 		`{"name":"INPUT1","datatype":"INT32","shape":[1,2],"data":[[10,-2]]}]}`
 }
 
-const pairAnswer = `{"model_name":"simple","model_version":"1","outputs":[` +
+const pairResponse = `{"model_name":"simple","model_version":"1","outputs":[` +
 	`{"name":"OUTPUT0","datatype":"INT32","shape":[1,2],"data":[11,0]},` +
 	`{"name":"OUTPUT1","datatype":"INT32","shape":[1,2],"data":[-9,4]}]}`
 
@@ -38,48 +38,48 @@ func binaryBody(parameters string, tensors string) request {
 	}
 }
 
-func TestInferAnswersAsTriton(t *testing.T) {
+func TestInferRespondsAsTriton(t *testing.T) {
 	tensors := int32s(1, 2) + int32s(10, -2)
-	binaryAnswer := func(json, tensors string) answer {
-		return answer{200, map[string]string{
+	binaryResponse := func(json, tensors string) response {
+		return response{200, map[string]string{
 			"Content-Type":                    "application/octet-stream",
 			"Inference-Header-Content-Length": strconv.Itoa(len(json)),
 			"Content-Length":                  strconv.Itoa(len(json) + len(tensors)),
 		}, json + tensors}
 	}
-	jsonAnswer := func(body string) answer {
-		return answer{200, map[string]string{
+	jsonResponse := func(body string) response {
+		return response{200, map[string]string{
 			"Content-Type": "application/json", "Content-Length": strconv.Itoa(len(body)), "Inference-Header-Content-Length": "",
 		}, body}
 	}
 	for _, c := range []struct {
 		name string
 		request
-		want answer
+		want response
 	}{
-		{"JSON in and out", request{path: "/v2/models/simple/infer", body: pair("")}, jsonAnswer(pairAnswer)},
-		{"with a version", request{path: "/v2/models/simple/versions/1/infer", body: pair("")}, jsonAnswer(pairAnswer)},
+		{"JSON in and out", request{path: "/v2/models/simple/infer", body: pair("")}, jsonResponse(pairResponse)},
+		{"with a version", request{path: "/v2/models/simple/versions/1/infer", body: pair("")}, jsonResponse(pairResponse)},
 		{"the header may say that all is JSON", request{
 			path: "/v2/models/simple/infer", body: pair(""),
 			header: map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(pair("")))},
-		}, jsonAnswer(pairAnswer)},
+		}, jsonResponse(pairResponse)},
 		{
 			"id and parameters come back",
 			request{path: "/v2/models/simple/infer", body: pair(`"id":"a\"1","parameters":{"color":"red","n":1},"outputs":[{"name":"OUTPUT1"}],`)},
-			jsonAnswer(`{"id":"a\"1","model_name":"simple","model_version":"1","parameters":{"color":"red","n":1},"outputs":[` +
+			jsonResponse(`{"id":"a\"1","model_name":"simple","model_version":"1","parameters":{"color":"red","n":1},"outputs":[` +
 				`{"name":"OUTPUT1","datatype":"INT32","shape":[1,2],"data":[-9,4]}]}`),
 		},
-		{"bytes in, JSON out", binaryBody("", tensors), jsonAnswer(pairAnswer)},
+		{"bytes in, JSON out", binaryBody("", tensors), jsonResponse(pairResponse)},
 		{
 			"bytes in and out", binaryBody(`"parameters":{"binary_data_output":true},`, tensors),
-			binaryAnswer(`{"model_name":"simple","model_version":"1","outputs":[`+
+			binaryResponse(`{"model_name":"simple","model_version":"1","outputs":[`+
 				`{"name":"OUTPUT0","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}},`+
 				`{"name":"OUTPUT1","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}}]}`, int32s(11, 0)+int32s(-9, 4)),
 		},
 		{
 			"an output named is JSON unless it says bytes",
 			binaryBody(`"parameters":{"binary_data_output":true},"outputs":[{"name":"OUTPUT0"},{"name":"OUTPUT1","parameters":{"binary_data":true}}],`, tensors),
-			binaryAnswer(`{"model_name":"simple","model_version":"1","outputs":[`+
+			binaryResponse(`{"model_name":"simple","model_version":"1","outputs":[`+
 				`{"name":"OUTPUT0","datatype":"INT32","shape":[1,2],"data":[11,0]},`+
 				`{"name":"OUTPUT1","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}}]}`, int32s(-9, 4)),
 		},
@@ -87,7 +87,7 @@ func TestInferAnswersAsTriton(t *testing.T) {
 			"no elements",
 			request{path: "/v2/models/echo/infer", body: `{"parameters":{"binary_data_output":true},"inputs":[` +
 				`{"name":"IN","datatype":"INT32","shape":[0],"parameters":{"binary_data_size":0}}]}`},
-			jsonAnswer(`{"model_name":"echo","model_version":"1","outputs":[{"name":"OUT","datatype":"INT32","shape":[0],"parameters":{"binary_data_size":0}}]}`),
+			jsonResponse(`{"model_name":"echo","model_version":"1","outputs":[{"name":"OUT","datatype":"INT32","shape":[0],"parameters":{"binary_data_size":0}}]}`),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -162,11 +162,11 @@ func TestWrongInferRequestsAreRefusedAsTriton(t *testing.T) {
 func TestErrorsOfTheEngineKeepTheirStatus(t *testing.T) {
 	secret := errors.New("dial 10.0.0.7: refused")
 	bug := errs.Wrap(errs.Bug, secret, "scheduler b at 10.0.0.7:9000 failed: its log says why")
-	retry := func(after string, a answer) answer { a.Header["Retry-After"] = after; return a }
+	retry := func(after string, a response) response { a.Header["Retry-After"] = after; return a }
 	for _, c := range []struct {
 		name   string
 		err    error
-		want   answer
+		want   response
 		logged []error
 	}{
 		{"a refusal says when to come back", errs.New(errs.QueueFull, "queue of model 'simple' is full").WithRetry(1500 * time.Millisecond), retry("2", inferRefusal(429, "queue of model 'simple' is full", "queue_full")), nil},
@@ -204,5 +204,5 @@ func TestResponseThatJSONCannotSayIsAnError(t *testing.T) {
 // compress applies a content coding.
 // chunks hides the length of a body.
 // Over a real connection: a large body both ways, and HEAD.
-// Whatever the header says about whatever bytes, there is an answer with a
+// Whatever the header says about whatever bytes, there is a response with a
 // reason and no memory is lost.

@@ -60,7 +60,7 @@ func TestTheLongestDeadlineLiesInTheFuture(t *testing.T) {
 
 func TestClientsDeadlineEndsTheWait(t *testing.T) {
 	s := newServer(t, []*core.Model{simple(2)})
-	s.scheduler.execute = nil // never answers
+	s.scheduler.execute = nil // never responds
 	var canceled []infer.RequestID
 	s.scheduler.cancel = func(id infer.RequestID) { canceled = append(canceled, id) }
 	want := inferRefusal(504, "the deadline passed before the answer was there", "deadline_compute")

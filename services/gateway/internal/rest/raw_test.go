@@ -22,13 +22,13 @@ func TestRawRequestIsTheOnlyInput(t *testing.T) {
 		name  string
 		model *core.Model
 		body  string
-		want  answer
+		want  response
 	}{
-		{"fixed shape", echo(tensor.Int32, 2), int32s(1, 2), answer{Status: 200, Body: out("INT32", "[2]", 8) + int32s(1, 2)}},
-		{"the variable dimension is what is left", echo(tensor.Int32, 2, -1), int32s(1, 2, 3, 4), answer{Status: 200, Body: out("INT32", "[2,2]", 16) + int32s(1, 2, 3, 4)}},
-		{"one row", batched, int32s(1, 2, 3), answer{Status: 200, Body: out("INT32", "[1,3]", 12) + int32s(1, 2, 3)}},
-		{"a string", echo(tensor.Bytes, 1), "hello", answer{Status: 200, Body: out("BYTES", "[1]", 9) + "\x05\x00\x00\x00hello"}},
-		{"nothing", echo(tensor.Int32, -1), "", answer{Status: 200, Body: out("INT32", "[0]", 0)}},
+		{"fixed shape", echo(tensor.Int32, 2), int32s(1, 2), response{Status: 200, Body: out("INT32", "[2]", 8) + int32s(1, 2)}},
+		{"the variable dimension is what is left", echo(tensor.Int32, 2, -1), int32s(1, 2, 3, 4), response{Status: 200, Body: out("INT32", "[2,2]", 16) + int32s(1, 2, 3, 4)}},
+		{"one row", batched, int32s(1, 2, 3), response{Status: 200, Body: out("INT32", "[1,3]", 12) + int32s(1, 2, 3)}},
+		{"a string", echo(tensor.Bytes, 1), "hello", response{Status: 200, Body: out("BYTES", "[1]", 9) + "\x05\x00\x00\x00hello"}},
+		{"nothing", echo(tensor.Int32, -1), "", response{Status: 200, Body: out("INT32", "[0]", 0)}},
 		{"bytes that fill no element", echo(tensor.Int32, -1), "12345", inferRefusal(400, "[request id: <id_unknown>] input byte size mismatch for input 'IN' for model 'echo'. Expected 4, got 5", "byte_size_mismatch")},
 		{"two variable dimensions", echo(tensor.Int32, -1, -1), "1234", inferRefusal(400, "[request id: <id_unknown>] The shape of the raw input 'IN' can not be deduced because there are more than one variable-sized dimension", "shape_mismatch")},
 		{"several strings", echo(tensor.Bytes, 2), "ab", inferRefusal(400, "[request id: <id_unknown>] For BYTE datatype raw input 'IN', the model must have input shape [1]", "shape_mismatch")},

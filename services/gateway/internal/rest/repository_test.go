@@ -38,7 +38,7 @@ func TestLoadAndUnload(t *testing.T) {
 		path, body string
 		status     int
 		asked      string
-		answer     string
+		response   string
 	}{
 		"load":                       {"/v2/repository/models/m/load", "", 200, "load m config=", ""},
 		"an escaped name":            {"/v2/repository/models/a%20b%2Fc/load", "{}", 200, "load a b/c config=", ""},
@@ -64,8 +64,8 @@ func TestLoadAndUnload(t *testing.T) {
 			asked := &registry{}
 			s := newServerOf(t, asked, func(o *rest.Options) { o.MaxInput = 1024 })
 			got := s.do(request{path: tt.path, body: tt.body})
-			if got.Status != tt.status || !strings.Contains(got.Body, tt.answer) {
-				t.Errorf("answer %d %s, want %d with %q", got.Status, got.Body, tt.status, tt.answer)
+			if got.Status != tt.status || !strings.Contains(got.Body, tt.response) {
+				t.Errorf("response %d %s, want %d with %q", got.Status, got.Body, tt.status, tt.response)
 			}
 			if text := strings.Join(asked.asked, "; "); text != tt.asked {
 				t.Errorf("asked %q, want %q", text, tt.asked)
@@ -102,7 +102,7 @@ func TestFilesOfALoadAreCountedBeforeTheyAreRead(t *testing.T) {
 			got := s.do(request{path: "/v2/repository/models/m/" + tt.path, body: tt.body})
 			want := fmt.Sprintf("more than %d files are given to load a model with: put models of more files into the repository", most)
 			if got.Status != tt.status || strings.Contains(got.Body, want) != (tt.status == 413) {
-				t.Errorf("answer %d %.200s, want %d", got.Status, got.Body, tt.status)
+				t.Errorf("response %d %.200s, want %d", got.Status, got.Body, tt.status)
 			}
 			if (len(asked.asked) == 1) != (tt.status == 200) {
 				t.Errorf("the registry was asked %d times", len(asked.asked))

@@ -32,7 +32,7 @@ type Options struct {
 	// MaxBody is the most bytes of a whole body with binary tensors. It bounds
 	// the memory of one request and is at least MaxInput. 2 GiB if 0.
 	MaxBody int64
-	// StallTimeout is how long a body, or the client's taking of an answer, may
+	// StallTimeout is how long a body, or the client's reading of a response, may
 	// make no progress. A minute if 0.
 	StallTimeout time.Duration
 }
@@ -81,7 +81,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.body.end()
 }
 
-// serve answers a call, or returns the error to answer with.
+// serve responds to a call, or returns the error to respond with.
 func (s *server) serve(c *call) error {
 	var p params
 	route := s.match(c.http.URL.EscapedPath(), &p)

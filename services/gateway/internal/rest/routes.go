@@ -12,7 +12,7 @@ import (
 type route struct {
 	method, pattern string
 	api             core.API
-	// serve answers, or returns the error to answer with. It is nil for inferences.
+	// serve responds, or returns the error to respond with. It is nil for inferences.
 	serve func(http.ResponseWriter, *http.Request) error
 
 	allow    string // the methods, for a refusal

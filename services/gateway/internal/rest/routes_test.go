@@ -18,17 +18,17 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 )
 
-// answering is a scheduler that answers everything.
-type answering struct{ table *pending.Table }
+// responding is a scheduler that responds to everything.
+type responding struct{ table *pending.Table }
 
-func (a answering) Cancel(infer.RequestID) {}
-func (a answering) Submit(r *infer.Request) error {
+func (a responding) Cancel(infer.RequestID) {}
+func (a responding) Submit(r *infer.Request) error {
 	r.Release()
 	a.table.Respond(&infer.Response{Work: r.Work, Final: true})
 	return nil
 }
 
-func (a answering) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
+func (a responding) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
 	return make([]infer.Statistics, len(refs)), nil
 }
 
@@ -36,8 +36,8 @@ func (a answering) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer
 func newRecorded(taken *[]string, o path.Options) *server {
 	table := pending.New(1)
 	gateway := core.New(core.ServerInfo{}, core.Deps{
-		Dispatcher: answering{table}, Pending: table, Clock: mono.New(), Pool: tensor.NewPool(0),
-		Statistics: func(string) core.StatisticsSource { return answering{table} },
+		Dispatcher: responding{table}, Pending: table, Clock: mono.New(), Pool: tensor.NewPool(0),
+		Statistics: func(string) core.StatisticsSource { return responding{table} },
 	})
 	config := &modelconfig.Config{Name: "m", Inputs: []modelconfig.IO{{Name: "X", Datatype: tensor.Uint8, Dims: tensor.Shape{1}}}}
 	gateway.Update(core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: []*core.Version{
@@ -68,7 +68,7 @@ func (s *server) ask(r *route) *httptest.ResponseRecorder {
 }
 
 // Every inference takes all stages and every other call those of all calls, before
-// anything is answered.
+// any response.
 func TestEveryRouteTakesItsStages(t *testing.T) {
 	var all, every []string
 	for _, s := range path.Stages() {
@@ -94,7 +94,7 @@ func TestEveryRouteTakesItsStages(t *testing.T) {
 	}
 }
 
-// Where every API is restricted nothing is answered without the header.
+// Where every API is restricted no route responds without the header.
 func TestEveryRouteIsRestricted(t *testing.T) {
 	restricted := make(core.Restrictions)
 	for _, api := range core.APIs() {

@@ -20,10 +20,10 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
-func impatient(o *rest.Options) { o.StallTimeout = time.Millisecond }
+func stallsSoon(o *rest.Options) { o.StallTimeout = time.Millisecond }
 
 // post sends a request that has only the given part of its body and returns
-// the answer and whether the server closed the connection after it.
+// the response and whether the server closed the connection after it.
 func post(t *testing.T, web *httptest.Server, path, header, part string) (status int, body string, closed bool) {
 	t.Helper()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
@@ -63,7 +63,7 @@ func TestBodyThatStallsEndsTheRequest(t *testing.T) {
 		"after a refusal": {"nope", "Content-Length: 1000", "x", "Request for unknown model: 'nope' is not found", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, []*core.Model{simple(2)}, impatient)
+			s := newServer(t, []*core.Model{simple(2)}, stallsSoon)
 			web := httptest.NewServer(s)
 			defer web.Close()
 			status, body, closed := post(t, web, "/v2/models/"+c.path+"/infer", c.header, c.part)
@@ -144,8 +144,8 @@ func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 	}
 }
 
-// A client that does not read must not hold the memory of its answer.
-func TestAnswerThatNobodyTakesIsGivenUp(t *testing.T) {
+// A client that does not read must not hold the memory of its response.
+func TestResponseThatNobodyReadsIsGivenUp(t *testing.T) {
 	s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, func(o *rest.Options) { o.StallTimeout = 50 * time.Millisecond })
 	s.scheduler.execute = func(*infer.Request) *infer.Response {
 		const size = 32 << 20 // more than the sockets' buffers hold
@@ -166,7 +166,7 @@ func TestAnswerThatNobodyTakesIsGivenUp(t *testing.T) {
 	if _, err := fmt.Fprint(c, "POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nInference-Header-Content-Length: 0\r\n\r\nx"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(c, make([]byte, 12)); err != nil { // the answer has begun
+	if _, err := io.ReadFull(c, make([]byte, 12)); err != nil { // the response has begun
 		t.Fatal(err)
 	}
 	web.Close() // waits for the request

@@ -41,7 +41,7 @@ func serveLabeled(t *testing.T, labels ...string) *server {
 func checkClasses(t *testing.T, r *inference.ModelInferResponse, shape []int64, want []string) {
 	t.Helper()
 	if len(r.GetOutputs()) != 2 || len(r.RawOutputContents) != 2 {
-		t.Fatalf("answered with %v", r)
+		t.Fatalf("the response is %v", r)
 	}
 	if out := r.Outputs[0]; out.Datatype != "INT32" || len(r.RawOutputContents[0]) != 64*int(shape[0]) {
 		t.Errorf("OUTPUT0 is %v of %d bytes", out, len(r.RawOutputContents[0]))
@@ -109,9 +109,9 @@ func TestClassesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// What an answer cannot give is only known when it is there; its memory comes
-// back all the same.
-func TestAnswerThatCannotBeClassifiedIsAnError(t *testing.T) {
+// Classes can be too large only once there is a response, whose memory is released
+// all the same.
+func TestResponseThatCannotBeClassifiedIsAnError(t *testing.T) {
 	s := serve(t)
 	m := classified(100_001, 1)
 	m.Outputs[0].Name, m.Outputs[1].Name = "OUTPUT1", "OUTPUT0"

@@ -45,7 +45,7 @@ func TestClusterIsToldToThoseWhoMayAsk(t *testing.T) {
 	}
 }
 
-func TestClusterThatDoesNotAnswer(t *testing.T) {
+func TestClusterThatDoesNotRespond(t *testing.T) {
 	s := serveWith(t, rpc.Options{Cluster: asked{failure: errs.New(errs.StateUnavailable, "the store is away")}})
 	_, err := nereidv1.NewClusterServiceClient(s.conn).Status(t.Context(), &nereidv1.StatusRequest{})
 	if got := status.Convert(err); got.Code() != codes.Unavailable || got.Message() != "the store is away" {

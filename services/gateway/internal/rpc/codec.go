@@ -15,7 +15,7 @@ import (
 
 // codec decompresses messages, reads inference requests into wire.Request, counts
 // the parameters of loads first, and leaves every other message to protobuf. Replies
-// are encoded already. It answers to protobuf's name, so
+// are encoded already. It has protobuf's name, so that
 // clients see no difference.
 type codec struct {
 	encoding.CodecV2

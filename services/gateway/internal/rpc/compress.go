@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// compressed has the call's answers sent as gzip, if that is asked for and the
+// compressed has the call's responses sent as gzip, if that is asked for and the
 // client takes it.
 func (s *service) compressed(ctx context.Context) {
 	if s.compress {

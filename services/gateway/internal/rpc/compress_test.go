@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
-// encodings notes how the answers of calls are compressed.
+// encodings notes how the responses of calls are compressed.
 type encodings struct{ seen chan string }
 
 func (encodings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -23,7 +23,7 @@ func (e encodings) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-func TestAnswersAreCompressedWhereThatIsAskedFor(t *testing.T) {
+func TestResponsesAreCompressedWhereThatIsAskedFor(t *testing.T) {
 	for compress, want := range map[bool]string{true: "gzip", false: ""} {
 		s, e := serveWith(t, rpc.Options{Compress: compress}), encodings{make(chan string, 2)}
 		s.dial(grpc.WithStatsHandler(e))

@@ -28,7 +28,7 @@ func checkAddSub(t testing.TB, rows int, r *inference.ModelInferResponse) {
 func checkAddSubBy(t testing.TB, rows int, by int32, r *inference.ModelInferResponse) {
 	t.Helper()
 	if r.ModelName != "add_sub" || r.ModelVersion != "1" || len(r.Outputs) != 2 || len(r.RawOutputContents) != 2 {
-		t.Errorf("answered by %s/%s with %d outputs, %d raw", r.ModelName, r.ModelVersion, len(r.Outputs), len(r.RawOutputContents))
+		t.Errorf("the response is from %s/%s with %d outputs, %d raw", r.ModelName, r.ModelVersion, len(r.Outputs), len(r.RawOutputContents))
 		return
 	}
 	for o, delta := range []int32{by, -by} {
@@ -63,7 +63,7 @@ func TestInferOfAllSizes(t *testing.T) {
 	}
 }
 
-// Requests, tensors and replies are pooled: none may show in another's answer.
+// Requests, tensors and replies are pooled: none may show in another's response.
 func TestInferConcurrently(t *testing.T) {
 	s := serve(t)
 	var callers sync.WaitGroup
@@ -311,7 +311,7 @@ func TestInferErrorsOfTheScheduler(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			for _, place := range []string{"submit", "answer"} {
+			for _, place := range []string{"submit", "response"} {
 				s := serve(t)
 				s.models.set(func() {
 					if place == "submit" {

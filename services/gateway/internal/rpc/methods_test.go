@@ -110,7 +110,7 @@ func TestEveryMethodTakesItsStages(t *testing.T) {
 	}
 }
 
-// Where every API is restricted no method of any service answers without the
+// Where every API is restricted no method of any service responds without the
 // header, and one that does not exist is unimplemented to everybody.
 func TestEveryMethodIsRestricted(t *testing.T) {
 	restricted := make(core.Restrictions)

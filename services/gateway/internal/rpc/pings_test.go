@@ -42,20 +42,20 @@ func TestPingsOfClientsAreBounded(t *testing.T) {
 					_ = framer.WritePing(false, [8]byte{})
 				}
 			}()
-			if acknowledged := answers(t, framer, pings); (acknowledged < pings) != c.closed {
-				t.Errorf("%d of %d pings are answered", acknowledged, pings)
+			if acknowledged := acknowledgements(t, framer, pings); (acknowledged < pings) != c.closed {
+				t.Errorf("%d of %d pings are acknowledged", acknowledged, pings)
 			}
 		})
 	}
 }
 
-// answers counts the answers to pings until there are all, or the server says
+// acknowledgements counts those of pings until there are all, or the server says
 // that it goes away.
-func answers(t *testing.T, framer *http2.Framer, pings int) (acknowledged int) {
+func acknowledgements(t *testing.T, framer *http2.Framer, pings int) (acknowledged int) {
 	for acknowledged < pings {
 		frame, err := framer.ReadFrame()
 		if err != nil {
-			t.Errorf("after %d answers: %v", acknowledged, err)
+			t.Errorf("after %d acknowledgements: %v", acknowledged, err)
 			return acknowledged
 		}
 		switch f := frame.(type) {

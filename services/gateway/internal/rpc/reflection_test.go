@@ -23,11 +23,11 @@ func TestSchemaCanBeAskedFor(t *testing.T) {
 		if err := stream.Send(r); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := stream.Recv()
+		response, err := stream.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer
+		return response
 	}
 	var services []string
 	for _, service := range ask(&reflectionv1.ServerReflectionRequest{

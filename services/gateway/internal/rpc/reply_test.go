@@ -21,7 +21,7 @@ func counted(n int, returned chan<- int) infer.Tensor {
 	return infer.Tensor{Name: "Y", Datatype: tensor.Uint8, Shape: tensor.Shape{int64(n)}, Data: tensor.InBuffer(b, 0, int64(n))}
 }
 
-func TestReplyLendsLargeOutputs(t *testing.T) {
+func TestReplyBorrowsLargeOutputs(t *testing.T) {
 	for name, sizes := range map[string][]int{
 		"small": {16}, "large": {borrowFrom}, "large and last": {16, borrowFrom + 1},
 		"large between": {borrowFrom - 1, borrowFrom, 5000, borrowFrom + 3, 1}, "empty": {},

@@ -42,7 +42,7 @@ type Options struct {
 	// stacks need not grow anew; 0 is 64. More calls than workers run too.
 	Workers int
 	// Keepalive says when the server pings and ends connections. Zero fields
-	// mean 2 h between pings, 20 s to answer one and no end by age.
+	// mean 2 h between pings, 20 s for the response to one and no end by age.
 	Keepalive keepalive.ServerParameters
 	// PingInterval is the least time between the pings of a client that gets
 	// no data; a client that exceeds it twice is disconnected. 0 is 5 min.

@@ -111,7 +111,7 @@ func int32s(name string) modelconfig.IO {
 	return modelconfig.IO{Name: name, Datatype: tensor.Int32, Dims: tensor.Shape{16}}
 }
 
-// models answers what is submitted, or keeps it while hold is set.
+// models responds to what is submitted, or keeps it while hold is set.
 type models struct {
 	table     *pending.Table
 	pool      *tensor.Pool
@@ -168,7 +168,7 @@ func (m *models) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.S
 	return list, nil
 }
 
-// release answers what is held, the last submitted first.
+// release responds to what is held, the last submitted first.
 func (m *models) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

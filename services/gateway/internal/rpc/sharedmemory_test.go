@@ -12,19 +12,19 @@ import (
 
 func TestClientsShareNoMemory(t *testing.T) {
 	s, ctx := serve(t), t.Context()
-	type answer struct {
+	type outcome struct {
 		code codes.Code
 		text string
 	}
-	disabled := answer{codes.Unimplemented, "Client shared memory is disabled. Send the tensors in the request."}
+	disabled := outcome{codes.Unimplemented, "Client shared memory is disabled. Send the tensors in the request."}
 	for name, c := range map[string]struct {
 		call call
-		want answer
+		want outcome
 	}{
-		"all system regions":  {systemStatus(""), answer{}},
-		"a system region":     {systemStatus("r"), answer{codes.NotFound, "Unable to find system shared memory region: 'r'"}},
-		"all CUDA regions":    {cudaStatus(""), answer{}},
-		"a CUDA region":       {cudaStatus("r"), answer{codes.NotFound, "Unable to find cuda shared memory region: 'r'"}},
+		"all system regions":  {systemStatus(""), outcome{}},
+		"a system region":     {systemStatus("r"), outcome{codes.NotFound, "Unable to find system shared memory region: 'r'"}},
+		"all CUDA regions":    {cudaStatus(""), outcome{}},
+		"a CUDA region":       {cudaStatus("r"), outcome{codes.NotFound, "Unable to find cuda shared memory region: 'r'"}},
 		"system registration": {registerSystem, disabled},
 		"CUDA registration":   {registerCUDA, disabled},
 		"the end of a system region": {func(ctx context.Context, c inference.GRPCInferenceServiceClient) error {
@@ -37,7 +37,7 @@ func TestClientsShareNoMemory(t *testing.T) {
 		}, disabled},
 	} {
 		err := c.call(ctx, s.client)
-		if got := (answer{status.Code(err), status.Convert(err).Message()}); got != c.want {
+		if got := (outcome{status.Code(err), status.Convert(err).Message()}); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
-func TestStreamAnswersInTheOrderOfTheRequests(t *testing.T) {
+func TestStreamRespondsInTheOrderOfTheRequests(t *testing.T) {
 	s := serve(t)
 	s.models.set(func() { s.models.hold = true })
 	stream, err := s.client.ModelStreamInfer(t.Context())
@@ -50,7 +50,7 @@ func TestStreamAnswersInTheOrderOfTheRequests(t *testing.T) {
 		}
 		r := item.InferResponse
 		if item.ErrorMessage != "" || r.Id != strconv.Itoa(i) || !r.Parameters["triton_final_response"].GetBoolParam() {
-			t.Errorf("answer %d is %q, id %q, parameters %v", i, item.ErrorMessage, r.Id, r.Parameters)
+			t.Errorf("response %d is %q, id %q, parameters %v", i, item.ErrorMessage, r.Id, r.Parameters)
 		}
 		checkAddSub(t, 300, r)
 	}
@@ -84,7 +84,7 @@ func TestStreamBoundsTheRequestsInWork(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	// By the answer to another call the server has read all of the stream.
+	// When another call has its response the server has read all of the stream.
 	if _, err := s.client.ServerLive(t.Context(), &inference.ServerLiveRequest{}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestStreamBoundsTheRequestsInWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		if item.InferResponse.Id != strconv.Itoa(i) {
-			t.Fatalf("answer %d is for request %s", i, item.InferResponse.Id)
+			t.Fatalf("response %d is for request %s", i, item.InferResponse.Id)
 		}
 	}
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
@@ -142,9 +142,9 @@ func TestStreamGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
-// A decoupled model whose backend answers once says so with its response, also
+// A decoupled model whose backend responds once says so with its response, also
 // to a client that takes empty last ones.
-func TestStreamAnswersForADecoupledModel(t *testing.T) {
+func TestStreamRespondsForADecoupledModel(t *testing.T) {
 	s := serve(t)
 	stream, err := s.client.ModelStreamInfer(t.Context())
 	if err != nil {
@@ -176,7 +176,7 @@ func TestStreamAnswersForADecoupledModel(t *testing.T) {
 	}
 }
 
-func TestStreamNamesNoModelForWhatWasRefusedAtTheDoor(t *testing.T) {
+func TestStreamNamesNoModelForWhatWasRejectedAtAdmission(t *testing.T) {
 	for reason, model := range map[errs.Reason]string{errs.MaxQueueSize: "", errs.DeadlineUnmeetable: "", errs.QueueTimeout: "add_sub"} {
 		s := serve(t)
 		stream, err := s.client.ModelStreamInfer(t.Context())
