@@ -89,16 +89,14 @@ func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
 	return func(t infer.Timing) { series.Observe(t.Done.Sub(t.Start).Seconds()) }
 }
 
-// states returns what takes by how much the memory of a version's states grows.
-func (m *metrics) states(ref infer.ModelRef) func(bytes int64) {
-	series := sync.OnceValue(func() prometheus.Gauge {
-		return m.stateBytes.WithLabelValues(version{ref.ID(), ref.Version}.labels()...)
-	})
-	return func(bytes int64) {
-		if bytes != 0 {
-			series().Add(float64(bytes))
-		}
+// states returns what takes by how much the memory of a version's states grows. A
+// version that has none has no series.
+func (m *metrics) states(v backend.Version) func(bytes int64) {
+	if v.Config.Sequences == nil || len(v.Config.Sequences.States) == 0 {
+		return func(int64) {}
 	}
+	series := m.stateBytes.WithLabelValues(version{v.Ref.ID(), v.Ref.Version}.labels()...)
+	return func(bytes int64) { series.Add(float64(bytes)) }
 }
 
 func (m *metrics) loaded(v backend.Version, took time.Duration, err error) {

@@ -176,7 +176,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 		reconcile.Deps{
 			Backend: engines.backend,
 			Sequences: func(v backend.Version) (*sequence.Model, error) {
-				return sequence.Prepare(v, sequence.Deps{Pool: w.deps.Pool, Held: w.metrics.states(v.Ref), Clock: w.deps.Clock})
+				return sequence.Prepare(v, sequence.Deps{Pool: w.deps.Pool, Held: w.metrics.states(v), Clock: w.deps.Clock})
 			},
 			Source:    source.ByURL{Local: source.Local{}, Remote: w.fetcher},
 			Instances: open,

@@ -37,7 +37,9 @@ max_batch_size: 1
 input [{ name: "x" data_type: TYPE_INT32 dims: [1] }]
 output [{ name: "y" data_type: TYPE_INT32 dims: [1] }]
 instance_group [{ count: 1 kind: KIND_CPU }]
-sequence_batching { }
+sequence_batching {
+  state [{ input_name: "sum" output_name: "sum_out" data_type: TYPE_INT32 dims: [1] }]
+}
 `
 
 // measured is a whole server with the model m, one beside it that is decoupled, and
