@@ -50,8 +50,6 @@ type HeldSequence struct {
 	Instance InstanceID
 	// BatchSlot is the place in the batch that it holds.
 	BatchSlot uint32
-	// Applied is how many of its requests are in the state.
-	Applied uint64
 	// Idle is what is left before it is idle for too long.
 	Idle time.Duration
 }

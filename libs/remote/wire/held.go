@@ -50,7 +50,7 @@ func Held(h infer.Held, m *nereidv1.WorkerHello) {
 	}
 	for _, s := range h.Sequences {
 		m.Sequences = append(m.Sequences, &nereidv1.HeldSequence{
-			Sequence: sequence(s.Sequence), Instance: Instance(s.Instance), BatchSlot: s.BatchSlot, Applied: s.Applied, IdleNs: nanoseconds(s.Idle),
+			Sequence: sequence(s.Sequence), Instance: Instance(s.Instance), BatchSlot: s.BatchSlot, IdleNs: nanoseconds(s.Idle),
 			Model: model(s.Model),
 		})
 	}
@@ -74,7 +74,7 @@ func HeldOf(m *nereidv1.WorkerHello) infer.Held {
 	}
 	for _, s := range m.GetSequences() {
 		h.Sequences = append(h.Sequences, infer.HeldSequence{
-			Sequence: sequenceOf(s.GetSequence()), Instance: InstanceOf(s.GetInstance()), BatchSlot: s.GetBatchSlot(), Applied: s.GetApplied(),
+			Sequence: sequenceOf(s.GetSequence()), Instance: InstanceOf(s.GetInstance()), BatchSlot: s.GetBatchSlot(),
 			Idle: duration(s.GetIdleNs()), Model: modelOf(s.GetModel()),
 		})
 	}

@@ -1186,8 +1186,6 @@ type HeldSequence struct {
 	Instance *InstanceId `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	// The batch slot that it holds.
 	BatchSlot uint32 `protobuf:"varint,3,opt,name=batch_slot,json=batchSlot,proto3" json:"batch_slot,omitempty"`
-	// How many of its requests have been applied to the state.
-	Applied uint64 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
 	// What is left before it is idle for too long.
 	IdleNs uint64 `protobuf:"varint,5,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`
 	// The loaded content of the instance.
@@ -1243,13 +1241,6 @@ func (x *HeldSequence) GetInstance() *InstanceId {
 func (x *HeldSequence) GetBatchSlot() uint32 {
 	if x != nil {
 		return x.BatchSlot
-	}
-	return 0
-}
-
-func (x *HeldSequence) GetApplied() uint64 {
-	if x != nil {
-		return x.Applied
 	}
 	return 0
 }
@@ -1352,15 +1343,14 @@ const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\x06origin\x18\x01 \x01(\x04R\x06origin\x12\x1c\n" +
 	"\tforgotten\x18\x02 \x01(\x04R\tforgotten\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\x04R\x05first\x12\x12\n" +
-	"\x04bits\x18\x04 \x01(\fR\x04bits\"\xef\x01\n" +
+	"\x04bits\x18\x04 \x01(\fR\x04bits\"\xe4\x01\n" +
 	"\fHeldSequence\x12/\n" +
 	"\bsequence\x18\x01 \x01(\v2\x13.nereid.v1.SequenceR\bsequence\x121\n" +
 	"\binstance\x18\x02 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12\x1d\n" +
 	"\n" +
-	"batch_slot\x18\x03 \x01(\rR\tbatchSlot\x12\x18\n" +
-	"\aapplied\x18\x04 \x01(\x04R\aapplied\x12\x17\n" +
+	"batch_slot\x18\x03 \x01(\rR\tbatchSlot\x12\x17\n" +
 	"\aidle_ns\x18\x05 \x01(\x04R\x06idleNs\x12)\n" +
-	"\x05model\x18\x06 \x01(\v2\x13.nereid.v1.ModelRefR\x05model*y\n" +
+	"\x05model\x18\x06 \x01(\v2\x13.nereid.v1.ModelRefR\x05modelJ\x04\b\x04\x10\x05R\aapplied*y\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n" +

@@ -145,7 +145,7 @@ func (c *cluster) held(w *node) (list []infer.HeldSequence) {
 		state := w.states[slot]
 		list = append(list, infer.HeldSequence{
 			Model: poolModel, Sequence: infer.Sequence{ID: state.id}, Instance: infer.InstanceID{Worker: w.id}, BatchSlot: slot,
-			Applied: uint64(len(state.applied)), Idle: max(state.until.Sub(c.now), 0),
+			Idle: max(state.until.Sub(c.now), 0),
 		})
 	}
 	return list

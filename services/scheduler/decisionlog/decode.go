@@ -354,7 +354,8 @@ func (d *decoder) held(sequences bool) *infer.Held {
 		var s infer.HeldSequence
 		_, s.Model = d.model()
 		s.Sequence, s.Instance, s.BatchSlot = d.sequence(), d.instance(), uint32(d.uint())
-		s.Applied, s.Idle = d.uint(), time.Duration(d.int())
+		d.uint()
+		s.Idle = time.Duration(d.int())
 		h.Sequences = append(h.Sequences, s)
 	}
 	return h

@@ -388,7 +388,7 @@ func (e *encoder) held(h *infer.Held) {
 		e.sequence(s.Sequence)
 		e.instance(s.Instance)
 		e.uint(uint64(s.BatchSlot))
-		e.uint(s.Applied)
+		e.uint(0) // kept free
 		e.int(int64(s.Idle))
 	}
 }

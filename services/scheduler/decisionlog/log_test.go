@@ -175,7 +175,7 @@ func ofSequences() []core.Event {
 			Oldest: true, Slots: 9, MaxIdleMicros: 5, MaxQueueDelayMicros: 6, MinSlotUtilization: 0.5, PreferredSizes: []int64{2, 4}, Iterative: true,
 		}}}},
 		{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: 4}, Held: &infer.Held{Sequences: []infer.HeldSequence{
-			{Model: ref, Sequence: infer.Sequence{Key: "a"}, Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Applied: 5, Idle: time.Second},
+			{Model: ref, Sequence: infer.Sequence{Key: "a"}, Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Idle: time.Second},
 			{Model: ref, Sequence: infer.Sequence{ID: 7}},
 		}}},
 		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: ref, Credits: 1}},

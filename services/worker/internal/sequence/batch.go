@@ -1,6 +1,8 @@
 package sequence
 
 import (
+	"time"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -32,10 +34,18 @@ type slot struct {
 	key    string
 	states []infer.Tensor // the model's state inputs
 	bytes  int64          // of states that are no initial ones
-	last   mono.Time      // when its last request began or ended
-	done   uint64         // requests that have succeeded
+	runs   bool           // a request of it
+	last   mono.Time      // when its last request ended
 	ends   bool           // with the request that runs
 	closed bool
+}
+
+// idle is how long the sequence has had no request that runs.
+func (s *slot) idle(now mono.Time) time.Duration {
+	if s.runs {
+		return 0
+	}
+	return now.Sub(s.last)
 }
 
 // close releases the states, and returns by how much the memory of states grows.
@@ -90,9 +100,8 @@ func (b *batch) settleLocked(row *row, r *infer.Response) {
 	if !r.Final && r.Err == nil {
 		return
 	}
-	row.over, row.slot.last = true, b.in.model.deps.Clock.Now()
+	row.over = true
 	if r.Err == nil {
-		row.slot.done++
 		b.commitLocked(row)
 	}
 	b.closeLocked(row)
@@ -160,7 +169,9 @@ func (b *batch) closeLocked(row *row) {
 		row.next[k].Data.Release()
 	}
 	row.next = nil
-	if s := row.slot; s.ends && !s.closed {
+	s := row.slot
+	s.runs, s.last = false, b.in.model.deps.Clock.Now()
+	if s.ends && !s.closed {
 		b.in.model.deps.Held(s.close())
 		delete(b.in.slots, s.index)
 	}

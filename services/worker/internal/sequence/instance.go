@@ -75,17 +75,23 @@ const takeover = 10 * time.Second
 
 // Sequences are those that live, as a hello tells them but for the instance's and the
 // model's names. Each has its whole idle time again, since its next request may have
-// been on its way while there was no scheduler.
+// been on its way while there was no scheduler. What else there is of sequences is
+// dropped, since the scheduler takes those for lost that a hello does not name.
 func (in *Instance) Sequences() (list []infer.HeldSequence) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	now, idle := in.model.deps.Clock.Now(), in.model.config.Sequences.Idle()
-	for _, s := range in.slots {
-		if s.ends || now.Sub(s.last)-takeover > idle {
+	for index, s := range in.slots {
+		switch {
+		case s.idle(now)-takeover > idle:
+			in.model.deps.Held(s.close())
+			delete(in.slots, index)
+			continue
+		case s.ends:
 			continue
 		}
 		list = append(list, infer.HeldSequence{
-			Sequence: infer.Sequence{ID: s.id, Key: s.key}, BatchSlot: s.index, Applied: s.done, Idle: idle,
+			Sequence: infer.Sequence{ID: s.id, Key: s.key}, BatchSlot: s.index, Idle: idle,
 		})
 	}
 	slices.SortFunc(list, func(a, b infer.HeldSequence) int { return cmp.Compare(a.BatchSlot, b.BatchSlot) })
@@ -180,7 +186,7 @@ func (in *Instance) rowsLocked(slots []infer.Slot) (rows uint32) {
 	}
 	now, idle := in.model.deps.Clock.Now(), in.model.config.Sequences.Idle()
 	for index, s := range in.slots {
-		if now.Sub(s.last) <= idle {
+		if s.idle(now) <= idle {
 			rows = max(rows, index+1)
 		}
 	}
@@ -206,7 +212,7 @@ func (in *Instance) slotLocked(place *infer.Slot) *slot {
 	case s == nil || s.id != place.Sequence.ID || s.key != place.Sequence.Key:
 		return nil
 	}
-	s.last = in.model.deps.Clock.Now()
+	s.runs = true
 	return s
 }
 

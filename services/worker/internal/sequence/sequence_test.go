@@ -346,11 +346,50 @@ func TestSequencesThatLiveAreHeld(t *testing.T) {
 	}
 	chat := infer.Slot{Index: 1, Sequence: infer.Sequence{Key: "chat", Start: true}}
 	in.Execute(new(batch).add(request(c, 1), chat).add(request(c, 1), place(3, 7, "S")).add(request(c, 1), place(0, 8, "SE")))
-	held(infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 1, Applied: 1, Idle: 5 * time.Second},
-		infer.HeldSequence{Sequence: infer.Sequence{ID: 7}, BatchSlot: 3, Applied: 1, Idle: 5 * time.Second})
+	held(infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 1, Idle: 5 * time.Second},
+		infer.HeldSequence{Sequence: infer.Sequence{ID: 7}, BatchSlot: 3, Idle: 5 * time.Second})
 	in.Execute(new(batch).add(request(c, 1), place(3, 7, "E")))
 	at.now = at.now.Add(15 * time.Second) // its idle time, and what a takeover may take
-	held(infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 1, Applied: 1, Idle: 5 * time.Second})
+	held(infer.HeldSequence{Sequence: infer.Sequence{Key: "chat"}, BatchSlot: 1, Idle: 5 * time.Second})
 	at.now = at.now.Add(1)
 	held()
+}
+
+// A request that runs for long is no idle time.
+func TestSequencesThatRunAreHeld(t *testing.T) {
+	c := controlled(4)
+	c.Sequences.MaxIdleMicros = 5_000_000
+	at := &clock{now: 1}
+	m, err := sequence.Prepare(backend.Version{Config: c}, sequence.Deps{Clock: at, Held: func(int64) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in *sequence.Instance
+	want := []infer.HeldSequence{{Sequence: infer.Sequence{ID: 7}, BatchSlot: 3, Idle: 5 * time.Second}}
+	check := func() {
+		t.Helper()
+		if diff := cmp.Diff(want, in.Sequences()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	in = m.Instance(engine(func(b backend.Batch) {
+		at.now = at.now.Add(time.Hour)
+		check()
+		for i := range b.Requests() {
+			b.Respond(i, &infer.Response{Final: true})
+		}
+		b.Done()
+	}))
+	for _, flags := range []string{"S", ""} {
+		b := new(batch).add(request(c, 1), place(3, 7, flags))
+		in.Execute(b)
+		if b.responses[0] == nil || b.responses[0].Err != nil {
+			t.Fatalf("response %+v", b.responses[0])
+		}
+		at.now = at.now.Add(5 * time.Second)
+		check()
+	}
+	want = nil
+	at.now = at.now.Add(11 * time.Second)
+	check()
 }

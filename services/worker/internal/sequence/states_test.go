@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,11 +44,12 @@ type served struct {
 	c     *modelconfig.Config
 	pool  *tensor.Pool
 	bytes *atomic.Int64 // of states
+	clock *clock
 }
 
 func serve(t *testing.T, model onnxmodel.Model, c *modelconfig.Config, files map[string][]byte) *served {
 	t.Helper()
-	s := &served{t: t, c: c, pool: tensor.NewPool(0)}
+	s := &served{t: t, c: c, pool: tensor.NewPool(0), bytes: new(atomic.Int64), clock: &clock{now: 1}}
 	engine, err := onnxruntime.Open(onnxmodel.Library(t), onnxruntime.Options{Pool: s.pool})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +62,10 @@ func serve(t *testing.T, model onnxmodel.Model, c *modelconfig.Config, files map
 		}
 	}
 	v := backend.Version{Ref: infer.ModelRef{Name: "m", Version: 1}, Config: c, ModelDir: dir, Dir: filepath.Join(dir, "1")}
-	var m *sequence.Model
-	m, s.bytes = prepare(t, v, s.pool)
+	m, err := sequence.Prepare(v, sequence.Deps{Pool: s.pool, Clock: s.clock, Held: func(n int64) { s.bytes.Add(n) }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	v.Config = c.ForBackend()
 	loaded, err := engine.Load(t.Context(), v)
 	if err != nil {
@@ -121,6 +125,23 @@ func TestStatesGoFromRequestToRequest(t *testing.T) {
 	if got := s.step(s.one(place(0, 1, ""), 1, 1)); !strings.HasPrefix(got[0], "sequence_lost") {
 		t.Errorf("after another has taken its slot: %s", got)
 	}
+}
+
+func TestStatesOfSequencesThatWereIdleAreDropped(t *testing.T) {
+	c := stateful(4)
+	c.Sequences.MaxIdleMicros = 5_000_000
+	s := serve(t, onnxmodel.Accumulator(tensor.FP32, "b", 2), c, nil)
+	s.want(s.one(place(0, 1, "S"), 1, 1), "OUTPUT0 FP32[1,2] [1 1]")
+	s.clock.now = s.clock.now.Add(8 * time.Second)
+	s.want(s.one(place(1, 2, "S"), 1, 1), "OUTPUT0 FP32[1,2] [1 1]")
+	s.clock.now = s.clock.now.Add(8 * time.Second)
+	if list, n := s.Sequences(), s.bytes.Load(); len(list) != 1 || n != 8 {
+		t.Errorf("the hello names %+v, with states of %d bytes", list, n)
+	}
+	if got := s.step(s.one(place(0, 1, ""), 1, 1)); !strings.HasPrefix(got[0], "sequence_lost") {
+		t.Errorf("after a hello that did not name it: %s", got)
+	}
+	s.want(s.one(place(1, 2, ""), 1, 1), "OUTPUT0 FP32[1,2] [2 2]")
 }
 
 func TestStatesOfAModelWithoutBatches(t *testing.T) {
