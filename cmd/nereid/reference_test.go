@@ -52,7 +52,7 @@ func TestBashCompletes(t *testing.T) {
 		"a flag":           {"nereid serve --http-p", "--http-port"},
 		"another's flag":   {"nereid models --http-p", ""},
 		"a flag of all":    {"nereid infer m --conf", "--config"},
-		"no hidden flag":   {"nereid serve --rate-lim", ""},
+		"no hidden flag":   {"nereid serve --http-thread", ""},
 		"files for values": {"nereid serve mod", ""},
 	}
 	for name, tt := range tests {

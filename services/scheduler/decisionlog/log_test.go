@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -403,14 +402,16 @@ func TestTurnsAndWaitsForResourcesAreReplayed(t *testing.T) {
 
 // A dispatch names for each unit its slot and controls.
 func TestSlotsOfSequencesAreReplayed(t *testing.T) {
-	events := append([]core.Event{{Kind: core.BecomeLeader, Epoch: 9}}, ofSequences()...)
-	events = slices.Insert(events, 3, core.Event{Kind: core.Recorded, Version: 2})
+	lead := core.Event{Kind: core.BecomeLeader, Epoch: 9, History: core.History{Workers: []uint64{4}}, Until: begin.Add(time.Minute)}
+	events := append([]core.Event{lead}, ofSequences()...)
+	events = append(events, core.Event{Kind: core.Tick}) // the batch has waited for company
 	var want []infer.Slot
 	text := log(t, func(w *decisionlog.Writer) {
 		c := core.New(core.Config{})
 		for i := range events {
-			w.Event(begin, &events[i])
-			decisions := c.Step(begin, &events[i])
+			now := begin.Add(time.Duration(i) * time.Millisecond)
+			w.Event(now, &events[i])
+			decisions := c.Step(now, &events[i])
 			w.Decided(decisions)
 			for j := range decisions {
 				if d := &decisions[j]; d.Kind == core.Dispatch {
