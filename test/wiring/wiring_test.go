@@ -79,9 +79,8 @@ func TestTheSameHappensInEveryWiring(t *testing.T) {
 		{"a worker says again what memory it has", true, func(s *scene) {
 			s.submit(s.request(1, small))
 			first := s.order(1)
-			s.submit(s.request(2, large), s.request(3, large), s.request(4, large))
-			s.waiting(3)
 			s.cut()
+			s.submit(s.request(2, large), s.request(3, large), s.request(4, large))
 			s.waiting(3)
 			s.finish(first, nil)
 			s.result(1, small)
