@@ -239,7 +239,8 @@ func (r *Reader) InstanceFree(b Body, now mono.Time) (*infer.InstanceFree, error
 			f.Credits = int(uint32(s.number()))
 		case s.field == text(11):
 			s.rd.entry()
-			f.Responses = append(f.Responses, s.unitResponses())
+			f.Responses = append(f.Responses, infer.UnitResponses{})
+			s.unitResponses(&f.Responses[len(f.Responses)-1])
 		case s.outcomes(f) || s.firsts(f, now) || s.ends(f):
 		default:
 			s.skip()
@@ -274,8 +275,8 @@ func (s *scan) ends(f *infer.InstanceFree) bool {
 	return s.list(10, func(v uint64) {
 		s.rd.entry()
 		end := infer.UnitEnded
-		if v <= uint64(infer.UnitAgain) {
-			end = infer.UnitEnd(v)
+		if known := uint32(v); known <= uint32(infer.UnitAgain) { // protobuf takes the lower half of an enum, too
+			end = infer.UnitEnd(known)
 		}
 		f.Ends = append(f.Ends, end)
 	})
@@ -290,7 +291,7 @@ func first(now mono.Time, ago uint64) mono.Time {
 }
 
 // unitResponses reads the responses of a unit, of which so many have times.
-func (s *scan) unitResponses() (u infer.UnitResponses) {
+func (s *scan) unitResponses(u *infer.UnitResponses) {
 	m := s.message()
 	for m.next() {
 		switch {
@@ -306,7 +307,6 @@ func (s *scan) unitResponses() (u infer.UnitResponses) {
 			m.skip()
 		}
 	}
-	return u
 }
 
 // UnitDone reads a UnitDone that came at now, which it takes for the unit's end.
@@ -328,7 +328,7 @@ func (r *Reader) UnitDone(b Body, now mono.Time) (infer.UnitDone, error) {
 		case varint(6):
 			d.FirstResponse = first(now, s.number())
 		case text(7):
-			d.Responses = s.unitResponses()
+			s.unitResponses(&d.Responses)
 		default:
 			s.skip()
 		}

@@ -108,7 +108,7 @@ func unitResponsesMessage(u infer.UnitResponses) *nereidv1.UnitResponses {
 
 func unitResponsesOf(m *nereidv1.UnitResponses) infer.UnitResponses {
 	u := infer.UnitResponses{Empty: m.GetEmpty()}
-	for _, ns := range m.GetTimesNs() {
+	for _, ns := range m.GetTimesNs()[:min(len(m.GetTimesNs()), infer.MaxResponseTimes)] {
 		u.Times = append(u.Times, duration(ns))
 	}
 	return u
@@ -142,7 +142,11 @@ func instanceFreeOf(m *nereidv1.InstanceFree, now mono.Time) *infer.InstanceFree
 		f.FirstResponses = append(f.FirstResponses, firstOf(now, ago))
 	}
 	for _, e := range m.GetEnds() {
-		f.Ends = append(f.Ends, infer.UnitEnd(e))
+		end := infer.UnitEnded // what is unknown, too
+		if nereidv1.UnitEnd_name[int32(e)] != "" {
+			end = infer.UnitEnd(e)
+		}
+		f.Ends = append(f.Ends, end)
 	}
 	for _, u := range m.GetResponses() {
 		f.Responses = append(f.Responses, unitResponsesOf(u))
