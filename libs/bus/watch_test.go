@@ -115,6 +115,20 @@ func TestWatchEndsAmongManyValues(t *testing.T) {
 // forgets it: the server answers in order, so all that the watches have asked for
 // is done when the bus is closed.
 func TestCanceledWatchesLeaveNoConsumers(t *testing.T) {
+	leavesNoConsumers(t, func(ctx context.Context, leave func(), models *bus.Bucket[text]) {
+		first := models.Watch(ctx)
+		for range 4 {
+			models.Watch(ctx)
+		}
+		<-first // while the others begin
+		leave()
+	})
+}
+
+// leavesNoConsumers watches a bucket with a key again and again, each time until the
+// test leaves.
+func leavesNoConsumers(t *testing.T, watch func(ctx context.Context, leave func(), models *bus.Bucket[text])) {
+	t.Helper()
 	ctx := testContext(t)
 	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
 	b := open(t, bus.Config{URL: server.Addr()})
@@ -122,12 +136,7 @@ func TestCanceledWatchesLeaveNoConsumers(t *testing.T) {
 	must[uint64](t)(models.Put(ctx, "m", value("v")))
 	for range 50 {
 		watched, leave := context.WithCancel(ctx)
-		first := models.Watch(watched)
-		for range 4 {
-			models.Watch(watched)
-		}
-		<-first // while the others begin
-		leave()
+		watch(watched, leave, models)
 	}
 	closeBus(t, b)
 	stream := must[jetstream.Stream](t)(raw(t, server).Stream(ctx, bus.StreamName(bus.Models)))
@@ -180,30 +189,19 @@ func TestKeysThatAreWrittenAgainAreListed(t *testing.T) {
 
 // TestCanceledListsLeaveNoConsumers is the same as for watches, for [bus.Bucket.Keys].
 func TestCanceledListsLeaveNoConsumers(t *testing.T) {
-	ctx := testContext(t)
-	server := open(t, bus.Config{Listen: "127.0.0.1:0"})
-	b := open(t, bus.Config{URL: server.Addr()})
-	models := texts(t, b, bus.Models)
-	must[uint64](t)(models.Put(ctx, "m", value("v")))
-	for range 50 {
-		listing, leave := context.WithCancel(ctx)
+	leavesNoConsumers(t, func(ctx context.Context, leave func(), models *bus.Bucket[text]) {
 		var lists sync.WaitGroup
 		ended := make(chan struct{}, 5)
 		for range cap(ended) {
 			lists.Go(func() {
-				_, _ = models.Keys(listing)
+				_, _ = models.Keys(ctx)
 				ended <- struct{}{}
 			})
 		}
 		<-ended // while the others begin
 		leave()
 		lists.Wait()
-	}
-	closeBus(t, b)
-	stream := must[jetstream.Stream](t)(raw(t, server).Stream(ctx, bus.StreamName(bus.Models)))
-	if left := must[*jetstream.StreamInfo](t)(stream.Info(ctx)).State.Consumers; left != 0 {
-		t.Errorf("%d consumers are left", left)
-	}
+	})
 }
 
 // A caller that watches again when a watch has ended does so while the bus closes,

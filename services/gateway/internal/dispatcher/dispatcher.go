@@ -85,7 +85,7 @@ type Dispatcher struct {
 	sequences map[sequenceName][]*entry
 	left      mono.Time // when the last session ended; 0 is never; guarded by mu
 	waiting   load      // not with a scheduler; guarded by mu
-	doomed    int       // entries with an end set; guarded by mu
+	ending    int       // entries with an end set; guarded by mu
 }
 
 // load is how much waits.
@@ -257,10 +257,10 @@ func (d *Dispatcher) unpark(e *entry) {
 // setEnd sets when an entry is given up; 0 is never. The caller holds mu.
 func (d *Dispatcher) setEnd(e *entry, at mono.Time) {
 	if e.end != 0 {
-		d.doomed--
+		d.ending--
 	}
 	if at != 0 {
-		d.doomed++
+		d.ending++
 	}
 	e.end = at
 }

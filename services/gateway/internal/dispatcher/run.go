@@ -36,8 +36,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // follow keeps a session with whoever holds the pool.
 func (d *Dispatcher) follow(ctx context.Context) error {
-	d.deps.Finder.Follow(ctx, func(tenure context.Context, holder control.Holder) error {
-		err := d.meet(ctx, tenure, holder)
+	d.deps.Finder.Follow(ctx, func(leadership context.Context, holder control.Holder) error {
+		err := d.meet(ctx, leadership, holder)
 		if err != nil && ctx.Err() == nil {
 			d.deps.Log.Debug("the scheduler cannot be reached", append(obs.Err(err), zap.String("scheduler", holder.ID))...)
 		}
@@ -46,21 +46,21 @@ func (d *Dispatcher) follow(ctx context.Context) error {
 	return nil
 }
 
-// meet is one session, until it ends or the holder's tenure does, which ends the
+// meet is one session, until it ends or the holder's leadership does, which ends the
 // dialing, too: a vanished host answers nothing. The error says why it could
 // not begin.
 //
 // A scheduler that was away while another led, and has died, may hold the pool
 // again under its old epoch: it knows nothing of what the other had, and would
 // have it run twice. It gets no requests, but the word that it was replaced.
-func (d *Dispatcher) meet(ctx, tenure context.Context, holder control.Holder) error {
+func (d *Dispatcher) meet(ctx, leadership context.Context, holder control.Holder) error {
 	d.mu.Lock()
 	d.life++
 	h := handler{d, d.life}
 	d.floor = max(d.floor, holder.Epoch)
 	floor := d.floor
 	d.mu.Unlock()
-	session, err := d.deps.Dial(tenure, holder.Address, floor, h)
+	session, err := d.deps.Dial(leadership, holder.Address, floor, h)
 	if err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func (d *Dispatcher) meet(ctx, tenure context.Context, holder control.Holder) er
 		<-session.Done()
 		return errs.New(errs.PeerUnreachable, "the scheduler of epoch %d has been replaced by that of epoch %d", epoch, floor)
 	}
-	d.begin(tenure, session)
+	d.begin(leadership, session)
 	select {
 	case <-session.Done():
-	case <-tenure.Done():
+	case <-leadership.Done():
 	}
 	session.Close()
 	<-session.Done()
@@ -255,7 +255,7 @@ func (d *Dispatcher) endOverdue(all bool) {
 	now := d.deps.Clock.Now()
 	d.mu.Lock()
 	var absent, crashed []*entry
-	if all || d.waiting.requests > 0 || d.doomed > 0 {
+	if all || d.waiting.requests > 0 || d.ending > 0 {
 		for _, e := range d.entries {
 			switch {
 			case e.end != 0 && now >= e.end:

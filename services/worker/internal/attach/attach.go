@@ -106,8 +106,8 @@ func (a *Attachment) follow(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	a.deps.Finder.Follow(ctx, func(tenure context.Context, holder control.Holder) error {
-		err := a.meet(ctx, tenure, holder)
+	a.deps.Finder.Follow(ctx, func(leadership context.Context, holder control.Holder) error {
+		err := a.meet(ctx, leadership, holder)
 		if err != nil && ctx.Err() == nil {
 			a.deps.Log.Debug("the scheduler cannot be reached", append(obs.Err(err), zap.String("scheduler", holder.ID))...)
 		}
@@ -116,10 +116,10 @@ func (a *Attachment) follow(ctx context.Context) error {
 	return nil
 }
 
-// meet is one session, until it ends or the holder's tenure does, which ends the
+// meet is one session, until it ends or the holder's leadership does, which ends the
 // dialing, too: a vanished host answers nothing. The error says why it could
 // not begin.
-func (a *Attachment) meet(ctx, tenure context.Context, holder control.Holder) error {
+func (a *Attachment) meet(ctx, leadership context.Context, holder control.Holder) error {
 	held, ok := a.deps.Batches.Hello(holder.Epoch)
 	if !ok {
 		return errs.New(errs.NoWorker, "the worker has ended")
@@ -127,7 +127,7 @@ func (a *Attachment) meet(ctx, tenure context.Context, holder control.Holder) er
 	a.mu.Lock()
 	held.Memory = a.memory
 	a.mu.Unlock()
-	session, err := a.deps.Dial(tenure, holder.Address, a.worker, held, (*receiver)(a))
+	session, err := a.deps.Dial(leadership, holder.Address, a.worker, held, (*receiver)(a))
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *Attachment) meet(ctx, tenure context.Context, holder control.Holder) er
 			zap.Int("running", len(held.Running)))
 		select {
 		case <-session.Done():
-		case <-tenure.Done():
+		case <-leadership.Done():
 		}
 	}
 	session.Close()

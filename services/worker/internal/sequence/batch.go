@@ -48,16 +48,6 @@ func (s *slot) idle(now mono.Time) time.Duration {
 	return now.Sub(s.last)
 }
 
-// close releases the states, and returns by how much the memory of states grows.
-func (s *slot) close() int64 {
-	for i := range s.states {
-		s.states[i].Data.Release()
-	}
-	grown := -s.bytes
-	s.states, s.bytes, s.closed = nil, 0, true
-	return grown
-}
-
 // Requests are those of the batch, with their controls and states.
 func (b *batch) Requests() []*infer.Request { return b.requests }
 
@@ -172,8 +162,7 @@ func (b *batch) closeLocked(row *row) {
 	s := row.slot
 	s.runs, s.last = false, b.in.model.deps.Clock.Now()
 	if s.ends && !s.closed {
-		b.in.model.deps.Held(s.close())
-		delete(b.in.slots, s.index)
+		b.in.dropLocked(s)
 	}
 }
 

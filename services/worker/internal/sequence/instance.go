@@ -62,11 +62,20 @@ func (in *Instance) Execute(b backend.Batch) {
 func (in *Instance) Close() error {
 	in.mu.Lock()
 	for _, s := range in.slots {
-		in.model.deps.Held(s.close())
+		in.dropLocked(s)
 	}
-	clear(in.slots)
 	in.mu.Unlock()
 	return in.Instance.Close()
+}
+
+// dropLocked ends a sequence here, and releases its states.
+func (in *Instance) dropLocked(s *slot) {
+	for i := range s.states {
+		s.states[i].Data.Release()
+	}
+	in.model.deps.Held(-s.bytes)
+	s.states, s.bytes, s.closed = nil, 0, true
+	delete(in.slots, s.index)
 }
 
 // takeover is for how long a scheduler may be gone before its successor asks what
@@ -81,11 +90,10 @@ func (in *Instance) Sequences() (list []infer.HeldSequence) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	now, idle := in.model.deps.Clock.Now(), in.model.config.Sequences.Idle()
-	for index, s := range in.slots {
+	for _, s := range in.slots {
 		switch {
 		case s.idle(now)-takeover > idle:
-			in.model.deps.Held(s.close())
-			delete(in.slots, index)
+			in.dropLocked(s)
 			continue
 		case s.ends:
 			continue
@@ -200,7 +208,7 @@ func (in *Instance) slotLocked(place *infer.Slot) *slot {
 	switch {
 	case place.Sequence.Start:
 		if s != nil {
-			in.model.deps.Held(s.close())
+			in.dropLocked(s)
 		}
 		s = &slot{index: place.Index, id: place.Sequence.ID, key: place.Sequence.Key}
 		for i := range in.model.states {
