@@ -45,6 +45,12 @@ func TestWorkerThatIsCutOffFromTheStoreServesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	told, err := bus.NewBucket(h.bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// On a starved machine the lease may end before its store is closed.
+	events := told.Watch(t.Context())
 	own := bus.Claim[*nereidv1.WorkerValue]{Key: "w", TTL: time.Second, Value: func(uint64) *nereidv1.WorkerValue {
 		return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: 1}
 	}}
@@ -56,11 +62,6 @@ func TestWorkerThatIsCutOffFromTheStoreServesOn(t *testing.T) {
 	hold(h, bus.Leaders, "registry", &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r", ModelsRevision: revision})
 	h.eventually(http.StatusOK, "/v2/health/ready")
 
-	told, err := bus.NewBucket(h.bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := told.Watch(t.Context())
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}

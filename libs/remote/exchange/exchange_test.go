@@ -31,7 +31,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what a test waits for; no test measures it.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 const gatewayEpoch, workerEpoch = 7, 9
 

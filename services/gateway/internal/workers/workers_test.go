@@ -27,6 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout bounds what a test waits for; no test measures it.
 const timeout = time.Minute
 
+// leased is what a worker's lease lives without a renewal: more than a starved test
+// pauses, since a worker without one gets no stream.
+const leased = 4 * time.Second
+
 const (
 	gatewayEpoch  = 7
 	responseBytes = tensor.MappedThreshold
@@ -129,7 +133,7 @@ func acquire(t *testing.T, b *bus.Bus, of uint64, address string) *bus.Lease[*ne
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{Key: "w", TTL: time.Second, Value: func(epoch uint64) *nereidv1.WorkerValue {
+	lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{Key: "w", TTL: leased, Value: func(epoch uint64) *nereidv1.WorkerValue {
 		return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: cmp.Or(of, epoch), Address: address}
 	}})
 	if err != nil {

@@ -5,6 +5,7 @@ package onnxruntime_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"regexp"
 	"strconv"
@@ -281,6 +282,9 @@ func TestArenaShrinkageIsForTheDevicesThatAreThere(t *testing.T) {
 }
 
 func TestThreadsStayOnTheCoresOfTheirHostPolicy(t *testing.T) {
+	if firstCore(t) == status(t, "self") {
+		t.Skip("there is one core, on which all threads stay")
+	}
 	core, err := cores.Parse(firstCore(t))
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +313,9 @@ func TestThreadsStayOnTheCoresOfTheirHostPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pinned(t, firstCore(t)) - before; got != tt.want {
+		session := pinned(t, firstCore(t))
+		maps.DeleteFunc(session, func(id string, _ bool) bool { return before[id] }) // one of the last session's, joined, may be listed for a moment more
+		if got := len(session); got != tt.want {
 			t.Errorf("%s: the session has %d threads on the core, want %d", name, got, tt.want)
 		}
 		in, err := m.NewInstance(context.Background(), backend.InstanceSpec{Name: "m_0_0", Kind: modelconfig.KindCPU})
@@ -335,19 +341,12 @@ func firstCore(t *testing.T) string {
 	return regexp.MustCompile(`^\d+`).FindString(list)
 }
 
-// pinned counts the process's threads that stay on the core.
-func pinned(t *testing.T, core string) (n int) {
+// pinned are the process's threads that stay on the core.
+func pinned(t *testing.T, core string) map[string]bool {
 	t.Helper()
-	list, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, task := range list {
-		if status(t, "self/task/"+task.Name()) == core {
-			n++
-		}
-	}
-	return n
+	all := threads(t)
+	maps.DeleteFunc(all, func(id string, _ bool) bool { return status(t, "self/task/"+id) != core })
+	return all
 }
 
 // status is the list of cores that a process or thread may use.
