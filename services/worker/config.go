@@ -149,7 +149,10 @@ type Deps struct {
 	Bus       *bus.Bus
 	Scheduler infer.Scheduler
 	Responder infer.Responder
-	Clock     mono.Clock
+	// Calls takes the calls of models to others, where the gateway is in this process;
+	// nil refuses them.
+	Calls infer.Caller
+	Clock mono.Clock
 	// Batches is the table of a [Remote]; nil makes one for a scheduler in this
 	// process.
 	Batches *batches.Table

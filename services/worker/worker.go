@@ -76,6 +76,9 @@ func New(c Config, d Deps) (*Worker, error) {
 	if c.ExecutionLog != "" {
 		w.log = ledger.NewLog(c.ExecutionLog, c.ID)
 	}
+	if w.deps.Calls == nil {
+		w.deps.Calls = apart{}
+	}
 	if w.deps.Batches == nil {
 		w.deps.Batches = batches.New()
 	}
@@ -154,7 +157,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 		w.deps.Log.Warn("settings of a backend that is not there", zap.String("backend", name))
 	}
 	executor := instance.NewExecutor(epoch, instance.Deps{
-		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Clock: w.deps.Clock,
+		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Calls: w.deps.Calls, Clock: w.deps.Clock,
 		Batches: w.deps.Batches, Log: w.log, Fresh: w.deps.MayStart, Pipelined: w.deps.PipelinedBatches, Panicked: w.panicked,
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
@@ -179,8 +182,8 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 				return sequence.Prepare(v, sequence.Deps{Pool: w.deps.Pool, Held: w.metrics.states(v), Clock: w.deps.Clock})
 			},
 			Source:    source.ByURL{Local: source.Local{}, Remote: w.fetcher},
-			Instances: open,
-			Meter:     memory.NewMeter(memory.Linux().Resident),
+			Instances: open, Calls: w.deps.Calls,
+			Meter: memory.NewMeter(memory.Linux().Resident),
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
 				w.metrics.show(model, versions)
 				out.put(model, versions)

@@ -55,6 +55,9 @@ type Instance interface {
 	Close() error
 }
 
+// AllRequests has the batch make a call as a whole.
+const AllRequests = -1
+
 // Batch is one batch being executed, as an instance sees it. Requests are
 // answered in any order, each with responses of which the last is final.
 type Batch interface {
@@ -84,6 +87,12 @@ type Batch interface {
 	// ended before that. If that is so already it is called at once. It is
 	// not called after Done, and may itself answer requests and call Done.
 	OnCancel(stop func())
+	// Call asks another model, or the same, on behalf of request i, whose last response
+	// is to come, or of [AllRequests]: see [infer.Caller]. It does not block; an instance
+	// that waits for the responses holds what it has meanwhile. A call of a request is
+	// canceled when that is, one of all when all of them are; a request that has its last
+	// response makes no more. What has been called goes on when its parent has ended.
+	Call(i int, c *infer.Call, receive func(*infer.Response)) (cancel func())
 	// InputDone and InferDone mark the ends of the phases, once each.
 	InputDone()
 	InferDone()

@@ -30,6 +30,7 @@ type batch struct {
 	slots    []slot       // grown under mu; their fields: see slot
 	waiting  int          // requests neither ended nor canceled; guarded by mu
 	canceled bool         // any request; guarded by mu
+	calls    *calls       // nil before the first; guarded by mu
 	stop     func()       // guarded by mu
 	stopping bool         // stop is being called; guarded by mu
 	done     bool         // guarded by mu
@@ -61,7 +62,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	defer b.mu.Unlock()
 	b.lane, b.of, b.size = l, of, 0
 	b.runs, b.entry, b.stop, b.stopping, b.done = 0, nil, nil, false, false
-	b.canceled, b.timing = false, infer.Timing{}
+	b.canceled, b.calls, b.timing = false, nil, infer.Timing{}
 	b.freed, b.freeing, b.ended = false, false, b.ended[:0]
 	n := len(of.Requests)
 	if cap(b.slots) < n {

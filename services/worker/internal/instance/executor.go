@@ -15,7 +15,9 @@ import (
 type Deps struct {
 	Scheduler infer.Scheduler
 	Responder infer.Responder
-	Clock     mono.Clock
+	// Calls takes the calls of models.
+	Calls infer.Caller
+	Clock mono.Clock
 	// Batches is the worker's table.
 	Batches *batches.Table
 	// Log may be nil.
@@ -145,6 +147,7 @@ func (e *Executor) Cancel(id infer.BatchID, request infer.RequestID) {
 		}
 	})
 	if b != nil {
+		b.hangUp()
 		b.stopAbandoned()
 		b.release()
 	}

@@ -33,6 +33,7 @@ type harness struct {
 	refused   chan refusal
 	clock     mono.Clock
 	fresh     func(mono.Time) bool // nil is always
+	calls     func(*infer.Call, func(*infer.Response)) (cancel func())
 
 	mu        sync.Mutex
 	grants    []infer.Grant
@@ -57,7 +58,7 @@ func newPipelinedHarness(t *testing.T, ahead int) *harness {
 		freed:     map[uint64]int{},
 	}
 	h.executor = instance.NewExecutor(worker, instance.Deps{
-		Scheduler: h, Responder: h, Clock: h.clock, Batches: h.batches,
+		Scheduler: h, Responder: h, Calls: h, Clock: h.clock, Batches: h.batches,
 		Fresh:     func(accepted mono.Time) bool { return h.fresh == nil || h.fresh(accepted) },
 		Pipelined: ahead,
 		Panicked:  func(p instance.Panic) { h.panics <- p },
@@ -78,6 +79,10 @@ func (h *harness) Retire(id infer.InstanceID) {
 	if !h.holdBack {
 		h.executor.Retired(id)
 	}
+}
+
+func (h *harness) Call(c *infer.Call, receive func(*infer.Response)) func() {
+	return h.calls(c, receive)
 }
 
 func (h *harness) InstanceFree(c *infer.InstanceFree) { h.completed <- c }

@@ -135,7 +135,7 @@ func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot
 				in = of.sequences.Instance(in)
 			}
 			list = append(list, unopened{l, in})
-			err = samples.Run(ctx, in)
+			err = samples.Run(ctx, in, r.deps.Calls)
 		}
 		if err != nil {
 			return list, fmt.Errorf("instance %s: %w", l.name, err)

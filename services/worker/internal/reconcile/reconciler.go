@@ -43,6 +43,8 @@ type Deps struct {
 	// Source is where files of models come from.
 	Source    source.Source
 	Instances Instances
+	// Calls takes the calls that models make while they warm up.
+	Calls infer.Caller
 	// Meter measures what loads take.
 	Meter *memory.Meter
 	// Publish takes what the worker runs of a model, after each change, ordered

@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
 // batch is a batch as the backend sees it.
@@ -77,6 +78,16 @@ func (b *batch) Room(i int) <-chan struct{} {
 	open := make(chan struct{})
 	close(open)
 	return open
+}
+
+// Call makes a call on behalf of request i. An empty row's is the whole batch's.
+func (b *batch) Call(i int, c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	if i != backend.AllRequests && b.rows[i].at < 0 {
+		i = backend.AllRequests
+	} else if i != backend.AllRequests {
+		i = b.rows[i].at
+	}
+	return b.Batch.Call(i, c, receive)
 }
 
 // settleLocked takes the states of a response. They count with the final one.

@@ -45,6 +45,10 @@ func (b *batch) Executed()                        {}
 func (b *batch) Free()                            { b.free++ }
 func (b *batch) Done()                            { b.done++ }
 func (b *batch) Room(int) <-chan struct{}         { return nil }
+func (b *batch) Call(int, *infer.Call, func(*infer.Response)) func() {
+	return nil
+}
+
 func (b *batch) add(r *infer.Request, s infer.Slot) *batch {
 	b.requests, b.slots, b.responses = append(b.requests, r), append(b.slots, s), append(b.responses, nil)
 	return b

@@ -17,6 +17,7 @@ var _ sequence.Batch = (*batch)(nil)
 type batch struct {
 	ctx      context.Context //nolint:containedctx // of the execution, whose length the batch lives
 	requests []*infer.Request
+	calls    infer.Caller
 	ended    chan struct{} // closed by Done
 
 	mu       sync.Mutex
@@ -28,8 +29,8 @@ type batch struct {
 
 // execute runs the requests as one batch and returns what went wrong, once
 // the instance is free again.
-func execute(ctx context.Context, in backend.Instance, requests []*infer.Request) []string {
-	b := &batch{ctx: ctx, requests: requests, ended: make(chan struct{}), final: make([]bool, len(requests))}
+func execute(ctx context.Context, in backend.Instance, requests []*infer.Request, calls infer.Caller) []string {
+	b := &batch{ctx: ctx, requests: requests, calls: calls, ended: make(chan struct{}), final: make([]bool, len(requests))}
 	stopped := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		b.cancel()
@@ -98,6 +99,23 @@ func (b *batch) Room(int) <-chan struct{} {
 	open := make(chan struct{})
 	close(open)
 	return open
+}
+
+// Call makes a call that has no parent, and is canceled when the warm-up is given up.
+func (b *batch) Call(_ int, c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	ended := make(chan struct{})
+	cancel = b.calls.Call(c, func(r *infer.Response) {
+		if r.Final {
+			close(ended)
+		}
+		receive(r)
+	})
+	unhook := context.AfterFunc(b.ctx, cancel)
+	go func() {
+		<-ended
+		unhook()
+	}()
+	return cancel
 }
 
 // Canceled reports whether the warm-up was given up.

@@ -79,15 +79,16 @@ func shapeOf(c *modelconfig.Config, in *modelconfig.WarmupInput) tensor.Shape {
 }
 
 // Run executes the samples on an instance that does nothing else meanwhile,
-// and returns the first failure, of the reason load_failed. When ctx is done
+// which makes its calls through calls, and returns the first failure, of the reason
+// load_failed. When ctx is done
 // it stops what runs, as far as the backend can, and returns.
-func (s Samples) Run(ctx context.Context, in backend.Instance) error {
+func (s Samples) Run(ctx context.Context, in backend.Instance, calls infer.Caller) error {
 	for i := range s.samples {
 		for range s.samples[i].count {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			failures := execute(ctx, in, s.samples[i].requests(s.model))
+			failures := execute(ctx, in, s.samples[i].requests(s.model), calls)
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -85,7 +85,7 @@ func warm(ctx context.Context, v backend.Version, in instance) error {
 	if err != nil {
 		return err
 	}
-	return samples.Run(ctx, in)
+	return samples.Run(ctx, in, nil)
 }
 
 func describe(t *testing.T, b backend.Batch) string {

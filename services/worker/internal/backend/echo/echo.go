@@ -13,6 +13,11 @@
 // of which ends it; 0 gives its end alone. Several come from a goroutine for each
 // request, while the instance takes the next batch.
 //
+// The parameter calls names a model that is called with the inputs of each request before
+// that has its first response. An output that the called model gives under the same name
+// is answered with what it has given last, and a request whose call fails fails with its
+// error. Where several responses come, the instance is free before it calls.
+//
 // With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
 // and stand in for devices of different speed.
 package echo
@@ -43,7 +48,7 @@ func (b *Backend) Close() error { return nil }
 
 // Load checks that outputs can be inputs. It reads no files.
 func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, error) {
-	m := &model{config: v.Config, sleep: b.Sleep}
+	m := &model{config: v.Config, sleep: b.Sleep, calls: v.Config.Parameters["calls"]}
 	if m.sleep == nil {
 		m.sleep = Sleep
 	}
@@ -163,6 +168,7 @@ type model struct {
 	sources   []string // the inputs that the outputs answer with
 	memory    int64    // of an instance, in bytes
 	responses int      // to each request
+	calls     string   // the model that is called; empty for none
 	sleep     func(time.Duration, <-chan struct{})
 }
 
@@ -226,23 +232,38 @@ func (in *instance) Execute(b backend.Batch) {
 	if !abandoned(b) {
 		b.Executed()
 	}
-	b.InferDone()
 	if in.model.responses > 1 {
+		b.InferDone()
 		in.model.respondAll(b)
 		return
 	}
+	in.model.respondOnce(b)
+	b.Done()
+}
+
+// respondOnce gives each request its one response. All calls are under way at once.
+func (m *model) respondOnce(b backend.Batch) {
+	calls := make([]func() called, len(b.Requests()))
 	for i, r := range b.Requests() {
-		if b.Canceled(i) {
-			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
-			continue
-		}
-		response := &infer.Response{Final: true}
-		if in.model.responses > 0 {
-			response.Outputs = in.model.outputs(r)
+		calls[i] = m.call(b, backend.AllRequests, r)
+	}
+	results := make([]called, len(calls))
+	for i, wait := range calls {
+		results[i] = wait()
+	}
+	b.InferDone()
+	for i, r := range b.Requests() {
+		result := &results[i]
+		response := &infer.Response{Final: true, Err: result.err}
+		switch {
+		case b.Canceled(i):
+			response.Err = errs.New(errs.Canceled, "")
+		case result.err == nil && m.responses > 0:
+			response.Outputs = m.outputs(r, result)
 		}
 		b.Respond(i, response)
+		result.release()
 	}
-	b.Done()
 }
 
 // respondAll gives each request its responses, as its client reads them, and ends
@@ -261,15 +282,21 @@ func (m *model) respondAll(b backend.Batch) {
 
 // respond gives request i several responses.
 func (m *model) respond(b backend.Batch, i int, r *infer.Request) {
+	result := m.call(b, i, r)()
+	defer result.release()
+	if result.err != nil {
+		b.Respond(i, &infer.Response{Err: result.err})
+		return
+	}
 	for range m.responses - 1 {
 		<-b.Room(i)
 		if b.Canceled(i) {
 			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
 			return
 		}
-		b.Respond(i, &infer.Response{Outputs: m.outputs(r)})
+		b.Respond(i, &infer.Response{Outputs: m.outputs(r, &result)})
 	}
-	b.Respond(i, &infer.Response{Final: true, Outputs: m.outputs(r)})
+	b.Respond(i, &infer.Response{Final: true, Outputs: m.outputs(r, &result)})
 }
 
 // abandoned reports whether the run was stopped because nobody waited.
@@ -282,13 +309,16 @@ func abandoned(b backend.Batch) bool {
 	return true
 }
 
-// outputs are the request's inputs under the outputs' names, as far as they
-// are asked for and were given.
-func (m *model) outputs(r *infer.Request) []infer.Tensor {
+// outputs are what a call has given or the request's inputs, under the outputs' names, as
+// far as they are asked for and were given.
+func (m *model) outputs(r *infer.Request, result *called) []infer.Tensor {
 	list := make([]infer.Tensor, 0, len(m.config.Outputs))
 	for i := range m.config.Outputs {
 		out := &m.config.Outputs[i]
-		in := find(r, m.sources[i])
+		in := result.find(out.Name)
+		if in == nil {
+			in = find(r, m.sources[i])
+		}
 		if in == nil || !r.Wants(out.Name) {
 			continue
 		}

@@ -28,6 +28,17 @@ type batch struct {
 	responses []*infer.Response // the last of each request
 	given     []string
 	marks     []string
+	called    []*infer.Call
+	parents   []int
+	answer    func(*infer.Call, func(*infer.Response)) // to calls
+}
+
+func (b *batch) Call(i int, c *infer.Call, receive func(*infer.Response)) func() {
+	b.mu.Lock()
+	b.called, b.parents = append(b.called, c), append(b.parents, i)
+	b.mu.Unlock()
+	go b.answer(c, receive)
+	return func() {}
 }
 
 func (b *batch) Requests() []*infer.Request { return b.requests }
@@ -200,6 +211,83 @@ func TestDecoupledModelsGiveAsManyResponsesAsTheParameterSays(t *testing.T) {
 			t.Errorf("%s responses (-want +got):\n%s", text, diff)
 		}
 	}
+}
+
+// The model that is called gives output d, after one that it replaces.
+func TestModelsThatCallAnotherAnswerWithItsOutputs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		responses string
+		fails     bool
+		parents   []int
+		want      []string
+	}{
+		"once":              {"1", false, []int{-1, -1}, []string{"0: 2 outputs, final true", "1: 2 outputs, final true"}},
+		"several responses": {"2", false, []int{0, 1}, []string{"0: 2 outputs, final false", "0: 2 outputs, final true", "1: 2 outputs, final false", "1: 2 outputs, final true"}},
+		"a call that fails": {"1", true, []int{-1, -1}, []string{"0: 0 outputs, final true", "1: 0 outputs, final true"}},
+		"several, failed":   {"2", true, []int{0, 1}, []string{"0: 0 outputs, final false", "1: 0 outputs, final false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config(map[string]string{"responses": tt.responses, "calls": "other"})
+			c.Decoupled = true
+			freed, made := 0, 0
+			tensorOf := func(name string) infer.Tensor {
+				made++
+				return input(name, tensor.Bytes, tensor.Shape{1}, name, &freed)
+			}
+			request := func(id string) *infer.Request {
+				return &infer.Request{ID: id, Sequence: infer.Sequence{Key: id}, Inputs: []infer.Tensor{tensorOf("a"), tensorOf("b")}}
+			}
+			b := newBatch(request("x"), request("y"))
+			b.answer = func(c *infer.Call, receive func(*infer.Response)) {
+				defer c.Release()
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				receive(&infer.Response{Outputs: []infer.Tensor{tensorOf("d")}})
+				if tt.fails {
+					receive(&infer.Response{Final: true, Err: errs.New(errs.ExecutionFailed, "no")})
+					return
+				}
+				receive(&infer.Response{Outputs: []infer.Tensor{tensorOf("d")}})
+				receive(&infer.Response{Final: true})
+			}
+			open(t, new(echo.Backend), c).Execute(b)
+			<-b.ended
+			slices.Sort(b.given) // those of a request stay in order
+			if diff := cmp.Diff(tt.want, b.given); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			slices.Sort(b.parents)
+			if diff := cmp.Diff(tt.parents, b.parents); diff != "" {
+				t.Errorf("parents (-want +got):\n%s", diff)
+			}
+			for _, c := range b.called {
+				if c.Model != "other" || c.Single || c.ID != c.Sequence.Key {
+					t.Errorf("called %+v", c)
+				}
+			}
+			for i, r := range b.responses {
+				if data, err := last(r.Outputs); !tt.fails && (err != nil || data != "d") {
+					t.Errorf("output d is %q, %v, want that of the call", data, err)
+				}
+				if tt.fails && errs.Of(r.Err) != errs.ExecutionFailed {
+					t.Errorf("request %d ended with %v", i, r.Err)
+				}
+				r.Release()
+				b.requests[i].Release()
+			}
+			if tt.responses == "1" && freed != made {
+				t.Errorf("%d of %d buffers were freed", freed, made)
+			}
+		})
+	}
+}
+
+func last(tensors []infer.Tensor) (string, error) {
+	if len(tensors) == 0 {
+		return "", nil
+	}
+	data, err := tensors[len(tensors)-1].Data.Bytes()
+	return string(data), err
 }
 
 func TestStoppedRunDoesNotCount(t *testing.T) {

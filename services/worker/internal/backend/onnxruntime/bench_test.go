@@ -18,16 +18,17 @@ type repeated struct {
 	failed   error
 }
 
-func (b *repeated) Requests() []*infer.Request { return b.requests }
-func (b *repeated) BatchSize() int64           { return int64(len(b.requests)) }
-func (b *repeated) Canceled(int) bool          { return false }
-func (b *repeated) OnCancel(func())            {}
-func (b *repeated) InputDone()                 {}
-func (b *repeated) Room(int) <-chan struct{}   { return nil }
-func (b *repeated) InferDone()                 {}
-func (b *repeated) Executed()                  {}
-func (*repeated) Free()                        {}
-func (b *repeated) Done()                      {}
+func (b *repeated) Requests() []*infer.Request                        { return b.requests }
+func (b *repeated) BatchSize() int64                                  { return int64(len(b.requests)) }
+func (b *repeated) Canceled(int) bool                                 { return false }
+func (b *repeated) OnCancel(func())                                   {}
+func (b *repeated) InputDone()                                        {}
+func (b *repeated) Room(int) <-chan struct{}                          { return nil }
+func (b *repeated) InferDone()                                        {}
+func (b *repeated) Executed()                                         {}
+func (*repeated) Call(int, *infer.Call, func(*infer.Response)) func() { return nil }
+func (*repeated) Free()                                               {}
+func (b *repeated) Done()                                             {}
 
 func (b *repeated) Respond(_ int, r *infer.Response) {
 	if r.Err != nil {

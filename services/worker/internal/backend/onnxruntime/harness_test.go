@@ -128,6 +128,8 @@ func (b *batch) BatchSize() (n int64) {
 
 func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = append(b.responses[i], r) }
 
+func (*batch) Call(int, *infer.Call, func(*infer.Response)) func() { return nil }
+
 func (b *batch) Canceled(int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
