@@ -25,6 +25,8 @@ type connection struct {
 	timeout time.Duration
 	stalled func() // called before the connection is closed for a response that is not taken
 
+	order order
+
 	mu     sync.Mutex
 	unread []*response // in no order; guarded by mu
 	bytes  int64       // of unread; guarded by mu

@@ -31,6 +31,7 @@ type deafClient struct {
 	conn   net.Conn
 	framer *http2.Framer
 	stream uint32       // the last; odd
+	format string       // of messages, as it says; none if empty
 	data   atomic.Int64 // bytes of responses that have come
 	whole  atomic.Int32 // responses that have
 	closed chan struct{}
@@ -78,9 +79,13 @@ func (c *deafClient) call(method string, stream bool, messages ...proto.Message)
 	c.stream += 2
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, h := range [][2]string{
+	headers := [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
-	} {
+	}
+	if c.format != "" {
+		headers = append(headers, [2]string{"grpc-encoding", c.format})
+	}
+	for _, h := range headers {
 		if err := encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			c.t.Fatal(err)
 		}

@@ -20,16 +20,16 @@ const (
 
 // endEarly gives a call the context that ends early. Streams have it from their
 // handler: gRPC itself would respond, in its own words, to one that receives.
-func endEarly(ctx context.Context, info *tap.Info) (context.Context, error) {
+func endEarly(ctx context.Context, info *tap.Info) context.Context {
 	if info.FullMethodName == inference.GRPCInferenceService_ModelStreamInfer_FullMethodName {
-		return ctx, nil
+		return ctx
 	}
 	if _, ok := ctx.Deadline(); !ok {
-		return ctx, nil
+		return ctx
 	}
 	early, cancel := withEarlyEnd(ctx)
 	_ = cancel // gRPC cancels ctx at the end of the call
-	return early, nil
+	return early
 }
 
 func withEarlyEnd(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -28,6 +28,7 @@ type call struct {
 	receive    func(any) error // of ModelInfer; a stream has received in before
 	stream     *stream         // nil for ModelInfer
 	connection *connection
+	ticket     *ticket // of ModelInfer
 	item       wire.StreamItem
 	message    mem.BufferSlice // the response of ModelInfer
 	decoded    bool
@@ -45,7 +46,7 @@ func (s *service) takeCall() *call {
 
 func (s *service) putCall(c *call) {
 	c.in.Reset()
-	c.receive, c.stream, c.connection, c.message, c.item, c.decoded, c.err = nil, nil, nil, nil, wire.StreamItem{}, false, nil
+	c.receive, c.stream, c.connection, c.ticket, c.message, c.item, c.decoded, c.err = nil, nil, nil, nil, nil, wire.StreamItem{}, false, nil
 	s.calls.Put(c)
 }
 
@@ -55,6 +56,8 @@ func (s *service) modelInfer(ctx context.Context, receive func(any) error, inter
 	c := s.takeCall()
 	defer s.putCall(c)
 	c.Method, c.Single, c.receive, c.connection = method, "ModelInfer RPC", receive, connectionOf(ctx)
+	c.ticket = ticketOf(ctx)
+	defer c.ticket.leave()
 	if interceptor == nil {
 		reply, err := s.infer(ctx, c)
 		return reply, s.status(method, err)
@@ -66,7 +69,12 @@ func (s *service) modelInfer(ctx context.Context, receive func(any) error, inter
 
 // infer runs a call of ModelInfer.
 func (s *service) infer(ctx context.Context, c *call) (any, error) {
-	if err := s.path.Infer(ctx, &c.Call); err != nil {
+	err := s.path.Start(ctx, &c.Call)
+	c.ticket.leave()
+	if err == nil {
+		err = s.path.Finish(&c.Call)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return c.message, nil
@@ -85,7 +93,14 @@ func (c *call) Receive() error {
 		}
 	}
 	c.Model, c.Version = c.in.Model, c.in.Version
-	return c.Account.Receive(c.in.Bytes)
+	if err := c.Account.Receive(c.in.Bytes); err != nil || c.ticket == nil {
+		return err
+	}
+	if !inSequence(c.in.Parameters) {
+		c.ticket.leave()
+		return nil
+	}
+	return c.ticket.wait(messagePatience) // before the request has its number
 }
 
 // Decode implements path.Body. It takes the tensors over from the message only if

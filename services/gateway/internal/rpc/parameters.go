@@ -10,6 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
+// sequenceIDKey is the correlation ID of a request of a sequence.
+const sequenceIDKey = "sequence_id"
+
 // reservedPrefix begins keys that only Triton's own parameters may have.
 const reservedPrefix = "triton_"
 
@@ -34,7 +37,7 @@ func setParameters(list []infer.Parameter, r *infer.Request, emptyFinal *bool) e
 
 func setParameter(p infer.Parameter, r *infer.Request, emptyFinal *bool, at map[string]int) error {
 	switch p.Key {
-	case "sequence_id":
+	case sequenceIDKey:
 		return setSequenceID(p, &r.Sequence)
 	case "sequence_start":
 		return setBool(p, &r.Sequence.Start)

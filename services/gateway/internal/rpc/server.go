@@ -127,7 +127,7 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(limit),
 		grpc.MaxConcurrentStreams(streams),
 		grpc.RPCDecompressor(gzipLater{}), //nolint:staticcheck // what replaces it registers for the whole process
-		grpc.InTapHandle(endEarly),
+		grpc.InTapHandle(opened),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.NumStreamWorkers(uint32(workers)),
 		grpc.WaitForHandlers(true),

@@ -1,0 +1,168 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/tap"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// messagePatience is how long a request of a sequence waits for the message of a
+// call that was opened before its own. What has come by then is late by the
+// client's or the network's fault, and not by that of a goroutine that had no turn.
+const messagePatience = time.Second
+
+// order has the calls of ModelInfer on one connection that may be of a sequence and
+// are not submitted, as the client opened them. gRPC runs each in a goroutine of its
+// own, but the requests of a sequence are submitted in the order of their calls.
+type order struct {
+	mu          sync.Mutex
+	first, last *ticket // guarded by mu
+}
+
+// ticket is the place of a call in the order of its connection, and the context of
+// the call: so a call pays for one allocation. Its fields are guarded by order.mu.
+type ticket struct {
+	context.Context
+	order         *order
+	before, after *ticket
+	listed        bool
+	received      bool          // the call waits for its turn or has it, and gives its place up by itself
+	turn          chan struct{} // closed when the call is the first; nil if it does not wait
+}
+
+type ticketKey struct{}
+
+// Value implements context.Context.
+func (t *ticket) Value(key any) any {
+	if key == (ticketKey{}) {
+		return t
+	}
+	return t.Context.Value(key)
+}
+
+// ticketOf returns the ticket of a call of ModelInfer.
+func ticketOf(ctx context.Context) *ticket {
+	return ctx.Value(ticketKey{}).(*ticket)
+}
+
+// opened gives a call its context. gRPC calls it where it reads the connection, and
+// so in the order in which calls are opened.
+func opened(ctx context.Context, info *tap.Info) (context.Context, error) {
+	ctx = endEarly(ctx, info)
+	if info.FullMethodName != inference.GRPCInferenceService_ModelInfer_FullMethodName {
+		return ctx, nil
+	}
+	return connectionOf(ctx).order.open(ctx), nil
+}
+
+// open gives a call the last place. Calls that ended before they had a handler, such
+// as those of an unknown compression, are dropped from both ends.
+func (o *order) open(ctx context.Context) *ticket {
+	t := &ticket{Context: ctx, order: o, listed: true}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.first != nil && o.first.Err() != nil && !o.first.received {
+		o.dropLocked(o.first)
+	}
+	for o.last != nil && o.last.Err() != nil && !o.last.received {
+		o.dropLocked(o.last)
+	}
+	if t.before = o.last; t.before == nil {
+		o.first = t
+	} else {
+		t.before.after = t
+	}
+	o.last = t
+	return t
+}
+
+// leave gives the place up, once the request has been submitted or never will be. More
+// calls do nothing.
+func (t *ticket) leave() {
+	t.order.mu.Lock()
+	defer t.order.mu.Unlock()
+	t.order.dropLocked(t)
+}
+
+// wait returns when the call is the first, or with the error of its context. It does
+// not wait for messages that take longer than the patience.
+func (t *ticket) wait(patience time.Duration) error {
+	turn := t.await()
+	if turn == nil {
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-turn:
+			return nil
+		case <-t.Done():
+			return t.Err()
+		case <-timer.C:
+			t.giveUp()
+			timer.Reset(patience)
+		}
+	}
+}
+
+// await returns what is closed when the call is the first; nil if it is.
+func (t *ticket) await() chan struct{} {
+	t.order.mu.Lock()
+	defer t.order.mu.Unlock()
+	t.received = true
+	if t.before != nil {
+		t.turn = make(chan struct{})
+	}
+	return t.turn
+}
+
+// giveUp takes the places of calls before this one of which no message has come: each
+// holds others up no more than once.
+func (t *ticket) giveUp() {
+	t.order.mu.Lock()
+	defer t.order.mu.Unlock()
+	for u := t.before; u != nil; {
+		late := u
+		if u = u.before; !late.received {
+			t.order.dropLocked(late)
+		}
+	}
+}
+
+func (o *order) dropLocked(t *ticket) {
+	if !t.listed {
+		return
+	}
+	t.listed = false
+	if t.before == nil {
+		o.first = t.after
+	} else {
+		t.before.after = t.after
+	}
+	if t.after == nil {
+		o.last = t.before
+	} else {
+		t.after.before = t.before
+	}
+	t.before, t.after = nil, nil
+	if o.first != nil && o.first.turn != nil {
+		close(o.first.turn)
+		o.first.turn = nil
+	}
+}
+
+// inSequence reports whether a request with the parameters may be of a sequence.
+func inSequence(parameters []infer.Parameter) bool {
+	for i := range parameters {
+		if parameters[i].Key == sequenceIDKey {
+			return true
+		}
+	}
+	return false
+}
