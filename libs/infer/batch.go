@@ -169,6 +169,9 @@ type InstanceFree struct {
 	Timing    Timing
 	// Credits given back to the scheduler.
 	Credits int
+	// Again are the requests of the units that are to run another iteration, which
+	// pass to the scheduler with their references.
+	Again []*Request
 }
 
 // UnitDone says that a unit of which an [InstanceFree] said that more was to come

@@ -52,4 +52,7 @@ type HeldSequence struct {
 	BatchSlot uint32
 	// Idle is what is left before it is idle for too long.
 	Idle time.Duration
+	// Request is that of the sequence which runs, or is to run another iteration,
+	// where the model is iterative; zero is none.
+	Request Work
 }

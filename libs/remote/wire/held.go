@@ -49,10 +49,14 @@ func Held(h infer.Held, m *nereidv1.WorkerHello) {
 		m.Started = append(m.Started, &nereidv1.Started{Origin: b.Origin, Forgotten: b.Forgotten, First: b.First, Bits: b.Bits})
 	}
 	for _, s := range h.Sequences {
-		m.Sequences = append(m.Sequences, &nereidv1.HeldSequence{
+		held := &nereidv1.HeldSequence{
 			Sequence: sequence(s.Sequence), Instance: Instance(s.Instance), BatchSlot: s.BatchSlot, IdleNs: nanoseconds(s.Idle),
 			Model: model(s.Model),
-		})
+		}
+		if s.Request != (infer.Work{}) {
+			held.Request = work(s.Request)
+		}
+		m.Sequences = append(m.Sequences, held)
 	}
 }
 
@@ -75,7 +79,7 @@ func HeldOf(m *nereidv1.WorkerHello) infer.Held {
 	for _, s := range m.GetSequences() {
 		h.Sequences = append(h.Sequences, infer.HeldSequence{
 			Sequence: sequenceOf(s.GetSequence()), Instance: InstanceOf(s.GetInstance()), BatchSlot: s.GetBatchSlot(),
-			Idle: duration(s.GetIdleNs()), Model: modelOf(s.GetModel()),
+			Idle: duration(s.GetIdleNs()), Model: modelOf(s.GetModel()), Request: workOf(s.GetRequest()),
 		})
 	}
 	return h

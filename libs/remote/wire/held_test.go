@@ -25,7 +25,7 @@ func TestWhatAWorkerHoldsIsReadAsItWasWritten(t *testing.T) {
 		Memory:  1 << 30,
 		Sequences: []infer.HeldSequence{{
 			Model: infer.ModelRef{Namespace: "/m", Name: "chat", Version: 2, Generation: 6}, Sequence: infer.Sequence{Key: "a"},
-			Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Idle: time.Second,
+			Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Idle: time.Second, Request: work(3),
 		}},
 	}
 	hello := new(nereidv1.WorkerHello)

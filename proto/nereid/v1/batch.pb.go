@@ -1189,7 +1189,9 @@ type HeldSequence struct {
 	// What is left before it is idle for too long.
 	IdleNs uint64 `protobuf:"varint,5,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`
 	// The loaded content of the instance.
-	Model         *ModelRef `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	Model *ModelRef `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	// Of an iterative model the request that runs, or is to run another iteration.
+	Request       *WorkId `protobuf:"bytes,7,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1255,6 +1257,13 @@ func (x *HeldSequence) GetIdleNs() uint64 {
 func (x *HeldSequence) GetModel() *ModelRef {
 	if x != nil {
 		return x.Model
+	}
+	return nil
+}
+
+func (x *HeldSequence) GetRequest() *WorkId {
+	if x != nil {
+		return x.Request
 	}
 	return nil
 }
@@ -1343,14 +1352,15 @@ const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\x06origin\x18\x01 \x01(\x04R\x06origin\x12\x1c\n" +
 	"\tforgotten\x18\x02 \x01(\x04R\tforgotten\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\x04R\x05first\x12\x12\n" +
-	"\x04bits\x18\x04 \x01(\fR\x04bits\"\xe4\x01\n" +
+	"\x04bits\x18\x04 \x01(\fR\x04bits\"\x91\x02\n" +
 	"\fHeldSequence\x12/\n" +
 	"\bsequence\x18\x01 \x01(\v2\x13.nereid.v1.SequenceR\bsequence\x121\n" +
 	"\binstance\x18\x02 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12\x1d\n" +
 	"\n" +
 	"batch_slot\x18\x03 \x01(\rR\tbatchSlot\x12\x17\n" +
 	"\aidle_ns\x18\x05 \x01(\x04R\x06idleNs\x12)\n" +
-	"\x05model\x18\x06 \x01(\v2\x13.nereid.v1.ModelRefR\x05modelJ\x04\b\x04\x10\x05R\aapplied*y\n" +
+	"\x05model\x18\x06 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12+\n" +
+	"\arequest\x18\a \x01(\v2\x11.nereid.v1.WorkIdR\arequestJ\x04\b\x04\x10\x05R\aapplied*y\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OUTCOME_SUCCEEDED\x10\x01\x12\x12\n" +
@@ -1429,11 +1439,12 @@ var file_nereid_v1_batch_proto_depIdxs = []int32{
 	20, // 23: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
 	17, // 24: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
 	18, // 25: nereid.v1.HeldSequence.model:type_name -> nereid.v1.ModelRef
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	23, // 26: nereid.v1.HeldSequence.request:type_name -> nereid.v1.WorkId
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_batch_proto_init() }

@@ -355,6 +355,8 @@ func (c *Core) free(e *Event) {
 			c.goOn(it)
 		case end == infer.UnitEnded:
 			c.endRunning(b, i, Complete, "")
+		case it.Request == nil: // of an earlier scheduler, which alone had the inputs
+			c.endRunning(b, i, Fail, errs.SequenceLost)
 		default:
 			b.Items[i] = nil
 			b.open--

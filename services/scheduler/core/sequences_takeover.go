@@ -24,9 +24,11 @@ func (c *Core) recallSequences(w *worker, held []infer.HeldSequence, awaited boo
 		return
 	}
 	for _, h := range held {
-		if m := c.model(h.Model); m.batcher == nil {
+		switch m := c.model(h.Model); {
+		case h.Request != (infer.Work{}): // an earlier scheduler had its inputs: it cannot go on
+		case m.batcher == nil:
 			m.held = append(m.held, h)
-		} else {
+		default:
 			c.adoptSequence(m, h)
 		}
 	}

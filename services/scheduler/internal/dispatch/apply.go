@@ -107,8 +107,13 @@ func (l *Loop) leftQueue(it *core.Item, reason errs.Reason) {
 // have run.
 func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
 	err := refused(it.Model, reason, "the worker that ran the request is gone") // of an adopted one the model is not known
-	if b == nil {
+	switch {
+	case it.Request == nil && reason == errs.SequenceLost:
+		err = refused(it.Model, reason, "the request cannot run its next iteration: the scheduler that had its inputs is gone")
+	case b == nil:
 		err = refusal(it.Request, reason)
+	}
+	if b == nil {
 		l.leftQueue(it, reason)
 	} else if c := l.stats.Of(it.Model); c != nil {
 		c.Runs(-1)

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/batches"
 )
 
@@ -270,5 +271,28 @@ func TestSessionOfAWorkerThatStops(t *testing.T) {
 	s.a.end(t.Context(), second)
 	if warnings.Len() != 1 {
 		t.Errorf("a warning of the session of a worker that has ended: %v", warnings.All())
+	}
+}
+
+// The references of requests that run again are the scheduler's own in its process:
+// those that were fetched here are given up.
+func TestInputsOfRequestsThatRunAgainAreReleased(t *testing.T) {
+	s := newScene()
+	_, x := s.connect(5)
+	o := orderOf(1, 5)
+	freed := 0
+	o.Requests = append(o.Requests, &infer.Request{
+		Work:   infer.Work{Request: infer.RequestID{Origin: 1, Number: 9}},
+		Inputs: []infer.Tensor{{Data: tensor.InBuffer(tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { freed++ }), 0, 4)}},
+	})
+	x.Execute(o)
+	f := completion(1, 5)
+	f.Outcomes = make([]infer.Outcome, len(o.Requests))
+	f.Ends = make([]infer.UnitEnd, len(o.Requests))
+	f.Ends[len(f.Ends)-1] = infer.UnitAgain
+	f.Again = o.Requests[len(o.Requests)-1:]
+	s.a.InstanceFree(f)
+	if freed != 1 || len(x.completed) != 1 {
+		t.Errorf("released %d times, told %d times", freed, len(x.completed))
 	}
 }

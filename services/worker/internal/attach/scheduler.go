@@ -60,11 +60,16 @@ func (a *Attachment) Retire(id infer.InstanceID) {
 // InstanceFree passes on that an instance can take its next batch, to a session
 // whose scheduler knows of this one.
 func (a *Attachment) InstanceFree(f *infer.InstanceFree) {
+	again := f.Again // of which the scheduler has its own references
+	f.Again = nil
 	a.mu.Lock()
 	telling, session := a.deps.Batches.Free(f), a.session
 	a.mu.Unlock()
 	if telling == batches.Now {
 		session.InstanceFree(f)
+	}
+	for _, r := range again {
+		r.Release()
 	}
 }
 

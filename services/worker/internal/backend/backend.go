@@ -79,6 +79,12 @@ type Batch interface {
 	// holds up nobody else. Whoever does without has requests fail whose clients
 	// leave too much unread.
 	Room(i int) <-chan struct{}
+	// Again ends request i in this batch without a final response, since the model is
+	// to run it again: a later batch of the instance has it with the same inputs, the
+	// next Iteration in its Work, and neither START nor END. It is called before Free,
+	// and reports whether that is so: a request that was canceled ends, and one fails
+	// whose configuration has no iterative_sequence.
+	Again(i int) bool
 	// Canceled reports whether request i was canceled. It may turn true
 	// at any time.
 	Canceled(i int) bool
@@ -101,6 +107,7 @@ type Batch interface {
 	// Free says that the instance can take its next batch, before Done: requests
 	// without a final response get theirs later. Done says it, too.
 	Free()
-	// Done ends the batch. Requests without a final response fail as bugs.
+	// Done ends the batch. Requests without a final response, which are not to run
+	// again, fail as bugs.
 	Done()
 }

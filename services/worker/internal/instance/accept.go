@@ -50,9 +50,12 @@ func (e *Executor) giveBack(b *batch, err error) {
 	of := b.of
 	b.mu.Lock()
 	b.done = true
+	for i := range of.Slots {
+		b.pauseLocked(i)
+	}
 	b.mu.Unlock()
 	e.deps.Batches.Release(of.ID)
-	e.leave(b.lane)
+	e.leave(b.lane, b.pausing)
 	e.deps.Scheduler.Return(of, err)
 	b.lane.work.Done()
 	b.release()

@@ -41,19 +41,16 @@ type batch struct {
 	// being told; ended is told afterwards. Guarded by mu.
 	freed, freeing bool
 	ended          []infer.UnitDone
+	pausing        []paused // guarded by mu
 }
 
 // slot is the state of one request.
 type slot struct {
-	next    uint32 // index of the next response; guarded by the batch's mu
-	ended   bool   // guarded by the batch's mu
-	outcome infer.Outcome
-	first   mono.Time // of several responses, the first; guarded by the batch's mu
-	given   mono.Time // the last of them; guarded by the batch's mu
-	// responses is told with the end, which takes it over; guarded by the batch's mu.
-	responses infer.UnitResponses
-	window    *window // of several responses; nil until it is needed; guarded by the batch's mu
-	canceled  atomic.Bool
+	progress      // guarded by the batch's mu
+	ended    bool // guarded by the batch's mu
+	again    bool // ended, and is to run another iteration; guarded by the batch's mu
+	outcome  infer.Outcome
+	canceled atomic.Bool
 }
 
 // begin readies the batch.
@@ -63,7 +60,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.lane, b.of, b.size = l, of, 0
 	b.runs, b.entry, b.stop, b.stopping, b.done = 0, nil, nil, false, false
 	b.canceled, b.calls, b.timing = false, nil, infer.Timing{}
-	b.freed, b.freeing, b.ended = false, false, b.ended[:0]
+	b.freed, b.freeing, b.ended, b.pausing = false, false, b.ended[:0], nil
 	n := len(of.Requests)
 	if cap(b.slots) < n {
 		b.slots = make([]slot, n)
@@ -71,9 +68,12 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.slots, b.waiting = b.slots[:n], n
 	for i, r := range of.Requests {
 		s := &b.slots[i]
-		s.next, s.ended, s.outcome, s.first, s.window = 0, false, 0, 0, nil
-		s.given, s.responses = 0, infer.UnitResponses{}
+		s.ended, s.again, s.outcome = false, false, 0
 		s.canceled.Store(false)
+		s.progress = progress{}
+		if i < len(of.Slots) {
+			s.progress = l.resume(of.Slots[i].Index, r.Work.Request)
+		}
 		b.size += r.BatchSize
 	}
 	b.end = newEnd(n)

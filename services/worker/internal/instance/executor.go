@@ -49,6 +49,8 @@ type Spec struct {
 	// Name is the instance's, such as digits_0_1; Device what it runs on,
 	// such as cpu.
 	Name, Device string
+	// Iterative has the backend end requests by [backend.Batch.Again].
+	Iterative bool
 	// Passive instances are not offered to the scheduler.
 	Passive  bool
 	Instance backend.Instance
@@ -187,10 +189,12 @@ func (e *Executor) abandon(l *lane) {
 	}
 }
 
-// leave gives the credit of a batch back.
-func (e *Executor) leave(l *lane) {
+// leave gives the credit of a batch back, and keeps what its requests have so far that
+// are to run again.
+func (e *Executor) leave(l *lane, pausing []paused) {
 	e.mu.Lock()
 	l.taken--
+	l.pause(pausing)
 	e.mu.Unlock()
 	<-l.turns
 }

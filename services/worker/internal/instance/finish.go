@@ -74,6 +74,14 @@ func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 			f.Ends[i] = infer.UnitMore
 			continue
 		}
+		if s.again {
+			if f.Ends == nil {
+				f.Ends = make([]infer.UnitEnd, len(b.slots))
+			}
+			f.Ends[i] = infer.UnitAgain
+			f.Again = append(f.Again, b.of.Requests[i])
+			continue
+		}
 		if len(s.responses.Times) > 0 {
 			if f.Responses == nil {
 				f.Responses = make([]infer.UnitResponses, len(b.slots))
@@ -94,7 +102,7 @@ func (b *batch) free(f *infer.InstanceFree) {
 	if b.lane.spec.Observe != nil && f.Executions > 0 {
 		b.lane.spec.Observe(f.Timing)
 	}
-	b.lane.executor.leave(b.lane)
+	b.lane.executor.leave(b.lane, b.pausing)
 	b.lane.executor.deps.Scheduler.InstanceFree(f)
 }
 
@@ -126,7 +134,9 @@ func (b *batch) reject(as infer.Outcome, err *errs.Error) {
 	b.mu.Unlock()
 	for i, r := range b.of.Requests {
 		b.slots[i].ended, b.slots[i].outcome = true, as
-		b.send(r, infer.Refuse(r.Work, err))
+		refusal := infer.Refuse(r.Work, err)
+		refusal.Index = b.slots[i].next
+		b.send(r, refusal)
 	}
 	b.over()
 	b.release()

@@ -30,6 +30,8 @@ type lane struct {
 	retireOnce sync.Once
 	retired    chan struct{} // closed by the scheduler's answer
 
+	paused map[uint32]paused // by slot: requests that are to run again; guarded by executor.mu
+
 	taken int // batches queued or running, whose instance is not free; guarded by executor.mu
 }
 

@@ -80,6 +80,8 @@ type InstanceSpec struct {
 	Device   string
 	Passive  bool
 	Instance backend.Instance
+	// Iterative has requests run again: see [backend.Batch].
+	Iterative bool
 }
 
 // Reconciler owns what the worker has loaded.

@@ -171,6 +171,7 @@ func (r *Reconciler) start(c *loadedVersion, instances []unopened) {
 	for _, m := range instances {
 		m.id = r.deps.Instances.Open(InstanceSpec{
 			Model: c.ref, Name: m.name, Device: m.group.DeviceName(), Passive: m.group.Passive, Instance: m.instance,
+			Iterative: c.version.Config.Sequences != nil && c.version.Config.Sequences.Iterative,
 		})
 		c.slots = append(c.slots, m.slot)
 	}

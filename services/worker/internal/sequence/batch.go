@@ -37,8 +37,10 @@ type slot struct {
 	bytes  int64          // of states that are no initial ones
 	runs   bool           // a request of it
 	last   mono.Time      // when its last request ended
-	ends   bool           // with the request that runs
-	closed bool
+	ends   bool           // with the request that it has
+	// request runs or is to run again, where the model is iterative.
+	request infer.Work
+	closed  bool
 }
 
 // idle is how long the sequence has had no request that runs.
@@ -164,17 +166,41 @@ func (b *batch) commitLocked(row *row) {
 	b.in.model.deps.Held(grown)
 }
 
-// closeLocked drops what a row has left over, and its slot's states if that ends.
-func (b *batch) closeLocked(row *row) {
+// pauseLocked drops what a row has left over: its request has another iteration.
+func (b *batch) pauseLocked(row *row) {
 	for k := range row.next {
 		row.next[k].Data.Release()
 	}
 	row.next = nil
+	row.slot.runs, row.slot.last = false, b.in.model.deps.Clock.Now()
+}
+
+// closeLocked ends a row, and drops its slot's states if that ends.
+func (b *batch) closeLocked(row *row) {
+	b.pauseLocked(row)
 	s := row.slot
-	s.runs, s.last = false, b.in.model.deps.Clock.Now()
+	s.request = infer.Work{}
 	if s.ends && !s.closed {
 		b.in.dropLocked(s)
 	}
+}
+
+// Again settles the states, too: the request's next iteration runs on what has come
+// so far. Its sequence goes on, whether the request ends it or not.
+func (b *batch) Again(i int) bool {
+	row := &b.rows[i]
+	if row.at < 0 {
+		return false
+	}
+	again := b.Batch.Again(row.at)
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	if again && !row.over {
+		row.over = true
+		b.commitLocked(row)
+		b.pauseLocked(row)
+	}
+	return again
 }
 
 // Free settles the states: the next request of a sequence may come.

@@ -95,11 +95,11 @@ func (in *Instance) Sequences() (list []infer.HeldSequence) {
 		case s.idle(now)-takeover > idle:
 			in.dropLocked(s)
 			continue
-		case s.ends:
+		case s.ends && s.request == (infer.Work{}):
 			continue
 		}
 		list = append(list, infer.HeldSequence{
-			Sequence: infer.Sequence{ID: s.id, Key: s.key}, BatchSlot: s.index, Idle: idle,
+			Sequence: infer.Sequence{ID: s.id, Key: s.key}, BatchSlot: s.index, Idle: idle, Request: s.request,
 		})
 	}
 	slices.SortFunc(list, func(a, b infer.HeldSequence) int { return cmp.Compare(a.BatchSlot, b.BatchSlot) })
@@ -157,6 +157,9 @@ func (in *Instance) fillLocked(b Batch) (run *batch, lost []int) {
 			run.rows = append(run.rows, row{})
 		}
 		run.rows[at] = row{at: i, slot: s}
+		if in.model.config.Sequences.Iterative {
+			s.request = r.Work
+		}
 		s.ends = s.ends || slots[i].Sequence.End || r.Sequence.ID == 0 && r.Sequence.Key == ""
 		in.make(&made[at], r, &slots[i].Sequence, s)
 		if head == nil {

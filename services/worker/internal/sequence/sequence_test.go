@@ -28,6 +28,7 @@ type batch struct {
 	padded    int64
 	responses []*infer.Response
 	canceled  bool
+	again     []int
 	free      int
 	done      int
 }
@@ -43,6 +44,7 @@ func (b *batch) InputDone()                       {}
 func (b *batch) InferDone()                       {}
 func (b *batch) Executed()                        {}
 func (b *batch) Free()                            { b.free++ }
+func (b *batch) Again(i int) bool                 { b.again = append(b.again, i); return true }
 func (b *batch) Done()                            { b.done++ }
 func (b *batch) Room(int) <-chan struct{}         { return nil }
 func (b *batch) Call(int, *infer.Call, func(*infer.Response)) func() {
@@ -396,4 +398,46 @@ func TestSequencesThatRunAreHeld(t *testing.T) {
 	want = nil
 	at.now = at.now.Add(11 * time.Second)
 	check()
+}
+
+// A request that is to run again has its next iteration on the states that have come,
+// and keeps its slot although it ends the sequence. A hello names it meanwhile.
+func TestSequenceGoesOnWithTheNextIteration(t *testing.T) {
+	c := stateful(4)
+	c.Sequences.Iterative = true
+	state := func(x float32) []infer.Tensor {
+		return []infer.Tensor{{Name: "STATE_OUT", Datatype: tensor.FP32, Shape: tensor.Shape{1, 2}, Data: request(c, x, x).Inputs[0].Data}}
+	}
+	m, held := prepare(t, backend.Version{Config: c}, nil)
+	var got []string
+	last := false
+	in := m.Instance(engine(func(b backend.Batch) {
+		got = write(t, b.Requests()[0].Inputs[1:])
+		b.Respond(0, &infer.Response{Outputs: state(7)})
+		if last {
+			b.Respond(0, &infer.Response{Final: true})
+		} else if !b.Again(0) {
+			t.Error("it does not run again")
+		}
+		b.Done()
+	}))
+	r := request(c, 1, 1)
+	r.Work = infer.Work{Request: infer.RequestID{Origin: 3, Number: 4}}
+	b := new(batch).add(r, place(0, 5, "SE"))
+	in.Execute(b)
+	if diff := cmp.Diff([]int{0}, b.again); diff != "" {
+		t.Error(diff)
+	}
+	want := []infer.HeldSequence{{Sequence: infer.Sequence{ID: 5}, Idle: time.Minute, Request: r.Work}}
+	if diff := cmp.Diff(want, in.Sequences()); diff != "" {
+		t.Error(diff)
+	}
+	last = true
+	in.Execute(new(batch).add(r, place(0, 5, "")))
+	if diff := cmp.Diff([]string{"STATE_IN FP32[1,2] [7 7]"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if list, n := in.Sequences(), held.Load(); len(list) != 0 || n != 0 {
+		t.Errorf("after the end %+v is held, and states of %d bytes", list, n)
+	}
 }

@@ -18,6 +18,9 @@
 // is answered with what it has given last, and a request whose call fails fails with its
 // error. Where several responses come, the instance is free before it calls.
 //
+// The parameter iterations has a model with iterative_sequence run each request so
+// often. A decoupled one gives a response in each, and waits for no client to read it.
+//
 // With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
 // and stand in for devices of different speed.
 package echo
@@ -68,7 +71,10 @@ func (b *Backend) Load(_ context.Context, v backend.Version) (backend.Model, err
 	if m.memory, err = memoryOf(v.Config); err != nil {
 		return nil, err
 	}
-	m.responses, err = responsesOf(v.Config)
+	if m.responses, err = responsesOf(v.Config); err != nil {
+		return nil, err
+	}
+	m.iterations, err = iterationsOf(v.Config)
 	return m, err
 }
 
@@ -158,6 +164,27 @@ func responsesOf(c *modelconfig.Config) (int, error) {
 	return n, nil
 }
 
+// maxIterations is the most iterations of a request.
+const maxIterations = 1 << 20
+
+func iterationsOf(c *modelconfig.Config) (uint32, error) {
+	text, ok := c.Parameters["iterations"]
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n < 1 || n > maxIterations {
+		return 0, loadFailed(c, "parameter iterations is %q: give a whole number from 1 to %d", text, maxIterations)
+	}
+	if n > 1 && (c.Sequences == nil || !c.Sequences.Iterative) {
+		return 0, loadFailed(c, "parameter iterations is %d: a model without sequence_batching { iterative_sequence: true } runs a request once", n)
+	}
+	if _, several := c.Parameters["responses"]; n > 1 && several {
+		return 0, loadFailed(c, "parameter responses cannot be given with iterations: each of these gives one response, where the model is decoupled")
+	}
+	return uint32(n), nil
+}
+
 func loadFailed(c *modelconfig.Config, format string, args ...any) error {
 	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{c.Name}, args...)...).WithModel(c.Name)
 }
@@ -169,7 +196,9 @@ type model struct {
 	memory    int64    // of an instance, in bytes
 	responses int      // to each request
 	calls     string   // the model that is called; empty for none
-	sleep     func(time.Duration, <-chan struct{})
+	// iterations is how often each request runs.
+	iterations uint32
+	sleep      func(time.Duration, <-chan struct{})
 }
 
 // NewInstance makes an instance, on whatever device is asked for.
@@ -241,7 +270,8 @@ func (in *instance) Execute(b backend.Batch) {
 	b.Done()
 }
 
-// respondOnce gives each request its one response. All calls are under way at once.
+// respondOnce gives each request its one response, or that of an iteration. All calls
+// are under way at once.
 func (m *model) respondOnce(b backend.Batch) {
 	calls := make([]func() called, len(b.Requests()))
 	for i, r := range b.Requests() {
@@ -254,14 +284,22 @@ func (m *model) respondOnce(b backend.Batch) {
 	b.InferDone()
 	for i, r := range b.Requests() {
 		result := &results[i]
-		response := &infer.Response{Final: true, Err: result.err}
+		last := r.Work.Iteration+1 >= m.iterations
+		response := &infer.Response{Final: last, Err: result.err}
 		switch {
 		case b.Canceled(i):
 			response.Err = errs.New(errs.Canceled, "")
 		case result.err == nil && m.responses > 0:
 			response.Outputs = m.outputs(r, result)
 		}
-		b.Respond(i, response)
+		if last || m.config.Decoupled || response.Err != nil {
+			b.Respond(i, response)
+		} else {
+			response.Release()
+		}
+		if !last {
+			b.Again(i)
+		}
 		result.release()
 	}
 }

@@ -69,7 +69,11 @@ func (b *batch) InputDone()           { b.marks = append(b.marks, "input") }
 func (b *batch) InferDone()           { b.marks = append(b.marks, "infer") }
 func (b *batch) Executed()            { b.marks = append(b.marks, "executed") }
 func (*batch) Free()                  {}
-func (b *batch) Done()                { b.marks = append(b.marks, "done"); b.ended <- true }
+func (b *batch) Again(i int) bool {
+	b.given = append(b.given, fmt.Sprintf("%d: again", i))
+	return true
+}
+func (b *batch) Done() { b.marks = append(b.marks, "done"); b.ended <- true }
 
 func newBatch(requests ...*infer.Request) *batch {
 	return &batch{ended: make(chan bool, 1), requests: requests, canceled: make([]bool, len(requests)), responses: make([]*infer.Response, len(requests))}
@@ -290,6 +294,30 @@ func last(tensors []infer.Tensor) (string, error) {
 	return string(data), err
 }
 
+// A request runs again until its last iteration; a decoupled model gives a response in
+// each.
+func TestIterations(t *testing.T) {
+	for decoupled, want := range map[bool][]string{
+		false: {"0: again", "1: 1 outputs, final true"},
+		true:  {"0: 1 outputs, final false", "0: again", "1: 1 outputs, final true"},
+	} {
+		c := config(map[string]string{"iterations": "3"})
+		c.Decoupled, c.Sequences = decoupled, &modelconfig.SequenceBatching{Iterative: true}
+		freed := 0
+		request := func(iteration uint32) *infer.Request {
+			return &infer.Request{
+				Work:   infer.Work{Iteration: iteration},
+				Inputs: []infer.Tensor{input("a", tensor.FP32, tensor.Shape{2}, "12345678", &freed)},
+			}
+		}
+		b := newBatch(request(1), request(2))
+		open(t, new(echo.Backend), c).Execute(b)
+		if diff := cmp.Diff(want, b.given); diff != "" {
+			t.Errorf("decoupled %t (-want +got):\n%s", decoupled, diff)
+		}
+	}
+}
+
 func TestStoppedRunDoesNotCount(t *testing.T) {
 	only := newBatch(&infer.Request{})
 	b := &echo.Backend{Sleep: func(time.Duration, <-chan struct{}) { only.canceled[0] = true }}
@@ -317,7 +345,13 @@ func TestLoadRefuses(t *testing.T) {
 		"no number":                         {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us": "1ms"} }, `parameter execute_us is "1ms"`},
 		"no number of responses":            {func(c *modelconfig.Config) { c.Decoupled, c.Parameters = true, map[string]string{"responses": "x"} }, `parameter responses is "x"`},
 		"several of a model that gives one": {func(c *modelconfig.Config) { c.Parameters = map[string]string{"responses": "2"} }, "parameter responses is 2: a model that is not decoupled gives one"},
-		"negative":                          {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us_per_row": "-1"} }, "execute_us_per_row"},
+		"no number of iterations":           {func(c *modelconfig.Config) { c.Parameters = map[string]string{"iterations": "0"} }, `parameter iterations is "0"`},
+		"iterations of a model without":     {func(c *modelconfig.Config) { c.Parameters = map[string]string{"iterations": "2"} }, "parameter iterations is 2: a model without"},
+		"iterations with several responses": {func(c *modelconfig.Config) {
+			c.Decoupled, c.Sequences = true, &modelconfig.SequenceBatching{Iterative: true}
+			c.Parameters = map[string]string{"iterations": "2", "responses": "2"}
+		}, "parameter responses cannot be given with iterations"},
+		"negative": {func(c *modelconfig.Config) { c.Parameters = map[string]string{"execute_us_per_row": "-1"} }, "execute_us_per_row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := config(nil)

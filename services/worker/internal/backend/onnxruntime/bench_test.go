@@ -29,6 +29,7 @@ func (b *repeated) Executed()                                         {}
 func (*repeated) Call(int, *infer.Call, func(*infer.Response)) func() { return nil }
 func (*repeated) Free()                                               {}
 func (b *repeated) Done()                                             {}
+func (*repeated) Again(int) bool                                      { return false }
 
 func (b *repeated) Respond(_ int, r *infer.Response) {
 	if r.Err != nil {

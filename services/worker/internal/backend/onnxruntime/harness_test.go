@@ -169,7 +169,8 @@ func (b *batch) Room(int) <-chan struct{} { return nil }
 func (b *batch) InferDone()               { b.marks += "F" }
 func (b *batch) Executed()                { b.executed++ }
 
-func (*batch) Free() {}
+func (*batch) Free()          {}
+func (*batch) Again(int) bool { return false }
 func (b *batch) Done() {
 	b.marks += "D"
 	for _, r := range b.requests {
