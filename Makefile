@@ -25,7 +25,7 @@ export NEREID_REQUIRE_ONNXRUNTIME ?= 1
 export NEREID_PYTHON ?= $(CURDIR)/.deps/venv/bin/python
 export NEREID_BIN ?= $(CURDIR)/bin/nereid
 
-MODULES := libs libs/blob proto services/gateway services/registry services/scheduler services/worker cmd test
+MODULES := libs libs/blob proto python services/gateway services/registry services/scheduler services/worker cmd test
 # Everything but the tests that need a built program.
 UNITS = $$(go list work | grep -v '/test/\(e2e\|cluster\)')
 PROGRAMS = $(wildcard cmd/nereid) $(wildcard services/*/cmd/*)
@@ -70,11 +70,15 @@ build: check-machine ## Build the programs into bin/
 	go build -o bin/ $(addprefix ./,$(PROGRAMS))
 
 .PHONY: test
-test: deps arch unit e2e ## Run every test: the units of all modules, then end to end with the real clients
+test: deps arch unit python-test e2e ## Run every test: the units of all modules, then end to end with the real clients
 
 .PHONY: unit
 unit: deps
 	go test -tags invariants -shuffle=on $(UNITS)
+
+.PHONY: python-test
+python-test: deps ## Run the tests of the Python package; PYTHON names another interpreter that has numpy
+	cd python && $(if $(filter file,$(origin PYTHON)),$(NEREID_PYTHON),$(PYTHON)) -m unittest discover -t . -s tests
 
 .PHONY: e2e
 e2e: deps build ## Run the end-to-end tests: the built program and the real clients

@@ -21,7 +21,7 @@ func bans() []ban {
 func directionBans() []ban {
 	return []ban{
 		{
-			Name: "proto is the bottom", From: []string{"proto/..."}, Tests: true,
+			Name: "proto is the bottom", From: []string{"proto/...", "python/..."}, Tests: true,
 			To:     []string{"libs/...", "services/...", "cmd/...", "test/..."},
 			Reason: "imports point one way, cmd and test to services to libs to proto, so that each layer builds and is read without those above it",
 		},

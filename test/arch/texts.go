@@ -59,7 +59,7 @@ func (t *tree) holds(dir string) bool {
 // themselves, which the page begins with, programs, tests, and what belongs to
 // one library alone.
 func unmapped(dir string) bool {
-	return matchAny([]string{"proto", "proto/internal/...", "libs/*/internal/...", "services/*", "services/*/cmd/*", "cmd/...", "test/..."}, dir)
+	return matchAny([]string{"proto", "python", "proto/internal/...", "libs/*/internal/...", "services/*", "services/*/cmd/*", "cmd/...", "test/..."}, dir)
 }
 
 // checkTexts holds the rules about every text that people write.

@@ -1,0 +1,3 @@
+module github.com/nereid-serving/nereid/python
+
+go 1.26.0

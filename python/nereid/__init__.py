@@ -1,0 +1,1 @@
+"""Nereid's Python package: what Python models use, and the process that runs them."""

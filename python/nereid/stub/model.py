@@ -1,0 +1,68 @@
+"""The model: its file, and the class in it."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import types
+from typing import Any, Dict
+
+from .errors import Refused
+
+CLASS = "TritonPythonModel"
+
+
+class Model:
+    """An imported model.py, and the object of its class once it is initialized."""
+
+    def __init__(self, file: str, args: Dict[str, str]) -> None:
+        self.file = file
+        self.name = args["model_name"]
+        self.instance = args["model_instance_name"]
+        self.type = _load(file)
+        self.object: Any = None
+
+    def initialize(self, args: Dict[str, str]) -> None:
+        """Make the object and initialize it."""
+        self.object = self.type()
+        if not hasattr(self.object, "execute"):
+            raise Refused("Python model %s does not implement `execute` method." % self.file)
+        initialize = getattr(self.object, "initialize", None)
+        if initialize is not None:
+            initialize(args)
+
+    def asks(self) -> bool:
+        """Say whether the model has its own say on readiness."""
+        return hasattr(self.object, "is_ready")
+
+    def is_async(self) -> bool:
+        """Say whether execute is a coroutine."""
+        return inspect.iscoroutinefunction(self.object.execute)
+
+
+def _load(file: str) -> Any:
+    """Import the model as Triton does: as a module of a package that is named as the file's directory."""
+    if not os.path.isfile(file):
+        raise Refused("Python model file not found in '%s'" % file)
+    directory = os.path.dirname(file)
+    for path in (directory, os.path.dirname(directory)):
+        if path not in sys.path:
+            sys.path.append(path)
+    # Made by hand, the package is this directory even where another of its name is on the path.
+    name = os.path.basename(directory)
+    package = types.ModuleType(name)
+    package.__path__ = [directory]  # type: ignore[attr-defined]
+    sys.modules[name] = package
+    importlib.invalidate_caches()
+    module_name = "%s.%s" % (name, os.path.splitext(os.path.basename(file))[0])
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise Refused("Model name must end with '.py'. Model name is \"%s\"." % os.path.basename(file))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    model = getattr(module, CLASS, None)
+    if model is None:
+        raise AttributeError("module '%s' has no attribute '%s'" % (module_name, CLASS))
+    return model
