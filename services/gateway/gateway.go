@@ -24,6 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/calls"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
@@ -78,17 +79,18 @@ type Deps struct {
 	Log     *zap.Logger
 }
 
-// Gateway is one gateway. It is a Responder for its requests and safe for
-// concurrent use.
+// Gateway is one gateway. It is a Responder for its requests, a Caller for the models
+// of its process, and safe for concurrent use.
 type Gateway struct {
 	config Config
 	deps   Deps
 	meters *metered.Metrics
 	budget *core.Budget
 
-	// table and engine are set once the lease has assigned the incarnation.
+	// table, engine and calls are set once the lease has assigned the incarnation.
 	table   atomic.Pointer[pending.Table]
 	engine  atomic.Pointer[core.Gateway]
+	calls   atomic.Pointer[calls.Caller]
 	started chan struct{} // closed at the end of the start
 	bound   chan struct{} // closed when the listeners are open
 	http    net.Listener  // valid after bound, nil if not enabled
@@ -120,6 +122,16 @@ func (g *Gateway) Respond(r *infer.Response) {
 		return
 	}
 	r.Release()
+}
+
+// Call takes the call of a model in this process; see [infer.Caller].
+func (g *Gateway) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	if caller := g.calls.Load(); caller != nil {
+		return caller.Call(c, receive)
+	}
+	c.Release()
+	receive(&infer.Response{Final: true, Err: errs.New(errs.ModelNotReady, "model '%s' cannot be called: the gateway starts", c.Model).WithModel(c.Model)})
+	return func() {}
 }
 
 // Ready reports whether the gateway is ready, as its readiness endpoint does.
@@ -172,6 +184,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	// All parts run until the drain is over.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, serving := errgroup.WithContext(serving)
+	g.calls.Store(calls.New(serving, engine, g.path("call", nil)))
 	group.Go(func() error { return g.renew(serving, r) })
 	group.Go(func() error { return g.watch(serving, engine, r) })
 	group.Go(func() error { return g.serveHTTP(serving, engine) })

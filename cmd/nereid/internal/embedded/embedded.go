@@ -115,9 +115,9 @@ func forgetWorkers(ctx context.Context, b *bus.Bus) error {
 // parts makes the services. They stop in reverse: the gateway drains while
 // all that it needs still runs.
 func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
-	clock, pool, responses := mono.New(), tensor.NewPool(keepMemory), &responder{}
+	clock, pool, before := mono.New(), tensor.NewPool(keepMemory), &front{}
 	sched, err := scheduler.New(s.config.Scheduler, scheduler.Deps{
-		Bus: b, Clock: clock, Responder: responses, Metrics: s.metrics, Log: s.log,
+		Bus: b, Clock: clock, Responder: before, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	work, err := worker.New(s.config.Worker, worker.Deps{
-		Bus: b, Scheduler: sched, Responder: responses, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Scheduler: sched, Responder: before, Calls: before, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	responses.to = gate
+	before.gateway = gate
 	return []lifecycle.Part{
 		{Name: "metrics", Run: s.serveMetrics},
 		{Name: "host", Run: s.watchHost},
@@ -165,11 +165,15 @@ func (s *Server) runRegistry(ctx context.Context, run func(context.Context) erro
 	return nil
 }
 
-// responder carries responses to the gateway, which is made last. It is set
-// before anything runs.
-type responder struct{ to infer.Responder }
+// front is the gateway towards the services behind it, which are made first. It is
+// set before anything runs.
+type front struct{ gateway *gateway.Gateway }
 
-func (a *responder) Respond(r *infer.Response) { a.to.Respond(r) }
+func (f *front) Respond(r *infer.Response) { f.gateway.Respond(r) }
+
+func (f *front) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	return f.gateway.Call(c, receive)
+}
 
 func (s *Server) serveMetrics(ctx context.Context) error {
 	return s.admin.Serve(ctx, s.metrics, nil, s.log)

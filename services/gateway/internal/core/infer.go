@@ -41,13 +41,14 @@ type Execution struct {
 }
 
 // Admit enters a checked request into the pending table, unless the gateway
-// drains. Until Dispatch the request stays the caller's.
+// drains and it is a client's: those in flight end when the calls of their models
+// do. Until Dispatch the request stays the caller's.
 func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 	x.gateway, x.anyVersion = g, r.AnyVersion
 	x.enter(v, r)
 	// A Drain that begins now waits for the request, and one that began before is
 	// seen here.
-	if g.draining.Load() {
+	if g.draining.Load() && r.Parent == (infer.Parent{}) {
 		err := errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
 		g.pending.Finish(infer.Fail(x.work, err))
 		x.Close()
