@@ -205,7 +205,7 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 			got = append(got, line)
 		}
 	}
-	const noBackend = "backend: this server has no backend '%s': it has echo, onnxruntime, repeat, and loads no shared objects as backends"
+	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, repeat, sequence, square, and loads no shared objects as backends"
 	want := []string{
 		"REPO/closed/1/model.onnx: model 'closed', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,2]",
 		"fix: set max_batch_size: 0 and dims: [ 1, 2 ], or export the model with its first dimension open",
@@ -222,13 +222,13 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 		"REPO/rank/1/model.onnx: model 'rank', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,-1,2])",
 		"fix: write  dims: [ 2 ], without the batch dimension",
 		"REPO/torch: " + fmt.Sprintf(noBackend, "pytorch"),
-		"fix: export the model to ONNX and set backend to onnxruntime",
+		"fix: export the model with torch.onnx.export and set backend to onnxruntime, or run it in a Python model",
 		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
 		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
 		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
 		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
 		"REPO/vllm: " + fmt.Sprintf(noBackend, "vllm"),
-		"fix: export the model to ONNX and set backend to onnxruntime",
+		"fix: run vLLM in a Python model, which gives its engine what model.json has: set backend to python",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)

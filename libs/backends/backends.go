@@ -24,6 +24,9 @@ type Descriptor struct {
 	// BuiltIn says that workers of this release can open it. The others are
 	// known so that their models get the right refusal.
 	BuiltIn bool
+	// Instead says what to do with models of a backend that is not built in, as an
+	// instruction; empty where there is nothing better than for any other.
+	Instead string
 	// RunsCode says that a model's files are executed: who may write them may do
 	// what the worker may.
 	RunsCode bool
@@ -93,7 +96,8 @@ type Fault struct {
 // All returns the known backends in the order in which their files are looked
 // for.
 func All() []Descriptor {
-	return []Descriptor{tensorFlow(), tensorRT(), onnxRuntime(), openVINO(), pyTorch(), python(), echo(), repeat()}
+	engines := []Descriptor{tensorFlow(), tensorRT(), onnxRuntime(), openVINO(), pyTorch(), python(), forest(), vLLM(), dali()}
+	return append(engines, withoutEngine()...)
 }
 
 // Find returns the backend of that name.

@@ -58,13 +58,13 @@ func TestWhatIsExecutedIsKnown(t *testing.T) {
 		}
 	}
 	slices.Sort(code)
-	if diff := cmp.Diff([]string{"python", "pytorch", "tensorflow"}, code); diff != "" {
+	if diff := cmp.Diff([]string{"dali", "python", "pytorch", "tensorflow"}, code); diff != "" {
 		t.Errorf("backends that run code (-want +got):\n%s", diff)
 	}
 }
 
 func TestNamesBySet(t *testing.T) {
-	if diff := cmp.Diff([]string{"echo", "onnxruntime", "repeat"}, backends.BuiltIn()); diff != "" {
+	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "repeat", "sequence", "square"}, backends.BuiltIn()); diff != "" {
 		t.Errorf("built in (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"onnxruntime"}, backends.WithHeader()); diff != "" {

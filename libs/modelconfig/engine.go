@@ -1,6 +1,7 @@
 package modelconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,7 +106,7 @@ func UnknownBackend(backend string, known []string) Problem {
 	return Problem{
 		Reason: errs.Unsupported, Field: "backend",
 		Message: fmt.Sprintf("this server has no backend '%s': it has %s, and loads no shared objects as backends", backend, strings.Join(known, ", ")),
-		Fix:     "export the model to ONNX and set backend to onnxruntime",
+		Fix:     cmp.Or(backends.Get(backend).Instead, "export the model to ONNX and set backend to onnxruntime"),
 	}
 }
 

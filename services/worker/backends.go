@@ -12,14 +12,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/accumulator"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/identity"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/repeat"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/square"
 )
 
 // drivers are the backends that are built in, in the order of names.
 func drivers(c Config) []backend.Driver {
-	return []backend.Driver{echo.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary), repeat.Driver()}
+	return []backend.Driver{
+		accumulator.DynaSequence(), echo.Driver(), identity.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary),
+		repeat.Driver(), accumulator.Sequence(), square.Driver(),
+	}
 }
 
 // Backends names the backends that workers have, in the order of names.

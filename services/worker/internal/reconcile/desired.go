@@ -143,16 +143,13 @@ func (d *Desired) resolve(w *want) {
 // checkDevices refuses instances on devices that the model's backend does not
 // run on.
 func checkDevices(c *modelconfig.Config, groups []Group) error {
-	d, known := backends.Find(c.Backend)
-	if !known {
-		return nil // refused when it is opened
+	d := backends.Get(c.Backend)
+	if !d.BuiltIn { // refused when it is opened, with what to do instead
+		return nil
 	}
 	for _, g := range groups {
 		if g.Kind == modelconfig.KindGPU && !d.GPU {
 			return errs.New(errs.LoadFailed, "instance group %s of model '%s' has kind KIND_GPU, but backend %s runs on CPUs: use KIND_CPU", g.Name, c.Name, d.Name).WithModel(c.Name)
-		}
-		if g.Kind == modelconfig.KindCPU && !d.CPU {
-			return errs.New(errs.LoadFailed, "instance group %s of model '%s' has kind KIND_CPU, but backend %s runs on GPUs: use KIND_GPU", g.Name, c.Name, d.Name).WithModel(c.Name)
 		}
 	}
 	return nil

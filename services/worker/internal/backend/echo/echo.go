@@ -36,6 +36,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/builtin"
 )
 
 // Backend is the echo backend. The zero value is ready for use and sleeps
@@ -94,10 +95,10 @@ func match(c *modelconfig.Config, i int) error {
 	out := &c.Outputs[i]
 	in := inputOf(c, i)
 	if in == nil {
-		return loadFailed(c, "output '%s' has no input in its position: declare as many inputs as outputs", out.Name)
+		return builtin.LoadFailed(c, "output '%s' has no input in its position: declare as many inputs as outputs", out.Name)
 	}
 	if in.Datatype != out.Datatype || !in.Dims.Equal(out.Dims) {
-		return loadFailed(c, "output '%s' is %v%v, but input '%s' in its position is %v%v: declare them alike",
+		return builtin.LoadFailed(c, "output '%s' is %v%v, but input '%s' in its position is %v%v: declare them alike",
 			out.Name, out.Datatype, out.Dims, in.Name, in.Datatype, in.Dims)
 	}
 	return nil
@@ -126,7 +127,7 @@ func micros(c *modelconfig.Config, key string, standard time.Duration) (time.Dur
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return 0, loadFailed(c, "parameter %s is %q: give whole microseconds, at most 4294967295", key, text)
+		return 0, builtin.LoadFailed(c, "parameter %s is %q: give whole microseconds, at most 4294967295", key, text)
 	}
 	return time.Duration(n) * time.Microsecond, nil
 }
@@ -141,7 +142,7 @@ func memoryOf(c *modelconfig.Config) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > maxMemory {
-		return 0, loadFailed(c, "parameter memory_bytes is %q: give whole bytes, at most %d", text, int64(maxMemory))
+		return 0, builtin.LoadFailed(c, "parameter memory_bytes is %q: give whole bytes, at most %d", text, int64(maxMemory))
 	}
 	return n, nil
 }
@@ -156,10 +157,10 @@ func responsesOf(c *modelconfig.Config) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > maxResponses {
-		return 0, loadFailed(c, "parameter responses is %q: give a whole number, at most %d", text, maxResponses)
+		return 0, builtin.LoadFailed(c, "parameter responses is %q: give a whole number, at most %d", text, maxResponses)
 	}
 	if n != 1 && !c.Decoupled {
-		return 0, loadFailed(c, "parameter responses is %d: a model that is not decoupled gives one", n)
+		return 0, builtin.LoadFailed(c, "parameter responses is %d: a model that is not decoupled gives one", n)
 	}
 	return n, nil
 }
@@ -174,19 +175,15 @@ func iterationsOf(c *modelconfig.Config) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n < 1 || n > maxIterations {
-		return 0, loadFailed(c, "parameter iterations is %q: give a whole number from 1 to %d", text, maxIterations)
+		return 0, builtin.LoadFailed(c, "parameter iterations is %q: give a whole number from 1 to %d", text, maxIterations)
 	}
 	if n > 1 && (c.Sequences == nil || !c.Sequences.Iterative) {
-		return 0, loadFailed(c, "parameter iterations is %d: a model without sequence_batching { iterative_sequence: true } runs a request once", n)
+		return 0, builtin.LoadFailed(c, "parameter iterations is %d: a model without sequence_batching { iterative_sequence: true } runs a request once", n)
 	}
 	if _, several := c.Parameters["responses"]; n > 1 && several {
-		return 0, loadFailed(c, "parameter responses cannot be given with iterations: each of these gives one response, where the model is decoupled")
+		return 0, builtin.LoadFailed(c, "parameter responses cannot be given with iterations: each of these gives one response, where the model is decoupled")
 	}
 	return uint32(n), nil
-}
-
-func loadFailed(c *modelconfig.Config, format string, args ...any) error {
-	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{c.Name}, args...)...).WithModel(c.Name)
 }
 
 type model struct {

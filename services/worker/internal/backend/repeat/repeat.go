@@ -24,6 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/builtin"
 )
 
 // elementBytes is the size of an element of each tensor.
@@ -40,9 +41,9 @@ func (*Backend) Load(_ context.Context, v backend.Version) (backend.Model, error
 	c := v.Config
 	switch {
 	case !c.Decoupled:
-		return nil, loadFailed(c, "the repeat backend gives any number of responses to a request: add  model_transaction_policy { decoupled: true }")
+		return nil, builtin.LoadFailed(c, "the repeat backend gives any number of responses to a request: add  model_transaction_policy { decoupled: true }")
 	case c.MaxBatchSize != 0:
-		return nil, loadFailed(c, "repeat backend only supports models with max_batch_size == 0, not %d: leave it out", c.MaxBatchSize)
+		return nil, builtin.LoadFailed(c, "repeat backend only supports models with max_batch_size == 0, not %d: leave it out", c.MaxBatchSize)
 	}
 	one := tensor.Shape{1}
 	any1 := func(s tensor.Shape) bool { return len(s) == 1 }
@@ -65,24 +66,20 @@ type want struct {
 
 func check(c *modelconfig.Config, what string, have []modelconfig.IO, wanted []want) error {
 	if len(have) != len(wanted) {
-		return loadFailed(c, "expected %d %ss, got %d: the repeat backend has the inputs IN, DELAY and WAIT and the outputs OUT and IDX", len(wanted), what, len(have))
+		return builtin.LoadFailed(c, "expected %d %ss, got %d: the repeat backend has the inputs IN, DELAY and WAIT and the outputs OUT and IDX", len(wanted), what, len(have))
 	}
 	for _, w := range wanted {
 		i := slices.IndexFunc(have, func(io modelconfig.IO) bool { return io.Name == w.name })
 		switch {
 		case i < 0:
-			return loadFailed(c, "there is no %s %s, which the repeat backend needs", what, w.name)
+			return builtin.LoadFailed(c, "there is no %s %s, which the repeat backend needs", what, w.name)
 		case have[i].Datatype != w.datatype:
-			return loadFailed(c, "expected %s datatype to be %v, got %v", w.name, w.datatype, have[i].Datatype)
+			return builtin.LoadFailed(c, "expected %s datatype to be %v, got %v", w.name, w.datatype, have[i].Datatype)
 		case !w.fits(have[i].Dims):
-			return loadFailed(c, "expected %s shape to be [1], or [-1] for IN and DELAY, got %v", w.name, have[i].Dims)
+			return builtin.LoadFailed(c, "expected %s shape to be [1], or [-1] for IN and DELAY, got %v", w.name, have[i].Dims)
 		}
 	}
 	return nil
-}
-
-func loadFailed(c *modelconfig.Config, format string, args ...any) error {
-	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{c.Name}, args...)...).WithModel(c.Name)
 }
 
 type model struct{}
@@ -107,8 +104,7 @@ func (instance) Close() error { return nil }
 // and ends with the last of them, or when the request is canceled; one more frees the
 // instance after WAIT, and ends the batch.
 func (instance) Execute(b backend.Batch) {
-	canceled := make(chan struct{})
-	b.OnCancel(func() { close(canceled) })
+	canceled := builtin.Canceled(b)
 	b.InputDone()
 	b.Executed()
 	var sending sync.WaitGroup
@@ -123,7 +119,7 @@ func (instance) Execute(b backend.Batch) {
 		sending.Go(func() { r.send(b, i, canceled) })
 	}
 	go func() {
-		pause(wait, canceled)
+		builtin.Pause(wait, canceled)
 		b.InferDone()
 		b.Free()
 		sending.Wait()
@@ -142,12 +138,8 @@ func read(r *infer.Request) (run, error) {
 	x := run{out: r.Wants("OUT"), idx: r.Wants("IDX")}
 	var wait []byte
 	for name, to := range map[string]*[]byte{"IN": &x.in, "DELAY": &x.delay, "WAIT": &wait} {
-		i := slices.IndexFunc(r.Inputs, func(in infer.Tensor) bool { return in.Name == name })
-		if i < 0 {
-			return run{}, errs.New(errs.InputMissing, "the repeat backend needs the input %s", name)
-		}
 		var err error
-		if *to, err = r.Inputs[i].Data.Bytes(); err != nil {
+		if _, *to, err = builtin.Input(r, name); err != nil {
 			return run{}, err
 		}
 	}
@@ -165,7 +157,7 @@ func milliseconds(element []byte) time.Duration {
 // send gives a request its responses, as its client reads them.
 func (x run) send(b backend.Batch, i int, canceled <-chan struct{}) {
 	for n := 0; n < len(x.in); n += elementBytes {
-		pause(milliseconds(x.delay[n:]), canceled)
+		builtin.Pause(milliseconds(x.delay[n:]), canceled)
 		<-b.Room(i)
 		if b.Canceled(i) {
 			b.Respond(i, &infer.Response{Err: errs.New(errs.Canceled, "")})
@@ -189,14 +181,4 @@ func (x run) outputs(at int) []infer.Tensor {
 		list = append(list, infer.Tensor{Name: "IDX", Datatype: tensor.Uint32, Shape: tensor.Shape{1}, Data: tensor.InHeap(data[elementBytes:])})
 	}
 	return list
-}
-
-// pause waits for d, or until stop is closed.
-func pause(d time.Duration, stop <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-stop:
-	}
 }

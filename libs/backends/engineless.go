@@ -1,0 +1,30 @@
+package backends
+
+// The backends that run no engine and need no files. All but echo are Triton's own
+// test backends.
+const (
+	// Echo is the name of the backend whose models answer with their inputs.
+	Echo = "echo"
+	// Identity is the name of the backend whose models answer OUTPUT<index> with
+	// INPUT<index>.
+	Identity = "identity"
+	// Repeat is the name of the backend whose decoupled models give a response for
+	// each element of an input.
+	Repeat = "repeat"
+	// Square is the name of the backend whose decoupled models give n responses to n.
+	Square = "square"
+	// Sequence and DynaSequence are the names of the backends whose models sum up
+	// the inputs of a sequence, by slot and by correlation ID.
+	Sequence, DynaSequence = "sequence", "dyna_sequence"
+)
+
+func withoutEngine() []Descriptor {
+	return []Descriptor{
+		{Name: Echo, BuiltIn: true, CPU: true, GPU: true},
+		{Name: Identity, BuiltIn: true, CPU: true, GPU: true},
+		{Name: Repeat, BuiltIn: true, CPU: true},
+		{Name: Square, BuiltIn: true, CPU: true},
+		{Name: Sequence, BuiltIn: true, CPU: true},
+		{Name: DynaSequence, BuiltIn: true, CPU: true},
+	}
+}
