@@ -178,7 +178,7 @@ func (c *cluster) run() error {
 	actions := []func(){
 		c.submit, c.submit, c.submit, c.deliver, c.deliver, c.deliver, c.deliver, c.report, c.report, c.report, c.report,
 		c.finishOne, c.wait, c.wait, c.write, c.write, c.write, c.connect, c.connect, c.connect, c.lead, c.lead, c.open, c.open,
-		c.breakStream, c.noticeStream, c.killWorker, c.killScheduler, c.bootScheduler, c.cutScheduler, c.cutWorker, c.stepDown, c.breakSession,
+		c.breakStream, c.noticeStream, c.killWorker, c.killBoth, c.killScheduler, c.bootScheduler, c.cutScheduler, c.cutWorker, c.stepDown, c.breakSession,
 		c.watch, c.watch,
 	}
 	steps := 120
@@ -538,6 +538,17 @@ func (c *cluster) killWorker() {
 	}
 	if w.dead && c.IntN(2) == 0 {
 		c.workers[i] = c.start(w.key)
+	}
+}
+
+// killBoth ends a worker and the scheduler that has it at once.
+func (c *cluster) killBoth() {
+	w := c.someWorker()
+	if st := w.stream; st != nil && !w.dead && st.to.core != nil && c.IntN(2) == 0 {
+		w.dead, w.diedAt, w.running = true, c.now, nil
+		st.brokenAt = cmp.Or(st.brokenAt, c.now)
+		st.to.core, st.to.leads = nil, false
+		c.part(st.to)
 	}
 }
 

@@ -368,7 +368,7 @@ func (c *Core) stepDown() {
 // time.
 func (c *Core) waitForInstances(until mono.Time) {
 	c.grace = max(c.grace, until)
-	if c.leads {
+	if c.leads && c.reports == 0 { // else when the reports have come, or should have
 		c.timers.set(&c.clock, c.grace)
 	}
 }
