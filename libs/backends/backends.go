@@ -51,6 +51,9 @@ type Descriptor struct {
 	// where that takes the engine itself: such configurations list their inputs
 	// and outputs.
 	Header func(file io.ReaderAt, size int64) (*onnxheader.Header, error)
+	// CompletesItself says that a model's own code may complete its configuration:
+	// inputs and outputs may be missing, and a worker is asked to run the code.
+	CompletesItself bool
 	// CheckParameters returns what is wrong with a model's parameters, in the
 	// order of their names. nil accepts all.
 	CheckParameters func(parameters map[string]string) []Fault

@@ -41,7 +41,7 @@ func pyTorch() Descriptor {
 
 func python() Descriptor {
 	return Descriptor{
-		Name: "python", CPU: true, GPU: true, FileRequired: true, RunsCode: true,
+		Name: "python", CPU: true, GPU: true, FileRequired: true, RunsCode: true, CompletesItself: true,
 		Formats: []Format{{File: "model.py", Standard: true}},
 	}
 }

@@ -23,8 +23,9 @@ const DefaultMaxBatchSize = 4
 const MaxBatchSizeSetting = "default-max-batch-size"
 
 // Completion is how [Load] takes from the model file what a configuration
-// leaves out: inputs, outputs, max_batch_size and dynamic batching. Only models
-// of backends with a header tell these without being loaded.
+// leaves out: inputs, outputs, max_batch_size and dynamic batching. Models of
+// backends with a header tell these without being loaded; those of backends that
+// complete themselves are asked.
 type Completion struct {
 	// Versions are the versions that exist. The highest that the version
 	// policy keeps is read; without any nothing is completed, and what is
@@ -33,6 +34,11 @@ type Completion struct {
 	// Header reads the header of a version's model file, which may be a
 	// directory, as the backend has it.
 	Header func(d backends.Descriptor, version int64, filename string) (*onnxheader.Header, error)
+	// Ask has the code of a version's model complete a configuration, which is
+	// given and returned as [JSON] writes it; tensors says that inputs and
+	// outputs are there. It is called for backends that complete themselves. nil
+	// asks nobody, and nothing counts as missing.
+	Ask func(version int64, config []byte, tensors bool) ([]byte, error)
 	// Strict takes nothing from the model file: it is only compared with what a
 	// repaired text was meant to say.
 	Strict bool
@@ -44,12 +50,16 @@ type Completion struct {
 // complete fills in what c leaves out, and reports what stands against it.
 // It returns false if there was nothing to complete from, and so no telling
 // whether inputs and outputs are missing.
-func (r *report) complete(c *inference.ModelConfig, how *Completion) bool {
+func (r *report) complete(c *inference.ModelConfig, dir Directory) bool {
+	how := dir.Complete
 	selected, _ := SelectVersions(c.GetVersionPolicy(), how.Versions)
 	if len(selected) == 0 {
 		return false
 	}
 	d := backends.Get(c.GetBackend())
+	if d.CompletesItself && slices.Contains(dir.backends(), d.Name) {
+		return r.ask(c, dir, selected[len(selected)-1])
+	}
 	if d.Header == nil || hasTensors(c) {
 		return true
 	}

@@ -42,6 +42,14 @@ type Directory struct {
 	Open func(path string) (io.ReadCloser, error)
 }
 
+// backends are those that there are.
+func (d Directory) backends() []string {
+	if d.Backends == nil {
+		return backends.BuiltIn()
+	}
+	return d.Backends
+}
+
 // Load reads the text of a model's config.pbtxt, fills in what it leaves out
 // and checks it. Its error is an *errs.Error with every problem and its line;
 // [ProblemsOf] gives them one by one. A text that
@@ -93,10 +101,13 @@ func fill(config *inference.ModelConfig, dir Directory) Problems {
 	completion, judge := new(report), true
 	completes := dir.Complete != nil && !dir.Complete.Strict
 	if completion.model = config.GetName(); completes {
-		judge = completion.complete(config, dir.Complete)
+		judge = completion.complete(config, dir)
 	}
 	Normalize(config, dir)
 	problems := validate(config, dir.Name)
+	for i := range problems { // it broke no rule before
+		problems[i].File = completion.answered
+	}
 	if dir.Open != nil {
 		problems = append(problems, files(config, dir.Open)...)
 	}
@@ -111,13 +122,13 @@ func fill(config *inference.ModelConfig, dir Directory) Problems {
 // configuration that nothing completes lacks it all the same.
 func lacking(config *inference.ModelConfig, dir Directory, completed bool) Problems {
 	problems := missing(config, completed)
-	there := dir.Backends
-	if there == nil {
-		there = backends.BuiltIn()
-	}
-	backend := config.GetBackend()
+	there, backend := dir.backends(), config.GetBackend()
 	switch {
-	case len(problems) == 0 || backend == "" || slices.Contains(there, backend):
+	case len(problems) == 0 || backend == "":
+		return problems
+	case slices.Contains(there, backend) && backends.Get(backend).CompletesItself:
+		return nil // a model may have none, as in Triton
+	case slices.Contains(there, backend):
 		return problems
 	case completed:
 		return nil

@@ -97,6 +97,7 @@ const maxProblems = 100
 type report struct {
 	model    string
 	file     string // other than the configuration's text
+	answered string // the file of the model that completed the configuration itself
 	problems Problems
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 )
 
@@ -69,6 +70,16 @@ func (t *Tree) Bytes() (sum int64) {
 		sum += t.files[i].stamp.size
 	}
 	return sum
+}
+
+// Named returns the paths of the files whose names end so.
+func (t *Tree) Named(suffix string) (paths []string) {
+	for i := range t.files {
+		if strings.HasSuffix(t.files[i].name, suffix) {
+			paths = append(paths, t.files[i].path)
+		}
+	}
+	return paths
 }
 
 // Open opens each of the files and reads none: the error is that of the first

@@ -326,6 +326,9 @@ type Deps struct {
 	// Queues is how the schedulers are asked for [Registry.Status]; nil is not to
 	// ask them.
 	Queues Queues
+	// Complete is how workers are had to run the code of models that complete
+	// their own configurations; nil is not to run it.
+	Complete Complete
 	// Log may be nil.
 	Log *zap.Logger
 }

@@ -47,7 +47,8 @@ type store struct {
 	assignments view[*nereidv1.AssignmentValue]
 	leaders     view[*nereidv1.LeaderValue]
 	workers     *bus.Bucket[*nereidv1.WorkerValue]
-	queues      registry.Queues // of the replicas that are started
+	queues      registry.Queues   // of the replicas that are started
+	complete    registry.Complete // the same
 }
 
 // newStore has leases that end only by release, however slow the machine.
@@ -114,7 +115,7 @@ func (s *store) startWith(edit func(*registry.Config)) *replica {
 	cfg := registry.Default()
 	cfg.Holder, cfg.Retry = "test", 20*time.Millisecond
 	edit(&cfg)
-	r, err := registry.New(cfg, registry.Deps{Bus: s.bus, Queues: s.queues, Log: zap.New(logs.core())})
+	r, err := registry.New(cfg, registry.Deps{Bus: s.bus, Queues: s.queues, Complete: s.complete, Log: zap.New(logs.core())})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -156,10 +157,16 @@ func (s *store) announcedBy(holder string) *nereidv1.LeaderValue {
 // worker registers a worker; leave ends it.
 func (s *store) worker(id string, kind nereidv1.DeviceKind) (leave func()) {
 	s.t.Helper()
+	return s.workerAt(id, "", kind)
+}
+
+// workerAt registers a worker that listens at an address.
+func (s *store) workerAt(id, address string, kind nereidv1.DeviceKind) (leave func()) {
+	s.t.Helper()
 	lease, err := s.workers.Acquire(testContext(s.t), bus.Claim[*nereidv1.WorkerValue]{
 		Key: id,
 		Value: func(epoch uint64) *nereidv1.WorkerValue {
-			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: id, Epoch: epoch, Device: &nereidv1.WorkerDevice{Kind: kind}}
+			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: id, Epoch: epoch, Device: &nereidv1.WorkerDevice{Kind: kind}, Address: address}
 		},
 	})
 	if err != nil {

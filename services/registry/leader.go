@@ -69,7 +69,7 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		case <-ctx.Done():
 		}
 	})
-	t := newLeadership(all, r.cfg, r.pools, r.log, r.scanner, r.backup, lease.Epoch())
+	t := newLeadership(all, r.cfg, r.pools, r.log, r.scanner, r.completer, r.backup, lease.Epoch())
 	t.announce = func(ctx context.Context, revision uint64) error {
 		if err := lease.Set(ctx, r.leaderValue(lease.Epoch(), revision)); err != nil {
 			return err

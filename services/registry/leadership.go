@@ -52,8 +52,12 @@ type leadership struct {
 	// changed is what the workers said last since the leadership began.
 	changed reportRevisions
 
-	scans   scans
-	scanned *scanResult // read and not published yet; nil if there is nothing new
+	// completer is told of the workers; awaiting are the keys of models that none could
+	// complete in the last scan.
+	completer *completer
+	awaiting  map[string]bool
+	scans     scans
+	scanned   *scanResult // read and not published yet; nil if there is nothing new
 	// unplaced are the keys of models whose assignments may not follow the
 	// models and the workers.
 	unplaced map[string]bool
@@ -97,13 +101,14 @@ type leadership struct {
 	lostWorkers map[string]time.Time  // assigned workers that are gone, and since when
 }
 
-func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger, scanner *repo.Scanner, m *stateBackup, epoch uint64) *leadership {
+func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger, scanner *repo.Scanner, c *completer, m *stateBackup, epoch uint64) *leadership {
 	t := &leadership{
 		buckets:           b,
 		cfg:               cfg,
 		configured:        pools,
 		log:               log,
 		scanner:           scanner,
+		completer:         c,
 		backup:            m,
 		epoch:             epoch,
 		requests:          make(chan *operation),
@@ -135,6 +140,7 @@ func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger,
 		operations:        make(map[string]*operation),
 		lostWorkers:       make(map[string]time.Time),
 	}
+	c.reset()
 	t.underReplicated.Store(new(map[infer.ModelRef]string))
 	t.assignments.mark, t.assignments.changed = revokes, t.assignmentChanged
 	t.models.onChange = func(key string, v *nereidv1.ModelValue, present bool) {

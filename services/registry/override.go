@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -10,11 +11,13 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
+	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
@@ -69,14 +72,15 @@ func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte)
 	if err != nil {
 		return snapshot.Model{}, err
 	}
-	m, err := l.scanner.Directory(ctx, o.id, dir, config)
+	share := sync.OnceValue(func() error { return artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts) })
+	m, err := l.scanner.Directory(ctx, o.id, dir, config, l.askGiven(dir, share))
 	if err == nil && m.Problem == "" && !l.cfg.AllowModelCode.On && backends.Get(m.Config.GetBackend()).RunsCode {
 		err = codeRefused(o.id.Name, m.Config.GetBackend())
 	}
 	if err != nil || m.Problem != "" || !l.cfg.ShareArtifacts {
 		return m, err
 	}
-	if err := artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts); err != nil {
+	if err := share(); err != nil {
 		return m, err
 	}
 	here := m.URL
@@ -86,6 +90,27 @@ func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte)
 		v.URL, v.Fingerprint = m.URL+strings.TrimPrefix(v.URL, here), ""
 	}
 	return m, nil
+}
+
+// askGiven has workers complete the configuration of a model of given files, which
+// they find in the store once they are shared. No code is run that the load
+// refuses.
+func (l *leadership) askGiven(dir string, share func() error) repo.Ask {
+	ask := l.completer.asker()
+	if ask == nil || !l.cfg.AllowModelCode.On {
+		return nil
+	}
+	if !l.cfg.ShareArtifacts {
+		return ask
+	}
+	return func(ctx context.Context, d control.Draft) ([]byte, error) {
+		if err := share(); err != nil {
+			return nil, err
+		}
+		here, there := d.ModelURL, artifact.SharedURL(dir)
+		d.ModelURL, d.URL, d.Fingerprint = there, there+strings.TrimPrefix(d.URL, here), ""
+		return ask(ctx, d)
+	}
 }
 
 // codeRefused is the error of a load whose files a worker would execute.

@@ -30,6 +30,7 @@ type Registry struct {
 	readiness *readinessFlag
 	backup    *stateBackup
 	queues    Queues
+	completer *completer
 }
 
 // New makes a registry. It opens nothing and starts nothing. The error is
@@ -46,8 +47,10 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
+	reading, c := cfg.reading(), newCompleter(deps.Complete, pools, cfg.Address == "")
+	reading.Ask = c.asker()
 	return &Registry{
-		cfg: cfg, bus: deps.Bus, log: deps.logger(), pools: pools, roots: roots, scanner: repo.New(roots, cfg.reading()),
+		cfg: cfg, bus: deps.Bus, log: deps.logger(), pools: pools, roots: roots, scanner: repo.New(roots, reading), completer: c,
 		leader: newLeaderState(), readiness: newReadinessFlag(), backup: newStateBackup(), queues: deps.Queues,
 	}, nil
 }

@@ -72,8 +72,8 @@ func (l *leadership) scan(ctx context.Context, now time.Time) {
 }
 
 // modelsToRead names the models of which all is read: nil is all of them. Under
-// explicit control it is those that the start loads and, for a new leader,
-// those that serve. The others are only listed.
+// explicit control it is those that the start loads, those that wait for a worker
+// and, for a new leader, those that serve. The others are only listed.
 func (l *leadership) modelsToRead() func(infer.ModelID) bool {
 	if l.cfg.Control != ControlExplicit || slices.Contains(l.cfg.LoadModels, everyModel) && !l.published {
 		return nil
@@ -86,7 +86,10 @@ func (l *leadership) modelsToRead() func(infer.ModelID) bool {
 	if !l.published {
 		start = l.cfg.LoadModels
 	}
-	return func(id infer.ModelID) bool { return serving[id] || slices.Contains(start, id.Name) }
+	awaiting := l.awaiting // is replaced as a whole
+	return func(id infer.ModelID) bool {
+		return serving[id] || awaiting[id.Key()] || slices.Contains(start, id.Name)
+	}
 }
 
 // scanEnded takes the result of a scan.
@@ -103,6 +106,7 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 	}
 	f := &scanResult{retained: make(map[string]bool)}
 	again := false
+	awaiting := make(map[string]bool)
 	for _, m := range l.withMissing(snap.Models) {
 		take, later := l.accepts(m)
 		again = again || later
@@ -111,7 +115,11 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 		} else {
 			f.retained[m.ID().Key()] = true
 		}
+		if m.Waiting {
+			awaiting[m.ID().Key()] = true
+		}
 	}
+	l.awaiting = awaiting
 	l.retainLoaded(f)
 	l.retainUnread(f, snap.Unread)
 	l.logChanges(f.models)
@@ -122,7 +130,7 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 	l.logIgnored(oddities)
 	l.scanned = f
 	switch {
-	case len(snap.Unread) > 0 || slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Unread }):
+	case len(snap.Unread)+len(awaiting) > 0 || slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Unread }):
 		l.scans.in(l.scans.failed(l.cfg), now)
 		return
 	case again:
@@ -192,6 +200,9 @@ func (l *leadership) accepts(m snapshot.Model) (take, later bool) {
 	if l.operations[key] != nil {
 		return false, false
 	}
+	if m.Waiting {
+		return old == nil || publish.Serving(old, publish.Observed{}) == nil, true
+	}
 	if l.cfg.Control == ControlExplicit {
 		return l.acceptsExplicit(m, old), false
 	}
@@ -220,6 +231,9 @@ func (l *leadership) acceptsExplicit(m snapshot.Model, old *nereidv1.ModelValue)
 	}
 	if old.GetUnloaded() && !l.published {
 		return false
+	}
+	if l.awaiting[m.ID().Key()] && old.GetProblem() != "" && !old.GetOverridden() && !old.GetUnloaded() {
+		return true // a worker has completed its configuration
 	}
 	if l.published || old.GetOverridden() {
 		return len(old.GetVersions()) == 0 && old.GetProblem() == "" && m.Config == nil && m.Problem == ""

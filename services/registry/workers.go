@@ -19,6 +19,9 @@ func (l *leadership) workerChanged(e bus.Event[*nereidv1.WorkerValue], open bool
 	before, known := l.workers.entries[e.Key]
 	started := l.workers.caughtUp
 	news, err := receive(l.workers, e, open, e.Value.GetSchema())
+	if e.Kind == bus.EventCaughtUp {
+		l.completer.follow(l.live())
+	}
 	if !news || e.Kind == bus.EventCaughtUp {
 		return news, err
 	}
@@ -34,6 +37,9 @@ func (l *leadership) workerChanged(e bus.Event[*nereidv1.WorkerValue], open bool
 		delete(l.capacityRevisions, e.Key)
 	}
 	l.placeAll()
+	if started && l.completer.follow(l.live()) && len(l.awaiting) > 0 {
+		l.scans.in(0, time.Now())
+	}
 	return true, err
 }
 

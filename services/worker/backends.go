@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -95,6 +96,13 @@ type openBackends struct {
 	settings    map[string]map[string]string
 	environment backend.Environment
 
+	// calls is held by each use beside the loads, and by the end of all.
+	calls sync.RWMutex
+	ended bool // guarded by calls
+	// ending is done when the worker stops; end makes it so.
+	ending context.Context
+	end    context.CancelFunc
+
 	mu     sync.Mutex
 	opened map[string]backend.Backend // guarded by mu
 }
@@ -104,8 +112,9 @@ type openBackends struct {
 func newBackends(c Config, d Deps) *openBackends {
 	settings, _ := c.backendSettings() // validated, as the policies
 	policies, _ := c.hostPolicies()
+	ending, end := context.WithCancel(context.Background())
 	return &openBackends{
-		drivers: drivers(c), settings: settings,
+		drivers: drivers(c), settings: settings, ending: ending, end: end,
 		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies},
 		opened:      make(map[string]backend.Backend),
 	}
@@ -135,8 +144,35 @@ func (o *openBackends) backend(name string) (backend.Backend, error) {
 	return nil, errs.New(errs.LoadFailed, "%s", modelconfig.UnknownBackend(name, Backends()))
 }
 
-// close closes the opened backends. No model is open.
+// use calls a function that uses backends, unless the worker stops. Its context
+// ends when the worker does.
+func (o *openBackends) use(ctx context.Context, call func(context.Context) error) error {
+	o.calls.RLock()
+	defer o.calls.RUnlock()
+	if o.ended {
+		return errs.New(errs.Draining, "the worker stops and runs no model's code")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(o.ending, cancel)()
+	err := call(ctx)
+	if err != nil && o.ending.Err() != nil {
+		return errs.Wrap(errs.Draining, err, "the worker stopped while it ran the model's code")
+	}
+	return err
+}
+
+// stop ends the uses that are under way, and those to come.
+func (o *openBackends) stop() {
+	o.end()
+	o.calls.Lock()
+	defer o.calls.Unlock()
+	o.ended = true
+}
+
+// close ends the uses and closes the opened backends. No model is open.
 func (o *openBackends) close(log *zap.Logger) {
+	o.stop()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for name, b := range o.opened {

@@ -23,7 +23,6 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
-	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
 // Worker runs models on one device.
@@ -33,6 +32,7 @@ type Worker struct {
 	metrics *metrics
 	log     *ledger.Log // of executions; nil if none is kept
 	fetcher *fetch.Fetcher
+	engines *openBackends
 
 	labels       map[string]string
 	memoryBudget uint64 // in bytes; 0 is no bound
@@ -68,7 +68,7 @@ func New(c Config, d Deps) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher}
+	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, engines: newBackends(c, d)}
 	w.labels, _ = c.labels() // validated, as the sizes
 	w.memoryBudget, _ = c.memoryBudget()
 	w.batchMemory, _ = c.batchMemory()
@@ -111,6 +111,7 @@ const steadyAfter = time.Minute
 // It does the same, and returns why, when its key cannot be written or another
 // worker has taken it. Run must be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
+	defer w.engines.stop()
 	if err := w.log.Open(); err != nil {
 		return err
 	}
@@ -164,11 +165,10 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 	defer w.deps.Scheduler.Detach(epoch)
 	threads := procs.New(w.config.Cores)
 	defer threads.Restore()
-	engines := newBackends(w.config, w.deps)
 	open := &instances{executor: executor, threads: threads, metrics: w.metrics}
 	defer func() {
 		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process
-			engines.close(w.deps.Log)
+			w.engines.close(w.deps.Log)
 		}
 	}()
 	r := reconcile.New(
@@ -177,11 +177,11 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 			Retries: w.config.LoadRetries, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
 		},
 		reconcile.Deps{
-			Backend: engines.backend,
+			Backend: w.engines.backend,
 			Sequences: func(v backend.Version) (*sequence.Model, error) {
 				return sequence.Prepare(v, sequence.Deps{Pool: w.deps.Pool, Held: w.metrics.states(v), Clock: w.deps.Clock})
 			},
-			Source:    source.ByURL{Local: source.Local{}, Remote: w.fetcher},
+			Source:    w.source(),
 			Instances: open, Calls: w.deps.Calls,
 			Meter: memory.NewMeter(memory.Linux().Resident),
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {

@@ -988,6 +988,139 @@ func (x *QueueStatus) GetOldestNs() uint64 {
 	return 0
 }
 
+// CompleteRequest names a configuration, and the content whose code completes it.
+type CompleteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The generation is 0: there is none yet.
+	Model *ModelRef `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// The configuration as JSON, as the model configuration endpoint shows it.
+	Config []byte `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	// Where the files lie and what they are, as in ModelValue and ModelVersion.
+	ModelUrl      string `protobuf:"bytes,3,opt,name=model_url,json=modelUrl,proto3" json:"model_url,omitempty"`
+	Url           string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
+	Digest        string `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	Fingerprint   string `protobuf:"bytes,6,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteRequest) Reset() {
+	*x = CompleteRequest{}
+	mi := &file_nereid_v1_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteRequest) ProtoMessage() {}
+
+func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
+func (*CompleteRequest) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CompleteRequest) GetModel() *ModelRef {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *CompleteRequest) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *CompleteRequest) GetModelUrl() string {
+	if x != nil {
+		return x.ModelUrl
+	}
+	return ""
+}
+
+func (x *CompleteRequest) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *CompleteRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *CompleteRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+// CompleteReply is what the code has made of it.
+type CompleteReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Config        []byte                 `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteReply) Reset() {
+	*x = CompleteReply{}
+	mi := &file_nereid_v1_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteReply) ProtoMessage() {}
+
+func (x *CompleteReply) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteReply.ProtoReflect.Descriptor instead.
+func (*CompleteReply) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CompleteReply) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
 // StatusRequest asks for the state of the cluster.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -997,7 +1130,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_nereid_v1_control_proto_msgTypes[15]
+	mi := &file_nereid_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1142,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[15]
+	mi := &file_nereid_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1155,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 // ClusterStatus is the state of the cluster as the buckets have it, and the
@@ -1047,7 +1180,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[16]
+	mi := &file_nereid_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1192,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[16]
+	mi := &file_nereid_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1205,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClusterStatus) GetProblems() []string {
@@ -1144,7 +1277,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[17]
+	mi := &file_nereid_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1289,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[17]
+	mi := &file_nereid_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1302,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ServiceStatus) GetRole() string {
@@ -1249,7 +1382,7 @@ type LeaderStatus struct {
 
 func (x *LeaderStatus) Reset() {
 	*x = LeaderStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[18]
+	mi := &file_nereid_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1394,7 @@ func (x *LeaderStatus) String() string {
 func (*LeaderStatus) ProtoMessage() {}
 
 func (x *LeaderStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[18]
+	mi := &file_nereid_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1407,7 @@ func (x *LeaderStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderStatus.ProtoReflect.Descriptor instead.
 func (*LeaderStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaderStatus) GetRole() string {
@@ -1326,7 +1459,7 @@ type ModelStatus struct {
 
 func (x *ModelStatus) Reset() {
 	*x = ModelStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[19]
+	mi := &file_nereid_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1471,7 @@ func (x *ModelStatus) String() string {
 func (*ModelStatus) ProtoMessage() {}
 
 func (x *ModelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[19]
+	mi := &file_nereid_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1484,7 @@ func (x *ModelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatus.ProtoReflect.Descriptor instead.
 func (*ModelStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ModelStatus) GetName() string {
@@ -1423,7 +1556,7 @@ type VersionStatus struct {
 
 func (x *VersionStatus) Reset() {
 	*x = VersionStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[20]
+	mi := &file_nereid_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1568,7 @@ func (x *VersionStatus) String() string {
 func (*VersionStatus) ProtoMessage() {}
 
 func (x *VersionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[20]
+	mi := &file_nereid_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1581,7 @@ func (x *VersionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionStatus.ProtoReflect.Descriptor instead.
 func (*VersionStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *VersionStatus) GetVersion() int64 {
@@ -1511,7 +1644,7 @@ type PlacedVersion struct {
 
 func (x *PlacedVersion) Reset() {
 	*x = PlacedVersion{}
-	mi := &file_nereid_v1_control_proto_msgTypes[21]
+	mi := &file_nereid_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1656,7 @@ func (x *PlacedVersion) String() string {
 func (*PlacedVersion) ProtoMessage() {}
 
 func (x *PlacedVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[21]
+	mi := &file_nereid_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1669,7 @@ func (x *PlacedVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacedVersion.ProtoReflect.Descriptor instead.
 func (*PlacedVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PlacedVersion) GetWorkerId() string {
@@ -1606,7 +1739,7 @@ type WorkerStatus struct {
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[22]
+	mi := &file_nereid_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1751,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[22]
+	mi := &file_nereid_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1764,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WorkerStatus) GetId() string {
@@ -1779,7 +1912,16 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\x05model\x18\x02 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x18\n" +
 	"\awaiting\x18\x03 \x01(\x04R\awaiting\x12\x18\n" +
 	"\arunning\x18\x04 \x01(\x04R\arunning\x12\x1b\n" +
-	"\toldest_ns\x18\x05 \x01(\x04R\boldestNs\"\x0f\n" +
+	"\toldest_ns\x18\x05 \x01(\x04R\boldestNs\"\xbd\x01\n" +
+	"\x0fCompleteRequest\x12)\n" +
+	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x16\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\x12\x1b\n" +
+	"\tmodel_url\x18\x03 \x01(\tR\bmodelUrl\x12\x10\n" +
+	"\x03url\x18\x04 \x01(\tR\x03url\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\tR\x06digest\x12 \n" +
+	"\vfingerprint\x18\x06 \x01(\tR\vfingerprint\"'\n" +
+	"\rCompleteReply\x12\x16\n" +
+	"\x06config\x18\x01 \x01(\fR\x06config\"\x0f\n" +
 	"\rStatusRequest\"\xa7\x02\n" +
 	"\rClusterStatus\x12\x1a\n" +
 	"\bproblems\x18\x01 \x03(\tR\bproblems\x124\n" +
@@ -1850,7 +1992,9 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\vPoolService\x12H\n" +
 	"\n" +
 	"Statistics\x12\x1c.nereid.v1.StatisticsRequest\x1a\x1a.nereid.v1.StatisticsReply\"\x00\x12<\n" +
-	"\x06Queues\x12\x18.nereid.v1.QueuesRequest\x1a\x16.nereid.v1.QueuesReply\"\x00B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
+	"\x06Queues\x12\x18.nereid.v1.QueuesRequest\x1a\x16.nereid.v1.QueuesReply\"\x002S\n" +
+	"\rWorkerService\x12B\n" +
+	"\bComplete\x12\x1a.nereid.v1.CompleteRequest\x1a\x18.nereid.v1.CompleteReply\"\x00B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
 var (
 	file_nereid_v1_control_proto_rawDescOnce sync.Once
@@ -1864,7 +2008,7 @@ func file_nereid_v1_control_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_control_proto_rawDescData
 }
 
-var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_nereid_v1_control_proto_goTypes = []any{
 	(*LoadPart)(nil),           // 0: nereid.v1.LoadPart
 	(*LoadModel)(nil),          // 1: nereid.v1.LoadModel
@@ -1881,24 +2025,26 @@ var file_nereid_v1_control_proto_goTypes = []any{
 	(*QueuesRequest)(nil),      // 12: nereid.v1.QueuesRequest
 	(*QueuesReply)(nil),        // 13: nereid.v1.QueuesReply
 	(*QueueStatus)(nil),        // 14: nereid.v1.QueueStatus
-	(*StatusRequest)(nil),      // 15: nereid.v1.StatusRequest
-	(*ClusterStatus)(nil),      // 16: nereid.v1.ClusterStatus
-	(*ServiceStatus)(nil),      // 17: nereid.v1.ServiceStatus
-	(*LeaderStatus)(nil),       // 18: nereid.v1.LeaderStatus
-	(*ModelStatus)(nil),        // 19: nereid.v1.ModelStatus
-	(*VersionStatus)(nil),      // 20: nereid.v1.VersionStatus
-	(*PlacedVersion)(nil),      // 21: nereid.v1.PlacedVersion
-	(*WorkerStatus)(nil),       // 22: nereid.v1.WorkerStatus
-	nil,                        // 23: nereid.v1.WorkerStatus.LabelsEntry
-	(*ModelRef)(nil),           // 24: nereid.v1.ModelRef
-	(State)(0),                 // 25: nereid.v1.State
-	(DesiredState)(0),          // 26: nereid.v1.DesiredState
-	(*WorkerDevice)(nil),       // 27: nereid.v1.WorkerDevice
+	(*CompleteRequest)(nil),    // 15: nereid.v1.CompleteRequest
+	(*CompleteReply)(nil),      // 16: nereid.v1.CompleteReply
+	(*StatusRequest)(nil),      // 17: nereid.v1.StatusRequest
+	(*ClusterStatus)(nil),      // 18: nereid.v1.ClusterStatus
+	(*ServiceStatus)(nil),      // 19: nereid.v1.ServiceStatus
+	(*LeaderStatus)(nil),       // 20: nereid.v1.LeaderStatus
+	(*ModelStatus)(nil),        // 21: nereid.v1.ModelStatus
+	(*VersionStatus)(nil),      // 22: nereid.v1.VersionStatus
+	(*PlacedVersion)(nil),      // 23: nereid.v1.PlacedVersion
+	(*WorkerStatus)(nil),       // 24: nereid.v1.WorkerStatus
+	nil,                        // 25: nereid.v1.WorkerStatus.LabelsEntry
+	(*ModelRef)(nil),           // 26: nereid.v1.ModelRef
+	(State)(0),                 // 27: nereid.v1.State
+	(DesiredState)(0),          // 28: nereid.v1.DesiredState
+	(*WorkerDevice)(nil),       // 29: nereid.v1.WorkerDevice
 }
 var file_nereid_v1_control_proto_depIdxs = []int32{
 	1,  // 0: nereid.v1.LoadPart.model:type_name -> nereid.v1.LoadModel
 	2,  // 1: nereid.v1.LoadPart.file:type_name -> nereid.v1.FilePart
-	24, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
+	26, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
 	8,  // 3: nereid.v1.StatisticsReply.models:type_name -> nereid.v1.ModelStatistics
 	11, // 4: nereid.v1.ModelStatistics.success:type_name -> nereid.v1.Tally
 	11, // 5: nereid.v1.ModelStatistics.fail:type_name -> nereid.v1.Tally
@@ -1920,34 +2066,37 @@ var file_nereid_v1_control_proto_depIdxs = []int32{
 	11, // 21: nereid.v1.BatchStatistics.infer:type_name -> nereid.v1.Tally
 	11, // 22: nereid.v1.BatchStatistics.output:type_name -> nereid.v1.Tally
 	14, // 23: nereid.v1.QueuesReply.queues:type_name -> nereid.v1.QueueStatus
-	24, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
-	17, // 25: nereid.v1.ClusterStatus.services:type_name -> nereid.v1.ServiceStatus
-	18, // 26: nereid.v1.ClusterStatus.leaders:type_name -> nereid.v1.LeaderStatus
-	19, // 27: nereid.v1.ClusterStatus.models:type_name -> nereid.v1.ModelStatus
-	22, // 28: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
-	14, // 29: nereid.v1.ClusterStatus.queues:type_name -> nereid.v1.QueueStatus
-	25, // 30: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
-	20, // 31: nereid.v1.ModelStatus.versions:type_name -> nereid.v1.VersionStatus
-	26, // 32: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
-	21, // 33: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
-	25, // 34: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
-	27, // 35: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
-	23, // 36: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
-	0,  // 37: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
-	4,  // 38: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
-	15, // 39: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
-	6,  // 40: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
-	12, // 41: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
-	3,  // 42: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
-	5,  // 43: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
-	16, // 44: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
-	7,  // 45: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
-	13, // 46: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
-	42, // [42:47] is the sub-list for method output_type
-	37, // [37:42] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	26, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
+	26, // 25: nereid.v1.CompleteRequest.model:type_name -> nereid.v1.ModelRef
+	19, // 26: nereid.v1.ClusterStatus.services:type_name -> nereid.v1.ServiceStatus
+	20, // 27: nereid.v1.ClusterStatus.leaders:type_name -> nereid.v1.LeaderStatus
+	21, // 28: nereid.v1.ClusterStatus.models:type_name -> nereid.v1.ModelStatus
+	24, // 29: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
+	14, // 30: nereid.v1.ClusterStatus.queues:type_name -> nereid.v1.QueueStatus
+	27, // 31: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
+	22, // 32: nereid.v1.ModelStatus.versions:type_name -> nereid.v1.VersionStatus
+	28, // 33: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
+	23, // 34: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
+	27, // 35: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
+	29, // 36: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
+	25, // 37: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
+	0,  // 38: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
+	4,  // 39: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
+	17, // 40: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
+	6,  // 41: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
+	12, // 42: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
+	15, // 43: nereid.v1.WorkerService.Complete:input_type -> nereid.v1.CompleteRequest
+	3,  // 44: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
+	5,  // 45: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
+	18, // 46: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
+	7,  // 47: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
+	13, // 48: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
+	16, // 49: nereid.v1.WorkerService.Complete:output_type -> nereid.v1.CompleteReply
+	44, // [44:50] is the sub-list for method output_type
+	38, // [38:44] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_control_proto_init() }
@@ -1967,9 +2116,9 @@ func file_nereid_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_control_proto_rawDesc), len(file_nereid_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_nereid_v1_control_proto_goTypes,
 		DependencyIndexes: file_nereid_v1_control_proto_depIdxs,

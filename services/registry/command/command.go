@@ -81,6 +81,9 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 		Queues: func(ctx context.Context, address string) ([]infer.Queue, error) {
 			return control.Queues(ctx, address, control.Options{TLS: p.Dialing})
 		},
+		Complete: func(ctx context.Context, address string, d control.Draft) ([]byte, error) {
+			return control.Complete(ctx, address, d, control.Options{TLS: p.Dialing})
+		},
 	})
 	if err != nil {
 		return process.Service{}, err

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
@@ -122,15 +123,16 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg, err := registry.New(s.config.Registry, registry.Deps{
-		Bus: b, Log: s.log,
-		Queues: func(ctx context.Context, _ string) ([]infer.Queue, error) { return sched.Queues(ctx) },
+	work, err := worker.New(s.config.Worker, worker.Deps{
+		Bus: b, Scheduler: sched, Responder: before, Calls: before, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	work, err := worker.New(s.config.Worker, worker.Deps{
-		Bus: b, Scheduler: sched, Responder: before, Calls: before, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+	reg, err := registry.New(s.config.Registry, registry.Deps{
+		Bus: b, Log: s.log,
+		Queues:   func(ctx context.Context, _ string) ([]infer.Queue, error) { return sched.Queues(ctx) },
+		Complete: func(ctx context.Context, _ string, d control.Draft) ([]byte, error) { return work.Complete(ctx, d) },
 	})
 	if err != nil {
 		return nil, err

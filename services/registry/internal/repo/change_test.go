@@ -74,7 +74,7 @@ func TestModelsAreReadOneByOne(t *testing.T) {
 	if _, found, err := s.Model(t.Context(), infer.ModelID{Name: "nosuch"}, nil); found || err != nil {
 		t.Errorf("a model that is not there: found %t, %v", found, err)
 	}
-	m, err = s.Directory(t.Context(), infer.ModelID{Name: "given"}, filepath.Join(root, "m"), []byte(config))
+	m, err = s.Directory(t.Context(), infer.ModelID{Name: "given"}, filepath.Join(root, "m"), []byte(config), nil)
 	if err != nil || m.Name != "given" || m.Problem != "" || m.URL != "file://"+filepath.Join(root, "m") {
 		t.Errorf("a directory of another name: %v, %v", m, err)
 	}

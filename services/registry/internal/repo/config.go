@@ -35,6 +35,9 @@ type Options struct {
 	ConfigName string
 	// Strict takes nothing from model files: config.pbtxt must have it all.
 	Strict bool
+	// Ask has models complete their own configurations; nil has no code run, so
+	// that these stay as they are.
+	Ask Ask
 	// Backends are those that there are; nil is not to know.
 	Backends []string
 	// MaxBatchSize is for models that can batch and do not set up to what
@@ -79,9 +82,10 @@ func (o Options) text(dir, file string) ([]byte, error) {
 	return readConfig(o.from, path)
 }
 
-func (o Options) completion(dir string, available []int64) *modelconfig.Completion {
+func (o Options) completion(dir string, available []int64, ask func(int64, []byte, bool) ([]byte, error)) *modelconfig.Completion {
 	return &modelconfig.Completion{
 		Versions:     available,
+		Ask:          ask,
 		Strict:       o.Strict,
 		MaxBatchSize: o.MaxBatchSize,
 		Header: func(d backends.Descriptor, version int64, filename string) (*onnxheader.Header, error) {

@@ -30,7 +30,7 @@ func (s *reader) fill(ctx context.Context, m *snapshot.Model, dir string, given 
 	// Listed before the configuration is completed from model files, so that
 	// one that changes meanwhile is noticed when it is digested.
 	trees := s.listVersions(ctx, dir, available)
-	if err := s.config(m, dir, available, given); err != nil {
+	if err := s.config(ctx, m, dir, available, given, trees); err != nil {
 		if len(available) == 0 {
 			return append(problemsOf(err), problemsOf(noVersion(m.Name, dir, entries))...).AsError(m.Name)
 		}
@@ -76,7 +76,7 @@ func noVersion(model, dir string, entries []fs.DirEntry) error {
 }
 
 // config reads the configuration of the model in dir into m.
-func (s *reader) config(m *snapshot.Model, dir string, available []int64, given []byte) error {
+func (s *reader) config(ctx context.Context, m *snapshot.Model, dir string, available []int64, given []byte, trees map[int64]listed) error {
 	file, text := givenFile, given
 	if given == nil {
 		file = s.options.file(dir)
@@ -90,7 +90,8 @@ func (s *reader) config(m *snapshot.Model, dir string, available []int64, given 
 	}
 	open := s.opener(dir)
 	config, err := modelconfig.Load(text, modelconfig.Directory{
-		Name: m.Name, Files: firstFiles(s.options.from, dir, available), File: file, Backends: s.options.Backends, Complete: s.options.completion(dir, available), Open: open,
+		Name: m.Name, Files: firstFiles(s.options.from, dir, available), File: file, Backends: s.options.Backends,
+		Complete: s.options.completion(dir, available, s.ask(ctx, m, dir, trees)), Open: open,
 	})
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (s *reader) remote(ctx context.Context, m *snapshot.Model, dir string, conf
 		}
 	}
 	m.Unread = s.observed.unread
-	m.Changing = m.Torn || m.Unread
+	m.Changing = m.Torn || m.Unread || m.Waiting
 	if config == nil && !m.Changing && ctx.Err() == nil {
 		s.stores.store(dir, stamp, *m)
 	}

@@ -31,6 +31,8 @@ type Scanner struct {
 	options Options
 	digests *modelfiles.Digester
 	stores  *remotes
+	// outcomes are what models have made of their own configurations.
+	outcomes *outcomes
 
 	mu sync.Mutex // held by the one call
 }
@@ -42,14 +44,19 @@ const atOnce = 8
 // reader reads one model.
 type reader struct {
 	*Scanner
+	// asked is who runs the model's code, again whether also where that has failed
+	// before.
+	asked    Ask
+	again    bool
 	observed observation
 }
 
 // observation is what is noted of a model's files while they are read.
 type observation struct {
-	newest time.Time // the latest modification that was met
-	torn   bool      // a file changed since it was listed
-	unread bool      // a store failed
+	newest  time.Time // the latest modification that was met
+	torn    bool      // a file changed since it was listed
+	unread  bool      // a store failed
+	waiting bool      // no worker could run the model's code
 }
 
 // note takes a modification time in.
@@ -64,7 +71,7 @@ func (s *observation) note(modified time.Time) {
 func New(roots []string, reading Options) *Scanner {
 	stores := newRemotes(roots, reading)
 	reading.from = stores
-	return &Scanner{roots: roots, options: reading, digests: modelfiles.NewDigester(stores), stores: stores}
+	return &Scanner{roots: roots, options: reading, digests: modelfiles.NewDigester(stores), stores: stores, outcomes: newOutcomes()}
 }
 
 // Files is where the repositories are.
@@ -139,7 +146,7 @@ func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, 
 		}
 		group.Go(func() error {
 			if ctx.Err() == nil {
-				models[i] = s.model(ctx, id, dirs[id], nil)
+				models[i] = (&reader{Scanner: s, asked: s.options.Ask}).model(ctx, id, dirs[id], nil)
 			}
 			return nil
 		})
@@ -149,7 +156,8 @@ func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, 
 }
 
 // Model reads one model, with config as the text of its configuration if that is
-// not nil; found is false if no repository has it.
+// not nil; found is false if no repository has it. A model whose code has failed
+// to complete its configuration is asked again.
 func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,16 +169,17 @@ func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m
 	if err != nil || all.dirs[id] == nil {
 		return snapshot.Model{}, false, err
 	}
-	read := []snapshot.Model{s.model(ctx, id, all.dirs[id], config)}
+	read := []snapshot.Model{(&reader{Scanner: s, asked: s.options.Ask, again: true}).model(ctx, id, all.dirs[id], config)}
 	s.stores.confirm(ctx, read)
 	return read[0], true, ctx.Err()
 }
 
-// Directory reads a model whose directory is in no repository.
-func (s *Scanner) Directory(ctx context.Context, id infer.ModelID, dir string, config []byte) (snapshot.Model, error) {
+// Directory reads a model whose directory is in no repository, with ask in place
+// of [Options.Ask].
+func (s *Scanner) Directory(ctx context.Context, id infer.ModelID, dir string, config []byte, ask Ask) (snapshot.Model, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.model(ctx, id, []string{dir}, config)
+	m := (&reader{Scanner: s, asked: ask, again: true}).model(ctx, id, []string{dir}, config)
 	return m, ctx.Err()
 }
 
@@ -237,19 +246,18 @@ func (s *Scanner) listRoot(root string, to *listing) error {
 }
 
 // model reads a model, which should have one directory.
-func (s *Scanner) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) snapshot.Model {
+func (s *reader) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) snapshot.Model {
 	if len(dirs) > 1 {
 		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
 		return snapshot.Model{Name: id.Name, Duplicate: true, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
 	}
 	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[0]), Overridden: config != nil}
-	r := &reader{Scanner: s}
 	if s.stores.of(dirs[0]) != nil {
-		r.remote(ctx, &m, dirs[0], config)
+		s.remote(ctx, &m, dirs[0], config)
 		return m
 	}
-	r.read(ctx, &m, dirs[0], config)
-	m.Changing = m.Torn || s.recent(r.observed.newest)
+	s.read(ctx, &m, dirs[0], config)
+	m.Changing = m.Torn || s.recent(s.observed.newest)
 	return m
 }
 
@@ -260,7 +268,7 @@ func (s *reader) read(ctx context.Context, m *snapshot.Model, dir string, config
 		m.Config, m.Versions = nil, nil
 		m.Problem, m.Problems = errs.From(err).Msg, problemsOf(err)
 	}
-	m.Torn = s.observed.torn
+	m.Torn, m.Waiting = s.observed.torn, s.observed.waiting
 }
 
 // recent reports whether a modification is so recent that another may follow.

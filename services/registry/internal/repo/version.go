@@ -2,11 +2,9 @@ package repo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
@@ -42,8 +40,7 @@ func (s *reader) version(ctx context.Context, path string, number int64, files l
 		v.Digest, err = s.digest(ctx, files.tree)
 	}
 	if err != nil {
-		s.observed.torn = s.observed.torn || errors.Is(err, modelfiles.ErrChanged) || errs.Of(err) == errs.FilesChanged
-		s.observed.unread = s.observed.unread || fromStore(err)
+		s.noteRead(err)
 		v.Problem = fmt.Sprintf("version %d cannot be read: %v", number, err)
 		return v
 	}

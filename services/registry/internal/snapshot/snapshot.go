@@ -62,6 +62,9 @@ type Model struct {
 	// Unread is whether the store failed while the model was read: the problem
 	// is the store's.
 	Unread bool
+	// Waiting is whether no worker could run the code that completes the
+	// configuration: the problem is not the model's.
+	Waiting bool
 	// Warnings are what its owner should know although it can be served.
 	Warnings []string
 }

@@ -19,6 +19,15 @@ type Backend interface {
 	Close() error
 }
 
+// Completer is a backend whose models complete their own configurations.
+type Completer interface {
+	// Complete runs the code of a version that completes its configuration, which
+	// lacks what that gives, and returns the outcome as modelconfig.JSON writes
+	// configurations. What the code fails with has the reason load_failed and the
+	// text that clients see.
+	Complete(ctx context.Context, v Version) ([]byte, error)
+}
+
 // Version is a model version to load.
 type Version struct {
 	Ref    infer.ModelRef
