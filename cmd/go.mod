@@ -7,6 +7,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/nereid-serving/nereid/libs v0.0.0
 	github.com/nereid-serving/nereid/proto v0.0.0
+	github.com/nereid-serving/nereid/python v0.0.0
 	github.com/nereid-serving/nereid/services/gateway v0.0.0
 	github.com/nereid-serving/nereid/services/registry v0.0.0
 	github.com/nereid-serving/nereid/services/scheduler v0.0.0
@@ -122,6 +123,8 @@ require (
 replace github.com/nereid-serving/nereid/libs => ../libs
 
 replace github.com/nereid-serving/nereid/proto => ../proto
+
+replace github.com/nereid-serving/nereid/python => ../python
 
 replace github.com/nereid-serving/nereid/services/gateway => ../services/gateway
 

@@ -22,6 +22,7 @@ type commands struct {
 
 	Serve    serve      `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
 	Check    check      `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
+	New      newFiles   `cmd:"" help:"Write a new model to begin with."`
 	Infer    infer      `cmd:"" help:"Run a model of a server once."`
 	Models   models     `cmd:"" help:"List the models of a server with their state and its cause."`
 	Status   status     `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
