@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -135,13 +136,19 @@ func numbers(n int) *inference.ModelInferRequest {
 // KiB that its client does not read.
 func (s *server) openStream(t *testing.T) inference.GRPCInferenceService_ModelStreamInferClient {
 	t.Helper()
+	return s.openStreamUntil(t.Context(), t)
+}
+
+// openStreamUntil opens a stream that ctx ends.
+func (s *server) openStreamUntil(ctx context.Context, t *testing.T) inference.GRPCInferenceService_ModelStreamInferClient {
+	t.Helper()
 	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close() })
-	stream, err := inference.NewGRPCInferenceServiceClient(connection).ModelStreamInfer(t.Context())
+	stream, err := inference.NewGRPCInferenceServiceClient(connection).ModelStreamInfer(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

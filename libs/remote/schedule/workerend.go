@@ -222,7 +222,11 @@ func (e *workerEnd) instanceFree(f *infer.InstanceFree) error {
 		if more {
 			b.ended[i] = true
 		}
-		if b.Batch != nil && (len(f.Ends) == 0 || f.Ends[i] != infer.UnitAgain) {
+		switch {
+		case b.Batch == nil:
+		case len(f.Ends) > 0 && f.Ends[i] == infer.UnitAgain:
+			f.Again = append(f.Again, b.Requests[i])
+		default:
 			b.Requests[i].Release()
 		}
 	}

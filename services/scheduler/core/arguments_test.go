@@ -264,12 +264,19 @@ func (a arguments) held(worker uint64) *infer.Held {
 	for _, n := range a.numbers("started") {
 		started.Add(infer.RequestID{Number: uint64(n)})
 	}
-	held := &infer.Held{Started: started.Started()}
+	held := new(infer.Held)
 	for _, text := range a.texts("sequences") {
 		var h infer.HeldSequence
 		var id string
 		if _, err := fmt.Sscanf(text, "%d/%d/%s", &h.Instance.Slot, &h.BatchSlot, &id); err != nil {
 			a.t.Fatalf("%s: want SLOT/INDEX/ID: %v", a.d.Pos, err)
+		}
+		id, request, again := strings.Cut(id, "/") // of a request between iterations
+		if again {
+			if _, err := fmt.Sscanf(request, "%d.%d", &h.Request.Request.Number, &h.Request.Iteration); err != nil {
+				a.t.Fatalf("%s: want SLOT/INDEX/ID/REQUEST.ITERATION: %v", a.d.Pos, err)
+			}
+			started.Add(h.Request.Request)
 		}
 		h.Sequence, h.Instance.Worker, h.Idle = correlationOf(id), worker, time.Second
 		h.Model = infer.ModelRef{Name: a.text("of", "m"), Version: 1, Generation: 1}
@@ -285,6 +292,7 @@ func (a arguments) held(worker uint64) *infer.Held {
 		}
 		held.Running = []infer.Running{r}
 	}
+	held.Started = started.Started()
 	return held
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -51,6 +52,9 @@ const (
 	// Free says that Instance is free of Batch, of which units are left: they have
 	// responses to come, or run again.
 	Free
+	// Again says that Unit of Batch has run, and waits for its next iteration. A is
+	// when it began to wait for this one.
+	Again
 )
 
 // Decision is one thing to do. Decisions are done in their order. The exported
@@ -68,7 +72,7 @@ type Decision struct {
 	batch *Batch
 }
 
-// Item is what Unit was submitted as: of Refuse, Fail, HandOff, Abort and a
+// Item is what Unit was submitted as: of Refuse, Fail, HandOff, Abort, Again and a
 // Complete of one unit.
 func (d *Decision) Item() *Item { return d.item }
 
@@ -90,12 +94,14 @@ type Item struct {
 	Bytes int64
 	// Deadline is when the client stops caring; 0 is never.
 	Deadline mono.Time
-	// Enqueued is when the request reached the scheduler.
+	// Enqueued is when the request reached the scheduler, or had run the iteration
+	// before.
 	Enqueued mono.Time
 	// Counted is the driver's own: whether its statistics have the item as
 	// pending.
 	Counted bool
 
+	arrived  mono.Time // where it has run an iteration
 	model    *model
 	batch    *Batch // nil unless it runs
 	gateway  *gateway
@@ -115,6 +121,9 @@ type Item struct {
 
 // Unit is the item's identity.
 func (it *Item) Unit() infer.Unit { return it.Work.Unit() }
+
+// Arrived is when the request reached the scheduler.
+func (it *Item) Arrived() mono.Time { return cmp.Or(it.arrived, it.Enqueued) }
 
 // Reset empties an item that a decision has ended, for another request.
 func (it *Item) Reset() { *it = Item{} }

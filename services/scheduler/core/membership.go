@@ -299,9 +299,10 @@ func (c *Core) connect(id uint64, held *infer.Held) {
 	}
 	for _, b := range slices.Clone(w.batches) {
 		if !runs[b.ID] {
-			c.reconcile(b, &started)
+			c.reconcile(b, &started, held.Sequences)
 		}
 	}
+	c.sever(held.Sequences)
 	c.recallSequences(w, held.Sequences, w.awaited && c.reporting())
 	c.settle(w, true)
 }
@@ -358,7 +359,7 @@ func (c *Core) stepDown() {
 	for _, w := range c.workers {
 		w.connected, w.reported, w.awaited, w.recorded, w.version, w.instances = false, false, false, false, 0, nil
 	}
-	c.started = infer.Recent{}
+	c.started, c.severed = infer.Recent{}, infer.Recent{}
 	c.timers.set(&c.clock, 0)
 	c.leads, c.epoch, c.reports, c.reportBy, c.grace, c.first = false, 0, 0, 0, 0, 0
 	c.asked, c.stored = c.version, c.version

@@ -15,7 +15,10 @@ type requests struct {
 	items map[infer.Unit]*Item // by key
 	// started are the requests that workers have started, as far as is known, and
 	// all that were dispatched under this leadership.
-	started  infer.Recent
+	started infer.Recent
+	// severed are those of them that were to run another iteration for an earlier
+	// scheduler, which alone had their inputs.
+	severed  infer.Recent
 	gateways map[uint64]*gateway
 	parked   list
 	recheck  int // how many of the parked are to be looked at again
@@ -117,6 +120,9 @@ func (c *Core) known(it *Item) (DecisionKind, errs.Reason) {
 	}
 	if it.Work.Attempt <= 1 || !c.leads || c.repeats(it) {
 		return 0, ""
+	}
+	if c.severed.Lookup(it.Work.Request) == infer.Present {
+		return Fail, errs.SequenceLost
 	}
 	switch c.started.Lookup(it.Work.Request) {
 	case infer.Present: // and not here any more
@@ -326,6 +332,9 @@ func (c *Core) free(e *Event) {
 	}
 	b := c.batches[done.Batch]
 	if b == nil || b.Instance != done.Instance || b.freed || len(done.Ends) > 0 && len(done.Ends) != len(b.Items) {
+		if len(done.Again) > 0 {
+			c.decide(Decision{Kind: UnknownBatch, Batch: done.Batch})
+		}
 		return
 	}
 	b.freed, b.Timing = true, done.Timing
@@ -358,9 +367,7 @@ func (c *Core) free(e *Event) {
 		case it.Request == nil: // of an earlier scheduler, which alone had the inputs
 			c.endRunning(b, i, Fail, errs.SequenceLost)
 		default:
-			b.Items[i] = nil
-			b.open--
-			c.iterate(it)
+			c.iterate(b, i)
 		}
 	}
 	c.endEmpty(b)
@@ -389,14 +396,20 @@ func (c *Core) done(d *infer.UnitDone) {
 	c.endEmpty(b)
 }
 
-// iterate queues the next iteration of an item, unless nobody waits for it.
-func (c *Core) iterate(it *Item) {
+// iterate queues the next iteration of the item of an index in a batch, unless nobody
+// waits for it.
+func (c *Core) iterate(b *Batch, i int) {
+	it := b.Items[i]
+	b.Items[i] = nil
+	b.open--
+	c.decide(Decision{Kind: Again, Unit: it.Unit(), Batch: b.ID, Instance: b.Instance, A: int64(it.Enqueued), item: it, batch: b})
 	if it.aborted {
 		c.end(it, Refuse, errs.Canceled, 0)
 		return
 	}
 	c.forget(it)
 	it.batch = nil
+	it.arrived, it.Enqueued = it.Arrived(), c.now
 	it.Work.Iteration++
 	it.Request.Work.Iteration = it.Work.Iteration
 	it.start, it.end = false, false

@@ -219,6 +219,8 @@ func (s *script) sentence(d *Decision) string {
 			return fmt.Sprintf("complete %d of batch %s", number, named(d.Batch))
 		}
 		return fmt.Sprintf("complete batch %s: %s", named(d.Batch), numbers(d.Members().Items))
+	case Again:
+		return fmt.Sprintf("iteration %d of %d has run in batch %s", d.Unit.Iteration, number, named(d.Batch))
 	case Free:
 		return fmt.Sprintf("free of batch %s", named(d.Batch))
 	case InstanceRetired:

@@ -51,9 +51,46 @@ func (c *Core) adopt(w *worker, r *infer.Running) {
 // reconcile ends a batch that its worker, which is there, does not run: either
 // it has finished, and the completion was lost, or the batch was, but for units
 // that were answered without their inputs.
-func (c *Core) reconcile(b *Batch, started *infer.Recent) {
-	c.handOff(b, func(it *Item) bool { return started.Lookup(it.Work.Request) != infer.Absent })
+//
+// What is to run another iteration there has not ended. It was the batch's, where the
+// word of that was lost; or the batch would have been the next, and was lost.
+func (c *Core) reconcile(b *Batch, started *infer.Recent, held []infer.HeldSequence) {
+	for i, it := range b.Items {
+		switch iteration, again := runsAgain(held, it); {
+		case !again:
+		case it.Request == nil:
+			c.endRunning(b, i, Fail, errs.SequenceLost)
+		case iteration == it.Work.Iteration:
+			c.iterate(b, i)
+		}
+	}
+	c.handOff(b, func(it *Item) bool {
+		_, again := runsAgain(held, it)
+		return !again && started.Lookup(it.Work.Request) != infer.Absent
+	})
 	c.loseOrRequeue(b, b.Returned)
+}
+
+// runsAgain reports whether a worker has an item between two iterations, and which was
+// the last.
+func runsAgain(held []infer.HeldSequence, it *Item) (iteration uint32, again bool) {
+	for i := range held {
+		if u := held[i].Request.Unit(); it != nil && u.Request != (infer.RequestID{}) && keyOf(u) == keyOf(it.Unit()) {
+			return u.Iteration, true
+		}
+	}
+	return 0, false
+}
+
+// sever notes which requests a worker has between two iterations that are not known
+// here.
+func (c *Core) sever(held []infer.HeldSequence) {
+	for i := range held {
+		u := held[i].Request.Unit()
+		if it := c.items[keyOf(u)]; u.Request != (infer.RequestID{}) && (it == nil || it.parked) {
+			c.severed.Add(u.Request)
+		}
+	}
 }
 
 // handOff ends those items of a batch that others finish.

@@ -354,7 +354,9 @@ func (d *decoder) held(sequences bool) *infer.Held {
 		var s infer.HeldSequence
 		_, s.Model = d.model()
 		s.Sequence, s.Instance, s.BatchSlot = d.sequence(), d.instance(), uint32(d.uint())
-		d.uint()
+		if d.uint() != 0 {
+			s.Request = d.work()
+		}
 		s.Idle = time.Duration(d.int())
 		h.Sequences = append(h.Sequences, s)
 	}
@@ -364,7 +366,7 @@ func (d *decoder) held(sequences bool) *infer.Held {
 func (d *decoder) decision() Decision {
 	kind, flags := core.DecisionKind(d.byte()), d.byte()
 	x := Decision{Decision: core.Decision{Kind: kind}}
-	if kind < core.Dispatch || kind > core.Free {
+	if kind < core.Dispatch || kind > core.Again {
 		d.fail()
 	}
 	if flags&hasReason != 0 {

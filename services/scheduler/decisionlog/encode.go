@@ -388,7 +388,12 @@ func (e *encoder) held(h *infer.Held) {
 		e.sequence(s.Sequence)
 		e.instance(s.Instance)
 		e.uint(uint64(s.BatchSlot))
-		e.uint(0) // kept free
+		if s.Request == (infer.Work{}) {
+			e.uint(0)
+		} else {
+			e.uint(1)
+			e.work(s.Request)
+		}
 		e.int(int64(s.Idle))
 	}
 }

@@ -175,6 +175,7 @@ func ofSequences() []core.Event {
 		}}}},
 		{Kind: core.WorkerConnected, Instance: infer.InstanceID{Worker: 4}, Held: &infer.Held{Sequences: []infer.HeldSequence{
 			{Model: ref, Sequence: infer.Sequence{Key: "a"}, Instance: infer.InstanceID{Worker: 4, Slot: 1}, BatchSlot: 3, Idle: time.Second},
+			{Model: ref, Sequence: infer.Sequence{ID: 8}, BatchSlot: 4, Request: infer.Work{Request: id, Iteration: 3, Attempt: 1, Epoch: 2}},
 			{Model: ref, Sequence: infer.Sequence{ID: 7}},
 		}}},
 		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: ref, Credits: 1}},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
@@ -26,12 +27,14 @@ func (l *Loop) apply(e *core.Event, d *core.Decision) {
 		if c := l.stats.Of(d.Members().Model); c != nil {
 			c.Completed(e.Ended, nil)
 		}
+	case core.Again:
+		l.again(e, d)
 	case core.Abort:
 		l.abort(d.Members(), d.Item(), d.Reason)
 	case core.Requeue:
 		l.requeue(d.Members())
 	case core.UnknownBatch:
-		release(e.Batches, d.Batch)
+		release(e, d.Batch)
 	case core.InstanceRetired:
 		if e := l.executors[d.Instance.Worker]; e != nil {
 			e.Retired(d.Instance)
@@ -45,13 +48,18 @@ func (l *Loop) apply(e *core.Event, d *core.Decision) {
 	}
 }
 
-// release releases the requests of the batch that has come back.
-func release(batches []*infer.Batch, id infer.BatchID) {
-	for _, b := range batches {
+// release releases the requests of the batch that have come back.
+func release(e *core.Event, id infer.BatchID) {
+	for _, b := range e.Batches {
 		if b.ID == id {
 			for _, r := range b.Requests {
 				r.Release()
 			}
+		}
+	}
+	if e.Ended != nil {
+		for _, r := range e.Ended.Again {
+			r.Release()
 		}
 	}
 }
@@ -96,7 +104,7 @@ func (l *Loop) leftQueue(it *core.Item, reason errs.Reason) {
 		return
 	}
 	if reason != "" {
-		c.Refused(reason, l.clock.Now().Sub(it.Enqueued))
+		c.Refused(reason, l.clock.Now().Sub(it.Arrived()))
 	}
 	if it.Counted {
 		c.Started(1)
@@ -109,7 +117,7 @@ func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
 	err := refused(it.Model, reason, "the worker that ran the request is gone") // of an adopted one the model is not known
 	switch {
 	case it.Request == nil && reason == errs.SequenceLost:
-		err = refused(it.Model, reason, "the request cannot run its next iteration: the scheduler that had its inputs is gone")
+		err = iterationLost(it.Model)
 	case b == nil:
 		err = refusal(it.Request, reason)
 	}
@@ -117,7 +125,7 @@ func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
 		l.leftQueue(it, reason)
 	} else if c := l.stats.Of(it.Model); c != nil {
 		c.Runs(-1)
-		c.Lost(l.clock.Now().Sub(it.Enqueued))
+		c.Lost(l.clock.Now().Sub(it.Arrived()))
 	}
 	if b == nil || b.Returned {
 		it.Request.Release()
@@ -198,7 +206,7 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 		if b.Returned {
 			it.Request.Release()
 		}
-		s := stats.Served{Rows: it.BatchSize, Enqueued: it.Enqueued, Dispatched: b.Dispatched}
+		s := stats.Served{Rows: it.BatchSize, Enqueued: it.Arrived(), Queued: it.Enqueued, Dispatched: b.Dispatched}
 		switch {
 		case e.Done != nil:
 			s.Outcome, s.FirstResponse, s.Responses = e.Done.Outcome, e.Done.FirstResponse, e.Done.Responses
@@ -220,6 +228,25 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 			c.Runs(-running)
 		}
 		c.Completed(ended, l.served)
+	}
+}
+
+// again counts an iteration, each as a request of its own, as in Triton. Of one whose
+// end was lost nothing else is known.
+func (l *Loop) again(e *core.Event, d *core.Decision) {
+	b, it := d.Members(), d.Item()
+	c := l.stats.Of(b.Model)
+	if c == nil {
+		return
+	}
+	c.Runs(-1)
+	if it.Counted {
+		c.Submitted()
+	}
+	if e.Ended != nil {
+		c.Completed(&infer.InstanceFree{Timing: b.Timing}, []stats.Served{{
+			Again: true, Rows: it.BatchSize, Enqueued: it.Arrived(), Queued: mono.Time(d.A), Dispatched: b.Dispatched,
+		}})
 	}
 }
 
@@ -250,6 +277,9 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 	case errs.SequenceTimeout:
 		return refused(r.Model, reason, "timeout of the corresponding sequence has been expired")
 	case errs.SequenceLost:
+		if r.Sequence.ID == 0 && r.Sequence.Key == "" {
+			return iterationLost(r.Model)
+		}
 		return refused(r.Model, reason, "sequence %s of model '%s' cannot go on: one of its requests was not run, or its state is gone", r.Sequence.CorrelationID(), r.Model.Name)
 	case errs.QueueFull:
 		return refused(r.Model, reason, "[request id: %s] the server's queue is full", id)
@@ -267,6 +297,10 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] the worker that may have run the request is gone", id)
 	}
 	return refused(r.Model, reason, "[request id: %s] %s", id, reason.Summary())
+}
+
+func iterationLost(m infer.ModelRef) *errs.Error {
+	return refused(m, errs.SequenceLost, "the request cannot run its next iteration: the scheduler or the worker that had it is gone")
 }
 
 func refused(m infer.ModelRef, reason errs.Reason, format string, args ...any) *errs.Error {

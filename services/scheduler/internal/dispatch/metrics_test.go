@@ -338,3 +338,55 @@ func TestUnitsOfABatchAreCountedAsTheyEnd(t *testing.T) {
 		})
 	}
 }
+
+// Each iteration counts as a request of its own, as in Triton: its time since the
+// request came, and since it began to wait for this one in the queue.
+func TestIterationsCount(t *testing.T) {
+	l, w, set := startModel(t, newAnswers(), &modelconfig.Config{Name: "m", MaxBatchSize: 4, Sequences: &modelconfig.SequenceBatching{
+		Slots: 4, Iterative: true, MaxIdleMicros: 1_000_000,
+	}})
+	freed := new(counter)
+	l.Grant(infer.Grant{Instance: slot0, Model: model, Credits: 1})
+	if err := l.Submit(request(1, freed)); err != nil {
+		t.Fatal(err)
+	}
+	for iteration := range uint32(3) {
+		b := <-w.orders
+		if got := b.Requests[0].Work.Iteration; got != iteration || b.Slots[0].Sequence.Start != (iteration == 0) {
+			t.Errorf("iteration %d is %+v at %+v", iteration, b.Requests[0].Work, b.Slots)
+		}
+		if n := pendingOf(t, set); n != 0 {
+			t.Errorf("%v requests are pending while it runs", n)
+		}
+		f := &infer.InstanceFree{Batch: b.ID, Instance: slot0, Executions: 1, BatchSize: 1, Credits: 1, Outcomes: []infer.Outcome{infer.Succeeded}}
+		if iteration < 2 {
+			f.Ends, f.Again = []infer.UnitEnd{infer.UnitAgain}, b.Requests
+		} else {
+			b.Requests[0].Release()
+		}
+		l.InstanceFree(f)
+	}
+	l.Queues() // by when the event has been counted
+	for _, family := range []string{"nv_inference_request_success", "nv_inference_count", "nv_inference_exec_count"} {
+		if n := readings(t, set, family)[""]; n != 3 {
+			t.Errorf("%s is %v", family, n)
+		}
+	}
+	if n := pendingOf(t, set); n != 0 || freed.value() != 1 {
+		t.Errorf("%v requests are pending, inputs released %d times", n, freed.value())
+	}
+}
+
+// What a deposed scheduler was to run again is released.
+func TestRequestOfAnUnknownBatchIsReleased(t *testing.T) {
+	l, _, _ := startModel(t, newAnswers(), &modelconfig.Config{Name: "m"})
+	freed := new(counter)
+	l.InstanceFree(&infer.InstanceFree{
+		Batch: infer.BatchID{Epoch: 7, Number: 1}, Instance: slot0, Outcomes: make([]infer.Outcome, 1),
+		Ends: []infer.UnitEnd{infer.UnitAgain}, Again: []*infer.Request{request(1, freed)},
+	})
+	l.Queues()
+	if freed.value() != 1 {
+		t.Errorf("released %d times", freed.value())
+	}
+}

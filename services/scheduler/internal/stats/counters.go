@@ -4,6 +4,7 @@
 package stats
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -95,8 +96,13 @@ func (c *Counters) fail(f failure, after time.Duration) {
 type Served struct {
 	Outcome infer.Outcome
 	Rows    int64
+	// Again says that this was one iteration, and not the last: of its responses the
+	// last one tells.
+	Again bool
 	// Enqueued is when the request entered the scheduler.
 	Enqueued mono.Time
+	// Queued is when it began to wait for this iteration; 0 is Enqueued.
+	Queued mono.Time
 	// Dispatched is when its batch left the queue.
 	Dispatched mono.Time
 	// FirstResponse is when the first of several responses was given; 0 if
@@ -105,6 +111,8 @@ type Served struct {
 	// Responses are those of a decoupled model, if they were several or none.
 	Responses infer.UnitResponses
 }
+
+func (r *Served) queued() mono.Time { return cmp.Or(r.Queued, r.Enqueued) }
 
 // Completed counts a batch and its requests, all at once: whoever reads the
 // counts meanwhile sees all of them or none.
@@ -124,7 +132,7 @@ func (c *Counters) add(done *infer.InstanceFree, requests []Served) {
 		c.executed(done)
 	}
 	for _, r := range requests {
-		if c.decoupled && r.Outcome != infer.Rejected {
+		if c.decoupled && r.Outcome != infer.Rejected && !r.Again {
 			c.respondedLocked(&r, &done.Timing)
 		}
 		if r.Outcome == infer.Succeeded {
@@ -181,7 +189,7 @@ func (c *Counters) executed(done *infer.InstanceFree) {
 func (t *totals) succeeds(r Served, timing *infer.Timing) {
 	t.inferences += uint64(r.Rows)
 	t.request.Add(timing.Done.Sub(r.Enqueued))
-	t.queue.Add(timing.Start.Sub(r.Enqueued))
+	t.queue.Add(timing.Start.Sub(r.queued()))
 	t.input.Add(timing.Input())
 	t.infer.Add(timing.Infer())
 	t.output.Add(timing.Output())

@@ -74,7 +74,7 @@ func (d *distributions) observe(done *infer.InstanceFree, requests []Served) {
 	for i := range requests {
 		r, t := &requests[i], &done.Timing
 		succeeded := r.Outcome == infer.Succeeded
-		if d.first != nil && (succeeded || r.FirstResponse != 0) {
+		if d.first != nil && !r.Again && (succeeded || r.FirstResponse != 0) {
 			first := cmp.Or(r.FirstResponse, t.Done)
 			d.first.Observe(float64(max(first.Sub(r.Enqueued), 0)) / float64(time.Millisecond))
 		}
@@ -86,7 +86,7 @@ func (d *distributions) observe(done *infer.InstanceFree, requests []Served) {
 
 func (d *distributions) succeeded(r *Served, t *infer.Timing) {
 	d.request.Observe(micros(t.Done.Sub(r.Enqueued)))
-	d.queue.Observe(micros(t.Start.Sub(r.Enqueued)))
+	d.queue.Observe(micros(t.Start.Sub(r.queued())))
 	d.input.Observe(micros(t.Input()))
 	d.infer.Observe(micros(t.Infer()))
 	d.output.Observe(micros(t.Output()))

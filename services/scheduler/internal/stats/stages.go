@@ -21,7 +21,7 @@ func (s *stages) observe(done *infer.InstanceFree, requests []Served) {
 	t := &done.Timing
 	for i := range requests {
 		if r := &requests[i]; r.Outcome == infer.Succeeded {
-			s.queue.Observe(r.Dispatched.Sub(r.Enqueued))
+			s.queue.Observe(r.Dispatched.Sub(r.queued()))
 			s.dispatch.Observe(t.Start.Sub(r.Dispatched))
 		}
 	}
