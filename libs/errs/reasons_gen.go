@@ -168,6 +168,8 @@ const (
 	ResponseStalled Reason = "response_stalled"
 	// ResponsesUnread: The client left more responses to its request unread than may wait for it.
 	ResponsesUnread Reason = "responses_unread"
+	// CallDeadlock: A model calls another, or itself, and every instance that could run the call is held by a batch that waits for it.
+	CallDeadlock Reason = "call_deadlock"
 )
 
 type row struct {
@@ -343,6 +345,8 @@ func lookup(r Reason) int {
 		return 80
 	case ResponsesUnread:
 		return 81
+	case CallDeadlock:
+		return 82
 	}
 	return -1
 }
@@ -511,6 +515,8 @@ func rowAt(i int) row {
 		return row{408, 4, false, "The client took too little of a response for too long; its connection was closed."}
 	case 81:
 		return row{503, 8, false, "The client left more responses to its request unread than may wait for it."}
+	case 82:
+		return row{503, 8, false, "A model calls another, or itself, and every instance that could run the call is held by a batch that waits for it."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -601,5 +607,6 @@ func Reasons() []Reason {
 		EncodingInvalid,
 		ResponseStalled,
 		ResponsesUnread,
+		CallDeadlock,
 	}
 }

@@ -35,6 +35,9 @@ func TestModelsCallOthers(t *testing.T) {
 		"several/config.pbtxt": calling("z x", givesSeveral), "several/1/.keep": "",
 		"asks/config.pbtxt": calling("x z", calls("several")), "asks/1/.keep": "",
 		"nobody/config.pbtxt": calling("x z", calls("nope")), "nobody/1/.keep": "",
+		"itself/config.pbtxt": calling("x z", calls("itself")), "itself/1/.keep": "",
+		"ping/config.pbtxt": calling("x z", calls("pong")), "ping/1/.keep": "",
+		"pong/config.pbtxt": calling("x z", calls("ping")), "pong/1/.keep": "",
 	}))
 	for model, tt := range map[string]struct {
 		status int
@@ -42,6 +45,8 @@ func TestModelsCallOthers(t *testing.T) {
 	}{
 		"last": {http.StatusOK, `"data":[2]`}, "middle": {http.StatusOK, `"data":[2]`}, "first": {http.StatusOK, `"data":[2]`},
 		"asks":   {http.StatusOK, `"data":[2]`},
+		"itself": {http.StatusServiceUnavailable, "every instance of model 'itself'"},
+		"ping":   {http.StatusServiceUnavailable, "every instance of model 'ping'"},
 		"nobody": {http.StatusNotFound, "Failed for execute the inference request. Model 'nope' is not ready."},
 	} {
 		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/"+model+"/infer", both)

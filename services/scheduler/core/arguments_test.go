@@ -156,6 +156,12 @@ func (a arguments) item(s *script) *Item {
 	if a.d.HasArg("y") {
 		it.Request.Inputs = append(it.Request.Inputs, infer.Tensor{Name: "y", Shape: tensor.Shape{size, 4}})
 	}
+	if n := a.number("by", 0); n != 0 {
+		it.Request.Parent.Batch.Number = uint64(n)
+	}
+	if n := a.number("of", 0); n != 0 {
+		it.Request.Parent.Alone, it.Request.Parent.Unit.Request.Number = true, uint64(n)
+	}
 	if d := a.duration(a.text("deadline", "0s")); d != 0 {
 		it.Deadline = s.now.Add(d)
 	}
@@ -169,6 +175,7 @@ func (a arguments) config() *modelconfig.Config {
 	}
 	c := &modelconfig.Config{
 		MaxBatchSize: int64(a.number("max", 4)),
+		Decoupled:    a.d.HasArg("decoupled"),
 		Inputs:       []modelconfig.IO{{Name: "x", Dims: tensor.Shape{width}, Ragged: a.d.HasArg("ragged")}},
 	}
 	if a.d.HasArg("buckets") {

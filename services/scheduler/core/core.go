@@ -25,6 +25,7 @@ type Config struct {
 type Core struct {
 	membership
 	requests
+	calls
 	arbiter
 	limiter   limiter
 	config    Config
@@ -64,6 +65,7 @@ func (c *Core) Step(now mono.Time, e *Event) []Decision {
 	c.handle(e)
 	for budget := stride; ; {
 		budget -= c.workOff(budget)
+		c.recheckCalls()
 		if len(c.asking) == 0 {
 			break
 		}
@@ -230,6 +232,9 @@ func (c *Core) check() {
 		invariant.Check(in.running == batches[in], "%d batches run on %v, %d counted", batches[in], id, in.running)
 		invariant.Check(in.work == work[in], "the batches on %v take %v, %v counted", id, work[in], in.work)
 		invariant.Check(in.credits >= 0, "instance %v has %d credits", id, in.credits)
+	}
+	for _, b := range c.callers {
+		invariant.Check(c.batches[b.ID] == b && b.calls.n > 0, "batch %v has %d calls under way, and is counted among those that have", b.ID, b.calls.n)
 	}
 	n := c.counts
 	invariant.Check(waiting == c.waiting.requests, "%d items wait, %d counted", waiting, c.waiting.requests)

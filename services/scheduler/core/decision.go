@@ -114,6 +114,8 @@ type Item struct {
 	level    int       // index of its priority level
 	timer    timer
 	links    [lists]link
+	parent   *Batch // that waits for it; nil for a client's
+	ends     uint64 // the last check of calls that found it to end
 
 	sequence   *sequence // that has taken it in
 	start, end bool      // of it
@@ -159,6 +161,7 @@ type Batch struct {
 	shape    shape
 	open     int  // items that have not ended
 	freed    bool // what has not ended has responses to come
+	calls    list // that it waits for
 }
 
 // add appends an item.

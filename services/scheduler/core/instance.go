@@ -66,9 +66,10 @@ func (in *instance) freeAt(now mono.Time) mono.Time { return max(in.busyUntil, n
 
 // mayPipeline reports whether an item of a batch that takes so long has nothing
 // to expect of waiting: no later one could go before it, no policy puts it
-// behind or gives it up, and it will be done in time.
+// behind or gives it up, and it will be done in time. A call could come behind
+// the batch that waits for it.
 func (it *Item) mayPipeline(now mono.Time, in *instance, takes time.Duration) bool {
-	return takes > 0 && takes <= brief && it.level == 0 && it.timeout == 0 && it.behindAt == 0 && it.doneBy(in.freeAt(now).Add(takes))
+	return it.parent == nil && takes > 0 && takes <= brief && it.level == 0 && it.timeout == 0 && it.behindAt == 0 && it.doneBy(in.freeAt(now).Add(takes))
 }
 
 // before reports whether a batch goes to in rather than to other.
@@ -187,6 +188,7 @@ func (c *Core) retire(id infer.InstanceID) {
 	if !in.retiring {
 		in.retiring = true
 		in.model.retiring++
+		c.doubt(in.model)
 	}
 	c.touch(in.model)
 }
@@ -222,6 +224,7 @@ func (c *Core) dropInstance(in *instance, away bool) {
 		}
 	}
 	c.closeSlots(in, away)
+	c.doubt(m)
 	c.touch(m)
 	c.abandon(m)
 }

@@ -201,7 +201,13 @@ func (c *Core) nextTurn() (*model, *instance) {
 		return cmp.Compare(c.limiter.turnOf(a.proposal.Prefer), c.limiter.turnOf(b.proposal.Prefer))
 	})
 	for i, m := range c.ready {
-		if in := c.placeOf(m); in != nil {
+		claimed := c.limiter.claimed
+		if c.calledFor(m) { // what claims them may wait for the call
+			c.limiter.claimed = nil
+		}
+		in := c.placeOf(m)
+		c.limiter.claimed = claimed
+		if in != nil {
 			c.ready = slices.Delete(c.ready, i, i+1)
 			return m, in
 		}

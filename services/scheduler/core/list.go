@@ -13,6 +13,7 @@ const (
 	ofQueue = iota
 	ofGateway
 	ofSequence
+	ofParent
 	lists
 )
 

@@ -15,6 +15,7 @@ import (
 type queue struct {
 	levels   []level // by priority, the highest (1) first
 	standard int     // index of the level for requests without a valid one
+	largest  int64   // no fewer bytes than any item has
 	load
 }
 
@@ -84,6 +85,7 @@ func (q *queue) push(it *Item) errs.Reason {
 	l.fresh.push(it)
 	l.count(it, 1)
 	q.add(it, 1)
+	q.largest = max(q.largest, it.Bytes)
 	return ""
 }
 
@@ -102,6 +104,9 @@ func (q *queue) remove(it *Item) {
 	l.behind.remove(it)
 	l.count(it, -1)
 	q.add(it, -1)
+	if q.requests == 0 {
+		q.largest = 0
+	}
 }
 
 func (q *queue) levelOf(it *Item) int {

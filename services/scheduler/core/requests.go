@@ -84,6 +84,9 @@ func (c *Core) enter(it *Item) {
 	c.enroll(it)
 	c.timers.set(&it.timer, mono.Earliest(it.Deadline, it.timeout))
 	c.touch(m)
+	if c.enterCall(it) {
+		c.end(it, Refuse, errs.CallDeadlock, 0)
+	}
 }
 
 // enroll has the table know an item that waits.
@@ -244,6 +247,7 @@ func (c *Core) forget(it *Item) {
 	c.timers.set(&it.timer, 0)
 	it.timer.item = nil
 	delete(c.items, keyOf(it.Unit()))
+	c.leaveCall(it)
 }
 
 func (c *Core) count(kind DecisionKind, n int) {
@@ -407,7 +411,11 @@ func (c *Core) iterate(b *Batch, i int) {
 		c.end(it, Refuse, errs.Canceled, 0)
 		return
 	}
+	parent := it.parent
 	c.forget(it)
+	if parent != nil {
+		c.awaitCall(parent, it)
+	}
 	it.batch = nil
 	it.arrived, it.Enqueued = it.Arrived(), c.now
 	it.Work.Iteration++
@@ -439,6 +447,7 @@ func (c *Core) endEmpty(b *Batch) {
 // forgetBatch ends the core's knowledge of a batch.
 func (c *Core) forgetBatch(b *Batch) {
 	c.vacate(b)
+	c.leaveCalls(b)
 	delete(c.batches, b.ID)
 	if i := slices.Index(b.worker.batches, b); i >= 0 {
 		b.worker.batches = slices.Delete(b.worker.batches, i, i+1)

@@ -23,7 +23,7 @@ import (
 //	ratelimit [counts=(NAME:COUNT[:DEVICE],…)]
 //	show [waits] [records] [gone]   (decisions that are not shown otherwise)
 //	store away|once|back            (away: it does not hold what it is asked to; once: it holds what it has been asked to last)
-//	model NAME [idempotent] [gen=N] [max=SIZE] [delay=D] [preferred=(N,N)] [queue=N] [timeout=D] [override] [behind] [variable] [ragged]
+//	model NAME [idempotent] [gen=N] [max=SIZE] [delay=D] [preferred=(N,N)] [queue=N] [timeout=D] [override] [behind] [variable] [ragged] [decoupled]
 //	      [optional] [levels=N] [default=N] [top=N] [nobatch]
 //	      [needs=(NAME:COUNT[:global],…)] [turns=N]  (under the rate limiter; turns: the priority)
 //	      behind: what times out goes behind; top: bound of the queue of priority level 1; optional: has an input y
@@ -33,7 +33,7 @@ import (
 //	retire WORKER/SLOT
 //	memory WORKER [bytes=BYTES]
 //	submit ID MODEL [origin=N] [attempt=N] [from=EPOCH] [gen=N] [size=N] [deadline=D] [timeout=D] [priority=N] [width=N] [y] [bytes=N]
-//	      [seq=ID] [start] [end]
+//	      [seq=ID] [start] [end] [by=BATCH [of=ID]]  (by: the batch whose model calls; of: for that request alone)
 //	cancel ID
 //	complete BATCH [epoch=N] [credits=N] [took=D] [ends=(done|more|again,…)]
 //	done ID [iteration=N]

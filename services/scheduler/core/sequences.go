@@ -204,6 +204,9 @@ func (c *Core) assignSlots(m *model) {
 		s.backlog, s.home, s.instance, s.slot = false, in.id, in, slot
 		in.slots[slot] = s
 		for it := s.waiting.head; it != nil; it = it.links[ofSequence].next {
+			if it.parent != nil {
+				c.doubt(m)
+			}
 			if it.timeout != 0 { // it was for the backlog
 				it.timeout = 0
 				c.timers.set(&it.timer, it.Deadline)

@@ -15,6 +15,7 @@ import (
 type (
 	configJSON struct {
 		MaxBatchSize int64          `json:"max_batch_size"`
+		Decoupled    bool           `json:"decoupled,omitempty"`
 		Inputs       []inputJSON    `json:"input,omitempty"`
 		Batching     *batchingJSON  `json:"dynamic_batching,omitempty"`
 		Buckets      []int64        `json:"padding.buckets,omitempty"`
@@ -67,7 +68,7 @@ type (
 
 // config writes a configuration.
 func (e *encoder) config(c *modelconfig.Config) {
-	j := configJSON{MaxBatchSize: c.MaxBatchSize, Idempotent: c.Parameters[core.Idempotent] == "true"}
+	j := configJSON{MaxBatchSize: c.MaxBatchSize, Decoupled: c.Decoupled, Idempotent: c.Parameters[core.Idempotent] == "true"}
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
 		j.Inputs = append(j.Inputs, inputJSON{in.Name, in.Dims, in.Optional, in.Ragged, nil})
@@ -115,7 +116,7 @@ func parseConfig(name string, text []byte) (*modelconfig.Config, error) {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return nil, errs.Wrap(errs.ConfigInvalid, err, "the configuration of model '%s' is not readable", name)
 	}
-	c := &modelconfig.Config{Name: name, MaxBatchSize: j.MaxBatchSize}
+	c := &modelconfig.Config{Name: name, MaxBatchSize: j.MaxBatchSize, Decoupled: j.Decoupled}
 	for _, in := range j.Inputs {
 		c.Inputs = append(c.Inputs, modelconfig.IO{Name: in.Name, Dims: in.Dims, Optional: in.Optional, Ragged: in.Ragged})
 		if in.Padded != nil {

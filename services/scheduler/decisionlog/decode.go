@@ -137,6 +137,10 @@ func (d *decoder) batch() infer.BatchID {
 	return infer.BatchID{Epoch: d.delta(&d.epoch), Number: d.delta(&d.last.batch)}
 }
 
+func (d *decoder) parent() infer.Parent {
+	return infer.Parent{Batch: d.batch(), Unit: d.unit(), Alone: d.bool()}
+}
+
 func (d *decoder) work() infer.Work {
 	u := d.unit()
 	return infer.Work{Request: u.Request, Step: u.Step, Iteration: u.Iteration, Attempt: u.Attempt, Epoch: d.delta(&d.epoch)}
@@ -249,6 +253,9 @@ func (d *decoder) item() *core.Item {
 	}
 	if flags&hasSequence != 0 {
 		r.Sequence = d.sequence()
+	}
+	if flags&hasParent != 0 {
+		r.Parent = d.parent()
 	}
 	if flags&hasInputs != 0 {
 		for range d.count() {

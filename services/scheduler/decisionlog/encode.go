@@ -26,6 +26,7 @@ const (
 	resubmitted // attempt and epoch
 	hasStep     // step and iteration
 	hasSequence
+	hasParent
 )
 
 // Flags of a request in a sequence.
@@ -146,6 +147,12 @@ func (e *encoder) batch(id infer.BatchID) {
 	e.delta(&e.last.batch, id.Number)
 }
 
+func (e *encoder) parent(p *infer.Parent) {
+	e.batch(p.Batch)
+	e.unit(p.Unit)
+	e.bool(p.Alone)
+}
+
 func (e *encoder) work(w infer.Work) {
 	e.unit(w.Unit())
 	e.delta(&e.epoch, w.Epoch)
@@ -231,6 +238,7 @@ func (e *encoder) item(it *core.Item) {
 	set(resubmitted, it.Work.Attempt != 1 || it.Work.Epoch != 0)
 	set(hasStep, it.Work.Step != 0 || it.Work.Iteration != 0)
 	set(hasSequence, it.Request.Sequence != infer.Sequence{})
+	set(hasParent, it.Request.Parent.Batch != infer.BatchID{})
 	e.byte(flags)
 	e.request(it.Work.Request)
 	e.model(it.Model)
@@ -256,6 +264,9 @@ func (e *encoder) item(it *core.Item) {
 	}
 	if flags&hasSequence != 0 {
 		e.sequence(it.Request.Sequence)
+	}
+	if flags&hasParent != 0 {
+		e.parent(&it.Request.Parent)
 	}
 	if flags&hasInputs == 0 {
 		return

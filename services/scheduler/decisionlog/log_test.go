@@ -199,9 +199,13 @@ func limited() *modelconfig.Config {
 func TestEventsAndDecisionsAreReadAsTheyWereWritten(t *testing.T) {
 	events := append(history(), ofSequences()...)
 	events = append(events, core.Event{Kind: core.Configure, Model: &core.Model{Ref: infer.ModelRef{Name: "limited", Version: 1, Generation: 1}, Config: limited()}})
+	events = append(events, core.Event{Kind: core.Submit, Item: item(variable, infer.Request{
+		Work: infer.Work{Request: id, Attempt: 1}, BatchSize: 1,
+		Parent: infer.Parent{Batch: infer.BatchID{Epoch: 9, Number: 7}, Unit: infer.Unit{Request: id, Iteration: 3, Attempt: 2}, Alone: true},
+	})})
 	padded := infer.ModelRef{Name: "padded", Version: 1}
 	events = append(events, core.Event{Kind: core.Configure, Model: &core.Model{Ref: padded, Config: &modelconfig.Config{
-		Name: padded.Name, Inputs: []modelconfig.IO{{Name: "x", Dims: tensor.Shape{4}}, {Name: "ids", Dims: tensor.Shape{-1}}},
+		Name: padded.Name, Decoupled: true, Inputs: []modelconfig.IO{{Name: "x", Dims: tensor.Shape{4}}, {Name: "ids", Dims: tensor.Shape{-1}}},
 		Padding: &modelconfig.Padding{Buckets: []int64{16, 32}, Inputs: []modelconfig.PaddedInput{{Name: "ids", Dims: []int{0}}}},
 	}}})
 	text := log(t, func(w *decisionlog.Writer) {

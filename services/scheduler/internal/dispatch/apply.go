@@ -291,6 +291,9 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] the deadline passed while the request waited", id)
 	case errs.DeadlineUnmeetable:
 		return refused(r.Model, reason, "[request id: %s] the request could not be expected to finish by its deadline", id)
+	case errs.CallDeadlock:
+		return refused(r.Model, reason, "the call would wait for itself: every instance of model '%s', or what it needs, is held by batches that wait for the call; "+
+			"give the model more instances", r.Model.Name)
 	case errs.Canceled:
 		return refused(r.Model, reason, "")
 	case errs.InstanceCrashed:

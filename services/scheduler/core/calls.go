@@ -1,0 +1,262 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// calls are the batches that wait for requests which their models have made, so that
+// a call is refused that could never run: every instance that could run it is held by
+// a batch that waits for it, directly or by way of other calls.
+//
+// # The graph
+//
+// A batch holds its instance, with its resources and its memory, until it has gone on.
+// It has not before all its calls have ended. A call that waits needs one of the
+// instances of its model; a call that runs ends when its own unit does, which
+// waits for the calls of that unit, and those of its whole batch. Of a decoupled
+// model, calls of single units hold up these and not the instance, which goes on
+// without them.
+//
+// # The check
+//
+// It reduces the graph, as detection of deadlocks with several units of a resource
+// does: at first all calls are taken not to end. A call is found to end that has an
+// instance which is not held by such calls, or whose unit waits for none; so more
+// instances are not held, until nothing changes. A call that is left waits for ever,
+// if no model has what it holds taken away.
+//
+// It is made when a call is queued that no instance takes at once, and for those
+// that wait for a model which has lost an instance, or that get a slot of one. Each
+// deadlock comes about by one of these, so it costs nothing else. A check costs the calls under way, times
+// how deep they are nested; requests of clients have none.
+type calls struct {
+	callers []*Batch // with calls, in the order of their first
+	doubted []*model // whose calls are to be checked again
+	round   uint64   // of the check
+}
+
+// holders are what the calls that are not known to end hold.
+type holders struct {
+	batches   map[*instance]int
+	resources map[resourceKey]uint32
+	bytes     map[*worker]int64
+}
+
+// enterCall has the batch of its parent wait for an item, if it is a call, and reports
+// whether it could wait for ever.
+func (c *Core) enterCall(it *Item) (deadlocked bool) {
+	parent := it.Request.Parent.Batch
+	if parent == (infer.BatchID{}) {
+		return false // a client's
+	}
+	b := c.batches[parent]
+	if b == nil {
+		return false // it has gone on
+	}
+	c.awaitCall(b, it)
+	return c.deadlocked(it)
+}
+
+func (c *Core) awaitCall(b *Batch, it *Item) {
+	if b.calls.n == 0 {
+		b.calls.by = ofParent
+		c.callers = append(c.callers, b)
+	}
+	it.parent = b
+	b.calls.push(it)
+}
+
+// leaveCall ends an item's being waited for.
+func (c *Core) leaveCall(it *Item) {
+	b := it.parent
+	if b == nil {
+		return
+	}
+	it.parent = nil
+	b.calls.remove(it)
+	if b.calls.n == 0 {
+		at := slices.Index(c.callers, b)
+		c.callers = slices.Delete(c.callers, at, at+1)
+	}
+}
+
+// leaveCalls has a batch wait for none of its calls, which go on.
+func (c *Core) leaveCalls(b *Batch) {
+	for b.calls.head != nil {
+		c.leaveCall(b.calls.head)
+	}
+}
+
+// doubt has the calls checked again that wait for a model.
+func (c *Core) doubt(m *model) {
+	if len(c.callers) > 0 && !slices.Contains(c.doubted, m) {
+		c.doubted = append(c.doubted, m)
+	}
+}
+
+// recheckCalls refuses calls that wait for ever since fewer instances can run them.
+func (c *Core) recheckCalls() {
+	if len(c.doubted) == 0 {
+		return
+	}
+	doubted := c.doubted
+	c.doubted = nil
+	var waiting []*Item
+	for _, b := range c.callers {
+		for it := b.calls.head; it != nil; it = it.links[ofParent].next {
+			if it.waits() && slices.Contains(doubted, it.model) {
+				waiting = append(waiting, it)
+			}
+		}
+	}
+	for _, it := range waiting {
+		if it.parent != nil && c.deadlocked(it) { // one that is refused may let others go
+			c.touch(it.model)
+			c.end(it, Refuse, errs.CallDeadlock, 0)
+		}
+	}
+}
+
+// waits reports whether an item is in the queue of its model.
+func (it *Item) waits() bool { return it.batch == nil && !it.parked }
+
+// calledFor reports whether a call waits for a model.
+func (c *Core) calledFor(m *model) bool {
+	for _, b := range c.callers {
+		for it := b.calls.head; it != nil; it = it.links[ofParent].next {
+			if it.waits() && it.model == m {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// deadlocked reports whether a call that waits does so for ever.
+func (c *Core) deadlocked(it *Item) bool {
+	if !c.limiter.on && it.model.sequences == nil {
+		if in, _ := it.model.free(it.model.queue.largest); in != nil {
+			return false
+		}
+	}
+	c.calls.round++
+	for changed := true; changed && it.ends != c.calls.round; {
+		changed = false
+		h := c.holders()
+		for _, b := range c.callers {
+			for call := b.calls.head; call != nil; call = call.links[ofParent].next {
+				if call.ends != c.calls.round && c.willEnd(call, &h) {
+					call.ends, changed = c.calls.round, true
+				}
+			}
+		}
+	}
+	return it.ends != c.calls.round
+}
+
+// holders adds up what is held by calls that are not known to end.
+func (c *Core) holders() holders {
+	h := holders{batches: make(map[*instance]int), resources: make(map[resourceKey]uint32), bytes: make(map[*worker]int64)}
+	for _, b := range c.callers {
+		in := b.instance
+		if in == nil || !c.heldUp(b) {
+			continue
+		}
+		h.batches[in]++
+		h.bytes[in.worker] += b.bytes
+		for _, n := range in.turns.needs {
+			h.resources[n.resourceKey] += n.count
+		}
+	}
+	return h
+}
+
+// heldUp reports whether a batch keeps its instance for a call that is not known to
+// end.
+func (c *Core) heldUp(b *Batch) bool {
+	decoupled := b.instance.model.decoupled()
+	for call := b.calls.head; call != nil; call = call.links[ofParent].next {
+		if call.ends != c.calls.round && (!decoupled || !call.Request.Parent.Alone) {
+			return true
+		}
+	}
+	return false
+}
+
+// willEnd reports whether a call ends if others do not that are not known to.
+func (c *Core) willEnd(it *Item, h *holders) bool {
+	switch b := it.batch; {
+	case it.parked:
+		return true
+	case b == nil:
+		return it.model.takes(it, h, &c.limiter)
+	default:
+		return !c.unitHeldUp(b, it.Unit())
+	}
+}
+
+// unitHeldUp reports whether a unit of a batch waits for a call that is not known to
+// end.
+func (c *Core) unitHeldUp(b *Batch, u infer.Unit) bool {
+	whole := b.instance != nil && !b.instance.model.decoupled() // it ends with its batch
+	for call := b.calls.head; call != nil; call = call.links[ofParent].next {
+		p := &call.Request.Parent
+		if call.ends != c.calls.round && (whole || !p.Alone || keyOf(p.Unit) == keyOf(u)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) decoupled() bool { return m.config != nil && m.config.Decoupled }
+
+// takes reports whether an instance of the model will be free for a call which waits,
+// when all is given back but what the holders have. It needs memory for what may go
+// before it, too.
+func (m *model) takes(it *Item, h *holders, l *limiter) bool {
+	if m.batcher == nil || len(m.instances) == 0 {
+		return true // what becomes of it is not up to calls
+	}
+	candidates := m.instances
+	if s := it.sequence; s != nil && !s.backlog {
+		if s.instance == nil {
+			return true
+		}
+		candidates = []*instance{s.instance}
+	}
+	drain := m.retiring == len(m.instances)
+	for _, in := range candidates {
+		if in.retiring && !drain && it.sequence == nil {
+			continue
+		}
+		if h.batches[in] < in.atOnce() && h.leave(in, m.queue.largest, l) {
+			return true
+		}
+	}
+	return false
+}
+
+// atOnce is how many batches an instance runs at a time.
+func (in *instance) atOnce() int {
+	if in.model.sequences != nil {
+		return 1
+	}
+	return max(in.credits+in.running-in.pipelined, 1)
+}
+
+// leave reports whether the holders leave an instance the resources of an execution,
+// and memory for so many bytes.
+func (h *holders) leave(in *instance, bytes int64, l *limiter) bool {
+	if held := h.bytes[in.worker]; in.worker.memory > 0 && held > 0 && held+bytes > in.worker.memory {
+		return false
+	}
+	for _, n := range in.turns.needs {
+		if h.resources[n.resourceKey]+n.count > l.resources[n.resourceKey].count {
+			return false
+		}
+	}
+	return true
+}
