@@ -41,6 +41,7 @@ Examples:
 
     nereid serve --model-repository models/
     nereid serve --model-repository models/ --model-control-mode explicit --load-model digits
+    nereid serve --model-repository models/ --watch
     nereid serve --model-repository models/ --http-port 9000 --allow-grpc false --log-verbose 1`
 }
 

@@ -21,6 +21,9 @@ func TestValuesOutOfRangeAreUsageErrors(t *testing.T) {
 		"--metrics-interval-ms=0":       "--metrics-interval-ms is 0",
 		"--max-queued-requests=-1":      "--max-queued-requests",
 		"--http-port=-1 --grpc-port=-1": "--http-port is -1",
+
+		"--watch --model-control-mode=explicit":  "--watch loads models by itself",
+		"--watch --model-repository=s3://b/more": "--watch follows local directories alone",
 	} {
 		var stderr bytes.Buffer
 		args := append([]string{"serve", "--model-repository=models"}, strings.Fields(flags)...)

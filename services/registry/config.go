@@ -255,6 +255,26 @@ func (c Config) roots() ([]string, error) {
 	return roots, nil
 }
 
+// watchPeriod is how often a registry that watches looks at all files: soon enough
+// for who has saved one, and nothing to a machine with the models of a
+// developer. It needs no service of the file system, which those of containers
+// and networks lack.
+const watchPeriod = 200 * time.Millisecond
+
+// Watch has the registry follow local repositories at once, in place of polls. A
+// file that is being written is taken when two looks find the same. Errors have
+// the reason config_invalid.
+func (c *Config) Watch() error {
+	if c.Control == ControlExplicit {
+		return errs.New(errs.ConfigInvalid, "--watch loads models by itself: leave --model-control-mode=explicit out")
+	}
+	if i := slices.IndexFunc(c.Repositories, blob.Remote); i >= 0 {
+		return errs.New(errs.ConfigInvalid, "--watch follows local directories alone: use --model-control-mode=poll for %s", c.Repositories[i])
+	}
+	c.Control, c.Poll, c.FileQuietPeriod, c.Retry = ControlPoll, Seconds(watchPeriod), watchPeriod, watchPeriod
+	return nil
+}
+
 func (c Config) reading() repo.Options {
 	return repo.Options{
 		Namespacing: c.Namespacing.On, ConfigName: c.ConfigName, Strict: c.NoAutoComplete || c.StrictConfig.On,

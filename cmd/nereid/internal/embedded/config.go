@@ -17,6 +17,7 @@ type Config struct {
 
 	ID          string        `name:"id" default:"triton" group:"Server" help:"Name of the server in its metadata."`
 	ExitOnError config.Switch `name:"exit-on-error" default:"true" group:"Server" help:"End the process when a model cannot be loaded at the start."`
+	Watch       bool          `name:"watch" group:"Models" help:"Load a model anew when one of its files is saved, for work on models in local directories: looks at all files five times a second."`
 	Data        string        `name:"data" placeholder:"DIR" group:"Server" help:"Directory for the state of the control plane. Without it the state is temporary."`
 
 	Gateway   gateway.Config        `embed:""`
@@ -55,6 +56,9 @@ func (c *Config) complete() (process.Admin, error) {
 		*version = c.Version
 	}
 	admin, err := c.Admin.Admin(c.Gateway.AdminAddress())
+	if err == nil && c.Watch {
+		err = c.Registry.Watch()
+	}
 	if err == nil {
 		err = c.Registry.SetMaxBatchSize(c.Worker.BackendConfig)
 	}
