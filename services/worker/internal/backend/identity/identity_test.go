@@ -164,13 +164,16 @@ func TestCancellationEndsTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, began := config(), time.Now()
 		c.Parameters["execute_delay_ms"], c.Parameters["instance_wise_delay_multiplier"] = "4294967295", "4294967295"
-		in, b := instances(t, c, 2)[1], newBatch(one())
+		in, b, done := instances(t, c, 2)[1], newBatch(one()), make(chan struct{})
 		go func() {
-			<-time.After(time.Millisecond)
-			b.canceled[0] = true
-			b.stop()
+			in.Execute(b)
+			close(done)
 		}()
-		in.Execute(b)
+		<-time.After(time.Millisecond)
+		synctest.Wait()
+		b.canceled[0] = true
+		b.stop()
+		<-done
 		if took := time.Since(began); took != time.Millisecond || errs.Of(b.responses[0].Err) != errs.Canceled {
 			t.Errorf("after %v: %v", took, b.responses[0].Err)
 		}
