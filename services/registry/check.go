@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/blob"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -43,7 +45,7 @@ type CheckResult struct {
 // of each model, in the order of names, and what it ignored. It also holds
 // configurations against the headers of ONNX models, as a worker does against
 // the models that it has loaded, and against a worker on a CPU with the
-// configured backends. The error is that of the configuration, of a repository
+// configured backends. No model's code is run. The error is that of the configuration, of a repository
 // that cannot be listed, or ctx's.
 func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []string, err error) {
 	if err := cfg.Validate(); err != nil {
@@ -55,6 +57,14 @@ func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []str
 	}
 	reading := cfg.reading()
 	reading.Shallow = true
+	var mu sync.Mutex
+	unasked := make(map[infer.ModelID]bool) // guarded by mu
+	reading.Ask = func(_ context.Context, d control.Draft) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		unasked[infer.ModelID{Namespace: d.Model.Namespace, Name: d.Model.Name}] = true
+		return d.Config, nil
+	}
 	scanner := repo.New(roots, reading)
 	if err := scanner.Check(ctx); err != nil {
 		return nil, nil, err
@@ -64,6 +74,9 @@ func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []str
 		return nil, nil, err
 	}
 	for _, m := range snap.Models {
+		if unasked[m.ID()] {
+			m.Warnings = append(m.Warnings, "no code is run here: whether the model can be loaded, and what its auto_complete_config adds to inputs, outputs and batching, is not checked")
+		}
 		models = append(models, checked(m, cfg.Backends, scanner.Files()))
 	}
 	return models, snap.Ignored, nil

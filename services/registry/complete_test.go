@@ -135,3 +135,21 @@ func TestGivenCodeIsNotRunUnasked(t *testing.T) {
 		}
 	}
 }
+
+func TestACheckRunsNoCode(t *testing.T) {
+	cfg := registry.Default()
+	cfg.Backends = []string{"python"}
+	cfg.Repositories = []string{repository(t, map[string]string{
+		"asks/1/model.py": pythonModel, "says/1/model.py": "class TritonPythonModel: pass\n",
+		"says/config.pbtxt": `input { name: "x" data_type: TYPE_FP32 dims: 1 } output { name: "y" data_type: TYPE_FP32 dims: 1 }`,
+	})}
+	models, _, err := registry.Check(t.Context(), cfg)
+	if err != nil || len(models) != 2 {
+		t.Fatalf("%+v, %v", models, err)
+	}
+	for _, m := range models {
+		if len(m.Problems) > 0 || (len(m.Warnings) > 0) != (m.Name == "asks") {
+			t.Errorf("%s: problems %v, warnings %v", m.Name, m.Problems, m.Warnings)
+		}
+	}
+}

@@ -42,6 +42,9 @@ func (s *reader) ask(ctx context.Context, m *snapshot.Model, dir string, trees m
 		if tensors && !mentions(s.options.from, files.tree.Named(".py"), completes) {
 			return config, nil
 		}
+		if s.options.Shallow {
+			return s.asked(ctx, control.Draft{Model: m.ID().Version(version, 0), Config: config})
+		}
 		digest, err := s.digest(ctx, files.tree)
 		if err != nil {
 			s.noteRead(err)
