@@ -50,26 +50,35 @@ func (s *server) overHTTP(model string, sequence uint64, x float32, start, end b
 }
 
 func (s *server) overGRPC(client inference.GRPCInferenceServiceClient) accumulate {
-	boolean := func(b bool) *inference.InferParameter {
-		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: b}}
-	}
 	return func(model string, sequence uint64, x float32, start, end bool) (float32, error) {
-		r, err := client.ModelInfer(s.t.Context(), &inference.ModelInferRequest{
-			ModelName: model, Inputs: []*inference.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "FP32", Shape: []int64{1, 1}}},
-			RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))},
-			Parameters: map[string]*inference.InferParameter{
-				"sequence_id":    {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(sequence)}}, //nolint:gosec // small
-				"sequence_start": boolean(start), "sequence_end": boolean(end),
-			},
-		})
+		r, err := client.ModelInfer(s.t.Context(), addition(model, sequence, x, start, end))
 		if err != nil {
 			return 0, err
 		}
-		if len(r.GetOutputs()) != 1 {
-			return 0, fmt.Errorf("outputs %v", r.GetOutputs())
-		}
-		return math.Float32frombits(binary.LittleEndian.Uint32(r.GetRawOutputContents()[0])), nil
+		return sumOf(r)
 	}
+}
+
+// addition is one request of a sequence.
+func addition(model string, sequence uint64, x float32, start, end bool) *inference.ModelInferRequest {
+	boolean := func(b bool) *inference.InferParameter {
+		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: b}}
+	}
+	return &inference.ModelInferRequest{
+		ModelName: model, Inputs: []*inference.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "FP32", Shape: []int64{1, 1}}},
+		RawInputContents: [][]byte{binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))},
+		Parameters: map[string]*inference.InferParameter{
+			"sequence_id":    {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(sequence)}}, //nolint:gosec // small
+			"sequence_start": boolean(start), "sequence_end": boolean(end),
+		},
+	}
+}
+
+func sumOf(r *inference.ModelInferResponse) (float32, error) {
+	if len(r.GetOutputs()) != 1 {
+		return 0, fmt.Errorf("outputs %v", r.GetOutputs())
+	}
+	return math.Float32frombits(binary.LittleEndian.Uint32(r.GetRawOutputContents()[0])), nil
 }
 
 func TestSequencesKeepTheirState(t *testing.T) {
