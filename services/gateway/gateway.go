@@ -124,16 +124,6 @@ func (g *Gateway) Respond(r *infer.Response) {
 	r.Release()
 }
 
-// Call takes the call of a model in this process; see [infer.Caller].
-func (g *Gateway) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
-	if caller := g.calls.Load(); caller != nil {
-		return caller.Call(c, receive)
-	}
-	c.Release()
-	receive(&infer.Response{Final: true, Err: errs.New(errs.ModelNotReady, "model '%s' cannot be called: the gateway starts", c.Model).WithModel(c.Model)})
-	return func() {}
-}
-
 // Ready reports whether the gateway is ready, as its readiness endpoint does.
 func (g *Gateway) Ready() bool {
 	engine := g.engine.Load()

@@ -115,7 +115,7 @@ func newBackends(c Config, d Deps) *openBackends {
 	ending, end := context.WithCancel(context.Background())
 	return &openBackends{
 		drivers: drivers(c), settings: settings, ending: ending, end: end,
-		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies},
+		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control},
 		opened:      make(map[string]backend.Backend),
 	}
 }

@@ -152,7 +152,9 @@ type Deps struct {
 	// Calls takes the calls of models to others, where the gateway is in this process;
 	// nil refuses them.
 	Calls infer.Caller
-	Clock mono.Clock
+	// Control loads and unloads models for models; it is nil where Calls is.
+	Control infer.Control
+	Clock   mono.Clock
 	// Batches is the table of a [Remote]; nil makes one for a scheduler in this
 	// process.
 	Batches *batches.Table

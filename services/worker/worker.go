@@ -77,7 +77,7 @@ func New(c Config, d Deps) (*Worker, error) {
 		w.log = ledger.NewLog(c.ExecutionLog, c.ID)
 	}
 	if w.deps.Calls == nil {
-		w.deps.Calls = apart{}
+		w.deps.Calls, w.deps.Control = apart{}, apart{}
 	}
 	if w.deps.Batches == nil {
 		w.deps.Batches = batches.New()

@@ -124,7 +124,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	work, err := worker.New(s.config.Worker, worker.Deps{
-		Bus: b, Scheduler: sched, Responder: before, Calls: before, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Scheduler: sched, Responder: before, Calls: before, Control: before, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -175,6 +175,18 @@ func (f *front) Respond(r *infer.Response) { f.gateway.Respond(r) }
 
 func (f *front) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
 	return f.gateway.Call(c, receive)
+}
+
+func (f *front) LoadModel(ctx context.Context, model, config string, files map[string][]byte) error {
+	return f.gateway.LoadModel(ctx, model, config, files)
+}
+
+func (f *front) UnloadModel(ctx context.Context, model string, dependents bool) error {
+	return f.gateway.UnloadModel(ctx, model, dependents)
+}
+
+func (f *front) ModelReady(model, version string) (bool, error) {
+	return f.gateway.ModelReady(model, version)
 }
 
 func (s *Server) serveMetrics(ctx context.Context) error {

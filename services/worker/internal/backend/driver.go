@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
@@ -28,4 +29,6 @@ type Environment struct {
 	// HostPolicies are the cores of the policies that instance groups name. A
 	// policy that is not there pins nothing.
 	HostPolicies map[string]cores.Set
+	// Control loads and unloads models for models.
+	Control infer.Control
 }
