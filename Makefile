@@ -157,7 +157,7 @@ soak: deps build ## Flood and abuse a server for a quarter of an hour; SOAK=1000
 
 .PHONY: kill-test
 kill-test: deps build ## Kill every service under load and hold what happened against the promises; KILLS=50 is how often each
-	NEREID_KILLS=$(KILLS) NEREID_PAUSE=60s NEREID_KILL_REPORT=$(CURDIR)/bin/kills.txt go test -count=1 -v -timeout 10h -run '^TestKills|^TestSequences' ./test/cluster/
+	NEREID_KILLS=$(KILLS) NEREID_PAUSE=60s NEREID_KILL_REPORT=$(CURDIR)/bin/kills.txt go test -count=1 -v -timeout 10h -run '^TestKills|^TestSequences|^TestIterations' ./test/cluster/
 
 .PHONY: images
 images: docker-check ## Build the images of a cluster

@@ -38,6 +38,7 @@ type executed struct {
 	Incarnation uint64 `json:"incarnation"`
 	Request     string `json:"request"`
 	ID          string `json:"id"`
+	Iteration   uint32 `json:"iteration"`
 	Epoch       uint64 `json:"epoch"`
 	Batch       uint64 `json:"batch"`
 	Model       string `json:"model"`
@@ -156,6 +157,7 @@ func read(r io.Reader, take func(string) error) error {
 // execution is one request of one batch.
 type execution struct {
 	log         string
+	iteration   uint32
 	ran, worked bool // ran at all, as far as is known; ended with a result
 	lines       []string
 }
@@ -184,11 +186,14 @@ func (a *Auditor) Report() Report {
 
 // judge holds one request against the rules.
 func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
-	ran, worked, lines := 0, 0, []string{s.text}
+	ran, worked, twice, lines := 0, 0, false, []string{s.text}
+	iterations := make(map[uint32]bool)
 	for _, e := range runs {
 		lines = append(lines, e.lines...)
 		if e.ran {
 			ran++
+			twice = twice || iterations[e.iteration]
+			iterations[e.iteration] = true
 		}
 		if e.worked {
 			worked++
@@ -196,9 +201,9 @@ func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
 	}
 	report.Executions += ran
 	switch {
-	case ran > 1 && slices.Contains(a.Idempotent, s.Model):
+	case twice && slices.Contains(a.Idempotent, s.Model):
 		report.Twice++
-	case ran > 1:
+	case twice:
 		report.add(Once, s.ID, lines...)
 	}
 	if len(s.Responses) != 1 {
@@ -290,7 +295,7 @@ func (a *Auditor) executions(report *Report) map[string][]*execution {
 		switch x := begun[k]; {
 		case e.Event == "begin" && x == nil:
 			// Until its end says otherwise: the worker may have died in it.
-			x = &execution{log: e.log, ran: true, worked: true, lines: []string{e.text}}
+			x = &execution{log: e.log, iteration: e.Iteration, ran: true, worked: true, lines: []string{e.text}}
 			begun[k] = x
 			if sizes[k.batch]++; sizes[k.batch] == 2 {
 				report.Batches++

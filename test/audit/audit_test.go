@@ -25,6 +25,7 @@ const (
 	unrun    = `{"event":"end","incarnation":1,"request":"9-1","id":"a","epoch":3,"batch":1,"model":"m","outcome":"canceled"}`
 	broke    = `{"event":"end","incarnation":1,"request":"9-1","id":"a","epoch":3,"batch":1,"model":"m","outcome":"failed","executions":1}`
 	again    = `{"event":"begin","incarnation":2,"request":"9-1","id":"a","epoch":3,"batch":2,"model":"m"}`
+	iterated = `{"event":"begin","incarnation":2,"request":"9-1","id":"a","iteration":1,"epoch":3,"batch":2,"model":"m"}`
 	againEnd = `{"event":"end","incarnation":2,"request":"9-1","id":"a","epoch":3,"batch":2,"model":"m","outcome":"succeeded","executions":1}`
 )
 
@@ -47,6 +48,8 @@ func TestRules(t *testing.T) {
 		"executed again after the worker died":   {clients: []string{answered}, worker: []string{begin, again, againEnd}, want: []string{audit.Once}},
 		"executed again after it was not run":    {clients: []string{answered}, worker: []string{begin, unrun, again, againEnd}},
 		"executed twice on purpose":              {clients: []string{answered}, worker: []string{begin, again, againEnd}, idempotent: []string{"m"}},
+		"two iterations":                         {clients: []string{answered}, worker: []string{begin, end, iterated, againEnd}},
+		"an iteration twice":                     {clients: []string{answered}, worker: []string{iterated, againEnd, strings.Replace(iterated, `"batch":2`, `"batch":3`, 1)}, want: []string{audit.Once}},
 		"one batch twice":                        {clients: []string{answered}, worker: []string{begin, begin, end}, want: []string{audit.Once}},
 		"an end without a begin":                 {clients: []string{lost}, worker: []string{end}, want: []string{audit.Terminated}, failures: map[string]int{"lost": 1}},
 		"executed without being asked":           {worker: []string{begin, end}, want: []string{audit.Known}},

@@ -28,9 +28,11 @@ type Line struct {
 	Slot        uint32 `json:"slot"`
 	// Request is the gateway's incarnation, a hyphen and its number for the
 	// request; ID is the client's own id.
-	Request    string `json:"request"`
-	ID         string `json:"id,omitempty"`
-	Attempt    uint32 `json:"attempt"`
+	Request string `json:"request"`
+	ID      string `json:"id,omitempty"`
+	Attempt uint32 `json:"attempt"`
+	// Iteration counts those of a request that runs again, from 0.
+	Iteration  uint32 `json:"iteration,omitempty"`
 	Epoch      uint64 `json:"epoch"`
 	Batch      uint64 `json:"batch"`
 	Model      string `json:"model"`
@@ -140,7 +142,7 @@ func (l *Log) write(e *Entry, outcomes []infer.Outcome) {
 	line.UnixNanos = time.Now().UnixNano()
 	var text []byte
 	for i, work := range e.work {
-		line.Request, line.ID, line.Attempt = work.Request.String(), e.ids[i], work.Attempt
+		line.Request, line.ID, line.Attempt, line.Iteration = work.Request.String(), e.ids[i], work.Attempt, work.Iteration
 		if i < len(outcomes) {
 			line.Outcome = word(outcomes[i])
 		}

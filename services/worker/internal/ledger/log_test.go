@@ -42,7 +42,7 @@ func TestLogHasALineForEachRequestThatBeginsAndEnds(t *testing.T) {
 		}
 		o := &infer.Batch{ID: infer.BatchID{Epoch: 3, Number: 7}, Instance: infer.InstanceID{Worker: 11, Slot: 2}, Requests: []*infer.Request{
 			{Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: 1}, Attempt: 2}, ID: "a"},
-			{Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: 2}, Attempt: 1}, ID: "b"},
+			{Work: infer.Work{Request: infer.RequestID{Origin: 5, Number: 2}, Attempt: 1, Iteration: 3}, ID: "b"},
 		}}
 		e := log.Begin(o, infer.ModelRef{Name: "m", Version: 4, Generation: 6})
 		log.End(e, []infer.Outcome{infer.Succeeded, infer.Canceled}, 1)
@@ -55,7 +55,7 @@ func TestLogHasALineForEachRequestThatBeginsAndEnds(t *testing.T) {
 		Epoch: 3, Batch: 7, Model: "m", Version: 4, Generation: 6,
 	}
 	other := begun
-	other.Request, other.ID, other.Attempt = "5-2", "b", 1
+	other.Request, other.ID, other.Attempt, other.Iteration = "5-2", "b", 1, 3
 	ended, canceled := begun, other
 	ended.Event, ended.Outcome, ended.Executions = "end", "succeeded", 1
 	canceled.Event, canceled.Outcome, canceled.Executions = "end", "canceled", 1
