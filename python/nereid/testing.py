@@ -96,7 +96,7 @@ class Model:
             "model_instance_kind": "CPU",
             "model_instance_device_id": "0",
         }
-        process.join(None, os.path.dirname(file))
+        process.runs_model_in(os.path.dirname(file))
         self._loaded = _Loaded(file, self._args)
         self.config = self._complete(dict({"name": name, "max_batch_size": 0, "input": [], "output": []}, **copy.deepcopy(config or {})))
         self._loaded.initialize(dict(self._args, model_config=json.dumps(self.config)))

@@ -1,6 +1,7 @@
 """The socket to the worker: frames, their file descriptors, and who reads them."""
 
 import array
+import asyncio
 import collections
 import json
 import os
@@ -45,7 +46,8 @@ class Connection:
         self._turn = threading.Condition(threading.Lock())
         self._reading = False  # guarded by _turn
         self._waiting = 0  # guarded by _turn
-        self._reader: Optional[int] = None  # the only thread that may read, if one was named
+        self._reader: Optional[int] = None  # the only thread that may read, if there is a loop
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
 
         # Owned by the thread that reads.
         self._buffer = bytearray(_READ_SIZE)
@@ -125,10 +127,9 @@ class Connection:
                 os.close(descriptor)
 
     def leave(self, message: Header) -> None:
-        """Leave a message without a body for the next that is sent. It may be called anywhere, also by __del__."""
+        """Send a message without a body, or leave it to the thread that is sending. It may be called anywhere, also by __del__."""
         self._left.append(message)
-        if self._idle:
-            self.flush()
+        self.flush()
 
     def _release(self, place: Place) -> None:
         self._free.append(place)
@@ -177,22 +178,40 @@ class Connection:
                 self._idle = False
             if self._waiting:
                 turn.notify_all()  # one of them reads on
+            if self._loop is not None and self._end > self._begin and self._reader == threading.get_ident():
+                self._loop.call_soon(self.poll)  # the socket does not tell of what is in the buffer
             turn.release()
 
     def poll(self) -> None:
-        """Pass on what has come already, unless a thread reads anyway."""
+        """Pass on what has come already, unless a thread reads anyway. Of a frame that has begun it awaits the rest."""
         with self._turn:
             if self._reading or (self._reader is not None and self._reader != threading.get_ident()):
                 return
-            while self._whole() or self._receive(socket.MSG_DONTWAIT):
-                if self._whole():
-                    self._dispatch(*self._read())
+            while self._end > self._begin or self._receive(socket.MSG_DONTWAIT):
+                self._dispatch(*self._read())
             if self._waiting:
                 self._turn.notify_all()
 
-    def only_reader(self, thread: int) -> None:
-        """Have one thread alone read: that of an event loop, which watches the socket."""
-        self._reader = thread
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the event loop of this thread watch the socket. No other thread reads then, while the loop runs."""
+        assert self._socket is not None
+        self._loop = loop
+        self._reader = threading.get_ident()
+        self._idle = True  # what is left goes at once: a loop has no time at which its messages go
+        loop.add_reader(self._socket.fileno(), self.poll)
+        loop.call_soon(self.poll)
+
+    def unwatch(self) -> None:
+        """Have any thread read that waits."""
+        assert self._socket is not None and self._loop is not None
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop = None
+        self._reader = None
+        self._idle = False
+
+    def is_watched_by(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Say whether this is the loop that watches the socket."""
+        return loop is self._loop
 
     def _dispatch(self, header: Header, body: bytearray) -> None:
         handler = self.handlers.get(header.get("t", ""))
@@ -203,14 +222,6 @@ class Connection:
             for number, size in files:
                 self.files.add(number, size, self._descriptors.popleft())
         handler(header, body)
-
-    def _whole(self) -> bool:
-        """Say whether the buffer holds a whole frame."""
-        held = self._end - self._begin
-        if held < _HEAD.size:
-            return False
-        header, body, _ = _HEAD.unpack_from(self._buffer, self._begin)
-        return held - _HEAD.size >= header + body
 
     def _read(self) -> Tuple[Header, bytearray]:
         """Read one frame."""
@@ -247,11 +258,6 @@ class Connection:
             held = self._end - self._begin
             self._view[:held] = bytes(self._view[self._begin : self._end])
             self._begin, self._end = 0, held
-        if self._end == len(self._buffer):
-            # poll asks for more than the buffer holds: a frame that is longer.
-            self._view.release()
-            self._buffer.extend(bytes(len(self._buffer)))
-            self._view = memoryview(self._buffer)
         size = self._receive_into(self._view[self._end :], flags)
         self._end += size
         return size

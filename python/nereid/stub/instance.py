@@ -1,19 +1,21 @@
 """The instance: what the worker asks of this process, one message after another."""
 
+import asyncio
 import collections
+import inspect
 import json
 import os
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
-from . import process, requests
+from . import calls, execution, process, requests
 from .config import ModelConfig
 from .connection import Connection, Header
 from .errors import Refused, text_of, traceback_of
-from .memory import ProtocolError
 from .model import Model
-from .requests import Batch, InferenceRequest, InferenceResponse
+from .requests import Batch
 
 Message = Tuple[Header, List[Any]]
+Work = Tuple[Header, bytearray]
 
 
 class Instance:
@@ -21,41 +23,50 @@ class Instance:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._calls = calls.Calls(connection)
         self._model: Any = None
         self._execute: Any = None
         self._decoupled = False
+        self._async = False
         # Guarded by the connection's turn.
-        self._work: Deque[Tuple[Header, bytearray]] = collections.deque()
-        self._batches: Dict[int, Batch] = {}
+        self._work: Deque[Work] = collections.deque()
+        self._batches: Dict[int, Batch] = self._calls.batches
+        # In an event loop, owned by its thread.
+        self._woken: Any = None
+        self._tasks: Set[Any] = set()
         for kind in ("start", "complete", "batch", "ready", "finalize"):
             connection.handlers[kind] = self._queue
         connection.handlers["cancel"] = self._cancel
         connection.handlers["room"] = self._make_room
+        process.join(connection, self._calls)
 
     def run(self) -> None:
         """Do what the worker asks for, until it asks for the end."""
+        send = self._connection.send
         while True:
             header, body = self._connection.wait(self._next, idle=True)
             kind = header["t"]
             if kind == "batch":
                 # What ran held is gone when this is sent: the memory of the inputs goes back with it.
-                self._connection.send(*self._ran(header, body))
-            elif kind == "start":
-                self._connection.send(self._start(header))
+                send(*self._ran(header, body))
             elif kind == "ready":
-                self._connection.send(self._ready(header))
+                send(self._ready(header))
+            elif kind == "start":
+                send(self._start(header))
+                if self._async:
+                    asyncio.run(self._serve())
+                    return
             elif kind == "finalize":
                 self._finalize()
-                self._connection.send({"t": "finalized"})
                 return
             else:
-                self._connection.send(self._complete(header))
+                send(self._complete(header))
                 return
             header = body = None  # type: ignore[assignment]
 
     # Messages
 
-    def _next(self) -> Optional[Tuple[Header, bytearray]]:
+    def _next(self) -> Optional[Work]:
         return self._work.popleft() if self._work else None
 
     def _queue(self, header: Header, body: bytearray) -> None:
@@ -63,6 +74,8 @@ class Instance:
             number = header["batch"]
             self._batches[number] = Batch(self._connection, number, self._decoupled)
         self._work.append((header, body))
+        if self._woken is not None:
+            self._woken.set()
 
     def _cancel(self, header: Header, _: bytearray) -> None:
         batch = self._batches.get(header["batch"])
@@ -77,9 +90,8 @@ class Instance:
     # Starting and ending
 
     def _load(self, header: Header) -> Model:
-        args = header["args"]
-        process.join(self._connection, os.path.dirname(header["file"]))
-        return Model(header["file"], args)
+        process.runs_model_in(os.path.dirname(header["file"]))
+        return Model(header["file"], header["args"])
 
     def _start(self, header: Header) -> Header:
         self._decoupled = header.get("decoupled", False)
@@ -93,7 +105,7 @@ class Instance:
         if self._model.asks():
             started["asks"] = True
         if self._model.is_async():
-            started["async"] = True
+            self._async = started["async"] = True
         return started
 
     def _complete(self, header: Header) -> Header:
@@ -104,32 +116,29 @@ class Instance:
                 return {"t": "completed", "config": header["config"]}
             config = complete(ModelConfig(header["config"]))
             if not isinstance(config, ModelConfig):
-                raise Refused(
-                    "auto_complete_config function in model '%s' must return a valid pb.ModelConfig object." % model.name
-                )
+                raise Refused("auto_complete_config function in model '%s' must return a valid pb.ModelConfig object." % model.name)
             return {"t": "completed", "config": json.dumps(config.as_dict())}
         except BaseException as error:
             return _failed(error)
 
     def _finalize(self) -> None:
         finalize = getattr(self._model and self._model.object, "finalize", None)
-        if finalize is None:
-            return
-        try:
-            finalize()
-        except BaseException as error:
-            self._connection.send({"t": "log", "level": "ERROR", "text": "finalize: " + traceback_of(error)})
+        if finalize is not None:
+            try:
+                finalize()
+            except BaseException as error:
+                self._log("finalize failed", error)
+        self._connection.send({"t": "finalized"})
+
+    def _log(self, what: str, error: BaseException) -> None:
+        self._connection.send({"t": "log", "level": "ERROR", "text": "%s: %s" % (what, traceback_of(error))})
 
     def _ready(self, header: Header) -> Header:
-        reply: Header = {"t": "reply", "id": header["id"]}
         try:
             ready = self._model.object.is_ready()
-            if not isinstance(ready, bool):
-                raise Refused("is_ready() must return a boolean value")
-            reply["value"] = ready
+            return _readiness(header, asyncio.run(_value_of(ready)) if inspect.isawaitable(ready) else ready)
         except BaseException as error:
-            reply["error"] = ["INTERNAL", text_of(error)]
-        return reply
+            return _unready(header, error)
 
     # Executing
 
@@ -137,79 +146,94 @@ class Instance:
         """Execute a batch, and return the message that says so."""
         batch = self._batches[header["batch"]]
         received = requests.decode(batch, header["requests"], body)
-        ran: Header = {"t": "ran", "batch": batch.number}
-        pieces: List[Any] = []
+        calls.executing.set(batch)
         try:
-            self._respond(received, self._execute(received), ran, pieces)
+            message = execution.responded(self._model, batch, received, self._execute(received))
         except BaseException as error:
-            self._fail(received, error, ran, pieces)
+            message = execution.failed(self._model, batch, received, error)
+        calls.executing.set(None)
+        self._returned(batch)
+        return message
+
+    def _returned(self, batch: Batch) -> None:
+        batch.running = False
         if not batch.open:
-            del self._batches[batch.number]
-        return ran, pieces
+            self._batches.pop(batch.number, None)
 
-    def _respond(self, received: List[InferenceRequest], returned: Any, ran: Header, pieces: List[Any]) -> None:
-        """Put into ran what execute has returned."""
-        if returned is None:
-            returned = [None] * len(received)
-        elif self._decoupled:
-            raise Refused(
-                "Python model '%s' is using the decoupled mode and the execute function must return None." % self._model.name
-            )
-        elif not isinstance(returned, list):
-            raise Refused("Expected a list in the execute return, found type '%s'." % type(returned))
-        elif len(returned) != len(received):
-            raise Refused(
-                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                "InferenceRequest(s) size is:%d, and InferenceResponse(s) size is:%d\n" % (len(received), len(returned))
-            )
-        responses: List[Any] = []
-        again = []
-        ran["responses"] = responses
-        for position, response in enumerate(returned):
-            request = received[position]
-            if request._release == requests.RELEASE_RESCHEDULE:
-                if response is not None:
-                    raise Refused(
-                        "Expected a None object in the execute function return list for reschduled request, found type '%s'."
-                        % type(response)
-                    )
-                again.append(position)
-                if request._sender is not None:
-                    request._sender.close()
-            elif response is None:
-                request.get_response_sender()
-            elif not isinstance(response, InferenceResponse):
-                raise Refused(
-                    "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
-                    % type(response)
-                )
-            else:
-                if request._sender is not None:
-                    request._sender._check(response, requests.COMPLETE_FINAL)
-                names = request._fields.get("outs")
-                responses.append([position, requests.encode_response(self._connection, response, names, pieces), True])
-        for position, _, _ in responses:
-            sender = received[position]._sender
-            if sender is not None:
-                sender.close()
-        if again:
-            ran["again"] = again
+    # Executing in an event loop
 
-    def _fail(self, received: List[InferenceRequest], error: BaseException, ran: Header, pieces: List[Any]) -> None:
-        """Put into ran that all requests fail that have no end yet."""
-        unused = []
-        for _, response, _ in ran.pop("responses", ()):
-            unused.extend(output[3][:2] for output in response.get("outs", ()) if len(output[3]) > 1)
-        self._connection.own.give_back(unused)
-        pieces.clear()
-        for request in received:
-            if request._sender is not None:
-                request._sender.close()
-        ran["error"] = [
-            "INTERNAL",
-            "Failed to process the request(s) for model '%s', message: %s" % (self._model.instance, text_of(error)),
-        ]
-        ran["traceback"] = traceback_of(error)
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+        self._connection.watch(loop)
+        while True:
+            work = self._next()
+            if work is None:
+                self._woken.clear()
+                if not self._work:
+                    await self._woken.wait()
+                continue
+            header, body = work
+            kind = header["t"]
+            if kind == "finalize":
+                self._connection.unwatch()
+                self._finalize()
+                os._exit(0)
+            task = loop.create_task(self._execute_task(header, body) if kind == "batch" else self._ready_task(header))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            header = body = work = None  # type: ignore[assignment]
+
+    async def _execute_task(self, header: Header, body: bytearray) -> None:
+        batch = self._batches[header["batch"]]
+        if self._decoupled:
+            await self._run_decoupled(batch, header, body)
+        else:
+            self._connection.send(*await self._ran_async(batch, header, body))
+
+    async def _ran_async(self, batch: Batch, header: Header, body: bytearray) -> Message:
+        received = requests.decode(batch, header["requests"], body)
+        calls.executing.set(batch)
+        try:
+            message = execution.responded(self._model, batch, received, await self._execute(received))
+        except BaseException as error:
+            message = execution.failed(self._model, batch, received, error)
+        calls.executing.set(None)
+        self._returned(batch)
+        return message
+
+    async def _run_decoupled(self, batch: Batch, header: Header, body: bytearray) -> None:
+        """Execute a batch beside others: the instance takes its next at once."""
+        received = requests.decode(batch, header["requests"], body)
+        calls.executing.set(batch)
+        self._returned(batch)
+        self._connection.send({"t": "ran", "batch": batch.number})
+        try:
+            execution.check_nothing(self._model, await self._execute(received))
+        except BaseException as error:
+            self._log("execute failed", error)
+            execution.fail_open(self._model, received, error)
+
+    async def _ready_task(self, header: Header) -> None:
+        try:
+            reply = _readiness(header, await _value_of(self._model.object.is_ready()))
+        except BaseException as error:
+            reply = _unready(header, error)
+        self._connection.send(reply)
+
+
+async def _value_of(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _readiness(header: Header, ready: Any) -> Header:
+    if not isinstance(ready, bool):
+        raise Refused("is_ready() must return a boolean value")
+    return {"t": "reply", "id": header["id"], "value": ready}
+
+
+def _unready(header: Header, error: BaseException) -> Header:
+    return {"t": "reply", "id": header["id"], "error": ["INTERNAL", text_of(error)]}
 
 
 def _failed(error: BaseException) -> Header:

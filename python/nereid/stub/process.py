@@ -1,21 +1,31 @@
 """This process: the worker it belongs to, and the model that it runs. What models call at module level finds them here."""
 
-from typing import Any, Optional
+import itertools
+from typing import Any, Dict, Optional, Sequence
 
 from .errors import TritonModelException
 
 
 class _Process:
-    """What join has set: the one thing that a process has one of."""
+    """What join has set: the things that a process has one of."""
 
     connection: Any = None
+    calls: Any = None
     model_directory: Optional[str] = None
+    numbers = itertools.count(1)
+    replies: Dict[int, Any] = {}  # guarded by the connection's turn
 
 
-def join(connection: Any, model_directory: str) -> None:
-    """Say whose process this is, and where the model's file lies."""
+def join(connection: Any, calls: Any) -> None:
+    """Say whose process this is."""
     _Process.connection = connection
-    _Process.model_directory = model_directory
+    _Process.calls = calls
+    connection.handlers["reply"] = _reply
+
+
+def runs_model_in(directory: str) -> None:
+    """Say where the model's file lies."""
+    _Process.model_directory = directory
 
 
 def connection() -> Any:
@@ -28,6 +38,26 @@ def connection() -> Any:
 def connected() -> bool:
     """Say whether there is a worker: there is none where a model is imported by itself."""
     return _Process.connection is not None
+
+
+def calls() -> Any:
+    """Return the calls of the process, or None without a worker."""
+    return _Process.calls
+
+
+def ask(header: Dict[str, Any], body: Sequence[Any] = ()) -> Any:
+    """Send a message that has a reply, and return its value. An error is a TritonModelException."""
+    worker = connection()
+    number = next(_Process.numbers)
+    worker.send(dict(header, id=number), body)
+    reply = worker.wait(lambda: _Process.replies.pop(number, None))
+    if "error" in reply:
+        raise TritonModelException(reply["error"][1])
+    return reply.get("value")
+
+
+def _reply(header: Dict[str, Any], _: Any) -> None:
+    _Process.replies[header["id"]] = header
 
 
 def get_model_dir() -> str:

@@ -4,10 +4,11 @@ import json
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from . import tensors
+from . import calls, responses, tensors
 from .connection import Connection
 from .enums import Enum
-from .errors import TritonError, TritonModelException, code_named
+from .errors import TritonModelException
+from .responses import InferenceResponse, checked
 from .tensors import Tensor
 
 FLAG_SEQUENCE_START = 1
@@ -63,58 +64,6 @@ class InferenceTrace:
         return json.dumps({"traceparent": self._parent}) if self._parent else None
 
 
-class InferenceResponse:
-    """A response: outputs, or an error."""
-
-    __module__ = "c_python_backend_utils"
-    __slots__ = ("_outputs", "_error", "_parameters")
-
-    def __init__(
-        self,
-        output_tensors: Sequence[Tensor] = (),
-        error: Optional[TritonError] = None,
-        parameters: Optional[Dict[str, Union[bool, int, float, str]]] = None,
-    ) -> None:
-        outputs = list(output_tensors)
-        for output in outputs:
-            if type(output) is not Tensor:
-                if output is None:
-                    raise TritonModelException("Output tensor for inference response should not be empty.")
-                raise TypeError("InferenceResponse(): output_tensors must be a list of Tensors, and has a %s" % type(output).__name__)
-        if error is not None and not isinstance(error, TritonError):
-            raise TypeError("InferenceResponse(): error must be a TritonError, not %s" % type(error).__name__)
-        self._outputs = outputs
-        self._error = error
-        self._parameters = _checked(parameters) if parameters else None
-
-    def output_tensors(self) -> List[Tensor]:
-        """Return the outputs."""
-        return self._outputs
-
-    def has_error(self) -> bool:
-        """Say whether it is an error."""
-        return self._error is not None
-
-    def error(self) -> Optional[TritonError]:
-        """Return the error, or None."""
-        return self._error
-
-    def parameters(self) -> str:
-        """Return the parameters as JSON."""
-        return json.dumps(self._parameters) if self._parameters else "{}"
-
-
-def _checked(parameters: Any) -> Dict[str, Union[bool, int, float, str]]:
-    if not isinstance(parameters, dict):
-        raise TritonModelException("Expect parameters to have type dict, found type %s" % type(parameters))
-    for key, value in parameters.items():
-        if not isinstance(key, str):
-            raise TritonModelException("Expect parameters keys to have type str, found type %s" % type(key))
-        if not isinstance(value, (bool, int, str)):
-            raise TritonModelException("Expect parameters values to have type bool/int/str, found type %s" % type(value))
-    return dict(parameters)
-
-
 class InferenceRequest:
     """A request: one that the model got, or one that it makes to call another model."""
 
@@ -162,13 +111,13 @@ class InferenceRequest:
         if timeout:
             fields["timeout"] = int(timeout)
         if model_version != -1:
-            fields["version"] = int(model_version)
+            fields["version"] = str(int(model_version))
         if preferred_memory is not None:
             fields["memory"] = preferred_memory._type.name.rsplit("_", 1)[1]
         if trace is not None and trace._parent:
             fields["trace"] = trace._parent
         if parameters is not None:
-            fields["params"] = _checked(parameters)
+            fields["params"] = checked(parameters)
         fields["outs"] = list(requested_output_names)
         self._fields = fields
         self._inputs = list(inputs)
@@ -219,6 +168,14 @@ class InferenceRequest:
             raise TritonModelException("unknown release flags %r: they are TRITONSERVER_REQUEST_RELEASE_ALL or ..._RESCHEDULE" % (flags,))
         self._release = flags
 
+    def exec(self, decoupled: bool = False) -> Any:
+        """Call the model and return its response; of a decoupled call, an iterator over the responses."""
+        return calls.call(self._fields, self._inputs, decoupled)
+
+    def async_exec(self, decoupled: bool = False) -> Any:
+        """Call the model from a coroutine, and return what awaits what exec would return."""
+        return calls.call_async(self._fields, self._inputs, decoupled)
+
     def is_cancelled(self) -> bool:
         """Say whether the request was canceled: nobody waits for its responses."""
         batch = self._batch
@@ -237,12 +194,13 @@ class InferenceRequest:
 class Batch:
     """What the requests of one execution have in common, as long as one of them may be answered."""
 
-    __slots__ = ("connection", "number", "decoupled", "canceled", "open")
+    __slots__ = ("connection", "number", "decoupled", "running", "canceled", "open")
 
     def __init__(self, connection: Connection, number: int, decoupled: bool) -> None:
         self.connection = connection
         self.number = number
         self.decoupled = decoupled
+        self.running = True  # until execute has returned
         # By position, both guarded by the connection's turn: who was canceled, and how many responses more may be sent by the
         # senders that have not ended their request.
         self.canceled: Set[int] = set()
@@ -277,33 +235,6 @@ def decode(batch: Batch, listed: List[Dict[str, Any]], body: bytearray) -> List[
     return requests
 
 
-def encode_response(
-    connection: Connection, response: InferenceResponse, names: Optional[List[str]], body: List[Any]
-) -> Dict[str, Any]:
-    """Return a response as messages have it, with the outputs that were asked for."""
-    error = response._error
-    if error is not None:
-        return {"error": [error._code.name, error._message]}
-    outputs = response._outputs
-    if names:
-        outputs = [output for output in outputs if output._name in names]
-    encoded: Dict[str, Any] = {"outs": tensors.encode(connection, outputs, body)} if outputs else {}
-    if response._parameters:
-        encoded["params"] = response._parameters
-    return encoded
-
-
-def decode_response(connection: Connection, fields: Dict[str, Any], body: bytearray) -> InferenceResponse:
-    """Return the response of a message."""
-    response = InferenceResponse.__new__(InferenceResponse)
-    response._outputs = []
-    tensors.decode(connection, fields.get("outs", ()), body, 0, response._outputs)
-    error = fields.get("error")
-    response._error = TritonError(error[1], code_named(error[0])) if error else None
-    response._parameters = fields.get("params")
-    return response
-
-
 class ResponseSender:
     """Sends the responses of one request, from any thread. A request that a model drops without an end fails."""
 
@@ -330,12 +261,12 @@ class ResponseSender:
             raise TypeError("send(): response must be an InferenceResponse, not %s" % type(response).__name__)
         batch = self._batch
         with self._lock:
-            self._check(response, flags)
+            self.check(response, flags)
             wanted = batch.connection.wait(lambda: self._reserve(response))
             header: Dict[str, Any] = {"t": "respond", "batch": batch.number, "request": self._position}
             body: List[Any] = []
             if response is not None and wanted:
-                header["response"] = encode_response(batch.connection, response, self._names, body)
+                header["response"] = responses.encode(batch.connection, response, self._names, body)
                 self._sent = True
             if flags:
                 header["final"] = True
@@ -343,7 +274,8 @@ class ResponseSender:
             if len(header) > 3:
                 batch.connection.send(header, body)
 
-    def _check(self, response: Optional[InferenceResponse], flags: int) -> None:
+    def check(self, response: Optional[InferenceResponse], flags: int) -> None:
+        """Refuse what may not be sent after what was sent."""
         if response is None and not flags:
             raise TritonModelException("Inference Response object must be provided when the response flags is set to zero.")
         one = not self._batch.decoupled
@@ -376,11 +308,15 @@ class ResponseSender:
         return self._batch.is_canceled(self._position)
 
     def __del__(self) -> None:
+        self.fail(_NOT_ENDED)
+
+    def fail(self, text: str) -> None:
+        """End the request with an error, unless it has ended. It may be called anywhere, also by __del__."""
         if self._closed:
             return
+        self.close()
         batch = self._batch
-        batch.open.pop(self._position, None)
         message: Dict[str, Any] = {"t": "respond", "batch": batch.number, "request": self._position, "final": True}
         if batch.decoupled or not self._sent:
-            message["response"] = {"error": ["INTERNAL", _NOT_ENDED]}
+            message["response"] = {"error": ["INTERNAL", text]}
         batch.connection.leave(message)

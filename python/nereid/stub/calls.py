@@ -1,0 +1,208 @@
+"""Calls of models to other models."""
+
+import asyncio
+import collections
+import contextvars
+import itertools
+from typing import Any, Deque, Dict, List, Optional, Tuple
+
+from . import process, responses, tensors
+from .connection import Connection, Header
+from .errors import TritonError, TritonModelException
+from .responses import InferenceResponse
+
+_OUTSIDE = "BLS is only supported during the 'execute' function."
+
+# The batch that a thread, or a task of an event loop, executes.
+executing: "contextvars.ContextVar[Any]" = contextvars.ContextVar("executing", default=None)
+
+
+class Calls:
+    """The calls of this process that have not ended."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._numbers = itertools.count(1)
+        self._calls: Dict[int, "Call"] = {}  # guarded by the connection's turn
+        # The batches that may be answered still, the newest last; the instance owns them.
+        self.batches: Dict[int, Any] = {}
+        connection.handlers["result"] = self._result
+
+    def make(self, fields: Header, inputs: List[tensors.Tensor], decoupled: bool) -> "Call":
+        """Ask for a call."""
+        header = dict(fields, t="call", call=next(self._numbers))
+        self._join(header)
+        if decoupled:
+            header["decoupled"] = True
+        body: List[Any] = []
+        header["ins"] = tensors.encode(self.connection, inputs, body)
+        call = self._calls[header["call"]] = Call(self, header["call"])
+        self.connection.send(header, body)
+        return call
+
+    def _join(self, header: Header) -> None:
+        """Name the batch that calls: the one that is executed here, or else, in a thread of the model, one with an open sender."""
+        batch = executing.get()
+        if batch is None:
+            batches = list(self.batches.values())
+            batch = next((one for one in reversed(batches) if one.running or one.open), None)
+        if batch is None:
+            raise TritonModelException(_OUTSIDE)
+        header["batch"] = batch.number
+        if batch.running:
+            return
+        position = next(iter(list(batch.open)), None)
+        if position is None:
+            raise TritonModelException(_OUTSIDE)
+        header["request"] = position
+
+    def _result(self, header: Header, body: bytearray) -> None:
+        fields = header.get("response")
+        # Decoded even if nobody waits for it: so its memory is released.
+        response = None if fields is None else responses.decode(self.connection, fields, body)
+        final = header.get("final", False)
+        call = self._calls.get(header["call"])
+        if call is None:
+            return
+        if final:
+            del self._calls[header["call"]]
+        call.take(response, final)
+
+    def forget(self, number: int) -> bool:
+        """Take no more results of a call; say whether it had not ended."""
+        return self._calls.pop(number, None) is not None
+
+
+class Call:
+    """One call."""
+
+    __slots__ = ("_calls", "number", "_responses", "_ended", "_waiter")
+
+    def __init__(self, calls: Calls, number: int) -> None:
+        self._calls = calls
+        self.number = number
+        self._responses: Deque[InferenceResponse] = collections.deque()
+        self._ended = False
+        self._waiter: Any = None  # a future of the event loop, where a coroutine waits
+
+    def take(self, response: Optional[InferenceResponse], final: bool) -> None:
+        """Take a result, with the connection's turn held."""
+        if response is None and final:
+            response = InferenceResponse()  # Triton's iterators end with an empty response as well
+        if response is not None:
+            self._responses.append(response)
+        self._ended = final
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def next(self) -> Optional[InferenceResponse]:
+        """Wait for the next response; None is the end."""
+        return self._calls.connection.wait(self._found)[0]
+
+    async def next_async(self) -> Optional[InferenceResponse]:
+        """Wait for the next response without holding up the event loop."""
+        connection = self._calls.connection
+        loop = asyncio.get_running_loop()
+        if not connection.is_watched_by(loop):
+            # A loop of the model's own, which does not watch the socket.
+            return await loop.run_in_executor(None, self.next)
+        while True:
+            found = self._found()
+            if found is not None:
+                return found[0]
+            self._waiter = loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                self.hang_up()
+                raise
+
+    def _found(self) -> Optional[Tuple[Optional[InferenceResponse]]]:
+        if self._responses:
+            return (self._responses.popleft(),)
+        return (None,) if self._ended else None
+
+    def hang_up(self) -> None:
+        """Cancel the call, if it has not ended."""
+        if self._calls.forget(self.number):
+            self._ended = True
+            self._calls.connection.leave({"t": "hang_up", "call": self.number})
+
+
+class ResponseIterator:
+    """The responses of a call, as they come; the last may be empty."""
+
+    __module__ = "c_python_backend_utils"
+    __slots__ = ("_call", "_canceled")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._canceled = False
+
+    def __iter__(self) -> "ResponseIterator":
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        response = self._call.next()
+        if response is None:
+            return self._end(StopIteration)
+        return response
+
+    def __aiter__(self) -> "ResponseIterator":
+        return self
+
+    async def __anext__(self) -> InferenceResponse:
+        response = await self._call.next_async()
+        if response is None:
+            return self._end(StopAsyncIteration)
+        return response
+
+    def _end(self, end: Any) -> InferenceResponse:
+        if self._canceled:
+            self._canceled = False
+            return InferenceResponse(error=TritonError("the call was canceled", TritonError.CANCELLED))
+        raise end("Iteration is done for the responses.")
+
+    def cancel(self) -> None:
+        """Cancel the call. The iteration ends, behind what has come already, with an error of the code CANCELLED."""
+        self._canceled = self._canceled or not self._call._ended
+        self._call.hang_up()
+
+    def __del__(self) -> None:
+        self._call.hang_up()
+
+
+def call(fields: Header, inputs: List[tensors.Tensor], decoupled: bool) -> Any:
+    """Call another model, and wait for its response; of a decoupled call return an iterator at once."""
+    made = _calls().make(fields, inputs, decoupled)
+    if decoupled:
+        return ResponseIterator(made)
+    response = made.next()
+    return response if response is not None else _nothing()
+
+
+async def _finish(made: Call) -> InferenceResponse:
+    response = await made.next_async()
+    return response if response is not None else _nothing()
+
+
+def call_async(fields: Header, inputs: List[tensors.Tensor], decoupled: bool) -> Any:
+    """Call another model, and return what awaits its response; of a decoupled call, what awaits the iterator."""
+    loop = asyncio.get_running_loop()
+    made = _calls().make(fields, inputs, decoupled)
+    if not decoupled:
+        return loop.create_task(_finish(made))
+    future = loop.create_future()
+    future.set_result(ResponseIterator(made))
+    return future
+
+
+def _nothing() -> InferenceResponse:
+    return InferenceResponse(error=TritonError("An error occurred while performing BLS request."))
+
+
+def _calls() -> Calls:
+    calls = process.calls()
+    if calls is None:
+        raise TritonModelException(_OUTSIDE)
+    return calls
