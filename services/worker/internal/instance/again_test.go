@@ -140,7 +140,7 @@ func TestRequestThatMayNotRunAgain(t *testing.T) {
 		want      errs.Reason
 	}{
 		"the model is not iterative": {false, func(*harness, backend.Batch) {}, errs.ExecutionFailed},
-		"it was canceled": {true, func(h *harness, b backend.Batch) {
+		"it was canceled": {true, func(h *harness, _ backend.Batch) {
 			h.executor.Cancel(batchID(1), request(1))
 		}, errs.Canceled},
 		"its instance was free": {true, func(_ *harness, b backend.Batch) { b.Free() }, errs.Bug},

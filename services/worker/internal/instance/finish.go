@@ -67,33 +67,46 @@ func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 	f.BatchSize, f.Timing, f.Credits, f.Executions = b.size, b.timing, 1, b.runs
 	for i := range b.slots {
 		s := &b.slots[i]
-		if f.Outcomes[i] = s.outcome; !s.ended {
-			if f.Ends == nil {
-				f.Ends = make([]infer.UnitEnd, len(b.slots))
-			}
-			f.Ends[i] = infer.UnitMore
+		f.Outcomes[i] = s.outcome
+		end := s.end()
+		if end == infer.UnitEnded {
+			s.fill(f, i)
 			continue
 		}
-		if s.again {
-			if f.Ends == nil {
-				f.Ends = make([]infer.UnitEnd, len(b.slots))
-			}
-			f.Ends[i] = infer.UnitAgain
+		if f.Ends == nil {
+			f.Ends = make([]infer.UnitEnd, len(b.slots))
+		}
+		f.Ends[i] = end
+		if end == infer.UnitAgain {
 			f.Again = append(f.Again, b.of.Requests[i])
-			continue
 		}
-		if len(s.responses.Times) > 0 {
-			if f.Responses == nil {
-				f.Responses = make([]infer.UnitResponses, len(b.slots))
-			}
-			f.Responses[i] = s.responses
+	}
+}
+
+// end is what becomes of the request.
+func (s *slot) end() infer.UnitEnd {
+	switch {
+	case !s.ended:
+		return infer.UnitMore
+	case s.again:
+		return infer.UnitAgain
+	}
+	return infer.UnitEnded
+}
+
+// fill tells of the responses to request i, which has ended.
+func (s *slot) fill(f *infer.InstanceFree, i int) {
+	if len(s.responses.Times) > 0 {
+		if f.Responses == nil {
+			f.Responses = make([]infer.UnitResponses, len(f.Outcomes))
 		}
-		if s.first != 0 {
-			if f.FirstResponses == nil {
-				f.FirstResponses = make([]mono.Time, len(b.slots))
-			}
-			f.FirstResponses[i] = s.first
+		f.Responses[i] = s.responses
+	}
+	if s.first != 0 {
+		if f.FirstResponses == nil {
+			f.FirstResponses = make([]mono.Time, len(f.Outcomes))
 		}
+		f.FirstResponses[i] = s.first
 	}
 }
 
