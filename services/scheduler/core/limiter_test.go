@@ -15,14 +15,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/resources"
 )
 
-// TestRateLimiterHistories feeds random histories to a core with a rate limiter: what
-// runs never needs more than there is, nothing is pipelined, and everything
-// runs in the end.
+// TestRateLimiterHistories feeds random histories to a core with a rate limiter, of
+// models with and without sequences: what runs never needs more than there is, nothing
+// is pipelined, and everything runs in the end.
 func TestRateLimiterHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newLimited(t, rapid.IntRange(1, 4).Draw(t, "models"))
 		t.Repeat(map[string]func(*rapid.T){
-			"submit":   func(t *rapid.T) { w.submit(t, rapid.SampledFrom(w.models).Draw(t, "model")) },
+			"submit": func(t *rapid.T) {
+				m := rapid.SampledFrom(w.models).Draw(t, "model")
+				for range rapid.IntRange(1, 4).Draw(t, "requests") {
+					w.submit(t, m)
+				}
+			},
 			"complete": w.complete,
 			"grant":    w.grant,
 			"lose":     w.lose,
@@ -31,6 +36,9 @@ func TestRateLimiterHistories(t *testing.T) {
 		})
 		for _, m := range w.models {
 			w.offer(t, 1, m, 0)
+			for _, id := range slices.Sorted(maps.Keys(w.sequences[m])) { // or the backlog waits for ever
+				w.send(t, m, infer.Sequence{ID: id, Start: !w.sequences[m][id], End: true})
+			}
 		}
 		for len(w.running) > 0 {
 			w.complete(t)
@@ -49,8 +57,8 @@ func TestAFloodedModelDoesNotStarveAnother(t *testing.T) {
 		for priority := uint32(1); priority <= 3; priority++ {
 			w := &limited{core: New(Config{RateLimit: &RateLimit{}}), running: map[infer.BatchID]*Batch{}, needs: map[infer.ModelRef][]modelconfig.Resource{}}
 			w.step(t, &Event{Kind: BecomeLeader})
-			w.add(t, []modelconfig.Resource{{Name: "r", Count: 1}}, 1)
-			w.add(t, []modelconfig.Resource{{Name: "r", Count: 1}}, priority)
+			w.add(t, []modelconfig.Resource{{Name: "r", Count: 1}}, 1, nil)
+			w.add(t, []modelconfig.Resource{{Name: "r", Count: 1}}, priority, nil)
 			for i, m := range w.models {
 				w.offer(t, 1, m, 0)
 				requests := 10
@@ -87,6 +95,9 @@ type limited struct {
 	request uint64
 	slots   uint32
 	counts  map[string]uint32 // of resources; those that are not there have the default
+	// sequences are the correlation IDs of the models with sequences; true are those
+	// that go on.
+	sequences map[infer.ModelRef]map[uint64]bool
 }
 
 // failer is a test.
@@ -95,7 +106,7 @@ type failer interface {
 }
 
 func newLimited(t *rapid.T, models int) *limited {
-	w := &limited{running: map[infer.BatchID]*Batch{}, needs: map[infer.ModelRef][]modelconfig.Resource{}, counts: map[string]uint32{}}
+	w := &limited{running: map[infer.BatchID]*Batch{}, needs: map[infer.ModelRef][]modelconfig.Resource{}, counts: map[string]uint32{}, sequences: map[infer.ModelRef]map[uint64]bool{}}
 	config := &RateLimit{}
 	for _, name := range []string{"r", "s", "g"} {
 		if rapid.Bool().Draw(t, "count of "+name) {
@@ -112,20 +123,31 @@ func newLimited(t *rapid.T, models int) *limited {
 				needs = append(needs, modelconfig.Resource{Name: name, Count: n, Global: name == "g"})
 			}
 		}
-		w.add(t, needs, rapid.Uint32Range(0, 3).Draw(t, "priority"))
+		var sequences *modelconfig.SequenceBatching
+		if rapid.Bool().Draw(t, "sequences") {
+			sequences = &modelconfig.SequenceBatching{Slots: rapid.IntRange(1, 3).Draw(t, "slots"), Oldest: rapid.Bool().Draw(t, "oldest")}
+		}
+		w.add(t, needs, rapid.Uint32Range(0, 3).Draw(t, "priority"), sequences)
 		w.grant(t)
 	}
 	return w
 }
 
-// add makes a model known whose executions are known to be short.
-func (w *limited) add(t failer, needs []modelconfig.Resource, priority uint32) {
+// add makes a model known whose executions are known to be short. With sequences each
+// of its requests is one of one of them.
+func (w *limited) add(t failer, needs []modelconfig.Resource, priority uint32, sequences *modelconfig.SequenceBatching) {
 	ref := infer.ModelRef{Name: fmt.Sprint("m", len(w.models)), Version: 1, Generation: 1}
 	w.models = append(w.models, ref)
 	w.needs[ref] = needs
-	w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: &modelconfig.Config{
-		Groups: []modelconfig.InstanceGroup{{Name: "other"}, {Name: ref.Name, Resources: needs, Priority: priority}},
-	}}})
+	config := &modelconfig.Config{
+		Groups:    []modelconfig.InstanceGroup{{Name: "other"}, {Name: ref.Name, Resources: needs, Priority: priority}},
+		Sequences: sequences,
+	}
+	if sequences != nil {
+		config.MaxBatchSize = int64(sequences.Slots)
+		w.sequences[ref] = make(map[uint64]bool)
+	}
+	w.step(t, &Event{Kind: Configure, Model: &Model{Ref: ref, Config: config}})
 	for range 9 {
 		w.core.models[ref].costsOn("gpu:0").learn(1, shape{}, 20*time.Microsecond)
 	}
@@ -147,9 +169,19 @@ func (w *limited) offer(t failer, worker uint64, m infer.ModelRef, device int) {
 }
 
 func (w *limited) submit(t failer, m infer.ModelRef) {
+	var place infer.Sequence
+	if live := w.sequences[m]; live != nil { // four IDs, and an END with every third request
+		place.ID = 1 + w.request%4
+		place.Start, place.End = !live[place.ID], w.request%3 == 0
+		live[place.ID] = !place.End
+	}
+	w.send(t, m, place)
+}
+
+func (w *limited) send(t failer, m infer.ModelRef, place infer.Sequence) {
 	w.request++
 	work := infer.Work{Request: infer.RequestID{Origin: 1, Number: w.request}, Attempt: 1}
-	w.step(t, &Event{Kind: Submit, Item: &Item{Request: &infer.Request{Work: work}, Work: work, Model: m, BatchSize: 1, Enqueued: mono.Time(time.Second)}})
+	w.step(t, &Event{Kind: Submit, Item: &Item{Request: &infer.Request{Work: work, BatchSize: 1, Sequence: place}, Work: work, Model: m, BatchSize: 1, Enqueued: mono.Time(time.Second)}})
 }
 
 func (w *limited) complete(t *rapid.T) {
