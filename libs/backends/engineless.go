@@ -13,9 +13,11 @@ const (
 	Repeat = "repeat"
 	// Square is the name of the backend whose decoupled models give n responses to n.
 	Square = "square"
-	// Sequence and DynaSequence are the names of the backends whose models sum up
-	// the inputs of a sequence, by slot and by correlation ID.
-	Sequence, DynaSequence = "sequence", "dyna_sequence"
+	// Sequence is the name of the backend whose models sum up the inputs of a
+	// sequence, by slot.
+	Sequence = "sequence"
+	// DynaSequence is the name of the one that does by correlation ID.
+	DynaSequence = "dyna_sequence"
 )
 
 func withoutEngine() []Descriptor {
