@@ -64,7 +64,7 @@ func TestWhatIsExecutedIsKnown(t *testing.T) {
 }
 
 func TestNamesBySet(t *testing.T) {
-	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "repeat", "sequence", "square"}, backends.BuiltIn()); diff != "" {
+	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "python", "repeat", "sequence", "square"}, backends.BuiltIn()); diff != "" {
 		t.Errorf("built in (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"onnxruntime"}, backends.WithHeader()); diff != "" {

@@ -39,13 +39,6 @@ func pyTorch() Descriptor {
 	}
 }
 
-func python() Descriptor {
-	return Descriptor{
-		Name: "python", CPU: true, GPU: true, FileRequired: true, RunsCode: true, CompletesItself: true,
-		Formats: []Format{{File: "model.py", Standard: true}},
-	}
-}
-
 // forest is FIL, the Forest Inference Library.
 func forest() Descriptor {
 	return Descriptor{

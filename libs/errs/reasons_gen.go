@@ -170,6 +170,18 @@ const (
 	ResponsesUnread Reason = "responses_unread"
 	// CallDeadlock: A model calls another, or itself, and every instance that could run the call is held by a batch that waits for it.
 	CallDeadlock Reason = "call_deadlock"
+	// StubUnhealthy: The process of a Python model ended, or was ended, while it had the request.
+	StubUnhealthy Reason = "stub_unhealthy"
+	// ModelUnknown: The model failed with an error of the kind UNKNOWN.
+	ModelUnknown Reason = "model_unknown"
+	// ModelRefused: The model refused the request as invalid.
+	ModelRefused Reason = "model_refused"
+	// ModelFoundNot: The model did not find what the request names.
+	ModelFoundNot Reason = "model_found_not"
+	// ModelBusy: The model says that it cannot serve the request now.
+	ModelBusy Reason = "model_busy"
+	// ModelUnsupported: The model does not support what the request asks for.
+	ModelUnsupported Reason = "model_unsupported"
 )
 
 type row struct {
@@ -347,6 +359,18 @@ func lookup(r Reason) int {
 		return 81
 	case CallDeadlock:
 		return 82
+	case StubUnhealthy:
+		return 83
+	case ModelUnknown:
+		return 84
+	case ModelRefused:
+		return 85
+	case ModelFoundNot:
+		return 86
+	case ModelBusy:
+		return 87
+	case ModelUnsupported:
+		return 88
 	}
 	return -1
 }
@@ -517,6 +541,18 @@ func rowAt(i int) row {
 		return row{503, 8, false, "The client left more responses to its request unread than may wait for it."}
 	case 82:
 		return row{503, 8, false, "A model calls another, or itself, and every instance that could run the call is held by a batch that waits for it."}
+	case 83:
+		return row{500, 13, true, "The process of a Python model ended, or was ended, while it had the request."}
+	case 84:
+		return row{500, 2, false, "The model failed with an error of the kind UNKNOWN."}
+	case 85:
+		return row{400, 3, false, "The model refused the request as invalid."}
+	case 86:
+		return row{404, 5, false, "The model did not find what the request names."}
+	case 87:
+		return row{503, 14, true, "The model says that it cannot serve the request now."}
+	case 88:
+		return row{501, 12, false, "The model does not support what the request asks for."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -608,5 +644,11 @@ func Reasons() []Reason {
 		ResponseStalled,
 		ResponsesUnread,
 		CallDeadlock,
+		StubUnhealthy,
+		ModelUnknown,
+		ModelRefused,
+		ModelFoundNot,
+		ModelBusy,
+		ModelUnsupported,
 	}
 }

@@ -17,22 +17,23 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/identity"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/python"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/repeat"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/square"
 )
 
 // drivers are the backends that are built in, in the order of names.
-func drivers(c Config) []backend.Driver {
+func drivers(c Config, d Deps) []backend.Driver {
 	return []backend.Driver{
 		accumulator.DynaSequence(), echo.Driver(), identity.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary),
-		repeat.Driver(), accumulator.Sequence(), square.Driver(),
+		python.Driver(python.Deps{Log: d.Log, Metrics: d.Metrics}), repeat.Driver(), accumulator.Sequence(), square.Driver(),
 	}
 }
 
 // Backends names the backends that workers have, in the order of names.
 func Backends() []string {
 	var names []string
-	for _, d := range drivers(Config{}) {
+	for _, d := range drivers(Config{}, Deps{}) {
 		names = append(names, d.Name)
 	}
 	return names
@@ -61,7 +62,7 @@ func (c Config) checkBackends() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range drivers(c) {
+	for _, d := range drivers(c, Deps{}) {
 		settings := all[d.Name]
 		if d.Check == nil {
 			for key, value := range settings {
@@ -114,7 +115,7 @@ func newBackends(c Config, d Deps) *openBackends {
 	policies, _ := c.hostPolicies()
 	ending, end := context.WithCancel(context.Background())
 	return &openBackends{
-		drivers: drivers(c), settings: settings, ending: ending, end: end,
+		drivers: drivers(c, d), settings: settings, ending: ending, end: end,
 		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control},
 		opened:      make(map[string]backend.Backend),
 	}

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/nereid-serving/nereid/libs v0.0.0
 	github.com/nereid-serving/nereid/proto v0.0.0
+	github.com/nereid-serving/nereid/python v0.0.0
 )
 
 require (
@@ -121,3 +122,5 @@ replace github.com/nereid-serving/nereid/libs => ../../libs
 replace github.com/nereid-serving/nereid/proto => ../../proto
 
 replace github.com/nereid-serving/nereid/libs/blob => ../../libs/blob
+
+replace github.com/nereid-serving/nereid/python => ../../python

@@ -1,0 +1,129 @@
+package python
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/python"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/python/stub"
+)
+
+// Backend runs Python models.
+type Backend struct {
+	environment backend.Environment
+	settings    settings
+	log         *zap.Logger
+	metrics     *metrics
+	starter     *stub.Starter
+	// dir is the backend's own directory: Nereid's package and what environments are
+	// unpacked to.
+	dir string
+
+	mu       sync.Mutex
+	checked  map[string]bool   // interpreters that run the package; guarded by mu
+	unpacked map[string]string // directories of environments by what they hold; guarded by mu
+}
+
+func open(e backend.Environment, d Deps) (*Backend, error) {
+	s, err := readSettings(e.Settings)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range s.idle {
+		d.Log.Warn("a setting of the python backend has no meaning here", zap.String("setting", key))
+	}
+	dir, err := os.MkdirTemp("", "nereid-python-")
+	if err != nil {
+		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend needs a directory for its files: %v", err)
+	}
+	b := &Backend{
+		environment: e, settings: s, log: d.Log, dir: dir,
+		checked: make(map[string]bool), unpacked: make(map[string]string),
+	}
+	if err := os.CopyFS(b.packageDir(), python.Files()); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend cannot unpack its files to %s: %v", dir, err)
+	}
+	if b.metrics, err = newMetrics(d.Metrics); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	b.starter = stub.NewStarter()
+	return b, nil
+}
+
+func (b *Backend) packageDir() string { return filepath.Join(b.dir, "package") }
+
+// Close ends what is left of stubs, and removes the backend's files.
+func (b *Backend) Close() error {
+	b.starter.Close()
+	b.metrics.close()
+	return os.RemoveAll(b.dir)
+}
+
+// Load checks that there is a model and an interpreter for it. The code runs in its
+// instances.
+func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, error) {
+	m, err := newModel(b, v)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.findInterpreter(ctx); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// interpreterVariable names the Python of the backend where no setting does.
+const interpreterVariable = "NEREID_PYTHON"
+
+// interpreter finds the Python of models without an environment of their own.
+func (b *Backend) interpreter() (string, error) {
+	name := b.settings.interpreter
+	if name == "" {
+		name = os.Getenv(interpreterVariable)
+	}
+	if name == "" {
+		name = "python3"
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", errs.Wrap(errs.LibraryMissing, err, "the python backend finds no interpreter: install Python 3.8 or newer with numpy as python3, or name one by --backend-config=python,%s=FILE: %v",
+			interpreterSetting, err)
+	}
+	return path, nil
+}
+
+// try is what an interpreter has to run.
+const try = "import sys, numpy; sys.exit('Python %d.%d is too old' % sys.version_info[:2] if sys.version_info < (3, 8) else 0)"
+
+// check makes sure that an interpreter can run stubs.
+func (b *Backend) check(ctx context.Context, interpreter string, environment []string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock() // while it runs: whoever waits needs the same
+	if b.checked[interpreter] {
+		return nil
+	}
+	c := exec.CommandContext(ctx, interpreter, "-c", try)
+	c.Env = environment
+	if out, err := c.CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return errs.Wrap(errs.LibraryMissing, fmt.Errorf("%w: %s", err, lines[len(lines)-1]),
+			"the python backend cannot use %s, which has to be Python 3.8 or newer with numpy: install numpy there (%s -m pip install numpy), or name another by --backend-config=python,%s=FILE: %s",
+			interpreter, interpreter, interpreterSetting, lines[len(lines)-1])
+	}
+	b.checked[interpreter] = true
+	return nil
+}

@@ -1,0 +1,35 @@
+package python
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// Deps are what the backend tells of its models.
+type Deps struct {
+	// Log takes what models write and log, and what becomes of their stubs.
+	Log *zap.Logger
+	// Metrics gets the metrics of models; it may be nil.
+	Metrics prometheus.Registerer
+}
+
+// Driver opens the backend.
+func Driver(d Deps) backend.Driver {
+	return backend.Driver{
+		Name: backends.Python,
+		Check: func(given map[string]string) error {
+			_, err := readSettings(given)
+			return err
+		},
+		Open: func(e backend.Environment) (backend.Backend, error) {
+			b, err := open(e, d)
+			if err != nil {
+				return nil, err // not b, which would be no nil interface
+			}
+			return b, nil
+		},
+	}
+}

@@ -1,0 +1,289 @@
+package python_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/python"
+	"github.com/nereid-serving/nereid/services/worker/internal/batches"
+	"github.com/nereid-serving/nereid/services/worker/internal/instance"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// interpreter is the Python of the tests.
+func interpreter(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("NEREID_PYTHON")
+	if path == "" {
+		t.Skip("NEREID_PYTHON names no interpreter")
+	}
+	return path
+}
+
+// world is an instance of a Python model in its lane.
+type world struct {
+	t        testing.TB
+	model    backend.Model
+	instance backend.Instance
+	executor *instance.Executor
+	id       infer.InstanceID
+	logs     *observer.ObservedLogs
+	metrics  *prometheus.Registry
+	pool     *tensor.Pool
+
+	mu        sync.Mutex
+	next      uint64
+	responses map[uint64][]*infer.Response // by request; guarded by mu
+	changed   chan struct{}                // closed when there is a response; guarded by mu
+}
+
+// options are what a test wants of its world.
+type options struct {
+	settings map[string]string
+	config   modelconfig.Config
+	files    map[string]string
+}
+
+// load loads a model whose file has this text.
+func load(t testing.TB, code string, o options) (*world, error) {
+	t.Helper()
+	settings := map[string]string{"python-path": interpreter(t)}
+	for key, value := range o.settings {
+		settings[key] = value
+	}
+	core, logs := observer.New(zapcore.DebugLevel)
+	w := &world{t: t, logs: logs, metrics: prometheus.NewRegistry(), pool: tensor.NewPool(1 << 20), responses: make(map[uint64][]*infer.Response), changed: make(chan struct{})}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("log:\n" + w.logged())
+		}
+	})
+	driver := python.Driver(python.Deps{Log: zap.New(core), Metrics: w.metrics})
+	if err := driver.Check(settings); err != nil {
+		return nil, err
+	}
+	b, err := driver.Open(backend.Environment{Settings: settings, Pool: w.pool})
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := t.TempDir()
+	for name, text := range o.files {
+		write(t, filepath.Join(dir, name), text)
+	}
+	write(t, filepath.Join(dir, "1", "model.py"), code)
+	config := o.config
+	config.Name = "m"
+	if w.model, err = b.Load(t.Context(), backend.Version{
+		Ref: infer.ModelRef{Name: "m", Version: 1}, Config: &config, ModelDir: dir, Dir: filepath.Join(dir, "1"),
+	}); err != nil {
+		return nil, err
+	}
+	if w.instance, err = w.model.NewInstance(t.Context(), backend.InstanceSpec{Name: "m_0_0"}); err != nil {
+		return w, err
+	}
+	w.executor = instance.NewExecutor(1, instance.Deps{Scheduler: w, Responder: w, Clock: mono.New(), Batches: batches.New(), Pipelined: 1})
+	w.id = w.executor.Open(instance.Spec{Name: "m_0_0", Instance: w.instance})
+	t.Cleanup(func() {
+		if err := w.executor.Close(t.Context(), w.id); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return w, nil
+}
+
+func write(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run is load for a model that has to load.
+func run(t testing.TB, code string, o options) *world {
+	t.Helper()
+	w, err := load(t, code, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) logged() string {
+	var lines []string
+	for _, e := range w.logs.All() {
+		lines = append(lines, fmt.Sprint(e.Level, " ", e.Message, " ", e.ContextMap()))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (w *world) Attach(uint64, infer.Held, infer.Executor) {}
+func (w *world) Detach(uint64)                             {}
+func (w *world) Grant(infer.Grant)                         {}
+func (w *world) Retire(id infer.InstanceID)                { w.executor.Retired(id) }
+func (w *world) Return(_ *infer.Batch, err error)          { w.t.Error(err) }
+func (w *world) InstanceFree(*infer.InstanceFree)          {}
+func (w *world) UnitDone(infer.UnitDone)                   {}
+
+func (w *world) Respond(r *infer.Response) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := r.Work.Request.Number
+	w.responses[n] = append(w.responses[n], r)
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// send sends a batch of requests and returns their numbers.
+func (w *world) send(requests ...*infer.Request) (numbers []uint64) {
+	b := &infer.Batch{Instance: w.id}
+	w.mu.Lock()
+	for _, r := range requests {
+		w.next++
+		r.Work.Request = infer.RequestID{Origin: 1, Number: w.next}
+		if r.BatchSize == 0 {
+			r.BatchSize = 1
+		}
+		b.Requests, b.Enqueued = append(b.Requests, r), append(b.Enqueued, 0)
+		numbers = append(numbers, w.next)
+	}
+	b.ID = infer.BatchID{Epoch: 1, Number: w.next}
+	w.mu.Unlock()
+	w.executor.Execute(b)
+	return numbers
+}
+
+// patience is how long a test waits for what has to come.
+const patience = 2 * time.Minute
+
+// await waits until a request has so many responses, or its last.
+func (w *world) await(number uint64, n int) []*infer.Response {
+	w.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		w.mu.Lock()
+		list, changed := w.responses[number], w.changed
+		w.mu.Unlock()
+		if len(list) >= n || len(list) > 0 && list[len(list)-1].Final {
+			return list
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			w.t.Fatalf("request %d has %d responses, want %d", number, len(list), n)
+		}
+	}
+}
+
+// all waits for all responses of a request.
+func (w *world) all(number uint64) []*infer.Response {
+	w.t.Helper()
+	return w.await(number, math.MaxInt)
+}
+
+// infer sends a request and returns its only response.
+func (w *world) infer(r *infer.Request) *infer.Response {
+	w.t.Helper()
+	list := w.all(w.send(r)[0])
+	if len(list) != 1 {
+		w.t.Fatalf("%d responses, want one", len(list))
+	}
+	return list[0]
+}
+
+// fails wants a request to fail with that reason and text.
+func (w *world) fails(r *infer.Response, reason errs.Reason, text string) {
+	w.t.Helper()
+	if errs.Of(r.Err) != reason || !strings.Contains(errs.From(r.Err).Msg, text) {
+		w.t.Errorf("error %q of %v, want %q of %v", r.Err, errs.Of(r.Err), text, reason)
+	}
+}
+
+// floats is a tensor FP32 of one dimension.
+func floats(name string, values ...float32) infer.Tensor {
+	var data []byte
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	return infer.Tensor{Name: name, Datatype: tensor.FP32, Shape: tensor.Shape{int64(len(values))}, Data: tensor.InHeap(data)}
+}
+
+func texts(name string, values ...string) infer.Tensor {
+	var data []byte
+	for _, v := range values {
+		data = tensor.AppendBytes(data, v)
+	}
+	return infer.Tensor{Name: name, Datatype: tensor.Bytes, Shape: tensor.Shape{int64(len(values))}, Data: tensor.InHeap(data)}
+}
+
+func ask(inputs ...infer.Tensor) *infer.Request { return &infer.Request{Inputs: inputs} }
+
+// show writes a response and releases it.
+func (w *world) show(r *infer.Response) string {
+	w.t.Helper()
+	defer r.Release()
+	if r.Err != nil {
+		return "error " + r.Err.Error()
+	}
+	var parts []string
+	for _, o := range r.Outputs {
+		data, err := o.Data.Bytes()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var values []string
+		for len(data) > 0 {
+			if o.Datatype == tensor.Bytes {
+				var element []byte
+				if element, data, err = tensor.CutBytes(data); err != nil {
+					w.t.Fatal(err)
+				}
+				values = append(values, string(element))
+				continue
+			}
+			values = append(values, fmt.Sprint(math.Float32frombits(binary.LittleEndian.Uint32(data))))
+			data = data[4:]
+		}
+		parts = append(parts, fmt.Sprintf("%s%v=%s", o.Name, o.Shape, strings.Join(values, ",")))
+	}
+	for _, p := range r.Parameters {
+		parts = append(parts, fmt.Sprintf("%s:%T=%v", p.Key, p.Value, p.Value))
+	}
+	return strings.Join(parts, " ")
+}
+
+// io lists inputs or outputs of one dimension.
+func io(d tensor.Datatype, names ...string) (list []modelconfig.IO) {
+	for _, n := range names {
+		list = append(list, modelconfig.IO{Name: n, Datatype: d, Dims: tensor.Shape{-1}})
+	}
+	return list
+}

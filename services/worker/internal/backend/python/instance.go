@@ -1,0 +1,159 @@
+package python
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+)
+
+// instance keeps a stub running. It is safe for concurrent use.
+type instance struct {
+	model *model
+	spec  backend.InstanceSpec
+	log   *zap.Logger
+
+	closing context.Context //nolint:containedctx // done by Close
+	close   context.CancelFunc
+	ended   chan struct{} // closed when nothing is kept running any more
+
+	mu      sync.Mutex
+	live    *session      // nil while there is none; guarded by mu
+	changed chan struct{} // closed when live has changed; guarded by mu
+}
+
+func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*instance, error) {
+	in := &instance{model: m, spec: spec, log: m.log(spec), ended: make(chan struct{}), changed: make(chan struct{})}
+	in.closing, in.close = context.WithCancel(context.Background())
+	s, err := in.begin(ctx)
+	if err != nil {
+		in.close()
+		return nil, err
+	}
+	in.live = s
+	go in.keep(s)
+	return in, nil
+}
+
+// Credits is 1: what a model may do at a time is its own affair.
+func (in *instance) Credits() int { return 1 }
+
+// The pause before a stub is started again: it doubles while stubs end soon.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 30 * time.Second
+	// health is how long one has to live so that the pause is the first again.
+	health = 30 * time.Second
+)
+
+// keep starts a stub after each that has ended, until the instance is closed.
+func (in *instance) keep(s *session) {
+	defer close(in.ended)
+	pause := firstPause
+	for s != nil {
+		began := time.Now()
+		select {
+		case <-s.over:
+		case <-in.closing.Done():
+			s.finalize()
+			return
+		}
+		in.set(nil)
+		_, lines := s.stub.Cause()
+		in.log.Error("stub ended", zap.String("cause", s.cause().Error()), zap.Strings("last_lines", lines))
+		if time.Since(began) > health {
+			pause = firstPause
+		}
+		s, pause = in.restart(pause)
+		in.set(s)
+	}
+}
+
+// restart starts a stub after a pause, again and again until there is one; nil says
+// that the instance is closed. It also returns the next pause.
+func (in *instance) restart(pause time.Duration) (*session, time.Duration) {
+	for {
+		in.log.Info("stub is started again", zap.Duration("pause", pause))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-in.closing.Done():
+			timer.Stop()
+			return nil, pause
+		}
+		pause = min(2*pause, lastPause)
+		s, err := in.begin(in.closing)
+		if err == nil {
+			return s, pause
+		}
+		if in.closing.Err() != nil {
+			return nil, pause
+		}
+		in.log.Error("stub not started", obs.Err(err)...)
+	}
+}
+
+// set sets the stub that takes batches.
+func (in *instance) set(s *session) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.live = s
+	close(in.changed)
+	in.changed = make(chan struct{})
+}
+
+func (in *instance) session() (s *session, changed <-chan struct{}) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.live, in.changed
+}
+
+// Execute gives the batch to the stub, or to the next when there is none.
+func (in *instance) Execute(b backend.Batch) {
+	var canceled chan struct{}
+	for {
+		s, changed := in.session()
+		if s != nil && s.execute(b) {
+			return
+		}
+		if canceled == nil {
+			canceled = make(chan struct{})
+			b.OnCancel(func() { close(canceled) })
+		}
+		select {
+		case <-changed:
+		case <-canceled:
+			in.refuse(b, errs.New(errs.Canceled, ""))
+			return
+		case <-in.closing.Done():
+			in.refuse(b, in.unhealthy("the instance is closed"))
+			return
+		}
+	}
+}
+
+// refuse ends a batch that no stub has had.
+func (in *instance) refuse(b backend.Batch, err error) {
+	for i := range b.Requests() {
+		b.Respond(i, &infer.Response{Final: true, Err: err})
+	}
+	b.Done()
+}
+
+// unhealthy is Triton's text for what a stub does not answer any more.
+func (in *instance) unhealthy(how string) error {
+	return errs.New(errs.StubUnhealthy, "Stub process '%s' is not healthy: %s", in.spec.Name, how).WithModel(in.model.version.Ref.Name)
+}
+
+// Close has the model finalized, and ends the stub.
+func (in *instance) Close() error {
+	in.close()
+	<-in.ended
+	return nil
+}

@@ -1,0 +1,149 @@
+package python
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/python/stub"
+)
+
+// memoryParameter bounds the memory of each stub of a model, in bytes.
+const memoryParameter = "NEREID_STUB_MEMORY_BYTES"
+
+// model is a version of a Python model.
+type model struct {
+	backend *Backend
+	version backend.Version
+	// file is the model's code.
+	file        string
+	interpreter string
+	environment []string
+	memory      uint64 // that a stub may have; 0 is any
+	// reshaped are inputs and outputs whose shapes differ from the client's.
+	reshaped map[string]*modelconfig.IO
+}
+
+func newModel(b *Backend, v backend.Version) (*model, error) {
+	m := &model{backend: b, version: v, reshaped: make(map[string]*modelconfig.IO)}
+	name := v.Config.Filename
+	if name == "" {
+		name = "model.py"
+	}
+	m.file = filepath.Join(v.Dir, name)
+	if s, err := os.Stat(m.file); err != nil || s.IsDir() {
+		return nil, m.failed("there is no file %s in version %d: put the model's code there", name, v.Ref.Version)
+	}
+	if text, ok := v.Config.Parameters[memoryParameter]; ok {
+		n, err := strconv.ParseUint(text, 10, 63)
+		if err != nil || n == 0 {
+			return nil, m.failed("parameter %s is %q: give bytes", memoryParameter, text)
+		}
+		m.memory = n
+	}
+	for _, list := range [][]modelconfig.IO{v.Config.Inputs, v.Config.Outputs} {
+		for i := range list {
+			if list[i].HasReshape {
+				m.reshaped[list[i].Name] = &list[i]
+			}
+		}
+	}
+	return m, nil
+}
+
+func (m *model) failed(format string, args ...any) *errs.Error {
+	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{m.version.Config.Name}, args...)...).WithModel(m.version.Config.Name)
+}
+
+// findInterpreter sets the interpreter and its environment.
+func (m *model) findInterpreter(ctx context.Context) error {
+	packages := []string{m.backend.packageDir()}
+	own := []string{"PYTHONUNBUFFERED=1"}
+	if path := m.version.Config.Parameters[environmentParameter]; path != "" {
+		e, err := m.backend.findEnvironment(ctx, m.version, path)
+		if err != nil {
+			return m.failed("%s is %s: %v", environmentParameter, path, err)
+		}
+		m.interpreter = e.interpreter()
+		own = append(own, e.variables()...)
+	} else {
+		path, err := m.backend.interpreter()
+		if err != nil {
+			return err
+		}
+		m.interpreter = path
+	}
+	if given := os.Getenv("PYTHONPATH"); given != "" {
+		packages = append(packages, given)
+	}
+	own = append(own, "PYTHONPATH="+strings.Join(packages, string(os.PathListSeparator)))
+	m.environment = slices.Concat(inherited(), own)
+	return m.backend.check(ctx, m.interpreter, m.environment)
+}
+
+// inherited is the worker's environment without what is its own affair.
+func inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "NEREID_") || strings.HasPrefix(v, "PYTHONPATH=")
+	})
+}
+
+// NewInstance starts a stub and has it initialize the model.
+func (m *model) NewInstance(ctx context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
+	return newInstance(ctx, m, spec)
+}
+
+// Close does nothing: what there is belongs to instances.
+func (*model) Close() error { return nil }
+
+// start is the message that begins a stub's work.
+func (m *model) start(spec backend.InstanceSpec) ([]byte, error) {
+	v := m.version
+	kind := "CPU"
+	if spec.Kind == modelconfig.KindGPU {
+		kind = "GPU"
+	}
+	type args map[string]string
+	return json.Marshal(struct {
+		Type      string            `json:"t"`
+		Args      args              `json:"args"`
+		Dir       string            `json:"dir"`
+		Model     string            `json:"model"`
+		File      string            `json:"file"`
+		Decoupled bool              `json:"decoupled,omitempty"`
+		Settings  map[string]string `json:"settings,omitempty"`
+	}{
+		Type: "start",
+		Args: args{
+			"model_config": string(modelconfig.JSON(v.Config.Proto())), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
+			"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
+		},
+		Dir: v.Dir, Model: v.ModelDir, File: m.file, Decoupled: v.Config.Decoupled, Settings: m.backend.environment.Settings,
+	})
+}
+
+// log is the worker's log with the fields of an instance.
+func (m *model) log(spec backend.InstanceSpec) *zap.Logger {
+	return m.backend.log.With(append(obs.Model(m.version.Ref), zap.String("instance", spec.Name))...)
+}
+
+// stubSpec is the stub of an instance.
+func (m *model) stubSpec(log *zap.Logger) stub.Spec {
+	return stub.Spec{
+		Interpreter: m.interpreter, Environment: m.environment, MemoryBytes: m.memory,
+		Line: func(stream, line string) {
+			log.Info("output of a model", zap.String("stream", stream), zap.String("text", line))
+		},
+		Pool: m.backend.environment.Pool,
+	}
+}

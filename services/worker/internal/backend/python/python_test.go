@@ -1,0 +1,386 @@
+package python_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+const imports = `
+import os, signal, sys, time
+import numpy as np
+import triton_python_backend_utils as pb
+def value(request, name):
+    return pb.get_input_tensor_by_name(request, name).as_numpy()
+def give(**outputs):
+    return pb.InferenceResponse([pb.Tensor(name, np.asarray(array)) for name, array in outputs.items()])
+`
+
+const addSub = imports + `
+class TritonPythonModel:
+    def execute(self, requests):
+        return [give(SUM=value(r, "A") + value(r, "B"), DIFFERENCE=value(r, "A") - value(r, "B")) for r in requests]
+`
+
+func numbers() modelconfig.Config {
+	return modelconfig.Config{Inputs: io(tensor.FP32, "A", "B"), Outputs: io(tensor.FP32, "SUM", "DIFFERENCE")}
+}
+
+func TestModelsAnswer(t *testing.T) {
+	w := run(t, addSub, options{config: numbers()})
+	if got := w.show(w.infer(ask(floats("A", 1, 2), floats("B", 10, 20)))); got != "SUM[2]=11,22 DIFFERENCE[2]=-9,-18" {
+		t.Error(got)
+	}
+	one := ask(floats("A", 1), floats("B", 1))
+	one.Outputs = []infer.Output{{Name: "DIFFERENCE"}}
+	both := w.send(ask(floats("A", 3), floats("B", 1)), one)
+	if a, b := w.show(w.all(both[0])[0]), w.show(w.all(both[1])[0]); a != "SUM[1]=4 DIFFERENCE[1]=2" || b != "DIFFERENCE[1]=0" {
+		t.Error(a, "and", b)
+	}
+}
+
+// TestLargeTensorsAreInSharedMemory has so many of so many sizes that files are made,
+// used again and dropped on both sides.
+func TestLargeTensorsAreInSharedMemory(t *testing.T) {
+	w := run(t, addSub, options{config: numbers()})
+	for _, n := range []int{1023, 1024, 5000, 1 << 18, 1 << 19, 1 << 20} {
+		for range 6 {
+			a, b := make([]float32, n), make([]float32, n)
+			for i := range a {
+				a[i], b[i] = float32(i), 1
+			}
+			r := w.infer(ask(floats("A", a...), floats("B", b...)))
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			data, err := r.Outputs[0].Data.Bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range a {
+				a[i]++
+			}
+			want := floats("", a...)
+			if expected, _ := want.Data.Bytes(); !bytes.Equal(data, expected) {
+				t.Fatalf("%d elements are not the sums", n)
+			}
+			r.Release()
+		}
+	}
+}
+
+func TestTextsAndRequestsArrive(t *testing.T) {
+	w := run(t, imports+`
+import json
+class TritonPythonModel:
+    def initialize(self, args):
+        self.args = args
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            facts = [r.request_id(), r.correlation_id(), r.flags(), r.timeout(), json.loads(r.parameters()), [list(map(bytes.decode, value(r, "T")))]]
+            out.append(pb.InferenceResponse([pb.Tensor("FACTS", np.array([json.dumps(facts), self.args["model_instance_name"], "é\n\"\\"], object))], parameters={"n": 3, "s": "x", "b": True}))
+        return out
+`, options{config: modelconfig.Config{Inputs: io(tensor.Bytes, "T"), Outputs: io(tensor.Bytes, "FACTS")}})
+	r := ask(texts("T", "ä", ""))
+	r.ID, r.Sequence, r.Timeout = "id\n\"1\"", infer.Sequence{ID: 1 << 63, Start: true}, 5000
+	r.Parameters = []infer.Parameter{{Key: "k", Value: "v"}, {Key: "f", Value: 2.0}, {Key: "i", Value: int64(-1)}, {Key: "y", Value: false}}
+	got := w.show(w.infer(r))
+	want := `FACTS[3]=["id\n\"1\"", 9223372036854775808, 1, 5, {"k": "v", "f": 2.0, "i": -1, "y": false}, [["\u00e4", ""]]],m_0_0,é` + "\n\"\\ n:int64=3 s:string=x b:bool=true"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	long := strings.Repeat("long ", 10000)
+	if got := w.show(w.infer(ask(texts("T", long)))); !strings.Contains(got, long) {
+		t.Errorf("a long text came as %.100s", got)
+	}
+}
+
+func TestErrorsKeepTheirCodes(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            code = value(r, "CODE")[0].decode()
+            if code == "raise":
+                raise ValueError("no such thing")
+            out.append(give(X=np.ones(1, np.float32)) if code == "" else pb.InferenceResponse(error=pb.TritonError("said " + code, getattr(pb.TritonError, code))))
+        return out
+`, options{config: modelconfig.Config{Inputs: io(tensor.Bytes, "CODE"), Outputs: io(tensor.FP32, "X")}})
+	for code, reason := range map[string]errs.Reason{
+		"UNKNOWN": errs.ModelUnknown, "INTERNAL": errs.ExecutionFailed, "NOT_FOUND": errs.ModelFoundNot, "INVALID_ARG": errs.ModelRefused,
+		"UNAVAILABLE": errs.ModelBusy, "UNSUPPORTED": errs.ModelUnsupported, "ALREADY_EXISTS": errs.AlreadyExists, "CANCELLED": errs.Canceled,
+	} {
+		w.fails(w.infer(ask(texts("CODE", code))), reason, "said "+code)
+	}
+	some := w.send(ask(texts("CODE", "")), ask(texts("CODE", "NOT_FOUND")), ask(texts("CODE", "")))
+	w.fails(w.all(some[1])[0], errs.ModelFoundNot, "said NOT_FOUND")
+	if a, b := w.show(w.all(some[0])[0]), w.show(w.all(some[2])[0]); a != "X[1]=1" || b != "X[1]=1" {
+		t.Errorf("beside an error: %s, %s", a, b)
+	}
+	all := w.send(ask(texts("CODE", "")), ask(texts("CODE", "raise")))
+	for _, n := range all {
+		w.fails(w.all(n)[0], errs.ExecutionFailed, "ValueError: no such thing")
+	}
+	if !strings.Contains(w.logged(), "Traceback") {
+		t.Error("the traceback is not in the log")
+	}
+}
+
+const counting = imports + `
+class TritonPythonModel:
+    def execute(self, requests):
+        for r in requests:
+            sender = r.get_response_sender()
+            for i in range(int(value(r, "N")[0])):
+                if sender.is_cancelled():
+                    break
+                sender.send(give(I=np.array([i], np.float32)))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+`
+
+func decoupled() modelconfig.Config {
+	return modelconfig.Config{Decoupled: true, Inputs: io(tensor.FP32, "N"), Outputs: io(tensor.FP32, "I")}
+}
+
+// TestSendersWaitForTheirClients has a client that reads nothing: the sender stops, and
+// goes on when it reads.
+func TestSendersWaitForTheirClients(t *testing.T) {
+	const n = 1000
+	w := run(t, counting, options{config: decoupled()})
+	request := w.send(ask(floats("N", n)))[0]
+	read := 0
+	for final := false; !final; {
+		list := w.await(request, read+1)
+		if len(list) > read+512 {
+			t.Fatalf("%d responses are there, of which the client has read %d", len(list), read)
+		}
+		for ; read < len(list); read++ {
+			final = list[read].Final
+			if got := w.show(list[read]); got != "I[1]="+strconv.Itoa(read) && !final {
+				t.Fatalf("response %d is %s", read, got)
+			}
+		}
+	}
+	if read != n+1 {
+		t.Errorf("%d responses, want %d and an end", read, n)
+	}
+}
+
+func TestCancellationReachesTheModel(t *testing.T) {
+	w := run(t, counting, options{config: decoupled()})
+	request := w.send(ask(floats("N", 1e6)))[0]
+	w.await(request, 1)
+	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: request}, infer.RequestID{Origin: 1, Number: request})
+	w.all(request) // ends long before the last, which the test would not wait for
+	next := w.send(ask(floats("N", 1)))[0]
+	if got := w.all(next); len(got) != 2 || w.show(got[0]) != "I[1]=0" {
+		t.Errorf("then %d responses", len(got))
+	}
+}
+
+const dying = imports + `
+class TritonPythonModel:
+    def execute(self, requests):
+        for r in requests:
+            how = value(r, "HOW")[0].decode()
+            if how == "exit":
+                print("last words", file=sys.stderr)
+                os._exit(3)
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "garbage":
+                os.write(3, b"this is no message at all")
+                time.sleep(3600)
+            if how == "close":
+                os.close(3)
+                time.sleep(3600)
+            if how == "hang":
+                open(value(r, "HOW")[1].decode(), "w").close()
+                time.sleep(3600)
+            if how == "print":
+                print("x" * 100000 + "\x80", flush=True)
+                os.write(1, b"\xff\x00\n")
+            if how == "leave":
+                if os.fork() == 0:
+                    time.sleep(3600)
+                os._exit(0)
+        return [pb.InferenceResponse([pb.Tensor("PID", np.array([str(os.getpid())], object))]) for r in requests]
+`
+
+func deaths() modelconfig.Config {
+	return modelconfig.Config{Inputs: io(tensor.Bytes, "HOW"), Outputs: io(tensor.Bytes, "PID")}
+}
+
+func TestStubsThatEndAreStartedAgain(t *testing.T) {
+	w := run(t, dying, options{config: deaths()})
+	for _, tt := range []struct{ how, cause string }{
+		{"exit", "it ended with exit status 3; its last line was: last words"},
+		{"kill", "it was killed (SIGKILL)"},
+		{"garbage", "it was killed: a stub may not send a message of"},
+		{"close", "it was killed"},
+		{"leave", "it ended"},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			before := w.pid()
+			batch := w.send(ask(texts("HOW", tt.how)), ask(texts("HOW", "")))
+			waiting := w.send(ask(texts("HOW", "")))[0]
+			for _, n := range batch {
+				list := w.all(n)
+				if len(list) != 1 {
+					t.Errorf("%d responses", len(list))
+				}
+				w.fails(list[0], errs.StubUnhealthy, "Stub process 'm_0_0' is not healthy: "+tt.cause)
+			}
+			if got := w.show(w.all(waiting)[0]); got == before || !strings.HasPrefix(got, "PID") {
+				t.Errorf("what waited got %s, as before: %s", got, before)
+			}
+			pid, _ := strconv.Atoi(strings.TrimPrefix(before, "PID[1]="))
+			if err := syscall.Kill(-pid, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("of the stub's group %d something is left: %v", pid, err)
+			}
+		})
+	}
+	if got := w.show(w.infer(ask(texts("HOW", "print")))); !strings.HasPrefix(got, "PID") {
+		t.Error(got)
+	}
+}
+
+func (w *world) pid() string {
+	w.t.Helper()
+	return w.show(w.infer(ask(texts("HOW", ""))))
+}
+
+func TestBatchesThatNobodyWaitsForAreKilled(t *testing.T) {
+	w := run(t, dying, options{config: deaths(), settings: map[string]string{"stub-timeout-seconds": "1"}})
+	before := w.pid()
+	runs := filepath.Join(t.TempDir(), "runs")
+	if err := syscall.Mkfifo(runs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := w.send(ask(texts("HOW", "hang", runs)))[0]
+	if _, err := os.ReadFile(runs); err != nil { // once the model has opened it
+		t.Fatal(err)
+	}
+	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: n}, infer.RequestID{Origin: 1, Number: n})
+	if after := w.pid(); after == before {
+		t.Error("the stub lives")
+	}
+	if r := w.all(n)[0]; r.Err == nil {
+		t.Error("the canceled request has a result")
+	}
+}
+
+func TestLoadSaysWhatIsWrong(t *testing.T) {
+	for name, tt := range map[string]struct{ code, want string }{
+		"an exception":   {imports + "class TritonPythonModel:\n    def initialize(self, args): raise ValueError('no weights')\n    def execute(self, requests): pass\n", "no weights"},
+		"a syntax error": {"class TritonPythonModel:\n    def", "invalid syntax"},
+		"no class":       {"x = 1\n", "TritonPythonModel"},
+		"an exit":        {"import os\nos._exit(7)\n", "it ended with exit status 7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, tt.code, options{config: numbers()})
+			if errs.Of(err) != errs.LoadFailed || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want load_failed with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestInterpretersThatCannotRunStubs(t *testing.T) {
+	interpreter(t)
+	for name, tt := range map[string]struct{ file, want string }{
+		"is not there": {"/nowhere/python", "finds no interpreter"},
+		"is none":      {"/bin/false", "has to be Python 3.8 or newer with numpy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, addSub, options{config: numbers(), settings: map[string]string{"python-path": tt.file}})
+			if errs.Of(err) != errs.LibraryMissing || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "python-path=FILE") {
+				t.Errorf("%v, want library_missing with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestSettings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		given map[string]string
+		want  errs.Reason
+	}{
+		"no timeout":          {map[string]string{"stub-timeout-seconds": "0"}, errs.ConfigInvalid},
+		"one that is not":     {map[string]string{"shm-size": "1"}, errs.ConfigInvalid},
+		"those without sense": {map[string]string{"shm-default-byte-size": "1", "shm_message_queue_size": "9", "stub-timeout-seconds": "5"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, err := load(t, addSub, options{config: numbers(), settings: tt.given})
+			if errs.Of(err) != tt.want {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			if err == nil && strings.Count(w.logged(), "has no meaning here") != 2 {
+				t.Error("it is not said that settings have no meaning")
+			}
+		})
+	}
+}
+
+func TestFinalizeIsCalled(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "finalized")
+	w := run(t, imports+fmt.Sprintf(`
+class TritonPythonModel:
+    def execute(self, requests):
+        return [give(SUM=value(r, "A")) for r in requests]
+    def finalize(self):
+        open(%q, "w").close()
+`, file), options{config: numbers()})
+	w.infer(ask(floats("A", 1))).Release()
+	if err := w.executor.Close(t.Context(), w.id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	c := numbers()
+	c.Parameters = map[string]string{"NEREID_STUB_MEMORY_BYTES": strconv.Itoa(1 << 30)}
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        return [give(SUM=np.ones(int(value(r, "A")[0]) << 20, np.uint8)[:4].view(np.float32)) for r in requests]
+`, options{config: c})
+	w.fails(w.infer(ask(floats("A", 2048))), errs.ExecutionFailed, "MemoryError")
+	if r := w.infer(ask(floats("A", 1))); r.Err != nil {
+		t.Error(r.Err)
+	}
+}
+
+func TestShapesAsTheModelHasThem(t *testing.T) {
+	c := numbers()
+	c.MaxBatchSize = 4
+	for _, list := range [][]modelconfig.IO{c.Inputs, c.Outputs} {
+		list[0].Dims, list[0].HasReshape, list[0].Reshape = tensor.Shape{1, -1}, true, tensor.Shape{-1, 1, 1}
+	}
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        return [give(SUM=value(r, "A"), DIFFERENCE=np.array(value(r, "A").shape, np.float32)) for r in requests]
+`, options{config: c})
+	a := floats("A", 1, 2, 3, 4, 5, 6)
+	a.Shape = tensor.Shape{2, 1, 3}
+	if got := w.show(w.infer(ask(a))); got != "SUM[2,1,3]=1,2,3,4,5,6 DIFFERENCE[4]=2,3,1,1" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,233 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/python/stub"
+)
+
+// session is the life of one stub of an instance. Its reader's goroutine passes on what
+// the stub says, and ends with it.
+type session struct {
+	in   *instance
+	stub *stub.Stub
+	// over is closed when the stub has ended and all that it had begun has failed.
+	over chan struct{}
+	// began and finalized take the answers to start and finalize.
+	began, finalized chan stub.Message
+	metrics          stubMetrics // owned by the reader
+
+	mu    sync.Mutex
+	runs  map[uint64]*run // batches that have not ended; guarded by mu
+	last  uint64          // number of a batch; guarded by mu
+	ended bool            // no batch is begun any more; guarded by mu
+	why   error           // what it is killed for; guarded by mu
+}
+
+// begin starts a stub and initializes the model. An error has the reason load_failed.
+func (in *instance) begin(ctx context.Context) (*session, error) {
+	m := in.model
+	process, err := m.backend.starter.Start(m.stubSpec(in.log))
+	if err != nil {
+		return nil, m.failed("%v", err)
+	}
+	s := &session{
+		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run),
+		began: make(chan stub.Message, 1), finalized: make(chan stub.Message, 1),
+		metrics: m.backend.metrics.stub(),
+	}
+	go s.read()
+	header, err := m.start(in.spec)
+	if err == nil {
+		err = s.stub.Send(header)
+	}
+	if err != nil {
+		s.kill(err)
+	}
+	return s, s.initialized(ctx)
+}
+
+// initialized waits until the model is. That may take long, as the load of large
+// files does: it is up to whoever waits to give up.
+func (s *session) initialized(ctx context.Context) error {
+	patience := time.NewTicker(s.in.model.backend.settings.timeout)
+	defer patience.Stop()
+	for {
+		select {
+		case m := <-s.began:
+			if m.Type == stub.Started {
+				return nil
+			}
+			s.finalize()
+			s.trace(m.Traceback)
+			return s.in.model.failed("%s", m.Text)
+		case <-s.over:
+			return s.in.model.failed("%v", s.cause())
+		case <-ctx.Done():
+			s.kill(ctx.Err())
+			<-s.over
+			return ctx.Err()
+		case <-patience.C:
+			s.in.log.Warn("the model is still being initialized")
+		}
+	}
+}
+
+// finalize has the model finalized and the stub end; if that takes too long it is
+// killed.
+func (s *session) finalize() {
+	if err := s.stub.Send([]byte(`{"t":"finalize"}`)); err != nil {
+		s.kill(err)
+	}
+	timeout := s.in.model.backend.settings.timeout
+	limit := time.AfterFunc(timeout, func() { s.kill(fmt.Errorf("it had not ended %v after it was asked to", timeout)) })
+	defer limit.Stop()
+	<-s.over
+}
+
+// kill ends the stub. The first reason counts.
+func (s *session) kill(why error) {
+	s.mu.Lock()
+	if s.why == nil {
+		s.why = why
+	}
+	s.mu.Unlock()
+	s.stub.Kill()
+}
+
+// read takes the stub's messages until it ends.
+func (s *session) read() {
+	defer close(s.over)
+	var m stub.Message
+	for {
+		body, err := s.stub.Receive(&m)
+		if err == nil {
+			err = s.take(&m, body)
+			if body != nil {
+				body.Release()
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			s.kill(err)
+			break
+		}
+	}
+	s.end()
+}
+
+// endGrace is how long a stub that has closed the socket may take to end by itself.
+const endGrace = time.Second
+
+// end ends what the stub had begun.
+func (s *session) end() {
+	limit := time.AfterFunc(endGrace, s.stub.Kill)
+	<-s.stub.Ended()
+	limit.Stop()
+	s.stub.Close()
+	s.metrics.close()
+	s.mu.Lock()
+	s.ended = true
+	runs := s.runs
+	s.runs = nil
+	for _, r := range runs {
+		r.stopLocked()
+	}
+	s.mu.Unlock()
+	err := s.in.unhealthy(s.cause().Error())
+	for _, r := range runs {
+		r.fail(err)
+		r.batch.Done()
+	}
+}
+
+// cause says how the stub ended, once it has.
+func (s *session) cause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why != nil {
+		return fmt.Errorf("it was killed: %w", s.why)
+	}
+	how, lines := s.stub.Cause()
+	for i := len(lines) - 1; i >= 0; i-- {
+		if last := strings.TrimSpace(lines[i]); last != "" {
+			return fmt.Errorf("%s; its last line was: %s", how, last)
+		}
+	}
+	return errors.New(how)
+}
+
+// trace logs where a model failed.
+func (s *session) trace(traceback string) {
+	if traceback != "" {
+		s.in.log.Error("the model failed", zap.String("traceback", traceback))
+	}
+}
+
+// take takes one message. An error says that it is none that a stub may send.
+func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
+	switch m.Type {
+	case stub.Ran:
+		return s.ran(m, body)
+	case stub.Respond:
+		return s.respond(m, body)
+	case stub.Log:
+		s.write(m)
+	case stub.Family, stub.Metric, stub.Sample:
+		return s.metrics.take(m)
+	case stub.Value:
+		value, err := s.metrics.value(m.Metric)
+		if err != nil {
+			return err
+		}
+		header := strconv.AppendUint([]byte(`{"t":"reply","id":`), m.ID, 10)
+		header = stub.AppendFloat(append(header, `,"value":`...), value)
+		return s.stub.Send(append(header, '}'))
+	case stub.Started, stub.Failed:
+		return put(s.began, m)
+	case stub.Finalized:
+		return put(s.finalized, m)
+	case stub.HangUp:
+	default:
+		return fmt.Errorf("the stub sent a message of the type %q, which says nothing here", m.Type)
+	}
+	return nil
+}
+
+// put passes on an answer, which comes once.
+func put(to chan<- stub.Message, m *stub.Message) error {
+	select {
+	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Asks: m.Asks, Async: m.Async}:
+		return nil
+	default:
+		return fmt.Errorf("the stub sent %s twice", m.Type)
+	}
+}
+
+// write logs what the model logs.
+func (s *session) write(m *stub.Message) {
+	fields := []zap.Field{zap.String("text", m.Text), zap.String("file", m.File), zap.Uint64("line", m.Line)}
+	const message = "log of a model"
+	switch m.Level {
+	case "VERBOSE":
+		s.in.log.Debug(message, fields...)
+	case "WARNING":
+		s.in.log.Warn(message, fields...)
+	case "ERROR":
+		s.in.log.Error(message, fields...)
+	default:
+		s.in.log.Info(message, fields...)
+	}
+}

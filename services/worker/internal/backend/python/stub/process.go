@@ -1,0 +1,251 @@
+package stub
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// Spec is a stub to be started.
+type Spec struct {
+	Interpreter string
+	// Environment is that of the process, as os.Environ has it.
+	Environment []string
+	// MemoryBytes bounds the memory that is the process's own; 0 is no bound.
+	MemoryBytes uint64
+	// Line takes a line of the process's output. It is called from two goroutines.
+	Line func(stream, line string)
+	Pool *tensor.Pool
+}
+
+// Starter starts processes that die with the worker. They would die with the thread
+// that has started them, so that it keeps one.
+type Starter struct {
+	starts chan func()
+	ended  chan struct{}
+}
+
+// NewStarter makes a starter. Close ends it, and what it has started.
+func NewStarter() *Starter {
+	s := &Starter{starts: make(chan func()), ended: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *Starter) run() {
+	defer close(s.ended)
+	runtime.LockOSThread() // and not unlocked: the thread, which is changed here, ends with the goroutine
+	// A failure leaves a stub with the rights that it would have without.
+	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	for start := range s.starts {
+		start()
+	}
+}
+
+// Close kills what is left of what was started.
+func (s *Starter) Close() {
+	close(s.starts)
+	<-s.ended
+}
+
+// Start starts a stub process.
+func (s *Starter) Start(spec Spec) (*Stub, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a socket for a stub: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "stub")
+	defer theirs.Close()
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, errors.Join(err, unix.Close(pair[0]))
+	}
+	connection, err := NewConnection(pair[0], spec.Pool)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.process(spec, theirs)
+	if err != nil {
+		return nil, errors.Join(err, connection.Close())
+	}
+	return &Stub{Process: p, connection: connection}, nil
+}
+
+// process starts the process, with the other end of the socket.
+func (s *Starter) process(spec Spec, socket *os.File) (*Process, error) {
+	p := &Process{ended: make(chan struct{})}
+	var outputs, inputs [2]*os.File
+	defer func() {
+		closeFiles(inputs[:])
+	}()
+	for i := range outputs {
+		var err error
+		if outputs[i], inputs[i], err = os.Pipe(); err != nil {
+			closeFiles(outputs[:])
+			return nil, fmt.Errorf("make a pipe for a stub: %w", err)
+		}
+	}
+	p.command = &exec.Cmd{
+		Path: spec.Interpreter, Args: []string{spec.Interpreter, "-m", "nereid.stub"},
+		Env:    spec.Environment,
+		Stdout: inputs[0], Stderr: inputs[1], ExtraFiles: []*os.File{socket},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	started := make(chan error)
+	s.starts <- func() { started <- p.command.Start() }
+	if err := <-started; err != nil {
+		closeFiles(outputs[:])
+		return nil, fmt.Errorf("start %s: %w", spec.Interpreter, err)
+	}
+	if spec.MemoryBytes > 0 {
+		limit := unix.Rlimit{Cur: spec.MemoryBytes, Max: spec.MemoryBytes}
+		if err := unix.Prlimit(p.command.Process.Pid, unix.RLIMIT_DATA, &limit, nil); err != nil {
+			p.Kill()
+			err = fmt.Errorf("bound the memory of a stub to %d bytes: %w", spec.MemoryBytes, err)
+			p.wait(outputs, spec.Line)
+			return nil, err
+		}
+	}
+	go p.wait(outputs, spec.Line)
+	return p, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// Process is the process of a stub.
+type Process struct {
+	command *exec.Cmd
+	ended   chan struct{} // closed when it has ended, and its output has been read
+
+	mu   sync.Mutex
+	over bool     // the process has ended; guarded by mu
+	last []string // lines of its output; guarded by mu
+	exit error    // why it has ended; guarded by mu
+}
+
+// Ended is closed when the process has ended and all of its output has been taken.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Kill kills the process and its group.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over { // else its number may be another's
+		_ = unix.Kill(-p.command.Process.Pid, unix.SIGKILL)
+	}
+}
+
+// outputGrace is how long output is read after the end of a process: one that it
+// left behind may hold the pipe.
+const outputGrace = time.Second
+
+// wait reads the output and takes the end of the process.
+func (p *Process) wait(outputs [2]*os.File, line func(stream, line string)) {
+	defer close(p.ended)
+	var reading sync.WaitGroup
+	for i, stream := range [...]string{"stdout", "stderr"} {
+		reading.Go(func() { p.read(outputs[i], stream, line) })
+	}
+	p.await()
+	for _, f := range outputs {
+		_ = f.SetReadDeadline(time.Now().Add(outputGrace))
+	}
+	reading.Wait()
+	closeFiles(outputs[:])
+}
+
+// await waits for the process, and then kills what it has left of its group.
+func (p *Process) await() {
+	pid := p.command.Process.Pid
+	var info unix.Siginfo
+	for { // it stays, and with it the group's number, until Wait
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	p.mu.Lock()
+	_ = unix.Kill(-pid, unix.SIGKILL)
+	p.over = true
+	p.mu.Unlock()
+	err := p.command.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exit = err
+}
+
+// What is kept of a process's output, and passed on of a line.
+const (
+	keptLines = 20
+	lineBytes = 4 << 10
+)
+
+// read passes lines on. The rest of one that is too long is left out.
+func (p *Process) read(from io.Reader, stream string, line func(stream, line string)) {
+	lines := bufio.NewReaderSize(from, lineBytes)
+	rest := false
+	for {
+		text, err := lines.ReadSlice('\n')
+		if len(text) > 0 && !rest {
+			l := strings.ToValidUTF8(string(bytes.TrimRight(text, "\r\n")), "\uFFFD")
+			p.keep(l)
+			line(stream, l)
+		}
+		if rest = errors.Is(err, bufio.ErrBufferFull); err != nil && !rest {
+			return
+		}
+	}
+}
+
+func (p *Process) keep(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last = append(p.last, line); len(p.last) > keptLines {
+		p.last = p.last[1:]
+	}
+}
+
+// Cause says how the process, which has ended, did that, and with which last words.
+func (p *Process) Cause() (how string, lines []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var exit *exec.ExitError
+	switch {
+	case p.exit == nil:
+		how = "it ended by itself"
+	case errors.As(p.exit, &exit):
+		how = ended(exit.ProcessState)
+	default:
+		how = p.exit.Error()
+	}
+	return how, p.last
+}
+
+func ended(s *os.ProcessState) string {
+	status, ok := s.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok || !status.Signaled():
+		return fmt.Sprintf("it ended with exit status %d", s.ExitCode())
+	case status.Signal() == unix.SIGKILL:
+		return "it was killed (SIGKILL), as the kernel does where memory is short"
+	}
+	return fmt.Sprintf("it was ended by signal %d (%v)", status.Signal(), status.Signal())
+}
