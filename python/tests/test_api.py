@@ -192,6 +192,19 @@ class TestMembers(unittest.TestCase):
             self.assertIn(text, str(raised.exception))
 
 
+class TestAlone(unittest.TestCase):
+    def test_metrics_count_without_a_server(self):
+        metric = pb_utils.MetricFamily("m", "d", pb_utils.MetricFamily.GAUGE).Metric(labels={"a": "b"})
+        metric.set(5)
+        metric.increment(-2)
+        self.assertEqual(metric.value(), 3)
+
+    def test_what_needs_a_server_says_so(self):
+        for call in (request().exec, lambda: pb_utils.load_model("m")):
+            with self.assertRaises(pb_utils.TritonModelException):
+                call()
+
+
 class TestHelpers(unittest.TestCase):
     def test_strings_are_serialized_and_back(self):
         array = np.array([["a", b"\xff\0"], ["ü", 3]], np.object_)

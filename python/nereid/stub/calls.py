@@ -1,6 +1,5 @@
 """Calls of models to other models."""
 
-import asyncio
 import collections
 import contextvars
 import itertools
@@ -101,6 +100,8 @@ class Call:
 
     async def next_async(self) -> Optional[InferenceResponse]:
         """Wait for the next response without holding up the event loop."""
+        import asyncio  # only here: it takes longer to import than the rest of the stub
+
         connection = self._calls.connection
         loop = asyncio.get_running_loop()
         if not connection.is_watched_by(loop):
@@ -188,6 +189,8 @@ async def _finish(made: Call) -> InferenceResponse:
 
 def call_async(fields: Header, inputs: List[tensors.Tensor], decoupled: bool) -> Any:
     """Call another model, and return what awaits its response; of a decoupled call, what awaits the iterator."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     made = _calls().make(fields, inputs, decoupled)
     if not decoupled:

@@ -1,7 +1,6 @@
 """The socket to the worker: frames, their file descriptors, and who reads them."""
 
 import array
-import asyncio
 import collections
 import json
 import os
@@ -47,7 +46,7 @@ class Connection:
         self._reading = False  # guarded by _turn
         self._waiting = 0  # guarded by _turn
         self._reader: Optional[int] = None  # the only thread that may read, if there is a loop
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._loop: Any = None
 
         # Owned by the thread that reads.
         self._buffer = bytearray(_READ_SIZE)
@@ -192,7 +191,7 @@ class Connection:
             if self._waiting:
                 self._turn.notify_all()
 
-    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def watch(self, loop: Any) -> None:
         """Have the event loop of this thread watch the socket. No other thread reads then, while the loop runs."""
         assert self._socket is not None
         self._loop = loop
@@ -209,7 +208,7 @@ class Connection:
         self._reader = None
         self._idle = False
 
-    def is_watched_by(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def is_watched_by(self, loop: Any) -> bool:
         """Say whether this is the loop that watches the socket."""
         return loop is self._loop
 
@@ -300,3 +299,8 @@ class Connection:
             self._socket.close()
         self._socket = None
         self._idle = False
+        # Threads that held these are not in this process.
+        self._sending = threading.Lock()
+        self._turn = threading.Condition(threading.Lock())
+        self._reading = False
+        self.own = StubFiles()

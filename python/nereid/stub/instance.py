@@ -1,6 +1,5 @@
 """The instance: what the worker asks of this process, one message after another."""
 
-import asyncio
 import collections
 import inspect
 import json
@@ -54,7 +53,7 @@ class Instance:
             elif kind == "start":
                 send(self._start(header))
                 if self._async:
-                    asyncio.run(self._serve())
+                    _run(self._serve())
                     return
             elif kind == "finalize":
                 self._finalize()
@@ -136,7 +135,7 @@ class Instance:
     def _ready(self, header: Header) -> Header:
         try:
             ready = self._model.object.is_ready()
-            return _readiness(header, asyncio.run(_value_of(ready)) if inspect.isawaitable(ready) else ready)
+            return _readiness(header, _run(_value_of(ready)) if inspect.isawaitable(ready) else ready)
         except BaseException as error:
             return _unready(header, error)
 
@@ -163,6 +162,8 @@ class Instance:
     # Executing in an event loop
 
     async def _serve(self) -> None:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._connection.watch(loop)
@@ -220,6 +221,12 @@ class Instance:
         except BaseException as error:
             reply = _unready(header, error)
         self._connection.send(reply)
+
+
+def _run(coroutine: Any) -> Any:
+    import asyncio  # only for models that need it: it takes longer to import than the rest of the stub
+
+    return asyncio.run(coroutine)
 
 
 async def _value_of(value: Any) -> Any:

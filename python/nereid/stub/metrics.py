@@ -22,7 +22,7 @@ class Metric:
     """One metric of a family. It ends when the model drops it."""
 
     __module__ = "c_python_backend_utils"
-    __slots__ = ("_number", "_kind", "_family")
+    __slots__ = ("_number", "_kind", "_family", "_alone")
 
     def __init__(self) -> None:
         raise TypeError("Metric: No constructor defined! Use MetricFamily.Metric()")
@@ -51,17 +51,22 @@ class Metric:
         """Return the value of a counter or a gauge."""
         if self._kind is MetricFamily.HISTOGRAM:
             raise TritonModelException("Failed to get metric value: a histogram has no single value")
+        if not process.connected():
+            return self._alone
         return float(process.ask({"t": "value", "metric": self._number}))
 
     def _sample(self, op: str, value: float) -> None:
         number = float(value)
         if not math.isfinite(number):
             raise TritonModelException("a metric takes finite values, not %r" % (number,))
-        process.connection().send({"t": "sample", "metric": self._number, "op": op, "value": number})
+        if process.connected():
+            process.tell({"t": "sample", "metric": self._number, "op": op, "value": number})
+        else:
+            self._alone = number if op == "set" else self._alone + number
 
     def __del__(self) -> None:
         number = getattr(self, "_number", None)
-        if number is not None:
+        if number is not None and process.connected():
             process.connection().leave({"t": "sample", "metric": number, "op": "end"})
 
 
@@ -80,9 +85,7 @@ class MetricFamily:
             raise TypeError("MetricFamily(name: str, description: str, kind: MetricKind) was called otherwise")
         self._kind = kind
         self._number = next(_numbers)
-        process.connection().send(
-            {"t": "family", "family": self._number, "name": name, "text": description, "kind": kind.name}
-        )
+        process.tell({"t": "family", "family": self._number, "name": name, "text": description, "kind": kind.name})
 
     def Metric(self, labels: Optional[Dict[str, str]] = None, buckets: Optional[List[float]] = None) -> Metric:
         """Return a metric of the family; a histogram has the upper bounds of its buckets."""
@@ -100,13 +103,14 @@ class MetricFamily:
         metric = _new(Metric)
         metric._kind = self._kind
         metric._family = self
+        metric._alone = 0.0  # its value where there is no server
         number = next(_numbers)
         header: Dict[str, Any] = {"t": "metric", "family": self._number, "metric": number}
         if labels:
             header["labels"] = {str(key): str(value) for key, value in labels.items()}
         if bounds:
             header["buckets"] = bounds
-        process.connection().send(header)
+        process.tell(header)
         metric._number = number
         return metric
 

@@ -40,6 +40,12 @@ def connected() -> bool:
     return _Process.connection is not None
 
 
+def tell(message: Dict[str, Any]) -> None:
+    """Send a message, if there is a worker."""
+    if _Process.connection is not None:
+        _Process.connection.send(message)
+
+
 def calls() -> Any:
     """Return the calls of the process, or None without a worker."""
     return _Process.calls

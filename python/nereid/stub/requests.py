@@ -20,6 +20,7 @@ RELEASE_RESCHEDULE = 2
 # A request's sender begins with room for so many responses.
 FIRST_ROOM = 32
 
+_CLOSED = "Unable to send response. Response sender has been closed."
 _NOT_ENDED = (
     "the model dropped the request without ending it: return a response for it, or have its response sender send one with "
     "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -282,7 +283,7 @@ class ResponseSender:
         if one and response is not None and self._sent:
             raise TritonModelException("Unable to send response. Non-decoupled model cannot send more than one response.")
         if self._closed:
-            raise TritonModelException("Unable to send response. Response sender has been closed.")
+            raise TritonModelException(_CLOSED)
         if one and response is None and not self._sent:
             raise TritonModelException(
                 "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
@@ -293,9 +294,12 @@ class ResponseSender:
         batch, position = self._batch, self._position
         if response is None or position in batch.canceled:
             return response is None
-        if not batch.open[position]:
+        room = batch.open.get(position)
+        if room is None:
+            raise TritonModelException(_CLOSED)  # execute has failed meanwhile
+        if not room:
             return None
-        batch.open[position] -= 1
+        batch.open[position] = room - 1
         return True
 
     def close(self) -> None:
