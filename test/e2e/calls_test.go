@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -68,4 +69,31 @@ func TestModelsCallOthers(t *testing.T) {
 		`nv_inference_request_success{model="several",version="1"} 1`,
 		inFlight(0),
 	)
+}
+
+// A client that goes away takes the calls with it that were made for it.
+func TestCallsEndWithTheirClients(t *testing.T) {
+	inOneProcess(t)
+	const slow = "parameters [{ key: \"execute_us\" value: { string_value: \"3600000000\" } }]\n"
+	s := start(t, repository(t, map[string]string{
+		"slow/config.pbtxt": calling("x z", slow), "slow/1/.keep": "",
+		"asks/config.pbtxt": calling("x z", calls("slow")), "asks/1/.keep": "",
+	}))
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.HTTP+"/v2/models/asks/infer", strings.NewReader(both))
+		if err == nil {
+			_, err = http.DefaultClient.Do(request) //nolint:bodyclose // it fails
+		}
+		ended <- err
+	}()
+	s.inFlight(2)
+	leave()
+	if err := <-ended; err == nil {
+		t.Error("the request was answered")
+	}
+	s.wantMetrics(inFlight(0),
+		`nv_inference_request_failure{model="slow",reason="CANCELED",version="1"} 1`,
+		`nv_inference_request_failure{model="asks",reason="CANCELED",version="1"} 1`)
 }

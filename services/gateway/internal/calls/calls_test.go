@@ -227,7 +227,7 @@ func TestCallsEndEarly(t *testing.T) {
 	}{
 		"canceled":                {func(_ *rig, cancel func()) { cancel(); cancel() }, "cancelled"},
 		"the gateway ends":        {func(r *rig, _ func()) { r.stop() }, "cancelled"},
-		"its deadline has passed": {func(*rig, func()) { time.Sleep(2 * time.Minute) }, "deadline_compute"},
+		"its deadline has passed": {func(*rig, func()) { <-time.After(2 * time.Minute) }, "deadline_compute"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
