@@ -43,7 +43,9 @@ func interpreter(t testing.TB) string {
 // world is an instance of a Python model in its lane.
 type world struct {
 	t        testing.TB
+	backend  backend.Backend
 	model    backend.Model
+	version  backend.Version
 	instance backend.Instance
 	executor *instance.Executor
 	id       infer.InstanceID
@@ -98,9 +100,9 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	write(t, filepath.Join(dir, "1", "model.py"), code)
 	config := o.config
 	config.Name = "m"
-	if w.model, err = b.Load(t.Context(), backend.Version{
-		Ref: infer.ModelRef{Name: "m", Version: 1}, Config: &config, ModelDir: dir, Dir: filepath.Join(dir, "1"),
-	}); err != nil {
+	w.backend = b
+	w.version = backend.Version{Ref: infer.ModelRef{Name: "m", Version: 1}, Config: &config, ModelDir: dir, Dir: filepath.Join(dir, "1")}
+	if w.model, err = b.Load(t.Context(), w.version); err != nil {
 		return nil, err
 	}
 	if w.instance, err = w.model.NewInstance(t.Context(), backend.InstanceSpec{Name: "m_0_0"}); err != nil {

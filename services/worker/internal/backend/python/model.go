@@ -106,30 +106,54 @@ func (m *model) NewInstance(ctx context.Context, spec backend.InstanceSpec) (bac
 // Close does nothing: what there is belongs to instances.
 func (*model) Close() error { return nil }
 
-// start is the message that begins a stub's work.
-func (m *model) start(spec backend.InstanceSpec) ([]byte, error) {
+// Complete has the model complete its configuration, in a stub of its own.
+func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, error) {
+	m, err := newModel(b, v)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.findInterpreter(ctx); err != nil {
+		return nil, err
+	}
+	spec := backend.InstanceSpec{Name: v.Config.Name}
+	in := &instance{model: m, spec: spec, log: m.log(spec)}
+	s, answer, err := in.ask(ctx, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
+	if err != nil {
+		return nil, err
+	}
+	s.finalize()
+	if answer.Type != stub.Completed {
+		return nil, m.failed("the stub answered %s where it was asked to complete the configuration", answer.Type)
+	}
+	return []byte(answer.Config), nil
+}
+
+// message is what begins a stub's work.
+type message struct {
+	Type      string            `json:"t"`
+	Args      map[string]string `json:"args"`
+	Dir       string            `json:"dir"`
+	Model     string            `json:"model"`
+	File      string            `json:"file"`
+	Decoupled bool              `json:"decoupled,omitempty"`
+	Settings  map[string]string `json:"settings,omitempty"`
+	Config    string            `json:"config,omitempty"`
+}
+
+// header completes a message.
+func (m *model) header(first message, spec backend.InstanceSpec) ([]byte, error) {
 	v := m.version
 	kind := "CPU"
 	if spec.Kind == modelconfig.KindGPU {
 		kind = "GPU"
 	}
-	type args map[string]string
-	return json.Marshal(struct {
-		Type      string            `json:"t"`
-		Args      args              `json:"args"`
-		Dir       string            `json:"dir"`
-		Model     string            `json:"model"`
-		File      string            `json:"file"`
-		Decoupled bool              `json:"decoupled,omitempty"`
-		Settings  map[string]string `json:"settings,omitempty"`
-	}{
-		Type: "start",
-		Args: args{
-			"model_config": string(modelconfig.JSON(v.Config.Proto())), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
-			"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
-		},
-		Dir: v.Dir, Model: v.ModelDir, File: m.file, Decoupled: v.Config.Decoupled, Settings: m.backend.environment.Settings,
-	})
+	first.Args = map[string]string{
+		"model_config": string(modelconfig.JSON(v.Config.Proto())), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
+		"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
+	}
+	first.Dir, first.Model, first.File = v.Dir, v.ModelDir, m.file
+	first.Decoupled, first.Settings = v.Config.Decoupled, m.backend.environment.Settings
+	return json.Marshal(first)
 }
 
 // log is the worker's log with the fields of an instance.

@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
 const imports = `
@@ -382,5 +383,29 @@ class TritonPythonModel:
 	a.Shape = tensor.Shape{2, 1, 3}
 	if got := w.show(w.infer(ask(a))); got != "SUM[2,1,3]=1,2,3,4,5,6 DIFFERENCE[4]=2,3,1,1" {
 		t.Error(got)
+	}
+}
+
+func TestModelsCompleteTheirConfigurations(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        if os.path.exists(os.path.join(pb.get_model_dir(), "bad")):
+            return None
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [4]})
+        return config
+    def execute(self, requests):
+        return []
+`, options{config: numbers()})
+	completer := w.backend.(backend.Completer)
+	got, err := completer.Complete(t.Context(), w.version)
+	if err != nil || !strings.Contains(string(got), `"IN"`) {
+		t.Errorf("%s, %v", got, err)
+	}
+	write(t, filepath.Join(w.version.Dir, "bad"), "")
+	_, err = completer.Complete(t.Context(), w.version)
+	if errs.Of(err) != errs.LoadFailed || !strings.Contains(err.Error(), "auto_complete_config function in model 'm' must return a valid pb.ModelConfig object.") {
+		t.Errorf("%v", err)
 	}
 }

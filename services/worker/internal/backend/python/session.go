@@ -36,10 +36,17 @@ type session struct {
 
 // begin starts a stub and initializes the model. An error has the reason load_failed.
 func (in *instance) begin(ctx context.Context) (*session, error) {
+	s, _, err := in.ask(ctx, message{Type: "start"})
+	return s, err
+}
+
+// ask starts a stub with a message, and waits for the answer. An error has the reason
+// load_failed.
+func (in *instance) ask(ctx context.Context, first message) (*session, stub.Message, error) {
 	m := in.model
 	process, err := m.backend.starter.Start(m.stubSpec(in.log))
 	if err != nil {
-		return nil, m.failed("%v", err)
+		return nil, stub.Message{}, m.failed("%v", err)
 	}
 	s := &session{
 		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run),
@@ -47,36 +54,37 @@ func (in *instance) begin(ctx context.Context) (*session, error) {
 		metrics: m.backend.metrics.stub(),
 	}
 	go s.read()
-	header, err := m.start(in.spec)
+	header, err := m.header(first, in.spec)
 	if err == nil {
 		err = s.stub.Send(header)
 	}
 	if err != nil {
 		s.kill(err)
 	}
-	return s, s.initialized(ctx)
+	answer, err := s.answer(ctx)
+	return s, answer, err
 }
 
-// initialized waits until the model is. That may take long, as the load of large
-// files does: it is up to whoever waits to give up.
-func (s *session) initialized(ctx context.Context) error {
+// answer waits for the stub's first. That may take long, as the load of large files
+// does: it is up to whoever waits to give up.
+func (s *session) answer(ctx context.Context) (stub.Message, error) {
 	patience := time.NewTicker(s.in.model.backend.settings.timeout)
 	defer patience.Stop()
 	for {
 		select {
 		case m := <-s.began:
-			if m.Type == stub.Started {
-				return nil
+			if m.Type != stub.Failed {
+				return m, nil
 			}
 			s.finalize()
 			s.trace(m.Traceback)
-			return s.in.model.failed("%s", m.Text)
+			return m, s.in.model.failed("%s", m.Text)
 		case <-s.over:
-			return s.in.model.failed("%v", s.cause())
+			return stub.Message{}, s.in.model.failed("%v", s.cause())
 		case <-ctx.Done():
 			s.kill(ctx.Err())
 			<-s.over
-			return ctx.Err()
+			return stub.Message{}, ctx.Err()
 		case <-patience.C:
 			s.in.log.Warn("the model is still being initialized")
 		}
@@ -195,7 +203,7 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		header := strconv.AppendUint([]byte(`{"t":"reply","id":`), m.ID, 10)
 		header = stub.AppendFloat(append(header, `,"value":`...), value)
 		return s.stub.Send(append(header, '}'))
-	case stub.Started, stub.Failed:
+	case stub.Started, stub.Completed, stub.Failed:
 		return put(s.began, m)
 	case stub.Finalized:
 		return put(s.finalized, m)
@@ -209,7 +217,7 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 // put passes on an answer, which comes once.
 func put(to chan<- stub.Message, m *stub.Message) error {
 	select {
-	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Asks: m.Asks, Async: m.Async}:
+	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Config: m.Config}:
 		return nil
 	default:
 		return fmt.Errorf("the stub sent %s twice", m.Type)
