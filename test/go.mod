@@ -21,6 +21,8 @@ require (
 	google.golang.org/grpc v1.85.0
 )
 
+require github.com/nereid-serving/nereid/python v0.0.0 // indirect
+
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.20 // indirect
@@ -133,3 +135,5 @@ replace github.com/nereid-serving/nereid/services/registry => ../services/regist
 replace github.com/nereid-serving/nereid/cmd => ../cmd
 
 replace github.com/nereid-serving/nereid/libs/blob => ../libs/blob
+
+replace github.com/nereid-serving/nereid/python => ../python
