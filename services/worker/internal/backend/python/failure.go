@@ -30,3 +30,28 @@ func reasonOf(code string) errs.Reason {
 func (m *model) failure(e stub.Error) error {
 	return errs.New(reasonOf(e.Code), "%s", e.Text).WithModel(m.version.Ref.Name)
 }
+
+// codeOf is the code by which a model sees an error of a call.
+func codeOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	switch reason := errs.Of(err); reason {
+	case errs.AlreadyExists:
+		return "ALREADY_EXISTS"
+	case errs.Canceled:
+		return "CANCELLED"
+	default:
+		switch reason.HTTP() {
+		case 400:
+			return "INVALID_ARG"
+		case 404:
+			return "NOT_FOUND"
+		case 429, 503:
+			return "UNAVAILABLE"
+		case 501:
+			return "UNSUPPORTED"
+		}
+	}
+	return "INTERNAL"
+}

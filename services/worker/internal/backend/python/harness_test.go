@@ -108,7 +108,7 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	if w.instance, err = w.model.NewInstance(t.Context(), backend.InstanceSpec{Name: "m_0_0"}); err != nil {
 		return w, err
 	}
-	w.executor = instance.NewExecutor(1, instance.Deps{Scheduler: w, Responder: w, Clock: mono.New(), Batches: batches.New(), Pipelined: 1})
+	w.executor = instance.NewExecutor(1, instance.Deps{Scheduler: w, Responder: w, Calls: w, Clock: mono.New(), Batches: batches.New(), Pipelined: 1})
 	w.id = w.executor.Open(instance.Spec{Name: "m_0_0", Instance: w.instance})
 	t.Cleanup(func() {
 		if err := w.executor.Close(t.Context(), w.id); err != nil && t.Context().Err() == nil {
@@ -161,6 +161,28 @@ func (w *world) Respond(r *infer.Response) {
 	w.responses[n] = append(w.responses[n], r)
 	close(w.changed)
 	w.changed = make(chan struct{})
+}
+
+// Call answers calls: the model echo gives the input X as Y, twice where that is asked
+// for, and there is no other.
+func (w *world) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	if c.Model != "echo" {
+		c.Release()
+		receive(&infer.Response{Final: true, Err: errs.New(errs.ModelNotFound, "there is no model %s", c.Model)})
+		return func() {}
+	}
+	x := c.Inputs[0]
+	give := func(final bool) {
+		receive(&infer.Response{Final: final, Outputs: []infer.Tensor{{Name: "Y", Datatype: x.Datatype, Shape: x.Shape, Data: x.Data.Retain()}}})
+	}
+	go func() {
+		if !c.Single {
+			give(false)
+		}
+		give(true)
+		c.Release()
+	}()
+	return func() {}
 }
 
 // send sends a batch of requests and returns their numbers.

@@ -30,20 +30,26 @@ func (r *run) outputs(response *infer.Response, list []stub.Tensor, request *inf
 			continue
 		}
 		response.Outputs = append(response.Outputs, infer.Tensor{Name: name, Datatype: t.Datatype, Shape: m.outputShape(name, t.Shape), Data: data})
-		if t.Datatype == tensor.Bytes {
-			err = r.own(&response.Outputs[len(response.Outputs)-1])
-		} else if n, ok := t.Shape.ByteSize(t.Datatype); !ok || n != t.Length {
-			err = contradicts(t.Length, &response.Outputs[len(response.Outputs)-1])
-		}
-		if err != nil {
+		if err := r.session.checkTensor(&response.Outputs[len(response.Outputs)-1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// checkTensor makes sure that a tensor has the bytes that it says.
+func (s *session) checkTensor(t *infer.Tensor) error {
+	if t.Datatype == tensor.Bytes {
+		return s.own(t)
+	}
+	if n, ok := t.Shape.ByteSize(t.Datatype); !ok || n != t.Data.Length {
+		return contradicts(t.Data.Length, t)
+	}
+	return nil
+}
+
 func contradicts(n int64, t *infer.Tensor) error {
-	return fmt.Errorf("output '%s' of the stub is %v%v in %d bytes", t.Name, t.Datatype, t.Shape, n)
+	return fmt.Errorf("tensor '%s' of the stub is %v%v in %d bytes", t.Name, t.Datatype, t.Shape, n)
 }
 
 // outputName is the name of an output that a request asks for; empty if it does not.
@@ -67,13 +73,13 @@ func (m *model) outputName(name []byte, request *infer.Request) string {
 
 // own gives a tensor of texts memory that the stub cannot change any more, and checks
 // it.
-func (r *run) own(t *infer.Tensor) error {
+func (s *session) own(t *infer.Tensor) error {
 	data, err := t.Data.Bytes()
 	if err != nil {
 		return err
 	}
 	if t.Data.Mapped() {
-		b, err := r.session.in.model.backend.environment.Pool.Get(len(data))
+		b, err := s.in.model.backend.environment.Pool.Get(len(data))
 		if err != nil {
 			return err
 		}

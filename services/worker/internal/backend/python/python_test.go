@@ -409,3 +409,27 @@ class TritonPythonModel:
 		t.Errorf("%v", err)
 	}
 }
+
+func TestModelsCallModels(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            call = lambda model: pb.InferenceRequest(model_name=model, requested_output_names=["Y"], inputs=[pb.Tensor("X", value(r, "A"))])
+            one = call("echo").exec()
+            many = [y for y in call("echo").exec(decoupled=True) if len(y.output_tensors()) > 0]
+            none = call("nosuch").exec()
+            sums = [pb.get_output_tensor_by_name(y, "Y").as_numpy() for y in [one] + many]
+            out.append(give(SUM=sum(sums), DIFFERENCE=np.array([len(many), int(none.error().code() == pb.TritonError.NOT_FOUND)], np.float32)))
+        return out
+`, options{config: numbers()})
+	if got := w.show(w.infer(ask(floats("A", 1, 2)))); got != "SUM[2]=3,6 DIFFERENCE[2]=2,1" {
+		t.Error(got)
+	}
+	large := make([]float32, 5000)
+	large[4999] = 1
+	if got := w.show(w.infer(ask(floats("A", large...)))); !strings.Contains(got, ",0,3 DIFFERENCE[2]=2,1") {
+		t.Errorf("%.100s", got)
+	}
+}

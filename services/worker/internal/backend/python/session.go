@@ -28,10 +28,11 @@ type session struct {
 	metrics          stubMetrics // owned by the reader
 
 	mu    sync.Mutex
-	runs  map[uint64]*run // batches that have not ended; guarded by mu
-	last  uint64          // number of a batch; guarded by mu
-	ended bool            // no batch is begun any more; guarded by mu
-	why   error           // what it is killed for; guarded by mu
+	runs  map[uint64]*run   // batches that have not ended; guarded by mu
+	last  uint64            // number of a batch; guarded by mu
+	calls map[uint64]func() // what cancels each that has not ended; guarded by mu
+	ended bool              // no batch is begun any more; guarded by mu
+	why   error             // what it is killed for; guarded by mu
 }
 
 // begin starts a stub and initializes the model. An error has the reason load_failed.
@@ -49,7 +50,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 		return nil, stub.Message{}, m.failed("%v", err)
 	}
 	s := &session{
-		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run),
+		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run), calls: make(map[uint64]func()),
 		began: make(chan stub.Message, 1), finalized: make(chan stub.Message, 1),
 		metrics: m.backend.metrics.stub(),
 	}
@@ -150,10 +151,15 @@ func (s *session) end() {
 	s.ended = true
 	runs := s.runs
 	s.runs = nil
+	calls := s.calls
+	s.calls = nil
 	for _, r := range runs {
 		r.stopLocked()
 	}
 	s.mu.Unlock()
+	for _, cancel := range calls {
+		cancel()
+	}
 	err := s.in.unhealthy(s.cause().Error())
 	for _, r := range runs {
 		r.fail(err)
@@ -207,7 +213,10 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		return put(s.began, m)
 	case stub.Finalized:
 		return put(s.finalized, m)
+	case stub.Call:
+		return s.call(m, body)
 	case stub.HangUp:
+		s.hangUp(m.Call)
 	default:
 		return fmt.Errorf("the stub sent a message of the type %q, which says nothing here", m.Type)
 	}

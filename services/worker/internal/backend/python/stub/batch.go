@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
@@ -188,5 +189,61 @@ func (s *Stub) appendTensor(t *infer.Tensor, shape tensor.Shape) error {
 		h = strconv.AppendInt(append(h, ','), int64(len(data)), 10)
 	}
 	s.header = append(h, "]]"...)
+	return nil
+}
+
+// SendResult sends a response to a call. code is that of its error, if it has one.
+func (s *Stub) SendResult(call uint64, r *infer.Response, code string) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if s.ended {
+		return ErrEnded
+	}
+	s.header = append(s.header[:0], `{"t":"result","call":`...)
+	s.header = strconv.AppendUint(s.header, call, 10)
+	s.body, s.files, s.taken = s.body[:0], s.files[:0], s.taken[:0]
+	s.header = append(s.header, `,"final":`...)
+	s.header = strconv.AppendBool(s.header, r.Final)
+	if err := s.appendResponse(r, code); err != nil {
+		if s.carryFiles(0) != nil || s.release(s.taken) != nil {
+			return ErrEnded
+		}
+		return err
+	}
+	if s.tellFreed(false) != nil || s.carryFiles(maxRights) != nil {
+		return ErrEnded
+	}
+	header, fds := appendFiles(s.header, s.files)
+	s.header = append(header, '}')
+	if s.connection.Send(s.header, s.body, fds) != nil {
+		return ErrEnded
+	}
+	return nil
+}
+
+func (s *Stub) appendResponse(r *infer.Response, code string) error {
+	if r.Err != nil {
+		s.header = AppendText(append(s.header, `,"response":{"error":[`...), code)
+		s.header = AppendText(append(s.header, ','), errs.Visible(r.Err).Msg)
+		s.header = append(s.header, "]}"...)
+		return nil
+	}
+	if r.Final && len(r.Outputs)+len(r.Parameters) == 0 {
+		return nil // the end alone
+	}
+	s.header = append(s.header, `,"response":{"outs":[`...)
+	for i := range r.Outputs {
+		if i > 0 {
+			s.header = append(s.header, ',')
+		}
+		if err := s.appendTensor(&r.Outputs[i], r.Outputs[i].Shape); err != nil {
+			return err
+		}
+	}
+	s.header = append(s.header, ']')
+	if len(r.Parameters) > 0 {
+		s.header = AppendParameters(append(s.header, `,"params":`...), r.Parameters)
+	}
+	s.header = append(s.header, '}')
 	return nil
 }

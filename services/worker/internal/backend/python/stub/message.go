@@ -3,6 +3,7 @@ package stub
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -64,6 +65,11 @@ type Message struct {
 
 	Level, File string
 	Line        uint64
+
+	// Call is the number of a call. Asked is what it asks for, but for its inputs, which
+	// are in Tensors.
+	Call  uint64
+	Asked *infer.Call
 
 	Family, Metric uint64
 	Name, Kind, Op string
@@ -170,10 +176,71 @@ func (m *Message) member(c *cursor, key []byte) {
 	case "slots":
 		m.slots(c)
 	case "id":
+		if c.peek() == '"' {
+			m.asked().ID = string(c.text())
+			return
+		}
 		m.ID = c.uint(math.MaxUint64)
+	case "call":
+		m.Call = c.uint(math.MaxUint64)
 	default:
-		m.rare(c, key)
+		if !m.ofCall(c, key) {
+			m.rare(c, key)
+		}
 	}
+}
+
+// asked is what a call asks for. It takes one response unless it says otherwise.
+func (m *Message) asked() *infer.Call {
+	if m.Asked == nil {
+		m.Asked = &infer.Call{Single: true}
+	}
+	return m.Asked
+}
+
+// maxTimeout bounds the timeout of a call, in microseconds.
+const maxTimeout = math.MaxInt64 / 1000
+
+// ofCall reads the members that calls alone have. It is false for others.
+func (m *Message) ofCall(c *cursor, key []byte) bool {
+	switch string(key) {
+	case "model":
+		m.asked().Model = string(c.text())
+	case "version":
+		m.asked().Version = string(c.text())
+	case "decoupled":
+		m.asked().Single = !c.bool()
+	case "corr":
+		if c.peek() == '"' {
+			m.asked().Sequence.Key = string(c.text())
+		} else {
+			m.asked().Sequence.ID = c.uint(math.MaxUint64)
+		}
+	case "flags":
+		flags := c.uint(math.MaxInt32)
+		m.asked().Sequence.Start, m.asked().Sequence.End = flags&1 != 0, flags&2 != 0
+	case "timeout":
+		m.asked().Timeout = time.Duration(c.uint(maxTimeout)) * time.Microsecond //nolint:gosec // bounded
+	case "priority":
+		m.asked().Priority = c.uint(math.MaxUint64)
+	case "params":
+		m.asked().Parameters = parameters(c)
+	case "trace":
+		m.asked().Trace = string(c.text())
+	case "outs":
+		c.expect('[')
+		for n := 0; c.more(n, ']'); n++ {
+			m.asked().Outputs = append(m.asked().Outputs, infer.Output{Name: string(c.text())})
+		}
+	case "ins":
+		c.expect('[')
+		for n := 0; c.more(n, ']'); n++ {
+			m.tensor(c)
+		}
+	default:
+		return false
+	}
+	return true
 }
 
 // rare reads the members of messages that do not come with each batch.
