@@ -106,7 +106,8 @@ func (m *model) NewInstance(ctx context.Context, spec backend.InstanceSpec) (bac
 // Close does nothing: what there is belongs to instances.
 func (*model) Close() error { return nil }
 
-// Complete has the model complete its configuration, in a stub of its own.
+// Complete has the model complete its configuration, in a stub of its own. The
+// registry waits for it with all models, so that its time is bounded.
 func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, error) {
 	m, err := newModel(b, v)
 	if err != nil {
@@ -117,7 +118,12 @@ func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, erro
 	}
 	spec := backend.InstanceSpec{Name: v.Config.Name}
 	in := &instance{model: m, spec: spec, log: m.log(spec)}
-	s, answer, err := in.ask(ctx, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
+	limited, cancel := context.WithTimeout(ctx, b.settings.timeout)
+	defer cancel()
+	s, answer, err := in.ask(limited, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=python,%s if it needs longer", b.settings.timeout, timeoutSetting)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -81,6 +81,9 @@ func (s *session) answer(ctx context.Context) (stub.Message, error) {
 			s.trace(m.Traceback)
 			return m, s.in.model.failed("%s", m.Text)
 		case <-s.over:
+			if len(s.began) > 0 {
+				continue // a stub may end at once after its answer
+			}
 			return stub.Message{}, s.in.model.failed("%v", s.cause())
 		case <-ctx.Done():
 			s.kill(ctx.Err())

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const completedModel = `import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(8)
+        config.set_dynamic_batching()
+        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [1]})
+        return config
+
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy() * FACTOR)])
+            for r in requests
+        ]
+`
+
+func triple() string { return multiplying("3") }
+
+func multiplying(factor string) string { return strings.Replace(completedModel, "FACTOR", factor, 1) }
+
+// pythonOf has models run by the interpreter that has numpy.
+func pythonOf(t *testing.T) string {
+	interpreter := os.Getenv("NEREID_PYTHON")
+	if interpreter == "" {
+		interpreter = filepath.Join(root(t), ".deps", "venv", "bin", "python")
+	}
+	return "--backend-config=python,python-path=" + interpreter
+}
+
+const twoX = `{"inputs":[{"name":"X","datatype":"INT32","shape":[1,1],"data":[2]}]}`
+
+// A Python model without config.pbtxt says its inputs and outputs itself, on a worker
+// in whatever process that is.
+func TestPythonModelsCompleteTheirConfigurations(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"triple/1/model.py": triple(),
+		"raises/1/model.py": "class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n        raise ValueError('boom')\n",
+	}), "--exit-on-error=false", pythonOf(t))
+	s.until("the model", s.HTTP+"/v2/models/triple/config", func(text string) bool { return strings.Contains(text, `"max_batch_size":8`) })
+	s.eventually("an answer", func() bool {
+		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/triple/infer", twoX)
+		return status == http.StatusOK && strings.Contains(text, `"data":[6]`)
+	})
+	s.untilIndex(func(list []entry) bool {
+		for _, e := range list {
+			if e.Name == "raises" && strings.Contains(e.Reason, "1/model.py: ") && strings.Contains(e.Reason, "ValueError: boom") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestSavedPythonModelsAreServed has a save with a syntax error leave what was served,
+// with the line in the log.
+func TestSavedPythonModelsAreServed(t *testing.T) {
+	inOneProcess(t)
+	dir := repository(t, map[string]string{"triple/1/model.py": triple()})
+	s := start(t, dir, "--watch", pythonOf(t))
+	file := filepath.Join(dir, "triple", "1", "model.py")
+	answers := func(want string) {
+		t.Helper()
+		s.eventually("the answer "+want, func() bool {
+			status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/triple/infer", twoX)
+			if status != http.StatusOK {
+				t.Fatalf("%d %s", status, text)
+			}
+			return strings.Contains(text, `"data":[`+want+`]`)
+		})
+	}
+	answers("6")
+	if err := os.WriteFile(file, []byte(multiplying("5")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answers("10")
+	if err := os.WriteFile(file, []byte(multiplying("5 5")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the cause in the log", func() bool { return strings.Contains(s.text(), "model.py, line 1") })
+	answers("10")
+	if err := os.WriteFile(file, []byte(triple()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answers("6")
+}
