@@ -1,6 +1,7 @@
 package python_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -56,6 +57,7 @@ type world struct {
 	mu        sync.Mutex
 	next      uint64
 	responses map[uint64][]*infer.Response // by request; guarded by mu
+	loaded    string                       // guarded by mu
 	changed   chan struct{}                // closed when there is a response; guarded by mu
 }
 
@@ -84,7 +86,7 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	if err := driver.Check(settings); err != nil {
 		return nil, err
 	}
-	b, err := driver.Open(backend.Environment{Settings: settings, Pool: w.pool})
+	b, err := driver.Open(backend.Environment{Settings: settings, Pool: w.pool, Control: w})
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +185,22 @@ func (w *world) Call(c *infer.Call, receive func(*infer.Response)) (cancel func(
 		c.Release()
 	}()
 	return func() {}
+}
+
+// LoadModel notes a load, and UnloadModel refuses.
+func (w *world) LoadModel(_ context.Context, model, config string, files map[string][]byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loaded = fmt.Sprintf("%s %s %s", model, config, files)
+	return nil
+}
+
+func (w *world) UnloadModel(context.Context, string, bool) error {
+	return errs.New(errs.ModelNotFound, "it is not there")
+}
+
+func (w *world) ModelReady(model, version string) (bool, error) {
+	return model+version == "other2", nil
 }
 
 // send sends a batch of requests and returns their numbers.

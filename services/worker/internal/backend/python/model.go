@@ -117,9 +117,9 @@ func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, erro
 		return nil, err
 	}
 	spec := backend.InstanceSpec{Name: v.Config.Name}
-	in := &instance{model: m, spec: spec, log: m.log(spec)}
 	limited, cancel := context.WithTimeout(ctx, b.settings.timeout)
 	defer cancel()
+	in := &instance{model: m, spec: spec, log: m.log(spec), closing: limited}
 	s, answer, err := in.ask(limited, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=python,%s if it needs longer", b.settings.timeout, timeoutSetting)

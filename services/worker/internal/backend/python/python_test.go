@@ -433,3 +433,20 @@ class TritonPythonModel:
 		t.Errorf("%.100s", got)
 	}
 }
+
+func TestModelsControlModels(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        pb.load_model("other", config="{}", files={"file:1/a": b"abc"})
+        try:
+            pb.unload_model("other")
+            refused = 0
+        except pb.TritonModelException as error:
+            refused = int("it is not there" in str(error))
+        return [give(SUM=np.array([refused, pb.is_model_ready("other", "2"), pb.is_model_ready("other")], np.float32)) for r in requests]
+`, options{config: numbers()})
+	if got := w.show(w.infer(ask(floats("A", 1)))); got != "SUM[3]=1,1,0" || w.loaded != "other {} map[file:1/a:abc]" {
+		t.Error(got, w.loaded)
+	}
+}

@@ -218,6 +218,8 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		return put(s.finalized, m)
 	case stub.Call:
 		return s.call(m, body)
+	case stub.Control:
+		return s.control(m, body)
 	case stub.HangUp:
 		s.hangUp(m.Call)
 	default:

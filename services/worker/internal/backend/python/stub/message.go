@@ -70,6 +70,9 @@ type Message struct {
 	// are in Tensors.
 	Call  uint64
 	Asked *infer.Call
+	// Contents are files in the body that a model is loaded with.
+	Contents   []Content
+	Dependents bool
 
 	Family, Metric uint64
 	Name, Kind, Op string
@@ -113,6 +116,12 @@ type Tensor struct {
 type Slot struct {
 	File   uint64
 	Offset int64
+}
+
+// Content is a file of a model, in the body.
+type Content struct {
+	Path string
+	Size int64
 }
 
 // File is a file that comes with a message.
@@ -204,6 +213,10 @@ const maxTimeout = math.MaxInt64 / 1000
 // ofCall reads the members that calls alone have. It is false for others.
 func (m *Message) ofCall(c *cursor, key []byte) bool {
 	switch string(key) {
+	case "contents":
+		m.contents(c)
+	case "dependents":
+		m.Dependents = c.bool()
 	case "model":
 		m.asked().Model = string(c.text())
 	case "version":
@@ -417,18 +430,23 @@ func (m *Message) files(c *cursor) {
 			continue
 		}
 		c.expect('[')
-		if c.peek() == '"' { // of the load of a model: a name and a size
-			c.skip(0)
-			c.expect(',')
-			c.skip(0)
-			c.expect(']')
-			continue
-		}
 		f := File{Number: c.uint(math.MaxUint64)}
 		c.expect(',')
 		f.Size = c.size()
 		c.expect(']')
 		m.Files = append(m.Files, f)
+	}
+}
+
+func (m *Message) contents(c *cursor) {
+	c.expect('[')
+	for n := 0; c.more(n, ']'); n++ {
+		c.expect('[')
+		f := Content{Path: string(c.text())}
+		c.expect(',')
+		f.Size = c.size()
+		c.expect(']')
+		m.Contents = append(m.Contents, f)
 	}
 }
 
