@@ -205,7 +205,7 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 			got = append(got, line)
 		}
 	}
-	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, repeat, sequence, square, and loads no shared objects as backends"
+	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, python, repeat, sequence, square, and loads no shared objects as backends"
 	want := []string{
 		"REPO/closed/1/model.onnx: model 'closed', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,2]",
 		"fix: set max_batch_size: 0 and dims: [ 1, 2 ], or export the model with its first dimension open",

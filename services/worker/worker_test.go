@@ -124,7 +124,7 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 		"onnx g1 UNAVAILABLE ONNX Runtime cannot be opened",
 		"plan g1 UNAVAILABLE this server has no backend 'tensorrt': ",
 		"refused g1 UNAVAILABLE no such luck",
-		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has dyna_sequence, echo, identity, onnxruntime, repeat, sequence, square, and loads no shared objects as backends: " +
+		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has dyna_sequence, echo, identity, onnxruntime, python, repeat, sequence, square, and loads no shared objects as backends: " +
 			"export the model with torch.onnx.export and set backend to onnxruntime, or run it in a Python model",
 	}
 	for i, line := range want {
