@@ -5,6 +5,9 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/python/stub"
 )
 
+// canceled is a code as the models' interface spells it.
+const canceled = "CANCELLED" //nolint:misspell // it is what models compare with
+
 // reasonOf is the reason of an error of a model by its code.
 func reasonOf(code string) errs.Reason {
 	switch code {
@@ -20,7 +23,7 @@ func reasonOf(code string) errs.Reason {
 		return errs.ModelUnsupported
 	case "ALREADY_EXISTS":
 		return errs.AlreadyExists
-	case "CANCELLED":
+	case canceled:
 		return errs.Canceled
 	}
 	return errs.ExecutionFailed
@@ -40,7 +43,7 @@ func codeOf(err error) string {
 	case errs.AlreadyExists:
 		return "ALREADY_EXISTS"
 	case errs.Canceled:
-		return "CANCELLED"
+		return canceled
 	default:
 		switch reason.HTTP() {
 		case 400:

@@ -226,7 +226,7 @@ func (s *Stub) appendResponse(r *infer.Response, code string) error {
 		s.header = AppendText(append(s.header, `,"response":{"error":[`...), code)
 		s.header = AppendText(append(s.header, ','), errs.Visible(r.Err).Msg)
 		s.header = append(s.header, "]}"...)
-		return nil
+		return nil //nolint:nilerr // the message has it
 	}
 	if r.Final && len(r.Outputs)+len(r.Parameters) == 0 {
 		return nil // the end alone

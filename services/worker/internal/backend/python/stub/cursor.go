@@ -183,12 +183,12 @@ func (c *cursor) bool() bool {
 
 // value reads a parameter's value: a bool, int64, float64 or string.
 func (c *cursor) value() any {
-	switch b := c.peek(); {
-	case b == '"':
+	switch c.peek() {
+	case '"':
 		return string(c.text())
-	case b == 't', b == 'f':
+	case 't', 'f':
 		return c.bool()
-	case b == 'N', b == 'I':
+	case 'N', 'I':
 		return c.float()
 	}
 	start := c.at
