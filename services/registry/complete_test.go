@@ -72,10 +72,10 @@ func TestModelsWaitForAWorkerThatCompletesThem(t *testing.T) {
 				}
 			}, repository(t, map[string]string{"m/1/model.py": pythonModel}))
 			s.awaitModel("the cause", "m", waits)
-			s.workerAt("gone", "a:1", nereidv1.DeviceKind_DEVICE_KIND_CPU)
 			w.mu.Lock()
 			w.fail["a:1"] = errs.New(errs.StateUnavailable, "it does not answer")
 			w.mu.Unlock()
+			s.workerAt("gone", "a:1", nereidv1.DeviceKind_DEVICE_KIND_CPU)
 			s.workerAt("there", "b:1", nereidv1.DeviceKind_DEVICE_KIND_CPU)
 			s.awaitModel("the configuration", "m", completed)
 			w.mu.Lock()
