@@ -61,9 +61,9 @@ class _Request(pb_utils.InferenceRequest):
 
     __slots__ = ("sender",)
 
-    def __init__(self, model: str, inputs: Dict[str, Any]) -> None:
+    def __init__(self, model: str, outputs: List[str], inputs: Dict[str, Any]) -> None:
         tensors = [pb_utils.Tensor(name, _array(value)) for name, value in inputs.items()]
-        super().__init__(inputs=tensors, requested_output_names=[], model_name=model)
+        super().__init__(inputs=tensors, requested_output_names=outputs, model_name=model)
         self.sender: Optional[_Sender] = None
 
     def get_response_sender(self) -> Any:
@@ -126,7 +126,8 @@ class Model:
 
     def batch(self, requests: Sequence[Dict[str, Any]]) -> List[List[Dict[str, np.ndarray]]]:
         """Have requests executed together, and return the responses to each."""
-        made = [_Request(self._args["model_name"], inputs) for inputs in requests]
+        outputs = [output["name"] for output in self.config["output"]]
+        made = [_Request(self._args["model_name"], outputs, inputs) for inputs in requests]
         returned = self._loaded.object.execute(made)
         if inspect.iscoroutine(returned):
             returned = asyncio.run(returned)

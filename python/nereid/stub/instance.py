@@ -26,6 +26,7 @@ class Instance:
         self._model: Any = None
         self._execute: Any = None
         self._decoupled = False
+        self._outputs: List[str] = []
         self._async = False
         # Guarded by the connection's turn.
         self._work: Deque[Work] = collections.deque()
@@ -71,7 +72,7 @@ class Instance:
     def _queue(self, header: Header, body: bytearray) -> None:
         if header["t"] == "batch":
             number = header["batch"]
-            self._batches[number] = Batch(self._connection, number, self._decoupled)
+            self._batches[number] = Batch(self._connection, number, self._decoupled, self._outputs)
         self._work.append((header, body))
         if self._woken is not None:
             self._woken.set()
@@ -95,6 +96,7 @@ class Instance:
     def _start(self, header: Header) -> Header:
         self._decoupled = header.get("decoupled", False)
         try:
+            self._outputs = [output["name"] for output in json.loads(header["args"]["model_config"]).get("output", ())]
             self._model = self._load(header)
             self._model.initialize(header["args"])
         except BaseException as error:

@@ -140,8 +140,9 @@ class InferenceRequest:
         return self._fields.get("corr", 0)
 
     def requested_output_names(self) -> Set[str]:
-        """Return the names of the outputs that were asked for."""
-        return set(self._fields.get("outs", ()))
+        """Return the names of the outputs that were asked for: all of the model's where the client named none."""
+        names = self._fields.get("outs")
+        return set(self._batch.outputs if names is None else names)
 
     def flags(self) -> int:
         """Return the flags of the sequence."""
@@ -195,12 +196,13 @@ class InferenceRequest:
 class Batch:
     """What the requests of one execution have in common, as long as one of them may be answered."""
 
-    __slots__ = ("connection", "number", "decoupled", "running", "canceled", "open")
+    __slots__ = ("connection", "number", "decoupled", "outputs", "running", "canceled", "open")
 
-    def __init__(self, connection: Connection, number: int, decoupled: bool) -> None:
+    def __init__(self, connection: Connection, number: int, decoupled: bool, outputs: List[str]) -> None:
         self.connection = connection
         self.number = number
         self.decoupled = decoupled
+        self.outputs = outputs  # the names of the model's
         self.running = True  # until execute has returned
         # By position, both guarded by the connection's turn: who was canceled, and how many responses more may be sent by the
         # senders that have not ended their request.

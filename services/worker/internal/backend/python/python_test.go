@@ -51,6 +51,26 @@ func TestModelsAnswer(t *testing.T) {
 	}
 }
 
+func TestRequestedOutputsAreAllWhereNoneAreNamed(t *testing.T) {
+	config, err := modelconfig.FromJSON([]byte(`{"name": "m", "backend": "python",
+		"input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [-1]}, {"name": "B", "data_type": "TYPE_FP32", "dims": [-1]}],
+		"output": [{"name": "SUM", "data_type": "TYPE_STRING", "dims": [-1]}, {"name": "DIFFERENCE", "data_type": "TYPE_FP32", "dims": [-1]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        return [give(SUM=np.array(sorted(r.requested_output_names()), np.object_), DIFFERENCE=value(r, "A")) for r in requests]
+`, options{config: *config})
+	one := ask(floats("A", 1), floats("B", 1))
+	one.Outputs = []infer.Output{{Name: "SUM"}}
+	both := w.send(ask(floats("A", 1), floats("B", 1)), one)
+	if a, b := w.show(w.all(both[0])[0]), w.show(w.all(both[1])[0]); a != "SUM[2]=DIFFERENCE,SUM DIFFERENCE[1]=1" || b != "SUM[1]=SUM" {
+		t.Error(a, "and", b)
+	}
+}
+
 // TestLargeTensorsAreInSharedMemory has so many of so many sizes that files are made,
 // used again and dropped on both sides.
 func TestLargeTensorsAreInSharedMemory(t *testing.T) {
