@@ -100,7 +100,7 @@ func (c *call) Receive() error {
 		c.ticket.leave()
 		return nil
 	}
-	return c.ticket.wait(messagePatience) // before the request has its number
+	return c.ticket.wait(messageTimeout) // before the request has its number
 }
 
 // Decode implements path.Body. It takes the tensors over from the message only if

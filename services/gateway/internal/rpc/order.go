@@ -11,10 +11,10 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// messagePatience is how long a request of a sequence waits for the message of a
+// messageTimeout is how long a request of a sequence waits for the message of a
 // call that was opened before its own. What has come by then is late by the
 // client's or the network's fault, and not by that of a goroutine that had no turn.
-const messagePatience = time.Second
+const messageTimeout = time.Second
 
 // order has the calls of ModelInfer on one connection that may be of a sequence and
 // are not submitted, as the client opened them. gRPC runs each in a goroutine of its
@@ -90,13 +90,13 @@ func (t *ticket) leave() {
 }
 
 // wait returns when the call is the first, or with the error of its context. It does
-// not wait for messages that take longer than the patience.
-func (t *ticket) wait(patience time.Duration) error {
+// not wait for messages that take longer than timeout.
+func (t *ticket) wait(timeout time.Duration) error {
 	turn := t.await()
 	if turn == nil {
 		return nil
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
 		select {
@@ -106,7 +106,7 @@ func (t *ticket) wait(patience time.Duration) error {
 			return t.Err()
 		case <-timer.C:
 			t.giveUp()
-			timer.Reset(patience)
+			timer.Reset(timeout)
 		}
 	}
 }

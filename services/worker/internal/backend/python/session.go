@@ -69,8 +69,8 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 // answer waits for the stub's first. That may take long, as the load of large files
 // does: it is up to whoever waits to give up.
 func (s *session) answer(ctx context.Context) (stub.Message, error) {
-	patience := time.NewTicker(s.in.model.backend.settings.timeout)
-	defer patience.Stop()
+	slow := time.NewTicker(s.in.model.backend.settings.timeout)
+	defer slow.Stop()
 	for {
 		select {
 		case m := <-s.began:
@@ -89,7 +89,7 @@ func (s *session) answer(ctx context.Context) (stub.Message, error) {
 			s.kill(ctx.Err())
 			<-s.over
 			return stub.Message{}, ctx.Err()
-		case <-patience.C:
+		case <-slow.C:
 			s.in.log.Warn("the model is still being initialized")
 		}
 	}
