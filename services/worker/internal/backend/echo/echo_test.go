@@ -243,7 +243,7 @@ func TestModelsThatCallAnotherAnswerWithItsOutputs(t *testing.T) {
 			}
 			b := newBatch(request("x"), request("y"))
 			b.answer = func(c *infer.Call, receive func(*infer.Response)) {
-				defer c.Release()
+				c.Release() // before the end, as the test counts once all have ended
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				receive(&infer.Response{Outputs: []infer.Tensor{tensorOf("d")}})
