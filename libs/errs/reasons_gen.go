@@ -544,7 +544,7 @@ func rowAt(i int) row {
 	case 83:
 		return row{500, 13, true, "The process of a Python model ended, or was ended, while it had the request."}
 	case 84:
-		return row{500, 2, false, "The model failed with an error of the kind UNKNOWN."}
+		return row{400, 2, false, "The model failed with an error of the kind UNKNOWN."}
 	case 85:
 		return row{400, 3, false, "The model refused the request as invalid."}
 	case 86:

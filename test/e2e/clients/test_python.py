@@ -115,8 +115,18 @@ class Models(Clients):
         self.assertEqual(got, asked)
         self.assertTrue(came.empty())
 
+    def test_requests_run_again_as_often_as_the_model_says(self):
+        def ask(n):
+            data = np.array([[1 + n % 7]], np.int32)
+            result = self.grpc.infer("again", [tensor(grpc_client, "IN", data, "INT32")])
+            np.testing.assert_array_equal(result.as_numpy("OUT"), data)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(ask, range(70)))
+
     def test_errors_have_the_status_of_their_code(self):
         for how, http, grpc in (
+            ("UNKNOWN", "400", "UNKNOWN"),
             ("INTERNAL", "500", "INTERNAL"),
             ("NOT_FOUND", "404", "NOT_FOUND"),
             ("INVALID_ARG", "400", "INVALID_ARGUMENT"),
@@ -151,6 +161,7 @@ class Calls(Clients):
     def test_the_error_of_a_call_keeps_its_code(self):
         self.fails("calls", "asks fails INVALID_ARG", "400", "INVALID_ARGUMENT", "told to fail")
         self.fails("calls", "asks nested asks fails NOT_FOUND", "404", "NOT_FOUND", "told to fail")
+        self.fails("calls", "asks fails UNKNOWN", "400", "UNKNOWN", "told to fail")
         self.fails("calls", "asks nobody", "404", "NOT_FOUND", "Model 'nobody' is not ready")
 
 

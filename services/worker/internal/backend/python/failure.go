@@ -40,6 +40,8 @@ func codeOf(err error) string {
 		return ""
 	}
 	switch reason := errs.Of(err); reason {
+	case errs.ModelUnknown:
+		return "UNKNOWN"
 	case errs.AlreadyExists:
 		return "ALREADY_EXISTS"
 	case errs.Canceled:
