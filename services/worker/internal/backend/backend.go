@@ -52,7 +52,8 @@ type InstanceSpec struct {
 	Device int
 }
 
-// Instance runs the batches of one instance queue of the worker.
+// Instance runs the batches of one instance queue of the worker. It may be a
+// [Stopper].
 type Instance interface {
 	// Credits is how many batches the instance takes at the same time.
 	Credits() int

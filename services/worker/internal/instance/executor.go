@@ -103,9 +103,9 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 
 // Close retires an instance, waits until it has run its last batch, and
 // closes it. When ctx is done first, new batches are returned and what still
-// runs is canceled; what does not end within [StopGrace] then is left
-// running, the instance is not closed, and the error says so. Closing an
-// instance that is not open does nothing.
+// runs is canceled; an instance that does not end within [backend.StopGrace] then is
+// stopped. What cannot be stopped is left running, the instance is not closed,
+// and the error says so. Closing an instance that is not open does nothing.
 func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
 	l := e.lane(id)
 	if l == nil {

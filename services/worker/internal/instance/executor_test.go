@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -217,6 +218,66 @@ func TestCloseLeavesAnInstanceThatDoesNotEnd(t *testing.T) {
 		close(resume)
 		<-h.completed
 	})
+}
+
+// stoppable ends its batch, or its Close, when it is stopped.
+type stoppable struct {
+	*engine
+	stop chan struct{}
+}
+
+func (s stoppable) Stop() bool {
+	close(s.stop)
+	return true
+}
+
+func (s stoppable) Close() error {
+	if s.execute == nil {
+		<-s.stop
+	}
+	return s.engine.Close()
+}
+
+func TestCloseStopsAnInstanceThatDoesNotEnd(t *testing.T) {
+	for name, hung := range map[string]bool{"in a batch": true, "while it is closed": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				in := stoppable{&engine{}, make(chan struct{})}
+				if hung {
+					in.execute = func(b backend.Batch) {
+						<-in.stop
+						b.Respond(0, &infer.Response{Err: errs.New(errs.StubUnhealthy, "stopped")})
+						b.Done()
+					}
+				}
+				id := h.executor.Open(instance.Spec{Model: infer.ModelRef{Name: "m"}, Name: "m_0_0", Instance: in})
+				if hung {
+					h.executor.Execute(h.order(1, id, 1))
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				closed := make(chan error, 1)
+				go func() { closed <- h.executor.Close(ctx, id) }()
+				time.Sleep(time.Hour)
+				if len(closed) != 0 {
+					t.Fatal("it is closed while there is time")
+				}
+				start := time.Now()
+				cancel()
+				if err := <-closed; err != nil || in.closed != 1 || time.Since(start) != backend.StopGrace {
+					t.Errorf("Close = %v with %d closes after %v, want one after %v", err, in.closed, time.Since(start), backend.StopGrace)
+				}
+				if hung {
+					if c := <-h.completed; c.Outcomes[0] != infer.Canceled {
+						t.Errorf("outcome %v, want Canceled", c.Outcomes[0])
+					}
+					if r := h.answers(1); errs.Of(r[0].Err) != errs.StubUnhealthy {
+						t.Errorf("failed with %v, want the instance's error", r[0].Err)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestFirstOfSeveralResponsesIsTimed(t *testing.T) {

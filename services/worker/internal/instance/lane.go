@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
-
-// StopGrace is how long a canceled batch may take to end before its instance
-// is given up.
-const StopGrace = 2 * time.Second
 
 // lane runs the batches of one instance, one after another, in a goroutine
 // that ends when the queue is closed and empty. (An instance may go on with a
@@ -98,6 +94,8 @@ func (l *lane) execute(b *batch) {
 // close waits for the lane's last batch and closes the instance. Its queue
 // has been closed.
 func (l *lane) close(ctx context.Context) error {
+	late, free := backend.WithGrace(ctx)
+	defer free()
 	ended := make(chan struct{})
 	go func() {
 		l.work.Wait()
@@ -107,15 +105,11 @@ func (l *lane) close(ctx context.Context) error {
 	case <-ended:
 	case <-ctx.Done():
 		l.executor.abandon(l)
-		grace := time.NewTimer(StopGrace)
-		defer grace.Stop()
-		select {
-		case <-ended:
-		case <-grace.C:
-			return fmt.Errorf("close instance %s: a batch still runs %v after it was canceled: the instance is left as it is", l.spec.Name, StopGrace)
+		if !backend.Await(late, l.spec.Instance, ended) {
+			return fmt.Errorf("close instance %s: a batch still runs %v after it was canceled: the instance is left as it is", l.spec.Name, backend.StopGrace)
 		}
 	}
-	if err := l.spec.Instance.Close(); err != nil {
+	if err := backend.Close(late, l.spec.Instance); err != nil {
 		return fmt.Errorf("close instance %s: %w", l.spec.Name, err)
 	}
 	return nil

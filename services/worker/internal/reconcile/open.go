@@ -66,7 +66,7 @@ func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Prog
 	// a failure too.
 	if changed := files.Verify(ctx); changed != nil && (err == nil || errs.Of(changed) == errs.FilesChanged) {
 		if err == nil {
-			r.discard(l, instances)
+			r.discard(ctx, l, instances)
 		} else {
 			r.check(w.ref, files.Close())
 		}
@@ -106,8 +106,8 @@ func (r *Reconciler) loadModel(ctx context.Context, v backend.Version) (m backen
 }
 
 // discard closes what was loaded and never opened.
-func (r *Reconciler) discard(l loaded, instances []unopened) {
-	r.closeInstances(l.version.Ref, instances)
+func (r *Reconciler) discard(ctx context.Context, l loaded, instances []unopened) {
+	r.closeInstances(ctx, l.version.Ref, instances)
 	r.check(l.version.Ref, l.model.Close())
 	r.check(l.version.Ref, l.files.Close())
 }
@@ -119,7 +119,7 @@ func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot
 	}
 	defer func() {
 		if err != nil {
-			r.closeInstances(of.version.Ref, list)
+			r.closeInstances(ctx, of.version.Ref, list)
 			list = nil
 		}
 	}()
@@ -152,9 +152,12 @@ func recovered(ref infer.ModelRef, err *error) {
 	}
 }
 
-// closeInstances closes instances that were never opened.
-func (r *Reconciler) closeInstances(ref infer.ModelRef, instances []unopened) {
+// closeInstances closes instances that were never opened: in little time, where
+// ctx is done.
+func (r *Reconciler) closeInstances(ctx context.Context, ref infer.ModelRef, instances []unopened) {
+	late, free := backend.WithGrace(ctx)
+	defer free()
 	for _, m := range instances {
-		r.check(ref, m.instance.Close())
+		r.check(ref, backend.Close(late, m.instance))
 	}
 }

@@ -24,7 +24,7 @@ type verb uint8
 const (
 	load    verb = iota + 1
 	resize       // make the instances that are missing, end those that are too many
-	abandon      // give up a load that goes on
+	abandon      // give up a load or a resize that goes on
 	unload       // retire the instances, then close the model
 	forget       // drop one that failed
 )
@@ -85,9 +85,9 @@ func (p *planner) shed(h held) {
 	switch {
 	case h.state == infer.Unavailable:
 		p.steps = append(p.steps, step{do: forget, ref: h.ref}) // done at once
-	case h.state == infer.Loading:
+	case h.state == infer.Loading, h.resizing:
 		p.do(abandon, h.ref, want{})
-	case h.state == infer.Unloading, h.resizing:
+	case h.state == infer.Unloading:
 		p.settled = false
 	case p.stands(h.ref):
 	case p.replaced(h.ref):

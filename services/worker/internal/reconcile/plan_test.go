@@ -53,7 +53,7 @@ func TestPlan(t *testing.T) {
 		"other number of instances":      {wants: []want{wanted(a1, 2)}, have: []held{has(a1, infer.Ready)}, steps: "resize a/1@1"},
 		"being resized":                  {wants: []want{wanted(a1, 2)}, have: []held{resizing(has(a1, infer.Ready))}},
 		"not wanted any more":            {have: []held{has(a1, infer.Ready)}, steps: "unload a/1@1"},
-		"not wanted while it is resized": {have: []held{resizing(has(a1, infer.Ready))}},
+		"not wanted while it is resized": {have: []held{resizing(has(a1, infer.Ready))}, steps: "abandon a/1@1"},
 		"not wanted while it is loaded":  {have: []held{has(a1, infer.Loading)}, steps: "abandon a/1@1"},
 		"not wanted and failed":          {have: []held{has(a1, infer.Unavailable)}, steps: "forget a/1@1", final: true},
 		"unloading":                      {have: []held{has(a1, infer.Unloading)}},

@@ -265,6 +265,33 @@ func TestMemoryIsMeasuredWithTheInstances(t *testing.T) {
 	})
 }
 
+// A resize that nobody wants any more holds up neither the end of its version nor a
+// later one.
+func TestAbandonedResizeMayBeWantedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.assignWarm(1, 1)
+		w.events()
+		resume := make(chan bool)
+		w.run = func(b backend.Batch) {
+			stop := make(chan bool)
+			b.OnCancel(func() { close(stop) })
+			<-stop
+			<-resume
+		}
+		w.assignWarm(1, 2)
+		w.desire(2)
+		w.assignWarm(1, 2)
+		w.expect("run a_1")
+		resume <- true
+		w.expect("gone a_1", "run a_1")
+		w.desire(3)
+		resume <- true
+		w.expect("gone a_1", "close 1", "closed a/1@1")
+	})
+}
+
 // Nobody takes the instances of before for those that are being made.
 func TestGroupsAreToldWhenTheirInstancesAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

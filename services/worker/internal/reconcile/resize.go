@@ -1,6 +1,9 @@
 package reconcile
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // resize brings the instances of a version to other groups without loading it
 // again: those that are missing are made and opened before those that are too
@@ -8,6 +11,7 @@ import "slices"
 // one cannot be made nothing changes, and it is not tried again until the
 // groups change.
 func (r *Reconciler) resize(c *loadedVersion, w want) {
+	before := c.groups
 	c.resizing, c.groups = true, w.groups
 	if w.err != nil {
 		r.resized(c, nil, nil, w.err)
@@ -16,12 +20,20 @@ func (r *Reconciler) resize(c *loadedVersion, w want) {
 	add := missing(w.groups, c.slots)
 	surplus := slices.DeleteFunc(slices.Clone(c.slots), func(l slot) bool { return wants(w.groups, l) })
 	sem := r.loads()
+	ctx, cancel := context.WithCancel(r.patience)
+	c.cancel = cancel
 	r.task(c.ref.ID(), func() func() {
+		defer cancel()
 		load := r.deps.Meter.Begin(c.bytes)
-		instances, err := r.extend(sem, c, add)
+		instances, err := r.extend(ctx, sem, c, add)
 		taken := load.End()
 		return func() {
 			c.memory += taken
+			abandoned := c.abandoned
+			if c.abandoned = false; abandoned && err != nil { // which says nothing about the groups: they may be wanted again
+				c.resizing, c.groups = false, before
+				return
+			}
 			r.resized(c, instances, surplus, err)
 		}
 	})
@@ -29,20 +41,20 @@ func (r *Reconciler) resize(c *loadedVersion, w want) {
 
 // extend makes further instances. It counts as a load, since it
 // costs the same.
-func (r *Reconciler) extend(sem semaphore, c *loadedVersion, add []slot) (list []unopened, err error) {
+func (r *Reconciler) extend(ctx context.Context, sem semaphore, c *loadedVersion, add []slot) (list []unopened, err error) {
 	if len(add) == 0 {
 		return nil, nil
 	}
-	if err := sem.acquire(r.patience); err != nil {
+	if err := sem.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer sem.release()
-	list, err = r.makeInstances(r.patience, &c.loaded, add)
+	list, err = r.makeInstances(ctx, &c.loaded, add)
 	if err == nil && len(c.version.Config.Warmup) > 0 { // whose samples were read again
-		err = c.files.Verify(r.patience)
+		err = c.files.Verify(ctx)
 	}
 	if err != nil {
-		r.closeInstances(c.ref, list)
+		r.closeInstances(ctx, c.ref, list)
 		return nil, err
 	}
 	return list, nil

@@ -22,10 +22,10 @@ type loadedVersion struct {
 	cause error
 	loaded
 	slots  []slot
-	cancel context.CancelFunc // of the load
+	cancel context.CancelFunc // of the load, or of the resize
 	// progress is how its fetch goes on while it loads.
 	progress source.Progress
-	// abandoned says that nobody wanted the version while it was loaded.
+	// abandoned says that nobody wanted the version while it was loaded or resized.
 	abandoned bool
 }
 
@@ -93,7 +93,7 @@ func (r *Reconciler) load(w want) {
 		l, instances, took, err := r.attempts(ctx, w, r.follow(ctx, c))
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()
-			r.discard(l, instances)
+			r.discard(ctx, l, instances)
 		}
 		if err != nil {
 			return func() { r.failed(c, took, err) }
@@ -140,7 +140,7 @@ func (r *Reconciler) check(ref infer.ModelRef, err error) {
 	}
 }
 
-// abandon gives up a load, as far as the backend can.
+// abandon gives up a load or a resize, as far as the backend can.
 func (c *loadedVersion) abandon() {
 	c.abandoned = true
 	c.cancel()

@@ -68,6 +68,12 @@ func (in *Instance) Close() error {
 	return in.Instance.Close()
 }
 
+// Stop stops the backend's instance, if that can be stopped.
+func (in *Instance) Stop() bool {
+	s, ok := in.Instance.(backend.Stopper)
+	return ok && s.Stop()
+}
+
 // dropLocked ends a sequence here, and releases its states.
 func (in *Instance) dropLocked(s *slot) {
 	for i := range s.states {

@@ -41,8 +41,12 @@ func execute(ctx context.Context, in backend.Instance, requests []*infer.Request
 			<-stopped // or it would meet the instance's next batch
 		}
 	}()
+	late, free := backend.WithGrace(ctx)
+	defer free()
 	in.Execute(b)
-	<-b.ended
+	if !backend.Await(late, in, b.ended) {
+		<-b.ended
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failures

@@ -80,8 +80,8 @@ func shapeOf(c *modelconfig.Config, in *modelconfig.WarmupInput) tensor.Shape {
 
 // Run executes the samples on an instance that does nothing else meanwhile,
 // which makes its calls through calls, and returns the first failure, of the reason
-// load_failed. When ctx is done
-// it stops what runs, as far as the backend can, and returns.
+// load_failed. When ctx is done it cancels what runs, and stops the instance if that
+// does not end then; where that cannot be, it waits.
 func (s Samples) Run(ctx context.Context, in backend.Instance, calls infer.Caller) error {
 	for i := range s.samples {
 		for range s.samples[i].count {

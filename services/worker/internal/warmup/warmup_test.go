@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -247,6 +248,40 @@ func TestFirstFailureEndsTheWarmup(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stoppable ends its batch when it is stopped.
+type stoppable struct {
+	instance
+	stop chan struct{}
+}
+
+func (s stoppable) Stop() bool {
+	close(s.stop)
+	return true
+}
+
+// An execution that does not heed that it was canceled is stopped with its instance.
+func TestCanceledWarmupThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		sample := one(modelconfig.WarmupInput{Name: "x", Datatype: tensor.Int16, Dims: tensor.Shape{2}})
+		samples, err := warmup.Prepare(model(t, nil, sample))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := stoppable{stop: make(chan struct{})}
+		in.instance = func(b backend.Batch) {
+			cancel()
+			go func() {
+				<-in.stop
+				b.Done()
+			}()
+		}
+		if err := samples.Run(ctx, in, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want that it was canceled", err)
+		}
+	})
 }
 
 // A load that is given up stops the execution, and ends when that has ended.

@@ -19,8 +19,10 @@ type instance struct {
 	spec  backend.InstanceSpec
 	log   *zap.Logger
 
-	closing context.Context //nolint:containedctx // done by Close
+	closing context.Context //nolint:containedctx // done by Close and Stop
 	close   context.CancelFunc
+	given   context.Context //nolint:containedctx // done by Stop
+	giveUp  context.CancelFunc
 	ended   chan struct{} // closed when nothing is kept running any more
 
 	mu      sync.Mutex
@@ -30,10 +32,11 @@ type instance struct {
 
 func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*instance, error) {
 	in := &instance{model: m, spec: spec, log: m.log(spec), ended: make(chan struct{}), changed: make(chan struct{})}
-	in.closing, in.close = context.WithCancel(context.Background())
+	in.given, in.giveUp = context.WithCancel(context.Background())
+	in.closing, in.close = context.WithCancel(in.given)
 	s, err := in.begin(ctx)
 	if err != nil {
-		in.close()
+		in.giveUp()
 		return nil, err
 	}
 	in.live = s
@@ -55,6 +58,7 @@ const (
 // keep starts a stub after each that has ended, until the instance is closed.
 func (in *instance) keep(s *session) {
 	defer close(in.ended)
+	defer in.giveUp()
 	pause := firstPause
 	for s != nil {
 		began := time.Now()
@@ -149,6 +153,13 @@ func (in *instance) refuse(b backend.Batch, err error) {
 // unhealthy is Triton's text for what a stub does not answer any more.
 func (in *instance) unhealthy(how string) error {
 	return errs.New(errs.StubUnhealthy, "Stub process '%s' is not healthy: %s", in.spec.Name, how).WithModel(in.model.version.Ref.Name)
+}
+
+// Stop kills the stub: what it has begun fails, and a model that is being finalized
+// is no longer waited for.
+func (in *instance) Stop() bool {
+	in.giveUp()
+	return true
 }
 
 // Close has the model finalized, and ends the stub.

@@ -119,7 +119,7 @@ func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, erro
 	spec := backend.InstanceSpec{Name: v.Config.Name}
 	limited, cancel := context.WithTimeout(ctx, b.settings.timeout)
 	defer cancel()
-	in := &instance{model: m, spec: spec, log: m.log(spec), closing: limited}
+	in := &instance{model: m, spec: spec, log: m.log(spec), closing: limited, given: limited}
 	s, answer, err := in.ask(limited, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=python,%s if it needs longer", b.settings.timeout, timeoutSetting)

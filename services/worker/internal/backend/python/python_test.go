@@ -2,6 +2,7 @@ package python_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -268,14 +270,23 @@ func TestStubsThatEndAreStartedAgain(t *testing.T) {
 			if got := w.show(w.all(waiting)[0]); got == before || !strings.HasPrefix(got, "PID") {
 				t.Errorf("what waited got %s, as before: %s", got, before)
 			}
-			pid, _ := strconv.Atoi(strings.TrimPrefix(before, "PID[1]="))
-			if err := syscall.Kill(-pid, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("of the stub's group %d something is left: %v", pid, err)
-			}
+			expectGone(t, strings.TrimPrefix(before, "PID[1]="))
 		})
 	}
 	if got := w.show(w.infer(ask(texts("HOW", "print")))); !strings.HasPrefix(got, "PID") {
 		t.Error(got)
+	}
+}
+
+// expectGone wants nothing to be left of the group of a stub.
+func expectGone(t *testing.T, stub string) {
+	t.Helper()
+	pid, err := strconv.Atoi(stub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(-pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("of the stub's group %d something is left: %v", pid, err)
 	}
 }
 
@@ -301,6 +312,76 @@ func TestBatchesThatNobodyWaitsForAreKilled(t *testing.T) {
 	}
 	if r := w.all(n)[0]; r.Err == nil {
 		t.Error("the canceled request has a result")
+	}
+}
+
+// hanging hangs where its version's directory has a pipe of the name, to which it writes
+// its number before.
+const hanging = imports + `
+def hang(where):
+    file = os.path.join(pb.get_model_dir(), where)
+    if os.path.exists(file):
+        with open(file, "w") as pipe:
+            pipe.write(str(os.getpid()))
+        while True:
+            time.sleep(3600)
+class TritonPythonModel:
+    def initialize(self, args):
+        hang("initialize")
+    def execute(self, requests):
+        hang("execute")
+        return [give(SUM=value(r, "A")) for r in requests]
+    def finalize(self):
+        hang("finalize")
+`
+
+// What hangs is killed when there is no time for it any more, long before its own
+// time is over, which would be an hour.
+func TestWhatHangsIsStopped(t *testing.T) {
+	for _, where := range []string{"initialize", "execute", "finalize"} {
+		t.Run(where, func(t *testing.T) {
+			w := run(t, hanging, options{config: numbers(), settings: map[string]string{"stub-timeout-seconds": "3600"}})
+			pipe := filepath.Join(w.version.Dir, where)
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			var n uint64
+			if where == "initialize" {
+				go func() {
+					_, err := w.model.NewInstance(ctx, backend.InstanceSpec{Name: "m_0_1"})
+					ended <- err
+				}()
+			} else {
+				if where == "execute" {
+					n = w.send(ask(floats("A", 1)))[0]
+				}
+				go func() { ended <- w.executor.Close(ctx, w.id) }()
+			}
+			pid, err := os.ReadFile(pipe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			select {
+			case err := <-ended:
+				if (err != nil) != (where == "initialize") {
+					t.Error(err)
+				}
+			case <-time.After(patience):
+				t.Fatal("it has not ended")
+			}
+			if where == "execute" {
+				list := w.all(n)
+				if len(list) != 1 {
+					t.Errorf("%d responses", len(list))
+				}
+				w.fails(list[0], errs.StubUnhealthy, "Stub process 'm_0_0' is not healthy: it was killed: its instance was stopped")
+			}
+			expectGone(t, string(pid))
+		})
 	}
 }
 

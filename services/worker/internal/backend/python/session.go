@@ -95,8 +95,8 @@ func (s *session) answer(ctx context.Context) (stub.Message, error) {
 	}
 }
 
-// finalize has the model finalized and the stub end; if that takes too long it is
-// killed.
+// finalize has the model finalized and the stub end; if that takes too long, or the
+// instance is stopped, it is killed.
 func (s *session) finalize() {
 	if err := s.stub.Send([]byte(`{"t":"finalize"}`)); err != nil {
 		s.kill(err)
@@ -104,6 +104,8 @@ func (s *session) finalize() {
 	timeout := s.in.model.backend.settings.timeout
 	limit := time.AfterFunc(timeout, func() { s.kill(fmt.Errorf("it had not ended %v after it was asked to", timeout)) })
 	defer limit.Stop()
+	unhook := context.AfterFunc(s.in.given, func() { s.kill(errors.New("its instance was stopped")) })
+	defer unhook()
 	<-s.over
 }
 
