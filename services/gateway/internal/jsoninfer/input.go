@@ -218,7 +218,8 @@ func (in *input) tooManyElements() error {
 func (d *Decoder) readFixed(in *input, n int64) error {
 	size, ok := in.Shape.ByteSize(in.Datatype)
 	if !ok {
-		return in.tooManyElements()
+		return errs.New(errs.ShapeMismatch, "byte size overflow for input '%s': its shape %s has more than %d bytes of %s",
+			in.Name, in.Shape, int64(math.MaxInt64), in.Datatype)
 	}
 	if err := d.limit(in, size); err != nil {
 		return err
