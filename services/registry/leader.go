@@ -96,12 +96,16 @@ func (r *Registry) leaderValue(epoch, revision uint64) *nereidv1.LeaderValue {
 	return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: r.cfg.Holder, Epoch: epoch, ModelsRevision: revision, Address: r.cfg.Address}
 }
 
-// logProblems logs what clients will see as unavailable.
+// logProblems logs what clients will see as unavailable, with all that is known of the cause.
 func logProblems(all *zap.Logger, models []snapshot.Model) {
 	for _, m := range models {
 		log := all.With(zap.Stringer("model", m.ID()))
 		if m.Problem != "" {
-			log.Warn("model cannot be served", zap.String("cause", m.Problem))
+			cause := m.Problem
+			if len(m.Problems) > 0 {
+				cause = m.Problems.Error()
+			}
+			log.Warn("model cannot be served", zap.String("cause", cause))
 		}
 		for _, warning := range m.Warnings {
 			log.Warn("model has an oddity", zap.String("cause", warning))

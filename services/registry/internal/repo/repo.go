@@ -248,8 +248,9 @@ func (s *Scanner) listRoot(root string, to *listing) error {
 // model reads a model, which should have one directory.
 func (s *reader) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) snapshot.Model {
 	if len(dirs) > 1 {
-		err := problem("model appears in two or more repositories: rename or remove all but one of %s", strings.Join(dirs, ", "))
-		return snapshot.Model{Name: id.Name, Duplicate: true, Problem: errs.From(err).Msg, Problems: problemsOf(err)}
+		const cause = "model appears in two or more repositories" // as the index of models says it, in Triton too
+		err := problem(cause+": rename or remove all but one of %s", strings.Join(dirs, ", "))
+		return snapshot.Model{Name: id.Name, Duplicate: true, Problem: cause, Problems: problemsOf(err)}
 	}
 	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[0]), Overridden: config != nil}
 	if s.stores.of(dirs[0]) != nil {
