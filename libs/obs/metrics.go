@@ -22,6 +22,7 @@ import (
 type Metrics struct {
 	prometheus.Registerer
 	registry *prometheus.Registry
+	labels   map[string]string
 }
 
 // NewMetrics makes a registry with the metrics of the Go runtime and the
@@ -29,7 +30,7 @@ type Metrics struct {
 // [CheckLabels]; they may be nil.
 func NewMetrics(version string, labels map[string]string) *Metrics {
 	registry := prometheus.NewRegistry()
-	m := &Metrics{Registerer: prometheus.WrapRegistererWith(labels, registry), registry: registry}
+	m := &Metrics{Registerer: prometheus.WrapRegistererWith(labels, registry), registry: registry, labels: labels}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "nereid_build_info", Help: "Always 1; the version is in the label.",
 		ConstLabels: prometheus.Labels{"version": version},
@@ -52,6 +53,13 @@ func CheckLabels(labels map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// HasLabel reports whether all metrics have a label of the name, so that no series may
+// have it of its own.
+func (m *Metrics) HasLabel(name string) bool {
+	_, there := m.labels[name]
+	return there
 }
 
 // Gatherer returns what all metrics are read from.

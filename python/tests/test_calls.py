@@ -226,29 +226,57 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("V", np.array([value]))])]
             worker.start()
             worker.submit({})
             expected = [
-                {"t": "family", "family": 1, "name": "requests", "text": "all of them", "kind": "COUNTER"},
-                {"t": "metric", "family": 1, "metric": 2, "labels": {"model": "m"}},
+                {"t": "family", "id": 1, "family": 1, "name": "requests", "text": "all of them", "kind": "COUNTER"},
+                {"t": "metric", "id": 2, "family": 1, "metric": 2, "labels": {"model": "m"}},
                 {"t": "sample", "metric": 2, "op": "add", "value": 2.0},
-                {"t": "value", "id": 1, "metric": 2},
-                {"t": "family", "family": 3, "name": "g", "text": "d", "kind": "GAUGE"},
-                {"t": "metric", "family": 3, "metric": 4},
+                {"t": "value", "id": 3, "metric": 2},
+                {"t": "family", "id": 4, "family": 3, "name": "g", "text": "d", "kind": "GAUGE"},
+                {"t": "metric", "id": 5, "family": 3, "metric": 4},
                 {"t": "sample", "metric": 4, "op": "set", "value": -3.0},
-                {"t": "family", "family": 5, "name": "h", "text": "d", "kind": "HISTOGRAM"},
-                {"t": "metric", "family": 5, "metric": 6, "buckets": [1.0, 2.5]},
+                {"t": "family", "id": 6, "family": 5, "name": "h", "text": "d", "kind": "HISTOGRAM"},
+                {"t": "metric", "id": 7, "family": 5, "metric": 6, "buckets": [1.0, 2.5]},
                 {"t": "sample", "metric": 6, "op": "observe", "value": 2.0},
             ]
+            ends = []
+
+            def told():
+                while True:
+                    header = worker.receive("family", "metric", "sample", "value", "ran")[0]
+                    if header.get("op") != "end":
+                        return header
+                    ends.append((header["t"], header.get("metric", header.get("family"))))
+
             for header in expected:
-                ends, got = [], {}
-                while not got:
-                    header_got, _ = worker.frame()
-                    if header_got.get("op") == "end":
-                        ends.append(header_got["metric"])
-                    else:
-                        got = header_got
-                self.assertEqual(got, header)
-                if header["t"] == "value":
-                    worker.send({"t": "reply", "id": 1, "value": 2.5})
-            self.assertEqual(worker.receive("ran", "sample")[0]["t"], "sample")
+                self.assertEqual(told(), header)
+                if "id" in header:
+                    worker.send({"t": "reply", "id": header["id"], "value": 2.5 if header["t"] == "value" else True})
+            self.assertEqual(told()["t"], "ran")
+            worker.submit({})
+            self.assertEqual(told()["t"], "family")
+            self.assertEqual(sorted(ends), [("family", 1), ("family", 3), ("family", 5), ("sample", 2), ("sample", 4), ("sample", 6)])
+
+    def test_what_the_worker_refuses_is_an_exception(self):
+        source = executing("""
+texts = []
+try:
+    pb_utils.MetricFamily("m", "", pb_utils.MetricFamily.GAUGE)
+except pb_utils.TritonModelException as error:
+    texts.append(str(error))
+G = pb_utils.MetricFamily("g", "", pb_utils.MetricFamily.GAUGE)
+try:
+    G.Metric()
+except pb_utils.TritonModelException as error:
+    texts.append(str(error))
+return [pb_utils.InferenceResponse(error=pb_utils.TritonError(repr(texts)))]
+        """)
+        with Worker(source) as worker:
+            worker.start()
+            worker.submit({})
+            for reply in {"error": ["INVALID_ARG", "no m"]}, {"value": True}, {"error": ["INVALID_ARG", "no metric"]}:
+                worker.send(dict(reply, t="reply", id=worker.receive("family", "metric")[0]["id"]))
+            self.assertEqual(worker.receive("family")[0], {"t": "family", "family": 2, "op": "end"})
+            text = worker.receive("ran")[0]["responses"][0][1]["error"][1]
+            self.assertEqual(eval(text), ["Error when creating MetricFamily: no m", "Error when creating Metric: no metric"])
 
     def test_what_a_metric_does_not_do(self):
         cases = {
@@ -282,6 +310,8 @@ return [pb_utils.InferenceResponse(error=pb_utils.TritonError(repr(errors)))]
                 header, _ = worker.frame()
                 if header["t"] == "ran":
                     break
+                if "id" in header:
+                    worker.send({"t": "reply", "id": header["id"], "value": True})
             for text, error in zip(cases.values(), eval(header["responses"][0][1]["error"][1])):
                 self.assertIn(text, error)
 

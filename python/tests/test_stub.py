@@ -180,6 +180,7 @@ return [pb_utils.InferenceResponse([])]
 child = os.fork()
 if not child:
     pb_utils.Logger.log_info("from the child")
+    pb_utils.MetricFamily("m", "", pb_utils.MetricFamily.GAUGE).Metric().set(1)
     del requests, request
     signal_that_never_comes = threading.Event().wait()
 return [pb_utils.InferenceResponse([pb_utils.Tensor("PID", np.array([child]))])]

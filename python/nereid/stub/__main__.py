@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 
+from . import process
 from .connection import Connection
 from .instance import Instance
 
@@ -44,6 +45,7 @@ def _own_children(connection: Connection) -> None:
 
     def after() -> None:
         connection.forget()
+        process.leave()
         if forking.main:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != forking.parent:

@@ -74,7 +74,7 @@ class MetricFamily:
     """A family of metrics."""
 
     __module__ = "c_python_backend_utils"
-    __slots__ = ("_number", "_kind")
+    __slots__ = ("_number", "_kind")  # the number is of one that the worker has taken
 
     COUNTER = MetricKind("COUNTER", 0)
     GAUGE = MetricKind("GAUGE", 1)
@@ -84,8 +84,14 @@ class MetricFamily:
         if not isinstance(name, str) or not isinstance(description, str) or not isinstance(kind, MetricKind):
             raise TypeError("MetricFamily(name: str, description: str, kind: MetricKind) was called otherwise")
         self._kind = kind
-        self._number = next(_numbers)
-        process.tell({"t": "family", "family": self._number, "name": name, "text": description, "kind": kind.name})
+        number = next(_numbers)
+        _make("MetricFamily", {"t": "family", "family": number, "name": name, "text": description, "kind": kind.name})
+        self._number = number
+
+    def __del__(self) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None and process.connected():
+            process.connection().leave({"t": "family", "family": number, "op": "end"})
 
     def Metric(self, labels: Optional[Dict[str, str]] = None, buckets: Optional[List[float]] = None) -> Metric:
         """Return a metric of the family; a histogram has the upper bounds of its buckets."""
@@ -110,9 +116,15 @@ class MetricFamily:
             header["labels"] = {str(key): str(value) for key, value in labels.items()}
         if bounds:
             header["buckets"] = bounds
-        process.tell(header)
+        _make("Metric", header)
         metric._number = number
         return metric
+
+
+def _make(what: str, header: Dict[str, Any]) -> None:
+    """Have the worker, if there is one, make something. What contradicts another model's is an exception."""
+    if process.connected():
+        process.ask(header, failing="Error when creating %s: " % what)
 
 
 _new = Metric.__new__

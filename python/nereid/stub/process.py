@@ -23,6 +23,11 @@ def join(connection: Any, calls: Any) -> None:
     connection.handlers["reply"] = _reply
 
 
+def leave() -> None:
+    """Be without a worker, as a process is that the model has forked."""
+    _Process.connection = None
+
+
 def runs_model_in(directory: str) -> None:
     """Say where the model's file lies."""
     _Process.model_directory = directory
@@ -51,14 +56,14 @@ def calls() -> Any:
     return _Process.calls
 
 
-def ask(header: Dict[str, Any], body: Sequence[Any] = ()) -> Any:
-    """Send a message that has a reply, and return its value. An error is a TritonModelException."""
+def ask(header: Dict[str, Any], body: Sequence[Any] = (), failing: str = "") -> Any:
+    """Send a message that has a reply, and return its value. An error is a TritonModelException, whose text begins with failing."""
     worker = connection()
     number = next(_Process.numbers)
     worker.send(dict(header, id=number), body)
     reply = worker.wait(lambda: _Process.replies.pop(number, None))
     if "error" in reply:
-        raise TritonModelException(reply["error"][1])
+        raise TritonModelException(failing + reply["error"][1])
     return reply.get("value")
 
 

@@ -110,14 +110,19 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	if w.instance, err = w.model.NewInstance(t.Context(), backend.InstanceSpec{Name: "m_0_0"}); err != nil {
 		return w, err
 	}
+	w.serve(w.instance)
+	return w, nil
+}
+
+// serve gives an instance its lane.
+func (w *world) serve(served backend.Instance) {
 	w.executor = instance.NewExecutor(1, instance.Deps{Scheduler: w, Responder: w, Calls: w, Clock: mono.New(), Batches: batches.New(), Pipelined: 1})
-	w.id = w.executor.Open(instance.Spec{Name: "m_0_0", Instance: w.instance})
-	t.Cleanup(func() {
-		if err := w.executor.Close(t.Context(), w.id); err != nil && t.Context().Err() == nil {
-			t.Error(err)
+	w.id = w.executor.Open(instance.Spec{Name: "m_0_0", Instance: served})
+	w.t.Cleanup(func() {
+		if err := w.executor.Close(w.t.Context(), w.id); err != nil && w.t.Context().Err() == nil {
+			w.t.Error(err)
 		}
 	})
-	return w, nil
 }
 
 func write(t testing.TB, file, text string) {

@@ -204,16 +204,8 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		return s.respond(m, body)
 	case stub.Log:
 		s.write(m)
-	case stub.Family, stub.Metric, stub.Sample:
-		return s.metrics.take(m)
-	case stub.Value:
-		value, err := s.metrics.value(m.Metric)
-		if err != nil {
-			return err
-		}
-		header := strconv.AppendUint([]byte(`{"t":"reply","id":`), m.ID, 10)
-		header = stub.AppendFloat(append(header, `,"value":`...), value)
-		return s.stub.Send(append(header, '}'))
+	case stub.Family, stub.Metric, stub.Sample, stub.Value:
+		return s.meter(m)
 	case stub.Started, stub.Completed, stub.Failed:
 		return put(s.began, m)
 	case stub.Finalized:
@@ -226,6 +218,29 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		s.hangUp(m.Call)
 	default:
 		return fmt.Errorf("the stub sent a message of the type %q, which says nothing here", m.Type)
+	}
+	return nil
+}
+
+// meter takes a message about metrics, and replies where it asks for something.
+func (s *session) meter(m *stub.Message) error {
+	if m.Type == stub.Value {
+		value, err := s.metrics.value(m.Metric)
+		if err != nil {
+			return err
+		}
+		header := strconv.AppendUint([]byte(`{"t":"reply","id":`), m.ID, 10)
+		header = stub.AppendFloat(append(header, `,"value":`...), value)
+		return s.stub.Send(append(header, '}'))
+	}
+	refused, err := s.metrics.take(m)
+	switch {
+	case err != nil:
+		return err
+	case refused != nil:
+		s.reply(m.ID, false, refused)
+	case m.ID != 0:
+		s.reply(m.ID, true, nil)
 	}
 	return nil
 }
