@@ -79,8 +79,10 @@ unit: deps
 	$(TEST) -tags invariants -shuffle=on $(UNITS)
 
 .PHONY: python-test
-python-test: deps ## Run the tests of the Python package; PYTHON names another interpreter that has numpy
-	cd python && $(if $(filter file,$(origin PYTHON)),$(NEREID_PYTHON),$(PYTHON)) -m unittest discover -t . -s tests
+python-test: INTERPRETER = $(if $(filter file,$(origin PYTHON)),$(NEREID_PYTHON),$(PYTHON))
+python-test: deps ## Run the tests of the Python package and of the Python models; PYTHON names another interpreter that has numpy
+	cd python && $(INTERPRETER) -m unittest discover -t . -s tests
+	for test in examples/models/*/test_model.py; do PYTHONPATH=python $(INTERPRETER) $$test; done
 
 .PHONY: e2e
 e2e: deps build ## Run the end-to-end tests: the built program and the real clients

@@ -11,13 +11,19 @@ import (
 	"testing"
 )
 
-// python runs the venv's interpreter, with what the real clients need.
+// interpreter is the Python that has numpy and what the real clients need.
+func interpreter(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("NEREID_PYTHON"); path != "" {
+		return path
+	}
+	return filepath.Join(root(t), ".deps", "venv", "bin", "python")
+}
+
+// python runs a program with the real clients.
 func python(t *testing.T, env []string, args ...string) string {
 	t.Helper()
-	interpreter := os.Getenv("NEREID_PYTHON")
-	if interpreter == "" {
-		interpreter = filepath.Join(root(t), ".deps", "venv", "bin", "python")
-	}
+	interpreter := interpreter(t)
 	if _, err := os.Stat(interpreter); err != nil {
 		t.Fatalf("no Python with the clients: run make deps: %v", err)
 	}

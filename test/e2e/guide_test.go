@@ -58,7 +58,7 @@ func TestClusterGuide(t *testing.T) {
 	}
 	bash := exec.CommandContext(ctx, "bash", "-c", script)
 	bash.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t, "nereid"))+":"+dir+":"+os.Getenv("PATH"),
-		"NEREID_HTTP_PORT="+replaced["8000"], "NEREID_GRPC_PORT="+replaced["8001"])
+		"NEREID_HTTP_PORT="+replaced["8000"], "NEREID_GRPC_PORT="+replaced["8001"], "NEREID_PYTHON="+interpreter(t))
 	bash.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	bash.Cancel = func() error { return syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) }
 	if out, err := bash.CombinedOutput(); err != nil {

@@ -32,15 +32,6 @@ func triple() string { return multiplying("3") }
 
 func multiplying(factor string) string { return strings.Replace(completedModel, "FACTOR", factor, 1) }
 
-// pythonOf has models run by the interpreter that has numpy.
-func pythonOf(t *testing.T) string {
-	interpreter := os.Getenv("NEREID_PYTHON")
-	if interpreter == "" {
-		interpreter = filepath.Join(root(t), ".deps", "venv", "bin", "python")
-	}
-	return "--backend-config=python,python-path=" + interpreter
-}
-
 const twoX = `{"inputs":[{"name":"X","datatype":"INT32","shape":[1,1],"data":[2]}]}`
 
 // A Python model without config.pbtxt says its inputs and outputs itself, on a worker
@@ -49,7 +40,7 @@ func TestPythonModelsCompleteTheirConfigurations(t *testing.T) {
 	s := start(t, repository(t, map[string]string{
 		"triple/1/model.py": triple(),
 		"raises/1/model.py": "class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n        raise ValueError('boom')\n",
-	}), "--exit-on-error=false", pythonOf(t))
+	}), "--exit-on-error=false")
 	s.until("the model", s.HTTP+"/v2/models/triple/config", func(text string) bool { return strings.Contains(text, `"max_batch_size":8`) })
 	s.eventually("an answer", func() bool {
 		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/triple/infer", twoX)
@@ -70,7 +61,7 @@ func TestPythonModelsCompleteTheirConfigurations(t *testing.T) {
 func TestSavedPythonModelsAreServed(t *testing.T) {
 	inOneProcess(t)
 	dir := repository(t, map[string]string{"triple/1/model.py": triple()})
-	s := start(t, dir, "--watch", pythonOf(t))
+	s := start(t, dir, "--watch")
 	file := filepath.Join(dir, "triple", "1", "model.py")
 	answers := func(want string) {
 		t.Helper()

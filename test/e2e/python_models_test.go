@@ -17,7 +17,7 @@ func pythonModels(t *testing.T) *server {
 	if err := os.CopyFS(filepath.Join(dir, "nested"), os.DirFS(filepath.Join(dir, "calls"))); err != nil {
 		t.Fatal(err)
 	}
-	return start(t, dir, pythonOf(t))
+	return start(t, dir)
 }
 
 // TestRealClientsOfPythonModels has the real clients use Python models: tensors of all
