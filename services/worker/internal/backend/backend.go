@@ -4,6 +4,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -50,6 +51,22 @@ type InstanceSpec struct {
 	// Kind is the device kind, Device its number (0 for CPU).
 	Kind   modelconfig.DeviceKind
 	Device int
+	// HostPolicy is that of its group, as the configuration names it.
+	HostPolicy string
+}
+
+// HostPolicy is the name of the host policy of instances. Where the configuration names
+// none it is that of their device.
+func HostPolicy(name string, kind modelconfig.DeviceKind, device int) string {
+	switch {
+	case name != "":
+		return name
+	case kind == modelconfig.KindModel:
+		return "model"
+	case kind == modelconfig.KindGPU:
+		return fmt.Sprintf("gpu_%d", device)
+	}
+	return "cpu"
 }
 
 // Instance runs the batches of one instance queue of the worker. It may be a

@@ -5,6 +5,8 @@ package cores
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,6 +49,19 @@ func (s Set) Len() int { return len(s.list) }
 
 // Equal reports whether two sets hold the same cores in the same order.
 func (s Set) Equal(other Set) bool { return s.String() == other.String() }
+
+// Least returns the n cores of the set that use counts the fewest times; all where
+// there are no more.
+func (s Set) Least(n int, use map[int]int) Set {
+	list := slices.Clone(s.list)
+	slices.SortStableFunc(list, func(a, b int) int { return use[a] - use[b] })
+	list = list[:min(n, len(list))]
+	slices.Sort(list)
+	return Set{list: list}
+}
+
+// All goes through the cores of the set.
+func (s Set) All() iter.Seq[int] { return slices.Values(s.list) }
 
 // String lists the cores: 0,1,2.
 func (s Set) String() string {

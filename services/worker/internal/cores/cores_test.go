@@ -4,6 +4,7 @@ package cores_test
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,6 +28,27 @@ func mine(t *testing.T) int {
 	}
 	t.Fatal("no core")
 	return 0
+}
+
+func TestLeastUsedCores(t *testing.T) {
+	all, err := cores.Allowed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := slices.Collect(all.All())
+	use := map[int]int{list[0]: 2, list[len(list)-1]: 1}
+	if got := all.Least(len(list)+1, use); !got.Equal(all) {
+		t.Errorf("of %v there are %v", all, got)
+	}
+	for n := range len(list) {
+		got := all.Least(n, use)
+		if got.Len() != n || slices.Contains(slices.Collect(got.All()), list[0]) {
+			t.Errorf("%d of %v are %v, where the first is used most", n, all, got)
+		}
+	}
+	if one := all.Least(1, map[int]int{list[0]: 1}); len(list) > 1 && one.String() != strconv.Itoa(list[1]) {
+		t.Errorf("one of %v is %v, where the first is used", all, one)
+	}
 }
 
 func TestLists(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,14 +18,29 @@ func Node(n int) (Set, error) {
 	return Parse(string(list))
 }
 
-// check makes sure that the process may use each core.
-func (s Set) check() error {
+// Allowed returns the cores that the process may use.
+func Allowed() (Set, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getpid(), &allowed); err != nil {
-		return fmt.Errorf("find the cores of this process: %w", err)
+		return Set{}, fmt.Errorf("find the cores of this process: %w", err)
+	}
+	var s Set
+	for n := range most {
+		if allowed.IsSet(n) {
+			s.list = append(s.list, n)
+		}
+	}
+	return s, nil
+}
+
+// check makes sure that the process may use each core.
+func (s Set) check() error {
+	allowed, err := Allowed()
+	if err != nil {
+		return err
 	}
 	for _, n := range s.list {
-		if !allowed.IsSet(n) {
+		if !slices.Contains(allowed.list, n) {
 			return fmt.Errorf("core %d is not among those of this process", n)
 		}
 	}

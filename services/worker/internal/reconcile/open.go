@@ -129,7 +129,7 @@ func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot
 		return nil, err
 	}
 	for _, l := range slots {
-		in, err := of.model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device})
+		in, err := of.model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device, HostPolicy: l.group.HostPolicy})
 		if err == nil {
 			if of.sequences != nil {
 				in = of.sequences.Instance(in)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
@@ -202,7 +203,7 @@ func (o Options) coresOf(c *modelconfig.Config) (cores.Set, error) {
 		if g.Kind == modelconfig.KindGPU {
 			continue
 		}
-		policy := hostPolicy(g)
+		policy := backend.HostPolicy(g.HostPolicy, g.Kind, 0)
 		set := o.Cores[policy]
 		if first != "" && !set.Equal(all) {
 			return all, fmt.Errorf("instance group '%s' names host policy '%s', whose cores differ from those of group '%s': the groups share the model's session, give them one policy",
@@ -211,15 +212,4 @@ func (o Options) coresOf(c *modelconfig.Config) (cores.Set, error) {
 		all, first = set, g.Name
 	}
 	return all, nil
-}
-
-// hostPolicy is the policy of a group on CPUs. Without one it is that of its kind.
-func hostPolicy(g modelconfig.InstanceGroup) string {
-	switch {
-	case g.HostPolicy != "":
-		return g.HostPolicy
-	case g.Kind == modelconfig.KindModel:
-		return "model"
-	}
-	return "cpu"
 }

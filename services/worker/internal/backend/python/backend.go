@@ -31,6 +31,7 @@ type Backend struct {
 	mu       sync.Mutex
 	checked  map[string]bool   // interpreters that run the package; guarded by mu
 	unpacked map[string]string // directories of environments by what they hold; guarded by mu
+	cores    map[int]int       // how many stubs with a bound of processors have each; guarded by mu
 }
 
 func open(e backend.Environment, d Deps) (*Backend, error) {
@@ -47,7 +48,7 @@ func open(e backend.Environment, d Deps) (*Backend, error) {
 	}
 	b := &Backend{
 		environment: e, settings: s, log: d.Log, dir: dir,
-		checked: make(map[string]bool), unpacked: make(map[string]string),
+		checked: make(map[string]bool), unpacked: make(map[string]string), cores: make(map[int]int),
 	}
 	if err := os.CopyFS(b.packageDir(), python.Files()); err != nil {
 		_ = os.RemoveAll(dir)

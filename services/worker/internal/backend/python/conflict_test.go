@@ -34,7 +34,7 @@ class TritonPythonModel:
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := &world{t: t, responses: make(map[uint64][]*infer.Response), changed: make(chan struct{})}
+	second := newWorld(t)
 	second.serve(other)
 	second.fails(second.infer(&infer.Request{ID: "gauge"}), errs.ExecutionFailed, "Error when creating MetricFamily: Family name already exists with different type")
 	if r := second.infer(&infer.Request{ID: "counter"}); r.Err != nil {

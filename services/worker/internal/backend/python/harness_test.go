@@ -26,6 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/python"
 	"github.com/nereid-serving/nereid/services/worker/internal/batches"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 )
 
@@ -66,6 +67,13 @@ type options struct {
 	settings map[string]string
 	config   modelconfig.Config
 	files    map[string]string
+	policies map[string]cores.Set
+	spec     backend.InstanceSpec
+}
+
+// newWorld makes one that has no instance yet.
+func newWorld(t testing.TB) *world {
+	return &world{t: t, responses: make(map[uint64][]*infer.Response), changed: make(chan struct{})}
 }
 
 // load loads a model whose file has this text.
@@ -76,7 +84,8 @@ func load(t testing.TB, code string, o options) (*world, error) {
 		settings[key] = value
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	w := &world{t: t, logs: logs, metrics: prometheus.NewRegistry(), pool: tensor.NewPool(1 << 20), responses: make(map[uint64][]*infer.Response), changed: make(chan struct{})}
+	w := newWorld(t)
+	w.logs, w.metrics, w.pool = logs, prometheus.NewRegistry(), tensor.NewPool(1<<20)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log("log:\n" + w.logged())
@@ -86,7 +95,7 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	if err := driver.Check(settings); err != nil {
 		return nil, err
 	}
-	b, err := driver.Open(backend.Environment{Settings: settings, Pool: w.pool, Control: w})
+	b, err := driver.Open(backend.Environment{Settings: settings, Pool: w.pool, Control: w, HostPolicies: o.policies})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +116,8 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	if w.model, err = b.Load(t.Context(), w.version); err != nil {
 		return nil, err
 	}
-	if w.instance, err = w.model.NewInstance(t.Context(), backend.InstanceSpec{Name: "m_0_0"}); err != nil {
+	o.spec.Name = "m_0_0"
+	if w.instance, err = w.model.NewInstance(t.Context(), o.spec); err != nil {
 		return w, err
 	}
 	w.serve(w.instance)

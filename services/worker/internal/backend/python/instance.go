@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // instance keeps a stub running. It is safe for concurrent use.
@@ -18,6 +19,7 @@ type instance struct {
 	model *model
 	spec  backend.InstanceSpec
 	log   *zap.Logger
+	cores cores.Set // of its stubs
 
 	closing context.Context //nolint:containedctx // done by Close and Stop
 	close   context.CancelFunc
@@ -32,11 +34,16 @@ type instance struct {
 
 func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*instance, error) {
 	in := &instance{model: m, spec: spec, log: m.log(spec), ended: make(chan struct{}), changed: make(chan struct{})}
+	var err error
+	if in.cores, err = m.takeCores(spec); err != nil {
+		return nil, err
+	}
 	in.given, in.giveUp = context.WithCancel(context.Background())
 	in.closing, in.close = context.WithCancel(in.given)
 	s, err := in.begin(ctx)
 	if err != nil {
 		in.giveUp()
+		m.giveCores(in.cores)
 		return nil, err
 	}
 	in.live = s
@@ -58,6 +65,7 @@ const (
 // keep starts a stub after each that has ended, until the instance is closed.
 func (in *instance) keep(s *session) {
 	defer close(in.ended)
+	defer in.model.giveCores(in.cores)
 	defer in.giveUp()
 	pause := firstPause
 	for s != nil {

@@ -16,10 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/python/stub"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
-
-// memoryParameter bounds the memory of each stub of a model, in bytes.
-const memoryParameter = "NEREID_STUB_MEMORY_BYTES"
 
 // model is a version of a Python model.
 type model struct {
@@ -29,7 +27,7 @@ type model struct {
 	file        string
 	interpreter string
 	environment []string
-	memory      uint64 // that a stub may have; 0 is any
+	limits      limits
 	// reshaped are inputs and outputs whose shapes differ from the client's.
 	reshaped map[string]*modelconfig.IO
 }
@@ -44,12 +42,8 @@ func newModel(b *Backend, v backend.Version) (*model, error) {
 	if s, err := os.Stat(m.file); err != nil || s.IsDir() {
 		return nil, m.failed("there is no file %s in version %d: put the model's code there", name, v.Ref.Version)
 	}
-	if text, ok := v.Config.Parameters[memoryParameter]; ok {
-		n, err := strconv.ParseUint(text, 10, 63)
-		if err != nil || n == 0 {
-			return nil, m.failed("parameter %s is %q: give bytes", memoryParameter, text)
-		}
-		m.memory = n
+	if err := m.readLimits(); err != nil {
+		return nil, err
 	}
 	for _, list := range [][]modelconfig.IO{v.Config.Inputs, v.Config.Outputs} {
 		for i := range list {
@@ -168,9 +162,9 @@ func (m *model) log(spec backend.InstanceSpec) *zap.Logger {
 }
 
 // stubSpec is the stub of an instance.
-func (m *model) stubSpec(log *zap.Logger) stub.Spec {
+func (m *model) stubSpec(log *zap.Logger, on cores.Set) stub.Spec {
 	return stub.Spec{
-		Interpreter: m.interpreter, Environment: m.environment, MemoryBytes: m.memory,
+		Interpreter: m.interpreter, Environment: m.environment, MemoryBytes: m.limits.memory, Cores: on,
 		Line: func(stream, line string) {
 			log.Info("output of a model", zap.String("stream", stream), zap.String("text", line))
 		},

@@ -423,6 +423,8 @@ func TestSettings(t *testing.T) {
 	}{
 		"no timeout":          {map[string]string{"stub-timeout-seconds": "0"}, errs.ConfigInvalid},
 		"one that is not":     {map[string]string{"shm-size": "1"}, errs.ConfigInvalid},
+		"memory that is none": {map[string]string{"stub-memory-bytes": "1GB"}, errs.ConfigInvalid},
+		"half a processor":    {map[string]string{"stub-cpus": "0.5"}, errs.ConfigInvalid},
 		"those without sense": {map[string]string{"shm-default-byte-size": "1", "shm_message_queue_size": "9", "stub-timeout-seconds": "5"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -452,20 +454,6 @@ class TritonPythonModel:
 	}
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestMemoryIsBounded(t *testing.T) {
-	c := numbers()
-	c.Parameters = map[string]string{"NEREID_STUB_MEMORY_BYTES": strconv.Itoa(1 << 30)}
-	w := run(t, imports+`
-class TritonPythonModel:
-    def execute(self, requests):
-        return [give(SUM=np.ones(int(value(r, "A")[0]) << 20, np.uint8)[:4].view(np.float32)) for r in requests]
-`, options{config: c})
-	w.fails(w.infer(ask(floats("A", 2048))), errs.ExecutionFailed, "MemoryError")
-	if r := w.infer(ask(floats("A", 1))); r.Err != nil {
-		t.Error(r.Err)
 	}
 }
 

@@ -45,7 +45,7 @@ func (in *instance) begin(ctx context.Context) (*session, error) {
 // load_failed.
 func (in *instance) ask(ctx context.Context, first message) (*session, stub.Message, error) {
 	m := in.model
-	process, err := m.backend.starter.Start(m.stubSpec(in.log))
+	process, err := m.backend.starter.Start(m.stubSpec(in.log, in.cores))
 	if err != nil {
 		return nil, stub.Message{}, m.failed("%v", err)
 	}

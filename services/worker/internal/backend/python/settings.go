@@ -14,6 +14,8 @@ import (
 const (
 	timeoutSetting     = "stub-timeout-seconds"
 	interpreterSetting = "python-path"
+	memorySetting      = "stub-memory-bytes"
+	processorsSetting  = "stub-cpus"
 )
 
 // defaultTimeout is Triton's.
@@ -32,6 +34,8 @@ type settings struct {
 	timeout time.Duration
 	// interpreter is the Python that was asked for; empty is the one that is found.
 	interpreter string
+	// limits are those of stubs whose models do not say.
+	limits limits
 	// idle are those given that mean nothing.
 	idle []string
 }
@@ -50,11 +54,15 @@ func readSettings(given map[string]string) (settings, error) {
 			s.timeout = time.Duration(n) * time.Second //nolint:gosec // 31 bits
 		case key == interpreterSetting:
 			s.interpreter = value
+		case key == memorySetting || key == processorsSetting:
+			if err := s.limits.set(key == memorySetting, value); err != nil {
+				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backends.Python, key, value, err)
+			}
 		case slices.Contains(unused(), key):
 			s.idle = append(s.idle, key)
 		default:
-			return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: the backend's settings are %s and %s; %s are accepted and mean nothing",
-				backends.Python, key, value, timeoutSetting, interpreterSetting, unused())
+			return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: the backend's settings are %s; %s are accepted and mean nothing",
+				backends.Python, key, value, []string{timeoutSetting, interpreterSetting, memorySetting, processorsSetting}, unused())
 		}
 	}
 	return s, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
 // Spec is a stub to be started.
@@ -26,6 +28,8 @@ type Spec struct {
 	Environment []string
 	// MemoryBytes bounds the memory that is the process's own; 0 is no bound.
 	MemoryBytes uint64
+	// Cores are those that the process's threads stay on.
+	Cores cores.Set
 	// Line takes a line of the process's output. It is called from two goroutines.
 	Line func(stream, line string)
 	Pool *tensor.Pool
@@ -85,7 +89,7 @@ func (s *Starter) Start(spec Spec) (*Stub, error) {
 
 // process starts the process, with the other end of the socket.
 func (s *Starter) process(spec Spec, socket *os.File) (*Process, error) {
-	p := &Process{ended: make(chan struct{})}
+	p := &Process{ended: make(chan struct{}), memoryBytes: spec.MemoryBytes, oomKills: oomKills()}
 	var outputs, inputs [2]*os.File
 	defer func() {
 		closeFiles(inputs[:])
@@ -104,7 +108,7 @@ func (s *Starter) process(spec Spec, socket *os.File) (*Process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	started := make(chan error)
-	s.starts <- func() { started <- p.command.Start() }
+	s.starts <- func() { spec.Cores.Run(func() { started <- p.command.Start() }) }
 	if err := <-started; err != nil {
 		closeFiles(outputs[:])
 		return nil, fmt.Errorf("start %s: %w", spec.Interpreter, err)
@@ -134,6 +138,9 @@ func closeFiles(files []*os.File) {
 type Process struct {
 	command *exec.Cmd
 	ended   chan struct{} // closed when it has ended, and its output has been read
+	// memoryBytes bounds its memory, and oomKills is what the kernel had killed before it.
+	memoryBytes uint64
+	oomKills    int64
 
 	mu   sync.Mutex
 	over bool     // the process has ended; guarded by mu
@@ -232,20 +239,49 @@ func (p *Process) Cause() (how string, lines []string) {
 	case p.exit == nil:
 		how = "it ended by itself"
 	case errors.As(p.exit, &exit):
-		how = ended(exit.ProcessState)
+		how = p.signaled(exit.ProcessState)
 	default:
 		how = p.exit.Error()
 	}
 	return how, p.last
 }
 
-func ended(s *os.ProcessState) string {
+// signaled says how the process ended where that was not by itself.
+func (p *Process) signaled(s *os.ProcessState) string {
 	status, ok := s.Sys().(syscall.WaitStatus)
-	switch {
-	case !ok || !status.Signaled():
+	if !ok || !status.Signaled() {
 		return fmt.Sprintf("it ended with exit status %d", s.ExitCode())
-	case status.Signal() == unix.SIGKILL:
-		return "it was killed (SIGKILL), as the kernel does where memory is short"
 	}
-	return fmt.Sprintf("it was ended by signal %d (%v)", status.Signal(), status.Signal())
+	signal := status.Signal()
+	switch {
+	case signal == unix.SIGKILL && p.oomKills >= 0 && oomKills() > p.oomKills:
+		return "it was killed by the kernel: out of memory"
+	case signal == unix.SIGKILL:
+		return "it was killed (SIGKILL)"
+	}
+	how := fmt.Sprintf("it was ended by signal %d (%v)", signal, signal)
+	if p.memoryBytes > 0 { // which code in C seldom expects
+		how += fmt.Sprintf("; its memory is bounded to %d bytes", p.memoryBytes)
+	}
+	return how
+}
+
+// oomKills is how many processes the kernel has killed since memory was short; -1
+// where it does not say. A process may be killed by others in the life of one that the
+// kernel kills, so that what is made of it is the likely cause, not a proof.
+func oomKills() int64 {
+	text, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(text)) {
+		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+			if err != nil {
+				return -1
+			}
+			return n
+		}
+	}
+	return -1
 }
