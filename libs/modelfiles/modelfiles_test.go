@@ -108,6 +108,26 @@ func TestFilesAreReadOnceUnlessTheyAreFresh(t *testing.T) {
 }
 
 // Times of whole seconds are those of a file system that knows no parts.
+// What Python writes while a model is served makes no other content of it.
+func TestBytecodeIsNoContent(t *testing.T) {
+	modelDir, dir := version(t)
+	d := NewDigester(Local{})
+	before, _ := digest(t, d, modelDir, dir)
+	for _, compiled := range []string{"__pycache__", filepath.Join("package", "__pycache__")} {
+		if err := os.MkdirAll(filepath.Join(dir, compiled), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, compiled, "model.cpython-311.pyc"), "compiled")
+	}
+	if after, tree := digest(t, d, modelDir, dir); after != before || len(tree.Named(".pyc")) > 0 {
+		t.Errorf("%s and then %s", before, after)
+	}
+	write(t, filepath.Join(dir, "package", "b.pyc"), "a module without its source")
+	if after, _ := digest(t, d, modelDir, dir); after == before {
+		t.Errorf("a module is no content")
+	}
+}
+
 func TestFresh(t *testing.T) {
 	now := time.Unix(1_000, 0)
 	for _, tt := range []struct {

@@ -36,9 +36,13 @@ type file struct {
 // its versions.
 func Shared() []string { return []string{"initial_state", "warmup"} }
 
+// bytecode is the directory into which Python writes what it has compiled, also
+// while a model is served.
+const bytecode = "__pycache__"
+
 // List lists what the content of a version is made of: all regular files
-// below its directory, and those below the model's [Shared] directories. Links
-// are followed. ctx ends a long list.
+// below its directory but Python's bytecode, and those below the model's [Shared]
+// directories. Links are followed. ctx ends a long list.
 func List(ctx context.Context, from Files, modelDir, versionDir string) (*Tree, error) {
 	l := &lister{from: from, tree: &Tree{at: time.Now()}}
 	if err := l.directory(ctx, versionDir, "", 0); err != nil {
@@ -112,6 +116,9 @@ func (l *lister) directory(ctx context.Context, dir, prefix string, depth int) e
 		return err
 	}
 	for _, entry := range entries {
+		if entry.Name() == bytecode {
+			continue
+		}
 		if err := l.entry(ctx, Join(dir, entry.Name()), prefix+entry.Name(), depth); err != nil {
 			return err
 		}

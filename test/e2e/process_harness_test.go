@@ -52,7 +52,7 @@ func run(t testing.TB, name string, args ...string) *process {
 	if name == "nereid" {
 		p.name += " " + args[0]
 	}
-	p.command.Env = append(os.Environ(), "NEREID_PYTHON="+interpreter(t)) // for models in Python
+	p.command.Env = append(os.Environ(), "NEREID_PYTHON="+interpreter(t), "PYTHONDONTWRITEBYTECODE=") // as users have it
 	p.command.Stdout = &p.stdout
 	log, err := p.command.StderrPipe()
 	if err != nil {
