@@ -315,6 +315,34 @@ func TestBatchesThatNobodyWaitsForAreKilled(t *testing.T) {
 	}
 }
 
+// TestDeathsBeforeMessagesAreRead has a stub die that has not read all that it was sent,
+// whose socket then ends otherwise.
+func TestDeathsBeforeMessagesAreRead(t *testing.T) {
+	w := run(t, dying, options{config: deaths()})
+	before := w.pid()
+	runs := filepath.Join(t.TempDir(), "runs")
+	if err := syscall.Mkfifo(runs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := w.send(ask(texts("HOW", "hang", runs)))[0]
+	if _, err := os.ReadFile(runs); err != nil { // once the model has opened it
+		t.Fatal(err)
+	}
+	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: n}, infer.RequestID{Origin: 1, Number: n})
+	pid, err := strconv.Atoi(strings.TrimPrefix(before, "PID[1]="))
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pid()
+	ended := w.logs.FilterMessage("stub ended").All()
+	if len(ended) != 1 || !strings.HasPrefix(ended[0].ContextMap()["cause"].(string), "it was killed (SIGKILL)") {
+		t.Errorf("the log has %v", ended)
+	}
+}
+
 // hanging hangs where its version's directory has a pipe of the name, to which it writes
 // its number before.
 const hanging = imports + `

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/python/stub"
@@ -131,7 +132,7 @@ func (s *session) read() {
 				body.Release()
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if left(err) {
 			break
 		}
 		if err != nil {
@@ -140,6 +141,12 @@ func (s *session) read() {
 		}
 	}
 	s.end()
+}
+
+// left reports whether an error says no more than that the stub has closed the socket,
+// with or without messages that it has not read: how it ended says why.
+func left(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // endGrace is how long a stub that has closed the socket may take to end by itself.
