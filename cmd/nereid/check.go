@@ -25,6 +25,7 @@ type check struct {
 	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
+	BackendDir     string        `name:"backend-directory" placeholder:"DIR" help:"As for serve."`
 	BackendConfig  []string      `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" help:"As for serve; default-max-batch-size matters here."`
 }
 
@@ -45,7 +46,10 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	if err := settings.SetMaxBatchSize(c.BackendConfig); err != nil {
 		return err
 	}
-	settings.Backends = worker.Backends()
+	var err error
+	if settings.Backends, err = worker.Backends(c.BackendDir); err != nil {
+		return err
+	}
 	models, ignored, err := registry.Check(ctx, settings)
 	if err != nil {
 		return err

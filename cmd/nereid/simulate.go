@@ -23,7 +23,6 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 	"github.com/nereid-serving/nereid/services/scheduler/decisionlog"
 	"github.com/nereid-serving/nereid/services/scheduler/simulate"
-	"github.com/nereid-serving/nereid/services/worker"
 )
 
 // simulation runs the scheduler's core in virtual time.
@@ -236,7 +235,7 @@ func (s *simulation) draw(ctx context.Context, costs *simulate.Costs) (*simulate
 // configuration reads the model's.
 func (s *simulation) configuration(ctx context.Context) (*modelconfig.Config, error) {
 	settings := registry.Default()
-	settings.Repositories, settings.Backends = s.Repositories, worker.Backends()
+	settings.Repositories = s.Repositories
 	models, _, err := registry.Check(ctx, settings)
 	if err != nil {
 		return nil, err

@@ -40,8 +40,7 @@ type idle struct {
 	TraceCount   int `name:"trace-count" default:"-1" hidden:"" effect:"none" help:"It is for --trace-level."`
 	TraceLogFreq int `name:"trace-log-frequency" default:"0" hidden:"" effect:"none" help:"It is for --trace-level."`
 
-	BackendDir string `name:"backend-directory" hidden:"" effect:"none" help:"Backends are part of the program; ONNX Runtime is found by --onnxruntime-library."`
-	CacheDir   string `name:"cache-directory" hidden:"" effect:"none" help:"There are no caches to load."`
+	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"There are no caches to load."`
 
 	PinnedPool     int64    `name:"pinned-memory-pool-byte-size" default:"268435456" hidden:"" effect:"none" help:"Models run on CPUs."`
 	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`

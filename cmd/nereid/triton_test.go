@@ -28,9 +28,9 @@ func tritonFlags() map[string]string {
 		grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout grpc-keepalive-permit-without-calls
 		grpc-http2-min-recv-ping-interval-without-data grpc-max-connection-age grpc-max-connection-age-grace
 		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
-		backend-config host-policy rate-limit rate-limit-resource`)
+		backend-config backend-directory host-policy rate-limit rate-limit-resource`)
 	none := strings.Fields(`
-		enable-peer-access repoagent-directory backend-directory cache-directory
+		enable-peer-access repoagent-directory cache-directory
 		http-thread-count grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
 		grpc-http2-max-pings-without-data
 		trace-rate trace-count trace-log-frequency

@@ -22,7 +22,8 @@ type Descriptor struct {
 	// are looked for; none if a model needs no file.
 	Formats []Format
 	// BuiltIn says that workers of this release can open it. The others are
-	// known so that their models get the right refusal.
+	// known so that their models get the right refusal, where the backend directory
+	// has no code for them either.
 	BuiltIn bool
 	// Instead says what to do with models of a backend that is not built in, as an
 	// instruction; empty where there is nothing better than for any other.
@@ -114,7 +115,7 @@ func Find(name string) (Descriptor, bool) {
 }
 
 // Get is [Find] for callers that treat an unknown backend as one that has no
-// properties.
+// properties. One that there is all the same is Python-based.
 func Get(name string) Descriptor {
 	d, _ := Find(name)
 	return d

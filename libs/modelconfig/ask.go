@@ -1,7 +1,8 @@
 package modelconfig
 
 import (
-	"fmt"
+	"path"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -20,9 +21,9 @@ func (r *report) ask(c *inference.ModelConfig, dir Directory, version int64) boo
 	if how.Ask == nil || len(validate(c, dir.Name)) > 0 {
 		return false
 	}
-	r.file = fmt.Sprintf("%d/%s", version, c.GetDefaultModelFilename())
+	r.file = path.Join(strconv.FormatInt(version, 10), c.GetDefaultModelFilename())
 	defer func() { r.file = "" }()
-	text, err := how.Ask(version, JSON(c), hasTensors(c))
+	text, err := how.Ask(version, JSON(c), hasTensors(c) && !dir.pythonBased(c.GetBackend()))
 	if err != nil {
 		r.add(errs.LoadFailed, "", "", errs.From(err).Msg)
 		return false

@@ -165,3 +165,43 @@ func TestJSONIsReadBack(t *testing.T) {
 		t.Errorf("half a text: %v", err)
 	}
 }
+
+// TestPythonBasedBackendsComplete has workers asked for models of backends that are
+// known by their names alone, or, where it is not known which there are, by none.
+func TestPythonBasedBackendsComplete(t *testing.T) {
+	for name, tt := range map[string]struct {
+		there   []string
+		text    string
+		asked   bool
+		runtime string
+	}{
+		"one that is there":         {[]string{"mine"}, `backend: "mine"`, true, "model.py"},
+		"with its runtime":          {[]string{"mine"}, `backend: "mine" runtime: "model.py"`, true, "model.py"},
+		"with inputs and outputs":   {[]string{"mine"}, `backend: "mine" ` + xyTensors, true, "model.py"},
+		"of a name of Triton's":     {[]string{"vllm"}, `backend: "vllm"`, true, "model.py"},
+		"one that is not there":     {[]string{"python"}, `backend: "mine"`, false, ""},
+		"one that may be there":     {nil, `backend: "mine"`, true, ""},
+		"one that is built in":      {[]string{"identity"}, `backend: "identity" ` + xyTensors, false, ""},
+		"one that is nobody's here": {[]string{"python"}, `backend: "mine" ` + xyTensors, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := false
+			c, err := modelconfig.Load([]byte(tt.text), modelconfig.Directory{Name: "m", Backends: tt.there, Complete: &modelconfig.Completion{
+				Versions: []int64{1},
+				Ask: func(_ int64, config []byte, tensors bool) ([]byte, error) {
+					asked = true
+					if tensors && tt.there != nil {
+						t.Error("asked for what code of the version adds")
+					}
+					return config, nil
+				},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if asked != tt.asked || c.GetRuntime() != tt.runtime {
+				t.Errorf("asked: %v, want %v; runtime %q, want %q", asked, tt.asked, c.GetRuntime(), tt.runtime)
+			}
+		})
+	}
+}

@@ -36,7 +36,8 @@ type Completion struct {
 	Header func(d backends.Descriptor, version int64, filename string) (*onnxheader.Header, error)
 	// Ask has the code of a version's model complete a configuration, which is
 	// given and returned as [JSON] writes it; tensors says that inputs and
-	// outputs are there. It is called for backends that complete themselves. nil
+	// outputs are there, and that no code but the version's own would add to
+	// them. It is called for backends that complete themselves. nil
 	// asks nobody, and nothing counts as missing.
 	Ask func(version int64, config []byte, tensors bool) ([]byte, error)
 	// Strict takes nothing from the model file: it is only compared with what a
@@ -57,7 +58,7 @@ func (r *report) complete(c *inference.ModelConfig, dir Directory) bool {
 		return false
 	}
 	d := backends.Get(c.GetBackend())
-	if d.CompletesItself && slices.Contains(dir.backends(), d.Name) {
+	if dir.asks(c.GetBackend()) {
 		return r.ask(c, dir, selected[len(selected)-1])
 	}
 	if d.Header == nil || hasTensors(c) {

@@ -14,6 +14,9 @@ import (
 
 const platformEnsemble = "ensemble"
 
+// pythonRuntime is the runtime of Python-based backends: the file with their code.
+const pythonRuntime = "model.py"
+
 // normalizeEngine fills in whichever of backend, platform and model file is
 // missing: from each other, else from the files in the version directory, else
 // from the model's name.
@@ -106,7 +109,8 @@ func UnknownBackend(backend string, known []string) Problem {
 	return Problem{
 		Reason: errs.Unsupported, Field: "backend",
 		Message: fmt.Sprintf("this server has no backend '%s': it has %s, and loads no shared objects as backends", backend, strings.Join(known, ", ")),
-		Fix:     cmp.Or(backends.Get(backend).Instead, "export the model to ONNX and set backend to onnxruntime"),
+		Fix: cmp.Or(backends.Get(backend).Instead,
+			fmt.Sprintf("name by --backend-directory the directory that has %s/%s if it is Python-based, or export the model to ONNX and set backend to onnxruntime", backend, pythonRuntime)),
 	}
 }
 

@@ -30,6 +30,9 @@ func Normalize(c *inference.ModelConfig, dir Directory) {
 func normalizeName(c *inference.ModelConfig, dir Directory) {
 	c.Name = cmp.Or(c.GetName(), dir.Name)
 	normalizeEngine(c, dir.Files)
+	if dir.pythonBased(c.GetBackend()) {
+		c.Runtime = cmp.Or(c.GetRuntime(), pythonRuntime)
+	}
 }
 
 func normalizeBatching(c *inference.ModelConfig) {

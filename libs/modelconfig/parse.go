@@ -30,7 +30,8 @@ type Directory struct {
 	// File is the path of the configuration's text, for the problems' places;
 	// it may be empty.
 	File string
-	// Backends are those that there are; nil is those that are built in. A model of another
+	// Backends are those that there are; nil is those that are built in, and any that
+	// workers may find in their backend directories. A model of another
 	// may lack what only its backend could tell, and fails when it is loaded.
 	Backends []string
 	// Complete takes from the model file what the configuration leaves out;
@@ -48,6 +49,20 @@ func (d Directory) backends() []string {
 		return backends.BuiltIn()
 	}
 	return d.Backends
+}
+
+// pythonBased reports whether there is a backend whose code is in a backend directory.
+func (d Directory) pythonBased(backend string) bool {
+	return slices.Contains(d.Backends, backend) && !backends.Get(backend).BuiltIn
+}
+
+// asks reports whether workers have models of a backend complete their
+// configurations.
+func (d Directory) asks(backend string) bool {
+	if known := backends.Get(backend); known.BuiltIn {
+		return known.CompletesItself && slices.Contains(d.backends(), backend)
+	}
+	return backend != "" && (d.Backends == nil || slices.Contains(d.Backends, backend))
 }
 
 // Load reads the text of a model's config.pbtxt, fills in what it leaves out
@@ -126,7 +141,7 @@ func lacking(config *inference.ModelConfig, dir Directory, completed bool) Probl
 	switch {
 	case len(problems) == 0 || backend == "":
 		return problems
-	case slices.Contains(there, backend) && backends.Get(backend).CompletesItself:
+	case dir.asks(backend):
 		return nil // a model may have none, as in Triton
 	case slices.Contains(there, backend):
 		return problems

@@ -19,8 +19,8 @@ func (r *report) validateSupport(c *inference.ModelConfig) {
 			r.unsupported(s.field, s.fix)
 		}
 	}
-	if runtime := c.GetRuntime(); runtime != "" && runtime != "libtriton_"+c.GetBackend()+".so" {
-		r.unsupported("runtime", "remove it; shared objects are not loaded as backends")
+	if !supportedRuntime(c) {
+		r.unsupported("runtime", "remove it; shared objects are not loaded as backends, and the code of a Python-based one is model.py in the backend directory")
 	}
 	if c.GetParameters()["TRITON_BATCH_STRATEGY_PATH"] != nil {
 		r.unsupported("parameters.TRITON_BATCH_STRATEGY_PATH", "remove it and set dynamic_batching; shared objects are not loaded as batching strategies")
@@ -41,6 +41,18 @@ func (r *report) validateSupport(c *inference.ModelConfig) {
 			r.unsupported(index("instance_group", i)+".secondary_devices", "remove it")
 		}
 	}
+}
+
+// supportedRuntime reports whether the runtime, if any, is what the backend is run by
+// anyway.
+func supportedRuntime(c *inference.ModelConfig) bool {
+	switch c.GetRuntime() {
+	case "", "libtriton_" + c.GetBackend() + ".so":
+		return true
+	case pythonRuntime:
+		return !backends.Get(c.GetBackend()).BuiltIn
+	}
+	return false
 }
 
 func (r *report) tensorSupport(at string, shapeTensor, nonLinear bool) {

@@ -74,7 +74,7 @@ func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte)
 	}
 	share := sync.OnceValue(func() error { return artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts) })
 	m, err := l.scanner.Directory(ctx, o.id, dir, config, l.askGiven(dir, share))
-	if err == nil && m.Problem == "" && !l.cfg.AllowModelCode.On && backends.Get(m.Config.GetBackend()).RunsCode {
+	if err == nil && m.Problem == "" && !l.cfg.AllowModelCode.On && runsCode(m.Config.GetBackend()) {
 		err = codeRefused(o.id.Name, m.Config.GetBackend())
 	}
 	if err != nil || m.Problem != "" || !l.cfg.ShareArtifacts {
@@ -90,6 +90,13 @@ func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte)
 		v.URL, v.Fingerprint = m.URL+strings.TrimPrefix(v.URL, here), ""
 	}
 	return m, nil
+}
+
+// runsCode reports whether a model's files may be executed. What the code of a
+// Python-based backend does with them nobody knows.
+func runsCode(backend string) bool {
+	d, known := backends.Find(backend)
+	return backend != "" && (d.RunsCode || !known)
 }
 
 // askGiven has workers complete the configuration of a model of given files, which

@@ -3,11 +3,14 @@ package worker
 import (
 	"context"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -23,20 +26,68 @@ import (
 )
 
 // drivers are the backends that are built in, in the order of names.
-func drivers(c Config, d Deps) []backend.Driver {
+func drivers(c Config, d Deps, based map[string]python.Based) []backend.Driver {
 	return []backend.Driver{
 		accumulator.DynaSequence(), echo.Driver(), identity.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary),
-		python.Driver(python.Deps{Log: d.Log, Metrics: d.Metrics}), repeat.Driver(), accumulator.Sequence(), square.Driver(),
+		python.Driver(python.Deps{Log: d.Log, Metrics: d.Metrics, Based: based}), repeat.Driver(), accumulator.Sequence(), square.Driver(),
 	}
 }
 
-// Backends names the backends that workers have, in the order of names.
-func Backends() []string {
-	var names []string
-	for _, d := range drivers(Config{}, Deps{}) {
-		names = append(names, d.Name)
+// pythonCode is the file with the code of a Python-based backend.
+const pythonCode = "model.py"
+
+// pythonBased finds the code of the Python-based backends in a backend directory, if
+// there is one, by their names. As in Triton, what is built in goes before them.
+func pythonBased(directory string) (map[string]string, error) {
+	if directory == "" {
+		return nil, nil
 	}
-	return names
+	directory, err := filepath.Abs(directory) // models run elsewhere
+	var entries []os.DirEntry
+	if err == nil {
+		entries, err = os.ReadDir(directory)
+	}
+	if err != nil {
+		return nil, errs.Wrap(errs.ConfigInvalid, err, "--backend-directory cannot be read: name a directory of Python-based backends, or leave it out: %v", err)
+	}
+	files := make(map[string]string)
+	for _, e := range entries {
+		file := filepath.Join(directory, e.Name(), pythonCode)
+		if s, err := os.Stat(file); err == nil && s.Mode().IsRegular() && !backends.Get(e.Name()).BuiltIn {
+			files[e.Name()] = file
+		}
+	}
+	return files, nil
+}
+
+// Backends names the backends that workers with this backend directory have, empty
+// for none, in the order of names. Its error has the reason config_invalid.
+func Backends(directory string) ([]string, error) {
+	based, err := pythonBased(directory)
+	return names(based), err
+}
+
+// names are those of the backends that are built in, and of others.
+func names[B any](others map[string]B) []string {
+	return slices.Sorted(slices.Values(slices.AppendSeq(backends.BuiltIn(), maps.Keys(others))))
+}
+
+// based are the Python-based backends with their settings. Its error has the reason
+// config_invalid.
+func (c Config) based() (map[string]python.Based, error) {
+	files, err := pythonBased(c.BackendDirectory)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := c.backendSettings()
+	if err != nil {
+		return nil, err
+	}
+	based := make(map[string]python.Based, len(files))
+	for name, file := range files {
+		based[name] = python.Based{File: file, Settings: settings[name]}
+	}
+	return based, nil
 }
 
 // backendSettings are the settings of backends by their names. What all have in
@@ -62,7 +113,11 @@ func (c Config) checkBackends() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range drivers(c, Deps{}) {
+	based, err := c.based()
+	if err != nil {
+		return err
+	}
+	for _, d := range drivers(c, Deps{}, based) {
 		settings := all[d.Name]
 		if d.Check == nil {
 			for key, value := range settings {
@@ -79,8 +134,8 @@ func (c Config) checkBackends() error {
 
 // unusedSettings names the backends that have settings and are not there.
 func (c Config) unusedSettings() (unused []string) {
-	there := Backends()
-	all, _ := c.backendSettings() // validated
+	there, _ := Backends(c.BackendDirectory) // validated, as the settings
+	all, _ := c.backendSettings()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !slices.Contains(there, name) {
 			unused = append(unused, name)
@@ -94,6 +149,7 @@ func (c Config) unusedSettings() (unused []string) {
 // They are safe for concurrent use.
 type openBackends struct {
 	drivers     []backend.Driver
+	based       map[string]python.Based
 	settings    map[string]map[string]string
 	environment backend.Environment
 
@@ -113,17 +169,22 @@ type openBackends struct {
 func newBackends(c Config, d Deps) *openBackends {
 	settings, _ := c.backendSettings() // validated, as the policies
 	policies, _ := c.hostPolicies()
+	based, _ := c.based()
 	ending, end := context.WithCancel(context.Background())
 	return &openBackends{
-		drivers: drivers(c, d), settings: settings, ending: ending, end: end,
+		drivers: drivers(c, d, based), based: based, settings: settings, ending: ending, end: end,
 		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control},
 		opened:      make(map[string]backend.Backend),
 	}
 }
 
-// backend returns the named backend. The lock is held while one is opened:
-// what waits for it needs that backend too, or is one of few loads.
+// backend returns the named backend, which for those that are Python-based is
+// Python's. The lock is held while one is opened: what waits for it needs that
+// backend too, or is one of few loads.
 func (o *openBackends) backend(name string) (backend.Backend, error) {
+	if _, ok := o.based[name]; ok {
+		name = backends.Python
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if b, ok := o.opened[name]; ok {
@@ -142,7 +203,7 @@ func (o *openBackends) backend(name string) (backend.Backend, error) {
 		o.opened[name] = b
 		return b, nil
 	}
-	return nil, errs.New(errs.LoadFailed, "%s", modelconfig.UnknownBackend(name, Backends()))
+	return nil, errs.New(errs.LoadFailed, "%s", modelconfig.UnknownBackend(name, names(o.based)))
 }
 
 // use calls a function that uses backends, unless the worker stops. Its context

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,8 +13,50 @@ import (
 )
 
 func TestBackendsThatAreDescribedAsBuiltInOpen(t *testing.T) {
-	if diff := cmp.Diff(backends.BuiltIn(), Backends()); diff != "" {
+	var opened []string
+	for _, d := range drivers(Config{}, Deps{}, nil) {
+		opened = append(opened, d.Name)
+	}
+	if diff := cmp.Diff(backends.BuiltIn(), opened); diff != "" {
 		t.Errorf("backends (-described +with a driver):\n%s", diff)
+	}
+}
+
+func TestPythonBasedBackendsAreFound(t *testing.T) {
+	dir := t.TempDir()
+	for _, file := range []string{"mine/model.py", "vllm/model.py", "identity/model.py", "empty/other.py", "odd/model.py/x"} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there, err := Backends(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Sorted(slices.Values(append(backends.BuiltIn(), "mine", "vllm")))
+	if diff := cmp.Diff(want, there); diff != "" {
+		t.Errorf("backends (-want +got):\n%s", diff)
+	}
+	c := Default()
+	c.BackendDirectory, c.BackendConfig = dir, []string{"mine,stub-timeout-seconds=5", "vllm,default-max-batch-size=4", "nosuch,a=b"}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"nosuch"}, c.unusedSettings()); diff != "" {
+		t.Errorf("unused settings (-want +got):\n%s", diff)
+	}
+	for _, change := range []func(*Config){
+		func(c *Config) { c.BackendConfig = []string{"mine,stub-timeout-seconds=0"} },
+		func(c *Config) { c.BackendDirectory = filepath.Join(dir, "nosuch") },
+	} {
+		wrong := c
+		change(&wrong)
+		if err := wrong.Validate(); errs.Of(err) != errs.ConfigInvalid {
+			t.Errorf("Validate = %v, want config_invalid", err)
+		}
 	}
 }
 

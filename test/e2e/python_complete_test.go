@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,4 +88,39 @@ func TestSavedPythonModelsAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers("6")
+}
+
+// TestPythonBasedBackendsAreServed has models that hold nothing but data, in whatever
+// process the worker is.
+func TestPythonBasedBackendsAreServed(t *testing.T) {
+	backends := repository(t, map[string]string{"times/model.py": strings.Replace(triple(), "    def execute", `    def initialize(self, args):
+        with open(pb_utils.get_model_dir() + "/factor") as file:
+            self.factor = int(file.read())
+
+    def execute`, 1)})
+	code := filepath.Join(backends, "times", "model.py")
+	text, err := os.ReadFile(code)
+	if err == nil {
+		err = os.WriteFile(code, []byte(strings.Replace(string(text), "* 3", "* self.factor", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, repository(t, map[string]string{
+		"seven/config.pbtxt": `backend: "times"`, "seven/1/factor": "7",
+		"nine.times/1/factor": "9",
+		"other/config.pbtxt":  `backend: "nosuch"`, "other/1/factor": "9",
+	}), "--exit-on-error=false", "--backend-directory="+backends)
+	for model, want := range map[string]string{"seven": "14", "nine.times": "18"} {
+		s.eventually("an answer of "+model, func() bool {
+			status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/"+model+"/infer", twoX)
+			return status == http.StatusOK && strings.Contains(text, `"data":[`+want+`]`)
+		})
+	}
+	s.untilIndex(func(list []entry) bool {
+		return slices.ContainsFunc(list, func(e entry) bool {
+			return e.Name == "other" && strings.Contains(e.Reason, "this server has no backend 'nosuch': it has dyna_sequence, echo, ") &&
+				strings.Contains(e.Reason, "square, times, ")
+		})
+	})
 }

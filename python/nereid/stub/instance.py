@@ -90,8 +90,8 @@ class Instance:
     # Starting and ending
 
     def _load(self, header: Header) -> Model:
-        process.runs_model_in(os.path.dirname(header["file"]))
-        return Model(header["file"], header["args"])
+        process.runs_model_in(header["dir"])
+        return Model(header["file"], header["args"], header["dir"])
 
     def _start(self, header: Header) -> Header:
         self._decoupled = header.get("decoupled", False)

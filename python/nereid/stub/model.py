@@ -14,13 +14,14 @@ CLASS = "TritonPythonModel"
 
 
 class Model:
-    """An imported model.py, and the object of its class once it is initialized."""
+    """An imported model.py, in the version's directory or of its backend, and the object of its class once it is initialized."""
 
-    def __init__(self, file: str, args: Dict[str, str]) -> None:
+    def __init__(self, file: str, args: Dict[str, str], directory: str) -> None:
         self.file = file
         self.name = args["model_name"]
         self.instance = args["model_instance_name"]
-        self.type = _load(file)
+        own = os.path.abspath(file).startswith(os.path.join(os.path.abspath(directory), ""))
+        self.type = _load(file, own)
         self.object: Any = None
 
     def initialize(self, args: Dict[str, str]) -> None:
@@ -41,21 +42,23 @@ class Model:
         return inspect.iscoroutinefunction(self.object.execute)
 
 
-def _load(file: str) -> Any:
-    """Import the model as Triton does: as a module of a package that is named as the file's directory."""
+def _load(file: str, own: bool) -> Any:
+    """Import the code as Triton does: a model's own as a module of a package that is named as its directory, a backend's by itself."""
     if not os.path.isfile(file):
         raise Refused("Python model file not found in '%s'" % file)
     directory = os.path.dirname(file)
-    for path in (directory, os.path.dirname(directory)):
+    module_name = os.path.splitext(os.path.basename(file))[0]
+    for path in (directory, os.path.dirname(directory)) if own else (directory,):
         if path not in sys.path:
             sys.path.append(path)
-    # Made by hand, the package is this directory even where another of its name is on the path.
-    name = os.path.basename(directory)
-    package = types.ModuleType(name)
-    package.__path__ = [directory]  # type: ignore[attr-defined]
-    sys.modules[name] = package
+    if own:
+        # Made by hand, the package is this directory even where another of its name is on the path.
+        name = os.path.basename(directory)
+        package = types.ModuleType(name)
+        package.__path__ = [directory]  # type: ignore[attr-defined]
+        sys.modules[name] = package
+        module_name = "%s.%s" % (name, module_name)
     importlib.invalidate_caches()
-    module_name = "%s.%s" % (name, os.path.splitext(os.path.basename(file))[0])
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
         raise Refused("Model name must end with '.py'. Model name is \"%s\"." % os.path.basename(file))

@@ -31,14 +31,12 @@ type Config struct {
 // Default returns the flags' defaults.
 func Default() Config {
 	on := config.Switch{On: true}
-	c := Config{
+	return Config{
 		Registry: registry.Default(), Worker: worker.Default(), Gateway: gateway.Default(), Scheduler: scheduler.Default(),
 		ID: "triton", ExitOnError: on,
 		Admin: process.AdminSettings{AllowMetrics: on, MetricsPort: 8002},
 		Host:  process.HostSettings{CPUMetrics: on, GPUMetrics: on, MetricsPeriod: 2000},
 	}
-	c.Registry.Backends = worker.Backends()
-	return c
 }
 
 // Validate returns an error of the reason config_invalid that names the
@@ -58,6 +56,9 @@ func (c *Config) complete() (process.Admin, error) {
 	admin, err := c.Admin.Admin(c.Gateway.AdminAddress())
 	if err == nil && c.Watch {
 		err = c.Registry.Watch()
+	}
+	if err == nil {
+		c.Registry.Backends, err = worker.Backends(c.Worker.BackendDirectory)
 	}
 	if err == nil {
 		err = c.Registry.SetMaxBatchSize(c.Worker.BackendConfig)

@@ -20,7 +20,8 @@ import (
 // Backend runs Python models.
 type Backend struct {
 	environment backend.Environment
-	settings    settings
+	settings    map[string]settings // by the names of the backend and of those that are based on it
+	based       map[string]Based
 	log         *zap.Logger
 	metrics     *metrics
 	starter     *stub.Starter
@@ -35,19 +36,21 @@ type Backend struct {
 }
 
 func open(e backend.Environment, d Deps) (*Backend, error) {
-	s, err := readSettings(e.Settings)
+	all, err := readAll(e.Settings, d.Based)
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range s.idle {
-		d.Log.Warn("a setting of the python backend has no meaning here", zap.String("setting", key))
+	for name, s := range all {
+		for _, key := range s.idle {
+			d.Log.Warn("a setting of a backend has no meaning here", zap.String("backend", name), zap.String("setting", key))
+		}
 	}
 	dir, err := os.MkdirTemp("", "nereid-python-")
 	if err != nil {
 		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend needs a directory for its files: %v", err)
 	}
 	b := &Backend{
-		environment: e, settings: s, log: d.Log, dir: dir,
+		environment: e, settings: all, based: d.Based, log: d.Log, dir: dir,
 		checked: make(map[string]bool), unpacked: make(map[string]string), cores: make(map[int]int),
 	}
 	if err := os.CopyFS(b.packageDir(), python.Files()); err != nil {
@@ -88,8 +91,8 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 const interpreterVariable = "NEREID_PYTHON"
 
 // interpreter finds the Python of models without an environment of their own.
-func (b *Backend) interpreter() (string, error) {
-	name := b.settings.interpreter
+func (s settings) findInterpreter() (string, error) {
+	name := s.interpreter
 	if name == "" {
 		name = os.Getenv(interpreterVariable)
 	}

@@ -14,6 +14,17 @@ type Deps struct {
 	Log *zap.Logger
 	// Metrics gets the metrics of models; it may be nil.
 	Metrics prometheus.Registerer
+	// Based are the Python-based backends, by their names. Their models have no code
+	// of their own.
+	Based map[string]Based
+}
+
+// Based is a Python-based backend.
+type Based struct {
+	// File is the backend's code, by its absolute path.
+	File string
+	// Settings are those of --backend-config of its name.
+	Settings map[string]string
 }
 
 // Driver opens the backend.
@@ -21,7 +32,7 @@ func Driver(d Deps) backend.Driver {
 	return backend.Driver{
 		Name: backends.Python,
 		Check: func(given map[string]string) error {
-			_, err := readSettings(given)
+			_, err := readAll(given, d.Based)
 			return err
 		},
 		Open: func(e backend.Environment) (backend.Backend, error) {

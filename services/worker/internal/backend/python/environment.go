@@ -20,6 +20,10 @@ import (
 // environment or of a conda environment, or an archive of the latter.
 const environmentParameter = "EXECUTION_ENV_PATH"
 
+// backendEnvironment is the archive with the environment of a Python-based backend,
+// beside its code.
+const backendEnvironment = "pb_exec_env_model.py.tar.gz"
+
 // modelDirectory stands in it for the model's directory.
 const modelDirectory = "$$TRITON_MODEL_DIRECTORY"
 

@@ -69,6 +69,8 @@ type options struct {
 	files    map[string]string
 	policies map[string]cores.Set
 	spec     backend.InstanceSpec
+	// based are Python-based backends.
+	based map[string]python.Based
 }
 
 // newWorld makes one that has no instance yet.
@@ -91,7 +93,7 @@ func load(t testing.TB, code string, o options) (*world, error) {
 			t.Log("log:\n" + w.logged())
 		}
 	})
-	driver := python.Driver(python.Deps{Log: zap.New(core), Metrics: w.metrics})
+	driver := python.Driver(python.Deps{Log: zap.New(core), Metrics: w.metrics, Based: o.based})
 	if err := driver.Check(settings); err != nil {
 		return nil, err
 	}
@@ -108,7 +110,9 @@ func load(t testing.TB, code string, o options) (*world, error) {
 	for name, text := range o.files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	write(t, filepath.Join(dir, "1", "model.py"), code)
+	if code != "" {
+		write(t, filepath.Join(dir, "1", "model.py"), code)
+	}
 	config := o.config
 	config.Name = "m"
 	w.backend = b

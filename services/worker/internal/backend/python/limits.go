@@ -40,7 +40,7 @@ func (l *limits) set(memory bool, text string) error {
 
 // readLimits reads those of a model.
 func (m *model) readLimits() error {
-	m.limits = m.backend.settings.limits
+	m.limits = m.settings.limits
 	for _, parameter := range []string{memoryParameter, processorsParameter} {
 		text, ok := m.version.Config.Parameters[parameter]
 		if !ok {

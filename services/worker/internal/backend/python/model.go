@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/obs"
@@ -23,8 +25,10 @@ import (
 type model struct {
 	backend *Backend
 	version backend.Version
-	// file is the model's code.
+	// file is the code, based whether it is the backend's rather than the model's.
 	file        string
+	based       bool
+	settings    settings
 	interpreter string
 	environment []string
 	limits      limits
@@ -34,13 +38,8 @@ type model struct {
 
 func newModel(b *Backend, v backend.Version) (*model, error) {
 	m := &model{backend: b, version: v, reshaped: make(map[string]*modelconfig.IO)}
-	name := v.Config.Filename
-	if name == "" {
-		name = "model.py"
-	}
-	m.file = filepath.Join(v.Dir, name)
-	if s, err := os.Stat(m.file); err != nil || s.IsDir() {
-		return nil, m.failed("there is no file %s in version %d: put the model's code there", name, v.Ref.Version)
+	if err := m.findCode(); err != nil {
+		return nil, err
 	}
 	if err := m.readLimits(); err != nil {
 		return nil, err
@@ -55,6 +54,30 @@ func newModel(b *Backend, v backend.Version) (*model, error) {
 	return m, nil
 }
 
+// findCode finds the code, and the settings that go with it.
+func (m *model) findCode() error {
+	v, b := m.version, m.backend
+	based, ok := b.based[v.Config.Backend]
+	if m.based = ok; ok {
+		m.file, m.settings = based.File, b.settings[v.Config.Backend]
+		if !isFile(m.file) {
+			return m.failed("the code of backend %s is gone: put it back to %s", v.Config.Backend, m.file)
+		}
+		return nil
+	}
+	name := cmp.Or(v.Config.Filename, "model.py")
+	m.file, m.settings = filepath.Join(v.Dir, name), b.settings[backends.Python]
+	if !isFile(m.file) {
+		return m.failed("there is no file %s in version %d: put the model's code there", name, v.Ref.Version)
+	}
+	return nil
+}
+
+func isFile(path string) bool {
+	s, err := os.Stat(path)
+	return err == nil && !s.IsDir()
+}
+
 func (m *model) failed(format string, args ...any) *errs.Error {
 	return errs.New(errs.LoadFailed, "load model '%s': "+format, append([]any{m.version.Config.Name}, args...)...).WithModel(m.version.Config.Name)
 }
@@ -63,7 +86,7 @@ func (m *model) failed(format string, args ...any) *errs.Error {
 func (m *model) findInterpreter(ctx context.Context) error {
 	packages := []string{m.backend.packageDir()}
 	own := []string{"PYTHONUNBUFFERED=1"}
-	if path := m.version.Config.Parameters[environmentParameter]; path != "" {
+	if path := m.environmentPath(); path != "" {
 		e, err := m.backend.findEnvironment(ctx, m.version, path)
 		if err != nil {
 			return m.failed("%s is %s: %v", environmentParameter, path, err)
@@ -71,7 +94,7 @@ func (m *model) findInterpreter(ctx context.Context) error {
 		m.interpreter = e.interpreter()
 		own = append(own, e.variables()...)
 	} else {
-		path, err := m.backend.interpreter()
+		path, err := m.settings.findInterpreter()
 		if err != nil {
 			return err
 		}
@@ -83,6 +106,18 @@ func (m *model) findInterpreter(ctx context.Context) error {
 	own = append(own, "PYTHONPATH="+strings.Join(packages, string(os.PathListSeparator)))
 	m.environment = slices.Concat(inherited(), own)
 	return m.backend.check(ctx, m.interpreter, m.environment)
+}
+
+// environmentPath names the model's environment as its parameter does, or else that
+// of its backend; empty is none.
+func (m *model) environmentPath() string {
+	if path := m.version.Config.Parameters[environmentParameter]; path != "" || !m.based {
+		return path
+	}
+	if archive := filepath.Join(filepath.Dir(m.file), backendEnvironment); isFile(archive) {
+		return archive
+	}
+	return ""
 }
 
 // inherited is the worker's environment without what is its own affair.
@@ -111,12 +146,12 @@ func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, erro
 		return nil, err
 	}
 	spec := backend.InstanceSpec{Name: v.Config.Name}
-	limited, cancel := context.WithTimeout(ctx, b.settings.timeout)
+	limited, cancel := context.WithTimeout(ctx, m.settings.timeout)
 	defer cancel()
 	in := &instance{model: m, spec: spec, log: m.log(spec), closing: limited, given: limited}
 	s, answer, err := in.ask(limited, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=python,%s if it needs longer", b.settings.timeout, timeoutSetting)
+		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=python,%s if it needs longer", m.settings.timeout, timeoutSetting)
 	}
 	if err != nil {
 		return nil, err
@@ -152,7 +187,7 @@ func (m *model) header(first message, spec backend.InstanceSpec) ([]byte, error)
 		"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
 	}
 	first.Dir, first.Model, first.File = v.Dir, v.ModelDir, m.file
-	first.Decoupled, first.Settings = v.Config.Decoupled, m.backend.environment.Settings
+	first.Decoupled, first.Settings = v.Config.Decoupled, m.settings.given
 	return json.Marshal(first)
 }
 

@@ -98,7 +98,7 @@ func (s *session) find(number uint64) *run {
 // takes too long for everybody else.
 func (r *run) cancel() {
 	s := r.session
-	timeout := s.in.model.backend.settings.timeout
+	timeout := s.in.model.settings.timeout
 	s.mu.Lock()
 	if s.runs[r.number] != r {
 		s.mu.Unlock()

@@ -70,7 +70,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 // answer waits for the stub's first. That may take long, as the load of large files
 // does: it is up to whoever waits to give up.
 func (s *session) answer(ctx context.Context) (stub.Message, error) {
-	slow := time.NewTicker(s.in.model.backend.settings.timeout)
+	slow := time.NewTicker(s.in.model.settings.timeout)
 	defer slow.Stop()
 	for {
 		select {
@@ -102,7 +102,7 @@ func (s *session) finalize() {
 	if err := s.stub.Send([]byte(`{"t":"finalize"}`)); err != nil {
 		s.kill(err)
 	}
-	timeout := s.in.model.backend.settings.timeout
+	timeout := s.in.model.settings.timeout
 	limit := time.AfterFunc(timeout, func() { s.kill(fmt.Errorf("it had not ended %v after it was asked to", timeout)) })
 	defer limit.Stop()
 	unhook := context.AfterFunc(s.in.given, func() { s.kill(errors.New("its instance was stopped")) })

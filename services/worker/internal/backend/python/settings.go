@@ -27,8 +27,10 @@ func unused() []string {
 	return []string{"shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name", "shm_message_queue_size", "thread-pool-size"}
 }
 
-// settings are those of the backend.
+// settings are those of the backend, or of one that is based on it.
 type settings struct {
+	// given are as they were given.
+	given map[string]string
 	// timeout is how long a stub may take to end, and a batch that nobody waits
 	// for any more.
 	timeout time.Duration
@@ -40,29 +42,46 @@ type settings struct {
 	idle []string
 }
 
-// readSettings reads them. An error has the reason config_invalid.
-func readSettings(given map[string]string) (settings, error) {
-	s := settings{timeout: defaultTimeout}
+// readAll reads the settings of the backend and of those that are based on it, by
+// their names. An error has the reason config_invalid.
+func readAll(given map[string]string, based map[string]Based) (map[string]settings, error) {
+	own, err := readSettings(backends.Python, given, settings{timeout: defaultTimeout})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]settings{backends.Python: own}
+	for _, name := range slices.Sorted(maps.Keys(based)) {
+		if all[name], err = readSettings(name, based[name].Settings, own); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// readSettings reads those of one backend, and takes from others what it has not. A
+// backend that is based on this one may have settings that nobody knows.
+func readSettings(backend string, given map[string]string, others settings) (settings, error) {
+	s := settings{given: given, timeout: others.timeout, interpreter: others.interpreter, limits: others.limits}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		value := given[key]
 		switch {
 		case key == timeoutSetting:
 			n, err := strconv.ParseUint(value, 10, 31)
 			if err != nil || n == 0 {
-				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give whole seconds, at least 1", backends.Python, key, value)
+				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give whole seconds, at least 1", backend, key, value)
 			}
 			s.timeout = time.Duration(n) * time.Second //nolint:gosec // 31 bits
 		case key == interpreterSetting:
 			s.interpreter = value
 		case key == memorySetting || key == processorsSetting:
 			if err := s.limits.set(key == memorySetting, value); err != nil {
-				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backends.Python, key, value, err)
+				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backend, key, value, err)
 			}
-		case slices.Contains(unused(), key):
+		case backend != backends.Python || slices.Contains(unused(), key):
 			s.idle = append(s.idle, key)
 		default:
 			return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: the backend's settings are %s; %s are accepted and mean nothing",
-				backends.Python, key, value, []string{timeoutSetting, interpreterSetting, memorySetting, processorsSetting}, unused())
+				backend, key, value, []string{timeoutSetting, interpreterSetting, memorySetting, processorsSetting}, unused())
 		}
 	}
 	return s, nil
