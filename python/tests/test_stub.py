@@ -128,7 +128,8 @@ class TestFailures(unittest.TestCase):
                 failed = worker.start()
                 self.assertEqual(failed["t"], "failed")
                 self.assertIn(text, failed["text"])
-                self.assertIn("Traceback", failed["traceback"])
+                place = r'  File ".*/model\.py"' if "raise" in source or text == "SyntaxError" else "  File"
+                self.assertRegex(failed["traceback"], r"\A(Traceback .*\n)?" + place)
 
     def test_what_execute_may_not_do(self):
         ok = "pb_utils.InferenceResponse([])"
@@ -149,7 +150,8 @@ class TestFailures(unittest.TestCase):
                 self.assertEqual(code, "INTERNAL")
                 self.assertIn("Failed to process the request(s) for model 'model_0_0', message: ", message)
                 self.assertIn(text, message)
-                self.assertIn("Traceback", ran["traceback"])
+                place = r'  File ".*/model\.py"' if line.startswith("raise") else "  File"
+                self.assertRegex(ran["traceback"], r"\ATraceback .*\n" + place)
                 self.assertNotIn("responses", ran)
                 self.assertIn(text, worker.execute({})["error"][1])  # it goes on
 

@@ -75,15 +75,25 @@ def _places(trace: Optional[TracebackType]) -> List[str]:
     """Return the places of a traceback but the stub's own and those of an import, the innermost first."""
     places: List[str] = []
     while trace is not None:
-        code = trace.tb_frame.f_code
-        own = str(trace.tb_frame.f_globals.get("__name__", "")).startswith("nereid.stub.")
-        if not own and not code.co_filename.startswith("<frozen importlib"):
+        if not _is_own(trace):
+            code = trace.tb_frame.f_code
             places.insert(0, "  %s(%d): %s\n" % (code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
     return places
 
 
+def _is_own(trace: TracebackType) -> bool:
+    """Say whether a place is the stub's own, or that of an import."""
+    name = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return name.startswith("nereid.stub.") or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")
+
+
 def traceback_of(error: BaseException) -> str:
-    """Return an exception's traceback as Python prints it."""
-    formatted: Any = traceback.format_exception(type(error), error, error.__traceback__)
+    """Return an exception's traceback as Python prints it, from the model on."""
+    trace = error.__traceback__
+    while trace is not None and _is_own(trace):
+        trace = trace.tb_next
+    if trace is None and not isinstance(error, SyntaxError):
+        trace = error.__traceback__  # no line of the model's is to blame
+    formatted: Any = traceback.format_exception(type(error), error, trace)
     return "".join(formatted)

@@ -162,7 +162,7 @@ func run(t testing.TB, code string, o options) *world {
 func (w *world) logged() string {
 	var lines []string
 	for _, e := range w.logs.All() {
-		lines = append(lines, fmt.Sprint(e.Level, " ", e.Message, " ", e.ContextMap()))
+		lines = append(lines, fmt.Sprint(e.Level, " ", e.Message, " ", e.ContextMap(), e.Stack))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -195,10 +195,15 @@ func (s *session) cause() error {
 	return errors.New(how)
 }
 
-// trace logs where a model failed.
+// trace logs where a model failed: as the line's stack, whose lines a log for people
+// leaves as they are.
 func (s *session) trace(traceback string) {
-	if traceback != "" {
-		s.in.log.Error("the model failed", zap.String("traceback", traceback))
+	if traceback == "" {
+		return
+	}
+	if line := s.in.log.Check(zap.ErrorLevel, "the model failed"); line != nil {
+		line.Stack = strings.TrimSuffix(traceback, "\n")
+		line.Write()
 	}
 }
 
