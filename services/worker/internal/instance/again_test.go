@@ -135,15 +135,15 @@ func TestWindowOutlivesIterations(t *testing.T) {
 
 func TestRequestThatMayNotRunAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
-		iterative bool
-		before    func(h *harness, b backend.Batch)
-		want      errs.Reason
+		iterative, free bool
+		before          func(h *harness, b backend.Batch)
+		want            errs.Reason
 	}{
-		"the model is not iterative": {false, func(*harness, backend.Batch) {}, errs.ExecutionFailed},
-		"it was canceled": {true, func(h *harness, _ backend.Batch) {
+		"the model is not iterative": {false, false, func(*harness, backend.Batch) {}, errs.ExecutionFailed},
+		"it was canceled": {true, false, func(h *harness, _ backend.Batch) {
 			h.executor.Cancel(batchID(1), request(1))
 		}, errs.Canceled},
-		"its instance was free": {true, func(_ *harness, b backend.Batch) { b.Free() }, errs.Bug},
+		"its instance was free": {true, true, func(_ *harness, b backend.Batch) { b.Free() }, errs.Bug},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
@@ -162,6 +162,9 @@ func TestRequestThatMayNotRunAgain(t *testing.T) {
 			o.Slots = []infer.Slot{{}}
 			if f := h.run(o); len(f.Again) != 0 {
 				t.Errorf("told of %+v", f)
+			}
+			if tt.free {
+				<-h.done // it ends after that
 			}
 			if r := h.answers(1); errs.Of(r[0].Err) != tt.want {
 				t.Errorf("failed for %v, want %v", r[0].Err, tt.want)
