@@ -59,7 +59,8 @@ type world struct {
 	next      uint64
 	responses map[uint64][]*infer.Response // by request; guarded by mu
 	loaded    string                       // guarded by mu
-	changed   chan struct{}                // closed when there is a response; guarded by mu
+	changed   chan struct{}                // closed when there is a response or a credit; guarded by mu
+	credits   int                          // batches that the instance takes; guarded by mu
 }
 
 // options are what a test wants of its world.
@@ -169,19 +170,34 @@ func (w *world) logged() string {
 
 func (w *world) Attach(uint64, infer.Held, infer.Executor) {}
 func (w *world) Detach(uint64)                             {}
-func (w *world) Grant(infer.Grant)                         {}
 func (w *world) Retire(id infer.InstanceID)                { w.executor.Retired(id) }
 func (w *world) Return(_ *infer.Batch, err error)          { w.t.Error(err) }
-func (w *world) InstanceFree(*infer.InstanceFree)          {}
 func (w *world) UnitDone(infer.UnitDone)                   {}
+
+func (w *world) Grant(g infer.Grant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.credits = g.Credits
+}
+
+func (w *world) InstanceFree(c *infer.InstanceFree) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.credits += c.Credits
+	w.tellLocked()
+}
+
+func (w *world) tellLocked() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
 
 func (w *world) Respond(r *infer.Response) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := r.Work.Request.Number
 	w.responses[n] = append(w.responses[n], r)
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.tellLocked()
 }
 
 // Call answers calls: the model echo gives the input X as Y, twice where that is asked
@@ -222,9 +238,10 @@ func (w *world) ModelReady(model, version string) (bool, error) {
 	return model+version == "other2", nil
 }
 
-// send sends a batch of requests and returns their numbers.
+// send sends a batch of requests, when the instance takes one, and returns their numbers.
 func (w *world) send(requests ...*infer.Request) (numbers []uint64) {
 	b := &infer.Batch{Instance: w.id}
+	w.takeCredit()
 	w.mu.Lock()
 	for _, r := range requests {
 		w.next++
@@ -243,6 +260,28 @@ func (w *world) send(requests ...*infer.Request) (numbers []uint64) {
 
 // patience is how long a test waits for what has to come.
 const patience = 2 * time.Minute
+
+func (w *world) takeCredit() {
+	w.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		w.mu.Lock()
+		free, changed := w.credits > 0, w.changed
+		if free {
+			w.credits--
+		}
+		w.mu.Unlock()
+		if free {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			w.t.Fatal("the instance takes no batch")
+		}
+	}
+}
 
 // await waits until a request has so many responses, or its last.
 func (w *world) await(number uint64, n int) []*infer.Response {

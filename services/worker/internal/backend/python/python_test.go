@@ -278,15 +278,20 @@ func TestStubsThatEndAreStartedAgain(t *testing.T) {
 	}
 }
 
-// expectGone wants nothing to be left of the group of a stub.
+// expectGone wants nothing to be left of the group of a stub. What was killed is there
+// until its parent has been told.
 func expectGone(t *testing.T, stub string) {
 	t.Helper()
 	pid, err := strconv.Atoi(stub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(-pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("of the stub's group %d something is left: %v", pid, err)
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for end := time.Now().Add(patience); !errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH); <-poll.C {
+		if time.Now().After(end) {
+			t.Fatalf("of the stub's group %d something is left", pid)
+		}
 	}
 }
 

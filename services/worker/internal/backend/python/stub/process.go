@@ -160,20 +160,16 @@ func (p *Process) Kill() {
 	}
 }
 
-// outputGrace is how long output is read after the end of a process: one that it
-// left behind may hold the pipe.
-const outputGrace = time.Second
-
 // wait reads the output and takes the end of the process.
 func (p *Process) wait(outputs [2]*os.File, line func(stream, line string)) {
 	defer close(p.ended)
 	var reading sync.WaitGroup
 	for i, stream := range [...]string{"stdout", "stderr"} {
-		reading.Go(func() { p.read(outputs[i], stream, line) })
+		reading.Go(func() { p.read(&output{File: outputs[i]}, stream, line) })
 	}
 	p.await()
 	for _, f := range outputs {
-		_ = f.SetReadDeadline(time.Now().Add(outputGrace))
+		_ = f.SetReadDeadline(time.Now())
 	}
 	reading.Wait()
 	closeFiles(outputs[:])
@@ -197,6 +193,47 @@ func (p *Process) await() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.exit = err
+}
+
+// output is the pipe that a process writes to, until a deadline says that the process
+// has ended. What it had written by then is read, however late, and nothing else is
+// waited for: a process that was left behind may hold the pipe.
+type output struct {
+	*os.File
+	over bool
+	left int // bytes, when it is over
+}
+
+func (o *output) Read(b []byte) (int, error) {
+	if !o.over {
+		n, err := o.File.Read(b)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if err := o.end(); err != nil {
+			return 0, err
+		}
+	}
+	if o.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := o.File.Read(b[:min(len(b), o.left)])
+	o.left -= n
+	return n, err
+}
+
+// end counts what is left to read.
+func (o *output) end() error {
+	conn, err := o.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var counted error
+	err = conn.Control(func(fd uintptr) {
+		o.left, counted = unix.IoctlGetInt(int(fd), unix.TIOCINQ) //nolint:gosec // a descriptor
+	})
+	o.over = true
+	return errors.Join(err, counted, o.SetReadDeadline(time.Time{}))
 }
 
 // What is kept of a process's output, and passed on of a line.
