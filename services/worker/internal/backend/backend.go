@@ -82,6 +82,15 @@ type Instance interface {
 	Close() error
 }
 
+// Prompt is an instance that can often pass a batch on without holding up its caller,
+// who may be the scheduler's loop.
+type Prompt interface {
+	// TryExecute is [Instance.Execute] where that neither waits nor works for long;
+	// else it reports false, and has left the batch as it was. A call of Execute for an
+	// earlier batch, which has ended, may not have returned yet.
+	TryExecute(b Batch) bool
+}
+
 // AllRequests has the batch make a call as a whole.
 const AllRequests = -1
 

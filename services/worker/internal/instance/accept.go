@@ -8,22 +8,27 @@ import (
 // Execute takes over a batch whose inputs can be read. One that no instance can
 // take is returned.
 func (e *Executor) Execute(of *infer.Batch) {
-	if err := e.accept(of); err != nil {
+	b, err := e.accept(of)
+	switch {
+	case err != nil:
 		e.deps.Scheduler.Return(of, err)
+	case b != nil:
+		b.lane.take(b, true)
 	}
 }
 
-// accept queues a batch in its lane.
-func (e *Executor) accept(of *infer.Batch) error {
+// accept queues a batch in its lane, or returns it if the caller is to have it taken
+// at once, without a switch to the lane's goroutine: nothing is before it then.
+func (e *Executor) accept(of *infer.Batch) (atOnce *batch, err error) {
 	now := e.deps.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lanes[of.Instance]
 	if l == nil {
-		return errs.New(errs.NoWorker, "the worker has no instance %d any more", of.Instance.Slot)
+		return nil, errs.New(errs.NoWorker, "the worker has no instance %d any more", of.Instance.Slot)
 	}
 	if l.taken == l.credits {
-		return errs.New(errs.Bug, "instance %s got more batches than its %d credits", l.spec.Name, l.credits)
+		return nil, errs.New(errs.Bug, "instance %s got more batches than its %d credits", l.spec.Name, l.credits)
 	}
 	l.taken++
 	b := e.blank()
@@ -31,8 +36,15 @@ func (e *Executor) accept(of *infer.Batch) error {
 	b.accepted = now
 	e.deps.Batches.Take(of, b)
 	l.work.Add(1)
-	l.queue <- b // has room: taken counts what is queued and what runs
-	return nil
+	if l.prompt != nil && l.taken == 1 {
+		select {
+		case l.turns <- struct{}{}:
+			return b, nil
+		default: // the batch before is about to leave
+		}
+	}
+	l.queue <- b    // has room: taken counts what is queued and what runs
+	return nil, nil //nolint:nilnil // queued
 }
 
 func (e *Executor) blank() *batch {

@@ -13,7 +13,7 @@ import (
 )
 
 // openIterative opens an instance whose model lets requests run again.
-func (h *harness) openIterative(e *engine) infer.InstanceID {
+func (h *harness) openIterative(e backend.Instance) infer.InstanceID {
 	id := h.executor.Open(instance.Spec{
 		Model: infer.ModelRef{Name: "m", Version: 1, Generation: 1}, Name: "m_0_0", Instance: e, Iterative: true,
 	})

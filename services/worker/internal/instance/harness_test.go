@@ -120,7 +120,7 @@ func (e *engine) Execute(b backend.Batch) { e.execute(b) }
 func (e *engine) Close() error            { e.closed++; return nil }
 
 // open opens an instance that ends with the test.
-func (h *harness) open(e *engine) infer.InstanceID {
+func (h *harness) open(e backend.Instance) infer.InstanceID {
 	id := h.executor.Open(instance.Spec{
 		Model: infer.ModelRef{Name: "m", Version: 1, Generation: 1}, Name: "m_0_0", Device: "cpu", Instance: e,
 	})

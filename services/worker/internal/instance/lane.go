@@ -12,14 +12,16 @@ import (
 )
 
 // lane runs the batches of one instance, one after another, in a goroutine
-// that ends when the queue is closed and empty. (An instance may go on with a
+// that ends when the queue is closed and empty, or in the caller's while nothing is
+// before them and the instance is prompt. (An instance may go on with a
 // batch after Execute has returned; no more of them run at a time than it says.)
 type lane struct {
 	executor *Executor
 	id       infer.InstanceID
 	spec     Spec
-	credits  int           // for batches that run or wait here
-	turns    chan struct{} // one for each batch that has been taken up and has not ended
+	prompt   backend.Prompt // nil if the instance is not
+	credits  int            // for batches that run or wait here
+	turns    chan struct{}  // one for each batch that has been taken up and has not ended
 	queue    chan *batch
 	work     sync.WaitGroup // the goroutine, and each batch until it has ended
 
@@ -40,6 +42,7 @@ func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
 		queue:   make(chan *batch, credits),
 		retired: make(chan struct{}),
 	}
+	l.prompt, _ = spec.Instance.(backend.Prompt)
 	l.work.Add(1)
 	return l
 }
@@ -50,12 +53,13 @@ func (l *lane) run() {
 	defer l.work.Done()
 	for b := range l.queue {
 		l.turns <- struct{}{}
-		l.take(b)
+		l.take(b, false)
 	}
 }
 
-// take runs a batch, unless it is too late for it or nobody waits.
-func (l *lane) take(b *batch) {
+// take runs a batch, unless it is too late for it or nobody waits. It holds nobody up
+// if that is to be at once.
+func (l *lane) take(b *batch, atOnce bool) {
 	now := l.executor.deps.Clock.Now()
 	b.timing.Start = now
 	limit := b.of.LatestStart
@@ -69,26 +73,40 @@ func (l *lane) take(b *batch) {
 	case b.abandoned():
 		b.reject(infer.Canceled, errs.New(errs.Canceled, ""))
 	default:
-		l.execute(b)
+		l.executor.deps.Batches.Start(b.of.ID)
+		b.entry = l.executor.deps.Log.Begin(b.of, l.spec.Model)
+		if !atOnce {
+			l.execute(b)
+		} else if !l.call(b, l.prompt.TryExecute) {
+			l.work.Go(func() { l.execute(b) })
+		}
 	}
 }
 
-// execute calls the backend. The batch is the backend's until its Done, which
-// may come later; if it panics before, the batch ends here.
 func (l *lane) execute(b *batch) {
-	l.executor.deps.Batches.Start(b.of.ID)
-	b.entry = l.executor.deps.Log.Begin(b.of, l.spec.Model)
+	l.call(b, func(b backend.Batch) bool {
+		l.spec.Instance.Execute(b)
+		return true
+	})
+}
+
+// call calls the backend. The batch is the backend's until its Done, which may come
+// later, unless it does not take it; if it panics before, the batch ends here.
+func (l *lane) call(b *batch, backend func(backend.Batch) bool) (taken bool) {
 	defer func() {
 		if v := recover(); v != nil {
+			taken = true
 			b.broken.Store(true) // a goroutine of the backend may still use it
 			b.Done()
 			l.executor.deps.Panicked(Panic{
 				Instance: l.id, Name: l.spec.Name, Model: l.spec.Model, Value: v, Stack: debug.Stack(),
 			})
 		}
-		b.release()
+		if taken {
+			b.release()
+		}
 	}()
-	l.spec.Instance.Execute(b)
+	return backend(b)
 }
 
 // close waits for the lane's last batch and closes the instance. Its queue

@@ -186,3 +186,66 @@ func TestInstanceIsFreeBeforeTheLastResponse(t *testing.T) {
 		t.Errorf("%d batches are left in the table, %d ends were told twice", n, len(h.completed))
 	}
 }
+
+// promptEngine is an engine that may take batches at once.
+type promptEngine struct {
+	engine
+	try func(backend.Batch) bool
+}
+
+func (e *promptEngine) TryExecute(b backend.Batch) bool { return e.try(b) }
+
+func TestBatchesArePassedToPromptInstancesByWhoeverBringsThem(t *testing.T) {
+	h := newPipelinedHarness(t, 1)
+	var taken []backend.Batch // without a lock: by this goroutine alone
+	e := &promptEngine{try: func(b backend.Batch) bool {
+		taken = append(taken, b)
+		return true
+	}}
+	queued := make(chan backend.Batch, 1)
+	e.execute = func(b backend.Batch) { queued <- b }
+	id := h.open(e)
+	h.executor.Execute(h.order(1, id, 1))
+	if len(taken) != 1 {
+		t.Fatalf("the instance has %d batches when Execute has returned, want 1", len(taken))
+	}
+	h.executor.Execute(h.order(2, id, 2)) // waits behind the first
+	answerAll(taken[0])
+	<-h.completed
+	answerAll(<-queued)
+	<-h.completed
+	if len(taken) != 1 {
+		t.Error("a batch was passed on before its turn")
+	}
+	h.answers(1)
+	h.answers(2)
+}
+
+func TestBatchesThatPromptInstancesDoNotTakeAtOnceAreExecuted(t *testing.T) {
+	h := newHarness(t)
+	e := &promptEngine{try: func(backend.Batch) bool { return false }}
+	brought := make(chan struct{})
+	e.execute = func(b backend.Batch) {
+		<-brought // Execute may wait: nobody is held up
+		answerAll(b)
+	}
+	id := h.open(e)
+	h.executor.Execute(h.order(1, id, 1))
+	close(brought)
+	if c := <-h.completed; c.Outcomes[0] != infer.Succeeded || c.Executions != 1 {
+		t.Errorf("completion %+v", c)
+	}
+	h.answers(1)
+}
+
+func TestPromptInstancesMayPanic(t *testing.T) {
+	h := newHarness(t)
+	id := h.open(&promptEngine{try: func(backend.Batch) bool { panic("boom") }})
+	if c := h.run(h.order(1, id, 1)); c.Outcomes[0] != infer.Failed {
+		t.Errorf("completion %+v", c)
+	}
+	if p := <-h.panics; p.Value != "boom" {
+		t.Errorf("told of the panic %+v", p)
+	}
+	h.answers(1)
+}

@@ -126,6 +126,25 @@ func (in *instance) session() (s *session, changed <-chan struct{}) {
 	return in.live, in.changed
 }
 
+// promptBytes is how many bytes of inputs are copied in the goroutine of whoever
+// brings a batch.
+const promptBytes = 64 << 10
+
+// TryExecute gives the batch to the stub, if there is one and its inputs are few bytes.
+func (in *instance) TryExecute(b backend.Batch) bool {
+	n := int64(0)
+	for _, r := range b.Requests() {
+		for i := range r.Inputs {
+			n += r.Inputs[i].Data.Length
+		}
+	}
+	if n > promptBytes {
+		return false
+	}
+	s, _ := in.session()
+	return s != nil && s.execute(b)
+}
+
 // Execute gives the batch to the stub, or to the next when there is none.
 func (in *instance) Execute(b backend.Batch) {
 	var canceled chan struct{}
