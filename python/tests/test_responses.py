@@ -47,8 +47,18 @@ return None
             )
 
     def test_a_request_that_is_dropped_without_an_end_fails(self):
-        for decoupled in (False, True):
-            with self.subTest(decoupled=decoupled), Worker(executing("return None"), decoupled=decoupled) as worker:
+        of_model = "Failed to process the request(s) for model 'model_0_0', message: "
+        for body, decoupled, text in (
+            ("return None", False, of_model + "Expected a list in the execute return, found type '<class 'NoneType'>'."),
+            (
+                "return [None] * len(requests)",
+                False,
+                of_model + "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'NoneType'>'.",
+            ),
+            ("for r in requests: r.get_response_sender()", False, "the model dropped the request without ending it"),
+            ("return None", True, "the model dropped the request without ending it"),
+        ):
+            with self.subTest(body=body, decoupled=decoupled), Worker(executing(body), decoupled=decoupled) as worker:
                 worker.start()
                 worker.submit({}, {})
                 ended = []
@@ -58,7 +68,7 @@ return None
                     if header["t"] == "ran":
                         ran = True
                     else:
-                        self.assertIn("dropped the request", header["response"]["error"][1])
+                        self.assertTrue(header["response"]["error"][1].startswith(text), header)
                         self.assertTrue(header["final"])
                         ended.append(header["request"])
                 self.assertEqual(sorted(ended), [0, 1])

@@ -10,16 +10,20 @@ from .responses import InferenceResponse
 
 Message = Tuple[Dict[str, Any], List[Any]]
 
+_NO_LIST = "Expected a list in the execute return, found type '%s'."
+_NO_RESPONSE = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
+
 
 def responded(model: Model, batch: Batch, received: List[InferenceRequest], returned: Any) -> Message:
     """Return the message for what execute has returned; what it may not return is Refused."""
     ran: Dict[str, Any] = {"t": "ran", "batch": batch.number}
+    kind = _NO_LIST if returned is None else _NO_RESPONSE
     if returned is None:
         returned = [None] * len(received)
     elif batch.decoupled:
         check_nothing(model, returned)
     elif not isinstance(returned, list):
-        raise Refused("Expected a list in the execute return, found type '%s'." % type(returned))
+        raise Refused(_NO_LIST % type(returned))
     elif len(returned) != len(received):
         raise Refused(
             "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
@@ -38,7 +42,9 @@ def responded(model: Model, batch: Batch, received: List[InferenceRequest], retu
         elif request._release == requests.RELEASE_RESCHEDULE:
             again.append(position)
         else:
-            request.get_response_sender()  # it ends the request; at the latest when it is gone
+            if sender is None:
+                # It ends the request, at the latest when it is gone: a model that has kept the request may still ask for it.
+                request.get_response_sender().unended = text(model, Refused(kind % type(None)))
             continue
         if sender is not None:
             sender.close()
@@ -59,9 +65,7 @@ def _check(received: List[InferenceRequest], returned: List[Any]) -> None:
                 )
         elif response is not None:
             if not isinstance(response, InferenceResponse):
-                raise Refused(
-                    "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'." % type(response)
-                )
+                raise Refused(_NO_RESPONSE % type(response))
             if request._sender is not None:
                 request._sender.check(response, requests.COMPLETE_FINAL)
 

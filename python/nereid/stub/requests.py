@@ -242,7 +242,7 @@ class ResponseSender:
     """Sends the responses of one request, from any thread. A request that a model drops without an end fails."""
 
     __module__ = "c_python_backend_utils"
-    __slots__ = ("_batch", "_position", "_names", "_lock", "_sent", "_closed")
+    __slots__ = ("_batch", "_position", "_names", "_lock", "_sent", "_closed", "unended")
 
     def __init__(self, batch: Batch, position: int, names: Optional[List[str]]) -> None:
         self._batch = batch
@@ -251,6 +251,7 @@ class ResponseSender:
         self._lock = threading.Lock()  # held while a response is sent, so that none comes behind the final one
         self._sent = False
         self._closed = False
+        self.unended = _NOT_ENDED  # the error of a request that is dropped without an end
         batch.open[position] = FIRST_ROOM
 
     def send(self, response: Optional[InferenceResponse] = None, flags: int = 0) -> None:
@@ -314,7 +315,7 @@ class ResponseSender:
         return self._batch.is_canceled(self._position)
 
     def __del__(self) -> None:
-        self.fail(_NOT_ENDED)
+        self.fail(self.unended)
 
     def fail(self, text: str) -> None:
         """End the request with an error, unless it has ended. It may be called anywhere, also by __del__."""
