@@ -98,6 +98,59 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("N", np.array(got + [last, l
             worker.finalize()
             self.assertEqual(len(worker.released), 2)  # what came for nobody
 
+    def test_the_responses_of_a_call_are_iterated_again_after_their_end(self):
+        source = executing(ASK + """
+responses = ask("other", np.zeros(1)).exec(decoupled=True)
+value = lambda response: response.output_tensors()[0].as_numpy()[0]
+got = [value(next(responses))]
+got += map(value, responses)
+ended = next(responses, None) is None
+got += map(value, responses)
+for response in responses:
+    break  # it goes on from here
+got += map(value, responses)
+return [pb_utils.InferenceResponse([pb_utils.Tensor("N", np.array(got + [ended]))])]
+        """)
+        with Worker(source) as worker:
+            worker.start()
+            worker.submit({})
+            worker.receive("call")
+            for value in (1, 2):
+                result(worker, 1, np.full(1, value), final=False)
+            result(worker, 1, np.full(1, 3))
+            np.testing.assert_array_equal(worker.ran()["responses"][0][1]["outs"]["N"], [1, 2, 3, 1, 2, 3, 2, 3, 1])
+
+    def test_a_forked_process_is_told_that_it_cannot_call(self):
+        source = executing(ASK + """
+def refused(attempt):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            attempt()
+        except pb_utils.TritonModelException as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    return os.fdopen(reader).read()
+texts = {
+    refused(lambda: ask("other", np.zeros(1)).exec()),
+    refused(lambda: pb_utils.load_model("other")),
+    refused(lambda: request.get_response_sender().send(pb_utils.InferenceResponse([]))),
+}
+assert not request.is_cancelled()
+return [pb_utils.InferenceResponse(error=pb_utils.TritonError(" | ".join(texts)))]
+        """)
+        with Worker(source) as worker:
+            worker.start()
+            ran = worker.execute({})
+            self.assertEqual(
+                ran["responses"][0][1]["error"][1],
+                "This process was forked by the model and has no connection to the server: call and control other models, and send "
+                "responses, in the process that executes requests.",
+            )
+
     def test_threads_call_at_once_and_get_their_own(self):
         source = executing(ASK + """
 from concurrent.futures import ThreadPoolExecutor
@@ -181,6 +234,32 @@ request.get_response_sender().send(flags=1)
                 result(worker, number, np.array([1000]), final=False)
                 result(worker, number)
             self.assertEqual(worker.ran()["responses"][0][1]["outs"]["N"][0], 2216)
+
+    def test_a_coroutine_may_wait_for_threads_that_call(self):
+        source = ASYNC % """
+            def ask(i):
+                return pb_utils.InferenceRequest(
+                    model_name="other", requested_output_names=["O"], inputs=[pb_utils.Tensor("I", np.array([i]))])
+            from concurrent.futures import ThreadPoolExecutor
+            later = asyncio.ensure_future(ask(0).async_exec())
+            await asyncio.sleep(0)
+            with ThreadPoolExecutor(3) as pool:
+                responses = list(pool.map(lambda i: ask(i).exec(), (1, 2, 3)))
+            responses.append(await later)
+            total = sum(int(r.output_tensors()[0].as_numpy()[0]) for r in responses)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("N", np.array([total]))])]
+        """
+        with Worker(source) as worker:
+            worker.start()
+            for _ in range(3):
+                worker.submit({})
+                first = None
+                for _ in range(4):
+                    number = worker.receive("call")[0]["call"]
+                    first = first or number
+                for number in range(first + 3, first - 1, -1):
+                    result(worker, number, np.array([10]))
+                self.assertEqual(worker.ran()["responses"][0][1]["outs"]["N"][0], 40)
 
     def test_an_event_loop_of_the_model_itself_calls(self):
         source = executing(ASK + """

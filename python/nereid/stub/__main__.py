@@ -25,15 +25,16 @@ def main() -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.argv = [""]
     connection = Connection(sock)
-    _own_children(connection)
-    Instance(connection).run()
+    instance = Instance(connection)
+    _own_children()
+    instance.run()
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads that the model has left must not keep the process.
     os._exit(0)
 
 
-def _own_children(connection: Connection) -> None:
+def _own_children() -> None:
     """Have processes that the model forks leave the socket alone, and end with this one."""
     prctl = ctypes.CDLL(None).prctl
     forking = threading.local()
@@ -44,7 +45,7 @@ def _own_children(connection: Connection) -> None:
         forking.parent = os.getpid()
 
     def after() -> None:
-        connection.forget()
+        process.leave()
         process.leave()
         if forking.main:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

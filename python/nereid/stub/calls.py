@@ -91,7 +91,11 @@ class Call:
         if response is not None:
             self._responses.append(response)
         self._ended = final
-        if self._waiter is not None and not self._waiter.done():
+        if self._waiter is not None:
+            self._calls.connection.wake(self._wake)
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
             self._waiter.set_result(None)
 
     def next(self) -> Optional[InferenceResponse]:
@@ -108,10 +112,11 @@ class Call:
             # A loop of the model's own, which does not watch the socket.
             return await loop.run_in_executor(None, self.next)
         while True:
-            found = self._found()
-            if found is not None:
-                return found[0]
-            self._waiter = loop.create_future()
+            with connection.turn:
+                found = self._found()
+                if found is not None:
+                    return found[0]
+                self._waiter = loop.create_future()
             try:
                 await self._waiter
             except asyncio.CancelledError:
@@ -131,38 +136,52 @@ class Call:
 
 
 class ResponseIterator:
-    """The responses of a call, as they come; the last may be empty."""
+    """The responses of a call, as they come; the last may be empty.
+
+    As Triton's, it begins anew when it is iterated over again after its end. So it keeps the responses as long as it lives.
+    """
 
     __module__ = "c_python_backend_utils"
-    __slots__ = ("_call", "_canceled")
+    __slots__ = ("_call", "_canceled", "_kept", "_at", "_exhausted")
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._canceled = False
+        self._kept: List[InferenceResponse] = []
+        self._at = 0
+        self._exhausted = False
 
     def __iter__(self) -> "ResponseIterator":
+        if self._exhausted:
+            self._at = 0
+            self._exhausted = False
         return self
 
     def __next__(self) -> InferenceResponse:
-        response = self._call.next()
-        if response is None:
-            return self._end(StopIteration)
-        return response
+        if self._at == len(self._kept):
+            self._keep(self._call.next(), StopIteration)
+        return self._step()
 
     def __aiter__(self) -> "ResponseIterator":
-        return self
+        return self.__iter__()
 
     async def __anext__(self) -> InferenceResponse:
-        response = await self._call.next_async()
-        if response is None:
-            return self._end(StopAsyncIteration)
-        return response
+        if self._at == len(self._kept):
+            self._keep(await self._call.next_async(), StopAsyncIteration)
+        return self._step()
 
-    def _end(self, end: Any) -> InferenceResponse:
-        if self._canceled:
+    def _keep(self, response: Optional[InferenceResponse], end: Any) -> None:
+        if response is None:
+            if not self._canceled:
+                self._exhausted = True
+                raise end("Iteration is done for the responses.")
             self._canceled = False
-            return InferenceResponse(error=TritonError("the call was canceled", TritonError.CANCELLED))
-        raise end("Iteration is done for the responses.")
+            response = InferenceResponse(error=TritonError("the call was canceled", TritonError.CANCELLED))
+        self._kept.append(response)
+
+    def _step(self) -> InferenceResponse:
+        self._at += 1
+        return self._kept[self._at - 1]
 
     def cancel(self) -> None:
         """Cancel the call. The iteration ends, behind what has come already, with an error of the code CANCELLED."""

@@ -9,6 +9,7 @@ import struct
 import threading
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple, TypeVar
 
+from .errors import FORKED, TritonModelException
 from .memory import Place, ProtocolError, StubFiles, WorkerFiles
 
 LONGEST_HEADER = 64 << 20
@@ -32,7 +33,8 @@ class Connection:
     """The connection to the worker. A socket that the worker closes ends the process.
 
     Any thread may send. Nobody reads while nobody waits: a thread that waits for a message reads the socket, one at a time, and
-    passes on to handlers what others wait for.
+    passes on to handlers what others wait for. An event loop that watches the socket is one more that waits; other threads read
+    beside it, since a coroutine of the model may block it until one of them is done.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -42,11 +44,11 @@ class Connection:
         # Messages by type to what takes them. They run with the turn held, and must not wait.
         self.handlers: Dict[str, Handler] = {"release": self._released, "drop": self._dropped}
 
-        self._turn = threading.Condition(threading.Lock())
-        self._reading = False  # guarded by _turn
-        self._waiting = 0  # guarded by _turn
-        self._reader: Optional[int] = None  # the only thread that may read, if there is a loop
+        self.turn = threading.Condition(threading.Lock())
+        self._reading = False  # guarded by turn
+        self._waiting = 0  # guarded by turn
         self._loop: Any = None
+        self._loop_thread = 0
 
         # Owned by the thread that reads.
         self._buffer = bytearray(_READ_SIZE)
@@ -66,6 +68,8 @@ class Connection:
 
     def send(self, header: Header, body: Sequence[Any] = ()) -> None:
         """Send a message, with what was left for it to take along."""
+        if self._socket is None:
+            raise TritonModelException(FORKED)
         encoded = _encode_json(header).encode()
         size = 0
         for piece in body:
@@ -150,14 +154,14 @@ class Connection:
         if idle:
             self._idle = True
             self.flush()
-        turn = self._turn
+        turn = self.turn
         turn.acquire()
         try:
             while True:
                 value = found()
                 if value is not None:
                     return value
-                if self._reading or (self._reader is not None and self._reader != threading.get_ident()):
+                if self._reading:
                     self._waiting += 1
                     turn.wait()
                     self._waiting -= 1
@@ -177,36 +181,47 @@ class Connection:
                 self._idle = False
             if self._waiting:
                 turn.notify_all()  # one of them reads on
-            if self._loop is not None and self._end > self._begin and self._reader == threading.get_ident():
-                self._loop.call_soon(self.poll)  # the socket does not tell of what is in the buffer
+            if self._loop is not None and self._end > self._begin:
+                # The socket does not tell of what is in the buffer.
+                soon = self._loop.call_soon if self._in_loop() else self._loop.call_soon_threadsafe
+                soon(self.poll)
             turn.release()
 
     def poll(self) -> None:
         """Pass on what has come already, unless a thread reads anyway. Of a frame that has begun it awaits the rest."""
-        with self._turn:
-            if self._reading or (self._reader is not None and self._reader != threading.get_ident()):
+        with self.turn:
+            if self._reading or self._socket is None:
                 return
             while self._end > self._begin or self._receive(socket.MSG_DONTWAIT):
                 self._dispatch(*self._read())
             if self._waiting:
-                self._turn.notify_all()
+                self.turn.notify_all()
 
     def watch(self, loop: Any) -> None:
-        """Have the event loop of this thread watch the socket. No other thread reads then, while the loop runs."""
+        """Have the event loop of this thread watch the socket."""
         assert self._socket is not None
         self._loop = loop
-        self._reader = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._idle = True  # what is left goes at once: a loop has no time at which its messages go
         loop.add_reader(self._socket.fileno(), self.poll)
         loop.call_soon(self.poll)
 
     def unwatch(self) -> None:
-        """Have any thread read that waits."""
+        """End what watch has begun."""
         assert self._socket is not None and self._loop is not None
         self._loop.remove_reader(self._socket.fileno())
         self._loop = None
-        self._reader = None
         self._idle = False
+
+    def _in_loop(self) -> bool:
+        return self._loop_thread == threading.get_ident()
+
+    def wake(self, function: Callable[[], object]) -> None:
+        """Run what wakes a coroutine in the thread of its event loop, which need not be the one that has read the message."""
+        if self._loop is None or self._in_loop():
+            function()
+        else:
+            self._loop.call_soon_threadsafe(function)
 
     def is_watched_by(self, loop: Any) -> bool:
         """Say whether this is the loop that watches the socket."""
@@ -263,8 +278,7 @@ class Connection:
 
     def _receive_into(self, into: memoryview, flags: int) -> int:
         try:
-            if self._socket is None:
-                os._exit(1)
+            assert self._socket is not None
             size, ancillary, _, _ = self._socket.recvmsg_into([into], _ANCILLARY_SIZE, flags | socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return 0
@@ -301,6 +315,6 @@ class Connection:
         self._idle = False
         # Threads that held these are not in this process.
         self._sending = threading.Lock()
-        self._turn = threading.Condition(threading.Lock())
+        self.turn = threading.Condition(threading.Lock())
         self._reading = False
         self.own = StubFiles()

@@ -7,6 +7,12 @@ from typing import Any, List, Optional
 from .enums import Enum
 
 
+FORKED = (
+    "This process was forked by the model and has no connection to the server: call and control other models, and send responses, "
+    "in the process that executes requests."
+)
+
+
 class TritonModelException(Exception):
     """What a model raises, in any of its functions, to say in its own words what is wrong."""
 

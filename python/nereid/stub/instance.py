@@ -75,7 +75,7 @@ class Instance:
             self._batches[number] = Batch(self._connection, number, self._decoupled, self._outputs)
         self._work.append((header, body))
         if self._woken is not None:
-            self._woken.set()
+            self._connection.wake(self._woken.set)
 
     def _cancel(self, header: Header, _: bytearray) -> None:
         batch = self._batches.get(header["batch"])

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any, Dict, Optional, Sequence
 
-from .errors import TritonModelException
+from .errors import FORKED, TritonModelException
 
 
 class _Process:
@@ -11,6 +11,7 @@ class _Process:
 
     connection: Any = None
     calls: Any = None
+    forked = False
     model_directory: Optional[str] = None
     numbers = itertools.count(1)
     replies: Dict[int, Any] = {}  # guarded by the connection's turn
@@ -34,6 +35,13 @@ def takes_calls(calls: Any) -> Any:
     return before
 
 
+def leave() -> None:
+    """Have no worker: this process was forked, and the connection is its parent's."""
+    _Process.connection.forget()
+    _Process.connection = _Process.calls = None
+    _Process.forked = True
+
+
 def runs_model_in(directory: str) -> None:
     """Say where the model's file lies."""
     _Process.model_directory = directory
@@ -42,7 +50,7 @@ def runs_model_in(directory: str) -> None:
 def connection() -> Any:
     """Return the connection to the worker."""
     if _Process.connection is None:
-        raise TritonModelException("Cannot communicate with parent service")
+        raise TritonModelException(FORKED if _Process.forked else "Cannot communicate with parent service")
     return _Process.connection
 
 
@@ -59,6 +67,8 @@ def tell(message: Dict[str, Any]) -> None:
 
 def calls() -> Any:
     """Return the calls of the process, or None without a worker."""
+    if _Process.forked:
+        raise TritonModelException(FORKED)
     return _Process.calls
 
 
