@@ -235,6 +235,29 @@ request.get_response_sender().send(flags=1)
                 result(worker, number)
             self.assertEqual(worker.ran()["responses"][0][1]["outs"]["N"][0], 2216)
 
+    def test_the_first_response_of_a_decoupled_call_is_awaited(self):
+        source = ASYNC % """
+            def ask(i):
+                return pb_utils.InferenceRequest(
+                    model_name="other", requested_output_names=["O"], inputs=[pb_utils.Tensor("I", np.array([i]))])
+            async def one(i):
+                return sum(int(r.output_tensors()[0].as_numpy()[0]) for r in await ask(i).async_exec(decoupled=True))
+            order = []
+            async def in_turn(i):
+                order.append((await one(i)))
+            await asyncio.gather(in_turn(0), in_turn(1))
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("N", np.array(order))])]
+        """
+        with Worker(source) as worker:
+            worker.start()
+            worker.submit({})
+            for _ in range(2):
+                worker.receive("call")
+            for number in (2, 1):  # the second is iterated over while the first has nothing
+                result(worker, number, np.array([number]), final=False)
+                result(worker, number, np.array([10 * number]))
+            np.testing.assert_array_equal(worker.ran()["responses"][0][1]["outs"]["N"], [22, 11])
+
     def test_a_coroutine_may_wait_for_threads_that_call(self):
         source = ASYNC % """
             def ask(i):

@@ -170,6 +170,12 @@ class ResponseIterator:
             self._keep(await self._call.next_async(), StopAsyncIteration)
         return self._step()
 
+    async def begin(self) -> None:
+        """Await the first response, for the iteration to begin with."""
+        response = await self._call.next_async()
+        if response is not None:
+            self._kept.append(response)
+
     def _keep(self, response: Optional[InferenceResponse], end: Any) -> None:
         if response is None:
             if not self._canceled:
@@ -206,17 +212,20 @@ async def _finish(made: Call) -> InferenceResponse:
     return response if response is not None else _nothing()
 
 
+async def _begin(made: Call) -> ResponseIterator:
+    """Return the iterator once it has its first response: until then a model that iterates without awaiting holds up no other."""
+    responses = ResponseIterator(made)
+    await responses.begin()
+    return responses
+
+
 def call_async(fields: Header, inputs: List[tensors.Tensor], decoupled: bool) -> Any:
-    """Call another model, and return what awaits its response; of a decoupled call, what awaits the iterator."""
+    """Call another model, and return what awaits its response; of a decoupled call, what awaits the first and gives the iterator."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     made = _calls().make(fields, inputs, decoupled)
-    if not decoupled:
-        return loop.create_task(_finish(made))
-    future = loop.create_future()
-    future.set_result(ResponseIterator(made))
-    return future
+    return loop.create_task(_begin(made) if decoupled else _finish(made))
 
 
 def _nothing() -> InferenceResponse:
