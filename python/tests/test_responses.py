@@ -73,6 +73,16 @@ return None
                         ended.append(header["request"])
                 self.assertEqual(sorted(ended), [0, 1])
 
+    def test_a_request_that_has_its_response_does_not_fail(self):
+        source = executing(OK + "sender = request.get_response_sender(); sender.send(ok); sender.send(ok)")
+        with Worker(source) as worker:
+            worker.start()
+            worker.submit({}, {})
+            self.assertNotIn("final", worker.receive("respond")[0])
+            ended, _ = worker.receive("respond")
+            self.assertEqual((ended["request"], ended["final"], ended.get("response")), (0, True, None))
+            self.assertIn("cannot send more than one response", worker.receive("ran")[0]["error"][1])
+
     def test_a_response_that_was_sent_is_not_sent_again(self):
         source = executing(OK + """
 request.get_response_sender().send(ok, flags=1)
@@ -87,7 +97,10 @@ return [ok]
     def test_a_decoupled_model_returns_nothing(self):
         with Worker(executing(OK + "return [ok]"), decoupled=True) as worker:
             worker.start()
-            self.assertIn("is using the decoupled mode and the execute function must return None.", worker.execute({})["error"][1])
+            self.assertIn(
+                "Python model 'model_0_0' is using the decoupled mode and the execute function must return None.",
+                worker.execute({})["error"][1],
+            )
 
     def test_threads_send_while_the_next_batch_is_executed(self):
         source = executing("""

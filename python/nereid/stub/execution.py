@@ -73,14 +73,16 @@ def _check(received: List[InferenceRequest], returned: List[Any]) -> None:
 def check_nothing(model: Model, returned: Any) -> None:
     """Refuse what a decoupled model's execute has returned, unless it is nothing."""
     if returned is not None:
-        raise Refused("Python model '%s' is using the decoupled mode and the execute function must return None." % model.name)
+        raise Refused("Python model '%s' is using the decoupled mode and the execute function must return None." % model.instance)
 
 
 def failed(model: Model, batch: Batch, received: List[InferenceRequest], error: BaseException) -> Message:
     """Return the message by which all requests fail that have no end yet."""
     for request in received:
-        if request._sender is not None:
-            request._sender.close()
+        sender = request._sender
+        if sender is not None:
+            sender.end_if_answered()
+            sender.close()
     ran = {"t": "ran", "batch": batch.number, "error": ["INTERNAL", text(model, error)], "traceback": traceback_of(error)}
     return ran, []
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from operator import index
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from . import calls, responses, tensors
@@ -87,6 +88,11 @@ class InferenceRequest:
     ) -> None:
         if inputs is None or requested_output_names is None or model_name is None:
             raise TypeError("InferenceRequest() needs inputs, requested_output_names and model_name")
+        if not isinstance(request_id, str) or not isinstance(model_name, str):
+            raise TypeError(
+                "InferenceRequest(): request_id and model_name must be a str, not %s and %s"
+                % (type(request_id).__name__, type(model_name).__name__)
+            )
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
         for one in inputs:
@@ -97,6 +103,8 @@ class InferenceRequest:
             if type(one) is not Tensor:
                 raise TypeError("InferenceRequest(): inputs must be a list of Tensors, and has a %s" % type(one).__name__)
         for name in requested_output_names:
+            if not isinstance(name, str):
+                raise TypeError("InferenceRequest(): requested_output_names must be a list of str, and has a %s" % type(name).__name__)
             if not name:
                 raise TritonModelException(
                     "Requested output name for request with id '%s' and model name '%s' should not be empty."
@@ -107,12 +115,13 @@ class InferenceRequest:
             fields["id"] = request_id
         if correlation_id:
             fields["corr"] = correlation_id
+        flags, timeout, model_version = index(flags), index(timeout), index(model_version)
         if flags:
-            fields["flags"] = int(flags)
+            fields["flags"] = flags
         if timeout:
-            fields["timeout"] = int(timeout)
+            fields["timeout"] = timeout
         if model_version != -1:
-            fields["version"] = str(int(model_version))
+            fields["version"] = str(model_version)
         if preferred_memory is not None:
             fields["memory"] = preferred_memory._type.name.rsplit("_", 1)[1]
         if trace is not None and trace._parent:
@@ -316,6 +325,11 @@ class ResponseSender:
 
     def __del__(self) -> None:
         self.fail(self.unended)
+
+    def end_if_answered(self) -> None:
+        """End the request of a model that is not decoupled if it has its response: what fails later is not its error."""
+        if self._sent and not self._batch.decoupled:
+            self.fail("")
 
     def fail(self, text: str) -> None:
         """End the request with an error, unless it has ended. It may be called anywhere, also by __del__."""

@@ -31,7 +31,7 @@ class InferenceResponse:
             raise TypeError("InferenceResponse(): error must be a TritonError, not %s" % type(error).__name__)
         self._outputs = outputs
         self._error = error
-        self._parameters = checked(parameters) if parameters else None
+        self._parameters = None if parameters is None else checked(parameters)
 
     def output_tensors(self) -> List[Tensor]:
         """Return the outputs."""
@@ -53,7 +53,7 @@ class InferenceResponse:
 def checked(parameters: Any) -> Dict[str, Union[bool, int, float, str]]:
     """Return parameters, or refuse what is none."""
     if not isinstance(parameters, dict):
-        raise TritonModelException("Expect parameters to have type dict, found type %s" % type(parameters))
+        raise TritonModelException("Expect parameters to be a dict, got %s" % type(parameters))
     for key, value in parameters.items():
         if not isinstance(key, str):
             raise TritonModelException("Expect parameters keys to have type str, found type %s" % type(key))
