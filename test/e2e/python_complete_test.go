@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,15 +58,22 @@ func TestPythonModelsCompleteTheirConfigurations(t *testing.T) {
 	})
 }
 
-// TestSavedPythonModelsAreServed has a save with a syntax error leave what was served,
-// with the line in the log.
+// TestSavedPythonModelsAreServed saves a model under load: no request fails, and a save
+// with a syntax error leaves what was served, with the line in the log.
 func TestSavedPythonModelsAreServed(t *testing.T) {
 	inOneProcess(t)
 	dir := repository(t, map[string]string{"triple/1/model.py": triple()})
 	s := start(t, dir, "--watch")
 	file := filepath.Join(dir, "triple", "1", "model.py")
+	ctx, stop := context.WithCancel(t.Context())
+	load := &load{t: t, s: s, stop: stop}
+	t.Cleanup(load.end)
+	for range 3 {
+		load.client(ctx, "HTTP triple", func() error { return load.http(s.HTTP, "triple", twoX) })
+	}
 	answers := func(want string) {
 		t.Helper()
+		load.more(20)
 		s.eventually("the answer "+want, func() bool {
 			status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/triple/infer", twoX)
 			if status != http.StatusOK {
@@ -88,6 +96,7 @@ func TestSavedPythonModelsAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers("6")
+	load.end()
 }
 
 // TestPythonBasedBackendsAreServed has models that hold nothing but data, in whatever
