@@ -27,10 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout bounds what a test waits for; no test measures it.
 const timeout = time.Minute
 
-// leased is what a worker's lease lives without a renewal: more than a starved test
-// pauses, since a worker without one gets no stream.
-const leased = 4 * time.Second
-
 const (
 	gatewayEpoch  = 7
 	responseBytes = tensor.MappedThreshold
@@ -126,16 +122,20 @@ func follow(t *testing.T, b *bus.Bus, responses responder, lost chan<- uint64) (
 	}
 }
 
+// long is what a worker's lease lives without a renewal: a worker without one gets no
+// stream, and a starved test pauses. One of brief ends soon.
+const long, brief = 2 * timeout, time.Second
+
 // acquire takes the worker's lease, of the incarnation with this epoch; 0 is a new one.
-func acquire(t *testing.T, b *bus.Bus, of uint64, address string) *bus.Lease[*nereidv1.WorkerValue] {
+func acquire(t *testing.T, b *bus.Bus, of uint64, address string, lives time.Duration) *bus.Lease[*nereidv1.WorkerValue] {
 	t.Helper()
 	bucket, err := bus.NewBucket(b, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{Key: "w", TTL: leased, Value: func(epoch uint64) *nereidv1.WorkerValue {
+	lease, err := bucket.Acquire(t.Context(), bus.Claim[*nereidv1.WorkerValue]{Key: "w", TTL: lives, Value: func(epoch uint64) *nereidv1.WorkerValue {
 		return &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "w", Epoch: cmp.Or(of, epoch), Address: address}
-	}})
+	}, Replace: func(*nereidv1.WorkerValue) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestStreamsFollowTheBucket(t *testing.T) {
 	k, stop := follow(t, b, responses, lost)
 	defer stop()
 
-	lease := acquire(t, b, 0, at.address())
+	lease := acquire(t, b, 0, at.address(), long)
 	at.Introduce(lease.Epoch())
 	at.respond(t, 1, responses)
 	if err := lease.Release(t.Context()); err != nil {
@@ -209,13 +209,14 @@ func TestWorkerComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease := acquire(t, alone, worker, at.address())
+		lease := acquire(t, alone, worker, at.address(), long)
 		worker = cmp.Or(worker, lease.Epoch())
 		at.Introduce(worker)
 		for range 10 {
 			number++
 			at.respond(t, number, responses)
 		}
+		acquire(t, alone, worker, at.address(), brief)
 		if err := alone.Close(); err != nil { // so that the lease ends by itself
 			t.Fatal(err)
 		}
