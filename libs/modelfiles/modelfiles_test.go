@@ -107,7 +107,6 @@ func TestFilesAreReadOnceUnlessTheyAreFresh(t *testing.T) {
 	}
 }
 
-// Times of whole seconds are those of a file system that knows no parts.
 // What Python writes while a model is served makes no other content of it.
 func TestBytecodeIsNoContent(t *testing.T) {
 	modelDir, dir := version(t)
@@ -128,6 +127,35 @@ func TestBytecodeIsNoContent(t *testing.T) {
 	}
 }
 
+// An archive beside the versions may be a model's Python.
+func TestArchivesAreContent(t *testing.T) {
+	modelDir, dir := version(t)
+	d := NewDigester(Local{})
+	seen := map[string]string{}
+	content := func(of string) {
+		text, _ := digest(t, d, modelDir, dir)
+		if before, ok := seen[text]; ok {
+			t.Errorf("%s is no other content than %s", of, before)
+		}
+		seen[text] = of
+	}
+	content("no archive")
+	write(t, filepath.Join(modelDir, "own.tar.gz"), "packed")
+	content("an archive")
+	write(t, filepath.Join(modelDir, "own.tar.gz"), "packed otherwise")
+	content("another of its name")
+	before, _ := digest(t, d, modelDir, dir)
+	write(t, filepath.Join(modelDir, "config.pbtxt"), "")
+	if err := os.Mkdir(filepath.Join(modelDir, "directory.tgz"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(modelDir, "directory.tgz", "file"), "")
+	if after, _ := digest(t, d, modelDir, dir); after != before {
+		t.Error("what is no archive is content")
+	}
+}
+
+// Times of whole seconds are those of a file system that knows no parts.
 func TestFresh(t *testing.T) {
 	now := time.Unix(1_000, 0)
 	for _, tt := range []struct {

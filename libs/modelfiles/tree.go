@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 )
@@ -36,13 +37,25 @@ type file struct {
 // its versions.
 func Shared() []string { return []string{"initial_state", "warmup"} }
 
+// Part reports whether what has a name in a model's directory belongs to the content
+// of the version whose directory has another: that itself, the [Shared] directories,
+// and archives, as a model's own Python is packed in.
+func Part(name, version string) bool {
+	return name == version || slices.Contains(Shared(), name) || archive(name)
+}
+
+func archive(name string) bool {
+	return strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
+}
+
 // bytecode is the directory into which Python writes what it has compiled, also
 // while a model is served.
 const bytecode = "__pycache__"
 
 // List lists what the content of a version is made of: all regular files
-// below its directory but Python's bytecode, and those below the model's [Shared]
-// directories. Links are followed. ctx ends a long list.
+// below its directory but Python's bytecode, those below the model's [Shared]
+// directories, and archives in the model's own. Links are followed. ctx ends a long
+// list.
 func List(ctx context.Context, from Files, modelDir, versionDir string) (*Tree, error) {
 	l := &lister{from: from, tree: &Tree{at: time.Now()}}
 	if err := l.directory(ctx, versionDir, "", 0); err != nil {
@@ -54,6 +67,9 @@ func List(ctx context.Context, from Files, modelDir, versionDir string) (*Tree, 
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
+	}
+	if err := l.archives(ctx, modelDir); err != nil {
+		return nil, err
 	}
 	return l.tree, nil
 }
@@ -124,6 +140,27 @@ func (l *lister) directory(ctx context.Context, dir, prefix string, depth int) e
 		}
 	}
 	return ctx.Err()
+}
+
+// archives lists those in a model's directory.
+func (l *lister) archives(ctx context.Context, dir string) error {
+	entries, err := l.from.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		path := Join(dir, entry.Name())
+		if !archive(entry.Name()) {
+			continue
+		}
+		if info, err := l.from.Stat(path); err == nil && info.IsDir() {
+			continue
+		}
+		if err := l.entry(ctx, path, "../"+entry.Name(), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *lister) entry(ctx context.Context, path, name string, depth int) error {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/bus"
@@ -42,10 +41,9 @@ func (a Artifacts) List(ctx context.Context, c source.Content) ([]File, error) {
 	if err := json.NewDecoder(io.LimitReader(list, maxList)).Decode(&all); err != nil {
 		return nil, unreachable(c, err)
 	}
-	parts := append(modelfiles.Shared(), versionName(c))
 	var files []File
 	for _, f := range all {
-		if top, _, _ := strings.Cut(f.Name, "/"); !slices.Contains(parts, top) || f.Size < 0 {
+		if top, _, _ := strings.Cut(f.Name, "/"); !modelfiles.Part(top, versionName(c)) || f.Size < 0 {
 			continue
 		}
 		files = append(files, File{

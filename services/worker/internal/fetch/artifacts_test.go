@@ -22,7 +22,7 @@ func TestGivenFilesComeFromTheControlPlane(t *testing.T) {
 		}
 	}()
 	b := newBench(t)
-	files := map[string]string{"1/model.onnx": weights(8), "1/empty": "", "warmup/sample": "w"}
+	files := map[string]string{"1/model.onnx": weights(8), "1/empty": "", "warmup/sample": "w", "own.tgz": "packed"}
 	c := b.put("m", files) // for the digest
 	c.ModelURL, c.URL = "nats://artifacts/set", "nats://artifacts/set/1"
 	f, err := fetch.New(fetch.Config{Dir: filepath.Join(b.dir, "given"), Concurrency: 2},
@@ -42,7 +42,7 @@ func TestGivenFilesComeFromTheControlPlane(t *testing.T) {
 		put("set/"+name, data)
 	}
 	put("set/config.pbtxt", "not of the content")
-	put("set", `[{"name":"1/empty","size":0},{"name":"1/model.onnx","size":17825792},{"name":"config.pbtxt","size":18},{"name":"warmup/sample","size":1}]`)
+	put("set", `[{"name":"1/empty","size":0},{"name":"1/model.onnx","size":17825792},{"name":"config.pbtxt","size":18},{"name":"warmup/sample","size":1},{"name":"own.tgz","size":6}]`)
 	var got source.Files
 	if got, err = f.Fetch(t.Context(), c, nil); err != nil {
 		t.Fatal(err)

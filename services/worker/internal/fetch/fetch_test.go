@@ -106,7 +106,7 @@ func (b *bench) whole() int {
 
 func TestFilesAreFetchedOnce(t *testing.T) {
 	b := newBench(t)
-	files := map[string]string{"1/model.onnx": weights(1), "1/deep/x": "x", "1/empty": "", "warmup/sample": "w", "initial_state/s": "s"}
+	files := map[string]string{"1/model.onnx": weights(1), "1/deep/x": "x", "1/empty": "", "warmup/sample": "w", "initial_state/s": "s", "own.tar.gz": "packed"}
 	c := b.put("m", files)
 	b.store.Put("repo/m/config.pbtxt", "not of the content")
 	b.store.Put("repo/m/2/model.onnx", "not of the version")

@@ -43,20 +43,21 @@ func (s Stores) List(ctx context.Context, c source.Content) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	objects, err := dir.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	var files []File
-	for _, part := range append([]string{versionName(c)}, modelfiles.Shared()...) {
-		objects, err := dir.List(ctx, part)
-		if err != nil {
-			return nil, err
+	for _, o := range objects {
+		if top, _, _ := strings.Cut(o.Name, "/"); !modelfiles.Part(top, versionName(c)) {
+			continue
 		}
-		for _, o := range objects {
-			files = append(files, File{
-				Name: o.Name, Tag: o.ETag, Size: o.Size,
-				Open: func(ctx context.Context, offset, length int64) (io.ReadCloser, error) {
-					return dir.Open(ctx, o, offset, length)
-				},
-			})
-		}
+		files = append(files, File{
+			Name: o.Name, Tag: o.ETag, Size: o.Size,
+			Open: func(ctx context.Context, offset, length int64) (io.ReadCloser, error) {
+				return dir.Open(ctx, o, offset, length)
+			},
+		})
 	}
 	if len(files) == 0 {
 		return nil, changed(c, "there are none any more")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,9 @@ func (b *Backend) findEnvironment(ctx context.Context, v backend.Version, path s
 		path = filepath.Join(v.ModelDir, rest)
 	}
 	s, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return environment{}, fmt.Errorf("%w: with a model from an object store comes an archive, NAME.tar.gz or NAME.tgz, that lies beside its versions", err)
+	}
 	if err != nil {
 		return environment{}, err
 	}
