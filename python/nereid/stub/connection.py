@@ -23,6 +23,8 @@ _ANCILLARY_SIZE = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize
 _MOST_PIECES = 512
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
+# What json.loads comes to, without what it looks for before and after the object: it takes longer than a header does.
+_decode_json = json.JSONDecoder().raw_decode
 
 Header = Dict[str, Any]
 Handler = Callable[[Header, bytearray], None]
@@ -71,29 +73,27 @@ class Connection:
         if self._socket is None:
             raise TritonModelException(FORKED)
         encoded = _encode_json(header).encode()
-        size = 0
-        for piece in body:
-            size += len(piece)
+        size = sum(map(len, body))
         if len(encoded) > LONGEST_HEADER or size > LONGEST_BODY:
             raise ValueError("a message of %d bytes with a body of %d is longer than the worker takes" % (len(encoded), size))
         with self._sending:
-            unsent = self.own.take_unsent()
-            if unsent:
-                encoded = self._with_files(header, unsent)
-            pieces = [_HEAD.pack(len(encoded), size, len(unsent[:MOST_DESCRIPTORS])), encoded, *body]
+            descriptors: List[int] = []
+            if self.own.has_unsent():
+                encoded, descriptors = self._with_files(header, self.own.take_unsent())
+            pieces = [_HEAD.pack(len(encoded), size, len(descriptors)), encoded, *body]
             if self._free or self._left:
                 pieces.extend(self._take_left())
-            self._write(pieces, [file[2] for file in unsent[:MOST_DESCRIPTORS]])
+            self._write(pieces, descriptors)
         if self._free or self._left:
             self.flush()
 
-    def _with_files(self, header: Header, unsent: List[Tuple[int, int, int]]) -> bytes:
+    def _with_files(self, header: Header, unsent: List[Tuple[int, int, int]]) -> Tuple[bytes, List[int]]:
         while len(unsent) > MOST_DESCRIPTORS:
             batch = [unsent.pop() for _ in range(MOST_DESCRIPTORS)]
             early = _encode_json({"t": "release", "files": [file[:2] for file in batch]}).encode()
             self._write([_HEAD.pack(len(early), 0, len(batch)), early], [file[2] for file in batch])
         header["files"] = [file[:2] for file in unsent]
-        return _encode_json(header).encode()
+        return _encode_json(header).encode(), [file[2] for file in unsent]
 
     def _take_left(self) -> List[bytes]:
         messages: List[Header] = []
@@ -245,7 +245,7 @@ class Connection:
         if head > LONGEST_HEADER or body > LONGEST_BODY or descriptors > MOST_DESCRIPTORS:
             raise ProtocolError("a frame of %d and %d bytes with %d descriptors" % (head, body, descriptors))
         self._begin += _HEAD.size
-        header = json.loads(str(self._take(head), "utf-8"))
+        header, _ = _decode_json(str(self._take(head), "utf-8"))
         content = self._take(body)
         if len(self._descriptors) < descriptors:
             raise ProtocolError("%d descriptors came where %d were announced" % (len(self._descriptors), descriptors))
@@ -270,9 +270,10 @@ class Connection:
         """Read what there is into the buffer; without waiting it may be nothing."""
         if self._begin:
             held = self._end - self._begin
-            self._view[:held] = bytes(self._view[self._begin : self._end])
+            if held:
+                self._view[:held] = bytes(self._view[self._begin : self._end])
             self._begin, self._end = 0, held
-        size = self._receive_into(self._view[self._end :], flags)
+        size = self._receive_into(self._view[self._end :] if self._end else self._view, flags)
         self._end += size
         return size
 

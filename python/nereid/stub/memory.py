@@ -157,6 +157,10 @@ class StubFiles:
             del self._files[file.number]
             self._dropped.append(file.number)
 
+    def has_unsent(self) -> bool:
+        """Say whether there are files that the worker does not have yet. Of what this thread has taken it knows."""
+        return bool(self._unsent)
+
     def take_unsent(self) -> List[Tuple[int, int, int]]:
         """Return number, size and descriptor of the files that the worker does not have yet; the caller closes the descriptors."""
         with self._lock:
