@@ -111,10 +111,15 @@ func (s settings) findInterpreter() (string, error) {
 }
 
 // try is what an interpreter has to run.
-const try = "import sys, numpy; sys.exit('Python %d.%d is too old' % sys.version_info[:2] if sys.version_info < (3, 8) else 0)"
+const try = `import sys
+if sys.version_info < (3, 8):
+    sys.exit("Python %d.%d ` + tooOld + `" % sys.version_info[:2])
+import numpy`
 
-// check makes sure that an interpreter can run stubs.
-func (b *Backend) check(ctx context.Context, interpreter string, environment []string) error {
+const tooOld = "is too old"
+
+// check makes sure that an interpreter, which a setting names, can run stubs.
+func (b *Backend) check(ctx context.Context, interpreter, setting string, environment []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock() // while it runs: whoever waits needs the same
 	if b.checked[interpreter] {
@@ -124,9 +129,16 @@ func (b *Backend) check(ctx context.Context, interpreter string, environment []s
 	c.Env = environment
 	if out, err := c.CombinedOutput(); err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return errs.Wrap(errs.LibraryMissing, fmt.Errorf("%w: %s", err, lines[len(lines)-1]),
-			"the python backend cannot use %s, which has to be Python 3.8 or newer with numpy: install numpy there (%s -m pip install numpy), or name another by --backend-config=python,%s=FILE: %s",
-			interpreter, interpreter, interpreterSetting, lines[len(lines)-1])
+		cause := lines[len(lines)-1]
+		if cause == "" {
+			cause = err.Error()
+		}
+		fix := fmt.Sprintf("install numpy there (%s -m pip install numpy), or name another by %s", interpreter, setting)
+		if strings.HasSuffix(cause, tooOld) {
+			fix = "name another by " + setting
+		}
+		return errs.Wrap(errs.LibraryMissing, fmt.Errorf("%w: %s", err, cause),
+			"the python backend cannot use %s, which has to be Python 3.8 or newer with numpy: %s: %s", interpreter, fix, cause)
 	}
 	b.checked[interpreter] = true
 	return nil

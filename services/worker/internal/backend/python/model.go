@@ -86,13 +86,14 @@ func (m *model) failed(format string, args ...any) *errs.Error {
 func (m *model) findInterpreter(ctx context.Context) error {
 	packages := []string{m.backend.packageDir()}
 	own := []string{"PYTHONUNBUFFERED=1"}
+	setting := "--backend-config=" + backends.Python + "," + interpreterSetting + "=FILE"
 	if path := m.environmentPath(); path != "" {
 		e, err := m.backend.findEnvironment(ctx, m.version, path)
 		if err != nil {
 			return m.failed("%s is %s: %v", environmentParameter, path, err)
 		}
 		m.interpreter = e.interpreter()
-		own = append(own, e.variables()...)
+		own, setting = append(own, e.variables()...), environmentParameter
 	} else {
 		path, err := m.settings.findInterpreter()
 		if err != nil {
@@ -105,7 +106,7 @@ func (m *model) findInterpreter(ctx context.Context) error {
 	}
 	own = append(own, "PYTHONPATH="+strings.Join(packages, string(os.PathListSeparator)))
 	m.environment = slices.Concat(inherited(), own)
-	return m.backend.check(ctx, m.interpreter, m.environment)
+	return m.backend.check(ctx, m.interpreter, setting, m.environment)
 }
 
 // environmentPath names the model's environment as its parameter does, or else that

@@ -436,9 +436,19 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 
 func TestInterpretersThatCannotRunStubs(t *testing.T) {
 	interpreter(t)
+	fake := func(prints string) string {
+		file := filepath.Join(t.TempDir(), "bin", "python")
+		write(t, file, "#!/bin/sh\necho "+prints+"\nexit 1\n")
+		if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
+		return file
+	}
+	const needs = "has to be Python 3.8 or newer with numpy: "
 	for name, tt := range map[string]struct{ file, want string }{
 		"is not there": {"/nowhere/python", "finds no interpreter"},
-		"is none":      {"/bin/false", "has to be Python 3.8 or newer with numpy"},
+		"is none":      {"/bin/false", needs + "install numpy there (/bin/false -m pip install numpy), or name another by --backend-config=python,python-path=FILE: exit status 1"},
+		"is old":       {fake("Python 3.7 is too old"), needs + "name another by --backend-config=python,python-path=FILE: Python 3.7 is too old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, addSub, options{config: numbers(), settings: map[string]string{"python-path": tt.file}})
@@ -446,6 +456,11 @@ func TestInterpretersThatCannotRunStubs(t *testing.T) {
 				t.Errorf("%v, want library_missing with %q", err, tt.want)
 			}
 		})
+	}
+	c := numbers()
+	c.Parameters = map[string]string{"EXECUTION_ENV_PATH": filepath.Dir(filepath.Dir(fake("No module named numpy")))}
+	if _, err := load(t, addSub, options{config: c}); errs.Of(err) != errs.LibraryMissing || !strings.Contains(err.Error(), "or name another by EXECUTION_ENV_PATH: No module") {
+		t.Errorf("of a model's own environment: %v", err)
 	}
 }
 
