@@ -182,6 +182,8 @@ const (
 	ModelBusy Reason = "model_busy"
 	// ModelUnsupported: The model does not support what the request asks for.
 	ModelUnsupported Reason = "model_unsupported"
+	// InstanceAway: The instance is away, since its process is started again. The scheduler gives the request to another instance, or to this one when it is back; clients do not see this.
+	InstanceAway Reason = "instance_away"
 )
 
 type row struct {
@@ -371,6 +373,8 @@ func lookup(r Reason) int {
 		return 87
 	case ModelUnsupported:
 		return 88
+	case InstanceAway:
+		return 89
 	}
 	return -1
 }
@@ -553,6 +557,8 @@ func rowAt(i int) row {
 		return row{503, 14, true, "The model says that it cannot serve the request now."}
 	case 88:
 		return row{501, 12, false, "The model does not support what the request asks for."}
+	case 89:
+		return row{503, 14, true, "The instance is away, since its process is started again. The scheduler gives the request to another instance, or to this one when it is back; clients do not see this."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -650,5 +656,6 @@ func Reasons() []Reason {
 		ModelFoundNot,
 		ModelBusy,
 		ModelUnsupported,
+		InstanceAway,
 	}
 }

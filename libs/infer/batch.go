@@ -45,7 +45,8 @@ type Grant struct {
 	// learned costs, and of what its worker reports of memory.
 	Device string
 	// Credits is how many more batches the instance takes now. A batch uses one
-	// up; its [InstanceFree] gives it back.
+	// up; its [InstanceFree] gives it back. Below zero so many are withdrawn: an
+	// instance is away, and gets no batch, while it has none.
 	Credits int
 	// Pipelined is how many batches the instance takes beyond those that it runs
 	// at a time: they wait in its queue. Credits has them too.

@@ -315,6 +315,7 @@ func (s *scheduler) Grant(g infer.Grant) {
 	defer s.tell()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	g.Credits += s.open[g.Instance].Credits
 	s.open[g.Instance] = g
 }
 

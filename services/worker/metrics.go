@@ -147,7 +147,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	for model, versions := range m.shown {
 		for _, v := range versions {
-			counts[series{version{model, v.Ref.Version}, v.State}] += len(v.Instances)
+			for i := range v.Instances {
+				counts[series{version{model, v.Ref.Version}, v.InstanceState(i)}]++
+			}
 		}
 	}
 	m.mu.Unlock()

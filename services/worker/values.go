@@ -120,10 +120,9 @@ func deviceValue(d Device) *nereidv1.WorkerDevice {
 }
 
 func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
-	reached := state.Instance(s.State)
 	v := &nereidv1.WorkerVersion{
 		Model: state.Ref(s.Ref),
-		State: reached, Cause: s.Cause, MemoryBytes: s.Memory,
+		State: state.Instance(s.State), Cause: s.Cause, MemoryBytes: s.Memory,
 	}
 	if s.Cause != "" {
 		v.Reason = string(s.Reason)
@@ -131,8 +130,10 @@ func versionValue(s reconcile.VersionStatus) *nereidv1.WorkerVersion {
 	for _, g := range s.Groups {
 		v.Groups = append(v.Groups, groupValue(g))
 	}
-	for _, in := range s.Instances {
-		v.Instances = append(v.Instances, &nereidv1.WorkerInstance{Slot: in.Slot, Name: in.Name, Device: in.Device, State: reached})
+	for i, in := range s.Instances {
+		v.Instances = append(v.Instances, &nereidv1.WorkerInstance{
+			Slot: in.Slot, Name: in.Name, Device: in.Device, State: state.Instance(s.InstanceState(i)), Cause: in.Away,
+		})
 	}
 	return v
 }

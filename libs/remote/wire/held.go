@@ -21,7 +21,7 @@ func InstanceOf(m *nereidv1.InstanceId) infer.InstanceID {
 func GrantOf(m *nereidv1.Grant) infer.Grant {
 	return infer.Grant{
 		Instance: InstanceOf(m.GetInstance()), Model: modelOf(m.GetModel()), Name: m.GetName(), Device: m.GetDevice(),
-		Credits: int(m.GetCredits()), Pipelined: int(m.GetPipelined()),
+		Credits: int(m.GetCredits()) - int(m.GetWithdrawn()), Pipelined: int(m.GetPipelined()),
 	}
 }
 
@@ -29,7 +29,7 @@ func GrantOf(m *nereidv1.Grant) infer.Grant {
 func Grant(g infer.Grant) *nereidv1.Grant {
 	return &nereidv1.Grant{
 		Instance: Instance(g.Instance), Model: model(g.Model), Name: g.Name, Device: g.Device,
-		Credits: uint32(max(g.Credits, 0)), Pipelined: uint32(max(g.Pipelined, 0)),
+		Credits: uint32(max(g.Credits, 0)), Withdrawn: uint32(max(-g.Credits, 0)), Pipelined: uint32(max(g.Pipelined, 0)),
 	}
 }
 

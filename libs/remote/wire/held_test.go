@@ -52,3 +52,15 @@ func TestRequestsOfUnknownSizeHaveOne(t *testing.T) {
 		}
 	}
 }
+
+func TestGrantsAreReadAsTheyWereWritten(t *testing.T) {
+	for _, credits := range []int{2, 0, -2} {
+		g := infer.Grant{
+			Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: infer.ModelRef{Name: "m", Version: 1, Generation: 2},
+			Name: "m_0_0", Device: "cpu", Credits: credits, Pipelined: 1,
+		}
+		if diff := cmp.Diff(g, GrantOf(Grant(g))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}

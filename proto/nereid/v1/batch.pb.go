@@ -7,11 +7,12 @@
 package nereidv1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -151,7 +152,12 @@ type Grant struct {
 	Credits uint32 `protobuf:"varint,5,opt,name=credits,proto3" json:"credits,omitempty"`
 	// How many pipelined batches it takes beyond those that it runs at a time:
 	// they wait in its instance queue. The credits have them too.
-	Pipelined     uint32 `protobuf:"varint,6,opt,name=pipelined,proto3" json:"pipelined,omitempty"`
+	Pipelined uint32 `protobuf:"varint,6,opt,name=pipelined,proto3" json:"pipelined,omitempty"`
+	// How many credits the worker withdraws, since the instance is away for a
+	// while: it stays the scheduler's, and gets no batches before it has credits
+	// again. A batch that meets the withdrawal comes back by BatchReturned, with
+	// the reason instance_away; that gives its credit back.
+	Withdrawn     uint32 `protobuf:"varint,7,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,6 +230,13 @@ func (x *Grant) GetCredits() uint32 {
 func (x *Grant) GetPipelined() uint32 {
 	if x != nil {
 		return x.Pipelined
+	}
+	return 0
+}
+
+func (x *Grant) GetWithdrawn() uint32 {
+	if x != nil {
+		return x.Withdrawn
 	}
 	return 0
 }
@@ -1272,14 +1285,15 @@ var File_nereid_v1_batch_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/batch.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x14nereid/v1/work.proto\"\xc9\x01\n" +
+	"\x15nereid/v1/batch.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x14nereid/v1/work.proto\"\xe7\x01\n" +
 	"\x05Grant\x121\n" +
 	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12)\n" +
 	"\x05model\x18\x02 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x04 \x01(\tR\x06device\x12\x18\n" +
 	"\acredits\x18\x05 \x01(\rR\acredits\x12\x1c\n" +
-	"\tpipelined\x18\x06 \x01(\rR\tpipelined\"\xc3\x01\n" +
+	"\tpipelined\x18\x06 \x01(\rR\tpipelined\x12\x1c\n" +
+	"\twithdrawn\x18\a \x01(\rR\twithdrawn\"\xc3\x01\n" +
 	"\x05Batch\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x121\n" +
@@ -1384,34 +1398,37 @@ func file_nereid_v1_batch_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_batch_proto_rawDescData
 }
 
-var file_nereid_v1_batch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nereid_v1_batch_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
-var file_nereid_v1_batch_proto_goTypes = []any{
-	(Outcome)(0),          // 0: nereid.v1.Outcome
-	(UnitEnd)(0),          // 1: nereid.v1.UnitEnd
-	(*Grant)(nil),         // 2: nereid.v1.Grant
-	(*Batch)(nil),         // 3: nereid.v1.Batch
-	(*BatchRequest)(nil),  // 4: nereid.v1.BatchRequest
-	(*Slot)(nil),          // 5: nereid.v1.Slot
-	(*BatchReturned)(nil), // 6: nereid.v1.BatchReturned
-	(*CancelUnit)(nil),    // 7: nereid.v1.CancelUnit
-	(*Retire)(nil),        // 8: nereid.v1.Retire
-	(*Retired)(nil),       // 9: nereid.v1.Retired
-	(*InstanceFree)(nil),  // 10: nereid.v1.InstanceFree
-	(*UnitResponses)(nil), // 11: nereid.v1.UnitResponses
-	(*UnitDone)(nil),      // 12: nereid.v1.UnitDone
-	(*Timing)(nil),        // 13: nereid.v1.Timing
-	(*Running)(nil),       // 14: nereid.v1.Running
-	(*Started)(nil),       // 15: nereid.v1.Started
-	(*HeldSequence)(nil),  // 16: nereid.v1.HeldSequence
-	(*InstanceId)(nil),    // 17: nereid.v1.InstanceId
-	(*ModelRef)(nil),      // 18: nereid.v1.ModelRef
-	(*Descriptor)(nil),    // 19: nereid.v1.Descriptor
-	(*Sequence)(nil),      // 20: nereid.v1.Sequence
-	(*Error)(nil),         // 21: nereid.v1.Error
-	(*RequestId)(nil),     // 22: nereid.v1.RequestId
-	(*WorkId)(nil),        // 23: nereid.v1.WorkId
-}
+var (
+	file_nereid_v1_batch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+	file_nereid_v1_batch_proto_msgTypes  = make([]protoimpl.MessageInfo, 15)
+	file_nereid_v1_batch_proto_goTypes   = []any{
+		Outcome(0),            // 0: nereid.v1.Outcome
+		UnitEnd(0),            // 1: nereid.v1.UnitEnd
+		(*Grant)(nil),         // 2: nereid.v1.Grant
+		(*Batch)(nil),         // 3: nereid.v1.Batch
+		(*BatchRequest)(nil),  // 4: nereid.v1.BatchRequest
+		(*Slot)(nil),          // 5: nereid.v1.Slot
+		(*BatchReturned)(nil), // 6: nereid.v1.BatchReturned
+		(*CancelUnit)(nil),    // 7: nereid.v1.CancelUnit
+		(*Retire)(nil),        // 8: nereid.v1.Retire
+		(*Retired)(nil),       // 9: nereid.v1.Retired
+		(*InstanceFree)(nil),  // 10: nereid.v1.InstanceFree
+		(*UnitResponses)(nil), // 11: nereid.v1.UnitResponses
+		(*UnitDone)(nil),      // 12: nereid.v1.UnitDone
+		(*Timing)(nil),        // 13: nereid.v1.Timing
+		(*Running)(nil),       // 14: nereid.v1.Running
+		(*Started)(nil),       // 15: nereid.v1.Started
+		(*HeldSequence)(nil),  // 16: nereid.v1.HeldSequence
+		(*InstanceId)(nil),    // 17: nereid.v1.InstanceId
+		(*ModelRef)(nil),      // 18: nereid.v1.ModelRef
+		(*Descriptor)(nil),    // 19: nereid.v1.Descriptor
+		(*Sequence)(nil),      // 20: nereid.v1.Sequence
+		(*Error)(nil),         // 21: nereid.v1.Error
+		(*RequestId)(nil),     // 22: nereid.v1.RequestId
+		(*WorkId)(nil),        // 23: nereid.v1.WorkId
+	}
+)
+
 var file_nereid_v1_batch_proto_depIdxs = []int32{
 	17, // 0: nereid.v1.Grant.instance:type_name -> nereid.v1.InstanceId
 	18, // 1: nereid.v1.Grant.model:type_name -> nereid.v1.ModelRef

@@ -89,6 +89,8 @@ func (a arguments) membershipEvent(s *script) *Event {
 			e.Reason = errs.NoWorker
 		case a.d.HasArg("unreachable"):
 			e.Reason = errs.PeerUnreachable
+		case a.d.HasArg("away"):
+			e.Reason = errs.InstanceAway
 		}
 		return e
 	case "gatewaylost":

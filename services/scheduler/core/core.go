@@ -231,7 +231,7 @@ func (c *Core) check() {
 	for id, in := range c.instances {
 		invariant.Check(in.running == batches[in], "%d batches run on %v, %d counted", batches[in], id, in.running)
 		invariant.Check(in.work == work[in], "the batches on %v take %v, %v counted", id, work[in], in.work)
-		invariant.Check(in.credits >= 0, "instance %v has %d credits", id, in.credits)
+		invariant.Check(in.credits >= 0 || in.away(), "instance %v has %d credits", id, in.credits)
 	}
 	for _, b := range c.callers {
 		invariant.Check(c.batches[b.ID] == b && b.calls.n > 0, "batch %v has %d calls under way, and is counted among those that have", b.ID, b.calls.n)

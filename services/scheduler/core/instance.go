@@ -17,6 +17,7 @@ type instance struct {
 	worker    *worker
 	credits   int // for batches that run, and for pipelined ones
 	pipelined int // how many of its batches may be pipelined
+	granted   int // credits that the worker has given and not withdrawn
 	running   int // batches, pipelined ones included
 	costs     *costs
 	// busyUntil is when its batches will be done by their estimated costs, which
@@ -50,6 +51,10 @@ const (
 	// of its completion is in it.
 	overdue = 10 * time.Millisecond
 )
+
+// away reports whether the worker has withdrawn the instance's credits, such as while
+// its process is started again.
+func (in *instance) away() bool { return in.granted <= 0 }
 
 // free reports whether the instance can run another batch at once.
 func (in *instance) free() bool { return in.credits > in.pipelined && in.worker.recorded }
@@ -144,12 +149,19 @@ func (c *Core) grant(g *infer.Grant) {
 			}
 		}
 		c.limiter.enlist(in)
+		in.credits, in.granted, in.pipelined = g.Credits, g.Credits+in.running, g.Pipelined
 		if m.sequences != nil {
 			c.openSlots(in)
 		}
+		c.touch(m)
+		return
 	}
 	in.credits += g.Credits
+	in.granted += g.Credits
 	in.pipelined = g.Pipelined
+	if in.model.sequences != nil {
+		c.assignSlots(in.model) // those of an instance that was away
+	}
 	c.touch(in.model)
 }
 
@@ -194,13 +206,14 @@ func (c *Core) retire(id infer.InstanceID) {
 }
 
 // releaseRetiring lets go the retiring instances that run nothing, unless they
-// are the last that can take what still waits.
+// are the last that can take what still waits. One that is away can take nothing.
 func (c *Core) releaseRetiring(m *model) {
-	if m.retiring == 0 || (m.retiring == len(m.instances) && m.queue.requests > 0 && m.batcher != nil) {
+	if m.retiring == 0 {
 		return
 	}
+	last := m.retiring == len(m.instances) && m.queue.requests > 0 && m.batcher != nil
 	for _, in := range slices.Clone(m.instances) {
-		if in.retiring && in.running == 0 && !in.occupied() {
+		if in.retiring && in.running == 0 && (in.away() || !last && !in.occupied()) {
 			c.decide(Decision{Kind: InstanceRetired, Instance: in.id})
 			c.dropInstance(in, false)
 		}

@@ -42,9 +42,16 @@ func (m *model) memory() (most int64) {
 // predict is when an item that comes now would hardly not be done: after the
 // running batches and those that go before its own, shared between the
 // instances. What deviates in batches that follow each other partly evens out:
-// the deviation of their sum grows with the root of their number.
+// the deviation of their sum grows with the root of their number. Instances that are
+// away count as if they were not there.
 func (m *model) predict(now mono.Time, it *Item) mono.Time {
-	if it.Deadline == 0 || len(m.instances) == 0 || m.batcher == nil {
+	there := 0
+	for _, in := range m.instances {
+		if !in.away() {
+			there++
+		}
+	}
+	if it.Deadline == 0 || there == 0 || m.batcher == nil {
 		return now
 	}
 	if m.variable {
@@ -62,15 +69,21 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 		}
 		rate, deviation := 0.0, 0.0 // batches per second, by all instances; seconds
 		for _, in := range m.instances {
+			if in.away() {
+				continue
+			}
 			mean, dev := in.costs.of(size, shape{index: uint8(i)})
 			rate += 1 / (mean + in.way) // an instance of unknown costs takes any number of batches
 			deviation = max(deviation, dev)
 		}
 		ahead += float64(batches) / rate
-		variance += deviation * deviation * float64(batches) / float64(len(m.instances))
+		variance += deviation * deviation * float64(batches) / float64(there)
 	}
 	end := mono.Time(math.MaxInt64)
 	for _, in := range m.instances {
+		if in.away() {
+			continue
+		}
 		end = min(end, in.freeAt(now).Add(in.takes(own, it.shape)))
 	}
 	return end.Add(seconds(ahead + 2*math.Sqrt(variance)))

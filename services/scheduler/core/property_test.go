@@ -26,6 +26,7 @@ func TestHistories(t *testing.T) {
 			"complete": w.complete,
 			"grant":    w.grant,
 			"retire":   w.retire,
+			"away":     w.leave,
 			"lose":     w.lose,
 			"return":   w.giveBack,
 			"remove":   w.remove,
@@ -54,9 +55,10 @@ type world struct {
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
 	pipelined   map[infer.InstanceID]int
-	newest      map[place]uint64        // latest number dispatched, for the order of arrival
-	requeued    map[uint64]bool         // by request number: they lose their place
-	waiting     map[infer.ModelRef]load // before the present step
+	withdrawn   map[infer.InstanceID]int // credits of instances that are away
+	newest      map[place]uint64         // latest number dispatched, for the order of arrival
+	requeued    map[uint64]bool          // by request number: they lose their place
+	waiting     map[infer.ModelRef]load  // before the present step
 }
 
 // place is where a request waits: what is there goes in order of arrival.
@@ -72,7 +74,7 @@ func newWorld(t *rapid.T) *world {
 		core: New(poolLimits), now: scriptStart,
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
-		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{}, pipelined: map[infer.InstanceID]int{},
+		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{}, pipelined: map[infer.InstanceID]int{}, withdrawn: map[infer.InstanceID]int{},
 		newest: map[place]uint64{}, requeued: map[uint64]bool{},
 	}
 	w.step(t, &Event{Kind: BecomeLeader})
@@ -193,6 +195,21 @@ func (w *world) offer(t *rapid.T, worker uint64, of infer.ModelRef, atOnce, pipe
 	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: w.credits[id], Pipelined: pipelined}})
 }
 
+// leave has an instance go away, or come back.
+func (w *world) leave(t *rapid.T) {
+	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: rapid.Uint32Range(1, w.lastSlot+1).Draw(t, "slot")}
+	of, ok := w.granted[id]
+	if !ok {
+		return
+	}
+	credits := w.withdrawn[id]
+	if delete(w.withdrawn, id); credits == 0 {
+		w.withdrawn[id], credits = 3, -3
+	}
+	w.credits[id] += credits
+	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: credits, Pipelined: w.pipelined[id]}})
+}
+
 func (w *world) retire(t *rapid.T) {
 	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: rapid.Uint32Range(1, w.lastSlot+1).Draw(t, "slot")}
 	w.step(t, &Event{Kind: Retire, Instance: id})
@@ -219,7 +236,12 @@ func (w *world) giveBack(t *rapid.T) {
 		return
 	}
 	reason, id := rapid.SampledFrom([]errs.Reason{errs.NoWorker, errs.PeerUnreachable, errs.Bug}).Draw(t, "reason"), b.Instance
+	if w.withdrawn[id] > 0 {
+		reason = errs.InstanceAway
+	}
 	switch reason {
+	case errs.InstanceAway:
+		w.credits[id]++
 	case errs.NoWorker:
 		delete(w.granted, id)
 		delete(w.credits, id)

@@ -216,15 +216,15 @@ func (c *Core) assignSlots(m *model) {
 	}
 }
 
-// freeSlot returns the lowest slot that no sequence has. Instances that retire
-// give theirs only when no other is left.
+// freeSlot returns the lowest slot that no sequence has. Instances that are away give
+// none, and those that retire only when no other is left.
 func (m *model) freeSlot() (best *instance, slot int) {
 	drain := m.retiring == len(m.instances)
 	for _, in := range m.instances {
 		for in.freeSlot < len(in.slots) && in.slots[in.freeSlot] != nil {
 			in.freeSlot++
 		}
-		if in.freeSlot < len(in.slots) && in.retiring == drain && (best == nil || in.freeSlot < slot) {
+		if in.freeSlot < len(in.slots) && in.retiring == drain && !in.away() && (best == nil || in.freeSlot < slot) {
 			best, slot = in, in.freeSlot
 		}
 	}

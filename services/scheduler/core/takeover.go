@@ -158,11 +158,11 @@ func (c *Core) waitAgain(it *Item) {
 // takeBack queues the units of a batch again that its worker has not started. The
 // order does not name those that it has answered.
 //
-// Its credit is not given back, whatever the reason. Either the instance is
-// gone; or the worker is out of reach, and grants its instances anew when it
-// connects; or the worker holds that the instance has all the batches that it
-// may have: then the credit was one too many, and a batch for each would be
-// returned for as long as those run.
+// Its credit is given back only by an instance that is away, whose credits have been
+// withdrawn. Else the instance is gone; or the worker is out of reach, and grants
+// its instances anew when it connects; or the worker holds that the instance has
+// all the batches that it may have: then the credit was one too many, and a batch
+// for each would be returned for as long as those run.
 func (c *Core) takeBack(o *infer.Batch, reason errs.Reason) {
 	b := c.batches[o.ID]
 	if b == nil {
@@ -174,6 +174,8 @@ func (c *Core) takeBack(o *infer.Batch, reason errs.Reason) {
 	case reason == errs.NoWorker:
 		c.vacate(b) // before the instance is forgotten
 		c.dropInstance(in, false)
+	case reason == errs.InstanceAway:
+		in.credits++
 	case reason == errs.PeerUnreachable:
 		for _, in := range b.worker.instances {
 			in.credits = 0 // or all that waits would go there and come back

@@ -141,13 +141,14 @@ func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
 	return pools
 }
 
-// ModelReady reports whether a version takes requests. As with Triton, one that
-// is unknown is not ready; the only error is a version that is no number.
+// ModelReady reports whether a version takes requests, and has an instance that
+// is there. As with Triton, one that is unknown is not ready; the only error is a
+// version that is no number.
 func (g *Gateway) ModelReady(model, version string) (bool, error) {
 	v, err := g.Snapshot().Resolve(model, version)
 	switch errs.Of(err) {
 	case "":
-		return g.reachable == nil || g.reachable(v.Pool), nil
+		return v.Away == "" && (g.reachable == nil || g.reachable(v.Pool)), nil
 	case errs.InvalidVersion:
 		return false, err
 	}
@@ -242,6 +243,9 @@ func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 			state, cause := v.State, v.Cause
 			if state == infer.Ready && slices.Contains(unreachable, v.Pool) {
 				state, cause = infer.Unavailable, fmt.Sprintf("the gateway reaches no scheduler of the pool %q", v.Pool)
+			}
+			if state == infer.Ready && v.Away != "" {
+				state, cause = infer.Unavailable, v.Away
 			}
 			if readyOnly && state != infer.Ready {
 				continue

@@ -53,6 +53,9 @@ type Version struct {
 	// Cause is why the version is not ready, or "unloaded"; of a ready one, why
 	// a newer generation does not serve in its place.
 	Cause string
+	// Away is why a ready version has no instance for a while, such as one whose
+	// process is started again. Requests wait for it.
+	Away string
 }
 
 // NewSnapshot returns a snapshot of models, which it owns.

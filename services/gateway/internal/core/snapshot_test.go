@@ -250,3 +250,23 @@ func TestIndexListsEveryVersion(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// A version whose instances are away is not ready, and requests for it wait.
+func TestVersionsThatAreAwayAreNotReady(t *testing.T) {
+	away := version("a", 1, infer.Ready)
+	away.Away = "it is started again"
+	h := newGateway(t, &core.Model{Name: "a", Versions: []*core.Version{away}})
+	if ready, err := h.ModelReady("a", ""); ready || err != nil {
+		t.Errorf("ready: %v, %v", ready, err)
+	}
+	want := []core.IndexEntry{{Name: "a", Version: "1", State: "UNAVAILABLE", Reason: "it is started again"}}
+	if d := cmp.Diff(want, h.Index(false)); d != "" || len(h.Index(true)) != 0 {
+		t.Error(d, h.Index(true))
+	}
+	if v, err := h.Snapshot().Resolve("a", "1"); v != away || err != nil {
+		t.Errorf("requests resolve to %v, %v", v, err)
+	}
+	if !h.Snapshot().AllReady() {
+		t.Error("the server is not ready")
+	}
+}

@@ -64,6 +64,7 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 		Pool:   cmp.Or(m.value.GetPool(), infer.DefaultPool),
 		State:  state,
 		Cause:  cause,
+		Away:   observed[serve].away,
 	}
 }
 

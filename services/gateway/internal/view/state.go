@@ -201,7 +201,7 @@ func (s *State) dropEmpty(id string) {
 
 // sameReport compares the fields that snapshots use.
 func sameReport(a, b *nereidv1.WorkerVersion) bool {
-	return loadedVersionOf(a) == loadedVersionOf(b) && a.GetState() == b.GetState() && a.GetCause() == b.GetCause()
+	return loadedVersionOf(a) == loadedVersionOf(b) && reportOf(a) == reportOf(b)
 }
 
 func loadedVersionOf(v *nereidv1.WorkerVersion) loadedVersion {
@@ -246,6 +246,15 @@ func (s *State) Snapshot() *core.Snapshot {
 type report struct {
 	state infer.InstanceState
 	cause string
+	away  string // why none of its instances is there, though it is ready
+}
+
+func reportOf(v *nereidv1.WorkerVersion) report {
+	r := report{state: state.InstanceOf(v.GetState()), cause: v.GetCause()}
+	if cause, all := state.Away(v); all {
+		r.away = cause
+	}
+	return r
 }
 
 // observed merges the workers' reports of a key's model.
@@ -256,8 +265,8 @@ func (s *State) observed(key string) map[loadedVersion]report {
 			continue // of another incarnation, or without a lease
 		}
 		for _, v := range reported.GetVersions() {
-			r := report{state: state.InstanceOf(v.GetState()), cause: v.GetCause()}
-			if known, ok := all[loadedVersionOf(v)]; !ok || better(r.state, known.state) {
+			r := reportOf(v)
+			if known, ok := all[loadedVersionOf(v)]; !ok || better(r.state, known.state) || r.state == known.state && r.away == "" {
 				all[loadedVersionOf(v)] = r
 			}
 		}

@@ -334,3 +334,27 @@ func TestRemovedModelHasNoAvailableVersion(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionsAreAwayWithAllInstances(t *testing.T) {
+	ready, away := &nereidv1.WorkerInstance{State: nereidv1.State_STATE_READY}, &nereidv1.WorkerInstance{State: nereidv1.State_STATE_UNAVAILABLE, Cause: "dead"}
+	s := NewState()
+	s.SetModel("m", value(1, version(1, 1, serve)), 1)
+	for i, step := range []struct {
+		worker    string
+		instances []*nereidv1.WorkerInstance
+		want      string
+	}{
+		{"a", []*nereidv1.WorkerInstance{ready, ready}, ""},
+		{"a", []*nereidv1.WorkerInstance{ready, away}, ""},
+		{"a", []*nereidv1.WorkerInstance{away, away}, "dead"},
+		{"b", []*nereidv1.WorkerInstance{away}, "dead"},
+		{"b", []*nereidv1.WorkerInstance{ready}, ""},
+	} {
+		v := runs(1, 1, nereidv1.State_STATE_READY, "")
+		v.Instances = step.instances
+		s.report(step.worker, reports(v), uint64(i)+1)
+		if got := s.Snapshot().Models()[0].Versions[0]; got.Away != step.want || got.State != infer.Ready {
+			t.Errorf("step %d: %v, away: %q, want %q", i, got.State, got.Away, step.want)
+		}
+	}
+}

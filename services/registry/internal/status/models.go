@@ -102,6 +102,12 @@ func (s *View) placed() map[infer.ModelRef][]*nereidv1.PlacedVersion {
 		p := on(r.Worker, r.Version.GetModel())
 		p.State, p.Cause, p.Reason = r.Version.GetState(), r.Version.GetCause(), r.Version.GetReason()
 		p.Ready, _ = instances(r.Version)
+		if away, all := state.Away(r.Version); away != "" {
+			p.Cause = cmp.Or(p.Cause, away)
+			if all {
+				p.State = nereidv1.State_STATE_UNAVAILABLE
+			}
+		}
 	}
 	for _, workers := range all {
 		slices.SortFunc(workers, func(a, b *nereidv1.PlacedVersion) int { return cmp.Compare(a.GetWorkerId(), b.GetWorkerId()) })

@@ -12,8 +12,8 @@ const StopGrace = 2 * time.Second
 // Stopper is an instance that can be ended whatever it is at.
 type Stopper interface {
 	// Stop ends the batches that are under way, which fail, and a Close that waits for
-	// the model. No batch comes after it, only Close. It is called from any goroutine,
-	// does not wait, and reports false if the instance cannot be stopped.
+	// the model. No batch comes after it, only Close. It is called from any goroutine and
+	// more than once, does not wait, and reports false if the instance cannot be stopped.
 	Stop() bool
 }
 

@@ -120,10 +120,14 @@ func (t *Table) Hold(id infer.InstanceID, h Holder) {
 	t.holders[id] = h
 }
 
-// Grant enters an instance.
+// Grant enters an instance, or changes the credits of one.
 func (t *Table) Grant(g infer.Grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if in := t.grants[g.Instance]; in != nil {
+		in.Credits += g.Credits
+		return
+	}
 	t.grants[g.Instance] = &granted{Grant: g}
 }
 

@@ -297,3 +297,16 @@ func TestHelloNamesLiveSequences(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A hello grants what is free of an instance, which is nothing while it is away.
+func TestInstancesThatAreAwayAreGrantedWithoutCredits(t *testing.T) {
+	table := batches.New()
+	for _, step := range []struct{ credits, want int }{{2, 2}, {-2, 0}, {2, 2}} {
+		table.Grant(infer.Grant{Instance: slot, Credits: step.credits})
+		table.Disconnect()
+		table.Hello(3)
+		if grants, _, _ := table.Connect(3); len(grants) != 1 || grants[0].Credits != step.want {
+			t.Errorf("granted %+v, want %d credits", grants, step.want)
+		}
+	}
+}

@@ -56,6 +56,9 @@ type Spec struct {
 	Instance backend.Instance
 	// Observe is told the timing of each batch that ran; it may be nil.
 	Observe func(infer.Timing)
+	// Away is told, with the cause, that the instance is away, and with nil that it is
+	// back; it may be nil, and must not wait for whoever opens or closes the instance.
+	Away func(id infer.InstanceID, cause error)
 }
 
 // Executor is an [infer.Executor]. It is safe for concurrent use.
@@ -81,8 +84,8 @@ func NewExecutor(worker uint64, deps Deps) *Executor {
 }
 
 // Open takes over an instance, starts its lane and, unless it is passive,
-// grants its credits to the scheduler before it returns. [Executor.Close]
-// ends it.
+// grants its credits to the scheduler before it returns. They are withdrawn while
+// the instance is away. [Executor.Close] ends it.
 func (e *Executor) Open(spec Spec) infer.InstanceID {
 	e.mu.Lock()
 	e.slots++
@@ -93,10 +96,9 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 		e.deps.Batches.Hold(l.id, h)
 	}
 	go l.run()
-	if !spec.Passive {
-		e.deps.Scheduler.Grant(infer.Grant{
-			Instance: l.id, Model: spec.Model, Name: spec.Name, Device: spec.Device, Credits: l.credits, Pipelined: e.deps.Pipelined,
-		})
+	l.offer(l.credits)
+	if r, ok := spec.Instance.(backend.Restarter); ok {
+		r.Watch(l.watch)
 	}
 	return l.id
 }
@@ -110,6 +112,9 @@ func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
 	l := e.lane(id)
 	if l == nil {
 		return nil
+	}
+	if r, ok := l.spec.Instance.(backend.Restarter); ok {
+		r.Watch(nil) // a grant would introduce again what the scheduler has let go
 	}
 	if !l.spec.Passive {
 		e.deps.Scheduler.Retire(id)

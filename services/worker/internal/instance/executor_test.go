@@ -223,17 +223,18 @@ func TestCloseLeavesAnInstanceThatDoesNotEnd(t *testing.T) {
 // stoppable ends its batch, or its Close, when it is stopped.
 type stoppable struct {
 	*engine
-	stop chan struct{}
+	stopped context.Context //nolint:containedctx // done by Stop
+	stop    context.CancelFunc
 }
 
 func (s stoppable) Stop() bool {
-	close(s.stop)
+	s.stop()
 	return true
 }
 
 func (s stoppable) Close() error {
 	if s.execute == nil {
-		<-s.stop
+		<-s.stopped.Done()
 	}
 	return s.engine.Close()
 }
@@ -243,10 +244,11 @@ func TestCloseStopsAnInstanceThatDoesNotEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHarness(t)
-				in := stoppable{&engine{}, make(chan struct{})}
+				in := stoppable{engine: new(engine)}
+				in.stopped, in.stop = context.WithCancel(t.Context())
 				if hung {
 					in.execute = func(b backend.Batch) {
-						<-in.stop
+						<-in.stopped.Done()
 						b.Respond(0, &infer.Response{Err: errs.New(errs.StubUnhealthy, "stopped")})
 						b.Done()
 					}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -31,6 +32,8 @@ type lane struct {
 	paused map[uint32]paused // by slot: requests that are to run again; guarded by executor.mu
 
 	taken int // batches queued or running, whose instance is not free; guarded by executor.mu
+
+	away atomic.Bool // its instance is
 }
 
 func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
@@ -49,6 +52,32 @@ func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
 
 func (l *lane) retire() { l.retireOnce.Do(func() { close(l.retired) }) }
 
+// offer grants credits of the lane to the scheduler, or withdraws them.
+func (l *lane) offer(credits int) {
+	if !l.spec.Passive {
+		l.executor.deps.Scheduler.Grant(infer.Grant{
+			Instance: l.id, Model: l.spec.Model, Name: l.spec.Name, Device: l.spec.Device,
+			Credits: credits, Pipelined: l.executor.deps.Pipelined,
+		})
+	}
+}
+
+// watch takes in that the instance is away, with the cause, or back. What meets the
+// withdrawal of its credits is given back.
+func (l *lane) watch(cause error) {
+	away := cause != nil
+	if l.away.Swap(away) != away {
+		credits := l.credits
+		if away {
+			credits = -credits
+		}
+		l.offer(credits)
+	}
+	if l.spec.Away != nil {
+		l.spec.Away(l.id, cause)
+	}
+}
+
 func (l *lane) run() {
 	defer l.work.Done()
 	for b := range l.queue {
@@ -66,6 +95,8 @@ func (l *lane) take(b *batch, atOnce bool) {
 	switch {
 	case !l.executor.deps.Fresh(b.accepted):
 		l.executor.giveBack(b, errs.New(errs.PeerUnreachable, "the worker stood still before it could start the batch"))
+	case l.away.Load():
+		l.executor.giveBack(b, errs.New(errs.InstanceAway, "instance %s is away: its process is started again", l.spec.Name).WithModel(l.spec.Model.Name))
 	case limit != 0 && now > limit:
 		err := errs.New(errs.DeadlineQueue, "the batch reached its instance %v after the latest time at which it could have met its deadline", now.Sub(limit)).
 			WithModel(l.spec.Model.Name)

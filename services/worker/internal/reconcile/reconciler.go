@@ -82,6 +82,8 @@ type InstanceSpec struct {
 	Instance backend.Instance
 	// Iterative has requests run again: see [backend.Batch].
 	Iterative bool
+	// Away is told that the instance is away, with the cause, and with nil that it is back.
+	Away func(id infer.InstanceID, cause error)
 }
 
 // Reconciler owns what the worker has loaded.
@@ -90,6 +92,8 @@ type Reconciler struct {
 	deps    Deps
 	changes chan func(*Desired)
 	events  chan func() // what tasks have to tell; run by the loop
+	// absences are told by instances.
+	absences *absences
 	// startLoads and backgroundLoads have room for the loads that may go on: until
 	// all serves, and from then on.
 	startLoads, backgroundLoads chan struct{}
@@ -121,6 +125,7 @@ func New(c Config, deps Deps) *Reconciler {
 		config: c, deps: deps,
 		changes:    make(chan func(*Desired)),
 		events:     make(chan func()),
+		absences:   newAbsences(),
 		startLoads: make(chan struct{}, max(c.Loads, 1)),
 		desired:    NewDesired(),
 		have:       make(map[infer.ModelID]map[infer.ModelRef]*loadedVersion),
@@ -159,6 +164,8 @@ func (r *Reconciler) Run(ctx context.Context) (busy []infer.ModelID) {
 			change(r.desired)
 		case event := <-r.events:
 			r.handle(event)
+		case <-r.absences.changed:
+			r.noteAbsences()
 		case <-ctx.Done():
 			continue
 		}

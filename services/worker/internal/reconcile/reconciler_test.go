@@ -292,6 +292,42 @@ func TestAbandonedResizeMayBeWantedAgain(t *testing.T) {
 	})
 }
 
+func TestInstancesThatAreAwayAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.loop.Change(t.Context(), func(d *Desired) {
+			d.SetModel("a", []Version{{Ref: ref("a", 1, 1), Serve: true, Config: &modelconfig.Config{}}}, 1)
+			d.ModelsKnown(1)
+			assign(d, Assignment{Versions: []Assigned{{Ref: ref("a", 1, 1), Groups: []Group{{Name: "a", Count: 2}, {Name: "p", Count: 1, Passive: true}}}}})
+			d.AssignmentKnown()
+		})
+		for _, step := range []struct {
+			slot  uint32
+			cause error
+			want  []string
+		}{
+			{1, errors.New("dead"), []string{"dead", "", ""}},
+			{2, errors.New("dead, too"), []string{"dead", "dead, too", "dead"}},
+			{1, nil, []string{"", "dead, too", ""}},
+			{2, nil, []string{"", "", ""}},
+		} {
+			synctest.Wait()
+			w.away[step.slot-1](infer.InstanceID{Slot: step.slot}, step.cause)
+			synctest.Wait()
+			w.mu.Lock()
+			v := w.runs[infer.ModelID{Name: "a"}][0]
+			w.mu.Unlock()
+			for i, want := range step.want {
+				ready := v.State == infer.Ready && v.InstanceState(i) == infer.Ready
+				if got := v.Instances[i].Away; got != want || ready != (want == "") {
+					t.Errorf("instance %d is away: %q, ready %t, want %q", i, got, ready, want)
+				}
+			}
+		}
+	})
+}
+
 // Nobody takes the instances of before for those that are being made.
 func TestGroupsAreToldWhenTheirInstancesAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,6 +82,9 @@ func (r *Reconciler) resized(c *loadedVersion, instances []unopened, surplus []s
 			c.resizing = false
 			all := len(c.slots)
 			c.slots = slices.DeleteFunc(c.slots, func(l slot) bool { return slices.Contains(surplus, l) })
+			for _, l := range surplus {
+				delete(c.away, l.id)
+			}
 			if all > 0 {
 				c.memory = c.memory * uint64(len(c.slots)) / uint64(all)
 			}

@@ -31,10 +31,20 @@ type VersionStatus struct {
 	Memory uint64
 }
 
-// InstanceStatus is one instance, whose state is its version's.
+// InstanceStatus is one instance, whose state is its version's unless it is away.
 type InstanceStatus struct {
 	Slot         uint32
 	Name, Device string
+	// Away is why the instance is away; empty if it is not.
+	Away string
+}
+
+// InstanceState is that of the instance of an index.
+func (s *VersionStatus) InstanceState(i int) infer.InstanceState {
+	if s.State == infer.Ready && s.Instances[i].Away != "" {
+		return infer.Unavailable
+	}
+	return s.State
 }
 
 // publish tells what the worker runs of a model, if that has changed.
@@ -69,7 +79,7 @@ func (r *Reconciler) versions(model infer.ModelID) []VersionStatus {
 			v.Groups, v.Memory = c.groups, c.memory
 		}
 		for _, l := range c.slots {
-			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.DeviceName()})
+			v.Instances = append(v.Instances, InstanceStatus{Slot: l.id.Slot, Name: l.name, Device: l.group.DeviceName(), Away: c.awayCause(l)})
 		}
 		slices.SortFunc(v.Instances, func(a, b InstanceStatus) int { return cmp.Compare(a.Slot, b.Slot) })
 		list = append(list, v)

@@ -22,7 +22,8 @@ type loadedVersion struct {
 	cause error
 	loaded
 	slots  []slot
-	cancel context.CancelFunc // of the load, or of the resize
+	away   map[infer.InstanceID]error // instances that are away, and why
+	cancel context.CancelFunc         // of the load, or of the resize
 	// progress is how its fetch goes on while it loads.
 	progress source.Progress
 	// abandoned says that nobody wanted the version while it was loaded or resized.
@@ -80,7 +81,7 @@ func (r *Reconciler) load(w want) {
 	ctx, cancel := context.WithCancel(r.patience)
 	c := &loadedVersion{
 		held:   held{ref: w.ref, state: infer.Loading, groups: w.groups},
-		loaded: loaded{version: backend.Version{Ref: w.ref, Config: w.version.Config}}, cancel: cancel,
+		loaded: loaded{version: backend.Version{Ref: w.ref, Config: w.version.Config}}, away: make(map[infer.InstanceID]error), cancel: cancel,
 	}
 	r.keep(c)
 	sem := r.loads()
@@ -172,6 +173,7 @@ func (r *Reconciler) start(c *loadedVersion, instances []unopened) {
 		m.id = r.deps.Instances.Open(InstanceSpec{
 			Model: c.ref, Name: m.name, Device: m.group.DeviceName(), Passive: m.group.Passive, Instance: m.instance,
 			Iterative: c.version.Config.Sequences != nil && c.version.Config.Sequences.Iterative,
+			Away:      func(id infer.InstanceID, cause error) { r.absences.tell(absence{c.ref, id, cause}) },
 		})
 		c.slots = append(c.slots, m.slot)
 	}

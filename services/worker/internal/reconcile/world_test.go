@@ -43,7 +43,8 @@ type world struct {
 	files    atomic.Int32                                        // that were fetched and not closed
 	stuck    bool                                                // instances never close, so that their files stay open
 
-	retire chan bool // closed: instances retire at once
+	retire chan bool                       // closed: instances retire at once
+	away   []func(infer.InstanceID, error) // of the instances that were opened
 
 	busy []infer.ModelID // whose backend was still at work when the loop ended
 
@@ -301,6 +302,7 @@ func (w instancesOf) Open(l InstanceSpec) infer.InstanceID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slots++
+	w.away = append(w.away, l.Away)
 	w.log = append(w.log, "open "+l.Name)
 	return infer.InstanceID{Slot: w.slots}
 }

@@ -60,11 +60,7 @@ func (in *Instance) Execute(b backend.Batch) {
 
 // Close releases the states and frees the instance.
 func (in *Instance) Close() error {
-	in.mu.Lock()
-	for _, s := range in.slots {
-		in.dropLocked(s)
-	}
-	in.mu.Unlock()
+	in.drop()
 	return in.Instance.Close()
 }
 
@@ -72,6 +68,33 @@ func (in *Instance) Close() error {
 func (in *Instance) Stop() bool {
 	s, ok := in.Instance.(backend.Stopper)
 	return ok && s.Stop()
+}
+
+// Watch watches the backend's instance. When that is away its sequences have lost what
+// it had of them; states that the server keeps are there still.
+func (in *Instance) Watch(tell func(cause error)) {
+	r, ok := in.Instance.(backend.Restarter)
+	switch {
+	case !ok:
+	case tell == nil:
+		r.Watch(nil)
+	default:
+		r.Watch(func(cause error) {
+			if cause != nil && len(in.model.states) == 0 {
+				in.drop()
+			}
+			tell(cause)
+		})
+	}
+}
+
+// drop ends all sequences here.
+func (in *Instance) drop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, s := range in.slots {
+		in.dropLocked(s)
+	}
 }
 
 // dropLocked ends a sequence here, and releases its states.

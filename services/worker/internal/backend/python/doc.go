@@ -4,6 +4,6 @@
 //
 // An instance keeps a stub running: one that ends fails what it had begun, once, with
 // the cause, and is started again, after a pause that grows while that goes wrong.
-// What comes meanwhile waits. The pages docs/design/python.md and
+// Meanwhile the instance is away. The pages docs/design/python.md and
 // docs/guides/python.md have the rest.
 package python

@@ -61,6 +61,7 @@ type world struct {
 	loaded    string                       // guarded by mu
 	changed   chan struct{}                // closed when there is a response or a credit; guarded by mu
 	credits   int                          // batches that the instance takes; guarded by mu
+	returned  []*infer.Batch               // that wait for a credit; guarded by mu
 }
 
 // options are what a test wants of its world.
@@ -171,13 +172,13 @@ func (w *world) logged() string {
 func (w *world) Attach(uint64, infer.Held, infer.Executor) {}
 func (w *world) Detach(uint64)                             {}
 func (w *world) Retire(id infer.InstanceID)                { w.executor.Retired(id) }
-func (w *world) Return(_ *infer.Batch, err error)          { w.t.Error(err) }
 func (w *world) UnitDone(infer.UnitDone)                   {}
 
 func (w *world) Grant(g infer.Grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.credits = g.Credits
+	w.credits += g.Credits
+	w.tellLocked()
 }
 
 func (w *world) InstanceFree(c *infer.InstanceFree) {
@@ -187,7 +188,25 @@ func (w *world) InstanceFree(c *infer.InstanceFree) {
 	w.tellLocked()
 }
 
+// Return has the instance run a batch again that met it away.
+func (w *world) Return(b *infer.Batch, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if errs.Of(err) != errs.InstanceAway {
+		w.t.Error(err)
+	}
+	w.credits++
+	w.returned = append(w.returned, b)
+	w.tellLocked()
+}
+
+// tellLocked has whoever waits look again, and gives credits to what was returned.
 func (w *world) tellLocked() {
+	for w.credits > 0 && len(w.returned) > 0 {
+		w.credits--
+		go w.executor.Execute(w.returned[0])
+		w.returned = w.returned[1:]
+	}
 	close(w.changed)
 	w.changed = make(chan struct{})
 }

@@ -27,13 +27,16 @@ type instance struct {
 	giveUp  context.CancelFunc
 	ended   chan struct{} // closed when nothing is kept running any more
 
-	mu      sync.Mutex
-	live    *session      // nil while there is none; guarded by mu
-	changed chan struct{} // closed when live has changed; guarded by mu
+	telling sync.Mutex // held while tell is called, before mu
+
+	mu   sync.Mutex
+	live *session          // nil while there is none; guarded by mu
+	away error             // why there is none; guarded by mu
+	tell func(cause error) // of Watch; guarded by mu
 }
 
 func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*instance, error) {
-	in := &instance{model: m, spec: spec, log: m.log(spec), ended: make(chan struct{}), changed: make(chan struct{})}
+	in := &instance{model: m, spec: spec, log: m.log(spec), ended: make(chan struct{})}
 	var err error
 	if in.cores, err = m.takeCores(spec); err != nil {
 		return nil, err
@@ -46,7 +49,7 @@ func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*ins
 		m.giveCores(in.cores)
 		return nil, err
 	}
-	in.live = s
+	in.set(s, nil)
 	go in.keep(s)
 	return in, nil
 }
@@ -76,14 +79,15 @@ func (in *instance) keep(s *session) {
 			s.finalize()
 			return
 		}
-		in.set(nil)
+		in.set(nil, in.unhealthy(s.cause().Error()))
 		_, lines := s.stub.Cause()
 		in.log.Error("stub ended", zap.String("cause", s.cause().Error()), zap.Strings("last_lines", lines))
 		if time.Since(began) > health {
 			pause = firstPause
 		}
-		s, pause = in.restart(pause)
-		in.set(s)
+		if s, pause = in.restart(pause); s != nil {
+			in.set(s, nil)
+		}
 	}
 }
 
@@ -107,23 +111,35 @@ func (in *instance) restart(pause time.Duration) (*session, time.Duration) {
 		if in.closing.Err() != nil {
 			return nil, pause
 		}
+		in.set(nil, err)
 		in.log.Error("stub not started", obs.Err(err)...)
 	}
 }
 
-// set sets the stub that takes batches.
-func (in *instance) set(s *session) {
+// set sets the stub that takes batches, or why there is none. That is told before, so
+// that no batch comes where none is.
+func (in *instance) set(s *session, away error) {
+	in.telling.Lock()
+	defer in.telling.Unlock()
 	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.live = s
-	close(in.changed)
-	in.changed = make(chan struct{})
+	tell := in.tell
+	in.mu.Unlock()
+	if tell != nil && s == nil {
+		tell(away)
+	}
+	in.mu.Lock()
+	in.live, in.away = s, away
+	in.mu.Unlock()
+	if tell != nil && s != nil {
+		tell(nil)
+	}
 }
 
-func (in *instance) session() (s *session, changed <-chan struct{}) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.live, in.changed
+// gone takes in that a session is about to fail what it has.
+func (in *instance) gone(s *session) {
+	if live, _ := in.session(); live == s {
+		in.set(nil, in.unhealthy("it has ended"))
+	}
 }
 
 // promptBytes is how many bytes of inputs are copied in the goroutine of whoever
@@ -145,27 +161,33 @@ func (in *instance) TryExecute(b backend.Batch) bool {
 	return s != nil && s.execute(b)
 }
 
-// Execute gives the batch to the stub, or to the next when there is none.
+func (in *instance) session() (s *session, away error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.live, in.away
+}
+
+// Watch sets what is told that there is no stub, and that there is one.
+func (in *instance) Watch(tell func(cause error)) {
+	in.telling.Lock()
+	defer in.telling.Unlock()
+	in.mu.Lock()
+	in.tell = tell
+	away := in.away
+	in.mu.Unlock()
+	if tell != nil && away != nil {
+		tell(away)
+	}
+}
+
+// Execute gives the batch to the stub. It fails where there is none, which is so for
+// as long as the scheduler does not know of it.
 func (in *instance) Execute(b backend.Batch) {
-	var canceled chan struct{}
-	for {
-		s, changed := in.session()
-		if s != nil && s.execute(b) {
-			return
-		}
-		if canceled == nil {
-			canceled = make(chan struct{})
-			b.OnCancel(func() { close(canceled) })
-		}
-		select {
-		case <-changed:
-		case <-canceled:
-			in.refuse(b, errs.New(errs.Canceled, ""))
-			return
-		case <-in.closing.Done():
-			in.refuse(b, in.unhealthy("the instance is closed"))
-			return
-		}
+	s, away := in.session()
+	if s == nil {
+		in.refuse(b, away)
+	} else if !s.execute(b) {
+		in.refuse(b, in.unhealthy("it has ended"))
 	}
 }
 

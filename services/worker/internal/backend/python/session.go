@@ -154,6 +154,7 @@ const endGrace = time.Second
 
 // end ends what the stub had begun.
 func (s *session) end() {
+	s.in.gone(s)
 	limit := time.AfterFunc(endGrace, s.stub.Kill)
 	<-s.stub.Ended()
 	limit.Stop()

@@ -1,0 +1,78 @@
+package instance_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/worker/internal/instance"
+)
+
+// restarter tells what the test says.
+type restarter struct {
+	*engine
+	away error
+	tell func(error)
+}
+
+func (r *restarter) Watch(tell func(error)) {
+	r.tell = tell
+	if tell != nil && r.away != nil {
+		tell(r.away)
+	}
+}
+
+// credits are those of the grants, in order.
+func (h *harness) credits() (list []int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.grants {
+		list = append(list, g.Credits)
+	}
+	return list
+}
+
+func TestInstancesThatAreAwayGetNothing(t *testing.T) {
+	h := newPipelinedHarness(t, 1)
+	in, dead := &restarter{engine: &engine{execute: answerAll}}, errors.New("dead")
+	var told []error
+	id := h.executor.Open(instance.Spec{
+		Model: infer.ModelRef{Name: "m"}, Name: "m_0_0", Instance: in,
+		Away: func(_ infer.InstanceID, cause error) { told = append(told, cause) },
+	})
+	in.tell(dead)
+	in.tell(dead) // with another cause, say
+	if diff := cmp.Diff([]int{2, -2}, h.credits()); diff != "" {
+		t.Error(diff)
+	}
+	h.executor.Execute(h.order(1, id, 1))
+	if got := <-h.refused; got != (refusal{1, errs.InstanceAway}) {
+		t.Errorf("given back: %+v", got)
+	}
+	in.tell(nil)
+	if diff := cmp.Diff([]int{2, -2, 2}, h.credits()); diff != "" {
+		t.Error(diff)
+	}
+	if c := h.run(h.order(2, id, 2)); c.Outcomes[0] != infer.Succeeded {
+		t.Errorf("outcome %v of an instance that is back", c.Outcomes[0])
+	}
+	if len(told) != 3 || told[0] != dead || told[2] != nil {
+		t.Errorf("told %v", told)
+	}
+	if h.close(id); in.tell != nil {
+		t.Error("it is watched when it is closed")
+	}
+}
+
+func TestInstancesMayBeAwayWhenTheyAreOpened(t *testing.T) {
+	h := newHarness(t)
+	in := &restarter{engine: &engine{execute: answerAll}, away: errors.New("dead")}
+	id := h.executor.Open(instance.Spec{Model: infer.ModelRef{Name: "m"}, Name: "m_0_0", Instance: in})
+	defer h.close(id)
+	if diff := cmp.Diff([]int{1, -1}, h.credits()); diff != "" {
+		t.Error(diff)
+	}
+}
