@@ -62,7 +62,7 @@ func TestMessagesCountAsTheyAreDecompressed(t *testing.T) {
 			budget := core.NewBudget(8 << 20)
 			s, ctx := serveWith(t, rpc.Options{Options: path.Options{Budget: budget}}), t.Context()
 			s.dial(dial)
-			bomb := &inference.ModelInferRequest{ModelName: "add_sub", RawInputContents: [][]byte{make([]byte, 64<<20)}}
+			bomb := &inference.ModelInferRequest{ModelName: "add_sub", RawInputContents: [][]byte{make([]byte, 16<<20)}}
 			_, err := s.client.ModelInfer(ctx, bomb)
 			if st := status.Convert(err); st.Code() != codes.ResourceExhausted || detail[*errdetails.ErrorInfo](st).GetReason() != "body_too_large" {
 				t.Errorf("a message larger than the budget: %v", err)

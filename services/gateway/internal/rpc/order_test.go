@@ -58,36 +58,38 @@ func ofSequence(sequence, n, rows int) *inference.ModelInferRequest {
 // A client may send the requests of a sequence without waiting. Each has a goroutine,
 // and they reach the scheduler, with growing numbers, as they were sent.
 func TestSequencesAreSubmittedAsTheyWereSent(t *testing.T) {
-	const sequences, rounds, requests = 5, 6, 40
-	s := serve(t)
-	next, last := make([]int, sequences), make([]infer.RequestID, sequences)
-	for range rounds {
-		var streams []grpc.ClientStream
-		for n := range requests * sequences {
-			streams = append(streams, s.sent(ofSequence(n%sequences, next[n%sequences]+n/sequences, 1+n%7*20)))
-			if n%3 == 0 {
-				streams = append(streams, s.sent(addSub(1)))
+	synctest.Test(t, func(t *testing.T) { // where no message is late
+		const sequences, rounds, requests = 5, 6, 40
+		s := serve(t)
+		next, last := make([]int, sequences), make([]infer.RequestID, sequences)
+		for range rounds {
+			var streams []grpc.ClientStream
+			for n := range requests * sequences {
+				streams = append(streams, s.sent(ofSequence(n%sequences, next[n%sequences]+n/sequences, 1+n%7*20)))
+				if n%3 == 0 {
+					streams = append(streams, s.sent(addSub(1)))
+				}
+			}
+			for _, stream := range streams {
+				if err := stream.RecvMsg(new(inference.ModelInferResponse)); err != nil {
+					t.Fatal(err)
+				}
+				r := <-s.models.submitted
+				if r.Sequence.Key == "" {
+					continue
+				}
+				sequence, _ := strconv.Atoi(r.Sequence.Key)
+				if want := fmt.Sprintf("%d:%d", sequence, next[sequence]); r.ID != want {
+					t.Fatalf("%s was submitted when %s was next", r.ID, want)
+				}
+				if r.Work.Request.Number <= last[sequence].Number {
+					t.Fatalf("%s has the number %d after %d", r.ID, r.Work.Request.Number, last[sequence].Number)
+				}
+				next[sequence]++
+				last[sequence] = r.Work.Request
 			}
 		}
-		for _, stream := range streams {
-			if err := stream.RecvMsg(new(inference.ModelInferResponse)); err != nil {
-				t.Fatal(err)
-			}
-			r := <-s.models.submitted
-			if r.Sequence.Key == "" {
-				continue
-			}
-			sequence, _ := strconv.Atoi(r.Sequence.Key)
-			if want := fmt.Sprintf("%d:%d", sequence, next[sequence]); r.ID != want {
-				t.Fatalf("%s was submitted when %s was next", r.ID, want)
-			}
-			if r.Work.Request.Number <= last[sequence].Number {
-				t.Fatalf("%s has the number %d after %d", r.ID, r.Work.Request.Number, last[sequence].Number)
-			}
-			next[sequence]++
-			last[sequence] = r.Work.Request
-		}
-	}
+	})
 }
 
 // submissions lists the IDs of what was submitted since the last call.
