@@ -338,6 +338,8 @@ class TestDLPack(unittest.TestCase):
             with self.assertRaises(pb_utils.TritonModelException) as raised:
                 pb_utils.Tensor.from_dlpack("b", np.zeros((3, 4)).T)
             self.assertIn("not contiguous", str(raised.exception))
+            for empty in (np.zeros((1, 0)), np.zeros((0, 3)).T):
+                self.assertEqual(pb_utils.Tensor.from_dlpack("b", empty).shape(), list(empty.shape))
 
     def test_torch_shares_memory_and_has_bf16(self):
         try:

@@ -159,6 +159,8 @@ def _numpy_kind(datatype: _Datatype) -> Tuple[np.dtype, bool]:
 
 
 def _contiguous(shape: List[int], strides: List[int]) -> bool:
+    if 0 in shape:
+        return True  # whatever their strides are, they lead nowhere
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size != 1 and stride != expected:
