@@ -429,6 +429,10 @@ try:
     pb_utils.unload_model("a")
 except pb_utils.TritonModelException as error:
     text = str(error)
+try:
+    pb_utils.load_model("a", files={"1/model.py": b""})
+except pb_utils.TritonModelException as error:
+    text += ", " + str(error)
 return [pb_utils.InferenceResponse(error=pb_utils.TritonError("%s %s" % (ready, text)))]
         """)
         with Worker(source) as worker:
@@ -436,7 +440,7 @@ return [pb_utils.InferenceResponse(error=pb_utils.TritonError("%s %s" % (ready, 
             worker.submit({})
             expected = [
                 ({"op": "load", "model": "a"}, b"", {}),
-                ({"op": "load", "model": "a", "config": "{}", "contents": [["file:1/model.py", 7]]}, b"content", {}),
+                ({"op": "load", "model": "a", "config": "{}", "contents": [["1/model.py", 7]]}, b"content", {}),
                 ({"op": "ready", "model": "a"}, b"", {"value": True}),
                 ({"op": "ready", "model": "a", "version": "1"}, b"", {"value": False}),
                 ({"op": "unload", "model": "a", "dependents": True}, b"", {}),
@@ -446,7 +450,7 @@ return [pb_utils.InferenceResponse(error=pb_utils.TritonError("%s %s" % (ready, 
                 got = worker.receive("control")
                 self.assertEqual(got, (dict(header, t="control", id=number), body))
                 worker.send(dict(reply, t="reply", id=number))
-            self.assertEqual(worker.ran()["responses"][0][1]["error"][1], "[True, False] explicit mode only")
+            self.assertEqual(worker.ran()["responses"][0][1]["error"][1], "[True, False] explicit mode only, unrecognized load parameter '1/model.py'.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -38,4 +40,32 @@ func TestPythonModelsCallOthers(t *testing.T) {
 	}
 	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_python.py", "-v", tests)
 	s.wantMetrics(inFlight(0))
+}
+
+// TestPythonModelsControlOthers has a Python model load another from the contents of
+// files, under explicit control in one process.
+func TestPythonModelsControlOthers(t *testing.T) {
+	if clustered() {
+		t.Skip("models control others in one process only")
+	}
+	const model = `import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        source = b"class TritonPythonModel:\n    def execute(self, requests):\n        return None\n"
+        config = '{"backend": "python", "output": [{"name": "Y", "data_type": "TYPE_BOOL", "dims": [-1]}]}'
+        pb_utils.load_model("made", config=config, files={"file:1/model.py": source})
+        ready = [pb_utils.is_model_ready("made"), pb_utils.is_model_ready("made", "2")]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array(ready))]) for _ in requests]
+`
+	dir := repository(t, map[string]string{
+		"maker/config.pbtxt": `backend: "python" output { name: "Y" data_type: TYPE_BOOL dims: -1 }`, "maker/1/model.py": model,
+	})
+	s := start(t, dir, "--model-control-mode=explicit", "--load-model=maker", "--allow-model-code=true")
+	if status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/maker/infer", `{"inputs":[]}`); status != http.StatusOK || !strings.Contains(text, `"data":[true,false]`) {
+		t.Errorf("%d %s", status, text)
+	}
+	s.wantIndex(entry{"made", "1", "READY", ""}, entry{"maker", "1", "READY", ""})
 }

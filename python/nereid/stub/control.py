@@ -5,6 +5,8 @@ from typing import Any, Dict, List, Optional
 from . import process
 from .errors import TritonModelException
 
+_FILE = "file:"
+
 
 def load_model(model_name: str, config: str = "", files: Optional[Dict[str, bytes]] = None) -> None:
     """Load a model, or load it again; files are contents by "file:" and their path, and replace those of the repository."""
@@ -23,7 +25,9 @@ def load_model(model_name: str, config: str = "", files: Optional[Dict[str, byte
                 raise TritonModelException(
                     "failed to load model '%s', files should be a dictionary of file paths and file contents" % model_name
                 )
-            header["contents"].append([path, len(content)])
+            if not path.startswith(_FILE):
+                raise TritonModelException("unrecognized load parameter '%s'." % path)
+            header["contents"].append([path[len(_FILE) :], len(content)])
             body.append(bytes(content))
     process.ask(header, body)
 
