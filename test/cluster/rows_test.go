@@ -58,8 +58,8 @@ func rows() []row {
 			traffic: []load.Traffic{{Model: long, Rate: 0.4}},
 		},
 		{name: "registry", disturb: killHolder(control.RegistryRole), role: control.RegistryRole, deadline: patient},
-		{name: "nats", disturb: killNATS},
-		{name: "nats-lost", disturb: loseNATS, settings: modelsComeAndGo(), allows: func(l load.Line, harmed string) bool {
+		{name: "nats", disturb: killNATS, deadline: patient},
+		{name: "nats-lost", disturb: loseNATS, settings: modelsComeAndGo(), deadline: patient, allows: func(l load.Line, harmed string) bool {
 			return strings.HasPrefix(harmed, "scheduler") && overdue(l, harmed)
 		}},
 		{name: "nats-slow", disturb: slowNATS, steady: true},
