@@ -129,6 +129,10 @@ type Batch interface {
 	// ended before that. If that is so already it is called at once. It is
 	// not called after Done, and may itself answer requests and call Done.
 	OnCancel(stop func())
+	// OnCancelEach sets a function to be called, once and from any goroutine, for each
+	// request that has been canceled before it ended. For those that are canceled already
+	// it is called at once. It must not use the batch: that may be done by then.
+	OnCancelEach(tell func(i int))
 	// Call asks another model, or the same, on behalf of request i, whose last response
 	// is to come, or of [AllRequests]: see [infer.Caller]. It does not block; an instance
 	// that waits for the responses holds what it has meanwhile. A call of a request is

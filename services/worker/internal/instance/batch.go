@@ -32,6 +32,7 @@ type batch struct {
 	canceled bool         // any request; guarded by mu
 	calls    *calls       // nil before the first; guarded by mu
 	stop     func()       // guarded by mu
+	each     func(i int)  // of OnCancelEach; guarded by mu
 	stopping bool         // stop is being called; guarded by mu
 	done     bool         // guarded by mu
 	timing   infer.Timing // Start: the lane's; the rest guarded by mu
@@ -51,6 +52,7 @@ type slot struct {
 	again    bool // ended, and is to run another iteration; guarded by the batch's mu
 	outcome  infer.Outcome
 	canceled atomic.Bool
+	told     bool // that it was canceled; guarded by the batch's mu
 }
 
 // begin readies the batch.
@@ -58,7 +60,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lane, b.of, b.size = l, of, 0
-	b.runs, b.entry, b.stop, b.stopping, b.done = 0, nil, nil, false, false
+	b.runs, b.entry, b.stop, b.each, b.stopping, b.done = 0, nil, nil, nil, false, false
 	b.canceled, b.calls, b.timing = false, nil, infer.Timing{}
 	b.freed, b.freeing, b.ended, b.pausing = false, false, b.ended[:0], nil
 	n := len(of.Requests)
@@ -68,7 +70,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.slots, b.waiting = b.slots[:n], n
 	for i, r := range of.Requests {
 		s := &b.slots[i]
-		s.ended, s.again, s.outcome = false, false, 0
+		s.ended, s.again, s.told, s.outcome = false, false, false, 0
 		s.canceled.Store(false)
 		s.progress = progress{}
 		if i < len(of.Slots) {
@@ -240,6 +242,34 @@ func (b *batch) OnCancel(stop func()) {
 	}
 	b.mu.Unlock()
 	b.stopAbandoned()
+}
+
+// OnCancelEach sets what is told of each request that is canceled.
+func (b *batch) OnCancelEach(tell func(i int)) {
+	b.mu.Lock()
+	if !b.done {
+		b.each = tell
+	}
+	b.mu.Unlock()
+	b.tellCanceled()
+}
+
+// tellCanceled tells of requests that are canceled, unless that was done. The lock is
+// not held meanwhile.
+func (b *batch) tellCanceled() {
+	var list []int
+	b.mu.Lock()
+	tell := b.each
+	for i := range b.slots {
+		if s := &b.slots[i]; tell != nil && !b.done && !s.told && !s.ended && s.canceled.Load() {
+			s.told = true
+			list = append(list, i)
+		}
+	}
+	b.mu.Unlock()
+	for _, i := range list {
+		tell(i)
+	}
 }
 
 // cancel marks a request.

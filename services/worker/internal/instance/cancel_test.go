@@ -16,8 +16,18 @@ func TestCancelOfOneRequestLetsTheBatchRun(t *testing.T) {
 	started, resume := make(chan bool), make(chan bool)
 	id := h.open(&engine{execute: func(b backend.Batch) {
 		b.OnCancel(func() { t.Error("stopped with a request left") })
+		each := make(chan int, 2)
+		b.OnCancelEach(func(i int) { each <- i })
 		started <- true
 		<-resume
+		if i := <-each; i != 1 || len(each) > 0 {
+			t.Errorf("told of %d and %d more", i, len(each))
+		}
+		late := make(chan int, 2)
+		b.OnCancelEach(func(i int) { late <- i })
+		if len(late) > 0 {
+			t.Error("told twice")
+		}
 		if b.Canceled(0) || !b.Canceled(1) {
 			t.Errorf("canceled: %v %v, want the second alone", b.Canceled(0), b.Canceled(1))
 		}

@@ -155,6 +155,7 @@ func (e *Executor) Cancel(id infer.BatchID, request infer.RequestID) {
 	})
 	if b != nil {
 		b.hangUp()
+		b.tellCanceled()
 		b.stopAbandoned()
 		b.release()
 	}

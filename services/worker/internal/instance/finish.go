@@ -127,7 +127,7 @@ func (b *batch) Done() {
 		return
 	}
 	b.done = true
-	b.stop = nil
+	b.stop, b.each = nil, nil
 	for i := range b.slots { // a goroutine that a panic has left behind may wait
 		if w := b.slots[i].window; w != nil {
 			w.lift()

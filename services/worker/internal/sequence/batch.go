@@ -1,6 +1,7 @@
 package sequence
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -59,6 +60,16 @@ func (b *batch) BatchSize() int64 { return b.size }
 
 // Canceled reports whether nobody waits for the response.
 func (b *batch) Canceled(i int) bool { return b.rows[i].at < 0 || b.Batch.Canceled(b.rows[i].at) }
+
+// OnCancelEach passes on which of the requests is meant. Empty rows are never canceled
+// by themselves.
+func (b *batch) OnCancelEach(tell func(i int)) {
+	b.Batch.OnCancelEach(func(at int) {
+		if i := slices.IndexFunc(b.rows, func(r row) bool { return r.at == at }); i >= 0 {
+			tell(i)
+		}
+	})
+}
 
 // Respond takes the states out of a response, and passes it on.
 func (b *batch) Respond(i int, r *infer.Response) {

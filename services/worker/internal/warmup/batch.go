@@ -143,6 +143,9 @@ func (b *batch) OnCancel(stop func()) {
 	}
 }
 
+// OnCancelEach has nothing to tell: a warm-up is given up as a whole.
+func (*batch) OnCancelEach(func(int)) {}
+
 // cancel calls stop, once and not after Done. The lock is not held meanwhile,
 // since stop may use the batch.
 func (b *batch) cancel() {

@@ -38,6 +38,7 @@ func (*batch) Pad(int64)                          {}
 func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = r }
 func (b *batch) Canceled(int) bool                { return b.canceled }
 func (*batch) OnCancel(func())                    {}
+func (*batch) OnCancelEach(func(int))             {}
 func (*batch) InputDone()                         {}
 func (*batch) InferDone()                         {}
 func (*batch) Executed()                          {}

@@ -63,12 +63,13 @@ func (b *batch) Room(int) <-chan struct{} {
 	return open
 }
 
-func (b *batch) Canceled(i int) bool  { return b.canceled[i] }
-func (b *batch) OnCancel(stop func()) { b.stop = stop }
-func (b *batch) InputDone()           { b.marks = append(b.marks, "input") }
-func (b *batch) InferDone()           { b.marks = append(b.marks, "infer") }
-func (b *batch) Executed()            { b.marks = append(b.marks, "executed") }
-func (*batch) Free()                  {}
+func (b *batch) Canceled(i int) bool    { return b.canceled[i] }
+func (b *batch) OnCancel(stop func())   { b.stop = stop }
+func (b *batch) OnCancelEach(func(int)) {}
+func (b *batch) InputDone()             { b.marks = append(b.marks, "input") }
+func (b *batch) InferDone()             { b.marks = append(b.marks, "infer") }
+func (b *batch) Executed()              { b.marks = append(b.marks, "executed") }
+func (*batch) Free()                    {}
 func (b *batch) Again(i int) bool {
 	b.given = append(b.given, fmt.Sprintf("%d: again", i))
 	return true

@@ -34,6 +34,7 @@ func (b *batch) Requests() []*infer.Request       { return b.requests }
 func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = r }
 func (b *batch) Canceled(i int) bool              { return b.canceled[i] }
 func (b *batch) OnCancel(stop func())             { b.stop = stop }
+func (b *batch) OnCancelEach(func(int))           {}
 func (*batch) InputDone()                         {}
 func (*batch) InferDone()                         {}
 func (*batch) Executed()                          {}

@@ -22,6 +22,7 @@ func (b *repeated) Requests() []*infer.Request                        { return b
 func (b *repeated) BatchSize() int64                                  { return int64(len(b.requests)) }
 func (b *repeated) Canceled(int) bool                                 { return false }
 func (b *repeated) OnCancel(func())                                   {}
+func (b *repeated) OnCancelEach(func(int))                            {}
 func (b *repeated) InputDone()                                        {}
 func (b *repeated) Room(int) <-chan struct{}                          { return nil }
 func (b *repeated) InferDone()                                        {}

@@ -136,6 +136,8 @@ func (b *batch) Canceled(int) bool {
 	return b.canceled
 }
 
+func (b *batch) OnCancelEach(func(int)) {}
+
 func (b *batch) OnCancel(stop func()) {
 	b.mu.Lock()
 	b.stop = stop

@@ -214,6 +214,31 @@ func TestCancellationReachesTheModel(t *testing.T) {
 	}
 }
 
+// One request of a batch is canceled, while execute runs: the model sees it of that one.
+func TestCancellationOfOneRequestReachesTheModel(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        open(value(requests[0], "X")[0].decode(), "w").close()
+        while not requests[1].is_cancelled():
+            time.sleep(0.001)
+        return [pb.InferenceResponse([pb.Tensor("Y", np.array([str(r.is_cancelled())], object))]) for r in requests]
+`, options{config: modelconfig.Config{Inputs: io(tensor.Bytes, "X"), Outputs: io(tensor.Bytes, "Y")}})
+	runs := filepath.Join(t.TempDir(), "runs")
+	if err := syscall.Mkfifo(runs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	batch := w.send(ask(texts("X", runs)), ask(texts("X", "")))
+	if _, err := os.ReadFile(runs); err != nil { // once the model has opened it
+		t.Fatal(err)
+	}
+	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: batch[1]}, infer.RequestID{Origin: 1, Number: batch[1]})
+	if got := w.show(w.all(batch[0])[0]); got != "Y[1]=False" {
+		t.Error(got)
+	}
+	w.all(batch[1])
+}
+
 const dying = imports + `
 class TritonPythonModel:
     def execute(self, requests):

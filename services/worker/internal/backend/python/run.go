@@ -26,7 +26,6 @@ type run struct {
 	// Owned by the reader.
 	left     int    // requests without an end
 	ended    []bool // by request
-	told     []bool // by request: that it was canceled
 	returned bool   // execute has returned
 
 	flows []flow // by request; nil until there are several responses; guarded by the session's mu
@@ -41,8 +40,7 @@ type flow struct {
 // execute gives the stub a batch. It is false if the stub has ended before.
 func (s *session) execute(b backend.Batch) bool {
 	n := len(b.Requests())
-	flags := make([]bool, 2*n)
-	r := &run{session: s, batch: b, left: n, ended: flags[:n], told: flags[n:]}
+	r := &run{session: s, batch: b, left: n, ended: make([]bool, n)}
 	if !s.keep(r) {
 		return false
 	}
@@ -53,6 +51,7 @@ func (s *session) execute(b backend.Batch) bool {
 		}
 		s.in.refuse(b, errs.Wrap(errs.ExecutionFailed, err, "%v", err).WithModel(s.in.model.version.Ref.Name))
 	}
+	b.OnCancelEach(func(i int) { s.sendCancel(r.number, i) })
 	b.OnCancel(r.cancel)
 	return true
 }
@@ -94,23 +93,19 @@ func (s *session) find(number uint64) *run {
 	return s.runs[number]
 }
 
-// cancel tells the stub that nobody waits for the batch. One that does not end then
-// takes too long for everybody else.
+// cancel bounds the batch, since nobody waits for it, as the stub has been told of each
+// request. One that does not end then takes too long for everybody else.
 func (r *run) cancel() {
 	s := r.session
 	timeout := s.in.model.settings.timeout
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.runs[r.number] != r {
-		s.mu.Unlock()
 		return
 	}
 	r.limit = time.AfterFunc(timeout, func() {
 		s.kill(fmt.Errorf("it went on with a batch for %v after all of its requests were canceled", timeout))
 	})
-	s.mu.Unlock()
-	for i := range r.batch.Requests() {
-		s.sendCancel(r.number, i)
-	}
 }
 
 // sendCancel tells the stub that a request was canceled. What fails here has its end
@@ -164,10 +159,6 @@ func (s *session) respond(m *stub.Message, body *tensor.Buffer) error {
 	if i := m.Request; !r.ended[i] {
 		if err := r.flow(i); err != nil {
 			return err
-		}
-		if !r.told[i] && r.batch.Canceled(i) {
-			r.told[i] = true
-			s.sendCancel(r.number, i)
 		}
 	}
 	r.done()

@@ -47,6 +47,7 @@ func newBatch(n int32, room int, shape ...int64) *batch {
 func (b *batch) Requests() []*infer.Request { return []*infer.Request{b.request} }
 func (b *batch) Canceled(int) bool          { return b.canceled }
 func (b *batch) OnCancel(stop func())       { b.stop = stop }
+func (b *batch) OnCancelEach(func(int))     {}
 func (b *batch) Room(int) <-chan struct{}   { return b.room }
 func (*batch) InputDone()                   {}
 func (*batch) InferDone()                   {}
