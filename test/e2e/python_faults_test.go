@@ -244,3 +244,45 @@ func TestPythonModelsDieWithTheirWorker(t *testing.T) {
 	clients.Wait()
 	s.wantMetrics(inFlight(0))
 }
+
+// TestNoRequestFailsWhilePythonModelsAreReloaded has models change under load: each
+// answer is that of a content, and the last that of the last.
+func TestNoRequestFailsWhilePythonModelsAreReloaded(t *testing.T) {
+	dir := repository(t, map[string]string{"triple/1/model.py": multiplying("1")})
+	s := start(t, dir, "--model-control-mode=explicit", "--load-model=triple")
+	infer := func() (status int, text string) {
+		return s.do(http.MethodPost, s.HTTP+"/v2/models/triple/infer", twoX)
+	}
+	s.eventually("the model", func() bool { // whose configuration a worker completes
+		status, _ := infer()
+		return status == http.StatusOK
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var answered atomic.Int64
+	for range 6 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if status, text := infer(); status != http.StatusOK {
+					t.Errorf("%d %s", status, text)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	for factor := 2; factor <= 5; factor++ {
+		rewrite(t, filepath.Join(dir, "triple", "1", "model.py"), multiplying(strconv.Itoa(factor)))
+		s.control(t, "load", "triple", "", http.StatusOK, "")
+		want := fmt.Sprintf(`"data":[%d]`, 2*factor)
+		s.eventually("the answer "+want, func() bool {
+			_, text := infer()
+			return strings.Contains(text, want)
+		})
+		before := answered.Load()
+		s.eventually("more answers", func() bool { return answered.Load() > before+20 || t.Failed() })
+	}
+	stop()
+	clients.Wait()
+	s.wantMetrics(inFlight(0))
+}
