@@ -105,6 +105,16 @@ azure-test: deps build $(AZURITE) ## Serve models from a real server of Azure Bl
 gcs-test: deps build $(FAKE_GCS) ## Serve models from a server of Google Cloud Storage, built from its Go module
 	NEREID_FAKE_GCS=$(FAKE_GCS) go test -count=1 -run TestModelsAreServedFromGCS ./test/e2e/
 
+# PyTorch is Debian's python3-torch, or what PYTORCH_PYTHON has.
+PYTORCH_PYTHON ?= /usr/bin/python3
+
+.PHONY: hosts-test
+hosts-test: deps build ## Serve models of PyTorch, TensorFlow and OpenVINO; needs Debian's python3-torch, or PYTORCH_PYTHON=FILE
+	@$(PYTORCH_PYTHON) -c "import torch, numpy" || { echo "$(PYTORCH_PYTHON) has no torch: apt-get install python3-torch, or name another Python by PYTORCH_PYTHON" >&2; exit 1; }
+	@$(PYTHON) deps/fetch.py --hosts
+	NEREID_PYTORCH_PYTHON=$(PYTORCH_PYTHON) NEREID_TENSORFLOW_PYTHON=$(CURDIR)/.deps/hosts/bin/python NEREID_OPENVINO_PYTHON=$(CURDIR)/.deps/hosts/bin/python \
+		$(TEST) -count=1 -run 'TestPyTorchModels|TestTensorFlowModels|TestOpenVINOModels' ./test/e2e/
+
 .PHONY: race
 race: deps ## Run the unit tests under the race detector
 	$(TEST) -race -shuffle=on $(UNITS)

@@ -2,6 +2,7 @@
 
     python3 deps/fetch.py             .deps/venv (the clients) and .deps/onnxruntime (the shared library)
     python3 deps/fetch.py --train     .deps/train (what examples/train imports)
+    python3 deps/fetch.py --hosts     .deps/hosts (frameworks whose models tests serve)
     python3 deps/fetch.py --onnxruntime     .deps/onnxruntime alone, with the pip of the Python that runs this
 
 A part that is already there for the same requirement file and the same Python is left alone, without asking the
@@ -120,13 +121,15 @@ def main(arguments):
     DEPS.mkdir(exist_ok=True)
     if arguments == ["--train"]:
         make_venv("train", ROOT / "deps" / "train.txt")
+    elif arguments == ["--hosts"]:
+        make_venv("hosts", ROOT / "deps" / "hosts.txt")
     elif arguments == ["--onnxruntime"]:
         make_onnxruntime(sys.executable, ROOT / "deps" / "onnxruntime.txt")
     elif not arguments:
         python = make_venv("venv", ROOT / "deps" / "clients.txt")
         make_onnxruntime(python, ROOT / "deps" / "onnxruntime.txt")
     else:
-        stop(f"unknown arguments {arguments}; there are --train and --onnxruntime")
+        stop(f"unknown arguments {arguments}; there are --train, --hosts and --onnxruntime")
 
 
 if __name__ == "__main__":

@@ -71,3 +71,4 @@ if __name__ == "__main__":
     lock("onnxruntime", ["3.11"], deps=False)
     lock("clients", PYTHONS)
     lock("train", PYTHONS)
+    lock("hosts", PYTHONS)

@@ -9,7 +9,7 @@ import (
 
 // A directory's name would leave out the files that begin with an underscore.
 //
-//go:embed *.py nereid/*.py nereid/stub/*.py
+//go:embed *.py nereid/*.py nereid/stub/*.py nereid/backends/*.py nereid/backends/*/*.py
 var files embed.FS
 
 // Files returns the package as it lies in a directory of Python's path, without

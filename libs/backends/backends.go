@@ -55,6 +55,11 @@ type Descriptor struct {
 	// CompletesItself says that a model's own code may complete its configuration:
 	// inputs and outputs may be missing, and a worker is asked to run the code.
 	CompletesItself bool
+	// CompletesTensors says that a worker is asked for what a configuration lacks of
+	// inputs and outputs, which the model file tells its engine.
+	CompletesTensors bool
+	// Hosted says that it is Python-based, with code that comes with the server.
+	Hosted bool
 	// CheckParameters returns what is wrong with a model's parameters, in the
 	// order of their names. nil accepts all.
 	CheckParameters func(parameters map[string]string) []Fault
@@ -69,6 +74,9 @@ type Format struct {
 	// File is the default name of the model file or directory in a version's
 	// directory.
 	File string
+	// Instead says what to do with models of a form that a built-in backend does not
+	// take, as an instruction; empty for those that it takes.
+	Instead string
 	// Standard is set for the format of models that name the backend alone and
 	// whose files tell nothing.
 	Standard bool
@@ -124,6 +132,16 @@ func Get(name string) Descriptor {
 // BuiltIn returns the names of the backends that workers of this release can
 // open, sorted.
 func BuiltIn() []string { return names(func(d Descriptor) bool { return d.BuiltIn }) }
+
+// Hosted returns the names of the Python-based backends that come with the server,
+// sorted.
+func Hosted() []string { return names(func(d Descriptor) bool { return d.Hosted }) }
+
+// Completed returns the names of the backends by which configurations get inputs and
+// outputs from model files, sorted.
+func Completed() []string {
+	return names(func(d Descriptor) bool { return d.Header != nil || d.CompletesTensors })
+}
 
 // WithHeader returns the names of the backends whose model files tell their
 // inputs and outputs, sorted.

@@ -58,17 +58,23 @@ func TestWhatIsExecutedIsKnown(t *testing.T) {
 		}
 	}
 	slices.Sort(code)
-	if diff := cmp.Diff([]string{"dali", "python", "pytorch", "tensorflow"}, code); diff != "" {
+	if diff := cmp.Diff([]string{"dali", "openvino", "python", "pytorch", "tensorflow"}, code); diff != "" {
 		t.Errorf("backends that run code (-want +got):\n%s", diff)
 	}
 }
 
 func TestNamesBySet(t *testing.T) {
-	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "python", "repeat", "sequence", "square"}, backends.BuiltIn()); diff != "" {
+	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "openvino", "python", "pytorch", "repeat", "sequence", "square", "tensorflow"}, backends.BuiltIn()); diff != "" {
 		t.Errorf("built in (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"onnxruntime"}, backends.WithHeader()); diff != "" {
 		t.Errorf("with a header (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"openvino", "pytorch", "tensorflow"}, backends.Hosted()); diff != "" {
+		t.Errorf("hosted (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"onnxruntime", "openvino", "tensorflow"}, backends.Completed()); diff != "" {
+		t.Errorf("completed (-want +got):\n%s", diff)
 	}
 	if _, ok := backends.Find("nosuch"); ok || backends.Get("nosuch").FileRequired {
 		t.Error("a backend was found that is not there")

@@ -60,7 +60,7 @@ func (d Directory) pythonBased(backend string) bool {
 // configurations.
 func (d Directory) asks(backend string) bool {
 	if known := backends.Get(backend); known.BuiltIn {
-		return known.CompletesItself && slices.Contains(d.backends(), backend)
+		return (known.CompletesItself || known.CompletesTensors) && slices.Contains(d.backends(), backend)
 	}
 	return backend != "" && (d.Backends == nil || slices.Contains(d.Backends, backend))
 }
@@ -141,7 +141,7 @@ func lacking(config *inference.ModelConfig, dir Directory, completed bool) Probl
 	switch {
 	case len(problems) == 0 || backend == "":
 		return problems
-	case dir.asks(backend):
+	case dir.asks(backend) && (completed || !backends.Get(backend).CompletesTensors):
 		return nil // a model may have none, as in Triton
 	case slices.Contains(there, backend):
 		return problems

@@ -19,6 +19,11 @@ func (r *report) validateSupport(c *inference.ModelConfig) {
 			r.unsupported(s.field, s.fix)
 		}
 	}
+	for _, f := range backends.Get(c.GetBackend()).Formats {
+		if f.Instead != "" && f.Is(c.GetPlatform()) {
+			r.unsupported("platform", f.Instead)
+		}
+	}
 	if !supportedRuntime(c) {
 		r.unsupported("runtime", "remove it; shared objects are not loaded as backends, and the code of a Python-based one is model.py in the backend directory")
 	}

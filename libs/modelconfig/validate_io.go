@@ -44,7 +44,7 @@ func missing(c *inference.ModelConfig, completed bool) Problems {
 	if c.GetPlatform() == platformEnsemble {
 		fix = "list the tensors that requests give and get, each with name, data_type and dims"
 	} else if completed {
-		fix = "list each with name, data_type and dims; they are read from the model file for backend " + strings.Join(backends.WithHeader(), ", ") + " alone"
+		fix = "list each with name, data_type and dims; they are read from the model file for backend " + strings.Join(backends.Completed(), ", ") + " alone"
 	}
 	r := &report{model: c.GetName()}
 	if len(c.GetInput()) == 0 {

@@ -216,7 +216,7 @@ class Model:
         }
         self._calls = _Calls(models or {})
         self._timeout = timeout
-        process.runs_model_in(os.path.dirname(file))
+        process.runs_model_in(os.path.dirname(file), {})
         self._loaded = _Loaded(file, self._args, os.path.dirname(file))
         self.config = self._complete(dict({"name": name, "max_batch_size": 0, "input": [], "output": []}, **copy.deepcopy(config or {})))
         self._loaded.initialize(dict(self._args, model_config=json.dumps(self.config)))

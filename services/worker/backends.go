@@ -69,7 +69,7 @@ func Backends(directory string) ([]string, error) {
 
 // names are those of the backends that are built in, and of others.
 func names[B any](others map[string]B) []string {
-	return slices.Sorted(slices.Values(slices.AppendSeq(backends.BuiltIn(), maps.Keys(others))))
+	return slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(backends.BuiltIn(), maps.Keys(others)))))
 }
 
 // based are the Python-based backends with their settings. Its error has the reason
@@ -83,7 +83,19 @@ func (c Config) based() (map[string]python.Based, error) {
 	if err != nil {
 		return nil, err
 	}
+	all, err := config.Named("backend-config", c.BackendConfig)
+	if err != nil {
+		return nil, err
+	}
 	based := make(map[string]python.Based, len(files))
+	for _, name := range backends.Hosted() {
+		given := make(map[string]string)
+		if backends.Get(name).CompletesTensors {
+			maps.Copy(given, all[""]) // what such backends have in common
+		}
+		maps.Copy(given, settings[name])
+		based[name] = python.Based{Settings: given}
+	}
 	for name, file := range files {
 		based[name] = python.Based{File: file, Settings: settings[name]}
 	}

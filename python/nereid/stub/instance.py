@@ -90,7 +90,7 @@ class Instance:
     # Starting and ending
 
     def _load(self, header: Header) -> Model:
-        process.runs_model_in(header["dir"])
+        process.runs_model_in(header["dir"], header.get("settings", {}))
         return Model(header["file"], header["args"], header["dir"])
 
     def _start(self, header: Header) -> Header:

@@ -13,6 +13,7 @@ class _Process:
     calls: Any = None
     forked = False
     model_directory: Optional[str] = None
+    settings: Dict[str, str] = {}
     numbers = itertools.count(1)
     replies: Dict[int, Any] = {}  # guarded by the connection's turn
 
@@ -42,9 +43,15 @@ def leave() -> None:
     _Process.forked = True
 
 
-def runs_model_in(directory: str) -> None:
-    """Say where the model's file lies."""
+def runs_model_in(directory: str, settings: Dict[str, str]) -> None:
+    """Say where the model's files lie, and which settings its backend has."""
     _Process.model_directory = directory
+    _Process.settings = settings
+
+
+def settings() -> Dict[str, str]:
+    """Return the settings of the model's backend."""
+    return _Process.settings
 
 
 def connection() -> Any:

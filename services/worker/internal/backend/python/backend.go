@@ -3,6 +3,7 @@ package python
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,12 +51,18 @@ func open(e backend.Environment, d Deps) (*Backend, error) {
 		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend needs a directory for its files: %v", err)
 	}
 	b := &Backend{
-		environment: e, settings: all, based: d.Based, log: d.Log, dir: dir,
+		environment: e, settings: all, based: maps.Clone(d.Based), log: d.Log, dir: dir,
 		checked: make(map[string]bool), unpacked: make(map[string]string), cores: make(map[int]int),
 	}
 	if err := os.CopyFS(b.packageDir(), python.Files()); err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend cannot unpack its files to %s: %v", dir, err)
+	}
+	for name, based := range b.based {
+		if based.File == "" {
+			based.File = filepath.Join(b.packageDir(), "nereid", "backends", name, "model.py")
+			b.based[name] = based
+		}
 	}
 	if b.metrics, err = newMetrics(d.Metrics); err != nil {
 		_ = os.RemoveAll(dir)

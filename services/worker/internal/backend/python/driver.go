@@ -21,7 +21,8 @@ type Deps struct {
 
 // Based is a Python-based backend.
 type Based struct {
-	// File is the backend's code, by its absolute path.
+	// File is the backend's code, by its absolute path; empty where it comes with the
+	// server.
 	File string
 	// Settings are those of --backend-config of its name.
 	Settings map[string]string

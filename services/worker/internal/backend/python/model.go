@@ -152,7 +152,8 @@ func (b *Backend) Complete(ctx context.Context, v backend.Version) ([]byte, erro
 	in := &instance{model: m, spec: spec, log: m.log(spec), closing: limited, given: limited}
 	s, answer, err := in.ask(limited, message{Type: "complete", Config: string(modelconfig.JSON(v.Config.Proto()))})
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=python,%s if it needs longer", m.settings.timeout, timeoutSetting)
+		return nil, m.failed("auto_complete_config had not returned after %v: raise --backend-config=%s,%s if it needs longer",
+			m.settings.timeout, cmp.Or(v.Config.Backend, backends.Python), timeoutSetting)
 	}
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
 // The settings of --backend-config that mean something here.
@@ -18,8 +19,12 @@ const (
 	processorsSetting  = "stub-cpus"
 )
 
-// defaultTimeout is Triton's.
-const defaultTimeout = 30 * time.Second
+// defaultTimeout is Triton's, frameworkTimeout that of backends which come with the
+// server: their frameworks may take long to import.
+const (
+	defaultTimeout   = 30 * time.Second
+	frameworkTimeout = 2 * time.Minute
+)
 
 // unused are settings of Triton's backend that ask for nothing here: memory grows and
 // shrinks by itself, and has no names.
@@ -51,9 +56,15 @@ func readAll(given map[string]string, based map[string]Based) (map[string]settin
 	}
 	all := map[string]settings{backends.Python: own}
 	for _, name := range slices.Sorted(maps.Keys(based)) {
-		if all[name], err = readSettings(name, based[name].Settings, own); err != nil {
+		others := own
+		if based[name].File == "" {
+			others.timeout = max(own.timeout, frameworkTimeout)
+		}
+		s, err := readSettings(name, based[name].Settings, others)
+		if err != nil {
 			return nil, err
 		}
+		all[name] = s
 	}
 	return all, nil
 }
@@ -76,6 +87,10 @@ func readSettings(backend string, given map[string]string, others settings) (set
 		case key == memorySetting || key == processorsSetting:
 			if err := s.limits.set(key == memorySetting, value); err != nil {
 				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backend, key, value, err)
+			}
+		case key == modelconfig.MaxBatchSizeSetting && backends.Get(backend).CompletesTensors:
+			if _, err := strconv.ParseUint(value, 10, 31); err != nil {
+				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: it is a number of rows, 0 or more", backend, key, value)
 			}
 		case backend != backends.Python || slices.Contains(unused(), key):
 			s.idle = append(s.idle, key)
