@@ -40,7 +40,7 @@ type role struct {
 
 func newRole(t *testing.T, name string) *role {
 	t.Helper()
-	b, err := bus.Open(t.Context(), bus.Config{})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

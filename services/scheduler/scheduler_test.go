@@ -43,7 +43,7 @@ func (o *outside) Retired(id infer.InstanceID)           { o.retired <- id }
 // start runs a scheduler on a real bus.
 func start(t *testing.T) (*scheduler.Scheduler, *outside, *bus.Bucket[*nereidv1.ModelValue], *prometheus.Registry) {
 	t.Helper()
-	b, err := bus.Open(t.Context(), bus.Config{})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: time.Hour}) // the process may pause
 	if err != nil {
 		t.Fatal(err)
 	}

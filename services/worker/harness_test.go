@@ -52,7 +52,7 @@ type harness struct {
 
 func newHarness(t *testing.T, edit ...func(*worker.Config)) *harness {
 	t.Helper()
-	return newHarnessOn(t, bus.Config{}, edit...)
+	return newHarnessOn(t, bus.Config{Lease: patience}, edit...)
 }
 
 func newHarnessOn(t *testing.T, at bus.Config, edit ...func(*worker.Config)) *harness {

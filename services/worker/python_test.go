@@ -66,11 +66,22 @@ func TestInstancesAreAwayWhileTheirProcessIs(t *testing.T) {
 		t.Errorf("failed with %v", r.Err)
 	}
 	h.scheduler.await(t, "withdrawal", func() bool { return credits() == 0 })
-	in := func(v *said) *nereidv1.WorkerInstance { return v.GetVersions()[0].GetInstances()[0] }
+	version := func(v *said) *nereidv1.WorkerVersion { // nil while the lease is another's, or nobody's
+		if len(v.GetVersions()) == 0 {
+			return nil
+		}
+		return v.GetVersions()[0]
+	}
+	in := func(v *said) *nereidv1.WorkerInstance {
+		if instances := version(v).GetInstances(); len(instances) > 0 {
+			return instances[0]
+		}
+		return nil
+	}
 	const cause = "Stub process 'm_0_0' is not healthy: it ended with exit status 3; its last line was: last words"
 	h.await("cause", func(v *said) bool {
 		return in(v).GetState() == nereidv1.State_STATE_UNAVAILABLE && strings.Contains(in(v).GetCause(), cause) &&
-			v.GetVersions()[0].GetState() == nereidv1.State_STATE_READY
+			version(v).GetState() == nereidv1.State_STATE_READY
 	})
 	opened, err := os.OpenFile(gate, os.O_WRONLY, 0) // when the process is started again
 	if err != nil {

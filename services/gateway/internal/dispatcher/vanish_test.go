@@ -20,7 +20,7 @@ import (
 // A scheduler whose host has vanished neither answers nor refuses: the gateway
 // gives up to dial it when another holds the pool.
 func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
-	b, err := bus.Open(t.Context(), bus.Config{Log: zaptest.NewLogger(t)})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: time.Hour, Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

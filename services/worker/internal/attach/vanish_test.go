@@ -97,7 +97,7 @@ func await(t *testing.T, dialed <-chan string, want string) {
 
 func openBus(t *testing.T) *bus.Bus {
 	t.Helper()
-	b, err := bus.Open(t.Context(), bus.Config{Log: zaptest.NewLogger(t)})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: patience, Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

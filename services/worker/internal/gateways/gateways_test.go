@@ -3,6 +3,7 @@ package gateways
 import (
 	"cmp"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zaptest"
@@ -25,7 +26,7 @@ func (l listener) Back(gateway uint64) { l <- heard{gateway, true} }
 // A gateway is gone when its lease ends, and when a later life has its key. One
 // that takes its lease again is back.
 func TestGatewaysAreGoneWithTheirLeases(t *testing.T) {
-	b, err := bus.Open(t.Context(), bus.Config{Log: zaptest.NewLogger(t)})
+	b, err := bus.Open(t.Context(), bus.Config{Lease: time.Hour, Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
