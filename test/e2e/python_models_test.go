@@ -64,7 +64,8 @@ class TritonPythonModel:
 		"maker/config.pbtxt": `backend: "python" output { name: "Y" data_type: TYPE_BOOL dims: -1 }`, "maker/1/model.py": model,
 	})
 	s := start(t, dir, "--model-control-mode=explicit", "--load-model=maker", "--allow-model-code=true")
-	if status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/maker/infer", `{"inputs":[]}`); status != http.StatusOK || !strings.Contains(text, `"data":[true,false]`) {
+	status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/maker/infer", `{"inputs":[]}`)
+	if status != http.StatusOK || !strings.Contains(text, `"data":[true,false]`) {
 		t.Errorf("%d %s", status, text)
 	}
 	s.wantIndex(entry{"made", "1", "READY", ""}, entry{"maker", "1", "READY", ""})
