@@ -323,6 +323,12 @@ class TestDLPack(unittest.TestCase):
     def test_what_is_not_taken(self):
         capsule = pb_utils.Tensor("a", np.zeros(1)).to_dlpack()
         pb_utils.Tensor.from_dlpack("b", capsule)
+        held = pb_utils.Tensor("a", np.zeros(2))
+        alone = sys.getrefcount(held)
+        capsules = [held.to_dlpack()]
+        self.assertEqual(sys.getrefcount(held), alone + 1)
+        capsules.clear()
+        self.assertEqual(sys.getrefcount(held), alone)
         texts = pb_utils.Tensor("a", np.array([b"x"], np.object_))
         cases = (
             (lambda: pb_utils.Tensor.from_dlpack("b", 3), "Provided tensor is not supported."),

@@ -79,8 +79,11 @@ def _destroy(capsule: Any) -> None:
         _held.pop(_pointer_of_dying(capsule, _FRESH), None)
 
 
-def to_capsule(array: np.ndarray, bf16: bool) -> Any:
-    """Return a capsule that shares the memory of a contiguous array, or, where that is its bits, of a BF16 tensor."""
+def to_capsule(array: np.ndarray, bf16: bool, owner: object) -> Any:
+    """Return a capsule that shares the memory of a contiguous array, or, where that is its bits, of a BF16 tensor.
+
+    The owner lives as long as the capsule does, or what is made of it.
+    """
     managed = _Managed()
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     tensor = managed.tensor
@@ -91,7 +94,7 @@ def to_capsule(array: np.ndarray, bf16: bool) -> Any:
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = _delete
     address = ctypes.addressof(managed)
-    _held[address] = (managed, shape, array)
+    _held[address] = (managed, shape, array, owner)
     return _new_capsule(address, _FRESH, _destroy)
 
 

@@ -84,7 +84,7 @@ class Tensor:
     def __dlpack__(self, stream: Any = None, **_: Any) -> Any:
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
-        return dlpack.to_capsule(self._bits(), self._datatype == "BF16")
+        return dlpack.to_capsule(self._bits(), self._datatype == "BF16", self)
 
     def __dlpack_device__(self) -> Any:
         return (dlpack.CPU, 0)
