@@ -18,6 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Serve the worker until it has enough of this process."""
+    _close_others()
     sock = socket.socket(fileno=DESCRIPTOR)
     os.set_inheritable(DESCRIPTOR, False)
     # A pipe makes both of them wait for a block that is full; who reads a log wants lines.
@@ -32,6 +33,20 @@ def main() -> None:
     sys.stderr.flush()
     # Threads that the model has left must not keep the process.
     os._exit(0)
+
+
+def _close_others() -> None:
+    """Close what the worker, or who started it, had open and did not keep to itself."""
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return  # nobody says which there are
+    for name in names:
+        if int(name) > DESCRIPTOR:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # it listed the others
 
 
 def _own_children() -> None:

@@ -44,6 +44,8 @@ class Model:
 
 def _load(file: str, own: bool) -> Any:
     """Import the code as Triton does: a model's own as a module of a package that is named as its directory, a backend's by itself."""
+    if not os.access(os.path.dirname(file), os.X_OK):
+        raise Refused("The directory of the Python model file '%s' is closed to user %d." % (file, os.getuid()))
     if not os.path.isfile(file):
         raise Refused("Python model file not found in '%s'" % file)
     directory = os.path.dirname(file)

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/python"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
@@ -26,6 +28,7 @@ type Backend struct {
 	log         *zap.Logger
 	metrics     *metrics
 	starter     *stub.Starter
+	user        *runsAs
 	// dir is the backend's own directory: Nereid's package and what environments are
 	// unpacked to.
 	dir string
@@ -46,15 +49,23 @@ func open(e backend.Environment, d Deps) (*Backend, error) {
 			d.Log.Warn("a setting of a backend has no meaning here", zap.String("backend", name), zap.String("setting", key))
 		}
 	}
+	user, err := findUser(all[backends.Python].user)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "nereid-python-")
 	if err != nil {
 		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend needs a directory for its files: %v", err)
 	}
 	b := &Backend{
-		environment: e, settings: all, based: maps.Clone(d.Based), log: d.Log, dir: dir,
+		environment: e, settings: all, based: maps.Clone(d.Based), log: d.Log, dir: dir, user: user,
 		checked: make(map[string]bool), unpacked: make(map[string]string), cores: make(map[int]int),
 	}
-	if err := os.CopyFS(b.packageDir(), python.Files()); err != nil {
+	err = os.CopyFS(b.packageDir(), python.Files())
+	if err == nil {
+		err = user.own(dir)
+	}
+	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, errs.Wrap(errs.LoadFailed, err, "the python backend cannot unpack its files to %s: %v", dir, err)
 	}
@@ -68,7 +79,9 @@ func open(e backend.Environment, d Deps) (*Backend, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	b.starter = stub.NewStarter()
+	if b.starter, err = stub.NewStarter(!all[backends.Python].inherit); err != nil {
+		d.Log.Warn("models have rights that they do not need", zap.Error(err))
+	}
 	return b, nil
 }
 
@@ -133,7 +146,7 @@ func (b *Backend) check(ctx context.Context, interpreter, setting string, enviro
 		return nil
 	}
 	c := exec.CommandContext(ctx, interpreter, "-c", try)
-	c.Env = environment
+	c.Env, c.SysProcAttr = environment, &syscall.SysProcAttr{Credential: b.user.process()}
 	if out, err := c.CombinedOutput(); err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		cause := lines[len(lines)-1]

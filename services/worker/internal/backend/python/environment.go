@@ -97,7 +97,11 @@ func (b *Backend) unpack(ctx context.Context, archive string) (string, error) {
 		return dir, nil
 	}
 	dir := filepath.Join(b.dir, "environments", content)
-	if err := unpackTo(dir, stoppable{ctx, f}); err != nil {
+	err = unpackTo(dir, stoppable{ctx, f})
+	if err == nil {
+		err = b.user.own(filepath.Dir(dir))
+	}
+	if err != nil {
 		return "", errors.Join(fmt.Errorf("unpack it: %w", err), os.RemoveAll(dir))
 	}
 	b.unpacked[content] = dir

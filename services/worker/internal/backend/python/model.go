@@ -105,7 +105,7 @@ func (m *model) findInterpreter(ctx context.Context) error {
 		packages = append(packages, given)
 	}
 	own = append(own, "PYTHONPATH="+strings.Join(packages, string(os.PathListSeparator)))
-	m.environment = slices.Concat(inherited(), own)
+	m.environment = m.backend.user.environ(slices.Concat(inherited(), own))
 	return m.backend.check(ctx, m.interpreter, setting, m.environment)
 }
 
@@ -201,7 +201,7 @@ func (m *model) log(spec backend.InstanceSpec) *zap.Logger {
 // stubSpec is the stub of an instance.
 func (m *model) stubSpec(log *zap.Logger, on cores.Set) stub.Spec {
 	return stub.Spec{
-		Interpreter: m.interpreter, Environment: m.environment, MemoryBytes: m.limits.memory, Cores: on,
+		Interpreter: m.interpreter, Environment: m.environment, MemoryBytes: m.limits.memory, Cores: on, User: m.backend.user.process(),
 		Line: func(stream, line string) {
 			log.Info("output of a model", zap.String("stream", stream), zap.String("text", line))
 		},

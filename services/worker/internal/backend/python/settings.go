@@ -17,6 +17,8 @@ const (
 	interpreterSetting = "python-path"
 	memorySetting      = "stub-memory-bytes"
 	processorsSetting  = "stub-cpus"
+	rightsSetting      = "stub-rights"
+	userSetting        = "stub-user"
 )
 
 // defaultTimeout is Triton's, frameworkTimeout that of backends which come with the
@@ -43,6 +45,11 @@ type settings struct {
 	interpreter string
 	// limits are those of stubs whose models do not say.
 	limits limits
+	// inherit gives stubs all of the worker's rights. This and the user are the Python
+	// backend's, for the stubs of all.
+	inherit bool
+	// user is whom stubs run as; empty is the worker's user.
+	user string
 	// idle are those given that mean nothing.
 	idle []string
 }
@@ -84,6 +91,13 @@ func readSettings(backend string, given map[string]string, others settings) (set
 			s.timeout = time.Duration(n) * time.Second //nolint:gosec // 31 bits
 		case key == interpreterSetting:
 			s.interpreter = value
+		case key == userSetting && backend == backends.Python:
+			s.user = value
+		case key == rightsSetting && backend == backends.Python:
+			if value != "least" && value != "inherit" {
+				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give least, or inherit for all rights of the worker", backends.Python, key, value)
+			}
+			s.inherit = value == "inherit"
 		case key == memorySetting || key == processorsSetting:
 			if err := s.limits.set(key == memorySetting, value); err != nil {
 				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backend, key, value, err)
@@ -96,7 +110,7 @@ func readSettings(backend string, given map[string]string, others settings) (set
 			s.idle = append(s.idle, key)
 		default:
 			return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: the backend's settings are %s; %s are accepted and mean nothing",
-				backend, key, value, []string{timeoutSetting, interpreterSetting, memorySetting, processorsSetting}, unused())
+				backend, key, value, []string{timeoutSetting, interpreterSetting, memorySetting, processorsSetting, rightsSetting, userSetting}, unused())
 		}
 	}
 	return s, nil

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/confine"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
@@ -30,6 +31,8 @@ type Spec struct {
 	MemoryBytes uint64
 	// Cores are those that the process's threads stay on.
 	Cores cores.Set
+	// User is whom the process runs as; nil is the worker's user.
+	User *syscall.Credential
 	// Line takes a line of the process's output. It is called from two goroutines.
 	Line func(stream, line string)
 	Pool *tensor.Pool
@@ -42,18 +45,36 @@ type Starter struct {
 	ended  chan struct{}
 }
 
-// NewStarter makes a starter. Close ends it, and what it has started.
-func NewStarter() *Starter {
+// NewStarter makes a starter. What it starts gains no privileges; confined, it has not
+// all of the worker's rights either, and an error says what the kernel left it. Close
+// ends the starter, and what it has started.
+func NewStarter(confined bool) (*Starter, error) {
 	s := &Starter{starts: make(chan func()), ended: make(chan struct{})}
-	go s.run()
-	return s
+	changed := make(chan error)
+	go s.run(confined, changed)
+	return s, <-changed
 }
 
-func (s *Starter) run() {
-	defer close(s.ended)
+func (s *Starter) run(confined bool, changed chan<- error) {
 	runtime.LockOSThread() // and not unlocked: the thread, which is changed here, ends with the goroutine
-	// A failure leaves a stub with the rights that it would have without.
-	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if unix.Gettid() == unix.Getpid() {
+		// But for the first of the process: another goroutine cannot have it now.
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(locked)
+			s.run(confined, changed)
+		}()
+		<-locked
+		runtime.UnlockOSThread()
+		return
+	}
+	defer close(s.ended)
+	if confined {
+		changed <- confine.Thread()
+	} else {
+		changed <- unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
 	for start := range s.starts {
 		start()
 	}
@@ -105,7 +126,7 @@ func (s *Starter) process(spec Spec, socket *os.File) (*Process, error) {
 		Path: spec.Interpreter, Args: []string{spec.Interpreter, "-m", "nereid.stub"},
 		Env:    spec.Environment,
 		Stdout: inputs[0], Stderr: inputs[1], ExtraFiles: []*os.File{socket},
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: spec.User},
 	}
 	started := make(chan error)
 	s.starts <- func() { spec.Cores.Run(func() { started <- p.command.Start() }) }

@@ -3,8 +3,11 @@ package stub
 import (
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // What a process has written before its end is read though the reader is late, also
@@ -32,5 +35,36 @@ func TestOutputIsReadToTheEndOfTheProcess(t *testing.T) {
 	rest, err := io.ReadAll(o)
 	if got := string(first) + string(rest); got != "last words\n" || err != nil {
 		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// threadRights are what the kernel says of the process's first thread.
+func threadRights(t *testing.T) (list []string) {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "NoNewPrivs:") || strings.HasPrefix(line, "Seccomp") || strings.HasPrefix(line, "Cap") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// TestTheFirstThreadKeepsItsRights holds that a starter has a thread that ends with it,
+// which the first does not.
+func TestTheFirstThreadKeepsItsRights(t *testing.T) {
+	before := threadRights(t)
+	for range 200 {
+		s, err := NewStarter(true)
+		if err != nil {
+			t.Log(err)
+		}
+		s.Close()
+	}
+	if diff := cmp.Diff(before, threadRights(t)); diff != "" {
+		t.Error(diff)
 	}
 }
