@@ -24,6 +24,7 @@ type outgoing struct {
 	last  uint64              // number of a file; guarded by mu
 	free  [64][]Slot          // by the power of two; guarded by mu
 	idle  int64               // bytes in free; guarded by mu
+	frees uint64              // how often files were free; guarded by mu
 }
 
 type outFile struct {
@@ -31,6 +32,7 @@ type outFile struct {
 	class int
 	used  []bool // by slot
 	taken int
+	freed uint64 // in which turn it was free last
 }
 
 // place is a slot that was taken.
@@ -113,12 +115,31 @@ func (o *outgoing) release(slots []Slot) (dropped []uint64, err error) {
 		f.taken--
 		o.free[f.class] = append(o.free[f.class], s)
 		o.idle += 1 << f.class
-		if f.taken == 0 && o.idle > keptBytes {
-			o.dropLocked(s.File, f)
-			dropped = append(dropped, s.File)
+		if f.taken == 0 {
+			o.frees++
+			f.freed = o.frees
 		}
 	}
+	for o.idle > keptBytes {
+		number, f := o.longestFreeLocked()
+		if f == nil {
+			break
+		}
+		o.dropLocked(number, f)
+		dropped = append(dropped, number)
+	}
 	return dropped, nil
+}
+
+// longestFreeLocked finds the file that has been free for longest: sizes change, and
+// those of now are likely to come again.
+func (o *outgoing) longestFreeLocked() (number uint64, longest *outFile) {
+	for n, f := range o.files {
+		if f.taken == 0 && (longest == nil || f.freed < longest.freed) {
+			number, longest = n, f
+		}
+	}
+	return number, longest
 }
 
 // dropLocked ends a file whose slots are all free.
