@@ -61,7 +61,6 @@ def _own_children() -> None:
 
     def after() -> None:
         process.leave()
-        process.leave()
         if forking.main:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != forking.parent:

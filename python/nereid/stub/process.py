@@ -25,11 +25,6 @@ def join(connection: Any, calls: Any) -> None:
     connection.handlers["reply"] = _reply
 
 
-def leave() -> None:
-    """Be without a worker, as a process is that the model has forked."""
-    _Process.connection = None
-
-
 def takes_calls(calls: Any) -> Any:
     """Have another take the calls of models, where there is no worker; return who did."""
     before, _Process.calls = _Process.calls, calls
