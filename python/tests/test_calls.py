@@ -284,6 +284,31 @@ request.get_response_sender().send(flags=1)
                     result(worker, number, np.array([10]))
                 self.assertEqual(worker.ran()["responses"][0][1]["outs"]["N"][0], 40)
 
+    def test_the_worker_is_told_of_results_that_were_taken(self):
+        source = executing(ASK + """
+results = iter(ask("other", np.zeros(1)).exec(decoupled=True))
+total = sum(len(next(results).output_tensors()) for _ in range(15))
+log = pb_utils.Logger.log_info
+log("15")
+total += len(next(results).output_tensors())
+log("16")
+total += sum(len(r.output_tensors()) for r in results)
+return [pb_utils.InferenceResponse([pb_utils.Tensor("O", np.array([total]))])]
+        """)
+        with Worker(source) as worker:
+            worker.start()
+            worker.submit({})
+            worker.receive("call")
+            for _ in range(20):
+                result(worker, 1, np.zeros(1), final=False)
+            self.assertEqual(worker.receive("log")[0]["text"], "15")
+            self.assertEqual(worker.receive("room")[0], {"t": "room", "call": 1, "n": 16})
+            self.assertEqual(worker.receive("log")[0]["text"], "16")
+            result(worker, 1, np.zeros(1 << 20), final=False)
+            self.assertEqual(worker.receive("room")[0], {"t": "room", "call": 1, "n": 5})
+            result(worker, 1)
+            self.assertEqual(worker.ran()["responses"][0][1]["outs"]["O"][0], 21)
+
     def test_an_event_loop_of_the_model_itself_calls(self):
         source = executing(ASK + """
 import asyncio

@@ -10,6 +10,11 @@ from .connection import Connection, Header
 from .errors import TritonError, TritonModelException
 from .responses import InferenceResponse
 
+# The worker is told of results that the model has taken when there are so many of them, or bytes: half of what it sends before it
+# waits.
+_TOLD_RESULTS = 16
+_TOLD_BYTES = 8 << 20
+
 _OUTSIDE = "BLS is only supported during the 'execute' function."
 
 # The batch that a thread, or a task of an event loop, executes.
@@ -60,12 +65,13 @@ class Calls:
         # Decoded even if nobody waits for it: so its memory is released.
         response = None if fields is None else responses.decode(self.connection, fields, body)
         final = header.get("final", False)
+        size = sum(output[3][-1] for output in (fields or {}).get("outs", ()))
         call = self._calls.get(header["call"])
         if call is None:
             return
         if final:
             del self._calls[header["call"]]
-        call.take(response, final)
+        call.take(response, final, size)
 
     def forget(self, number: int) -> bool:
         """Take no more results of a call; say whether it had not ended."""
@@ -75,21 +81,24 @@ class Calls:
 class Call:
     """One call."""
 
-    __slots__ = ("_calls", "number", "_responses", "_ended", "_waiter")
+    __slots__ = ("_calls", "number", "_responses", "_ended", "_waiter", "_taken", "_taken_bytes")
 
     def __init__(self, calls: Calls, number: int) -> None:
         self._calls = calls
         self.number = number
-        self._responses: Deque[InferenceResponse] = collections.deque()
+        self._responses: Deque[Tuple[InferenceResponse, int]] = collections.deque()
         self._ended = False
         self._waiter: Any = None  # a future of the event loop, where a coroutine waits
+        # What the worker has not been told of.
+        self._taken = 0
+        self._taken_bytes = 0
 
-    def take(self, response: Optional[InferenceResponse], final: bool) -> None:
-        """Take a result, with the connection's turn held."""
+    def take(self, response: Optional[InferenceResponse], final: bool, size: int) -> None:
+        """Take a result of so many bytes, with the connection's turn held."""
         if response is None and final:
             response = InferenceResponse()  # Triton's iterators end with an empty response as well
         if response is not None:
-            self._responses.append(response)
+            self._responses.append((response, size))
         self._ended = final
         if self._waiter is not None:
             self._calls.connection.wake(self._wake)
@@ -100,7 +109,7 @@ class Call:
 
     def next(self) -> Optional[InferenceResponse]:
         """Wait for the next response; None is the end."""
-        return self._calls.connection.wait(self._found)[0]
+        return self._given(self._calls.connection.wait(self._found))
 
     async def next_async(self) -> Optional[InferenceResponse]:
         """Wait for the next response without holding up the event loop."""
@@ -114,19 +123,32 @@ class Call:
         while True:
             with connection.turn:
                 found = self._found()
-                if found is not None:
-                    return found[0]
-                self._waiter = loop.create_future()
+                if found is None:
+                    self._waiter = loop.create_future()
+            if found is not None:
+                return self._given(found)
             try:
                 await self._waiter
             except asyncio.CancelledError:
                 self.hang_up()
                 raise
 
-    def _found(self) -> Optional[Tuple[Optional[InferenceResponse]]]:
+    def _found(self) -> Optional[Tuple[Optional[InferenceResponse], int]]:
         if self._responses:
-            return (self._responses.popleft(),)
-        return (None,) if self._ended else None
+            return self._responses.popleft()
+        return (None, 0) if self._ended else None
+
+    def _given(self, found: Tuple[Optional[InferenceResponse], int]) -> Optional[InferenceResponse]:
+        """Return what was found, and tell the worker from time to time that it may send more."""
+        response, size = found
+        if not self._ended:
+            self._taken += 1
+            self._taken_bytes += size
+            if self._taken >= _TOLD_RESULTS or self._taken_bytes >= _TOLD_BYTES:
+                header = {"t": "room", "call": self.number, "n": self._taken}
+                self._taken = self._taken_bytes = 0
+                self._calls.connection.leave(header)
+        return response
 
     def hang_up(self) -> None:
         """Cancel the call, if it has not ended."""

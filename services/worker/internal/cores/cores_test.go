@@ -40,7 +40,7 @@ func TestLeastUsedCores(t *testing.T) {
 	if got := all.Least(len(list)+1, use); !got.Equal(all) {
 		t.Errorf("of %v there are %v", all, got)
 	}
-	for n := range len(list) {
+	for n := range list {
 		got := all.Least(n, use)
 		if got.Len() != n || slices.Contains(slices.Collect(got.All()), list[0]) {
 			t.Errorf("%d of %v are %v, where the first is used most", n, all, got)

@@ -47,14 +47,31 @@ func (s *session) call(m *stub.Message, body *tensor.Buffer) error {
 	return nil
 }
 
+// What a call may have of results that the model has not taken, before the called model
+// has to wait: so many, or the one that makes it so many bytes.
+const (
+	untakenResults = 32
+	untakenBytes   = 16 << 20
+)
+
+// outgoingCall is a call that has not ended. Its results come from one goroutine.
+type outgoingCall struct {
+	cancel func()        // guarded by the session's mu
+	gone   chan struct{} // closed when it has ended
+	room   chan struct{} // holds one when results were taken
+
+	untaken []int64 // bytes of each result that the model has not taken; guarded by the session's mu
+	bytes   int64   // in untaken; guarded by the session's mu
+}
+
 // keepCall notes a call. It is false if there is one of the number.
 func (s *session) keepCall(number uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, there := s.calls[number]; there {
+	if s.calls[number] != nil {
 		return false
 	}
-	s.calls[number] = func() {}
+	s.calls[number] = &outgoingCall{cancel: func() {}, gone: make(chan struct{}), room: make(chan struct{}, 1)}
 	return true
 }
 
@@ -62,10 +79,11 @@ func (s *session) keepCall(number uint64) bool {
 func (s *session) setCancel(number uint64, cancel func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, there := s.calls[number]; !there {
+	c := s.calls[number]
+	if c == nil {
 		return false
 	}
-	s.calls[number] = cancel
+	c.cancel = cancel
 	return true
 }
 
@@ -73,9 +91,57 @@ func (s *session) setCancel(number uint64, cancel func()) bool {
 func (s *session) endCall(number uint64) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cancel = s.calls[number]
+	c := s.calls[number]
+	if c == nil {
+		return nil
+	}
 	delete(s.calls, number)
-	return cancel
+	close(c.gone)
+	return c.cancel
+}
+
+// awaitRoom waits until the model has taken enough of a call's results for one of so
+// many bytes. It is false if the call has ended.
+func (s *session) awaitRoom(number uint64, n int64) bool {
+	for {
+		s.mu.Lock()
+		c := s.calls[number]
+		fits := c != nil && len(c.untaken) < untakenResults && c.bytes < untakenBytes
+		if fits {
+			c.untaken, c.bytes = append(c.untaken, n), c.bytes+n
+		}
+		s.mu.Unlock()
+		if fits || c == nil {
+			return fits
+		}
+		select {
+		case <-c.room:
+		case <-c.gone:
+			return false
+		}
+	}
+}
+
+// took takes notice of n results of a call that the model has taken.
+func (s *session) took(number uint64, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls[number]
+	if c == nil {
+		return nil // the last result is on its way
+	}
+	if n > len(c.untaken) {
+		return fmt.Errorf("the stub took %d results of call %d, which has %d", n, number, len(c.untaken))
+	}
+	for _, bytes := range c.untaken[:n] {
+		c.bytes -= bytes
+	}
+	c.untaken = append(c.untaken[:0], c.untaken[n:]...)
+	select {
+	case c.room <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // hangUp cancels a call.
@@ -85,9 +151,16 @@ func (s *session) hangUp(number uint64) {
 	}
 }
 
-// result passes on a response to a call.
+// result passes on a response to a call, when there is room for it.
 func (s *session) result(number uint64, r *infer.Response) {
 	defer r.Release()
+	n := int64(0)
+	for i := range r.Outputs {
+		n += r.Outputs[i].Data.Length
+	}
+	if !s.awaitRoom(number, n) {
+		return
+	}
 	if r.Final {
 		s.endCall(number)
 	}

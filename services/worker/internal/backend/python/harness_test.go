@@ -59,6 +59,7 @@ type world struct {
 	next      uint64
 	responses map[uint64][]*infer.Response // by request; guarded by mu
 	loaded    string                       // guarded by mu
+	given     chan int                     // by the model many; closed when its call has ended
 	changed   chan struct{}                // closed when there is a response or a credit; guarded by mu
 	credits   int                          // batches that the instance takes; guarded by mu
 	returned  []*infer.Batch               // that wait for a credit; guarded by mu
@@ -222,6 +223,9 @@ func (w *world) Respond(r *infer.Response) {
 // Call answers calls: the model echo gives the input X as Y, twice where that is asked
 // for, and there is no other.
 func (w *world) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	if c.Model == "many" {
+		return w.many(c, receive)
+	}
 	if c.Model != "echo" {
 		c.Release()
 		receive(&infer.Response{Final: true, Err: errs.New(errs.ModelNotFound, "there is no model %s", c.Model)})
@@ -239,6 +243,31 @@ func (w *world) Call(c *infer.Call, receive func(*infer.Response)) (cancel func(
 		c.Release()
 	}()
 	return func() {}
+}
+
+// results is how many the model many gives.
+const results = 100
+
+// many gives the input X as Y, again and again.
+func (w *world) many(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	w.given = make(chan int, results)
+	stop := make(chan struct{})
+	go func() {
+		defer close(w.given)
+		defer c.Release()
+		x := c.Inputs[0]
+		for i := range results {
+			select {
+			case <-stop:
+				receive(&infer.Response{Final: true, Err: errs.New(errs.Canceled, "")})
+				return
+			default:
+			}
+			receive(&infer.Response{Final: i == results-1, Outputs: []infer.Tensor{{Name: "Y", Datatype: x.Datatype, Shape: x.Shape, Data: x.Data.Retain()}}})
+			w.given <- i
+		}
+	}()
+	return sync.OnceFunc(func() { close(stop) })
 }
 
 // LoadModel notes a load, and UnloadModel refuses.

@@ -29,11 +29,11 @@ type session struct {
 	metrics          stubMetrics // owned by the reader
 
 	mu    sync.Mutex
-	runs  map[uint64]*run   // batches that have not ended; guarded by mu
-	last  uint64            // number of a batch; guarded by mu
-	calls map[uint64]func() // what cancels each that has not ended; guarded by mu
-	ended bool              // no batch is begun any more; guarded by mu
-	why   error             // what it is killed for; guarded by mu
+	runs  map[uint64]*run          // batches that have not ended; guarded by mu
+	last  uint64                   // number of a batch; guarded by mu
+	calls map[uint64]*outgoingCall // those that have not ended; guarded by mu
+	ended bool                     // no batch is begun any more; guarded by mu
+	why   error                    // what it is killed for; guarded by mu
 }
 
 // begin starts a stub and initializes the model. An error has the reason load_failed.
@@ -51,7 +51,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 		return nil, stub.Message{}, m.failed("%v", err)
 	}
 	s := &session{
-		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run), calls: make(map[uint64]func()),
+		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run), calls: make(map[uint64]*outgoingCall),
 		began: make(chan stub.Message, 1), finalized: make(chan stub.Message, 1),
 		metrics: m.backend.metrics.stub(),
 	}
@@ -170,8 +170,9 @@ func (s *session) end() {
 		r.stopLocked()
 	}
 	s.mu.Unlock()
-	for _, cancel := range calls {
-		cancel()
+	for _, c := range calls {
+		close(c.gone)
+		c.cancel()
 	}
 	err := s.in.unhealthy(s.cause().Error())
 	for _, r := range runs {
@@ -227,6 +228,8 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		return s.call(m, body)
 	case stub.Control:
 		return s.control(m, body)
+	case stub.Room:
+		return s.took(m.Call, m.N)
 	case stub.HangUp:
 		s.hangUp(m.Call)
 	default:

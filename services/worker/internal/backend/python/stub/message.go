@@ -23,6 +23,7 @@ const (
 	Respond   Type = "respond"
 	Call      Type = "call"
 	HangUp    Type = "hang_up"
+	Room      Type = "room"
 	Log       Type = "log"
 	Family    Type = "family"
 	Metric    Type = "metric"
@@ -70,6 +71,8 @@ type Message struct {
 	// are in Tensors.
 	Call  uint64
 	Asked *infer.Call
+	// N is how many results of the call were taken.
+	N int
 	// Contents are files in the body that a model is loaded with.
 	Contents   []Content
 	Dependents bool
@@ -273,6 +276,8 @@ func (m *Message) rare(c *cursor, key []byte) {
 		m.Level = string(c.text())
 	case "file":
 		m.File = string(c.text())
+	case "n":
+		m.N = int(c.uint(maxPosition)) //nolint:gosec // bounded
 	case "line":
 		m.Line = c.uint(math.MaxInt32)
 	case "family":
@@ -313,7 +318,7 @@ func (m *Message) value(c *cursor) {
 
 // typeOf finds the type without a copy of its name.
 func typeOf(name []byte) Type {
-	for _, t := range [...]Type{Ran, Respond, Release, Log, Sample, Value, Metric, Family, Call, HangUp, Control, Drop, Reply, Started, Completed, Failed, Finalized} {
+	for _, t := range [...]Type{Ran, Respond, Release, Log, Sample, Value, Metric, Family, Call, HangUp, Room, Control, Drop, Reply, Started, Completed, Failed, Finalized} {
 		if string(name) == string(t) {
 			return t
 		}

@@ -17,6 +17,7 @@ func FuzzHeader(f *testing.F) {
 		`{"t":"call","call":3,"batch":1,"model":"m","version":"1","decoupled":true,"corr":"key","flags":3,"timeout":5,"priority":1,"outs":["A"],"ins":[["A","INT8",[4],[4]]]}`,
 		`{"t":"metric","family":1,"metric":2,"labels":{"k":"v"},"buckets":[1,2.5,1e300]}`,
 		`{"t":"control","id":1,"op":"load","model":"m","config":"{}","contents":[["1/model.py",4]],"dependents":false}`,
+		`{"t":"room","call":3,"n":16}`,
 		`{"t":"release","slots":[[1,0],[1,4096]]}`, `{"t":"drop","files":[1,2]}`, `{"t":"started","asks":true,"unknown":{"a":[[null]]}}`,
 	} {
 		f.Add([]byte(header), uint16(8))
