@@ -28,7 +28,7 @@ func (i *instances) Open(spec reconcile.InstanceSpec) infer.InstanceID {
 	i.threads.Add(1)
 	return i.executor.Open(instance.Spec{
 		Model: spec.Model, Name: spec.Name, Device: spec.Device, Passive: spec.Passive, Instance: spec.Instance,
-		Iterative: spec.Iterative, Observe: i.metrics.execution(spec.Model), Away: spec.Away,
+		Iterative: spec.Iterative, Observe: i.metrics.execution(spec.Model), Unready: spec.Unready,
 	})
 }
 

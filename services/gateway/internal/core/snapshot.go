@@ -53,8 +53,8 @@ type Version struct {
 	// Cause is why the version is not ready, or "unloaded"; of a ready one, why
 	// a newer generation does not serve in its place.
 	Cause string
-	// Away is why a ready version has no instance for a while, such as one whose
-	// process is started again. Requests wait for it.
+	// Away is why a ready version has no instance for a while that is there and says that it
+	// is ready, such as one whose process is started again. Requests are taken all the same.
 	Away string
 }
 

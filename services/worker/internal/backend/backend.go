@@ -70,7 +70,7 @@ func HostPolicy(name string, kind modelconfig.DeviceKind, device int) string {
 }
 
 // Instance runs the batches of one instance queue of the worker. It may be a
-// [Stopper] and a [Restarter].
+// [Stopper] and [Changing].
 type Instance interface {
 	// Credits is how many batches the instance takes at the same time.
 	Credits() int

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 )
 
@@ -15,13 +16,13 @@ import (
 type restarter struct {
 	*engine
 	away error
-	tell func(error)
+	tell func(backend.Condition)
 }
 
-func (r *restarter) Watch(tell func(error)) {
+func (r *restarter) Watch(tell func(backend.Condition)) {
 	r.tell = tell
 	if tell != nil && r.away != nil {
-		tell(r.away)
+		tell(backend.Condition{Away: r.away})
 	}
 }
 
@@ -41,10 +42,10 @@ func TestInstancesThatAreAwayGetNothing(t *testing.T) {
 	var told []error
 	id := h.executor.Open(instance.Spec{
 		Model: infer.ModelRef{Name: "m"}, Name: "m_0_0", Instance: in,
-		Away: func(_ infer.InstanceID, cause error) { told = append(told, cause) },
+		Unready: func(_ infer.InstanceID, cause error) { told = append(told, cause) },
 	})
-	in.tell(dead)
-	in.tell(dead) // with another cause, say
+	in.tell(backend.Condition{Away: dead})
+	in.tell(backend.Condition{Away: dead}) // with another cause, say
 	if diff := cmp.Diff([]int{2, -2}, h.credits()); diff != "" {
 		t.Error(diff)
 	}
@@ -52,14 +53,14 @@ func TestInstancesThatAreAwayGetNothing(t *testing.T) {
 	if got := <-h.refused; got != (refusal{1, errs.InstanceAway}) {
 		t.Errorf("given back: %+v", got)
 	}
-	in.tell(nil)
+	in.tell(backend.Condition{Unready: errors.New("not yet")})
 	if diff := cmp.Diff([]int{2, -2, 2}, h.credits()); diff != "" {
 		t.Error(diff)
 	}
 	if c := h.run(h.order(2, id, 2)); c.Outcomes[0] != infer.Succeeded {
 		t.Errorf("outcome %v of an instance that is back", c.Outcomes[0])
 	}
-	if len(told) != 3 || told[0] != dead || told[2] != nil {
+	if len(told) != 3 || told[0] != dead || told[2] == nil {
 		t.Errorf("told %v", told)
 	}
 	if h.close(id); in.tell != nil {

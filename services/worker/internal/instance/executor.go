@@ -56,9 +56,9 @@ type Spec struct {
 	Instance backend.Instance
 	// Observe is told the timing of each batch that ran; it may be nil.
 	Observe func(infer.Timing)
-	// Away is told, with the cause, that the instance is away, and with nil that it is
-	// back; it may be nil, and must not wait for whoever opens or closes the instance.
-	Away func(id infer.InstanceID, cause error)
+	// Unready is told why the instance is not ready, or away, and with nil that it is
+	// ready; it may be nil, and must not wait for whoever opens or closes the instance.
+	Unready func(id infer.InstanceID, cause error)
 }
 
 // Executor is an [infer.Executor]. It is safe for concurrent use.
@@ -97,7 +97,7 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 	}
 	go l.run()
 	l.offer(l.credits)
-	if r, ok := spec.Instance.(backend.Restarter); ok {
+	if r, ok := spec.Instance.(backend.Changing); ok {
 		r.Watch(l.watch)
 	}
 	return l.id
@@ -113,7 +113,7 @@ func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
 	if l == nil {
 		return nil
 	}
-	if r, ok := l.spec.Instance.(backend.Restarter); ok {
+	if r, ok := l.spec.Instance.(backend.Changing); ok {
 		r.Watch(nil) // a grant would introduce again what the scheduler has let go
 	}
 	if !l.spec.Passive {

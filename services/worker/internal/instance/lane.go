@@ -62,10 +62,10 @@ func (l *lane) offer(credits int) {
 	}
 }
 
-// watch takes in that the instance is away, with the cause, or back. What meets the
-// withdrawal of its credits is given back.
-func (l *lane) watch(cause error) {
-	away := cause != nil
+// watch takes in how the instance is. What meets the withdrawal of the credits of one
+// that is away is given back.
+func (l *lane) watch(c backend.Condition) {
+	away := c.Away != nil
 	if l.away.Swap(away) != away {
 		credits := l.credits
 		if away {
@@ -73,8 +73,8 @@ func (l *lane) watch(cause error) {
 		}
 		l.offer(credits)
 	}
-	if l.spec.Away != nil {
-		l.spec.Away(l.id, cause)
+	if l.spec.Unready != nil {
+		l.spec.Unready(l.id, c.Cause())
 	}
 }
 

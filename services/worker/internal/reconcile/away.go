@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// absences hold what is told of instances that are away or back until the loop takes
-// it. They are safe for concurrent use.
+// absences hold what is told of instances that are away, or not ready, and of those that
+// are ready again until the loop takes it. They are safe for concurrent use.
 type absences struct {
 	changed chan struct{} // has a value when something was told
 

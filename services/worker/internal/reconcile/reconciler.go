@@ -82,8 +82,8 @@ type InstanceSpec struct {
 	Instance backend.Instance
 	// Iterative has requests run again: see [backend.Batch].
 	Iterative bool
-	// Away is told that the instance is away, with the cause, and with nil that it is back.
-	Away func(id infer.InstanceID, cause error)
+	// Unready is told why the instance is away or not ready, and with nil that it is ready.
+	Unready func(id infer.InstanceID, cause error)
 }
 
 // Reconciler owns what the worker has loaded.

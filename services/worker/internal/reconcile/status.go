@@ -35,7 +35,7 @@ type VersionStatus struct {
 type InstanceStatus struct {
 	Slot         uint32
 	Name, Device string
-	// Away is why the instance is away; empty if it is not.
+	// Away is why the instance is away or not ready; empty if it is ready.
 	Away string
 }
 

@@ -173,7 +173,7 @@ func (r *Reconciler) start(c *loadedVersion, instances []unopened) {
 		m.id = r.deps.Instances.Open(InstanceSpec{
 			Model: c.ref, Name: m.name, Device: m.group.DeviceName(), Passive: m.group.Passive, Instance: m.instance,
 			Iterative: c.version.Config.Sequences != nil && c.version.Config.Sequences.Iterative,
-			Away:      func(id infer.InstanceID, cause error) { r.absences.tell(absence{c.ref, id, cause}) },
+			Unready:   func(id infer.InstanceID, cause error) { r.absences.tell(absence{c.ref, id, cause}) },
 		})
 		c.slots = append(c.slots, m.slot)
 	}

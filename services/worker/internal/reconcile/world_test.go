@@ -302,7 +302,7 @@ func (w instancesOf) Open(l InstanceSpec) infer.InstanceID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slots++
-	w.away = append(w.away, l.Away)
+	w.away = append(w.away, l.Unready)
 	w.log = append(w.log, "open "+l.Name)
 	return infer.InstanceID{Slot: w.slots}
 }

@@ -13,10 +13,10 @@ import (
 // restarter is an instance that is away when the test says so.
 type restarter struct {
 	backend.Instance
-	tell func(error)
+	tell func(backend.Condition)
 }
 
-func (r *restarter) Watch(tell func(error)) { r.tell = tell }
+func (r *restarter) Watch(tell func(backend.Condition)) { r.tell = tell }
 
 // What a backend's instance has of its sequences is lost with its process.
 func TestSequencesAreLostWithTheProcess(t *testing.T) {
@@ -30,7 +30,7 @@ func TestSequencesAreLostWithTheProcess(t *testing.T) {
 	})}
 	in := m.Instance(r)
 	told := 0
-	in.Watch(func(error) { told++ })
+	in.Watch(func(backend.Condition) { told++ })
 	for _, step := range []struct {
 		flags string
 		lost  bool
@@ -46,7 +46,7 @@ func TestSequencesAreLostWithTheProcess(t *testing.T) {
 		if got := outputs(t, b.responses[0])[0]; strings.HasPrefix(got, "sequence_lost") != step.lost {
 			t.Errorf("a request with %q gets %s", step.flags, got)
 		}
-		r.tell(step.after)
+		r.tell(backend.Condition{Away: step.after})
 	}
 	if in.Watch(nil); told != 4 || r.tell != nil {
 		t.Errorf("told %d times, watched %t", told, r.tell != nil)

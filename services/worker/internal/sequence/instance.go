@@ -72,18 +72,18 @@ func (in *Instance) Stop() bool {
 
 // Watch watches the backend's instance. When that is away its sequences have lost what
 // it had of them; states that the server keeps are there still.
-func (in *Instance) Watch(tell func(cause error)) {
-	r, ok := in.Instance.(backend.Restarter)
+func (in *Instance) Watch(tell func(backend.Condition)) {
+	r, ok := in.Instance.(backend.Changing)
 	switch {
 	case !ok:
 	case tell == nil:
 		r.Watch(nil)
 	default:
-		r.Watch(func(cause error) {
-			if cause != nil && len(in.model.states) == 0 {
+		r.Watch(func(c backend.Condition) {
+			if c.Away != nil && len(in.model.states) == 0 {
 				in.drop()
 			}
-			tell(cause)
+			tell(c)
 		})
 	}
 }

@@ -29,10 +29,10 @@ type instance struct {
 
 	telling sync.Mutex // held while tell is called, before mu
 
-	mu   sync.Mutex
-	live *session          // nil while there is none; guarded by mu
-	away error             // why there is none; guarded by mu
-	tell func(cause error) // of Watch; guarded by mu
+	mu        sync.Mutex
+	live      *session                // nil while there is none; guarded by mu
+	condition backend.Condition       // why there is none, or it is not ready; guarded by mu
+	tell      func(backend.Condition) // of Watch; guarded by mu
 }
 
 func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*instance, error) {
@@ -73,9 +73,7 @@ func (in *instance) keep(s *session) {
 	pause := firstPause
 	for s != nil {
 		began := time.Now()
-		select {
-		case <-s.over:
-		case <-in.closing.Done():
+		if !in.attend(s) {
 			s.finalize()
 			return
 		}
@@ -124,14 +122,15 @@ func (in *instance) set(s *session, away error) {
 	in.mu.Lock()
 	tell := in.tell
 	in.mu.Unlock()
+	c := backend.Condition{Away: away}
 	if tell != nil && s == nil {
-		tell(away)
+		tell(c)
 	}
 	in.mu.Lock()
-	in.live, in.away = s, away
+	in.live, in.condition = s, c
 	in.mu.Unlock()
 	if tell != nil && s != nil {
-		tell(nil)
+		tell(c)
 	}
 }
 
@@ -164,19 +163,20 @@ func (in *instance) TryExecute(b backend.Batch) bool {
 func (in *instance) session() (s *session, away error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.live, in.away
+	return in.live, in.condition.Away
 }
 
-// Watch sets what is told that there is no stub, and that there is one.
-func (in *instance) Watch(tell func(cause error)) {
+// Watch sets what is told that there is no stub, or that the model is not ready, and
+// that this has changed.
+func (in *instance) Watch(tell func(backend.Condition)) {
 	in.telling.Lock()
 	defer in.telling.Unlock()
 	in.mu.Lock()
 	in.tell = tell
-	away := in.away
+	c := in.condition
 	in.mu.Unlock()
-	if tell != nil && away != nil {
-		tell(away)
+	if tell != nil && c.Cause() != nil {
+		tell(c)
 	}
 }
 

@@ -26,7 +26,12 @@ type session struct {
 	over chan struct{}
 	// began and finalized take the answers to start and finalize.
 	began, finalized chan stub.Message
-	metrics          stubMetrics // owned by the reader
+	// asks says that the model has an is_ready, ready takes its answers.
+	asks  bool
+	ready chan error
+	// question is the number of the last one; owned by whoever attends.
+	question uint64
+	metrics  stubMetrics // owned by the reader
 
 	mu    sync.Mutex
 	runs  map[uint64]*run          // batches that have not ended; guarded by mu
@@ -52,7 +57,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 	}
 	s := &session{
 		in: in, stub: process, over: make(chan struct{}), runs: make(map[uint64]*run), calls: make(map[uint64]*outgoingCall),
-		began: make(chan stub.Message, 1), finalized: make(chan stub.Message, 1),
+		began: make(chan stub.Message, 1), finalized: make(chan stub.Message, 1), ready: make(chan error, 1),
 		metrics: m.backend.metrics.stub(),
 	}
 	go s.read()
@@ -64,6 +69,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 		s.kill(err)
 	}
 	answer, err := s.answer(ctx)
+	s.asks = answer.Asks
 	return s, answer, err
 }
 
@@ -222,6 +228,8 @@ func (s *session) take(m *stub.Message, body *tensor.Buffer) error {
 		return s.meter(m)
 	case stub.Started, stub.Completed, stub.Failed:
 		return put(s.began, m)
+	case stub.Reply:
+		return s.answered(m)
 	case stub.Finalized:
 		return put(s.finalized, m)
 	case stub.Call:
@@ -264,7 +272,7 @@ func (s *session) meter(m *stub.Message) error {
 // put passes on an answer, which comes once.
 func put(to chan<- stub.Message, m *stub.Message) error {
 	select {
-	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Config: m.Config}:
+	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Config: m.Config, Asks: m.Asks}:
 		return nil
 	default:
 		return fmt.Errorf("the stub sent %s twice", m.Type)
