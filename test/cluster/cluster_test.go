@@ -29,12 +29,13 @@ const (
 
 // The models. Requests for single run one at a time. Those for batched come many
 // at once and run in batches that take no time, so that an instance gets its next
-// batch before it is free. Those for long run for longer than a takeover lasts; only
-// some rows have it.
+// batch before it is free. Those for long run for longer than a takeover lasts, and
+// those for scripted in processes of Python; only some rows have these.
 const (
-	single  = "single"
-	batched = "batched"
-	long    = "long"
+	single   = "single"
+	batched  = "batched"
+	long     = "long"
+	scripted = "scripted"
 
 	batchedSize = 4
 )
@@ -42,15 +43,35 @@ const (
 // served are the models of every row.
 func served() []string { return []string{batched, single} }
 
+// script is the code of a model that runs for a while and gives back its input.
+const script = `import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.06)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", r.inputs()[0].as_numpy())]) for r in requests]
+`
+
 // config is the configuration of a model.
 func config(name string) string {
+	backend := "echo"
+	if name == scripted {
+		backend = "python"
+	}
 	text := fmt.Sprintf(`
-backend: "echo"
+backend: %q
 max_batch_size: %d
 input { name: "x" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_INT32 dims: [ 1 ] }
-`, batchedSize)
+`, backend, batchedSize)
 	switch name {
+	case scripted:
+		return text + fmt.Sprintf(`
+instance_group [ { count: %d kind: KIND_CPU } ]
+`, stubs)
 	case batched:
 		return text + `
 dynamic_batching { }
@@ -78,6 +99,9 @@ func traffic() []load.Traffic {
 // given and not begun: one for each instance of single, and for that of batched
 // a batch that is to run and the one behind it.
 const underWay = 2 + 2*batchedSize
+
+// stubs is how many processes of scripted a worker has.
+const stubs = 2
 
 // cluster is the services, each a process of its own.
 type cluster struct {
@@ -213,6 +237,12 @@ func (c *cluster) repository(name string) {
 		c.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(config(name)), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	if name != scripted {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, "1", "model.py"), []byte(script), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -66,7 +66,7 @@ func TestKills(t *testing.T) {
 }
 
 func (r row) run(t *testing.T, kills int) {
-	s := &scene{cluster: r.prepare(t)}
+	s := &scene{cluster: r.prepare(t), room: r.room}
 	path := filepath.Join(s.dir, "requests")
 	log, err := os.Create(path)
 	if err != nil {

@@ -31,6 +31,9 @@ type row struct {
 	without []string
 	// traffic is that of further models.
 	traffic []load.Traffic
+	// room is how many more requests a worker may have been given and not begun than
+	// of every row's models.
+	room int
 	// deadline is the requests'; 0 is timeout.
 	deadline time.Duration
 	// allows reports whether callers may see the failure of a request after the
@@ -56,6 +59,13 @@ func rows() []row {
 		{
 			name: "worker-cut-off-scheduler", disturb: cutWorkerOffAndKillScheduler, role: control.PoolRole("default"), deadline: patient,
 			traffic: []load.Traffic{{Model: long, Rate: 0.4}},
+		},
+		{
+			name: "stub", disturb: killStub, deadline: patient, room: stubs,
+			traffic: []load.Traffic{{Model: scripted, Rate: rate / 2}},
+			allows: func(l load.Line, harmed string) bool {
+				return l.Model == scripted && harmed == "stub" && l.Responses[0].Reason == string(errs.StubUnhealthy)
+			},
 		},
 		{name: "registry", disturb: killHolder(control.RegistryRole), role: control.RegistryRole, deadline: patient},
 		{name: "nats", disturb: killNATS, deadline: patient},
@@ -100,6 +110,7 @@ type scene struct {
 	harms  []harm
 	causes audit.Causes
 	pulse  pulse
+	room   int // of the row
 }
 
 // harm is one disturbance.
@@ -126,7 +137,7 @@ func (s *scene) strike(victim string) {
 
 // loses notes that a worker is lost, and what it may have been given.
 func (s *scene) loses(worker *process) {
-	s.causes.Losses = append(s.causes.Losses, audit.Loss{Log: executions(worker.name, worker.incarnation), Time: time.Now(), Room: underWay})
+	s.causes.Losses = append(s.causes.Losses, audit.Loss{Log: executions(worker.name, worker.incarnation), Time: time.Now(), Room: underWay + s.room})
 }
 
 // undecided notes that nobody can tell from now on what has begun of the
@@ -161,6 +172,55 @@ func killOne(service string) func(*scene) string {
 		s.again(p)
 		return p.name
 	}
+}
+
+// killStub kills the process of a Python model, and every other time its worker soon
+// after.
+func killStub(s *scene) string {
+	s.t.Helper()
+	worker := s.any("worker", workers)
+	processes := s.stubsOf(worker)
+	s.strike("stub")
+	if err := syscall.Kill(processes[rand.IntN(len(processes))], syscall.SIGKILL); err != nil {
+		s.t.Errorf("kill a stub: %v", err)
+	}
+	if len(s.harms)%2 == 0 {
+		s.pass(rand.N(500 * time.Millisecond))
+		s.loses(worker)
+		worker.kill()
+		s.again(worker)
+	}
+	return "stub"
+}
+
+// stubsOf waits until a worker has all of its stubs, and returns their processes.
+func (s *scene) stubsOf(worker *process) (ids []int) {
+	s.t.Helper()
+	for give := time.Now().Add(patience); len(ids) < stubs; s.pass(20 * time.Millisecond) {
+		if time.Now().After(give) {
+			s.t.Fatalf("waited in vain for %s to have %d stubs", worker.name, stubs)
+		}
+		ids = stubProcesses(worker.command.Process.Pid)
+	}
+	return ids
+}
+
+// stubProcesses are the stubs that a process has started and that live.
+func stubProcesses(of int) (ids []int) {
+	found, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	for _, path := range found {
+		var id, parent int
+		var state string
+		stat, _ := os.ReadFile(path) // a process that has ended has none
+		before, after, _ := strings.Cut(string(stat), ") ")
+		_, _ = fmt.Sscan(before, &id) // 0 if it has none
+		_, _ = fmt.Sscan(after, &state, &parent)
+		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if parent == of && state != "Z" && strings.Contains(string(command), "nereid.stub") {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // killWorkerAndScheduler has a scheduler take over from one that may not have
