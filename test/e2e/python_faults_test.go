@@ -121,7 +121,7 @@ func TestFaultsOfPythonModels(t *testing.T) {
 			t.Errorf("the last lines of %s are %q, without %q", name, d.LastLines, last)
 		}
 	}
-	for _, want := range []string{`"traceback":"`, `raise ValueError(\"told to complain\")`, "\uFFFD\\u0000 no text \uFFFD"} {
+	for _, want := range []string{`"stacktrace":"`, `raise ValueError(\"told to complain\")`, "\uFFFD\\u0000 no text \uFFFD"} {
 		if !strings.Contains(s.text(), want) {
 			t.Errorf("the log lacks %s", want)
 		}
