@@ -58,7 +58,7 @@ func (r *report) complete(c *inference.ModelConfig, dir Directory) bool {
 		return false
 	}
 	d := backends.Get(c.GetBackend())
-	if dir.asks(c.GetBackend()) && !(d.CompletesTensors && hasTensors(c)) {
+	if dir.asks(c.GetBackend()) && (!d.CompletesTensors || !hasTensors(c)) {
 		return r.ask(c, dir, selected[len(selected)-1])
 	}
 	if d.Header == nil || hasTensors(c) {

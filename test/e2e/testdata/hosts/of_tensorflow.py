@@ -58,7 +58,7 @@ def main():
     request("listed", {"x": given}, {"y": mlp(given)["y"].numpy()})
 
     save("nosuch", mlp, mlp.__call__, parameter("TF_SIGNATURE_DEF", "nosuch"))
-    refused("nosuch", 'has no signature \'nosuch\': name one of [\\"serving_default\\"]')
+    refused("nosuch", "has no signature 'nosuch': name one of [\"serving_default\"]")
     save("other", mlp, mlp.__call__, tensors("input", ("z", "FP32", "[ 4 ]")) + tensors("output", ("y", "FP32", "[ 3 ]")) + "max_batch_size: 4")
     refused("other", "unexpected inference input 'z', allowed inputs are: x")
     with open(model("graph", tensors("input", ("x", "FP32", "[ 4 ]")) + tensors("output", ("y", "FP32", "[ 3 ]"))) + "/model.graphdef", "w"):
