@@ -276,7 +276,7 @@ func register(t *testing.T, url string) uint64 {
 		t.Fatal(err)
 	}
 	r, err := bucket.Register(t.Context(), bus.Claim[*nereidv1.WorkerValue]{
-		Key: "w",
+		Key: "w", TTL: 2 * lease, // it is to end when the test has cut it off, and not before
 		Value: func(epoch uint64) *nereidv1.WorkerValue {
 			return &nereidv1.WorkerValue{Schema: nereidv1.Schema, Epoch: epoch}
 		},
