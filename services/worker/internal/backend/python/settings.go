@@ -94,10 +94,9 @@ func readSettings(backend string, given map[string]string, others settings) (set
 		case key == userSetting && backend == backends.Python:
 			s.user = value
 		case key == rightsSetting && backend == backends.Python:
-			if value != "least" && value != "inherit" {
-				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give least, or inherit for all rights of the worker", backends.Python, key, value)
+			if err := s.setRights(value); err != nil {
+				return s, err
 			}
-			s.inherit = value == "inherit"
 		case key == memorySetting || key == processorsSetting:
 			if err := s.limits.set(key == memorySetting, value); err != nil {
 				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backend, key, value, err)
@@ -114,4 +113,12 @@ func readSettings(backend string, given map[string]string, others settings) (set
 		}
 	}
 	return s, nil
+}
+
+func (s *settings) setRights(value string) error {
+	if value != "least" && value != "inherit" {
+		return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give least, or inherit for all rights of the worker", backends.Python, rightsSetting, value)
+	}
+	s.inherit = value == "inherit"
+	return nil
 }
