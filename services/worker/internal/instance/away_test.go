@@ -60,7 +60,7 @@ func TestInstancesThatAreAwayGetNothing(t *testing.T) {
 	if c := h.run(h.order(2, id, 2)); c.Outcomes[0] != infer.Succeeded {
 		t.Errorf("outcome %v of an instance that is back", c.Outcomes[0])
 	}
-	if len(told) != 3 || told[0] != dead || told[2] == nil {
+	if len(told) != 3 || !errors.Is(told[0], dead) || told[2] == nil {
 		t.Errorf("told %v", told)
 	}
 	if h.close(id); in.tell != nil {

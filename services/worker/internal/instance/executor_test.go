@@ -260,7 +260,7 @@ func TestCloseStopsAnInstanceThatDoesNotEnd(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				closed := make(chan error, 1)
 				go func() { closed <- h.executor.Close(ctx, id) }()
-				time.Sleep(time.Hour)
+				<-time.NewTimer(time.Hour).C
 				if len(closed) != 0 {
 					t.Fatal("it is closed while there is time")
 				}
