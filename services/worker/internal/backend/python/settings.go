@@ -1,6 +1,7 @@
 package python
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -79,16 +80,15 @@ func readAll(given map[string]string, based map[string]Based) (map[string]settin
 // readSettings reads those of one backend, and takes from others what it has not. A
 // backend that is based on this one may have settings that nobody knows.
 func readSettings(backend string, given map[string]string, others settings) (settings, error) {
-	s := settings{given: given, timeout: others.timeout, interpreter: others.interpreter, limits: others.limits}
+	s := others
+	s.given, s.idle = given, nil
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		value := given[key]
 		switch {
 		case key == timeoutSetting:
-			n, err := strconv.ParseUint(value, 10, 31)
-			if err != nil || n == 0 {
-				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give whole seconds, at least 1", backend, key, value)
+			if err := s.setTimeout(value); err != nil {
+				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backend, key, value, err)
 			}
-			s.timeout = time.Duration(n) * time.Second //nolint:gosec // 31 bits
 		case key == interpreterSetting:
 			s.interpreter = value
 		case key == userSetting && backend == backends.Python:
@@ -102,8 +102,8 @@ func readSettings(backend string, given map[string]string, others settings) (set
 				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: %v", backend, key, value, err)
 			}
 		case key == modelconfig.MaxBatchSizeSetting && backends.Get(backend).CompletesTensors:
-			if _, err := strconv.ParseUint(value, 10, 31); err != nil {
-				return s, errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: it is a number of rows, 0 or more", backend, key, value)
+			if err := checkRows(backend, value); err != nil {
+				return s, err
 			}
 		case backend != backends.Python || slices.Contains(unused(), key):
 			s.idle = append(s.idle, key)
@@ -120,5 +120,21 @@ func (s *settings) setRights(value string) error {
 		return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: give least, or inherit for all rights of the worker", backends.Python, rightsSetting, value)
 	}
 	s.inherit = value == "inherit"
+	return nil
+}
+
+func (s *settings) setTimeout(text string) error {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || n == 0 {
+		return errors.New("give whole seconds, at least 1")
+	}
+	s.timeout = time.Duration(n) * time.Second //nolint:gosec // 31 bits
+	return nil
+}
+
+func checkRows(backend, text string) error {
+	if _, err := strconv.ParseUint(text, 10, 31); err != nil {
+		return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: it is a number of rows, 0 or more", backend, modelconfig.MaxBatchSizeSetting, text)
+	}
 	return nil
 }
