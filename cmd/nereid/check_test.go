@@ -194,8 +194,8 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 		"lfs/1/model.onnx":   "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
 		"other/config.pbtxt": batched, "other/1/resnet.onnx": relu("n", 2),
 		"rank/config.pbtxt": batched, "rank/1/model.onnx": relu("n", 2),
-		"flat/model.onnx":    relu("n", 2),
-		"torch/config.pbtxt": strings.Replace(batched, "onnxruntime", "pytorch", 1), "torch/1/model.pt": "",
+		"flat/model.onnx":   relu("n", 2),
+		"plan/config.pbtxt": strings.Replace(batched, "onnxruntime", "tensorrt", 1), "plan/1/model.plan": "",
 		"unbatched/config.pbtxt": strings.Replace(strings.Replace(batched, "-1, 2", "2", 1), "4", "0", 1), "unbatched/1/model.onnx": relu("n", 2),
 		"vllm/config.pbtxt": `backend: "vllm"`, "vllm/1/model.json": "{}",
 	})
@@ -205,7 +205,7 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 			got = append(got, line)
 		}
 	}
-	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, python, repeat, sequence, square, and loads no shared objects as backends"
+	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square, tensorflow, and loads no shared objects as backends"
 	want := []string{
 		"REPO/closed/1/model.onnx: model 'closed', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,2]",
 		"fix: set max_batch_size: 0 and dims: [ 1, 2 ], or export the model with its first dimension open",
@@ -219,16 +219,16 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 		"fix: export the model again, or list input and output in the configuration",
 		"REPO/other/1/model.onnx: the model file of 'other' cannot be read: the model file does not exist, but 'resnet.onnx' does",
 		"fix: put it there, or name it by default_model_filename",
+		"REPO/plan: " + fmt.Sprintf(noBackend, "tensorrt"),
+		"fix: serve the ONNX model from which the plan was built: set backend to onnxruntime",
 		"REPO/rank/1/model.onnx: model 'rank', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,-1,2])",
 		"fix: write  dims: [ 2 ], without the batch dimension",
-		"REPO/torch: " + fmt.Sprintf(noBackend, "pytorch"),
-		"fix: export the model with torch.onnx.export and set backend to onnxruntime, or run it in a Python model",
 		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
 		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
 		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
 		"fix: write  dims: [ -1, 2 ], or set max_batch_size",
 		"REPO/vllm: " + fmt.Sprintf(noBackend, "vllm"),
-		"fix: run vLLM in a Python model, which gives its engine what model.json has: set backend to python",
+		"fix: name the directory that has vllm/model.py by --backend-directory, or run vLLM in a Python model, which gives its engine what model.json has",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)

@@ -111,21 +111,19 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 	h.applied(h.assign(assigned("a", 1, 1)))
 	h.model("a", 2, func(v *nereidv1.ModelValue) { v.Config.Output[0].Dims = []int64{5} })
 	h.model("onnx", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "onnxruntime" })
-	h.model("torch", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "pytorch" })
 	h.model("plan", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "tensorrt" })
 	h.model("far", 1, func(v *nereidv1.ModelValue) { v.Versions[0].Url = "s3://models/far/1" })
 	h.model("refused", 1, func(v *nereidv1.ModelValue) { v.Problem = "no such luck" })
-	v := h.applied(h.assign(assigned("a", 2, 1), assigned("onnx", 1, 1), assigned("torch", 1, 1), assigned("plan", 1, 1), assigned("far", 1, 1), assigned("refused", 1, 1)))
+	v := h.applied(h.assign(assigned("a", 2, 1), assigned("onnx", 1, 1), assigned("plan", 1, 1), assigned("far", 1, 1), assigned("refused", 1, 1)))
 	got := lines(v)
 	want := []string{
 		"a g1 READY  a_0_0:cpu",
 		"a g2 UNAVAILABLE load model 'a': output 'y' is INT8[5], but input 'x' in its position is INT8[4]: declare them alike",
 		`far g1 UNAVAILABLE the files of s3://models/far/1 have no digest to fetch them by`,
 		"onnx g1 UNAVAILABLE ONNX Runtime cannot be opened",
-		"plan g1 UNAVAILABLE this server has no backend 'tensorrt': ",
+		"plan g1 UNAVAILABLE this server has no backend 'tensorrt': it has dyna_sequence, echo, identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square, tensorflow, " +
+			"and loads no shared objects as backends: serve the ONNX model from which the plan was built: set backend to onnxruntime",
 		"refused g1 UNAVAILABLE no such luck",
-		"torch g1 UNAVAILABLE this server has no backend 'pytorch': it has dyna_sequence, echo, identity, onnxruntime, python, repeat, sequence, square, and loads no shared objects as backends: " +
-			"export the model with torch.onnx.export and set backend to onnxruntime, or run it in a Python model",
 	}
 	for i, line := range want {
 		if i >= len(got) || !strings.HasPrefix(got[i], line) {

@@ -7,12 +7,11 @@
 package nereidv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -1398,37 +1397,34 @@ func file_nereid_v1_batch_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_batch_proto_rawDescData
 }
 
-var (
-	file_nereid_v1_batch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-	file_nereid_v1_batch_proto_msgTypes  = make([]protoimpl.MessageInfo, 15)
-	file_nereid_v1_batch_proto_goTypes   = []any{
-		Outcome(0),            // 0: nereid.v1.Outcome
-		UnitEnd(0),            // 1: nereid.v1.UnitEnd
-		(*Grant)(nil),         // 2: nereid.v1.Grant
-		(*Batch)(nil),         // 3: nereid.v1.Batch
-		(*BatchRequest)(nil),  // 4: nereid.v1.BatchRequest
-		(*Slot)(nil),          // 5: nereid.v1.Slot
-		(*BatchReturned)(nil), // 6: nereid.v1.BatchReturned
-		(*CancelUnit)(nil),    // 7: nereid.v1.CancelUnit
-		(*Retire)(nil),        // 8: nereid.v1.Retire
-		(*Retired)(nil),       // 9: nereid.v1.Retired
-		(*InstanceFree)(nil),  // 10: nereid.v1.InstanceFree
-		(*UnitResponses)(nil), // 11: nereid.v1.UnitResponses
-		(*UnitDone)(nil),      // 12: nereid.v1.UnitDone
-		(*Timing)(nil),        // 13: nereid.v1.Timing
-		(*Running)(nil),       // 14: nereid.v1.Running
-		(*Started)(nil),       // 15: nereid.v1.Started
-		(*HeldSequence)(nil),  // 16: nereid.v1.HeldSequence
-		(*InstanceId)(nil),    // 17: nereid.v1.InstanceId
-		(*ModelRef)(nil),      // 18: nereid.v1.ModelRef
-		(*Descriptor)(nil),    // 19: nereid.v1.Descriptor
-		(*Sequence)(nil),      // 20: nereid.v1.Sequence
-		(*Error)(nil),         // 21: nereid.v1.Error
-		(*RequestId)(nil),     // 22: nereid.v1.RequestId
-		(*WorkId)(nil),        // 23: nereid.v1.WorkId
-	}
-)
-
+var file_nereid_v1_batch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_nereid_v1_batch_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_nereid_v1_batch_proto_goTypes = []any{
+	(Outcome)(0),          // 0: nereid.v1.Outcome
+	(UnitEnd)(0),          // 1: nereid.v1.UnitEnd
+	(*Grant)(nil),         // 2: nereid.v1.Grant
+	(*Batch)(nil),         // 3: nereid.v1.Batch
+	(*BatchRequest)(nil),  // 4: nereid.v1.BatchRequest
+	(*Slot)(nil),          // 5: nereid.v1.Slot
+	(*BatchReturned)(nil), // 6: nereid.v1.BatchReturned
+	(*CancelUnit)(nil),    // 7: nereid.v1.CancelUnit
+	(*Retire)(nil),        // 8: nereid.v1.Retire
+	(*Retired)(nil),       // 9: nereid.v1.Retired
+	(*InstanceFree)(nil),  // 10: nereid.v1.InstanceFree
+	(*UnitResponses)(nil), // 11: nereid.v1.UnitResponses
+	(*UnitDone)(nil),      // 12: nereid.v1.UnitDone
+	(*Timing)(nil),        // 13: nereid.v1.Timing
+	(*Running)(nil),       // 14: nereid.v1.Running
+	(*Started)(nil),       // 15: nereid.v1.Started
+	(*HeldSequence)(nil),  // 16: nereid.v1.HeldSequence
+	(*InstanceId)(nil),    // 17: nereid.v1.InstanceId
+	(*ModelRef)(nil),      // 18: nereid.v1.ModelRef
+	(*Descriptor)(nil),    // 19: nereid.v1.Descriptor
+	(*Sequence)(nil),      // 20: nereid.v1.Sequence
+	(*Error)(nil),         // 21: nereid.v1.Error
+	(*RequestId)(nil),     // 22: nereid.v1.RequestId
+	(*WorkId)(nil),        // 23: nereid.v1.WorkId
+}
 var file_nereid_v1_batch_proto_depIdxs = []int32{
 	17, // 0: nereid.v1.Grant.instance:type_name -> nereid.v1.InstanceId
 	18, // 1: nereid.v1.Grant.model:type_name -> nereid.v1.ModelRef

@@ -22,13 +22,12 @@
 package nereidv1
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	v2 "github.com/nereid-serving/nereid/proto/inference/v2"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -2005,40 +2004,37 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_state_proto_rawDescData
 }
 
-var (
-	file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-	file_nereid_v1_state_proto_msgTypes  = make([]protoimpl.MessageInfo, 22)
-	file_nereid_v1_state_proto_goTypes   = []any{
-		DesiredState(0),         // 0: nereid.v1.DesiredState
-		State(0),                // 1: nereid.v1.State
-		DeviceKind(0),           // 2: nereid.v1.DeviceKind
-		(*ModelValue)(nil),      // 3: nereid.v1.ModelValue
-		(*ClassLabels)(nil),     // 4: nereid.v1.ClassLabels
-		(*ModelContent)(nil),    // 5: nereid.v1.ModelContent
-		(*ModelVersion)(nil),    // 6: nereid.v1.ModelVersion
-		(*AssignmentValue)(nil), // 7: nereid.v1.AssignmentValue
-		(*AssignedVersion)(nil), // 8: nereid.v1.AssignedVersion
-		(*AssignedGroup)(nil),   // 9: nereid.v1.AssignedGroup
-		(*WorkerValue)(nil),     // 10: nereid.v1.WorkerValue
-		(*InstancesValue)(nil),  // 11: nereid.v1.InstancesValue
-		(*WorkerDevice)(nil),    // 12: nereid.v1.WorkerDevice
-		(*WorkerVersion)(nil),   // 13: nereid.v1.WorkerVersion
-		(*WorkerInstance)(nil),  // 14: nereid.v1.WorkerInstance
-		(*ServiceValue)(nil),    // 15: nereid.v1.ServiceValue
-		(*PoolValue)(nil),       // 16: nereid.v1.PoolValue
-		(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
-		(*RateLimit)(nil),       // 18: nereid.v1.RateLimit
-		(*AttachedValue)(nil),   // 19: nereid.v1.AttachedValue
-		nil,                     // 20: nereid.v1.ModelValue.LabelsEntry
-		nil,                     // 21: nereid.v1.ModelValue.ClassLabelsEntry
-		nil,                     // 22: nereid.v1.ModelContent.ClassLabelsEntry
-		nil,                     // 23: nereid.v1.WorkerValue.LabelsEntry
-		nil,                     // 24: nereid.v1.PoolValue.WorkerLabelsEntry
-		(*v2.ModelConfig)(nil),  // 25: inference.ModelConfig
-		(*ModelRef)(nil),        // 26: nereid.v1.ModelRef
-	}
-)
-
+var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_nereid_v1_state_proto_goTypes = []any{
+	(DesiredState)(0),       // 0: nereid.v1.DesiredState
+	(State)(0),              // 1: nereid.v1.State
+	(DeviceKind)(0),         // 2: nereid.v1.DeviceKind
+	(*ModelValue)(nil),      // 3: nereid.v1.ModelValue
+	(*ClassLabels)(nil),     // 4: nereid.v1.ClassLabels
+	(*ModelContent)(nil),    // 5: nereid.v1.ModelContent
+	(*ModelVersion)(nil),    // 6: nereid.v1.ModelVersion
+	(*AssignmentValue)(nil), // 7: nereid.v1.AssignmentValue
+	(*AssignedVersion)(nil), // 8: nereid.v1.AssignedVersion
+	(*AssignedGroup)(nil),   // 9: nereid.v1.AssignedGroup
+	(*WorkerValue)(nil),     // 10: nereid.v1.WorkerValue
+	(*InstancesValue)(nil),  // 11: nereid.v1.InstancesValue
+	(*WorkerDevice)(nil),    // 12: nereid.v1.WorkerDevice
+	(*WorkerVersion)(nil),   // 13: nereid.v1.WorkerVersion
+	(*WorkerInstance)(nil),  // 14: nereid.v1.WorkerInstance
+	(*ServiceValue)(nil),    // 15: nereid.v1.ServiceValue
+	(*PoolValue)(nil),       // 16: nereid.v1.PoolValue
+	(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
+	(*RateLimit)(nil),       // 18: nereid.v1.RateLimit
+	(*AttachedValue)(nil),   // 19: nereid.v1.AttachedValue
+	nil,                     // 20: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 21: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 22: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 23: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 24: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 25: inference.ModelConfig
+	(*ModelRef)(nil),        // 26: nereid.v1.ModelRef
+}
 var file_nereid_v1_state_proto_depIdxs = []int32{
 	25, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
