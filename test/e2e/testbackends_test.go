@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/http"
 	"path"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -60,7 +62,7 @@ parameters { key: "execute_delay_ms" value { string_value: "1" } }` + pair("TYPE
 }
 
 // A model of a backend of Triton's that there is not says what to do instead, also if
-// it runs on GPUs alone.
+// it runs on GPUs alone; one whose framework is not installed names that.
 func TestModelsOfForeignBackendsSayTheWayOut(t *testing.T) {
 	s := start(t, repository(t, map[string]string{
 		"llm/config.pbtxt": `backend: "vllm"`, "llm/1/model.json": `{"model": "small"}`,
@@ -68,15 +70,21 @@ func TestModelsOfForeignBackendsSayTheWayOut(t *testing.T) {
 		"vino/1/model.xml":   "<net/>",
 		"trees/config.pbtxt": `backend: "fil"`, "trees/1/xgboost.json": "{}",
 		"images/config.pbtxt": `backend: "dali"`, "images/1/model.dali": "x",
-		"torch/config.pbtxt": `platform: "pytorch_libtorch"`, "torch/1/model.pt": "x",
+		"torch/config.pbtxt": `platform: "pytorch_libtorch" input { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ 1 ] }`,
+		"torch/1/model.pt":   "x",
 	}), "--exit-on-error=false")
-	s.wantIndex(
-		entry{"images", "1", "UNAVAILABLE", "prepare the data in a Python model, or in operators of the ONNX model"},
-		entry{"llm", "1", "UNAVAILABLE", "run vLLM in a Python model"},
-		entry{"plan", "1", "UNAVAILABLE", "serve the ONNX model from which the plan was built"},
-		entry{"torch", "1", "UNAVAILABLE", "torch.onnx.export"},
-		entry{"trees", "1", "UNAVAILABLE", "convert the trees with onnxmltools or skl2onnx"},
-		entry{"vino", "1", "UNAVAILABLE", "export the model to ONNX from the framework that it was made with"},
-	)
+	want := map[string]string{
+		"images": "prepare the data in a Python model, or in operators of the ONNX model",
+		"llm":    "run vLLM in a Python model",
+		"plan":   "serve the ONNX model from which the plan was built",
+		"torch":  "the backend pytorch needs the package torch",
+		"trees":  "convert the trees with onnxmltools or skl2onnx",
+		"vino":   "the backend openvino needs the package openvino",
+	}
+	s.untilIndex(func(list []entry) bool { // where a worker is apart, it is asked when it is there
+		return len(list) == len(want) && !slices.ContainsFunc(list, func(e entry) bool {
+			return e.State != "UNAVAILABLE" || !strings.Contains(e.Reason, want[e.Name])
+		})
+	})
 	s.wants(t, http.MethodGet, "/v2/health/live", http.StatusOK, "")
 }
