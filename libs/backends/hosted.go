@@ -28,10 +28,7 @@ func pyTorch() Descriptor {
 		Name: "pytorch", BuiltIn: true, Hosted: true, CPU: true, GPU: true, FileRequired: true, RunsCode: true,
 		Formats: []Format{
 			{Platform: "pytorch_libtorch", Aliases: []string{"libtorch"}, File: "model.pt", Standard: true},
-			{
-				Platform: "torch_aoti", File: "model.pt2",
-				Instead: "save the model as TorchScript, by torch.jit.trace or torch.jit.script, or load the program in a Python model",
-			},
+			{Platform: "torch_aoti", File: "model.pt2"},
 		},
 	}
 }

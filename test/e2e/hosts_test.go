@@ -125,7 +125,7 @@ func TestMissingFrameworksAreNamed(t *testing.T) {
 	}), "--exit-on-error=false", "--strict-readiness=false")
 	for model, want := range map[string]string{
 		"torch": "-m pip install torch)", "flow": "-m pip install tensorflow-cpu)", "vino": "-m pip install openvino)",
-		"aoti": "save the model as TorchScript",
+		"aoti": "-m pip install torch)",
 	} {
 		s.untilIndex(func(list []entry) bool {
 			return slices.ContainsFunc(list, func(e entry) bool { return e.Name == model && strings.Contains(e.Reason, want) })

@@ -1,6 +1,7 @@
-"""The backend pytorch: TorchScript, by the names that Triton's gives to inputs and outputs."""
+"""The backend pytorch: TorchScript and exported programs, by the names that Triton's gives to inputs and outputs."""
 
-from typing import Any, Dict, List
+import os
+from typing import Any, Dict, List, Sequence
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -17,12 +18,12 @@ _IDLE = (
 
 
 class TritonPythonModel(Host):
-    """A TorchScript model."""
+    """A model in TorchScript (model.pt), or a program of torch.export or AOTInductor (model.pt2)."""
 
     failure = "PyTorch execute failure: "
 
     def open(self, path: str) -> None:
-        """Load the model, and find which of its arguments an input is."""
+        """Load the model, and find which of its arguments each input is."""
         self._torch = torch = framework("pytorch", "torch", "torch")
         self.parameters.warn_of(_IDLE)
         self._optimized = not self.parameters.boolean("DISABLE_OPTIMIZED_EXECUTION")
@@ -32,13 +33,40 @@ class TritonPythonModel(Host):
                 use(self.parameters.count(key))
         self._check_tensors()
         self._device = torch.device("cpu" if self.gpu is None else "cuda:%d" % self.gpu)
+        self._takes_dictionary = False
+        if path.endswith(".pt2"):
+            self._load_program(path)
+        else:
+            self._load_script(path)
+        self._places = naming.output_places(output_names(self.config))
+
+    def _load_script(self, path: str) -> None:
         try:
-            self._module = torch.jit.load(path, map_location=self._device)
+            self._module = self._torch.jit.load(path, map_location=self._device)
         except (RuntimeError, ValueError) as error:
-            raise Refused("failed to load model '%s': %s" % (self.name, error)) from None
+            raise self._unloadable(error) from None
         self._module.eval()
         self._find_arguments()
-        self._places = naming.output_places(output_names(self.config))
+
+    def _load_program(self, path: str) -> None:
+        """Load an exported program, or else a package that AOTInductor has compiled, whose arguments have no names."""
+        torch, names = self._torch, input_names(self.config)
+        if not hasattr(getattr(torch, "export", None), "load"):
+            raise Refused("'%s' needs torch.export, which torch has from 2.1 on: torch is %s here" % (os.path.basename(path), torch.__version__))
+        arguments: Sequence[str] = [""] * len(names)
+        try:
+            program = torch.export.load(path)
+            self._module = program.module().to(self._device)
+            arguments = program.graph_signature.user_inputs
+        except Exception as error:
+            try:
+                self._module = torch._inductor.aoti_load_package(path)
+            except Exception:  # what export says of the file is what a user can act on
+                raise self._unloadable(error) from None
+        self._order_arguments(names, arguments)
+
+    def _unloadable(self, error: Exception) -> Refused:
+        return Refused("failed to load model '%s': %s" % (self.name, error))
 
     def _check_tensors(self) -> None:
         for kind in ("input", "output"):
@@ -65,11 +93,14 @@ class TritonPythonModel(Host):
                     "An input of type '%s' was detected in the model. Only a single input of type Dict(str, Tensor) or input(s) of type Tensor "
                     "are supported." % argument.type
                 )
+        self._order_arguments(names, [argument.name for argument in arguments])
+
+    def _order_arguments(self, names: Sequence[str], arguments: Sequence[str]) -> None:
         if len(arguments) != len(names):
             raise Refused(
                 "unable to load model '%s', configuration expects %d inputs, model provides %d" % (self.name, len(names), len(arguments))
             )
-        self._order = naming.input_places(names, [argument.name for argument in arguments])
+        self._order = naming.input_places(names, arguments)
 
     def run(self, inputs: Arrays) -> Arrays:
         """Run a batch."""

@@ -1,4 +1,4 @@
-"""TorchScript models of each way to name inputs and outputs."""
+"""Models in TorchScript and as programs, of each way to name inputs and outputs."""
 
 from typing import Dict, List, Tuple
 
@@ -45,7 +45,38 @@ def save(name, module, config):
     torch.jit.script(module).save(model(name, BACKEND + config) + "/model.pt")
 
 
+def programs():
+    """Write exported and compiled programs, if this torch has them."""
+    given = np.random.default_rng(3).random((3, 4), np.float32)
+    mlp, example = Mlp().eval(), (torch.from_numpy(given),)
+    config = "max_batch_size: 8\ndynamic_batching { }\n" + tensors("input", ("INPUT__0", *FP32)) + tensors("output", ("OUTPUT__0", "FP32", "[ 3 ]"))
+    if not hasattr(getattr(torch, "export", None), "load"):
+        with open(model("exported", config) + "/model.pt2", "w") as file:
+            file.write("from a newer torch")
+        refused("exported", "'model.pt2' needs torch.export, which torch has from 2.1 on")
+        return
+    with open(model("not_exported", config) + "/model.pt2", "w") as file:
+        file.write("no program")
+    refused("not_exported", "failed to load model 'not_exported': ")
+    rows = torch.export.Dim("rows", max=8)
+    program = torch.export.export(mlp, example, dynamic_shapes={"x": {0: rows}})
+    torch.export.save(program, model("exported", config) + "/model.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=model("compiled", config) + "/model.pt2")
+    for name in ("exported", "compiled"):
+        for rows in (1, 2, 3, 8):
+            given = np.random.default_rng(rows).random((rows, 4), np.float32)
+            with torch.no_grad():
+                request(name, {"INPUT__0": given}, {"OUTPUT__0": mlp(torch.from_numpy(given)).numpy()})
+    a, b = np.arange(4, dtype=np.float32), np.full(4, 1.5, np.float32)
+    two = tensors("output", ("OUTPUT__1", "INT64", "[ 4 ]"), ("OUTPUT__0", *FP32))
+    named = tensors("input", ("subtrahend", *FP32), ("minuend", *FP32)) + two
+    exported = torch.export.export(Less(), (torch.from_numpy(a), torch.from_numpy(b)))
+    torch.export.save(exported, model("exported_arguments", named) + "/model.pt2")
+    request("exported_arguments", {"subtrahend": b, "minuend": a}, {"OUTPUT__0": a - b, "OUTPUT__1": (a > b).astype(np.int64)})
+
+
 def main():
+    programs()
     mlp = Mlp()
     batching = "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 2000 }\n"
     settings = "".join(
