@@ -48,7 +48,7 @@ func (c *completer) asker() repo.Ask {
 }
 
 // ask has a worker of the model's pool complete a configuration. If it cannot be
-// reached the next is called.
+// reached, or lacks the backend, the next is called.
 func (c *completer) ask(ctx context.Context, d control.Draft) ([]byte, error) {
 	if c.alone {
 		return c.complete(ctx, "", d)
@@ -59,15 +59,27 @@ func (c *completer) ask(ctx context.Context, d control.Draft) ([]byte, error) {
 	}
 	id := infer.ModelID{Namespace: d.Model.Namespace, Name: d.Model.Name}
 	pool := c.pools.OfModel(id, config)
-	err := errs.New(errs.NoWorker, "the pool %s has no worker that could run the model's auto_complete_config: it is tried again when one is there", pool)
+	var lacking, unreachable error
 	for _, address := range c.addresses(ctx, pool) {
 		completed, failed := c.complete(ctx, address, d)
-		if failed == nil || ctx.Err() != nil || errs.Of(failed) != errs.StateUnavailable && errs.Of(failed) != errs.Draining {
+		switch reason := errs.Of(failed); {
+		case failed == nil || ctx.Err() != nil:
 			return completed, failed
+		case reason == errs.Unsupported:
+			lacking = failed
+		case reason == errs.StateUnavailable || reason == errs.Draining:
+			unreachable = errs.Wrap(errs.NoWorker, failed, "no worker of the pool %s could run the model's auto_complete_config: %s", pool, errs.From(failed).Msg)
+		default:
+			return nil, failed
 		}
-		err = errs.Wrap(errs.NoWorker, failed, "no worker of the pool %s could run the model's auto_complete_config: %s", pool, errs.From(failed).Msg)
 	}
-	return nil, err
+	switch {
+	case unreachable != nil:
+		return nil, unreachable
+	case lacking != nil:
+		return nil, lacking
+	}
+	return nil, errs.New(errs.NoWorker, "the pool %s has no worker that could run the model's auto_complete_config: it is tried again when one is there", pool)
 }
 
 // addresses are those of the pool's workers, as soon as these are known.

@@ -113,6 +113,18 @@ func TestAFailureToCompleteIsTheModels(t *testing.T) {
 	}
 }
 
+// A model of a backend that no worker has is assigned as it is: its load says what is
+// missing.
+func TestModelsOfBackendsThatNoWorkerHasAreAssigned(t *testing.T) {
+	s, w, start := completing(t)
+	w.fail["a:1"] = errs.New(errs.Unsupported, "there is no such backend")
+	s.workerAt("w", "a:1", nereidv1.DeviceKind_DEVICE_KIND_CPU)
+	start(func(*registry.Config) {}, repository(t, map[string]string{"m/config.pbtxt": `backend: "mine"`, "m/1/model.py": pythonModel}))
+	s.awaitModel("its version", "m", func(v *nereidv1.ModelValue) bool {
+		return v.GetProblem() == "" && len(v.GetVersions()) == 1 && v.GetVersions()[0].GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE
+	})
+}
+
 // TestGivenCodeIsNotRunUnasked has the code of a load that is refused not run before that.
 func TestGivenCodeIsNotRunUnasked(t *testing.T) {
 	for _, allowed := range []bool{false, true} {

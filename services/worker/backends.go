@@ -190,6 +190,12 @@ func newBackends(c Config, d Deps) *openBackends {
 	}
 }
 
+// has reports whether there is a backend of the name.
+func (o *openBackends) has(name string) bool {
+	_, ok := o.based[name]
+	return ok || slices.ContainsFunc(o.drivers, func(d backend.Driver) bool { return d.Name == name })
+}
+
 // backend returns the named backend, which for those that are Python-based is
 // Python's. The lock is held while one is opened: what waits for it needs that
 // backend too, or is one of few loads.

@@ -17,13 +17,17 @@ var _ control.Completer = (*Worker)(nil)
 
 // Complete has a model's own code complete its configuration; the model is not
 // loaded. It may be called before Run and beside it, and fails with draining once
-// the worker stops. Errors are as [control.Completer] has them.
+// the worker stops, and with unsupported if it has no such backend. Other errors
+// are as [control.Completer] has them.
 func (w *Worker) Complete(ctx context.Context, d control.Draft) (completed []byte, err error) {
 	config, err := modelconfig.FromJSON(d.Config)
 	if err != nil {
 		return nil, err
 	}
 	err = w.engines.use(ctx, func(ctx context.Context) error {
+		if !w.engines.has(config.Backend) {
+			return errs.New(errs.Unsupported, "%s", modelconfig.UnknownBackend(config.Backend, names(w.engines.based))).WithModel(config.Name)
+		}
 		b, err := w.engines.backend(config.Backend)
 		if err != nil {
 			return err

@@ -296,9 +296,10 @@ func TestReadinessInEachMode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, dir, tt.args...)
-			if status, _ := s.do(http.MethodGet, s.HTTP+"/v2/health/ready", ""); status != tt.status {
-				t.Errorf("ready: %d, want %d", status, tt.status)
-			}
+			s.eventually("readiness", func() bool { // a registry apart asks workers about the unknown backend
+				status, _ := s.do(http.MethodGet, s.HTTP+"/v2/health/ready", "")
+				return status == tt.status
+			})
 			if status, _ := s.do(http.MethodGet, s.HTTP+"/v2/health/live", ""); status != http.StatusOK {
 				t.Errorf("live: %d", status)
 			}
@@ -310,7 +311,9 @@ func TestVersionOfAnUnknownBackendIsUnavailable(t *testing.T) {
 	dir := repository(t, map[string]string{"m/config.pbtxt": `backend: "mine"`, "m/1/.keep": ""})
 	for _, args := range [][]string{nil, {"--model-control-mode=explicit", "--load-model=m"}} {
 		s := start(t, dir, append(args, "--exit-on-error=false")...)
-		s.wantIndex(entry{"m", "1", "UNAVAILABLE", "this server has no backend 'mine'"})
+		s.untilIndex(func(list []entry) bool { // a registry apart asks workers about it
+			return len(list) == 1 && list[0].Version == "1" && strings.Contains(list[0].Reason, "this server has no backend 'mine'")
+		})
 		s.wants(t, http.MethodGet, "/v2/health/ready", http.StatusBadRequest, "")
 		if args != nil {
 			s.control(t, "load", "m", "", http.StatusBadRequest, "load failed for model 'm': version 1 is at UNAVAILABLE state: ")

@@ -16,7 +16,8 @@ import (
 )
 
 // Ask has a worker run the code of a model that completes its own configuration.
-// An error that may be tried again says that none can now.
+// An error that may be tried again says that none can now; unsupported, that no
+// worker that is there has the backend.
 type Ask func(context.Context, control.Draft) ([]byte, error)
 
 // completes is what a model's file has in it where its code completes
@@ -50,7 +51,7 @@ func (s *reader) ask(ctx context.Context, m *snapshot.Model, dir string, trees m
 			s.noteRead(err)
 			return nil, err
 		}
-		return s.outcomes.of(digest, config, s.again, func() ([]byte, error) {
+		completed, err := s.outcomes.of(digest, config, s.again, func() ([]byte, error) {
 			completed, err := s.asked(ctx, control.Draft{
 				Model: m.ID().Version(version, 0), Config: config, ModelURL: m.URL, URL: s.options.from.URL(versionDir(dir, version)),
 				Digest: digest, Fingerprint: files.tree.Fingerprint(),
@@ -59,6 +60,10 @@ func (s *reader) ask(ctx context.Context, m *snapshot.Model, dir string, trees m
 			s.observed.waiting = s.observed.waiting || err != nil && errs.Of(err).Retryable()
 			return completed, err
 		})
+		if errs.Of(err) == errs.Unsupported {
+			return config, nil // the load says what is missing, of each version
+		}
+		return completed, err
 	}
 }
 
@@ -81,7 +86,7 @@ func mentions(from Files, paths []string, word string) bool {
 
 // transient reports whether a failure says nothing of the model.
 func transient(err error) bool {
-	return err != nil && (errs.Of(err).Retryable() || fromStore(err) || !errs.Classified(err))
+	return err != nil && (errs.Of(err).Retryable() || errs.Of(err) == errs.Unsupported || fromStore(err) || !errs.Classified(err))
 }
 
 // maxOutcomes bounds how many completed configurations are kept.
