@@ -1,12 +1,13 @@
 """The model: its file, and the class in it."""
 
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import os
 import sys
 import types
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 from .errors import Refused
 
@@ -42,6 +43,35 @@ class Model:
         return inspect.iscoroutinefunction(self.object.execute)
 
 
+class _Source(importlib.machinery.SourceFileLoader):
+    """Compiles a file as it is. Cached bytecode knows a file by its size and the second of its change, and one may be saved twice in that."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]
+
+
+def _finder(inside: str, itself: str) -> Callable[[str], Any]:
+    def find(path: str) -> Any:
+        if path != itself and not os.path.join(path, "").startswith(os.path.join(inside, "")):
+            raise ImportError("not the model's")
+        return importlib.machinery.FileFinder(
+            path,
+            (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+            (_Source, importlib.machinery.SOURCE_SUFFIXES),
+            (importlib.machinery.SourcelessFileLoader, importlib.machinery.BYTECODE_SUFFIXES),
+        )
+
+    return find
+
+
+def _read_anew(inside: str, itself: str) -> None:
+    """Have what is imported from inside one directory, and from another itself, be compiled from its source."""
+    sys.path_hooks.insert(0, _finder(inside, itself))
+    for path in (inside, itself):
+        sys.path_importer_cache.pop(path, None)
+    importlib.invalidate_caches()
+
+
 def _load(file: str, own: bool) -> Any:
     """Import the code as Triton does: a model's own as a module of a package that is named as its directory, a backend's by itself."""
     if not os.access(os.path.dirname(file), os.X_OK):
@@ -60,8 +90,8 @@ def _load(file: str, own: bool) -> Any:
         package.__path__ = [directory]  # type: ignore[attr-defined]
         sys.modules[name] = package
         module_name = "%s.%s" % (name, module_name)
-    importlib.invalidate_caches()
-    spec = importlib.util.spec_from_file_location(module_name, file)
+    _read_anew(directory, os.path.dirname(directory) if own else directory)
+    spec = importlib.util.spec_from_file_location(module_name, file, loader=_Source(module_name, file)) if file.endswith(".py") else None
     if spec is None or spec.loader is None:
         raise Refused("Model name must end with '.py'. Model name is \"%s\"." % os.path.basename(file))
     module = importlib.util.module_from_spec(spec)
