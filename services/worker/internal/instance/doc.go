@@ -3,7 +3,7 @@
 // An [Executor] is the worker towards its pool's scheduler. It has one lane
 // for each instance: a goroutine that takes batches one by one from a queue as
 // deep as the instance's credits, and hands each to the backend as a batch. A prompt
-// backend gets a batch that finds the lane empty from whoever brings it.
+// backend gets a batch that finds the lane empty from its caller.
 //
 // # What a lane guarantees
 //

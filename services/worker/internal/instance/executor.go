@@ -57,7 +57,7 @@ type Spec struct {
 	// Observe is told the timing of each batch that ran; it may be nil.
 	Observe func(infer.Timing)
 	// Unready is told why the instance is not ready, or away, and with nil that it is
-	// ready; it may be nil, and must not wait for whoever opens or closes the instance.
+	// ready; it may be nil, and must not wait for the goroutine that opens or closes the instance.
 	Unready func(id infer.InstanceID, cause error)
 }
 

@@ -195,7 +195,7 @@ type promptEngine struct {
 
 func (e *promptEngine) TryExecute(b backend.Batch) bool { return e.try(b) }
 
-func TestBatchesArePassedToPromptInstancesByWhoeverBringsThem(t *testing.T) {
+func TestBatchesArePassedToPromptInstancesByTheirCallers(t *testing.T) {
 	h := newPipelinedHarness(t, 1)
 	var taken []backend.Batch // without a lock: by this goroutine alone
 	e := &promptEngine{try: func(b backend.Batch) bool {

@@ -201,7 +201,7 @@ func (w *world) Return(b *infer.Batch, err error) {
 	w.tellLocked()
 }
 
-// tellLocked has whoever waits look again, and gives credits to what was returned.
+// tellLocked wakes all waiters, and gives credits to what was returned.
 func (w *world) tellLocked() {
 	for w.credits > 0 && len(w.returned) > 0 {
 		w.credits--

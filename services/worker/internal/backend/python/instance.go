@@ -141,7 +141,7 @@ func (in *instance) gone(s *session) {
 	}
 }
 
-// promptBytes is how many bytes of inputs are copied in the goroutine of whoever
+// promptBytes is how many bytes of inputs are copied in the goroutine that
 // brings a batch.
 const promptBytes = 64 << 10
 

@@ -325,18 +325,25 @@ func (w *world) pid() string {
 	return w.show(w.infer(ask(texts("HOW", ""))))
 }
 
-func TestBatchesThatNobodyWaitsForAreKilled(t *testing.T) {
-	w := run(t, dying, options{config: deaths(), settings: map[string]string{"stub-timeout-seconds": "1"}})
-	before := w.pid()
-	runs := filepath.Join(t.TempDir(), "runs")
+// hang has the model hang with a request, which is canceled then, and returns its number.
+func (w *world) hang() uint64 {
+	w.t.Helper()
+	runs := filepath.Join(w.t.TempDir(), "runs")
 	if err := syscall.Mkfifo(runs, 0o600); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	n := w.send(ask(texts("HOW", "hang", runs)))[0]
 	if _, err := os.ReadFile(runs); err != nil { // once the model has opened it
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: n}, infer.RequestID{Origin: 1, Number: n})
+	return n
+}
+
+func TestBatchesThatNobodyWaitsForAreKilled(t *testing.T) {
+	w := run(t, dying, options{config: deaths(), settings: map[string]string{"stub-timeout-seconds": "1"}})
+	before := w.pid()
+	n := w.hang()
 	if after := w.pid(); after == before {
 		t.Error("the stub lives")
 	}
@@ -350,15 +357,7 @@ func TestBatchesThatNobodyWaitsForAreKilled(t *testing.T) {
 func TestDeathsBeforeMessagesAreRead(t *testing.T) {
 	w := run(t, dying, options{config: deaths()})
 	before := w.pid()
-	runs := filepath.Join(t.TempDir(), "runs")
-	if err := syscall.Mkfifo(runs, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n := w.send(ask(texts("HOW", "hang", runs)))[0]
-	if _, err := os.ReadFile(runs); err != nil { // once the model has opened it
-		t.Fatal(err)
-	}
-	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: n}, infer.RequestID{Origin: 1, Number: n})
+	w.hang()
 	pid, err := strconv.Atoi(strings.TrimPrefix(before, "PID[1]="))
 	if err == nil {
 		err = syscall.Kill(pid, syscall.SIGKILL)

@@ -81,7 +81,7 @@ func tell(t *testing.T, settings map[string]string) (*world, telling) {
 func TestModelsHaveFewRights(t *testing.T) {
 	t.Setenv("NEREID_SECRET", "s")
 	t.Setenv("OTHERS", "are passed")
-	// What whoever started the worker left open.
+	// What the worker's parent left open.
 	pipe := make([]int, 2)
 	if err := unix.Pipe(pipe); err != nil {
 		t.Fatal(err)

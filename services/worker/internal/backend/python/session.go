@@ -29,7 +29,7 @@ type session struct {
 	// asks says that the model has an is_ready, ready takes its answers.
 	asks  bool
 	ready chan error
-	// question is the number of the last one; owned by whoever attends.
+	// question is the number of the last one; owned by attend's goroutine.
 	question uint64
 	metrics  stubMetrics // owned by the reader
 
@@ -74,7 +74,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 }
 
 // answer waits for the stub's first. That may take long, as the load of large files
-// does: it is up to whoever waits to give up.
+// does: it is up to the caller to give up.
 func (s *session) answer(ctx context.Context) (stub.Message, error) {
 	slow := time.NewTicker(s.in.model.settings.timeout)
 	defer slow.Stop()
