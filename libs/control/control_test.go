@@ -22,7 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -103,7 +103,7 @@ func serve(t *testing.T, network, address string, register func(grpc.ServiceRegi
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(stream.ServerOptions(nil, nil)...) // those of services: callers ping
+	s := grpc.NewServer(link.ServerOptions(nil, nil)...) // those of services: callers ping
 	register(s)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

@@ -19,8 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/schedule"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/schedule"
 )
 
 func TestIdentitiesInCertificates(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAWorkerConnectsAsItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := grpc.NewServer(stream.ServerOptions(config, c.log)...)
+	listener := grpc.NewServer(link.ServerOptions(config, c.log)...)
 	server.Register(listener)
 	served := make(chan error, 1)
 	go func() { served <- listener.Serve(l) }()
@@ -136,7 +136,7 @@ func TestAWorkerConnectsAsItself(t *testing.T) {
 		refused     bool
 	}{{"w2", 8, true}, {"w1", 8, true}, {"w2", 7, true}, {"w1", 7, false}} {
 		d := schedule.Dialler{Self: schedule.Identity{ID: tt.id, Incarnation: tt.incarnation}, Clock: mono.New()}
-		session, err := d.Worker(t.Context(), stream.Peer{Address: l.Addr().String(), TLS: secured}, infer.Held{}, nil)
+		session, err := d.Worker(t.Context(), link.Peer{Address: l.Addr().String(), TLS: secured}, infer.Held{}, nil)
 		if (err != nil) != tt.refused || (tt.refused && errs.Of(err) != errs.RoleForbidden) {
 			t.Errorf("as %s, incarnation %d: %v", tt.id, tt.incarnation, err)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/exchange"
-	"github.com/nereid-serving/nereid/libs/remote/schedule"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/export"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/dispatcher"
@@ -47,7 +47,7 @@ type Remote struct {
 	deps RemoteDeps
 	// tensors is the gateway's end of the streams to workers. Its epoch is set
 	// when registered is closed.
-	tensors    *exchange.Gateway
+	tensors    *export.Gateway
 	workers    *workers.Connector
 	registered chan struct{}
 }
@@ -57,9 +57,9 @@ type Remote struct {
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, registered: make(chan struct{})}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
-	r.tensors = &exchange.Gateway{
-		Identity: exchange.Identity{ID: d.ID, Release: d.Release},
-		Offers:   exchange.NewOffers(d.Arena), Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
+	r.tensors = &export.Gateway{
+		Identity: export.Identity{ID: d.ID, Release: d.Release},
+		Offers:   export.NewOffers(d.Arena), Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
 	}
 	r.workers = workers.New(workers.Deps{Bus: d.Bus, Gateway: r.tensors, Peer: r.worker, Lost: r.Lost, Log: d.Log})
 	return r
@@ -99,15 +99,15 @@ func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedul
 		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Epoch, Release: r.deps.Release},
 		Clock: r.deps.Clock, Pool: r.tensors.Pool, Met: met,
 	}
-	s, err := d.Gateway(ctx, stream.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
+	s, err := d.Gateway(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
 	if err != nil {
 		return nil, err
 	}
 	return offering{s, r.tensors.Offers}, nil
 }
 
-func (r *Remote) worker(address string) stream.Peer {
-	return stream.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Worker)}
+func (r *Remote) worker(address string) link.Peer {
+	return link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Worker)}
 }
 
 // follow keeps a stream to each worker.
@@ -128,7 +128,7 @@ func (r *Remote) Connected(worker uint64) <-chan struct{} { return r.workers.Con
 // here until a worker asks for them.
 type offering struct {
 	*schedule.GatewaySession
-	offers *exchange.Offers
+	offers *export.Offers
 }
 
 // Submit sends a request.

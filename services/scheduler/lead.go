@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/remote/schedule"
+	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 

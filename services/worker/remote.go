@@ -14,9 +14,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/exchange"
-	"github.com/nereid-serving/nereid/libs/remote/schedule"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/export"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/attach"
@@ -44,7 +44,7 @@ type RemoteDeps struct {
 // Remote is a worker's way to a scheduler and gateways in other processes.
 type Remote struct {
 	deps       RemoteDeps
-	tensors    *exchange.Worker
+	tensors    *export.Worker
 	attachment *attach.Attachment
 	batches    *batches.Table
 	gateways   *control.Incarnations
@@ -53,7 +53,7 @@ type Remote struct {
 // NewRemote makes one that connects to nobody before its parts run.
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, batches: batches.New(), gateways: control.GatewayIncarnations(d.Bus)}
-	r.tensors = exchange.NewWorker(exchange.WorkerConfig{
+	r.tensors = export.NewWorker(export.WorkerConfig{
 		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock, GatewayOf: r.gateways.Owner,
 	})
 	r.attachment = attach.New(attach.Deps{
@@ -70,7 +70,7 @@ func (r *Remote) Scheduler() infer.Scheduler { return introducing{r.attachment, 
 // introducing has gateways know which incarnation the worker is.
 type introducing struct {
 	infer.Scheduler
-	tensors *exchange.Worker
+	tensors *export.Worker
 }
 
 func (i introducing) Attach(worker uint64, held infer.Held, e infer.Executor) {
@@ -92,7 +92,7 @@ func (r *Remote) MayStart(accepted mono.Time) bool { return r.attachment.Fresh(a
 // runs: see [Deps].
 func (r *Remote) PipelinedBatches() int { return 1 }
 
-// Register has a gRPC server, made with [stream.ServerOptions], take the
+// Register has a gRPC server, made with [link.ServerOptions], take the
 // streams of gateways.
 func (r *Remote) Register(s grpc.ServiceRegistrar) { r.tensors.Register(s) }
 
@@ -118,7 +118,7 @@ func (r *Remote) dial(ctx context.Context, address string, worker uint64, held i
 		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: worker, Release: r.deps.Release},
 		Clock: r.deps.Clock, Pool: r.deps.Tensors,
 	}
-	return d.Worker(ctx, stream.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, held, e)
+	return d.Worker(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, held, e)
 }
 
 // lease is for how long a worker counts as alive without a sign.

@@ -109,7 +109,7 @@ func edgeBans() []ban {
 		From: []string{"..."},
 		Except: []string{
 			"proto/...", "cmd/...", "test/...",
-			"libs/bus/...", "libs/control", "libs/remote/...", "libs/client", "libs/diagnostics", "libs/modelconfig/...", "libs/onnxheader", "libs/protoscan", "libs/state", "libs/testkit/...",
+			"libs/bus/...", "libs/control", "libs/plane/...", "libs/client", "libs/diagnostics", "libs/modelconfig/...", "libs/onnxheader", "libs/protoscan", "libs/state", "libs/testkit/...",
 			"services/*", "services/*/internal/rpc/...", "services/*/internal/view/...",
 			"services/gateway/internal/workers", "services/worker/internal/gateways",
 			"services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",

@@ -18,8 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/schedule"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/port"
@@ -182,7 +182,7 @@ func (s *scene) listen(address string, register func(grpc.ServiceRegistrar)) (se
 	}
 	l, err := (&net.ListenConfig{}).Listen(s.Context(), s.wiring.network, address)
 	s.must(err)
-	server = grpc.NewServer(stream.ServerOptions(nil, nil)...)
+	server = grpc.NewServer(link.ServerOptions(nil, nil)...)
 	register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

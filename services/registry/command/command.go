@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/services/registry"
 )
 
@@ -88,7 +88,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	if err != nil {
 		return process.Service{}, err
 	}
-	server := grpc.NewServer(stream.ServerOptions(p.Listening, p.Log)...)
+	server := grpc.NewServer(link.ServerOptions(p.Listening, p.Log)...)
 	r.RegisterControl(server)
 	return process.Service{
 		Parts: []lifecycle.Part{

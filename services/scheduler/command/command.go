@@ -13,9 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/remote/schedule"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/scheduler"
 )
@@ -78,7 +78,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	if err != nil {
 		return process.Service{}, err
 	}
-	server := grpc.NewServer(stream.ServerOptions(p.Listening, p.Log)...)
+	server := grpc.NewServer(link.ServerOptions(p.Listening, p.Log)...)
 	streams.Register(server)
 	s.RegisterControl(server)
 	return process.Service{

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/process"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
 	"github.com/nereid-serving/nereid/services/worker"
 )
 
@@ -38,7 +38,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	if err != nil {
 		return process.Service{}, err
 	}
-	server := grpc.NewServer(stream.ServerOptions(p.Listening, p.Log)...)
+	server := grpc.NewServer(link.ServerOptions(p.Listening, p.Log)...)
 	remote.Register(server)
 	w.RegisterControl(server)
 	return process.Service{

@@ -13,17 +13,17 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
-	"github.com/nereid-serving/nereid/libs/remote/exchange"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/export"
+	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
 // Deps are what the streams work with.
 type Deps struct {
 	Bus     *bus.Bus
-	Gateway *exchange.Gateway
+	Gateway *export.Gateway
 	// Peer says how the worker at an address is reached.
-	Peer func(address string) stream.Peer
+	Peer func(address string) link.Peer
 	// Lost is called with a worker's incarnation once its lease has ended and
 	// its stream is down: it sends no more responses. It does not block.
 	Lost func(worker uint64)
@@ -88,7 +88,7 @@ func (c *Connector) Run(ctx context.Context) error {
 // counts agree.
 type incarnation struct {
 	epoch    uint64
-	progress exchange.Progress
+	progress export.Progress
 }
 
 // connection streams from one incarnation until its lease has ended and its

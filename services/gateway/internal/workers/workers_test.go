@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/remote/exchange"
-	"github.com/nereid-serving/nereid/libs/remote/stream"
+	"github.com/nereid-serving/nereid/libs/plane/export"
+	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/workers"
@@ -66,14 +66,14 @@ func openBus(t *testing.T) *bus.Bus {
 
 // endpoint is a worker's end on a socket.
 type endpoint struct {
-	*exchange.Worker
+	*export.Worker
 	pool *tensor.Pool
 	path string
 }
 
 func newEndpoint(t *testing.T) *endpoint {
 	pool := tensor.NewPool(0)
-	at := exchange.NewWorker(exchange.WorkerConfig{ID: "w", Pool: pool, Clock: mono.New()})
+	at := export.NewWorker(export.WorkerConfig{ID: "w", Pool: pool, Clock: mono.New()})
 	t.Cleanup(at.Close)
 	return &endpoint{at, pool, filepath.Join(t.TempDir(), "s")}
 }
@@ -88,7 +88,7 @@ func (e *endpoint) serve(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(stream.ServerOptions(nil, nil)...)
+	server := grpc.NewServer(link.ServerOptions(nil, nil)...)
 	e.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -107,10 +107,10 @@ func follow(t *testing.T, b *bus.Bus, responses responder, lost chan<- uint64) (
 	ended := make(chan error, 1)
 	k = workers.New(workers.Deps{
 		Bus: b, Log: zaptest.NewLogger(t),
-		Gateway: &exchange.Gateway{
-			Identity: exchange.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: exchange.NewOffers(nil), Pool: tensor.NewPool(0), Responder: responses,
+		Gateway: &export.Gateway{
+			Identity: export.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: export.NewOffers(nil), Pool: tensor.NewPool(0), Responder: responses,
 		},
-		Peer: func(address string) stream.Peer { return stream.Peer{Address: address} },
+		Peer: func(address string) link.Peer { return link.Peer{Address: address} },
 		Lost: func(worker uint64) { lost <- worker },
 	})
 	go func() { ended <- k.Run(ctx) }()

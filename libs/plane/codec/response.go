@@ -1,0 +1,209 @@
+package codec
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Response writes a Response, as the member of its stream's messages that the
+// field is. The response stays the caller's.
+func (w *Writer) Response(member protowire.Number, r *infer.Response) error {
+	begun := w.begin(member)
+	w.work(&r.Work)
+	w.number(2, uint64(r.Index))
+	w.bool(3, r.Final)
+	for i := range r.Outputs {
+		w.tensor(4, &r.Outputs[i])
+	}
+	for i := range r.Parameters {
+		w.parameter(5, &r.Parameters[i])
+	}
+	if r.Err != nil {
+		w.error(6, r.Err)
+	}
+	w.bool(7, r.Immediate)
+	w.bool(8, r.Returned != nil)
+	return w.end(begun)
+}
+
+// Accepted writes an Accepted.
+func (w *Writer) Accepted(work infer.Work) error {
+	begun := w.begin(SchedulerAccepted)
+	w.work(&work)
+	return w.end(begun)
+}
+
+// Refused writes a Refused.
+func (w *Writer) Refused(work infer.Work, err error) error {
+	begun := w.begin(SchedulerRefused)
+	w.work(&work)
+	w.error(2, err)
+	return w.end(begun)
+}
+
+// Credit writes a Credit.
+func (w *Writer) Credit(member protowire.Number, c Credit) error {
+	begun := w.begin(member)
+	w.number(1, uint64(c.Messages))
+	w.number(2, c.Bytes)
+	return w.end(begun)
+}
+
+// Placed says on which worker a request will run.
+func (w *Writer) Placed(work infer.Work, worker uint64) error {
+	begun := w.begin(SchedulerPlaced)
+	w.work(&work)
+	w.number(2, worker)
+	return w.end(begun)
+}
+
+// error writes an Error. Texts that are not valid UTF-8, as a model may give
+// them, are made so.
+func (w *Writer) error(num protowire.Number, err error) {
+	e := errs.From(err)
+	m := w.open(num)
+	w.valid(1, string(e.Reason))
+	w.valid(2, e.Msg)
+	w.valid(3, e.Model)
+	w.number(4, nanoseconds(e.RetryAfter))
+	w.valid(5, e.Op)
+	if e.Err != nil {
+		w.valid(6, e.Err.Error())
+	}
+	w.close(m)
+}
+
+// Credit allows a peer to send more.
+type Credit struct {
+	Messages uint32
+	Bytes    uint64
+}
+
+// Response reads a Response, which is the caller's, and says whether it gives
+// the request back.
+func (r *Reader) Response(b Body) (response *infer.Response, returned bool, err error) {
+	s := r.begin(b)
+	response = new(infer.Response)
+	var dims []int64
+	for s.next() {
+		switch s.field {
+		case text(1):
+			s.work(&response.Work)
+		case varint(2):
+			response.Index = uint32(s.number())
+		case varint(3):
+			response.Final = s.bool()
+		case text(4):
+			s.tensor(&response.Outputs, &dims)
+		case text(5):
+			s.parameter(&response.Parameters)
+		case text(6):
+			s.error(&response.Err)
+		case varint(7):
+			response.Immediate = s.bool()
+		case varint(8):
+			returned = s.bool()
+		default:
+			s.skip()
+		}
+	}
+	if err := r.end(); err != nil {
+		response.Release()
+		return nil, false, err
+	}
+	if response.Err != nil {
+		response.Release()
+		response.Final, response.Outputs = true, nil
+	}
+	return response, returned, nil
+}
+
+// Refused reads a Refused.
+func (r *Reader) Refused(b Body) (w infer.Work, refusal, err error) {
+	s := r.begin(b)
+	for s.next() {
+		switch s.field {
+		case text(1):
+			s.work(&w)
+		case text(2):
+			s.error(&refusal)
+		default:
+			s.skip()
+		}
+	}
+	if refusal == nil {
+		r.fail(malformed("a refusal has no error"))
+	}
+	return w, refusal, r.end()
+}
+
+// Credit reads a Credit.
+func (r *Reader) Credit(b Body) (c Credit, err error) {
+	s := r.begin(b)
+	for s.next() {
+		switch s.field {
+		case varint(1):
+			c.Messages = uint32(s.number())
+		case varint(2):
+			c.Bytes = s.number()
+		default:
+			s.skip()
+		}
+	}
+	return c, r.end()
+}
+
+// Placed reads what [Writer.Placed] wrote.
+func (r *Reader) Placed(b Body) (w infer.Work, worker uint64, err error) {
+	s := r.begin(b)
+	for s.next() {
+		switch s.field {
+		case text(1):
+			s.work(&w)
+		case varint(2):
+			worker = s.number()
+		default:
+			s.skip()
+		}
+	}
+	return w, worker, r.end()
+}
+
+// error reads an Error, which becomes an *errs.Error. A reason that this
+// release does not know is taken as bug.
+func (s *scan) error(err *error) {
+	var e *errs.Error
+	if !errors.As(*err, &e) {
+		e = new(errs.Error)
+		*err = e
+	}
+	m := s.message()
+	for m.next() {
+		switch m.field {
+		case text(1):
+			e.Reason = errs.Reason(m.name())
+		case text(2):
+			e.Msg = m.string()
+		case text(3):
+			e.Model = m.name()
+		case varint(4):
+			e.RetryAfter = duration(m.number())
+		case text(5):
+			e.Op = m.string()
+		case text(6):
+			e.Err = nil
+			if cause := m.string(); cause != "" {
+				e.Err = errors.New(cause)
+			}
+		default:
+			m.skip()
+		}
+	}
+	if !e.Reason.Known() {
+		e.Reason = errs.Bug
+	}
+}

@@ -1,0 +1,126 @@
+package export
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// fetchTimeout is how long a request without a deadline waits for its inputs.
+const fetchTimeout = 30 * time.Second
+
+// Fetch brings the inputs of a request to where they can be read: in place, where
+// the worker can map the gateway's memory, and otherwise by fetching their bytes.
+// It calls done once, at once or later, from any goroutine: with an error where
+// they cannot be had by the request's deadline, and with that of cancel, which has
+// no effect later. Until then the request is Fetch's.
+func (w *Worker) Fetch(r *infer.Request, done func(error)) (cancel func(error)) {
+	a := &assembly{request: r, done: done, missing: 1} // until all have been asked for
+	for i := range r.Inputs {
+		if place := r.Inputs[i].Data.Place; place == tensor.Arena || place == tensor.Remote {
+			a.ask(w, i)
+		}
+	}
+	a.bound(w.config.Clock.Now())
+	a.got(-1, tensor.Ref{}, nil)
+	return a.fail
+}
+
+// assembly is a request whose inputs are being brought.
+type assembly struct {
+	request *infer.Request
+	done    func(error)
+
+	mu      sync.Mutex
+	missing int         // inputs; guarded by mu
+	over    bool        // guarded by mu
+	abandon []func()    // what is under way; guarded by mu
+	timer   *time.Timer // guarded by mu
+}
+
+func (a *assembly) ask(w *Worker, input int) {
+	named := a.request.Inputs[input].Data
+	a.mu.Lock()
+	a.missing++
+	over := a.over
+	a.mu.Unlock()
+	if over {
+		return
+	}
+	abandon := w.read(named, func(local tensor.Ref, err error) { a.got(input, local, err) })
+	a.mu.Lock()
+	a.abandon = append(a.abandon, abandon)
+	over = a.over
+	a.mu.Unlock()
+	if over {
+		abandon()
+	}
+}
+
+// bound ends the wait at the request's deadline.
+func (a *assembly) bound(now mono.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || a.missing == 1 {
+		return
+	}
+	wait, err := fetchTimeout, errs.New(errs.TransferFailed, "an input did not reach the worker within %v", fetchTimeout)
+	if left, bounded := a.request.Deadline.Left(now); bounded && left < wait {
+		wait, err = left, errs.New(errs.DeadlineQueue, "the deadline passed before the inputs had reached the worker")
+	}
+	a.timer = time.AfterFunc(wait, func() { a.fail(err) })
+}
+
+// got takes the bytes of an input.
+func (a *assembly) got(input int, local tensor.Ref, err error) {
+	if err != nil {
+		a.fail(err)
+		return
+	}
+	a.mu.Lock()
+	if a.over {
+		a.mu.Unlock()
+		local.Release()
+		return
+	}
+	if input >= 0 {
+		a.request.Inputs[input].Data = local
+	}
+	a.missing--
+	over := a.missing == 0
+	if over {
+		a.end()
+	}
+	a.mu.Unlock()
+	if over {
+		a.done(nil)
+	}
+}
+
+// fail gives the request up.
+func (a *assembly) fail(err error) {
+	a.mu.Lock()
+	if a.over {
+		a.mu.Unlock()
+		return
+	}
+	abandon := a.end()
+	a.mu.Unlock()
+	for _, f := range abandon {
+		f()
+	}
+	a.done(err)
+}
+
+// end is called once, with the lock held. It returns what is under way.
+func (a *assembly) end() []func() {
+	a.over = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	return a.abandon
+}

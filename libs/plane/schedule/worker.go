@@ -1,0 +1,108 @@
+package schedule
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/plane/codec"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// WorkerSession is the worker's end of one stream to its pool's scheduler. Its
+// methods are those of [infer.Scheduler], but for the attachment, which is the
+// session itself. It is safe for concurrent use and never blocks. What it is
+// told after its end is lost: the next session's [infer.Held] says it again.
+type WorkerSession struct {
+	*session
+	executor infer.Executor
+}
+
+// Worker opens a worker's session with the scheduler at the peer's address and
+// tells it what the worker holds. Batches go to the executor, one call at a
+// time.
+func (d *Dialler) Worker(ctx context.Context, peer link.Peer, held infer.Held, e infer.Executor) (*WorkerSession, error) {
+	hello := &nereidv1.WorkerHello{Protocol: link.Protocol, WorkerId: d.Self.ID, Worker: d.Self.Incarnation, Release: d.Self.Release}
+	codec.Held(held, hello)
+	common, err := d.dial(ctx, peer, &nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_Hello{Hello: hello}},
+		func(ctx context.Context, c nereidv1.SchedulerServiceClient) (link.Conn, error) { return c.Work(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	s := &WorkerSession{session: common, executor: e}
+	go s.run(s.receive)
+	return s, nil
+}
+
+// Grant offers an instance's credits.
+func (s *WorkerSession) Grant(g infer.Grant) { s.send(codec.WorkerGrant, codec.Grant(g)) }
+
+// Retire asks that the instance get no more batches.
+func (s *WorkerSession) Retire(id infer.InstanceID) {
+	s.send(codec.WorkerRetire, &nereidv1.Retire{Instance: codec.Instance(id)})
+}
+
+// InstanceFree says that an instance can take its next batch.
+func (s *WorkerSession) InstanceFree(f *infer.InstanceFree) {
+	s.sent(s.link.Write(func(w *codec.Writer) error { return w.InstanceFree(f) }))
+}
+
+// UnitDone says that a unit has had its last response, after its InstanceFree.
+func (s *WorkerSession) UnitDone(d infer.UnitDone) {
+	s.sent(s.link.Write(func(w *codec.Writer) error { return w.UnitDone(&d) }))
+}
+
+// Return leaves the requests of a batch with the scheduler. The references on
+// their inputs are given up here.
+func (s *WorkerSession) Return(b *infer.Batch, err error) {
+	m := &nereidv1.BatchReturned{Batch: b.ID.Number, Epoch: b.ID.Epoch, Error: codec.Error(err)}
+	for _, r := range b.Requests {
+		id := r.Work.Request
+		m.Requests = append(m.Requests, &nereidv1.RequestId{Origin: id.Origin, Number: id.Number})
+		r.Release()
+	}
+	s.send(codec.WorkerBatchReturned, m)
+}
+
+// Drain says that the worker retires all its instances next.
+func (s *WorkerSession) Drain() { s.send(codec.WorkerDrain, &nereidv1.Drain{}) }
+
+func (s *WorkerSession) send(member protowire.Number, m proto.Message) {
+	s.sent(s.link.Write(func(w *codec.Writer) error { return w.Message(member, m) }))
+}
+
+// sent ends the session when something could not be said: the next one's hello
+// says it again.
+func (s *WorkerSession) sent(err error) {
+	if err != nil {
+		s.link.Close(err)
+	}
+}
+
+func (s *WorkerSession) receive(member protowire.Number, b codec.Body) error {
+	switch member {
+	case codec.WorkBatch:
+		batch, err := s.reader.Batch(b, s.clock.Now())
+		if err == nil {
+			s.executor.Execute(batch)
+		}
+		return err
+	case codec.WorkCancel:
+		batch, id, err := s.reader.CancelUnit(b)
+		if err == nil {
+			s.executor.Cancel(batch, id)
+		}
+		return err
+	case codec.WorkRetired:
+		var m nereidv1.Retired
+		err := s.reader.Message(b, &m)
+		if err == nil {
+			s.executor.Retired(codec.InstanceOf(m.GetInstance()))
+		}
+		return err
+	}
+	return errNoMessage
+}
