@@ -49,17 +49,19 @@ type Remote struct {
 	// when registered is closed.
 	tensors    *export.Gateway
 	workers    *workers.Connector
+	lent       *lent
 	registered chan struct{}
 }
 
 // NewRemote returns a Remote without connections; its parts open them after
 // [Remote.Register].
 func NewRemote(d RemoteDeps) *Remote {
-	r := &Remote{deps: d, registered: make(chan struct{})}
+	exports := export.NewExports(d.Arena)
+	r := &Remote{deps: d, lent: newLent(exports), registered: make(chan struct{})}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
 	r.tensors = &export.Gateway{
 		Identity: export.Identity{ID: d.ID, Release: d.Release},
-		Offers:   export.NewOffers(d.Arena), Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
+		Exports:  exports, Lent: r.lent.inputs, Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
 	}
 	r.workers = workers.New(workers.Deps{Bus: d.Bus, Gateway: r.tensors, Peer: r.worker, Lost: r.Lost, Log: d.Log})
 	return r
@@ -82,7 +84,7 @@ func (r *Remote) Parts() []lifecycle.Part {
 func (r *Remote) open(pool string) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Default(), dispatcher.Deps{
 		Finder: control.NewFinder(r.deps.Bus, control.PoolRole(pool)), Dial: r.dial, To: r.deps.Responder, Clock: r.deps.Clock,
-		Forget:  func(id infer.RequestID) { r.tensors.Offers.Forget(id) },
+		Forget:  r.lent.forget,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"pool": pool}, r.deps.Metrics),
 		Log:     r.deps.Log.With(zap.String("pool", pool)),
 	})
@@ -103,7 +105,7 @@ func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedul
 	if err != nil {
 		return nil, err
 	}
-	return offering{s, r.tensors.Offers}, nil
+	return lending{s, r.lent}, nil
 }
 
 func (r *Remote) worker(address string) link.Peer {
@@ -123,13 +125,3 @@ func (r *Remote) follow(ctx context.Context) error {
 // Connected returns a channel that is closed when the current stream to a
 // worker's incarnation ends; nil if there is none.
 func (r *Remote) Connected(worker uint64) <-chan struct{} { return r.workers.Connected(worker) }
-
-// offering is a session whose requests name their large inputs, which stay
-// here until a worker asks for them.
-type offering struct {
-	*schedule.GatewaySession
-	offers *export.Offers
-}
-
-// Submit sends a request.
-func (o offering) Submit(r *infer.Request) error { return o.GatewaySession.Submit(o.offers.Offer(r)) }

@@ -185,7 +185,7 @@ func (w *whole) infer(number uint64, data tensor.Ref) {
 	w.mu.Lock()
 	w.waiting[number] = answer
 	w.mu.Unlock()
-	if err := w.session.Submit(w.from.Offers.Offer(r)); err != nil {
+	if err := w.session.Submit(w.lend(r)); err != nil {
 		w.t.Error(err)
 		return
 	}
@@ -194,7 +194,7 @@ func (w *whole) infer(number uint64, data tensor.Ref) {
 		w.t.Error(a.Err)
 	}
 	a.Release()
-	w.from.Offers.Forget(r.Work.Request)
+	w.forget(r.Work.Request)
 }
 
 // BenchmarkRequest is a request from the gateway by way of the scheduler to the

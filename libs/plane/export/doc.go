@@ -6,6 +6,6 @@
 // on the next stream if one breaks, so that none is lost or comes twice.
 //
 // Inputs that are too large for a request's descriptor are named there, and
-// kept by the gateway's [Offers]. [Worker.Fetch] makes them readable before their
+// lent by the gateway's [Exports]. [Worker.Fetch] makes them readable before their
 // batch reaches an instance.
 package export

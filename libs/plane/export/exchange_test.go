@@ -99,6 +99,7 @@ type plane struct {
 	progress        export.Progress
 	clock           *mono.System
 	answers         chan *infer.Response
+	lent            lent
 	stop            func()
 	places          func(in infer.Tensor) infer.Tensor // what the executor answers with; nil is a copy in the worker's memory
 	written         atomic.Int64                       // bytes on the stream from the worker
@@ -140,7 +141,7 @@ func newPlane(t testing.TB, m mode) *plane {
 	p := &plane{t: t, gateway: newEnd(t, m.shared), worker: newEnd(t, m.shared), answers: make(chan *infer.Response, 1024), clock: mono.New()}
 	p.at = export.NewWorker(export.WorkerConfig{ID: "worker", Arena: p.worker.arena, Pool: p.worker.pool, Clock: p.clock})
 	p.from = &export.Gateway{
-		Identity: export.Identity{ID: "gateway", Epoch: gatewayEpoch}, Offers: export.NewOffers(p.gateway.arena),
+		Identity: export.Identity{ID: "gateway", Epoch: gatewayEpoch}, Exports: export.NewExports(p.gateway.arena), Lent: p.lent.inputs,
 		Arena: p.gateway.arena, Pool: p.gateway.pool, Responder: responder(func(r *infer.Response) { p.answers <- r }),
 	}
 	address := "127.0.0.1:0"
@@ -170,6 +171,40 @@ func newPlane(t testing.TB, m mode) *plane {
 		p.worker.checkEmpty(t, "worker")
 	})
 	return p
+}
+
+// lent are the inputs of requests as they were named, with their leases.
+type lent struct {
+	sync.Map // of infer.RequestID
+}
+
+type lentInputs struct {
+	named []infer.Tensor
+	lease export.Lease
+}
+
+func (l *lent) inputs(id infer.RequestID) []infer.Tensor {
+	if in, ok := l.Load(id); ok {
+		return in.(lentInputs).named
+	}
+	return nil
+}
+
+// lend returns a copy of a request as it is submitted.
+func (p *plane) lend(r *infer.Request) *infer.Request {
+	copied := *r
+	named, lease := p.from.Exports.Lend(r.Inputs, gatewayEpoch)
+	copied.Inputs = named
+	p.lent.Store(r.Work.Request, lentInputs{named, lease})
+	return &copied
+}
+
+// forget ends what was lent of a request.
+func (p *plane) forget(id infer.RequestID) {
+	if in, ok := p.lent.LoadAndDelete(id); ok {
+		in := in.(lentInputs)
+		in.lease.Release()
+	}
 }
 
 type responder func(*infer.Response)
@@ -317,7 +352,7 @@ func (p *plane) order(id uint64, requests ...*infer.Request) *infer.Batch {
 	p.t.Helper()
 	o := &infer.Batch{ID: infer.BatchID{Epoch: 1, Number: id}, Enqueued: make([]mono.Time, len(requests))}
 	for _, r := range requests {
-		sent := *p.from.Offers.Offer(r)
+		sent := *p.lend(r)
 		sent.Deadline = 0 // it may pass before the order is made
 		arrived := p.cross(&sent)
 		arrived.Deadline = r.Deadline
@@ -365,7 +400,7 @@ func TestTensorsArriveAsTheyWere(t *testing.T) {
 					t.Errorf("%d bytes came as %d others: %v", len(want), len(got), err)
 				}
 				answer.Release()
-				p.from.Offers.Forget(r.Work.Request)
+				p.forget(r.Work.Request)
 				r.Release()
 				<-s.completed
 			})
@@ -414,7 +449,7 @@ func TestOutputsThatLieElsewhereArrive(t *testing.T) {
 						t.Errorf("answered with other bytes, or %v", answer.Err)
 					}
 					out.Data.Release()
-					p.from.Offers.Forget(r.Work.Request) // what is answered with an input outlives it
+					p.forget(r.Work.Request) // what is answered with an input outlives it
 					answer.Release()
 					<-s.completed
 					fewest = min(fewest, p.written.Load())
@@ -462,7 +497,7 @@ func TestStringsAndEmptyBatchesArrive(t *testing.T) {
 					t.Errorf("output %d of %s and shape %s differs from the input", i, out.Datatype, out.Shape)
 				}
 			}
-			p.from.Offers.Forget(r.Work.Request)
+			p.forget(r.Work.Request)
 			r.Release()
 			<-s.completed
 		})
@@ -488,7 +523,7 @@ func TestInputThatIsGoneFailsItsRequestAlone(t *testing.T) {
 				r[i] = &infer.Request{Work: work(uint64(i)), BatchSize: 1, Inputs: []infer.Tensor{p.gateway.tensorOf(t, "in", 100<<10)}}
 			}
 			o := p.order(1, r...)
-			p.from.Offers.Forget(r[0].Work.Request)
+			p.forget(r[0].Work.Request)
 			r[0].Release()
 			s.executor.Execute(o)
 			got := map[uint64]error{}
@@ -504,7 +539,7 @@ func TestInputThatIsGoneFailsItsRequestAlone(t *testing.T) {
 			if len(c.Outcomes) != 2 || c.Outcomes[0] != infer.Rejected || c.Outcomes[1] != infer.Succeeded || c.Credits != 1 {
 				t.Errorf("completion %+v", c)
 			}
-			p.from.Offers.Forget(r[1].Work.Request)
+			p.forget(r[1].Work.Request)
 			r[1].Release()
 		})
 	}

@@ -31,8 +31,10 @@ type Identity struct {
 // Gateway is what the sessions of one gateway share.
 type Gateway struct {
 	Identity
-	// Offers are the inputs that workers may read.
-	Offers *Offers
+	// Exports are the inputs that workers may read; Lent are a request's, as they
+	// were named, or none once it has ended.
+	Exports *Exports
+	Lent    func(infer.RequestID) []infer.Tensor
 	// Arena is the memory that workers may map; nil is none.
 	Arena *shm.Arena
 	// Pool is where the outputs go.
@@ -259,7 +261,7 @@ func (s *Session) output(of infer.RequestID, named tensor.Ref) (tensor.Ref, erro
 		if named.Holder == 0 {
 			return s.arriving.take(named)
 		}
-		local, ok := s.gateway.Offers.own(of, named.Slot, named.Length)
+		local, ok := s.gateway.Exports.part(s.gateway.Lent(of), named)
 		if !ok {
 			return tensor.Ref{}, errs.New(errs.TransferFailed, "the worker answered with an input that the gateway has no more")
 		}
@@ -293,7 +295,7 @@ func copied(region *shm.Region, named tensor.Ref, pool *tensor.Pool) (tensor.Ref
 
 // serve sends the bytes that the worker asks for, as far as there is credit.
 func (s *Session) serve(number uint64, named tensor.Ref) error {
-	held, ok := s.gateway.Offers.find(named)
+	held, ok := s.gateway.Exports.find(named)
 	if !ok {
 		gone := errs.New(errs.TransferFailed, "the gateway has the input no more")
 		return s.link.Write(func(w *codec.Writer) error { return w.Unfetched(number, gone) })

@@ -90,7 +90,7 @@ func (h *histories) live(random *rand.Rand, id uint64) {
 	one := requests[random.IntN(len(requests))].Work.Request
 	early := random.IntN(20) == 0
 	if early { // the scheduler has told the gateway of a worker's death
-		h.p.from.Offers.Forget(one)
+		h.p.forget(one)
 	}
 	h.s.executor.Execute(o)
 	if random.IntN(10) == 0 {
@@ -98,7 +98,7 @@ func (h *histories) live(random *rand.Rand, id uint64) {
 	}
 	for i, r := range requests {
 		h.check(<-answers[i], r, early && r.Work.Request == one)
-		h.p.from.Offers.Forget(r.Work.Request)
+		h.p.forget(r.Work.Request)
 		r.Release()
 	}
 }
@@ -186,8 +186,8 @@ func TestRandomHistoriesWithCuts(t *testing.T) {
 			if h.twice > 0 {
 				t.Errorf("%d answers came twice", h.twice)
 			}
-			if n := p.from.Offers.Len(); n > 0 {
-				t.Errorf("the inputs of %d requests are still offered", n)
+			if n := p.from.Exports.Len(); n > 0 {
+				t.Errorf("%d buffers are still lent", n)
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestAnswersForAGatewayThatIsGoneAreReleased(t *testing.T) {
 		t.Errorf("the order of a gateway that is gone ended as %+v", c)
 	}
 	p.worker.checkEmpty(t, "worker")
-	p.from.Offers.Forget(asked.Work.Request)
+	p.forget(asked.Work.Request)
 	asked.Release()
 }
 

@@ -16,9 +16,10 @@ func TestOnlyInputsOfTheRequestAreItsAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer arena.Close()
-	pool, offers := tensor.NewPoolOf(arena, 0), NewOffers(arena)
+	pool, exports := tensor.NewPoolOf(arena, 0), NewExports(arena)
 	const n, offset = 64 << 10, 100
-	id := func(number uint64) infer.RequestID { return infer.RequestID{Origin: 1, Number: number} }
+	var inputs [3][]infer.Tensor // of the third there are none
+	var leases [2]Lease
 	var at [2]uint64
 	for i := range at {
 		b, err := pool.Get(offset + n + offset)
@@ -26,9 +27,8 @@ func TestOnlyInputsOfTheRequestAreItsAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Release()
-		r := &infer.Request{Work: infer.Work{Request: id(uint64(i))}, Inputs: []infer.Tensor{{Data: tensor.InBuffer(b, offset, n)}}}
-		named := offers.Offer(r).Inputs[0].Data
-		at[i] = named.Slot + offset
+		inputs[i], leases[i] = exports.Lend([]infer.Tensor{{Data: tensor.InBuffer(b, offset, n)}}, 1)
+		at[i] = inputs[i][0].Data.Slot + offset
 	}
 	for name, tt := range map[string]struct {
 		request, at uint64
@@ -48,7 +48,7 @@ func TestOnlyInputsOfTheRequestAreItsAnswers(t *testing.T) {
 		"an unknown request's":  {2, at[0], n, false},
 		"the beginning of time": {0, 0, n, false},
 	} {
-		got, ok := offers.own(id(tt.request), tt.at, tt.n)
+		got, ok := exports.part(inputs[tt.request], tensor.Ref{Place: tensor.Remote, Holder: 1, Slot: tt.at, Length: tt.n})
 		if ok != tt.want {
 			t.Errorf("%s: %v", name, ok)
 		}
@@ -57,9 +57,12 @@ func TestOnlyInputsOfTheRequestAreItsAnswers(t *testing.T) {
 		}
 		got.Release()
 	}
-	offers.Forget(id(0))
-	if _, ok := offers.own(id(0), at[0], n); ok {
+	leases[0].Release()
+	if _, ok := exports.part(inputs[0], tensor.Ref{Place: tensor.Remote, Holder: 1, Slot: at[0], Length: n}); ok {
 		t.Error("an input is an answer after its request")
 	}
-	offers.Forget(id(1))
+	leases[1].Release()
+	if exports.Len() > 0 {
+		t.Error("something is lent without a lease")
+	}
 }

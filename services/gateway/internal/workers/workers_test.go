@@ -108,7 +108,7 @@ func follow(t *testing.T, b *bus.Bus, responses responder, lost chan<- uint64) (
 	k = workers.New(workers.Deps{
 		Bus: b, Log: zaptest.NewLogger(t),
 		Gateway: &export.Gateway{
-			Identity: export.Identity{ID: "g", Epoch: gatewayEpoch}, Offers: export.NewOffers(nil), Pool: tensor.NewPool(0), Responder: responses,
+			Identity: export.Identity{ID: "g", Epoch: gatewayEpoch}, Exports: export.NewExports(nil), Pool: tensor.NewPool(0), Responder: responses,
 		},
 		Peer: func(address string) link.Peer { return link.Peer{Address: address} },
 		Lost: func(worker uint64) { lost <- worker },
