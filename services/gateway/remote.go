@@ -45,9 +45,9 @@ type RemoteDeps struct {
 type Remote struct {
 	*dispatcher.Pools
 	deps RemoteDeps
-	// tensors is the gateway's end of the streams to workers. Its epoch is set
-	// when registered is closed.
-	tensors    *export.Gateway
+	// tensors is the gateway's end of the streams to workers. It knows its
+	// incarnation when registered is closed.
+	tensors    *export.Endpoint
 	workers    *workers.Connector
 	lent       *lent
 	registered chan struct{}
@@ -56,21 +56,21 @@ type Remote struct {
 // NewRemote returns a Remote without connections; its parts open them after
 // [Remote.Register].
 func NewRemote(d RemoteDeps) *Remote {
-	exports := export.NewExports(d.Arena)
-	r := &Remote{deps: d, lent: newLent(exports), registered: make(chan struct{})}
+	r := &Remote{deps: d, registered: make(chan struct{})}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
-	r.tensors = &export.Gateway{
-		Identity: export.Identity{ID: d.ID, Release: d.Release},
-		Exports:  exports, Lent: r.lent.inputs, Arena: d.Arena, Pool: d.Pool, Responder: r.Pools,
-	}
-	r.workers = workers.New(workers.Deps{Bus: d.Bus, Gateway: r.tensors, Peer: r.worker, Lost: r.Lost, Log: d.Log})
+	r.tensors = export.NewEndpoint(export.Config{
+		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: r.Pools,
+		Lent: func(id infer.RequestID) []infer.Tensor { return r.lent.inputs(id) },
+	})
+	r.lent = newLent(r.tensors.Exports)
+	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Log: d.Log})
 	return r
 }
 
 // Register sets the gateway's incarnation, its identity to the other services. It
 // is called once.
 func (r *Remote) Register(incarnation uint64) {
-	r.tensors.Epoch = incarnation
+	r.tensors.Introduce(incarnation)
 	close(r.registered)
 }
 
@@ -84,7 +84,7 @@ func (r *Remote) Parts() []lifecycle.Part {
 func (r *Remote) open(pool string) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Default(), dispatcher.Deps{
 		Finder: control.NewFinder(r.deps.Bus, control.PoolRole(pool)), Dial: r.dial, To: r.deps.Responder, Clock: r.deps.Clock,
-		Forget:  r.lent.forget,
+		Forget:  func(id infer.RequestID) { r.lent.forget(id) },
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"pool": pool}, r.deps.Metrics),
 		Log:     r.deps.Log.With(zap.String("pool", pool)),
 	})
@@ -98,8 +98,8 @@ func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedul
 		return nil, context.Cause(ctx)
 	}
 	d := schedule.Dialler{
-		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Epoch, Release: r.deps.Release},
-		Clock: r.deps.Clock, Pool: r.tensors.Pool, Met: met,
+		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Identity().Epoch, Release: r.deps.Release},
+		Clock: r.deps.Clock, Pool: r.deps.Pool, Met: met,
 	}
 	s, err := d.Gateway(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
 	if err != nil {
@@ -119,7 +119,14 @@ func (r *Remote) follow(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	defer r.tensors.Close()
 	return r.workers.Run(ctx)
+}
+
+// lost says that a worker is gone.
+func (r *Remote) lost(worker uint64) {
+	r.tensors.Gone(worker)
+	r.Pools.Lost(worker)
 }
 
 // Connected returns a channel that is closed when the current stream to a

@@ -44,7 +44,7 @@ type RemoteDeps struct {
 // Remote is a worker's way to a scheduler and gateways in other processes.
 type Remote struct {
 	deps       RemoteDeps
-	tensors    *export.Worker
+	tensors    *export.Endpoint
 	attachment *attach.Attachment
 	batches    *batches.Table
 	gateways   *control.Incarnations
@@ -53,12 +53,12 @@ type Remote struct {
 // NewRemote makes one that connects to nobody before its parts run.
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, batches: batches.New(), gateways: control.GatewayIncarnations(d.Bus)}
-	r.tensors = export.NewWorker(export.WorkerConfig{
-		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock, GatewayOf: r.gateways.Owner,
+	r.tensors = export.NewEndpoint(export.Config{
+		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock, OwnerOf: r.gateways.Owner,
 	})
 	r.attachment = attach.New(attach.Deps{
 		Finder: control.NewFinder(d.Bus, control.PoolRole(d.Pool)), Clock: d.Clock, Lease: lease(), Log: d.Log, Dial: r.dial,
-		Batches: r.batches, Fetch: r.tensors.Fetch, Respond: r.tensors.Respond,
+		Batches: r.batches, Fetch: r.tensors.FetchInputs, Respond: r.tensors.Respond,
 	})
 	return r
 }
@@ -70,7 +70,7 @@ func (r *Remote) Scheduler() infer.Scheduler { return introducing{r.attachment, 
 // introducing has gateways know which incarnation the worker is.
 type introducing struct {
 	infer.Scheduler
-	tensors *export.Worker
+	tensors *export.Endpoint
 }
 
 func (i introducing) Attach(worker uint64, held infer.Held, e infer.Executor) {

@@ -136,7 +136,7 @@ func (attached) Detach(uint64)                             {}
 
 func newWhole(b *testing.B, m mode, delay time.Duration, reply int) *whole {
 	w := &whole{plane: newPlane(b, m), reply: reply, waiting: make(map[uint64]chan *infer.Response)}
-	w.from.Responder = w
+	w.to = w
 	d := &direct{}
 	d.server = schedule.NewServer(schedule.Config{ID: "s", Clock: w.clock, Log: zap.NewNop(), Window: schedule.Window{Messages: 1024, Bytes: 1 << 30}})
 	server := grpc.NewServer(link.ServerOptions(nil, nil)...)

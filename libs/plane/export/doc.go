@@ -1,11 +1,12 @@
-// Package export carries tensors and responses between gateways and workers:
-// both ends of TensorService.
+// Package export carries tensors and responses between processes: both ends of
+// TensorService, which are alike.
 //
-// A gateway dials every worker and keeps one [Session] with each. Workers send
-// it responses; each is kept until the gateway says that it was taken, and goes
-// on the next stream if one breaks, so that none is lost or comes twice.
+// Each process has one [Endpoint]. What it holds it lends by its [Exports] until
+// the lease is released, and what others hold it reads with [Endpoint.Fetch]: in
+// place where the holder's memory is mapped, or by its bytes.
 //
-// Inputs that are too large for a request's descriptor are named there, and
-// lent by the gateway's [Exports]. [Worker.Fetch] makes them readable before their
-// batch reaches an instance.
+// A gateway begins a [Session] with every worker, and a worker with those workers
+// from which it fetches. Workers send responses over the sessions of gateways; each
+// is kept until the gateway says that it was taken, and goes on the next stream if
+// one breaks, so that none is lost or comes twice.
 package export

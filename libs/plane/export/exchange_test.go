@@ -94,8 +94,8 @@ type plane struct {
 	t               testing.TB
 	gateway, worker end
 	peer            link.Peer
-	at              *export.Worker
-	from            *export.Gateway
+	at, from        *export.Endpoint // the worker's and the gateway's
+	to              infer.Responder  // the gateway's requests'
 	progress        export.Progress
 	clock           *mono.System
 	answers         chan *infer.Response
@@ -139,11 +139,13 @@ func modes() []mode {
 func newPlane(t testing.TB, m mode) *plane {
 	t.Helper()
 	p := &plane{t: t, gateway: newEnd(t, m.shared), worker: newEnd(t, m.shared), answers: make(chan *infer.Response, 1024), clock: mono.New()}
-	p.at = export.NewWorker(export.WorkerConfig{ID: "worker", Arena: p.worker.arena, Pool: p.worker.pool, Clock: p.clock})
-	p.from = &export.Gateway{
-		Identity: export.Identity{ID: "gateway", Epoch: gatewayEpoch}, Exports: export.NewExports(p.gateway.arena), Lent: p.lent.inputs,
-		Arena: p.gateway.arena, Pool: p.gateway.pool, Responder: responder(func(r *infer.Response) { p.answers <- r }),
-	}
+	p.to = responder(func(r *infer.Response) { p.answers <- r })
+	p.at = export.NewEndpoint(export.Config{ID: "worker", Arena: p.worker.arena, Pool: p.worker.pool, Clock: p.clock})
+	p.from = export.NewEndpoint(export.Config{
+		ID: "gateway", Arena: p.gateway.arena, Pool: p.gateway.pool, Clock: p.clock,
+		Responder: responder(func(r *infer.Response) { p.to.Respond(r) }), Lent: p.lent.inputs,
+	})
+	p.from.Introduce(gatewayEpoch)
 	address := "127.0.0.1:0"
 	if m.network == "unix" {
 		address = filepath.Join(t.TempDir(), "s")
@@ -163,6 +165,7 @@ func newPlane(t testing.TB, m mode) *plane {
 	go func() { served <- server.Serve(counting{l, &p.written}) }()
 	t.Cleanup(func() {
 		p.at.Close()
+		p.from.Close()
 		server.Stop()
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
@@ -311,7 +314,7 @@ func (f *fetching) Execute(b *infer.Batch) {
 	outcomes, missing := make([]infer.Outcome, len(b.Requests)), len(b.Requests)
 	for i, r := range b.Requests {
 		work := r.Work
-		cancel := f.p.at.Fetch(r, func(err error) {
+		cancel := f.p.at.FetchInputs(r, func(err error) {
 			if err == nil {
 				f.next.Execute(&infer.Batch{ID: b.ID, Requests: []*infer.Request{r}})
 			} else {

@@ -3,6 +3,7 @@ package export
 import (
 	"sync"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -137,21 +138,24 @@ func (e *Exports) Len() int {
 }
 
 // find returns the bytes that a peer names, with a reference on them that is
-// the caller's. It is false if they are lent no more.
-func (e *Exports) find(named tensor.Ref) (tensor.Ref, bool) {
+// the caller's. The error has the reason transfer_failed.
+func (e *Exports) find(named tensor.Ref) (tensor.Ref, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at := e.slots[slotOf(named)]
-	if at == nil || named.Offset < 0 || named.Length < 0 || named.Offset > int64(at.buffer.Len())-named.Length {
-		return tensor.Ref{}, false
+	switch {
+	case at == nil:
+		return tensor.Ref{}, errs.New(errs.TransferFailed, "a tensor of %d bytes is lent no more: the request that it belongs to has ended", named.Length)
+	case named.Offset < 0 || named.Length < 0 || named.Offset > int64(at.buffer.Len())-named.Length:
+		return tensor.Ref{}, errs.New(errs.TransferFailed, "%d bytes at %d of a tensor were asked for, which lies in %d bytes", named.Length, named.Offset, at.buffer.Len())
 	}
-	return tensor.InBuffer(at.buffer.Retain(), named.Offset, named.Length), true
+	return tensor.InBuffer(at.buffer.Retain(), named.Offset, named.Length), nil
 }
 
 // part returns the bytes of one of the lent tensors, or of a part of it, that a
 // peer names by their place in the arena, with a reference on them that is the
-// caller's. It is false if they are lent no more, or are not of these.
-func (e *Exports) part(of []infer.Tensor, named tensor.Ref) (tensor.Ref, bool) {
+// caller's. The error has the reason transfer_failed.
+func (e *Exports) part(of []infer.Tensor, named tensor.Ref) (tensor.Ref, error) {
 	at, n := named.Slot, named.Length
 	for i := range of {
 		r := of[i].Data
@@ -163,5 +167,5 @@ func (e *Exports) part(of []infer.Tensor, named tensor.Ref) (tensor.Ref, bool) {
 		r.Offset, r.Length = int64(at-r.Slot), n
 		return e.find(r)
 	}
-	return tensor.Ref{}, false
+	return tensor.Ref{}, errs.New(errs.TransferFailed, "an input of %d bytes is none of the request's, or the request has ended", n)
 }

@@ -5,19 +5,39 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/plane/codec"
-	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// fetch is an input that is being brought. But for finish its methods are
-// called with the destination's mu held.
+// Fetch brings a tensor that another process holds, or this one, to where it can be
+// read: in place where the holder's memory is mapped here, and otherwise by its
+// bytes, over the stream with the holder or the next. It calls done once, at once
+// or later, from any goroutine, with a local reference that becomes done's or an
+// error of the reason transfer_failed, as when the holder is gone or lends the
+// tensor no more. After the returned function was called done may still come.
+func (e *Endpoint) Fetch(named tensor.Ref, done func(tensor.Ref, error)) (abandon func()) {
+	switch {
+	case named.Place != tensor.Remote || named.Length > maxArriving:
+		done(tensor.Ref{}, errs.New(errs.TransferFailed, "a tensor of %d bytes in place %d cannot be fetched", named.Length, named.Place))
+	case named.Holder == e.Identity().Epoch:
+		done(e.Exports.find(named))
+	default:
+		if p := e.peer(named.Holder); p != nil {
+			return p.fetch(named, done)
+		}
+		done(tensor.Ref{}, errStopped())
+	}
+	return func() {}
+}
+
+// fetch is a tensor that is being brought. But for finish its methods are
+// called with the peer's mu held.
 type fetch struct {
 	number uint64
 	named  tensor.Ref
 	once   sync.Once
 	done   func(tensor.Ref, error)
+	on     *stream   // where it was asked for; nil while there is none
 	in     *incoming // nil until the first part
 }
 
@@ -35,121 +55,121 @@ func (f *fetch) finish(local tensor.Ref, err error) {
 
 // restart gives up what has come: the stream has ended.
 func (f *fetch) restart() {
+	f.on = nil
 	if f.in != nil {
 		f.in.buffer.Release()
 		f.in = nil
 	}
 }
 
-// read brings the bytes of a slot of the gateway: at once where its memory is
-// mapped here, and otherwise when it has sent them, on this stream or the next.
-func (d *destination) read(named tensor.Ref, done func(tensor.Ref, error)) (abandon func()) {
-	d.mu.Lock()
-	if d.ended {
-		d.mu.Unlock()
+// fetch brings a tensor that the peer holds.
+func (p *peer) fetch(named tensor.Ref, done func(tensor.Ref, error)) (abandon func()) {
+	p.mu.Lock()
+	if p.ended {
+		p.mu.Unlock()
 		done(tensor.Ref{}, errStopped())
 		return func() {}
 	}
-	if local, err := d.mapped(named); err == nil {
-		d.mu.Unlock()
+	if p.idle != nil && p.dialed != nil {
+		p.idle.Reset(p.endpoint.config.Idle)
+	}
+	if local, ok := p.mapped(named); ok {
+		p.mu.Unlock()
 		done(local, nil)
 		return func() {}
 	}
-	if named.Length > maxArriving {
-		d.mu.Unlock()
-		done(tensor.Ref{}, errs.New(errs.TransferFailed, "the gateway names an input of %d bytes", named.Length))
-		return func() {}
+	p.fetched++
+	f := &fetch{number: p.fetched, named: named, done: done}
+	p.fetches[f.number] = f
+	p.ask(f)
+	reach := f.on == nil && p.endpoint.config.Reach != nil
+	p.mu.Unlock()
+	if reach {
+		p.endpoint.config.Reach(p.incarnation)
 	}
-	d.fetched++
-	f := &fetch{number: d.fetched, named: named, done: done}
-	d.fetches[f.number] = f
-	if d.link != nil {
-		d.ask(f)
-	}
-	d.mu.Unlock()
-	return func() { d.abandon(f) }
+	return func() { p.abandon(f) }
 }
 
-// mapped reads a slot where it is. The caller holds mu.
-func (d *destination) mapped(named tensor.Ref) (tensor.Ref, error) {
-	if d.region == nil || named.Region != shm.Number {
-		return tensor.Ref{}, errs.New(errs.TransferFailed, "the gateway's memory is not mapped")
+// mapped reads a slot where it is; it is false where that cannot be. The caller
+// holds mu.
+func (p *peer) mapped(named tensor.Ref) (local tensor.Ref, ok bool) {
+	s := p.stream()
+	if s == nil || s.region == nil || named.Region != shm.Number {
+		return tensor.Ref{}, false
 	}
-	return d.region.Local(named)
+	local, err := s.region.Local(named)
+	return local, err == nil
 }
 
-// ask sends for the bytes. The caller holds mu; a stream that cannot send ends.
-func (d *destination) ask(f *fetch) {
-	if err := d.link.Write(func(w *codec.Writer) error { return w.Fetch(f.number, f.named) }); err != nil {
-		d.link.Close(err)
+// ask sends for the bytes, if there is a stream. The caller holds mu; a stream that
+// cannot send ends.
+func (p *peer) ask(f *fetch) {
+	if f.on = p.stream(); f.on == nil {
+		return
+	}
+	if err := f.on.link.Write(func(w *codec.Writer) error { return w.Fetch(f.number, f.named) }); err != nil {
+		f.on.link.Close(err)
 	}
 }
 
 // abandon ends a fetch that nobody waits for any more.
-func (d *destination) abandon(f *fetch) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.fetches[f.number] == f {
-		delete(d.fetches, f.number)
+func (p *peer) abandon(f *fetch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fetches[f.number] == f {
+		delete(p.fetches, f.number)
 		f.restart()
 	}
 }
 
 // chunk takes bytes that were asked for. Those of a fetch that was abandoned
 // are dropped.
-func (d *destination) chunk(link *link.Link, c codec.Chunk) {
-	d.mu.Lock()
-	f := d.fetches[c.Number]
-	if f == nil || d.link != link {
-		d.mu.Unlock()
+func (p *peer) chunk(s *stream, c codec.Chunk) {
+	p.mu.Lock()
+	f := p.fetches[c.Number]
+	if f == nil || f.on != s {
+		p.mu.Unlock()
 		return
 	}
-	local, complete, err := d.add(f, c)
+	local, complete, err := p.add(f, c)
 	if complete || err != nil {
-		delete(d.fetches, f.number)
+		delete(p.fetches, f.number)
+		f.restart()
 	}
-	d.mu.Unlock()
+	p.mu.Unlock()
 	if complete || err != nil {
 		f.finish(local, err)
 	}
 }
 
 // add adds bytes to what has come. The caller holds mu.
-func (d *destination) add(f *fetch, c codec.Chunk) (tensor.Ref, bool, error) {
+func (p *peer) add(f *fetch, c codec.Chunk) (local tensor.Ref, complete bool, err error) {
 	if c.Err != nil {
-		f.restart()
 		return tensor.Ref{}, false, c.Err
 	}
 	if f.in == nil {
-		b, err := d.worker.config.Pool.Get(int(f.named.Length))
+		b, err := p.endpoint.config.Pool.Get(int(f.named.Length))
 		if err != nil {
 			return tensor.Ref{}, false, err
 		}
 		f.in = &incoming{buffer: b}
 	}
-	if err := f.in.add(c); err != nil {
-		f.restart()
+	if err := f.in.add(c); err != nil || !f.in.complete() {
 		return tensor.Ref{}, false, err
 	}
-	if !f.in.complete() {
-		return tensor.Ref{}, false, nil
-	}
-	return tensor.InBuffer(f.in.buffer, 0, f.named.Length), true, nil
+	return tensor.InBuffer(f.in.buffer.Retain(), 0, f.named.Length), true, nil
 }
 
-// open opens the gateway's memory. Inputs that were asked for meanwhile come as
-// bytes.
-func (d *destination) open(link *link.Link, m *nereidv1.Region) error {
-	region := open(m)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if region == nil {
-		return nil
+// lend sends the bytes that the peer asks for, as far as there is credit. The
+// caller holds mu.
+func (p *peer) lend(s *stream, number uint64, named tensor.Ref) error {
+	held, err := p.endpoint.Exports.find(named)
+	if err != nil {
+		return s.link.Write(func(w *codec.Writer) error { return w.Unfetched(number, err) })
 	}
-	if d.link != link || d.region != nil {
-		region.Release()
-		return nil
-	}
-	d.region = region
-	return opened(link, m)
+	s.flow.bulk = append(s.flow.bulk, &transfer{
+		data: held,
+		part: func(w *codec.Writer, data tensor.Ref) error { return w.Fetched(number, data) },
+	})
+	return s.flow.pump()
 }

@@ -148,7 +148,7 @@ func TestRandomHistoriesWithCuts(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			p := newPlane(t, m)
 			h := &histories{t: t, p: p, s: p.attach(), waiting: make(map[infer.RequestID]chan *infer.Response)}
-			p.from.Responder = h
+			p.to = h
 			c := p.cutOften()
 			var group sync.WaitGroup
 			for lane := range crowd {

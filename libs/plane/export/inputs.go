@@ -13,19 +13,17 @@ import (
 // fetchTimeout is how long a request without a deadline waits for its inputs.
 const fetchTimeout = 30 * time.Second
 
-// Fetch brings the inputs of a request to where they can be read: in place, where
-// the worker can map the gateway's memory, and otherwise by fetching their bytes.
-// It calls done once, at once or later, from any goroutine: with an error where
+// FetchInputs brings the inputs of a request to where they can be read. It calls done once, at once or later, from any goroutine: with an error where
 // they cannot be had by the request's deadline, and with that of cancel, which has
-// no effect later. Until then the request is Fetch's.
-func (w *Worker) Fetch(r *infer.Request, done func(error)) (cancel func(error)) {
+// no effect later. Until then the request is FetchInputs's.
+func (e *Endpoint) FetchInputs(r *infer.Request, done func(error)) (cancel func(error)) {
 	a := &assembly{request: r, done: done, missing: 1} // until all have been asked for
 	for i := range r.Inputs {
 		if place := r.Inputs[i].Data.Place; place == tensor.Arena || place == tensor.Remote {
-			a.ask(w, i)
+			a.ask(e, i)
 		}
 	}
-	a.bound(w.config.Clock.Now())
+	a.bound(e.config.Clock.Now())
 	a.got(-1, tensor.Ref{}, nil)
 	return a.fail
 }
@@ -42,7 +40,7 @@ type assembly struct {
 	timer   *time.Timer // guarded by mu
 }
 
-func (a *assembly) ask(w *Worker, input int) {
+func (a *assembly) ask(e *Endpoint, input int) {
 	named := a.request.Inputs[input].Data
 	a.mu.Lock()
 	a.missing++
@@ -51,7 +49,7 @@ func (a *assembly) ask(w *Worker, input int) {
 	if over {
 		return
 	}
-	abandon := w.read(named, func(local tensor.Ref, err error) { a.got(input, local, err) })
+	abandon := e.Fetch(named, func(local tensor.Ref, err error) { a.got(input, local, err) })
 	a.mu.Lock()
 	a.abandon = append(a.abandon, abandon)
 	over = a.over

@@ -3,6 +3,7 @@ package export
 import (
 	"testing"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -48,17 +49,17 @@ func TestOnlyInputsOfTheRequestAreItsAnswers(t *testing.T) {
 		"an unknown request's":  {2, at[0], n, false},
 		"the beginning of time": {0, 0, n, false},
 	} {
-		got, ok := exports.part(inputs[tt.request], tensor.Ref{Place: tensor.Remote, Holder: 1, Slot: tt.at, Length: tt.n})
-		if ok != tt.want {
-			t.Errorf("%s: %v", name, ok)
+		got, err := exports.part(inputs[tt.request], tensor.Ref{Place: tensor.Remote, Holder: 1, Slot: tt.at, Length: tt.n})
+		if (err == nil) != tt.want || err != nil && errs.Of(err) != errs.TransferFailed {
+			t.Errorf("%s: %v", name, err)
 		}
-		if data, err := got.Bytes(); ok && (err != nil || int64(len(data)) != tt.n) {
-			t.Errorf("%s: %d bytes, %v", name, len(data), err)
+		if data, failed := got.Bytes(); err == nil && (failed != nil || int64(len(data)) != tt.n) {
+			t.Errorf("%s: %d bytes, %v", name, len(data), failed)
 		}
 		got.Release()
 	}
 	leases[0].Release()
-	if _, ok := exports.part(inputs[0], tensor.Ref{Place: tensor.Remote, Holder: 1, Slot: at[0], Length: n}); ok {
+	if _, err := exports.part(inputs[0], tensor.Ref{Place: tensor.Remote, Holder: 1, Slot: at[0], Length: n}); err == nil {
 		t.Error("an input is an answer after its request")
 	}
 	leases[1].Release()

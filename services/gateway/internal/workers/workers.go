@@ -20,8 +20,8 @@ import (
 
 // Deps are what the streams work with.
 type Deps struct {
-	Bus     *bus.Bus
-	Gateway *export.Gateway
+	Bus      *bus.Bus
+	Endpoint *export.Endpoint
 	// Peer says how the worker at an address is reached.
 	Peer func(address string) link.Peer
 	// Lost is called with a worker's incarnation once its lease has ended and
@@ -179,7 +179,7 @@ func (m *connection) run(ctx context.Context) {
 func (m *connection) once(ctx context.Context) bool {
 	d := m.connector.deps
 	worker := zap.String("worker_id", m.id)
-	session, err := d.Gateway.Dial(ctx, d.Peer(m.address), &m.progress)
+	session, err := d.Endpoint.Dial(ctx, d.Peer(m.address), &m.progress)
 	if err != nil {
 		d.Log.Debug("cannot open the stream to a worker", append(obs.Err(err), worker)...)
 		return false

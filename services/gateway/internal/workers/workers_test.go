@@ -66,14 +66,14 @@ func openBus(t *testing.T) *bus.Bus {
 
 // endpoint is a worker's end on a socket.
 type endpoint struct {
-	*export.Worker
+	*export.Endpoint
 	pool *tensor.Pool
 	path string
 }
 
 func newEndpoint(t *testing.T) *endpoint {
 	pool := tensor.NewPool(0)
-	at := export.NewWorker(export.WorkerConfig{ID: "w", Pool: pool, Clock: mono.New()})
+	at := export.NewEndpoint(export.Config{ID: "w", Pool: pool, Clock: mono.New()})
 	t.Cleanup(at.Close)
 	return &endpoint{at, pool, filepath.Join(t.TempDir(), "s")}
 }
@@ -105,17 +105,18 @@ func follow(t *testing.T, b *bus.Bus, responses responder, lost chan<- uint64) (
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
+	gateway := export.NewEndpoint(export.Config{ID: "g", Pool: tensor.NewPool(0), Responder: responses})
+	gateway.Introduce(gatewayEpoch)
 	k = workers.New(workers.Deps{
 		Bus: b, Log: zaptest.NewLogger(t),
-		Gateway: &export.Gateway{
-			Identity: export.Identity{ID: "g", Epoch: gatewayEpoch}, Exports: export.NewExports(nil), Pool: tensor.NewPool(0), Responder: responses,
-		},
-		Peer: func(address string) link.Peer { return link.Peer{Address: address} },
-		Lost: func(worker uint64) { lost <- worker },
+		Endpoint: gateway,
+		Peer:     func(address string) link.Peer { return link.Peer{Address: address} },
+		Lost:     func(worker uint64) { lost <- worker },
 	})
 	go func() { ended <- k.Run(ctx) }()
 	return k, func() {
 		cancel()
+		gateway.Close()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

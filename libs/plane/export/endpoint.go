@@ -1,0 +1,191 @@
+package export
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/identity"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/shm"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Config is what an [Endpoint] works with.
+type Config struct {
+	// ID names the process; Release is for logs.
+	ID, Release string
+	// Arena is the memory that processes of the same host may map; nil is none.
+	Arena *shm.Arena
+	// Pool is where tensors of others go.
+	Pool  *tensor.Pool
+	Clock mono.Clock
+	// OwnerOf says whose incarnations are, so that a caller whose certificate
+	// is one process's speaks as that process alone; nil knows none.
+	OwnerOf identity.Owner
+	// Responder gets the responses to this process's requests; with nil a peer that
+	// sends one is refused. Lent returns the inputs of a request as they were named,
+	// or none once it has ended.
+	Responder infer.Responder
+	Lent      func(infer.RequestID) []infer.Tensor
+	// Reach is told of a process without a stream from which something is to be
+	// fetched; it does not block. With nil the fetch waits for a stream.
+	Reach func(incarnation uint64)
+	// Idle is how long a stream that this process has begun is kept without a
+	// fetch; 0 is for good.
+	Idle time.Duration
+}
+
+// Endpoint is a process's end of its exchanges with all others: it lends tensors,
+// fetches them, and passes responses on. It is an [infer.Responder] that brings
+// each response to the process that made the request. It is safe for concurrent
+// use.
+type Endpoint struct {
+	nereidv1.UnimplementedTensorServiceServer
+	// Exports are what others may read.
+	Exports *Exports
+	config  Config
+
+	mu          sync.Mutex
+	incarnation uint64           // 0 before it is known; guarded by mu
+	peers       map[uint64]*peer // by incarnation; guarded by mu
+	closed      bool             // guarded by mu
+}
+
+var _ infer.Responder = (*Endpoint)(nil)
+
+// NewEndpoint makes an endpoint without streams.
+func NewEndpoint(c Config) *Endpoint {
+	return &Endpoint{Exports: NewExports(c.Arena), config: c, peers: make(map[uint64]*peer)}
+}
+
+// Introduce says which incarnation the process is; there are no streams before.
+func (e *Endpoint) Introduce(incarnation uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.incarnation = incarnation
+}
+
+// Identity is who the process is to others.
+func (e *Endpoint) Identity() Identity {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Identity{ID: e.config.ID, Epoch: e.incarnation, Release: e.config.Release}
+}
+
+// Register makes s serve the streams of others.
+func (e *Endpoint) Register(s grpc.ServiceRegistrar) { nereidv1.RegisterTensorServiceServer(s, e) }
+
+// Respond takes a response over and brings it to the process that made its
+// request, now or when that has a stream.
+func (e *Endpoint) Respond(r *infer.Response) {
+	p := e.peer(r.Work.Request.Origin)
+	if p == nil {
+		r.Release()
+		return
+	}
+	p.respond(r)
+}
+
+// Gone says that a process's lease has ended. What waits for it is released, and
+// what is fetched from it fails, when its stream has ended too.
+func (e *Endpoint) Gone(incarnation uint64) {
+	if p := e.known(incarnation); p != nil {
+		p.setLeased(false)
+	}
+}
+
+// Back says that a process holds its lease again: it was cut off from the store
+// alone.
+func (e *Endpoint) Back(incarnation uint64) {
+	if p := e.known(incarnation); p != nil {
+		p.setLeased(true)
+	}
+}
+
+// Waits reports whether something is to be fetched from a process.
+func (e *Endpoint) Waits(incarnation uint64) bool {
+	p := e.known(incarnation)
+	return p != nil && p.waits()
+}
+
+// Close releases all that waits, for good.
+func (e *Endpoint) Close() {
+	e.mu.Lock()
+	peers := e.peers
+	e.peers, e.closed = nil, true
+	e.mu.Unlock()
+	for _, p := range peers {
+		p.close(errStopped())
+	}
+}
+
+func errStopped() error {
+	return errs.New(errs.Draining, "the process does not exchange tensors: it starts or stops")
+}
+
+// peer returns the peer of an incarnation; nil after Close.
+func (e *Endpoint) peer(incarnation uint64) *peer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[incarnation]
+	if p == nil && !e.closed {
+		p = newPeer(e, incarnation)
+		e.peers[incarnation] = p
+	}
+	return p
+}
+
+func (e *Endpoint) known(incarnation uint64) *peer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.peers[incarnation]
+}
+
+// drop forgets a peer that is gone.
+func (e *Endpoint) drop(p *peer) {
+	e.mu.Lock()
+	if e.peers[p.incarnation] == p {
+		delete(e.peers, p.incarnation)
+	}
+	e.mu.Unlock()
+	p.close(errs.New(errs.TransferFailed, "the process that holds the tensor is gone: send the request again"))
+}
+
+// Exchange serves a stream that another process has begun.
+func (e *Endpoint) Exchange(s grpc.BidiStreamingServer[nereidv1.TensorEnvelope, nereidv1.TensorEnvelope]) error {
+	return link.Status(e.exchange(s))
+}
+
+func (e *Endpoint) exchange(conn grpc.BidiStreamingServer[nereidv1.TensorEnvelope, nereidv1.TensorEnvelope]) error {
+	theirs := new(nereidv1.TensorHello)
+	if err := link.ExpectHello(conn.Context(), conn, theirs); err != nil {
+		return err
+	}
+	if err := link.CheckProtocol(theirs.GetId(), theirs.GetProtocol()); err != nil {
+		return err
+	}
+	if err := identity.CheckIncarnation(conn.Context(), theirs.GetId(), theirs.GetEpoch(), e.config.OwnerOf); err != nil {
+		return err
+	}
+	mine, p := e.Identity(), e.peer(theirs.GetEpoch())
+	if p == nil || mine.Epoch == 0 {
+		return errStopped()
+	}
+	if err := link.SendHello(conn, hello(mine, new(Progress))); err != nil {
+		return link.Cause(err)
+	}
+	s, err := e.newStream(conn)
+	if err != nil {
+		return err
+	}
+	if err := p.serve(s, theirs); err != nil {
+		return err
+	}
+	return p.run(conn.Context(), s)
+}

@@ -1,0 +1,233 @@
+package export
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/plane/codec"
+	"github.com/nereid-serving/nereid/libs/shm"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// maxWaiting bounds the bytes of responses that wait for a gateway. What comes
+// above it is answered with an error in place of its outputs: an error is
+// small.
+const maxWaiting = 1 << 30
+
+// outbox has the responses to a gateway until it has taken them. It outlives the
+// streams; the peer's mu guards it.
+type outbox struct {
+	peer   *peer
+	stream *stream // begun by the gateway; nil while there is none
+
+	known  bool              // the gateway has said what it has taken
+	taken  uint64            // responses that the gateway has taken
+	unsure []*infer.Response // sent on the present stream, or the last: from number taken+1 on
+	queued []*infer.Response // while there is no stream
+	large  []*outgoing       // not all of whose parts have gone, and what must not overtake them
+	held   int64             // bytes of the outputs of all responses
+	parts  uint64            // the last number of a part
+}
+
+// outgoing is a response on its way, with its outputs as they are named.
+type outgoing struct {
+	response *infer.Response
+	named    infer.Response
+	size     int64 // bytes that the message carries
+	parts    int   // outputs of which parts are missing
+}
+
+// begin goes on over a stream with what the gateway has not taken.
+func (b *outbox) begin(s *stream, taken uint64) {
+	if b.known {
+		b.forget(taken)
+	}
+	b.known, b.taken = true, max(b.taken, taken)
+	b.stream = s
+	s.flow.sent = func(r *infer.Response) { b.unsure = append(b.unsure, r) }
+	// What was sent and not taken goes again, before what came after it.
+	again := append(b.unsure, b.queued...)
+	b.unsure, b.queued = nil, nil
+	for _, r := range again { // all, also where the stream has ended: then they wait again
+		b.start(r)
+	}
+}
+
+// detach keeps what has not gone for the next stream.
+func (b *outbox) detach() {
+	for _, i := range b.stream.flow.end() {
+		b.queued = append(b.queued, i.of)
+	}
+	for _, o := range b.large {
+		b.queued = append(b.queued, o.response)
+	}
+	b.stream, b.large = nil, nil
+}
+
+// release gives up all that waits. There is no stream.
+func (b *outbox) release() {
+	b.forget(b.taken + uint64(len(b.unsure)))
+	for _, r := range b.queued {
+		r.Release()
+	}
+	b.queued, b.held = nil, 0
+}
+
+// send takes a response over.
+func (b *outbox) send(r *infer.Response) {
+	size := outputBytes(r)
+	if b.held+size > maxWaiting {
+		work := r.Work
+		r.Release()
+		r, size = infer.Fail(work, errs.New(errs.TransferFailed, "the gateway takes no answers: %d bytes wait for it", b.held)), 0
+	}
+	b.held += size
+	if b.stream == nil {
+		b.queued = append(b.queued, r)
+		return
+	}
+	b.start(r)
+}
+
+func outputBytes(r *infer.Response) int64 {
+	n := int64(0)
+	for i := range r.Outputs {
+		n += r.Outputs[i].Data.Length
+	}
+	return n
+}
+
+// forget releases the responses up to number taken.
+func (b *outbox) forget(taken uint64) {
+	if taken <= b.taken {
+		return
+	}
+	n := int(min(taken-b.taken, uint64(len(b.unsure))))
+	for _, r := range b.unsure[:n] {
+		b.held -= outputBytes(r)
+		r.Release()
+	}
+	clear(b.unsure[:n])
+	b.unsure = b.unsure[n:]
+	b.taken = taken
+}
+
+// start sends a response as far as there is credit, after the parts of its
+// large outputs. It overtakes those of other requests whose parts are still on
+// their way. A stream that cannot send ends.
+func (b *outbox) start(r *infer.Response) {
+	o := &outgoing{response: r, named: *r}
+	o.named.Outputs = append([]infer.Tensor(nil), r.Outputs...)
+	for i := range o.named.Outputs {
+		o.named.Outputs[i].Data = b.name(o, o.named.Outputs[i].Data)
+	}
+	if o.parts > 0 || slices.ContainsFunc(b.large, o.follows) {
+		b.large = append(b.large, o)
+	} else {
+		b.stream.flow.whole = append(b.stream.flow.whole, o.item())
+	}
+	if err := b.stream.flow.pump(); err != nil {
+		b.stream.link.Close(err)
+	}
+}
+
+// follows reports whether an earlier response is to the same request.
+func (o *outgoing) follows(earlier *outgoing) bool {
+	return earlier.response.Work.Request == o.response.Work.Request
+}
+
+func (o *outgoing) item() item {
+	return item{named: &o.named, size: o.size, of: o.response}
+}
+
+// name returns how a response names an output: the bytes themselves, a slot
+// that the gateway reads, a place in its own memory, or parts, which are sent
+// first.
+func (b *outbox) name(o *outgoing, local tensor.Ref) tensor.Ref {
+	if arena := b.peer.endpoint.config.Arena; arena != nil && b.stream.opened {
+		if named, ok := arena.Name(local); ok {
+			return named
+		}
+	}
+	if region := b.stream.region; region != nil {
+		// An input that the model passes on, which the gateway keeps until the
+		// request has its final response.
+		if at, ok := region.Find(local); ok {
+			return tensor.Ref{Place: tensor.Remote, Holder: b.peer.incarnation, Region: shm.Number, Slot: uint64(at), Length: local.Length}
+		}
+	}
+	if local.Length <= partBytes {
+		o.size += local.Length
+		return local
+	}
+	b.parts++
+	number, size := b.parts, uint64(local.Length)
+	o.parts++
+	b.stream.flow.bulk = append(b.stream.flow.bulk, &transfer{
+		data: local.Retain(),
+		part: func(w *codec.Writer, data tensor.Ref) error { return w.Part(number, size, data) },
+		done: func() {
+			o.parts--
+			b.ripen()
+		},
+	})
+	return tensor.Ref{Place: tensor.Remote, Generation: number, Length: local.Length}
+}
+
+// ripen lets those responses go whose parts have gone, and that are behind none
+// of their request.
+func (b *outbox) ripen() {
+	var left []*outgoing
+	for _, o := range b.large {
+		if o.parts > 0 || slices.ContainsFunc(left, o.follows) {
+			left = append(left, o)
+			continue
+		}
+		b.stream.flow.whole = append(b.stream.flow.whole, o.item())
+	}
+	b.large = left
+}
+
+// share moves large outputs into memory that the gateway reads, where they are
+// not there already and are no inputs in the gateway's own: memory of a backend,
+// say. A copy costs a tenth of what bytes over the stream do.
+func (p *peer) share(r *infer.Response) {
+	arena, region := p.endpoint.config.Arena, p.reads()
+	if arena == nil || region == nil {
+		return
+	}
+	for i := range r.Outputs {
+		data := &r.Outputs[i].Data
+		if data.Length < tensor.MappedThreshold {
+			continue
+		}
+		if _, shared := arena.Name(*data); shared {
+			continue
+		}
+		if _, theirs := region.Find(*data); theirs {
+			continue
+		}
+		bytes, err := data.Bytes()
+		if err != nil {
+			continue // sending it will fail, and say so
+		}
+		b, err := p.endpoint.config.Pool.Get(len(bytes))
+		if err != nil {
+			continue // there is another way
+		}
+		copy(b.Bytes(), bytes)
+		data.Release()
+		*data = tensor.InBuffer(b, 0, int64(len(bytes)))
+	}
+}
+
+// reads returns the gateway's region if each reads the other's; else nil.
+func (p *peer) reads() *shm.Region {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.served == nil || !p.served.opened {
+		return nil
+	}
+	return p.served.region
+}

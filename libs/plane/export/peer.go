@@ -1,0 +1,306 @@
+package export
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/plane/codec"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// lifetime is how long a peer is kept without a stream.
+const lifetime = time.Minute
+
+// The ends that a side brings about without a fault.
+var (
+	errReplaced = errs.New(errs.PeerUnreachable, "the peer has begun another stream")
+	errIdle     = errs.New(errs.PeerUnreachable, "nothing was fetched over the stream for a while")
+)
+
+// peer is another process, by its incarnation. It outlives the streams: one that
+// the peer has begun and one that this side has, where two workers fetch from each
+// other. Responses go on the former.
+type peer struct {
+	endpoint    *Endpoint
+	incarnation uint64
+
+	alone *time.Timer // drops the peer when it has had no stream for its lifetime
+	idle  *time.Timer // ends a dialed stream without fetches; nil keeps it
+
+	mu      sync.Mutex
+	ended   bool              // guarded by mu
+	leased  bool              // else the end of the streams is the end; guarded by mu
+	number  uint64            // of the last served stream; guarded by mu
+	served  *stream           // begun by the peer; nil while there is none; guarded by mu
+	dialed  *stream           // begun by this side; nil while there is none; guarded by mu
+	fetches map[uint64]*fetch // guarded by mu
+	fetched uint64            // the last number of a fetch; guarded by mu
+	outbox  outbox            // guarded by mu
+}
+
+func newPeer(e *Endpoint, incarnation uint64) *peer {
+	p := &peer{endpoint: e, incarnation: incarnation, leased: true, fetches: make(map[uint64]*fetch)}
+	p.outbox.peer = p
+	p.alone = time.AfterFunc(lifetime, p.dropUnlessConnected)
+	if e.config.Idle > 0 {
+		p.idle = time.AfterFunc(e.config.Idle, p.closeIdle)
+	}
+	return p
+}
+
+// stream is where fetches go; nil while there is none. The caller holds mu.
+func (p *peer) stream() *stream {
+	if p.served != nil {
+		return p.served
+	}
+	return p.dialed
+}
+
+// serve makes s the stream that the peer has begun and sends what it has not
+// taken. It fails for one that a later has overtaken.
+func (p *peer) serve(s *stream, h *nereidv1.TensorHello) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ended:
+		return errStopped()
+	case h.GetStream() <= p.number:
+		return errReplaced
+	}
+	p.number = h.GetStream()
+	p.detach(p.served)
+	p.served = s
+	p.attached()
+	p.outbox.begin(s, h.GetTaken())
+	return nil
+}
+
+// dial makes s the stream that this side has begun.
+func (p *peer) dial(s *stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return errStopped()
+	}
+	p.detach(p.dialed)
+	p.dialed = s
+	p.attached()
+	if p.idle != nil {
+		p.idle.Reset(p.endpoint.config.Idle)
+	}
+	return nil
+}
+
+// attached goes on with what waited for a stream. The caller holds mu.
+func (p *peer) attached() {
+	p.alone.Stop()
+	p.leased = true
+	for _, f := range p.fetches {
+		if f.on == nil {
+			p.ask(f)
+		}
+	}
+}
+
+// run moves messages until the stream ends, and returns the cause.
+func (p *peer) run(ctx context.Context, s *stream) error {
+	err := s.link.Run(ctx, func(envelope mem.BufferSlice) error {
+		return s.reader.Each(envelope, func(member protowire.Number, b codec.Body) error { return p.receive(s, member, b) })
+	})
+	p.mu.Lock()
+	p.detach(s)
+	last := !p.leased && p.stream() == nil
+	p.mu.Unlock()
+	s.release()
+	if last {
+		p.endpoint.drop(p)
+	}
+	return err
+}
+
+// detach parts with a stream, unless it was parted with before. The caller holds
+// mu.
+func (p *peer) detach(s *stream) {
+	switch {
+	case s == nil:
+		return
+	case s == p.served:
+		p.served = nil
+		p.outbox.detach()
+	case s == p.dialed:
+		p.dialed = nil
+	default:
+		return
+	}
+	s.link.Close(errReplaced)
+	s.flow.end()
+	if p.stream() == nil {
+		p.alone.Reset(lifetime)
+	}
+	for _, f := range p.fetches {
+		if f.on == s {
+			f.restart()
+			p.ask(f)
+		}
+	}
+}
+
+// setLeased says whether the peer outlives its streams.
+func (p *peer) setLeased(leased bool) {
+	p.mu.Lock()
+	p.leased = leased
+	last := !leased && p.stream() == nil
+	p.mu.Unlock()
+	if last {
+		p.endpoint.drop(p)
+	}
+}
+
+func (p *peer) dropUnlessConnected() {
+	p.mu.Lock()
+	connected := p.stream() != nil
+	p.mu.Unlock()
+	if !connected {
+		p.endpoint.drop(p)
+	}
+}
+
+func (p *peer) closeIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.dialed == nil:
+	case len(p.fetches) > 0:
+		p.idle.Reset(p.endpoint.config.Idle)
+	default:
+		p.dialed.link.Close(errIdle)
+	}
+}
+
+func (p *peer) waits() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.fetches) > 0
+}
+
+// close releases everything, for good; fetches fail with cause.
+func (p *peer) close(cause error) {
+	p.mu.Lock()
+	p.ended = true
+	for _, s := range []*stream{p.served, p.dialed} {
+		if s != nil {
+			s.link.Close(errStopped())
+			p.detach(s)
+		}
+	}
+	p.alone.Stop()
+	if p.idle != nil {
+		p.idle.Stop()
+	}
+	p.outbox.release()
+	fetches := p.fetches
+	p.fetches = nil
+	p.mu.Unlock()
+	for _, f := range fetches {
+		f.finish(tensor.Ref{}, cause)
+	}
+}
+
+// respond takes a response over.
+func (p *peer) respond(r *infer.Response) {
+	p.share(r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		r.Release()
+		return
+	}
+	p.outbox.send(r)
+}
+
+// receive takes one message of a stream.
+func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
+	switch member {
+	case codec.ExchangeResponse:
+		r, _, err := s.reader.Response(b)
+		if err != nil {
+			return err
+		}
+		return p.take(s, r)
+	case codec.ExchangePart:
+		chunk, err := s.reader.Part(b)
+		if err != nil {
+			return err
+		}
+		return p.part(s, chunk)
+	case codec.ExchangeTaken:
+		responses, err := s.reader.Taken(b)
+		if err != nil {
+			return err
+		}
+		return p.onStream(s, func() error { p.outbox.forget(responses); return nil })
+	case codec.ExchangeFetch:
+		number, named, err := s.reader.Fetch(b)
+		if err != nil {
+			return err
+		}
+		return p.onStream(s, func() error { return p.lend(s, number, named) })
+	case codec.ExchangeFetched:
+		chunk, err := s.reader.Fetched(b)
+		if err != nil {
+			return err
+		}
+		n := chunk.Len()
+		p.chunk(s, chunk)
+		return s.intake.took(n)
+	case codec.ExchangeCredit:
+		credit, err := s.reader.Credit(b)
+		if err != nil {
+			return err
+		}
+		return p.onStream(s, func() error { return s.flow.credit(credit) })
+	case codec.ExchangeRegion:
+		m := new(nereidv1.Region)
+		if err := s.reader.Message(b, m); err != nil {
+			return err
+		}
+		return p.open(s, m)
+	case codec.ExchangeOpened:
+		return p.onStream(s, func() error { s.opened = true; return nil })
+	}
+	return errs.New(errs.PeerMalformed, "the peer sent a message that is none of an exchange")
+}
+
+// onStream does something while s is a stream of the peer, and nothing if it is
+// not any more.
+func (p *peer) onStream(s *stream, do func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s != p.served && s != p.dialed {
+		return nil
+	}
+	return do()
+}
+
+// open maps the peer's memory, if that can be. Tensors that were asked for
+// meanwhile come as bytes.
+func (p *peer) open(s *stream, m *nereidv1.Region) error {
+	if s.region != nil {
+		return nil
+	}
+	region := open(m)
+	if region == nil {
+		return nil
+	}
+	p.mu.Lock()
+	s.region = region
+	p.mu.Unlock()
+	return s.tellOpened()
+}

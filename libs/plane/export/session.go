@@ -1,0 +1,113 @@
+package export
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// Identity is who one end of a stream is.
+type Identity struct {
+	// ID names the process; Epoch is its incarnation.
+	ID    string
+	Epoch uint64
+	// Release is for logs.
+	Release string
+}
+
+// Progress is how many responses of one incarnation have been taken. It outlives
+// the streams. The zero value is none.
+type Progress struct{ taken, streams atomic.Uint64 }
+
+func hello(i Identity, p *Progress) *nereidv1.TensorMessage {
+	return &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: &nereidv1.TensorHello{
+		Protocol: link.Protocol, Id: i.ID, Epoch: i.Epoch, Release: i.Release, Taken: p.taken.Load(), Stream: p.streams.Load(),
+	}}}
+}
+
+// Session is a stream that this process has begun.
+type Session struct {
+	end    *Endpoint
+	theirs Identity
+	conn   *grpc.ClientConn
+	cancel context.CancelFunc
+	stream *stream
+}
+
+// dialTimeout bounds a try to begin a stream.
+const dialTimeout = 5 * time.Second
+
+// Dial begins a stream to a process, of whose responses p says what was taken
+// before. The one before has ended. ctx bounds the beginning alone. The caller
+// runs the session.
+func (e *Endpoint) Dial(ctx context.Context, at link.Peer, p *Progress) (*Session, error) {
+	conn, err := link.Connect(at)
+	if err != nil {
+		return nil, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Session{end: e, conn: conn, cancel: cancel}
+	ctx, done := context.WithTimeout(ctx, dialTimeout)
+	defer done()
+	unhook := context.AfterFunc(ctx, cancel)
+	err = s.greet(life, p)
+	if !unhook() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Session) greet(ctx context.Context, p *Progress) error {
+	exchange, err := nereidv1.NewTensorServiceClient(s.conn).Exchange(ctx)
+	if err != nil {
+		return err
+	}
+	p.streams.Add(1)
+	if err := link.SendHello(exchange, hello(s.end.Identity(), p)); err != nil {
+		return err
+	}
+	theirs := new(nereidv1.TensorHello)
+	if err := link.ReceiveHello(exchange, theirs); err != nil {
+		return err
+	}
+	if err := link.CheckProtocol(theirs.GetId(), theirs.GetProtocol()); err != nil {
+		return err
+	}
+	s.theirs = Identity{ID: theirs.GetId(), Epoch: theirs.GetEpoch(), Release: theirs.GetRelease()}
+	s.stream, err = s.end.newStream(exchange)
+	if err == nil {
+		s.stream.progress = p
+	}
+	return err
+}
+
+// Peer is the process at the other end.
+func (s *Session) Peer() Identity { return s.theirs }
+
+// Run moves tensors and responses until the stream ends or ctx is done, and returns
+// the cause.
+func (s *Session) Run(ctx context.Context) error {
+	defer s.close()
+	p := s.end.peer(s.theirs.Epoch)
+	if p == nil {
+		return errStopped()
+	}
+	if err := p.dial(s.stream); err != nil {
+		return err
+	}
+	return p.run(ctx, s.stream)
+}
+
+func (s *Session) close() {
+	s.cancel()
+	_ = s.conn.Close() // the stream has ended
+}
