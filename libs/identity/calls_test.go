@@ -152,7 +152,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		"SchedulerService/Work":   "worker",
 		"PoolService/Statistics":  "gateway",
 		"PoolService/Queues":      "registry",
-		"TensorService/Exchange":  "gateway",
+		"TensorService/Exchange":  "gateway worker",
 		"WorkerService/Complete":  "registry",
 		"RegistryService/Load":    "gateway",
 		"RegistryService/Unload":  "gateway",

@@ -107,19 +107,25 @@ func CheckID(ctx context.Context, id string) error {
 // Owner returns whose incarnation one is, if that is known.
 type Owner func(incarnation uint64) (id string, known bool)
 
-// CheckIncarnation refuses a caller whose certificate is one process's and that
-// speaks as another: by its id, or as an incarnation that owner knows as another
-// process's; a nil owner knows none. The reason is role_forbidden.
-func CheckIncarnation(ctx context.Context, id string, incarnation uint64, owner Owner) error {
-	i, _, err := FromContext(ctx)
-	if err != nil || i.ID == "" {
+// Owners know the incarnations of the processes of each role.
+type Owners map[Role]Owner
+
+// CheckIncarnation refuses a caller that speaks as another than its certificate
+// says: by its id, or as an incarnation that the owners know as another process's
+// or as one of another role. The reason is role_forbidden.
+func CheckIncarnation(ctx context.Context, id string, incarnation uint64, owners Owners) error {
+	i, secured, err := FromContext(ctx)
+	if err != nil || !secured {
 		return err
 	}
-	if err := CheckID(ctx, id); err != nil || owner == nil {
+	if err := CheckID(ctx, id); err != nil {
 		return err
 	}
-	if holder, known := owner(incarnation); known && holder != id {
-		return errs.New(errs.RoleForbidden, "the certificate of %s %q does not speak for the incarnation %d, which is %q's", i.Role, i.ID, incarnation, holder)
+	for role, owner := range owners {
+		holder, known := owner(incarnation)
+		if known && (role != i.Role || i.ID != "" && i.ID != holder) {
+			return errs.New(errs.RoleForbidden, "the certificate of %s %q does not speak for the incarnation %d, which is that of %s %q", i.Role, i.ID, incarnation, role, holder)
+		}
 	}
 	return nil
 }

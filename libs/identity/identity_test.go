@@ -60,9 +60,15 @@ func from(uri string) context.Context {
 }
 
 func TestAProcessSpeaksForItself(t *testing.T) {
-	owner := func(incarnation uint64) (string, bool) {
-		id, known := map[uint64]string{7: "w1", 8: "w2"}[incarnation]
-		return id, known
+	of := func(ids map[uint64]string) identity.Owner {
+		return func(incarnation uint64) (string, bool) {
+			id, known := ids[incarnation]
+			return id, known
+		}
+	}
+	owners := identity.Owners{
+		identity.Worker:  of(map[uint64]string{7: "w1", 8: "w2"}),
+		identity.Gateway: of(map[uint64]string{6: "w1"}),
 	}
 	for name, tt := range map[string]struct {
 		ctx         context.Context
@@ -75,12 +81,14 @@ func TestAProcessSpeaksForItself(t *testing.T) {
 		"another's incarnation":            {from("spiffe://nereid/worker/w1"), "w1", 8, true},
 		"an incarnation not known yet":     {from("spiffe://nereid/worker/w1"), "w1", 9, false},
 		"a certificate that all share":     {from("spiffe://nereid/worker"), "w2", 8, false},
+		"another role's, and all share":    {from("spiffe://nereid/worker"), "w1", 6, true},
+		"another role's of the same id":    {from("spiffe://nereid/worker/w1"), "w1", 6, true},
 		"a certificate without a role":     {from("https://nereid/worker"), "w1", 7, true},
 		"plain text":                       {context.Background(), "w2", 7, false},
 		"plain text, as grpc has a peer":   {peer.NewContext(context.Background(), &peer.Peer{}), "w2", 7, false},
 		"a connection with no certificate": {peer.NewContext(context.Background(), &peer.Peer{AuthInfo: credentials.TLSInfo{}}), "w1", 7, true},
 	} {
-		err := identity.CheckIncarnation(tt.ctx, tt.id, tt.incarnation, owner)
+		err := identity.CheckIncarnation(tt.ctx, tt.id, tt.incarnation, owners)
 		if (err != nil) != tt.refused || (tt.refused && errs.Of(err) != errs.RoleForbidden) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -105,9 +113,9 @@ func TestAWorkerConnectsAsItself(t *testing.T) {
 	c := newCluster(t)
 	server := schedule.NewServer(schedule.Config{
 		ID: "s", Pool: "default", Clock: mono.New(), Log: zap.NewNop(),
-		WorkerOf: func(incarnation uint64) (string, bool) {
+		Owners: identity.Owners{identity.Worker: func(incarnation uint64) (string, bool) {
 			return map[uint64]string{7: "w1", 8: "w2"}[incarnation], incarnation == 7 || incarnation == 8
-		},
+		}},
 	})
 	scheduler := attached{workers: make(chan uint64, 8)}
 	server.Serve(1, scheduler)

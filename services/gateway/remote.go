@@ -16,10 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/plane/schedule"
+	"github.com/nereid-serving/nereid/libs/plane/workers"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/dispatcher"
-	"github.com/nereid-serving/nereid/services/gateway/internal/workers"
 )
 
 // RemoteDeps are what a [Remote] works with.

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/plane/schedule"
+	"github.com/nereid-serving/nereid/libs/plane/workers"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker/internal/attach"
@@ -48,13 +49,22 @@ type Remote struct {
 	attachment *attach.Attachment
 	batches    *batches.Table
 	gateways   *control.Incarnations
+	workers    *workers.Connector // with those from which something is fetched
 }
 
 // NewRemote makes one that connects to nobody before its parts run.
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, batches: batches.New(), gateways: control.GatewayIncarnations(d.Bus)}
 	r.tensors = export.NewEndpoint(export.Config{
-		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock, OwnerOf: r.gateways.Owner,
+		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Tensors, Clock: d.Clock,
+		Owners: identity.Owners{
+			identity.Gateway: r.gateways.Owner,
+			identity.Worker:  func(incarnation uint64) (string, bool) { return r.workers.Owner(incarnation) },
+		},
+		Reach: func(worker uint64) { r.workers.Reach(worker) }, Idle: idle,
+	})
+	r.workers = workers.New(workers.Deps{
+		Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, OnDemand: true, Lost: r.tensors.Gone, Log: d.Log,
 	})
 	r.attachment = attach.New(attach.Deps{
 		Finder: control.NewFinder(d.Bus, control.PoolRole(d.Pool)), Clock: d.Clock, Lease: lease(), Log: d.Log, Dial: r.dial,
@@ -109,8 +119,16 @@ func (r *Remote) Parts() []lifecycle.Part {
 			return gateways.Follow(ctx, r.deps.Bus, r.tensors, r.deps.Log)
 		}},
 		{Name: "identities", Run: r.gateways.Run},
+		{Name: "workers", Run: r.workers.Run},
 		{Name: "scheduler", Run: r.attachment.Run},
 	}
+}
+
+// idle is how long a stream with another worker is kept without a fetch.
+const idle = time.Minute
+
+func (r *Remote) worker(address string) link.Peer {
+	return link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Worker)}
 }
 
 func (r *Remote) dial(ctx context.Context, address string, worker uint64, held infer.Held, e infer.Executor) (attach.Session, error) {

@@ -25,9 +25,9 @@ type Config struct {
 	// Pool is where tensors of others go.
 	Pool  *tensor.Pool
 	Clock mono.Clock
-	// OwnerOf says whose incarnations are, so that a caller whose certificate
-	// is one process's speaks as that process alone; nil knows none.
-	OwnerOf identity.Owner
+	// Owners say whose incarnations are, so that a caller speaks as the process of
+	// its certificate alone; nil know none.
+	Owners identity.Owners
 	// Responder gets the responses to this process's requests; with nil a peer that
 	// sends one is refused. Lent returns the inputs of a request as they were named,
 	// or none once it has ended.
@@ -170,7 +170,7 @@ func (e *Endpoint) exchange(conn grpc.BidiStreamingServer[nereidv1.TensorEnvelop
 	if err := link.CheckProtocol(theirs.GetId(), theirs.GetProtocol()); err != nil {
 		return err
 	}
-	if err := identity.CheckIncarnation(conn.Context(), theirs.GetId(), theirs.GetEpoch(), e.config.OwnerOf); err != nil {
+	if err := identity.CheckIncarnation(conn.Context(), theirs.GetId(), theirs.GetEpoch(), e.config.Owners); err != nil {
 		return err
 	}
 	mine, p := e.Identity(), e.peer(theirs.GetEpoch())

@@ -18,11 +18,10 @@ import (
 // lifetime is how long a peer is kept without a stream.
 const lifetime = time.Minute
 
-// The ends that a side brings about without a fault.
-var (
-	errReplaced = errs.New(errs.PeerUnreachable, "the peer has begun another stream")
-	errIdle     = errs.New(errs.PeerUnreachable, "nothing was fetched over the stream for a while")
-)
+var errReplaced = errs.New(errs.PeerUnreachable, "the peer has begun another stream")
+
+// ErrIdle ends a session over which nothing was fetched for a while.
+var ErrIdle = errs.New(errs.PeerUnreachable, "nothing was fetched over the stream for a while")
 
 // peer is another process, by its incarnation. It outlives the streams: one that
 // the peer has begun and one that this side has, where two workers fetch from each
@@ -180,7 +179,7 @@ func (p *peer) closeIdle() {
 	case len(p.fetches) > 0:
 		p.idle.Reset(p.endpoint.config.Idle)
 	default:
-		p.dialed.link.Close(errIdle)
+		p.dialed.link.Close(ErrIdle)
 	}
 }
 

@@ -32,7 +32,7 @@ func (s *Server) Submit(conn nereidv1.SchedulerService_SubmitServer) error {
 	}
 	var hello nereidv1.GatewayHello
 	admit := func() error {
-		return identity.CheckIncarnation(conn.Context(), hello.GetGatewayId(), hello.GetGateway(), s.config.GatewayOf)
+		return identity.CheckIncarnation(conn.Context(), hello.GetGatewayId(), hello.GetGateway(), s.config.Owners)
 	}
 	if err := s.greet(t, conn, &hello, admit); err != nil {
 		return link.Status(link.Cause(err))

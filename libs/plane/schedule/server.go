@@ -48,9 +48,9 @@ type Config struct {
 	Log               *zap.Logger
 	// Tensors is what the small tensors that come with requests are put into.
 	Tensors *tensor.Pool
-	// WorkerOf and GatewayOf say whose incarnations are, so that a peer whose
-	// certificate is one process's speaks as that process alone; nil knows none.
-	WorkerOf, GatewayOf identity.Owner
+	// Owners say whose incarnations are, so that a peer speaks as the process of its
+	// certificate alone; nil know none.
+	Owners identity.Owners
 	// Window is what each gateway may have in the scheduler's queue. It is as
 	// large as the queue itself where one gateway may fill it.
 	Window Window

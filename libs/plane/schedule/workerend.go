@@ -47,7 +47,7 @@ func (s *Server) Work(conn nereidv1.SchedulerService_WorkServer) error {
 	}
 	var hello nereidv1.WorkerHello
 	admit := func() error {
-		return identity.CheckIncarnation(conn.Context(), hello.GetWorkerId(), hello.GetWorker(), s.config.WorkerOf)
+		return identity.CheckIncarnation(conn.Context(), hello.GetWorkerId(), hello.GetWorker(), s.config.Owners)
 	}
 	if err := s.greet(t, conn, &hello, admit); err != nil {
 		return link.Status(link.Cause(err))

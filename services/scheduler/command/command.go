@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/libs/control"
+	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/plane/link"
@@ -67,7 +68,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	gateways := control.GatewayIncarnations(p.Bus)
 	streams := schedule.NewServer(schedule.Config{
 		ID: p.ID, Pool: c.Pool, Release: process.Release, Clock: clock, Log: p.Log, Tensors: tensor.NewPool(keepMemory),
-		WorkerOf: workers.Owner, GatewayOf: gateways.Owner,
+		Owners: identity.Owners{identity.Worker: workers.Owner, identity.Gateway: gateways.Owner},
 		Window: schedule.Window{
 			Messages: bound(int64(config.MaxQueuedRequests), math.MaxInt32), Bytes: bound(config.MaxQueuedBytes, math.MaxInt64),
 		},

@@ -19,7 +19,7 @@ func TestEndsThatWereAnnouncedAreNoWarnings(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	c := New(Deps{Log: zap.New(core)})
 	c.epochs["w"] = 7
-	m := &connection{connector: c, incarnation: &incarnation{epoch: 7}, id: "w", leased: true}
+	m := &connection{connector: c, incarnation: &incarnation{epoch: 7}, id: "w", leased: true, running: true}
 	c.connections[7] = m
 	err := errs.New(errs.PeerUnreachable, "the peer has ended the stream")
 	stopped, stop := context.WithCancel(t.Context())
@@ -27,9 +27,9 @@ func TestEndsThatWereAnnouncedAreNoWarnings(t *testing.T) {
 
 	m.logEnd(t.Context(), err)
 	m.logEnd(stopped, err)
-	c.put(t.Context(), "w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021", Leaving: true})
+	c.put("w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021", Leaving: true})
 	m.logEnd(t.Context(), err)
-	c.put(t.Context(), "w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021"})
+	c.put("w", &nereidv1.WorkerValue{Epoch: 7, Address: "w:8021"})
 	m.logEnd(t.Context(), err)
 	c.endLease("w")
 	m.logEnd(t.Context(), err)

@@ -1,14 +1,17 @@
-// Package workers keeps a gateway's streams to the workers: one to each that
-// the bucket workers names with an address, for as long as it is there.
+// Package workers keeps a process's streams to the workers that the bucket workers
+// names with an address, for as long as they are there: a gateway's to each of
+// them, and a worker's to those from which it fetches.
 package workers
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
@@ -24,6 +27,9 @@ type Deps struct {
 	Endpoint *export.Endpoint
 	// Peer says how the worker at an address is reached.
 	Peer func(address string) link.Peer
+	// OnDemand opens a stream when something waits for it, see [Connector.Reach],
+	// rather than one to each worker.
+	OnDemand bool
 	// Lost is called with a worker's incarnation once its lease has ended and
 	// its stream is down: it sends no more responses. It does not block.
 	Lost func(worker uint64)
@@ -33,9 +39,9 @@ type Deps struct {
 // Connector keeps the streams. It is safe for concurrent use.
 type Connector struct {
 	deps         Deps
-	epochs       map[string]uint64       // by key, of workers with a lease; owned by Run
-	incarnations map[string]*incarnation // by key, of workers that may renew their lease; owned by Run
-	running      sync.WaitGroup          // connections
+	epochs       map[string]uint64       // by key, of workers with a lease; owned by follow
+	incarnations map[string]*incarnation // by key, of workers that may renew their lease; owned by follow
+	streams      *lifecycle.DynamicGroup
 
 	mu          sync.Mutex
 	connections map[uint64]*connection // by epoch; guarded by mu
@@ -43,7 +49,10 @@ type Connector struct {
 
 // New returns a connector without streams; Run opens them.
 func New(d Deps) *Connector {
-	return &Connector{deps: d, epochs: make(map[string]uint64), incarnations: make(map[string]*incarnation), connections: make(map[uint64]*connection)}
+	return &Connector{
+		deps: d, epochs: make(map[string]uint64), incarnations: make(map[string]*incarnation),
+		streams: lifecycle.NewDynamicGroup(), connections: make(map[uint64]*connection),
+	}
 }
 
 // Connected returns a channel that is closed when the present stream to a
@@ -57,21 +66,65 @@ func (c *Connector) Connected(worker uint64) <-chan struct{} {
 	return nil
 }
 
-// Run keeps the streams until ctx is done. It is called once, when the gateway's
-// identity is known.
+// Owner returns the id of the worker that holds its lease as an incarnation.
+func (c *Connector) Owner(incarnation uint64) (id string, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.connections[incarnation]
+	if m == nil || !m.leased {
+		return "", false
+	}
+	return m.id, true
+}
+
+// Reach has a stream to a worker opened, now or when the bucket names it, if the
+// endpoint still waits for one then.
+func (c *Connector) Reach(worker uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.connections[worker]; m != nil {
+		c.start(m)
+	}
+}
+
+// start runs a connection if it is wanted. The caller holds mu.
+func (c *Connector) start(m *connection) {
+	if m.running || !c.wanted(m) {
+		return
+	}
+	m.running = true
+	c.streams.Add(func(ctx context.Context) error {
+		m.run(ctx)
+		return nil
+	})
+}
+
+func (c *Connector) wanted(m *connection) bool {
+	return !c.deps.OnDemand || c.deps.Endpoint.Waits(m.epoch)
+}
+
+// Run keeps the streams until ctx is done. It is called once, when the process's
+// identity is known or before anything is fetched.
 func (c *Connector) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.streams.Run(ctx) })
+	group.Go(func() error { return c.follow(ctx) })
+	return group.Wait()
+}
+
+// follow learns from the bucket which workers there are.
+func (c *Connector) follow(ctx context.Context) error {
 	d := c.deps
 	bucket, err := bus.NewBucket(d.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
 		return err
 	}
-	defer c.running.Wait()
 	for e := range bucket.Watch(ctx) {
 		switch {
 		case e.Err != nil:
 			d.Log.Error("a bucket's value cannot be read", append(obs.Err(e.Err), zap.String("bucket", bus.Workers), zap.String("key", e.Key))...)
 		case e.Kind == bus.EventPut:
-			c.put(ctx, e.Key, e.Value)
+			c.put(e.Key, e.Value)
 		case e.Kind == bus.EventDelete:
 			c.endLease(e.Key)
 			if !e.Expired { // released: the worker does not renew it
@@ -100,12 +153,13 @@ type connection struct {
 	address string
 	leased  bool // guarded by the connector's mu
 	leaving bool // the worker has announced its stop; guarded by the connector's mu
+	running bool // there is a stream, or will be; guarded by the connector's mu
 	// stream is closed when the current stream ends; nil without one; guarded by
 	// the connector's mu.
 	stream chan struct{}
 }
 
-func (c *Connector) put(ctx context.Context, key string, v *nereidv1.WorkerValue) {
+func (c *Connector) put(key string, v *nereidv1.WorkerValue) {
 	epoch := v.GetEpoch()
 	if c.epochs[key] == epoch || v.GetAddress() == "" {
 		c.setLeaving(epoch, v.GetLeaving())
@@ -115,16 +169,16 @@ func (c *Connector) put(ctx context.Context, key string, v *nereidv1.WorkerValue
 	c.epochs[key] = epoch
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.connections[epoch]; m != nil { // the lease expired and was renewed
-		m.leased = true
-		return
+	m := c.connections[epoch]
+	if m == nil { // else the lease expired and was renewed
+		if l := c.incarnations[key]; l == nil || l.epoch != epoch {
+			c.incarnations[key] = &incarnation{epoch: epoch}
+		}
+		m = &connection{connector: c, incarnation: c.incarnations[key], id: key, address: v.GetAddress(), leaving: v.GetLeaving()}
+		c.connections[epoch] = m
 	}
-	if l := c.incarnations[key]; l == nil || l.epoch != epoch {
-		c.incarnations[key] = &incarnation{epoch: epoch}
-	}
-	m := &connection{connector: c, incarnation: c.incarnations[key], id: key, address: v.GetAddress(), leased: true, leaving: v.GetLeaving()}
-	c.connections[epoch] = m
-	c.running.Go(func() { m.run(ctx) })
+	m.leased = true
+	c.start(m)
 }
 
 // setLeaving records whether a worker has announced its stop.
@@ -138,22 +192,38 @@ func (c *Connector) setLeaving(epoch uint64, leaving bool) {
 
 // endLease stops reconnection to a worker unless it renews its lease.
 func (c *Connector) endLease(key string) {
+	epoch := c.epochs[key]
+	delete(c.epochs, key)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m := c.connections[c.epochs[key]]; m != nil {
+	m := c.connections[epoch]
+	lost := m != nil && !m.running
+	if m != nil {
 		m.leased = false
 	}
-	delete(c.epochs, key)
+	if lost {
+		delete(c.connections, epoch)
+	}
+	c.mu.Unlock()
+	if lost {
+		c.deps.Lost(epoch)
+	}
 }
 
-// removeUnleased removes a connection without a lease, and reports whether it did.
-func (c *Connector) removeUnleased(m *connection) bool {
+// keep reports whether there should be a stream to the worker. A connection without
+// a lease is removed.
+func (c *Connector) keep(m *connection) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !m.leased {
+	lost := !m.leased
+	m.running = m.leased && c.wanted(m)
+	running := m.running
+	if lost {
 		delete(c.connections, m.epoch)
 	}
-	return !m.leased
+	c.mu.Unlock()
+	if lost {
+		c.deps.Lost(m.epoch)
+	}
+	return running
 }
 
 // The backoff between streams doubles from the first pause to the last, less up
@@ -163,7 +233,7 @@ const firstPause, lastPause = 20 * time.Millisecond, time.Second
 // run keeps a stream to the worker.
 func (m *connection) run(ctx context.Context) {
 	pause := firstPause
-	for !m.connector.removeUnleased(m) {
+	for m.connector.keep(m) {
 		if m.once(ctx) {
 			pause = firstPause
 		}
@@ -172,7 +242,6 @@ func (m *connection) run(ctx context.Context) {
 		}
 		pause = min(2*pause, lastPause)
 	}
-	m.connector.deps.Lost(m.epoch)
 }
 
 // once runs one stream and reports whether it lasted at least lastPause.
@@ -203,12 +272,12 @@ func (m *connection) setStream(stream chan struct{}) {
 	m.stream = stream
 }
 
-// logEnd logs the end of a stream. It is a warning unless it was announced: the
-// worker stops, its lease has ended, or this gateway stops.
+// logEnd logs the end of a stream. It is a warning unless it was to be expected: the
+// worker stops, its lease has ended, nothing was fetched, or this process stops.
 func (m *connection) logEnd(ctx context.Context, err error) {
 	m.connector.mu.Lock()
 	level := zap.WarnLevel
-	if m.leaving || !m.leased || ctx.Err() != nil {
+	if m.leaving || !m.leased || ctx.Err() != nil || errors.Is(err, export.ErrIdle) {
 		level = zap.InfoLevel
 	}
 	m.connector.mu.Unlock()

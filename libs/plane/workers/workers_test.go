@@ -17,9 +17,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/workers"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/gateway/internal/workers"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
