@@ -17,7 +17,7 @@ const fetchTimeout = 30 * time.Second
 // they cannot be had by the request's deadline, and with that of cancel, which has
 // no effect later. Until then the request is FetchInputs's.
 func (e *Endpoint) FetchInputs(r *infer.Request, done func(error)) (cancel func(error)) {
-	a := &assembly{request: r, done: done, missing: 1} // until all have been asked for
+	a := &assembly{pool: e.config.Pool, request: r, done: done, missing: 1} // until all have been asked for
 	for i := range r.Inputs {
 		if place := r.Inputs[i].Data.Place; place == tensor.Arena || place == tensor.Remote {
 			a.ask(e, i)
@@ -30,6 +30,7 @@ func (e *Endpoint) FetchInputs(r *infer.Request, done func(error)) (cancel func(
 
 // assembly is a request whose inputs are being brought.
 type assembly struct {
+	pool    *tensor.Pool
 	request *infer.Request
 	done    func(error)
 
@@ -49,7 +50,14 @@ func (a *assembly) ask(e *Endpoint, input int) {
 	if over {
 		return
 	}
-	abandon := e.Fetch(named, func(local tensor.Ref, err error) { a.got(input, local, err) })
+	abandon := e.Fetch(named, func(local tensor.Ref, err error) {
+		in := &a.request.Inputs[input]
+		// Of its own tensors the gateway has checked the elements.
+		if err == nil && in.Datatype == tensor.Bytes && named.Holder != a.request.Work.Request.Origin {
+			err = a.checkStrings(in, &local)
+		}
+		a.got(input, local, err)
+	})
 	a.mu.Lock()
 	a.abandon = append(a.abandon, abandon)
 	over = a.over
@@ -57,6 +65,34 @@ func (a *assembly) ask(e *Endpoint, input int) {
 	if over {
 		abandon()
 	}
+}
+
+// checkStrings refuses a BYTES tensor whose elements are not those of its shape: in a
+// batch it would move those of others. It is copied before, so that its holder
+// cannot change what was checked.
+func (a *assembly) checkStrings(in *infer.Tensor, local *tensor.Ref) error {
+	data, err := local.Bytes()
+	if err != nil {
+		return err
+	}
+	if local.Mapped() {
+		b, err := a.pool.Get(len(data))
+		if err != nil {
+			return err
+		}
+		copy(b.Bytes(), data)
+		data = b.Bytes()
+		local.Release()
+		*local = tensor.InBuffer(b, 0, int64(len(data)))
+	}
+	want, _ := in.Shape.Elements()
+	got, err := tensor.CountBytes(data)
+	if err != nil || got != want {
+		local.Release()
+		return errs.New(errs.TensorDataInvalid, "expected %d string elements for inference input '%s', got %d of %d bytes: each is its length in 4 bytes and as many bytes",
+			want, in.Name, got, len(data))
+	}
+	return nil
 }
 
 // bound ends the wait at the request's deadline.

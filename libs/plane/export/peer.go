@@ -127,13 +127,13 @@ func (p *peer) run(ctx context.Context, s *stream) error {
 // detach parts with a stream, unless it was parted with before. The caller holds
 // mu.
 func (p *peer) detach(s *stream) {
-	switch {
-	case s == nil:
+	switch s {
+	case nil:
 		return
-	case s == p.served:
+	case p.served:
 		p.served = nil
 		p.outbox.detach()
-	case s == p.dialed:
+	case p.dialed:
 		p.dialed = nil
 	default:
 		return
