@@ -3,8 +3,6 @@ package export_test
 import (
 	"testing"
 
-	"google.golang.org/grpc"
-
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -14,28 +12,14 @@ import (
 // is answered waits there. The returned function has the worker end it.
 func (p *plane) takesNothing(number uint64) (end func()) {
 	p.t.Helper()
-	conn, err := link.Connect(p.peer)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	idle, err := nereidv1.NewTensorServiceClient(conn).Exchange(p.t.Context(), grpc.WaitForReady(true))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	hello := &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{
-		Hello: &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: number},
-	}}
-	if err := link.SendHello(idle, hello); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := link.ReceiveHello(idle, new(nereidv1.TensorHello)); err != nil {
-		p.t.Fatal(err)
-	}
+	hello := &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: number}
+	r := newRaw(p.t, p.peer, hello)
+	r.next(func(m *nereidv1.TensorMessage) bool { return m.GetHello() != nil })
 	return func() {
-		_ = link.SendHello(idle, hello) // a second one is malformed
-		for err := error(nil); err == nil; _, err = idle.Recv() {
+		r.send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: hello}}) // a second one is malformed
+		for err := error(nil); err == nil; _, err = r.stream.Recv() {
 		}
-		_ = conn.Close()
+		r.close()
 	}
 }
 

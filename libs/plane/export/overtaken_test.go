@@ -5,8 +5,6 @@ import (
 	"io"
 	"testing"
 
-	"google.golang.org/grpc"
-
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -24,23 +22,10 @@ func TestStreamThatWasOvertakenIsRefused(t *testing.T) {
 	p.at.Respond(&infer.Response{Work: work(1), Final: true})
 	p.answer().Release()
 
-	conn, err := link.Connect(p.peer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	late, err := nereidv1.NewTensorServiceClient(conn).Exchange(t.Context(), grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	hello := &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: 1}
-	if err := link.SendHello(late, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: hello}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := link.ReceiveHello(late, new(nereidv1.TensorHello)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := late.Recv(); err == nil || errors.Is(err, io.EOF) {
+	late := newRaw(t, p.peer, &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: 1})
+	defer late.close()
+	late.next(func(m *nereidv1.TensorMessage) bool { return m.GetHello() != nil })
+	if _, err := late.stream.Recv(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("a stream that was overtaken ended with %v, want a refusal", err)
 	}
 	p.at.Respond(&infer.Response{Work: work(2), Final: true})

@@ -1,0 +1,181 @@
+package export_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/plane/export"
+	"github.com/nereid-serving/nereid/libs/plane/link"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// raw is a peer whose every message the test writes and reads.
+type raw struct {
+	t      testing.TB
+	stream grpc.BidiStreamingClient[nereidv1.TensorEnvelope, nereidv1.TensorEnvelope]
+	read   []*nereidv1.TensorMessage
+	close  func()
+}
+
+// newRaw begins a stream with a hello.
+func newRaw(t testing.TB, at link.Peer, hello *nereidv1.TensorHello) *raw {
+	t.Helper()
+	conn, err := link.Connect(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := nereidv1.NewTensorServiceClient(conn).Exchange(t.Context(), grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &raw{t: t, stream: stream, close: func() { _ = conn.Close() }} // the only thing to close
+	if err := link.SendHello(stream, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: hello}}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *raw) send(m *nereidv1.TensorMessage) {
+	r.t.Helper()
+	if err := link.SendHello(r.stream, m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *raw) give(messages uint32, bytes uint64) {
+	r.t.Helper()
+	r.send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Credit{Credit: &nereidv1.Credit{Messages: messages, Bytes: bytes}}})
+}
+
+// next returns the next message of a kind that kind accepts.
+func (r *raw) next(kind func(*nereidv1.TensorMessage) bool) *nereidv1.TensorMessage {
+	r.t.Helper()
+	for {
+		for len(r.read) > 0 {
+			m := r.read[0]
+			if r.read = r.read[1:]; kind(m) {
+				return m
+			}
+		}
+		envelope, err := r.stream.Recv()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.read = envelope.GetMessages()
+	}
+}
+
+// partBytes is the size of the parts in which large tensors go, and bulkBytes what
+// they use of the credit.
+const partBytes, windowBytes = 256 << 10, 8 << 20
+
+// A small response waits for no large one: not for its parts that wait for credit,
+// and for at most one that is before it.
+func TestSmallResponsesPassLargeOnes(t *testing.T) {
+	p := newPlane(t, modes()[2])
+	p.attach()
+	r := newRaw(t, p.peer, &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: 1})
+	defer r.close()
+	r.give(4096, windowBytes)
+	p.at.Respond(&infer.Response{Work: work(1), Final: true, Outputs: []infer.Tensor{p.worker.tensorOf(t, "large", 4*windowBytes)}})
+	part := func(m *nereidv1.TensorMessage) bool { return m.GetPart() != nil }
+	either := func(m *nereidv1.TensorMessage) bool { return m.GetPart() != nil || m.GetResponse() != nil }
+	for range windowBytes / 2 / partBytes { // what parts may use of the credit
+		r.next(part)
+	}
+	for n := range uint64(3) {
+		p.at.Respond(&infer.Response{Work: work(2 + n), Final: true, Outputs: []infer.Tensor{p.worker.tensorOf(t, "small", 1<<10)}})
+		m := r.next(either)
+		if got := m.GetResponse().GetWork().GetRequest().GetNumber(); got != 2+n {
+			t.Fatalf("after the parts came the response %d or a part", got)
+		}
+		r.give(1, partBytes) // one part more
+		if m := r.next(either); m.GetPart() == nil {
+			t.Fatal("another response came than was sent")
+		}
+	}
+}
+
+// A peer that takes nothing of what it asks for holds up no other.
+func TestSlowPeerHoldsUpNoOther(t *testing.T) {
+	for _, m := range modes()[1:] {
+		t.Run(m.name, func(t *testing.T) {
+			l := newLender(t, m, nil)
+			defer l.stop()
+			in := l.tensorOf(t, "in", 2*windowBytes)
+			named, lease := l.Exports.Lend([]infer.Tensor{in}, lenderEpoch)
+			slot := named[0].Data
+			slow := newRaw(t, l.peer(), &nereidv1.TensorHello{Protocol: link.Protocol, Id: "slow", Epoch: 20, Stream: 1})
+			defer slow.close()
+			slow.send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Fetch{Fetch: &nereidv1.Fetch{
+				Fetch: 1, Slot: &nereidv1.RemoteSlot{Holder: lenderEpoch, Generation: slot.Generation, Length: uint64(slot.Length)},
+			}}})
+			slow.give(4096, windowBytes)
+			chunk := func(m *nereidv1.TensorMessage) bool { return m.GetFetched() != nil }
+			slow.next(chunk)
+			a := newAsker(t, m)
+			_, stop := a.dial(t, l.peer())
+			defer stop()
+			wait(t, a.fetch(slot)).check(t, in)
+			got := []byte(nil)
+			for want := must(in.Data.Bytes())[partBytes:]; len(got) < len(want); { // as it takes, it gets
+				slow.give(1, partBytes)
+				got = append(got, slow.next(chunk).GetFetched().GetData()...)
+			}
+			if !bytes.Equal(got, must(in.Data.Bytes())[partBytes:]) {
+				t.Error("other bytes have come")
+			}
+			lease.Release()
+			in.Data.Release()
+		})
+	}
+}
+
+// old is a worker of an older protocol.
+type old struct {
+	nereidv1.UnimplementedTensorServiceServer
+}
+
+func (old) Exchange(s grpc.BidiStreamingServer[nereidv1.TensorEnvelope, nereidv1.TensorEnvelope]) error {
+	if err := link.ReceiveHello(s, new(nereidv1.TensorHello)); err != nil {
+		return err
+	}
+	return link.SendHello(s, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: &nereidv1.TensorHello{Id: "old", Protocol: link.Protocol - 1}}})
+}
+
+// A peer of an older protocol is refused, whichever side has begun the stream; what
+// either says names both protocols.
+func TestOlderProtocolsAreRefused(t *testing.T) {
+	both := func(err error) bool {
+		return errs.Of(err) == errs.PeerProtocol && strings.Contains(err.Error(), fmt.Sprintf("protocol %d", link.Protocol-1)) &&
+			strings.Contains(err.Error(), fmt.Sprintf("release %d", link.Protocol))
+	}
+	m := modes()[1]
+	l := newLender(t, m, nil)
+	defer l.stop()
+	r := newRaw(t, l.peer(), &nereidv1.TensorHello{Protocol: link.Protocol - 1, Id: "old", Epoch: 20, Stream: 1})
+	defer r.close()
+	if _, err := r.stream.Recv(); !both(link.Cause(err)) {
+		t.Errorf("an older process that dials: %v", err)
+	}
+
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(link.ServerOptions(nil, nil)...)
+	nereidv1.RegisterTensorServiceServer(server, old{})
+	go func() { _ = server.Serve(listener) }() // ends with Stop
+	defer server.Stop()
+	a := newAsker(t, m)
+	if _, err := a.Dial(t.Context(), link.Peer{Address: listener.Addr().String()}, new(export.Progress)); !both(err) {
+		t.Errorf("an older process that is dialed: %v", err)
+	}
+}
