@@ -55,7 +55,7 @@ func TestInstancesAreAwayWhileTheirProcessIs(t *testing.T) {
 		}
 		return n
 	}
-	h.scheduler.await(t, "credit", func() bool { return credits() == 1 })
+	h.scheduler.await(t, "credit", func() bool { return credits() == 2 })
 	for id := range h.scheduler.granted() {
 		h.scheduler.executor.Execute(&infer.Batch{ID: infer.BatchID{Epoch: 1, Number: 1}, Instance: id, Requests: []*infer.Request{{
 			Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: 2}, Attempt: 1, Epoch: 1}, BatchSize: 1,
@@ -88,6 +88,6 @@ func TestInstancesAreAwayWhileTheirProcessIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened.Close()
-	h.scheduler.await(t, "credit", func() bool { return credits() == 1 })
+	h.scheduler.await(t, "credit", func() bool { return credits() == 2 })
 	h.await("instance", func(v *said) bool { return in(v).GetState() == nereidv1.State_STATE_READY && in(v).GetCause() == "" })
 }

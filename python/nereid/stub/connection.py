@@ -174,6 +174,8 @@ class Connection:
                     turn.acquire()
                     self._reading = False
                 self._dispatch(header, body)
+                while self._has_frame():
+                    self._dispatch(*self._read())
                 if self._waiting:
                     turn.notify_all()
         finally:
@@ -236,6 +238,14 @@ class Connection:
             for number, size in files:
                 self.files.add(number, size, self._descriptors.popleft())
         handler(header, body)
+
+    def _has_frame(self) -> bool:
+        """Say whether the buffer has a whole frame."""
+        held = self._end - self._begin
+        if held < _HEAD.size:
+            return False
+        head, body, _ = _HEAD.unpack_from(self._buffer, self._begin)
+        return held >= _HEAD.size + head + body
 
     def _read(self) -> Tuple[Header, bytearray]:
         """Read one frame."""

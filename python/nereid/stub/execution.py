@@ -78,13 +78,23 @@ def check_nothing(model: Model, returned: Any) -> None:
 
 def failed(model: Model, batch: Batch, received: List[InferenceRequest], error: BaseException) -> Message:
     """Return the message by which all requests fail that have no end yet."""
+    _close(received)
+    ran = {"t": "ran", "batch": batch.number, "error": ["INTERNAL", text(model, error)], "traceback": traceback_of(error)}
+    return ran, []
+
+
+def canceled(batch: Batch, received: List[InferenceRequest]) -> Message:
+    """Return the message for a batch that nobody waits for, and that is not executed."""
+    _close(received)
+    return {"t": "ran", "batch": batch.number, "error": ["CANCELLED", "the request was canceled before it was executed"]}, []
+
+
+def _close(received: List[InferenceRequest]) -> None:
     for request in received:
         sender = request._sender
         if sender is not None:
             sender.end_if_answered()
             sender.close()
-    ran = {"t": "ran", "batch": batch.number, "error": ["INTERNAL", text(model, error)], "traceback": traceback_of(error)}
-    return ran, []
 
 
 def fail_open(model: Model, received: List[InferenceRequest], error: BaseException) -> None:

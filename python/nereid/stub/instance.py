@@ -147,6 +147,9 @@ class Instance:
         """Execute a batch, and return the message that says so."""
         batch = self._batches[header["batch"]]
         received = requests.decode(batch, header["requests"], body)
+        if len(batch.canceled) == len(received):
+            self._returned(batch)
+            return execution.canceled(batch, received)
         calls.executing.set(batch)
         try:
             message = execution.responded(self._model, batch, received, self._execute(received))

@@ -91,6 +91,15 @@ type Prompt interface {
 	TryExecute(b Batch) bool
 }
 
+// Pipelining is an instance that takes batches while it runs others. It begins them
+// itself, in the order in which it got them, each when the instance is free of the one
+// before. One that ends before it has begun a batch gives it back.
+type Pipelining interface {
+	Prompt
+	// Pipelined is how many batches it takes beyond those that it runs.
+	Pipelined() int
+}
+
 // AllRequests has the batch make a call as a whole.
 const AllRequests = -1
 
@@ -144,6 +153,9 @@ type Batch interface {
 	InferDone()
 	// Executed counts one run of the model.
 	Executed()
+	// GiveBack ends a batch of which the instance has begun nothing: it waits again for
+	// an instance. The reason of the error says why, as [errs.InstanceAway].
+	GiveBack(err error)
 	// Free says that the instance can take its next batch, before Done: requests
 	// without a final response get theirs later. Done says it, too.
 	Free()

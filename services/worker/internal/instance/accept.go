@@ -8,27 +8,28 @@ import (
 // Execute takes over a batch whose inputs can be read. One that no instance can
 // take is returned.
 func (e *Executor) Execute(of *infer.Batch) {
-	b, err := e.accept(of)
+	b, early, err := e.accept(of)
 	switch {
 	case err != nil:
 		e.deps.Scheduler.Return(of, err)
 	case b != nil:
-		b.lane.take(b, true)
+		b.lane.pass(b, early)
 	}
 }
 
-// accept queues a batch in its lane, or returns it if the caller is to have it taken
-// at once, without a switch to the lane's goroutine: nothing is before it then.
-func (e *Executor) accept(of *infer.Batch) (atOnce *batch, err error) {
+// accept queues a batch in its lane, or returns it if the caller is to pass it on at
+// once, without a switch to the lane's goroutine: nothing is before it then, or, where
+// it is early, nothing that the instance does not have.
+func (e *Executor) accept(of *infer.Batch) (atOnce *batch, early bool, err error) {
 	now := e.deps.Clock.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lanes[of.Instance]
 	if l == nil {
-		return nil, errs.New(errs.NoWorker, "the worker has no instance %d any more", of.Instance.Slot)
+		return nil, false, errs.New(errs.NoWorker, "the worker has no instance %d any more", of.Instance.Slot)
 	}
 	if l.taken == l.credits {
-		return nil, errs.New(errs.Bug, "instance %s got more batches than its %d credits", l.spec.Name, l.credits)
+		return nil, false, errs.New(errs.Bug, "instance %s got more batches than its %d credits", l.spec.Name, l.credits)
 	}
 	l.taken++
 	b := e.blank()
@@ -36,15 +37,19 @@ func (e *Executor) accept(of *infer.Batch) (atOnce *batch, err error) {
 	b.accepted = now
 	e.deps.Batches.Take(of, b)
 	l.work.Add(1)
-	if l.prompt != nil && l.taken == 1 {
-		select {
-		case l.turns <- struct{}{}:
-			return b, nil
-		default: // the batch before is about to leave
-		}
+	switch {
+	case l.prompt != nil && l.taken == 1:
+		l.turns <- struct{}{} // has room: nobody has a turn who is not counted
+		l.passing++
+		return b, false, nil
+	case len(l.next) < l.ahead && len(l.turns) == cap(l.turns) && l.queued+l.passing == 0:
+		l.next = append(l.next, b)
+		l.passing++
+		return b, true, nil
 	}
-	l.queue <- b    // has room: taken counts what is queued and what runs
-	return nil, nil //nolint:nilnil // queued
+	l.queued++
+	l.queue <- b // has room: taken counts what is queued and what runs
+	return nil, false, nil
 }
 
 func (e *Executor) blank() *batch {
@@ -67,9 +72,8 @@ func (e *Executor) giveBack(b *batch, err error) {
 	}
 	b.mu.Unlock()
 	e.deps.Batches.Release(of.ID)
-	e.leave(b.lane, b.pausing)
+	e.leave(b)
 	e.deps.Scheduler.Return(of, err)
 	b.lane.work.Done()
-	b.release()
 	b.release()
 }

@@ -35,7 +35,9 @@ type batch struct {
 	each     func(i int)  // of OnCancelEach; guarded by mu
 	stopping bool         // stop is being called; guarded by mu
 	done     bool         // guarded by mu
-	timing   infer.Timing // Start: the lane's; the rest guarded by mu
+	timing   infer.Timing // guarded by mu
+	// givenBack is why the batch, which has not begun, is returned; guarded by mu.
+	givenBack error
 	// end is what the scheduler is told, and then nil; guarded by mu.
 	end *infer.InstanceFree
 	// freed says that the instance can take the next batch, freeing that this is
@@ -61,7 +63,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	defer b.mu.Unlock()
 	b.lane, b.of, b.size = l, of, 0
 	b.runs, b.entry, b.stop, b.each, b.stopping, b.done = 0, nil, nil, nil, false, false
-	b.canceled, b.calls, b.timing = false, nil, infer.Timing{}
+	b.canceled, b.calls, b.timing, b.givenBack = false, nil, infer.Timing{}, nil
 	b.freed, b.freeing, b.ended, b.pausing = false, false, b.ended[:0], nil
 	n := len(of.Requests)
 	if cap(b.slots) < n {

@@ -195,14 +195,32 @@ func (e *Executor) abandon(l *lane) {
 	}
 }
 
-// leave gives the credit of a batch back, and keeps what its requests have so far that
-// are to run again.
-func (e *Executor) leave(l *lane, pausing []paused) {
+// leave gives the credit of a batch back, keeps what its requests have so far that
+// are to run again, and starts the batch whose turn that makes it.
+func (e *Executor) leave(b *batch) {
 	e.mu.Lock()
-	l.taken--
-	l.pause(pausing)
+	b.lane.pause(b.pausing)
+	next := b.lane.leaveLocked(b)
 	e.mu.Unlock()
-	<-l.turns
+	if next != nil {
+		next.start(e.deps.Clock.Now())
+		next.release()
+	}
+}
+
+// unqueue takes in that a lane has taken a batch from its queue.
+func (e *Executor) unqueue(l *lane) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.queued--
+}
+
+// passed takes in that the instance has a batch that was being passed on, or that it has
+// ended before.
+func (e *Executor) passed(l *lane) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.passing--
 }
 
 // recycle keeps a batch that neither the lane nor the backend uses any more.

@@ -57,9 +57,10 @@ func (b *batch) Free() {
 func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 	t := &b.timing
 	t.Done = now // phases that were not marked get an end, so that they add up
-	if t.InputDone == 0 {
-		t.InputDone = t.Start
+	if t.Start == 0 {
+		t.Start = now
 	}
+	t.InputDone = max(t.InputDone, t.Start)
 	if t.InferDone == 0 {
 		t.InferDone = now
 	}
@@ -115,18 +116,23 @@ func (b *batch) free(f *infer.InstanceFree) {
 	if b.lane.spec.Observe != nil && f.Executions > 0 {
 		b.lane.spec.Observe(f.Timing)
 	}
-	b.lane.executor.leave(b.lane, b.pausing)
+	b.lane.executor.leave(b)
 	b.lane.executor.deps.Scheduler.InstanceFree(f)
 }
 
+// GiveBack ends a batch that has not begun, and returns it.
+func (b *batch) GiveBack(err error) { b.finish(err) }
+
 // Done ends the batch. Only its first call counts.
-func (b *batch) Done() {
+func (b *batch) Done() { b.finish(nil) }
+
+func (b *batch) finish(givenBack error) {
 	b.mu.Lock()
 	if b.done {
 		b.mu.Unlock()
 		return
 	}
-	b.done = true
+	b.done, b.givenBack = true, givenBack
 	b.stop, b.each = nil, nil
 	for i := range b.slots { // a goroutine that a panic has left behind may wait
 		if w := b.slots[i].window; w != nil {
@@ -141,9 +147,9 @@ func (b *batch) Done() {
 }
 
 // reject ends a batch that is not run, with one error for all.
-func (b *batch) reject(as infer.Outcome, err *errs.Error) {
+func (b *batch) reject(as infer.Outcome, err *errs.Error, now mono.Time) {
 	b.mu.Lock()
-	b.done = true
+	b.done, b.timing.Start = true, now
 	b.mu.Unlock()
 	for i, r := range b.of.Requests {
 		b.slots[i].ended, b.slots[i].outcome = true, as
@@ -159,6 +165,10 @@ func (b *batch) reject(as infer.Outcome, err *errs.Error) {
 // called once; done keeps everybody else away.
 func (b *batch) over() {
 	e, l, freed := b.lane.executor, b.lane, b.freed
+	if b.givenBack != nil {
+		e.giveBack(b, b.givenBack)
+		return
+	}
 	for i, r := range b.of.Requests {
 		s := &b.slots[i]
 		if s.ended {

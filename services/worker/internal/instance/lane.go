@@ -4,24 +4,28 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
 // lane runs the batches of one instance, one after another, in a goroutine
 // that ends when the queue is closed and empty, or in the caller's while nothing is
 // before them and the instance is prompt. (An instance may go on with a
-// batch after Execute has returned; no more of them run at a time than it says.)
+// batch after Execute has returned; no more of them run at a time than it says.) To one
+// that pipelines, the caller passes batches on that begin when those before have ended.
 type lane struct {
 	executor *Executor
 	id       infer.InstanceID
 	spec     Spec
 	prompt   backend.Prompt // nil if the instance is not
-	credits  int            // for batches that run or wait here
+	credits  int            // for batches that run or wait
+	ahead    int            // how many of them the instance may have before their turns
 	turns    chan struct{}  // one for each batch that has been taken up and has not ended
 	queue    chan *batch
 	work     sync.WaitGroup // the goroutine, and each batch until it has ended
@@ -31,16 +35,24 @@ type lane struct {
 
 	paused map[uint32]paused // by slot: requests that are to run again; guarded by executor.mu
 
-	taken int // batches queued or running, whose instance is not free; guarded by executor.mu
+	// Guarded by executor.mu.
+	taken   int      // batches queued, passed on or running, whose instance is not free
+	queued  int      // of these, how many are in the queue
+	passing int      // of these, how many the instance has yet to take
+	next    []*batch // those without a turn that are passed on
 
 	away atomic.Bool // its instance is
 }
 
 func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
+	ahead := 0
+	if p, ok := spec.Instance.(backend.Pipelining); ok {
+		ahead = p.Pipelined()
+	}
 	atOnce := max(spec.Instance.Credits(), 1)
-	credits := atOnce + e.deps.Pipelined
+	credits := atOnce + max(e.deps.Pipelined, ahead)
 	l := &lane{
-		executor: e, id: id, spec: spec, credits: credits,
+		executor: e, id: id, spec: spec, credits: credits, ahead: ahead,
 		turns:   make(chan struct{}, atOnce),
 		queue:   make(chan *batch, credits),
 		retired: make(chan struct{}),
@@ -57,7 +69,7 @@ func (l *lane) offer(credits int) {
 	if !l.spec.Passive {
 		l.executor.deps.Scheduler.Grant(infer.Grant{
 			Instance: l.id, Model: l.spec.Model, Name: l.spec.Name, Device: l.spec.Device,
-			Credits: credits, Pipelined: l.executor.deps.Pipelined,
+			Credits: credits, Pipelined: l.credits - cap(l.turns),
 		})
 	}
 }
@@ -82,36 +94,83 @@ func (l *lane) run() {
 	defer l.work.Done()
 	for b := range l.queue {
 		l.turns <- struct{}{}
-		l.take(b, false)
+		l.executor.unqueue(l)
+		if now := l.executor.deps.Clock.Now(); l.admit(b, now) {
+			b.start(now)
+			l.execute(b)
+		}
 	}
 }
 
-// take runs a batch, unless it is too late for it or nobody waits. It holds nobody up
-// if that is to be at once.
-func (l *lane) take(b *batch, atOnce bool) {
+// pass passes a batch on, with its turn or before it, and holds nobody up.
+func (l *lane) pass(b *batch, early bool) {
 	now := l.executor.deps.Clock.Now()
-	b.timing.Start = now
-	limit := b.of.LatestStart
-	switch {
-	case !l.executor.deps.Fresh(b.accepted):
-		l.executor.giveBack(b, errs.New(errs.PeerUnreachable, "the worker stood still before it could start the batch"))
-	case l.away.Load():
-		l.executor.giveBack(b, errs.New(errs.InstanceAway, "instance %s is away: its process is started again", l.spec.Name).WithModel(l.spec.Model.Name))
-	case limit != 0 && now > limit:
-		err := errs.New(errs.DeadlineQueue, "the batch reached its instance %v after the latest time at which it could have met its deadline", now.Sub(limit)).
-			WithModel(l.spec.Model.Name)
-		b.reject(infer.Rejected, err)
-	case b.abandoned():
-		b.reject(infer.Canceled, errs.New(errs.Canceled, ""))
-	default:
-		l.executor.deps.Batches.Start(b.of.ID)
-		b.entry = l.executor.deps.Log.Begin(b.of, l.spec.Model)
-		if !atOnce {
-			l.execute(b)
-		} else if !l.call(b, l.prompt.TryExecute) {
-			l.work.Go(func() { l.execute(b) })
+	if l.admit(b, now) {
+		if !early {
+			b.start(now)
+		}
+		if !l.call(b, l.prompt.TryExecute) {
+			l.work.Go(func() {
+				l.execute(b)
+				l.executor.passed(l)
+			})
+			return
 		}
 	}
+	l.executor.passed(l)
+}
+
+// admit reports whether a batch is to be run: it ends here if it is too late for it or
+// nobody waits.
+func (l *lane) admit(b *batch, now mono.Time) bool {
+	switch limit := b.of.LatestStart; {
+	case !l.executor.deps.Fresh(b.accepted):
+		l.executor.giveBack(b, errs.New(errs.PeerUnreachable, "the worker stood still before it could start the batch"))
+		b.release()
+	case l.away.Load():
+		l.executor.giveBack(b, errs.New(errs.InstanceAway, "instance %s is away: its process is started again", l.spec.Name).WithModel(l.spec.Model.Name))
+		b.release()
+	case limit != 0 && now > limit:
+		b.reject(infer.Rejected, errs.New(errs.DeadlineQueue, "the batch reached its instance %v after the latest time at which it could have met its deadline", now.Sub(limit)).
+			WithModel(l.spec.Model.Name), now)
+	case b.abandoned():
+		b.reject(infer.Canceled, errs.New(errs.Canceled, ""), now)
+	default:
+		l.executor.deps.Batches.Start(b.of.ID)
+		return true
+	}
+	return false
+}
+
+// start takes in that the instance begins the batch, unless that has ended.
+func (b *batch) start(now mono.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.done {
+		return
+	}
+	b.entry = b.lane.executor.deps.Log.Begin(b.of, b.lane.spec.Model)
+	if b.timing.Start = now; b.timing.InputDone != 0 {
+		b.timing.InputDone = now // it was passed on with its inputs
+	}
+}
+
+// leaveLocked takes in that a batch is over or its instance free of it, and returns the
+// one whose turn is now, used once more, of those that are passed on. executor.mu is held.
+func (l *lane) leaveLocked(b *batch) (next *batch) {
+	l.taken--
+	if i := slices.Index(l.next, b); i >= 0 {
+		l.next = slices.Delete(l.next, i, i+1)
+		return nil
+	}
+	if len(l.next) == 0 {
+		<-l.turns
+		return nil
+	}
+	next = l.next[0]
+	l.next = slices.Delete(l.next, 0, 1)
+	next.users.Add(1)
+	return next
 }
 
 func (l *lane) execute(b *batch) {

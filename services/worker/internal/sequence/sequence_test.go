@@ -41,6 +41,7 @@ func (b *batch) Respond(i int, r *infer.Response) { b.responses[i] = r }
 func (b *batch) Canceled(int) bool                { return b.canceled }
 func (b *batch) OnCancel(func())                  {}
 func (b *batch) OnCancelEach(func(int))           {}
+func (b *batch) GiveBack(err error)               { panic(err) }
 func (b *batch) InputDone()                       {}
 func (b *batch) InferDone()                       {}
 func (b *batch) Executed()                        {}

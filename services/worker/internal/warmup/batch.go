@@ -167,6 +167,14 @@ func (b *batch) InferDone() {}
 // Executed does nothing: statistics count requests of clients.
 func (b *batch) Executed() {}
 
+// GiveBack fails the warm-up: there is no other instance.
+func (b *batch) GiveBack(err error) {
+	for i := range b.requests {
+		b.Respond(i, &infer.Response{Final: true, Err: err})
+	}
+	b.Done()
+}
+
 // Free is nothing: a warm-up waits for Done.
 func (b *batch) Free() {}
 

@@ -66,6 +66,7 @@ func (b *batch) Room(int) <-chan struct{} {
 func (b *batch) Canceled(i int) bool    { return b.canceled[i] }
 func (b *batch) OnCancel(stop func())   { b.stop = stop }
 func (b *batch) OnCancelEach(func(int)) {}
+func (b *batch) GiveBack(err error)     { panic(err) }
 func (b *batch) InputDone()             { b.marks = append(b.marks, "input") }
 func (b *batch) InferDone()             { b.marks = append(b.marks, "infer") }
 func (b *batch) Executed()              { b.marks = append(b.marks, "executed") }

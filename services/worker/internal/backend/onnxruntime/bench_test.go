@@ -23,6 +23,7 @@ func (b *repeated) BatchSize() int64                                  { return i
 func (b *repeated) Canceled(int) bool                                 { return false }
 func (b *repeated) OnCancel(func())                                   {}
 func (b *repeated) OnCancelEach(func(int))                            {}
+func (b *repeated) GiveBack(err error)                                { panic(err) }
 func (b *repeated) InputDone()                                        {}
 func (b *repeated) Room(int) <-chan struct{}                          { return nil }
 func (b *repeated) InferDone()                                        {}

@@ -137,6 +137,7 @@ func (b *batch) Canceled(int) bool {
 }
 
 func (b *batch) OnCancelEach(func(int)) {}
+func (b *batch) GiveBack(err error)     { panic(err) }
 
 func (b *batch) OnCancel(stop func()) {
 	b.mu.Lock()

@@ -20,6 +20,8 @@ type instance struct {
 	spec  backend.InstanceSpec
 	log   *zap.Logger
 	cores cores.Set // of its stubs
+	// serial says that the stubs run their batches one after another.
+	serial bool
 
 	closing context.Context //nolint:containedctx // done by Close and Stop
 	close   context.CancelFunc
@@ -49,6 +51,7 @@ func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*ins
 		m.giveCores(in.cores)
 		return nil, err
 	}
+	in.serial = s.serial
 	in.set(s, nil)
 	go in.keep(s)
 	return in, nil
@@ -56,6 +59,15 @@ func newInstance(ctx context.Context, m *model, spec backend.InstanceSpec) (*ins
 
 // Credits is 1: what a model may do at a time is its own affair.
 func (in *instance) Credits() int { return 1 }
+
+// Pipelined is 1, so that the stub finds its next batch when it ends one. An event loop
+// would begin it at once.
+func (in *instance) Pipelined() int {
+	if in.serial {
+		return 1
+	}
+	return 0
+}
 
 // The pause before a stub is started again: it doubles while stubs end soon.
 const (
@@ -180,23 +192,25 @@ func (in *instance) Watch(tell func(backend.Condition)) {
 	}
 }
 
-// Execute gives the batch to the stub. It fails where there is none, which is so for
-// as long as the scheduler does not know of it.
+// Execute gives the batch to the stub, or back where there is none, which the scheduler
+// knows by then.
 func (in *instance) Execute(b backend.Batch) {
-	s, away := in.session()
-	if s == nil {
-		in.refuse(b, away)
-	} else if !s.execute(b) {
-		in.refuse(b, in.unhealthy("it has ended"))
+	if s, _ := in.session(); s == nil || !s.execute(b) {
+		b.GiveBack(in.notBegun())
 	}
 }
 
-// refuse ends a batch that no stub has had.
+// refuse ends a batch that cannot be sent.
 func (in *instance) refuse(b backend.Batch, err error) {
 	for i := range b.Requests() {
 		b.Respond(i, &infer.Response{Final: true, Err: err})
 	}
 	b.Done()
+}
+
+// notBegun says why a batch that no stub has begun is given back.
+func (in *instance) notBegun() error {
+	return errs.New(errs.InstanceAway, "instance %s is away: its process ended before it began the batch", in.spec.Name).WithModel(in.model.version.Ref.Name)
 }
 
 // unhealthy is Triton's text for what a stub does not answer any more.

@@ -274,12 +274,15 @@ func deaths() modelconfig.Config {
 
 func TestStubsThatEndAreStartedAgain(t *testing.T) {
 	w := run(t, dying, options{config: deaths()})
-	for _, tt := range []struct{ how, cause string }{
-		{"exit", "it ended with exit status 3; its last line was: last words"},
-		{"kill", "it was killed (SIGKILL)"},
-		{"garbage", "it was killed: a stub may not send a message of"},
-		{"close", "it was killed"},
-		{"leave", "it ended"},
+	for _, tt := range []struct {
+		how, cause string
+		unknown    bool // whether it had begun what waited, if it had it
+	}{
+		{"exit", "it ended with exit status 3; its last line was: last words", false},
+		{"kill", "it was killed (SIGKILL)", false},
+		{"garbage", "it was killed: a stub may not send a message of", true},
+		{"close", "it was killed", false},
+		{"leave", "it ended", false},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
 			before := w.pid()
@@ -292,7 +295,9 @@ func TestStubsThatEndAreStartedAgain(t *testing.T) {
 				}
 				w.fails(list[0], errs.StubUnhealthy, "Stub process 'm_0_0' is not healthy: "+tt.cause)
 			}
-			if got := w.show(w.all(waiting)[0]); got == before || !strings.HasPrefix(got, "PID") {
+			if last := w.all(waiting)[0]; tt.unknown && last.Err != nil {
+				w.fails(last, errs.StubUnhealthy, "Stub process 'm_0_0' is not healthy: "+tt.cause)
+			} else if got := w.show(last); got == before || !strings.HasPrefix(got, "PID") {
 				t.Errorf("what waited got %s, as before: %s", got, before)
 			}
 			expectGone(t, strings.TrimPrefix(before, "PID[1]="))
@@ -300,6 +305,58 @@ func TestStubsThatEndAreStartedAgain(t *testing.T) {
 	}
 	if got := w.show(w.infer(ask(texts("HOW", "print")))); !strings.HasPrefix(got, "PID") {
 		t.Error(got)
+	}
+}
+
+// What a stub has begun fails with it, though the batch before has ended in its life.
+func TestPipelinedBatchesThatHaveBegunAreNotRunAgain(t *testing.T) {
+	w := run(t, dying, options{config: deaths()})
+	before := w.pid()
+	first := w.send(ask(texts("HOW", "")))[0]
+	second := w.send(ask(texts("HOW", "kill")))[0]
+	if got := w.show(w.all(first)[0]); got != before {
+		t.Errorf("the first ran in %s, not in %s", got, before)
+	}
+	w.fails(w.all(second)[0], errs.StubUnhealthy, "Stub process 'm_0_0' is not healthy: it was killed (SIGKILL)")
+	if got := w.pid(); got == before {
+		t.Error("the stub lives")
+	}
+}
+
+// Nobody waits for what was canceled while its stub was at another batch.
+func TestPipelinedBatchesThatWereCanceledAreNotExecuted(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    runs = 0
+    def execute(self, requests):
+        self.runs += 1
+        for r in requests:
+            if value(r, "X")[0]:
+                open(value(r, "X")[0].decode(), "w").close()
+                open(value(r, "X")[1].decode()).close()
+        return [pb.InferenceResponse([pb.Tensor("Y", np.array([str(self.runs)], object))]) for r in requests]
+`, options{config: modelconfig.Config{Inputs: io(tensor.Bytes, "X"), Outputs: io(tensor.Bytes, "Y")}})
+	begun, gate := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "gate")
+	if err := errors.Join(syscall.Mkfifo(begun, 0o600), syscall.Mkfifo(gate, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	first := w.send(ask(texts("X", begun, gate)))[0]
+	if _, err := os.ReadFile(begun); err != nil { // once the model has opened it
+		t.Fatal(err)
+	}
+	second := w.send(ask(texts("X", "")))[0]
+	w.executor.Cancel(infer.BatchID{Epoch: 1, Number: second}, infer.RequestID{Origin: 1, Number: second})
+	if err := os.WriteFile(gate, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.show(w.all(first)[0]); got != "Y[1]=1" {
+		t.Error(got)
+	}
+	if last := w.all(second)[0]; errs.Of(last.Err) != errs.Canceled {
+		t.Errorf("what was canceled got %v", w.show(last))
+	}
+	if got := w.show(w.infer(ask(texts("X", "")))); got != "Y[1]=2" {
+		t.Errorf("the third is %s: the second has run", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package python
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +23,7 @@ type run struct {
 	number  uint64
 	batch   backend.Batch
 	limit   *time.Timer // from the time on when nobody waits; guarded by the session's mu
+	unheard bool        // nobody waits; guarded by the session's mu
 
 	// Owned by the reader.
 	left     int    // requests without an end
@@ -66,6 +68,7 @@ func (s *session) keep(r *run) bool {
 	s.last++
 	r.number = s.last
 	s.runs[r.number] = r
+	s.line = append(s.line, r)
 	return true
 }
 
@@ -77,8 +80,33 @@ func (s *session) forget(r *run) bool {
 		return false
 	}
 	delete(s.runs, r.number)
+	s.advanceLocked(r)
 	r.stopLocked()
 	return true
+}
+
+// advance takes in that the stub has run a batch, and begins the next. It is false if
+// that batch was not its turn.
+func (s *session) advance(r *run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.line) == 0 || s.line[0] != r {
+		return false
+	}
+	s.advanceLocked(r)
+	return true
+}
+
+// advanceLocked takes a batch from the line, if it is there.
+func (s *session) advanceLocked(r *run) {
+	at := slices.Index(s.line, r)
+	if at < 0 {
+		return
+	}
+	s.line = slices.Delete(s.line, at, at+1)
+	if at == 0 && len(s.line) > 0 {
+		s.line[0].boundLocked()
+	}
 }
 
 func (r *run) stopLocked() {
@@ -97,12 +125,23 @@ func (s *session) find(number uint64) *run {
 // request. One that does not end then takes too long for everybody else.
 func (r *run) cancel() {
 	s := r.session
-	timeout := s.in.model.settings.timeout
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[r.number] != r {
 		return
 	}
+	if r.unheard = true; !slices.Contains(s.line, r) || s.line[0] == r {
+		r.boundLocked()
+	}
+}
+
+// boundLocked bounds a batch that has begun, if nobody waits for it.
+func (r *run) boundLocked() {
+	if !r.unheard || r.limit != nil {
+		return
+	}
+	s := r.session
+	timeout := s.in.model.settings.timeout
 	r.limit = time.AfterFunc(timeout, func() {
 		s.kill(fmt.Errorf("it went on with a batch for %v after all of its requests were canceled", timeout))
 	})
@@ -119,11 +158,13 @@ func (s *session) sendCancel(batch uint64, request int) {
 // ran takes the end of execute.
 func (s *session) ran(m *stub.Message, body *tensor.Buffer) error {
 	r := s.find(m.Batch)
-	if r == nil || r.returned {
-		return fmt.Errorf("the stub has run batch %d, which it does not have", m.Batch)
+	if r == nil || !s.advance(r) {
+		return fmt.Errorf("the stub has run batch %d, which it does not have or whose turn it is not", m.Batch)
 	}
 	r.returned = true
-	r.batch.Executed()
+	if m.Error.Code != canceled { // else the model was not called
+		r.batch.Executed()
+	}
 	r.batch.InferDone()
 	s.trace(m.Traceback)
 	for i := range m.Responses {

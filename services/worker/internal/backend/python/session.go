@@ -29,12 +29,15 @@ type session struct {
 	// asks says that the model has an is_ready, ready takes its answers.
 	asks  bool
 	ready chan error
+	// serial says that the stub runs its batches one after another, by its own word.
+	serial bool
 	// question is the number of the last one; owned by attend's goroutine.
 	question uint64
 	metrics  stubMetrics // owned by the reader
 
 	mu    sync.Mutex
 	runs  map[uint64]*run          // batches that have not ended; guarded by mu
+	line  []*run                   // those that have not been run: the stub has begun the first alone; guarded by mu
 	last  uint64                   // number of a batch; guarded by mu
 	calls map[uint64]*outgoingCall // those that have not ended; guarded by mu
 	ended bool                     // no batch is begun any more; guarded by mu
@@ -69,7 +72,7 @@ func (in *instance) ask(ctx context.Context, first message) (*session, stub.Mess
 		s.kill(err)
 	}
 	answer, err := s.answer(ctx)
-	s.asks = answer.Asks
+	s.asks, s.serial = answer.Asks, !answer.Async
 	return s, answer, err
 }
 
@@ -139,14 +142,15 @@ func (s *session) read() {
 			}
 		}
 		if left(err) {
-			break
+			s.end(true)
+			return
 		}
 		if err != nil {
 			s.kill(err)
-			break
+			s.end(false)
+			return
 		}
 	}
-	s.end()
 }
 
 // left reports whether an error says no more than that the stub has closed the socket,
@@ -158,8 +162,9 @@ func left(err error) bool {
 // endGrace is how long a stub that has closed the socket may take to end by itself.
 const endGrace = time.Second
 
-// end ends what the stub had begun.
-func (s *session) end() {
+// end ends what the stub had begun, and gives back what it had not, if all is known that
+// it said.
+func (s *session) end(heard bool) {
 	s.in.gone(s)
 	limit := time.AfterFunc(endGrace, s.stub.Kill)
 	<-s.stub.Ended()
@@ -169,7 +174,11 @@ func (s *session) end() {
 	s.mu.Lock()
 	s.ended = true
 	runs := s.runs
-	s.runs = nil
+	var waiting []*run
+	if heard && len(s.line) > 1 {
+		waiting = s.line[1:]
+	}
+	s.runs, s.line = nil, nil
 	calls := s.calls
 	s.calls = nil
 	for _, r := range runs {
@@ -181,6 +190,10 @@ func (s *session) end() {
 		c.cancel()
 	}
 	err := s.in.unhealthy(s.cause().Error())
+	for _, r := range waiting {
+		delete(runs, r.number)
+		r.batch.GiveBack(s.in.notBegun())
+	}
 	for _, r := range runs {
 		r.fail(err)
 		r.batch.Done()
@@ -272,7 +285,7 @@ func (s *session) meter(m *stub.Message) error {
 // put passes on an answer, which comes once.
 func put(to chan<- stub.Message, m *stub.Message) error {
 	select {
-	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Config: m.Config, Asks: m.Asks}:
+	case to <- stub.Message{Type: m.Type, Text: m.Text, Traceback: m.Traceback, Config: m.Config, Asks: m.Asks, Async: m.Async}:
 		return nil
 	default:
 		return fmt.Errorf("the stub sent %s twice", m.Type)
