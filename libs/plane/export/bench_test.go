@@ -25,8 +25,9 @@ import (
 
 // direct is a scheduler that orders each request by itself as it comes.
 type direct struct {
-	server *schedule.Server
-	next   atomic.Uint64
+	server   *schedule.Server
+	next     atomic.Uint64
+	attached chan struct{} // closed when the worker has come
 
 	mu       sync.Mutex
 	executor infer.Executor
@@ -36,6 +37,7 @@ func (d *direct) Attach(_ uint64, _ infer.Held, e infer.Executor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.executor = e
+	close(d.attached)
 }
 func (d *direct) Detach(uint64)                     {}
 func (d *direct) Grant(infer.Grant)                 {}
@@ -137,7 +139,7 @@ func (attached) Detach(uint64)                             {}
 func newWhole(b *testing.B, m mode, delay time.Duration, reply int) *whole {
 	w := &whole{plane: newPlane(b, m), reply: reply, waiting: make(map[uint64]chan *infer.Response)}
 	w.to = w
-	d := &direct{}
+	d := &direct{attached: make(chan struct{})}
 	d.server = schedule.NewServer(schedule.Config{ID: "s", Clock: w.clock, Log: zap.NewNop(), Window: schedule.Window{Messages: 1024, Bytes: 1 << 30}})
 	server := grpc.NewServer(link.ServerOptions(nil, nil)...)
 	nereidv1.RegisterSchedulerServiceServer(server, d.server)
@@ -166,6 +168,7 @@ func newWhole(b *testing.B, m mode, delay time.Duration, reply int) *whole {
 	to.Attach(workerEpoch, infer.Held{}, &fetching{
 		p: w.plane, to: to, next: &gather{whole: w, batch: make([]byte, 8<<20)}, cancel: make(map[infer.RequestID]func(error)),
 	})
+	<-d.attached
 	w.connect()
 	b.Cleanup(w.stop)
 	if w.session, err = dialler("gateway", gatewayEpoch, w.gateway.pool, w.clock).Gateway(b.Context(), at, w); err != nil {

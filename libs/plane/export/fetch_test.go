@@ -291,7 +291,7 @@ func TestStringsOfWorkersAreChecked(t *testing.T) {
 				request := &infer.Request{Work: work(1), Inputs: named}
 				done := make(chan error, 1)
 				a.FetchInputs(request, func(err error) { done <- err })
-				if err := wait(t, done); errs.Of(err) != tt.want && !(err == nil && tt.want == "") {
+				if err := wait(t, done); (err == nil) != (tt.want == "") || err != nil && errs.Of(err) != tt.want {
 					t.Errorf("%s: %v", name, err)
 				}
 				request.Release()
