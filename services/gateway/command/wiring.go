@@ -46,6 +46,7 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 	}
 	return process.Service{
 		Parts: slices.Concat([]lifecycle.Part{
+			process.Processors(),
 			{Name: "registry", Run: registries.Run},
 			{Name: "calls", Run: process.Until(func() error { registry.Close(); return nil })},
 			{Name: "statistics", Run: w.statistics.Run},

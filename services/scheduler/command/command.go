@@ -84,6 +84,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	s.RegisterControl(server)
 	return process.Service{
 		Parts: []lifecycle.Part{
+			process.Processors(),
 			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
 			{Name: "workers' identities", Run: workers.Run},
 			{Name: "gateways' identities", Run: gateways.Run},
