@@ -52,7 +52,7 @@ func TestAProcessThatSleepsHasOneProcessor(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- Processors().Run(ctx) }()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if n := runtime.GOMAXPROCS(0); n != 1 {
 			t.Errorf("a process that sleeps has %d processors", n)
 		}
