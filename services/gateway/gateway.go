@@ -28,7 +28,6 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
@@ -55,6 +54,9 @@ const Unloaded = core.CauseUnloaded
 type Deps struct {
 	Bus        *bus.Bus
 	Dispatcher Dispatcher
+	// Requests is the table that the gateway shares with its [Remote]. It may be
+	// nil; then the gateway makes one.
+	Requests *Requests
 	// Reachable reports whether a pool's scheduler is reachable. It may be nil;
 	// then it always is.
 	Reachable func(pool string) bool
@@ -87,8 +89,7 @@ type Gateway struct {
 	meters *metered.Metrics
 	budget *core.Budget
 
-	// table, engine and calls are set once the lease has assigned the incarnation.
-	table   atomic.Pointer[pending.Table]
+	// engine and calls are set once the lease has assigned the incarnation.
 	engine  atomic.Pointer[core.Gateway]
 	calls   atomic.Pointer[calls.Caller]
 	started chan struct{} // closed at the end of the start
@@ -105,6 +106,9 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	if c.ID == "" {
 		return nil, errs.New(errs.ConfigInvalid, "the gateway needs an id")
 	}
+	if deps.Requests == nil {
+		deps.Requests = NewRequests()
+	}
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -116,13 +120,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 }
 
 // Respond delivers a response to the request's client; see [infer.Responder].
-func (g *Gateway) Respond(r *infer.Response) {
-	if t := g.table.Load(); t != nil {
-		t.Respond(r)
-		return
-	}
-	r.Release()
-}
+func (g *Gateway) Respond(r *infer.Response) { g.deps.Requests.Respond(r) }
 
 // Ready reports whether the gateway is ready, as its readiness endpoint does.
 func (g *Gateway) Ready() bool {
@@ -204,15 +202,14 @@ func (g *Gateway) renew(ctx context.Context, r *registration) error {
 }
 
 func (g *Gateway) start(incarnation uint64) *core.Gateway {
-	table := pending.New(incarnation)
+	g.deps.Requests.SetOrigin(incarnation)
 	engine := core.New(
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
 			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
-			Pending: table, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing,
+			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing,
 			StrictReadiness: g.config.StrictReadiness.On,
 		})
-	g.table.Store(table)
 	g.engine.Store(engine)
 	return engine
 }
@@ -229,12 +226,7 @@ func extensions() []string {
 
 // InFlight returns the number of requests without their final response. It is
 // safe for concurrent use.
-func (g *Gateway) InFlight() int64 {
-	if t := g.table.Load(); t != nil {
-		return t.InFlight()
-	}
-	return 0
-}
+func (g *Gateway) InFlight() int64 { return g.deps.Requests.InFlight() }
 
 // notice gives load balancers the time to notice the end of readiness.
 func (g *Gateway) notice(ctx context.Context, engine *core.Gateway) {

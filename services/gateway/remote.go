@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/dispatcher"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // RemoteDeps are what a [Remote] works with.
@@ -34,11 +35,17 @@ type RemoteDeps struct {
 	Pool  *tensor.Pool
 	Arena *shm.Arena
 	Clock mono.Clock
-	// Responder receives the responses.
-	Responder infer.Responder
-	Metrics   prometheus.Registerer
-	Log       *zap.Logger
+	// Requests is the gateway's table.
+	Requests *Requests
+	Metrics  prometheus.Registerer
+	Log      *zap.Logger
 }
+
+// Requests is the table of a gateway's requests: see [requests.Table].
+type Requests = requests.Table
+
+// NewRequests makes the table of a gateway and of its [Remote].
+func NewRequests() *Requests { return requests.New(0) }
 
 // Remote connects a gateway to schedulers and workers in other processes: a
 // [Dispatcher] while its parts run.
@@ -49,7 +56,6 @@ type Remote struct {
 	// incarnation when registered is closed.
 	tensors    *export.Endpoint
 	workers    *workers.Connector
-	lent       *lent
 	registered chan struct{}
 }
 
@@ -59,10 +65,8 @@ func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, registered: make(chan struct{})}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
 	r.tensors = export.NewEndpoint(export.Config{
-		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: r.Pools,
-		Lent: func(id infer.RequestID) []infer.Tensor { return r.lent.inputs(id) },
+		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: d.Requests, Lent: d.Requests.Lent,
 	})
-	r.lent = newLent(r.tensors.Exports)
 	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Log: d.Log})
 	return r
 }
@@ -82,9 +86,9 @@ func (r *Remote) Parts() []lifecycle.Part {
 
 // open makes the dispatcher of a pool.
 func (r *Remote) open(pool string) *dispatcher.Dispatcher {
-	return dispatcher.New(dispatcher.Default(), dispatcher.Deps{
-		Finder: control.NewFinder(r.deps.Bus, control.PoolRole(pool)), Dial: r.dial, To: r.deps.Responder, Clock: r.deps.Clock,
-		Forget:  func(id infer.RequestID) { r.lent.forget(id) },
+	return dispatcher.New(dispatcher.Deps{
+		Pool:   r.deps.Requests.NewPool(pool, requests.DefaultBounds(), r.deps.Clock, r.lend),
+		Finder: control.NewFinder(r.deps.Bus, control.PoolRole(pool)), Dial: r.dial,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"pool": pool}, r.deps.Metrics),
 		Log:     r.deps.Log.With(zap.String("pool", pool)),
 	})
@@ -101,12 +105,20 @@ func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedul
 		Self:  schedule.Identity{ID: r.deps.ID, Incarnation: r.tensors.Identity().Epoch, Release: r.deps.Release},
 		Clock: r.deps.Clock, Pool: r.deps.Pool, Met: met,
 	}
-	s, err := d.Gateway(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
-	if err != nil {
-		return nil, err
-	}
-	return lending{s, r.lent}, nil
+	return d.Gateway(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
 }
+
+// lend names large inputs, which stay here until a worker asks for them.
+func (r *Remote) lend(inputs []infer.Tensor, holder uint64) (carried []infer.Tensor, end func()) {
+	carried, lease := r.tensors.Exports.Lend(inputs, holder)
+	if lease.Empty() {
+		return carried, nil
+	}
+	return carried, lease.Release
+}
+
+// Cancel says that nobody waits for a request any more.
+func (r *Remote) Cancel(id infer.RequestID) { r.deps.Requests.Cancel(id) }
 
 func (r *Remote) worker(address string) link.Peer {
 	return link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Worker)}

@@ -50,7 +50,7 @@ func directionBans() []ban {
 
 func coreBans() []ban {
 	cores := []string{
-		"services/gateway/internal/classify", "services/gateway/internal/core", "services/gateway/internal/jsoninfer", "services/gateway/internal/path", "services/gateway/internal/pending",
+		"services/gateway/internal/classify", "services/gateway/internal/core", "services/gateway/internal/jsoninfer", "services/gateway/internal/path", "services/gateway/internal/requests",
 		"services/scheduler/core",
 		"services/registry/internal/place", "services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
 		"services/worker/internal/backend",

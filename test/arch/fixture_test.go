@@ -50,7 +50,7 @@ func fixtures() []fixture {
 		{"a program imports two services", map[string]string{"cmd/nereid/a.go": source("main", "./services/worker", "./services/gateway")}, nil},
 		{"the gateway's core imports HTTP", map[string]string{"services/gateway/internal/core/a.go": source("core", "net/http")}, []string{"core knows no transport"}},
 		{"the gateway's core imports its transport", map[string]string{"services/gateway/internal/core/a.go": source("core", "./services/gateway/internal/rpc/wire")}, []string{"core knows no transport"}},
-		{"the pending table imports NATS", map[string]string{"services/gateway/internal/pending/a.go": source("pending", "github.com/nats-io/nats.go")}, []string{"core knows no bus"}},
+		{"the pending table imports NATS", map[string]string{"services/gateway/internal/requests/a.go": source("pending", "github.com/nats-io/nats.go")}, []string{"core knows no bus"}},
 		{"a core logs", map[string]string{"services/scheduler/core/a.go": source("core", "go.uber.org/zap/zapcore")}, []string{"core neither logs nor measures"}},
 		{"a core counts", map[string]string{"libs/tensor/a.go": source("tensor", "github.com/prometheus/client_golang/prometheus")}, []string{"core neither logs nor measures"}},
 		{"a core reads files", map[string]string{"services/scheduler/core/a.go": source("core", "os")}, []string{"core opens nothing"}},

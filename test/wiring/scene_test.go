@@ -70,6 +70,7 @@ type scene struct {
 	bus    *bus.Bus
 	clock  *mono.System
 
+	requests  *gateway.Requests
 	gateway   gateway.Dispatcher
 	scheduler *schedulerOf
 	lives     int    // of schedulers
@@ -97,7 +98,7 @@ type schedulerOf struct {
 func newScene(t *testing.T, w wiring) *scene {
 	t.Helper()
 	s := &scene{
-		T: t, wiring: w, clock: mono.New(),
+		T: t, wiring: w, clock: mono.New(), requests: gateway.NewRequests(),
 		answers: make(chan *infer.Response, 100), orders: make(chan *infer.Batch, 100), cancelled: make(chan infer.RequestID, 100),
 	}
 	var err error
@@ -265,15 +266,22 @@ func (s *scene) join() {
 
 	pool, arena = s.memory()
 	near := gateway.NewRemote(gateway.RemoteDeps{
-		ID: "g", Bus: s.bus, Pool: pool, Arena: arena, Clock: s.clock, Responder: s, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+		ID: "g", Bus: s.bus, Pool: pool, Arena: arena, Clock: s.clock, Requests: s.requests, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
 	s.gatewayPool, s.gateway = pool, near
 	near.Register(incarnation)
 	s.run(func(ctx context.Context) error { return lifecycle.Run(ctx, near.Parts()...) })
 }
 
-// Respond takes an answer for the gateway's client.
-func (s *scene) Respond(r *infer.Response) { s.answers <- r }
+// Respond takes a response for the gateway.
+func (s *scene) Respond(r *infer.Response) { s.requests.Respond(r) }
+
+// Receive takes a response for the gateway's client.
+func (s *scene) Receive(r *infer.Response) (last bool) {
+	last = r.Final
+	s.answers <- r
+	return last
+}
 
 // Execute and the others are the worker's instance.
 func (s *scene) Execute(o *infer.Batch)                          { s.orders <- o }
@@ -340,9 +348,10 @@ func (s *scene) tensor(pool *tensor.Pool, with byte, n int) infer.Tensor {
 func (s *scene) submit(requests ...*infer.Request) {
 	for _, r := range requests {
 		work := r.Work
+		s.requests.Open(work, s)
 		if err := s.gateway.Submit(r); err != nil {
 			r.Release()
-			s.Respond(infer.Fail(work, err))
+			s.requests.Finish(infer.Fail(work, err))
 		}
 	}
 }

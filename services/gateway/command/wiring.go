@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/control"
-	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/process"
@@ -30,15 +29,16 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
 	w, clock := &wiring{process: p}, mono.New()
 	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialing})
+	requests := gateway.NewRequests()
 	remote := gateway.NewRemote(gateway.RemoteDeps{
-		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialing, Pool: pool, Arena: arena, Clock: clock, Responder: w,
+		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialing, Pool: pool, Arena: arena, Clock: clock, Requests: requests,
 		Metrics: p.Metrics, Log: p.Log,
 	})
 	registries := control.NewFinder(p.Bus, control.RegistryRole)
 	registry := control.NewRegistryClient(registries, control.Options{TLS: p.Dialing})
 	var err error
 	w.gateway, err = gateway.New(c.config(p.ID), gateway.Deps{
-		Bus: p.Bus, Dispatcher: remote, Reachable: remote.Reachable, Connected: remote.Connected, Registered: remote.Register,
+		Bus: p.Bus, Dispatcher: remote, Requests: requests, Reachable: remote.Reachable, Connected: remote.Connected, Registered: remote.Register,
 		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
 	if err != nil {
@@ -63,9 +63,6 @@ func (w *wiring) ready() error {
 	}
 	return process.NotReady(w.gateway.Ready(), "not all models are ready")
 }
-
-// Respond delivers responses to the gateway.
-func (w *wiring) Respond(r *infer.Response) { w.gateway.Respond(r) }
 
 // start logs the progress of the start.
 func (w *wiring) start(ctx context.Context) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/calls"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +30,7 @@ type rig struct {
 	*testing.T
 	caller   *calls.Caller
 	gateway  *core.Gateway
-	table    *pending.Table
+	table    *requests.Table
 	clock    *mono.System
 	budget   *core.Budget
 	stop     func()
@@ -41,7 +41,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{T: t, table: pending.New(1), clock: mono.New(), budget: core.NewBudget(0)}
+	r := &rig{T: t, table: requests.New(1), clock: mono.New(), budget: core.NewBudget(0)}
 	version := func(name string, decoupled bool) *core.Model {
 		return &core.Model{Name: name, Versions: []*core.Version{{
 			Ref: infer.ModelRef{Name: name, Version: 3}, State: infer.Ready,
@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 			},
 		}}}
 	}
-	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Pending: r.table, Clock: r.clock, Pool: tensor.NewPool(0)})
+	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Requests: r.table, Clock: r.clock, Pool: tensor.NewPool(0)})
 	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true)}))
 	ctx, stop := context.WithCancel(t.Context())
 	r.caller, r.stop = calls.New(ctx, r.gateway, path.Options{Budget: r.budget}), stop

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,7 +66,7 @@ type harness struct {
 	*core.Gateway
 	*dispatcher
 	source
-	table *pending.Table
+	table *requests.Table
 }
 
 // Infer executes a request of a model that gives one response.
@@ -88,14 +88,14 @@ func (h *harness) Infer(ctx context.Context, v *core.Version, r *infer.Request) 
 
 func newGateway(t *testing.T, models ...*core.Model) *harness {
 	t.Helper()
-	h := &harness{table: pending.New(9), dispatcher: &dispatcher{
+	h := &harness{table: requests.New(9), dispatcher: &dispatcher{
 		submit: func(r *infer.Request) error { t.Errorf("%v was submitted", r.Work); return nil },
 		cancel: func(id infer.RequestID) { t.Errorf("%v was cancelled", id) },
 	}}
 	h.source.missing = make(map[string]error)
 	h.Gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1", Extensions: []string{"e"}},
 		core.Deps{
-			Dispatcher: h.dispatcher, Statistics: h.of, Pending: h.table, Clock: mono.New(), Pool: tensor.NewPool(0),
+			Dispatcher: h.dispatcher, Statistics: h.of, Requests: h.table, Clock: mono.New(), Pool: tensor.NewPool(0),
 			StatisticsMissing: func(pool string, err error) { h.source.missing[pool] = err },
 		})
 	h.Update(core.NewSnapshot(5, true, models))

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // Dispatcher takes requests towards the scheduler of their pool.
@@ -34,7 +34,7 @@ type Gateway struct {
 	statistics func(pool string) StatisticsSource
 	missing    func(pool string, err error) // of statistics
 	repository Repository
-	pending    *pending.Table
+	requests   *requests.Table
 	clock      mono.Clock
 	pool       *tensor.Pool
 	strict     bool
@@ -58,7 +58,7 @@ type Deps struct {
 	StatisticsMissing func(pool string, err error)
 	// Repository may be nil; then models are not loaded or unloaded on request.
 	Repository Repository
-	Pending    *pending.Table
+	Requests   *requests.Table
 	Clock      mono.Clock
 	Pool       *tensor.Pool
 	// StrictReadiness makes the server ready only while every model is;
@@ -70,13 +70,13 @@ type Deps struct {
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
 		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, missing: deps.StatisticsMissing,
-		repository: deps.Repository, pending: deps.Pending, clock: deps.Clock,
+		repository: deps.Repository, requests: deps.Requests, clock: deps.Clock,
 		pool: deps.Pool, strict: deps.StrictReadiness, shutdown: make(chan struct{}),
 	}
 	if g.missing == nil {
 		g.missing = func(string, error) {}
 	}
-	g.pending.OnRefusal(func(id infer.RequestID) { g.dispatcher.Cancel(id) })
+	g.requests.OnRefusal(func(id infer.RequestID) { g.dispatcher.Cancel(id) })
 	g.snapshot.Store(NewSnapshot(0, false, nil))
 	return g
 }
@@ -176,11 +176,11 @@ func (g *Gateway) ShuttingDown() bool {
 func (g *Gateway) Drain(ctx context.Context) error {
 	g.draining.Store(true)
 	g.BeginShutdown()
-	return g.pending.Drain(ctx)
+	return g.requests.Drain(ctx)
 }
 
 // InFlight is the number of requests without their final response.
-func (g *Gateway) InFlight() int64 { return g.pending.InFlight() }
+func (g *Gateway) InFlight() int64 { return g.requests.InFlight() }
 
 // Server describes the server.
 func (g *Gateway) Server() ServerInfo { return g.info }

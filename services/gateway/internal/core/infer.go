@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // Now is the time of requests.
@@ -16,7 +16,7 @@ func (g *Gateway) Now() mono.Time { return g.clock.Now() }
 // NewRequest starts a request for v: identity, model and time of arrival.
 func (g *Gateway) NewRequest(v *Version) *infer.Request {
 	return &infer.Request{
-		Work:     infer.Work{Request: g.pending.NextID(), Attempt: 1, Revision: g.Snapshot().Revision},
+		Work:     infer.Work{Request: g.requests.NextID(), Attempt: 1, Revision: g.Snapshot().Revision},
 		Model:    v.Ref,
 		Pool:     v.Pool,
 		Received: g.clock.Now(),
@@ -29,18 +29,18 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 // may be used again after Close.
 type Execution struct {
 	// Responses wait here. Their budget may be set before Admit.
-	Responses pending.Responses
+	Responses requests.Responses
 
 	gateway    *Gateway
 	version    *Version
 	work       infer.Work
 	anyVersion bool
 	free       func() // the request's slot; nil where responses keep no order
-	open       bool   // in the pending table
+	open       bool   // in the table
 	final      bool   // no other version may take the request: it was rerouted, or a response was read
 }
 
-// Admit enters a checked request into the pending table, unless the gateway
+// Admit enters a checked request into the table, unless the gateway
 // drains and it is a client's: those in flight end when the calls of their models
 // do. Until Dispatch the request stays the caller's.
 func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
@@ -50,7 +50,7 @@ func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 	// seen here.
 	if g.draining.Load() && r.Parent == (infer.Parent{}) {
 		err := errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
-		g.pending.Finish(infer.Fail(x.work, err))
+		g.requests.Finish(infer.Fail(x.work, err))
 		x.Close()
 		return err
 	}
@@ -61,10 +61,10 @@ func (x *Execution) enter(v *Version, r *infer.Request) {
 	x.version, x.work, x.open = v, r.Work, true
 	x.Responses.Open()
 	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
-		x.free = x.gateway.pending.OpenInOrder(r.Work, v.Ref, &x.Responses).Free
+		x.free = x.gateway.requests.OpenInOrder(r.Work, v.Ref, &x.Responses).Free
 		return
 	}
-	x.gateway.pending.Open(r.Work, &x.Responses)
+	x.gateway.requests.Open(r.Work, &x.Responses)
 }
 
 // Dispatch submits an admitted request, which it takes over in every case. A
@@ -73,7 +73,7 @@ func (x *Execution) Dispatch(r *infer.Request) {
 	// The request is the scheduler's after Submit: its work was kept.
 	if err := x.gateway.dispatcher.Submit(r); err != nil {
 		r.Release()
-		x.gateway.pending.Finish(infer.Fail(x.work, err))
+		x.gateway.requests.Finish(infer.Fail(x.work, err))
 	}
 }
 
@@ -139,7 +139,7 @@ func (x *Execution) Watch(ctx context.Context) (stop func() bool) {
 func (x *Execution) cancel(err error) { x.gateway.cancel(x.work, err) }
 
 func (g *Gateway) cancel(w infer.Work, err error) {
-	if g.pending.Finish(infer.Fail(w, err)) {
+	if g.requests.Finish(infer.Fail(w, err)) {
 		g.dispatcher.Cancel(w.Request)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // states is a model with a version in every state, the highest not ready.
@@ -122,7 +122,7 @@ func TestModelsOfAPoolWithoutASchedulerAreNotReady(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reaches := func(pool string) bool { return strings.Contains(c.reached, pool) }
-			h := core.New(core.ServerInfo{}, core.Deps{Pending: pending.New(1), StrictReadiness: c.strict, Reachable: reaches})
+			h := core.New(core.ServerInfo{}, core.Deps{Requests: requests.New(1), StrictReadiness: c.strict, Reachable: reaches})
 			h.Update(core.NewSnapshot(1, true, []*core.Model{in("a"), in("b")}))
 			if got := h.Ready(); got != c.want || h.Started() != c.want {
 				t.Errorf("ready: %t, started: %t", got, h.Started())
@@ -139,7 +139,7 @@ func TestModelsOfAPoolWithoutASchedulerAreNotReady(t *testing.T) {
 }
 
 func TestNewGatewayIsLiveAndNotReady(t *testing.T) {
-	h := core.New(core.ServerInfo{}, core.Deps{Pending: pending.New(1)})
+	h := core.New(core.ServerInfo{}, core.Deps{Requests: requests.New(1)})
 	h.Update(core.NewSnapshot(6, false, nil))
 	if !h.Live() || h.Ready() {
 		t.Error("without a scan: live and not ready")

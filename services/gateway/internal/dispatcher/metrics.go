@@ -1,6 +1,10 @@
 package dispatcher
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
+)
 
 // metrics show what a failover does to the gateway's requests.
 type metrics struct {
@@ -8,7 +12,7 @@ type metrics struct {
 	resubmissions prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer, waiting func() float64) metrics {
+func newMetrics(r prometheus.Registerer, pool *requests.Pool) metrics {
 	m := metrics{
 		epoch: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nereid_gateway_scheduler_epoch", Help: "Epoch of the scheduler that the gateway is connected to; 0 while there is none.",
@@ -19,6 +23,6 @@ func newMetrics(r prometheus.Registerer, waiting func() float64) metrics {
 	}
 	r.MustRegister(m.epoch, m.resubmissions, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_waiting_requests", Help: "Requests that wait for a scheduler to hold their pool.",
-	}, waiting))
+	}, func() float64 { return float64(pool.Waiting()) }))
 	return m
 }

@@ -52,52 +52,17 @@ func (p *Pools) to(pool string) *Dispatcher {
 	return d
 }
 
-// Reachable reports whether a pool has a scheduler: see [Dispatcher.Reachable].
-func (p *Pools) Reachable(pool string) bool { return p.to(pool).Reachable() }
+// Reachable reports whether a pool has a scheduler: see [requests.Pool.Reachable].
+func (p *Pools) Reachable(pool string) bool { return p.to(pool).deps.Pool.Reachable() }
 
-// Submit takes a request to its pool: see [Dispatcher.Submit].
-func (p *Pools) Submit(r *infer.Request) error { return p.to(r.Pool).Submit(r) }
-
-// Cancel says that nobody waits for a request any more.
-func (p *Pools) Cancel(id infer.RequestID) {
-	if d := p.of(id); d != nil {
-		d.Cancel(id)
-	}
-}
-
-// Respond takes a response of a worker.
-func (p *Pools) Respond(r *infer.Response) {
-	if d := p.of(r.Work.Request); d != nil {
-		d.Respond(r)
-		return
-	}
-	r.Release()
-}
+// Submit takes a request to its pool: see [requests.Pool.Submit].
+func (p *Pools) Submit(r *infer.Request) error { return p.to(r.Pool).deps.Pool.Submit(r) }
 
 // Lost says that a worker is gone.
 func (p *Pools) Lost(worker uint64) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, d := range p.known {
-		d.Lost(worker)
+		d.lost(worker)
 	}
-}
-
-// of is the way that a request has taken; nil if it is over.
-func (p *Pools) of(id infer.RequestID) *Dispatcher {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	for _, d := range p.known {
-		if len(p.known) == 1 || d.has(id) {
-			return d
-		}
-	}
-	return nil
-}
-
-// has reports whether a request has no answer yet.
-func (d *Dispatcher) has(id infer.RequestID) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.entries[id] != nil
 }

@@ -6,23 +6,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // Requests go to the scheduler of their model's pool, and what is said of them
 // by their identity alone reaches the way that they took.
 func TestRequestsTakeTheWayOfTheirPool(t *testing.T) {
+	table := requests.New(1)
 	scenes := make(map[string]*scene)
 	opened := 0
 	p := NewPools(func(pool string) *Dispatcher {
 		opened++
-		scenes[pool] = newScene(t)
+		scenes[pool] = newScene(t, table, pool)
 		return scenes[pool].d
 	}, "small")
-	scenes["small"].connect()
+	small := scenes["small"].connect()
 	submit := func(pool string, number uint64) *infer.Request {
 		p.to(pool) // so that its scene is there
-		r := scenes[pool].request(0)
-		r.Pool, r.Work.Request.Number = pool, number
+		r := scenes[pool].request(number)
 		if err := p.Submit(r); err != nil {
 			t.Fatal(err)
 		}
@@ -35,19 +36,17 @@ func TestRequestsTakeTheWayOfTheirPool(t *testing.T) {
 		t.Errorf("%d ways were opened, want one to each pool", opened)
 	}
 	large := scenes["large"].connect()
-	if diff := cmp.Diff([]uint32{1, 1}, large.sent); diff != "" {
-		t.Errorf("of the large pool (-want +got):\n%s", diff)
-	}
-	p.Respond(&infer.Response{Work: second.Work, Final: true})
-	p.Respond(&infer.Response{Work: first.Work, Final: true})
-	p.Respond(&infer.Response{Work: first.Work, Final: true}) // is over
-	p.Cancel(third.Work.Request)
-	for pool, want := range map[string][]string{"small": {"result"}, "large": {"result"}} {
-		if diff := cmp.Diff(want, scenes[pool].answers); diff != "" {
-			t.Errorf("answers of %s (-want +got):\n%s", pool, diff)
+	for pool, want := range map[*session][]uint32{small: {1}, large: {1, 1}} {
+		if diff := cmp.Diff(want, pool.sent); diff != "" {
+			t.Errorf("submitted (-want +got):\n%s", diff)
 		}
 	}
-	if large.cancelled != 1 {
-		t.Errorf("%d requests were cancelled, want 1", large.cancelled)
+	scenes["small"].d.deps.Pool.Refused(third.Work, nil) // of another pool
+	table.Respond(&infer.Response{Work: second.Work, Final: true})
+	table.Respond(&infer.Response{Work: first.Work, Final: true})
+	table.Respond(&infer.Response{Work: first.Work, Final: true}) // is over
+	table.Cancel(third.Work.Request)
+	if small.cancelled != 0 || large.cancelled != 1 || table.InFlight() != 1 {
+		t.Errorf("%d and %d requests were cancelled, want 0 and 1; %d in flight", small.cancelled, large.cancelled, table.InFlight())
 	}
 }

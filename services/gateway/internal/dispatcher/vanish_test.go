@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // A scheduler whose host has vanished neither answers nor refuses: the gateway
@@ -37,8 +38,9 @@ func TestVanishedSchedulerHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialed := make(chan string, 100)
-	d := New(Default(), Deps{
-		Finder: control.NewFinder(b, control.PoolRole("default")), Clock: mono.New(), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
+	d := New(Deps{
+		Pool:   requests.New(1).NewPool("default", requests.DefaultBounds(), mono.New(), nil),
+		Finder: control.NewFinder(b, control.PoolRole("default")), Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
 		Dial: func(ctx context.Context, address string, _ uint64, _ schedule.GatewayHandler) (Session, error) {
 			dialed <- address
 			<-ctx.Done()

@@ -16,14 +16,14 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // scheduler answers at once, when so much time has passed, with an error of a
 // reason if it has one. It is the clock as well.
 type scheduler struct {
 	now    mono.Time
-	table  *pending.Table
+	table  *requests.Table
 	takes  time.Duration
 	reason errs.Reason
 }
@@ -52,9 +52,9 @@ type engine struct {
 }
 
 func newEngine() *engine {
-	s := &scheduler{now: 1, table: pending.New(1)}
+	s := &scheduler{now: 1, table: requests.New(1)}
 	e := &engine{scheduler: s, registry: prometheus.NewRegistry()}
-	g := core.New(core.ServerInfo{}, core.Deps{Dispatcher: s, Pending: s.table, Clock: s, Pool: tensor.NewPool(0)})
+	g := core.New(core.ServerInfo{}, core.Deps{Dispatcher: s, Requests: s.table, Clock: s, Pool: tensor.NewPool(0)})
 	g.Update(core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: []*core.Version{
 		{Ref: infer.ModelRef{Name: "m", Version: 1}, Config: &modelconfig.Config{Name: "m"}, State: infer.Ready},
 	}}}))

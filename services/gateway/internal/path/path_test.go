@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	*path.Path
 	gateway  *core.Gateway
-	table    *pending.Table
+	table    *requests.Table
 	memory   int // buffers that are not released
 	submit   func(*infer.Request) error
 	canceled []infer.RequestID
@@ -46,14 +46,14 @@ type rig struct {
 
 func newRig(t *testing.T, o path.Options) *rig {
 	t.Helper()
-	r := &rig{table: pending.New(1)}
+	r := &rig{table: requests.New(1)}
 	version := func(name string, decoupled bool) *core.Model {
 		return &core.Model{Name: name, Versions: []*core.Version{{
 			Ref: infer.ModelRef{Name: name, Version: 1}, State: infer.Ready,
 			Config: &modelconfig.Config{Name: name, Decoupled: decoupled, Inputs: []modelconfig.IO{{Name: "X", Datatype: tensor.Uint8, Dims: tensor.Shape{4}}}},
 		}}}
 	}
-	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Pending: r.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
+	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Requests: r.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
 	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true)}))
 	r.submit = func(q *infer.Request) error {
 		r.respond(q, r.response(true))

@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // scheduler stands in for the dispatcher: it responds at once by
 // execute, unless submit refuses.
 type scheduler struct {
-	table   *pending.Table
+	table   *requests.Table
 	submit  func(*infer.Request) error
 	execute func(*infer.Request) *infer.Response
 	cancel  func(infer.RequestID)
@@ -88,11 +88,11 @@ func newServerOf(t testing.TB, r core.Repository, options ...func(*rest.Options)
 
 func newServerWith(t testing.TB, r core.Repository, models []*core.Model, options ...func(*rest.Options)) *server {
 	t.Helper()
-	table := pending.New(7)
+	table := requests.New(7)
 	s := &server{scheduler: &scheduler{table: table, execute: compute}, pool: tensor.NewPool(16 << 20)}
 	s.gateway = core.New(
 		core.ServerInfo{Name: "nereid", Version: "0.1.0", Extensions: []string{"binary_tensor_data", "parameters"}},
-		core.Deps{Dispatcher: s.scheduler, Statistics: func(string) core.StatisticsSource { return s.scheduler }, Repository: r, Pending: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
+		core.Deps{Dispatcher: s.scheduler, Statistics: func(string) core.StatisticsSource { return s.scheduler }, Repository: r, Requests: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
 	s.gateway.Update(core.NewSnapshot(3, true, models))
 	o := rest.Options{Options: path.Options{Log: func(_ string, err error) { s.logged = append(s.logged, err) }}}
 	for _, set := range options {

@@ -15,11 +15,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // responding is a scheduler that responds to everything.
-type responding struct{ table *pending.Table }
+type responding struct{ table *requests.Table }
 
 func (a responding) Cancel(infer.RequestID) {}
 func (a responding) Submit(r *infer.Request) error {
@@ -34,9 +34,9 @@ func (a responding) Statistics(_ context.Context, refs []infer.ModelRef) ([]infe
 
 // newRecorded is a server with the model m that notes the stages that calls take.
 func newRecorded(taken *[]string, o path.Options) *server {
-	table := pending.New(1)
+	table := requests.New(1)
 	gateway := core.New(core.ServerInfo{}, core.Deps{
-		Dispatcher: responding{table}, Pending: table, Clock: mono.New(), Pool: tensor.NewPool(0),
+		Dispatcher: responding{table}, Requests: table, Clock: mono.New(), Pool: tensor.NewPool(0),
 		Statistics: func(string) core.StatisticsSource { return responding{table} },
 	})
 	config := &modelconfig.Config{Name: "m", Inputs: []modelconfig.IO{{Name: "X", Datatype: tensor.Uint8, Dims: tensor.Shape{1}}}}

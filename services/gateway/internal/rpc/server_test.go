@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
@@ -50,10 +50,10 @@ func serve(t testing.TB, extra ...grpc.ServerOption) *server {
 func serveWith(t testing.TB, o rpc.Options, extra ...grpc.ServerOption) *server {
 	t.Helper()
 	s := &server{t: t, pool: tensor.NewPool(1 << 20), clock: mono.New(), logged: make(chan error, 8)}
-	table := pending.New(1)
+	table := requests.New(1)
 	s.models = &models{table: table, pool: s.pool, held: make(map[infer.RequestID]*infer.Request), submitted: make(chan infer.Request, 512)}
 	s.gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1.2.3", Extensions: []string{"classification"}},
-		core.Deps{Dispatcher: s.models, Statistics: func(string) core.StatisticsSource { return s.models }, Pending: table, Clock: s.clock, Pool: s.pool, StrictReadiness: true})
+		core.Deps{Dispatcher: s.models, Statistics: func(string) core.StatisticsSource { return s.models }, Requests: table, Clock: s.clock, Pool: s.pool, StrictReadiness: true})
 	s.gateway.Update(core.NewSnapshot(1, true, repository()))
 	o.Clock, o.Log = s.clock, func(_ string, err error) { s.logged <- err }
 	s.listener = bufconn.Listen(1 << 20)
@@ -113,7 +113,7 @@ func int32s(name string) modelconfig.IO {
 
 // models responds to what is submitted, or keeps it while hold is set.
 type models struct {
-	table     *pending.Table
+	table     *requests.Table
 	pool      *tensor.Pool
 	submitted chan infer.Request // a copy of each request, without a claim to its bytes
 

@@ -12,13 +12,13 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // A method that is registered and not listed with an API is refused, and not taken
 // for one of another API.
 func TestUnlistedMethodsAreRefused(t *testing.T) {
-	gateway := core.New(core.ServerInfo{}, core.Deps{Pending: pending.New(1), Clock: mono.New(), Pool: tensor.NewPool(0)})
+	gateway := core.New(core.ServerInfo{}, core.Deps{Requests: requests.New(1), Clock: mono.New(), Pool: tensor.NewPool(0)})
 	s := newService(gateway, Options{Clock: mono.New(), Options: path.Options{
 		Restricted: core.Restrictions{core.SharedMemoryAPI: {Header: "key", Value: "secret"}},
 	}})

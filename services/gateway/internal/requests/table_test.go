@@ -1,4 +1,4 @@
-package pending_test
+package requests_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,14 +40,14 @@ func (c *collector) Receive(r *infer.Response) bool {
 }
 
 // opened puts one request into a table.
-func opened(t *pending.Table, next pending.Receiver) infer.Work {
+func opened(t *requests.Table, next requests.Receiver) infer.Work {
 	w := infer.Work{Request: t.NextID(), Attempt: 2}
 	t.Open(w, next)
 	return w
 }
 
 func TestIdentitiesAreTheTablesOwn(t *testing.T) {
-	table := pending.New(origin)
+	table := requests.New(origin)
 	first, second := table.NextID(), table.NextID()
 	want := []infer.RequestID{{Origin: origin, Number: 1}, {Origin: origin, Number: 2}}
 	if d := cmp.Diff(want, []infer.RequestID{first, second}); d != "" {
@@ -57,7 +57,7 @@ func TestIdentitiesAreTheTablesOwn(t *testing.T) {
 
 func TestResponsesPassUntilTheFinalOne(t *testing.T) {
 	var m memory
-	table, next := pending.New(origin), &collector{}
+	table, next := requests.New(origin), &collector{}
 	w := opened(table, next)
 	sent := []*infer.Response{m.response(w, false), m.response(w, false), m.response(w, true)}
 	for i, r := range sent {
@@ -95,7 +95,7 @@ func TestAnswersToOtherWorkAreReleased(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var m memory
-			table, next := pending.New(origin), &collector{}
+			table, next := requests.New(origin), &collector{}
 			w := opened(table, next)
 			c.change(&w)
 			if table.Finish(m.response(w, true)) || len(next.got) != 0 {
@@ -109,7 +109,7 @@ func TestAnswersToOtherWorkAreReleased(t *testing.T) {
 }
 
 func TestEpochAndRevisionDoNotDecide(t *testing.T) {
-	table, next := pending.New(origin), &collector{}
+	table, next := requests.New(origin), &collector{}
 	w := opened(table, next)
 	w.Epoch, w.Revision = 9, 9
 	table.Respond(&infer.Response{Work: w, Final: true})
@@ -122,11 +122,11 @@ func TestEpochAndRevisionDoNotDecide(t *testing.T) {
 // everything else is released.
 func TestOneFinalAnswerUnderRaces(t *testing.T) {
 	var m memory
-	table := pending.New(origin)
-	const requests, rivals = 200, 4
+	table := requests.New(origin)
+	const count, rivals = 200, 4
 	var all sync.WaitGroup
-	for range requests {
-		waiter := new(pending.Responses)
+	for range count {
+		waiter := new(requests.Responses)
 		waiter.Open()
 		w := opened(table, waiter)
 		var taken atomic.Int64
@@ -159,7 +159,7 @@ func TestOneFinalAnswerUnderRaces(t *testing.T) {
 
 func TestDrainWaitsForTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := pending.New(origin)
+		table := requests.New(origin)
 		first, second := opened(table, &collector{}), opened(table, &collector{})
 		var done atomic.Int64
 		for range 2 { // whoever drains
@@ -185,7 +185,7 @@ func TestDrainWaitsForTheLastAnswer(t *testing.T) {
 }
 
 func TestDrainOfAnEmptyTableIsOver(t *testing.T) {
-	table := pending.New(origin)
+	table := requests.New(origin)
 	for range 2 {
 		if err := table.Drain(t.Context()); err != nil {
 			t.Error(err)
@@ -194,7 +194,7 @@ func TestDrainOfAnEmptyTableIsOver(t *testing.T) {
 }
 
 func TestDrainEndsWithItsContext(t *testing.T) {
-	table := pending.New(origin)
+	table := requests.New(origin)
 	opened(table, &collector{})
 	impatient := errors.New("impatient")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -205,7 +205,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 }
 
 func TestResponsesAreReadInOrder(t *testing.T) {
-	var q pending.Responses
+	var q requests.Responses
 	for round := range 3 { // it is used again
 		q.Open()
 		for i := range 3 {
@@ -227,7 +227,7 @@ func TestResponsesAreReadInOrder(t *testing.T) {
 func TestReadingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var q pending.Responses
+	var q requests.Responses
 	q.Open()
 	for range 20 { // a response that is there counts, whatever the context
 		if p := q.Next(ctx); p != nil {
@@ -259,7 +259,7 @@ func TestResponsesBeyondTheBudgetEndTheRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var m memory
 			budget := &allowance{left: 6}
-			q := pending.Responses{Budget: budget}
+			q := requests.Responses{Budget: budget}
 			q.Open()
 			if q.Receive(m.response(infer.Work{}, false)) { // of 4 bytes
 				t.Error("the first response was refused")
@@ -291,7 +291,7 @@ func TestRequestsThatLeaveTooMuchUnreadEnd(t *testing.T) {
 	} {
 		for order, preserved := range map[string]bool{"": false, " behind another": true} {
 			t.Run(name+order, func(t *testing.T) {
-				table, responses := pending.New(origin), new(pending.Responses)
+				table, responses := requests.New(origin), new(requests.Responses)
 				responses.Open()
 				var canceled []infer.RequestID
 				table.OnRefusal(func(id infer.RequestID) { canceled = append(canceled, id) })

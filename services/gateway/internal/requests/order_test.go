@@ -1,4 +1,4 @@
-package pending_test
+package requests_test
 
 import (
 	"fmt"
@@ -11,22 +11,22 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/services/gateway/internal/pending"
+	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // ordered is a table with requests to one generation that preserves ordering.
 type ordered struct {
-	*pending.Table
+	*requests.Table
 	memory memory
 	work   []infer.Work
-	slots  []pending.Slot
+	slots  []requests.Slot
 	got    []string // answers, by the position of their request
 	done   []int    // whose slot is to be freed
 }
 
-func newOrdered(requests int) *ordered {
-	o := &ordered{Table: pending.New(origin)}
-	for range requests {
+func newOrdered(n int) *ordered {
+	o := &ordered{Table: requests.New(origin)}
+	for range n {
 		o.open(infer.ModelRef{Name: "m"})
 	}
 	return o

@@ -1,0 +1,250 @@
+package requests
+
+import (
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+)
+
+// submission is a request on its way through other processes. Its fields are guarded
+// by the entry's lock.
+type submission struct {
+	pool     *Pool
+	request  *infer.Request  // of the present attempt; its inputs are named where they are lent
+	inputs   []infer.Tensor  // its own, whose references are the submission's
+	endLease func()          // of what is lent; nil where nothing is
+	epoch    uint64          // of the first scheduler that it was submitted to; 0 before
+	step     *step           // nil without a sequence
+	waits    bool            // for a scheduler
+	since    mono.Time       // it waits
+	settled  bool            // a worker has it: every response counts
+	late     *infer.Response // a failure of an earlier attempt
+	worker   uint64          // where it runs, as far as is known
+	end      mono.Time       // when it is given up; 0 is never
+}
+
+// send submits the request's present attempt. Inputs are lent once, until the
+// submission's end.
+func (s *submission) send(session Session) error {
+	if s.endLease == nil {
+		s.request.Inputs, s.endLease = s.pool.lend(s.inputs, s.request.Work.Request.Origin)
+	}
+	return session.Submit(s.request)
+}
+
+// withdraw ends an entry's submission, and returns the request, which is the
+// caller's. The caller holds mu.
+func (e *entry) withdraw() *infer.Request {
+	s := e.submission
+	e.submission = nil
+	s.pool.leave(s)
+	if s.late != nil {
+		s.late.Release()
+	}
+	if s.endLease != nil {
+		s.endLease()
+	}
+	s.request.Inputs = s.inputs
+	e.removeIfOver()
+	return s.request
+}
+
+// fail ends a submission with an error. The caller holds mu.
+func (e *entry) fail(err error) { e.pass(infer.Refuse(e.submission.request.Work, err), false) }
+
+// abandon ends a submission for which nobody waits. The caller holds mu.
+func (e *entry) abandon() { e.fail(errs.New(errs.Canceled, "")) }
+
+// pass hands on a response that counts. The final one ends the submission; with
+// returned it has the request. The caller holds mu.
+func (e *entry) pass(r *infer.Response, returned bool) (refused bool) {
+	if r.Final {
+		if r.Err != nil {
+			e.submission.pool.breakSequence(e.submission)
+		}
+		request := e.withdraw()
+		if returned {
+			r.Returned = request
+		} else {
+			request.Release()
+		}
+	}
+	r.Work.Attempt = e.attempt // by which the client's side knows the request
+	return e.deliver(r)
+}
+
+// respondSubmitted takes a response of a worker. The caller holds mu.
+func (e *entry) respondSubmitted(r *infer.Response) (refused bool) {
+	s := e.submission
+	if errs.Of(r.Err) == errs.Canceled && s.request.Deadline != 0 {
+		r.Err = overdue(s.request)
+	}
+	if r.Err == nil || s.settled || r.Work.Attempt == s.request.Work.Attempt {
+		return e.pass(r, false)
+	}
+	if s.late != nil {
+		s.late.Release()
+	}
+	s.late = r
+	return false
+}
+
+// overdue is why a worker has canceled a request: where its client has not, the
+// scheduler had it stop at its deadline. What the scheduler says of that may come
+// later, or be lost with its session.
+func overdue(r *infer.Request) *errs.Error {
+	return errs.New(errs.DeadlineCompute, "the deadline passed while the request ran").WithModel(r.Model.Name)
+}
+
+// Accepted changes nothing: a request that was sent counts as accepted.
+func (p *Pool) Accepted(infer.Work) {}
+
+// Refused ends a request that the scheduler does not take, or has it wait for
+// the next one.
+func (p *Pool) Refused(w infer.Work, err error) { p.Response(infer.Refuse(w, err), false) }
+
+// Response is the scheduler's end of a request, or its word that others end it. With
+// returned the response gets the request.
+func (p *Pool) Response(r *infer.Response, returned bool) {
+	p.table.answer(r, func(e *entry, r *infer.Response) bool { return e.respondQueued(p, r, returned) })
+}
+
+// respondQueued takes what the scheduler says of a request. The caller holds mu.
+func (e *entry) respondQueued(p *Pool, r *infer.Response, returned bool) (refused bool) {
+	s := e.submission
+	if s == nil || s.pool != p || r.Work.Attempt != s.request.Work.Attempt && !s.settled {
+		r.Release()
+		return false
+	}
+	switch errs.Of(r.Err) {
+	case errs.RequestUnderway, errs.RequestFinished:
+		r.Release()
+		return e.settle(errs.Of(r.Err) == errs.RequestFinished)
+	case errs.SchedulerDeposed, errs.Draining: // given back
+		r.Release()
+		if e.ended {
+			e.abandon()
+		} else {
+			p.park(s)
+		}
+		return false
+	}
+	return e.pass(r, returned)
+}
+
+// settle notes that a worker has the request or has answered it: then the
+// response is on its way, or was lost with the worker. The caller holds mu.
+func (e *entry) settle(finished bool) (refused bool) {
+	s := e.submission
+	s.settled = true
+	if late := s.late; late != nil {
+		s.late = nil
+		return e.pass(late, false)
+	}
+	if finished {
+		s.pool.setEnd(s, s.pool.clock.Now().Add(s.pool.bounds.Grace))
+	}
+	return false
+}
+
+// Placed says on which worker a request will run.
+func (p *Pool) Placed(w infer.Work, worker uint64) {
+	e := p.table.find(w.Request)
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.submission; s != nil && s.pool == p {
+		s.worker = worker
+		p.setEnd(s, 0)
+	}
+}
+
+// Cancel says that nobody waits for a request any more. What a scheduler or a
+// worker in another process has of it they still finish.
+func (t *Table) Cancel(id infer.RequestID) {
+	e := t.find(id)
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.submission
+	if s == nil {
+		return
+	}
+	if session := s.pool.breakSequence(s); session != nil && !s.waits {
+		session.Cancel(id)
+		return
+	}
+	e.withdraw().Release()
+}
+
+// Lent returns the inputs of a request as they were submitted, where some of them
+// were lent; none after the request's end.
+func (t *Table) Lent(id infer.RequestID) []infer.Tensor {
+	e := t.find(id)
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.submission; s != nil && s.endLease != nil {
+		return s.request.Inputs
+	}
+	return nil
+}
+
+// leave ends what the pool knows of a submission.
+func (p *Pool) leave(s *submission) {
+	if !s.waits && s.end == 0 && s.step == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unparkLocked(s)
+	p.setEndLocked(s, 0)
+	p.leaveSequence(s)
+}
+
+// park has a submission wait for a scheduler.
+func (p *Pool) park(s *submission) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parkLocked(s)
+}
+
+func (p *Pool) parkLocked(s *submission) {
+	if !s.waits {
+		s.waits, s.since = true, p.clock.Now()
+		p.waiting.add(s.request, 1)
+	}
+}
+
+func (p *Pool) unparkLocked(s *submission) {
+	if s.waits {
+		s.waits = false
+		p.waiting.add(s.request, -1)
+	}
+}
+
+// setEnd sets when a submission is given up; 0 is never.
+func (p *Pool) setEnd(s *submission, at mono.Time) {
+	if s.end == at {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setEndLocked(s, at)
+}
+
+func (p *Pool) setEndLocked(s *submission, at mono.Time) {
+	if s.end != 0 {
+		p.ending--
+	}
+	if at != 0 {
+		p.ending++
+	}
+	s.end = at
+}

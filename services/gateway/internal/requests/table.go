@@ -1,0 +1,272 @@
+package requests
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// shards spread the table's locks; a power of two well above the cores that
+// work on it.
+const shards = 64
+
+// Receiver receives the responses of one request.
+type Receiver interface {
+	// Receive takes a response over, and does not block. It reports whether it was
+	// the last: it is final, or the receiver has ended the request in its place.
+	Receive(*infer.Response) (last bool)
+}
+
+// Table has the requests of one gateway. It is safe for concurrent use.
+type Table struct {
+	origin   uint64                // set before the first request
+	cancel   func(infer.RequestID) // set before the first request
+	last     atomic.Uint64
+	inFlight atomic.Int64
+	shards   [shards]shard
+	queues   queues
+
+	mu      sync.Mutex
+	drained chan struct{} // closed when draining and empty; nil before; guarded by mu
+}
+
+type shard struct {
+	mu      sync.Mutex
+	entries map[uint64]*entry // by request number; guarded by mu
+}
+
+// entry is one request.
+type entry struct {
+	table   *Table
+	id      infer.RequestID
+	attempt uint32 // by which its client's side knows it
+	next    Receiver
+	slot    *slot // nil if the responses wait for no other's
+
+	mu         sync.Mutex
+	ended      bool        // next has the last response; guarded by mu
+	submission *submission // nil while no other process has the request; guarded by mu
+}
+
+// New makes a table for the gateway incarnation origin.
+func New(origin uint64) *Table {
+	t := &Table{origin: origin}
+	for i := range t.shards {
+		t.shards[i].entries = make(map[uint64]*entry)
+	}
+	return t
+}
+
+// SetOrigin sets the gateway's incarnation where New could not know it. It is
+// called before the first request.
+func (t *Table) SetOrigin(origin uint64) { t.origin = origin }
+
+// OnRefusal has cancel called with each request that its receiver ends before its
+// final response. It is set before the first request is opened.
+func (t *Table) OnRefusal(cancel func(infer.RequestID)) { t.cancel = cancel }
+
+// NextID returns an identity for a new request.
+func (t *Table) NextID() infer.RequestID {
+	return infer.RequestID{Origin: t.origin, Number: t.last.Add(1)}
+}
+
+// InFlight returns the number of requests without a final response.
+func (t *Table) InFlight() int64 { return t.inFlight.Load() }
+
+// Open enters a request. From now on its responses go to next, one after
+// another and none after the final one; next takes them over and must not
+// block.
+func (t *Table) Open(w infer.Work, next Receiver) {
+	t.enter(&entry{table: t, id: w.Request, attempt: w.Attempt, next: next})
+}
+
+// OpenInOrder does what Open does for a request whose responses wait until all
+// requests for the same generation that were opened in order before it have freed
+// their slots. A response that is no result of the model does not wait: see
+// [infer.Response.Immediate] and [Table.Finish]. The caller frees the slot after
+// the final response.
+func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next Receiver) Slot {
+	e := &entry{table: t, id: w.Request, attempt: w.Attempt, next: next, slot: &slot{generation: of}}
+	t.queues.join(e)
+	t.enter(e)
+	return Slot{e}
+}
+
+func (t *Table) enter(e *entry) {
+	s := t.shard(e.id)
+	t.inFlight.Add(1)
+	s.mu.Lock()
+	s.entries[e.id.Number] = e
+	s.mu.Unlock()
+}
+
+// Respond hands a response to whoever waits for it, in its order: that of a
+// worker, or in one process the scheduler's, too. One that does not count, as that
+// of a request which is over, is released instead.
+func (t *Table) Respond(r *infer.Response) { t.answer(r, (*entry).respond) }
+
+// answer hands a response to its entry, which take does with the entry's lock held,
+// and cancels the request where its receiver ends it by that.
+func (t *Table) answer(r *infer.Response, take func(*entry, *infer.Response) (refused bool)) {
+	e := t.find(r.Work.Request)
+	if e == nil {
+		r.Release()
+		return
+	}
+	e.mu.Lock()
+	refused := take(e, r)
+	e.mu.Unlock()
+	if refused {
+		t.refused(e)
+	}
+}
+
+// refused cancels a request that its receiver has ended. No lock is held.
+func (t *Table) refused(e *entry) {
+	if t.cancel != nil {
+		t.cancel(e.id)
+	}
+}
+
+// Finish ends a request for its client here and now, with a final response of the
+// gateway's own in the place of one that still waits for its order, and reports
+// whether the request had not ended before. Otherwise the response is released.
+func (t *Table) Finish(r *infer.Response) bool {
+	e := t.find(r.Work.Request)
+	if e == nil {
+		r.Release()
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended || e.attempt != r.Work.Attempt {
+		r.Release()
+		return false
+	}
+	e.slot.drop()
+	e.receive(r)
+	return true
+}
+
+// find returns the entry of a request; nil if it is over.
+func (t *Table) find(id infer.RequestID) *entry {
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[id.Number]; e != nil && e.id == id {
+		return e
+	}
+	return nil
+}
+
+// all returns the entries, in any order.
+func (t *Table) all() (list []*entry) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			list = append(list, e)
+		}
+		s.mu.Unlock()
+	}
+	return list
+}
+
+// respond takes a response of a worker, or of a scheduler in this process. The
+// caller holds mu.
+func (e *entry) respond(r *infer.Response) (refused bool) {
+	if e.submission != nil {
+		return e.respondSubmitted(r)
+	}
+	if r.Work.Attempt != e.attempt {
+		r.Release()
+		return false
+	}
+	return e.deliver(r)
+}
+
+// deliver hands a response to the client's side, now or when its turn comes, or
+// releases it if that side has ended. It reports whether the receiver has ended the
+// request before its final response. The caller holds mu, so that responses do not
+// overlap and only one of two racing final ones gets through.
+func (e *entry) deliver(r *infer.Response) (refused bool) {
+	final := r.Final
+	switch s := e.slot; {
+	case e.ended || s != nil && s.final:
+		r.Release()
+		return false
+	case s == nil || s.first:
+	case r.Immediate:
+		s.drop()
+	default:
+		if r = s.keep(r); r == nil {
+			return false
+		}
+	}
+	return e.receive(r) && !final
+}
+
+// receive gives a response to who waits for it, and reports whether it was the last.
+// The caller holds mu.
+func (e *entry) receive(r *infer.Response) (last bool) {
+	if e.ended = e.next.Receive(r); e.ended {
+		e.removeIfOver()
+		e.table.oneLess()
+	}
+	return e.ended
+}
+
+// removeIfOver removes the entry once neither its client nor another process has to
+// do with it. The caller holds mu.
+func (e *entry) removeIfOver() {
+	if !e.ended || e.submission != nil {
+		return
+	}
+	s := e.table.shard(e.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, e.id.Number)
+}
+
+func (t *Table) oneLess() {
+	if t.inFlight.Add(-1) > 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closeIfEmpty()
+}
+
+// Drain returns when no request is without its final response, or with the
+// context's error. The caller has stopped new requests.
+func (t *Table) Drain(ctx context.Context) error {
+	t.mu.Lock()
+	if t.drained == nil {
+		t.drained = make(chan struct{})
+	}
+	drained := t.drained
+	t.closeIfEmpty()
+	t.mu.Unlock()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// closeIfEmpty is called with mu held.
+func (t *Table) closeIfEmpty() {
+	if t.drained == nil || t.inFlight.Load() > 0 {
+		return
+	}
+	select {
+	case <-t.drained:
+	default:
+		close(t.drained)
+	}
+}
+
+func (t *Table) shard(id infer.RequestID) *shard { return &t.shards[id.Number%shards] }
