@@ -62,15 +62,19 @@ func (e *Executor) blank() *batch {
 	return new(batch)
 }
 
-// giveBack ends a batch that has not started, and returns it.
+// giveBack ends a batch of which the instance has begun nothing, and returns it.
 func (e *Executor) giveBack(b *batch, err error) {
 	of := b.of
 	b.mu.Lock()
 	b.done = true
+	for i := range b.slots {
+		b.slots[i].outcome = infer.Rejected
+	}
 	for i := range of.Slots {
 		b.pauseLocked(i)
 	}
 	b.mu.Unlock()
+	b.log(0) // where the instance was found to be away when it was to begin
 	e.deps.Batches.Release(of.ID)
 	e.leave(b)
 	e.deps.Scheduler.Return(of, err)

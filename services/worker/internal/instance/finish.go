@@ -185,13 +185,7 @@ func (b *batch) over() {
 			b.tell(i, work)
 		}
 	}
-	if b.entry != nil {
-		outcomes := make([]infer.Outcome, len(b.slots))
-		for i := range b.slots {
-			outcomes[i] = b.slots[i].outcome
-		}
-		e.deps.Log.End(b.entry, outcomes, b.runs)
-	}
+	b.log(b.runs)
 	e.deps.Batches.Release(b.of.ID)
 	if !freed {
 		f := b.end
@@ -203,6 +197,18 @@ func (b *batch) over() {
 	b.of = nil
 	b.release()
 	l.work.Done()
+}
+
+// log writes how often the model ran, if the batch has begun by the log.
+func (b *batch) log(runs int) {
+	if b.entry == nil {
+		return
+	}
+	outcomes := make([]infer.Outcome, len(b.slots))
+	for i := range b.slots {
+		outcomes[i] = b.slots[i].outcome
+	}
+	b.lane.executor.deps.Log.End(b.entry, outcomes, runs)
 }
 
 func (b *batch) forgotten() error {
