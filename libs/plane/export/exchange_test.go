@@ -96,6 +96,7 @@ type plane struct {
 	peer            link.Peer
 	at, from        *export.Endpoint // the worker's and the gateway's
 	to              infer.Responder  // the gateway's requests'
+	asked           chan uint64      // processes with which the worker asked for a stream
 	progress        export.Progress
 	clock           *mono.System
 	answers         chan *infer.Response
@@ -140,7 +141,15 @@ func newPlane(t testing.TB, m mode) *plane {
 	t.Helper()
 	p := &plane{t: t, gateway: newEnd(t, m.shared), worker: newEnd(t, m.shared), answers: make(chan *infer.Response, 1024), clock: mono.New()}
 	p.to = responder(func(r *infer.Response) { p.answers <- r })
-	p.at = export.NewEndpoint(export.Config{ID: "worker", Arena: p.worker.arena, Pool: p.worker.pool, Clock: p.clock})
+	p.asked = make(chan uint64, 1024)
+	p.at = export.NewEndpoint(export.Config{
+		ID: "worker", Arena: p.worker.arena, Pool: p.worker.pool, Clock: p.clock, Reach: func(of uint64) {
+			select {
+			case p.asked <- of:
+			default:
+			}
+		},
+	})
 	p.from = export.NewEndpoint(export.Config{
 		ID: "gateway", Arena: p.gateway.arena, Pool: p.gateway.pool, Clock: p.clock,
 		Responder: responder(func(r *infer.Response) { p.to.Respond(r) }), Lent: p.lent.inputs,

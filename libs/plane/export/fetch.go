@@ -82,9 +82,9 @@ func (p *peer) fetch(named tensor.Ref, done func(tensor.Ref, error)) (abandon fu
 	f := &fetch{number: p.fetched, named: named, done: done}
 	p.fetches[f.number] = f
 	p.ask(f)
-	reach := f.on == nil && p.endpoint.config.Reach != nil
+	asks := p.asks()
 	p.mu.Unlock()
-	if reach {
+	if asks {
 		p.endpoint.config.Reach(p.incarnation)
 	}
 	return func() { p.abandon(f) }
@@ -110,6 +110,11 @@ func (p *peer) ask(f *fetch) {
 	if err := f.on.link.Write(func(w *codec.Writer) error { return w.Fetch(f.number, f.named) }); err != nil {
 		f.on.link.Close(err)
 	}
+}
+
+// asks reports whether a stream is to be asked for. The caller holds mu.
+func (p *peer) asks() bool {
+	return p.stream() == nil && len(p.fetches) > 0 && p.endpoint.config.Reach != nil
 }
 
 // abandon ends a fetch that nobody waits for any more.

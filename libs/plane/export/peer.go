@@ -115,11 +115,14 @@ func (p *peer) run(ctx context.Context, s *stream) error {
 	})
 	p.mu.Lock()
 	p.detach(s)
-	last := !p.leased && p.stream() == nil
+	last, asks := !p.leased && p.stream() == nil, p.asks()
 	p.mu.Unlock()
 	s.release()
-	if last {
+	switch {
+	case last:
 		p.endpoint.drop(p)
+	case asks:
+		p.endpoint.config.Reach(p.incarnation)
 	}
 	return err
 }
@@ -176,7 +179,7 @@ func (p *peer) closeIdle() {
 	defer p.mu.Unlock()
 	switch {
 	case p.dialed == nil:
-	case len(p.fetches) > 0:
+	case len(p.fetches) > 0 || len(p.dialed.flow.bulk) > 0:
 		p.idle.Reset(p.endpoint.config.Idle)
 	default:
 		p.dialed.link.Close(ErrIdle)

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/tensor"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -135,6 +136,32 @@ func TestSlowPeerHoldsUpNoOther(t *testing.T) {
 			lease.Release()
 			in.Data.Release()
 		})
+	}
+}
+
+// A fetch that waits asks for a stream when it begins without one, and when the one
+// that it was asked on ends.
+func TestFetchAsksForAStream(t *testing.T) {
+	p := newPlane(t, modes()[1])
+	p.attach()
+	named := tensor.Ref{Place: tensor.Remote, Holder: gatewayEpoch, Generation: 1, Length: 1 << 20}
+	failed := make(chan error, 1)
+	p.at.Fetch(named, func(_ tensor.Ref, err error) { failed <- err })
+	if of := wait(t, p.asked); of != gatewayEpoch {
+		t.Errorf("asked for a stream with %d", of)
+	}
+	r := newRaw(t, p.peer, &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: 1})
+	r.next(func(m *nereidv1.TensorMessage) bool { return m.GetFetch() != nil })
+	if len(p.asked) > 0 {
+		t.Error("asked for a stream twice")
+	}
+	r.close()
+	if of := wait(t, p.asked); of != gatewayEpoch {
+		t.Errorf("asked for the next stream with %d", of)
+	}
+	p.at.Gone(gatewayEpoch)
+	if err := wait(t, failed); errs.Of(err) != errs.TransferFailed {
+		t.Errorf("a fetch of a process that is gone: %v", err)
 	}
 }
 
