@@ -1,8 +1,6 @@
 package export
 
 import (
-	"sync"
-
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/plane/codec"
 	"github.com/nereid-serving/nereid/libs/shm"
@@ -30,30 +28,17 @@ func (e *Endpoint) Fetch(named tensor.Ref, done func(tensor.Ref, error)) (abando
 	return func() {}
 }
 
-// fetch is a tensor that is being brought. But for finish its methods are
-// called with the peer's mu held.
+// fetch is a tensor that is being brought. Who takes it out of the peer's table, with
+// mu held, calls done.
 type fetch struct {
 	number uint64
 	named  tensor.Ref
-	once   sync.Once
 	done   func(tensor.Ref, error)
-	on     *stream   // where it was asked for; nil while there is none
-	in     *incoming // nil until the first part
+	on     *stream   // where it was asked for; nil while there is none; guarded by the peer's mu
+	in     *incoming // nil until the first part; guarded by the peer's mu
 }
 
-// finish returns the outcome, once; bytes that come later are released.
-func (f *fetch) finish(local tensor.Ref, err error) {
-	first := false
-	f.once.Do(func() {
-		first = true
-		f.done(local, err)
-	})
-	if !first {
-		local.Release()
-	}
-}
-
-// restart gives up what has come: the stream has ended.
+// restart gives up what has come. The caller holds the peer's mu.
 func (f *fetch) restart() {
 	f.on = nil
 	if f.in != nil {
@@ -143,7 +128,7 @@ func (p *peer) chunk(s *stream, c codec.Chunk) {
 	}
 	p.mu.Unlock()
 	if complete || err != nil {
-		f.finish(local, err)
+		f.done(local, err)
 	}
 }
 

@@ -211,7 +211,7 @@ func (p *peer) close(cause error) {
 	p.fetches = nil
 	p.mu.Unlock()
 	for _, f := range fetches {
-		f.finish(tensor.Ref{}, cause)
+		f.done(tensor.Ref{}, cause)
 	}
 }
 
