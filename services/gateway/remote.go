@@ -67,7 +67,7 @@ func NewRemote(d RemoteDeps) *Remote {
 	r.tensors = export.NewEndpoint(export.Config{
 		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: d.Requests, Lent: d.Requests.Lent,
 	})
-	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Log: d.Log})
+	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Back: r.Pools.Back, Log: d.Log})
 	return r
 }
 

@@ -119,9 +119,12 @@ func (g *gatewayEnd) respond(r *infer.Response) {
 	}
 }
 
-// placed says that a request goes to a worker.
+// placed says that a request goes to a worker. The gateway needs it where that worker
+// is lost, which takes longer than a beat.
 func (g *gatewayEnd) placed(w infer.Work, worker uint64) {
-	g.send(func(out *codec.Writer) error { return out.Placed(w, worker) })
+	if err := g.link.WriteLater(func(out *codec.Writer) error { return out.Placed(w, worker) }); err != nil {
+		g.link.Close(err)
+	}
 	g.left(w)
 }
 

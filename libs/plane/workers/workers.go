@@ -33,6 +33,9 @@ type Deps struct {
 	// Lost is called with a worker's incarnation once its lease has ended and
 	// its stream is down: it sends no more responses. It does not block.
 	Lost func(worker uint64)
+	// Back is called with a worker's incarnation when its lease is seen for the
+	// first time, or again. It does not block; nil is nobody.
+	Back func(worker uint64)
 	Log  *zap.Logger
 }
 
@@ -167,6 +170,9 @@ func (c *Connector) put(key string, v *nereidv1.WorkerValue) {
 	}
 	c.endLease(key)
 	c.epochs[key] = epoch
+	if c.deps.Back != nil {
+		c.deps.Back(epoch)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.connections[epoch]

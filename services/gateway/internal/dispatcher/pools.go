@@ -66,3 +66,12 @@ func (p *Pools) Lost(worker uint64) {
 		d.lost(worker)
 	}
 }
+
+// Back says that a worker is there, for the first time or again.
+func (p *Pools) Back(worker uint64) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, d := range p.known {
+		d.deps.Pool.Back(worker)
+	}
+}

@@ -3,6 +3,7 @@ package requests
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -72,6 +73,7 @@ type Pool struct {
 	// sequences are the submissions of each sequence, in the order in which they
 	// came; guarded by mu.
 	sequences map[sequenceName][]*step
+	lost      map[uint64]mono.Time // workers that are gone, since when; guarded by mu
 }
 
 // load is how much waits.
@@ -91,7 +93,7 @@ func (t *Table) NewPool(name string, b Bounds, clock mono.Clock, lend Lend) *Poo
 	if lend == nil {
 		lend = func(inputs []infer.Tensor, _ uint64) ([]infer.Tensor, func()) { return inputs, nil }
 	}
-	return &Pool{table: t, name: name, bounds: b, clock: clock, lend: lend, sequences: make(map[sequenceName][]*step)}
+	return &Pool{table: t, name: name, bounds: b, clock: clock, lend: lend, sequences: make(map[sequenceName][]*step), lost: make(map[uint64]mono.Time)}
 }
 
 // Name is the pool's.
@@ -304,7 +306,7 @@ func (p *Pool) End() {
 // scheduler fails what ran there; what it had answered, and the answer was lost, is
 // given up after a while.
 func (p *Pool) Lost(worker uint64) (requests int) {
-	end := p.clock.Now().Add(p.bounds.Grace)
+	end := p.lose(worker)
 	for _, e := range p.table.all() {
 		e.mu.Lock()
 		if s := e.submission; s != nil && s.pool == p && s.worker == worker && s.end == 0 {
@@ -314,6 +316,24 @@ func (p *Pool) Lost(worker uint64) (requests int) {
 		e.mu.Unlock()
 	}
 	return requests
+}
+
+// lose remembers that a worker is gone, for the time in which it may yet be heard that
+// a request went there, and returns when such a request is given up.
+func (p *Pool) lose(worker uint64) (end mono.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	maps.DeleteFunc(p.lost, func(_ uint64, since mono.Time) bool { return now.Sub(since) > p.bounds.Wait })
+	p.lost[worker] = now
+	return now.Add(p.bounds.Grace)
+}
+
+// Back says that a worker is there, for the first time or again.
+func (p *Pool) Back(worker uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lost, worker)
 }
 
 // EndOverdue ends what has waited too long; with all, everything.

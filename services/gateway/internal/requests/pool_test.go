@@ -209,6 +209,19 @@ func TestWhichAnswersCount(t *testing.T) {
 			s.now = s.now.Add(DefaultBounds().Grace)
 			s.pool.EndOverdue(false)
 		}, []string{"instance_crashed"}},
+		"what one had answered of which it is heard later that it ran there": {func(s *scene) {
+			s.pool.Lost(7)
+			s.session.Placed(work(2), 7)
+			s.now = s.now.Add(DefaultBounds().Grace)
+			s.pool.EndOverdue(false)
+		}, []string{"instance_crashed"}},
+		"unless the worker is back": {func(s *scene) {
+			s.pool.Lost(7)
+			s.pool.Back(7)
+			s.session.Placed(work(2), 7)
+			s.now = s.now.Add(DefaultBounds().Grace)
+			s.pool.EndOverdue(false)
+		}, nil},
 		"unless it runs elsewhere by then": {func(s *scene) {
 			s.session.Placed(work(2), 7)
 			s.pool.Lost(7)

@@ -147,7 +147,7 @@ func (e *entry) settle(finished bool) (refused bool) {
 	return false
 }
 
-// Placed says on which worker a request will run.
+// Placed says on which worker a request runs, or has run.
 func (p *Pool) Placed(w infer.Work, worker uint64) {
 	e := p.table.find(w.Request)
 	if e == nil {
@@ -157,8 +157,18 @@ func (p *Pool) Placed(w infer.Work, worker uint64) {
 	defer e.mu.Unlock()
 	if s := e.submission; s != nil && s.pool == p {
 		s.worker = worker
-		p.setEnd(s, 0)
+		p.setEnd(s, p.endOn(worker))
 	}
+}
+
+// endOn is when a request is given up that runs on a worker; 0 is never.
+func (p *Pool) endOn(worker uint64) mono.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, lost := p.lost[worker]; lost {
+		return p.clock.Now().Add(p.bounds.Grace)
+	}
+	return 0
 }
 
 // Cancel says that nobody waits for a request any more. What a scheduler or a
