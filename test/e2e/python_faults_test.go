@@ -213,6 +213,7 @@ func TestPythonModelsDieWithTheirWorker(t *testing.T) {
 	s := faultyModels(t, []string{"m", "twin"})
 	before := s.must("m", "")
 	s.must("m", "fork")
+	s.must("m", "start")
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	var answered, failed atomic.Int64

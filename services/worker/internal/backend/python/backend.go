@@ -79,7 +79,7 @@ func open(e backend.Environment, d Deps) (*Backend, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	if b.starter, err = stub.NewStarter(!all[backends.Python].inherit); err != nil {
+	if b.starter, err = stub.NewStarter(filepath.Join(b.packageDir(), "nereid", "guard.py"), !all[backends.Python].inherit); err != nil {
 		d.Log.Warn("models have rights that they do not need", zap.Error(err))
 	}
 	return b, nil

@@ -1,5 +1,6 @@
 import ctypes
 import os
+import subprocess
 import sys
 import time
 
@@ -52,6 +53,10 @@ class TritonPythonModel:
     def fork(self):
         # The child goes on with the request, as if it were the model.
         return os.fork()
+
+    def start(self):
+        # A process of its own: unlike one that is forked it does not die with the model's.
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid
 
     def wait(self):
         self.leave_file("waits")

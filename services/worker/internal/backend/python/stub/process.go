@@ -43,13 +43,14 @@ type Spec struct {
 type Starter struct {
 	starts chan func()
 	ended  chan struct{}
+	guard  guard
 }
 
-// NewStarter makes a starter. What it starts gains no privileges; confined, it has not
-// all of the worker's rights either, and an error says what the kernel left it. Close
-// ends the starter, and what it has started.
-func NewStarter(confined bool) (*Starter, error) {
-	s := &Starter{starts: make(chan func()), ended: make(chan struct{})}
+// NewStarter makes a starter, with the file of its guard's code. What it starts gains no
+// privileges; confined, it has not all of the worker's rights either, and an error says
+// what the kernel left it. Close ends the starter, and what it has started.
+func NewStarter(guardFile string, confined bool) (*Starter, error) {
+	s := &Starter{starts: make(chan func()), ended: make(chan struct{}), guard: guard{file: guardFile, groups: make(map[int]bool)}}
 	changed := make(chan error)
 	go s.run(confined, changed)
 	return s, <-changed
@@ -84,6 +85,14 @@ func (s *Starter) run(confined bool, changed chan<- error) {
 func (s *Starter) Close() {
 	close(s.starts)
 	<-s.ended
+	s.guard.close()
+}
+
+// start starts a command in the starter's thread.
+func (s *Starter) start(c *exec.Cmd, on cores.Set) error {
+	started := make(chan error)
+	s.starts <- func() { on.Run(func() { started <- c.Start() }) }
+	return <-started
 }
 
 // Start starts a stub process.
@@ -110,7 +119,7 @@ func (s *Starter) Start(spec Spec) (*Stub, error) {
 
 // process starts the process, with the other end of the socket.
 func (s *Starter) process(spec Spec, socket *os.File) (*Process, error) {
-	p := &Process{ended: make(chan struct{}), memoryBytes: spec.MemoryBytes, oomKills: oomKills()}
+	p := &Process{ended: make(chan struct{}), guard: &s.guard, memoryBytes: spec.MemoryBytes, oomKills: oomKills()}
 	var outputs, inputs [2]*os.File
 	defer func() {
 		closeFiles(inputs[:])
@@ -128,23 +137,32 @@ func (s *Starter) process(spec Spec, socket *os.File) (*Process, error) {
 		Stdout: inputs[0], Stderr: inputs[1], ExtraFiles: []*os.File{socket},
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: spec.User},
 	}
-	started := make(chan error)
-	s.starts <- func() { spec.Cores.Run(func() { started <- p.command.Start() }) }
-	if err := <-started; err != nil {
+	if err := s.start(p.command, spec.Cores); err != nil {
 		closeFiles(outputs[:])
 		return nil, fmt.Errorf("start %s: %w", spec.Interpreter, err)
 	}
-	if spec.MemoryBytes > 0 {
-		limit := unix.Rlimit{Cur: spec.MemoryBytes, Max: spec.MemoryBytes}
-		if err := unix.Prlimit(p.command.Process.Pid, unix.RLIMIT_DATA, &limit, nil); err != nil {
-			p.Kill()
-			err = fmt.Errorf("bound the memory of a stub to %d bytes: %w", spec.MemoryBytes, err)
-			p.wait(outputs, spec.Line)
-			return nil, err
-		}
+	if err := s.bound(p.command.Process.Pid, &spec); err != nil {
+		p.Kill()
+		p.wait(outputs, spec.Line)
+		return nil, err
 	}
 	go p.wait(outputs, spec.Line)
 	return p, nil
+}
+
+// bound has a process guarded, and bounds its memory.
+func (s *Starter) bound(pid int, spec *Spec) error {
+	if err := s.guard.add(pid, spec, func(c *exec.Cmd) error { return s.start(c, cores.Set{}) }); err != nil {
+		return err
+	}
+	if spec.MemoryBytes == 0 {
+		return nil
+	}
+	limit := unix.Rlimit{Cur: spec.MemoryBytes, Max: spec.MemoryBytes}
+	if err := unix.Prlimit(pid, unix.RLIMIT_DATA, &limit, nil); err != nil {
+		return fmt.Errorf("bound the memory of a stub to %d bytes: %w", spec.MemoryBytes, err)
+	}
+	return nil
 }
 
 func closeFiles(files []*os.File) {
@@ -159,6 +177,7 @@ func closeFiles(files []*os.File) {
 type Process struct {
 	command *exec.Cmd
 	ended   chan struct{} // closed when it has ended, and its output has been read
+	guard   *guard
 	// memoryBytes bounds its memory, and oomKills is what the kernel had killed before it.
 	memoryBytes uint64
 	oomKills    int64
@@ -210,6 +229,7 @@ func (p *Process) await() {
 	_ = unix.Kill(-pid, unix.SIGKILL)
 	p.over = true
 	p.mu.Unlock()
+	p.guard.remove(pid)
 	err := p.command.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()

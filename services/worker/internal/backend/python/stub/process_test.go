@@ -58,7 +58,7 @@ func threadRights(t *testing.T) (list []string) {
 func TestTheFirstThreadKeepsItsRights(t *testing.T) {
 	before := threadRights(t)
 	for range 200 {
-		s, err := NewStarter(true)
+		s, err := NewStarter("", true)
 		if err != nil {
 			t.Log(err)
 		}
