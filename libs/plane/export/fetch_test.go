@@ -84,6 +84,26 @@ func newAsker(t *testing.T, m mode) *asker {
 	return a
 }
 
+// connect returns a function that begins a stream of another process and returns
+// how it is ended.
+func (l *lender) connect(t *testing.T, from *export.Endpoint) func() (stop func()) {
+	progress := new(export.Progress)
+	return func() func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		s, err := from.Dial(ctx, l.peer(), progress)
+		if err != nil {
+			t.Error(err)
+			return cancel
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		return func() {
+			cancel()
+			<-ended
+		}
+	}
+}
+
 // dial begins a stream and returns its end.
 func (a *asker) dial(t *testing.T, at link.Peer) (ended <-chan error, stop func()) {
 	t.Helper()

@@ -12,26 +12,25 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// cutting keeps a stream between gateway and worker and cuts it each time so
-// many answers have come, until it is stopped.
+// cutting keeps a stream and cuts it when it is told to, until it is stopped.
 type cutting struct {
-	*plane
-	cut  chan struct{}
+	cut  chan struct{} // has room for one
 	over chan struct{}
 	done chan struct{}
 }
 
-func (p *plane) cutOften() *cutting {
-	c := &cutting{plane: p, cut: make(chan struct{}, 1), over: make(chan struct{}), done: make(chan struct{})}
+// cutOften begins with a stream; connect returns how it ends.
+func cutOften(connect func() (stop func())) *cutting {
+	c := &cutting{cut: make(chan struct{}, 1), over: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		for {
-			p.connect()
+			stop := connect()
 			select {
 			case <-c.cut:
-				p.stop()
+				stop()
 			case <-c.over:
-				p.stop()
+				stop()
 				return
 			}
 		}
@@ -39,11 +38,24 @@ func (p *plane) cutOften() *cutting {
 	return c
 }
 
+func (c *cutting) again() {
+	select {
+	case c.cut <- struct{}{}:
+	default:
+	}
+}
+
+func (c *cutting) stop() {
+	close(c.over)
+	<-c.done
+}
+
 // histories are the lives of many requests at once.
 type histories struct {
 	t *testing.T
 	p *plane
 	s *pool
+	l *lender // a worker that has inputs, too
 
 	mu      sync.Mutex
 	waiting map[infer.RequestID]chan *infer.Response
@@ -70,12 +82,21 @@ func (h *histories) Respond(r *infer.Response) {
 func (h *histories) live(random *rand.Rand, id uint64) {
 	sizes := []int{0, 100, 9 << 10, 20 << 10, 100 << 10, 700 << 10}
 	var requests []*infer.Request
+	var inputs [][]infer.Tensor // as they are, wherever they lie
 	var answers []chan *infer.Response
 	for i := range 1 + random.IntN(3) {
 		r := &infer.Request{Work: work(10*id + uint64(i)), BatchSize: 1}
 		for range random.IntN(3) {
 			r.Inputs = append(r.Inputs, h.p.gateway.tensorOf(h.t, "in", sizes[random.IntN(len(sizes))]))
 		}
+		all := append([]infer.Tensor(nil), r.Inputs...)
+		if random.IntN(3) == 0 {
+			all = append(all, h.l.tensorOf(h.t, "in", sizes[2+random.IntN(4)]))
+			named, lease := h.l.Exports.Lend(all[len(all)-1:], lenderEpoch)
+			defer lease.Release()
+			r.Inputs = append(r.Inputs, named...)
+		}
+		inputs = append(inputs, all)
 		if random.IntN(20) == 0 {
 			r.Deadline = h.p.clock.Now().Add(time.Duration(random.IntN(int(time.Millisecond))) + time.Millisecond)
 		}
@@ -97,13 +118,15 @@ func (h *histories) live(random *rand.Rand, id uint64) {
 		h.s.executor.Cancel(o.ID, one)
 	}
 	for i, r := range requests {
-		h.check(<-answers[i], r, early && r.Work.Request == one)
+		h.check(<-answers[i], r, inputs[i], early && r.Work.Request == one)
 		h.p.forget(r.Work.Request)
-		r.Release()
+		for j := range inputs[i] {
+			inputs[i][j].Data.Release()
+		}
 	}
 }
 
-func (h *histories) check(a *infer.Response, r *infer.Request, lost bool) {
+func (h *histories) check(a *infer.Response, r *infer.Request, inputs []infer.Tensor, lost bool) {
 	defer a.Release()
 	switch reason := errs.Of(a.Err); {
 	case a.Err == nil:
@@ -119,7 +142,7 @@ func (h *histories) check(a *infer.Response, r *infer.Request, lost bool) {
 	}
 	for i := range a.Outputs {
 		got, _ := a.Outputs[i].Data.Bytes()
-		want, _ := r.Inputs[i].Data.Bytes()
+		want, _ := inputs[i].Data.Bytes()
 		if string(got) != string(want) {
 			h.t.Errorf("request %v: output %d differs", r.Work.Request, i)
 		}
@@ -147,9 +170,10 @@ func TestRandomHistoriesWithCuts(t *testing.T) {
 	for _, m := range modes() {
 		t.Run(m.name, func(t *testing.T) {
 			p := newPlane(t, m)
-			h := &histories{t: t, p: p, s: p.attach(), waiting: make(map[infer.RequestID]chan *infer.Response)}
+			h := &histories{t: t, p: p, s: p.attach(), l: newLender(t, m, nil), waiting: make(map[infer.RequestID]chan *infer.Response)}
+			defer h.l.stop()
 			p.to = h
-			c := p.cutOften()
+			streams := []*cutting{cutOften(func() func() { p.connect(); return p.stop }), cutOften(h.l.connect(t, p.at))}
 			var group sync.WaitGroup
 			for lane := range crowd {
 				group.Go(func() {
@@ -157,10 +181,7 @@ func TestRandomHistoriesWithCuts(t *testing.T) {
 					for i := range lives / len(modes()) / crowd {
 						h.live(random, uint64(crowd*i+lane+1))
 						if random.IntN(20) == 0 {
-							select {
-							case c.cut <- struct{}{}:
-							default:
-							}
+							streams[random.IntN(2)].again()
 						}
 					}
 				})
@@ -181,12 +202,14 @@ func TestRandomHistoriesWithCuts(t *testing.T) {
 			for want := lives / len(modes()) / crowd * crowd; completed < want; completed++ {
 				<-h.s.completed
 			}
-			close(c.over)
-			<-c.done
+			for _, c := range streams {
+				c.stop()
+			}
+			h.l.checkEmpty(t, "lender")
 			if h.twice > 0 {
 				t.Errorf("%d answers came twice", h.twice)
 			}
-			if n := p.from.Exports.Len(); n > 0 {
+			if n := p.from.Exports.Len() + h.l.Exports.Len(); n > 0 {
 				t.Errorf("%d buffers are still lent", n)
 			}
 		})
