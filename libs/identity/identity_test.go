@@ -19,8 +19,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	"github.com/nereid-serving/nereid/libs/plane/schedule"
+	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
 func TestIdentitiesInCertificates(t *testing.T) {
@@ -107,6 +109,71 @@ type attached struct {
 func (a attached) Attach(worker uint64, _ infer.Held, _ infer.Executor) { a.workers <- worker }
 func (a attached) Disconnect(uint64, []*infer.Batch)                    {}
 
+// serveStreams serves streams with a role's certificate until the test's end.
+func (c *cluster) serveStreams(role identity.Role, register func(grpc.ServiceRegistrar)) (address string) {
+	c.t.Helper()
+	config, err := c.files(identity.Identity{Role: role}).Config(func(err error) { c.t.Error(err) })
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	listener := grpc.NewServer(link.ServerOptions(config, c.log)...)
+	register(listener)
+	served := make(chan error, 1)
+	go func() { served <- listener.Serve(l) }()
+	c.t.Cleanup(func() {
+		listener.Stop()
+		<-served
+	})
+	return l.Addr().String()
+}
+
+// Gateways and workers exchange tensors with a worker, each as its own role and
+// itself.
+func TestTensorsAreExchangedAsOneself(t *testing.T) {
+	c := newCluster(t)
+	owner := func(known uint64, id string) identity.Owner {
+		return func(incarnation uint64) (string, bool) { return id, incarnation == known }
+	}
+	at := export.NewEndpoint(export.Config{
+		ID: "w2", Pool: tensor.NewPool(0), Owners: identity.Owners{identity.Worker: owner(7, "w1"), identity.Gateway: owner(6, "g1")},
+	})
+	at.Introduce(8)
+	defer at.Close()
+	address := c.serveStreams(identity.Worker, at.Register)
+	for _, tt := range []struct {
+		as          identity.Identity
+		id          string
+		incarnation uint64
+		refused     bool
+	}{
+		{identity.Identity{Role: identity.Worker, ID: "w1"}, "w1", 7, false},
+		{identity.Identity{Role: identity.Worker}, "w1", 7, false},
+		{identity.Identity{Role: identity.Gateway, ID: "g1"}, "g1", 6, false},
+		{identity.Identity{Role: identity.Worker, ID: "w1"}, "w1", 6, true},
+		{identity.Identity{Role: identity.Worker}, "g1", 6, true},
+		{identity.Identity{Role: identity.Gateway}, "w1", 7, true},
+		{identity.Identity{Role: identity.Scheduler}, "s", 5, true},
+	} {
+		from := export.NewEndpoint(export.Config{ID: tt.id, Pool: tensor.NewPool(0)})
+		from.Introduce(tt.incarnation)
+		ctx, cancel := context.WithCancel(t.Context())
+		secured := identity.Expect(c.dialer(tt.as), identity.Worker)
+		session, err := from.Dial(ctx, link.Peer{Address: address, TLS: secured}, new(export.Progress))
+		if refused := errs.Of(link.Cause(err)) == errs.RoleForbidden; refused != tt.refused || !refused && err != nil {
+			t.Errorf("%v as %s, incarnation %d: %v", tt.as, tt.id, tt.incarnation, err)
+		}
+		cancel()
+		if err == nil {
+			_ = session.Run(ctx) // ends at once
+		}
+		from.Close()
+	}
+}
+
 // A worker's certificate opens the stream of that worker's own incarnation
 // alone.
 func TestAWorkerConnectsAsItself(t *testing.T) {
@@ -120,23 +187,7 @@ func TestAWorkerConnectsAsItself(t *testing.T) {
 	scheduler := attached{workers: make(chan uint64, 8)}
 	server.Serve(1, scheduler)
 	defer server.Stop()
-	config, err := c.files(identity.Identity{Role: identity.Scheduler}).Config(func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener := grpc.NewServer(link.ServerOptions(config, c.log)...)
-	server.Register(listener)
-	served := make(chan error, 1)
-	go func() { served <- listener.Serve(l) }()
-	defer func() {
-		listener.Stop()
-		<-served
-	}()
-
+	address := c.serveStreams(identity.Scheduler, server.Register)
 	secured := c.dialer(identity.Identity{Role: identity.Worker, ID: "w1"})
 	for _, tt := range []struct {
 		id          string
@@ -144,7 +195,7 @@ func TestAWorkerConnectsAsItself(t *testing.T) {
 		refused     bool
 	}{{"w2", 8, true}, {"w1", 8, true}, {"w2", 7, true}, {"w1", 7, false}} {
 		d := schedule.Dialler{Self: schedule.Identity{ID: tt.id, Incarnation: tt.incarnation}, Clock: mono.New()}
-		session, err := d.Worker(t.Context(), link.Peer{Address: l.Addr().String(), TLS: secured}, infer.Held{}, nil)
+		session, err := d.Worker(t.Context(), link.Peer{Address: address, TLS: secured}, infer.Held{}, nil)
 		if (err != nil) != tt.refused || (tt.refused && errs.Of(err) != errs.RoleForbidden) {
 			t.Errorf("as %s, incarnation %d: %v", tt.id, tt.incarnation, err)
 		}
