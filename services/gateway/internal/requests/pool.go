@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -68,23 +69,13 @@ type Pool struct {
 	renews  bool      // it is being submitted what has no answer; guarded by mu
 	behind  []*entry  // came meanwhile, and go behind it; guarded by mu
 	left    mono.Time // when the last session ended; 0 is never; guarded by mu
-	waiting load      // not with a scheduler; guarded by mu
-	ending  int       // submissions with an end set; guarded by mu
 	// sequences are the submissions of each sequence, in the order in which they
 	// came; guarded by mu.
 	sequences map[sequenceName][]*step
 	lost      map[uint64]mono.Time // workers that are gone, since when; guarded by mu
-}
 
-// load is how much waits.
-type load struct {
-	requests int
-	bytes    int64
-}
-
-func (l *load) add(r *infer.Request, sign int) {
-	l.requests += sign
-	l.bytes += int64(sign) * r.InputBytes()
+	waiting, waitingBytes atomic.Int64 // submissions without a scheduler, and their inputs' bytes
+	ending                atomic.Int64 // submissions with an end set
 }
 
 // NewPool makes a pool of the table, whose requests wait until Begin. lend may be
@@ -100,11 +91,7 @@ func (t *Table) NewPool(name string, b Bounds, clock mono.Clock, lend Lend) *Poo
 func (p *Pool) Name() string { return p.name }
 
 // Waiting is how many requests wait for a scheduler.
-func (p *Pool) Waiting() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waiting.requests
-}
+func (p *Pool) Waiting() int { return int(p.waiting.Load()) }
 
 // Reachable reports whether requests can be expected to get to a scheduler: there
 // is a session, or the last one has ended so lately that another scheduler may
@@ -160,11 +147,12 @@ func (p *Pool) admit(e *entry, s *submission) (Session, error) {
 		p.joinSequence(s)
 		return session, nil
 	}
-	if p.waiting.requests >= p.bounds.MaxRequests || p.waiting.requests > 0 && p.waiting.bytes+s.request.InputBytes() > p.bounds.MaxBytes {
+	waiting := p.waiting.Load()
+	if waiting >= int64(p.bounds.MaxRequests) || waiting > 0 && p.waitingBytes.Load()+s.request.InputBytes() > p.bounds.MaxBytes {
 		return nil, p.absent(s.request)
 	}
 	p.joinSequence(s)
-	p.parkLocked(s)
+	s.park()
 	if session != nil {
 		p.behind = append(p.behind, e)
 	}
@@ -230,6 +218,8 @@ func (p *Pool) submitAgain(ctx context.Context, session Session, e *entry) (befo
 		s.request.Work.Attempt++
 		s.request.Work.Epoch = s.epoch
 	}
+	s.unpark()
+	s.setEnd(0)
 	s.settled, s.worker = false, 0
 	if err := p.renew(s); err != nil {
 		e.fail(err)
@@ -256,13 +246,11 @@ func (p *Pool) submitAgain(ctx context.Context, session Session, e *entry) (befo
 	return before
 }
 
-// renew has a submission wait no more, unless what it follows on in its sequence is
-// lost.
+// renew enters a submission for the session, unless what it follows on in its sequence
+// is lost.
 func (p *Pool) renew(s *submission) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unparkLocked(s)
-	p.setEndLocked(s, 0)
 	if s.epoch == 0 {
 		s.epoch = p.epoch
 	}
@@ -296,7 +284,7 @@ func (p *Pool) End() {
 		case e.ended:
 			e.abandon()
 		default:
-			p.park(s)
+			s.park()
 		}
 		e.mu.Unlock()
 	}
@@ -310,7 +298,7 @@ func (p *Pool) Lost(worker uint64) (requests int) {
 	for _, e := range p.table.all() {
 		e.mu.Lock()
 		if s := e.submission; s != nil && s.pool == p && s.worker == worker && s.end == 0 {
-			p.setEnd(s, end)
+			s.setEnd(end)
 			requests++
 		}
 		e.mu.Unlock()
@@ -338,10 +326,7 @@ func (p *Pool) Back(worker uint64) {
 
 // EndOverdue ends what has waited too long; with all, everything.
 func (p *Pool) EndOverdue(all bool) {
-	p.mu.Lock()
-	some := p.waiting.requests > 0 || p.ending > 0
-	p.mu.Unlock()
-	if !all && !some {
+	if !all && p.waiting.Load() == 0 && p.ending.Load() == 0 {
 		return
 	}
 	now := p.clock.Now()

@@ -237,7 +237,7 @@ func TestWhichAnswersCount(t *testing.T) {
 			if diff := cmp.Diff(tt.want, s.answers); diff != "" {
 				t.Error(diff)
 			}
-			if s.free != len(tt.want) || s.known() != 1-len(tt.want) {
+			if s.free != len(tt.want) || s.known() != 1-len(tt.want) || s.lent != s.known() {
 				t.Errorf("%d requests released, %d known, %d answered", s.free, s.known(), len(tt.want))
 			}
 		})

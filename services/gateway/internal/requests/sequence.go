@@ -32,11 +32,13 @@ func (p *Pool) joinSequence(s *submission) {
 	p.sequences[s.step.of] = append(p.sequences[s.step.of], s.step)
 }
 
-// leaveSequence is called with mu held.
+// leaveSequence takes a submission out of its sequence, if it has one.
 func (p *Pool) leaveSequence(s *submission) {
 	if s.step == nil {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	list := p.sequences[s.step.of]
 	i := slices.Index(list, s.step)
 	if list = slices.Delete(list, i, i+1); len(list) == 0 {

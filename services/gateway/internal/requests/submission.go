@@ -37,7 +37,9 @@ func (s *submission) send(session Session) error {
 func (e *entry) withdraw() *infer.Request {
 	s := e.submission
 	e.submission = nil
-	s.pool.leave(s)
+	s.unpark()
+	s.setEnd(0)
+	s.pool.leaveSequence(s)
 	if s.late != nil {
 		s.late.Release()
 	}
@@ -125,7 +127,7 @@ func (e *entry) respondQueued(p *Pool, r *infer.Response, returned bool) (refuse
 		if e.ended {
 			e.abandon()
 		} else {
-			p.park(s)
+			s.park()
 		}
 		return false
 	}
@@ -142,7 +144,7 @@ func (e *entry) settle(finished bool) (refused bool) {
 		return e.pass(late, false)
 	}
 	if finished {
-		s.pool.setEnd(s, s.pool.clock.Now().Add(s.pool.bounds.Grace))
+		s.setEnd(s.pool.clock.Now().Add(s.pool.bounds.Grace))
 	}
 	return false
 }
@@ -157,7 +159,7 @@ func (p *Pool) Placed(w infer.Work, worker uint64) {
 	defer e.mu.Unlock()
 	if s := e.submission; s != nil && s.pool == p {
 		s.worker = worker
-		p.setEnd(s, p.endOn(worker))
+		s.setEnd(p.endOn(worker))
 	}
 }
 
@@ -206,55 +208,30 @@ func (t *Table) Lent(id infer.RequestID) []infer.Tensor {
 	return nil
 }
 
-// leave ends what the pool knows of a submission.
-func (p *Pool) leave(s *submission) {
-	if !s.waits && s.end == 0 && s.step == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unparkLocked(s)
-	p.setEndLocked(s, 0)
-	p.leaveSequence(s)
-}
-
 // park has a submission wait for a scheduler.
-func (p *Pool) park(s *submission) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parkLocked(s)
-}
-
-func (p *Pool) parkLocked(s *submission) {
+func (s *submission) park() {
 	if !s.waits {
-		s.waits, s.since = true, p.clock.Now()
-		p.waiting.add(s.request, 1)
+		s.waits, s.since = true, s.pool.clock.Now()
+		s.pool.waiting.Add(1)
+		s.pool.waitingBytes.Add(s.request.InputBytes())
 	}
 }
 
-func (p *Pool) unparkLocked(s *submission) {
+func (s *submission) unpark() {
 	if s.waits {
 		s.waits = false
-		p.waiting.add(s.request, -1)
+		s.pool.waiting.Add(-1)
+		s.pool.waitingBytes.Add(-s.request.InputBytes())
 	}
 }
 
 // setEnd sets when a submission is given up; 0 is never.
-func (p *Pool) setEnd(s *submission, at mono.Time) {
-	if s.end == at {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.setEndLocked(s, at)
-}
-
-func (p *Pool) setEndLocked(s *submission, at mono.Time) {
+func (s *submission) setEnd(at mono.Time) {
 	if s.end != 0 {
-		p.ending--
+		s.pool.ending.Add(-1)
 	}
 	if at != 0 {
-		p.ending++
+		s.pool.ending.Add(1)
 	}
 	s.end = at
 }
