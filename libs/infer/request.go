@@ -103,6 +103,11 @@ func (r *Request) InputBytes() int64 {
 	return n
 }
 
+// MaxDescriptorBytes is the most that [Request.DescriptorBytes] may be. A gateway
+// refuses more, since these bytes wait in the scheduler's queue and travel in one
+// message with those of others.
+const MaxDescriptorBytes = 1 << 20
+
 // DescriptorBytes returns how many bytes the request holds beside its inputs: the
 // texts and shapes that its client chose.
 func (r *Request) DescriptorBytes() int64 {

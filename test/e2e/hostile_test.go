@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -52,6 +53,46 @@ func peakMemory(t *testing.T, pid int) int64 {
 		t.Fatal(err)
 	}
 	return kib << 10
+}
+
+// TestTextsOfRequestsAreBounded sends parameters about as large as they may be, and
+// larger ones. Others that are under way at the same time are not harmed.
+func TestTextsOfRequestsAreBounded(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}))
+	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	client := inference.NewGRPCInferenceServiceClient(connection)
+	ask := func(bytes int) (http int, rpc codes.Code) {
+		text := strings.Repeat("x", bytes)
+		http, _ = s.do("POST", s.HTTP+"/v2/models/m/infer", strings.Replace(one, "{", `{"parameters":{"p":"`+text+`"},`, 1))
+		_, err := client.ModelInfer(t.Context(), &inference.ModelInferRequest{
+			ModelName:        "m",
+			Parameters:       map[string]*inference.InferParameter{"p": {ParameterChoice: &inference.InferParameter_StringParam{StringParam: text}}},
+			Inputs:           []*inference.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "INT32", Shape: []int64{1, 1}}},
+			RawInputContents: [][]byte{make([]byte, 4)},
+		})
+		return http, status.Code(err)
+	}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 10 {
+				s.infer(t, "m", 200)
+			}
+		})
+		group.Go(func() {
+			if http, rpc := ask(1<<20 - 1000); http != 200 || rpc != codes.OK {
+				t.Errorf("1000 bytes less than the most: %d and %v", http, rpc)
+			}
+			if http, rpc := ask(1 << 20); http != 413 || rpc != codes.ResourceExhausted {
+				t.Errorf("more than the most: %d and %v", http, rpc)
+			}
+		})
+	}
+	group.Wait()
 }
 
 // TestMessagesThatUnfoldStayInTheBudget sends small messages that become large ones

@@ -16,7 +16,7 @@ import (
 // wrong inputs Triton's core names the last: it keeps them in a hash table.
 func Check(v *Version, r *infer.Request) error {
 	c := &checker{config: v.Config, model: v.Ref.Name, request: r}
-	for _, step := range []func() error{c.key, c.outputs, c.inputNames, c.rows, c.tensors, c.correlation} {
+	for _, step := range []func() error{c.descriptor, c.key, c.outputs, c.inputNames, c.rows, c.tensors, c.correlation} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -28,6 +28,17 @@ type checker struct {
 	config  *modelconfig.Config
 	model   string
 	request *infer.Request
+}
+
+// descriptor refuses texts and shapes that are too large to travel. It does not name
+// the request, whose ID may be what is too large.
+func (c *checker) descriptor() error {
+	n := c.request.DescriptorBytes()
+	if n <= infer.MaxDescriptorBytes {
+		return nil
+	}
+	return errs.New(errs.BodyTooLarge, "the request's id, correlation id, parameters, names and shapes have %d bytes together, %d is the most: send what is large as a tensor",
+		n, infer.MaxDescriptorBytes).WithModel(c.model)
 }
 
 // refuse makes the error, with the prefix by which Triton names the request.

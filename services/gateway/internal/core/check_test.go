@@ -3,6 +3,7 @@ package core_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,6 +182,50 @@ func TestFaultsAreFoundInTritonsOrder(t *testing.T) {
 		if _, _, err := h.Infer(t.Context(), v, r); errs.Of(err) != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
+	}
+}
+
+// Texts and shapes travel with those of others in one message, and wait in queues that
+// are counted, so that they are bounded wherever a client puts them.
+func TestDescriptorsAreBounded(t *testing.T) {
+	const most = infer.MaxDescriptorBytes
+	for name, fill := range map[string]func(r *infer.Request, n int){
+		"an id": func(r *infer.Request, n int) { r.ID = strings.Repeat("x", n) },
+		"a parameter": func(r *infer.Request, n int) {
+			r.Parameters = []infer.Parameter{{Key: "p", Value: strings.Repeat("x", n-9)}}
+		},
+		"a parameter's key": func(r *infer.Request, n int) {
+			r.Parameters = []infer.Parameter{{Key: strings.Repeat("x", n-8), Value: true}}
+		},
+		"many parameters": func(r *infer.Request, n int) {
+			r.Parameters = slices.Repeat([]infer.Parameter{{Key: "12345678", Value: int64(1)}}, n/16)
+			r.ID = strings.Repeat("x", n%16)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := ready("m", batched())
+			h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{v}})
+			h.submit = func(r *infer.Request) error {
+				h.table.Respond(&infer.Response{Work: r.Work, Final: true})
+				return nil
+			}
+			try := func(bytes int) error {
+				r := h.NewRequest(v)
+				r.Inputs = []infer.Tensor{a(), b()}
+				fill(r, bytes-int(r.DescriptorBytes()))
+				if got := r.DescriptorBytes(); got != int64(bytes) {
+					t.Fatalf("the request has %d bytes, want %d", got, bytes)
+				}
+				_, _, err := h.Infer(t.Context(), v, r)
+				return err
+			}
+			if err := try(most); err != nil {
+				t.Errorf("as much as may be: %v", err)
+			}
+			if err := try(most + 1); errs.Of(err) != errs.BodyTooLarge || len(err.Error()) > 1000 {
+				t.Errorf("one more: %.1000v", err)
+			}
+		})
 	}
 }
 
