@@ -69,7 +69,6 @@ type whole struct {
 	waiting map[uint64]chan *infer.Response
 }
 
-func (w *whole) Accepted(infer.Work)            {}
 func (w *whole) Refused(infer.Work, error)      {}
 func (w *whole) Response(*infer.Response, bool) {}
 func (w *whole) Placed(infer.Work, uint64)      {}

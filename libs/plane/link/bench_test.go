@@ -59,7 +59,7 @@ func sendEnvelopes(b *testing.B, size int) {
 	b.ResetTimer()
 	for n := 0; n < b.N; n += size {
 		for range size {
-			if err := w.Accepted(infer.Work{Request: infer.RequestID{Origin: 1 << 20, Number: uint64(n)}, Attempt: 1, Epoch: 1 << 20}); err != nil {
+			if err := w.Placed(infer.Work{Request: infer.RequestID{Origin: 1 << 20, Number: uint64(n)}, Attempt: 1, Epoch: 1 << 20}, 1<<20); err != nil {
 				b.Fatal(err)
 			}
 		}

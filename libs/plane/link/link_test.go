@@ -74,7 +74,7 @@ func ignore(mem.BufferSlice) error { return nil }
 
 func write(t *testing.T, l *link.Link, attempt uint32) {
 	t.Helper()
-	if err := l.Write(func(w *codec.Writer) error { return w.Accepted(infer.Work{Attempt: attempt}) }); err != nil {
+	if err := l.Write(func(w *codec.Writer) error { return w.Placed(infer.Work{Attempt: attempt}, 1) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -95,7 +95,7 @@ func TestWhatIsReadyTogetherGoesTogetherAndInOrder(t *testing.T) {
 		_, _ = run(far, func(envelope mem.BufferSlice) error {
 			before := len(got)
 			err := r.Each(envelope, func(_ protowire.Number, b codec.Body) error {
-				w, err := r.Work(b)
+				w, _, err := r.Placed(b)
 				got = append(got, w.Attempt)
 				return err
 			})
@@ -130,14 +130,14 @@ func TestWhatCanWaitGoesWithTheNext(t *testing.T) {
 		sender, ended := run(near, ignore)
 		_, _ = run(far, func(envelope mem.BufferSlice) error {
 			return r.Each(envelope, func(_ protowire.Number, b codec.Body) error {
-				w, err := r.Work(b)
+				w, _, err := r.Placed(b)
 				got = append(got, w.Attempt)
 				return err
 			})
 		})
 		later := func(attempt uint32) {
 			t.Helper()
-			if err := sender.WriteLater(func(w *codec.Writer) error { return w.Accepted(infer.Work{Attempt: attempt}) }); err != nil {
+			if err := sender.WriteLater(func(w *codec.Writer) error { return w.Placed(infer.Work{Attempt: attempt}, 1) }); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()

@@ -43,8 +43,6 @@ func (r *relay) InstanceFree(*infer.InstanceFree) {}
 
 type silent struct{ *events }
 
-func (silent) Accepted(infer.Work) {}
-
 // cpu is the processor time of the process.
 func cpu(b *testing.B) float64 {
 	var u syscall.Rusage

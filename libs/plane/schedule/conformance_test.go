@@ -175,7 +175,6 @@ func (d *door) Respond(r *infer.Response) { // of the wiring in one process
 	r.Release()
 	d.answer(number, err)
 }
-func (d *door) Accepted(infer.Work)             {}
 func (d *door) Refused(w infer.Work, err error) { d.answer(w.Request.Number, err) }
 func (d *door) Response(r *infer.Response, _ bool) {
 	d.answer(r.Work.Request.Number, r.Err)

@@ -17,12 +17,9 @@ import (
 // GatewayHandler is told what the scheduler says. Its methods are called one at
 // a time and do not block.
 type GatewayHandler interface {
-	// Accepted says that the scheduler finishes the request. Where the request
-	// was answered at once this may come after its response.
-	Accepted(infer.Work)
 	// Refused leaves the request with the gateway.
 	Refused(infer.Work, error)
-	// Response ends an accepted request without a worker and passes on. With
+	// Response ends a request without a worker and passes on. With
 	// returned it gives the request back, which the gateway has kept: the
 	// handler sets Returned.
 	Response(r *infer.Response, returned bool)
@@ -119,12 +116,8 @@ func (s *GatewaySession) Cancel(id infer.RequestID) {
 
 func (s *GatewaySession) receive(member protowire.Number, b codec.Body) error {
 	switch member {
-	case codec.SchedulerAccepted:
-		w, err := s.reader.Work(b)
-		if err == nil {
-			s.handler.Accepted(w)
-		}
-		return err
+	case codec.SchedulerAccepted: // of a scheduler that says so: what was sent counts as accepted
+		return nil
 	case codec.SchedulerRefused:
 		w, refusal, err := s.reader.Refused(b)
 		if err == nil {

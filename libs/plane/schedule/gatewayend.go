@@ -83,21 +83,14 @@ func (g *gatewayEnd) submit(r *infer.Request) error {
 	return nil
 }
 
-// pass passes a request to the backend and says what came of it. Work is copied
-// before: the request is the backend's afterwards.
+// pass passes a request to the backend, or says why it does not take it. Work is
+// copied before: the request is the backend's afterwards.
 func (g *gatewayEnd) pass(r *infer.Request) {
 	w := r.Work
 	if err := g.term.backend.Submit(r); err != nil {
 		r.Release()
 		g.send(func(out *codec.Writer) error { return out.Refused(w, err) })
 		g.left(w)
-		return
-	}
-	w.Epoch = g.term.epoch
-	// The gateway takes what it has sent for accepted: this only tells it that
-	// it was not wrong.
-	if err := g.link.WriteLater(func(out *codec.Writer) error { return out.Accepted(w) }); err != nil {
-		g.link.Close(err)
 	}
 }
 

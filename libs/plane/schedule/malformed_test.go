@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -32,7 +33,7 @@ func TestPeersThatBreakTheContractEndTheirOwnStream(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		hello := &nereidv1.GatewayMessage{Message: &nereidv1.GatewayMessage_Hello{Hello: &nereidv1.GatewayHello{Protocol: 1, Gateway: 99}}}
+		hello := &nereidv1.GatewayMessage{Message: &nereidv1.GatewayMessage_Hello{Hello: &nereidv1.GatewayHello{Protocol: link.Protocol, Gateway: 99}}}
 		for _, m := range []*nereidv1.GatewayMessage{hello, m} {
 			_ = calls.Send(&nereidv1.GatewayEnvelope{Messages: []*nereidv1.GatewayMessage{m}}) // receiving says why it fails
 		}
@@ -46,7 +47,7 @@ func TestPeersThatBreakTheContractEndTheirOwnStream(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		hello := &nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_Hello{Hello: &nereidv1.WorkerHello{Protocol: 1, Worker: 98}}}
+		hello := &nereidv1.WorkerMessage{Message: &nereidv1.WorkerMessage_Hello{Hello: &nereidv1.WorkerHello{Protocol: link.Protocol, Worker: 98}}}
 		for _, m := range []*nereidv1.WorkerMessage{hello, m} {
 			_ = calls.Send(&nereidv1.WorkerEnvelope{Messages: []*nereidv1.WorkerMessage{m}})
 		}

@@ -98,9 +98,6 @@ func overdue(r *infer.Request) *errs.Error {
 	return errs.New(errs.DeadlineCompute, "the deadline passed while the request ran").WithModel(r.Model.Name)
 }
 
-// Accepted changes nothing: a request that was sent counts as accepted.
-func (p *Pool) Accepted(infer.Work) {}
-
 // Refused ends a request that the scheduler does not take, or has it wait for
 // the next one.
 func (p *Pool) Refused(w infer.Work, err error) { p.Response(infer.Refuse(w, err), false) }
