@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -41,12 +43,33 @@ func (s *service) status(method string, err error) error {
 		}
 	}
 	e = s.path.Visible(method, err)
-	st := worded(status.New(codes.Code(e.Reason.GRPC()), e.Msg))
+	st := worded(status.New(codes.Code(e.Reason.GRPC()), clip(e.Msg)))
 	detailed, err := st.WithDetails(details(e)...)
 	if err != nil {
 		return st.Err() // a detail that cannot be encoded must not hide the error
 	}
 	return detailed.Err()
+}
+
+// maxText is how many bytes of its client's headers the text of a status may take: gRPC's
+// clients in C++ and Python refuse more than 8 KiB of them, text and details together,
+// and then say nothing of the error.
+const maxText = 7 << 10
+
+// clip shortens a text that a client could not receive, such as a traceback of
+// Python. Each byte of it travels twice: as the message, where what is not printable
+// ASCII takes three, and in base64 as a part of the details.
+func clip(text string) string {
+	taken := 0
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '%' {
+			taken += 2
+		}
+		if taken++; taken+(i+1)*4/3 > maxText {
+			return fmt.Sprintf("%s… (the first %d of %d bytes; over HTTP errors come whole)", strings.ToValidUTF8(text[:i], ""), i, len(text))
+		}
+	}
+	return text
 }
 
 // worded gives a status the text that clients know for its code.

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
@@ -72,5 +76,34 @@ func TestErrorsWithoutAReason(t *testing.T) {
 				t.Errorf("logged %v", logged)
 			}
 		})
+	}
+}
+
+// A text of any length reaches a client, whose headers are bounded: what does not fit is
+// left out and said to be.
+func TestLongTextsOfErrorsAreClipped(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int // bytes of it that come
+	}{
+		{strings.Repeat("x", 2900), 2900},
+		{strings.Repeat("x", 1<<20), 3100},
+		{strings.Repeat("\n", 1<<20), 1700},
+		{strings.Repeat("é", 1<<20), 1700},
+	} {
+		st := status.Convert(newService(nil, Options{}).status("method", errs.New(errs.InstanceCrashed, "%s", c.text)))
+		message := st.Message()
+		details, err := proto.Marshal(st.Proto())
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded := len(url.PathEscape(message)) + len(details)*4/3
+		came := min(len(message), len(c.text))
+		if !utf8.ValidString(message) || encoded > 8000 || came > c.most+100 || came < c.most-200 {
+			t.Errorf("%d bytes came as %d, with details %d: %.80q", len(c.text), len(message), encoded, message)
+		}
+		if whole := message == c.text; whole == strings.Contains(message, "over HTTP errors come whole") {
+			t.Errorf("%d bytes came as %d: %q", len(c.text), len(message), message[max(0, len(message)-100):])
+		}
 	}
 }
