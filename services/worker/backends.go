@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/python"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/repeat"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/square"
+	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 )
 
 // drivers are the backends that are built in, in the order of names.
@@ -178,14 +179,14 @@ type openBackends struct {
 
 // newBackends is called while no instance is open, which changes the number of
 // threads that run Go.
-func newBackends(c Config, d Deps) *openBackends {
+func newBackends(c Config, d Deps, threads *procs.Procs) *openBackends {
 	settings, _ := c.backendSettings() // validated, as the policies
 	policies, _ := c.hostPolicies()
 	based, _ := c.based()
 	ending, end := context.WithCancel(context.Background())
 	return &openBackends{
 		drivers: drivers(c, d, based), based: based, settings: settings, ending: ending, end: end,
-		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control},
+		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control, RunInC: threads.Add},
 		opened:      make(map[string]backend.Backend),
 	}
 }

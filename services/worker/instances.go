@@ -11,21 +11,18 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
-	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// instances opens and closes instances with their threads and metrics.
+// instances opens and closes instances with their metrics.
 type instances struct {
 	executor *instance.Executor
-	threads  *procs.Procs
 	metrics  *metrics
 	stuck    atomic.Bool // an instance did not end
 }
 
 // Open opens an instance.
 func (i *instances) Open(spec reconcile.InstanceSpec) infer.InstanceID {
-	i.threads.Add(1)
 	return i.executor.Open(instance.Spec{
 		Model: spec.Model, Name: spec.Name, Device: spec.Device, Passive: spec.Passive, Instance: spec.Instance,
 		Iterative: spec.Iterative, Observe: i.metrics.execution(spec.Model), Unready: spec.Unready,
@@ -37,10 +34,8 @@ func (i *instances) Close(ctx context.Context, id infer.InstanceID) error {
 	err := i.executor.Close(ctx, id)
 	if err != nil {
 		i.stuck.Store(true)
-		return err // it still has its thread
 	}
-	i.threads.Add(-1)
-	return nil
+	return err
 }
 
 func (w *Worker) loaded(v backend.Version, took time.Duration, err error) {

@@ -33,6 +33,7 @@ type Worker struct {
 	log     *ledger.Log // of executions; nil if none is kept
 	fetcher *fetch.Fetcher
 	engines *openBackends
+	threads *procs.Procs
 
 	labels       map[string]string
 	memoryBudget uint64 // in bytes; 0 is no bound
@@ -68,7 +69,8 @@ func New(c Config, d Deps) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, engines: newBackends(c, d)}
+	threads := procs.New(c.Cores)
+	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, engines: newBackends(c, d, threads), threads: threads}
 	w.labels, _ = c.labels() // validated, as the sizes
 	w.memoryBudget, _ = c.memoryBudget()
 	w.batchMemory, _ = c.batchMemory()
@@ -163,9 +165,8 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
 	defer w.deps.Scheduler.Detach(epoch)
-	threads := procs.New(w.config.Cores)
-	defer threads.Restore()
-	open := &instances{executor: executor, threads: threads, metrics: w.metrics}
+	defer w.threads.Restore()
+	open := &instances{executor: executor, metrics: w.metrics}
 	defer func() {
 		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process
 			w.engines.close(w.deps.Log)

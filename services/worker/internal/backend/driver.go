@@ -29,6 +29,9 @@ type Environment struct {
 	// HostPolicies are the cores of the policies that instance groups name. A
 	// policy that is not there pins nothing.
 	HostPolicies map[string]cores.Set
+	// RunInC is told that so many instances more run in C; it is negative when they end.
+	// Each holds a processor of Go's while it runs.
+	RunInC func(n int)
 	// Control loads and unloads models for models.
 	Control infer.Control
 }

@@ -42,7 +42,7 @@ func New(cores int) *Procs {
 	return &Procs{cores: cores, fixed: fixed}
 }
 
-// Add says that n more batches may run at once; n is negative when instances
+// Add says that n more batches may run in C at once; n is negative when instances
 // go.
 func (p *Procs) Add(n int) {
 	if p.fixed || n == 0 {
@@ -50,7 +50,7 @@ func (p *Procs) Add(n int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lanes += n
+	p.lanes = max(p.lanes+n, 0) // an instance may go after Restore
 	was := runtime.GOMAXPROCS(p.cores + min(p.lanes, lanesPerCore*p.cores))
 	if p.before == 0 {
 		p.before = was

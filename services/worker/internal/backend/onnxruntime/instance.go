@@ -29,6 +29,7 @@ type instance struct {
 }
 
 func newInstance(m *model, c *call) *instance {
+	m.backend.options.running(1)
 	return &instance{
 		model: m, call: c, stop: c.stop,
 		arena: arena{pool: m.backend.options.Pool},
@@ -43,6 +44,7 @@ func (in *instance) Credits() int { return 1 }
 func (in *instance) Close() error {
 	in.call.close()
 	in.arena.free()
+	in.model.backend.options.running(-1)
 	return nil
 }
 

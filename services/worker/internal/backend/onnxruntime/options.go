@@ -37,6 +37,15 @@ type Options struct {
 	// Cores are those of the host policies that instance groups name: a
 	// model's threads stay on them. A policy that is not there pins nothing.
 	Cores map[string]cores.Set
+	// RunInC is told how many instances there are more; it may be nil.
+	RunInC func(n int)
+}
+
+// running tells of instances.
+func (o *Options) running(n int) {
+	if o.RunInC != nil {
+		o.RunInC(n)
+	}
 }
 
 // With returns the options changed by settings of Triton's names for
