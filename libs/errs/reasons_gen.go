@@ -166,7 +166,7 @@ const (
 	EncodingInvalid Reason = "encoding_invalid"
 	// ResponseStalled: The client took too little of a response for too long; its connection was closed.
 	ResponseStalled Reason = "response_stalled"
-	// ResponsesUnread: The client left more responses to its request unread than may wait for it.
+	// ResponsesUnread: The model gave more responses than may wait for a client that does not read, without waiting for it.
 	ResponsesUnread Reason = "responses_unread"
 	// CallDeadlock: A model calls another, or itself, and every instance that could run the call is held by a batch that waits for it.
 	CallDeadlock Reason = "call_deadlock"
@@ -542,7 +542,7 @@ func rowAt(i int) row {
 	case 80:
 		return row{408, 4, false, "The client took too little of a response for too long; its connection was closed."}
 	case 81:
-		return row{503, 8, false, "The client left more responses to its request unread than may wait for it."}
+		return row{503, 8, false, "The model gave more responses than may wait for a client that does not read, without waiting for it."}
 	case 82:
 		return row{503, 8, false, "A model calls another, or itself, and every instance that could run the call is held by a batch that waits for it."}
 	case 83:

@@ -21,9 +21,14 @@ type Response struct {
 	// refuses it because no instance holds the content that it names: the
 	// gateway may have a newer one. The response's owner owns it.
 	Returned *Request
-	// OnRelease is called once, when the response is released: its client has it,
-	// or nobody ever will. It does not block and calls nobody back. It may be nil.
+	// OnRelease is called once, when the response is released: its client has it
+	// and those before it, or nobody ever will. Where the response goes to another
+	// process it is called when it was released there. It does not block and calls nobody
+	// back. It may be nil.
 	OnRelease func()
+	// Awaited says of a response that is not final, and travels, that the worker which
+	// gave it is told when it is released.
+	Awaited bool
 }
 
 // Release releases the bytes of all outputs, and a returned request, and calls

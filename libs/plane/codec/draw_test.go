@@ -147,6 +147,7 @@ func drawResponse(t *rapid.T) *infer.Response {
 	r := &infer.Response{
 		Work: drawWork(t), Index: rapid.Uint32().Draw(t, "index"), Final: rapid.Bool().Draw(t, "final"),
 		Parameters: drawParameters(t), Immediate: rapid.Bool().Draw(t, "immediate"),
+		Awaited: rapid.Bool().Draw(t, "awaited"),
 	}
 	if rapid.Bool().Draw(t, "failed") {
 		r.Err, r.Final = drawError(t), true

@@ -19,6 +19,7 @@ const (
 	ExchangeCredit   protowire.Number = 8
 	ExchangeOpened   protowire.Number = 9
 	ExchangePart     protowire.Number = 10
+	ExchangeRoom     protowire.Number = 17
 )
 
 // Fetch writes a Fetch of what a reference of place Remote names.
@@ -60,6 +61,14 @@ func (w *Writer) Part(number, size uint64, data tensor.Ref) error {
 func (w *Writer) Taken(responses uint64) error {
 	begun := w.begin(ExchangeTaken)
 	w.number(1, responses)
+	return w.end(begun)
+}
+
+// Room writes a Room of a request, by its number.
+func (w *Writer) Room(request uint64, responses uint32) error {
+	begun := w.begin(ExchangeRoom)
+	w.number(1, request)
+	w.number(2, uint64(responses))
 	return w.end(begun)
 }
 
@@ -136,4 +145,20 @@ func (r *Reader) Taken(b Body) (responses uint64, err error) {
 		s.skip()
 	}
 	return responses, r.end()
+}
+
+// Room reads a Room.
+func (r *Reader) Room(b Body) (request uint64, responses uint32, err error) {
+	s := r.begin(b)
+	for s.next() {
+		switch s.field {
+		case varint(1):
+			request = s.number()
+		case varint(2):
+			responses = uint32(s.number())
+		default:
+			s.skip()
+		}
+	}
+	return request, responses, r.end()
 }

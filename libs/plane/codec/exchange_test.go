@@ -25,6 +25,7 @@ func TestExchangeMessages(t *testing.T) {
 	if err := errors.Join(
 		w.Fetch(7, named), w.Fetched(8, whole), w.Unfetched(9, errs.New(errs.TransferFailed, "gone")),
 		w.Part(10, 1<<40, whole), w.Taken(11), w.Fetched(12, tensor.InHeap(nil)),
+		w.Room(13, 14),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +46,7 @@ func TestExchangeMessages(t *testing.T) {
 		{Message: &nereidv1.TensorMessage_Part{Part: &nereidv1.Part{Number: 10, ByteSize: 1 << 40, Data: data}}},
 		{Message: &nereidv1.TensorMessage_Taken{Taken: &nereidv1.Taken{Responses: 11}}},
 		{Message: &nereidv1.TensorMessage_Fetched{Fetched: &nereidv1.FetchedChunk{Fetch: 12}}},
+		{Message: &nereidv1.TensorMessage_Room{Room: &nereidv1.Room{Request: 13, Responses: 14}}},
 	}
 	for i, m := range got.GetMessages() {
 		if !proto.Equal(m, want[i]) {
@@ -73,6 +75,12 @@ func checkRead(t *testing.T, r *codec.Reader, member protowire.Number, b codec.B
 		n, err := r.Taken(b)
 		if n != want.GetTaken().GetResponses() {
 			t.Errorf("read %d taken", n)
+		}
+		return err
+	case codec.ExchangeRoom:
+		request, n, err := r.Room(b)
+		if request != want.GetRoom().GetRequest() || n != want.GetRoom().GetResponses() {
+			t.Errorf("read %d responses to request %d", n, request)
 		}
 		return err
 	case codec.ExchangePart:

@@ -178,7 +178,7 @@ func responseMessage(r *infer.Response) (*nereidv1.Response, error) {
 	outputs, err := tensors(r.Outputs)
 	return &nereidv1.Response{
 		Work: work(r.Work), Index: r.Index, Final: r.Final, Outputs: outputs, Parameters: parameters(r.Parameters),
-		Error: Error(r.Err), Immediate: r.Immediate, Returned: r.Returned != nil,
+		Error: Error(r.Err), Immediate: r.Immediate, Returned: r.Returned != nil, Awaited: r.Awaited,
 	}, err
 }
 
@@ -188,6 +188,7 @@ func responseOf(m *nereidv1.Response) (r *infer.Response, returned bool) {
 	return &infer.Response{
 		Work: workOf(m.GetWork()), Index: m.GetIndex(), Final: m.GetFinal(), Outputs: tensorsOf(m.GetOutputs()),
 		Parameters: parametersOf(m.GetParameters()), Err: ErrorOf(m.GetError()), Immediate: m.GetImmediate(),
+		Awaited: m.GetAwaited(),
 	}, m.GetReturned()
 }
 

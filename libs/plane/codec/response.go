@@ -27,6 +27,7 @@ func (w *Writer) Response(member protowire.Number, r *infer.Response) error {
 	}
 	w.bool(7, r.Immediate)
 	w.bool(8, r.Returned != nil)
+	w.bool(9, r.Awaited)
 	return w.end(begun)
 }
 
@@ -107,6 +108,8 @@ func (r *Reader) Response(b Body) (response *infer.Response, returned bool, err 
 			response.Immediate = s.bool()
 		case varint(8):
 			returned = s.bool()
+		case varint(9):
+			response.Awaited = s.bool()
 		default:
 			s.skip()
 		}

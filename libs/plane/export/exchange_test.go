@@ -233,10 +233,10 @@ func (p *plane) connect() {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- session.Run(ctx) }()
-	p.stop = func() {
+	p.stop = sync.OnceFunc(func() {
 		stop()
 		<-ended
-	}
+	})
 }
 
 // answer waits for the next response.

@@ -27,8 +27,8 @@ const (
 // owner's lock guards it.
 type flow struct {
 	link *link.Link
-	// sent gets each response that has gone.
-	sent func(*infer.Response)
+	// sent gets each response that has gone, and whether an error went in its place.
+	sent func(r *infer.Response, failed bool)
 
 	messages, bytes int64
 	whole           []item
@@ -81,7 +81,8 @@ func (f *flow) pump() error {
 func (f *flow) sendWhole() error {
 	i := f.whole[0]
 	err := f.link.Write(func(w *codec.Writer) error { return w.Response(codec.ExchangeResponse, i.named) })
-	if err != nil && !errors.Is(err, link.ErrClosed) { // it is the response that cannot be sent
+	failed := err != nil && !errors.Is(err, link.ErrClosed)
+	if failed { // it is the response that cannot be sent
 		lost := infer.Fail(i.of.Work, errs.Wrap(errs.TransferFailed, err, "the answer could not be sent: %v", err))
 		err = f.link.Write(func(w *codec.Writer) error { return w.Response(codec.ExchangeResponse, lost) })
 	}
@@ -91,7 +92,7 @@ func (f *flow) sendWhole() error {
 	f.messages, f.bytes = f.messages-1, f.bytes-i.size
 	f.whole[0] = item{}
 	f.whole = f.whole[1:]
-	f.sent(i.of)
+	f.sent(i.of, failed)
 	return nil
 }
 

@@ -43,6 +43,7 @@ func (p *peer) take(s *stream, r *infer.Response) error {
 		return errs.New(errs.PeerMalformed, "the peer sent a response to a process that has made no request")
 	}
 	carried, size := codec.InlineBytes(r.Outputs), keptBytes(r)
+	p.watch(r)
 	var failed error
 	for i := range r.Outputs { // all, or what came of the others would wait for the stream's end
 		local, err := p.output(s, r.Work.Request, r.Outputs[i].Data)

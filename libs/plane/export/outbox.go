@@ -1,6 +1,7 @@
 package export
 
 import (
+	"math"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -28,6 +29,9 @@ type outbox struct {
 	large  []*outgoing       // not all of whose parts have gone, and what must not overtake them
 	held   int64             // bytes of the outputs of all responses
 	parts  uint64            // the last number of a part
+	// awaited are the responses whose release is awaited, by the numbers of their
+	// requests and in order. Most requests have none: see infer.Response.
+	awaited map[uint64][]awaited
 }
 
 // outgoing is a response on its way, with its outputs as they are named.
@@ -45,7 +49,12 @@ func (b *outbox) begin(s *stream, taken uint64) {
 	}
 	b.known, b.taken = true, max(b.taken, taken)
 	b.stream = s
-	s.flow.sent = func(r *infer.Response) { b.unsure = append(b.unsure, r) }
+	s.flow.sent = func(r *infer.Response, failed bool) {
+		b.unsure = append(b.unsure, r)
+		if failed { // the gateway has ended the request
+			b.room(r.Work.Request.Number, math.MaxUint32)
+		}
+	}
 	// What was sent and not taken goes again, before what came after it.
 	again := append(b.unsure, b.queued...)
 	b.unsure, b.queued = nil, nil
@@ -72,6 +81,7 @@ func (b *outbox) release() {
 		r.Release()
 	}
 	b.queued, b.held = nil, 0
+	b.releaseAwaited()
 }
 
 // send takes a response over.
@@ -83,6 +93,7 @@ func (b *outbox) send(r *infer.Response) {
 		r, size = infer.Fail(work, errs.New(errs.TransferFailed, "the gateway takes no answers: %d bytes wait for it", b.held)), 0
 	}
 	b.held += size
+	b.await(r)
 	if b.stream == nil {
 		b.queued = append(b.queued, r)
 		return

@@ -42,6 +42,9 @@ type peer struct {
 	fetches map[uint64]*fetch // guarded by mu
 	fetched uint64            // the last number of a fetch; guarded by mu
 	outbox  outbox            // guarded by mu
+	// released is how many responses to a request of this process are released here, of
+	// requests whose peer awaits that and has not given the last; guarded by mu.
+	released map[infer.RequestID]uint32
 }
 
 func newPeer(e *Endpoint, incarnation uint64) *peer {
@@ -90,6 +93,7 @@ func (p *peer) dial(s *stream) error {
 	}
 	p.detach(p.dialed)
 	p.dialed = s
+	p.tellReleases()
 	p.attached()
 	if p.idle != nil {
 		p.idle.Reset(p.endpoint.config.Idle)
@@ -167,9 +171,9 @@ func (p *peer) setLeased(leased bool) {
 
 func (p *peer) dropUnlessConnected() {
 	p.mu.Lock()
-	connected := p.stream() != nil
+	kept := p.stream() != nil || len(p.released) > 0 // by which a stream would go on
 	p.mu.Unlock()
-	if !connected {
+	if !kept {
 		p.endpoint.drop(p)
 	}
 }
@@ -207,6 +211,7 @@ func (p *peer) close(cause error) {
 		p.idle.Stop()
 	}
 	p.outbox.release()
+	p.released = nil
 	fetches := p.fetches
 	p.fetches = nil
 	p.mu.Unlock()
@@ -248,6 +253,12 @@ func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
 			return err
 		}
 		return p.onStream(s, func() error { p.outbox.forget(responses); return nil })
+	case codec.ExchangeRoom:
+		request, responses, err := s.reader.Room(b)
+		if err != nil {
+			return err
+		}
+		return p.onStream(s, func() error { p.outbox.room(request, responses); return nil })
 	case codec.ExchangeFetch:
 		number, named, err := s.reader.Fetch(b)
 		if err != nil {

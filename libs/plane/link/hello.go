@@ -13,7 +13,7 @@ import (
 )
 
 // Protocol is the number of the protocol that this release speaks.
-const Protocol = 1
+const Protocol = 2
 
 // SendHello sends the first message of a side, in an envelope of its own.
 func SendHello(conn Conn, m proto.Message) error {

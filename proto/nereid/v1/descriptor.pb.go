@@ -7,11 +7,12 @@
 package nereidv1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -401,7 +402,10 @@ type Response struct {
 	// The request goes back to the gateway with its inputs, of which the gateway
 	// has kept references: no instance holds the content that it names, and the
 	// gateway may know of a newer one. Only from a scheduler, with an error.
-	Returned      bool `protobuf:"varint,8,opt,name=returned,proto3" json:"returned,omitempty"`
+	Returned bool `protobuf:"varint,8,opt,name=returned,proto3" json:"returned,omitempty"`
+	// The worker is to be told by Room when the gateway's client has this response
+	// and those before it. Not of a final one.
+	Awaited       bool `protobuf:"varint,9,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +492,13 @@ func (x *Response) GetImmediate() bool {
 func (x *Response) GetReturned() bool {
 	if x != nil {
 		return x.Returned
+	}
+	return false
+}
+
+func (x *Response) GetAwaited() bool {
+	if x != nil {
+		return x.Awaited
 	}
 	return false
 }
@@ -624,7 +635,7 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"int64Value\x12#\n" +
 	"\fdouble_value\x18\x04 \x01(\x01H\x00R\vdoubleValue\x12#\n" +
 	"\fstring_value\x18\x05 \x01(\tH\x00R\vstringValueB\a\n" +
-	"\x05value\"\xa2\x02\n" +
+	"\x05value\"\xbc\x02\n" +
 	"\bResponse\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -635,7 +646,8 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"parameters\x12&\n" +
 	"\x05error\x18\x06 \x01(\v2\x10.nereid.v1.ErrorR\x05error\x12\x1c\n" +
 	"\timmediate\x18\a \x01(\bR\timmediate\x12\x1a\n" +
-	"\breturned\x18\b \x01(\bR\breturned\"\xa9\x01\n" +
+	"\breturned\x18\b \x01(\bR\breturned\x12\x18\n" +
+	"\aawaited\x18\t \x01(\bR\aawaited\"\xa9\x01\n" +
 	"\x05Error\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -656,17 +668,20 @@ func file_nereid_v1_descriptor_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_descriptor_proto_rawDescData
 }
 
-var file_nereid_v1_descriptor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
-var file_nereid_v1_descriptor_proto_goTypes = []any{
-	(*Descriptor)(nil), // 0: nereid.v1.Descriptor
-	(*Sequence)(nil),   // 1: nereid.v1.Sequence
-	(*Parameter)(nil),  // 2: nereid.v1.Parameter
-	(*Response)(nil),   // 3: nereid.v1.Response
-	(*Error)(nil),      // 4: nereid.v1.Error
-	(*WorkId)(nil),     // 5: nereid.v1.WorkId
-	(*ModelRef)(nil),   // 6: nereid.v1.ModelRef
-	(*Tensor)(nil),     // 7: nereid.v1.Tensor
-}
+var (
+	file_nereid_v1_descriptor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+	file_nereid_v1_descriptor_proto_goTypes  = []any{
+		(*Descriptor)(nil), // 0: nereid.v1.Descriptor
+		(*Sequence)(nil),   // 1: nereid.v1.Sequence
+		(*Parameter)(nil),  // 2: nereid.v1.Parameter
+		(*Response)(nil),   // 3: nereid.v1.Response
+		(*Error)(nil),      // 4: nereid.v1.Error
+		(*WorkId)(nil),     // 5: nereid.v1.WorkId
+		(*ModelRef)(nil),   // 6: nereid.v1.ModelRef
+		(*Tensor)(nil),     // 7: nereid.v1.Tensor
+	}
+)
+
 var file_nereid_v1_descriptor_proto_depIdxs = []int32{
 	5, // 0: nereid.v1.Descriptor.work:type_name -> nereid.v1.WorkId
 	6, // 1: nereid.v1.Descriptor.model:type_name -> nereid.v1.ModelRef

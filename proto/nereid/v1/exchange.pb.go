@@ -9,11 +9,12 @@
 package nereidv1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -87,6 +88,7 @@ type TensorMessage struct {
 	//	*TensorMessage_Credit
 	//	*TensorMessage_Opened
 	//	*TensorMessage_Part
+	//	*TensorMessage_Room
 	Message       isTensorMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -210,6 +212,15 @@ func (x *TensorMessage) GetPart() *Part {
 	return nil
 }
 
+func (x *TensorMessage) GetRoom() *Room {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Room); ok {
+			return x.Room
+		}
+	}
+	return nil
+}
+
 type isTensorMessage_Message interface {
 	isTensorMessage_Message()
 }
@@ -251,6 +262,10 @@ type TensorMessage_Part struct {
 	Part *Part `protobuf:"bytes,10,opt,name=part,proto3,oneof"`
 }
 
+type TensorMessage_Room struct {
+	Room *Room `protobuf:"bytes,17,opt,name=room,proto3,oneof"`
+}
+
 func (*TensorMessage_Hello) isTensorMessage_Message() {}
 
 func (*TensorMessage_Region) isTensorMessage_Message() {}
@@ -268,6 +283,8 @@ func (*TensorMessage_Credit) isTensorMessage_Message() {}
 func (*TensorMessage_Opened) isTensorMessage_Message() {}
 
 func (*TensorMessage_Part) isTensorMessage_Message() {}
+
+func (*TensorMessage_Room) isTensorMessage_Message() {}
 
 // TensorHello introduces a gateway or worker.
 type TensorHello struct {
@@ -717,13 +734,70 @@ func (x *Taken) GetResponses() uint64 {
 	return 0
 }
 
+// Room says how many responses to a request its client has, or will never read.
+// A gateway sends it of responses that are awaited, and again at the beginning of a
+// stream for each request without its final response: the number counts from the
+// request's first response. A model that is ahead of its client goes on by it.
+type Room struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the request, which is the gateway's.
+	Request       uint64 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Responses     uint32 `protobuf:"varint,2,opt,name=responses,proto3" json:"responses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Room) Reset() {
+	*x = Room{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Room) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Room) ProtoMessage() {}
+
+func (x *Room) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Room.ProtoReflect.Descriptor instead.
+func (*Room) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Room) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *Room) GetResponses() uint32 {
+	if x != nil {
+		return x.Responses
+	}
+	return 0
+}
+
 var File_nereid_v1_exchange_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\n" +
 	"\x18nereid/v1/exchange.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x18nereid/v1/schedule.proto\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"F\n" +
 	"\x0eTensorEnvelope\x124\n" +
-	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xb4\x03\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xdb\x03\n" +
 	"\rTensorMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.TensorHelloH\x00R\x05hello\x12+\n" +
 	"\x06region\x18\x02 \x01(\v2\x11.nereid.v1.RegionH\x00R\x06region\x12(\n" +
@@ -734,7 +808,8 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\x06credit\x18\b \x01(\v2\x11.nereid.v1.CreditH\x00R\x06credit\x12+\n" +
 	"\x06opened\x18\t \x01(\v2\x11.nereid.v1.OpenedH\x00R\x06opened\x12%\n" +
 	"\x04part\x18\n" +
-	" \x01(\v2\x0f.nereid.v1.PartH\x00R\x04partB\t\n" +
+	" \x01(\v2\x0f.nereid.v1.PartH\x00R\x04part\x12%\n" +
+	"\x04room\x18\x11 \x01(\v2\x0f.nereid.v1.RoomH\x00R\x04roomB\t\n" +
 	"\amessage\"\x97\x01\n" +
 	"\vTensorHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x0e\n" +
@@ -762,7 +837,10 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\tbyte_size\x18\x02 \x01(\x04R\bbyteSize\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\"%\n" +
 	"\x05Taken\x12\x1c\n" +
-	"\tresponses\x18\x01 \x01(\x04R\tresponses2W\n" +
+	"\tresponses\x18\x01 \x01(\x04R\tresponses\">\n" +
+	"\x04Room\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1c\n" +
+	"\tresponses\x18\x02 \x01(\rR\tresponses2W\n" +
 	"\rTensorService\x12F\n" +
 	"\bExchange\x12\x19.nereid.v1.TensorEnvelope\x1a\x19.nereid.v1.TensorEnvelope\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
@@ -778,42 +856,47 @@ func file_nereid_v1_exchange_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_exchange_proto_rawDescData
 }
 
-var file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
-var file_nereid_v1_exchange_proto_goTypes = []any{
-	(*TensorEnvelope)(nil), // 0: nereid.v1.TensorEnvelope
-	(*TensorMessage)(nil),  // 1: nereid.v1.TensorMessage
-	(*TensorHello)(nil),    // 2: nereid.v1.TensorHello
-	(*Region)(nil),         // 3: nereid.v1.Region
-	(*Opened)(nil),         // 4: nereid.v1.Opened
-	(*Fetch)(nil),          // 5: nereid.v1.Fetch
-	(*FetchedChunk)(nil),   // 6: nereid.v1.FetchedChunk
-	(*Part)(nil),           // 7: nereid.v1.Part
-	(*Taken)(nil),          // 8: nereid.v1.Taken
-	(*Response)(nil),       // 9: nereid.v1.Response
-	(*Credit)(nil),         // 10: nereid.v1.Credit
-	(*RemoteSlot)(nil),     // 11: nereid.v1.RemoteSlot
-	(*Error)(nil),          // 12: nereid.v1.Error
-}
+var (
+	file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+	file_nereid_v1_exchange_proto_goTypes  = []any{
+		(*TensorEnvelope)(nil), // 0: nereid.v1.TensorEnvelope
+		(*TensorMessage)(nil),  // 1: nereid.v1.TensorMessage
+		(*TensorHello)(nil),    // 2: nereid.v1.TensorHello
+		(*Region)(nil),         // 3: nereid.v1.Region
+		(*Opened)(nil),         // 4: nereid.v1.Opened
+		(*Fetch)(nil),          // 5: nereid.v1.Fetch
+		(*FetchedChunk)(nil),   // 6: nereid.v1.FetchedChunk
+		(*Part)(nil),           // 7: nereid.v1.Part
+		(*Taken)(nil),          // 8: nereid.v1.Taken
+		(*Room)(nil),           // 9: nereid.v1.Room
+		(*Response)(nil),       // 10: nereid.v1.Response
+		(*Credit)(nil),         // 11: nereid.v1.Credit
+		(*RemoteSlot)(nil),     // 12: nereid.v1.RemoteSlot
+		(*Error)(nil),          // 13: nereid.v1.Error
+	}
+)
+
 var file_nereid_v1_exchange_proto_depIdxs = []int32{
 	1,  // 0: nereid.v1.TensorEnvelope.messages:type_name -> nereid.v1.TensorMessage
 	2,  // 1: nereid.v1.TensorMessage.hello:type_name -> nereid.v1.TensorHello
 	3,  // 2: nereid.v1.TensorMessage.region:type_name -> nereid.v1.Region
 	5,  // 3: nereid.v1.TensorMessage.fetch:type_name -> nereid.v1.Fetch
 	6,  // 4: nereid.v1.TensorMessage.fetched:type_name -> nereid.v1.FetchedChunk
-	9,  // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
+	10, // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
 	8,  // 6: nereid.v1.TensorMessage.taken:type_name -> nereid.v1.Taken
-	10, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
+	11, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
 	4,  // 8: nereid.v1.TensorMessage.opened:type_name -> nereid.v1.Opened
 	7,  // 9: nereid.v1.TensorMessage.part:type_name -> nereid.v1.Part
-	11, // 10: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
-	12, // 11: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
-	0,  // 12: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
-	0,  // 13: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
-	13, // [13:14] is the sub-list for method output_type
-	12, // [12:13] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	9,  // 10: nereid.v1.TensorMessage.room:type_name -> nereid.v1.Room
+	12, // 11: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
+	13, // 12: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
+	0,  // 13: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
+	0,  // 14: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_exchange_proto_init() }
@@ -835,6 +918,7 @@ func file_nereid_v1_exchange_proto_init() {
 		(*TensorMessage_Credit)(nil),
 		(*TensorMessage_Opened)(nil),
 		(*TensorMessage_Part)(nil),
+		(*TensorMessage_Room)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -842,7 +926,7 @@ func file_nereid_v1_exchange_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_exchange_proto_rawDesc), len(file_nereid_v1_exchange_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,8 +9,7 @@ import (
 )
 
 // Of a request whose client does not read, so many responses wait, or responses of
-// so many bytes. Where the worker is in this process it gives fewer: its backends
-// wait for their clients.
+// so many bytes. Backends that wait for their clients give far fewer.
 const (
 	maxUnread      = 1024
 	maxUnreadBytes = 64 << 20

@@ -3,8 +3,8 @@ package instance
 import "sync"
 
 // A request whose client has not read so many responses, or responses of so many
-// bytes, has no room for more. They are more than a gateway in another process
-// acknowledges at once.
+// bytes, has no room for more, whether the client's gateway is in this process or
+// another.
 const (
 	windowResponses = 128
 	windowBytes     = 4 << 20
@@ -13,11 +13,22 @@ const (
 // window holds back the sender of one request's responses while their client does
 // not read. It is safe for concurrent use.
 type window struct {
-	mu        sync.Mutex
-	responses int           // given and not released; guarded by mu
-	bytes     int64         // of these; guarded by mu
-	lifted    bool          // nobody waits for the responses; guarded by mu
-	room      chan struct{} // closed while there is room; guarded by mu
+	mu     sync.Mutex
+	unread amount        // given and not released; guarded by mu
+	since  amount        // of these, after the last whose release is told; guarded by mu
+	lifted bool          // nobody waits for the responses; guarded by mu
+	room   chan struct{} // closed while there is room; guarded by mu
+}
+
+// amount is so many responses and their bytes.
+type amount struct {
+	responses int
+	bytes     int64
+}
+
+func (a *amount) add(b amount, sign int) {
+	a.responses += sign * b.responses
+	a.bytes += int64(sign) * b.bytes
 }
 
 func newWindow() *window {
@@ -33,24 +44,34 @@ func (w *window) wait() <-chan struct{} {
 	return w.room
 }
 
-// add counts a response of n bytes until the function that it returns is called.
+// add counts a response of n bytes. At half a window it returns what is to be called
+// when the response is released: those before it are by then. So a request of few
+// responses tells nobody, in whatever process its client is read for.
 func (w *window) add(n int64) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.responses, w.bytes = w.responses+1, w.bytes+n
-	if full := w.responses >= windowResponses || w.bytes >= windowBytes; full && !w.lifted && w.openLocked() {
+	one := amount{1, n}
+	w.unread.add(one, 1)
+	w.since.add(one, 1)
+	if full := w.unread.responses >= windowResponses || w.unread.bytes >= windowBytes; full && !w.lifted && w.openLocked() {
 		w.room = make(chan struct{})
 	}
-	return func() { w.release(n) }
+	if w.since.responses < windowResponses/2 && w.since.bytes < windowBytes/2 {
+		return nil
+	}
+	part := w.since
+	w.since = amount{}
+	return func() { w.release(part) }
 }
 
-// release takes a response out. A full window has room again when it is half
-// empty, so that its sender goes on with several.
-func (w *window) release(n int64) {
+// release takes responses out. A full window has room again when it is half
+// empty, so that its sender goes on with several: it is when all are released that
+// are told, since those after the last are less than half.
+func (w *window) release(part amount) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.responses, w.bytes = w.responses-1, w.bytes-n
-	if w.responses <= windowResponses/2 && w.bytes <= windowBytes/2 && !w.openLocked() {
+	w.unread.add(part, -1)
+	if w.unread.responses <= windowResponses/2 && w.unread.bytes <= windowBytes/2 && !w.openLocked() {
 		close(w.room)
 	}
 }

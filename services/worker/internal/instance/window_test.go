@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -75,6 +76,30 @@ func TestLargeResponsesFillTheWindow(t *testing.T) {
 		h.responses[1][0].Release()
 		if !room(b, 0) {
 			t.Error("no room after it was read")
+		}
+	})
+}
+
+// The release of a response is told at each half of a window, so that of requests
+// with few responses nothing is told.
+func TestReleasesAreToldAtHalfAWindow(t *testing.T) {
+	windows(t, func(h *harness, b backend.Batch) {
+		for range window {
+			b.Respond(0, &infer.Response{})
+		}
+		for range 3 {
+			b.Respond(1, &infer.Response{Outputs: []infer.Tensor{{Data: tensor.InHeap(make([]byte, windowBytes/4))}}})
+		}
+		for number, want := range map[uint64][]int{1: {window/2 - 1, window - 1}, 2: {1}} {
+			var told []int
+			for i, r := range h.responses[number] {
+				if r.OnRelease != nil {
+					told = append(told, i)
+				}
+			}
+			if !slices.Equal(told, want) {
+				t.Errorf("the release of responses %v to request %d is told, want %v", told, number, want)
+			}
 		}
 	})
 }
