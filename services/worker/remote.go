@@ -61,6 +61,7 @@ func NewRemote(d RemoteDeps) *Remote {
 			identity.Gateway: r.gateways.Owner,
 			identity.Worker:  func(incarnation uint64) (string, bool) { return r.workers.Owner(incarnation) },
 		},
+		Lost:  func(gateway uint64) { r.attachment.Abandon(gateway) },
 		Reach: func(worker uint64) { r.workers.Reach(worker) }, Idle: idle,
 	})
 	r.workers = workers.New(workers.Deps{

@@ -33,6 +33,9 @@ type Config struct {
 	// or none once it has ended.
 	Responder infer.Responder
 	Lent      func(infer.RequestID) []infer.Tensor
+	// Lost is told of a process that is gone: nobody takes the responses to its
+	// requests any more. It may be nil.
+	Lost func(incarnation uint64)
 	// Reach is told of a process without a stream from which something is to be
 	// fetched; it does not block. With nil the fetch waits for a stream.
 	Reach func(incarnation uint64)
@@ -155,6 +158,9 @@ func (e *Endpoint) drop(p *peer) {
 	}
 	e.mu.Unlock()
 	p.close(errs.New(errs.TransferFailed, "the process that holds the tensor is gone: send the request again"))
+	if e.config.Lost != nil {
+		e.config.Lost(p.incarnation)
+	}
 }
 
 // Exchange serves a stream that another process has begun.

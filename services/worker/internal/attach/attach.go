@@ -80,6 +80,14 @@ func New(deps Deps) *Attachment {
 // Fresh reports whether a batch that came at the given time may still start.
 func (a *Attachment) Fresh(accepted mono.Time) bool { return a.pulse.Fresh(accepted) }
 
+// Abandon cancels what runs of the requests of a gateway that is gone, by its
+// incarnation.
+func (a *Attachment) Abandon(gateway uint64) {
+	for _, u := range a.deps.Batches.Of(gateway) {
+		a.present().Cancel(u.Batch, u.Request)
+	}
+}
+
 // Run attaches the worker to whoever holds its pool, until ctx is done.
 func (a *Attachment) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -23,16 +24,19 @@ var (
 
 // scene is an attachment between a worker and schedulers, both of the test.
 type scene struct {
-	a       *Attachment
-	now     mono.Time
-	orders  []uint64
-	retired int
+	a        *Attachment
+	now      mono.Time
+	orders   []uint64
+	canceled []infer.RequestID
+	retired  int
 }
 
-func (s *scene) Now() mono.Time                        { return s.now }
-func (s *scene) Execute(o *infer.Batch)                { s.orders = append(s.orders, o.ID.Number) }
-func (s *scene) Cancel(infer.BatchID, infer.RequestID) {}
-func (s *scene) Retired(infer.InstanceID)              { s.retired++ }
+func (s *scene) Now() mono.Time           { return s.now }
+func (s *scene) Execute(o *infer.Batch)   { s.orders = append(s.orders, o.ID.Number) }
+func (s *scene) Retired(infer.InstanceID) { s.retired++ }
+func (s *scene) Cancel(_ infer.BatchID, id infer.RequestID) {
+	s.canceled = append(s.canceled, id)
+}
 
 func newScene() *scene {
 	s := &scene{now: 1}
@@ -294,5 +298,29 @@ func TestInputsOfRequestsThatRunAgainAreReleased(t *testing.T) {
 	s.a.InstanceFree(f)
 	if freed != 1 || len(x.completed) != 1 {
 		t.Errorf("released %d times, told %d times", freed, len(x.completed))
+	}
+}
+
+// What runs for a gateway that is gone is canceled, but not what has ended or is
+// another's.
+func TestRequestsOfAGatewayThatIsGoneAreCanceled(t *testing.T) {
+	const gone, other = 5, 6
+	s := newScene()
+	_, x := s.connect(1)
+	id := func(gateway, number uint64) infer.RequestID { return infer.RequestID{Origin: gateway, Number: number} }
+	for batch, origins := range [][]uint64{{gone, other, gone}, {gone}} {
+		b := &infer.Batch{ID: infer.BatchID{Epoch: 1, Number: uint64(batch)}, Instance: slot}
+		for i, origin := range origins {
+			b.Requests = append(b.Requests, &infer.Request{Work: infer.Work{Request: id(origin, uint64(10*batch+i))}})
+		}
+		x.Execute(b)
+	}
+	s.a.InstanceFree(&infer.InstanceFree{
+		Batch: infer.BatchID{Epoch: 1}, Instance: slot, Outcomes: make([]infer.Outcome, 3), Ends: []infer.UnitEnd{infer.UnitEnded, infer.UnitMore, infer.UnitMore},
+	})
+	s.a.Abandon(gone)
+	slices.SortFunc(s.canceled, func(a, b infer.RequestID) int { return int(a.Number) - int(b.Number) })
+	if diff := cmp.Diff([]infer.RequestID{id(gone, 2), id(gone, 10)}, s.canceled); diff != "" {
+		t.Errorf("canceled (-want +got):\n%s", diff)
 	}
 }

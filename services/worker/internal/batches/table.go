@@ -85,6 +85,12 @@ type unit struct {
 	outcome infer.Outcome // of one that never reached the instance
 }
 
+// Unit names a request of a batch.
+type Unit struct {
+	Batch   infer.BatchID
+	Request infer.RequestID
+}
+
 // Holder has the states of the sequences of an instance. Sequences may be called at
 // any time, and leaves the names of the instance and its model out.
 type Holder interface{ Sequences() []infer.HeldSequence }
@@ -239,6 +245,20 @@ func (t *Table) Each(f func(id infer.BatchID, run any)) {
 			f(id, e.run)
 		}
 	}
+}
+
+// Of returns what has not ended of the requests of a gateway, by its incarnation.
+func (t *Table) Of(gateway uint64) (list []Unit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, e := range t.batches {
+		for i := range e.units {
+			if u := &e.units[i]; !u.ended && u.work.Request.Origin == gateway {
+				list = append(list, Unit{id, u.work.Request})
+			}
+		}
+	}
+	return list
 }
 
 // Release says that nobody runs the batch any more. One that came within the
