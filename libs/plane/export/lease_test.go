@@ -14,7 +14,7 @@ func (p *plane) takesNothing(number uint64) (end func()) {
 	p.t.Helper()
 	hello := &nereidv1.TensorHello{Protocol: link.Protocol, Id: "gateway", Epoch: gatewayEpoch, Stream: number}
 	r := newRaw(p.t, p.peer, hello)
-	r.next(func(m *nereidv1.TensorMessage) bool { return m.GetHello() != nil })
+	r.next(func(m *nereidv1.TensorMessage) bool { return m.GetCredit() != nil }) // which comes once the stream is the gateway's
 	return func() {
 		r.send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: hello}}) // a second one is malformed
 		for err := error(nil); err == nil; _, err = r.stream.Recv() {
