@@ -13,7 +13,6 @@ const (
 
 // The members of SchedulerMessage.
 const (
-	SchedulerAccepted protowire.Number = 2
 	SchedulerRefused  protowire.Number = 3
 	SchedulerResponse protowire.Number = 4
 	SchedulerCredit   protowire.Number = 5

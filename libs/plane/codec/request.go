@@ -89,13 +89,7 @@ func (r *Reader) Submit(b Body, now mono.Time) (*infer.Request, error) {
 
 // Cancel reads a CancelRequest.
 func (r *Reader) Cancel(b Body) (infer.RequestID, error) {
-	w, err := r.Work(b)
-	return w.Request, err
-}
-
-// Work reads a message whose first field is the identity of work, and the only
-// one that counts.
-func (r *Reader) Work(b Body) (w infer.Work, err error) {
+	var w infer.Work
 	s := r.begin(b)
 	for s.next() {
 		if s.field == text(1) {
@@ -104,7 +98,7 @@ func (r *Reader) Work(b Body) (w infer.Work, err error) {
 			s.skip()
 		}
 	}
-	return w, r.end()
+	return w.Request, r.end()
 }
 
 const (

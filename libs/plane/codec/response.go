@@ -31,13 +31,6 @@ func (w *Writer) Response(member protowire.Number, r *infer.Response) error {
 	return w.end(begun)
 }
 
-// Accepted writes an Accepted.
-func (w *Writer) Accepted(work infer.Work) error {
-	begun := w.begin(SchedulerAccepted)
-	w.work(&work)
-	return w.end(begun)
-}
-
 // Refused writes a Refused.
 func (w *Writer) Refused(work infer.Work, err error) error {
 	begun := w.begin(SchedulerRefused)

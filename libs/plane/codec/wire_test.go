@@ -140,17 +140,6 @@ func kinds() []kind {
 			},
 		},
 		{
-			"accepted", SchedulerAccepted, func() proto.Message { return new(nereidv1.SchedulerEnvelope) },
-			func(t *rapid.T) any { return drawWork(t) },
-			func(w *Writer, v any) error { return w.Accepted(v.(infer.Work)) },
-			func(v any) proto.Message {
-				a := &nereidv1.Accepted{Work: work(v.(infer.Work))}
-				return scheduler(&nereidv1.SchedulerMessage{Message: &nereidv1.SchedulerMessage_Accepted{Accepted: a}})
-			},
-			func(r *Reader, b Body) (any, error) { return r.Work(b) },
-			func(m proto.Message) any { return workOf(fromScheduler(m).GetAccepted().GetWork()) },
-		},
-		{
 			"refused", SchedulerRefused, func() proto.Message { return new(nereidv1.SchedulerEnvelope) },
 			func(t *rapid.T) any { return refusal{drawWork(t), drawError(t)} },
 			func(w *Writer, v any) error { return w.Refused(v.(refusal).Work, v.(refusal).Err) },

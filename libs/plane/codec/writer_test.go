@@ -65,7 +65,7 @@ func TestAnEnvelopeHoldsItsMessagesInOrder(t *testing.T) {
 func TestAMessageThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	var c counted
 	w := NewWriter(new(Spares))
-	if err := w.Accepted(infer.Work{Attempt: 1}); err != nil {
+	if err := w.Placed(infer.Work{Attempt: 1}, 1); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]*infer.Request{
@@ -84,7 +84,7 @@ func TestAMessageThatCannotBeWrittenLeavesNothing(t *testing.T) {
 		r.Release()
 	}
 	c.check(t, 0)
-	if err := w.Accepted(infer.Work{Attempt: 2}); err != nil {
+	if err := w.Placed(infer.Work{Attempt: 2}, 1); err != nil {
 		t.Fatal(err)
 	}
 	var got nereidv1.SchedulerEnvelope
@@ -213,7 +213,7 @@ func TestMembersAreThoseOfTheContracts(t *testing.T) {
 	for name, want := range map[string]map[string]protowire.Number{
 		"GatewayMessage": {"hello": Hello, "submit": GatewaySubmit, "cancel": GatewayCancel},
 		"SchedulerMessage": {
-			"hello": Hello, "accepted": SchedulerAccepted, "refused": SchedulerRefused, "response": SchedulerResponse,
+			"hello": Hello, "refused": SchedulerRefused, "response": SchedulerResponse,
 			"credit": SchedulerCredit, "placed": SchedulerPlaced, "drain": SchedulerDrain,
 		},
 		"WorkerMessage": {

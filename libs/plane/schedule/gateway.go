@@ -116,8 +116,6 @@ func (s *GatewaySession) Cancel(id infer.RequestID) {
 
 func (s *GatewaySession) receive(member protowire.Number, b codec.Body) error {
 	switch member {
-	case codec.SchedulerAccepted: // of a scheduler that says so: what was sent counts as accepted
-		return nil
 	case codec.SchedulerRefused:
 		w, refusal, err := s.reader.Refused(b)
 		if err == nil {

@@ -323,12 +323,14 @@ func (x *GatewayHello) GetEpoch() uint64 {
 	return 0
 }
 
-// SubmitRequest asks the scheduler to take a request over. The gateway owns it
-// until Accepted comes, but while neither Accepted nor Refused has come it does
-// not submit it elsewhere; if the stream ends first it cannot know which it
-// would have been, and treats the request as accepted. It uses up one message
-// of the scheduler's credit and as many bytes as its inline tensors have, and
-// the names, shapes and texts of its descriptor.
+// SubmitRequest passes a request to the scheduler, which finishes it unless it
+// says Refused: by a Response, or by a batch whose worker does. The gateway keeps
+// references of its own on the inputs. If the stream ends, it goes on waiting for
+// what a worker may send, and submits the request with the next attempt to the
+// pool's next scheduler, which knows from its workers what ran and what did not.
+// Those of a sequence come in their order. A request uses up one message of the
+// scheduler's credit and as many bytes as its inline tensors have, and the
+// names, shapes and texts of its descriptor.
 type SubmitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Descriptor_   *Descriptor            `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
@@ -470,7 +472,6 @@ type SchedulerMessage struct {
 	// Types that are valid to be assigned to Message:
 	//
 	//	*SchedulerMessage_Hello
-	//	*SchedulerMessage_Accepted
 	//	*SchedulerMessage_Refused
 	//	*SchedulerMessage_Response
 	//	*SchedulerMessage_Credit
@@ -522,15 +523,6 @@ func (x *SchedulerMessage) GetHello() *SchedulerHello {
 	if x != nil {
 		if x, ok := x.Message.(*SchedulerMessage_Hello); ok {
 			return x.Hello
-		}
-	}
-	return nil
-}
-
-func (x *SchedulerMessage) GetAccepted() *Accepted {
-	if x != nil {
-		if x, ok := x.Message.(*SchedulerMessage_Accepted); ok {
-			return x.Accepted
 		}
 	}
 	return nil
@@ -590,10 +582,6 @@ type SchedulerMessage_Hello struct {
 	Hello *SchedulerHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
-type SchedulerMessage_Accepted struct {
-	Accepted *Accepted `protobuf:"bytes,2,opt,name=accepted,proto3,oneof"`
-}
-
 type SchedulerMessage_Refused struct {
 	Refused *Refused `protobuf:"bytes,3,opt,name=refused,proto3,oneof"`
 }
@@ -618,8 +606,6 @@ type SchedulerMessage_Drain struct {
 }
 
 func (*SchedulerMessage_Hello) isSchedulerMessage_Message() {}
-
-func (*SchedulerMessage_Accepted) isSchedulerMessage_Message() {}
 
 func (*SchedulerMessage_Refused) isSchedulerMessage_Message() {}
 
@@ -711,57 +697,6 @@ func (x *SchedulerHello) GetRelease() string {
 	return ""
 }
 
-// Accepted passes the request to the scheduler, which finishes it: by a
-// Response, or by a batch whose worker does. The gateway keeps references of
-// its own on the inputs. If the stream ends, it goes on waiting for what a
-// worker may send, and submits the request with the next attempt to the pool's
-// next scheduler, which knows from its workers what ran and what did not. Those
-// of a sequence come in their order.
-type Accepted struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// With the scheduler's epoch.
-	Work          *WorkId `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Accepted) Reset() {
-	*x = Accepted{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Accepted) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Accepted) ProtoMessage() {}
-
-func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
-func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *Accepted) GetWork() *WorkId {
-	if x != nil {
-		return x.Work
-	}
-	return nil
-}
-
 // Refused leaves the request with the gateway.
 type Refused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -773,7 +708,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +720,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +733,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Refused) GetWork() *WorkId {
@@ -829,7 +764,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +776,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +789,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Placed) GetWork() *WorkId {
@@ -881,7 +816,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +828,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +841,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
 }
 
 // WorkerEnvelope holds messages from a worker to its pool's scheduler, in their order.
@@ -919,7 +854,7 @@ type WorkerEnvelope struct {
 
 func (x *WorkerEnvelope) Reset() {
 	*x = WorkerEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +866,7 @@ func (x *WorkerEnvelope) String() string {
 func (*WorkerEnvelope) ProtoMessage() {}
 
 func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +879,7 @@ func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkerEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WorkerEnvelope) GetMessages() []*WorkerMessage {
@@ -973,7 +908,7 @@ type WorkerMessage struct {
 
 func (x *WorkerMessage) Reset() {
 	*x = WorkerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +920,7 @@ func (x *WorkerMessage) String() string {
 func (*WorkerMessage) ProtoMessage() {}
 
 func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +933,7 @@ func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerMessage.ProtoReflect.Descriptor instead.
 func (*WorkerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WorkerMessage) GetMessage() isWorkerMessage_Message {
@@ -1150,7 +1085,7 @@ type WorkerHello struct {
 
 func (x *WorkerHello) Reset() {
 	*x = WorkerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1097,7 @@ func (x *WorkerHello) String() string {
 func (*WorkerHello) ProtoMessage() {}
 
 func (x *WorkerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1110,7 @@ func (x *WorkerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHello.ProtoReflect.Descriptor instead.
 func (*WorkerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkerHello) GetProtocol() uint32 {
@@ -1251,7 +1186,7 @@ type WorkEnvelope struct {
 
 func (x *WorkEnvelope) Reset() {
 	*x = WorkEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1198,7 @@ func (x *WorkEnvelope) String() string {
 func (*WorkEnvelope) ProtoMessage() {}
 
 func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1211,7 @@ func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkEnvelope) GetMessages() []*WorkMessage {
@@ -1302,7 +1237,7 @@ type WorkMessage struct {
 
 func (x *WorkMessage) Reset() {
 	*x = WorkMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1249,7 @@ func (x *WorkMessage) String() string {
 func (*WorkMessage) ProtoMessage() {}
 
 func (x *WorkMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1262,7 @@ func (x *WorkMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkMessage.ProtoReflect.Descriptor instead.
 func (*WorkMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WorkMessage) GetMessage() isWorkMessage_Message {
@@ -1431,24 +1366,21 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\rCancelRequest\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"L\n" +
 	"\x11SchedulerEnvelope\x127\n" +
-	"\bmessages\x18\x01 \x03(\v2\x1b.nereid.v1.SchedulerMessageR\bmessages\"\xea\x02\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1b.nereid.v1.SchedulerMessageR\bmessages\"\xc7\x02\n" +
 	"\x10SchedulerMessage\x121\n" +
-	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x121\n" +
-	"\baccepted\x18\x02 \x01(\v2\x13.nereid.v1.AcceptedH\x00R\baccepted\x12.\n" +
+	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x12.\n" +
 	"\arefused\x18\x03 \x01(\v2\x12.nereid.v1.RefusedH\x00R\arefused\x121\n" +
 	"\bresponse\x18\x04 \x01(\v2\x13.nereid.v1.ResponseH\x00R\bresponse\x12+\n" +
 	"\x06credit\x18\x05 \x01(\v2\x11.nereid.v1.CreditH\x00R\x06credit\x12+\n" +
 	"\x06placed\x18\x06 \x01(\v2\x11.nereid.v1.PlacedH\x00R\x06placed\x12(\n" +
 	"\x05drain\x18\a \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drainB\t\n" +
-	"\amessage\"\x93\x01\n" +
+	"\amessageJ\x04\b\x02\x10\x03R\baccepted\"\x93\x01\n" +
 	"\x0eSchedulerHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12!\n" +
 	"\fscheduler_id\x18\x02 \x01(\tR\vschedulerId\x12\x12\n" +
 	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\arelease\x18\x05 \x01(\tR\arelease\"1\n" +
-	"\bAccepted\x12%\n" +
-	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"X\n" +
+	"\arelease\x18\x05 \x01(\tR\arelease\"X\n" +
 	"\aRefused\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12&\n" +
 	"\x05error\x18\x02 \x01(\v2\x10.nereid.v1.ErrorR\x05error\"G\n" +
@@ -1501,7 +1433,7 @@ func file_nereid_v1_schedule_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_schedule_proto_rawDescData
 }
 
-var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*Credit)(nil),            // 0: nereid.v1.Credit
 	(*GatewayEnvelope)(nil),   // 1: nereid.v1.GatewayEnvelope
@@ -1512,75 +1444,72 @@ var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*SchedulerEnvelope)(nil), // 6: nereid.v1.SchedulerEnvelope
 	(*SchedulerMessage)(nil),  // 7: nereid.v1.SchedulerMessage
 	(*SchedulerHello)(nil),    // 8: nereid.v1.SchedulerHello
-	(*Accepted)(nil),          // 9: nereid.v1.Accepted
-	(*Refused)(nil),           // 10: nereid.v1.Refused
-	(*Placed)(nil),            // 11: nereid.v1.Placed
-	(*Drain)(nil),             // 12: nereid.v1.Drain
-	(*WorkerEnvelope)(nil),    // 13: nereid.v1.WorkerEnvelope
-	(*WorkerMessage)(nil),     // 14: nereid.v1.WorkerMessage
-	(*WorkerHello)(nil),       // 15: nereid.v1.WorkerHello
-	(*WorkEnvelope)(nil),      // 16: nereid.v1.WorkEnvelope
-	(*WorkMessage)(nil),       // 17: nereid.v1.WorkMessage
-	(*Descriptor)(nil),        // 18: nereid.v1.Descriptor
-	(*WorkId)(nil),            // 19: nereid.v1.WorkId
-	(*Response)(nil),          // 20: nereid.v1.Response
-	(*Error)(nil),             // 21: nereid.v1.Error
-	(*Grant)(nil),             // 22: nereid.v1.Grant
-	(*InstanceFree)(nil),      // 23: nereid.v1.InstanceFree
-	(*Retire)(nil),            // 24: nereid.v1.Retire
-	(*BatchReturned)(nil),     // 25: nereid.v1.BatchReturned
-	(*UnitDone)(nil),          // 26: nereid.v1.UnitDone
-	(*Running)(nil),           // 27: nereid.v1.Running
-	(*Started)(nil),           // 28: nereid.v1.Started
-	(*HeldSequence)(nil),      // 29: nereid.v1.HeldSequence
-	(*Batch)(nil),             // 30: nereid.v1.Batch
-	(*CancelUnit)(nil),        // 31: nereid.v1.CancelUnit
-	(*Retired)(nil),           // 32: nereid.v1.Retired
+	(*Refused)(nil),           // 9: nereid.v1.Refused
+	(*Placed)(nil),            // 10: nereid.v1.Placed
+	(*Drain)(nil),             // 11: nereid.v1.Drain
+	(*WorkerEnvelope)(nil),    // 12: nereid.v1.WorkerEnvelope
+	(*WorkerMessage)(nil),     // 13: nereid.v1.WorkerMessage
+	(*WorkerHello)(nil),       // 14: nereid.v1.WorkerHello
+	(*WorkEnvelope)(nil),      // 15: nereid.v1.WorkEnvelope
+	(*WorkMessage)(nil),       // 16: nereid.v1.WorkMessage
+	(*Descriptor)(nil),        // 17: nereid.v1.Descriptor
+	(*WorkId)(nil),            // 18: nereid.v1.WorkId
+	(*Response)(nil),          // 19: nereid.v1.Response
+	(*Error)(nil),             // 20: nereid.v1.Error
+	(*Grant)(nil),             // 21: nereid.v1.Grant
+	(*InstanceFree)(nil),      // 22: nereid.v1.InstanceFree
+	(*Retire)(nil),            // 23: nereid.v1.Retire
+	(*BatchReturned)(nil),     // 24: nereid.v1.BatchReturned
+	(*UnitDone)(nil),          // 25: nereid.v1.UnitDone
+	(*Running)(nil),           // 26: nereid.v1.Running
+	(*Started)(nil),           // 27: nereid.v1.Started
+	(*HeldSequence)(nil),      // 28: nereid.v1.HeldSequence
+	(*Batch)(nil),             // 29: nereid.v1.Batch
+	(*CancelUnit)(nil),        // 30: nereid.v1.CancelUnit
+	(*Retired)(nil),           // 31: nereid.v1.Retired
 }
 var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	2,  // 0: nereid.v1.GatewayEnvelope.messages:type_name -> nereid.v1.GatewayMessage
 	3,  // 1: nereid.v1.GatewayMessage.hello:type_name -> nereid.v1.GatewayHello
 	4,  // 2: nereid.v1.GatewayMessage.submit:type_name -> nereid.v1.SubmitRequest
 	5,  // 3: nereid.v1.GatewayMessage.cancel:type_name -> nereid.v1.CancelRequest
-	18, // 4: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
-	19, // 5: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
+	17, // 4: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
+	18, // 5: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
 	7,  // 6: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
 	8,  // 7: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
-	9,  // 8: nereid.v1.SchedulerMessage.accepted:type_name -> nereid.v1.Accepted
-	10, // 9: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
-	20, // 10: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
-	0,  // 11: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
-	11, // 12: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
-	12, // 13: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
-	19, // 14: nereid.v1.Accepted.work:type_name -> nereid.v1.WorkId
-	19, // 15: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
-	21, // 16: nereid.v1.Refused.error:type_name -> nereid.v1.Error
-	19, // 17: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
-	14, // 18: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
-	15, // 19: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
-	22, // 20: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
-	23, // 21: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
-	24, // 22: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
-	12, // 23: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
-	25, // 24: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
-	26, // 25: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
-	27, // 26: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
-	28, // 27: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
-	29, // 28: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
-	17, // 29: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
-	8,  // 30: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
-	30, // 31: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
-	31, // 32: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
-	32, // 33: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
-	1,  // 34: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
-	13, // 35: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
-	6,  // 36: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
-	16, // 37: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
-	36, // [36:38] is the sub-list for method output_type
-	34, // [34:36] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	9,  // 8: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
+	19, // 9: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
+	0,  // 10: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
+	10, // 11: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
+	11, // 12: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
+	18, // 13: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
+	20, // 14: nereid.v1.Refused.error:type_name -> nereid.v1.Error
+	18, // 15: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
+	13, // 16: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
+	14, // 17: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
+	21, // 18: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
+	22, // 19: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
+	23, // 20: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
+	11, // 21: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
+	24, // 22: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
+	25, // 23: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
+	26, // 24: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
+	27, // 25: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
+	28, // 26: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
+	16, // 27: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
+	8,  // 28: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
+	29, // 29: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
+	30, // 30: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
+	31, // 31: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
+	1,  // 32: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
+	12, // 33: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
+	6,  // 34: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
+	15, // 35: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
+	34, // [34:36] is the sub-list for method output_type
+	32, // [32:34] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_schedule_proto_init() }
@@ -1598,14 +1527,13 @@ func file_nereid_v1_schedule_proto_init() {
 	}
 	file_nereid_v1_schedule_proto_msgTypes[7].OneofWrappers = []any{
 		(*SchedulerMessage_Hello)(nil),
-		(*SchedulerMessage_Accepted)(nil),
 		(*SchedulerMessage_Refused)(nil),
 		(*SchedulerMessage_Response)(nil),
 		(*SchedulerMessage_Credit)(nil),
 		(*SchedulerMessage_Placed)(nil),
 		(*SchedulerMessage_Drain)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[14].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[13].OneofWrappers = []any{
 		(*WorkerMessage_Hello)(nil),
 		(*WorkerMessage_Grant)(nil),
 		(*WorkerMessage_InstanceFree)(nil),
@@ -1614,7 +1542,7 @@ func file_nereid_v1_schedule_proto_init() {
 		(*WorkerMessage_BatchReturned)(nil),
 		(*WorkerMessage_UnitDone)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[17].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[16].OneofWrappers = []any{
 		(*WorkMessage_Hello)(nil),
 		(*WorkMessage_Batch)(nil),
 		(*WorkMessage_Cancel)(nil),
@@ -1626,7 +1554,7 @@ func file_nereid_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_schedule_proto_rawDesc), len(file_nereid_v1_schedule_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
