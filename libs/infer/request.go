@@ -79,8 +79,7 @@ type Request struct {
 	CostClass string
 	// Trace is the W3C traceparent, or empty.
 	Trace string
-	// Parent is what waits for the request where a model has made it. It does not
-	// travel: models call others in one process only.
+	// Parent is what waits for the request where a model has made it.
 	Parent Parent
 	// Received is when the request entered the gateway.
 	Received mono.Time

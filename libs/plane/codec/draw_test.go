@@ -96,6 +96,10 @@ func drawRequest(t *rapid.T) *infer.Request {
 	if rapid.Bool().Draw(t, "of a sequence") {
 		r.Sequence = drawSequence(t)
 	}
+	if rapid.Bool().Draw(t, "of a model") {
+		of := drawWork(t)
+		r.Parent = infer.Parent{Batch: drawBatchID(t), Unit: of.Unit(), Alone: rapid.Bool().Draw(t, "alone")}
+	}
 	return r
 }
 

@@ -20,6 +20,13 @@ const (
 	ExchangeOpened   protowire.Number = 9
 	ExchangePart     protowire.Number = 10
 	ExchangeRoom     protowire.Number = 17
+
+	ExchangeCall         protowire.Number = 11
+	ExchangeCallResponse protowire.Number = 12
+	ExchangeCallCancel   protowire.Number = 13
+	ExchangeCallTaken    protowire.Number = 14
+	ExchangeControl      protowire.Number = 15
+	ExchangeControlDone  protowire.Number = 16
 )
 
 // Fetch writes a Fetch of what a reference of place Remote names.

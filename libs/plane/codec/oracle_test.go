@@ -23,6 +23,9 @@ func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 	if r.Sequence != (infer.Sequence{}) {
 		d.Sequence = sequence(r.Sequence)
 	}
+	if r.Parent != (infer.Parent{}) {
+		d.Parent = parent(r.Parent)
+	}
 	for _, o := range r.Outputs {
 		d.Outputs = append(d.Outputs, o.Name)
 	}
@@ -37,6 +40,9 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 		Priority: d.GetPriority(), Timeout: time.Duration(min(d.GetTimeoutUs(), 9223372036854775)) * time.Microsecond,
 		Tenant: d.GetTenant(), CostClass: d.GetCostClass(), Trace: d.GetTrace(), Received: now,
 	}
+	if p := d.GetParent(); p != nil {
+		r.Parent = parentOf(p)
+	}
 	if d.GetBudgetNs() > 0 {
 		r.Deadline = after(now, d.GetBudgetNs())
 	}
@@ -44,6 +50,19 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 		r.Outputs = append(r.Outputs, infer.Output{Name: name})
 	}
 	return r
+}
+
+func parent(p infer.Parent) *nereidv1.Parent {
+	u := p.Unit
+	return &nereidv1.Parent{
+		Unit:  work(infer.Work{Request: u.Request, Step: u.Step, Iteration: u.Iteration, Attempt: u.Attempt}),
+		Batch: p.Batch.Number, Epoch: p.Batch.Epoch, Alone: p.Alone,
+	}
+}
+
+func parentOf(p *nereidv1.Parent) infer.Parent {
+	of := workOf(p.GetUnit())
+	return infer.Parent{Batch: infer.BatchID{Epoch: p.GetEpoch(), Number: p.GetBatch()}, Unit: of.Unit(), Alone: p.GetAlone()}
 }
 
 func batchMessage(b *infer.Batch, now mono.Time) *nereidv1.Batch {

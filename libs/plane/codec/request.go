@@ -56,6 +56,19 @@ func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Du
 	w.text(12, r.Tenant)
 	w.text(13, r.CostClass)
 	w.text(14, r.Trace)
+	if r.Parent != (infer.Parent{}) {
+		w.parent(15, &r.Parent)
+	}
+	w.close(m)
+}
+
+func (w *Writer) parent(num protowire.Number, p *infer.Parent) {
+	m := w.open(num)
+	u := p.Unit
+	w.work(&infer.Work{Request: u.Request, Step: u.Step, Iteration: u.Iteration, Attempt: u.Attempt})
+	w.number(2, p.Batch.Number)
+	w.number(3, p.Batch.Epoch)
+	w.bool(4, p.Alone)
 	w.close(m)
 }
 
@@ -180,8 +193,30 @@ func (s *scan) policy(d *request) {
 		d.CostClass = s.name()
 	case text(14):
 		d.Trace = s.string()
+	case text(15):
+		s.parent(&d.Parent)
 	default:
 		s.skip()
+	}
+}
+
+func (s *scan) parent(p *infer.Parent) {
+	m := s.message()
+	for m.next() {
+		switch m.field {
+		case text(1):
+			unit := infer.Work{Request: p.Unit.Request, Step: p.Unit.Step, Iteration: p.Unit.Iteration, Attempt: p.Unit.Attempt}
+			m.work(&unit)
+			p.Unit = unit.Unit()
+		case varint(2):
+			p.Batch.Number = m.number()
+		case varint(3):
+			p.Batch.Epoch = m.number()
+		case varint(4):
+			p.Alone = m.bool()
+		default:
+			m.skip()
+		}
 	}
 }
 

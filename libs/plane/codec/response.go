@@ -13,6 +13,11 @@ import (
 // field is. The response stays the caller's.
 func (w *Writer) Response(member protowire.Number, r *infer.Response) error {
 	begun := w.begin(member)
+	w.response(r)
+	return w.end(begun)
+}
+
+func (w *Writer) response(r *infer.Response) {
 	w.work(&r.Work)
 	w.number(2, uint64(r.Index))
 	w.bool(3, r.Final)
@@ -28,7 +33,6 @@ func (w *Writer) Response(member protowire.Number, r *infer.Response) error {
 	w.bool(7, r.Immediate)
 	w.bool(8, r.Returned != nil)
 	w.bool(9, r.Awaited)
-	return w.end(begun)
 }
 
 // Refused writes a Refused.
@@ -82,40 +86,50 @@ type Credit struct {
 func (r *Reader) Response(b Body) (response *infer.Response, returned bool, err error) {
 	s := r.begin(b)
 	response = new(infer.Response)
-	var dims []int64
-	for s.next() {
-		switch s.field {
-		case text(1):
-			s.work(&response.Work)
-		case varint(2):
-			response.Index = uint32(s.number())
-		case varint(3):
-			response.Final = s.bool()
-		case text(4):
-			s.tensor(&response.Outputs, &dims)
-		case text(5):
-			s.parameter(&response.Parameters)
-		case text(6):
-			s.error(&response.Err)
-		case varint(7):
-			response.Immediate = s.bool()
-		case varint(8):
-			returned = s.bool()
-		case varint(9):
-			response.Awaited = s.bool()
-		default:
-			s.skip()
-		}
-	}
+	returned = s.response(response)
 	if err := r.end(); err != nil {
 		response.Release()
 		return nil, false, err
 	}
-	if response.Err != nil {
-		response.Release()
-		response.Final, response.Outputs = true, nil
-	}
+	endWithError(response)
 	return response, returned, nil
+}
+
+// endWithError makes a response that fails its request the last, without outputs.
+func endWithError(p *infer.Response) {
+	if p.Err != nil {
+		p.Release()
+		p.Final, p.Outputs = true, nil
+	}
+}
+
+func (s *scan) response(p *infer.Response) (returned bool) {
+	var dims []int64
+	for s.next() {
+		switch s.field {
+		case text(1):
+			s.work(&p.Work)
+		case varint(2):
+			p.Index = uint32(s.number())
+		case varint(3):
+			p.Final = s.bool()
+		case text(4):
+			s.tensor(&p.Outputs, &dims)
+		case text(5):
+			s.parameter(&p.Parameters)
+		case text(6):
+			s.error(&p.Err)
+		case varint(7):
+			p.Immediate = s.bool()
+		case varint(8):
+			returned = s.bool()
+		case varint(9):
+			p.Awaited = s.bool()
+		default:
+			s.skip()
+		}
+	}
+	return returned
 }
 
 // Refused reads a Refused.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,7 +113,7 @@ func kinds() []kind {
 	fromScheduler := func(m proto.Message) *nereidv1.SchedulerMessage {
 		return m.(*nereidv1.SchedulerEnvelope).GetMessages()[0]
 	}
-	return []kind{
+	return slices.Concat(callKinds(), controlKinds(), []kind{
 		{
 			"submit", GatewaySubmit, func() proto.Message { return new(nereidv1.GatewayEnvelope) },
 			func(t *rapid.T) any { return drawRequest(t) },
@@ -279,7 +280,7 @@ func kinds() []kind {
 				return unitDoneOf(m.(*nereidv1.WorkerEnvelope).GetMessages()[0].GetUnitDone(), now)
 			},
 		},
-	}
+	})
 }
 
 // one reads the only message of an envelope.
@@ -362,5 +363,7 @@ func release(v any) {
 		}
 	case returnable:
 		v.Response.Release()
+	case numbered:
+		v.release()
 	}
 }

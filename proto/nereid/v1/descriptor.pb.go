@@ -7,12 +7,11 @@
 package nereidv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -54,7 +53,9 @@ type Descriptor struct {
 	// The class that a policy gave the request, or empty.
 	CostClass string `protobuf:"bytes,13,opt,name=cost_class,json=costClass,proto3" json:"cost_class,omitempty"`
 	// The W3C traceparent, or empty.
-	Trace         string `protobuf:"bytes,14,opt,name=trace,proto3" json:"trace,omitempty"`
+	Trace string `protobuf:"bytes,14,opt,name=trace,proto3" json:"trace,omitempty"`
+	// Absent for a request of a client, and for a call of a warm-up.
+	Parent        *Parent `protobuf:"bytes,15,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -187,6 +188,86 @@ func (x *Descriptor) GetTrace() string {
 	return ""
 }
 
+func (x *Descriptor) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+// Parent is what waits for a request that a model has made.
+type Parent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request, step, iteration and attempt of the unit that has made it if
+	// alone, and otherwise of the first of the batch, which has made it as a whole.
+	Unit *WorkId `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	// The number of the batch that runs on an instance, or has units with
+	// responses to come, and the epoch of the scheduler that numbered it.
+	Batch         uint64 `protobuf:"varint,2,opt,name=batch,proto3" json:"batch,omitempty"`
+	Epoch         uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Alone         bool   `protobuf:"varint,4,opt,name=alone,proto3" json:"alone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parent) Reset() {
+	*x = Parent{}
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parent) ProtoMessage() {}
+
+func (x *Parent) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parent.ProtoReflect.Descriptor instead.
+func (*Parent) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Parent) GetUnit() *WorkId {
+	if x != nil {
+		return x.Unit
+	}
+	return nil
+}
+
+func (x *Parent) GetBatch() uint64 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+func (x *Parent) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Parent) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
+}
+
 // Sequence places a request in a sequence.
 type Sequence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -201,7 +282,7 @@ type Sequence struct {
 
 func (x *Sequence) Reset() {
 	*x = Sequence{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +294,7 @@ func (x *Sequence) String() string {
 func (*Sequence) ProtoMessage() {}
 
 func (x *Sequence) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +307,7 @@ func (x *Sequence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sequence.ProtoReflect.Descriptor instead.
 func (*Sequence) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{1}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Sequence) GetId() uint64 {
@@ -274,7 +355,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -286,7 +367,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -299,7 +380,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{2}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Parameter) GetKey() string {
@@ -412,7 +493,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +505,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +518,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{3}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Response) GetWork() *WorkId {
@@ -525,7 +606,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +618,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +631,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{4}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Error) GetReason() string {
@@ -599,7 +680,7 @@ var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
-	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xde\x03\n" +
+	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\x89\x04\n" +
 	"\n" +
 	"Descriptor\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x0e\n" +
@@ -621,7 +702,13 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\x06tenant\x18\f \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"cost_class\x18\r \x01(\tR\tcostClass\x12\x14\n" +
-	"\x05trace\x18\x0e \x01(\tR\x05trace\"T\n" +
+	"\x05trace\x18\x0e \x01(\tR\x05trace\x12)\n" +
+	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\"q\n" +
+	"\x06Parent\x12%\n" +
+	"\x04unit\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04unit\x12\x14\n" +
+	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05alone\x18\x04 \x01(\bR\x05alone\"T\n" +
 	"\bSequence\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
@@ -668,35 +755,35 @@ func file_nereid_v1_descriptor_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_descriptor_proto_rawDescData
 }
 
-var (
-	file_nereid_v1_descriptor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
-	file_nereid_v1_descriptor_proto_goTypes  = []any{
-		(*Descriptor)(nil), // 0: nereid.v1.Descriptor
-		(*Sequence)(nil),   // 1: nereid.v1.Sequence
-		(*Parameter)(nil),  // 2: nereid.v1.Parameter
-		(*Response)(nil),   // 3: nereid.v1.Response
-		(*Error)(nil),      // 4: nereid.v1.Error
-		(*WorkId)(nil),     // 5: nereid.v1.WorkId
-		(*ModelRef)(nil),   // 6: nereid.v1.ModelRef
-		(*Tensor)(nil),     // 7: nereid.v1.Tensor
-	}
-)
-
+var file_nereid_v1_descriptor_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_nereid_v1_descriptor_proto_goTypes = []any{
+	(*Descriptor)(nil), // 0: nereid.v1.Descriptor
+	(*Parent)(nil),     // 1: nereid.v1.Parent
+	(*Sequence)(nil),   // 2: nereid.v1.Sequence
+	(*Parameter)(nil),  // 3: nereid.v1.Parameter
+	(*Response)(nil),   // 4: nereid.v1.Response
+	(*Error)(nil),      // 5: nereid.v1.Error
+	(*WorkId)(nil),     // 6: nereid.v1.WorkId
+	(*ModelRef)(nil),   // 7: nereid.v1.ModelRef
+	(*Tensor)(nil),     // 8: nereid.v1.Tensor
+}
 var file_nereid_v1_descriptor_proto_depIdxs = []int32{
-	5, // 0: nereid.v1.Descriptor.work:type_name -> nereid.v1.WorkId
-	6, // 1: nereid.v1.Descriptor.model:type_name -> nereid.v1.ModelRef
-	7, // 2: nereid.v1.Descriptor.inputs:type_name -> nereid.v1.Tensor
-	2, // 3: nereid.v1.Descriptor.parameters:type_name -> nereid.v1.Parameter
-	1, // 4: nereid.v1.Descriptor.sequence:type_name -> nereid.v1.Sequence
-	5, // 5: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
-	7, // 6: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
-	2, // 7: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
-	4, // 8: nereid.v1.Response.error:type_name -> nereid.v1.Error
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	6,  // 0: nereid.v1.Descriptor.work:type_name -> nereid.v1.WorkId
+	7,  // 1: nereid.v1.Descriptor.model:type_name -> nereid.v1.ModelRef
+	8,  // 2: nereid.v1.Descriptor.inputs:type_name -> nereid.v1.Tensor
+	3,  // 3: nereid.v1.Descriptor.parameters:type_name -> nereid.v1.Parameter
+	2,  // 4: nereid.v1.Descriptor.sequence:type_name -> nereid.v1.Sequence
+	1,  // 5: nereid.v1.Descriptor.parent:type_name -> nereid.v1.Parent
+	6,  // 6: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
+	6,  // 7: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
+	8,  // 8: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
+	3,  // 9: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
+	5,  // 10: nereid.v1.Response.error:type_name -> nereid.v1.Error
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_descriptor_proto_init() }
@@ -706,7 +793,7 @@ func file_nereid_v1_descriptor_proto_init() {
 	}
 	file_nereid_v1_tensor_proto_init()
 	file_nereid_v1_work_proto_init()
-	file_nereid_v1_descriptor_proto_msgTypes[2].OneofWrappers = []any{
+	file_nereid_v1_descriptor_proto_msgTypes[3].OneofWrappers = []any{
 		(*Parameter_BoolValue)(nil),
 		(*Parameter_Int64Value)(nil),
 		(*Parameter_DoubleValue)(nil),
@@ -718,7 +805,7 @@ func file_nereid_v1_descriptor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_descriptor_proto_rawDesc), len(file_nereid_v1_descriptor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -9,12 +9,11 @@
 package nereidv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -23,6 +22,58 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+type ControlAction int32
+
+const (
+	ControlAction_CONTROL_ACTION_UNSPECIFIED ControlAction = 0
+	ControlAction_CONTROL_ACTION_LOAD        ControlAction = 1
+	ControlAction_CONTROL_ACTION_UNLOAD      ControlAction = 2
+	ControlAction_CONTROL_ACTION_READY       ControlAction = 3
+)
+
+// Enum value maps for ControlAction.
+var (
+	ControlAction_name = map[int32]string{
+		0: "CONTROL_ACTION_UNSPECIFIED",
+		1: "CONTROL_ACTION_LOAD",
+		2: "CONTROL_ACTION_UNLOAD",
+		3: "CONTROL_ACTION_READY",
+	}
+	ControlAction_value = map[string]int32{
+		"CONTROL_ACTION_UNSPECIFIED": 0,
+		"CONTROL_ACTION_LOAD":        1,
+		"CONTROL_ACTION_UNLOAD":      2,
+		"CONTROL_ACTION_READY":       3,
+	}
+)
+
+func (x ControlAction) Enum() *ControlAction {
+	p := new(ControlAction)
+	*p = x
+	return p
+}
+
+func (x ControlAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ControlAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_nereid_v1_exchange_proto_enumTypes[0].Descriptor()
+}
+
+func (ControlAction) Type() protoreflect.EnumType {
+	return &file_nereid_v1_exchange_proto_enumTypes[0]
+}
+
+func (x ControlAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ControlAction.Descriptor instead.
+func (ControlAction) EnumDescriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{0}
+}
 
 // TensorEnvelope holds messages of an exchange, in their order: see
 // SchedulerService's streams.
@@ -88,6 +139,12 @@ type TensorMessage struct {
 	//	*TensorMessage_Credit
 	//	*TensorMessage_Opened
 	//	*TensorMessage_Part
+	//	*TensorMessage_Call
+	//	*TensorMessage_CallResponse
+	//	*TensorMessage_CallCancel
+	//	*TensorMessage_CallTaken
+	//	*TensorMessage_Control
+	//	*TensorMessage_ControlDone
 	//	*TensorMessage_Room
 	Message       isTensorMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
@@ -212,6 +269,60 @@ func (x *TensorMessage) GetPart() *Part {
 	return nil
 }
 
+func (x *TensorMessage) GetCall() *Call {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Call); ok {
+			return x.Call
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetCallResponse() *CallResponse {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_CallResponse); ok {
+			return x.CallResponse
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetCallCancel() *CallCancel {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_CallCancel); ok {
+			return x.CallCancel
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetCallTaken() *CallTaken {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_CallTaken); ok {
+			return x.CallTaken
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetControl() *Control {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Control); ok {
+			return x.Control
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetControlDone() *ControlDone {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_ControlDone); ok {
+			return x.ControlDone
+		}
+	}
+	return nil
+}
+
 func (x *TensorMessage) GetRoom() *Room {
 	if x != nil {
 		if x, ok := x.Message.(*TensorMessage_Room); ok {
@@ -262,6 +373,30 @@ type TensorMessage_Part struct {
 	Part *Part `protobuf:"bytes,10,opt,name=part,proto3,oneof"`
 }
 
+type TensorMessage_Call struct {
+	Call *Call `protobuf:"bytes,11,opt,name=call,proto3,oneof"`
+}
+
+type TensorMessage_CallResponse struct {
+	CallResponse *CallResponse `protobuf:"bytes,12,opt,name=call_response,json=callResponse,proto3,oneof"`
+}
+
+type TensorMessage_CallCancel struct {
+	CallCancel *CallCancel `protobuf:"bytes,13,opt,name=call_cancel,json=callCancel,proto3,oneof"`
+}
+
+type TensorMessage_CallTaken struct {
+	CallTaken *CallTaken `protobuf:"bytes,14,opt,name=call_taken,json=callTaken,proto3,oneof"`
+}
+
+type TensorMessage_Control struct {
+	Control *Control `protobuf:"bytes,15,opt,name=control,proto3,oneof"`
+}
+
+type TensorMessage_ControlDone struct {
+	ControlDone *ControlDone `protobuf:"bytes,16,opt,name=control_done,json=controlDone,proto3,oneof"`
+}
+
 type TensorMessage_Room struct {
 	Room *Room `protobuf:"bytes,17,opt,name=room,proto3,oneof"`
 }
@@ -284,6 +419,18 @@ func (*TensorMessage_Opened) isTensorMessage_Message() {}
 
 func (*TensorMessage_Part) isTensorMessage_Message() {}
 
+func (*TensorMessage_Call) isTensorMessage_Message() {}
+
+func (*TensorMessage_CallResponse) isTensorMessage_Message() {}
+
+func (*TensorMessage_CallCancel) isTensorMessage_Message() {}
+
+func (*TensorMessage_CallTaken) isTensorMessage_Message() {}
+
+func (*TensorMessage_Control) isTensorMessage_Message() {}
+
+func (*TensorMessage_ControlDone) isTensorMessage_Message() {}
+
 func (*TensorMessage_Room) isTensorMessage_Message() {}
 
 // TensorHello introduces a gateway or worker.
@@ -303,7 +450,9 @@ type TensorHello struct {
 	// A gateway: counts its streams to this worker, each begun when the one before
 	// had ended. The worker refuses one that a later has overtaken: what it says
 	// was taken is no longer true.
-	Stream        uint64 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream uint64 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`
+	// A gateway: it takes Call and Control from the worker.
+	TakesCalls    bool `protobuf:"varint,7,opt,name=takes_calls,json=takesCalls,proto3" json:"takes_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,6 +527,13 @@ func (x *TensorHello) GetStream() uint64 {
 		return x.Stream
 	}
 	return 0
+}
+
+func (x *TensorHello) GetTakesCalls() bool {
+	if x != nil {
+		return x.TakesCalls
+	}
+	return false
 }
 
 // Region makes a region of the sender's shared memory known, before the first
@@ -791,13 +947,409 @@ func (x *Room) GetResponses() uint32 {
 	return 0
 }
 
+// Call has the gateway run an inference that a model of the worker asks for. A
+// call belongs to its stream and ends with it; it is never made again. The
+// worker has at most 4096 calls and controls under way on a stream.
+type Call struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker's number, which no other call or control of the stream has.
+	Call uint64 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	// As the model names it; empty leaves the choice to the version policy.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The model takes one response: a call of a decoupled model is refused.
+	Single bool `protobuf:"varint,3,opt,name=single,proto3" json:"single,omitempty"`
+	// Names the model alone, and has no identity and batch size: the gateway gives
+	// it those. Small inputs are inline; the others are remote slots of the worker,
+	// which lends them until the gateway's CallTaken.
+	Descriptor_   *Descriptor `protobuf:"bytes,4,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Call) Reset() {
+	*x = Call{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Call) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Call) ProtoMessage() {}
+
+func (x *Call) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Call.ProtoReflect.Descriptor instead.
+func (*Call) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Call) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *Call) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Call) GetSingle() bool {
+	if x != nil {
+		return x.Single
+	}
+	return false
+}
+
+func (x *Call) GetDescriptor_() *Descriptor {
+	if x != nil {
+		return x.Descriptor_
+	}
+	return nil
+}
+
+// CallResponse is a response to a call, the final one the last. Small outputs are
+// inline; the others are remote slots of the gateway, which lends them until the
+// response is taken. No more than 32 responses, and the one that fills 16 MiB, are
+// on the way that the worker has not taken; the final one needs no room.
+type CallResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	Response      *Response              `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallResponse) Reset() {
+	*x = CallResponse{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallResponse) ProtoMessage() {}
+
+func (x *CallResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallResponse.ProtoReflect.Descriptor instead.
+func (*CallResponse) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CallResponse) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *CallResponse) GetResponse() *Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+// CallCancel says that nobody waits for a call or control any more. It ends all
+// the same with its final response, or its ControlDone.
+type CallCancel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallCancel) Reset() {
+	*x = CallCancel{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallCancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallCancel) ProtoMessage() {}
+
+func (x *CallCancel) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallCancel.ProtoReflect.Descriptor instead.
+func (*CallCancel) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CallCancel) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+// CallTaken, from the worker, says how many responses of a call its model has
+// taken. A final response is not taken unless it or one before it is still lent.
+// From the gateway it says, once, that the inputs of the call are read no more;
+// not of a call without an input that was lent.
+type CallTaken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	Responses     uint32                 `protobuf:"varint,2,opt,name=responses,proto3" json:"responses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallTaken) Reset() {
+	*x = CallTaken{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallTaken) ProtoMessage() {}
+
+func (x *CallTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallTaken.ProtoReflect.Descriptor instead.
+func (*CallTaken) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CallTaken) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *CallTaken) GetResponses() uint32 {
+	if x != nil {
+		return x.Responses
+	}
+	return 0
+}
+
+// Control has the gateway load or unload a model, or say whether one takes
+// requests, for a model of the worker. It is numbered as a Call is.
+type Control struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Control uint64                 `protobuf:"varint,1,opt,name=control,proto3" json:"control,omitempty"`
+	Action  ControlAction          `protobuf:"varint,2,opt,name=action,proto3,enum=nereid.v1.ControlAction" json:"action,omitempty"`
+	Model   string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// To ask for the readiness of: empty is any.
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// To load with: replaces the configuration, in JSON, unless it is empty.
+	Config string `protobuf:"bytes,5,opt,name=config,proto3" json:"config,omitempty"`
+	// To load with: replace the model's directory. Each is named by its path in
+	// that, and is a tensor of UINT8, inline or lent until ControlDone.
+	Files []*Tensor `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	// To unload with: also the models that were loaded for this one alone.
+	Dependents    bool `protobuf:"varint,7,opt,name=dependents,proto3" json:"dependents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Control) Reset() {
+	*x = Control{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Control) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Control) ProtoMessage() {}
+
+func (x *Control) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Control.ProtoReflect.Descriptor instead.
+func (*Control) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Control) GetControl() uint64 {
+	if x != nil {
+		return x.Control
+	}
+	return 0
+}
+
+func (x *Control) GetAction() ControlAction {
+	if x != nil {
+		return x.Action
+	}
+	return ControlAction_CONTROL_ACTION_UNSPECIFIED
+}
+
+func (x *Control) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Control) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Control) GetConfig() string {
+	if x != nil {
+		return x.Config
+	}
+	return ""
+}
+
+func (x *Control) GetFiles() []*Tensor {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *Control) GetDependents() bool {
+	if x != nil {
+		return x.Dependents
+	}
+	return false
+}
+
+// ControlDone ends a Control.
+type ControlDone struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Control uint64                 `protobuf:"varint,1,opt,name=control,proto3" json:"control,omitempty"`
+	// The answer, where the question was whether the model is ready.
+	Ready         bool   `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	Error         *Error `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlDone) Reset() {
+	*x = ControlDone{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlDone) ProtoMessage() {}
+
+func (x *ControlDone) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlDone.ProtoReflect.Descriptor instead.
+func (*ControlDone) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ControlDone) GetControl() uint64 {
+	if x != nil {
+		return x.Control
+	}
+	return 0
+}
+
+func (x *ControlDone) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *ControlDone) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 var File_nereid_v1_exchange_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\n" +
 	"\x18nereid/v1/exchange.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x18nereid/v1/schedule.proto\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"F\n" +
 	"\x0eTensorEnvelope\x124\n" +
-	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xdb\x03\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xa0\x06\n" +
 	"\rTensorMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.TensorHelloH\x00R\x05hello\x12+\n" +
 	"\x06region\x18\x02 \x01(\v2\x11.nereid.v1.RegionH\x00R\x06region\x12(\n" +
@@ -809,15 +1361,25 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\x06opened\x18\t \x01(\v2\x11.nereid.v1.OpenedH\x00R\x06opened\x12%\n" +
 	"\x04part\x18\n" +
 	" \x01(\v2\x0f.nereid.v1.PartH\x00R\x04part\x12%\n" +
+	"\x04call\x18\v \x01(\v2\x0f.nereid.v1.CallH\x00R\x04call\x12>\n" +
+	"\rcall_response\x18\f \x01(\v2\x17.nereid.v1.CallResponseH\x00R\fcallResponse\x128\n" +
+	"\vcall_cancel\x18\r \x01(\v2\x15.nereid.v1.CallCancelH\x00R\n" +
+	"callCancel\x125\n" +
+	"\n" +
+	"call_taken\x18\x0e \x01(\v2\x14.nereid.v1.CallTakenH\x00R\tcallTaken\x12.\n" +
+	"\acontrol\x18\x0f \x01(\v2\x12.nereid.v1.ControlH\x00R\acontrol\x12;\n" +
+	"\fcontrol_done\x18\x10 \x01(\v2\x16.nereid.v1.ControlDoneH\x00R\vcontrolDone\x12%\n" +
 	"\x04room\x18\x11 \x01(\v2\x0f.nereid.v1.RoomH\x00R\x04roomB\t\n" +
-	"\amessage\"\x97\x01\n" +
+	"\amessage\"\xb8\x01\n" +
 	"\vTensorHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arelease\x18\x04 \x01(\tR\arelease\x12\x14\n" +
 	"\x05taken\x18\x05 \x01(\x04R\x05taken\x12\x16\n" +
-	"\x06stream\x18\x06 \x01(\x04R\x06stream\"e\n" +
+	"\x06stream\x18\x06 \x01(\x04R\x06stream\x12\x1f\n" +
+	"\vtakes_calls\x18\a \x01(\bR\n" +
+	"takesCalls\"e\n" +
 	"\x06Region\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\x04R\x06region\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -840,7 +1402,42 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\tresponses\x18\x01 \x01(\x04R\tresponses\">\n" +
 	"\x04Room\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1c\n" +
-	"\tresponses\x18\x02 \x01(\rR\tresponses2W\n" +
+	"\tresponses\x18\x02 \x01(\rR\tresponses\"\x83\x01\n" +
+	"\x04Call\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x04R\x04call\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
+	"\x06single\x18\x03 \x01(\bR\x06single\x125\n" +
+	"\n" +
+	"descriptor\x18\x04 \x01(\v2\x15.nereid.v1.DescriptorR\n" +
+	"descriptor\"S\n" +
+	"\fCallResponse\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x04R\x04call\x12/\n" +
+	"\bresponse\x18\x02 \x01(\v2\x13.nereid.v1.ResponseR\bresponse\" \n" +
+	"\n" +
+	"CallCancel\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x04R\x04call\"=\n" +
+	"\tCallTaken\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x04R\x04call\x12\x1c\n" +
+	"\tresponses\x18\x02 \x01(\rR\tresponses\"\xe6\x01\n" +
+	"\aControl\x12\x18\n" +
+	"\acontrol\x18\x01 \x01(\x04R\acontrol\x120\n" +
+	"\x06action\x18\x02 \x01(\x0e2\x18.nereid.v1.ControlActionR\x06action\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x16\n" +
+	"\x06config\x18\x05 \x01(\tR\x06config\x12'\n" +
+	"\x05files\x18\x06 \x03(\v2\x11.nereid.v1.TensorR\x05files\x12\x1e\n" +
+	"\n" +
+	"dependents\x18\a \x01(\bR\n" +
+	"dependents\"e\n" +
+	"\vControlDone\x12\x18\n" +
+	"\acontrol\x18\x01 \x01(\x04R\acontrol\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\bR\x05ready\x12&\n" +
+	"\x05error\x18\x03 \x01(\v2\x10.nereid.v1.ErrorR\x05error*}\n" +
+	"\rControlAction\x12\x1e\n" +
+	"\x1aCONTROL_ACTION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CONTROL_ACTION_LOAD\x10\x01\x12\x19\n" +
+	"\x15CONTROL_ACTION_UNLOAD\x10\x02\x12\x18\n" +
+	"\x14CONTROL_ACTION_READY\x10\x032W\n" +
 	"\rTensorService\x12F\n" +
 	"\bExchange\x12\x19.nereid.v1.TensorEnvelope\x1a\x19.nereid.v1.TensorEnvelope\"\x00(\x010\x01B;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
@@ -856,47 +1453,65 @@ func file_nereid_v1_exchange_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_exchange_proto_rawDescData
 }
 
-var (
-	file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
-	file_nereid_v1_exchange_proto_goTypes  = []any{
-		(*TensorEnvelope)(nil), // 0: nereid.v1.TensorEnvelope
-		(*TensorMessage)(nil),  // 1: nereid.v1.TensorMessage
-		(*TensorHello)(nil),    // 2: nereid.v1.TensorHello
-		(*Region)(nil),         // 3: nereid.v1.Region
-		(*Opened)(nil),         // 4: nereid.v1.Opened
-		(*Fetch)(nil),          // 5: nereid.v1.Fetch
-		(*FetchedChunk)(nil),   // 6: nereid.v1.FetchedChunk
-		(*Part)(nil),           // 7: nereid.v1.Part
-		(*Taken)(nil),          // 8: nereid.v1.Taken
-		(*Room)(nil),           // 9: nereid.v1.Room
-		(*Response)(nil),       // 10: nereid.v1.Response
-		(*Credit)(nil),         // 11: nereid.v1.Credit
-		(*RemoteSlot)(nil),     // 12: nereid.v1.RemoteSlot
-		(*Error)(nil),          // 13: nereid.v1.Error
-	}
-)
-
+var file_nereid_v1_exchange_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_nereid_v1_exchange_proto_goTypes = []any{
+	(ControlAction)(0),     // 0: nereid.v1.ControlAction
+	(*TensorEnvelope)(nil), // 1: nereid.v1.TensorEnvelope
+	(*TensorMessage)(nil),  // 2: nereid.v1.TensorMessage
+	(*TensorHello)(nil),    // 3: nereid.v1.TensorHello
+	(*Region)(nil),         // 4: nereid.v1.Region
+	(*Opened)(nil),         // 5: nereid.v1.Opened
+	(*Fetch)(nil),          // 6: nereid.v1.Fetch
+	(*FetchedChunk)(nil),   // 7: nereid.v1.FetchedChunk
+	(*Part)(nil),           // 8: nereid.v1.Part
+	(*Taken)(nil),          // 9: nereid.v1.Taken
+	(*Room)(nil),           // 10: nereid.v1.Room
+	(*Call)(nil),           // 11: nereid.v1.Call
+	(*CallResponse)(nil),   // 12: nereid.v1.CallResponse
+	(*CallCancel)(nil),     // 13: nereid.v1.CallCancel
+	(*CallTaken)(nil),      // 14: nereid.v1.CallTaken
+	(*Control)(nil),        // 15: nereid.v1.Control
+	(*ControlDone)(nil),    // 16: nereid.v1.ControlDone
+	(*Response)(nil),       // 17: nereid.v1.Response
+	(*Credit)(nil),         // 18: nereid.v1.Credit
+	(*RemoteSlot)(nil),     // 19: nereid.v1.RemoteSlot
+	(*Error)(nil),          // 20: nereid.v1.Error
+	(*Descriptor)(nil),     // 21: nereid.v1.Descriptor
+	(*Tensor)(nil),         // 22: nereid.v1.Tensor
+}
 var file_nereid_v1_exchange_proto_depIdxs = []int32{
-	1,  // 0: nereid.v1.TensorEnvelope.messages:type_name -> nereid.v1.TensorMessage
-	2,  // 1: nereid.v1.TensorMessage.hello:type_name -> nereid.v1.TensorHello
-	3,  // 2: nereid.v1.TensorMessage.region:type_name -> nereid.v1.Region
-	5,  // 3: nereid.v1.TensorMessage.fetch:type_name -> nereid.v1.Fetch
-	6,  // 4: nereid.v1.TensorMessage.fetched:type_name -> nereid.v1.FetchedChunk
-	10, // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
-	8,  // 6: nereid.v1.TensorMessage.taken:type_name -> nereid.v1.Taken
-	11, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
-	4,  // 8: nereid.v1.TensorMessage.opened:type_name -> nereid.v1.Opened
-	7,  // 9: nereid.v1.TensorMessage.part:type_name -> nereid.v1.Part
-	9,  // 10: nereid.v1.TensorMessage.room:type_name -> nereid.v1.Room
-	12, // 11: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
-	13, // 12: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
-	0,  // 13: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
-	0,  // 14: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 0: nereid.v1.TensorEnvelope.messages:type_name -> nereid.v1.TensorMessage
+	3,  // 1: nereid.v1.TensorMessage.hello:type_name -> nereid.v1.TensorHello
+	4,  // 2: nereid.v1.TensorMessage.region:type_name -> nereid.v1.Region
+	6,  // 3: nereid.v1.TensorMessage.fetch:type_name -> nereid.v1.Fetch
+	7,  // 4: nereid.v1.TensorMessage.fetched:type_name -> nereid.v1.FetchedChunk
+	17, // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
+	9,  // 6: nereid.v1.TensorMessage.taken:type_name -> nereid.v1.Taken
+	18, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
+	5,  // 8: nereid.v1.TensorMessage.opened:type_name -> nereid.v1.Opened
+	8,  // 9: nereid.v1.TensorMessage.part:type_name -> nereid.v1.Part
+	11, // 10: nereid.v1.TensorMessage.call:type_name -> nereid.v1.Call
+	12, // 11: nereid.v1.TensorMessage.call_response:type_name -> nereid.v1.CallResponse
+	13, // 12: nereid.v1.TensorMessage.call_cancel:type_name -> nereid.v1.CallCancel
+	14, // 13: nereid.v1.TensorMessage.call_taken:type_name -> nereid.v1.CallTaken
+	15, // 14: nereid.v1.TensorMessage.control:type_name -> nereid.v1.Control
+	16, // 15: nereid.v1.TensorMessage.control_done:type_name -> nereid.v1.ControlDone
+	10, // 16: nereid.v1.TensorMessage.room:type_name -> nereid.v1.Room
+	19, // 17: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
+	20, // 18: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
+	21, // 19: nereid.v1.Call.descriptor:type_name -> nereid.v1.Descriptor
+	17, // 20: nereid.v1.CallResponse.response:type_name -> nereid.v1.Response
+	0,  // 21: nereid.v1.Control.action:type_name -> nereid.v1.ControlAction
+	22, // 22: nereid.v1.Control.files:type_name -> nereid.v1.Tensor
+	20, // 23: nereid.v1.ControlDone.error:type_name -> nereid.v1.Error
+	1,  // 24: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
+	1,  // 25: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
+	25, // [25:26] is the sub-list for method output_type
+	24, // [24:25] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_exchange_proto_init() }
@@ -918,6 +1533,12 @@ func file_nereid_v1_exchange_proto_init() {
 		(*TensorMessage_Credit)(nil),
 		(*TensorMessage_Opened)(nil),
 		(*TensorMessage_Part)(nil),
+		(*TensorMessage_Call)(nil),
+		(*TensorMessage_CallResponse)(nil),
+		(*TensorMessage_CallCancel)(nil),
+		(*TensorMessage_CallTaken)(nil),
+		(*TensorMessage_Control)(nil),
+		(*TensorMessage_ControlDone)(nil),
 		(*TensorMessage_Room)(nil),
 	}
 	type x struct{}
@@ -925,13 +1546,14 @@ func file_nereid_v1_exchange_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_exchange_proto_rawDesc), len(file_nereid_v1_exchange_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_nereid_v1_exchange_proto_goTypes,
 		DependencyIndexes: file_nereid_v1_exchange_proto_depIdxs,
+		EnumInfos:         file_nereid_v1_exchange_proto_enumTypes,
 		MessageInfos:      file_nereid_v1_exchange_proto_msgTypes,
 	}.Build()
 	File_nereid_v1_exchange_proto = out.File
