@@ -37,8 +37,11 @@ type RemoteDeps struct {
 	Clock mono.Clock
 	// Requests is the gateway's table.
 	Requests *Requests
-	Metrics  prometheus.Registerer
-	Log      *zap.Logger
+	// Calls and Control take what models of workers ask of other models.
+	Calls   infer.Caller
+	Control infer.Control
+	Metrics prometheus.Registerer
+	Log     *zap.Logger
 }
 
 // Requests is the table of a gateway's requests: see [requests.Table].
@@ -66,6 +69,7 @@ func NewRemote(d RemoteDeps) *Remote {
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
 	r.tensors = export.NewEndpoint(export.Config{
 		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: d.Requests, Lent: d.Requests.Lent,
+		Calls: d.Calls, Control: d.Control,
 	})
 	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Back: r.Pools.Back, Log: d.Log})
 	return r

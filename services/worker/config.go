@@ -150,10 +150,9 @@ type Deps struct {
 	Bus       *bus.Bus
 	Scheduler infer.Scheduler
 	Responder infer.Responder
-	// Calls takes the calls of models to others, where the gateway is in this process;
-	// nil refuses them.
+	// Calls takes the calls of models to others.
 	Calls infer.Caller
-	// Control loads and unloads models for models; it is nil where Calls is.
+	// Control loads and unloads models for models.
 	Control infer.Control
 	Clock   mono.Clock
 	// Batches is the table of a [Remote]; nil makes one for a scheduler in this
@@ -173,8 +172,8 @@ type Deps struct {
 }
 
 func (d Deps) validate() error {
-	if d.Bus == nil || d.Scheduler == nil || d.Responder == nil || d.Clock == nil || d.Pool == nil {
-		return errs.New(errs.Bug, "the worker was made without a bus, scheduler, responder, clock or pool")
+	if d.Bus == nil || d.Scheduler == nil || d.Responder == nil || d.Calls == nil || d.Control == nil || d.Clock == nil || d.Pool == nil {
+		return errs.New(errs.Bug, "the worker was made without a bus, scheduler, responder, way to other models, clock or pool")
 	}
 	return nil
 }

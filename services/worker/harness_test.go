@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -101,8 +102,9 @@ func (h *harness) start(edit []func(*worker.Config)) {
 	}
 	log, logs := observer.New(zap.InfoLevel)
 	h.logs = logs
+	nobody := export.NewEndpoint(export.Config{}).Caller() // models call others in other tests
 	w, err := worker.New(c, worker.Deps{
-		Bus: h.bus, Scheduler: h.scheduler, Responder: h, Clock: mono.New(), Log: zap.New(log), Metrics: h.metrics, Pool: h.pool,
+		Bus: h.bus, Scheduler: h.scheduler, Responder: h, Calls: nobody, Control: nobody, Clock: mono.New(), Log: zap.New(log), Metrics: h.metrics, Pool: h.pool,
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -95,6 +95,9 @@ func (r *Remote) Batches() *batches.Table { return r.batches }
 // Responder brings responses to their gateways.
 func (r *Remote) Responder() infer.Responder { return r.tensors }
 
+// Calls brings what models ask of other models to gateways.
+func (r *Remote) Calls() export.Caller { return r.tensors.Caller() }
+
 // MayStart reports whether a batch that came at the given time may still start:
 // see [Deps].
 func (r *Remote) MayStart(accepted mono.Time) bool { return r.attachment.Fresh(accepted) }

@@ -78,9 +78,6 @@ func New(c Config, d Deps) (*Worker, error) {
 	if c.ExecutionLog != "" {
 		w.log = ledger.NewLog(c.ExecutionLog, c.ID)
 	}
-	if w.deps.Calls == nil {
-		w.deps.Calls, w.deps.Control = apart{}, apart{}
-	}
 	if w.deps.Batches == nil {
 		w.deps.Batches = batches.New()
 	}

@@ -22,9 +22,8 @@ func calls(model string) string {
 }
 
 const (
-	givesSeveral    = "model_transaction_policy { decoupled: true }\nparameters [{ key: \"responses\" value: { string_value: \"2\" } }]\n"
-	both            = `{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]},{"name":"z","datatype":"INT32","shape":[1],"data":[2]}]}`
-	oneProcessCalls = "calls between models are served in one process only"
+	givesSeveral = "model_transaction_policy { decoupled: true }\nparameters [{ key: \"responses\" value: { string_value: \"2\" } }]\n"
+	both         = `{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]},{"name":"z","datatype":"INT32","shape":[1],"data":[2]}]}`
 )
 
 // A model is called by others as by clients, and counts alike.
@@ -51,15 +50,9 @@ func TestModelsCallOthers(t *testing.T) {
 		"nobody": {http.StatusNotFound, "Failed for execute the inference request. Model 'nope' is not ready."},
 	} {
 		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/"+model+"/infer", both)
-		if clustered() && model != "last" {
-			tt.status, tt.want = http.StatusNotImplemented, oneProcessCalls
-		}
 		if status != tt.status || !strings.Contains(text, tt.want) {
 			t.Errorf("%s: %d %s, want %d with %s", model, status, text, tt.status, tt.want)
 		}
-	}
-	if clustered() {
-		return
 	}
 	s.wantMetrics(
 		`nereid_gateway_requests_total{model="last",protocol="call",reason="ok"} 2`,
@@ -73,7 +66,6 @@ func TestModelsCallOthers(t *testing.T) {
 
 // A client that goes away takes the calls with it that were made for it.
 func TestCallsEndWithTheirClients(t *testing.T) {
-	inOneProcess(t)
 	const slow = "parameters [{ key: \"execute_us\" value: { string_value: \"3600000000\" } }]\n"
 	s := start(t, repository(t, map[string]string{
 		"slow/config.pbtxt": calling("x z", slow), "slow/1/.keep": "",

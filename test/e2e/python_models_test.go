@@ -30,24 +30,16 @@ func TestRealClientsOfPythonModels(t *testing.T) {
 	s.wantMetrics(inFlight(0))
 }
 
-// TestPythonModelsCallOthers has Python models call others in each of Triton's ways,
-// which are unsupported where the gateway is another process.
+// TestPythonModelsCallOthers has Python models call others in each of Triton's ways.
 func TestPythonModelsCallOthers(t *testing.T) {
 	s := pythonModels(t)
-	tests := "Calls"
-	if clustered() {
-		tests = "CallsApart"
-	}
-	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_python.py", "-v", tests)
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_python.py", "-v", "Calls")
 	s.wantMetrics(inFlight(0))
 }
 
 // TestPythonModelsControlOthers has a Python model load another from the contents of
-// files, under explicit control in one process.
+// files, under explicit control.
 func TestPythonModelsControlOthers(t *testing.T) {
-	if clustered() {
-		t.Skip("models control others in one process only")
-	}
 	const model = `import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -64,6 +56,10 @@ class TritonPythonModel:
 		"maker/config.pbtxt": `backend: "python" output { name: "Y" data_type: TYPE_BOOL dims: -1 }`, "maker/1/model.py": model,
 	})
 	s := start(t, dir, "--model-control-mode=explicit", "--load-model=maker", "--allow-model-code=true")
+	s.eventually("the model to be ready", func() bool { // which a worker that comes later has looked at first
+		status, _ := s.do(http.MethodGet, s.HTTP+"/v2/models/maker/ready", "")
+		return status == http.StatusOK
+	})
 	status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/maker/infer", `{"inputs":[]}`)
 	if status != http.StatusOK || !strings.Contains(text, `"data":[true,false]`) {
 		t.Errorf("%d %s", status, text)

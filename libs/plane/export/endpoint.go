@@ -36,6 +36,10 @@ type Config struct {
 	// Lost is told of a process that is gone: nobody takes the responses to its
 	// requests any more. It may be nil.
 	Lost func(incarnation uint64)
+	// Calls and Control take what models of workers ask for; with nil a peer that asks
+	// is refused. They do not block, but for Control.
+	Calls   infer.Caller
+	Control infer.Control
 	// Reach is told of a process without a stream from which something is to be
 	// fetched; it does not block. With nil the fetch waits for a stream.
 	Reach func(incarnation uint64)
@@ -183,7 +187,7 @@ func (e *Endpoint) exchange(conn grpc.BidiStreamingServer[nereidv1.TensorEnvelop
 	if p == nil || mine.Epoch == 0 {
 		return errStopped()
 	}
-	if err := link.SendHello(conn, hello(mine, new(Progress))); err != nil {
+	if err := link.SendHello(conn, e.hello(new(Progress))); err != nil {
 		return link.Cause(err)
 	}
 	s, err := e.newStream(conn)

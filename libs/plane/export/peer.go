@@ -45,6 +45,8 @@ type peer struct {
 	// released is how many responses to a request of this process are released here, of
 	// requests whose peer awaits that and has not given the last; guarded by mu.
 	released map[infer.RequestID]uint32
+	// numbered is the last number of a call or control; guarded by mu.
+	numbered uint64
 }
 
 func newPeer(e *Endpoint, incarnation uint64) *peer {
@@ -79,6 +81,7 @@ func (p *peer) serve(s *stream, h *nereidv1.TensorHello) error {
 	p.number = h.GetStream()
 	p.detach(p.served)
 	p.served = s
+	s.calls.taken = h.GetTakesCalls()
 	p.attached()
 	p.outbox.begin(s, h.GetTaken())
 	return nil
@@ -119,8 +122,13 @@ func (p *peer) run(ctx context.Context, s *stream) error {
 	})
 	p.mu.Lock()
 	p.detach(s)
+	s.endCalls()
+	cancels := s.dropCalls()
 	last, asks := !p.leased && p.stream() == nil, p.asks()
 	p.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel()
+	}
 	s.release()
 	switch {
 	case last:
@@ -287,6 +295,49 @@ func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
 		return p.open(s, m)
 	case codec.ExchangeOpened:
 		return p.onStream(s, func() error { s.opened = true; return nil })
+	}
+	return p.receiveCall(s, member, b)
+}
+
+// receiveCall takes one message of a call or control.
+func (p *peer) receiveCall(s *stream, member protowire.Number, b codec.Body) error {
+	switch member {
+	case codec.ExchangeCall:
+		number, call, err := s.reader.Call(b, p.endpoint.config.Clock.Now())
+		if err != nil {
+			return err
+		}
+		return p.onCall(s, number, call)
+	case codec.ExchangeCallResponse:
+		number, r, err := s.reader.CallResponse(b)
+		if err != nil {
+			return err
+		}
+		return p.answered(s, number, r)
+	case codec.ExchangeCallCancel:
+		number, err := s.reader.CallCancel(b)
+		if err == nil {
+			p.onCancel(s, number)
+		}
+		return err
+	case codec.ExchangeCallTaken:
+		number, responses, err := s.reader.CallTaken(b)
+		if err != nil {
+			return err
+		}
+		return p.onStream(s, func() error { return p.onTaken(s, number, responses) })
+	case codec.ExchangeControl:
+		number, control, err := s.reader.Control(b)
+		if err != nil {
+			return err
+		}
+		return p.control(s, number, control)
+	case codec.ExchangeControlDone:
+		number, ready, failure, err := s.reader.ControlDone(b)
+		if err != nil {
+			return err
+		}
+		return p.onStream(s, func() error { return p.controlled(s, number, ready, failure) })
 	}
 	return errs.New(errs.PeerMalformed, "the peer sent a message that is none of an exchange")
 }

@@ -24,9 +24,11 @@ type Identity struct {
 // the streams. The zero value is none.
 type Progress struct{ taken, streams atomic.Uint64 }
 
-func hello(i Identity, p *Progress) *nereidv1.TensorMessage {
+func (e *Endpoint) hello(p *Progress) *nereidv1.TensorMessage {
+	i := e.Identity()
 	return &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: &nereidv1.TensorHello{
 		Protocol: link.Protocol, Id: i.ID, Epoch: i.Epoch, Release: i.Release, Taken: p.taken.Load(), Stream: p.streams.Load(),
+		TakesCalls: e.config.Calls != nil,
 	}}}
 }
 
@@ -72,7 +74,7 @@ func (s *Session) greet(ctx context.Context, p *Progress) error {
 		return err
 	}
 	p.streams.Add(1)
-	if err := link.SendHello(exchange, hello(s.end.Identity(), p)); err != nil {
+	if err := link.SendHello(exchange, s.end.hello(p)); err != nil {
 		return err
 	}
 	theirs := new(nereidv1.TensorHello)

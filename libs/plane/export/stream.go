@@ -23,6 +23,7 @@ type stream struct {
 	flow   flow
 	region *shm.Region // the peer's, nil if it cannot be mapped
 	opened bool        // the peer reads this process's arena
+	calls  calls
 }
 
 // newStream makes a stream over one whose hellos were exchanged, and gives the
@@ -31,7 +32,7 @@ func (e *Endpoint) newStream(conn link.Conn) (*stream, error) {
 	l := link.New(conn)
 	s := &stream{
 		link: l, reader: codec.NewReader(e.config.Pool), intake: intake{link: l},
-		arriving: arriving{pool: e.config.Pool}, flow: flow{link: l},
+		arriving: arriving{pool: e.config.Pool}, flow: flow{link: l}, calls: newCalls(),
 	}
 	if err := s.intake.begin(); err != nil {
 		return nil, err

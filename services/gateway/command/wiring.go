@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/control"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/process"
@@ -31,7 +32,7 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialing})
 	requests := gateway.NewRequests()
 	remote := gateway.NewRemote(gateway.RemoteDeps{
-		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialing, Pool: pool, Arena: arena, Clock: clock, Requests: requests,
+		ID: p.ID, Release: process.Release, Bus: p.Bus, TLS: p.Dialing, Pool: pool, Arena: arena, Clock: clock, Requests: requests, Calls: w, Control: w,
 		Metrics: p.Metrics, Log: p.Log,
 	})
 	registries := control.NewFinder(p.Bus, control.RegistryRole)
@@ -62,6 +63,23 @@ func (w *wiring) ready() error {
 		return process.NotReady(w.gateway.Ready(), "no scheduler is reachable of the pools "+strings.Join(pools, ", "))
 	}
 	return process.NotReady(w.gateway.Ready(), "not all models are ready")
+}
+
+// Call and the others take what models of workers ask of others.
+func (w *wiring) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
+	return w.gateway.Call(c, receive)
+}
+
+func (w *wiring) LoadModel(ctx context.Context, model, config string, files map[string][]byte) error {
+	return w.gateway.LoadModel(ctx, model, config, files)
+}
+
+func (w *wiring) UnloadModel(ctx context.Context, model string, dependents bool) error {
+	return w.gateway.UnloadModel(ctx, model, dependents)
+}
+
+func (w *wiring) ModelReady(model, version string) (bool, error) {
+	return w.gateway.ModelReady(model, version)
 }
 
 // start logs the progress of the start.

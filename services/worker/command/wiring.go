@@ -32,7 +32,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 		ID: p.ID, Release: process.Release, Pool: c.Pool, Bus: p.Bus, TLS: p.Dialing, Tensors: pool, Arena: arena, Clock: clock, Log: p.Log,
 	})
 	w, err := worker.New(config, worker.Deps{
-		Bus: p.Bus, Scheduler: remote.Scheduler(), Responder: remote.Responder(), Clock: clock,
+		Bus: p.Bus, Scheduler: remote.Scheduler(), Responder: remote.Responder(), Calls: remote.Calls(), Control: remote.Calls(), Clock: clock,
 		Batches: remote.Batches(), MayStart: remote.MayStart, PipelinedBatches: remote.PipelinedBatches(), Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
 	if err != nil {

@@ -87,17 +87,6 @@ class Router(Clients):
                 self.assertEqual(caught.exception.status(), "400" if module is http_client else "StatusCode.INVALID_ARGUMENT")
 
 
-class RouterApart(Clients):
-    def test_only_what_needs_no_call_is_routed(self):
-        for module, client in self.ways():
-            with self.subTest(client=module.__name__):
-                result = client.infer("router", texts(module, "#!/bin/sh\nls\n"))
-                self.assertEqual(result.as_numpy("LANGUAGE").tolist(), [[b"Shell"]])
-                with self.assertRaisesRegex(InferenceServerException, "calls between models are served in one process only") as caught:
-                    client.infer("router", texts(module, "package main"))
-                self.assertEqual(caught.exception.status(), "501" if module is http_client else "StatusCode.UNIMPLEMENTED")
-
-
 class Words(Clients):
     def test_the_example_client_prints_each_word(self):
         said = subprocess.run(

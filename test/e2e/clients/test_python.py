@@ -165,10 +165,5 @@ class Calls(Clients):
         self.fails("calls", "asks nobody", "404", "NOT_FOUND", "Model 'nobody' is not ready")
 
 
-class CallsApart(Clients):
-    def test_calls_are_unsupported(self):
-        self.fails("calls", "asks fails INTERNAL", "501", "UNIMPLEMENTED", "calls between models are served in one process only")
-
-
 if __name__ == "__main__":
     unittest.main()

@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway"
@@ -175,7 +176,10 @@ func (f *fleet) startWorker(id string) {
 	c.ID, c.DrainTimeout = id, 0
 	store, err := bus.Open(f.b.Context(), bus.Config{URL: f.url})
 	f.must(err)
-	w, err := worker.New(c, worker.Deps{Bus: store, Scheduler: idle{}, Responder: idle{}, Clock: mono.New(), Pool: tensor.NewPool(0)})
+	nobody := export.NewEndpoint(export.Config{}).Caller()
+	w, err := worker.New(c, worker.Deps{
+		Bus: store, Scheduler: idle{}, Responder: idle{}, Calls: nobody, Control: nobody, Clock: mono.New(), Pool: tensor.NewPool(0),
+	})
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.b.Context()))
 	done := make(chan error, 1)

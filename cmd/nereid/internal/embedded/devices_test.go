@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry"
@@ -105,8 +106,9 @@ func (d *devices) start(id string, device worker.Device) (log string, ref infer.
 	c := worker.Default()
 	log = filepath.Join(d.t.TempDir(), "executions")
 	c.ID, c.Device, c.DrainTimeout, c.ExecutionLog = id, device, 0, log
+	nobody := export.NewEndpoint(export.Config{}).Caller()
 	w, err := worker.New(c, worker.Deps{
-		Bus: d.bus, Scheduler: d.scheduler, Responder: d, Clock: mono.New(), Pool: tensor.NewPool(0),
+		Bus: d.bus, Scheduler: d.scheduler, Responder: d, Calls: nobody, Control: nobody, Clock: mono.New(), Pool: tensor.NewPool(0),
 	})
 	if err != nil {
 		d.t.Fatal(err)

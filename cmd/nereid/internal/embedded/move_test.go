@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/worker"
 )
@@ -26,8 +27,9 @@ func (d *devices) leaver(id string) (stop func()) {
 	d.t.Helper()
 	c := worker.Default()
 	c.ID, c.DrainTimeout, c.LeaveTimeout = id, patience, patience
+	nobody := export.NewEndpoint(export.Config{}).Caller()
 	w, err := worker.New(c, worker.Deps{
-		Bus: d.bus, Scheduler: d.scheduler, Responder: d, Clock: mono.New(), Pool: tensor.NewPool(0),
+		Bus: d.bus, Scheduler: d.scheduler, Responder: d, Calls: nobody, Control: nobody, Clock: mono.New(), Pool: tensor.NewPool(0),
 	})
 	if err != nil {
 		d.t.Fatal(err)

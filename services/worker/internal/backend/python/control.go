@@ -34,11 +34,6 @@ func (s *session) control(m *stub.Message, body *tensor.Buffer) error {
 	default:
 		return fmt.Errorf("the stub has models do %q", m.Op)
 	}
-	if c == nil {
-		act = func(context.Context) (bool, error) {
-			return false, errs.New(errs.Unsupported, "control of models by models is served in one process only")
-		}
-	}
 	id := m.ID
 	go func() {
 		value, err := act(s.in.closing)
