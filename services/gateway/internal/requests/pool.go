@@ -284,7 +284,7 @@ func (p *Pool) End() {
 		case e.ended:
 			e.abandon()
 		default:
-			s.park()
+			e.giveBack()
 		}
 		e.mu.Unlock()
 	}

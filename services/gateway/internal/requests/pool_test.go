@@ -482,3 +482,38 @@ func TestPoolIsReachableWhileATakeoverMayBeUnderWay(t *testing.T) {
 		t.Error("not with the next scheduler")
 	}
 }
+
+// A call ends with the scheduler that has it, once: what that knew of the parent is gone
+// with it.
+func TestCallsAreNotSubmittedAgain(t *testing.T) {
+	for name, part := range map[string]func(*scene, *session, infer.Work){
+		"the session ends":            func(s *scene, _ *session, _ infer.Work) { s.pool.End() },
+		"the scheduler gives it back": func(_ *scene, x *session, w infer.Work) { x.Refused(w, errs.New(errs.SchedulerDeposed, "")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			r := s.request(0)
+			r.Parent.Batch.Number = 1
+			first := s.connect()
+			s.submit(r)
+			part(s, first, work(1))
+			if second := s.connect(); len(first.sent) != 1 || len(second.sent) != 0 {
+				t.Errorf("submitted %d times, and then %d", len(first.sent), len(second.sent))
+			}
+			if diff := cmp.Diff([]string{string(errs.NoScheduler)}, s.answers); diff != "" || s.free != 1 || s.lent != 0 || s.known() != 0 {
+				t.Errorf("%d inputs free, %d lent, %d requests known; (-want +got):\n%s", s.free, s.lent, s.known(), diff)
+			}
+		})
+	}
+}
+
+// A call that comes while there is no scheduler waits as any request does.
+func TestCallsWaitForTheirFirstScheduler(t *testing.T) {
+	s := newScene(t)
+	r := s.request(0)
+	r.Parent.Batch.Number = 1
+	s.submit(r)
+	if x := s.connect(); len(x.sent) != 1 || len(s.answers) != 0 {
+		t.Errorf("submitted %d times, answered with %v", len(x.sent), s.answers)
+	}
+}

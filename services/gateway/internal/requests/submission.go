@@ -124,11 +124,24 @@ func (e *entry) respondQueued(p *Pool, r *infer.Response, returned bool) (refuse
 		if e.ended {
 			e.abandon()
 		} else {
-			s.park()
+			e.giveBack()
 		}
 		return false
 	}
 	return e.pass(r, returned)
+}
+
+// giveBack has a submission wait for the next scheduler. A call that was submitted ends
+// instead: what the scheduler knew of its parent, by which it would see a deadlock, is
+// gone. The caller holds mu.
+func (e *entry) giveBack() {
+	s := e.submission
+	if s.epoch != 0 && s.request.Parent != (infer.Parent{}) {
+		e.fail(errs.New(errs.NoScheduler, "the scheduler of the pool %q has changed while the call waited or ran", s.pool.name).
+			WithModel(s.request.Model.Name))
+		return
+	}
+	s.park()
 }
 
 // settle notes that a worker has the request or has answered it: then the
