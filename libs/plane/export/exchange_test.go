@@ -96,6 +96,7 @@ type plane struct {
 	peer            link.Peer
 	at, from        *export.Endpoint // the worker's and the gateway's
 	to              infer.Responder  // the gateway's requests'
+	models          models           // that the worker's call
 	asked           chan uint64      // processes with which the worker asked for a stream
 	progress        export.Progress
 	clock           *mono.System
@@ -153,6 +154,7 @@ func newPlane(t testing.TB, m mode) *plane {
 	p.from = export.NewEndpoint(export.Config{
 		ID: "gateway", Arena: p.gateway.arena, Pool: p.gateway.pool, Clock: p.clock,
 		Responder: responder(func(r *infer.Response) { p.to.Respond(r) }), Lent: p.lent.inputs,
+		Calls: &p.models, Control: &p.models,
 	})
 	p.from.Introduce(gatewayEpoch)
 	address := "127.0.0.1:0"
