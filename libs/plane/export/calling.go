@@ -64,10 +64,10 @@ type calling struct {
 
 	came, taken uint32 // responses
 	bytes       int64  // of those that have come and are not taken
-	// What was taken since the gateway was told.
-	told      uint32
-	untold    int64 // bytes
-	holdsLent bool  // the gateway keeps something for it
+	// acknowledged is how many of the taken the gateway knows of; the rest is bytes since.
+	acknowledged   uint32
+	unacknowledged int64 // bytes
+	holdsLent      bool  // the gateway keeps something for it
 }
 
 // call makes a call.
@@ -199,9 +199,9 @@ func (p *peer) answered(s *stream, number uint64, r *infer.Response) error {
 		return errs.New(errs.PeerMalformed, "the gateway sent more responses to a call than there is room for")
 	}
 	c.came++
-	if c.ended { // here, so that the gateway was told to cancel it
+	if c.ended { // here, and the gateway was told to cancel it
 		if r.Final {
-			c.tell(c.came)
+			c.acknowledge(c.came)
 			c.finish()
 		}
 		r.Release()
@@ -260,7 +260,7 @@ func (c *calling) fail(err error) *infer.Response {
 	final := c.ended // it has come
 	c.queued, c.ended = nil, true
 	if final {
-		c.tell(c.came)
+		c.acknowledge(c.came)
 		c.finish()
 	} else {
 		c.cancelLocked()
@@ -277,19 +277,19 @@ func (c *calling) took(size int64, lent, final bool) {
 	}
 	c.taken++
 	c.bytes -= size
-	c.untold += size
+	c.unacknowledged += size
 	c.holdsLent = c.holdsLent || lent
-	if c.taken-c.told >= windowResponses/2 || c.untold >= maxUnacknowledgedBytes || final && c.holdsLent {
-		c.tell(c.taken)
+	if c.taken-c.acknowledged >= windowResponses/2 || c.unacknowledged >= maxUnacknowledgedBytes || final && c.holdsLent {
+		c.acknowledge(c.taken)
 	}
 	if final {
 		c.finish()
 	}
 }
 
-// tell tells the gateway how many responses were taken. The caller holds mu.
-func (c *calling) tell(taken uint32) {
-	c.told, c.untold, c.holdsLent = taken, 0, false
+// acknowledge tells the gateway how many responses were taken. The caller holds mu.
+func (c *calling) acknowledge(taken uint32) {
+	c.acknowledged, c.unacknowledged, c.holdsLent = taken, 0, false
 	_ = c.stream.link.Write(func(w *codec.Writer) error { return w.CallTaken(c.number, taken) }) // as in cancelLocked
 }
 
