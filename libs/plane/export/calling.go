@@ -12,8 +12,6 @@ import (
 const (
 	// maxCalls bounds the calls and controls that are under way on a stream.
 	maxCalls = 4096
-	// maxCallText bounds what a call or control carries beside its tensors, in bytes.
-	maxCallText = 1 << 20
 	// windowResponses and windowResponseBytes are when a call has no room for another
 	// response until its model has taken one: a model that does not read holds back the
 	// one that it has called.
@@ -72,8 +70,8 @@ type calling struct {
 
 // call makes a call.
 func (e *Endpoint) call(of *infer.Call, receive func(*infer.Response)) (*calling, error) {
-	if n := callText(of); n > maxCallText {
-		return nil, errs.New(errs.InvalidParameter, "a call of model '%s' has %d bytes beside its tensors, want at most %d", of.Model, n, maxCallText).
+	if n := callText(of); n > infer.MaxDescriptorBytes {
+		return nil, errs.New(errs.InvalidParameter, "a call of model '%s' has %d bytes beside its tensors, want at most %d", of.Model, n, infer.MaxDescriptorBytes).
 			WithModel(of.Model)
 	}
 	p, err := e.gateway(of.Parent.Unit.Request.Origin, of.Model)

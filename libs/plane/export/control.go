@@ -56,10 +56,10 @@ func (c Caller) LoadModel(ctx context.Context, model, config string, files map[s
 		})
 	}
 	defer load.Release()
-	if len(files) > maxFiles || size > maxFileBytes || text > maxCallText {
+	if len(files) > maxFiles || size > maxFileBytes || text > infer.MaxDescriptorBytes {
 		return errs.New(errs.InvalidParameter,
 			"a load of model '%s' brings %d files of %d bytes, with %d bytes of configuration and paths: want at most %d files, %d and %d bytes",
-			model, len(files), size, text, maxFiles, maxFileBytes, maxCallText).WithModel(model)
+			model, len(files), size, text, maxFiles, maxFileBytes, infer.MaxDescriptorBytes).WithModel(model)
 	}
 	_, err := c.ask(ctx, load)
 	return err
