@@ -21,7 +21,10 @@ require (
 	google.golang.org/grpc v1.85.0
 )
 
-require github.com/nereid-serving/nereid/python v0.0.0 // indirect
+require (
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
+	github.com/nereid-serving/nereid/python v0.0.0 // indirect
+)
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect

@@ -107,7 +107,7 @@ func TestMistakesInSettingsAreNamed(t *testing.T) {
 		{"registry", "repository-poll-secs: 3", "--model-repository=DIR", process.ExitFailed},
 		{"registry", "model-repository: m\nmodel-control-mode: sometimes", "sometimes", process.ExitFailed},
 		{"serve", "model-repository: m\nhttp-port: 70000", "settings.yaml:2: --http-port is 70000", process.ExitFailed},
-		{"serve", "model-repository: m\nresponse-cache-byte-size: 1", "settings.yaml:2: --response-cache-byte-size=1 is not supported", process.ExitFailed},
+		{"serve", "model-repository: m\nresponse-cache-byte-size: -1", "settings.yaml:2: --response-cache-byte-size is -1", process.ExitFailed},
 		{"serve", "model-repository: m\nrate-limit: sometimes", "settings.yaml:2: --rate-limit=sometimes: want off or execution_count", process.ExitFailed},
 		{"scheduler", "rate-limit-resource: [R1]", "settings.yaml:1: --rate-limit-resource=R1: want NAME:COUNT or NAME:COUNT:DEVICE", process.ExitFailed},
 		{"srv", "", `no service "srv"`, process.ExitUsage},

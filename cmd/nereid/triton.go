@@ -40,7 +40,7 @@ type idle struct {
 	TraceCount   int `name:"trace-count" default:"-1" hidden:"" effect:"none" help:"It is for --trace-level."`
 	TraceLogFreq int `name:"trace-log-frequency" default:"0" hidden:"" effect:"none" help:"It is for --trace-level."`
 
-	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"There are no caches to load."`
+	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"Caches are built in; --cache-config names one."`
 
 	PinnedPool     int64    `name:"pinned-memory-pool-byte-size" default:"268435456" hidden:"" effect:"none" help:"Models run on CPUs."`
 	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
@@ -68,11 +68,9 @@ type refused struct {
 	TraceFile   string   `name:"trace-file" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`
 	TraceLevel  []string `name:"trace-level" sep:"none" hidden:"" effect:"refused" unless:"OFF" help:"Requests are not traced: leave the flag out."`
 
-	CacheConfig []string      `name:"cache-config" sep:"none" hidden:"" effect:"refused" help:"Responses are not cached: leave the flag out, and response_cache of the models off."`
-	CacheBytes  int64         `name:"response-cache-byte-size" default:"0" hidden:"" effect:"refused" unless:"0" help:"Responses are not cached: leave the flag out, and response_cache of the models off."`
-	ClientShm   config.Switch `name:"allow-client-shm" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients cannot register shared memory: let them send tensors in the request."`
-	Sagemaker   config.Switch `name:"allow-sagemaker" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no SageMaker front end: call /v2/models over HTTP."`
-	Vertex      config.Switch `name:"allow-vertex-ai" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no Vertex AI front end: call /v2/models over HTTP."`
+	ClientShm config.Switch `name:"allow-client-shm" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients cannot register shared memory: let them send tensors in the request."`
+	Sagemaker config.Switch `name:"allow-sagemaker" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no SageMaker front end: call /v2/models over HTTP."`
+	Vertex    config.Switch `name:"allow-vertex-ai" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no Vertex AI front end: call /v2/models over HTTP."`
 }
 
 // checkEffects refuses values that serve cannot honor.

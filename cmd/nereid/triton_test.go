@@ -28,7 +28,7 @@ func tritonFlags() map[string]string {
 		grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout grpc-keepalive-permit-without-calls
 		grpc-http2-min-recv-ping-interval-without-data grpc-max-connection-age grpc-max-connection-age-grace
 		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
-		backend-config backend-directory host-policy rate-limit rate-limit-resource`)
+		backend-config backend-directory host-policy rate-limit rate-limit-resource cache-config response-cache-byte-size`)
 	none := strings.Fields(`
 		enable-peer-access repoagent-directory cache-directory
 		http-thread-count grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
@@ -41,7 +41,7 @@ func tritonFlags() map[string]string {
 	refused := strings.Fields(`
 		http-header-forward-pattern
 		grpc-header-forward-pattern grpc-http2-max-ping-strikes
-		trace-config trace-file trace-level cache-config response-cache-byte-size
+		trace-config trace-file trace-level
 		allow-client-shm allow-sagemaker allow-vertex-ai`)
 	all := make(map[string]string)
 	for effect, names := range map[string][]string{"": works, effectNone: none, effectRefused: refused} {
@@ -143,7 +143,7 @@ func TestRefusedFlagsSayWhatToDo(t *testing.T) {
 }
 
 func TestRefusedSettingsOfTheEnvironment(t *testing.T) {
-	env := func(name string) (string, bool) { return "1", name == "NEREID_RESPONSE_CACHE_BYTE_SIZE" }
+	env := func(name string) (string, bool) { return "1", name == "NEREID_TRACE_FILE" }
 	var out bytes.Buffer
 	if command, status := parse([]string{"serve", "--model-repository=x"}, io.Discard, &out, env); command != nil || status != process.ExitUsage {
 		t.Errorf("taken: status %d, %s", status, out.String())

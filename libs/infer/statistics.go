@@ -63,3 +63,13 @@ type Queue struct {
 	// does.
 	Oldest time.Duration
 }
+
+// CacheUse is what the response cache did for one request.
+type CacheUse struct {
+	Model ModelRef
+	// Hit says that the response was known. The request is a success then that
+	// has neither waited nor run.
+	Hit bool
+	// Time is that of the lookup, and of a miss also that of the insertion.
+	Time time.Duration
+}

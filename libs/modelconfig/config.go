@@ -33,7 +33,9 @@ type Config struct {
 	Sequences *SequenceBatching
 	// Decoupled models give any number of responses per request.
 	Decoupled bool
-	Groups    []InstanceGroup
+	// Cached says that responses may be kept for equal requests.
+	Cached bool
+	Groups []InstanceGroup
 	// Filename is the model's file or directory within a version directory.
 	Filename string
 	// Placement says on which workers the model runs.

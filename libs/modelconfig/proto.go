@@ -35,6 +35,7 @@ func view(c *inference.ModelConfig) *Config {
 		Batching:     batching(c.GetDynamicBatching()),
 		Sequences:    sequences(c),
 		Decoupled:    c.GetModelTransactionPolicy().GetDecoupled(),
+		Cached:       c.GetResponseCache().GetEnable(),
 		Filename:     c.GetDefaultModelFilename(),
 		Parameters:   make(map[string]string, len(c.GetParameters())),
 		GraphLevel:   c.GetOptimization().GetGraph().GetLevel(),

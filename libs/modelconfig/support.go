@@ -96,7 +96,6 @@ func Unused(c *inference.ModelConfig) (sentences []string) {
 		used    bool
 		why     string
 	}{
-		{"response_cache", c.GetResponseCache().GetEnable(), "there is no response cache"},
 		{"optimization.priority", c.GetOptimization().GetPriority() != inference.ModelOptimizationPolicy_PRIORITY_DEFAULT, "models have no priority over one another"},
 		{"optimization.execution_accelerators.gpu_execution_accelerator", len(c.GetOptimization().GetExecutionAccelerators().GetGpuExecutionAccelerator()) > 0 && !onGPU(c), "instances on CPUs run without it"},
 	} {

@@ -13,7 +13,7 @@ func TestSettingsWithoutEffectAreTold(t *testing.T) {
 	const accelerator = `optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } } } `
 	for text, want := range map[string][]string{
 		"":                                nil,
-		"response_cache { enable: true }": {"response_cache has no effect: there is no response cache"},
+		"response_cache { enable: true }": nil,
 		"response_cache { }":              nil,
 		"instance_group { rate_limiter { priority: 2 } }": nil,
 		"optimization { priority: PRIORITY_MAX }":         {"optimization.priority has no effect: models have no priority over one another"},

@@ -223,7 +223,7 @@ func (r *report) validateResponseCache(c *inference.ModelConfig) {
 		r.wrong("response_cache.enable", "disable one of the two", text, r.model, "'decoupled' transaction policy")
 	}
 	if c.GetSequenceBatching() != nil {
-		r.wrong("response_cache.enable", "disable one of the two", text, r.model, "'sequence_batching' scheduling choice")
+		r.wrong("response_cache.enable", "disable one of the two", text, r.model, "sequence batching scheduler")
 	}
 }
 

@@ -42,6 +42,7 @@ type Config struct {
 	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
 
 	Connections Connections `embed:""`
+	Cache       Cache       `embed:""`
 
 	// MaxRequestBytes bounds the bytes of all requests together.
 	MaxRequestBytes int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"Most bytes that requests hold, from their arrival to their responses; more are refused as memory_full. 0 is no bound."`
@@ -80,6 +81,9 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--exit-notice-secs is %d: want 0 or more", c.ExitNotice)
 	case c.StallTimeout < 1:
 		return errs.New(errs.ConfigInvalid, "--stall-timeout-secs is %d: want 1 or more", c.StallTimeout)
+	}
+	if _, err := c.Cache.size(); err != nil {
+		return err
 	}
 	return c.Connections.validate()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/calls"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
@@ -69,6 +70,9 @@ type Deps struct {
 	Registered func(incarnation uint64)
 	// Statistics returns the source for a pool.
 	Statistics func(pool string) StatisticsSource
+	// CacheUsed is told what the response cache did for each request of a pool, for
+	// the pool's statistics. It does not block, and may be nil.
+	CacheUsed func(pool string, u infer.CacheUse)
 	// Repository may be nil; then the gateway loads and unloads no models.
 	Repository Repository
 	// Cluster may be nil; then the gateway has no such call.
@@ -88,6 +92,7 @@ type Gateway struct {
 	deps   Deps
 	meters *metered.Metrics
 	budget *core.Budget
+	cache  *cache.Cache // nil without one
 
 	// engine and calls are set once the lease has assigned the incarnation.
 	engine  atomic.Pointer[core.Gateway]
@@ -111,6 +116,10 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	}
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
+	var err error
+	if g.cache, err = newCache(&c.Cache, deps); err != nil {
+		return nil, err
+	}
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final response.",
 	}, func() float64 { return float64(g.InFlight()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -283,7 +292,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 // path are the options of a protocol's calls.
 func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
 	return path.Options{
-		Restricted: restricted, Budget: g.budget, Meter: g.meters.Protocol(protocol),
+		Restricted: restricted, Budget: g.budget, Cache: g.cache, Meter: g.meters.Protocol(protocol),
 		Log: func(method string, err error) {
 			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 		},

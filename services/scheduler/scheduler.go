@@ -202,6 +202,13 @@ func (s *Scheduler) Submit(r *infer.Request) error { return s.loop.Submit(r) }
 // Cancel says that nobody waits for a request any more. It may be unknown.
 func (s *Scheduler) Cancel(id infer.RequestID) { s.loop.Cancel(id) }
 
+// CacheUsed counts what a gateway's response cache did for a request.
+func (s *Scheduler) CacheUsed(u infer.CacheUse) {
+	if c := s.stats.Of(u.Model); c != nil {
+		c.CacheUsed(u.Hit, u.Time)
+	}
+}
+
 // Statistics returns the counts of model versions, one for each ref: zero if
 // the scheduler does not know it yet. It never fails.
 func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {

@@ -7,8 +7,9 @@ const Hello protowire.Number = 1
 
 // The members of GatewayMessage.
 const (
-	GatewaySubmit protowire.Number = 2
-	GatewayCancel protowire.Number = 3
+	GatewaySubmit   protowire.Number = 2
+	GatewayCancel   protowire.Number = 3
+	GatewayCacheUse protowire.Number = 6
 )
 
 // The members of SchedulerMessage.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
@@ -138,6 +139,23 @@ func kinds() []kind {
 			func(r *Reader, b Body) (any, error) { return r.Cancel(b) },
 			func(m proto.Message) any {
 				return workOf(m.(*nereidv1.GatewayEnvelope).GetMessages()[0].GetCancel().GetWork()).Request
+			},
+		},
+		{
+			"cache use", GatewayCacheUse, func() proto.Message { return new(nereidv1.GatewayEnvelope) },
+			func(t *rapid.T) any {
+				return infer.CacheUse{Model: drawRequest(t).Model, Hit: rapid.Bool().Draw(t, "hit"), Time: time.Duration(rapid.Int64Min(0).Draw(t, "time"))}
+			},
+			func(w *Writer, v any) error { u := v.(infer.CacheUse); return w.CacheUse(&u) },
+			func(v any) proto.Message {
+				u := v.(infer.CacheUse)
+				m := &nereidv1.CacheUse{Model: descriptorMessage(&infer.Request{Model: u.Model}, now).GetModel(), Hit: u.Hit, TimeNs: uint64(u.Time)}
+				return gateway(&nereidv1.GatewayMessage{Message: &nereidv1.GatewayMessage_CacheUse{CacheUse: m}})
+			},
+			func(r *Reader, b Body) (any, error) { return r.CacheUse(b) },
+			func(m proto.Message) any {
+				u := m.(*nereidv1.GatewayEnvelope).GetMessages()[0].GetCacheUse()
+				return infer.CacheUse{Model: requestOf(&nereidv1.Descriptor{Model: u.GetModel()}, now).Model, Hit: u.GetHit(), Time: time.Duration(u.GetTimeNs())}
 			},
 		},
 		{

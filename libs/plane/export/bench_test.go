@@ -47,6 +47,7 @@ func (*direct) UnitDone(infer.UnitDone)             {}
 func (d *direct) Return(*infer.Batch, error)        {}
 func (d *direct) Leave(uint64)                      {}
 func (d *direct) Deposed(uint64)                    {}
+func (d *direct) CacheUsed(infer.CacheUse)          {}
 func (d *direct) Cancel(infer.RequestID)            {}
 func (d *direct) Disconnect(uint64, []*infer.Batch) {}
 

@@ -114,6 +114,11 @@ func (s *GatewaySession) Cancel(id infer.RequestID) {
 	_ = s.link.Write(func(w *codec.Writer) error { return w.Cancel(id) }) // or the session is over, and with it the request's queueing
 }
 
+// CacheUsed tells what the response cache did for a request.
+func (s *GatewaySession) CacheUsed(u infer.CacheUse) {
+	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.CacheUse(&u) }) // or the count is lost with the session
+}
+
 func (s *GatewaySession) receive(member protowire.Number, b codec.Body) error {
 	switch member {
 	case codec.SchedulerRefused:

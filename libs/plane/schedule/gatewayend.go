@@ -69,6 +69,12 @@ func (g *gatewayEnd) receive(member protowire.Number, b codec.Body) error {
 			g.term.backend.Cancel(id)
 		}
 		return err
+	case codec.GatewayCacheUse:
+		u, err := g.reader.CacheUse(b)
+		if err == nil {
+			g.term.backend.CacheUsed(u)
+		}
+		return err
 	}
 	return errNoMessage
 }

@@ -36,6 +36,7 @@ type backend struct {
 	granted      chan infer.Grant
 	completed    chan *infer.InstanceFree
 	cancelled    chan infer.RequestID
+	cacheUses    chan infer.CacheUse
 	disconnected chan []*infer.Batch
 	refused      chan error
 	deposed      chan uint64
@@ -44,7 +45,7 @@ type backend struct {
 
 func newBackend(epoch uint64) *backend {
 	return &backend{
-		epoch: epoch, attached: make(chan infer.Held, 10), granted: make(chan infer.Grant, 10), completed: make(chan *infer.InstanceFree, 10), cancelled: make(chan infer.RequestID, 10),
+		epoch: epoch, attached: make(chan infer.Held, 10), granted: make(chan infer.Grant, 10), completed: make(chan *infer.InstanceFree, 10), cancelled: make(chan infer.RequestID, 10), cacheUses: make(chan infer.CacheUse, 10),
 		disconnected: make(chan []*infer.Batch, 10), refused: make(chan error, 10), deposed: make(chan uint64, 10),
 	}
 }
@@ -63,6 +64,7 @@ func (b *backend) Cancel(id infer.RequestID)          { b.cancelled <- id }
 func (*backend) UnitDone(infer.UnitDone)              {}
 func (b *backend) Return(_ *infer.Batch, e error)     { b.refused <- e }
 func (b *backend) Leave(uint64)                       {}
+func (b *backend) CacheUsed(u infer.CacheUse)         { b.cacheUses <- u }
 func (b *backend) Deposed(by uint64)                  { b.deposed <- by }
 func (b *backend) Disconnect(_ uint64, under []*infer.Batch) {
 	b.disconnected <- under
@@ -197,8 +199,13 @@ func TestARequestCrosses(t *testing.T) {
 			if grant := <-b.granted; grant.Credits != 2 || grant.Pipelined != 1 || grant.Instance != instance || grant.Device != "cpu" {
 				t.Errorf("granted %+v", grant)
 			}
+			used := infer.CacheUse{Model: infer.ModelRef{Name: "m", Version: 1}, Hit: true, Time: 5}
+			g.CacheUsed(used)
 			if err := g.Submit(request(1)); err != nil {
 				t.Fatal(err)
+			}
+			if got := <-b.cacheUses; got != used {
+				t.Errorf("the cache did %+v", got)
 			}
 			o := <-ex.orders
 			r := o.Requests[0]

@@ -28,6 +28,8 @@ type Backend interface {
 	Submit(*infer.Request) error
 	// Cancel says that nobody waits for a request any more. It may be unknown.
 	Cancel(infer.RequestID)
+	// CacheUsed counts what a gateway's response cache did for a request.
+	CacheUsed(infer.CacheUse)
 	// Leave says that the stream of a gateway has ended: what waits for it is
 	// dropped, since it submits again what it still wants.
 	Leave(origin uint64)

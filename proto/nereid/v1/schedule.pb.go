@@ -149,6 +149,7 @@ type GatewayMessage struct {
 	//	*GatewayMessage_Hello
 	//	*GatewayMessage_Submit
 	//	*GatewayMessage_Cancel
+	//	*GatewayMessage_CacheUse
 	Message       isGatewayMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -218,6 +219,15 @@ func (x *GatewayMessage) GetCancel() *CancelRequest {
 	return nil
 }
 
+func (x *GatewayMessage) GetCacheUse() *CacheUse {
+	if x != nil {
+		if x, ok := x.Message.(*GatewayMessage_CacheUse); ok {
+			return x.CacheUse
+		}
+	}
+	return nil
+}
+
 type isGatewayMessage_Message interface {
 	isGatewayMessage_Message()
 }
@@ -235,11 +245,17 @@ type GatewayMessage_Cancel struct {
 	Cancel *CancelRequest `protobuf:"bytes,3,opt,name=cancel,proto3,oneof"`
 }
 
+type GatewayMessage_CacheUse struct {
+	CacheUse *CacheUse `protobuf:"bytes,6,opt,name=cache_use,json=cacheUse,proto3,oneof"`
+}
+
 func (*GatewayMessage_Hello) isGatewayMessage_Message() {}
 
 func (*GatewayMessage_Submit) isGatewayMessage_Message() {}
 
 func (*GatewayMessage_Cancel) isGatewayMessage_Message() {}
+
+func (*GatewayMessage_CacheUse) isGatewayMessage_Message() {}
 
 // GatewayHello introduces a gateway.
 type GatewayHello struct {
@@ -421,6 +437,71 @@ func (x *CancelRequest) GetWork() *WorkId {
 	return nil
 }
 
+// CacheUse tells what the gateway's response cache did for one request, for the
+// statistics that the scheduler keeps. It uses up no credit, and is lost with the
+// stream.
+type CacheUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Model *ModelRef              `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// The response was known, and the request was answered with it.
+	Hit bool `protobuf:"varint,2,opt,name=hit,proto3" json:"hit,omitempty"`
+	// How long the lookup took, and after a miss the insertion.
+	TimeNs        uint64 `protobuf:"varint,3,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheUse) Reset() {
+	*x = CacheUse{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheUse) ProtoMessage() {}
+
+func (x *CacheUse) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheUse.ProtoReflect.Descriptor instead.
+func (*CacheUse) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CacheUse) GetModel() *ModelRef {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *CacheUse) GetHit() bool {
+	if x != nil {
+		return x.Hit
+	}
+	return false
+}
+
+func (x *CacheUse) GetTimeNs() uint64 {
+	if x != nil {
+		return x.TimeNs
+	}
+	return 0
+}
+
 // SchedulerEnvelope holds messages from the scheduler to a gateway, in their order.
 type SchedulerEnvelope struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -431,7 +512,7 @@ type SchedulerEnvelope struct {
 
 func (x *SchedulerEnvelope) Reset() {
 	*x = SchedulerEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +524,7 @@ func (x *SchedulerEnvelope) String() string {
 func (*SchedulerEnvelope) ProtoMessage() {}
 
 func (x *SchedulerEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[6]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +537,7 @@ func (x *SchedulerEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerEnvelope.ProtoReflect.Descriptor instead.
 func (*SchedulerEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{6}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SchedulerEnvelope) GetMessages() []*SchedulerMessage {
@@ -484,7 +565,7 @@ type SchedulerMessage struct {
 
 func (x *SchedulerMessage) Reset() {
 	*x = SchedulerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +577,7 @@ func (x *SchedulerMessage) String() string {
 func (*SchedulerMessage) ProtoMessage() {}
 
 func (x *SchedulerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +590,7 @@ func (x *SchedulerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerMessage.ProtoReflect.Descriptor instead.
 func (*SchedulerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{7}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SchedulerMessage) GetMessage() isSchedulerMessage_Message {
@@ -634,7 +715,7 @@ type SchedulerHello struct {
 
 func (x *SchedulerHello) Reset() {
 	*x = SchedulerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +727,7 @@ func (x *SchedulerHello) String() string {
 func (*SchedulerHello) ProtoMessage() {}
 
 func (x *SchedulerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +740,7 @@ func (x *SchedulerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerHello.ProtoReflect.Descriptor instead.
 func (*SchedulerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{8}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SchedulerHello) GetProtocol() uint32 {
@@ -708,7 +789,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +801,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +814,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Refused) GetWork() *WorkId {
@@ -764,7 +845,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +857,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +870,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Placed) GetWork() *WorkId {
@@ -816,7 +897,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +909,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +922,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
 }
 
 // WorkerEnvelope holds messages from a worker to its pool's scheduler, in their order.
@@ -854,7 +935,7 @@ type WorkerEnvelope struct {
 
 func (x *WorkerEnvelope) Reset() {
 	*x = WorkerEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +947,7 @@ func (x *WorkerEnvelope) String() string {
 func (*WorkerEnvelope) ProtoMessage() {}
 
 func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +960,7 @@ func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkerEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WorkerEnvelope) GetMessages() []*WorkerMessage {
@@ -908,7 +989,7 @@ type WorkerMessage struct {
 
 func (x *WorkerMessage) Reset() {
 	*x = WorkerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1001,7 @@ func (x *WorkerMessage) String() string {
 func (*WorkerMessage) ProtoMessage() {}
 
 func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1014,7 @@ func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerMessage.ProtoReflect.Descriptor instead.
 func (*WorkerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkerMessage) GetMessage() isWorkerMessage_Message {
@@ -1085,7 +1166,7 @@ type WorkerHello struct {
 
 func (x *WorkerHello) Reset() {
 	*x = WorkerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1178,7 @@ func (x *WorkerHello) String() string {
 func (*WorkerHello) ProtoMessage() {}
 
 func (x *WorkerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1191,7 @@ func (x *WorkerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHello.ProtoReflect.Descriptor instead.
 func (*WorkerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkerHello) GetProtocol() uint32 {
@@ -1186,7 +1267,7 @@ type WorkEnvelope struct {
 
 func (x *WorkEnvelope) Reset() {
 	*x = WorkEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1279,7 @@ func (x *WorkEnvelope) String() string {
 func (*WorkEnvelope) ProtoMessage() {}
 
 func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1292,7 @@ func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WorkEnvelope) GetMessages() []*WorkMessage {
@@ -1237,7 +1318,7 @@ type WorkMessage struct {
 
 func (x *WorkMessage) Reset() {
 	*x = WorkMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1330,7 @@ func (x *WorkMessage) String() string {
 func (*WorkMessage) ProtoMessage() {}
 
 func (x *WorkMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1343,7 @@ func (x *WorkMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkMessage.ProtoReflect.Descriptor instead.
 func (*WorkMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkMessage) GetMessage() isWorkMessage_Message {
@@ -1346,11 +1427,12 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\bmessages\x18\x01 \x01(\rR\bmessages\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"H\n" +
 	"\x0fGatewayEnvelope\x125\n" +
-	"\bmessages\x18\x01 \x03(\v2\x19.nereid.v1.GatewayMessageR\bmessages\"\xb4\x01\n" +
+	"\bmessages\x18\x01 \x03(\v2\x19.nereid.v1.GatewayMessageR\bmessages\"\xe8\x01\n" +
 	"\x0eGatewayMessage\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.nereid.v1.GatewayHelloH\x00R\x05hello\x122\n" +
 	"\x06submit\x18\x02 \x01(\v2\x18.nereid.v1.SubmitRequestH\x00R\x06submit\x122\n" +
-	"\x06cancel\x18\x03 \x01(\v2\x18.nereid.v1.CancelRequestH\x00R\x06cancelB\t\n" +
+	"\x06cancel\x18\x03 \x01(\v2\x18.nereid.v1.CancelRequestH\x00R\x06cancel\x122\n" +
+	"\tcache_use\x18\x06 \x01(\v2\x13.nereid.v1.CacheUseH\x00R\bcacheUseB\t\n" +
 	"\amessage\"\x93\x01\n" +
 	"\fGatewayHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1d\n" +
@@ -1364,7 +1446,11 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"descriptor\x18\x01 \x01(\v2\x15.nereid.v1.DescriptorR\n" +
 	"descriptor\"6\n" +
 	"\rCancelRequest\x12%\n" +
-	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"L\n" +
+	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\"`\n" +
+	"\bCacheUse\x12)\n" +
+	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x10\n" +
+	"\x03hit\x18\x02 \x01(\bR\x03hit\x12\x17\n" +
+	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\"L\n" +
 	"\x11SchedulerEnvelope\x127\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1b.nereid.v1.SchedulerMessageR\bmessages\"\xc7\x02\n" +
 	"\x10SchedulerMessage\x121\n" +
@@ -1433,7 +1519,7 @@ func file_nereid_v1_schedule_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_schedule_proto_rawDescData
 }
 
-var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*Credit)(nil),            // 0: nereid.v1.Credit
 	(*GatewayEnvelope)(nil),   // 1: nereid.v1.GatewayEnvelope
@@ -1441,75 +1527,79 @@ var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*GatewayHello)(nil),      // 3: nereid.v1.GatewayHello
 	(*SubmitRequest)(nil),     // 4: nereid.v1.SubmitRequest
 	(*CancelRequest)(nil),     // 5: nereid.v1.CancelRequest
-	(*SchedulerEnvelope)(nil), // 6: nereid.v1.SchedulerEnvelope
-	(*SchedulerMessage)(nil),  // 7: nereid.v1.SchedulerMessage
-	(*SchedulerHello)(nil),    // 8: nereid.v1.SchedulerHello
-	(*Refused)(nil),           // 9: nereid.v1.Refused
-	(*Placed)(nil),            // 10: nereid.v1.Placed
-	(*Drain)(nil),             // 11: nereid.v1.Drain
-	(*WorkerEnvelope)(nil),    // 12: nereid.v1.WorkerEnvelope
-	(*WorkerMessage)(nil),     // 13: nereid.v1.WorkerMessage
-	(*WorkerHello)(nil),       // 14: nereid.v1.WorkerHello
-	(*WorkEnvelope)(nil),      // 15: nereid.v1.WorkEnvelope
-	(*WorkMessage)(nil),       // 16: nereid.v1.WorkMessage
-	(*Descriptor)(nil),        // 17: nereid.v1.Descriptor
-	(*WorkId)(nil),            // 18: nereid.v1.WorkId
-	(*Response)(nil),          // 19: nereid.v1.Response
-	(*Error)(nil),             // 20: nereid.v1.Error
-	(*Grant)(nil),             // 21: nereid.v1.Grant
-	(*InstanceFree)(nil),      // 22: nereid.v1.InstanceFree
-	(*Retire)(nil),            // 23: nereid.v1.Retire
-	(*BatchReturned)(nil),     // 24: nereid.v1.BatchReturned
-	(*UnitDone)(nil),          // 25: nereid.v1.UnitDone
-	(*Running)(nil),           // 26: nereid.v1.Running
-	(*Started)(nil),           // 27: nereid.v1.Started
-	(*HeldSequence)(nil),      // 28: nereid.v1.HeldSequence
-	(*Batch)(nil),             // 29: nereid.v1.Batch
-	(*CancelUnit)(nil),        // 30: nereid.v1.CancelUnit
-	(*Retired)(nil),           // 31: nereid.v1.Retired
+	(*CacheUse)(nil),          // 6: nereid.v1.CacheUse
+	(*SchedulerEnvelope)(nil), // 7: nereid.v1.SchedulerEnvelope
+	(*SchedulerMessage)(nil),  // 8: nereid.v1.SchedulerMessage
+	(*SchedulerHello)(nil),    // 9: nereid.v1.SchedulerHello
+	(*Refused)(nil),           // 10: nereid.v1.Refused
+	(*Placed)(nil),            // 11: nereid.v1.Placed
+	(*Drain)(nil),             // 12: nereid.v1.Drain
+	(*WorkerEnvelope)(nil),    // 13: nereid.v1.WorkerEnvelope
+	(*WorkerMessage)(nil),     // 14: nereid.v1.WorkerMessage
+	(*WorkerHello)(nil),       // 15: nereid.v1.WorkerHello
+	(*WorkEnvelope)(nil),      // 16: nereid.v1.WorkEnvelope
+	(*WorkMessage)(nil),       // 17: nereid.v1.WorkMessage
+	(*Descriptor)(nil),        // 18: nereid.v1.Descriptor
+	(*WorkId)(nil),            // 19: nereid.v1.WorkId
+	(*ModelRef)(nil),          // 20: nereid.v1.ModelRef
+	(*Response)(nil),          // 21: nereid.v1.Response
+	(*Error)(nil),             // 22: nereid.v1.Error
+	(*Grant)(nil),             // 23: nereid.v1.Grant
+	(*InstanceFree)(nil),      // 24: nereid.v1.InstanceFree
+	(*Retire)(nil),            // 25: nereid.v1.Retire
+	(*BatchReturned)(nil),     // 26: nereid.v1.BatchReturned
+	(*UnitDone)(nil),          // 27: nereid.v1.UnitDone
+	(*Running)(nil),           // 28: nereid.v1.Running
+	(*Started)(nil),           // 29: nereid.v1.Started
+	(*HeldSequence)(nil),      // 30: nereid.v1.HeldSequence
+	(*Batch)(nil),             // 31: nereid.v1.Batch
+	(*CancelUnit)(nil),        // 32: nereid.v1.CancelUnit
+	(*Retired)(nil),           // 33: nereid.v1.Retired
 }
 var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	2,  // 0: nereid.v1.GatewayEnvelope.messages:type_name -> nereid.v1.GatewayMessage
 	3,  // 1: nereid.v1.GatewayMessage.hello:type_name -> nereid.v1.GatewayHello
 	4,  // 2: nereid.v1.GatewayMessage.submit:type_name -> nereid.v1.SubmitRequest
 	5,  // 3: nereid.v1.GatewayMessage.cancel:type_name -> nereid.v1.CancelRequest
-	17, // 4: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
-	18, // 5: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
-	7,  // 6: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
-	8,  // 7: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
-	9,  // 8: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
-	19, // 9: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
-	0,  // 10: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
-	10, // 11: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
-	11, // 12: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
-	18, // 13: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
-	20, // 14: nereid.v1.Refused.error:type_name -> nereid.v1.Error
-	18, // 15: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
-	13, // 16: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
-	14, // 17: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
-	21, // 18: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
-	22, // 19: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
-	23, // 20: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
-	11, // 21: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
-	24, // 22: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
-	25, // 23: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
-	26, // 24: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
-	27, // 25: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
-	28, // 26: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
-	16, // 27: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
-	8,  // 28: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
-	29, // 29: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
-	30, // 30: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
-	31, // 31: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
-	1,  // 32: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
-	12, // 33: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
-	6,  // 34: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
-	15, // 35: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
-	34, // [34:36] is the sub-list for method output_type
-	32, // [32:34] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	6,  // 4: nereid.v1.GatewayMessage.cache_use:type_name -> nereid.v1.CacheUse
+	18, // 5: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
+	19, // 6: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
+	20, // 7: nereid.v1.CacheUse.model:type_name -> nereid.v1.ModelRef
+	8,  // 8: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
+	9,  // 9: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
+	10, // 10: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
+	21, // 11: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
+	0,  // 12: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
+	11, // 13: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
+	12, // 14: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
+	19, // 15: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
+	22, // 16: nereid.v1.Refused.error:type_name -> nereid.v1.Error
+	19, // 17: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
+	14, // 18: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
+	15, // 19: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
+	23, // 20: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
+	24, // 21: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
+	25, // 22: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
+	12, // 23: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
+	26, // 24: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
+	27, // 25: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
+	28, // 26: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
+	29, // 27: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
+	30, // 28: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
+	17, // 29: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
+	9,  // 30: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
+	31, // 31: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
+	32, // 32: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
+	33, // 33: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
+	1,  // 34: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
+	13, // 35: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
+	7,  // 36: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
+	16, // 37: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
+	36, // [36:38] is the sub-list for method output_type
+	34, // [34:36] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_schedule_proto_init() }
@@ -1524,8 +1614,9 @@ func file_nereid_v1_schedule_proto_init() {
 		(*GatewayMessage_Hello)(nil),
 		(*GatewayMessage_Submit)(nil),
 		(*GatewayMessage_Cancel)(nil),
+		(*GatewayMessage_CacheUse)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[7].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[8].OneofWrappers = []any{
 		(*SchedulerMessage_Hello)(nil),
 		(*SchedulerMessage_Refused)(nil),
 		(*SchedulerMessage_Response)(nil),
@@ -1533,7 +1624,7 @@ func file_nereid_v1_schedule_proto_init() {
 		(*SchedulerMessage_Placed)(nil),
 		(*SchedulerMessage_Drain)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[13].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[14].OneofWrappers = []any{
 		(*WorkerMessage_Hello)(nil),
 		(*WorkerMessage_Grant)(nil),
 		(*WorkerMessage_InstanceFree)(nil),
@@ -1542,7 +1633,7 @@ func file_nereid_v1_schedule_proto_init() {
 		(*WorkerMessage_BatchReturned)(nil),
 		(*WorkerMessage_UnitDone)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[16].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[17].OneofWrappers = []any{
 		(*WorkMessage_Hello)(nil),
 		(*WorkMessage_Batch)(nil),
 		(*WorkMessage_Cancel)(nil),
@@ -1554,7 +1645,7 @@ func file_nereid_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_schedule_proto_rawDesc), len(file_nereid_v1_schedule_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -138,7 +138,8 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
-		Bus: b, Dispatcher: sched, Repository: reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Bus: b, Dispatcher: sched, CacheUsed: func(_ string, u infer.CacheUse) { sched.CacheUsed(u) },
+		Repository: reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err

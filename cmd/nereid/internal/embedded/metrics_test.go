@@ -30,6 +30,16 @@ dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }
 parameters [{ key: "execute_us" value: { string_value: "100000" } }]
 `
 
+// knownModel has the families of models whose responses are cached.
+const knownModel = `
+backend: "echo"
+max_batch_size: 1
+input [{ name: "x" data_type: TYPE_INT32 dims: [1] }]
+output [{ name: "y" data_type: TYPE_INT32 dims: [1] }]
+instance_group [{ count: 1 kind: KIND_CPU }]
+response_cache { enable: true }
+`
+
 // sequenceModel has the families that models of sequences alone have.
 const sequenceModel = `
 backend: "echo"
@@ -54,7 +64,7 @@ func startMeasured(t *testing.T, edit func(*Config)) *measured {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"m": busyModel, "tokens": busyModel + "model_transaction_policy { decoupled: true }", "turns": sequenceModel,
+		"m": busyModel, "tokens": busyModel + "model_transaction_policy { decoupled: true }", "turns": sequenceModel, "known": knownModel,
 	} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o755); err != nil {
 			t.Fatal(err)
@@ -154,6 +164,7 @@ const (
 	histograms = "histogram_latencies (off)"
 	summaries  = "summary_latencies (off)"
 	limited    = "--rate-limit=execution_count (off)"
+	cached     = "--cache-config=local,size=BYTES (off)"
 )
 
 type family struct{ kind, labels, shown string }
@@ -172,6 +183,16 @@ func tritonFamilies() map[string]family {
 		"nv_cpu_memory_used_bytes":                 {"gauge", "", host},
 		"nv_pinned_memory_pool_total_bytes":        {"gauge", "", always},
 		"nv_pinned_memory_pool_used_bytes":         {"gauge", "", always},
+	}
+	for name, kind := range map[string]string{"num_hits": "counter", "num_misses": "counter"} {
+		all["nv_cache_"+name+"_per_model"] = family{kind, "model version", always}
+	}
+	for _, outcome := range []string{"hit", "miss"} {
+		all["nv_cache_"+outcome+"_duration_per_model"] = family{"counter", "model version", counters}
+		all["nv_cache_"+outcome+"_summary_per_model"] = family{"summary", "model version", summaries}
+	}
+	for _, name := range []string{"util", "num_entries", "num_hits", "num_misses", "num_lookups", "num_evictions", "lookup_duration", "insertion_duration"} {
+		all["nv_cache_"+name] = family{"gauge", "", cached}
 	}
 	for _, time := range []string{"request", "queue", "compute_input", "compute_infer", "compute_output"} {
 		all["nv_inference_"+time+"_duration_us"] = family{"counter", "model version", counters}
@@ -194,6 +215,7 @@ func tritons(families map[string]*dto.MetricFamily) map[string]family {
 func everything(c *Config) {
 	c.Scheduler.MetricsConfig = []string{"histogram_latencies=true", "summary_latencies=true"}
 	c.Scheduler.RateLimit = "execution_count"
+	c.Gateway.Cache.Config = []string{"local,size=1000000"}
 }
 
 func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
@@ -202,7 +224,7 @@ func TestTritonsFamiliesAreShownBySwitch(t *testing.T) {
 		want []string
 	}{
 		"default":    {func(*Config) {}, []string{always, host, counters}},
-		"everything": {everything, []string{always, host, counters, histograms, summaries}},
+		"everything": {everything, []string{always, host, counters, histograms, summaries, cached}},
 		"least": {func(c *Config) {
 			c.Host.CPUMetrics.On, c.Scheduler.MetricsConfig = false, []string{"counter_latencies=false"}
 		}, []string{always}},
@@ -314,7 +336,11 @@ func unit(name string) string {
 		{"_secs", "seconds"},
 		{"_seconds", "seconds"},
 		{"_bytes", "bytes"},
+		{"_duration", "microseconds"},
+		{"_duration_per_model", "microseconds"},
+		{"_summary_per_model", "microseconds"},
 		{"_utilization", "0 to 1"},
+		{"_util", "0 to 1"},
 		{"_rows", "rows"},
 		{"_info", "1"},
 	} {
@@ -343,6 +369,8 @@ those of the Go runtime and the process (` + "`go_*`, `process_*`, `promhttp_*`"
   those too that failed after it. Its buckets end at 100, 500, 2000 and 5000 ms unless ` + "`model_metrics`" + ` sets them.
 - The machine is looked at each ` + "`--metrics-interval-ms`" + `.
 - ` + "`--metrics-label=cluster=NAME`" + `, likewise ` + "`node` and `pod`" + `, is a label of all series.
-- There is no response cache and there are no GPUs, so that ` + "`nv_cache_*`, `nv_gpu_*` and `nv_energy_consumption`" + ` are not there. The pool of pinned
+- ` + "`nv_cache_*_per_model`" + ` is shown for models with ` + "`response_cache`" + `, and the schedulers count it; ` + "`nv_inference_request_summary_us`" + ` is shown
+  for the others. The other ` + "`nv_cache_*`" + ` are those of one gateway's local cache. See [the guide](../guides/response-cache.md).
+- There are no GPUs, so that ` + "`nv_gpu_*` and `nv_energy_consumption`" + ` are not there. The pool of pinned
   memory, which Triton shows whatever the machine has, is shown with 0 bytes.
 `

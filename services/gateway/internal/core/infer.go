@@ -77,6 +77,13 @@ func (x *Execution) Dispatch(r *infer.Request) {
 	}
 }
 
+// Complete ends an admitted request with a response that is known, which it takes
+// over. The request has not been dispatched.
+func (x *Execution) Complete(p *infer.Response) {
+	p.Work = x.work
+	x.gateway.requests.Respond(p)
+}
+
 // Version is the one by which the request is executed: another than it was
 // admitted with where it was rerouted.
 func (x *Execution) Version() *Version { return x.version }

@@ -58,6 +58,10 @@ func (p *Pools) Reachable(pool string) bool { return p.to(pool).deps.Pool.Reacha
 // Submit takes a request to its pool: see [requests.Pool.Submit].
 func (p *Pools) Submit(r *infer.Request) error { return p.to(r.Pool).deps.Pool.Submit(r) }
 
+// CacheUsed tells a pool's scheduler what the response cache did for a request: see
+// [requests.Pool.CacheUsed].
+func (p *Pools) CacheUsed(pool string, u infer.CacheUse) { p.to(pool).deps.Pool.CacheUsed(u) }
+
 // Lost says that a worker is gone.
 func (p *Pools) Lost(worker uint64) {
 	p.mu.RLock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
@@ -50,9 +51,9 @@ type Call struct {
 	ctx       context.Context
 	cancel    context.CancelFunc // of the timeout; nil without one
 	execution core.Execution
-	answers   []*infer.Response // of a stage; see Answer
-	known     bool              // such a stage has answered
-	detached  int64             // bytes of the response that is being sent; see Detach
+	lookup    cache.Lookup    // in the response cache
+	hit       *infer.Response // that it has found, until the request is admitted
+	detached  int64           // bytes of the response that is being sent; see Detach
 	outcome   Outcome
 }
 
@@ -89,7 +90,7 @@ type Sink interface {
 func (c *Call) begin(ctx context.Context, p *Path) {
 	c.path, c.ctx = p, ctx
 	c.Identity, c.Target, c.Work, c.ID = Identity{}, nil, infer.RequestID{}, ""
-	c.Classes, c.EmptyFinal, c.known, c.detached, c.outcome = nil, false, false, 0, Outcome{}
+	c.Classes, c.EmptyFinal, c.detached, c.outcome = nil, false, 0, Outcome{}
 }
 
 // Context is the call's, which ends at its deadline.
@@ -101,12 +102,6 @@ func (c *Call) SetTimeout(d time.Duration) {
 	c.Request.Deadline = c.Request.Received.Add(d)
 	c.ctx, c.cancel = context.WithTimeout(c.ctx, d)
 }
-
-// Answer answers the call with responses, which it takes over: the stages up to the
-// last one are passed over.
-func (c *Call) Answer(responses ...*infer.Response) { c.answers, c.known = responses, true }
-
-func (c *Call) answered() bool { return c.known }
 
 // Served is the version by which the request was executed.
 func (c *Call) Served() *core.Version {
@@ -125,16 +120,7 @@ func (c *Call) Detach(n int64) (release func()) {
 
 // next returns the next response, which the caller releases.
 func (c *Call) next() (r *infer.Response, err error) {
-	if c.known {
-		r = c.answers[0]
-		c.answers = c.answers[1:]
-		if err := c.Account.Charge(r.OutputBytes(), r.Final); err != nil {
-			r.Release()
-			return nil, err
-		}
-	} else {
-		r, err = c.execution.Next(c.ctx)
-	}
+	r, err = c.execution.Next(c.ctx)
 	if err != nil || r.Final {
 		c.outcome.Ended = c.path.gateway.Now()
 	}

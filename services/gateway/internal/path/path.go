@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	Restricted core.Restrictions
 	// Budget bounds the bytes of all calls together. It may be nil.
 	Budget *core.Budget
+	// Cache keeps responses. It may be nil.
+	Cache *cache.Cache
 	// Meter counts calls. It may be nil.
 	Meter Meter
 	// Log is called with errors whose text callers must not see: bugs. It may be
@@ -120,10 +123,8 @@ func (p *Path) Start(ctx context.Context, c *Call) (err error) {
 		}
 	}()
 	for i := range p.stages {
-		if s := &p.stages[i]; !c.answered() || s.Answered {
-			if err := s.Run(c); err != nil {
-				return err
-			}
+		if err := p.stages[i].Run(c); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -162,10 +163,11 @@ func (c *Call) end(panicked any, err error) error {
 		err = Panicked(panicked)
 	}
 	c.execution.Close()
-	for _, r := range c.answers {
-		r.Release()
+	c.lookup.Close()
+	if c.hit != nil {
+		c.hit.Release()
+		c.hit = nil
 	}
-	c.answers = nil
 	if c.Request != nil {
 		c.Request.Release()
 		c.Request = nil

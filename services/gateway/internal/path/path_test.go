@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
@@ -53,8 +54,10 @@ func newRig(t *testing.T, o path.Options) *rig {
 			Config: &modelconfig.Config{Name: name, Decoupled: decoupled, Inputs: []modelconfig.IO{{Name: "X", Datatype: tensor.Uint8, Dims: tensor.Shape{4}}}},
 		}}}
 	}
+	cached := version("cached", false)
+	cached.Versions[0].Config.Cached = true
 	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Requests: r.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
-	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true)}))
+	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true), cached}))
 	r.submit = func(q *infer.Request) error {
 		r.respond(q, r.response(true))
 		return nil
@@ -246,22 +249,44 @@ func TestQuotasRefuseByTenant(t *testing.T) {
 	}
 }
 
-func TestCachesAnswerWithoutTheScheduler(t *testing.T) {
-	var r *rig
+func TestKnownResponsesAreGivenWithoutTheScheduler(t *testing.T) {
+	var uses []bool
 	var taken []string
-	stages := recorded(&taken)
-	cache := slices.IndexFunc(stages, func(s path.Stage) bool { return s.Name == "cache" })
-	stages[cache].Run = func(c *path.Call) error {
-		c.Answer(r.response(true))
+	kept := cache.New(1<<20, func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
+	r := newRig(t, path.Options{Cache: kept, Stages: recorded(&taken), Budget: core.NewBudget(100)})
+	submitted := 0
+	submit := r.submit
+	r.submit = func(q *infer.Request) error { submitted++; return submit(q) }
+	for range 3 {
+		if err := r.infer(t, "cached"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]bool{false, true, true}, uses); diff != "" || submitted != 1 || len(r.sent) != 3 || r.sent[2] != r.sent[0] {
+		t.Errorf("submitted %d, sent %v, hits (-want +got):\n%s", submitted, r.sent, diff)
+	}
+}
+
+func TestFailuresAreNotKept(t *testing.T) {
+	var uses []bool
+	kept := cache.New(1<<20, func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
+	r := newRig(t, path.Options{Cache: kept})
+	submit := r.submit
+	r.submit = func(q *infer.Request) error {
+		r.respond(q, infer.Fail(q.Work, errs.New(errs.ExecutionFailed, "no")))
 		return nil
 	}
-	r = newRig(t, path.Options{Stages: stages})
-	r.submit = func(*infer.Request) error { t.Error("a known response was asked for"); return nil }
-	if err := r.infer(t, "m"); err != nil {
+	if err := r.infer(t, "cached"); errs.Of(err) != errs.ExecutionFailed {
 		t.Fatal(err)
 	}
-	if len(r.sent) != 1 || taken[len(taken)-1] != "stream" || slices.Contains(taken, "dispatch") || r.last.Reason != "" {
-		t.Errorf("sent %v by the stages %v", r.sent, taken)
+	r.submit = submit
+	for range 2 {
+		if err := r.infer(t, "cached"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]bool{false, false, true}, uses); diff != "" {
+		t.Errorf("hits (-want +got):\n%s", diff)
 	}
 }
 

@@ -11,9 +11,6 @@ type Stage struct {
 	Name string
 	// Every says that all calls take the stage; the others only inferences do.
 	Every bool
-	// Answered says that a call takes the stage although one before it has
-	// answered: see [Call.Answer].
-	Answered bool
 	// Run lets the call go on, or returns the error that ends it.
 	Run func(*Call) error
 }
@@ -34,10 +31,10 @@ func Stages() []Stage {
 		{Name: "decode", Run: decode},
 		{Name: "check", Run: check},
 		{Name: "quota", Run: pass}, // a place for what a tenant may use
-		{Name: "cache", Run: pass}, // a place for responses that are known: see [Call.Answer]
+		{Name: "cache", Run: lookUp},
 		{Name: "admit", Run: admit},
 		{Name: "dispatch", Run: dispatch},
-		{Name: "stream", Answered: true, Run: stream},
+		{Name: "stream", Run: stream},
 	}
 }
 
@@ -111,6 +108,16 @@ func check(c *Call) error {
 	return core.Check(c.Target, c.Request)
 }
 
+// lookUp looks for a response that is known. It is given when the request is
+// admitted, so that a hit keeps the order of responses and a gateway that drains
+// refuses it.
+func lookUp(c *Call) error {
+	if c.Target.Config.Cached {
+		c.lookup, c.hit = c.path.options.Cache.Look(c.Request)
+	}
+	return nil
+}
+
 // admit enters the request into the table of those in flight, unless the gateway
 // drains.
 func admit(c *Call) error {
@@ -118,11 +125,17 @@ func admit(c *Call) error {
 	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
 }
 
-// dispatch submits the request to its scheduler. What refuses it there comes as a
-// response.
+// dispatch submits the request to its scheduler, unless its response is known. What
+// refuses it there comes as a response.
 func dispatch(c *Call) error {
 	r := c.Request
 	c.Request = nil // the scheduler's
+	if hit := c.hit; hit != nil {
+		c.hit = nil
+		r.Release()
+		c.execution.Complete(hit)
+		return nil
+	}
 	c.execution.Dispatch(r)
 	return nil
 }
@@ -133,7 +146,7 @@ func stream(c *Call) error {
 	if !c.Target.Config.Decoupled {
 		return single(c)
 	}
-	watched := c.known
+	watched := false
 	for {
 		r, err := c.next()
 		if err != nil {
@@ -176,6 +189,9 @@ func single(c *Call) error {
 	}
 	if count != 1 {
 		return errs.New(errs.ResponseCount, "expected a single response, got %d", count)
+	}
+	if c.Served() == c.Target { // or the request was rerouted: its key is of another content
+		c.lookup.Keep(r)
 	}
 	return c.send(r)
 }

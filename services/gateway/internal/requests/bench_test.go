@@ -13,6 +13,7 @@ type sent struct{}
 
 func (sent) Submit(*infer.Request) error { return nil }
 func (sent) Cancel(infer.RequestID)      {}
+func (sent) CacheUsed(infer.CacheUse)    {}
 func (sent) Done() <-chan struct{}       { return nil }
 
 // BenchmarkRequest is what the table costs a request from its admission to its

@@ -27,6 +27,8 @@ type Session interface {
 	// scheduler has no room now.
 	Submit(*infer.Request) error
 	Cancel(infer.RequestID)
+	// CacheUsed tells what the response cache did for a request.
+	CacheUsed(infer.CacheUse)
 	// Done is closed when the session has ended. The pool is not told anything by it
 	// any more then.
 	Done() <-chan struct{}
@@ -100,6 +102,17 @@ func (p *Pool) Reachable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.session != nil || p.left != 0 && p.clock.Now().Sub(p.left) < p.bounds.Wait/2
+}
+
+// CacheUsed tells the scheduler what the response cache did for a request. While
+// there is none, nobody counts it.
+func (p *Pool) CacheUsed(u infer.CacheUse) {
+	p.mu.Lock()
+	session := p.session
+	p.mu.Unlock()
+	if session != nil {
+		session.CacheUsed(u)
+	}
 }
 
 // Submit takes over a request that the table has. On an error the caller still owns

@@ -25,13 +25,29 @@ func (s *Set) Collect(out chan<- prometheus.Metric) {
 type families struct {
 	success, failure, count, executions, pending *prometheus.Desc
 	request, queue, input, infer, output         *prometheus.Desc
+	cache                                        *cacheFamilies // nil where the model's responses are not cached
 }
 
-func newFamilies(labels prometheus.Labels) families {
+// cacheFamilies are those of models whose responses may be cached.
+type cacheFamilies struct{ hits, misses, hitTime, missTime *prometheus.Desc }
+
+func newCacheFamilies(labels prometheus.Labels) *cacheFamilies {
+	describe := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("nv_cache_"+name+"_per_model", help, nil, labels)
+	}
+	return &cacheFamilies{
+		hits:     describe("num_hits", "Number of cache hits per model"),
+		misses:   describe("num_misses", "Number of cache misses per model"),
+		hitTime:  describe("hit_duration", "Total cache hit duration per model, in microseconds"),
+		missTime: describe("miss_duration", "Total cache miss (insert+lookup) duration per model, in microseconds"),
+	}
+}
+
+func newFamilies(labels prometheus.Labels, cached bool) families {
 	describe := func(name, help string, variable ...string) *prometheus.Desc {
 		return prometheus.NewDesc("nv_inference_"+name, help, variable, labels)
 	}
-	return families{
+	f := families{
 		success:    describe("request_success", "Number of successful inference requests, all batch sizes"),
 		failure:    describe("request_failure", "Number of failed inference requests, all batch sizes", "reason"),
 		count:      describe("count", "Number of inferences performed (does not include cached requests)"),
@@ -43,6 +59,10 @@ func newFamilies(labels prometheus.Labels) families {
 		infer:      describe("compute_infer_duration_us", "Cumulative compute inference duration in microseconds (does not include cached requests)"),
 		output:     describe("compute_output_duration_us", "Cumulative inference compute output duration in microseconds (does not include cached requests)"),
 	}
+	if cached {
+		f.cache = newCacheFamilies(labels)
+	}
+	return f
 }
 
 func (f *families) collect(c *Counters, times bool, out chan<- prometheus.Metric) {
@@ -57,8 +77,16 @@ func (f *families) collect(c *Counters, times bool, out chan<- prometheus.Metric
 	counter(f.count, float64(t.inferences))
 	counter(f.executions, float64(t.executions))
 	out <- prometheus.MustNewConstMetric(f.pending, prometheus.GaugeValue, float64(c.pending.Load()))
+	if f.cache != nil {
+		counter(f.cache.hits, float64(t.hit.Count))
+		counter(f.cache.misses, float64(t.miss.Count))
+	}
 	if !times {
 		return
+	}
+	if f.cache != nil {
+		counter(f.cache.hitTime, micros(t.hit.Time))
+		counter(f.cache.missTime, micros(t.miss.Time))
 	}
 	counter(f.request, micros(t.request.Time))
 	counter(f.queue, micros(t.queue.Time))

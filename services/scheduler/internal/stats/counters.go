@@ -62,8 +62,9 @@ type totals struct {
 	slots      uint64    // that those had room for
 	last       mono.Time // end of the last execution; 0 is none
 	fail       infer.Tally
-	// Of successful requests.
+	// Of successful requests; the phases of the model leave out cache hits.
 	request, queue, input, infer, output infer.Tally
+	hit, miss                            infer.Tally // of the response cache
 }
 
 // Submitted counts a request that has arrived.
@@ -82,6 +83,21 @@ func (c *Counters) Started(requests int) { c.pending.Add(int64(-requests)) }
 // Runs counts requests that have been dispatched, or with a negative number
 // are done.
 func (c *Counters) Runs(requests int) { c.running.Add(int64(requests)) }
+
+// CacheUsed counts what the response cache did for a request. A hit is a successful
+// request that has not waited; what becomes of a miss is counted apart.
+func (c *Counters) CacheUsed(hit bool, took time.Duration) {
+	c.mu.Lock()
+	if hit {
+		c.totals.hit.Add(took)
+		c.totals.request.Add(took)
+		c.totals.queue.Add(0)
+	} else {
+		c.totals.miss.Add(took)
+	}
+	c.mu.Unlock()
+	c.times.cacheUsed(hit, took)
+}
 
 // Lost counts a request whose worker went away so long after its arrival.
 func (c *Counters) Lost(after time.Duration) { c.fail(other, after) }
@@ -216,6 +232,7 @@ func (c *Counters) Statistics(wall func(mono.Time) time.Time) infer.Statistics {
 	s := infer.Statistics{
 		Inferences: t.inferences, Executions: t.executions,
 		Success: t.request, Fail: t.fail, Queue: t.queue, Input: t.input, Infer: t.infer, Output: t.output,
+		CacheHit: t.hit, CacheMiss: t.miss,
 	}
 	if t.last != 0 {
 		s.LastInference = wall(t.last)

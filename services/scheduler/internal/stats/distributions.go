@@ -21,8 +21,11 @@ const (
 // distributions are one model version's histograms and summaries. They are
 // nil where they are not shown.
 type distributions struct {
-	first                                prometheus.Histogram
-	request, queue, input, infer, output prometheus.Summary
+	first                       prometheus.Histogram
+	queue, input, infer, output prometheus.Summary
+	// request is nil where responses are cached, since hits and others together
+	// have no quantile that tells anything; hit and miss are nil elsewhere.
+	request, hit, miss prometheus.Summary
 }
 
 // newDistributions makes what l shows of a model, or nil if that is nothing.
@@ -38,7 +41,7 @@ func newDistributions(l Latencies, labels prometheus.Labels, c *modelconfig.Conf
 		})
 	}
 	if l.Summaries {
-		d.summaries(l.objectives(), labels)
+		d.summaries(l.objectives(), labels, c.Cached)
 	}
 	return d
 }
@@ -51,19 +54,24 @@ func firstBuckets(c *modelconfig.Config) []float64 {
 	return []float64{100, 500, 2000, 5000}
 }
 
-func (d *distributions) summaries(objectives map[float64]float64, labels prometheus.Labels) {
+func (d *distributions) summaries(objectives map[float64]float64, labels prometheus.Labels, cached bool) {
 	summary := func(name, help string) prometheus.Summary {
 		return prometheus.NewSummary(prometheus.SummaryOpts{
-			Name: "nv_inference_" + name + "_summary_us", ConstLabels: labels,
+			Name: name, ConstLabels: labels,
 			Help:       help,
 			Objectives: objectives, MaxAge: window, AgeBuckets: windowSteps,
 		})
 	}
-	d.request = summary("request", "Summary of inference request duration in microseconds (includes cached requests)")
-	d.queue = summary("queue", "Summary of inference queuing duration in microseconds (includes cached requests)")
-	d.input = summary("compute_input", "Summary of compute input duration in microseconds (does not include cached requests)")
-	d.infer = summary("compute_infer", "Summary of compute inference duration in microseconds (does not include cached requests)")
-	d.output = summary("compute_output", "Summary of inference compute output duration in microseconds (does not include cached requests)")
+	if cached {
+		d.hit = summary("nv_cache_hit_summary_per_model", "Summary of cache hit counts/durations per model, in microseconds.")
+		d.miss = summary("nv_cache_miss_summary_per_model", "Summary of cache miss counts/durations per model, in microseconds.")
+	} else {
+		d.request = summary("nv_inference_request_summary_us", "Summary of inference request duration in microseconds (includes cached requests)")
+	}
+	d.queue = summary("nv_inference_queue_summary_us", "Summary of inference queuing duration in microseconds (includes cached requests)")
+	d.input = summary("nv_inference_compute_input_summary_us", "Summary of compute input duration in microseconds (does not include cached requests)")
+	d.infer = summary("nv_inference_compute_infer_summary_us", "Summary of compute inference duration in microseconds (does not include cached requests)")
+	d.output = summary("nv_inference_compute_output_summary_us", "Summary of inference compute output duration in microseconds (does not include cached requests)")
 }
 
 // observe takes the requests of a batch that have had a response.
@@ -78,18 +86,32 @@ func (d *distributions) observe(done *infer.InstanceFree, requests []Served) {
 			first := cmp.Or(r.FirstResponse, t.Done)
 			d.first.Observe(float64(max(first.Sub(r.Enqueued), 0)) / float64(time.Millisecond))
 		}
-		if d.request != nil && succeeded {
+		if d.queue != nil && succeeded {
 			d.succeeded(r, t)
 		}
 	}
 }
 
 func (d *distributions) succeeded(r *Served, t *infer.Timing) {
-	d.request.Observe(micros(t.Done.Sub(r.Enqueued)))
+	if d.request != nil {
+		d.request.Observe(micros(t.Done.Sub(r.Enqueued)))
+	}
 	d.queue.Observe(micros(t.Start.Sub(r.queued())))
 	d.input.Observe(micros(t.Input()))
 	d.infer.Observe(micros(t.Infer()))
 	d.output.Observe(micros(t.Output()))
+}
+
+// cacheUsed takes what the response cache did for a request.
+func (d *distributions) cacheUsed(hit bool, took time.Duration) {
+	switch {
+	case d == nil || d.hit == nil:
+	case hit:
+		d.hit.Observe(micros(took))
+		d.queue.Observe(0)
+	default:
+		d.miss.Observe(micros(took))
+	}
 }
 
 // micros are whole microseconds, as the counters sum them up. A negative
@@ -103,10 +125,9 @@ func (d *distributions) collect(out chan<- prometheus.Metric) {
 	if d.first != nil {
 		d.first.Collect(out)
 	}
-	if d.request == nil {
-		return
-	}
-	for _, s := range []prometheus.Summary{d.request, d.queue, d.input, d.infer, d.output} {
-		s.Collect(out)
+	for _, s := range []prometheus.Summary{d.request, d.queue, d.input, d.infer, d.output, d.hit, d.miss} {
+		if s != nil {
+			s.Collect(out)
+		}
 	}
 }

@@ -122,3 +122,18 @@ func BenchmarkCompleted(b *testing.B) {
 		c.Completed(done, served)
 	}
 }
+
+func TestHitsAreSuccessesWithoutExecution(t *testing.T) {
+	c := counters()
+	c.CacheUsed(false, 30)
+	c.Completed(&infer.InstanceFree{Executions: 1, BatchSize: 1, Timing: infer.Timing{Start: 10, InputDone: 11, InferDone: 13, Done: 17}},
+		[]stats.Served{{Outcome: infer.Succeeded, Rows: 1, Enqueued: 5}})
+	c.CacheUsed(true, 2)
+	c.CacheUsed(true, 3)
+	s := c.Statistics(wall)
+	got := []infer.Tally{s.Success, s.Queue, s.Input, s.CacheHit, s.CacheMiss}
+	want := []infer.Tally{tally(3, 12+5), tally(3, 5), tally(1, 1), tally(2, 5), tally(1, 30)}
+	if diff := cmp.Diff(want, got); diff != "" || s.Inferences != 1 || s.Executions != 1 {
+		t.Errorf("%d inferences, %d executions, success, queue, input, hit, miss (-want +got):\n%s", s.Inferences, s.Executions, diff)
+	}
+}
