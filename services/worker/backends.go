@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/accumulator"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/echo"
@@ -23,7 +24,6 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/python"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/repeat"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/square"
-	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 )
 
 // drivers are the backends that are built in, in the order of names.

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/procs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/batches"
@@ -20,7 +21,6 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
-	"github.com/nereid-serving/nereid/services/worker/internal/procs"
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 	"github.com/nereid-serving/nereid/services/worker/internal/sequence"
 )
@@ -126,6 +126,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	mailbox := newMailbox()
 	keeper, late := errgroup.WithContext(late)
 	keeper.Go(func() error { return lease.Run(late) })
+	keeper.Go(func() error {
+		w.threads.Run(late)
+		return nil
+	})
 	keeper.Go(func() error { return w.report(late, lease, mailbox) })
 	steady := time.AfterFunc(steadyAfter, func() {
 		w.steady.Store(true)
@@ -162,7 +166,6 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
 	defer w.deps.Scheduler.Detach(epoch)
-	defer w.threads.Restore()
 	open := &instances{executor: executor, metrics: w.metrics}
 	defer func() {
 		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process

@@ -12,7 +12,7 @@ import (
 func levels() [][]string {
 	return [][]string{
 		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "resources", "splice", "tensor"},
-		{"backends", "config", "lifecycle", "modelconfig", "obs", "quantile", "shm"},
+		{"backends", "config", "lifecycle", "modelconfig", "obs", "procs", "quantile", "shm"},
 		{"blob", "bus", "client", "control", "identity", "plane", "process", "serve", "state"},
 		{"testkit"},
 	}

@@ -77,9 +77,11 @@ func TestRequestsRunAgain(t *testing.T) {
 // A decoupled model responds in each iteration, and a request that is canceled runs
 // no more: its slot is the next one's.
 func TestIterationsOfDecoupledModelsRespond(t *testing.T) {
+	// An iteration of echo waits for no client: slow ones leave little unread.
+	const slow = `parameters [{ key: "execute_us" value: { string_value: "20000" } }]`
 	s := start(t, repository(t, map[string]string{
 		"three/config.pbtxt": iterating(3, decoupled), "three/1/.keep": "",
-		"endless/config.pbtxt": strings.Replace(iterating(1<<20, decoupled), "max_batch_size: 4", "max_batch_size: 1", 1), "endless/1/.keep": "",
+		"endless/config.pbtxt": strings.Replace(iterating(1<<20, decoupled+"\n"+slow), "max_batch_size: 4", "max_batch_size: 1", 1), "endless/1/.keep": "",
 	}))
 	request := func(model string, n int) *inference.ModelInferRequest {
 		return &inference.ModelInferRequest{

@@ -88,9 +88,28 @@ func (g receiving) end(t testing.TB) error {
 // settled waits until neither side lends anything.
 func (p *plane) settled() {
 	p.t.Helper()
-	for end := time.Now().Add(patience); p.at.Exports.Len()+p.from.Exports.Len() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("%d buffers are lent by the worker and %d by the gateway", p.at.Exports.Len(), p.from.Exports.Len())
+	p.eventually(func() error {
+		if at, from := p.at.Exports.Len(), p.from.Exports.Len(); at+from > 0 {
+			return fmt.Errorf("%d buffers are lent by the worker and %d by the gateway", at, from)
+		}
+		return nil
+	})
+}
+
+// eventually waits until try has no error.
+func (p *plane) eventually(try func() error) {
+	p.t.Helper()
+	end, tick := time.After(patience), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			p.t.Fatal(err)
 		}
 	}
 }
@@ -344,14 +363,10 @@ func (p *plane) connectCalls() {
 	p.t.Helper()
 	p.attach()
 	p.connect()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	p.eventually(func() error {
 		got, _ := p.callModel(&infer.Call{Model: "there", Parent: parent})
-		if err := got.end(p.t); err == nil {
-			return
-		} else if time.Now().After(end) {
-			p.t.Fatal(err)
-		}
-	}
+		return got.end(p.t)
+	})
 }
 
 // What models have others do comes to the gateway with its files.
