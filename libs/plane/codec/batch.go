@@ -158,6 +158,8 @@ func (r *Reader) Batch(body Body, now mono.Time) (*infer.Batch, error) {
 
 func (s *scan) batchRequest(b *infer.Batch, now mono.Time) {
 	s.rd.entry()
+	counted := s.rd.entries
+	s.rd.entries = 0 // each request may have as many as one that comes alone
 	d, queued := newRequest(), uint64(0)
 	var slot infer.Slot
 	m, slotted := s.message(), false
@@ -174,6 +176,7 @@ func (s *scan) batchRequest(b *infer.Batch, now mono.Time) {
 			m.skip()
 		}
 	}
+	s.rd.entries = counted
 	if slotted && len(b.Slots) == len(b.Requests) { // of none, if one before had none
 		b.Slots = append(b.Slots, slot)
 	} else {

@@ -2,20 +2,25 @@ package codec
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Error is the message of an error; nil for nil.
+// Error is the message of an error; nil for nil. Texts that are not valid UTF-8, as
+// a model may give them, are made so.
 func Error(err error) *nereidv1.Error {
 	e := errs.From(err)
 	if e == nil {
 		return nil
 	}
-	m := &nereidv1.Error{Reason: string(e.Reason), Message: e.Msg, Model: e.Model, RetryAfterNs: uint64(max(e.RetryAfter, 0)), Operation: e.Op}
+	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+	m := &nereidv1.Error{
+		Reason: valid(string(e.Reason)), Message: valid(e.Msg), Model: valid(e.Model), RetryAfterNs: uint64(max(e.RetryAfter, 0)), Operation: valid(e.Op),
+	}
 	if e.Err != nil {
-		m.Cause = e.Err.Error()
+		m.Cause = valid(e.Err.Error())
 	}
 	return m
 }

@@ -33,6 +33,7 @@ func (w *Writer) Cancel(id infer.RequestID) error {
 // descriptor writes a Descriptor. left is what is left of its deadline; 0 where
 // it has none.
 func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Duration) {
+	w.entries(len(r.Inputs) + len(r.Outputs) + len(r.Parameters))
 	m := w.open(num)
 	w.work(&r.Work)
 	w.text(2, r.ID)

@@ -18,6 +18,7 @@ func (w *Writer) Response(member protowire.Number, r *infer.Response) error {
 }
 
 func (w *Writer) response(r *infer.Response) {
+	w.entries(len(r.Outputs) + len(r.Parameters))
 	w.work(&r.Work)
 	w.number(2, uint64(r.Index))
 	w.bool(3, r.Final)

@@ -192,6 +192,14 @@ func (w *Writer) bool(num protowire.Number, v bool) { w.number(num, protowire.En
 
 // text writes a string, unless it is empty. A string that is none by the
 // rules of the protocol would end the stream, and with it what others send.
+// entries refuses a message with more inputs, outputs and parameters than a peer
+// would read: it would end its stream, with all that is on it.
+func (w *Writer) entries(n int) {
+	if n > maxEntries {
+		w.fail(errs.New(errs.TransferFailed, "%d inputs, outputs and parameters together cannot be sent to another process, %d is the most", n, maxEntries))
+	}
+}
+
 func (w *Writer) text(num protowire.Number, s string) {
 	if s != "" {
 		w.member(num, s)

@@ -30,9 +30,16 @@ type checker struct {
 	request *infer.Request
 }
 
+// maxParameters is how many parameters a request may have: as many as a message over
+// gRPC is read with.
+const maxParameters = 8192
+
 // descriptor refuses texts and shapes that are too large to travel. It does not name
 // the request, whose ID may be what is too large.
 func (c *checker) descriptor() error {
+	if n := len(c.request.Parameters); n > maxParameters {
+		return errs.New(errs.BodyTooLarge, "the request has %d parameters, %d is the most: send what is much as a tensor", n, maxParameters).WithModel(c.model)
+	}
 	n := c.request.DescriptorBytes()
 	if n <= infer.MaxDescriptorBytes {
 		return nil

@@ -198,8 +198,8 @@ func TestDescriptorsAreBounded(t *testing.T) {
 			r.Parameters = []infer.Parameter{{Key: strings.Repeat("x", n-8), Value: true}}
 		},
 		"many parameters": func(r *infer.Request, n int) {
-			r.Parameters = slices.Repeat([]infer.Parameter{{Key: "12345678", Value: int64(1)}}, n/16)
-			r.ID = strings.Repeat("x", n%16)
+			r.Parameters = slices.Repeat([]infer.Parameter{{Key: strings.Repeat("x", 120), Value: int64(1)}}, n/128)
+			r.ID = strings.Repeat("x", n%128)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +226,16 @@ func TestDescriptorsAreBounded(t *testing.T) {
 				t.Errorf("one more: %.1000v", err)
 			}
 		})
+	}
+}
+
+func TestParametersAreCounted(t *testing.T) {
+	v := ready("m", batched())
+	h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{v}})
+	r := h.NewRequest(v)
+	r.Inputs, r.Parameters = []infer.Tensor{a(), b()}, make([]infer.Parameter, 8193)
+	if _, _, err := h.Infer(t.Context(), v, r); errs.Of(err) != errs.BodyTooLarge {
+		t.Errorf("got %v", err)
 	}
 }
 
