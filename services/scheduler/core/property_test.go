@@ -55,6 +55,7 @@ type world struct {
 	granted     map[infer.InstanceID]infer.ModelRef // not retired or lost
 	credits     map[infer.InstanceID]int
 	pipelined   map[infer.InstanceID]int
+	total       map[infer.InstanceID]int // credits with which instances were offered
 	withdrawn   map[infer.InstanceID]int // credits of instances that are away
 	newest      map[place]uint64         // latest number dispatched, for the order of arrival
 	requeued    map[uint64]bool          // by request number: they lose their place
@@ -74,7 +75,7 @@ func newWorld(t *rapid.T) *world {
 		core: New(poolLimits), now: scriptStart,
 		configs: map[infer.ModelRef]*modelconfig.Config{},
 		open:    map[uint64]*Item{}, running: map[uint64]*Batch{},
-		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{}, pipelined: map[infer.InstanceID]int{}, withdrawn: map[infer.InstanceID]int{},
+		granted: map[infer.InstanceID]infer.ModelRef{}, credits: map[infer.InstanceID]int{}, pipelined: map[infer.InstanceID]int{}, total: map[infer.InstanceID]int{}, withdrawn: map[infer.InstanceID]int{},
 		newest: map[place]uint64{}, requeued: map[uint64]bool{},
 	}
 	w.step(t, &Event{Kind: BecomeLeader})
@@ -188,14 +189,14 @@ func (w *world) grant(t *rapid.T) {
 func (w *world) offer(t *rapid.T, worker uint64, of infer.ModelRef, atOnce, pipelined int) {
 	w.lastSlot++
 	id := infer.InstanceID{Worker: worker, Slot: w.lastSlot}
-	w.granted[id], w.credits[id], w.pipelined[id] = of, atOnce+pipelined, pipelined
+	w.granted[id], w.credits[id], w.total[id], w.pipelined[id] = of, atOnce+pipelined, atOnce+pipelined, pipelined
 	if one := w.core.workers[worker]; one == nil || !one.connected {
 		w.step(t, &Event{Kind: WorkerConnected, Instance: id, Held: &infer.Held{}})
 	}
 	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: w.credits[id], Pipelined: pipelined}})
 }
 
-// leave has an instance go away, or come back.
+// leave has an instance go away with all of its credits, or come back.
 func (w *world) leave(t *rapid.T) {
 	id := infer.InstanceID{Worker: rapid.Uint64Range(1, 2).Draw(t, "worker"), Slot: rapid.Uint32Range(1, w.lastSlot+1).Draw(t, "slot")}
 	of, ok := w.granted[id]
@@ -204,7 +205,7 @@ func (w *world) leave(t *rapid.T) {
 	}
 	credits := w.withdrawn[id]
 	if delete(w.withdrawn, id); credits == 0 {
-		w.withdrawn[id], credits = 3, -3
+		w.withdrawn[id], credits = w.total[id], -w.total[id]
 	}
 	w.credits[id] += credits
 	w.step(t, &Event{Kind: Granted, Grant: &infer.Grant{Instance: id, Model: of, Credits: credits, Pipelined: w.pipelined[id]}})
