@@ -31,6 +31,9 @@ type Config struct {
 	// Sequences is the configuration of the sequence batcher, or nil if requests
 	// do not depend on one another.
 	Sequences *SequenceBatching
+	// Ensemble is the graph of a model that is composed of others; nil for one that
+	// a backend executes.
+	Ensemble *Ensemble
 	// Decoupled models give any number of responses per request.
 	Decoupled bool
 	// Cached says that responses may be kept for equal requests.

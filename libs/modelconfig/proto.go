@@ -34,6 +34,7 @@ func view(c *inference.ModelConfig) *Config {
 		MaxBatchSize: int64(c.GetMaxBatchSize()),
 		Batching:     batching(c.GetDynamicBatching()),
 		Sequences:    sequences(c),
+		Ensemble:     ensemble(c.GetEnsembleScheduling()),
 		Decoupled:    c.GetModelTransactionPolicy().GetDecoupled(),
 		Cached:       c.GetResponseCache().GetEnable(),
 		Filename:     c.GetDefaultModelFilename(),
