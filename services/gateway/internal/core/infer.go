@@ -28,7 +28,10 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 // responses and [Execution.Close] ends it. One goroutine at a time uses it. It
 // may be used again after Close.
 type Execution struct {
-	// Responses wait here. Their budget may be set before Admit.
+	// Account is charged with the responses that wait. It may be nil, and is set before
+	// Admit.
+	Account *Account
+	// Responses wait here.
 	Responses requests.Responses
 
 	gateway    *Gateway
@@ -38,6 +41,8 @@ type Execution struct {
 	free       func() // the request's slot; nil where responses keep no order
 	open       bool   // in the table
 	final      bool   // no other version may take the request: it was rerouted, or a response was read
+
+	composition *composition // of an ensemble; nil for other models
 }
 
 // Admit enters a checked request into the table, unless the gateway
@@ -59,6 +64,9 @@ func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 
 func (x *Execution) enter(v *Version, r *infer.Request) {
 	x.version, x.work, x.open = v, r.Work, true
+	if x.Responses.Budget = nil; x.Account != nil {
+		x.Responses.Budget = x.Account
+	}
 	x.Responses.Open()
 	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
 		x.free = x.gateway.requests.OpenInOrder(r.Work, v.Ref, &x.Responses).Free
@@ -70,6 +78,10 @@ func (x *Execution) enter(v *Version, r *infer.Request) {
 // Dispatch submits an admitted request, which it takes over in every case. A
 // refusal comes from Next.
 func (x *Execution) Dispatch(r *infer.Request) {
+	if x.version.Composed != nil {
+		x.compose(r)
+		return
+	}
 	// The request is the scheduler's after Submit: its work was kept.
 	if err := x.gateway.dispatcher.Submit(r); err != nil {
 		r.Release()
@@ -94,7 +106,7 @@ func (x *Execution) Version() *Version { return x.version }
 // queued is submitted once more, for what has taken its place.
 func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 	for {
-		p := x.Responses.Next(ctx)
+		p := x.next(ctx)
 		if p == nil {
 			// The final response may have come at the same moment; then it counts.
 			x.cancel(abandoned(ctx))
@@ -131,6 +143,10 @@ func (x *Execution) Close() {
 		x.drain()
 	}
 	x.Pass()
+	if x.composition != nil {
+		x.composition.close()
+		x.composition = nil
+	}
 	x.gateway, x.version, x.final = nil, nil, false
 }
 
@@ -175,17 +191,26 @@ func (x *Execution) Pass() {
 // there is none that takes it, or it was rerouted before. The steps of a sequence
 // belong together and stay.
 func (x *Execution) reroute(r *infer.Request) *Version {
-	snapshot, ref := x.gateway.Snapshot(), x.version.Ref
-	if x.anyVersion {
-		ref.Version = latestVersion
+	if x.final {
+		return nil
 	}
-	next, err := snapshot.current(ref)
-	if err != nil || x.final || next.Ref == r.Model && next.Pool == r.Pool ||
-		r.Sequence != (infer.Sequence{}) || next.Config.Decoupled != x.version.Config.Decoupled || Check(next, r) != nil {
+	v := *x.version
+	if x.anyVersion {
+		v.Ref.Version = latestVersion
+	}
+	return x.gateway.Snapshot().successor(&v, r)
+}
+
+// successor turns a returned request for a generation of a version to the one that
+// serves now, and returns that one; nil if there is none that takes it.
+func (s *Snapshot) successor(v *Version, r *infer.Request) *Version {
+	next, err := s.current(v.Ref)
+	if err != nil || next.Ref == r.Model && next.Pool == r.Pool || r.Sequence != (infer.Sequence{}) ||
+		next.Config.Decoupled != v.Config.Decoupled || (next.Composed == nil) != (v.Composed == nil) || Check(next, r) != nil {
 		return nil
 	}
 	r.Model, r.Pool = next.Ref, next.Pool
-	r.Work = infer.Work{Request: r.Work.Request, Attempt: r.Work.Attempt + 1, Revision: snapshot.Revision}
+	r.Work = infer.Work{Request: r.Work.Request, Attempt: r.Work.Attempt + 1, Revision: s.Revision}
 	return next
 }
 

@@ -56,6 +56,9 @@ type Version struct {
 	// Away is why a ready version has no instance for a while that is there and says that it
 	// is ready, such as one whose process is started again. Requests are taken all the same.
 	Away string
+	// Composed is what executes an ensemble whose steps are ready, set by [NewSnapshot];
+	// nil for other models.
+	Composed *Composed
 }
 
 // NewSnapshot returns a snapshot of models, which it owns.
@@ -71,6 +74,9 @@ func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 		if m.loadRequested() {
 			s.addName(m)
 		}
+	}
+	s.compose()
+	for _, m := range models {
 		for _, v := range m.Versions {
 			if v.State == infer.Ready && !slices.Contains(s.pools, v.Pool) {
 				s.pools = append(s.pools, v.Pool)

@@ -121,7 +121,7 @@ func lookUp(c *Call) error {
 // admit enters the request into the table of those in flight, unless the gateway
 // drains.
 func admit(c *Call) error {
-	c.execution.Responses.Budget = &c.Account
+	c.execution.Account = &c.Account
 	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
 }
 

@@ -106,18 +106,23 @@ func (r *Responses) dropLocked() {
 // done first.
 func (r *Responses) Next(ctx context.Context) *infer.Response {
 	for {
-		if p := r.pop(); p != nil {
+		if p := r.TryNext(); p != nil {
 			return p
 		}
 		select {
 		case <-r.arrived: // or a signal of the request before
 		case <-ctx.Done():
-			return r.pop()
+			return r.TryNext()
 		}
 	}
 }
 
-func (r *Responses) pop() *infer.Response {
+// Arrived has a signal when a response may have come.
+func (r *Responses) Arrived() <-chan struct{} { return r.arrived }
+
+// TryNext returns the next response, which the caller then owns, or nil where none
+// has come.
+func (r *Responses) TryNext() *infer.Response {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.read == len(r.queue) {

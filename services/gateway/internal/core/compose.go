@@ -1,0 +1,98 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
+)
+
+// compose finds the steps of all ensembles. One whose steps are not all ready is not.
+// A request sees the versions of one snapshot in all of its steps.
+func (s *Snapshot) compose() {
+	c := composer{snapshot: s, state: make(map[*Version]bool)}
+	for _, m := range s.ordered {
+		for _, v := range m.Versions {
+			c.version(v)
+		}
+	}
+}
+
+// composer composes each version once.
+type composer struct {
+	snapshot *Snapshot
+	state    map[*Version]bool // false while its steps are looked for
+}
+
+func (c *composer) version(v *Version) {
+	if v.State != infer.Ready || v.Config == nil || v.Config.Ensemble == nil {
+		return
+	}
+	done, begun := c.state[v]
+	if begun && !done { // a step of its own
+		v.State, v.Cause = infer.Unavailable, fmt.Sprintf("the ensemble '%s' is a step of itself", v.Ref.Name)
+	}
+	if begun {
+		return
+	}
+	c.state[v] = false
+	if err := c.steps(v); err != nil {
+		v.State, v.Cause, v.Composed = infer.Unavailable, errs.From(err).Msg, nil
+	}
+	c.state[v] = true
+}
+
+func (c *composer) steps(v *Version) error {
+	of := &Composed{}
+	configs := make([]*modelconfig.Config, 0, len(v.Config.Ensemble.Steps))
+	decoupled := v.Config.Decoupled
+	for i := range v.Config.Ensemble.Steps {
+		step := &v.Config.Ensemble.Steps[i]
+		m, err := c.model(v, step)
+		if err != nil {
+			return unreadyStep(v, i, err)
+		}
+		for _, other := range m.Versions {
+			c.version(other)
+		}
+		next, err := m.resolve(step.Version)
+		if err != nil {
+			return unreadyStep(v, i, err)
+		}
+		if next.Away != "" && v.Away == "" {
+			v.Away = fmt.Sprintf("step %d, model '%s': %s", i, step.Model, next.Away)
+		}
+		of.Steps, configs = append(of.Steps, next), append(configs, next.Config)
+		decoupled = decoupled || next.Config.Decoupled
+	}
+	if decoupled != v.Config.Decoupled {
+		config := *v.Config
+		config.Decoupled, v.Config = true, &config
+	}
+	var err error
+	of.Graph, err = ensemble.New(v.Config, configs)
+	v.Composed = of
+	return err
+}
+
+// model finds a step's model: in the namespace that it names, or else in the
+// ensemble's own, or where the name is the only one.
+func (c *composer) model(v *Version, step *modelconfig.Step) (*Model, error) {
+	id := infer.ModelID{Namespace: v.Ref.Namespace, Name: step.Model}
+	if step.Namespace != "" {
+		id.Namespace = step.Namespace
+	}
+	if m := c.snapshot.models[id]; m != nil && m.loadRequested() {
+		return m, nil
+	}
+	if step.Namespace != "" {
+		return nil, unknownModel(errs.ModelNotFound, id, " is not found")
+	}
+	return c.snapshot.lookup(step.Model)
+}
+
+func unreadyStep(v *Version, i int, err error) error {
+	return errs.Wrap(errs.ModelNotReady, err, "ensemble '%s' waits for its step %d: %s", v.Ref.Name, i, errs.From(err).Msg).WithModel(v.Ref.Name)
+}

@@ -1,0 +1,325 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
+)
+
+// Composed is what an ensemble is executed by: its graph, and the versions of its
+// steps.
+type Composed struct {
+	Graph *ensemble.Graph
+	Steps []*Version
+}
+
+// composition is a request for an ensemble on its way: each step is a request of its
+// own, which the goroutine submits that reads the ensemble's responses. So a client
+// that does not read holds up the steps of its own request and no others.
+type composition struct {
+	gateway *Gateway
+	version *Version
+	parent  *infer.Request // its inputs are released at the end
+	account *Account       // for what steps have responded; may be nil
+	run     *ensemble.Run
+	begun   map[*ensemble.Execution]*stepRequest // that have not ended
+	events  inbox
+}
+
+// stepRequest is one execution of a step.
+type stepRequest struct {
+	composition *composition
+	execution   *ensemble.Execution
+	version     *Version
+	work        infer.Work
+	cancel      context.CancelFunc // of a step that is an ensemble; nil for others
+	free        func()             // the request's slot; nil where responses keep no order
+	rerouted    bool
+}
+
+// compose begins a checked request, which it takes over.
+func (x *Execution) compose(r *infer.Request) {
+	c := &composition{
+		gateway: x.gateway, version: x.version, parent: r, account: x.Account,
+		run: x.version.Composed.Graph.Begin(r), begun: make(map[*ensemble.Execution]*stepRequest),
+		events: inbox{arrived: make(chan struct{}, 1)},
+	}
+	x.composition = c
+	if err := c.submitReady(); err != nil {
+		c.gateway.requests.Finish(infer.Fail(r.Work, err))
+	}
+}
+
+// next returns the ensemble's next response, from the table as that of any model, or
+// nil when ctx is done first.
+func (x *Execution) next(ctx context.Context) *infer.Response {
+	c := x.composition
+	if c == nil {
+		return x.Responses.Next(ctx)
+	}
+	for {
+		if p := x.Responses.TryNext(); p != nil {
+			return p
+		}
+		if c.proceed() {
+			continue
+		}
+		select {
+		case <-x.Responses.Arrived():
+		case <-c.events.arrived:
+		case <-ctx.Done():
+			return x.Responses.TryNext()
+		}
+	}
+}
+
+// proceed does what can be done now, and reports whether the ensemble has responded.
+func (c *composition) proceed() (responded bool) {
+	var err error
+	for _, e := range c.events.take() {
+		if err != nil {
+			e.response.Release()
+			continue
+		}
+		err = c.stepResponded(e.step, e.response)
+	}
+	if err == nil {
+		err = c.submitReady()
+	}
+	if err != nil {
+		return c.gateway.requests.Finish(infer.Fail(c.parent.Work, err))
+	}
+	p := c.run.Response()
+	if p == nil {
+		return false
+	}
+	p.Work = c.parent.Work
+	c.gateway.requests.Respond(p)
+	return true
+}
+
+// stepResponded takes a response of a step in, or returns the error that ends the
+// ensemble.
+func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
+	if p.Err != nil {
+		return c.refused(s, p)
+	}
+	final := p.Final
+	c.run.Respond(s.execution, p)
+	if final {
+		delete(c.begun, s.execution)
+		s.pass()
+		c.run.Ended(s.execution)
+	}
+	return nil
+}
+
+// refused takes a step's error in. A step whose generation has gone before it was
+// queued is submitted once more, for what has taken its place.
+func (c *composition) refused(s *stepRequest, p *infer.Response) error {
+	defer p.Release()
+	s.pass()
+	r := p.Returned
+	if p.Returned = nil; r == nil {
+		return c.failed(s, p.Err)
+	}
+	next := c.gateway.Snapshot().successor(s.version, r)
+	if s.rerouted || next == nil {
+		r.Release()
+		return c.failed(s, p.Err)
+	}
+	s.version, s.rerouted = next, true
+	s.work = r.Work
+	c.open(s, r)
+	return nil
+}
+
+// failed is a step's error as the ensemble's: with Triton's prefix, and which step it
+// was.
+func (c *composition) failed(s *stepRequest, err error) error {
+	e := *errs.From(err)
+	e.Msg, e.Err = fmt.Sprintf("in ensemble '%s', %s (step %d, model '%s')", c.version.Ref.Name, e.Msg, s.execution.Step, s.version.Ref.Name), err
+	return &e
+}
+
+// submitReady submits the steps whose inputs are there.
+func (c *composition) submitReady() error {
+	for e := c.run.Next(); e != nil; e = c.run.Next() {
+		s := &stepRequest{composition: c, execution: e, version: c.version.Composed.Steps[e.Step]}
+		if err := c.submit(s); err != nil {
+			return c.failed(s, err)
+		}
+	}
+	return nil
+}
+
+// request makes the request of a step, which inherits what its parent has.
+func (c *composition) request(s *stepRequest) *infer.Request {
+	of := c.parent
+	r := c.gateway.NewRequest(s.version)
+	r.Work.Revision = of.Work.Revision
+	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, of.Deadline
+	r.Parent, r.Tenant, r.CostClass, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Trace
+	r.Inputs, r.Outputs, r.Sequence = s.execution.Inputs, s.execution.Outputs, s.execution.Sequence
+	s.work = r.Work
+	return r
+}
+
+func (c *composition) submit(s *stepRequest) error {
+	r := c.request(s)
+	if err := Check(s.version, r); err != nil {
+		r.Release()
+		return err
+	}
+	c.begun[s.execution] = s
+	if s.version.Composed != nil {
+		c.nest(s, r)
+		return nil
+	}
+	c.open(s, r)
+	return nil
+}
+
+// open enters the request of a step into the table and submits it.
+func (c *composition) open(s *stepRequest, r *infer.Request) {
+	g := c.gateway
+	if b := s.version.Config.Batching; b != nil && b.PreserveOrdering {
+		s.free = g.requests.OpenInOrder(s.work, s.version.Ref, s).Free
+	} else {
+		g.requests.Open(s.work, s)
+	}
+	if err := g.dispatcher.Submit(r); err != nil {
+		r.Release()
+		g.requests.Finish(infer.Fail(s.work, err))
+	}
+}
+
+// pass lets the responses to later requests go, where they keep their order.
+func (s *stepRequest) pass() {
+	if free := s.free; free != nil {
+		s.free = nil
+		free()
+	}
+}
+
+// nest executes a step that is an ensemble itself, in a goroutine that ends with it.
+func (c *composition) nest(s *stepRequest, r *infer.Request) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	x := &Execution{Account: c.account, gateway: c.gateway}
+	x.enter(s.version, r)
+	x.Dispatch(r)
+	go func() {
+		defer cancel()
+		defer x.Close()
+		for final := false; !final; {
+			p, err := x.Next(ctx)
+			if err != nil {
+				p = infer.Fail(s.work, err)
+			}
+			final = p.Final
+			s.Receive(p)
+		}
+	}()
+}
+
+// Receive implements requests.Receiver.
+func (s *stepRequest) Receive(p *infer.Response) (last bool) {
+	last = p.Final
+	if err := s.charge(p); err != nil {
+		p.Release()
+		p, last = infer.Fail(s.work, err), true
+	}
+	s.composition.events.put(event{s, p})
+	return last
+}
+
+// charge counts what a step has responded until it is released.
+func (s *stepRequest) charge(p *infer.Response) error {
+	n, account := p.OutputBytes(), s.composition.account
+	if n == 0 || account == nil || s.version.Composed != nil { // whose steps have counted
+		return nil
+	}
+	if err := account.Charge(n, false); err != nil {
+		return err
+	}
+	refund, released := account.Detach(n), p.OnRelease
+	p.OnRelease = func() {
+		refund()
+		if released != nil {
+			released()
+		}
+	}
+	return nil
+}
+
+// close ends the steps that have not ended, and releases what the request holds.
+func (c *composition) close() {
+	for _, s := range c.begun {
+		if s.cancel != nil {
+			s.cancel()
+			continue
+		}
+		c.gateway.cancel(s.work, errs.Wrap(errs.Canceled, errStepOver, ""))
+		s.pass()
+	}
+	c.events.close()
+	c.run.Close()
+	c.parent.Release()
+}
+
+var errStepOver = errors.New("the ensemble has ended")
+
+// event is a response of a step.
+type event struct {
+	step     *stepRequest
+	response *infer.Response
+}
+
+// inbox has the responses of a request's steps, in the order in which they came.
+type inbox struct {
+	arrived chan struct{} // has room for one signal
+
+	mu     sync.Mutex
+	list   []event // guarded by mu
+	closed bool    // guarded by mu
+}
+
+func (b *inbox) put(e event) {
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.list = append(b.list, e)
+	}
+	b.mu.Unlock()
+	if closed {
+		e.response.Release()
+		return
+	}
+	select {
+	case b.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() (list []event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list, b.list = b.list, nil
+	return list
+}
+
+// close releases what was not taken, and what comes later.
+func (b *inbox) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	for _, e := range b.take() {
+		e.response.Release()
+	}
+}

@@ -1,0 +1,201 @@
+package ensemble
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+)
+
+// constant is the scope of what does not iterate, and its iteration.
+const constant = -1
+
+// Graph is an ensemble for certain versions of the models that it is composed of. It
+// is immutable.
+type Graph struct {
+	name      string
+	batches   bool
+	decoupled bool
+	steps     []step
+	tensors   []node
+	inputs    map[string]int // tensors by the ensemble's inputs
+	whole     *plan          // for requests of all outputs
+}
+
+// step is one step. Its scope is the decoupled step for each of whose responses it
+// runs; constant if it runs once.
+type step struct {
+	model     string
+	batches   bool
+	decoupled bool
+	scope     int
+	inputs    []edge
+	outputs   []edge
+}
+
+// edge binds a model's input or output to a tensor of the ensemble.
+type edge struct {
+	io     *modelconfig.IO
+	tensor int
+}
+
+// node is a tensor of the ensemble.
+type node struct {
+	name     string
+	scope    int
+	producer int             // a step; -1 for an input
+	readers  []int           // steps
+	output   *modelconfig.IO // nil if it is none of the ensemble's
+}
+
+// New makes the graph of a valid ensemble whose steps run by the given
+// configurations. The error has the reason config_invalid: a step maps what its model
+// does not have.
+func New(c *modelconfig.Config, steps []*modelconfig.Config) (*Graph, error) {
+	b := &builder{graph: &Graph{name: c.Name, batches: c.Batches(), decoupled: c.Decoupled, inputs: make(map[string]int)}, names: make(map[string]int)}
+	for i := range c.Inputs {
+		b.graph.inputs[c.Inputs[i].Name] = b.tensor(c.Inputs[i].Name)
+	}
+	for i := range steps {
+		if err := b.step(&c.Ensemble.Steps[i], steps[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.Outputs {
+		b.graph.tensors[b.tensor(c.Outputs[i].Name)].output = &c.Outputs[i]
+	}
+	if err := b.scopes(); err != nil {
+		return nil, err
+	}
+	b.graph.whole = b.graph.plan(func(string) bool { return true })
+	return b.graph, nil
+}
+
+type builder struct {
+	graph *Graph
+	names map[string]int // tensors
+}
+
+// tensor returns the tensor of a name, which may be new.
+func (b *builder) tensor(name string) int {
+	i, ok := b.names[name]
+	if !ok {
+		i = len(b.graph.tensors)
+		b.names[name] = i
+		b.graph.tensors = append(b.graph.tensors, node{name: name, scope: constant, producer: -1})
+	}
+	return i
+}
+
+func (b *builder) step(of *modelconfig.Step, c *modelconfig.Config) error {
+	s, number := step{model: of.Model, batches: c.Batches(), decoupled: c.Decoupled, scope: constant}, len(b.graph.steps)
+	for _, name := range slices.Sorted(maps.Keys(of.Inputs)) {
+		io := c.Input(name)
+		if io == nil {
+			return errs.New(errs.ConfigInvalid, "step %d of ensemble '%s' maps the input '%s', which the model '%s' does not have", number, b.graph.name, name, of.Model)
+		}
+		t := b.tensor(of.Inputs[name])
+		s.inputs = append(s.inputs, edge{io, t})
+		if n := &b.graph.tensors[t]; !slices.Contains(n.readers, number) {
+			n.readers = append(n.readers, number)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(of.Outputs)) {
+		io := c.Output(name)
+		if io == nil {
+			return errs.New(errs.ConfigInvalid, "step %d of ensemble '%s' maps the output '%s', which the model '%s' does not have", number, b.graph.name, name, of.Model)
+		}
+		t := b.tensor(of.Outputs[name])
+		s.outputs = append(s.outputs, edge{io, t})
+		b.graph.tensors[t].producer = number
+	}
+	b.graph.steps = append(b.graph.steps, s)
+	return nil
+}
+
+// scopes finds out which tensors iterate by which step: what a decoupled step gives
+// does by that step, and what others give as their inputs do. A pass settles at least
+// one step more, since a valid ensemble has no circle.
+func (b *builder) scopes() error {
+	g := b.graph
+	for range g.steps {
+		for i := range g.steps {
+			s := &g.steps[i]
+			for _, in := range s.inputs {
+				scope := g.tensors[in.tensor].scope
+				if scope != constant && s.scope != constant && scope != s.scope {
+					return errs.New(errs.ConfigInvalid, "step %d of ensemble '%s', of model '%s', receives inputs originated from different decoupled models", i, g.name, s.model)
+				}
+				if scope != constant {
+					s.scope = scope
+				}
+			}
+			for _, out := range s.outputs {
+				if g.tensors[out.tensor].scope = s.scope; s.decoupled {
+					g.tensors[out.tensor].scope = i
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// plan is what of a graph a request runs that asks for certain outputs.
+type plan struct {
+	outputs  []int            // tensors, in the ensemble's order
+	needed   []bool           // by step
+	requests [][]infer.Output // of needed steps
+	uses     []int            // by tensor: needed steps that read it, and the response
+}
+
+// plan leaves out the steps that no wanted output depends on.
+func (g *Graph) plan(wanted func(output string) bool) *plan {
+	p := &plan{needed: make([]bool, len(g.steps)), requests: make([][]infer.Output, len(g.steps)), uses: make([]int, len(g.tensors))}
+	for t := range g.tensors {
+		if n := &g.tensors[t]; n.output != nil && wanted(n.name) {
+			p.outputs = append(p.outputs, t)
+			p.uses[t]++
+			p.need(g, t)
+		}
+	}
+	for s := range g.steps {
+		for _, out := range g.steps[s].outputs {
+			if p.needed[s] && p.uses[out.tensor] > 0 {
+				p.requests[s] = append(p.requests[s], infer.Output{Name: out.io.Name})
+			}
+		}
+	}
+	return p
+}
+
+// need adds the step that makes a tensor, and those before it.
+func (p *plan) need(g *Graph, t int) {
+	s := g.tensors[t].producer
+	if s < 0 || p.needed[s] {
+		return
+	}
+	p.needed[s] = true
+	read := make(map[int]bool)
+	for _, in := range g.steps[s].inputs {
+		if !read[in.tensor] {
+			read[in.tensor] = true
+			p.uses[in.tensor]++
+		}
+		p.need(g, in.tensor)
+	}
+}
+
+// fit returns a tensor's shape as who takes it wants it, with a batch dimension or
+// without: as in Triton a leading 1 comes or goes where the rest fits then.
+func fit(shape tensor.Shape, io *modelconfig.IO, batches bool) tensor.Shape {
+	switch {
+	case batches && len(shape) == len(io.Dims) && io.Dims.Admits(shape):
+		return shape.Prepend(1)
+	case !batches && len(shape) == len(io.Dims)+1 && shape[0] == 1 && io.Dims.Admits(shape[1:]):
+		return shape[1:]
+	}
+	return shape
+}

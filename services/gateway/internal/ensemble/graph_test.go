@@ -1,0 +1,254 @@
+package ensemble_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
+)
+
+// held counts tensors that are not released.
+type held struct{ buffers int }
+
+// number makes a tensor of one number.
+func (h *held) number(name string, v uint64) infer.Tensor {
+	h.buffers++
+	data := binary.LittleEndian.AppendUint64(nil, v)
+	return infer.Tensor{
+		Name: name, Datatype: tensor.Int64, Shape: tensor.Shape{1},
+		Data: tensor.InBuffer(tensor.Wrap(data, false, func(*tensor.Buffer) { h.buffers-- }), 0, 8),
+	}
+}
+
+func numberOf(t infer.Tensor) uint64 {
+	b, err := t.Data.Bytes()
+	if err != nil {
+		panic(err)
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+func io(name string) modelconfig.IO {
+	return modelconfig.IO{Name: name, Datatype: tensor.Int64, Dims: tensor.Shape{1}}
+}
+
+// world is a random ensemble, whose models give a hash of what they get.
+type world struct {
+	held    held
+	config  *modelconfig.Config
+	models  []*modelconfig.Config
+	scope   map[string]int  // decoupled step by tensor; -1
+	tensors []string        // in an order in which they can be made
+	counts  []int           // responses of decoupled steps
+	omits   map[string]bool // outputs that models leave out, by tensor
+}
+
+func draw(t *rapid.T) *world {
+	w := &world{config: &modelconfig.Config{Name: "e", Ensemble: &modelconfig.Ensemble{}}, scope: map[string]int{}, omits: map[string]bool{}}
+	for i := range rapid.IntRange(1, 2).Draw(t, "inputs") {
+		name := fmt.Sprint("in", i)
+		w.config.Inputs = append(w.config.Inputs, io(name))
+		w.tensors, w.scope[name] = append(w.tensors, name), -1
+	}
+	for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
+		w.drawStep(t, i)
+	}
+	scope := rapid.SampledFrom(w.tensors).Draw(t, "scope")
+	for _, name := range w.tensors {
+		if w.scope[name] == -1 || w.scope[name] == w.scope[scope] {
+			if rapid.Bool().Draw(t, "is an output") || name == scope {
+				w.config.Outputs = append(w.config.Outputs, io(name))
+			}
+		}
+	}
+	for i := range w.models {
+		w.config.Decoupled = w.config.Decoupled || w.models[i].Decoupled
+	}
+	// Steps may stand in any order.
+	order := rapid.Permutation(slices.Collect(func(yield func(int) bool) {
+		for i := range w.models {
+			if !yield(i) {
+				return
+			}
+		}
+	})).Draw(t, "order")
+	models, steps, counts := make([]*modelconfig.Config, len(order)), make([]modelconfig.Step, len(order)), make([]int, len(order))
+	for to, from := range order {
+		models[to], steps[to], counts[to] = w.models[from], w.config.Ensemble.Steps[from], w.counts[from]
+	}
+	w.models, w.config.Ensemble.Steps, w.counts = models, steps, counts
+	return w
+}
+
+func (w *world) drawStep(t *rapid.T, i int) {
+	model := &modelconfig.Config{Name: fmt.Sprint("m", i), Decoupled: rapid.IntRange(0, 3).Draw(t, "decoupled") == 0}
+	step := modelconfig.Step{Model: model.Name, Version: -1, Inputs: map[string]string{}, Outputs: map[string]string{}}
+	scope := -1
+	for n := range rapid.IntRange(1, 3).Draw(t, "reads") {
+		from := rapid.SampledFrom(w.tensors).Draw(t, "from")
+		if of := w.scope[from]; of != -1 && scope != -1 && of != scope {
+			continue
+		} else if of != -1 {
+			scope = of
+		}
+		in := io(strconv.Itoa(n))
+		in.Optional = rapid.Bool().Draw(t, "optional")
+		model.Inputs = append(model.Inputs, in)
+		step.Inputs[in.Name] = from
+	}
+	if model.Decoupled {
+		scope = i
+	}
+	for n := range rapid.IntRange(1, 2).Draw(t, "makes") {
+		name := fmt.Sprint("t", i, "_", n)
+		model.Outputs = append(model.Outputs, io(strconv.Itoa(n)))
+		step.Outputs[strconv.Itoa(n)] = name
+		w.tensors, w.scope[name] = append(w.tensors, name), scope
+		w.omits[name] = rapid.IntRange(0, 7).Draw(t, "omits") == 0
+	}
+	w.models, w.config.Ensemble.Steps = append(w.models, model), append(w.config.Ensemble.Steps, step)
+	w.counts = append(w.counts, rapid.IntRange(0, 3).Draw(t, "responses"))
+}
+
+// omitting reports whether any model leaves an output out.
+func (w *world) omitting() bool {
+	for _, omits := range w.omits {
+		if omits {
+			return true
+		}
+	}
+	return false
+}
+
+// give is what a model's output is for the given inputs; index counts responses.
+func give(model, output string, inputs []infer.Tensor, index int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, model, output, index)
+	for _, in := range inputs {
+		fmt.Fprint(h, in.Name, numberOf(in))
+	}
+	return h.Sum64()
+}
+
+// respond is a model's response.
+func (w *world) respond(e *ensemble.Execution, index int) *infer.Response {
+	step := w.config.Ensemble.Steps[e.Step]
+	p := &infer.Response{Final: !w.models[e.Step].Decoupled}
+	for _, out := range e.Outputs {
+		if !w.omits[step.Outputs[out.Name]] {
+			p.Outputs = append(p.Outputs, w.held.number(out.Name, give(step.Model, out.Name, e.Inputs, index)))
+		}
+	}
+	return p
+}
+
+// outcome is what the ensemble's responses say, and what its steps were given.
+type outcome struct {
+	responses  []string
+	executions []string
+	failed     bool
+}
+
+// run executes steps and has them respond in an order of choose's.
+func (w *world) run(t *rapid.T, g *ensemble.Graph, choose func(n int) int) outcome {
+	var of outcome
+	request := &infer.Request{}
+	for _, in := range w.config.Inputs {
+		request.Inputs = append(request.Inputs, w.held.number(in.Name, uint64(len(in.Name))))
+	}
+	run := g.Begin(request)
+	type underway struct {
+		execution *ensemble.Execution
+		index     int
+	}
+	var executions []*underway
+	for {
+		for e := run.Next(); e != nil; e = run.Next() {
+			of.executions = append(of.executions, fmt.Sprint(e.Step, give("", "", e.Inputs, 0)))
+			executions = append(executions, &underway{execution: e})
+		}
+		if p := run.Response(); p != nil {
+			if p.Err != nil || len(p.Outputs) > 0 {
+				of.responses = append(of.responses, text(p))
+			}
+			of.failed = p.Err != nil
+			final := p.Final
+			p.Release()
+			if final {
+				break
+			}
+			continue
+		}
+		if len(executions) == 0 {
+			t.Fatal("nothing is under way, and there is no response")
+		}
+		at := choose(len(executions))
+		u := executions[at]
+		decoupled := w.models[u.execution.Step].Decoupled
+		if !decoupled || u.index < w.counts[u.execution.Step] {
+			run.Respond(u.execution, w.respond(u.execution, u.index))
+			u.index++
+		}
+		if !decoupled || u.index == w.counts[u.execution.Step] && choose(2) == 0 {
+			executions = slices.Delete(executions, at, at+1)
+			for i := range u.execution.Inputs {
+				u.execution.Inputs[i].Data.Release()
+			}
+			run.Ended(u.execution)
+		}
+	}
+	if len(executions) > 0 {
+		t.Fatalf("%d executions are under way after the end", len(executions))
+	}
+	run.Close()
+	request.Release()
+	slices.Sort(of.responses)
+	slices.Sort(of.executions)
+	return of
+}
+
+func text(p *infer.Response) string {
+	if p.Err != nil {
+		return p.Err.Error()
+	}
+	var s string
+	for _, out := range p.Outputs {
+		s += fmt.Sprint(out.Name, "=", numberOf(out), " ")
+	}
+	return s
+}
+
+// Whatever the order in which steps respond, each is executed once for the same
+// inputs, the responses are the same, and nothing is kept.
+func TestOrderOfResponsesDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := draw(t)
+		g, err := ensemble.New(w.config, w.models)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inOrder := w.run(t, g, func(int) int { return 0 })
+		anyOrder := w.run(t, g, func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "next") })
+		if !slices.Equal(inOrder.executions, anyOrder.executions) {
+			t.Fatalf("steps ran for %v, in another order for %v", inOrder.executions, anyOrder.executions)
+		}
+		if !slices.Equal(inOrder.responses, anyOrder.responses) {
+			t.Fatalf("responses are %v, in another order %v", inOrder.responses, anyOrder.responses)
+		}
+		if inOrder.failed && !w.omitting() {
+			t.Fatalf("the run failed: %v", inOrder.responses)
+		}
+		if w.held.buffers != 0 {
+			t.Fatalf("%d tensors are kept", w.held.buffers)
+		}
+	})
+}
