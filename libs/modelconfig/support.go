@@ -79,7 +79,6 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 	d := backends.Get(c.GetBackend())
 	accelerators := c.GetOptimization().GetExecutionAccelerators()
 	return []section{
-		{"ensemble_scheduling", c.GetEnsembleScheduling() != nil, "let the client call the composing models one after the other"},
 		{"batch_input", len(c.GetBatchInput()) > 0 && !d.BatchTensors, "remove it and send the values as inputs"},
 		{"batch_output", len(c.GetBatchOutput()) > 0 && !d.BatchTensors, "remove it"},
 		{"model_operations.op_library_filename", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},

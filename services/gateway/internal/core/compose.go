@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -18,6 +19,22 @@ func (s *Snapshot) compose() {
 			c.version(v)
 		}
 	}
+}
+
+// uncomposed returns the model, or where versions are ensembles a copy: what becomes of
+// these depends on the other models of a snapshot.
+func (m *Model) uncomposed() *Model {
+	is := func(v *Version) bool { return v.Config != nil && v.Config.Ensemble != nil }
+	if !slices.ContainsFunc(m.Versions, is) {
+		return m
+	}
+	model := *m
+	model.Versions = slices.Clone(m.Versions)
+	for i, v := range model.Versions {
+		version := *v
+		model.Versions[i] = &version
+	}
+	return &model
 }
 
 // composer composes each version once.

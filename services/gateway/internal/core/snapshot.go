@@ -61,15 +61,17 @@ type Version struct {
 	Composed *Composed
 }
 
-// NewSnapshot returns a snapshot of models, which it owns.
+// NewSnapshot returns a snapshot of models. It owns the list; a model may be in several
+// snapshots.
 func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 	s := &Snapshot{
 		Revision: revision, Synced: synced, ordered: models,
 		models: make(map[infer.ModelID]*Model, len(models)), byName: make(map[string][]*Model, len(models)),
 	}
 	slices.SortFunc(models, func(a, b *Model) int { return a.ID().Compare(b.ID()) })
-	for _, m := range models {
-		s.models[m.ID()] = m
+	for i, m := range models {
+		m = m.uncomposed()
+		models[i], s.models[m.ID()] = m, m
 		s.namespaced = s.namespaced || m.Namespace != ""
 		if m.loadRequested() {
 			s.addName(m)
@@ -78,7 +80,7 @@ func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 	s.compose()
 	for _, m := range models {
 		for _, v := range m.Versions {
-			if v.State == infer.Ready && !slices.Contains(s.pools, v.Pool) {
+			if v.State == infer.Ready && v.Composed == nil && !slices.Contains(s.pools, v.Pool) {
 				s.pools = append(s.pools, v.Pool)
 			}
 		}

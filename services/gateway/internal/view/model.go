@@ -51,7 +51,7 @@ func has(versions []*nereidv1.ModelVersion, number int64) bool {
 func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map[loadedVersion]report) *core.Version {
 	want := loadedVersion{v.GetVersion(), v.GetGeneration()}
 	serve := want
-	if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && observed[want].state != infer.Ready {
+	if v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && observed[want].state != infer.Ready && !m.composed(want) {
 		serve = m.otherReady(want, observed)
 	}
 	state, cause := m.state(v, serve, observed)
@@ -66,6 +66,12 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 		Cause:  cause,
 		Away:   observed[serve].away,
 	}
+}
+
+// composed reports whether a loaded version is an ensemble, which no worker has.
+func (m *model) composed(v loadedVersion) bool {
+	c := m.configs[v]
+	return c != nil && c.Ensemble != nil
 }
 
 // staged reports whether a version loads while the previous versions serve.
@@ -94,6 +100,8 @@ func (m *model) state(v *nereidv1.ModelVersion, serve loadedVersion, observed ma
 		return infer.Ready, m.value.GetFailure()
 	case v.GetProblem() != "":
 		return infer.Unavailable, v.GetProblem()
+	case v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_SERVE && m.composed(serve):
+		return infer.Ready, m.value.GetFailure()
 	case v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED && !runs:
 		return infer.Unavailable, core.CauseUnloaded
 	case v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED:

@@ -52,10 +52,11 @@ func Versions(stored Models, pools Pools) (versions []place.Version, unreadable 
 	return versions, unreadable
 }
 
-// Placeable gives the versions of a configuration that can be placed.
+// Placeable gives the versions of a configuration that can be placed. An ensemble is
+// nowhere: its steps are.
 func Placeable(id infer.ModelID, config *inference.ModelConfig, versions []*nereidv1.ModelVersion, pools Pools) ([]place.Version, error) {
 	versions = slices.DeleteFunc(slices.Clone(versions), func(v *nereidv1.ModelVersion) bool { return !placeable(v) })
-	if len(versions) == 0 {
+	if len(versions) == 0 || config.GetEnsembleScheduling() != nil {
 		return nil, nil
 	}
 	c, err := modelconfig.FromProto(config)

@@ -113,7 +113,8 @@ func (w Workers) Stale(ref infer.ModelRef) bool {
 
 // Evaluate returns how far the versions of v have come that are to serve, and the
 // causes of those that failed, by number. While a version is on its way the
-// failure of another decides nothing, so that all causes are shown at once.
+// failure of another decides nothing, so that all causes are shown at once. Those of
+// an ensemble are on no worker, and ready.
 func (w Workers) Evaluate(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 	causes := make(map[int64]string)
 	progress := Ready
@@ -122,7 +123,13 @@ func (w Workers) Evaluate(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 		if version.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE {
 			continue
 		}
-		p, cause := w.evaluate(id.Version(version.GetVersion(), version.GetGeneration()), version.GetProblem())
+		p, cause := Ready, ""
+		switch {
+		case version.GetProblem() != "":
+			p, cause = Failed, version.GetProblem()
+		case v.GetConfig().GetEnsembleScheduling() == nil:
+			p, cause = w.evaluate(id.Version(version.GetVersion(), version.GetGeneration()))
+		}
 		if p == Failed {
 			causes[version.GetVersion()] = cause
 		}
@@ -136,10 +143,7 @@ func (w Workers) Evaluate(v *nereidv1.ModelValue) (Progress, map[int64]string) {
 	return progress, causes
 }
 
-func (w Workers) evaluate(ref infer.ModelRef, problem string) (Progress, string) {
-	if problem != "" {
-		return Failed, problem
-	}
+func (w Workers) evaluate(ref infer.ModelRef) (Progress, string) {
 	progress, cause := Ready, ""
 	if len(w.Assigned[ref]) == 0 {
 		return Pending, ""
