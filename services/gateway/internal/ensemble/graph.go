@@ -22,6 +22,7 @@ type Graph struct {
 	steps     []step
 	tensors   []node
 	inputs    map[string]int // tensors by the ensemble's inputs
+	outputs   []int          // tensors, in the order of the ensemble's outputs
 	whole     *plan          // for requests of all outputs
 }
 
@@ -65,7 +66,8 @@ func New(c *modelconfig.Config, steps []*modelconfig.Config) (*Graph, error) {
 		}
 	}
 	for i := range c.Outputs {
-		b.graph.tensors[b.tensor(c.Outputs[i].Name)].output = &c.Outputs[i]
+		t := b.tensor(c.Outputs[i].Name)
+		b.graph.tensors[t].output, b.graph.outputs = &c.Outputs[i], append(b.graph.outputs, t)
 	}
 	if err := b.scopes(); err != nil {
 		return nil, err
@@ -154,8 +156,8 @@ type plan struct {
 // plan leaves out the steps that no wanted output depends on.
 func (g *Graph) plan(wanted func(output string) bool) *plan {
 	p := &plan{needed: make([]bool, len(g.steps)), requests: make([][]infer.Output, len(g.steps)), uses: make([]int, len(g.tensors))}
-	for t := range g.tensors {
-		if n := &g.tensors[t]; n.output != nil && wanted(n.name) {
+	for _, t := range g.outputs {
+		if wanted(g.tensors[t].name) {
 			p.outputs = append(p.outputs, t)
 			p.uses[t]++
 			p.need(g, t)

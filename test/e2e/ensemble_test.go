@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+)
+
+// step writes a step with its maps, such as "x=a y=b".
+func step(model, inputs, outputs string) string {
+	text := "step [{ model_name: \"" + model + "\" model_version: -1\n"
+	for field, maps := range map[string]string{"input_map": inputs, "output_map": outputs} {
+		for _, pair := range strings.Fields(maps) {
+			of, tensor, _ := strings.Cut(pair, "=")
+			text += fmt.Sprintf("%s { key: %q value: %q }\n", field, of, tensor)
+		}
+	}
+	return text + "}]\n"
+}
+
+func ensembleOf(input, output string, steps ...string) string {
+	return fmt.Sprintf(`
+platform: "ensemble"
+max_batch_size: 1
+input [{ name: %q data_type: TYPE_INT32 dims: [1] }]
+output [{ name: %q data_type: TYPE_INT32 dims: [1] }]
+ensemble_scheduling { %s }
+`, input, output, strings.Join(steps, ""))
+}
+
+const fanOut = `
+platform: "ensemble"
+input [{ name: "IN" data_type: TYPE_INT32 dims: [-1] }, { name: "DELAY" data_type: TYPE_UINT32 dims: [-1] }, { name: "WAIT" data_type: TYPE_UINT32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_INT32 dims: [1] }, { name: "IDX" data_type: TYPE_UINT32 dims: [1] }]
+model_transaction_policy { decoupled: true }
+`
+
+// Tensors go from step to step, also into ensembles within ensembles, and what a step
+// fails by fails its ensemble.
+func TestEnsemblesRunTheirSteps(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"echo/config.pbtxt": echo(0), "echo/1/.keep": "",
+		"wide/config.pbtxt": strings.ReplaceAll(echo(0), "dims: [1]", "dims: [2]"), "wide/1/.keep": "",
+		"chain/config.pbtxt": ensembleOf("a", "c", step("echo", "x=a", "y=b"), step("echo", "x=b", "y=c")), "chain/1/.keep": "",
+		"nested/config.pbtxt":  ensembleOf("first", "last", step("chain", "a=middle", "c=last"), step("chain", "a=first", "c=middle")),
+		"nested/1/.keep":       "",
+		"misfit/config.pbtxt":  strings.Replace(ensembleOf("a", "b", step("wide", "x=a", "y=b")), "dims: [1]", "dims: [-1]", 2),
+		"misfit/1/.keep":       "",
+		"waiting/config.pbtxt": ensembleOf("a", "b", step("nowhere", "x=a", "y=b")), "waiting/1/.keep": "",
+	}), "--exit-on-error=false")
+	for model, tt := range map[string]struct {
+		input  string
+		status int
+		want   string
+	}{
+		"chain":   {"a", http.StatusOK, `"outputs":[{"name":"c","datatype":"INT32","shape":[1,1],"data":[7]}]`},
+		"nested":  {"first", http.StatusOK, `"outputs":[{"name":"last","datatype":"INT32","shape":[1,1],"data":[7]}]`},
+		"misfit":  {"a", http.StatusBadRequest, "in ensemble 'misfit', [request id: <id_unknown>] unexpected shape for input 'x' for model 'wide'. Expected [-1,2], got [1,1]."},
+		"waiting": {"a", http.StatusNotFound, "'waiting' has no available versions"},
+	} {
+		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/"+model+"/infer", strings.Replace(one, `"x"`, `"`+tt.input+`"`, 1))
+		if status != tt.status || !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %d %s, want %d with %s", model, status, text, tt.status, tt.want)
+		}
+	}
+	if _, text := s.do(http.MethodPost, s.HTTP+"/v2/repository/index", ""); !strings.Contains(text, "ensemble 'waiting' waits for its step 0") {
+		t.Errorf("the index does not say what is missing: %s", text)
+	}
+	s.wantMetrics(`nv_inference_request_success{model="echo",version="1"} 6`)
+}
+
+// A step that runs for each response of a decoupled one gives one response of the
+// ensemble for each.
+func TestEnsemblesOfDecoupledSteps(t *testing.T) {
+	steps := "ensemble_scheduling { " + step("repeat", "IN=IN DELAY=DELAY WAIT=WAIT", "OUT=each IDX=IDX") + step("echo", "x=each", "y=OUT") + " }"
+	s := start(t, repository(t, map[string]string{
+		"echo/config.pbtxt": echo(0), "echo/1/.keep": "", "repeat/config.pbtxt": repeating, "repeat/1/.keep": "",
+		"fan/config.pbtxt": fanOut + steps, "fan/1/.keep": "",
+	}))
+	connection, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	stream, err := inference.NewGRPCInferenceServiceClient(connection).ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 500 // more than wait for a reader
+	values, zeros := make([]byte, 0, 4*n), make([]byte, 4*n)
+	for i := range uint32(n) {
+		values = binary.LittleEndian.AppendUint32(values, 1000+i)
+	}
+	tensor := func(name, datatype string, size int64) *inference.ModelInferRequest_InferInputTensor {
+		return &inference.ModelInferRequest_InferInputTensor{Name: name, Datatype: datatype, Shape: []int64{size}}
+	}
+	if err := stream.Send(&inference.ModelInferRequest{
+		ModelName: "fan", Inputs: []*inference.ModelInferRequest_InferInputTensor{tensor("IN", "INT32", n), tensor("DELAY", "UINT32", n), tensor("WAIT", "UINT32", 1)},
+		RawInputContents: [][]byte{values, zeros, zeros[:4]},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[uint32]bool)
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || r.GetErrorMessage() != "" {
+			t.Fatal(err, r.GetErrorMessage())
+		}
+		raw := r.GetInferResponse().GetRawOutputContents()
+		if len(raw) != 2 {
+			t.Fatalf("a response has %d outputs", len(raw))
+		}
+		value, index := binary.LittleEndian.Uint32(raw[0]), binary.LittleEndian.Uint32(raw[1])
+		if value != 1000+index || seen[index] {
+			t.Fatalf("value %d came with index %d, which came before: %v", value, index, seen[index])
+		}
+		seen[index] = true
+	}
+	if len(seen) != n {
+		t.Errorf("%d responses came, want %d", len(seen), n)
+	}
+}
