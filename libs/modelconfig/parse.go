@@ -86,6 +86,14 @@ func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 	return nil, problems.AsError(dir.Name)
 }
 
+// Locate sets the places of problems in a configuration whose text is in file.
+func Locate(text []byte, file string, problems Problems) {
+	parse(string(text)).locate(problems)
+	for i := range problems {
+		problems[i].File = cmp.Or(problems[i].File, file)
+	}
+}
+
 // check completes, normalizes and checks a configuration that could be read. One
 // that was repaired is not loaded, which would compare it with the model file, so
 // it is compared here.

@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/registry/internal/place"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
@@ -73,7 +74,19 @@ func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []str
 	if err != nil {
 		return nil, nil, err
 	}
+	all := composer{config: func(id infer.ModelID) *inference.ModelConfig {
+		for i := range snap.Models {
+			if snap.Models[i].ID() == id {
+				return snap.Models[i].Config
+			}
+		}
+		return nil
+	}}
 	for _, m := range snap.Models {
+		if composed := all.check(m); composed.Problem != m.Problem {
+			m = composed
+			scanner.Locate(directory(m.URL), m.Problems)
+		}
 		if unasked[m.ID()] {
 			m.Warnings = append(m.Warnings, "no code is run here: whether the model can be loaded, and what its auto_complete_config adds to inputs, outputs and batching, is not checked")
 		}
@@ -106,6 +119,9 @@ func checked(m snapshot.Model, backends []string, from repo.Files) CheckResult {
 // placed returns what keeps a model from a worker on a CPU with these backends;
 // nil are all.
 func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Problems) {
+	if c.Ensemble != nil {
+		return nil
+	}
 	if backends != nil && !slices.Contains(backends, c.Backend) {
 		problems = append(problems, modelconfig.UnknownBackend(c.Backend, backends))
 	}

@@ -89,14 +89,15 @@ func each(ids []infer.ModelID, do func(infer.ModelID) error) error {
 // Unload takes a model, with namespacing all models of its name, out of service
 // and returns when no gateway sends it
 // requests any more; those in flight are finished. A model that is not loaded
-// is no error. No model depends on another yet, so that the flag for dependents says nothing.
+// is no error. With dependents an ensemble takes those of its steps' models with it
+// that were loaded for ensembles alone and that no other uses.
 // Reasons are those of [Registry.Load].
-func (r *Registry) Unload(ctx context.Context, model string, _ bool) error {
+func (r *Registry) Unload(ctx context.Context, model string, dependents bool) error {
 	if err := r.controllable(model); err != nil {
 		return err
 	}
 	return each(r.unloadable(model), func(id infer.ModelID) error {
-		return r.operate(ctx, operation{kind: operationUnload, id: id})
+		return r.operate(ctx, operation{kind: operationUnload, id: id, dependents: dependents})
 	})
 }
 

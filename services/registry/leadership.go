@@ -89,6 +89,9 @@ type leadership struct {
 
 	published, announced bool
 	swept                bool // no files are kept that no model needs
+	// implicit are the models, by key, that were loaded for ensembles alone. A new
+	// leader knows of none, and leaves them loaded.
+	implicit map[string]bool
 	// rejected holds, by key, the value that failed last: the same generation is
 	// not tried again unasked.
 	rejected map[string]*nereidv1.ModelValue
@@ -134,6 +137,7 @@ func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger,
 		gateways:          newWatchCache[*nereidv1.ServiceValue](),
 		schedulers:        newWatchCache[*nereidv1.ServiceValue](),
 		scans:             scans{due: true, seen: make(map[string]snapshot.Model)},
+		implicit:          make(map[string]bool),
 		rejected:          make(map[string]*nereidv1.ModelValue),
 		readySwaps:        make(map[string]readySince),
 		draining:          make(map[infer.ModelRef]drain),

@@ -33,6 +33,10 @@ type operation struct {
 	config string
 	files  map[string][]byte
 	done   chan error // takes the one outcome
+	// above are the ensembles that need the model, from the one that a caller loads:
+	// one that is loaded stays as it is then.
+	above      []infer.ModelID
+	dependents bool // what an unloaded ensemble alone used goes too
 
 	// Owned by the leadership's loop.
 	model     *snapshot.Model // what is to be loaded, once it has been read
@@ -72,12 +76,20 @@ func (l *leadership) startOperation(ctx context.Context, o *operation) {
 		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.id).WithModel(o.id.Name)
 		return
 	}
+	if len(o.above) > 0 && l.known(o.id) != nil {
+		o.done <- nil
+		return
+	}
 	l.operations[o.key()] = o
 	if o.kind != operationLoad {
 		return
 	}
+	l.implicit[o.key()] = len(o.above) > 0
 	l.background(ctx, func(ctx context.Context) func() {
 		m, err := l.read(ctx, o)
+		if err == nil {
+			err = l.loadSteps(ctx, &m, o.above)
+		}
 		return func() {
 			if err != nil {
 				l.respond(o, err)
@@ -128,6 +140,7 @@ func (l *leadership) applyOperations(ctx context.Context) error {
 
 func (l *leadership) applyLoad(ctx context.Context, o *operation) error {
 	old := publish.Model{Value: l.models.entries[o.key()].Value, Revision: l.models.entries[o.key()].Revision}
+	*o.model = l.composed([]snapshot.Model{*o.model})[0]
 	w, changed := publish.DiffModel(*o.model, old, l.models.revision, l.knowledge(true))
 	if changed {
 		if err := l.writeFound(ctx, []publish.ModelWrite{w}); err != nil {
@@ -160,6 +173,11 @@ func (l *leadership) applyUnload(ctx context.Context, o *operation) error {
 	}
 	if err := l.writeValue(ctx, o.key(), publish.Unloaded(value)); err != nil {
 		return err
+	}
+	if o.dependents {
+		if err := l.unloadUnused(ctx, value); err != nil {
+			return err
+		}
 	}
 	delete(l.rejected, o.key())
 	o.written = true

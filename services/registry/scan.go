@@ -67,6 +67,14 @@ func (l *leadership) scan(ctx context.Context, now time.Time) {
 	l.background(ctx, func(ctx context.Context) func() {
 		l.scanner.AddDigests(known)
 		snap, err := l.scanner.Scan(ctx, whole)
+		for whole != nil && err == nil {
+			more, added := withSteps(whole, snap.Models)
+			if !added {
+				break
+			}
+			whole = more
+			snap, err = l.scanner.Scan(ctx, whole)
+		}
 		return func() { l.scanEnded(snap, err, time.Now()) }
 	})
 }
@@ -107,11 +115,12 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 	f := &scanResult{retained: make(map[string]bool)}
 	again := false
 	awaiting := make(map[string]bool)
-	for _, m := range l.withMissing(snap.Models) {
+	for _, m := range l.composed(l.withMissing(snap.Models)) {
 		take, later := l.accepts(m)
 		again = again || later
 		if take {
 			f.models = append(f.models, m)
+			l.implicit[m.ID().Key()] = l.cfg.Control == ControlExplicit && !l.published && !slices.Contains(l.cfg.LoadModels, m.Name)
 		} else {
 			f.retained[m.ID().Key()] = true
 		}

@@ -72,10 +72,37 @@ func TestEnsemblesRunTheirSteps(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d with %s", model, status, text, tt.status, tt.want)
 		}
 	}
-	if _, text := s.do(http.MethodPost, s.HTTP+"/v2/repository/index", ""); !strings.Contains(text, "ensemble 'waiting' waits for its step 0") {
+	if _, text := s.do(http.MethodPost, s.HTTP+"/v2/repository/index", ""); !strings.Contains(text, "ensemble waiting contains models that are not available or ambiguous: nowhere") {
 		t.Errorf("the index does not say what is missing: %s", text)
 	}
 	s.wantMetrics(`nv_inference_request_success{model="echo",version="1"} 6`)
+}
+
+// Loading an ensemble loads what it needs, and unloading it with its dependents unloads
+// what was loaded for it alone.
+func TestEnsemblesAreLoadedWithTheirSteps(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"own/config.pbtxt": echo(0), "own/1/.keep": "", "shared/config.pbtxt": echo(0), "shared/1/.keep": "", "asked/config.pbtxt": echo(0), "asked/1/.keep": "",
+		"one/config.pbtxt": ensembleOf("x", "d", step("own", "x=x", "y=b"), step("shared", "x=b", "y=c"), step("asked", "x=c", "y=d")), "one/1/.keep": "",
+		"two/config.pbtxt": ensembleOf("x", "b", step("shared", "x=x", "y=b")), "two/1/.keep": "",
+		"wrong/config.pbtxt":   strings.Replace(ensembleOf("x", "b", step("own", "x=x", "y=b")), "INT32", "FP32", 1),
+		"wrong/1/.keep":        "",
+		"missing/config.pbtxt": ensembleOf("x", "b", step("nowhere", "x=x", "y=b")), "missing/1/.keep": "",
+	}), "--model-control-mode=explicit", "--load-model=two")
+	s.infer(t, "two", http.StatusOK)
+	s.control(t, "load", "asked", "", http.StatusOK, "")
+	s.control(t, "load", "one", "", http.StatusOK, "")
+	s.infer(t, "one", http.StatusOK)
+	s.control(t, "load", "wrong", "", http.StatusInternalServerError, "in ensemble wrong, ensemble tensor x: inconsistent data type: TYPE_FP32 is inferred from model wrong while TYPE_INT32 is inferred from model own")
+	s.control(t, "load", "missing", "", http.StatusBadRequest, "ensemble 'missing' depends on 'nowhere' which has no loaded version")
+	s.control(t, "unload", "one", `{"parameters":{"unload_dependents":true}}`, http.StatusOK, "")
+	s.infer(t, "asked", http.StatusOK)
+	s.infer(t, "two", http.StatusOK)
+	s.infer(t, "own", http.StatusNotFound)
+	s.control(t, "unload", "shared", "", http.StatusOK, "")
+	s.infer(t, "two", http.StatusNotFound)
+	s.control(t, "load", "shared", "", http.StatusOK, "")
+	s.infer(t, "two", http.StatusOK)
 }
 
 // A step that runs for each response of a decoupled one gives one response of the

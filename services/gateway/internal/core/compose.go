@@ -88,6 +88,11 @@ func (c *composer) steps(v *Version) error {
 		config := *v.Config
 		config.Decoupled, v.Config = true, &config
 	}
+	next := 0
+	problems := modelconfig.CompareEnsemble(v.Config, func(*modelconfig.Step) *modelconfig.Config { next++; return configs[next-1] })
+	if err := problems.AsError(v.Ref.Name); err != nil {
+		return err
+	}
 	var err error
 	of.Graph, err = ensemble.New(v.Config, configs)
 	v.Composed = of

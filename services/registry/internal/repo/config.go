@@ -72,6 +72,14 @@ func (o Options) file(dir string) string {
 	return named
 }
 
+// Locate sets the places of problems in the configuration of the model in dir.
+func (s *Scanner) Locate(dir string, problems modelconfig.Problems) {
+	file := s.options.file(dir)
+	if text, err := s.options.text(dir, file); err == nil {
+		modelconfig.Locate(text, file, problems)
+	}
+}
+
 // text reads the configuration. Without a file it is empty, if what it would
 // say may come from the model file.
 func (o Options) text(dir, file string) ([]byte, error) {
