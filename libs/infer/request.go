@@ -81,6 +81,8 @@ type Request struct {
 	Trace string
 	// Parent is what waits for the request where a model has made it.
 	Parent Parent
+	// Ensemble is the ensemble whose step the request is; zero for any other.
+	Ensemble ModelRef
 	// Received is when the request entered the gateway.
 	Received mono.Time
 }

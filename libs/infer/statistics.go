@@ -64,6 +64,17 @@ type Queue struct {
 	Oldest time.Duration
 }
 
+// EnsembleEnd is the end of one request for an ensemble, whose steps count for
+// themselves.
+type EnsembleEnd struct {
+	Model  ModelRef
+	Failed bool
+	// Time is from the request's arrival to its last response.
+	Time time.Duration
+	// Rows is the size of the request's batch dimension.
+	Rows int64
+}
+
 // CacheUse is what the response cache did for one request.
 type CacheUse struct {
 	Model ModelRef

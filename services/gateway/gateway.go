@@ -73,6 +73,9 @@ type Deps struct {
 	// CacheUsed is told what the response cache did for each request of a pool, for
 	// the pool's statistics. It does not block, and may be nil.
 	CacheUsed func(pool string, u infer.CacheUse)
+	// EnsembleEnded is told of the end of each request for an ensemble of a pool, for
+	// the pool's statistics. It does not block, and may be nil.
+	EnsembleEnded func(pool string, e infer.EnsembleEnd)
 	// Repository may be nil; then the gateway loads and unloads no models.
 	Repository Repository
 	// Cluster may be nil; then the gateway has no such call.
@@ -216,7 +219,7 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
 			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
-			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing,
+			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing, EnsembleEnded: g.deps.EnsembleEnded,
 			StrictReadiness: g.config.StrictReadiness.On,
 		})
 	g.engine.Store(engine)

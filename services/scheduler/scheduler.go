@@ -209,6 +209,13 @@ func (s *Scheduler) CacheUsed(u infer.CacheUse) {
 	}
 }
 
+// EnsembleEnded counts a request for an ensemble, whose steps a gateway has submitted.
+func (s *Scheduler) EnsembleEnded(e infer.EnsembleEnd) {
+	if c := s.stats.Of(e.Model); c != nil {
+		c.EnsembleEnded(&e, s.deps.Clock.Now())
+	}
+}
+
 // Statistics returns the counts of model versions, one for each ref: zero if
 // the scheduler does not know it yet. It never fails.
 func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {

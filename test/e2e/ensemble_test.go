@@ -75,7 +75,11 @@ func TestEnsemblesRunTheirSteps(t *testing.T) {
 	if _, text := s.do(http.MethodPost, s.HTTP+"/v2/repository/index", ""); !strings.Contains(text, "ensemble waiting contains models that are not available or ambiguous: nowhere") {
 		t.Errorf("the index does not say what is missing: %s", text)
 	}
-	s.wantMetrics(`nv_inference_request_success{model="echo",version="1"} 6`)
+	s.wantMetrics(
+		`nv_inference_request_success{model="echo",version="1"} 6`, `nv_inference_request_success{model="chain",version="1"} 3`,
+		`nv_inference_request_success{model="nested",version="1"} 1`, `nv_inference_count{model="chain",version="1"} 3`, `nv_inference_exec_count{model="chain",version="1"} 3`,
+		`nv_inference_request_failure{model="misfit",reason="OTHER",version="1"} 1`,
+	)
 }
 
 // Loading an ensemble loads what it needs, and unloading it with its dependents unloads

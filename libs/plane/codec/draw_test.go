@@ -100,6 +100,9 @@ func drawRequest(t *rapid.T) *infer.Request {
 		of := drawWork(t)
 		r.Parent = infer.Parent{Batch: drawBatchID(t), Unit: of.Unit(), Alone: rapid.Bool().Draw(t, "alone")}
 	}
+	if rapid.Bool().Draw(t, "of an ensemble") {
+		r.Ensemble = infer.ModelRef{Name: rapid.String().Draw(t, "ensemble"), Version: 1, Generation: rapid.Uint64().Draw(t, "its generation")}
+	}
 	return r
 }
 

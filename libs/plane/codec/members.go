@@ -7,9 +7,10 @@ const Hello protowire.Number = 1
 
 // The members of GatewayMessage.
 const (
-	GatewaySubmit   protowire.Number = 2
-	GatewayCancel   protowire.Number = 3
-	GatewayCacheUse protowire.Number = 6
+	GatewaySubmit      protowire.Number = 2
+	GatewayCancel      protowire.Number = 3
+	GatewayCacheUse    protowire.Number = 6
+	GatewayEnsembleEnd protowire.Number = 7
 )
 
 // The members of SchedulerMessage.

@@ -26,6 +26,9 @@ func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 	if r.Parent != (infer.Parent{}) {
 		d.Parent = parent(r.Parent)
 	}
+	if r.Ensemble != (infer.ModelRef{}) {
+		d.Ensemble = model(r.Ensemble)
+	}
 	for _, o := range r.Outputs {
 		d.Outputs = append(d.Outputs, o.Name)
 	}
@@ -42,6 +45,9 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 	}
 	if p := d.GetParent(); p != nil {
 		r.Parent = parentOf(p)
+	}
+	if e := d.GetEnsemble(); e != nil {
+		r.Ensemble = modelOf(e)
 	}
 	if d.GetBudgetNs() > 0 {
 		r.Deadline = after(now, d.GetBudgetNs())

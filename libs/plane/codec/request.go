@@ -60,6 +60,9 @@ func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Du
 	if r.Parent != (infer.Parent{}) {
 		w.parent(15, &r.Parent)
 	}
+	if r.Ensemble != (infer.ModelRef{}) {
+		w.model(16, &r.Ensemble)
+	}
 	w.close(m)
 }
 
@@ -196,6 +199,8 @@ func (s *scan) policy(d *request) {
 		d.Trace = s.string()
 	case text(15):
 		s.parent(&d.Parent)
+	case text(16):
+		s.model(&d.Ensemble)
 	default:
 		s.skip()
 	}

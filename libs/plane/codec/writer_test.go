@@ -211,7 +211,7 @@ func TestWhatNoPeerSaysEndsTheStream(t *testing.T) {
 
 func TestMembersAreThoseOfTheContracts(t *testing.T) {
 	for name, want := range map[string]map[string]protowire.Number{
-		"GatewayMessage": {"hello": Hello, "submit": GatewaySubmit, "cancel": GatewayCancel, "cache_use": GatewayCacheUse},
+		"GatewayMessage": {"hello": Hello, "submit": GatewaySubmit, "cancel": GatewayCancel, "cache_use": GatewayCacheUse, "ensemble_end": GatewayEnsembleEnd},
 		"SchedulerMessage": {
 			"hello": Hello, "refused": SchedulerRefused, "response": SchedulerResponse,
 			"credit": SchedulerCredit, "placed": SchedulerPlaced, "drain": SchedulerDrain,

@@ -48,6 +48,7 @@ func (d *direct) Return(*infer.Batch, error)        {}
 func (d *direct) Leave(uint64)                      {}
 func (d *direct) Deposed(uint64)                    {}
 func (d *direct) CacheUsed(infer.CacheUse)          {}
+func (d *direct) EnsembleEnded(infer.EnsembleEnd)   {}
 func (d *direct) Cancel(infer.RequestID)            {}
 func (d *direct) Disconnect(uint64, []*infer.Batch) {}
 

@@ -97,7 +97,8 @@ func (f *fifo) Leave(origin uint64) {
 
 func (f *fifo) Deposed(uint64) {}
 
-func (f *fifo) CacheUsed(infer.CacheUse) {}
+func (f *fifo) CacheUsed(infer.CacheUse)        {}
+func (f *fifo) EnsembleEnded(infer.EnsembleEnd) {}
 
 func (f *fifo) Attach(_ uint64, _ infer.Held, e infer.Executor) {
 	f.mu.Lock()

@@ -119,6 +119,11 @@ func (s *GatewaySession) CacheUsed(u infer.CacheUse) {
 	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.CacheUse(&u) }) // or the count is lost with the session
 }
 
+// EnsembleEnded tells of the end of a request for an ensemble.
+func (s *GatewaySession) EnsembleEnded(e infer.EnsembleEnd) {
+	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.EnsembleEnd(&e) }) // or the count is lost with the session
+}
+
 func (s *GatewaySession) receive(member protowire.Number, b codec.Body) error {
 	switch member {
 	case codec.SchedulerRefused:

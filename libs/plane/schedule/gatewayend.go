@@ -75,6 +75,12 @@ func (g *gatewayEnd) receive(member protowire.Number, b codec.Body) error {
 			g.term.backend.CacheUsed(u)
 		}
 		return err
+	case codec.GatewayEnsembleEnd:
+		e, err := g.reader.EnsembleEnd(b)
+		if err == nil {
+			g.term.backend.EnsembleEnded(e)
+		}
+		return err
 	}
 	return errNoMessage
 }

@@ -65,6 +65,7 @@ func (*backend) UnitDone(infer.UnitDone)              {}
 func (b *backend) Return(_ *infer.Batch, e error)     { b.refused <- e }
 func (b *backend) Leave(uint64)                       {}
 func (b *backend) CacheUsed(u infer.CacheUse)         { b.cacheUses <- u }
+func (b *backend) EnsembleEnded(infer.EnsembleEnd)    {}
 func (b *backend) Deposed(by uint64)                  { b.deposed <- by }
 func (b *backend) Disconnect(_ uint64, under []*infer.Batch) {
 	b.disconnected <- under

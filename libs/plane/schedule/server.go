@@ -30,6 +30,8 @@ type Backend interface {
 	Cancel(infer.RequestID)
 	// CacheUsed counts what a gateway's response cache did for a request.
 	CacheUsed(infer.CacheUse)
+	// EnsembleEnded counts a request for an ensemble.
+	EnsembleEnded(infer.EnsembleEnd)
 	// Leave says that the stream of a gateway has ended: what waits for it is
 	// dropped, since it submits again what it still wants.
 	Leave(origin uint64)

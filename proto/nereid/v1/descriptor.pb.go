@@ -55,7 +55,9 @@ type Descriptor struct {
 	// The W3C traceparent, or empty.
 	Trace string `protobuf:"bytes,14,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Absent for a request of a client, and for a call of a warm-up.
-	Parent        *Parent `protobuf:"bytes,15,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent *Parent `protobuf:"bytes,15,opt,name=parent,proto3" json:"parent,omitempty"`
+	// The ensemble whose step the request is; absent for any other.
+	Ensemble      *ModelRef `protobuf:"bytes,16,opt,name=ensemble,proto3" json:"ensemble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,6 +193,13 @@ func (x *Descriptor) GetTrace() string {
 func (x *Descriptor) GetParent() *Parent {
 	if x != nil {
 		return x.Parent
+	}
+	return nil
+}
+
+func (x *Descriptor) GetEnsemble() *ModelRef {
+	if x != nil {
+		return x.Ensemble
 	}
 	return nil
 }
@@ -680,7 +689,7 @@ var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
-	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\x89\x04\n" +
+	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xba\x04\n" +
 	"\n" +
 	"Descriptor\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x0e\n" +
@@ -703,7 +712,8 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
 	"cost_class\x18\r \x01(\tR\tcostClass\x12\x14\n" +
 	"\x05trace\x18\x0e \x01(\tR\x05trace\x12)\n" +
-	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\"q\n" +
+	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\x12/\n" +
+	"\bensemble\x18\x10 \x01(\v2\x13.nereid.v1.ModelRefR\bensemble\"q\n" +
 	"\x06Parent\x12%\n" +
 	"\x04unit\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04unit\x12\x14\n" +
 	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
@@ -774,16 +784,17 @@ var file_nereid_v1_descriptor_proto_depIdxs = []int32{
 	3,  // 3: nereid.v1.Descriptor.parameters:type_name -> nereid.v1.Parameter
 	2,  // 4: nereid.v1.Descriptor.sequence:type_name -> nereid.v1.Sequence
 	1,  // 5: nereid.v1.Descriptor.parent:type_name -> nereid.v1.Parent
-	6,  // 6: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
-	6,  // 7: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
-	8,  // 8: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
-	3,  // 9: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
-	5,  // 10: nereid.v1.Response.error:type_name -> nereid.v1.Error
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 6: nereid.v1.Descriptor.ensemble:type_name -> nereid.v1.ModelRef
+	6,  // 7: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
+	6,  // 8: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
+	8,  // 9: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
+	3,  // 10: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
+	5,  // 11: nereid.v1.Response.error:type_name -> nereid.v1.Error
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_descriptor_proto_init() }

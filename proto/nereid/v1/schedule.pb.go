@@ -150,6 +150,7 @@ type GatewayMessage struct {
 	//	*GatewayMessage_Submit
 	//	*GatewayMessage_Cancel
 	//	*GatewayMessage_CacheUse
+	//	*GatewayMessage_EnsembleEnd
 	Message       isGatewayMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -228,6 +229,15 @@ func (x *GatewayMessage) GetCacheUse() *CacheUse {
 	return nil
 }
 
+func (x *GatewayMessage) GetEnsembleEnd() *EnsembleEnd {
+	if x != nil {
+		if x, ok := x.Message.(*GatewayMessage_EnsembleEnd); ok {
+			return x.EnsembleEnd
+		}
+	}
+	return nil
+}
+
 type isGatewayMessage_Message interface {
 	isGatewayMessage_Message()
 }
@@ -249,6 +259,10 @@ type GatewayMessage_CacheUse struct {
 	CacheUse *CacheUse `protobuf:"bytes,6,opt,name=cache_use,json=cacheUse,proto3,oneof"`
 }
 
+type GatewayMessage_EnsembleEnd struct {
+	EnsembleEnd *EnsembleEnd `protobuf:"bytes,7,opt,name=ensemble_end,json=ensembleEnd,proto3,oneof"`
+}
+
 func (*GatewayMessage_Hello) isGatewayMessage_Message() {}
 
 func (*GatewayMessage_Submit) isGatewayMessage_Message() {}
@@ -256,6 +270,8 @@ func (*GatewayMessage_Submit) isGatewayMessage_Message() {}
 func (*GatewayMessage_Cancel) isGatewayMessage_Message() {}
 
 func (*GatewayMessage_CacheUse) isGatewayMessage_Message() {}
+
+func (*GatewayMessage_EnsembleEnd) isGatewayMessage_Message() {}
 
 // GatewayHello introduces a gateway.
 type GatewayHello struct {
@@ -502,6 +518,78 @@ func (x *CacheUse) GetTimeNs() uint64 {
 	return 0
 }
 
+// EnsembleEnd tells of the end of one request for an ensemble, whose steps the
+// gateway has submitted, for the statistics that the scheduler keeps. It uses up no
+// credit, and is lost with the stream.
+type EnsembleEnd struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Model  *ModelRef              `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Failed bool                   `protobuf:"varint,2,opt,name=failed,proto3" json:"failed,omitempty"`
+	// From the request's arrival to its last response.
+	TimeNs        uint64 `protobuf:"varint,3,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	BatchSize     uint64 `protobuf:"varint,4,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsembleEnd) Reset() {
+	*x = EnsembleEnd{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsembleEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsembleEnd) ProtoMessage() {}
+
+func (x *EnsembleEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsembleEnd.ProtoReflect.Descriptor instead.
+func (*EnsembleEnd) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *EnsembleEnd) GetModel() *ModelRef {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *EnsembleEnd) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+func (x *EnsembleEnd) GetTimeNs() uint64 {
+	if x != nil {
+		return x.TimeNs
+	}
+	return 0
+}
+
+func (x *EnsembleEnd) GetBatchSize() uint64 {
+	if x != nil {
+		return x.BatchSize
+	}
+	return 0
+}
+
 // SchedulerEnvelope holds messages from the scheduler to a gateway, in their order.
 type SchedulerEnvelope struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -512,7 +600,7 @@ type SchedulerEnvelope struct {
 
 func (x *SchedulerEnvelope) Reset() {
 	*x = SchedulerEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +612,7 @@ func (x *SchedulerEnvelope) String() string {
 func (*SchedulerEnvelope) ProtoMessage() {}
 
 func (x *SchedulerEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[7]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +625,7 @@ func (x *SchedulerEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerEnvelope.ProtoReflect.Descriptor instead.
 func (*SchedulerEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{7}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SchedulerEnvelope) GetMessages() []*SchedulerMessage {
@@ -565,7 +653,7 @@ type SchedulerMessage struct {
 
 func (x *SchedulerMessage) Reset() {
 	*x = SchedulerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +665,7 @@ func (x *SchedulerMessage) String() string {
 func (*SchedulerMessage) ProtoMessage() {}
 
 func (x *SchedulerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[8]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +678,7 @@ func (x *SchedulerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerMessage.ProtoReflect.Descriptor instead.
 func (*SchedulerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{8}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SchedulerMessage) GetMessage() isSchedulerMessage_Message {
@@ -715,7 +803,7 @@ type SchedulerHello struct {
 
 func (x *SchedulerHello) Reset() {
 	*x = SchedulerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +815,7 @@ func (x *SchedulerHello) String() string {
 func (*SchedulerHello) ProtoMessage() {}
 
 func (x *SchedulerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[9]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +828,7 @@ func (x *SchedulerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulerHello.ProtoReflect.Descriptor instead.
 func (*SchedulerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SchedulerHello) GetProtocol() uint32 {
@@ -789,7 +877,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +889,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[10]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +902,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Refused) GetWork() *WorkId {
@@ -845,7 +933,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +945,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[11]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +958,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Placed) GetWork() *WorkId {
@@ -897,7 +985,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +997,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[12]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1010,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
 }
 
 // WorkerEnvelope holds messages from a worker to its pool's scheduler, in their order.
@@ -935,7 +1023,7 @@ type WorkerEnvelope struct {
 
 func (x *WorkerEnvelope) Reset() {
 	*x = WorkerEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1035,7 @@ func (x *WorkerEnvelope) String() string {
 func (*WorkerEnvelope) ProtoMessage() {}
 
 func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[13]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1048,7 @@ func (x *WorkerEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkerEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkerEnvelope) GetMessages() []*WorkerMessage {
@@ -989,7 +1077,7 @@ type WorkerMessage struct {
 
 func (x *WorkerMessage) Reset() {
 	*x = WorkerMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1089,7 @@ func (x *WorkerMessage) String() string {
 func (*WorkerMessage) ProtoMessage() {}
 
 func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[14]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1102,7 @@ func (x *WorkerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerMessage.ProtoReflect.Descriptor instead.
 func (*WorkerMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{14}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkerMessage) GetMessage() isWorkerMessage_Message {
@@ -1166,7 +1254,7 @@ type WorkerHello struct {
 
 func (x *WorkerHello) Reset() {
 	*x = WorkerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1266,7 @@ func (x *WorkerHello) String() string {
 func (*WorkerHello) ProtoMessage() {}
 
 func (x *WorkerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[15]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1279,7 @@ func (x *WorkerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHello.ProtoReflect.Descriptor instead.
 func (*WorkerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WorkerHello) GetProtocol() uint32 {
@@ -1267,7 +1355,7 @@ type WorkEnvelope struct {
 
 func (x *WorkEnvelope) Reset() {
 	*x = WorkEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1367,7 @@ func (x *WorkEnvelope) String() string {
 func (*WorkEnvelope) ProtoMessage() {}
 
 func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1380,7 @@ func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkEnvelope) GetMessages() []*WorkMessage {
@@ -1318,7 +1406,7 @@ type WorkMessage struct {
 
 func (x *WorkMessage) Reset() {
 	*x = WorkMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1418,7 @@ func (x *WorkMessage) String() string {
 func (*WorkMessage) ProtoMessage() {}
 
 func (x *WorkMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1431,7 @@ func (x *WorkMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkMessage.ProtoReflect.Descriptor instead.
 func (*WorkMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkMessage) GetMessage() isWorkMessage_Message {
@@ -1427,12 +1515,13 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\bmessages\x18\x01 \x01(\rR\bmessages\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"H\n" +
 	"\x0fGatewayEnvelope\x125\n" +
-	"\bmessages\x18\x01 \x03(\v2\x19.nereid.v1.GatewayMessageR\bmessages\"\xe8\x01\n" +
+	"\bmessages\x18\x01 \x03(\v2\x19.nereid.v1.GatewayMessageR\bmessages\"\xa5\x02\n" +
 	"\x0eGatewayMessage\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.nereid.v1.GatewayHelloH\x00R\x05hello\x122\n" +
 	"\x06submit\x18\x02 \x01(\v2\x18.nereid.v1.SubmitRequestH\x00R\x06submit\x122\n" +
 	"\x06cancel\x18\x03 \x01(\v2\x18.nereid.v1.CancelRequestH\x00R\x06cancel\x122\n" +
-	"\tcache_use\x18\x06 \x01(\v2\x13.nereid.v1.CacheUseH\x00R\bcacheUseB\t\n" +
+	"\tcache_use\x18\x06 \x01(\v2\x13.nereid.v1.CacheUseH\x00R\bcacheUse\x12;\n" +
+	"\fensemble_end\x18\a \x01(\v2\x16.nereid.v1.EnsembleEndH\x00R\vensembleEndB\t\n" +
 	"\amessage\"\x93\x01\n" +
 	"\fGatewayHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1d\n" +
@@ -1450,7 +1539,13 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\bCacheUse\x12)\n" +
 	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x10\n" +
 	"\x03hit\x18\x02 \x01(\bR\x03hit\x12\x17\n" +
-	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\"L\n" +
+	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\"\x88\x01\n" +
+	"\vEnsembleEnd\x12)\n" +
+	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x16\n" +
+	"\x06failed\x18\x02 \x01(\bR\x06failed\x12\x17\n" +
+	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\x12\x1d\n" +
+	"\n" +
+	"batch_size\x18\x04 \x01(\x04R\tbatchSize\"L\n" +
 	"\x11SchedulerEnvelope\x127\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1b.nereid.v1.SchedulerMessageR\bmessages\"\xc7\x02\n" +
 	"\x10SchedulerMessage\x121\n" +
@@ -1519,7 +1614,7 @@ func file_nereid_v1_schedule_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_schedule_proto_rawDescData
 }
 
-var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*Credit)(nil),            // 0: nereid.v1.Credit
 	(*GatewayEnvelope)(nil),   // 1: nereid.v1.GatewayEnvelope
@@ -1528,33 +1623,34 @@ var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*SubmitRequest)(nil),     // 4: nereid.v1.SubmitRequest
 	(*CancelRequest)(nil),     // 5: nereid.v1.CancelRequest
 	(*CacheUse)(nil),          // 6: nereid.v1.CacheUse
-	(*SchedulerEnvelope)(nil), // 7: nereid.v1.SchedulerEnvelope
-	(*SchedulerMessage)(nil),  // 8: nereid.v1.SchedulerMessage
-	(*SchedulerHello)(nil),    // 9: nereid.v1.SchedulerHello
-	(*Refused)(nil),           // 10: nereid.v1.Refused
-	(*Placed)(nil),            // 11: nereid.v1.Placed
-	(*Drain)(nil),             // 12: nereid.v1.Drain
-	(*WorkerEnvelope)(nil),    // 13: nereid.v1.WorkerEnvelope
-	(*WorkerMessage)(nil),     // 14: nereid.v1.WorkerMessage
-	(*WorkerHello)(nil),       // 15: nereid.v1.WorkerHello
-	(*WorkEnvelope)(nil),      // 16: nereid.v1.WorkEnvelope
-	(*WorkMessage)(nil),       // 17: nereid.v1.WorkMessage
-	(*Descriptor)(nil),        // 18: nereid.v1.Descriptor
-	(*WorkId)(nil),            // 19: nereid.v1.WorkId
-	(*ModelRef)(nil),          // 20: nereid.v1.ModelRef
-	(*Response)(nil),          // 21: nereid.v1.Response
-	(*Error)(nil),             // 22: nereid.v1.Error
-	(*Grant)(nil),             // 23: nereid.v1.Grant
-	(*InstanceFree)(nil),      // 24: nereid.v1.InstanceFree
-	(*Retire)(nil),            // 25: nereid.v1.Retire
-	(*BatchReturned)(nil),     // 26: nereid.v1.BatchReturned
-	(*UnitDone)(nil),          // 27: nereid.v1.UnitDone
-	(*Running)(nil),           // 28: nereid.v1.Running
-	(*Started)(nil),           // 29: nereid.v1.Started
-	(*HeldSequence)(nil),      // 30: nereid.v1.HeldSequence
-	(*Batch)(nil),             // 31: nereid.v1.Batch
-	(*CancelUnit)(nil),        // 32: nereid.v1.CancelUnit
-	(*Retired)(nil),           // 33: nereid.v1.Retired
+	(*EnsembleEnd)(nil),       // 7: nereid.v1.EnsembleEnd
+	(*SchedulerEnvelope)(nil), // 8: nereid.v1.SchedulerEnvelope
+	(*SchedulerMessage)(nil),  // 9: nereid.v1.SchedulerMessage
+	(*SchedulerHello)(nil),    // 10: nereid.v1.SchedulerHello
+	(*Refused)(nil),           // 11: nereid.v1.Refused
+	(*Placed)(nil),            // 12: nereid.v1.Placed
+	(*Drain)(nil),             // 13: nereid.v1.Drain
+	(*WorkerEnvelope)(nil),    // 14: nereid.v1.WorkerEnvelope
+	(*WorkerMessage)(nil),     // 15: nereid.v1.WorkerMessage
+	(*WorkerHello)(nil),       // 16: nereid.v1.WorkerHello
+	(*WorkEnvelope)(nil),      // 17: nereid.v1.WorkEnvelope
+	(*WorkMessage)(nil),       // 18: nereid.v1.WorkMessage
+	(*Descriptor)(nil),        // 19: nereid.v1.Descriptor
+	(*WorkId)(nil),            // 20: nereid.v1.WorkId
+	(*ModelRef)(nil),          // 21: nereid.v1.ModelRef
+	(*Response)(nil),          // 22: nereid.v1.Response
+	(*Error)(nil),             // 23: nereid.v1.Error
+	(*Grant)(nil),             // 24: nereid.v1.Grant
+	(*InstanceFree)(nil),      // 25: nereid.v1.InstanceFree
+	(*Retire)(nil),            // 26: nereid.v1.Retire
+	(*BatchReturned)(nil),     // 27: nereid.v1.BatchReturned
+	(*UnitDone)(nil),          // 28: nereid.v1.UnitDone
+	(*Running)(nil),           // 29: nereid.v1.Running
+	(*Started)(nil),           // 30: nereid.v1.Started
+	(*HeldSequence)(nil),      // 31: nereid.v1.HeldSequence
+	(*Batch)(nil),             // 32: nereid.v1.Batch
+	(*CancelUnit)(nil),        // 33: nereid.v1.CancelUnit
+	(*Retired)(nil),           // 34: nereid.v1.Retired
 }
 var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	2,  // 0: nereid.v1.GatewayEnvelope.messages:type_name -> nereid.v1.GatewayMessage
@@ -1562,44 +1658,46 @@ var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	4,  // 2: nereid.v1.GatewayMessage.submit:type_name -> nereid.v1.SubmitRequest
 	5,  // 3: nereid.v1.GatewayMessage.cancel:type_name -> nereid.v1.CancelRequest
 	6,  // 4: nereid.v1.GatewayMessage.cache_use:type_name -> nereid.v1.CacheUse
-	18, // 5: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
-	19, // 6: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
-	20, // 7: nereid.v1.CacheUse.model:type_name -> nereid.v1.ModelRef
-	8,  // 8: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
-	9,  // 9: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
-	10, // 10: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
-	21, // 11: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
-	0,  // 12: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
-	11, // 13: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
-	12, // 14: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
-	19, // 15: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
-	22, // 16: nereid.v1.Refused.error:type_name -> nereid.v1.Error
-	19, // 17: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
-	14, // 18: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
-	15, // 19: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
-	23, // 20: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
-	24, // 21: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
-	25, // 22: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
-	12, // 23: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
-	26, // 24: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
-	27, // 25: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
-	28, // 26: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
-	29, // 27: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
-	30, // 28: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
-	17, // 29: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
-	9,  // 30: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
-	31, // 31: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
-	32, // 32: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
-	33, // 33: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
-	1,  // 34: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
-	13, // 35: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
-	7,  // 36: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
-	16, // 37: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
-	36, // [36:38] is the sub-list for method output_type
-	34, // [34:36] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	7,  // 5: nereid.v1.GatewayMessage.ensemble_end:type_name -> nereid.v1.EnsembleEnd
+	19, // 6: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
+	20, // 7: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
+	21, // 8: nereid.v1.CacheUse.model:type_name -> nereid.v1.ModelRef
+	21, // 9: nereid.v1.EnsembleEnd.model:type_name -> nereid.v1.ModelRef
+	9,  // 10: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
+	10, // 11: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
+	11, // 12: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
+	22, // 13: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
+	0,  // 14: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
+	12, // 15: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
+	13, // 16: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
+	20, // 17: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
+	23, // 18: nereid.v1.Refused.error:type_name -> nereid.v1.Error
+	20, // 19: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
+	15, // 20: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
+	16, // 21: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
+	24, // 22: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
+	25, // 23: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
+	26, // 24: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
+	13, // 25: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
+	27, // 26: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
+	28, // 27: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
+	29, // 28: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
+	30, // 29: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
+	31, // 30: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
+	18, // 31: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
+	10, // 32: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
+	32, // 33: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
+	33, // 34: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
+	34, // 35: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
+	1,  // 36: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
+	14, // 37: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
+	8,  // 38: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
+	17, // 39: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
+	38, // [38:40] is the sub-list for method output_type
+	36, // [36:38] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_schedule_proto_init() }
@@ -1615,8 +1713,9 @@ func file_nereid_v1_schedule_proto_init() {
 		(*GatewayMessage_Submit)(nil),
 		(*GatewayMessage_Cancel)(nil),
 		(*GatewayMessage_CacheUse)(nil),
+		(*GatewayMessage_EnsembleEnd)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[8].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[9].OneofWrappers = []any{
 		(*SchedulerMessage_Hello)(nil),
 		(*SchedulerMessage_Refused)(nil),
 		(*SchedulerMessage_Response)(nil),
@@ -1624,7 +1723,7 @@ func file_nereid_v1_schedule_proto_init() {
 		(*SchedulerMessage_Placed)(nil),
 		(*SchedulerMessage_Drain)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[14].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[15].OneofWrappers = []any{
 		(*WorkerMessage_Hello)(nil),
 		(*WorkerMessage_Grant)(nil),
 		(*WorkerMessage_InstanceFree)(nil),
@@ -1633,7 +1732,7 @@ func file_nereid_v1_schedule_proto_init() {
 		(*WorkerMessage_BatchReturned)(nil),
 		(*WorkerMessage_UnitDone)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[17].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[18].OneofWrappers = []any{
 		(*WorkMessage_Hello)(nil),
 		(*WorkMessage_Batch)(nil),
 		(*WorkMessage_Cancel)(nil),
@@ -1645,7 +1744,7 @@ func file_nereid_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_schedule_proto_rawDesc), len(file_nereid_v1_schedule_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -139,7 +139,8 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	}
 	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
 		Bus: b, Dispatcher: sched, CacheUsed: func(_ string, u infer.CacheUse) { sched.CacheUsed(u) },
-		Repository: reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		EnsembleEnded: func(_ string, e infer.EnsembleEnd) { sched.EnsembleEnded(e) },
+		Repository:    reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
 	})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ type composition struct {
 	run     *ensemble.Run
 	begun   map[*ensemble.Execution]*stepRequest // that have not ended
 	events  inbox
+	over    bool // its end was counted
 }
 
 // stepRequest is one execution of a step.
@@ -165,6 +166,7 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	r.Work.Revision = of.Work.Revision
 	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, of.Deadline
 	r.Parent, r.Tenant, r.CostClass, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Trace
+	r.Ensemble = c.version.Ref
 	r.Inputs, r.Outputs, r.Sequence = s.execution.Inputs, s.execution.Outputs, s.execution.Sequence
 	s.work = r.Work
 	return r
@@ -258,6 +260,17 @@ func (s *stepRequest) charge(p *infer.Response) error {
 	return nil
 }
 
+// count counts the end of the ensemble's request, once.
+func (c *composition) count(failed bool) {
+	if c.over {
+		return
+	}
+	c.over = true
+	c.gateway.ended(c.version.Pool, infer.EnsembleEnd{
+		Model: c.version.Ref, Failed: failed, Time: c.gateway.Now().Sub(c.parent.Received), Rows: c.parent.BatchSize,
+	})
+}
+
 // close ends the steps that have not ended, and releases what the request holds.
 func (c *composition) close() {
 	for _, s := range c.begun {
@@ -268,6 +281,7 @@ func (c *composition) close() {
 		c.gateway.cancel(s.work, errs.Wrap(errs.Canceled, errStepOver, ""))
 		s.pass()
 	}
+	c.count(true)
 	c.events.close()
 	c.run.Close()
 	c.parent.Release()

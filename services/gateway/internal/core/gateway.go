@@ -33,6 +33,7 @@ type Gateway struct {
 	reachable  func(pool string) bool
 	statistics func(pool string) StatisticsSource
 	missing    func(pool string, err error) // of statistics
+	ended      func(pool string, e infer.EnsembleEnd)
 	repository Repository
 	requests   *requests.Table
 	clock      mono.Clock
@@ -56,6 +57,9 @@ type Deps struct {
 	// StatisticsMissing is called with each pool whose counts a reply lacks. It
 	// may be nil.
 	StatisticsMissing func(pool string, err error)
+	// EnsembleEnded is called with the end of each request for an ensemble of a pool.
+	// It may be nil, and does not block.
+	EnsembleEnded func(pool string, e infer.EnsembleEnd)
 	// Repository may be nil; then models are not loaded or unloaded on request.
 	Repository Repository
 	Requests   *requests.Table
@@ -75,6 +79,9 @@ func New(info ServerInfo, deps Deps) *Gateway {
 	}
 	if g.missing == nil {
 		g.missing = func(string, error) {}
+	}
+	if g.ended = deps.EnsembleEnded; g.ended == nil {
+		g.ended = func(string, infer.EnsembleEnd) {}
 	}
 	g.requests.OnRefusal(func(id infer.RequestID) { g.dispatcher.Cancel(id) })
 	g.snapshot.Store(NewSnapshot(0, false, nil))

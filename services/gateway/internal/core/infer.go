@@ -113,7 +113,9 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 			ctx = context.WithoutCancel(ctx)
 			continue
 		}
-		x.open = !p.Final
+		if x.open = !p.Final; p.Final && x.composition != nil {
+			x.composition.count(p.Err != nil)
+		}
 		if p.Err == nil {
 			x.final = true
 			return p, nil

@@ -58,11 +58,12 @@ func (x *session) Submit(r *infer.Request) error {
 	x.sent = append(x.sent, r.Work.Attempt)
 	return nil
 }
-func (x *session) Cancel(infer.RequestID)   { x.cancelled++ }
-func (x *session) CacheUsed(infer.CacheUse) {}
-func (x *session) Close()                   {}
-func (x *session) Done() <-chan struct{}    { return x.done }
-func (x *session) Err() error               { return errs.New(errs.NoWorker, "killed") }
+func (x *session) Cancel(infer.RequestID)          { x.cancelled++ }
+func (x *session) CacheUsed(infer.CacheUse)        {}
+func (x *session) EnsembleEnded(infer.EnsembleEnd) {}
+func (x *session) Close()                          {}
+func (x *session) Done() <-chan struct{}           { return x.done }
+func (x *session) Err() error                      { return errs.New(errs.NoWorker, "killed") }
 func (x *session) Scheduler() schedule.Scheduler {
 	return schedule.Scheduler{ID: "s", Epoch: x.epoch}
 }

@@ -62,6 +62,12 @@ func (p *Pools) Submit(r *infer.Request) error { return p.to(r.Pool).deps.Pool.S
 // [requests.Pool.CacheUsed].
 func (p *Pools) CacheUsed(pool string, u infer.CacheUse) { p.to(pool).deps.Pool.CacheUsed(u) }
 
+// EnsembleEnded tells a pool's scheduler of the end of a request for an ensemble: see
+// [requests.Pool.EnsembleEnded].
+func (p *Pools) EnsembleEnded(pool string, e infer.EnsembleEnd) {
+	p.to(pool).deps.Pool.EnsembleEnded(e)
+}
+
 // Lost says that a worker is gone.
 func (p *Pools) Lost(worker uint64) {
 	p.mu.RLock()

@@ -11,10 +11,11 @@ import (
 // sent takes all that is submitted.
 type sent struct{}
 
-func (sent) Submit(*infer.Request) error { return nil }
-func (sent) Cancel(infer.RequestID)      {}
-func (sent) CacheUsed(infer.CacheUse)    {}
-func (sent) Done() <-chan struct{}       { return nil }
+func (sent) Submit(*infer.Request) error     { return nil }
+func (sent) Cancel(infer.RequestID)          {}
+func (sent) CacheUsed(infer.CacheUse)        {}
+func (sent) EnsembleEnded(infer.EnsembleEnd) {}
+func (sent) Done() <-chan struct{}           { return nil }
 
 // BenchmarkRequest is what the table costs a request from its admission to its
 // response, with the scheduler in this process and apart.

@@ -29,6 +29,8 @@ type Session interface {
 	Cancel(infer.RequestID)
 	// CacheUsed tells what the response cache did for a request.
 	CacheUsed(infer.CacheUse)
+	// EnsembleEnded tells of the end of a request for an ensemble.
+	EnsembleEnded(infer.EnsembleEnd)
 	// Done is closed when the session has ended. The pool is not told anything by it
 	// any more then.
 	Done() <-chan struct{}
@@ -112,6 +114,17 @@ func (p *Pool) CacheUsed(u infer.CacheUse) {
 	p.mu.Unlock()
 	if session != nil {
 		session.CacheUsed(u)
+	}
+}
+
+// EnsembleEnded tells the scheduler of the end of a request for an ensemble. While
+// there is none, nobody counts it.
+func (p *Pool) EnsembleEnded(e infer.EnsembleEnd) {
+	p.mu.Lock()
+	session := p.session
+	p.mu.Unlock()
+	if session != nil {
+		session.EnsembleEnded(e)
 	}
 }
 

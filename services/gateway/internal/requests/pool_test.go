@@ -89,9 +89,10 @@ func (x *session) Submit(r *infer.Request) error {
 	}
 	return x.err
 }
-func (x *session) CacheUsed(infer.CacheUse) {}
-func (x *session) Cancel(infer.RequestID)   { x.cancelled++ }
-func (x *session) Done() <-chan struct{}    { return x.done }
+func (x *session) CacheUsed(infer.CacheUse)        {}
+func (x *session) EnsembleEnded(infer.EnsembleEnd) {}
+func (x *session) Cancel(infer.RequestID)          { x.cancelled++ }
+func (x *session) Done() <-chan struct{}           { return x.done }
 
 // connect begins a session with the pool's next scheduler.
 func (s *scene) connect() *session {

@@ -206,6 +206,7 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 		if b.Returned {
 			it.Request.Release()
 		}
+		l.countStep(it.Request, &ended.Timing)
 		s := stats.Served{Rows: it.BatchSize, Enqueued: it.Arrived(), Queued: it.Enqueued, Dispatched: b.Dispatched}
 		switch {
 		case e.Done != nil:
@@ -228,6 +229,16 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 			c.Runs(-running)
 		}
 		c.Completed(ended, l.served)
+	}
+}
+
+// countStep adds what a step took to the counts of its ensemble.
+func (l *Loop) countStep(r *infer.Request, took *infer.Timing) {
+	if r == nil || r.Ensemble == (infer.ModelRef{}) {
+		return
+	}
+	if c := l.stats.Of(r.Ensemble); c != nil {
+		c.StepCompleted(took)
 	}
 }
 

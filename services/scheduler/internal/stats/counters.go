@@ -99,6 +99,36 @@ func (c *Counters) CacheUsed(hit bool, took time.Duration) {
 	c.times.cacheUsed(hit, took)
 }
 
+// EnsembleEnded counts a request for an ensemble. Its phases of the model are those of
+// its steps: see [Counters.StepCompleted]. As in Triton it has not waited, whatever its
+// steps have, and why it has failed counts with the step.
+func (c *Counters) EnsembleEnded(e *infer.EnsembleEnd, at mono.Time) {
+	if e.Failed {
+		c.fail(other, e.Time)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &c.totals
+	t.inferences += uint64(e.Rows)
+	t.executions++
+	t.last = max(t.last, at)
+	t.request.Add(e.Time)
+	t.queue.Count++
+	t.input.Count++
+	t.infer.Count++
+	t.output.Count++
+}
+
+// StepCompleted adds the time of a step to that of the ensemble, whose counts these are.
+func (c *Counters) StepCompleted(t *infer.Timing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.totals.input.Time += max(t.Input(), 0)
+	c.totals.infer.Time += max(t.Infer(), 0)
+	c.totals.output.Time += max(t.Output(), 0)
+}
+
 // Lost counts a request whose worker went away so long after its arrival.
 func (c *Counters) Lost(after time.Duration) { c.fail(other, after) }
 
