@@ -71,8 +71,8 @@ type EnsembleEnd struct {
 	Failed bool
 	// Time is from the request's arrival to its last response.
 	Time time.Duration
-	// Rows is the size of the request's batch dimension.
-	Rows int64
+	// BatchSize is the request's.
+	BatchSize int64
 }
 
 // CacheUse is what the response cache did for one request.

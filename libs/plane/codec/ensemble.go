@@ -12,7 +12,7 @@ func (w *Writer) EnsembleEnd(e *infer.EnsembleEnd) error {
 	w.model(1, &e.Model)
 	w.bool(2, e.Failed)
 	w.number(3, nanoseconds(e.Time))
-	w.number(4, uint64(max(e.Rows, 0)))
+	w.number(4, uint64(max(e.BatchSize, 0)))
 	return w.end(begun)
 }
 
@@ -28,7 +28,7 @@ func (r *Reader) EnsembleEnd(b Body) (e infer.EnsembleEnd, err error) {
 		case varint(3):
 			e.Time = time.Duration(s.number())
 		case varint(4):
-			e.Rows = int64(s.number()) //nolint:gosec // G115: a peer's count, of which none is trusted
+			e.BatchSize = int64(s.number()) //nolint:gosec // G115: a peer's count, of which none is trusted
 		default:
 			s.skip()
 		}

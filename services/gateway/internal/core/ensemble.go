@@ -267,7 +267,7 @@ func (c *composition) count(failed bool) {
 	}
 	c.over = true
 	c.gateway.ended(c.version.Pool, infer.EnsembleEnd{
-		Model: c.version.Ref, Failed: failed, Time: c.gateway.Now().Sub(c.parent.Received), Rows: c.parent.BatchSize,
+		Model: c.version.Ref, Failed: failed, Time: c.gateway.Now().Sub(c.parent.Received), BatchSize: c.parent.BatchSize,
 	})
 }
 

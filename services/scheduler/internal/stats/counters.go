@@ -110,7 +110,7 @@ func (c *Counters) EnsembleEnded(e *infer.EnsembleEnd, at mono.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := &c.totals
-	t.inferences += uint64(e.Rows)
+	t.inferences += uint64(e.BatchSize)
 	t.executions++
 	t.last = max(t.last, at)
 	t.request.Add(e.Time)
