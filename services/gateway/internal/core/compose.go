@@ -57,6 +57,9 @@ func (c *composer) version(v *Version) {
 	c.state[v] = false
 	if err := c.steps(v); err != nil {
 		v.State, v.Cause, v.Composed = infer.Unavailable, errs.From(err).Msg, nil
+		if c.loads(v) {
+			v.State = infer.Loading
+		}
 	}
 	c.state[v] = true
 }
@@ -97,6 +100,14 @@ func (c *composer) steps(v *Version) error {
 	of.Graph, err = ensemble.New(v.Config, configs)
 	v.Composed = of
 	return err
+}
+
+// loads reports whether a step of an ensemble that is not ready loads.
+func (c *composer) loads(v *Version) bool {
+	return slices.ContainsFunc(v.Config.Ensemble.Steps, func(step modelconfig.Step) bool {
+		m, err := c.model(v, &step)
+		return err == nil && slices.ContainsFunc(m.Versions, func(v *Version) bool { return v.State == infer.Loading || v.State == infer.Unknown })
+	})
 }
 
 // model finds a step's model: in the namespace that it names, or else in the

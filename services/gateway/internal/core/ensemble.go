@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
 )
 
@@ -41,6 +43,13 @@ type stepRequest struct {
 	cancel      context.CancelFunc // of a step that is an ensemble; nil for others
 	free        func()             // the request's slot; nil where responses keep no order
 	rerouted    bool
+	limited     bool      // it counts among the executions of its step, or waits to
+	submitted   mono.Time // 0 before
+}
+
+// name is that of the step, by the ensemble that is executed.
+func (s *stepRequest) name() stepName {
+	return stepName{s.composition.version.Ref, s.execution.Step}
 }
 
 // compose begins a checked request, which it takes over.
@@ -84,7 +93,11 @@ func (c *composition) proceed() (responded bool) {
 	var err error
 	for _, e := range c.events.take() {
 		if err != nil {
-			e.response.Release()
+			e.drop()
+			continue
+		}
+		if e.response == nil {
+			err = c.failed(e.step, c.submit(e.step))
 			continue
 		}
 		err = c.stepResponded(e.step, e.response)
@@ -115,6 +128,7 @@ func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
 	if final {
 		delete(c.begun, s.execution)
 		s.pass()
+		c.gateway.paces.took(s.version.Ref, c.gateway.Now().Sub(s.submitted))
 		c.run.Ended(s.execution)
 	}
 	return nil
@@ -143,6 +157,9 @@ func (c *composition) refused(s *stepRequest, p *infer.Response) error {
 // failed is a step's error as the ensemble's: with Triton's prefix, and which step it
 // was.
 func (c *composition) failed(s *stepRequest, err error) error {
+	if err == nil {
+		return nil
+	}
 	e := *errs.From(err)
 	e.Msg, e.Err = fmt.Sprintf("in ensemble '%s', %s (step %d, model '%s')", c.version.Ref.Name, e.Msg, s.execution.Step, s.version.Ref.Name), err
 	return &e
@@ -152,6 +169,13 @@ func (c *composition) failed(s *stepRequest, err error) error {
 func (c *composition) submitReady() error {
 	for e := c.run.Next(); e != nil; e = c.run.Next() {
 		s := &stepRequest{composition: c, execution: e, version: c.version.Composed.Steps[e.Step]}
+		c.begun[e] = s
+		if most := c.version.Config.Ensemble.MaxInFlight; most > 0 {
+			s.limited = true
+			if !c.gateway.limits.begin(s, most) {
+				continue
+			}
+		}
 		if err := c.submit(s); err != nil {
 			return c.failed(s, err)
 		}
@@ -164,7 +188,7 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	of := c.parent
 	r := c.gateway.NewRequest(s.version)
 	r.Work.Revision = of.Work.Revision
-	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, of.Deadline
+	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, c.deadline(s.execution.Step)
 	r.Parent, r.Tenant, r.CostClass, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Trace
 	r.Ensemble = c.version.Ref
 	r.Inputs, r.Outputs, r.Sequence = s.execution.Inputs, s.execution.Outputs, s.execution.Sequence
@@ -172,13 +196,26 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	return r
 }
 
+// deadline is when a step must have ended so that those behind it can be in time. They
+// are taken to be as fast as they ever were lately: a request that is given up has
+// no chance.
+func (c *composition) deadline(step int) mono.Time {
+	if c.parent.Deadline == 0 {
+		return 0
+	}
+	rest := c.version.Composed.Graph.Behind(step, func(behind int) time.Duration {
+		return c.gateway.paces.least(c.version.Composed.Steps[behind].Ref)
+	})
+	return c.parent.Deadline.Add(-rest)
+}
+
 func (c *composition) submit(s *stepRequest) error {
 	r := c.request(s)
+	s.submitted = r.Received
 	if err := Check(s.version, r); err != nil {
 		r.Release()
 		return err
 	}
-	c.begun[s.execution] = s
 	if s.version.Composed != nil {
 		c.nest(s, r)
 		return nil
@@ -201,8 +238,13 @@ func (c *composition) open(s *stepRequest, r *infer.Request) {
 	}
 }
 
-// pass lets the responses to later requests go, where they keep their order.
+// pass lets the next execution of the step begin, where their number is bounded, and the
+// responses to later requests go, where they keep their order.
 func (s *stepRequest) pass() {
+	if s.limited {
+		s.limited = false
+		s.composition.gateway.limits.end(s.name())
+	}
 	if free := s.free; free != nil {
 		s.free = nil
 		free()
@@ -274,8 +316,17 @@ func (c *composition) count(failed bool) {
 // close ends the steps that have not ended, and releases what the request holds.
 func (c *composition) close() {
 	for _, s := range c.begun {
+		if s.limited && c.gateway.limits.leave(s) {
+			s.limited = false
+		}
+		if s.submitted == 0 {
+			s.execution.Release()
+			s.pass()
+			continue
+		}
 		if s.cancel != nil {
 			s.cancel()
+			s.pass()
 			continue
 		}
 		c.gateway.cancel(s.work, errs.Wrap(errs.Canceled, errStepOver, ""))
@@ -289,10 +340,18 @@ func (c *composition) close() {
 
 var errStepOver = errors.New("the ensemble has ended")
 
-// event is a response of a step.
+// event is a response of a step, or without one that the step may begin, which has
+// waited.
 type event struct {
 	step     *stepRequest
 	response *infer.Response
+}
+
+// drop releases an event's response.
+func (e *event) drop() {
+	if e.response != nil {
+		e.response.Release()
+	}
 }
 
 // inbox has the responses of a request's steps, in the order in which they came.
@@ -304,6 +363,7 @@ type inbox struct {
 	closed bool    // guarded by mu
 }
 
+// put adds an event, or drops it where nobody takes it any more.
 func (b *inbox) put(e event) {
 	b.mu.Lock()
 	closed := b.closed
@@ -312,7 +372,7 @@ func (b *inbox) put(e event) {
 	}
 	b.mu.Unlock()
 	if closed {
-		e.response.Release()
+		e.drop()
 		return
 	}
 	select {
@@ -334,6 +394,6 @@ func (b *inbox) close() {
 	b.closed = true
 	b.mu.Unlock()
 	for _, e := range b.take() {
-		e.response.Release()
+		e.drop()
 	}
 }

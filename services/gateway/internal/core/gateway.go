@@ -36,6 +36,8 @@ type Gateway struct {
 	ended      func(pool string, e infer.EnsembleEnd)
 	repository Repository
 	requests   *requests.Table
+	limits     stepLimits
+	paces      paces
 	clock      mono.Clock
 	pool       *tensor.Pool
 	strict     bool
@@ -94,6 +96,7 @@ func New(info ServerInfo, deps Deps) *Gateway {
 func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	unreachable = g.unreachable(s)
 	g.snapshot.Store(s)
+	g.paces.keep(s)
 	if !g.started.Load() && s.Settled() && g.served(s, unreachable) {
 		g.started.Store(true)
 	}

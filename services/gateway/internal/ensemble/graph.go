@@ -3,6 +3,7 @@ package ensemble
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -143,6 +144,17 @@ func (b *builder) scopes() error {
 		}
 	}
 	return nil
+}
+
+// Behind is how long what comes after a step takes, by how long each step does: the
+// longest way to an output.
+func (g *Graph) Behind(step int, takes func(step int) time.Duration) (longest time.Duration) {
+	for _, out := range g.steps[step].outputs {
+		for _, next := range g.tensors[out.tensor].readers {
+			longest = max(longest, takes(next)+g.Behind(next, takes))
+		}
+	}
+	return longest
 }
 
 // plan is what of a graph a request runs that asks for certain outputs.

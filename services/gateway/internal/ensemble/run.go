@@ -34,6 +34,13 @@ type Execution struct {
 	reads     []*value
 }
 
+// Release releases the inputs of an execution that does not begin.
+func (e *Execution) Release() {
+	for i := range e.Inputs {
+		e.Inputs[i].Data.Release()
+	}
+}
+
 // value is one tensor of one iteration.
 type value struct {
 	iteration int
@@ -155,9 +162,7 @@ func (r *Run) Response() *infer.Response {
 // Close releases what the run holds. Executions that have not ended are told no more.
 func (r *Run) Close() {
 	for _, e := range r.ready {
-		for i := range e.Inputs {
-			e.Inputs[i].Data.Release()
-		}
+		e.Release()
 	}
 	for _, p := range r.complete {
 		p.Release()

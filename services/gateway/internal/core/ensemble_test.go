@@ -1,0 +1,178 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// models are what composes: each gives as its output what it got, through a scheduler
+// of the test's.
+type models struct {
+	t    *testing.T
+	h    *harness
+	held atomic.Int64 // tensors that are not released
+
+	mu     sync.Mutex
+	under  map[infer.RequestID]*infer.Request // that were submitted and not ended; guarded by mu
+	most   map[string]int                     // that were under way at once, by model; guarded by mu
+	random *rand.Rand                         // guarded by mu
+	wait   sync.WaitGroup
+}
+
+// number makes a tensor that is counted.
+func (m *models) number(name string) infer.Tensor {
+	m.held.Add(1)
+	return infer.Tensor{
+		Name: name, Datatype: tensor.Int32, Shape: tensor.Shape{1},
+		Data: tensor.InBuffer(tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { m.held.Add(-1) }), 0, 4),
+	}
+}
+
+func (m *models) submit(r *infer.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.under[r.Work.Request] = r
+	n := 0
+	for _, other := range m.under {
+		if other.Model == r.Model {
+			n++
+		}
+	}
+	m.most[r.Model.Name] = max(m.most[r.Model.Name], n)
+	if r.Deadline != 0 && m.h.Now() > r.Deadline {
+		m.t.Errorf("model %s got a request that was too late", r.Model.Name)
+	}
+	work, pause, fails := r.Work, time.Duration(m.random.IntN(300))*time.Microsecond, m.random.IntN(10) == 0
+	m.wait.Add(1)
+	time.AfterFunc(pause, func() {
+		defer m.wait.Done()
+		p := &infer.Response{Work: work, Final: true, Outputs: []infer.Tensor{m.number("y")}}
+		if fails {
+			p.Release()
+			p = infer.Fail(work, errs.New(errs.Bug, "it fails"))
+		}
+		m.end(work.Request)
+		m.h.table.Respond(p)
+	})
+	return nil
+}
+
+func (m *models) end(id infer.RequestID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.under[id]; r != nil {
+		delete(m.under, id)
+		r.Release()
+	}
+}
+
+// composed makes a gateway with an ensemble of two branches.
+func composed(t *testing.T, mostInFlight int) (*models, *core.Version) {
+	t.Helper()
+	config := func(inputs ...string) *modelconfig.Config {
+		c := &modelconfig.Config{Outputs: []modelconfig.IO{io("y", tensor.Int32, 1)}}
+		for _, name := range inputs {
+			c.Inputs = append(c.Inputs, io(name, tensor.Int32, 1))
+		}
+		return c
+	}
+	both := config("x")
+	step := func(model, output string, inputs map[string]string) modelconfig.Step {
+		return modelconfig.Step{Model: model, Version: -1, Inputs: inputs, Outputs: map[string]string{"y": output}}
+	}
+	both.Ensemble = &modelconfig.Ensemble{MaxInFlight: mostInFlight, Steps: []modelconfig.Step{
+		step("join", "y", map[string]string{"a": "left", "b": "right"}), step("one", "left", map[string]string{"x": "x"}), step("one", "right", map[string]string{"x": "x"}),
+	}}
+	m := &models{t: t, under: make(map[infer.RequestID]*infer.Request), most: make(map[string]int), random: rand.New(rand.NewPCG(1, 2))}
+	m.h = newGateway(t, &core.Model{Name: "both", Versions: []*core.Version{ready("both", both)}},
+		&core.Model{Name: "one", Versions: []*core.Version{ready("one", config("x"))}},
+		&core.Model{Name: "join", Versions: []*core.Version{ready("join", config("a", "b"))}})
+	m.h.submit = m.submit
+	m.h.cancel = m.end
+	v, err := m.h.Snapshot().Resolve("both", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, v
+}
+
+// ask sends a request, which is canceled at a random time or never.
+func (m *models) ask(v *core.Version) error {
+	ctx, cancel := context.WithCancel(m.t.Context())
+	defer cancel()
+	r := m.h.NewRequest(v)
+	r.Inputs = []infer.Tensor{m.number("x")}
+	m.mu.Lock()
+	if m.random.IntN(4) == 0 {
+		defer time.AfterFunc(time.Duration(m.random.IntN(500))*time.Microsecond, cancel).Stop()
+	}
+	m.mu.Unlock()
+	p, _, err := m.h.Infer(ctx, v, r)
+	if err != nil {
+		return err
+	}
+	defer p.Release()
+	if !p.Final || len(p.Outputs) != 1 || p.Outputs[0].Name != "y" {
+		m.t.Errorf("the response is %+v", p)
+	}
+	return nil
+}
+
+// Whatever fails or is canceled, each request ends, nothing is kept, and no more
+// executions of a step are under way than may be.
+func TestEnsemblesLeaveNothingBehind(t *testing.T) {
+	for _, most := range []int{0, 1, 3} {
+		t.Run(fmt.Sprint("at most ", most), func(t *testing.T) {
+			m, v := composed(t, most)
+			outcomes := make(map[errs.Reason]int)
+			var mu sync.Mutex
+			var wait sync.WaitGroup
+			for range 8 {
+				wait.Go(func() {
+					for range 60 {
+						err := m.ask(v)
+						mu.Lock()
+						outcomes[errs.Of(err)]++
+						mu.Unlock()
+						if err != nil && errs.Of(err) == errs.Bug && !strings.Contains(errs.From(err).Msg, "in ensemble 'both', it fails (step ") {
+							t.Errorf("a step's failure is told as %v", err)
+						}
+					}
+				})
+			}
+			wait.Wait()
+			m.wait.Wait()
+			if n := outcomes[""] + outcomes[errs.Bug] + outcomes[errs.Canceled]; n != 8*60 || outcomes[""] == 0 || outcomes[errs.Bug] == 0 || outcomes[errs.Canceled] == 0 {
+				t.Errorf("outcomes are %v", outcomes)
+			}
+			if n := m.h.InFlight(); n != 0 {
+				t.Errorf("%d requests are in flight", n)
+			}
+			if n := m.held.Load(); n != 0 {
+				t.Errorf("%d tensors are kept", n)
+			}
+			if one, join := m.most["one"], m.most["join"]; most > 0 && (one > 2*most || join > most) {
+				t.Errorf("%d and %d executions were under way at once of two steps and of one", one, join)
+			}
+			for attempt := 0; ; attempt++ { // no place of a step was lost
+				if err := m.ask(v); err == nil {
+					break
+				} else if attempt == 1000 {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
