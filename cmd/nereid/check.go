@@ -98,7 +98,7 @@ func printModels(w io.Writer, models []registry.CheckResult, ignored []string) e
 		if len(m.Problems) > 0 || m.Config == nil {
 			continue
 		}
-		_, err := fmt.Fprintf(table, "%s%s\t%s\t%s\t%d\t%s\t%s\n", header, m.Name, numbers(m.Versions), m.Config.Backend,
+		_, err := fmt.Fprintf(table, "%s%s\t%s\t%s\t%d\t%s\t%s\n", header, m.Name, numbers(m.Versions), cmp.Or(m.Config.Backend, m.Config.Platform),
 			m.Config.MaxBatchSize, tensors(m.Config, m.Config.Inputs), tensors(m.Config, m.Config.Outputs))
 		if err != nil {
 			return err

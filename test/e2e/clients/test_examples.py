@@ -36,6 +36,20 @@ class Clients(unittest.TestCase):
         return (http_client, self.http), (grpc_client, self.grpc)
 
 
+class Snippet(Clients):
+    def test_an_ensemble_names_the_language_of_a_text(self):
+        for module, client in self.ways():
+            with self.subTest(client=module.__name__):
+                result = client.infer("snippet", texts(module, "package main\n\nimport \"fmt\"\n\nfunc main() {\n\tfmt.Println(1)\n}\n"))
+                self.assertEqual(result.as_numpy("LANGUAGE").tolist(), [[b"Go"]])
+                self.assertGreater(result.as_numpy("CONFIDENCE")[0, 0], 0.5)
+
+    def test_what_a_step_refuses_the_ensemble_refuses(self):
+        for module, client in self.ways():
+            with self.subTest(client=module.__name__), self.assertRaisesRegex(InferenceServerException, "in ensemble 'snippet', .*a text is empty.*model 'tokenizer'"):
+                client.infer("snippet", texts(module, ""))
+
+
 class Tokenizer(Clients):
     def test_texts_are_bytes_that_language_takes(self):
         for module, client in self.ways():
