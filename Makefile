@@ -105,6 +105,14 @@ azure-test: deps build $(AZURITE) ## Serve models from a real server of Azure Bl
 gcs-test: deps build $(FAKE_GCS) ## Serve models from a server of Google Cloud Storage, built from its Go module
 	NEREID_FAKE_GCS=$(FAKE_GCS) go test -count=1 -run TestModelsAreServedFromGCS ./test/e2e/
 
+REDIS ?= redis-server
+
+.PHONY: redis-test
+redis-test: deps build ## Keep responses in a real Redis, which is killed, slow and full; needs Debian's redis-server, or REDIS=FILE
+	@command -v $(REDIS) >/dev/null || { echo "there is no $(REDIS): apt-get install redis-server, or name another by REDIS=FILE" >&2; exit 1; }
+	NEREID_REDIS=$$(command -v $(REDIS)) $(TEST) -count=1 ./services/gateway/internal/redis/
+	NEREID_REDIS=$$(command -v $(REDIS)) $(TEST) -count=1 -run TestResponsesAreSharedByRedis ./test/e2e/
+
 # PyTorch is Debian's python3-torch, or what PYTORCH_PYTHON has.
 PYTORCH_PYTHON ?= /usr/bin/python3
 

@@ -24,6 +24,8 @@ require (
 require (
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
 	github.com/nereid-serving/nereid/python v0.0.0 // indirect
+	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 )
 
 require (

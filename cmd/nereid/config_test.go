@@ -70,8 +70,9 @@ func TestPrintedSettingsSayWhereTheyComeFrom(t *testing.T) {
 }
 
 func TestSecretsAreNotPrinted(t *testing.T) {
-	text := printed(t, "config", "print", "serve", "--model-repository=x", "--http-restricted-api=health,trace:key=open sesame")
-	if strings.Contains(text, "sesame") || !strings.Contains(text, "key=***") {
+	text := printed(t, "config", "print", "serve", "--model-repository=x", "--http-restricted-api=health,trace:key=open sesame",
+		"--cache-config=redis,host=h,password=sesame=1,db=1")
+	if strings.Contains(text, "sesame") || !strings.Contains(text, "key=***") || !strings.Contains(text, "redis,host=h,password=***,db=1") {
 		t.Error(text)
 	}
 }

@@ -130,8 +130,8 @@ func textOf(f *kong.Flag) string {
 	return text
 }
 
-// hidden removes secrets, by the flag's tag secret: the password of a url, or the
-// value that follows the last = sign.
+// hidden removes secrets, by the flag's tag secret: the password of a url, the
+// value that follows the last = sign, or that of password among settings.
 func hidden(f *kong.Flag, text string) string {
 	before, _, ok := cutLast(text, "=")
 	switch kind := f.Tag.Get("secret"); {
@@ -139,8 +139,21 @@ func hidden(f *kong.Flag, text string) string {
 		return bus.Redacted(text)
 	case kind == "value" && ok:
 		return before + "=***"
+	case kind == "password":
+		return withoutPassword(text)
 	}
 	return text
+}
+
+// withoutPassword hides the password in settings with commas between them.
+func withoutPassword(text string) string {
+	settings := strings.Split(text, ",")
+	for i, s := range settings {
+		if key, _, ok := strings.Cut(s, "="); ok && key == "password" {
+			settings[i] = key + "=***"
+		}
+	}
+	return strings.Join(settings, ",")
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

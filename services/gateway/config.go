@@ -82,7 +82,7 @@ func (c Config) Validate() error {
 	case c.StallTimeout < 1:
 		return errs.New(errs.ConfigInvalid, "--stall-timeout-secs is %d: want 1 or more", c.StallTimeout)
 	}
-	if _, err := c.Cache.size(); err != nil {
+	if _, _, err := c.Cache.read(); err != nil {
 		return err
 	}
 	return c.Connections.validate()

@@ -29,6 +29,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/redis"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
@@ -95,7 +96,8 @@ type Gateway struct {
 	deps   Deps
 	meters *metered.Metrics
 	budget *core.Budget
-	cache  *cache.Cache // nil without one
+	cache  *cache.Cache  // nil without one
+	redis  *redis.Values // of the cache; nil without one
 
 	// engine and calls are set once the lease has assigned the incarnation.
 	engine  atomic.Pointer[core.Gateway]
@@ -120,7 +122,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
 	var err error
-	if g.cache, err = newCache(&c.Cache, deps); err != nil {
+	if g.cache, g.redis, err = openCache(&c.Cache, deps); err != nil {
 		return nil, err
 	}
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -187,6 +189,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	g.calls.Store(calls.New(serving, engine, g.path("call", nil)))
 	group.Go(func() error { return g.renew(serving, r) })
 	group.Go(func() error { return g.watch(serving, engine, r) })
+	if g.redis != nil {
+		group.Go(func() error { return g.redis.Run(serving) })
+	}
 	group.Go(func() error { return g.serveHTTP(serving, engine) })
 	group.Go(func() error { return g.serveGRPC(serving, engine) })
 	group.Go(func() error {

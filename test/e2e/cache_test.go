@@ -4,9 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/nereid-serving/nereid/test/ports"
 )
 
 // TestEqualRequestsAreAnsweredFromTheCache counts what a model executes and what the
@@ -24,24 +30,7 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 	}
 	wants := func(model string, success, hits, misses, executions int) {
 		t.Helper()
-		want := fmt.Sprintf("%d successes, %d hits, %d misses, %d executions", success, hits, misses, executions)
-		s.eventually(model+" has "+want, func() bool {
-			_, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+model+"/stats", "")
-			var stats struct {
-				Models []struct {
-					Executions int `json:"execution_count"`
-					Inference  map[string]struct {
-						Count int `json:"count"`
-					} `json:"inference_stats"`
-				} `json:"model_stats"`
-			}
-			if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Models) != 1 {
-				return false
-			}
-			m := stats.Models[0]
-			return fmt.Sprintf("%d successes, %d hits, %d misses, %d executions", m.Inference["success"].Count, m.Inference["cache_hit"].Count,
-				m.Inference["cache_miss"].Count, m.Executions) == want
-		})
+		s.eventuallyCounts(model, success, hits, misses, executions)
 	}
 	for range 3 {
 		ask("m", 1)
@@ -56,4 +45,93 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 	ask("m", 1)
 	ask("m", 1)
 	wants("m", 6, 3, 3, 3)
+}
+
+// TestResponsesAreSharedByRedis has two servers of the same models by one Redis, which
+// is then stopped, killed and started again: requests are answered all the while.
+func TestResponsesAreSharedByRedis(t *testing.T) {
+	program := os.Getenv("NEREID_REDIS")
+	if program == "" {
+		t.Skip("NEREID_REDIS names no redis-server: make redis-test does")
+	}
+	const password = "no-secret-at-all"
+	t.Setenv("TRITONCACHE_REDIS_PASSWORD", password)
+	var free ports.Picker // it cannot say which one the system gave it
+	port := strconv.Itoa(free.Free(t))
+	startRedis := func() *exec.Cmd {
+		command := exec.Command(program, "--bind", "127.0.0.1", "--port", port, "--requirepass", password, "--save", "", "--dir", t.TempDir())
+		background(t, command)
+		return command
+	}
+	redis := startRedis()
+	dir := repository(t, map[string]string{"m/config.pbtxt": echo(0) + "response_cache { enable: true }\n", "m/1/.keep": ""})
+	flag := "--cache-config=redis,host=127.0.0.1,socket_timeout=2000,connect_timeout=2000,port=" + port
+	first, other := start(t, dir, flag), start(t, dir, flag)
+	ask := func(s *server, value int) {
+		t.Helper()
+		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/m/infer", strings.Replace(one, "7", fmt.Sprint(value), 1))
+		if status != http.StatusOK || !strings.Contains(text, fmt.Sprintf(`"data":[%d]`, value)) {
+			t.Errorf("%d: %d %s", value, status, text)
+		}
+	}
+	hits := func(s *server) int {
+		_, text := s.do(http.MethodGet, s.HTTP+"/v2/models/m/stats", "")
+		_, text, _ = strings.Cut(text, `"cache_hit":{"count":`)
+		text, _, _ = strings.Cut(text, ",")
+		n, _ := strconv.Atoi(text)
+		return n
+	}
+	shared := func(value int) {
+		t.Helper()
+		before := hits(other)
+		other.eventually("a response of one server is a hit of the other", func() bool {
+			value++
+			for range 5 {
+				ask(first, value)
+				ask(other, value)
+			}
+			return hits(other) > before
+		})
+	}
+	shared(100)
+	if err := redis.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for value := range 5 {
+		ask(first, value)
+	}
+	if err := redis.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := redis.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for value := range 5 {
+		ask(other, value)
+	}
+	startRedis()
+	shared(1000)
+}
+
+// eventuallyCounts waits for the counts of a model.
+func (s *server) eventuallyCounts(model string, success, hits, misses, executions int) {
+	s.t.Helper()
+	want := fmt.Sprintf("%d successes, %d hits, %d misses, %d executions", success, hits, misses, executions)
+	s.eventually(model+" has "+want, func() bool {
+		_, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+model+"/stats", "")
+		var stats struct {
+			Models []struct {
+				Executions int `json:"execution_count"`
+				Inference  map[string]struct {
+					Count int `json:"count"`
+				} `json:"inference_stats"`
+			} `json:"model_stats"`
+		}
+		if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Models) != 1 {
+			return false
+		}
+		m := stats.Models[0]
+		return fmt.Sprintf("%d successes, %d hits, %d misses, %d executions", m.Inference["success"].Count, m.Inference["cache_hit"].Count,
+			m.Inference["cache_miss"].Count, m.Executions) == want
+	})
 }

@@ -276,6 +276,13 @@ func TestReferenceOfMetrics(t *testing.T) {
 	m.requests()
 	var own []string
 	families := m.families()
+	// A server has one cache. The Redis of this one is away.
+	redis := startMeasured(t, func(c *Config) { c.Gateway.Cache.Config = []string{"redis,host=127.0.0.1,port=1"} })
+	for name, f := range redis.families() {
+		if strings.HasPrefix(name, redisFamilies) {
+			families[name] = f
+		}
+	}
 	for name := range families {
 		if strings.HasPrefix(name, "nereid_") {
 			own = append(own, name)
@@ -300,6 +307,8 @@ func TestReferenceOfMetrics(t *testing.T) {
 	}
 }
 
+const redisFamilies = "nereid_gateway_redis_"
+
 func reference(families map[string]*dto.MetricFamily) string {
 	var b strings.Builder
 	b.WriteString(introduction)
@@ -319,6 +328,8 @@ func reference(families map[string]*dto.MetricFamily) string {
 			switch {
 			case strings.HasPrefix(name, "nereid_scheduler_resource_"):
 				shown = limited
+			case strings.HasPrefix(name, redisFamilies):
+				shown = "--cache-config=redis,host=HOST (off)"
 			case shown == "":
 				shown = always
 			}

@@ -1,74 +1,101 @@
 // Package cache keeps responses of models for requests that are equal.
 //
-// A [Cache] has responses by their [Key], and each request goes through it by a
-// [Lookup]: a hit is a response of its own, a miss keeps the response that its
-// model gives. What is kept are copies, so that no memory of workers is held, and
-// they are charged with their bytes.
+// A [Cache] has responses by their [Key] in a [Store], and each request goes through
+// it by a [Lookup]: a hit is a response of its own, a miss keeps the response that
+// its model gives. What is kept are copies, so that no memory of workers is held.
 package cache
 
 import (
-	"slices"
+	"context"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-	"github.com/maypok86/otter/v2/stats"
-
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// Cache keeps responses within a bound in bytes. It is safe for concurrent use; nil
-// keeps none.
+// Store has copies of responses: see [NewLocal] and [NewRedis]. It is safe for
+// concurrent use.
+type Store interface {
+	// get returns what is kept under a key, or nil. It ends with ctx.
+	get(ctx context.Context, k Key) *entry
+	// set keeps what made returns, which may be nil. It calls made before it returns,
+	// or not at all, and waits for nobody.
+	set(k Key, made func() *entry)
+	// limit is the largest entry, in bytes.
+	limit() int64
+	// waits says that get waits for another process.
+	waits() bool
+}
+
+// Cache answers requests that are equal to earlier ones. It is safe for concurrent
+// use; nil answers none.
 type Cache struct {
-	size    int64
-	entries *otter.Cache[Key, *entry]
-	counter *stats.Counter
-	spent   spent
-	report  func(pool string, u infer.CacheUse)
+	store  Store
+	report func(pool string, u infer.CacheUse)
 }
 
-// New makes a cache of at most size bytes, more than 0. report is told what became of
-// each request, from any goroutine.
-func New(size int64, report func(pool string, u infer.CacheUse)) *Cache {
-	c := &Cache{size: size, counter: stats.NewCounter(), report: report}
-	c.entries = otter.Must(&otter.Options[Key, *entry]{
-		MaximumWeight: uint64(size),
-		Weigher:       func(_ Key, e *entry) uint32 { return uint32(e.bytes) },
-		StatsRecorder: c.counter,
-		// Evictions are done by who inserts, so that the bound holds when it returns.
-		Executor: func(evict func()) { evict() },
-	})
-	return c
+// New makes a cache of what a store has. report is told what became of each request,
+// from any goroutine.
+func New(s Store, report func(pool string, u infer.CacheUse)) *Cache {
+	return &Cache{store: s, report: report}
 }
 
-// Lookup is one request's way through the cache. The zero value is that of a request
-// that is not looked up.
+// Lookup is one request's way through the cache, by one goroutine at a time. The zero
+// value is that of a request that is not looked up.
 type Lookup struct {
 	cache *Cache // of a miss whose response has not come
 	key   Key
 	pool  string
+	asks  bool // the store is still to be asked
 	use   infer.CacheUse
 }
 
-// Look looks for the response to a checked request, which may be cached. A hit is the
-// caller's. After a miss the caller closes the lookup.
-func (c *Cache) Look(r *infer.Request) (l Lookup, hit *infer.Response) {
+// Look looks for the response to a checked request, which may be cached, of a content
+// of a model. A hit is the caller's. Otherwise the caller closes the lookup.
+func (c *Cache) Look(content string, r *infer.Request) (l Lookup, hit *infer.Response) {
 	if c == nil {
 		return l, nil
 	}
 	started := time.Now()
-	key, ok := KeyOf(r)
+	key, ok := KeyOf(content, r)
 	if !ok {
 		return l, nil
 	}
-	e, known := c.entries.GetIfPresent(key)
-	use := infer.CacheUse{Model: r.Model, Hit: known, Time: time.Since(started)}
-	c.spent.lookups.add(use.Time)
-	if known {
-		c.report(r.Pool, use)
-		return l, e.response()
+	l = Lookup{cache: c, key: key, pool: r.Pool, asks: true, use: infer.CacheUse{Model: r.Model}}
+	if !c.store.waits() {
+		hit = l.ask(context.Background())
 	}
-	return Lookup{cache: c, key: key, pool: r.Pool, use: use}, nil
+	l.use.Time = time.Since(started)
+	return l, l.found(hit)
+}
+
+// Pending says that the response may be known elsewhere: the caller calls Find before
+// it has the request executed.
+func (l *Lookup) Pending() bool { return l.asks }
+
+// Find waits until it is known whether the response of a pending lookup is. It returns
+// nil where it is not, or soon after the end of ctx. A hit is the caller's.
+func (l *Lookup) Find(ctx context.Context) *infer.Response {
+	started := time.Now()
+	hit := l.ask(ctx)
+	l.use.Time += time.Since(started)
+	return l.found(hit)
+}
+
+func (l *Lookup) ask(ctx context.Context) *infer.Response {
+	l.asks = false
+	if e := l.cache.store.get(ctx, l.key); e != nil {
+		return e.response()
+	}
+	return nil
+}
+
+// found ends the lookup where there is a hit.
+func (l *Lookup) found(hit *infer.Response) *infer.Response {
+	if hit != nil {
+		l.use.Hit = true
+		l.Close()
+	}
+	return hit
 }
 
 // Keep keeps a miss's response, which stays the caller's, unless it is too large or
@@ -79,72 +106,17 @@ func (l *Lookup) Keep(r *infer.Response) {
 		return
 	}
 	started := time.Now()
-	if e := newEntry(r, min(c.size, maxEntry)); e != nil {
-		c.entries.Set(l.key, e)
+	if weigh(r) <= c.store.limit() {
+		c.store.set(l.key, func() *entry { return newEntry(r) })
 	}
-	took := time.Since(started)
-	c.spent.insertions.add(took)
-	l.use.Time += took
+	l.use.Time += time.Since(started)
 	l.Close()
 }
 
 // Close ends a lookup, whose response is not kept from now on.
 func (l *Lookup) Close() {
 	if c := l.cache; c != nil {
-		l.cache = nil
+		l.cache, l.asks = nil, false
 		c.report(l.pool, l.use)
 	}
-}
-
-// maxEntry is the largest entry, in bytes: a weight has 32 bits.
-const maxEntry = 1<<32 - 1
-
-// What an entry is charged with beside its data and texts, in bytes: about what the
-// values take that hold them.
-const (
-	entryBytes     = 256
-	outputBytes    = 256
-	parameterBytes = 64
-)
-
-// entry is a copy of a response. It does not change.
-type entry struct {
-	outputs    []infer.Tensor // on the heap
-	parameters []infer.Parameter
-	bytes      int64
-}
-
-// newEntry copies a response; nil where it takes more than a number of bytes or its
-// outputs lie elsewhere.
-func newEntry(r *infer.Response, most int64) *entry {
-	e := &entry{parameters: slices.Clone(r.Parameters), bytes: entryBytes + r.OutputBytes()}
-	for i := range r.Outputs {
-		e.bytes += outputBytes + int64(len(r.Outputs[i].Name)+8*len(r.Outputs[i].Shape))
-	}
-	for _, p := range r.Parameters {
-		text, _ := p.Value.(string)
-		e.bytes += parameterBytes + int64(len(p.Key)+len(text))
-	}
-	if e.bytes > most {
-		return nil
-	}
-	for i := range r.Outputs {
-		out := r.Outputs[i]
-		data, err := out.Data.Bytes()
-		if err != nil {
-			return nil
-		}
-		out.Shape, out.Data = slices.Clone(out.Shape), tensor.InHeap(slices.Clone(data))
-		e.outputs = append(e.outputs, out)
-	}
-	return e
-}
-
-// response is a final response of the entry, whose data it shares.
-func (e *entry) response() *infer.Response {
-	r := &infer.Response{Final: true, Outputs: slices.Clone(e.outputs), Parameters: slices.Clone(e.parameters)}
-	for i := range r.Outputs {
-		r.Outputs[i].Shape, r.Outputs[i].Data = slices.Clone(r.Outputs[i].Shape), r.Outputs[i].Data.Retain()
-	}
-	return r
 }

@@ -28,9 +28,12 @@ func request() *infer.Request {
 	}
 }
 
+// content has the generation of a request's model.
+func content(r *infer.Request) string { return fmt.Sprint("content ", r.Model.Generation) }
+
 func key(t *testing.T, r *infer.Request) cache.Key {
 	t.Helper()
-	k, ok := cache.KeyOf(r)
+	k, ok := cache.KeyOf(content(r), r)
 	if !ok {
 		t.Fatal("the request has no key")
 	}
@@ -44,7 +47,7 @@ func TestKeysDifferByAllThatAResponseDependsOn(t *testing.T) {
 		"namespace":                func(r *infer.Request) { r.Model.Namespace = "n" },
 		"model":                    func(r *infer.Request) { r.Model.Name = "n" },
 		"version":                  func(r *infer.Request) { r.Model.Version = 2 },
-		"generation":               func(r *infer.Request) { r.Model.Generation = 2 },
+		"content":                  func(r *infer.Request) { r.Model.Generation = 2 },
 		"an input's name":          func(r *infer.Request) { r.Inputs[1].Name = "c" },
 		"an input's bytes":         func(r *infer.Request) { r.Inputs[1] = input("b", 4) },
 		"bytes in another input":   func(r *infer.Request) { r.Inputs = []infer.Tensor{input("a", 1), input("b", 2, 3)} },
@@ -85,15 +88,18 @@ func TestRequestsThatCannotBeKnownHaveNoKey(t *testing.T) {
 	step.Sequence.ID = 1
 	remote.Inputs[0].Data = tensor.Ref{Place: tensor.Remote, Length: 2}
 	for _, r := range []*infer.Request{step, remote} {
-		if _, ok := cache.KeyOf(r); ok {
+		if _, ok := cache.KeyOf(content(r), r); ok {
 			t.Errorf("%+v has a key", r)
 		}
+	}
+	if _, ok := cache.KeyOf("", request()); ok {
+		t.Error("a request for an unknown content has a key")
 	}
 }
 
 // serve answers a request by the cache or the model, and returns the output.
 func serve(t interface{ Errorf(string, ...any) }, c *cache.Cache, r *infer.Request, model func() []byte) (data []byte, hit bool) {
-	l, known := c.Look(r)
+	l, known := c.Look(content(r), r)
 	defer l.Close()
 	if known == nil {
 		p := &infer.Response{Final: true, Outputs: []infer.Tensor{input("y", model()...)}}
@@ -112,7 +118,7 @@ func serve(t interface{ Errorf(string, ...any) }, c *cache.Cache, r *infer.Reque
 
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := cache.New(rapid.Int64Range(1, 8000).Draw(t, "size"), func(string, infer.CacheUse) {})
+		c := cache.New(cache.NewLocal(rapid.Int64Range(1, 8000).Draw(t, "size")), func(string, infer.CacheUse) {})
 		generation := uint64(1)
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			if rapid.IntRange(0, 9).Draw(t, "reload") == 0 {
@@ -131,7 +137,7 @@ func TestAnswersAreThoseOfTheModel(t *testing.T) {
 
 // A response that is kept after a reload is that of the content which gave it.
 func TestReloadsWhileResponsesAreKept(t *testing.T) {
-	c := cache.New(1<<20, func(string, infer.CacheUse) {})
+	c := cache.New(cache.NewLocal(1<<20), func(string, infer.CacheUse) {})
 	var working sync.WaitGroup
 	for worker := range 4 {
 		working.Go(func() {
@@ -148,20 +154,20 @@ func TestReloadsWhileResponsesAreKept(t *testing.T) {
 }
 
 func TestHitsDoNotShareTheWorkersMemory(t *testing.T) {
-	c := cache.New(1<<20, func(string, infer.CacheUse) {})
+	c := cache.New(cache.NewLocal(1<<20), func(string, infer.CacheUse) {})
 	released := false
 	data := []byte{1, 2, 3}
 	p := &infer.Response{Final: true, Parameters: []infer.Parameter{{Key: "k", Value: "v"}}, Outputs: []infer.Tensor{{
 		Name: "y", Datatype: tensor.Uint8, Shape: tensor.Shape{3}, Data: tensor.InBuffer(tensor.Wrap(data, false, func(*tensor.Buffer) { released = true }), 0, 3),
 	}}}
-	l, _ := c.Look(request())
+	l, _ := c.Look(content(request()), request())
 	l.Keep(p)
 	p.Release()
 	clear(data)
 	if !released {
 		t.Error("the cache holds the model's memory")
 	}
-	_, hit := c.Look(request())
+	_, hit := c.Look(content(request()), request())
 	if hit == nil {
 		t.Fatal("not known")
 	}
@@ -174,7 +180,7 @@ func TestHitsDoNotShareTheWorkersMemory(t *testing.T) {
 
 func TestTheSizeBoundsWhatIsKept(t *testing.T) {
 	for _, size := range []int{100, 4000, 1 << 20} {
-		c := cache.New(10_000, func(string, infer.CacheUse) {})
+		c := cache.New(cache.NewLocal(10_000), func(string, infer.CacheUse) {})
 		for range 2 { // the second time some are known
 			for i := range 50 {
 				r := request()
@@ -186,7 +192,7 @@ func TestTheSizeBoundsWhatIsKept(t *testing.T) {
 		for i := range 50 {
 			r := request()
 			r.Inputs[0] = input("a", byte(i))
-			l, hit := c.Look(r)
+			l, hit := c.Look(content(r), r)
 			l.Close()
 			if hit != nil {
 				held += size
@@ -205,8 +211,8 @@ func TestEachLookupIsCountedOnce(t *testing.T) {
 		hit  bool
 	}
 	var counts []count
-	c := cache.New(1<<20, func(pool string, u infer.CacheUse) { counts = append(counts, count{pool, u.Hit}) })
-	failed, _ := c.Look(request())
+	c := cache.New(cache.NewLocal(1<<20), func(pool string, u infer.CacheUse) { counts = append(counts, count{pool, u.Hit}) })
+	failed, _ := c.Look(content(request()), request())
 	failed.Close()
 	failed.Close()
 	failed.Keep(&infer.Response{Final: true}) // too late
@@ -214,7 +220,7 @@ func TestEachLookupIsCountedOnce(t *testing.T) {
 	serve(t, c, request(), func() []byte { t.Error("executed"); return nil })
 	step := request()
 	step.Sequence.Start, step.Sequence.ID = true, 7
-	l, hit := c.Look(step)
+	l, hit := c.Look(content(step), step)
 	l.Close()
 	if diff := cmp.Diff([]count{{"p", false}, {"p", false}, {"p", true}}, counts, cmp.AllowUnexported(count{})); diff != "" || hit != nil {
 		t.Errorf("hit %v, counts (-want +got):\n%s", hit, diff)
@@ -233,15 +239,15 @@ func TestWithoutACacheNothingIsKnown(t *testing.T) {
 func BenchmarkHit(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			c := cache.New(1<<30, func(string, infer.CacheUse) {})
+			c := cache.New(cache.NewLocal(1<<30), func(string, infer.CacheUse) {})
 			r := request()
 			r.Inputs[0] = input("a", make([]byte, size)...)
-			l, _ := c.Look(r)
+			l, _ := c.Look(content(r), r)
 			l.Keep(&infer.Response{Final: true, Outputs: []infer.Tensor{input("y", make([]byte, size)...)}})
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				_, hit := c.Look(r)
+				_, hit := c.Look(content(r), r)
 				hit.Release()
 			}
 		})

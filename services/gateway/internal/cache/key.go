@@ -18,13 +18,13 @@ import (
 // a client that tries.
 type Key [sha256.Size]byte
 
-// KeyOf makes the key of a checked request. It covers the tenant, the content of
-// the model, the inputs in whatever order they came, what is asked for and the
+// KeyOf makes the key of a checked request for a content of a model: see
+// [core.Version.Content]. It covers the tenant, the content, the inputs in whatever order they came, what is asked for and the
 // parameters that reach the model; not the request's ID, priority and times. It
-// reports false for a request whose inputs cannot be read here, or that is a step
-// of a sequence.
-func KeyOf(r *infer.Request) (key Key, ok bool) {
-	if r.Sequence != (infer.Sequence{}) {
+// reports false for a request whose inputs cannot be read here, that is a step
+// of a sequence, or for a content that is not known.
+func KeyOf(content string, r *infer.Request) (key Key, ok bool) {
+	if content == "" || r.Sequence != (infer.Sequence{}) {
 		return key, false
 	}
 	k := keyWriter{hash: sha256.New()}
@@ -32,7 +32,7 @@ func KeyOf(r *infer.Request) (key Key, ok bool) {
 	k.text(r.Model.Namespace)
 	k.text(r.Model.Name)
 	k.number(uint64(r.Model.Version))
-	k.number(r.Model.Generation)
+	k.text(content)
 	if !k.inputs(r.Inputs) {
 		return key, false
 	}

@@ -42,6 +42,7 @@ type Execution struct {
 	open       bool   // in the table
 	final      bool   // no other version may take the request: it was rerouted, or a response was read
 
+	search      *search      // for a response that is known elsewhere; nil without one
 	composition *composition // of an ensemble; nil for other models
 }
 
@@ -82,10 +83,15 @@ func (x *Execution) Dispatch(r *infer.Request) {
 		x.compose(r)
 		return
 	}
-	// The request is the scheduler's after Submit: its work was kept.
-	if err := x.gateway.dispatcher.Submit(r); err != nil {
+	x.gateway.submit(r)
+}
+
+// submit hands a request to its scheduler. A refusal is its response.
+func (g *Gateway) submit(r *infer.Request) {
+	work := r.Work // the request is the scheduler's after Submit
+	if err := g.dispatcher.Submit(r); err != nil {
 		r.Release()
-		x.gateway.requests.Finish(infer.Fail(x.work, err))
+		g.requests.Finish(infer.Fail(work, err))
 	}
 }
 
@@ -108,6 +114,7 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 	for {
 		p := x.next(ctx)
 		if p == nil {
+			x.search.end()
 			// The final response may have come at the same moment; then it counts.
 			x.cancel(abandoned(ctx))
 			ctx = context.WithoutCancel(ctx)
@@ -140,10 +147,12 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 // Close ends the request, if that has not happened, and releases the responses
 // that were not read.
 func (x *Execution) Close() {
+	x.search.end()
 	if x.open {
 		x.cancel(errs.New(errs.Canceled, ""))
 		x.drain()
 	}
+	x.search = nil
 	x.Pass()
 	if x.composition != nil {
 		x.composition.close()

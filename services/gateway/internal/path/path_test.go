@@ -55,7 +55,7 @@ func newRig(t *testing.T, o path.Options) *rig {
 		}}}
 	}
 	cached := version("cached", false)
-	cached.Versions[0].Config.Cached = true
+	cached.Versions[0].Config.Cached, cached.Versions[0].Content = true, "content"
 	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Requests: r.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
 	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true), cached}))
 	r.submit = func(q *infer.Request) error {
@@ -252,7 +252,7 @@ func TestQuotasRefuseByTenant(t *testing.T) {
 func TestKnownResponsesAreGivenWithoutTheScheduler(t *testing.T) {
 	var uses []bool
 	var taken []string
-	kept := cache.New(1<<20, func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
+	kept := cache.New(cache.NewLocal(1<<20), func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
 	r := newRig(t, path.Options{Cache: kept, Stages: recorded(&taken), Budget: core.NewBudget(100)})
 	submitted := 0
 	submit := r.submit
@@ -269,7 +269,7 @@ func TestKnownResponsesAreGivenWithoutTheScheduler(t *testing.T) {
 
 func TestFailuresAreNotKept(t *testing.T) {
 	var uses []bool
-	kept := cache.New(1<<20, func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
+	kept := cache.New(cache.NewLocal(1<<20), func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
 	r := newRig(t, path.Options{Cache: kept})
 	submit := r.submit
 	r.submit = func(q *infer.Request) error {
@@ -287,6 +287,61 @@ func TestFailuresAreNotKept(t *testing.T) {
 	}
 	if diff := cmp.Diff([]bool{false, false, true}, uses); diff != "" {
 		t.Errorf("hits (-want +got):\n%s", diff)
+	}
+}
+
+// elsewhere are values in another process, which answers when it is let.
+type elsewhere struct {
+	answers chan struct{}
+	values  map[string][]byte
+}
+
+func (e *elsewhere) Get(ctx context.Context, name string, _ int) []byte {
+	select {
+	case <-e.answers:
+		return e.values[name]
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (e *elsewhere) Set(name string, value func() []byte) { e.values[name] = value() }
+
+func TestResponsesThatAreKnownElsewhereHoldUpNoCall(t *testing.T) {
+	other := &elsewhere{make(chan struct{}), make(map[string][]byte)}
+	r := newRig(t, path.Options{Cache: cache.New(cache.NewRemote(other), func(string, infer.CacheUse) {})})
+	submitted := 0
+	submit := r.submit
+	r.submit = func(q *infer.Request) error { submitted++; return submit(q) }
+	for range 3 {
+		c := r.call(core.InferenceAPI, "cached")
+		c.Body = body{r, c}
+		if err := r.Start(t.Context(), c); err != nil { // while nobody answers
+			t.Fatal(err)
+		}
+		other.answers <- struct{}{}
+		if err := r.Finish(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if submitted != 1 || len(r.sent) != 3 || r.sent[2] != r.sent[0] {
+		t.Errorf("submitted %d, sent %v", submitted, r.sent)
+	}
+}
+
+func TestCallsEndWhileTheirResponsesAreLookedForElsewhere(t *testing.T) {
+	other := &elsewhere{make(chan struct{}), make(map[string][]byte)}
+	r := newRig(t, path.Options{Cache: cache.New(cache.NewRemote(other), func(string, infer.CacheUse) {})})
+	r.submit = func(*infer.Request) error { t.Error("submitted"); return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	c := r.call(core.InferenceAPI, "cached")
+	c.Body = body{r, c}
+	if err := r.Start(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := r.Finish(c); errs.Of(err) != errs.Canceled {
+		t.Errorf("the call ends with %v", err)
 	}
 }
 

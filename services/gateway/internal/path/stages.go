@@ -113,7 +113,7 @@ func check(c *Call) error {
 // refuses it.
 func lookUp(c *Call) error {
 	if c.Target.Config.Cached && c.Target.Composed == nil { // the content of whose steps no key covers
-		c.lookup, c.hit = c.path.options.Cache.Look(c.Request)
+		c.lookup, c.hit = c.path.options.Cache.Look(c.Target.Content, c.Request)
 	}
 	return nil
 }
@@ -125,8 +125,9 @@ func admit(c *Call) error {
 	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
 }
 
-// dispatch submits the request to its scheduler, unless its response is known. What
-// refuses it there comes as a response.
+// dispatch submits the request to its scheduler, unless its response is known, or once
+// it is known that it is not: a lookup that waits holds up no later call. What refuses
+// the request there comes as a response.
 func dispatch(c *Call) error {
 	r := c.Request
 	c.Request = nil // the scheduler's
@@ -134,6 +135,10 @@ func dispatch(c *Call) error {
 		c.hit = nil
 		r.Release()
 		c.execution.Complete(hit)
+		return nil
+	}
+	if c.lookup.Pending() {
+		c.execution.DispatchUnless(c.ctx, c.lookup.Find, r)
 		return nil
 	}
 	c.execution.Dispatch(r)

@@ -37,6 +37,7 @@ func (m *model) pruneConfigs(observed map[loadedVersion]report) {
 		wanted := slices.ContainsFunc(m.value.GetVersions(), names) || slices.ContainsFunc(m.value.GetPrevious().GetVersions(), names)
 		if _, runs := observed[c]; !wanted && !runs {
 			delete(m.configs, c)
+			delete(m.contents, c)
 		}
 	}
 }
@@ -59,12 +60,13 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 		state, cause = infer.Loading, "" // the registry swaps all versions at once
 	}
 	return &core.Version{
-		Ref:    id.Version(serve.version, serve.generation),
-		Config: m.configs[serve],
-		Pool:   cmp.Or(m.value.GetPool(), infer.DefaultPool),
-		State:  state,
-		Cause:  cause,
-		Away:   observed[serve].away,
+		Ref:     id.Version(serve.version, serve.generation),
+		Config:  m.configs[serve],
+		Content: m.contents[serve],
+		Pool:    cmp.Or(m.value.GetPool(), infer.DefaultPool),
+		State:   state,
+		Cause:   cause,
+		Away:    observed[serve].away,
 	}
 }
 

@@ -1,8 +1,13 @@
 package view
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -40,6 +45,8 @@ type model struct {
 	value   *nereidv1.ModelValue
 	problem string
 	configs map[loadedVersion]*modelconfig.Config
+	// contents are the names of the contents of these versions.
+	contents map[loadedVersion]string
 }
 
 // worker is a worker, with or without a lease.
@@ -74,9 +81,10 @@ func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 		delete(s.models, key)
 		return
 	}
-	m := &model{value: v, problem: v.GetProblem(), configs: make(map[loadedVersion]*modelconfig.Config)}
+	m := &model{value: v, problem: v.GetProblem(), configs: make(map[loadedVersion]*modelconfig.Config), contents: make(map[loadedVersion]string)}
 	if before := s.models[key]; before != nil {
 		maps.Copy(m.configs, before.configs)
+		maps.Copy(m.contents, before.contents)
 	}
 	s.models[key] = m
 	if m.problem != "" {
@@ -104,10 +112,25 @@ func (m *model) setConfig(config *inference.ModelConfig, versions []*nereidv1.Mo
 	if c, err = labeled(c, labels); err != nil {
 		return err
 	}
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(config)
+	if err != nil {
+		return err
+	}
 	for _, v := range versions {
-		m.configs[loadedVersion{v.GetVersion(), v.GetGeneration()}] = c
+		loaded := loadedVersion{v.GetVersion(), v.GetGeneration()}
+		m.configs[loaded], m.contents[loaded] = c, contentOf(v.GetDigest(), content)
 	}
 	return nil
+}
+
+// contentOf names the files of a digest that are served by a configuration, as
+// [core.Version.Content].
+func contentOf(digest string, config []byte) string {
+	if digest == "" {
+		return ""
+	}
+	sum := sha256.Sum256(append(fmt.Appendf(nil, "%d %s ", len(digest), digest), config...))
+	return hex.EncodeToString(sum[:])
 }
 
 func labeled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*modelconfig.Config, error) {
