@@ -166,3 +166,39 @@ func TestEnsemblesOfDecoupledSteps(t *testing.T) {
 		t.Errorf("%d responses came, want %d", len(seen), n)
 	}
 }
+
+// summing is a model that gives the sum of what a sequence has had.
+const summing = `
+backend: "sequence"
+max_batch_size: 1
+input [{ name: "INPUT" data_type: TYPE_INT32 dims: [-1] }]
+output [{ name: "OUTPUT" data_type: TYPE_INT32 dims: [-1] }]
+sequence_batching {
+  direct {}
+  control_input [
+    { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] } },
+    { name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [0, 1] } }
+  ]
+}
+`
+
+// Models call ensembles as they call others, and the steps of a sequence's requests are
+// steps of that sequence.
+func TestEnsemblesAreCalledAndHaveSequences(t *testing.T) {
+	pair := strings.Replace(ensembleOf("x", "y", step("last", "x=x z=z", "y=y")), "max_batch_size: 1\n", "input [{ name: \"z\" data_type: TYPE_INT32 dims: [1] }]\n", 1)
+	s := start(t, repository(t, map[string]string{
+		"last/config.pbtxt": calling("z x", ""), "last/1/.keep": "", "pair/config.pbtxt": pair, "pair/1/.keep": "",
+		"asks/config.pbtxt": calling("x z", calls("pair")), "asks/1/.keep": "",
+		"sums/config.pbtxt": summing, "sums/1/.keep": "", "echo/config.pbtxt": echo(0), "echo/1/.keep": "",
+		"summed/config.pbtxt": ensembleOf("x", "sum", step("echo", "x=x", "y=each"), step("sums", "INPUT=each", "OUTPUT=sum")), "summed/1/.keep": "",
+	}))
+	if status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/asks/infer", both); status != http.StatusOK || !strings.Contains(text, `"data":[2]`) {
+		t.Errorf("the call of an ensemble: %d %s", status, text)
+	}
+	for i, want := range []string{`"data":[7]`, `"data":[14]`, `"data":[21]`} {
+		body := strings.Replace(one, "{", fmt.Sprintf(`{"parameters":{"sequence_id":5,"sequence_start":%t,"sequence_end":%t},`, i == 0, i == 2), 1)
+		if status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/summed/infer", body); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("step %d of the sequence: %d %s, want %s", i, status, text, want)
+		}
+	}
+}
