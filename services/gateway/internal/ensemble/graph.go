@@ -123,24 +123,32 @@ func (b *builder) step(of *modelconfig.Step, c *modelconfig.Config) error {
 // does by that step, and what others give as their inputs do. A pass settles at least
 // one step more, since a valid ensemble has no circle.
 func (b *builder) scopes() error {
+	for range b.graph.steps {
+		for i := range b.graph.steps {
+			if err := b.scope(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// scope passes the scopes of a step's inputs on to its outputs.
+func (b *builder) scope(i int) error {
 	g := b.graph
-	for range g.steps {
-		for i := range g.steps {
-			s := &g.steps[i]
-			for _, in := range s.inputs {
-				scope := g.tensors[in.tensor].scope
-				if scope != constant && s.scope != constant && scope != s.scope {
-					return errs.New(errs.ConfigInvalid, "step %d of ensemble '%s', of model '%s', receives inputs originated from different decoupled models", i, g.name, s.model)
-				}
-				if scope != constant {
-					s.scope = scope
-				}
-			}
-			for _, out := range s.outputs {
-				if g.tensors[out.tensor].scope = s.scope; s.decoupled {
-					g.tensors[out.tensor].scope = i
-				}
-			}
+	s := &g.steps[i]
+	for _, in := range s.inputs {
+		switch scope := g.tensors[in.tensor].scope; {
+		case scope == constant:
+		case s.scope == constant:
+			s.scope = scope
+		case s.scope != scope:
+			return errs.New(errs.ConfigInvalid, "in ensemble %s, step of model '%s' receives inputs originated from different decoupled models", g.name, s.model)
+		}
+	}
+	for _, out := range s.outputs {
+		if g.tensors[out.tensor].scope = s.scope; s.decoupled {
+			g.tensors[out.tensor].scope = i
 		}
 	}
 	return nil
