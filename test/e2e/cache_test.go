@@ -15,6 +15,25 @@ import (
 	"github.com/nereid-serving/nereid/test/ports"
 )
 
+// A cached ensemble is answered as a whole until a model of its steps has changed.
+func TestEnsemblesAreAnsweredFromTheCache(t *testing.T) {
+	dir := repository(t, map[string]string{
+		"m/config.pbtxt": echo(0), "m/1/.keep": "",
+		"whole/config.pbtxt": ensembleOf("x", "y", step("m", "x=x", "y=y")) + "response_cache { enable: true }\n", "whole/1/.keep": "",
+	})
+	s := start(t, dir, "--cache-config=local,size=1048576", "--model-control-mode=explicit", "--load-model=whole")
+	for range 3 {
+		s.infer(t, "whole", http.StatusOK)
+	}
+	s.wantMetrics(`nv_inference_exec_count{model="m",version="1"} 1`, `nv_inference_request_success{model="whole",version="1"} 3`, `nv_cache_num_hits_per_model{model="whole",version="1"} 2`)
+	write(t, filepath.Join(dir, "m/1/weights"), "others")
+	s.control(t, "load", "m", "", http.StatusOK, "")
+	for range 3 {
+		s.infer(t, "whole", http.StatusOK)
+	}
+	s.wantMetrics(`nv_cache_num_hits_per_model{model="whole",version="1"} 4`, `nv_cache_num_misses_per_model{model="whole",version="1"} 2`)
+}
+
 // TestEqualRequestsAreAnsweredFromTheCache counts what a model executes and what the
 // cache gives, before and after its content has changed.
 func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {

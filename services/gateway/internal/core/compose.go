@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -67,7 +68,7 @@ func (c *composer) version(v *Version) {
 func (c *composer) steps(v *Version) error {
 	of := &Composed{}
 	configs := make([]*modelconfig.Config, 0, len(v.Config.Ensemble.Steps))
-	decoupled := v.Config.Decoupled
+	decoupled, contents := v.Config.Decoupled, []string{v.Content}
 	for i := range v.Config.Ensemble.Steps {
 		step := &v.Config.Ensemble.Steps[i]
 		m, err := c.model(v, step)
@@ -84,12 +85,16 @@ func (c *composer) steps(v *Version) error {
 		if next.Away != "" && v.Away == "" {
 			v.Away = fmt.Sprintf("step %d, model '%s': %s", i, step.Model, next.Away)
 		}
+		contents = append(contents, next.Content)
 		of.Steps, configs = append(of.Steps, next), append(configs, next.Config)
 		decoupled = decoupled || next.Config.Decoupled
 	}
 	if decoupled != v.Config.Decoupled {
 		config := *v.Config
 		config.Decoupled, v.Config = true, &config
+	}
+	if v.Content = strings.Join(contents, " "); slices.Contains(contents, "") {
+		v.Content = ""
 	}
 	next := 0
 	problems := modelconfig.CompareEnsemble(v.Config, func(*modelconfig.Step) *modelconfig.Config { next++; return configs[next-1] })

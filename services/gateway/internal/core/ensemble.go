@@ -32,6 +32,9 @@ type composition struct {
 	begun   map[*ensemble.Execution]*stepRequest // that have not ended
 	events  inbox
 	over    bool // its end was counted
+	// find looks for the response before a step is submitted; nil afterwards, or where it
+	// is nowhere.
+	find func(context.Context) *infer.Response
 }
 
 // stepRequest is one execution of a step.
@@ -52,17 +55,36 @@ func (s *stepRequest) name() stepName {
 	return stepName{s.composition.version.Ref, s.execution.Step}
 }
 
-// compose begins a checked request, which it takes over.
-func (x *Execution) compose(r *infer.Request) {
+// compose takes a checked request over, whose steps are not submitted yet.
+func (x *Execution) compose(r *infer.Request) *composition {
 	c := &composition{
 		gateway: x.gateway, version: x.version, parent: r, account: x.Account,
 		run: x.version.Composed.Graph.Begin(r), begun: make(map[*ensemble.Execution]*stepRequest),
 		events: inbox{arrived: make(chan struct{}, 1)},
 	}
 	x.composition = c
+	return c
+}
+
+// begin submits the first steps.
+func (c *composition) begin() {
 	if err := c.submitReady(); err != nil {
-		c.gateway.requests.Finish(infer.Fail(r.Work, err))
+		c.gateway.requests.Finish(infer.Fail(c.parent.Work, err))
 	}
+}
+
+// search begins the steps, unless the ensemble's response is found elsewhere.
+func (c *composition) search(ctx context.Context) {
+	find := c.find
+	c.find = nil
+	p := find(ctx)
+	if p == nil {
+		c.begin()
+		return
+	}
+	c.over = true // it counts as a hit
+	p.Work = c.parent.Work
+	c.gateway.requests.Respond(p)
 }
 
 // next returns the ensemble's next response, from the table as that of any model, or
@@ -71,6 +93,9 @@ func (x *Execution) next(ctx context.Context) *infer.Response {
 	c := x.composition
 	if c == nil {
 		return x.Responses.Next(ctx)
+	}
+	if c.find != nil {
+		c.search(ctx)
 	}
 	for {
 		if p := x.Responses.TryNext(); p != nil {

@@ -80,7 +80,7 @@ func (x *Execution) enter(v *Version, r *infer.Request) {
 // refusal comes from Next.
 func (x *Execution) Dispatch(r *infer.Request) {
 	if x.version.Composed != nil {
-		x.compose(r)
+		x.compose(r).begin()
 		return
 	}
 	x.gateway.submit(r)

@@ -15,9 +15,12 @@ type search struct {
 
 // DispatchUnless dispatches an admitted request, which it takes over in every case,
 // unless find returns its response. It returns at once. find may wait, and returns soon
-// after the end of its context, which ends with ctx and with the request. The model is
-// no ensemble.
+// after the end of its context, which ends with ctx and with the request.
 func (x *Execution) DispatchUnless(ctx context.Context, find func(context.Context) *infer.Response, r *infer.Request) {
+	if x.version.Composed != nil { // whose steps the reader of the responses submits
+		x.compose(r).find = find
+		return
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &search{cancel: cancel, done: make(chan struct{})}
 	x.search = s

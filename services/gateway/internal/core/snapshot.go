@@ -48,8 +48,8 @@ type Version struct {
 	Ref    infer.ModelRef
 	Config *modelconfig.Config
 	// Content names the files and the configuration of the version: versions of one
-	// content give equal responses to equal requests, but for ensembles, whose steps it
-	// does not cover. It is empty where that is not known.
+	// content give equal responses to equal requests. In a snapshot that of an ensemble
+	// covers its steps'. It is empty where that is not known.
 	Content string
 	// Pool names the pool whose scheduler takes the version's requests.
 	Pool  string

@@ -112,7 +112,7 @@ func check(c *Call) error {
 // admitted, so that a hit keeps the order of responses and a gateway that drains
 // refuses it.
 func lookUp(c *Call) error {
-	if c.Target.Config.Cached && c.Target.Composed == nil { // the content of whose steps no key covers
+	if c.Target.Config.Cached && !c.Target.Config.Decoupled {
 		c.lookup, c.hit = c.path.options.Cache.Look(c.Target.Content, c.Request)
 	}
 	return nil
