@@ -2,6 +2,8 @@ package link
 
 import (
 	"context"
+	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc/mem"
@@ -15,13 +17,18 @@ import (
 // Protocol is the number of the protocol that this release speaks.
 const Protocol = 2
 
-// SendHello sends the first message of a side, in an envelope of its own.
+// SendHello sends the first message of a side, in an envelope of its own. Where the
+// other side has ended the stream already it returns no error: the first read says why.
 func SendHello(conn Conn, m proto.Message) error {
 	w := codec.NewWriter(new(codec.Spares))
 	if err := w.Whole(m); err != nil {
 		return err
 	}
-	return conn.SendMsg(w.Take())
+	err := conn.SendMsg(w.Take())
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // ReceiveHello waits for the other side's first message, which must be the

@@ -96,8 +96,9 @@ func (s *session) greet(ctx context.Context, hello proto.Message, open method) e
 	if err != nil {
 		return err
 	}
-	// If the hello cannot be sent, what is received says why.
-	_ = link.SendHello(conn, hello)
+	if err := link.SendHello(conn, hello); err != nil {
+		return err
+	}
 	var answer nereidv1.SchedulerHello
 	if err := link.ReceiveHello(conn, &answer); err != nil {
 		return err
