@@ -83,6 +83,7 @@ func (g *Gateway) apply(
 	ctx context.Context, engine *core.Gateway, r *registration, changes <-chan change, applied *atomic.Pointer[[]string],
 ) error {
 	state, shutdown := view.NewState(), engine.ShutdownBegun()
+	var superseded <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,6 +92,7 @@ func (g *Gateway) apply(
 			c(state)
 		case <-shutdown:
 			shutdown = nil // published below
+		case <-superseded:
 		}
 		for more := true; more; {
 			select {
@@ -105,6 +107,11 @@ func (g *Gateway) apply(
 		applied.Store(&unreachable)
 		g.meters.Prune(snapshot.Models())
 		g.noteStart(engine)
+		// While an ensemble has steps to come of what is replaced, the registry must not
+		// take it for given up: it waits for this word, for a while.
+		if superseded = engine.Superseded(); superseded != nil && shutdown != nil {
+			continue
+		}
 		workers, instances := state.Observed()
 		if err := r.Set(ctx, g.value(r.Epoch(), snapshot.Revision, workers, instances)); err != nil && ctx.Err() == nil {
 			g.deps.Log.Warn("applied revision is not published yet", obs.Err(err)...)

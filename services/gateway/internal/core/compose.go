@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -66,7 +67,7 @@ func (c *composer) version(v *Version) {
 }
 
 func (c *composer) steps(v *Version) error {
-	of := &Composed{}
+	of := &Composed{versions: versions(v)}
 	configs := make([]*modelconfig.Config, 0, len(v.Config.Ensemble.Steps))
 	decoupled, contents := v.Config.Decoupled, []string{v.Content}
 	for i := range v.Config.Ensemble.Steps {
@@ -86,6 +87,7 @@ func (c *composer) steps(v *Version) error {
 			v.Away = fmt.Sprintf("step %d, model '%s': %s", i, step.Model, next.Away)
 		}
 		contents = append(contents, next.Content)
+		of.versions += " " + versions(next)
 		of.Steps, configs = append(of.Steps, next), append(configs, next.Config)
 		decoupled = decoupled || next.Config.Decoupled
 	}
@@ -113,6 +115,14 @@ func (c *composer) loads(v *Version) bool {
 		m, err := c.model(v, &step)
 		return err == nil && slices.ContainsFunc(m.Versions, func(v *Version) bool { return v.State == infer.Loading || v.State == infer.Unknown })
 	})
+}
+
+// versions names what a version is executed by.
+func versions(v *Version) string {
+	if v.Composed != nil {
+		return v.Composed.versions
+	}
+	return v.Ref.ID().Key() + " " + strconv.FormatInt(v.Ref.Version, 10) + " " + strconv.FormatUint(v.Ref.Generation, 10)
 }
 
 // model finds a step's model: in the namespace that it names, or else in the

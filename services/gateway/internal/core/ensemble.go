@@ -18,6 +18,8 @@ import (
 type Composed struct {
 	Graph *ensemble.Graph
 	Steps []*Version
+
+	versions string // of the ensemble and of all steps
 }
 
 // composition is a request for an ensemble on its way: each step is a request of its
@@ -63,6 +65,7 @@ func (x *Execution) compose(r *infer.Request) *composition {
 		events: inbox{arrived: make(chan struct{}, 1)},
 	}
 	x.composition = c
+	c.gateway.underway.begin(c.version.Composed)
 	return c
 }
 
@@ -361,6 +364,7 @@ func (c *composition) close() {
 	c.events.close()
 	c.run.Close()
 	c.parent.Release()
+	c.gateway.underway.end(c.version.Composed)
 }
 
 var errStepOver = errors.New("the ensemble has ended")

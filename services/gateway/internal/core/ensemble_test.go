@@ -176,3 +176,57 @@ func TestEnsemblesLeaveNothingBehind(t *testing.T) {
 		})
 	}
 }
+
+// What an ensemble is executed by is not given up while a request has steps to come.
+func TestRequestsOfSupersededCompositionsAreWaitedFor(t *testing.T) {
+	m, v := composed(t, 0)
+	held := make(chan *infer.Request, 3)
+	m.h.submit = func(r *infer.Request) error { held <- r; return nil }
+	respond := func() {
+		r := <-held
+		m.h.table.Respond(&infer.Response{Work: r.Work, Final: true, Outputs: []infer.Tensor{m.number("y")}})
+		r.Release()
+	}
+	ended := make(chan error)
+	go func() {
+		r := m.h.NewRequest(v)
+		r.Inputs = []infer.Tensor{m.number("x")}
+		p, _, err := m.h.Infer(t.Context(), v, r)
+		if err == nil {
+			p.Release()
+		}
+		ended <- err
+	}()
+	respond() // the request is under way
+	if m.h.Superseded() != nil {
+		t.Error("what is current is superseded")
+	}
+	models := m.h.Snapshot().Models()
+	next := make([]*core.Model, len(models))
+	for i, model := range models {
+		of := *model
+		of.Versions = []*core.Version{ready(model.Name, model.Versions[0].Config)}
+		if next[i] = &of; model.Name == "join" {
+			of.Versions[0].Ref.Generation = 2
+		}
+	}
+	m.h.Update(core.NewSnapshot(6, true, next))
+	superseded := m.h.Superseded()
+	if superseded == nil {
+		t.Fatal("the request has a step to come of what was replaced, and nobody is told")
+	}
+	select {
+	case <-superseded:
+		t.Error("the request's end is told before it")
+	default:
+	}
+	respond()
+	respond()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	<-superseded
+	if m.h.Superseded() != nil || m.held.Load() != 0 {
+		t.Errorf("after its end the request is waited for, or %d tensors are kept", m.held.Load())
+	}
+}

@@ -36,6 +36,7 @@ type Gateway struct {
 	ended      func(pool string, e infer.EnsembleEnd)
 	repository Repository
 	requests   *requests.Table
+	underway   underway
 	limits     stepLimits
 	paces      paces
 	clock      mono.Clock
@@ -96,12 +97,18 @@ func New(info ServerInfo, deps Deps) *Gateway {
 func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	unreachable = g.unreachable(s)
 	g.snapshot.Store(s)
+	g.underway.set(s)
 	g.paces.keep(s)
 	if !g.started.Load() && s.Settled() && g.served(s, unreachable) {
 		g.started.Store(true)
 	}
 	return unreachable
 }
+
+// Superseded returns nil unless requests for ensembles are under way that are executed by
+// versions which the present snapshot does not have any more. What it returns is closed
+// when some of these requests have ended; then the caller asks again.
+func (g *Gateway) Superseded() <-chan struct{} { return g.underway.superseded() }
 
 // served reports whether all pools have a scheduler or, without strict
 // readiness, any.

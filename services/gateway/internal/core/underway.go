@@ -1,0 +1,71 @@
+package core
+
+import "sync"
+
+// underway knows by which versions ensembles are being executed, so that these are not
+// given up while steps are still to come.
+type underway struct {
+	mu      sync.Mutex
+	current map[string]bool          // the compositions of the present snapshot; guarded by mu
+	running map[string]int           // requests, by their composition; guarded by mu
+	left    map[string]chan struct{} // closed when the last request of a superseded composition has ended; guarded by mu
+}
+
+func (u *underway) begin(of *Composed) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running == nil {
+		u.running = make(map[string]int)
+	}
+	u.running[of.versions]++
+}
+
+func (u *underway) end(of *Composed) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running[of.versions]--; u.running[of.versions] > 0 {
+		return
+	}
+	delete(u.running, of.versions)
+	if left := u.left[of.versions]; left != nil {
+		close(left)
+		delete(u.left, of.versions)
+	}
+}
+
+// set takes the compositions of a new snapshot.
+func (u *underway) set(s *Snapshot) {
+	current := make(map[string]bool)
+	for _, m := range s.ordered {
+		for _, v := range m.Versions {
+			if v.Composed != nil {
+				current[v.Composed.versions] = true
+			}
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.current = current
+}
+
+// superseded returns what is closed when the requests of one of the compositions have
+// ended that the present snapshot does not have; nil where no such is under way.
+func (u *underway) superseded() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for of := range u.running {
+		if u.current[of] {
+			continue
+		}
+		left := u.left[of]
+		if left == nil {
+			left = make(chan struct{})
+			if u.left == nil {
+				u.left = make(map[string]chan struct{})
+			}
+			u.left[of] = left
+		}
+		return left
+	}
+	return nil
+}
