@@ -38,6 +38,8 @@ type Config struct {
 	Decoupled bool
 	// Cached says that responses may be kept for equal requests.
 	Cached bool
+	// Shared says that equal requests in flight may share one execution.
+	Shared bool
 	Groups []InstanceGroup
 	// Filename is the model's file or directory within a version directory.
 	Filename string

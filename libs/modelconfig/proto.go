@@ -69,6 +69,7 @@ func view(c *inference.ModelConfig) *Config {
 	}
 	v.Placement = PlacementOf(c)
 	v.Padding = paddingOf(c)
+	v.Shared = v.Parameters[ShareInFlightKey] == "true"
 	v.HistogramBuckets = histogramBuckets(c.GetModelMetrics())
 	v.Warmup = warmup(c.GetModelWarmup())
 	return v

@@ -47,6 +47,7 @@ func validate(c *inference.ModelConfig, dir string) Problems {
 	r.validateWarmup(c)
 	r.validateAgents(c)
 	r.validateResponseCache(c)
+	r.validateSharing(c)
 	r.validateSupport(c)
 	return r.problems
 }

@@ -187,23 +187,29 @@ func (c *Cache) read() (size int64, o *redis.Options, err error) {
 	return 0, &options, err
 }
 
-// openCache makes the cache that the settings ask for, or nil, and the Redis that is
-// to run with it, or nil.
-func openCache(c *Cache, deps Deps) (*cache.Cache, *redis.Values, error) {
+// openCache makes the cache of the store that the settings ask for, or of none, and the
+// Redis that is to run with it, or nil.
+func openCache(c *Cache, deps Deps) (made *cache.Cache, values *redis.Values, err error) {
 	size, o, err := c.read()
-	if err != nil || size == 0 && o == nil {
+	if err != nil {
 		return nil, nil, err
+	}
+	var store cache.Store
+	switch {
+	case size > 0:
+		local := cache.NewLocal(size)
+		deps.Metrics.MustRegister(local.Collectors()...)
+		store = local
+	case o != nil:
+		values = redis.New(*o, deps.Log)
+		deps.Metrics.MustRegister(values.Collectors()...)
+		store = cache.NewRemote(values)
 	}
 	report := deps.CacheUsed
 	if report == nil {
 		report = func(string, infer.CacheUse) {}
 	}
-	if o == nil {
-		local := cache.NewLocal(size)
-		deps.Metrics.MustRegister(local.Collectors()...)
-		return cache.New(local, report), nil, nil
-	}
-	values := redis.New(*o, deps.Log)
-	deps.Metrics.MustRegister(values.Collectors()...)
-	return cache.New(cache.NewRemote(values), report), values, nil
+	made = cache.New(store, report)
+	deps.Metrics.MustRegister(made.Collectors()...)
+	return made, values, nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -47,23 +48,46 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 			t.Errorf("%s of %d: %d %s", model, value, status, text)
 		}
 	}
-	wants := func(model string, success, hits, misses, executions int) {
-		t.Helper()
-		s.eventuallyCounts(model, success, hits, misses, executions)
-	}
 	for range 3 {
 		ask("m", 1)
 		ask("plain", 1)
 	}
 	ask("m", 2)
-	wants("m", 4, 2, 2, 2)
-	wants("plain", 3, 0, 0, 3)
+	s.eventuallyCounts("m", modelCounts{4, 2, 2, 2})
+	s.eventuallyCounts("plain", modelCounts{3, 0, 0, 3})
 
 	write(t, filepath.Join(dir, "m/1/weights"), "others")
 	s.control(t, "load", "m", "", http.StatusOK, "")
 	ask("m", 1)
 	ask("m", 1)
-	wants("m", 6, 3, 3, 3)
+	s.eventuallyCounts("m", modelCounts{6, 3, 3, 3})
+}
+
+// TestEqualRequestsInFlightShareAnExecution sends equal requests at once, and others, of
+// which each has its own response.
+func TestEqualRequestsInFlightShareAnExecution(t *testing.T) {
+	config := echo(50_000) + `parameters { key: "requests.share_in_flight" value { string_value: "true" } }` + "\n"
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": config, "m/1/.keep": ""}))
+	requests := 0
+	s.eventually("requests share an execution", func() bool {
+		var asking sync.WaitGroup
+		for i := range 12 {
+			value := 10 + i%3
+			asking.Go(func() {
+				status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/m/infer", strings.Replace(one, "7", fmt.Sprint(value), 1))
+				if status != http.StatusOK || !strings.Contains(text, fmt.Sprintf(`"data":[%d]`, value)) {
+					t.Errorf("%d: %d %s", value, status, text)
+				}
+			})
+		}
+		asking.Wait()
+		requests += 12
+		return s.counts("m").hits > 0
+	})
+	s.eventually("all are counted, and the hits have no execution", func() bool {
+		c := s.counts("m")
+		return c.success == requests && c.hits+c.misses == requests && c.misses == c.executions
+	})
 }
 
 // TestResponsesAreSharedByRedis has two servers of the same models by one Redis, which
@@ -93,23 +117,16 @@ func TestResponsesAreSharedByRedis(t *testing.T) {
 			t.Errorf("%d: %d %s", value, status, text)
 		}
 	}
-	hits := func(s *server) int {
-		_, text := s.do(http.MethodGet, s.HTTP+"/v2/models/m/stats", "")
-		_, text, _ = strings.Cut(text, `"cache_hit":{"count":`)
-		text, _, _ = strings.Cut(text, ",")
-		n, _ := strconv.Atoi(text)
-		return n
-	}
 	shared := func(value int) {
 		t.Helper()
-		before := hits(other)
+		before := other.counts("m").hits
 		other.eventually("a response of one server is a hit of the other", func() bool {
 			value++
 			for range 5 {
 				ask(first, value)
 				ask(other, value)
 			}
-			return hits(other) > before
+			return other.counts("m").hits > before
 		})
 	}
 	shared(100)
@@ -132,25 +149,30 @@ func TestResponsesAreSharedByRedis(t *testing.T) {
 	shared(1000)
 }
 
-// eventuallyCounts waits for the counts of a model.
-func (s *server) eventuallyCounts(model string, success, hits, misses, executions int) {
+// modelCounts are counts of a model's statistics.
+type modelCounts struct{ success, hits, misses, executions int }
+
+// counts returns those of a model; zeros where its statistics are not there.
+func (s *server) counts(model string) modelCounts {
 	s.t.Helper()
-	want := fmt.Sprintf("%d successes, %d hits, %d misses, %d executions", success, hits, misses, executions)
-	s.eventually(model+" has "+want, func() bool {
-		_, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+model+"/stats", "")
-		var stats struct {
-			Models []struct {
-				Executions int `json:"execution_count"`
-				Inference  map[string]struct {
-					Count int `json:"count"`
-				} `json:"inference_stats"`
-			} `json:"model_stats"`
-		}
-		if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Models) != 1 {
-			return false
-		}
-		m := stats.Models[0]
-		return fmt.Sprintf("%d successes, %d hits, %d misses, %d executions", m.Inference["success"].Count, m.Inference["cache_hit"].Count,
-			m.Inference["cache_miss"].Count, m.Executions) == want
-	})
+	_, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+model+"/stats", "")
+	var stats struct {
+		Models []struct {
+			Executions int `json:"execution_count"`
+			Inference  map[string]struct {
+				Count int `json:"count"`
+			} `json:"inference_stats"`
+		} `json:"model_stats"`
+	}
+	if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Models) != 1 {
+		return modelCounts{}
+	}
+	m := stats.Models[0]
+	return modelCounts{m.Inference["success"].Count, m.Inference["cache_hit"].Count, m.Inference["cache_miss"].Count, m.Executions}
+}
+
+// eventuallyCounts waits for the counts of a model.
+func (s *server) eventuallyCounts(model string, want modelCounts) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("%s has %+v", model, want), func() bool { return s.counts(model) == want })
 }

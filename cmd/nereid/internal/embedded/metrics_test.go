@@ -380,7 +380,7 @@ those of the Go runtime and the process (` + "`go_*`, `process_*`, `promhttp_*`"
   those too that failed after it. Its buckets end at 100, 500, 2000 and 5000 ms unless ` + "`model_metrics`" + ` sets them.
 - The machine is looked at each ` + "`--metrics-interval-ms`" + `.
 - ` + "`--metrics-label=cluster=NAME`" + `, likewise ` + "`node` and `pod`" + `, is a label of all series.
-- ` + "`nv_cache_*_per_model`" + ` is shown for models with ` + "`response_cache`" + `, and the schedulers count it; ` + "`nv_inference_request_summary_us`" + ` is shown
+- ` + "`nv_cache_*_per_model`" + ` is shown for models with ` + "`response_cache` or `requests.share_in_flight`" + `, and the schedulers count it; ` + "`nv_inference_request_summary_us`" + ` is shown
   for the others. The other ` + "`nv_cache_*`" + ` are those of one gateway's local cache. See [the guide](../guides/response-cache.md).
 - There are no GPUs, so that ` + "`nv_gpu_*` and `nv_energy_consumption`" + ` are not there. The pool of pinned
   memory, which Triton shows whatever the machine has, is shown with 0 bytes.

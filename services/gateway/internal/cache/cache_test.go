@@ -31,6 +31,8 @@ func request() *infer.Request {
 // content has the generation of a request's model.
 func content(r *infer.Request) string { return fmt.Sprint("content ", r.Model.Generation) }
 
+func kept(r *infer.Request) cache.Model { return cache.Model{Content: content(r), Kept: true} }
+
 func key(t *testing.T, r *infer.Request) cache.Key {
 	t.Helper()
 	k, ok := cache.KeyOf(content(r), r)
@@ -99,7 +101,7 @@ func TestRequestsThatCannotBeKnownHaveNoKey(t *testing.T) {
 
 // serve answers a request by the cache or the model, and returns the output.
 func serve(t interface{ Errorf(string, ...any) }, c *cache.Cache, r *infer.Request, model func() []byte) (data []byte, hit bool) {
-	l, known := c.Look(content(r), r)
+	l, known := c.Look(kept(r), r)
 	defer l.Close()
 	if known == nil {
 		p := &infer.Response{Final: true, Outputs: []infer.Tensor{input("y", model()...)}}
@@ -160,14 +162,14 @@ func TestHitsDoNotShareTheWorkersMemory(t *testing.T) {
 	p := &infer.Response{Final: true, Parameters: []infer.Parameter{{Key: "k", Value: "v"}}, Outputs: []infer.Tensor{{
 		Name: "y", Datatype: tensor.Uint8, Shape: tensor.Shape{3}, Data: tensor.InBuffer(tensor.Wrap(data, false, func(*tensor.Buffer) { released = true }), 0, 3),
 	}}}
-	l, _ := c.Look(content(request()), request())
+	l, _ := c.Look(kept(request()), request())
 	l.Keep(p)
 	p.Release()
 	clear(data)
 	if !released {
 		t.Error("the cache holds the model's memory")
 	}
-	_, hit := c.Look(content(request()), request())
+	_, hit := c.Look(kept(request()), request())
 	if hit == nil {
 		t.Fatal("not known")
 	}
@@ -192,7 +194,7 @@ func TestTheSizeBoundsWhatIsKept(t *testing.T) {
 		for i := range 50 {
 			r := request()
 			r.Inputs[0] = input("a", byte(i))
-			l, hit := c.Look(content(r), r)
+			l, hit := c.Look(kept(r), r)
 			l.Close()
 			if hit != nil {
 				held += size
@@ -212,7 +214,7 @@ func TestEachLookupIsCountedOnce(t *testing.T) {
 	}
 	var counts []count
 	c := cache.New(cache.NewLocal(1<<20), func(pool string, u infer.CacheUse) { counts = append(counts, count{pool, u.Hit}) })
-	failed, _ := c.Look(content(request()), request())
+	failed, _ := c.Look(kept(request()), request())
 	failed.Close()
 	failed.Close()
 	failed.Keep(&infer.Response{Final: true}) // too late
@@ -220,7 +222,7 @@ func TestEachLookupIsCountedOnce(t *testing.T) {
 	serve(t, c, request(), func() []byte { t.Error("executed"); return nil })
 	step := request()
 	step.Sequence.Start, step.Sequence.ID = true, 7
-	l, hit := c.Look(content(step), step)
+	l, hit := c.Look(kept(step), step)
 	l.Close()
 	if diff := cmp.Diff([]count{{"p", false}, {"p", false}, {"p", true}}, counts, cmp.AllowUnexported(count{})); diff != "" || hit != nil {
 		t.Errorf("hit %v, counts (-want +got):\n%s", hit, diff)
@@ -242,12 +244,12 @@ func BenchmarkHit(b *testing.B) {
 			c := cache.New(cache.NewLocal(1<<30), func(string, infer.CacheUse) {})
 			r := request()
 			r.Inputs[0] = input("a", make([]byte, size)...)
-			l, _ := c.Look(content(r), r)
+			l, _ := c.Look(kept(r), r)
 			l.Keep(&infer.Response{Final: true, Outputs: []infer.Tensor{input("y", make([]byte, size)...)}})
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				_, hit := c.Look(content(r), r)
+				_, hit := c.Look(kept(r), r)
 				hit.Release()
 			}
 		})

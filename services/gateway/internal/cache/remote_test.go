@@ -35,7 +35,7 @@ func ignored(string, infer.CacheUse) {}
 // find looks for the response to a request, and keeps another if there is none.
 func find(t *testing.T, c *cache.Cache, r *infer.Request, p *infer.Response) *infer.Response {
 	t.Helper()
-	l, hit := c.Look(content(r), r)
+	l, hit := c.Look(kept(r), r)
 	if hit != nil || !l.Pending() {
 		t.Fatalf("hit %v, pending %t: want one that is to be found elsewhere", hit, l.Pending())
 	}

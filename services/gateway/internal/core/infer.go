@@ -31,6 +31,9 @@ type Execution struct {
 	// Account is charged with the responses that wait. It may be nil, and is set before
 	// Admit.
 	Account *Account
+	// Observe is called with each response as it comes, before it waits. It does not
+	// block, does not keep the response, may be nil, and is set before Admit.
+	Observe func(*infer.Response)
 	// Responses wait here.
 	Responses requests.Responses
 
@@ -70,10 +73,28 @@ func (x *Execution) enter(v *Version, r *infer.Request) {
 	}
 	x.Responses.Open()
 	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
-		x.free = x.gateway.requests.OpenInOrder(r.Work, v.Ref, &x.Responses).Free
+		x.free = x.gateway.requests.OpenInOrder(r.Work, v.Ref, x.receiver()).Free
 		return
 	}
-	x.gateway.requests.Open(r.Work, &x.Responses)
+	x.gateway.requests.Open(r.Work, x.receiver())
+}
+
+func (x *Execution) receiver() requests.Receiver {
+	if x.Observe == nil {
+		return &x.Responses
+	}
+	return observed{&x.Responses, x.Observe}
+}
+
+// observed are responses that somebody sees as they come.
+type observed struct {
+	*requests.Responses
+	observe func(*infer.Response)
+}
+
+func (o observed) Receive(p *infer.Response) (last bool) {
+	o.observe(p)
+	return o.Responses.Receive(p)
 }
 
 // Dispatch submits an admitted request, which it takes over in every case. A

@@ -56,8 +56,10 @@ func newRig(t *testing.T, o path.Options) *rig {
 	}
 	cached := version("cached", false)
 	cached.Versions[0].Config.Cached, cached.Versions[0].Content = true, "content"
+	shared := version("shared", false)
+	shared.Versions[0].Config.Shared, shared.Versions[0].Content = true, "content"
 	r.gateway = core.New(core.ServerInfo{}, core.Deps{Dispatcher: r, Requests: r.table, Clock: mono.New(), Pool: tensor.NewPool(0)})
-	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true), cached}))
+	r.gateway.Update(core.NewSnapshot(1, true, []*core.Model{version("m", false), version("tokens", true), cached, shared}))
 	r.submit = func(q *infer.Request) error {
 		r.respond(q, r.response(true))
 		return nil
@@ -342,6 +344,57 @@ func TestCallsEndWhileTheirResponsesAreLookedForElsewhere(t *testing.T) {
 	cancel()
 	if err := r.Finish(c); errs.Of(err) != errs.Canceled {
 		t.Errorf("the call ends with %v", err)
+	}
+}
+
+// begin starts a call of the model shared.
+func (r *rig) begin(ctx context.Context, t *testing.T) *path.Call {
+	t.Helper()
+	c := r.call(core.InferenceAPI, "shared")
+	c.Body = body{r, c}
+	if err := r.Start(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRequestsInFlightShareAnExecution(t *testing.T) {
+	r := newRig(t, path.Options{Cache: cache.New(nil, func(string, infer.CacheUse) {})})
+	var submitted []*infer.Request
+	r.submit = func(q *infer.Request) error { submitted = append(submitted, q); return nil }
+	leader, follower := r.begin(t.Context(), t), r.begin(t.Context(), t)
+	if len(submitted) != 1 {
+		t.Fatalf("%d requests were submitted", len(submitted))
+	}
+	data := tensor.InHeap(make([]byte, 4)) // the copy is made in another goroutine
+	r.respond(submitted[0], &infer.Response{Final: true, Outputs: []infer.Tensor{{Name: "Y", Datatype: tensor.Uint8, Shape: tensor.Shape{4}, Data: data}}})
+	if err := r.Finish(follower); err != nil { // before the client of the other reads
+		t.Error(err)
+	}
+	if err := r.Finish(leader); err != nil {
+		t.Error(err)
+	}
+	if len(r.sent) != 2 || r.sent[0] != r.sent[1] {
+		t.Errorf("sent %v", r.sent)
+	}
+}
+
+func TestARequestWhoseLeaderIsCanceledIsExecuted(t *testing.T) {
+	r := newRig(t, path.Options{Cache: cache.New(nil, func(string, infer.CacheUse) {})})
+	submitted := make(chan *infer.Request, 2)
+	r.submit = func(q *infer.Request) error { submitted <- q; return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	leader, follower := r.begin(ctx, t), r.begin(t.Context(), t)
+	first := <-submitted
+	cancel()
+	if err := r.Finish(leader); errs.Of(err) != errs.Canceled {
+		t.Errorf("the leader ends with %v", err)
+	}
+	second := <-submitted
+	first.Release()
+	r.respond(second, r.response(true))
+	if err := r.Finish(follower); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package path
 
 import (
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
@@ -112,8 +113,9 @@ func check(c *Call) error {
 // admitted, so that a hit keeps the order of responses and a gateway that drains
 // refuses it.
 func lookUp(c *Call) error {
-	if c.Target.Config.Cached && !c.Target.Config.Decoupled {
-		c.lookup, c.hit = c.path.options.Cache.Look(c.Target.Content, c.Request)
+	v := c.Target
+	if v.Config.Reuses() && !v.Config.Decoupled {
+		c.lookup, c.hit = c.path.options.Cache.Look(cache.Model{Content: v.Content, Kept: v.Config.Cached, Shared: v.Config.Shared}, c.Request)
 	}
 	return nil
 }
@@ -121,7 +123,7 @@ func lookUp(c *Call) error {
 // admit enters the request into the table of those in flight, unless the gateway
 // drains.
 func admit(c *Call) error {
-	c.execution.Account = &c.Account
+	c.execution.Account, c.execution.Observe = &c.Account, c.lookup.Observer()
 	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
 }
 

@@ -41,7 +41,7 @@ func newDistributions(l Latencies, labels prometheus.Labels, c *modelconfig.Conf
 		})
 	}
 	if l.Summaries {
-		d.summaries(l.objectives(), labels, c.Cached)
+		d.summaries(l.objectives(), labels, c.Reuses())
 	}
 	return d
 }

@@ -89,7 +89,7 @@ func (s *Set) Add(ref infer.ModelRef, c *modelconfig.Config) {
 	e := s.models[k]
 	if e == nil {
 		labels := obs.ModelLabels(ref, c.MetricTags)
-		e = &entry{counters: s.newCounters(k, c), families: newFamilies(labels, c.Cached), loaded: map[uint64]bool{}}
+		e = &entry{counters: s.newCounters(k, c), families: newFamilies(labels, c.Reuses()), loaded: map[uint64]bool{}}
 		e.counters.times = newDistributions(s.latencies, labels, c)
 		s.models[k] = e
 	}
