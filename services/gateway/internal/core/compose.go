@@ -95,6 +95,9 @@ func (c *composer) steps(v *Version) error {
 		config := *v.Config
 		config.Decoupled, v.Config = true, &config
 	}
+	if !slices.ContainsFunc(of.Steps, func(step *Version) bool { return step.Pool == v.Pool }) {
+		v.Pool = of.Steps[0].Pool // whose scheduler may be there
+	}
 	if v.Content = strings.Join(contents, " "); slices.Contains(contents, "") {
 		v.Content = ""
 	}

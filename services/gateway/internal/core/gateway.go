@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -165,11 +164,28 @@ func (g *Gateway) ModelReady(model, version string) (bool, error) {
 	v, err := g.Snapshot().Resolve(model, version)
 	switch errs.Of(err) {
 	case "":
-		return v.Away == "" && (g.reachable == nil || g.reachable(v.Pool)), nil
+		return v.Away == "" && g.unreached(v) == "", nil
 	case errs.InvalidVersion:
 		return false, err
 	}
 	return false, nil
+}
+
+// unreached is a pool that the requests of a version need and cannot get to; empty if
+// there is none.
+func (g *Gateway) unreached(v *Version) string {
+	if v.Composed == nil {
+		if g.reachable == nil || g.reachable(v.Pool) {
+			return ""
+		}
+		return v.Pool
+	}
+	for _, step := range v.Composed.Steps {
+		if pool := g.unreached(step); pool != "" {
+			return pool
+		}
+	}
+	return ""
 }
 
 // BeginShutdown ends readiness for good. Requests are served as before.
@@ -248,7 +264,6 @@ func (g *Gateway) ModelConfig(model, version string) (*modelconfig.Config, error
 func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 	entries := []IndexEntry{}
 	s := g.Snapshot()
-	unreachable := g.unreachable(s)
 	for _, m := range s.Models() {
 		if m.Removed {
 			continue
@@ -258,8 +273,8 @@ func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 		}
 		for _, v := range m.Versions {
 			state, cause := v.State, v.Cause
-			if state == infer.Ready && slices.Contains(unreachable, v.Pool) {
-				state, cause = infer.Unavailable, fmt.Sprintf("the gateway reaches no scheduler of the pool %q", v.Pool)
+			if pool := g.unreached(v); state == infer.Ready && pool != "" {
+				state, cause = infer.Unavailable, fmt.Sprintf("the gateway reaches no scheduler of the pool %q", pool)
 			}
 			if state == infer.Ready && v.Away != "" {
 				state, cause = infer.Unavailable, v.Away
