@@ -1549,7 +1549,9 @@ type VersionStatus struct {
 	// The content serves until the newer one is ready.
 	Previous bool `protobuf:"varint,5,opt,name=previous,proto3" json:"previous,omitempty"`
 	// On each worker that has it or should, by its id.
-	Workers       []*PlacedVersion `protobuf:"bytes,6,rep,name=workers,proto3" json:"workers,omitempty"`
+	Workers []*PlacedVersion `protobuf:"bytes,6,rep,name=workers,proto3" json:"workers,omitempty"`
+	// Of an ensemble, which gateways run and no worker has.
+	Ensemble      *EnsembleStatus `protobuf:"bytes,7,opt,name=ensemble,proto3" json:"ensemble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1626,6 +1628,68 @@ func (x *VersionStatus) GetWorkers() []*PlacedVersion {
 	return nil
 }
 
+func (x *VersionStatus) GetEnsemble() *EnsembleStatus {
+	if x != nil {
+		return x.Ensemble
+	}
+	return nil
+}
+
+// EnsembleStatus says whether the steps of an ensemble can run.
+type EnsembleStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ready once a version of each step's model is.
+	State State `protobuf:"varint,1,opt,name=state,proto3,enum=nereid.v1.State" json:"state,omitempty"`
+	// Which step is not ready; empty if all are.
+	Cause         string `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsembleStatus) Reset() {
+	*x = EnsembleStatus{}
+	mi := &file_nereid_v1_control_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsembleStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsembleStatus) ProtoMessage() {}
+
+func (x *EnsembleStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_control_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsembleStatus.ProtoReflect.Descriptor instead.
+func (*EnsembleStatus) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *EnsembleStatus) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *EnsembleStatus) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 // PlacedVersion is a content of a model version on one worker.
 type PlacedVersion struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1644,7 +1708,7 @@ type PlacedVersion struct {
 
 func (x *PlacedVersion) Reset() {
 	*x = PlacedVersion{}
-	mi := &file_nereid_v1_control_proto_msgTypes[23]
+	mi := &file_nereid_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1720,7 @@ func (x *PlacedVersion) String() string {
 func (*PlacedVersion) ProtoMessage() {}
 
 func (x *PlacedVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[23]
+	mi := &file_nereid_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1733,7 @@ func (x *PlacedVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacedVersion.ProtoReflect.Descriptor instead.
 func (*PlacedVersion) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PlacedVersion) GetWorkerId() string {
@@ -1739,7 +1803,7 @@ type WorkerStatus struct {
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_nereid_v1_control_proto_msgTypes[24]
+	mi := &file_nereid_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1815,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_control_proto_msgTypes[24]
+	mi := &file_nereid_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1828,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WorkerStatus) GetId() string {
@@ -1952,7 +2016,7 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\afailure\x18\x04 \x01(\tR\afailure\x12\x1a\n" +
 	"\bchanging\x18\x05 \x01(\bR\bchanging\x124\n" +
 	"\bversions\x18\x06 \x03(\v2\x18.nereid.v1.VersionStatusR\bversions\x12\x12\n" +
-	"\x04pool\x18\a \x01(\tR\x04pool\"\xe6\x01\n" +
+	"\x04pool\x18\a \x01(\tR\x04pool\"\x9d\x02\n" +
 	"\rVersionStatus\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
@@ -1961,7 +2025,11 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	"\adesired\x18\x03 \x01(\x0e2\x17.nereid.v1.DesiredStateR\adesired\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1a\n" +
 	"\bprevious\x18\x05 \x01(\bR\bprevious\x122\n" +
-	"\aworkers\x18\x06 \x03(\v2\x18.nereid.v1.PlacedVersionR\aworkers\"\xb4\x01\n" +
+	"\aworkers\x18\x06 \x03(\v2\x18.nereid.v1.PlacedVersionR\aworkers\x125\n" +
+	"\bensemble\x18\a \x01(\v2\x19.nereid.v1.EnsembleStatusR\bensemble\"N\n" +
+	"\x0eEnsembleStatus\x12&\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"\xb4\x01\n" +
 	"\rPlacedVersion\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12&\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +
@@ -2008,7 +2076,7 @@ func file_nereid_v1_control_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_control_proto_rawDescData
 }
 
-var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_nereid_v1_control_proto_goTypes = []any{
 	(*LoadPart)(nil),           // 0: nereid.v1.LoadPart
 	(*LoadModel)(nil),          // 1: nereid.v1.LoadModel
@@ -2033,18 +2101,19 @@ var file_nereid_v1_control_proto_goTypes = []any{
 	(*LeaderStatus)(nil),       // 20: nereid.v1.LeaderStatus
 	(*ModelStatus)(nil),        // 21: nereid.v1.ModelStatus
 	(*VersionStatus)(nil),      // 22: nereid.v1.VersionStatus
-	(*PlacedVersion)(nil),      // 23: nereid.v1.PlacedVersion
-	(*WorkerStatus)(nil),       // 24: nereid.v1.WorkerStatus
-	nil,                        // 25: nereid.v1.WorkerStatus.LabelsEntry
-	(*ModelRef)(nil),           // 26: nereid.v1.ModelRef
-	(State)(0),                 // 27: nereid.v1.State
-	(DesiredState)(0),          // 28: nereid.v1.DesiredState
-	(*WorkerDevice)(nil),       // 29: nereid.v1.WorkerDevice
+	(*EnsembleStatus)(nil),     // 23: nereid.v1.EnsembleStatus
+	(*PlacedVersion)(nil),      // 24: nereid.v1.PlacedVersion
+	(*WorkerStatus)(nil),       // 25: nereid.v1.WorkerStatus
+	nil,                        // 26: nereid.v1.WorkerStatus.LabelsEntry
+	(*ModelRef)(nil),           // 27: nereid.v1.ModelRef
+	(State)(0),                 // 28: nereid.v1.State
+	(DesiredState)(0),          // 29: nereid.v1.DesiredState
+	(*WorkerDevice)(nil),       // 30: nereid.v1.WorkerDevice
 }
 var file_nereid_v1_control_proto_depIdxs = []int32{
 	1,  // 0: nereid.v1.LoadPart.model:type_name -> nereid.v1.LoadModel
 	2,  // 1: nereid.v1.LoadPart.file:type_name -> nereid.v1.FilePart
-	26, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
+	27, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
 	8,  // 3: nereid.v1.StatisticsReply.models:type_name -> nereid.v1.ModelStatistics
 	11, // 4: nereid.v1.ModelStatistics.success:type_name -> nereid.v1.Tally
 	11, // 5: nereid.v1.ModelStatistics.fail:type_name -> nereid.v1.Tally
@@ -2066,37 +2135,39 @@ var file_nereid_v1_control_proto_depIdxs = []int32{
 	11, // 21: nereid.v1.BatchStatistics.infer:type_name -> nereid.v1.Tally
 	11, // 22: nereid.v1.BatchStatistics.output:type_name -> nereid.v1.Tally
 	14, // 23: nereid.v1.QueuesReply.queues:type_name -> nereid.v1.QueueStatus
-	26, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
-	26, // 25: nereid.v1.CompleteRequest.model:type_name -> nereid.v1.ModelRef
+	27, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
+	27, // 25: nereid.v1.CompleteRequest.model:type_name -> nereid.v1.ModelRef
 	19, // 26: nereid.v1.ClusterStatus.services:type_name -> nereid.v1.ServiceStatus
 	20, // 27: nereid.v1.ClusterStatus.leaders:type_name -> nereid.v1.LeaderStatus
 	21, // 28: nereid.v1.ClusterStatus.models:type_name -> nereid.v1.ModelStatus
-	24, // 29: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
+	25, // 29: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
 	14, // 30: nereid.v1.ClusterStatus.queues:type_name -> nereid.v1.QueueStatus
-	27, // 31: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
+	28, // 31: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
 	22, // 32: nereid.v1.ModelStatus.versions:type_name -> nereid.v1.VersionStatus
-	28, // 33: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
-	23, // 34: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
-	27, // 35: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
-	29, // 36: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
-	25, // 37: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
-	0,  // 38: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
-	4,  // 39: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
-	17, // 40: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
-	6,  // 41: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
-	12, // 42: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
-	15, // 43: nereid.v1.WorkerService.Complete:input_type -> nereid.v1.CompleteRequest
-	3,  // 44: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
-	5,  // 45: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
-	18, // 46: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
-	7,  // 47: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
-	13, // 48: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
-	16, // 49: nereid.v1.WorkerService.Complete:output_type -> nereid.v1.CompleteReply
-	44, // [44:50] is the sub-list for method output_type
-	38, // [38:44] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	29, // 33: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
+	24, // 34: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
+	23, // 35: nereid.v1.VersionStatus.ensemble:type_name -> nereid.v1.EnsembleStatus
+	28, // 36: nereid.v1.EnsembleStatus.state:type_name -> nereid.v1.State
+	28, // 37: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
+	30, // 38: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
+	26, // 39: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
+	0,  // 40: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
+	4,  // 41: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
+	17, // 42: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
+	6,  // 43: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
+	12, // 44: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
+	15, // 45: nereid.v1.WorkerService.Complete:input_type -> nereid.v1.CompleteRequest
+	3,  // 46: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
+	5,  // 47: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
+	18, // 48: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
+	7,  // 49: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
+	13, // 50: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
+	16, // 51: nereid.v1.WorkerService.Complete:output_type -> nereid.v1.CompleteReply
+	46, // [46:52] is the sub-list for method output_type
+	40, // [40:46] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_control_proto_init() }
@@ -2116,7 +2187,7 @@ func file_nereid_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_control_proto_rawDesc), len(file_nereid_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -195,7 +195,10 @@ func models(c *nereidv1.ClusterStatus) table {
 
 func addVersion(t *table, name string, v *nereidv1.VersionStatus) {
 	version := fmt.Sprintf("%d (generation %d)", v.GetVersion(), v.GetGeneration())
-	if len(v.GetWorkers()) == 0 {
+	switch e := v.GetEnsemble(); {
+	case e != nil:
+		t.add(name, version, should(v), "(ensemble)", state(e.GetState()), "-", cmp.Or(e.GetCause(), v.GetProblem()))
+	case len(v.GetWorkers()) == 0:
 		t.add(name, version, should(v), "-", "-", "-", v.GetProblem())
 	}
 	for _, p := range v.GetWorkers() {

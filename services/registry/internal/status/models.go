@@ -2,10 +2,12 @@ package status
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/state"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -24,13 +26,13 @@ func (s *View) models() []*nereidv1.ModelStatus {
 			Pool: cmp.Or(v.GetPool(), infer.DefaultPool),
 		}
 		for _, c := range v.GetVersions() {
-			m.Versions = append(m.Versions, versionStatus(c, removePlaced(placed, id, c)))
+			m.Versions = append(m.Versions, versionStatus(v.GetConfig(), c, removePlaced(placed, id, c)))
 		}
 		for _, c := range v.GetPrevious().GetVersions() {
 			if slices.ContainsFunc(m.Versions, func(o *nereidv1.VersionStatus) bool { return same(o, c) }) {
 				continue // changed in no file of its own
 			}
-			before := versionStatus(c, removePlaced(placed, id, c))
+			before := versionStatus(v.GetPrevious().GetConfig(), c, removePlaced(placed, id, c))
 			before.Previous = true
 			m.Versions = append(m.Versions, before)
 		}
@@ -44,17 +46,56 @@ func (s *View) models() []*nereidv1.ModelStatus {
 		}
 		m.Versions = append(m.Versions, &nereidv1.VersionStatus{Version: ref.Version, Generation: ref.Generation, Workers: workers})
 	}
+	for _, e := range s.Models {
+		if !e.Value.GetRemoved() {
+			describeEnsembles(known, e.Value)
+		}
+	}
 	return ordered(known)
+}
+
+// describeEnsembles says of the versions of a model that are ensembles which step is not
+// ready.
+func describeEnsembles(known map[infer.ModelID]*nereidv1.ModelStatus, v *nereidv1.ModelValue) {
+	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
+	for _, version := range known[id].GetVersions() {
+		config := v.GetConfig()
+		if version.GetPrevious() {
+			config = v.GetPrevious().GetConfig()
+		}
+		for i, step := range config.GetEnsembleScheduling().GetStep() {
+			of := infer.ModelID{Namespace: cmp.Or(step.GetModelNamespace(), id.Namespace), Name: step.GetModelName()}
+			if !serves(known[of]) {
+				version.Ensemble.State = nereidv1.State_STATE_LOADING
+				version.Ensemble.Cause = fmt.Sprintf("its step %d waits for the model %s", i, of)
+				break
+			}
+		}
+	}
+}
+
+// serves reports whether a version of a model is ready. An ensemble among the steps is
+// taken to be: what is wrong with it is told of itself.
+func serves(m *nereidv1.ModelStatus) bool {
+	return slices.ContainsFunc(m.GetVersions(), func(v *nereidv1.VersionStatus) bool {
+		return v.GetEnsemble() != nil || slices.ContainsFunc(v.GetWorkers(), func(p *nereidv1.PlacedVersion) bool {
+			return p.GetState() == nereidv1.State_STATE_READY
+		})
+	})
 }
 
 func same(o *nereidv1.VersionStatus, c *nereidv1.ModelVersion) bool {
 	return o.GetVersion() == c.GetVersion() && o.GetGeneration() == c.GetGeneration()
 }
 
-func versionStatus(c *nereidv1.ModelVersion, workers []*nereidv1.PlacedVersion) *nereidv1.VersionStatus {
-	return &nereidv1.VersionStatus{
+func versionStatus(config *inference.ModelConfig, c *nereidv1.ModelVersion, workers []*nereidv1.PlacedVersion) *nereidv1.VersionStatus {
+	v := &nereidv1.VersionStatus{
 		Version: c.GetVersion(), Generation: c.GetGeneration(), Desired: c.GetDesired(), Problem: c.GetProblem(), Workers: workers,
 	}
+	if config.GetEnsembleScheduling() != nil {
+		v.Ensemble = &nereidv1.EnsembleStatus{State: nereidv1.State_STATE_READY}
+	}
+	return v
 }
 
 func removePlaced(placed map[infer.ModelRef][]*nereidv1.PlacedVersion, id infer.ModelID, c *nereidv1.ModelVersion) []*nereidv1.PlacedVersion {

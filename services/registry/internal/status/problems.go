@@ -82,6 +82,10 @@ func (s *View) unready(m *nereidv1.ModelStatus, v *nereidv1.VersionStatus) strin
 		return ""
 	case v.GetProblem() != "":
 		return "cannot be served: " + v.GetProblem()
+	case v.GetEnsemble() != nil && v.GetEnsemble().GetState() != nereidv1.State_STATE_READY:
+		return "is not ready: " + v.GetEnsemble().GetCause()
+	case v.GetEnsemble() != nil:
+		return ""
 	}
 	ready, cause, waits := false, "", ""
 	for _, p := range v.GetWorkers() {

@@ -103,6 +103,12 @@ func TestProblems(t *testing.T) {
 	model := func(json string) func(*testing.T, *status.View) {
 		return func(t *testing.T, s *status.View) { s.Models["m"] = entry(text(t, &nereidv1.ModelValue{}, json), 1) }
 	}
+	ensembleOf := func(step string) func(*testing.T, *status.View) {
+		return func(t *testing.T, s *status.View) {
+			s.Models["e"] = entry(text(t, &nereidv1.ModelValue{}, `{"name":"e","versions":[{"version":"1","generation":"2","desired":"DESIRED_STATE_SERVE"}],
+				"config":{"ensemble_scheduling":{"step":[{"model_name":"`+step+`"}]}}}`), 1)
+		}
+	}
 	state := func(json string) func(*testing.T, *status.View) {
 		return func(t *testing.T, s *status.View) {
 			for i := range s.Runs {
@@ -172,6 +178,10 @@ func TestProblems(t *testing.T) {
 				s.Lost = map[infer.ModelRef][]string{{Name: "m", Version: 1, Generation: 2}: {"w3"}}
 			},
 			[]string{"model m version 1 is on no worker: w3, where it was, has not reported for some seconds"},
+		},
+		"an ensemble, which no worker has": {ensembleOf("m"), nil},
+		"an ensemble whose step's model is not loaded": {
+			ensembleOf("n"), []string{"model e version 1 is not ready: its step 0 waits for the model n"},
 		},
 		"a version on fewer workers than it should be": {
 			func(_ *testing.T, s *status.View) {
