@@ -109,10 +109,20 @@ func (r *Request) InputBytes() int64 {
 // message with those of others.
 const MaxDescriptorBytes = 1 << 20
 
-// DescriptorBytes returns how many bytes the request holds beside its inputs: the
-// texts and shapes that its client chose.
+// About what an input, a requested output and a parameter take in memory beside their
+// texts and shapes, in bytes: thousands with short names count, too. Both ends of a
+// stream count alike, so they are the same in every build.
+const (
+	inputBytes     = 128
+	outputBytes    = 16
+	parameterBytes = 48
+)
+
+// DescriptorBytes returns how many bytes the request holds beside the data of its
+// inputs: the texts and shapes that its client chose, and what lists them.
 func (r *Request) DescriptorBytes() int64 {
 	n := len(r.ID) + len(r.Sequence.Key) + len(r.Tenant) + len(r.CostClass) + len(r.Trace)
+	n += len(r.Inputs)*inputBytes + len(r.Outputs)*outputBytes + len(r.Parameters)*parameterBytes
 	for i := range r.Inputs {
 		n += len(r.Inputs[i].Name) + 8*len(r.Inputs[i].Shape)
 	}
@@ -120,7 +130,7 @@ func (r *Request) DescriptorBytes() int64 {
 		n += len(r.Outputs[i].Name)
 	}
 	for i := range r.Parameters {
-		n += len(r.Parameters[i].Key) + 8
+		n += len(r.Parameters[i].Key)
 		if text, ok := r.Parameters[i].Value.(string); ok {
 			n += len(text)
 		}

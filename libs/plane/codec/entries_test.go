@@ -24,7 +24,11 @@ func TestMessagesOfTooManyEntriesAreNotWritten(t *testing.T) {
 				return w.Response(ExchangeResponse, &infer.Response{Work: work, Parameters: make([]infer.Parameter, n)})
 			},
 			"outputs of a response": func(w *Writer) error {
-				return w.Response(ExchangeResponse, &infer.Response{Work: work, Outputs: make([]infer.Tensor, n)})
+				outputs := make([]infer.Tensor, n)
+				for i := range outputs {
+					outputs[i] = infer.Tensor{Datatype: tensor.Uint8, Shape: tensor.Shape{0}}
+				}
+				return w.Response(ExchangeResponse, &infer.Response{Work: work, Outputs: outputs})
 			},
 		} {
 			w := NewWriter(new(Spares))

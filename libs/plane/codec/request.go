@@ -34,6 +34,9 @@ func (w *Writer) Cancel(id infer.RequestID) error {
 // it has none.
 func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Duration) {
 	w.entries(len(r.Inputs) + len(r.Outputs) + len(r.Parameters))
+	if r.BatchSize < 0 {
+		w.fail(errs.New(errs.TransferFailed, "a request of batch size %d cannot be sent to another process", r.BatchSize))
+	}
 	m := w.open(num)
 	w.work(&r.Work)
 	w.text(2, r.ID)
@@ -178,7 +181,7 @@ func (s *scan) descriptor(d *request) {
 		}
 	}
 	if d.BatchSize < 0 {
-		s.rd.fail(malformed("a request has %d rows", d.BatchSize))
+		s.rd.fail(malformed("a request has the batch size %d", d.BatchSize))
 	}
 }
 

@@ -33,7 +33,13 @@ func InlineBytes(list []infer.Tensor) int64 {
 // with it: the same at both ends of a stream.
 func RequestBytes(r *infer.Request) int64 { return InlineBytes(r.Inputs) + r.DescriptorBytes() }
 
+// tensor writes a tensor. One that its reader would refuse is refused here, where that
+// fails its message and not the stream.
 func (w *Writer) tensor(num protowire.Number, t *infer.Tensor) {
+	if !fits(t) {
+		w.fail(errs.New(errs.TransferFailed, "tensor %q of datatype %s and shape %s has %d bytes, which are not those of its shape", t.Name, t.Datatype, t.Shape, t.Data.Length))
+		return
+	}
 	m := w.open(num)
 	w.text(1, t.Name)
 	w.number(2, uint64(t.Datatype))
@@ -122,14 +128,20 @@ func datatype(v uint64) tensor.Datatype {
 // checkTensor refuses a tensor whose bytes are not those of its shape: whoever
 // reads it goes by the shape.
 func (s *scan) checkTensor(t *infer.Tensor) {
-	if t.Datatype == tensor.Bytes {
-		if _, ok := t.Shape.Elements(); ok {
-			return
-		}
-	}
-	if n, ok := t.Shape.ByteSize(t.Datatype); !ok || n != t.Data.Length {
+	if !fits(t) {
 		s.rd.fail(malformed("tensor %q of datatype %s and shape %s comes with %d bytes", t.Name, t.Datatype, t.Shape, t.Data.Length))
 	}
+}
+
+// fits reports whether a tensor has as many bytes as its shape says; of strings, whether
+// the shape is one.
+func fits(t *infer.Tensor) bool {
+	if t.Datatype == tensor.Bytes {
+		_, ok := t.Shape.Elements()
+		return ok
+	}
+	n, ok := t.Shape.ByteSize(t.Datatype)
+	return ok && n == t.Data.Length
 }
 
 // ref reads the place of a tensor's bytes, and copies them if they are there;

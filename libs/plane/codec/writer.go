@@ -190,8 +190,6 @@ func (w *Writer) number(num protowire.Number, v uint64) {
 
 func (w *Writer) bool(num protowire.Number, v bool) { w.number(num, protowire.EncodeBool(v)) }
 
-// text writes a string, unless it is empty. A string that is none by the
-// rules of the protocol would end the stream, and with it what others send.
 // entries refuses a message with more inputs, outputs and parameters than a peer
 // would read: it would end its stream, with all that is on it.
 func (w *Writer) entries(n int) {
@@ -200,6 +198,8 @@ func (w *Writer) entries(n int) {
 	}
 }
 
+// text writes a string, unless it is empty. A string that is none by the
+// rules of the protocol would end the stream, and with it what others send.
 func (w *Writer) text(num protowire.Number, s string) {
 	if s != "" {
 		w.member(num, s)

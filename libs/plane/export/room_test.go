@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
 // reader is a worker's view of who reads the responses to requests.
@@ -136,21 +137,30 @@ func TestNothingIsAwaitedOfAGatewayThatIsGone(t *testing.T) {
 }
 
 // A response that the gateway cannot take ends its request there, and is read by
-// nobody.
+// nobody. The stream goes on.
 func TestResponsesThatFailOnTheirWayAreNotAwaited(t *testing.T) {
-	rooms(t, func(t *testing.T, p *plane, d *reader, given []*infer.Response) {
-		for _, r := range given {
-			r.Release()
-		}
-		d.wait(t, 0, 1, 2)
-		broken := d.response(1, 3)
-		broken.Parameters = []infer.Parameter{{Key: "\xff", Value: true}}
-		p.at.Respond(broken)
-		a := p.answer()
-		defer a.Release()
-		if errs.Of(a.Err) != errs.TransferFailed || !a.Final {
-			t.Errorf("answered by %+v", a)
-		}
-		d.wait(t, 0, 1, 2, 3)
-	})
+	for name, spoil := range map[string]func(*infer.Response){
+		"a text that is none": func(r *infer.Response) { r.Parameters = []infer.Parameter{{Key: "\xff", Value: true}} },
+		"an output of other bytes than its shape": func(r *infer.Response) {
+			r.Outputs = []infer.Tensor{{Name: "y", Datatype: tensor.Int32, Shape: tensor.Shape{2}, Data: tensor.InHeap(make([]byte, 4))}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rooms(t, func(t *testing.T, p *plane, d *reader, given []*infer.Response) {
+				for _, r := range given {
+					r.Release()
+				}
+				d.wait(t, 0, 1, 2)
+				broken := d.response(1, 3)
+				spoil(broken)
+				p.at.Respond(broken)
+				a := p.answer()
+				defer a.Release()
+				if errs.Of(a.Err) != errs.TransferFailed || !a.Final {
+					t.Errorf("answered by %+v", a)
+				}
+				d.wait(t, 0, 1, 2, 3)
+			})
+		})
+	}
 }

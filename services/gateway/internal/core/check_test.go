@@ -192,13 +192,13 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	for name, fill := range map[string]func(r *infer.Request, n int){
 		"an id": func(r *infer.Request, n int) { r.ID = strings.Repeat("x", n) },
 		"a parameter": func(r *infer.Request, n int) {
-			r.Parameters = []infer.Parameter{{Key: "p", Value: strings.Repeat("x", n-9)}}
+			r.Parameters = []infer.Parameter{{Key: "p", Value: strings.Repeat("x", n-49)}}
 		},
 		"a parameter's key": func(r *infer.Request, n int) {
-			r.Parameters = []infer.Parameter{{Key: strings.Repeat("x", n-8), Value: true}}
+			r.Parameters = []infer.Parameter{{Key: strings.Repeat("x", n-48), Value: true}}
 		},
 		"many parameters": func(r *infer.Request, n int) {
-			r.Parameters = slices.Repeat([]infer.Parameter{{Key: strings.Repeat("x", 120), Value: int64(1)}}, n/128)
+			r.Parameters = slices.Repeat([]infer.Parameter{{Key: strings.Repeat("x", 80), Value: int64(1)}}, n/128)
 			r.ID = strings.Repeat("x", n%128)
 		},
 	} {
