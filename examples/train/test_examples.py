@@ -115,6 +115,15 @@ class SimpleTest(unittest.TestCase):
         (answer,) = open_model("simple_identity").run(["OUTPUT0"], {"INPUT0": text})
         np.testing.assert_array_equal(answer, text)
 
+    def test_best_takes_the_largest_of_each_row(self) -> None:
+        rows = np.random.default_rng(7).random((5, 10), np.float32)
+        rows[4] = 0.1  # of equals the first
+        digits, probabilities = open_model("best").run(
+            ["DIGIT", "PROBABILITY"], {"probabilities": rows}
+        )
+        np.testing.assert_array_equal(digits[:, 0], rows.argmax(axis=1))
+        np.testing.assert_array_equal(probabilities[:, 0], rows.max(axis=1))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -50,6 +50,25 @@ class Snippet(Clients):
                 client.infer("snippet", texts(module, ""))
 
 
+class ReadDigit(Clients):
+    def test_an_ensemble_reads_the_digits_of_files(self):
+        files = [(EXAMPLES / "images" / f"{digit}_a.png").read_bytes() for digit in range(10)]
+        for module, client in self.ways():
+            with self.subTest(client=module.__name__):
+                png = module.InferInput("PNG", [10, 1], "BYTES")
+                png.set_data_from_numpy(np.array(files, np.object_).reshape(10, 1))
+                result = client.infer("read_digit", [png])
+                self.assertEqual(result.as_numpy("DIGIT").flatten().tolist(), list(range(10)))
+                self.assertGreater(result.as_numpy("PROBABILITY").min(), 0.5)
+
+    def test_what_is_no_picture_is_refused(self):
+        for module, client in self.ways():
+            png = module.InferInput("PNG", [1, 1], "BYTES")
+            png.set_data_from_numpy(np.array([[b"GIF89a"]], np.object_))
+            with self.subTest(client=module.__name__), self.assertRaisesRegex(InferenceServerException, "picture 0 of the request is no PNG .*step 0, model 'pixels'"):
+                client.infer("read_digit", [png])
+
+
 class Tokenizer(Clients):
     def test_texts_are_bytes_that_language_takes(self):
         for module, client in self.ways():
