@@ -105,6 +105,9 @@ type Causes struct {
 type Auditor struct {
 	// Idempotent are the models that may run a request twice.
 	Idempotent []string
+	// Steps are, by the names of ensembles, the models each of which executes a request
+	// of theirs once.
+	Steps map[string][]string
 	// Causes are held against the requests that were unavailable; if it is nil
 	// nobody knows them.
 	Causes *Causes
@@ -156,7 +159,7 @@ func read(r io.Reader, take func(string) error) error {
 
 // execution is one request of one batch.
 type execution struct {
-	log         string
+	log, model  string
 	iteration   uint32
 	ran, worked bool // ran at all, as far as is known; ended with a result
 	lines       []string
@@ -186,17 +189,21 @@ func (a *Auditor) Report() Report {
 
 // judge holds one request against the rules.
 func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
-	ran, worked, twice, lines := 0, 0, false, []string{s.text}
-	iterations := make(map[uint32]bool)
+	type part struct {
+		model     string
+		iteration uint32
+	}
+	ran, twice, lines := 0, false, []string{s.text}
+	parts, worked := make(map[part]bool), make(map[string]bool)
 	for _, e := range runs {
 		lines = append(lines, e.lines...)
 		if e.ran {
 			ran++
-			twice = twice || iterations[e.iteration]
-			iterations[e.iteration] = true
+			twice = twice || parts[part{e.model, e.iteration}]
+			parts[part{e.model, e.iteration}] = true
 		}
 		if e.worked {
-			worked++
+			worked[e.model] = true
 		}
 	}
 	report.Executions += ran
@@ -213,7 +220,7 @@ func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
 	switch response := s.Responses[0]; response.Outcome {
 	case "ok":
 		report.OK++
-		if worked == 0 {
+		if !all(a.models(s.Model), worked) {
 			report.add(Founded, s.ID, lines...)
 		}
 	case "wrong":
@@ -225,6 +232,18 @@ func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
 	}
 }
 
+// models are those by which a request for a model is executed.
+func (a *Auditor) models(model string) []string {
+	if steps := a.Steps[model]; steps != nil {
+		return steps
+	}
+	return []string{model}
+}
+
+func all(models []string, of map[string]bool) bool {
+	return !slices.ContainsFunc(models, func(m string) bool { return !of[m] })
+}
+
 // judgeCauses holds the requests that were unavailable against what was lost.
 func (a *Auditor) judgeCauses(report *Report, runs map[string][]*execution) {
 	unbegun := make([][]sent, len(a.Causes.Losses))
@@ -233,12 +252,14 @@ func (a *Auditor) judgeCauses(report *Report, runs map[string][]*execution) {
 			continue
 		}
 		var lines []string
+		begun := make(map[string]bool)
 		for _, e := range runs[s.ID] {
 			lines = append(lines, e.lines...)
+			begun[e.model] = true
 		}
-		switch last, begun := a.Causes.loss(s, runs[s.ID]); {
-		case begun:
-		case last >= 0 && len(lines) == 0:
+		switch last, lost := a.Causes.loss(s, runs[s.ID]); {
+		case lost:
+		case last >= 0 && !all(a.models(s.Model), begun): // of an ensemble some steps may have run
 			unbegun[last] = append(unbegun[last], s)
 			report.Unbegun++
 		default:
@@ -295,7 +316,7 @@ func (a *Auditor) executions(report *Report) map[string][]*execution {
 		switch x := begun[k]; {
 		case e.Event == "begin" && x == nil:
 			// Until its end says otherwise: the worker may have died in it.
-			x = &execution{log: e.log, iteration: e.Iteration, ran: true, worked: true, lines: []string{e.text}}
+			x = &execution{log: e.log, model: e.Model, iteration: e.Iteration, ran: true, worked: true, lines: []string{e.text}}
 			begun[k] = x
 			if sizes[k.batch]++; sizes[k.batch] == 2 {
 				report.Batches++

@@ -20,10 +20,13 @@ const (
 	doubly   = `{"id":"a","model":"m","responses":[{"outcome":"ok"},{"outcome":"ok"}]}`
 	wrong    = `{"id":"a","model":"m","responses":[{"outcome":"wrong"}]}`
 
+	composed = `{"id":"a","model":"e","responses":[{"outcome":"ok"}]}`
+
 	begin    = `{"event":"begin","incarnation":1,"request":"9-1","id":"a","epoch":3,"batch":1,"model":"m"}`
 	end      = `{"event":"end","incarnation":1,"request":"9-1","id":"a","epoch":3,"batch":1,"model":"m","outcome":"succeeded","executions":1}`
 	unrun    = `{"event":"end","incarnation":1,"request":"9-1","id":"a","epoch":3,"batch":1,"model":"m","outcome":"canceled"}`
 	broke    = `{"event":"end","incarnation":1,"request":"9-1","id":"a","epoch":3,"batch":1,"model":"m","outcome":"failed","executions":1}`
+	second   = `{"event":"begin","incarnation":1,"request":"9-2","id":"a","epoch":3,"batch":4,"model":"n"}`
 	again    = `{"event":"begin","incarnation":2,"request":"9-1","id":"a","epoch":3,"batch":2,"model":"m"}`
 	iterated = `{"event":"begin","incarnation":2,"request":"9-1","id":"a","iteration":1,"epoch":3,"batch":2,"model":"m"}`
 	againEnd = `{"event":"end","incarnation":2,"request":"9-1","id":"a","epoch":3,"batch":2,"model":"m","outcome":"succeeded","executions":1}`
@@ -54,9 +57,16 @@ func TestRules(t *testing.T) {
 		"an end without a begin":                 {clients: []string{lost}, worker: []string{end}, want: []string{audit.Terminated}, failures: map[string]int{"lost": 1}},
 		"executed without being asked":           {worker: []string{begin, end}, want: []string{audit.Known}},
 		"a line cut short by the writer's death": {clients: []string{answered}, worker: []string{begin, end, `{"event":"beg`}},
+		"both steps of an ensemble": {
+			clients: []string{composed}, worker: []string{begin, end, second},
+		},
+		"a step of an ensemble that did not run": {clients: []string{composed}, worker: []string{begin, end}, want: []string{audit.Founded}},
+		"a step of an ensemble twice": {
+			clients: []string{composed}, worker: []string{begin, end, again, againEnd, second}, want: []string{audit.Once},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := audit.Auditor{Idempotent: tt.idempotent}
+			a := audit.Auditor{Idempotent: tt.idempotent, Steps: map[string][]string{"e": {"m", "n"}}}
 			if err := a.Clients(strings.NewReader(strings.Join(tt.clients, "\n"))); err != nil {
 				t.Fatal(err)
 			}

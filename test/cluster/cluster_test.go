@@ -30,15 +30,20 @@ const (
 // The models. Requests for single run one at a time. Those for batched come many
 // at once and run in batches that take no time, so that an instance gets its next
 // batch before it is free. Those for long run for longer than a takeover lasts, and
-// those for scripted in processes of Python; only some rows have these.
+// those for scripted in processes of Python; those for composed by first and then by second. Only
+// some rows have these.
 const (
 	single   = "single"
 	batched  = "batched"
 	long     = "long"
 	scripted = "scripted"
+	composed = "composed"
 
 	batchedSize = 4
 )
+
+// steps are the models that requests for an ensemble run on.
+func steps() map[string][]string { return map[string][]string{composed: {"first", "second"}} }
 
 // served are the models of every row.
 func served() []string { return []string{batched, single} }
@@ -68,6 +73,13 @@ input { name: "x" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_INT32 dims: [ 1 ] }
 `, backend, batchedSize)
 	switch name {
+	case composed:
+		return strings.Replace(text, `backend: "echo"`, `platform: "ensemble"`, 1) + `
+ensemble_scheduling { step [
+  { model_name: "first" model_version: -1 input_map { key: "x" value: "x" } output_map { key: "y" value: "between" } },
+  { model_name: "second" model_version: -1 input_map { key: "x" value: "between" } output_map { key: "y" value: "y" } }
+] }
+`
 	case scripted:
 		return text + fmt.Sprintf(`
 instance_group [ { count: %d kind: KIND_CPU } ]
@@ -363,7 +375,7 @@ func (c *cluster) end() {
 // audit joins the logs of the load and of all incarnations of the workers.
 func (c *cluster) audit(lines string, causes audit.Causes) audit.Report {
 	c.t.Helper()
-	a := audit.Auditor{Causes: &causes}
+	a := audit.Auditor{Causes: &causes, Steps: steps()}
 	c.feed(lines, func(f *os.File) error { return a.Clients(f) })
 	logs, err := filepath.Glob(filepath.Join(c.dir, "*.executions"))
 	if err != nil {

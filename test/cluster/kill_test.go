@@ -116,8 +116,10 @@ func (r row) prepare(t *testing.T) *cluster {
 	}
 	models := served()
 	for _, further := range r.traffic {
-		c.repository(further.Model)
-		models = append(models, further.Model)
+		for _, model := range append(steps()[further.Model], further.Model) {
+			c.repository(model)
+			models = append(models, model)
+		}
 	}
 	c.start(models)
 	return c

@@ -67,6 +67,10 @@ func rows() []row {
 				return l.Model == scripted && harmed == "stub" && l.Responses[0].Reason == string(errs.StubUnhealthy)
 			},
 		},
+		{
+			name: "steps", disturb: killBetweenSteps, deadline: patient, room: 2 * len(steps()[composed]),
+			traffic: []load.Traffic{{Model: composed, Rate: rate / 2}},
+		},
 		{name: "registry", disturb: killHolder(control.RegistryRole), role: control.RegistryRole, deadline: patient},
 		{name: "nats", disturb: killNATS, deadline: patient},
 		{name: "nats-lost", disturb: loseNATS, settings: modelsComeAndGo(), deadline: patient, allows: func(l load.Line, harmed string) bool {
@@ -191,6 +195,16 @@ func killStub(s *scene) string {
 		s.again(worker)
 	}
 	return "stub"
+}
+
+// killBetweenSteps kills a worker, and every other time the scheduler, of ensembles whose
+// requests are on their way from step to step.
+func killBetweenSteps(s *scene) string {
+	s.t.Helper()
+	if len(s.harms)%2 == 0 {
+		return killOne("worker")(s)
+	}
+	return killHolder(control.PoolRole("default"))(s)
 }
 
 // stubsOf waits until a worker has all of its stubs, and returns their processes.
