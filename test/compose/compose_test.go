@@ -71,9 +71,8 @@ func (c *cluster) serveClients(t *testing.T) {
 	if !strings.Contains(out, "[2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]") {
 		t.Errorf("curl gets %s", out)
 	}
-	if out := client("examples/clients/words.py", "--url", c.grpc, "--pause", "1", "one two  three"); out != "one two three" {
-		t.Errorf("the Python model words gives %q", out)
-	}
+	// The models in Python, of which one calls others, and the ensembles.
+	run(t, append(c.environment, "HTTP_URL="+c.http, "GRPC_URL="+c.grpc), c.root, python, "test/e2e/clients/test_examples.py")
 }
 
 // versions holds the images' labels against what the programs say of themselves.
