@@ -83,6 +83,9 @@ type Request struct {
 	Parent Parent
 	// Ensemble is the ensemble whose step the request is; zero for any other.
 	Ensemble ModelRef
+	// KeepOutputs has the worker keep large outputs, which steps of an ensemble read
+	// next: see [Response.Kept].
+	KeepOutputs bool
 	// Received is when the request entered the gateway.
 	Received mono.Time
 }

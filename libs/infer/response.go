@@ -29,6 +29,12 @@ type Response struct {
 	// Awaited says of a response that is not final, and travels, that the worker which
 	// gave it is told when it is released.
 	Awaited bool
+	// Keep asks, where the response goes to another process, that its large outputs stay
+	// in this one, to be fetched by those that read them.
+	Keep bool
+	// Kept says of a response from another process that some of its outputs stay there,
+	// with place Remote, until it is released. The number is that process's; 0 is none.
+	Kept uint64
 }
 
 // Release releases the bytes of all outputs, and a returned request, and calls

@@ -162,7 +162,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 	}
 	executor := instance.NewExecutor(epoch, instance.Deps{
 		Scheduler: w.deps.Scheduler, Responder: w.deps.Responder, Calls: w.deps.Calls, Clock: w.deps.Clock,
-		Batches: w.deps.Batches, Log: w.log, Fresh: w.deps.MayStart, Pipelined: w.deps.PipelinedBatches, Panicked: w.panicked,
+		Batches: w.deps.Batches, Log: w.log, Fresh: w.deps.MayStart, Pipelined: w.deps.PipelinedBatches, Panicked: w.panicked, Leaving: w.stopping.Load,
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
 	defer w.deps.Scheduler.Detach(epoch)

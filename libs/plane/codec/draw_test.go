@@ -101,6 +101,7 @@ func drawRequest(t *rapid.T) *infer.Request {
 		r.Parent = infer.Parent{Batch: drawBatchID(t), Unit: of.Unit(), Alone: rapid.Bool().Draw(t, "alone")}
 	}
 	if rapid.Bool().Draw(t, "of an ensemble") {
+		r.KeepOutputs = rapid.Bool().Draw(t, "keeps outputs")
 		r.Ensemble = infer.ModelRef{Name: rapid.String().Draw(t, "ensemble"), Version: 1, Generation: rapid.Uint64().Draw(t, "its generation")}
 	}
 	return r
@@ -154,7 +155,7 @@ func drawResponse(t *rapid.T) *infer.Response {
 	r := &infer.Response{
 		Work: drawWork(t), Index: rapid.Uint32().Draw(t, "index"), Final: rapid.Bool().Draw(t, "final"),
 		Parameters: drawParameters(t), Immediate: rapid.Bool().Draw(t, "immediate"),
-		Awaited: rapid.Bool().Draw(t, "awaited"),
+		Awaited: rapid.Bool().Draw(t, "awaited"), Kept: rapid.Uint64().Draw(t, "kept"),
 	}
 	if rapid.Bool().Draw(t, "failed") {
 		r.Err, r.Final = drawError(t), true

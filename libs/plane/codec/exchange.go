@@ -20,6 +20,8 @@ const (
 	ExchangeOpened   protowire.Number = 9
 	ExchangePart     protowire.Number = 10
 	ExchangeRoom     protowire.Number = 17
+	ExchangeRelease  protowire.Number = 18
+	ExchangeHolds    protowire.Number = 19
 
 	ExchangeCall         protowire.Number = 11
 	ExchangeCallResponse protowire.Number = 12
@@ -76,6 +78,13 @@ func (w *Writer) Room(request uint64, responses uint32) error {
 	begun := w.begin(ExchangeRoom)
 	w.number(1, request)
 	w.number(2, uint64(responses))
+	return w.end(begun)
+}
+
+// Release writes a Release.
+func (w *Writer) Release(kept uint64) error {
+	begun := w.begin(ExchangeRelease)
+	w.number(1, kept)
 	return w.end(begun)
 }
 
@@ -142,16 +151,22 @@ func (r *Reader) chunk(b Body, data, failure protowire.Number) (c Chunk, err err
 }
 
 // Taken reads a Taken.
-func (r *Reader) Taken(b Body) (responses uint64, err error) {
+func (r *Reader) Taken(b Body) (responses uint64, err error) { return r.one(b) }
+
+// Release reads a Release.
+func (r *Reader) Release(b Body) (kept uint64, err error) { return r.one(b) }
+
+// one reads a message of one number.
+func (r *Reader) one(b Body) (number uint64, err error) {
 	s := r.begin(b)
 	for s.next() {
 		if s.field == varint(1) {
-			responses = s.number()
+			number = s.number()
 			continue
 		}
 		s.skip()
 	}
-	return responses, r.end()
+	return number, r.end()
 }
 
 // Room reads a Room.

@@ -26,6 +26,7 @@ func TestExchangeMessages(t *testing.T) {
 		w.Fetch(7, named), w.Fetched(8, whole), w.Unfetched(9, errs.New(errs.TransferFailed, "gone")),
 		w.Part(10, 1<<40, whole), w.Taken(11), w.Fetched(12, tensor.InHeap(nil)),
 		w.Room(13, 14),
+		w.Release(15),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +48,7 @@ func TestExchangeMessages(t *testing.T) {
 		{Message: &nereidv1.TensorMessage_Taken{Taken: &nereidv1.Taken{Responses: 11}}},
 		{Message: &nereidv1.TensorMessage_Fetched{Fetched: &nereidv1.FetchedChunk{Fetch: 12}}},
 		{Message: &nereidv1.TensorMessage_Room{Room: &nereidv1.Room{Request: 13, Responses: 14}}},
+		{Message: &nereidv1.TensorMessage_Release{Release: &nereidv1.Release{Kept: 15}}},
 	}
 	for i, m := range got.GetMessages() {
 		if !proto.Equal(m, want[i]) {
@@ -75,6 +77,12 @@ func checkRead(t *testing.T, r *codec.Reader, member protowire.Number, b codec.B
 		n, err := r.Taken(b)
 		if n != want.GetTaken().GetResponses() {
 			t.Errorf("read %d taken", n)
+		}
+		return err
+	case codec.ExchangeRelease:
+		kept, err := r.Release(b)
+		if kept != want.GetRelease().GetKept() {
+			t.Errorf("a release of %d", kept)
 		}
 		return err
 	case codec.ExchangeRoom:

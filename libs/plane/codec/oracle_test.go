@@ -29,6 +29,7 @@ func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 	if r.Ensemble != (infer.ModelRef{}) {
 		d.Ensemble = model(r.Ensemble)
 	}
+	d.KeepOutputs = r.KeepOutputs
 	for _, o := range r.Outputs {
 		d.Outputs = append(d.Outputs, o.Name)
 	}
@@ -41,7 +42,7 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 		Work: workOf(d.GetWork()), ID: d.GetId(), BatchSize: d.GetBatchSize(), Model: modelOf(d.GetModel()),
 		Inputs: tensorsOf(d.GetInputs()), Parameters: parametersOf(d.GetParameters()), Sequence: sequenceOf(d.GetSequence()),
 		Priority: d.GetPriority(), Timeout: time.Duration(min(d.GetTimeoutUs(), 9223372036854775)) * time.Microsecond,
-		Tenant: d.GetTenant(), CostClass: d.GetCostClass(), Trace: d.GetTrace(), Received: now,
+		Tenant: d.GetTenant(), CostClass: d.GetCostClass(), Trace: d.GetTrace(), Received: now, KeepOutputs: d.GetKeepOutputs(),
 	}
 	if p := d.GetParent(); p != nil {
 		r.Parent = parentOf(p)
@@ -203,7 +204,7 @@ func responseMessage(r *infer.Response) (*nereidv1.Response, error) {
 	outputs, err := tensors(r.Outputs)
 	return &nereidv1.Response{
 		Work: work(r.Work), Index: r.Index, Final: r.Final, Outputs: outputs, Parameters: parameters(r.Parameters),
-		Error: Error(r.Err), Immediate: r.Immediate, Returned: r.Returned != nil, Awaited: r.Awaited,
+		Error: Error(r.Err), Immediate: r.Immediate, Returned: r.Returned != nil, Awaited: r.Awaited, Kept: r.Kept,
 	}, err
 }
 
@@ -213,7 +214,7 @@ func responseOf(m *nereidv1.Response) (r *infer.Response, returned bool) {
 	return &infer.Response{
 		Work: workOf(m.GetWork()), Index: m.GetIndex(), Final: m.GetFinal(), Outputs: tensorsOf(m.GetOutputs()),
 		Parameters: parametersOf(m.GetParameters()), Err: ErrorOf(m.GetError()), Immediate: m.GetImmediate(),
-		Awaited: m.GetAwaited(),
+		Awaited: m.GetAwaited(), Kept: m.GetKept(),
 	}, m.GetReturned()
 }
 

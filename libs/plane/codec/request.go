@@ -66,6 +66,7 @@ func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Du
 	if r.Ensemble != (infer.ModelRef{}) {
 		w.model(16, &r.Ensemble)
 	}
+	w.bool(17, r.KeepOutputs)
 	w.close(m)
 }
 
@@ -204,6 +205,8 @@ func (s *scan) policy(d *request) {
 		s.parent(&d.Parent)
 	case text(16):
 		s.model(&d.Ensemble)
+	case varint(17):
+		d.KeepOutputs = s.bool()
 	default:
 		s.skip()
 	}

@@ -34,6 +34,7 @@ func (w *Writer) response(r *infer.Response) {
 	w.bool(7, r.Immediate)
 	w.bool(8, r.Returned != nil)
 	w.bool(9, r.Awaited)
+	w.number(10, r.Kept)
 }
 
 // Refused writes a Refused.
@@ -126,6 +127,8 @@ func (s *scan) response(p *infer.Response) (returned bool) {
 			returned = s.bool()
 		case varint(9):
 			p.Awaited = s.bool()
+		case varint(10):
+			p.Kept = s.number()
 		default:
 			s.skip()
 		}

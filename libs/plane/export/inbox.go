@@ -44,9 +44,10 @@ func (p *peer) take(s *stream, r *infer.Response) error {
 	}
 	carried, size := codec.InlineBytes(r.Outputs), keptBytes(r)
 	p.watch(r)
+	p.hold(r)
 	var failed error
 	for i := range r.Outputs { // all, or what came of the others would wait for the stream's end
-		local, err := p.output(s, r.Work.Request, r.Outputs[i].Data)
+		local, err := p.output(s, r, r.Outputs[i].Data)
 		r.Outputs[i].Data, failed = local, cmp.Or(failed, err)
 	}
 	if failed != nil {
@@ -87,9 +88,13 @@ func (s *stream) acknowledge(size int64) error {
 // output returns a local reference to an output's bytes. What the worker names
 // of an input is that input. What lies in the worker's memory is copied: the
 // worker may reuse it when the stream ends, in the middle of an answer to a
-// client.
-func (p *peer) output(s *stream, of infer.RequestID, named tensor.Ref) (tensor.Ref, error) {
+// client. What it keeps stays there.
+func (p *peer) output(s *stream, of *infer.Response, named tensor.Ref) (tensor.Ref, error) {
 	switch {
+	case named.Place == tensor.Remote && named.Holder == p.incarnation && of.Kept != 0:
+		return named, nil
+	case named.Place == tensor.Remote && named.Holder == p.incarnation:
+		return tensor.Ref{}, errNotKept
 	case named.Place == tensor.Arena && s.region == nil:
 		return tensor.Ref{}, errs.New(errs.Bug, "the worker names memory that was not opened")
 	case named.Place == tensor.Arena:
@@ -97,7 +102,7 @@ func (p *peer) output(s *stream, of infer.RequestID, named tensor.Ref) (tensor.R
 	case named.Place == tensor.Remote && named.Holder == 0:
 		return s.arriving.take(named)
 	case named.Place == tensor.Remote:
-		return p.endpoint.Exports.part(p.endpoint.config.Lent(of), named)
+		return p.endpoint.Exports.part(p.endpoint.config.Lent(of.Work.Request), named)
 	}
 	return named, nil
 }

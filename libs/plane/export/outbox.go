@@ -32,6 +32,7 @@ type outbox struct {
 	// awaited are the responses whose release is awaited, by the numbers of their
 	// requests and in order. Most requests have none: see infer.Response.
 	awaited map[uint64][]awaited
+	kept    keeping
 }
 
 // outgoing is a response on its way, with its outputs as they are named.
@@ -53,6 +54,7 @@ func (b *outbox) begin(s *stream, taken uint64) {
 		b.unsure = append(b.unsure, r)
 		if failed { // the gateway has ended the request
 			b.room(r.Work.Request.Number, math.MaxUint32)
+			b.kept.release(r.Kept)
 		}
 	}
 	// What was sent and not taken goes again, before what came after it.
@@ -82,13 +84,16 @@ func (b *outbox) release() {
 	}
 	b.queued, b.held = nil, 0
 	b.releaseAwaited()
+	b.kept.releaseAll()
 }
 
 // send takes a response over.
 func (b *outbox) send(r *infer.Response) {
+	b.keep(r)
 	size := outputBytes(r)
 	if b.held+size > maxWaiting {
 		work := r.Work
+		b.kept.release(r.Kept)
 		r.Release()
 		r, size = infer.Fail(work, errs.New(errs.TransferFailed, "the gateway takes no answers: %d bytes wait for it", b.held)), 0
 	}
@@ -101,13 +106,9 @@ func (b *outbox) send(r *infer.Response) {
 	b.start(r)
 }
 
-func outputBytes(r *infer.Response) int64 {
-	n := int64(0)
-	for i := range r.Outputs {
-		n += r.Outputs[i].Data.Length
-	}
-	return n
-}
+// outputBytes is what a response has here that is not kept: it is released when the
+// gateway has taken it.
+func outputBytes(r *infer.Response) int64 { return codec.InlineBytes(r.Outputs) }
 
 // forget releases the responses up to number taken.
 func (b *outbox) forget(taken uint64) {
@@ -117,6 +118,7 @@ func (b *outbox) forget(taken uint64) {
 	n := int(min(taken-b.taken, uint64(len(b.unsure))))
 	for _, r := range b.unsure[:n] {
 		b.held -= outputBytes(r)
+		b.kept.took(r.Kept)
 		r.Release()
 	}
 	clear(b.unsure[:n])
@@ -152,10 +154,13 @@ func (o *outgoing) item() item {
 	return item{named: &o.named, size: o.size, of: o.response}
 }
 
-// name returns how a response names an output: the bytes themselves, a slot
+// name returns how a response names an output: as it is kept, the bytes themselves, a slot
 // that the gateway reads, a place in its own memory, or parts, which are sent
 // first.
 func (b *outbox) name(o *outgoing, local tensor.Ref) tensor.Ref {
+	if local.Place == tensor.Remote { // it is kept
+		return local
+	}
 	if arena := b.peer.endpoint.config.Arena; arena != nil && b.stream.opened {
 		if named, ok := arena.Name(local); ok {
 			return named

@@ -45,6 +45,8 @@ type peer struct {
 	// released is how many responses to a request of this process are released here, of
 	// requests whose peer awaits that and has not given the last; guarded by mu.
 	released map[infer.RequestID]uint32
+	// holds are the numbers by which the peer keeps outputs for this process; guarded by mu.
+	holds map[uint64]bool
 	// numbered is the last number of a call or control; guarded by mu.
 	numbered uint64
 }
@@ -96,6 +98,7 @@ func (p *peer) dial(s *stream) error {
 	}
 	p.detach(p.dialed)
 	p.dialed = s
+	p.tellHolds()
 	p.tellReleases()
 	p.attached()
 	if p.idle != nil {
@@ -219,7 +222,7 @@ func (p *peer) close(cause error) {
 		p.idle.Stop()
 	}
 	p.outbox.release()
-	p.released = nil
+	p.released, p.holds = nil, nil
 	fetches := p.fetches
 	p.fetches = nil
 	p.mu.Unlock()
@@ -230,7 +233,9 @@ func (p *peer) close(cause error) {
 
 // respond takes a response over.
 func (p *peer) respond(r *infer.Response) {
-	p.share(r)
+	if !r.Keep {
+		p.share(r)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
@@ -267,6 +272,14 @@ func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
 			return err
 		}
 		return p.onStream(s, func() error { p.outbox.room(request, responses); return nil })
+	case codec.ExchangeRelease:
+		kept, err := s.reader.Release(b)
+		if err != nil {
+			return err
+		}
+		return p.onRelease(s, kept)
+	case codec.ExchangeHolds:
+		return p.onHolds(s, b)
 	case codec.ExchangeFetch:
 		number, named, err := s.reader.Fetch(b)
 		if err != nil {

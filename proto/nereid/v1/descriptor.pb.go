@@ -57,7 +57,10 @@ type Descriptor struct {
 	// Absent for a request of a client, and for a call of a warm-up.
 	Parent *Parent `protobuf:"bytes,15,opt,name=parent,proto3" json:"parent,omitempty"`
 	// The ensemble whose step the request is; absent for any other.
-	Ensemble      *ModelRef `protobuf:"bytes,16,opt,name=ensemble,proto3" json:"ensemble,omitempty"`
+	Ensemble *ModelRef `protobuf:"bytes,16,opt,name=ensemble,proto3" json:"ensemble,omitempty"`
+	// The worker keeps large outputs for those that read them next: see
+	// Response.kept.
+	KeepOutputs   bool `protobuf:"varint,17,opt,name=keep_outputs,json=keepOutputs,proto3" json:"keep_outputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -202,6 +205,13 @@ func (x *Descriptor) GetEnsemble() *ModelRef {
 		return x.Ensemble
 	}
 	return nil
+}
+
+func (x *Descriptor) GetKeepOutputs() bool {
+	if x != nil {
+		return x.KeepOutputs
+	}
+	return false
 }
 
 // Parent is what waits for a request that a model has made.
@@ -495,7 +505,11 @@ type Response struct {
 	Returned bool `protobuf:"varint,8,opt,name=returned,proto3" json:"returned,omitempty"`
 	// The worker is to be told by Room when the gateway's client has this response
 	// and those before it. Not of a final one.
-	Awaited       bool `protobuf:"varint,9,opt,name=awaited,proto3" json:"awaited,omitempty"`
+	Awaited bool `protobuf:"varint,9,opt,name=awaited,proto3" json:"awaited,omitempty"`
+	// The worker keeps the outputs that are remote slots of its own until the
+	// gateway says by Release that nobody reads them any more. The number is the
+	// worker's, and its own for each gateway; 0 is that it keeps none.
+	Kept          uint64 `protobuf:"varint,10,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +605,13 @@ func (x *Response) GetAwaited() bool {
 		return x.Awaited
 	}
 	return false
+}
+
+func (x *Response) GetKept() uint64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
 }
 
 // Error says why a request was refused or failed.
@@ -689,7 +710,7 @@ var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
-	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xba\x04\n" +
+	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xdd\x04\n" +
 	"\n" +
 	"Descriptor\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x0e\n" +
@@ -713,7 +734,8 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"cost_class\x18\r \x01(\tR\tcostClass\x12\x14\n" +
 	"\x05trace\x18\x0e \x01(\tR\x05trace\x12)\n" +
 	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\x12/\n" +
-	"\bensemble\x18\x10 \x01(\v2\x13.nereid.v1.ModelRefR\bensemble\"q\n" +
+	"\bensemble\x18\x10 \x01(\v2\x13.nereid.v1.ModelRefR\bensemble\x12!\n" +
+	"\fkeep_outputs\x18\x11 \x01(\bR\vkeepOutputs\"q\n" +
 	"\x06Parent\x12%\n" +
 	"\x04unit\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04unit\x12\x14\n" +
 	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
@@ -732,7 +754,7 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"int64Value\x12#\n" +
 	"\fdouble_value\x18\x04 \x01(\x01H\x00R\vdoubleValue\x12#\n" +
 	"\fstring_value\x18\x05 \x01(\tH\x00R\vstringValueB\a\n" +
-	"\x05value\"\xbc\x02\n" +
+	"\x05value\"\xd0\x02\n" +
 	"\bResponse\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -744,7 +766,9 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\x05error\x18\x06 \x01(\v2\x10.nereid.v1.ErrorR\x05error\x12\x1c\n" +
 	"\timmediate\x18\a \x01(\bR\timmediate\x12\x1a\n" +
 	"\breturned\x18\b \x01(\bR\breturned\x12\x18\n" +
-	"\aawaited\x18\t \x01(\bR\aawaited\"\xa9\x01\n" +
+	"\aawaited\x18\t \x01(\bR\aawaited\x12\x12\n" +
+	"\x04kept\x18\n" +
+	" \x01(\x04R\x04kept\"\xa9\x01\n" +
 	"\x05Error\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +

@@ -146,6 +146,8 @@ type TensorMessage struct {
 	//	*TensorMessage_Control
 	//	*TensorMessage_ControlDone
 	//	*TensorMessage_Room
+	//	*TensorMessage_Release
+	//	*TensorMessage_Holds
 	Message       isTensorMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -332,6 +334,24 @@ func (x *TensorMessage) GetRoom() *Room {
 	return nil
 }
 
+func (x *TensorMessage) GetRelease() *Release {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *TensorMessage) GetHolds() *Holds {
+	if x != nil {
+		if x, ok := x.Message.(*TensorMessage_Holds); ok {
+			return x.Holds
+		}
+	}
+	return nil
+}
+
 type isTensorMessage_Message interface {
 	isTensorMessage_Message()
 }
@@ -401,6 +421,14 @@ type TensorMessage_Room struct {
 	Room *Room `protobuf:"bytes,17,opt,name=room,proto3,oneof"`
 }
 
+type TensorMessage_Release struct {
+	Release *Release `protobuf:"bytes,18,opt,name=release,proto3,oneof"`
+}
+
+type TensorMessage_Holds struct {
+	Holds *Holds `protobuf:"bytes,19,opt,name=holds,proto3,oneof"`
+}
+
 func (*TensorMessage_Hello) isTensorMessage_Message() {}
 
 func (*TensorMessage_Region) isTensorMessage_Message() {}
@@ -432,6 +460,10 @@ func (*TensorMessage_Control) isTensorMessage_Message() {}
 func (*TensorMessage_ControlDone) isTensorMessage_Message() {}
 
 func (*TensorMessage_Room) isTensorMessage_Message() {}
+
+func (*TensorMessage_Release) isTensorMessage_Message() {}
+
+func (*TensorMessage_Holds) isTensorMessage_Message() {}
 
 // TensorHello introduces a gateway or worker.
 type TensorHello struct {
@@ -890,6 +922,99 @@ func (x *Taken) GetResponses() uint64 {
 	return 0
 }
 
+// Release says that nobody reads the outputs any more that the worker keeps by
+// this number of their response.
+type Release struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kept          uint64                 `protobuf:"varint,1,opt,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Release) Reset() {
+	*x = Release{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Release) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Release) ProtoMessage() {}
+
+func (x *Release) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Release.ProtoReflect.Descriptor instead.
+func (*Release) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Release) GetKept() uint64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+// Holds says at the beginning of a stream by which numbers outputs of responses
+// that the gateway has taken are still read. The worker releases others: word of
+// them was lost with the stream before.
+type Holds struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kept          []uint64               `protobuf:"varint,1,rep,packed,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holds) Reset() {
+	*x = Holds{}
+	mi := &file_nereid_v1_exchange_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holds) ProtoMessage() {}
+
+func (x *Holds) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_exchange_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holds.ProtoReflect.Descriptor instead.
+func (*Holds) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Holds) GetKept() []uint64 {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
 // Room says how many responses to a request its client has, or will never read.
 // A gateway sends it of responses that are awaited, and again at the beginning of a
 // stream for each request without its final response: the number counts from the
@@ -905,7 +1030,7 @@ type Room struct {
 
 func (x *Room) Reset() {
 	*x = Room{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[9]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1042,7 @@ func (x *Room) String() string {
 func (*Room) ProtoMessage() {}
 
 func (x *Room) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[9]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1055,7 @@ func (x *Room) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Room.ProtoReflect.Descriptor instead.
 func (*Room) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{9}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Room) GetRequest() uint64 {
@@ -968,7 +1093,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[10]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1105,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[10]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1118,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{10}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Call) GetCall() uint64 {
@@ -1038,7 +1163,7 @@ type CallResponse struct {
 
 func (x *CallResponse) Reset() {
 	*x = CallResponse{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[11]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1175,7 @@ func (x *CallResponse) String() string {
 func (*CallResponse) ProtoMessage() {}
 
 func (x *CallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[11]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1188,7 @@ func (x *CallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResponse.ProtoReflect.Descriptor instead.
 func (*CallResponse) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{11}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CallResponse) GetCall() uint64 {
@@ -1091,7 +1216,7 @@ type CallCancel struct {
 
 func (x *CallCancel) Reset() {
 	*x = CallCancel{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[12]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1228,7 @@ func (x *CallCancel) String() string {
 func (*CallCancel) ProtoMessage() {}
 
 func (x *CallCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[12]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1241,7 @@ func (x *CallCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallCancel.ProtoReflect.Descriptor instead.
 func (*CallCancel) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{12}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CallCancel) GetCall() uint64 {
@@ -1140,7 +1265,7 @@ type CallTaken struct {
 
 func (x *CallTaken) Reset() {
 	*x = CallTaken{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[13]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1277,7 @@ func (x *CallTaken) String() string {
 func (*CallTaken) ProtoMessage() {}
 
 func (x *CallTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[13]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1290,7 @@ func (x *CallTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallTaken.ProtoReflect.Descriptor instead.
 func (*CallTaken) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{13}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CallTaken) GetCall() uint64 {
@@ -1204,7 +1329,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[14]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1341,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[14]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1354,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{14}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Control) GetControl() uint64 {
@@ -1294,7 +1419,7 @@ type ControlDone struct {
 
 func (x *ControlDone) Reset() {
 	*x = ControlDone{}
-	mi := &file_nereid_v1_exchange_proto_msgTypes[15]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1431,7 @@ func (x *ControlDone) String() string {
 func (*ControlDone) ProtoMessage() {}
 
 func (x *ControlDone) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_exchange_proto_msgTypes[15]
+	mi := &file_nereid_v1_exchange_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1444,7 @@ func (x *ControlDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlDone.ProtoReflect.Descriptor instead.
 func (*ControlDone) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{15}
+	return file_nereid_v1_exchange_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ControlDone) GetControl() uint64 {
@@ -1349,7 +1474,7 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\n" +
 	"\x18nereid/v1/exchange.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x18nereid/v1/schedule.proto\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"F\n" +
 	"\x0eTensorEnvelope\x124\n" +
-	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xa0\x06\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.TensorMessageR\bmessages\"\xfa\x06\n" +
 	"\rTensorMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.TensorHelloH\x00R\x05hello\x12+\n" +
 	"\x06region\x18\x02 \x01(\v2\x11.nereid.v1.RegionH\x00R\x06region\x12(\n" +
@@ -1369,7 +1494,9 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"call_taken\x18\x0e \x01(\v2\x14.nereid.v1.CallTakenH\x00R\tcallTaken\x12.\n" +
 	"\acontrol\x18\x0f \x01(\v2\x12.nereid.v1.ControlH\x00R\acontrol\x12;\n" +
 	"\fcontrol_done\x18\x10 \x01(\v2\x16.nereid.v1.ControlDoneH\x00R\vcontrolDone\x12%\n" +
-	"\x04room\x18\x11 \x01(\v2\x0f.nereid.v1.RoomH\x00R\x04roomB\t\n" +
+	"\x04room\x18\x11 \x01(\v2\x0f.nereid.v1.RoomH\x00R\x04room\x12.\n" +
+	"\arelease\x18\x12 \x01(\v2\x12.nereid.v1.ReleaseH\x00R\arelease\x12(\n" +
+	"\x05holds\x18\x13 \x01(\v2\x10.nereid.v1.HoldsH\x00R\x05holdsB\t\n" +
 	"\amessage\"\xb8\x01\n" +
 	"\vTensorHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x0e\n" +
@@ -1399,7 +1526,11 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\tbyte_size\x18\x02 \x01(\x04R\bbyteSize\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\"%\n" +
 	"\x05Taken\x12\x1c\n" +
-	"\tresponses\x18\x01 \x01(\x04R\tresponses\">\n" +
+	"\tresponses\x18\x01 \x01(\x04R\tresponses\"\x1d\n" +
+	"\aRelease\x12\x12\n" +
+	"\x04kept\x18\x01 \x01(\x04R\x04kept\"\x1b\n" +
+	"\x05Holds\x12\x12\n" +
+	"\x04kept\x18\x01 \x03(\x04R\x04kept\">\n" +
 	"\x04Room\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1c\n" +
 	"\tresponses\x18\x02 \x01(\rR\tresponses\"\x83\x01\n" +
@@ -1454,7 +1585,7 @@ func file_nereid_v1_exchange_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_exchange_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_nereid_v1_exchange_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_nereid_v1_exchange_proto_goTypes = []any{
 	(ControlAction)(0),     // 0: nereid.v1.ControlAction
 	(*TensorEnvelope)(nil), // 1: nereid.v1.TensorEnvelope
@@ -1466,19 +1597,21 @@ var file_nereid_v1_exchange_proto_goTypes = []any{
 	(*FetchedChunk)(nil),   // 7: nereid.v1.FetchedChunk
 	(*Part)(nil),           // 8: nereid.v1.Part
 	(*Taken)(nil),          // 9: nereid.v1.Taken
-	(*Room)(nil),           // 10: nereid.v1.Room
-	(*Call)(nil),           // 11: nereid.v1.Call
-	(*CallResponse)(nil),   // 12: nereid.v1.CallResponse
-	(*CallCancel)(nil),     // 13: nereid.v1.CallCancel
-	(*CallTaken)(nil),      // 14: nereid.v1.CallTaken
-	(*Control)(nil),        // 15: nereid.v1.Control
-	(*ControlDone)(nil),    // 16: nereid.v1.ControlDone
-	(*Response)(nil),       // 17: nereid.v1.Response
-	(*Credit)(nil),         // 18: nereid.v1.Credit
-	(*RemoteSlot)(nil),     // 19: nereid.v1.RemoteSlot
-	(*Error)(nil),          // 20: nereid.v1.Error
-	(*Descriptor)(nil),     // 21: nereid.v1.Descriptor
-	(*Tensor)(nil),         // 22: nereid.v1.Tensor
+	(*Release)(nil),        // 10: nereid.v1.Release
+	(*Holds)(nil),          // 11: nereid.v1.Holds
+	(*Room)(nil),           // 12: nereid.v1.Room
+	(*Call)(nil),           // 13: nereid.v1.Call
+	(*CallResponse)(nil),   // 14: nereid.v1.CallResponse
+	(*CallCancel)(nil),     // 15: nereid.v1.CallCancel
+	(*CallTaken)(nil),      // 16: nereid.v1.CallTaken
+	(*Control)(nil),        // 17: nereid.v1.Control
+	(*ControlDone)(nil),    // 18: nereid.v1.ControlDone
+	(*Response)(nil),       // 19: nereid.v1.Response
+	(*Credit)(nil),         // 20: nereid.v1.Credit
+	(*RemoteSlot)(nil),     // 21: nereid.v1.RemoteSlot
+	(*Error)(nil),          // 22: nereid.v1.Error
+	(*Descriptor)(nil),     // 23: nereid.v1.Descriptor
+	(*Tensor)(nil),         // 24: nereid.v1.Tensor
 }
 var file_nereid_v1_exchange_proto_depIdxs = []int32{
 	2,  // 0: nereid.v1.TensorEnvelope.messages:type_name -> nereid.v1.TensorMessage
@@ -1486,32 +1619,34 @@ var file_nereid_v1_exchange_proto_depIdxs = []int32{
 	4,  // 2: nereid.v1.TensorMessage.region:type_name -> nereid.v1.Region
 	6,  // 3: nereid.v1.TensorMessage.fetch:type_name -> nereid.v1.Fetch
 	7,  // 4: nereid.v1.TensorMessage.fetched:type_name -> nereid.v1.FetchedChunk
-	17, // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
+	19, // 5: nereid.v1.TensorMessage.response:type_name -> nereid.v1.Response
 	9,  // 6: nereid.v1.TensorMessage.taken:type_name -> nereid.v1.Taken
-	18, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
+	20, // 7: nereid.v1.TensorMessage.credit:type_name -> nereid.v1.Credit
 	5,  // 8: nereid.v1.TensorMessage.opened:type_name -> nereid.v1.Opened
 	8,  // 9: nereid.v1.TensorMessage.part:type_name -> nereid.v1.Part
-	11, // 10: nereid.v1.TensorMessage.call:type_name -> nereid.v1.Call
-	12, // 11: nereid.v1.TensorMessage.call_response:type_name -> nereid.v1.CallResponse
-	13, // 12: nereid.v1.TensorMessage.call_cancel:type_name -> nereid.v1.CallCancel
-	14, // 13: nereid.v1.TensorMessage.call_taken:type_name -> nereid.v1.CallTaken
-	15, // 14: nereid.v1.TensorMessage.control:type_name -> nereid.v1.Control
-	16, // 15: nereid.v1.TensorMessage.control_done:type_name -> nereid.v1.ControlDone
-	10, // 16: nereid.v1.TensorMessage.room:type_name -> nereid.v1.Room
-	19, // 17: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
-	20, // 18: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
-	21, // 19: nereid.v1.Call.descriptor:type_name -> nereid.v1.Descriptor
-	17, // 20: nereid.v1.CallResponse.response:type_name -> nereid.v1.Response
-	0,  // 21: nereid.v1.Control.action:type_name -> nereid.v1.ControlAction
-	22, // 22: nereid.v1.Control.files:type_name -> nereid.v1.Tensor
-	20, // 23: nereid.v1.ControlDone.error:type_name -> nereid.v1.Error
-	1,  // 24: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
-	1,  // 25: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
-	25, // [25:26] is the sub-list for method output_type
-	24, // [24:25] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	13, // 10: nereid.v1.TensorMessage.call:type_name -> nereid.v1.Call
+	14, // 11: nereid.v1.TensorMessage.call_response:type_name -> nereid.v1.CallResponse
+	15, // 12: nereid.v1.TensorMessage.call_cancel:type_name -> nereid.v1.CallCancel
+	16, // 13: nereid.v1.TensorMessage.call_taken:type_name -> nereid.v1.CallTaken
+	17, // 14: nereid.v1.TensorMessage.control:type_name -> nereid.v1.Control
+	18, // 15: nereid.v1.TensorMessage.control_done:type_name -> nereid.v1.ControlDone
+	12, // 16: nereid.v1.TensorMessage.room:type_name -> nereid.v1.Room
+	10, // 17: nereid.v1.TensorMessage.release:type_name -> nereid.v1.Release
+	11, // 18: nereid.v1.TensorMessage.holds:type_name -> nereid.v1.Holds
+	21, // 19: nereid.v1.Fetch.slot:type_name -> nereid.v1.RemoteSlot
+	22, // 20: nereid.v1.FetchedChunk.error:type_name -> nereid.v1.Error
+	23, // 21: nereid.v1.Call.descriptor:type_name -> nereid.v1.Descriptor
+	19, // 22: nereid.v1.CallResponse.response:type_name -> nereid.v1.Response
+	0,  // 23: nereid.v1.Control.action:type_name -> nereid.v1.ControlAction
+	24, // 24: nereid.v1.Control.files:type_name -> nereid.v1.Tensor
+	22, // 25: nereid.v1.ControlDone.error:type_name -> nereid.v1.Error
+	1,  // 26: nereid.v1.TensorService.Exchange:input_type -> nereid.v1.TensorEnvelope
+	1,  // 27: nereid.v1.TensorService.Exchange:output_type -> nereid.v1.TensorEnvelope
+	27, // [27:28] is the sub-list for method output_type
+	26, // [26:27] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_exchange_proto_init() }
@@ -1540,6 +1675,8 @@ func file_nereid_v1_exchange_proto_init() {
 		(*TensorMessage_Control)(nil),
 		(*TensorMessage_ControlDone)(nil),
 		(*TensorMessage_Room)(nil),
+		(*TensorMessage_Release)(nil),
+		(*TensorMessage_Holds)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1547,7 +1684,7 @@ func file_nereid_v1_exchange_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_exchange_proto_rawDesc), len(file_nereid_v1_exchange_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

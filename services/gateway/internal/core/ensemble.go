@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
 )
 
@@ -218,7 +219,7 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	r.Work.Revision = of.Work.Revision
 	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, c.deadline(s.execution.Step)
 	r.Parent, r.Tenant, r.CostClass, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Trace
-	r.Ensemble = c.version.Ref
+	r.Ensemble, r.KeepOutputs = c.version.Ref, s.execution.Inner
 	r.Inputs, r.Outputs, r.Sequence = s.execution.Inputs, s.execution.Outputs, s.execution.Sequence
 	s.work = r.Work
 	return r
@@ -313,7 +314,7 @@ func (s *stepRequest) Receive(p *infer.Response) (last bool) {
 
 // charge counts what a step has responded until it is released.
 func (s *stepRequest) charge(p *infer.Response) error {
-	n, account := p.OutputBytes(), s.composition.account
+	n, account := localBytes(p), s.composition.account
 	if n == 0 || account == nil || s.version.Composed != nil { // whose steps have counted
 		return nil
 	}
@@ -328,6 +329,16 @@ func (s *stepRequest) charge(p *infer.Response) error {
 		}
 	}
 	return nil
+}
+
+// localBytes is what of a response is here, in bytes.
+func localBytes(p *infer.Response) (n int64) {
+	for i := range p.Outputs {
+		if data := &p.Outputs[i].Data; data.Place == tensor.Local {
+			n += data.Length
+		}
+	}
+	return n
 }
 
 // count counts the end of the ensemble's request, once.

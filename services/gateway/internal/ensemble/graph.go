@@ -36,6 +36,9 @@ type step struct {
 	scope     int
 	inputs    []edge
 	outputs   []edge
+	// inner says that models alone read its outputs: neither are they the ensemble's nor
+	// does a step take them that is an ensemble itself, whose outputs they may be.
+	inner bool
 }
 
 // edge binds a model's input or output to a tensor of the ensemble.
@@ -73,6 +76,7 @@ func New(c *modelconfig.Config, steps []*modelconfig.Config) (*Graph, error) {
 	if err := b.scopes(); err != nil {
 		return nil, err
 	}
+	b.inner(steps)
 	b.graph.whole = b.graph.plan(func(string) bool { return true })
 	return b.graph, nil
 }
@@ -117,6 +121,17 @@ func (b *builder) step(of *modelconfig.Step, c *modelconfig.Config) error {
 	}
 	b.graph.steps = append(b.graph.steps, s)
 	return nil
+}
+
+// inner finds out which steps have outputs that models alone read.
+func (b *builder) inner(steps []*modelconfig.Config) {
+	for i := range b.graph.steps {
+		s := &b.graph.steps[i]
+		s.inner = !slices.ContainsFunc(s.outputs, func(out edge) bool {
+			n := &b.graph.tensors[out.tensor]
+			return n.output != nil || slices.ContainsFunc(n.readers, func(reader int) bool { return steps[reader].Ensemble != nil })
+		})
+	}
 }
 
 // scopes finds out which tensors iterate by which step: what a decoupled step gives

@@ -29,6 +29,8 @@ type Execution struct {
 	Inputs   []infer.Tensor
 	Outputs  []infer.Output
 	Sequence infer.Sequence
+	// Inner says that other steps alone read the outputs, and that these steps are models.
+	Inner bool
 
 	iteration int
 	reads     []*value
@@ -234,7 +236,7 @@ func (r *Run) fed(s, iteration int) bool {
 
 func (r *Run) begin(s, iteration int) {
 	of := &r.graph.steps[s]
-	e := &Execution{Step: s, Outputs: r.plan.requests[s], Sequence: r.request.Sequence, iteration: iteration}
+	e := &Execution{Step: s, Outputs: r.plan.requests[s], Sequence: r.request.Sequence, Inner: of.inner, iteration: iteration}
 	for _, in := range of.inputs {
 		v := r.value(in.tensor, iteration)
 		if !slices.Contains(e.reads, v) {

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -187,6 +188,7 @@ func (b *batch) tell(i int, work infer.Work) {
 // the request is released.
 func (b *batch) send(request *infer.Request, r *infer.Response) {
 	r.Work = request.Work
+	r.Keep = request.KeepOutputs && !passesOn(request, r) && !b.lane.executor.deps.leaving()
 	if r.Err != nil {
 		r.Release()
 		r.Outputs = nil
@@ -195,6 +197,14 @@ func (b *batch) send(request *infer.Request, r *infer.Response) {
 		request.Release()
 	}
 	b.lane.executor.deps.Responder.Respond(r)
+}
+
+// passesOn reports whether an output lies in an input, whose holder keeps it until the
+// end of the request alone.
+func passesOn(request *infer.Request, r *infer.Response) bool {
+	return slices.ContainsFunc(r.Outputs, func(out infer.Tensor) bool {
+		return out.Data.Buffer != nil && slices.ContainsFunc(request.Inputs, func(in infer.Tensor) bool { return in.Data.Buffer == out.Data.Buffer })
+	})
 }
 
 func outcome(s *slot, err error) infer.Outcome {

@@ -26,6 +26,9 @@ type Deps struct {
 	// still start: one from before the worker stood still for long is returned.
 	// Nil is always.
 	Fresh func(accepted mono.Time) bool
+	// Leaving reports whether the worker is about to stop, so that nothing may be left
+	// with it. Nil is never.
+	Leaving func() bool
 	// Pipelined is how many batches each instance takes beyond those that it runs at a
 	// time.
 	Pipelined int
@@ -33,6 +36,8 @@ type Deps struct {
 	// on.
 	Panicked func(Panic)
 }
+
+func (d *Deps) leaving() bool { return d.Leaving != nil && d.Leaving() }
 
 // Panic is a panic in a backend.
 type Panic struct {

@@ -1,0 +1,150 @@
+package export
+
+import (
+	"slices"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/plane/codec"
+	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+// maxKept bounds the bytes that a worker keeps for what one gateway runs next. Outputs
+// above it go to the gateway, which bounds what it has by its own budget, so that nothing
+// waits for room.
+const maxKept = 1 << 30
+
+// kept are the outputs of a response that stay here.
+type kept struct {
+	lease Lease
+	bytes int64
+	taken bool // the gateway has the response
+}
+
+// keep has the large outputs of a response stay here, named for those that read them
+// next.
+func (b *outbox) keep(r *infer.Response) {
+	e := b.peer.endpoint
+	if !r.Keep || b.kept.bytes+r.OutputBytes() > maxKept || !slices.ContainsFunc(r.Outputs, large) {
+		return
+	}
+	named, lease := e.Exports.Lend(r.Outputs, e.Identity().Epoch)
+	k := &kept{lease: lease}
+	for i := range named {
+		if named[i].Data.Place == tensor.Remote {
+			k.bytes += named[i].Data.Length
+			r.Outputs[i].Data.Release() // the lease has a reference of its own
+		}
+	}
+	if b.kept.of == nil {
+		b.kept.of = make(map[uint64]*kept)
+	}
+	b.kept.last++
+	b.kept.of[b.kept.last] = k
+	b.kept.bytes += k.bytes
+	r.Outputs, r.Kept = named, b.kept.last
+}
+
+func large(t infer.Tensor) bool { return t.Data.Place == tensor.Local && t.Data.Length >= inlineTensor }
+
+// keeping is what an outbox keeps, by number.
+type keeping struct {
+	last  uint64
+	bytes int64
+	of    map[uint64]*kept
+}
+
+// took notes that the gateway has the response of a number.
+func (k *keeping) took(number uint64) {
+	if at := k.of[number]; at != nil {
+		at.taken = true
+	}
+}
+
+// release gives up what is kept by a number. One that is not known was released with
+// the stream before.
+func (k *keeping) release(number uint64) {
+	if at := k.of[number]; at != nil {
+		delete(k.of, number)
+		k.bytes -= at.bytes
+		at.lease.Release()
+	}
+}
+
+// hold gives up all that the gateway has taken and does not hold.
+func (k *keeping) hold(numbers []uint64) {
+	for number, at := range k.of {
+		if at.taken && !slices.Contains(numbers, number) {
+			k.release(number)
+		}
+	}
+}
+
+func (k *keeping) releaseAll() {
+	for number := range k.of {
+		k.release(number)
+	}
+}
+
+// hold has a response that this process has taken keep its outputs at the peer until it
+// is released. It is called before anybody may release the response.
+func (p *peer) hold(r *infer.Response) {
+	if r.Kept == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holds == nil {
+		p.holds = make(map[uint64]bool)
+	}
+	number, released := r.Kept, r.OnRelease
+	p.holds[number] = true
+	r.OnRelease = func() {
+		p.letGo(number)
+		if released != nil {
+			released()
+		}
+	}
+}
+
+// letGo tells the peer that nobody reads what it keeps by a number. Without a stream the
+// next one begins with what is still held.
+func (p *peer) letGo(number uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.holds, number)
+	if p.dialed == nil {
+		return
+	}
+	if err := p.dialed.link.Write(func(w *codec.Writer) error { return w.Release(number) }); err != nil {
+		p.dialed.link.Close(err)
+	}
+}
+
+// tellHolds begins a stream with what is still held. The caller holds mu.
+func (p *peer) tellHolds() {
+	m := &nereidv1.Holds{Kept: make([]uint64, 0, len(p.holds))}
+	for number := range p.holds {
+		m.Kept = append(m.Kept, number)
+	}
+	if err := p.dialed.link.Write(func(w *codec.Writer) error { return w.Message(codec.ExchangeHolds, m) }); err != nil {
+		p.dialed.link.Close(err)
+	}
+}
+
+// released takes one message by which a gateway says what it reads no more.
+func (p *peer) onRelease(s *stream, number uint64) error {
+	return p.onStream(s, func() error { p.outbox.kept.release(number); return nil })
+}
+
+// held takes in what the gateway holds at the beginning of a stream.
+func (p *peer) onHolds(s *stream, b codec.Body) error {
+	m := new(nereidv1.Holds)
+	if err := s.reader.Message(b, m); err != nil {
+		return err
+	}
+	return p.onStream(s, func() error { p.outbox.kept.hold(m.GetKept()); return nil })
+}
+
+var errNotKept = errs.New(errs.PeerMalformed, "the peer names memory of its own in a response that keeps none")
