@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -39,6 +41,8 @@ type RemoteDeps struct {
 	Tensors *tensor.Pool
 	Arena   *shm.Arena
 	Clock   mono.Clock
+	// Metrics is where the worker's way registers its own.
+	Metrics prometheus.Registerer
 	Log     *zap.Logger
 }
 
@@ -71,6 +75,15 @@ func NewRemote(d RemoteDeps) *Remote {
 		Finder: control.NewFinder(d.Bus, control.PoolRole(d.Pool)), Clock: d.Clock, Lease: lease(), Log: d.Log, Dial: r.dial,
 		Batches: r.batches, Fetch: r.tensors.FetchInputs, Respond: r.tensors.Respond,
 	})
+	promauto.With(d.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nereid_worker_kept_bytes", Help: "Outputs of ensembles' steps that stay at the worker for the steps behind them.",
+	}, func() float64 { return float64(r.tensors.KeptBytes()) })
+	promauto.With(d.Metrics).NewCounterFunc(prometheus.CounterOpts{
+		Name: "nereid_worker_kept_responses_total", Help: "Responses of ensembles' steps of which outputs stayed at the worker.",
+	}, func() float64 { return float64(r.tensors.Kept()) })
+	promauto.With(d.Metrics).NewCounterFunc(prometheus.CounterOpts{
+		Name: "nereid_worker_fetched_bytes_total", Help: "Bytes of inputs that came over streams from the processes that had them.",
+	}, func() float64 { return float64(r.tensors.FetchedBytes()) })
 	return r
 }
 

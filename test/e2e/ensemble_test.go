@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -80,6 +82,81 @@ func TestEnsemblesRunTheirSteps(t *testing.T) {
 		`nv_inference_request_success{model="nested",version="1"} 1`, `nv_inference_count{model="chain",version="1"} 3`, `nv_inference_exec_count{model="chain",version="1"} 3`,
 		`nv_inference_request_failure{model="misfit",reason="OTHER",version="1"} 1`,
 	)
+}
+
+// large is a Python model that gives more than it takes, and small one that takes it.
+const (
+	large = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.full(300_000, r.inputs()[0].as_numpy()[0]))]) for r in requests]
+`
+	small = `
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", r.inputs()[0].as_numpy()[-1:])]) for r in requests]
+`
+	ofAny = `
+backend: "python"
+input [{ name: "x" data_type: TYPE_INT32 dims: [-1] }]
+output [{ name: "y" data_type: TYPE_INT32 dims: [-1] }]
+`
+)
+
+// What a step gives stays at its worker until the next step has read it, and no longer.
+func TestWhatStepsGiveStaysAtTheirWorkers(t *testing.T) {
+	if !clustered() {
+		t.Skip("needs workers apart: run make e2e-cluster")
+	}
+	ensemble := strings.ReplaceAll(ensembleOf("a", "c", step("large", "x=a", "y=b"), step("small", "x=b", "y=c")), "max_batch_size: 1\n", "")
+	s := start(t, repository(t, map[string]string{
+		"large/config.pbtxt": ofAny, "large/1/model.py": large, "small/config.pbtxt": ofAny, "small/1/model.py": small,
+		"both/config.pbtxt": strings.ReplaceAll(ensemble, "dims: [1]", "dims: [-1]"), "both/1/.keep": "",
+	}))
+	const n = 4
+	for range n {
+		status, said := s.do(http.MethodPost, s.HTTP+"/v2/models/both/infer", `{"inputs":[{"name":"a","datatype":"INT32","shape":[1],"data":[7]}]}`)
+		if status != http.StatusOK || !strings.Contains(said, `"data":[7]`) {
+			t.Fatalf("%d %.1000s", status, said)
+		}
+	}
+	all := s.metrics()
+	if kept := sum(t, all, "nereid_worker_kept_responses_total"); kept != n {
+		t.Errorf("workers have kept %v of %d responses", kept, n)
+	}
+	if fetched := sum(t, all, "nereid_worker_fetched_bytes_total"); fetched != 0 {
+		t.Errorf("the worker has fetched %v bytes of what it has", fetched)
+	}
+	for give := time.Now().Add(patience); sum(t, s.metrics(), "nereid_worker_kept_bytes") != 0; {
+		if time.Now().After(give) {
+			t.Fatal("workers keep what nobody reads any more")
+		}
+	}
+}
+
+// sum is that of the series of a family.
+func sum(t *testing.T, metrics, family string) (total float64) {
+	t.Helper()
+	for line := range strings.Lines(metrics) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name, _, _ = strings.Cut(name, "{"); name != family {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += v
+	}
+	return total
 }
 
 // Loading an ensemble loads what it needs, and unloading it with its dependents unloads

@@ -2,6 +2,7 @@ package export
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -58,6 +59,10 @@ type Endpoint struct {
 	Exports *Exports
 	config  Config
 
+	kept    atomic.Int64  // bytes of outputs
+	keeps   atomic.Uint64 // responses
+	fetched atomic.Uint64 // bytes of tensors
+
 	mu          sync.Mutex
 	incarnation uint64           // 0 before it is known; guarded by mu
 	peers       map[uint64]*peer // by incarnation; guarded by mu
@@ -98,6 +103,13 @@ func (e *Endpoint) Respond(r *infer.Response) {
 	}
 	p.respond(r)
 }
+
+// KeptBytes is what the outputs have that this process keeps now for those that read them
+// next, in bytes; Kept of how many responses it has kept some; FetchedBytes how many bytes
+// of tensors have come over streams because something here was to read them.
+func (e *Endpoint) KeptBytes() int64     { return e.kept.Load() }
+func (e *Endpoint) Kept() uint64         { return e.keeps.Load() }
+func (e *Endpoint) FetchedBytes() uint64 { return e.fetched.Load() }
 
 // Gone says that a process's lease has ended. What waits for it is released, and
 // what is fetched from it fails, when its stream has ended too.

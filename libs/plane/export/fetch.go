@@ -121,6 +121,7 @@ func (p *peer) chunk(s *stream, c codec.Chunk) {
 		p.mu.Unlock()
 		return
 	}
+	p.endpoint.fetched.Add(uint64(c.Len()))
 	local, complete, err := p.add(f, c)
 	if complete || err != nil {
 		delete(p.fetches, f.number)

@@ -43,6 +43,8 @@ func (b *outbox) keep(r *infer.Response) {
 	b.kept.last++
 	b.kept.of[b.kept.last] = k
 	b.kept.bytes += k.bytes
+	e.kept.Add(k.bytes)
+	e.keeps.Add(1)
 	r.Outputs, r.Kept = named, b.kept.last
 }
 
@@ -64,26 +66,28 @@ func (k *keeping) took(number uint64) {
 
 // release gives up what is kept by a number. One that is not known was released with
 // the stream before.
-func (k *keeping) release(number uint64) {
-	if at := k.of[number]; at != nil {
-		delete(k.of, number)
-		k.bytes -= at.bytes
+func (b *outbox) release(number uint64) {
+	if at := b.kept.of[number]; at != nil {
+		delete(b.kept.of, number)
+		b.kept.bytes -= at.bytes
+		b.peer.endpoint.kept.Add(-at.bytes)
 		at.lease.Release()
 	}
 }
 
-// hold gives up all that the gateway has taken and does not hold.
-func (k *keeping) hold(numbers []uint64) {
-	for number, at := range k.of {
-		if at.taken && !slices.Contains(numbers, number) {
-			k.release(number)
+// releaseUnless gives up all that the gateway has taken and does not hold.
+func (b *outbox) releaseUnless(held []uint64) {
+	for number, at := range b.kept.of {
+		if at.taken && !slices.Contains(held, number) {
+			b.release(number)
 		}
 	}
 }
 
-func (k *keeping) releaseAll() {
-	for number := range k.of {
-		k.release(number)
+// releaseKept gives up all that is kept.
+func (b *outbox) releaseKept() {
+	for number := range b.kept.of {
+		b.release(number)
 	}
 }
 
@@ -135,7 +139,7 @@ func (p *peer) tellHolds() {
 
 // released takes one message by which a gateway says what it reads no more.
 func (p *peer) onRelease(s *stream, number uint64) error {
-	return p.onStream(s, func() error { p.outbox.kept.release(number); return nil })
+	return p.onStream(s, func() error { p.outbox.release(number); return nil })
 }
 
 // held takes in what the gateway holds at the beginning of a stream.
@@ -144,7 +148,7 @@ func (p *peer) onHolds(s *stream, b codec.Body) error {
 	if err := s.reader.Message(b, m); err != nil {
 		return err
 	}
-	return p.onStream(s, func() error { p.outbox.kept.hold(m.GetKept()); return nil })
+	return p.onStream(s, func() error { p.outbox.releaseUnless(m.GetKept()); return nil })
 }
 
 var errNotKept = errs.New(errs.PeerMalformed, "the peer names memory of its own in a response that keeps none")

@@ -54,7 +54,7 @@ func (b *outbox) begin(s *stream, taken uint64) {
 		b.unsure = append(b.unsure, r)
 		if failed { // the gateway has ended the request
 			b.room(r.Work.Request.Number, math.MaxUint32)
-			b.kept.release(r.Kept)
+			b.release(r.Kept)
 		}
 	}
 	// What was sent and not taken goes again, before what came after it.
@@ -76,15 +76,15 @@ func (b *outbox) detach() {
 	b.stream, b.large = nil, nil
 }
 
-// release gives up all that waits. There is no stream.
-func (b *outbox) release() {
+// end gives up all that waits. There is no stream.
+func (b *outbox) end() {
 	b.forget(b.taken + uint64(len(b.unsure)))
 	for _, r := range b.queued {
 		r.Release()
 	}
 	b.queued, b.held = nil, 0
 	b.releaseAwaited()
-	b.kept.releaseAll()
+	b.releaseKept()
 }
 
 // send takes a response over.
@@ -93,7 +93,7 @@ func (b *outbox) send(r *infer.Response) {
 	size := outputBytes(r)
 	if b.held+size > maxWaiting {
 		work := r.Work
-		b.kept.release(r.Kept)
+		b.release(r.Kept)
 		r.Release()
 		r, size = infer.Fail(work, errs.New(errs.TransferFailed, "the gateway takes no answers: %d bytes wait for it", b.held)), 0
 	}

@@ -221,7 +221,7 @@ func (p *peer) close(cause error) {
 	if p.idle != nil {
 		p.idle.Stop()
 	}
-	p.outbox.release()
+	p.outbox.end()
 	p.released, p.holds = nil, nil
 	fetches := p.fetches
 	p.fetches = nil

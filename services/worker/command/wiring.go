@@ -29,7 +29,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	clock := mono.New()
 	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
 	remote := worker.NewRemote(worker.RemoteDeps{
-		ID: p.ID, Release: process.Release, Pool: c.Pool, Bus: p.Bus, TLS: p.Dialing, Tensors: pool, Arena: arena, Clock: clock, Log: p.Log,
+		ID: p.ID, Release: process.Release, Pool: c.Pool, Bus: p.Bus, TLS: p.Dialing, Tensors: pool, Arena: arena, Clock: clock, Metrics: p.Metrics, Log: p.Log,
 	})
 	w, err := worker.New(config, worker.Deps{
 		Bus: p.Bus, Scheduler: remote.Scheduler(), Responder: remote.Responder(), Calls: remote.Calls(), Control: remote.Calls(), Clock: clock,
