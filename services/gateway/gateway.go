@@ -224,7 +224,7 @@ func (g *Gateway) start(incarnation uint64) *core.Gateway {
 		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
 		core.Deps{
 			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
-			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing, EnsembleEnded: g.deps.EnsembleEnded,
+			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing, EnsembleEnded: g.deps.EnsembleEnded, Cache: g.cache,
 			StrictReadiness: g.config.StrictReadiness.On,
 		})
 	g.engine.Store(engine)

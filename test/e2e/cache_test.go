@@ -35,6 +35,24 @@ func TestEnsemblesAreAnsweredFromTheCache(t *testing.T) {
 	s.wantMetrics(`nv_cache_num_hits_per_model{model="whole",version="1"} 4`, `nv_cache_num_misses_per_model{model="whole",version="1"} 2`)
 }
 
+// A step whose model enables the cache is answered from it, also where the ensemble and the
+// step before it are not.
+func TestStepsAreAnsweredFromTheCache(t *testing.T) {
+	s := start(t, repository(t, map[string]string{
+		"plain/config.pbtxt": echo(0), "plain/1/.keep": "",
+		"m/config.pbtxt": echo(0) + "response_cache { enable: true }\n", "m/1/.keep": "",
+		"e/config.pbtxt": ensembleOf("x", "z", step("plain", "x=x", "y=y"), step("m", "x=y", "y=z")), "e/1/.keep": "",
+	}), "--cache-config=local,size=1048576")
+	for range 3 {
+		s.infer(t, "e", http.StatusOK)
+	}
+	s.wantMetrics(
+		`nv_inference_exec_count{model="plain",version="1"} 3`, `nv_inference_exec_count{model="m",version="1"} 1`,
+		`nv_cache_num_hits_per_model{model="m",version="1"} 2`, `nv_cache_num_misses_per_model{model="m",version="1"} 1`,
+		`nv_inference_request_success{model="e",version="1"} 3`, `nv_inference_request_success{model="m",version="1"} 3`,
+	)
+}
+
 // TestEqualRequestsAreAnsweredFromTheCache counts what a model executes and what the
 // cache gives, before and after its content has changed.
 func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {

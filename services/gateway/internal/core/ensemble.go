@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
 )
 
@@ -46,8 +47,11 @@ type stepRequest struct {
 	execution   *ensemble.Execution
 	version     *Version
 	work        infer.Work
-	cancel      context.CancelFunc // of a step that is an ensemble; nil for others
-	free        func()             // the request's slot; nil where responses keep no order
+	cancel      context.CancelFunc // of a step that is an ensemble, or waits for a lookup; nil for others
+	lookup      cache.Lookup       // the goroutine's that waits for it, and else the composition's
+	observe     func(*infer.Response)
+	free        func() // the request's slot; nil where responses keep no order
+	opened      bool   // it is, or was, in the table
 	rerouted    bool
 	limited     bool      // it counts among the executions of its step, or waits to
 	submitted   mono.Time // 0 before
@@ -125,7 +129,12 @@ func (c *composition) proceed() (responded bool) {
 			e.drop()
 			continue
 		}
-		if e.response == nil {
+		switch {
+		case e.request != nil:
+			e.step.cancel = nil
+			c.open(e.step, e.request)
+			continue
+		case e.response == nil:
 			err = c.failed(e.step, c.submit(e.step))
 			continue
 		}
@@ -153,11 +162,14 @@ func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
 		return c.refused(s, p)
 	}
 	final := p.Final
+	s.keep(p)
 	c.run.Respond(s.execution, p)
 	if final {
 		delete(c.begun, s.execution)
 		s.pass()
-		c.gateway.paces.took(s.version.Ref, c.gateway.Now().Sub(s.submitted))
+		if s.opened { // else nothing was executed
+			c.gateway.paces.took(s.version.Ref, c.gateway.Now().Sub(s.submitted))
+		}
 		c.run.Ended(s.execution)
 	}
 	return nil
@@ -168,6 +180,7 @@ func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
 func (c *composition) refused(s *stepRequest, p *infer.Response) error {
 	defer p.Release()
 	s.pass()
+	s.lookup.Close()
 	r := p.Returned
 	if p.Returned = nil; r == nil {
 		return c.failed(s, p.Err)
@@ -249,13 +262,16 @@ func (c *composition) submit(s *stepRequest) error {
 		c.nest(s, r)
 		return nil
 	}
-	c.open(s, r)
+	if !c.reuse(s, r) {
+		c.open(s, r)
+	}
 	return nil
 }
 
 // open enters the request of a step into the table and submits it.
 func (c *composition) open(s *stepRequest, r *infer.Request) {
 	g := c.gateway
+	s.opened = true
 	if b := s.version.Config.Batching; b != nil && b.PreserveOrdering {
 		s.free = g.requests.OpenInOrder(s.work, s.version.Ref, s).Free
 	} else {
@@ -304,11 +320,14 @@ func (c *composition) nest(s *stepRequest, r *infer.Request) {
 // Receive implements requests.Receiver.
 func (s *stepRequest) Receive(p *infer.Response) (last bool) {
 	last = p.Final
+	if s.observe != nil {
+		s.observe(p)
+	}
 	if err := s.charge(p); err != nil {
 		p.Release()
 		p, last = infer.Fail(s.work, err), true
 	}
-	s.composition.events.put(event{s, p})
+	s.composition.events.put(event{step: s, response: p})
 	return last
 }
 
@@ -369,6 +388,7 @@ func (c *composition) close() {
 			continue
 		}
 		c.gateway.cancel(s.work, errs.Wrap(errs.Canceled, errStepOver, ""))
+		s.lookup.Close()
 		s.pass()
 	}
 	c.count(true)
@@ -380,17 +400,22 @@ func (c *composition) close() {
 
 var errStepOver = errors.New("the ensemble has ended")
 
-// event is a response of a step, or without one that the step may begin, which has
-// waited.
+// event is a response of a step, or a request of one whose response is not known, or
+// without either that the step may begin, which has waited.
 type event struct {
 	step     *stepRequest
 	response *infer.Response
+	request  *infer.Request
 }
 
-// drop releases an event's response.
+// drop releases what an event has.
 func (e *event) drop() {
 	if e.response != nil {
 		e.response.Release()
+	}
+	if e.request != nil {
+		e.request.Release()
+		e.step.lookup.Close()
 	}
 }
 

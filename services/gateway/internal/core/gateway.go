@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
@@ -33,6 +34,7 @@ type Gateway struct {
 	statistics func(pool string) StatisticsSource
 	missing    func(pool string, err error) // of statistics
 	ended      func(pool string, e infer.EnsembleEnd)
+	cache      *cache.Cache // of steps' responses; nil has none
 	repository Repository
 	requests   *requests.Table
 	underway   underway
@@ -62,6 +64,8 @@ type Deps struct {
 	// EnsembleEnded is called with the end of each request for an ensemble of a pool.
 	// It may be nil, and does not block.
 	EnsembleEnded func(pool string, e infer.EnsembleEnd)
+	// Cache answers steps of ensembles that are equal to others; nil answers none.
+	Cache *cache.Cache
 	// Repository may be nil; then models are not loaded or unloaded on request.
 	Repository Repository
 	Requests   *requests.Table
@@ -76,7 +80,7 @@ type Deps struct {
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
 		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, missing: deps.StatisticsMissing,
-		repository: deps.Repository, requests: deps.Requests, clock: deps.Clock,
+		repository: deps.Repository, cache: deps.Cache, requests: deps.Requests, clock: deps.Clock,
 		pool: deps.Pool, strict: deps.StrictReadiness, shutdown: make(chan struct{}),
 	}
 	if g.missing == nil {

@@ -36,8 +36,9 @@ type step struct {
 	scope     int
 	inputs    []edge
 	outputs   []edge
-	// inner says that models alone read its outputs: neither are they the ensemble's nor
-	// does a step take them that is an ensemble itself, whose outputs they may be.
+	// inner says that models alone read its outputs: neither are they the ensemble's, nor
+	// does a step take them that is an ensemble itself, whose outputs they may be, nor are
+	// they looked at for requests that are equal.
 	inner bool
 }
 
@@ -127,9 +128,10 @@ func (b *builder) step(of *modelconfig.Step, c *modelconfig.Config) error {
 func (b *builder) inner(steps []*modelconfig.Config) {
 	for i := range b.graph.steps {
 		s := &b.graph.steps[i]
-		s.inner = !slices.ContainsFunc(s.outputs, func(out edge) bool {
+		read := func(reader int) bool { return steps[reader].Ensemble != nil || steps[reader].Reuses() }
+		s.inner = !steps[i].Reuses() && !slices.ContainsFunc(s.outputs, func(out edge) bool {
 			n := &b.graph.tensors[out.tensor]
-			return n.output != nil || slices.ContainsFunc(n.readers, func(reader int) bool { return steps[reader].Ensemble != nil })
+			return n.output != nil || slices.ContainsFunc(n.readers, read)
 		})
 	}
 }

@@ -29,7 +29,7 @@ type Execution struct {
 	Inputs   []infer.Tensor
 	Outputs  []infer.Output
 	Sequence infer.Sequence
-	// Inner says that other steps alone read the outputs, and that these steps are models.
+	// Inner says that nobody reads the outputs but steps that are models, at the workers.
 	Inner bool
 
 	iteration int

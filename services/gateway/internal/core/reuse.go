@@ -1,0 +1,51 @@
+package core
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
+)
+
+// reuse answers a step by the response to an equal request, where its model allows that,
+// and reports whether the request is on its way by that: it has its response, or is
+// submitted once it is known that it has none elsewhere.
+func (c *composition) reuse(s *stepRequest, r *infer.Request) bool {
+	v := s.version
+	if !v.Config.Reuses() || v.Config.Decoupled {
+		return false
+	}
+	l, hit := c.gateway.cache.Look(cache.Model{Content: v.Content, Kept: v.Config.Cached, Shared: v.Config.Shared}, r)
+	if hit != nil {
+		r.Release()
+		hit.Work = s.work
+		s.Receive(hit)
+		return true
+	}
+	s.lookup, s.observe = l, l.Observer()
+	if !l.Pending() {
+		return false
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	go func() {
+		defer cancel()
+		p := s.lookup.Find(ctx)
+		if p == nil {
+			c.events.put(event{step: s, request: r})
+			return
+		}
+		r.Release()
+		p.Work = s.work
+		s.Receive(p)
+	}()
+	return true
+}
+
+// keep keeps the response of a step that was executed for equal requests.
+func (s *stepRequest) keep(p *infer.Response) {
+	if p.Final && p.Index == 0 && p.Err == nil && !s.rerouted {
+		s.lookup.Keep(p)
+	}
+	s.lookup.Close()
+}
