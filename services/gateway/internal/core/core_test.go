@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
@@ -96,6 +97,7 @@ func newGateway(t *testing.T, models ...*core.Model) *harness {
 	h.Gateway = core.New(core.ServerInfo{Name: "nereid", Version: "1", Extensions: []string{"e"}},
 		core.Deps{
 			Dispatcher: h.dispatcher, Statistics: h.of, Requests: h.table, Clock: mono.New(), Pool: tensor.NewPool(0),
+			Cache:             cache.New(nil, func(string, infer.CacheUse) {}),
 			StatisticsMissing: func(pool string, err error) { h.source.missing[pool] = err },
 		})
 	h.Update(core.NewSnapshot(5, true, models))
