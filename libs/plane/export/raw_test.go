@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -138,6 +139,60 @@ func TestSlowPeerHoldsUpNoOther(t *testing.T) {
 		})
 	}
 }
+
+// What no peer may send ends the stream that it came on, with what is wrong; fetches of
+// others go on.
+func TestBrokenPeersEndTheirOwnStreams(t *testing.T) {
+	for _, m := range modes()[1:] {
+		t.Run(m.name, func(t *testing.T) {
+			l := newLender(t, m, nil)
+			defer l.stop()
+			in := l.tensorOf(t, "in", 1<<20)
+			named, lease := l.Exports.Lend([]infer.Tensor{in}, lenderEpoch)
+			a := newAsker(t, m)
+			over, stop := a.dial(t, l.peer())
+			defer stop()
+			epoch := uint64(20)
+			for name, send := range map[string]func(r *raw) error{
+				"bytes that are no message":     func(r *raw) error { return r.bytes([]byte("GET / HTTP/1.1\r\n\r\n")) },
+				"a message cut short":           func(r *raw) error { return r.bytes([]byte{1<<3 | 2, 100, 4<<3 | 2}) },
+				"a million messages of nothing": func(r *raw) error { return r.bytes(bytes.Repeat([]byte{1<<3 | 2, 0}, 1<<20)) },
+				"a second hello": func(r *raw) error {
+					return link.SendHello(r.stream, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: &nereidv1.TensorHello{}}})
+				},
+				"a response to no request": func(r *raw) error {
+					return link.SendHello(r.stream, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Response{Response: &nereidv1.Response{}}})
+				},
+				"nothing more, with its end of the stream open": func(r *raw) error { return r.stream.CloseSend() },
+			} {
+				epoch++
+				r := newRaw(t, l.peer(), &nereidv1.TensorHello{Protocol: link.Protocol, Id: "broken", Epoch: epoch, Stream: 1})
+				if err := send(r); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				err := error(nil)
+				for err == nil {
+					_, err = r.stream.Recv()
+				}
+				if reason := errs.Of(link.Cause(err)); reason != errs.PeerMalformed && reason != errs.PeerUnreachable {
+					t.Errorf("%s ends the stream by %v", name, err)
+				}
+				r.close()
+				wait(t, a.fetch(named[0].Data)).check(t, in)
+			}
+			select {
+			case err := <-over:
+				t.Errorf("the stream of another ended: %v", err)
+			default:
+			}
+			lease.Release()
+			in.Data.Release()
+		})
+	}
+}
+
+// bytes sends an envelope of these bytes.
+func (r *raw) bytes(b []byte) error { return r.stream.SendMsg(mem.BufferSlice{mem.SliceBuffer(b)}) }
 
 // A fetch that waits asks for a stream when it begins without one, and when the one
 // that it was asked on ends.

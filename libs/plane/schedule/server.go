@@ -164,10 +164,8 @@ func (s *Server) greet(t *term, conn link.Conn, hello interface {
 	if err := link.ExpectHello(t.ctx, conn, hello); err != nil {
 		return err
 	}
-	if err := link.CheckProtocol("the peer", hello.GetProtocol()); err != nil {
-		return err
-	}
-	if err := admit(); err != nil {
+	if err := s.allow(hello.GetProtocol(), admit); err != nil {
+		s.config.Log.Warn("a peer was refused: it may try again", zap.Error(err), zap.Uint32("protocol", hello.GetProtocol()))
 		return err
 	}
 	if met := hello.GetEpoch(); met > t.epoch {
@@ -179,6 +177,14 @@ func (s *Server) greet(t *term, conn link.Conn, hello interface {
 	return link.SendHello(conn, &nereidv1.SchedulerMessage{Message: &nereidv1.SchedulerMessage_Hello{Hello: &nereidv1.SchedulerHello{
 		Protocol: link.Protocol, SchedulerId: c.ID, Pool: c.Pool, Epoch: t.epoch, Release: c.Release,
 	}}})
+}
+
+// allow refuses a peer of another protocol, or one that is not who it says.
+func (s *Server) allow(protocol uint32, admit func() error) error {
+	if err := link.CheckProtocol("the peer", protocol); err != nil {
+		return err
+	}
+	return admit()
 }
 
 // run moves the messages of a stream until its end or that of its term.
