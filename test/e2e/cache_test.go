@@ -42,6 +42,8 @@ func TestStepsAreAnsweredFromTheCache(t *testing.T) {
 		"plain/config.pbtxt": echo(0), "plain/1/.keep": "",
 		"m/config.pbtxt": echo(0) + "response_cache { enable: true }\n", "m/1/.keep": "",
 		"e/config.pbtxt": ensembleOf("x", "z", step("plain", "x=x", "y=y"), step("m", "x=y", "y=z")), "e/1/.keep": "",
+		"inner/config.pbtxt": ensembleOf("x", "y", step("plain", "x=x", "y=y")) + "response_cache { enable: true }\n", "inner/1/.keep": "",
+		"outer/config.pbtxt": ensembleOf("x", "y", step("inner", "x=x", "y=y")), "outer/1/.keep": "",
 	}), "--cache-config=local,size=1048576")
 	for range 3 {
 		s.infer(t, "e", http.StatusOK)
@@ -50,6 +52,13 @@ func TestStepsAreAnsweredFromTheCache(t *testing.T) {
 		`nv_inference_exec_count{model="plain",version="1"} 3`, `nv_inference_exec_count{model="m",version="1"} 1`,
 		`nv_cache_num_hits_per_model{model="m",version="1"} 2`, `nv_cache_num_misses_per_model{model="m",version="1"} 1`,
 		`nv_inference_request_success{model="e",version="1"} 3`, `nv_inference_request_success{model="m",version="1"} 3`,
+	)
+	for range 3 { // a step that is an ensemble, too
+		s.infer(t, "outer", http.StatusOK)
+	}
+	s.wantMetrics(
+		`nv_inference_exec_count{model="plain",version="1"} 4`, `nv_inference_request_success{model="outer",version="1"} 3`,
+		`nv_cache_num_hits_per_model{model="inner",version="1"} 2`, `nv_inference_request_success{model="inner",version="1"} 3`,
 	)
 }
 

@@ -48,10 +48,11 @@ type stepRequest struct {
 	version     *Version
 	work        infer.Work
 	cancel      context.CancelFunc // of a step that is an ensemble, or waits for a lookup; nil for others
-	lookup      cache.Lookup       // the goroutine's that waits for it, and else the composition's
+	lookup      cache.Lookup       // while finding that of a goroutine of its own, and else the composition's
+	finding     bool
 	observe     func(*infer.Response)
 	free        func() // the request's slot; nil where responses keep no order
-	opened      bool   // it is, or was, in the table
+	executed    bool
 	rerouted    bool
 	limited     bool      // it counts among the executions of its step, or waits to
 	submitted   mono.Time // 0 before
@@ -131,8 +132,8 @@ func (c *composition) proceed() (responded bool) {
 		}
 		switch {
 		case e.request != nil:
-			e.step.cancel = nil
-			c.open(e.step, e.request)
+			e.step.finding = false
+			c.dispatch(e.step, e.request)
 			continue
 		case e.response == nil:
 			err = c.failed(e.step, c.submit(e.step))
@@ -167,7 +168,7 @@ func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
 	if final {
 		delete(c.begun, s.execution)
 		s.pass()
-		if s.opened { // else nothing was executed
+		if s.executed {
 			c.gateway.paces.took(s.version.Ref, c.gateway.Now().Sub(s.submitted))
 		}
 		c.run.Ended(s.execution)
@@ -258,20 +259,26 @@ func (c *composition) submit(s *stepRequest) error {
 		r.Release()
 		return err
 	}
-	if s.version.Composed != nil {
-		c.nest(s, r)
-		return nil
-	}
 	if !c.reuse(s, r) {
-		c.open(s, r)
+		c.dispatch(s, r)
 	}
 	return nil
+}
+
+// dispatch has the request of a step executed.
+func (c *composition) dispatch(s *stepRequest, r *infer.Request) {
+	s.executed = true
+	if s.version.Composed != nil {
+		c.nest(s, r)
+		return
+	}
+	s.cancel = nil
+	c.open(s, r)
 }
 
 // open enters the request of a step into the table and submits it.
 func (c *composition) open(s *stepRequest, r *infer.Request) {
 	g := c.gateway
-	s.opened = true
 	if b := s.version.Config.Batching; b != nil && b.PreserveOrdering {
 		s.free = g.requests.OpenInOrder(s.work, s.version.Ref, s).Free
 	} else {
@@ -382,13 +389,15 @@ func (c *composition) close() {
 			s.pass()
 			continue
 		}
+		if !s.finding {
+			s.lookup.Close()
+		}
 		if s.cancel != nil {
 			s.cancel()
 			s.pass()
 			continue
 		}
 		c.gateway.cancel(s.work, errs.Wrap(errs.Canceled, errStepOver, ""))
-		s.lookup.Close()
 		s.pass()
 	}
 	c.count(true)

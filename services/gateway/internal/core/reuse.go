@@ -27,7 +27,7 @@ func (c *composition) reuse(s *stepRequest, r *infer.Request) bool {
 		return false
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
+	s.cancel, s.finding = cancel, true
 	go func() {
 		defer cancel()
 		p := s.lookup.Find(ctx)
