@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"strings"
@@ -164,6 +165,9 @@ type Deps struct {
 	// PipelinedBatches is how many batches each instance takes beyond those that
 	// it runs, so that it need not wait for the way to the scheduler and back.
 	PipelinedBatches int
+	// Settle waits until nobody reads what the worker keeps for others; it ends soon
+	// after its context. Nil keeps nothing.
+	Settle func(context.Context)
 	// Log and Metrics may be nil.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer

@@ -108,6 +108,17 @@ func (r *Remote) Batches() *batches.Table { return r.batches }
 // Responder brings responses to their gateways.
 func (r *Remote) Responder() infer.Responder { return r.tensors }
 
+// settleTimeout bounds how long a worker that stops lends what steps of ensembles have
+// given: by then those that read it have run, or wait for longer than a stop may take.
+const settleTimeout = 5 * time.Second
+
+// Settle waits until nobody reads what the worker keeps: see [Deps].
+func (r *Remote) Settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	r.tensors.Settle(ctx)
+}
+
 // Calls brings what models ask of other models to gateways.
 func (r *Remote) Calls() export.Caller { return r.tensors.Caller() }
 

@@ -146,6 +146,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	})
 	defer unhook()
 	err = w.serve(serving, lease.Epoch(), mailbox)
+	if w.deps.Settle != nil {
+		w.deps.Settle(late)
+	}
 	release()
 	if kept := keeper.Wait(); kept != nil && ctx.Err() == nil {
 		return kept

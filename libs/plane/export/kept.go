@@ -1,7 +1,9 @@
 package export
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -20,6 +22,23 @@ type kept struct {
 	lease Lease
 	bytes int64
 	taken bool // the gateway has the response
+}
+
+// settleLook is how often a process that stops looks at what it keeps.
+const settleLook = 10 * time.Millisecond
+
+// Settle waits until no outputs are kept here any more, or ctx is done. The process lends
+// as before meanwhile.
+func (e *Endpoint) Settle(ctx context.Context) {
+	tick := time.NewTicker(settleLook)
+	defer tick.Stop()
+	for e.KeptBytes() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // keep has the large outputs of a response stay here, named for those that read them

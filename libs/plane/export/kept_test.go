@@ -2,6 +2,7 @@ package export_test
 
 import (
 	"bytes"
+	"context"
 	"testing"
 	"time"
 
@@ -147,6 +148,32 @@ func TestKeptOutputsOutliveStreams(t *testing.T) {
 		inputs[0].Data.Release()
 		second.Release()
 		p.awaitKept(0)
+	})
+}
+
+// A process that stops waits for those that read what it keeps.
+func TestKeptOutputsAreWaitedFor(t *testing.T) {
+	keeps(t, func(t *testing.T, _ mode, p *plane) {
+		r, _ := p.keep(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		settled := make(chan bool)
+		go func() {
+			p.at.Settle(ctx)
+			settled <- ctx.Err() == nil
+		}()
+		inputs := fetchInputs(t, p.at, r)
+		select {
+		case <-settled:
+			t.Error("nothing was waited for")
+		default:
+		}
+		inputs[0].Data.Release()
+		r.Release()
+		if !<-settled {
+			t.Error("the wait did not end with the release")
+		}
+		cancel()
+		p.at.Settle(ctx)
 	})
 }
 

@@ -33,7 +33,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	})
 	w, err := worker.New(config, worker.Deps{
 		Bus: p.Bus, Scheduler: remote.Scheduler(), Responder: remote.Responder(), Calls: remote.Calls(), Control: remote.Calls(), Clock: clock,
-		Batches: remote.Batches(), MayStart: remote.MayStart, PipelinedBatches: remote.PipelinedBatches(), Pool: pool, Metrics: p.Metrics, Log: p.Log,
+		Batches: remote.Batches(), MayStart: remote.MayStart, PipelinedBatches: remote.PipelinedBatches(), Settle: remote.Settle, Pool: pool, Metrics: p.Metrics, Log: p.Log,
 	})
 	if err != nil {
 		return process.Service{}, err
