@@ -49,10 +49,9 @@ func (a *actor) ready(all map[string]*nereidv1.AssignmentValue) {
 func TestModelLeavesAWorkerWhenItIsReadyElsewhere(t *testing.T) {
 	s := newStore(t)
 	a, b := s.actor("a"), s.actor("b")
-	gateway := play(s, bus.Gateways, "g", knows(1<<62, 1<<62))
+	gateway := play(s, bus.Gateways, "g", knows(1<<62, 0))
 	s.start(repository(t, map[string]string{"m/config.pbtxt": echoConfig + parameter("placement.replicas", "1"), "m/1/f": "one"}))
 	a.ready(s.runsOn("m", "a"))
-	gateway.say(knows(1<<62, 0))
 
 	leaving := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "a", Epoch: 1, Device: &nereidv1.WorkerDevice{Kind: cpu}, Leaving: true}
 	a.player.say(leaving)

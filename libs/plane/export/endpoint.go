@@ -105,10 +105,14 @@ func (e *Endpoint) Respond(r *infer.Response) {
 }
 
 // KeptBytes is what the outputs have that this process keeps now for those that read them
-// next, in bytes; Kept of how many responses it has kept some; FetchedBytes how many bytes
-// of tensors have come over streams because something here was to read them.
-func (e *Endpoint) KeptBytes() int64     { return e.kept.Load() }
-func (e *Endpoint) Kept() uint64         { return e.keeps.Load() }
+// next, in bytes.
+func (e *Endpoint) KeptBytes() int64 { return e.kept.Load() }
+
+// Kept is of how many responses the process has kept outputs so far.
+func (e *Endpoint) Kept() uint64 { return e.keeps.Load() }
+
+// FetchedBytes is how many bytes of tensors have come over streams so far because
+// something here was to read them.
 func (e *Endpoint) FetchedBytes() uint64 { return e.fetched.Load() }
 
 // Gone says that a process's lease has ended. What waits for it is released, and

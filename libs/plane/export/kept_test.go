@@ -179,7 +179,7 @@ func TestKeptOutputsAreWaitedFor(t *testing.T) {
 
 // Nobody reads what is kept for a gateway that is gone.
 func TestKeptOutputsEndWithTheirGateway(t *testing.T) {
-	keeps(t, func(t *testing.T, _ mode, p *plane) {
+	keeps(t, func(_ *testing.T, _ mode, p *plane) {
 		r, _ := p.keep(1)
 		p.stop()
 		p.at.Gone(gatewayEpoch)
