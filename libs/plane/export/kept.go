@@ -145,8 +145,12 @@ func (p *peer) letGo(number uint64) {
 	}
 }
 
-// tellHolds begins a stream with what is still held. The caller holds mu.
+// tellHolds begins a stream with what is still held, where the peer has ever kept
+// something: one of an older release knows no such message. The caller holds mu.
 func (p *peer) tellHolds() {
+	if p.holds == nil {
+		return
+	}
 	m := &nereidv1.Holds{Kept: make([]uint64, 0, len(p.holds))}
 	for number := range p.holds {
 		m.Kept = append(m.Kept, number)
