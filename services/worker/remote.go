@@ -128,7 +128,7 @@ func (r *Remote) MayStart(accepted mono.Time) bool { return r.attachment.Fresh(a
 
 // PipelinedBatches is how many batches an instance takes beyond those that it
 // runs: see [Deps].
-func (r *Remote) PipelinedBatches() int { return 1 }
+func (r *Remote) PipelinedBatches() int { return 3 }
 
 // Register has a gRPC server, made with [link.ServerOptions], take the
 // streams of gateways.

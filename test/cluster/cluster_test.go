@@ -109,8 +109,8 @@ func traffic() []load.Traffic {
 
 // underWay is how many requests of every row's models a worker may have been
 // given and not begun: one for each instance of single, and for that of batched
-// a batch that is to run and the one behind it.
-const underWay = 2 + 2*batchedSize
+// a batch that is to run and the three behind it.
+const underWay = 2 + 4*batchedSize
 
 // stubs is how many processes of scripted a worker has.
 const stubs = 2
