@@ -48,11 +48,11 @@ type stepRequest struct {
 	version     *Version
 	work        infer.Work
 	cancel      context.CancelFunc // of a step that is an ensemble, or waits for a lookup; nil for others
-	lookup      cache.Lookup       // while finding that of a goroutine of its own, and else the composition's
-	finding     bool
+	lookup      cache.Lookup       // of its response
+	finding     bool               // a goroutine of its own has the lookup
 	observe     func(*infer.Response)
 	free        func() // the request's slot; nil where responses keep no order
-	executed    bool
+	executed    bool   // else its response was found
 	rerouted    bool
 	limited     bool      // it counts among the executions of its step, or waits to
 	submitted   mono.Time // 0 before
@@ -130,16 +130,7 @@ func (c *composition) proceed() (responded bool) {
 			e.drop()
 			continue
 		}
-		switch {
-		case e.request != nil:
-			e.step.finding = false
-			c.dispatch(e.step, e.request)
-			continue
-		case e.response == nil:
-			err = c.failed(e.step, c.submit(e.step))
-			continue
-		}
-		err = c.stepResponded(e.step, e.response)
+		err = c.take(e)
 	}
 	if err == nil {
 		err = c.submitReady()
@@ -154,6 +145,19 @@ func (c *composition) proceed() (responded bool) {
 	p.Work = c.parent.Work
 	c.gateway.requests.Respond(p)
 	return true
+}
+
+// take does what follows from an event, or returns the error that ends the ensemble.
+func (c *composition) take(e event) error {
+	switch {
+	case e.request != nil:
+		e.step.finding = false
+		c.dispatch(e.step, e.request)
+		return nil
+	case e.response == nil:
+		return c.failed(e.step, c.submit(e.step))
+	}
+	return c.stepResponded(e.step, e.response)
 }
 
 // stepResponded takes a response of a step in, or returns the error that ends the
