@@ -98,6 +98,17 @@ func (r *Request) Release() {
 	}
 }
 
+// LocalBytes returns the sum of the sizes of those tensors that are in this process, in
+// bytes: they travel with the message that they belong to.
+func LocalBytes(tensors []Tensor) (n int64) {
+	for i := range tensors {
+		if data := &tensors[i].Data; data.Place == tensor.Local {
+			n += data.Length
+		}
+	}
+	return n
+}
+
 // InputBytes returns the sum of the inputs' sizes in bytes.
 func (r *Request) InputBytes() int64 {
 	var n int64

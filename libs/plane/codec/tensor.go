@@ -17,21 +17,9 @@ const (
 	remotePlace protowire.Number = 3
 )
 
-// InlineBytes is how many bytes of tensors travel with the message that they
-// belong to.
-func InlineBytes(list []infer.Tensor) int64 {
-	n := int64(0)
-	for i := range list {
-		if list[i].Data.Place == tensor.Local {
-			n += list[i].Data.Length
-		}
-	}
-	return n
-}
-
 // RequestBytes is how many bytes of a request its client has chosen that travel
 // with it: the same at both ends of a stream.
-func RequestBytes(r *infer.Request) int64 { return InlineBytes(r.Inputs) + r.DescriptorBytes() }
+func RequestBytes(r *infer.Request) int64 { return infer.LocalBytes(r.Inputs) + r.DescriptorBytes() }
 
 // tensor writes a tensor. One that its reader would refuse is refused here, where that
 // fails its message and not the stream.
@@ -125,8 +113,8 @@ func datatype(v uint64) tensor.Datatype {
 	return tensor.Datatype(v)
 }
 
-// checkTensor refuses a tensor whose bytes are not those of its shape: whoever
-// reads it goes by the shape.
+// checkTensor refuses a tensor whose bytes are not those of its shape: what reads
+// it goes by the shape.
 func (s *scan) checkTensor(t *infer.Tensor) {
 	if !fits(t) {
 		s.rd.fail(malformed("tensor %q of datatype %s and shape %s comes with %d bytes", t.Name, t.Datatype, t.Shape, t.Data.Length))

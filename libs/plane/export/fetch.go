@@ -92,9 +92,7 @@ func (p *peer) ask(f *fetch) {
 	if f.on = p.stream(); f.on == nil {
 		return
 	}
-	if err := f.on.link.Write(func(w *codec.Writer) error { return w.Fetch(f.number, f.named) }); err != nil {
-		f.on.link.Close(err)
-	}
+	f.on.write(func(w *codec.Writer) error { return w.Fetch(f.number, f.named) })
 }
 
 // asks reports whether a stream is to be asked for. The caller holds mu.

@@ -42,7 +42,7 @@ func (p *peer) take(s *stream, r *infer.Response) error {
 		r.Release()
 		return errs.New(errs.PeerMalformed, "the peer sent a response to a process that has made no request")
 	}
-	carried, size := codec.InlineBytes(r.Outputs), keptBytes(r)
+	carried, size := infer.LocalBytes(r.Outputs), keptBytes(r)
 	p.watch(r)
 	p.hold(r)
 	var failed error

@@ -124,24 +124,21 @@ func (p *peer) hold(r *infer.Response) {
 	number, released := r.Kept, r.OnRelease
 	p.holds[number] = true
 	r.OnRelease = func() {
-		p.letGo(number)
+		p.releaseKept(number)
 		if released != nil {
 			released()
 		}
 	}
 }
 
-// letGo tells the peer that nobody reads what it keeps by a number. Without a stream the
+// releaseKept tells the peer that nobody reads what it keeps by a number. Without a stream the
 // next one begins with what is still held.
-func (p *peer) letGo(number uint64) {
+func (p *peer) releaseKept(number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.holds, number)
-	if p.dialed == nil {
-		return
-	}
-	if err := p.dialed.link.Write(func(w *codec.Writer) error { return w.Release(number) }); err != nil {
-		p.dialed.link.Close(err)
+	if p.dialed != nil {
+		p.dialed.write(func(w *codec.Writer) error { return w.Release(number) })
 	}
 }
 
@@ -155,17 +152,15 @@ func (p *peer) tellHolds() {
 	for number := range p.holds {
 		m.Kept = append(m.Kept, number)
 	}
-	if err := p.dialed.link.Write(func(w *codec.Writer) error { return w.Message(codec.ExchangeHolds, m) }); err != nil {
-		p.dialed.link.Close(err)
-	}
+	p.dialed.write(func(w *codec.Writer) error { return w.Message(codec.ExchangeHolds, m) })
 }
 
-// released takes one message by which a gateway says what it reads no more.
+// onRelease takes one message by which a gateway says what it reads no more.
 func (p *peer) onRelease(s *stream, number uint64) error {
 	return p.onStream(s, func() error { p.outbox.release(number); return nil })
 }
 
-// held takes in what the gateway holds at the beginning of a stream.
+// onHolds takes in what the gateway holds at the beginning of a stream.
 func (p *peer) onHolds(s *stream, b codec.Body) error {
 	m := new(nereidv1.Holds)
 	if err := s.reader.Message(b, m); err != nil {

@@ -64,7 +64,7 @@ func pause() {
 	<-timer.C
 }
 
-// fetch brings the inputs of a request that reads what a response names.
+// fetchInputs brings the inputs of a request that reads what a response names.
 func fetchInputs(t *testing.T, e *export.Endpoint, r *infer.Response) []infer.Tensor {
 	t.Helper()
 	request := &infer.Request{Work: work(99), Inputs: append([]infer.Tensor(nil), r.Outputs[1])}

@@ -108,7 +108,7 @@ func (b *outbox) send(r *infer.Response) {
 
 // outputBytes is what a response has here that is not kept: it is released when the
 // gateway has taken it.
-func outputBytes(r *infer.Response) int64 { return codec.InlineBytes(r.Outputs) }
+func outputBytes(r *infer.Response) int64 { return infer.LocalBytes(r.Outputs) }
 
 // forget releases the responses up to number taken.
 func (b *outbox) forget(taken uint64) {

@@ -97,9 +97,7 @@ func (p *peer) tellReleases() {
 	}
 }
 
-// room sends a Room. A stream that cannot send ends.
+// room sends a Room.
 func (s *stream) room(id infer.RequestID, responses uint32) {
-	if err := s.link.Write(func(w *codec.Writer) error { return w.Room(id.Number, responses) }); err != nil {
-		s.link.Close(err)
-	}
+	s.write(func(w *codec.Writer) error { return w.Room(id.Number, responses) })
 }

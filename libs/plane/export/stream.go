@@ -56,6 +56,14 @@ func (s *stream) tellOpened() error {
 	return s.link.Write(func(w *codec.Writer) error { return w.Message(codec.ExchangeOpened, m) })
 }
 
+// write sends a message that the next stream makes good where it is lost. A stream that
+// cannot send ends.
+func (s *stream) write(message func(*codec.Writer) error) {
+	if err := s.link.Write(message); err != nil {
+		s.link.Close(err)
+	}
+}
+
 // release gives up what the stream has brought. It has ended.
 func (s *stream) release() {
 	s.arriving.release()

@@ -10,7 +10,6 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
-	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
 )
@@ -344,7 +343,7 @@ func (s *stepRequest) Receive(p *infer.Response) (last bool) {
 
 // charge counts what a step has responded until it is released.
 func (s *stepRequest) charge(p *infer.Response) error {
-	n, account := localBytes(p), s.composition.account
+	n, account := infer.LocalBytes(p.Outputs), s.composition.account
 	if n == 0 || account == nil || s.version.Composed != nil { // whose steps have counted
 		return nil
 	}
@@ -359,16 +358,6 @@ func (s *stepRequest) charge(p *infer.Response) error {
 		}
 	}
 	return nil
-}
-
-// localBytes is what of a response is here, in bytes.
-func localBytes(p *infer.Response) (n int64) {
-	for i := range p.Outputs {
-		if data := &p.Outputs[i].Data; data.Place == tensor.Local {
-			n += data.Length
-		}
-	}
-	return n
 }
 
 // count counts the end of the ensemble's request, once.
