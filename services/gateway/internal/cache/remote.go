@@ -15,8 +15,8 @@ type Values interface {
 	Set(name string, value func() []byte)
 }
 
-// maxValue is the largest value in another process, in bytes: whoever asks for it has
-// it in memory whole.
+// maxValue is the largest value in another process, in bytes: a process that asks
+// for it has it in memory whole.
 const maxValue = 16 << 20
 
 // remote keeps responses in another process.

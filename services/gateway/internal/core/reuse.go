@@ -7,15 +7,21 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 )
 
+// LookUp looks for the response to a checked request for the version, where its model
+// allows that: see [cache.Cache.Look].
+func (v *Version) LookUp(in *cache.Cache, r *infer.Request) (cache.Lookup, *infer.Response) {
+	c := v.Config
+	if !c.Reuses() || c.Decoupled {
+		return cache.Lookup{}, nil
+	}
+	return in.Look(cache.Model{Content: v.Content, Kept: c.Cached, Shared: c.Shared}, r)
+}
+
 // reuse answers a step by the response to an equal request, where its model allows that,
 // and reports whether the request is on its way by that: it has its response, or is
 // submitted once it is known that it has none elsewhere.
 func (c *composition) reuse(s *stepRequest, r *infer.Request) bool {
-	v := s.version
-	if !v.Config.Reuses() || v.Config.Decoupled {
-		return false
-	}
-	l, hit := c.gateway.cache.Look(cache.Model{Content: v.Content, Kept: v.Config.Cached, Shared: v.Config.Shared}, r)
+	l, hit := s.version.LookUp(c.gateway.cache, r)
 	if hit != nil {
 		r.Release()
 		hit.Work = s.work

@@ -2,7 +2,6 @@ package path
 
 import (
 	"github.com/nereid-serving/nereid/libs/errs"
-	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
@@ -113,10 +112,7 @@ func check(c *Call) error {
 // admitted, so that a hit keeps the order of responses and a gateway that drains
 // refuses it.
 func lookUp(c *Call) error {
-	v := c.Target
-	if v.Config.Reuses() && !v.Config.Decoupled {
-		c.lookup, c.hit = c.path.options.Cache.Look(cache.Model{Content: v.Content, Kept: v.Config.Cached, Shared: v.Config.Shared}, c.Request)
-	}
+	c.lookup, c.hit = c.Target.LookUp(c.path.options.Cache, c.Request)
 	return nil
 }
 
