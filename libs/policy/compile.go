@@ -1,0 +1,345 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/cel"
+)
+
+func compare(a, b string) int { return cmp.Compare(a, b) }
+
+// AnonymousName is the name of the tenant of callers without credentials.
+const AnonymousName = "anonymous"
+
+// APIs are the groups of endpoints that tenants are allowed, under the names of
+// Triton's --http-restricted-api, and the one that explains requests.
+func APIs() []string {
+	return slices.Concat(openAPIs(), []string{"model-repository", "shared-memory", "trace", "logging"})
+}
+
+// openAPIs are those that tenants may call whose tier says nothing of it.
+func openAPIs() []string {
+	return []string{"health", "metadata", "inference", "model-config", "statistics", "explain"}
+}
+
+// compiler makes a policy of a document.
+type compiler struct {
+	*reader
+	d           *document
+	p           *Policy
+	bands       map[string]int
+	expressions *expressions
+	programs    literals
+}
+
+func (r *reader) compile(d *document) *Policy {
+	e, err := newExpressions()
+	if err != nil {
+		r.report(nil, "", "expressions cannot be compiled: %v", err)
+		return nil
+	}
+	c := &compiler{
+		reader: r, d: d, expressions: e, programs: make(literals), bands: make(map[string]int),
+		p: &Policy{
+			Shadow: d.Shadow, RetryBudget: -1, tiers: make(map[string]*tier), tenants: make(map[string]*Tenant),
+			keys: make(map[[sha256.Size]byte]credential), labels: d.Labels, headers: emptyHeaders(),
+		},
+	}
+	if d.Version != 1 {
+		c.report([]any{"version"}, "write  version: 1", "the version of the format is %d", d.Version)
+	}
+	if d.Retries != nil {
+		c.p.RetryBudget = float64(d.Retries.Budget)
+	}
+	c.compileBands()
+	c.compileTiers()
+	c.compileTenants()
+	c.compileIssuers()
+	c.compileClasses()
+	c.compileRoutes()
+	return c.p
+}
+
+// sorted returns the names of a map in their order, so that findings have one.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func (c *compiler) compileBands() {
+	total := 0.0
+	for i, b := range c.d.Bands {
+		at := []any{"bands", i}
+		if b.Name == "" {
+			c.report(at, "write  name: NAME", "the band has no name")
+		}
+		if _, twice := c.bands[b.Name]; twice {
+			c.report(at, "give each band a name of its own", "the band %q is there twice", b.Name)
+		}
+		c.bands[b.Name] = i
+		total += float64(b.Minimum)
+		c.p.Bands = append(c.p.Bands, Band{Name: b.Name, Minimum: float64(b.Minimum)})
+	}
+	if total > 1 {
+		c.report([]any{"bands"}, "lower some", "the bands' minimum shares are %.0f%% together, and may be 100%%", 100*total)
+	}
+	if len(c.p.Bands) > MaxBands {
+		c.report([]any{"bands"}, "merge some", "there are %d bands, and may be %d", len(c.p.Bands), MaxBands)
+	}
+	if len(c.p.Bands) == 0 {
+		c.p.Bands = []Band{{Name: "default"}}
+	}
+}
+
+// MaxBands is how many bands there may be.
+const MaxBands = 16
+
+// band finds a band by its name; no name is the lowest.
+func (c *compiler) band(name string, path ...any) int {
+	if name == "" {
+		return len(c.p.Bands) - 1
+	}
+	i, ok := c.bands[name]
+	if !ok {
+		c.report(path, nearest(name, c.bands), "there is no band %q", name)
+	}
+	return i
+}
+
+func (c *compiler) compileTiers() {
+	for _, name := range sorted(c.d.Tiers) {
+		d, at := c.d.Tiers[name], []any{"tiers", name}
+		t := &tier{name: name, Tenant: Tenant{
+			Tier: name, Weight: cmp.Or(d.Weight, 1), deadline: time.Duration(d.Deadline), models: c.models(d.Models, at), apis: openAPIs(),
+			Limits: Limits{
+				Requests: d.Limits.RequestsPerSecond, CostUnits: d.Limits.CostUnitsPerSecond, Bytes: float64(d.Limits.BytesPerSecond),
+				Burst: cmp.Or(time.Duration(d.Limits.Burst), time.Second), Concurrency: d.Limits.Concurrency,
+			},
+		}}
+		t.band = c.band(d.Band, append(at, "band")...)
+		if d.APIs != nil {
+			t.apis = c.apis(d.APIs, at)
+		}
+		c.positive(d.Weight, append(at, "weight"))
+		for what, v := range map[string]float64{"requests_per_second": t.Limits.Requests, "cost_units_per_second": t.Limits.CostUnits, "concurrency": float64(t.Limits.Concurrency)} {
+			c.positive(v, append(at, "limits", what))
+		}
+		for i, b := range d.Budgets {
+			path := append(at, "budgets", i)
+			switch {
+			case b.Per == 0:
+				c.report(path, "write  per: 24h", "the budget has no window")
+			case b.Requests == 0 && b.CostUnits == 0:
+				c.report(path, "write  requests: N  or  cost_units: N", "the budget bounds nothing")
+			}
+			c.positive(b.Requests, append(path, "requests"))
+			c.positive(b.CostUnits, append(path, "cost_units"))
+			t.Budgets = append(t.Budgets, Budget{Requests: b.Requests, CostUnits: b.CostUnits, Per: time.Duration(b.Per)})
+		}
+		c.p.tiers[name] = t
+	}
+}
+
+func (c *compiler) positive(v float64, path []any) {
+	if !(v >= 0 && v < 1e15) {
+		c.report(path, "give a number from 0 on", "%v is not allowed here", v)
+	}
+}
+
+func (c *compiler) models(list []string, at []any) patterns {
+	for i, m := range list {
+		if m == "" {
+			c.report(append(at, "models", i), "give a name or a pattern such as text_*", "the model has no name")
+		}
+	}
+	return list
+}
+
+func (c *compiler) apis(list []string, at []any) []string {
+	known := make(map[string]bool)
+	for _, api := range APIs() {
+		known[api] = true
+	}
+	for i, api := range list {
+		if !known[api] {
+			c.report(append(at, "apis", i), nearest(api, known), "there is no API %q", api)
+		}
+	}
+	return list
+}
+
+// tier finds a tier by its name; no name is one without bounds.
+func (c *compiler) tier(name string, path ...any) *tier {
+	if t := c.p.tiers[name]; t != nil {
+		return t
+	}
+	if name != "" {
+		c.report(path, nearest(name, c.d.Tiers), "there is no tier %q", name)
+	}
+	return &tier{Tenant: Tenant{Weight: 1, band: len(c.p.Bands) - 1, apis: openAPIs()}}
+}
+
+func (c *compiler) compileTenants() {
+	for _, name := range sorted(c.d.Tenants) {
+		d, at := c.d.Tenants[name], []any{"tenants", name}
+		if name == "" || name == AnonymousName || len(name) > 128 {
+			c.report(at, "give another name, of at most 128 characters", "a tenant cannot be called %q", name)
+		}
+		t := c.tier(d.Tier, append(at, "tier")...).Tenant
+		t.Name = name
+		if d.Models != nil {
+			t.models = c.models(d.Models, at)
+		}
+		if d.APIs != nil {
+			t.apis = c.apis(d.APIs, at)
+		}
+		c.p.tenants[name] = &t
+		c.credentials(&t, &d, at)
+	}
+	if c.d.Anonymous != nil {
+		t := c.tier(c.d.Anonymous.Tier, "anonymous", "tier").Tenant
+		t.Name = AnonymousName
+		c.p.anonymous = &t
+	}
+	if len(c.p.tenants) == 0 && c.p.anonymous == nil && len(c.d.Tokens) == 0 {
+		c.report(nil, "add tenants, or  anonymous: {}", "nobody may send requests: there is neither a tenant nor anonymous")
+	}
+}
+
+func (c *compiler) credentials(t *Tenant, d *tenantDocument, at []any) {
+	for i, k := range d.Keys {
+		path := append(at, "keys", i)
+		sum, err := hex.DecodeString(k.SHA256)
+		if err != nil || len(sum) != sha256.Size || strings.ToLower(k.SHA256) != k.SHA256 {
+			// The text is not shown: it may be the key itself.
+			c.report(append(path, "sha256"), "make a key with  nereid policy key  and give what it prints", "want the SHA-256 of a key, in 64 hexadecimal digits of lower case")
+			continue
+		}
+		digest := [sha256.Size]byte(sum)
+		if other, twice := c.p.keys[digest]; twice {
+			c.report(path, "give each tenant keys of its own", "the key is that of tenant %q, too", other.tenant.Name)
+		}
+		expires := time.Time(k.Expires)
+		c.p.keys[digest] = credential{tenant: t, name: cmp.Or(k.Name, k.SHA256[:8]), expires: expires}
+	}
+	for _, name := range d.Certificates {
+		c.p.certificates = append(c.p.certificates, pattern{name, t})
+	}
+	for _, name := range d.Subjects {
+		c.p.subjects = append(c.p.subjects, pattern{name, t})
+	}
+}
+
+func (c *compiler) compileIssuers() {
+	for i, d := range c.d.Tokens {
+		at := []any{"tokens", i}
+		if d.Issuer == "" || d.JWKS == "" {
+			c.report(at, "give  issuer  and  jwks", "the issuer is not complete")
+		}
+		if slices.ContainsFunc(c.p.Issuers, func(o Issuer) bool { return o.Name == d.Issuer }) {
+			c.report(at, "merge the two", "the issuer %q is there twice", d.Issuer)
+		}
+		if d.Tier != "" {
+			c.tier(d.Tier, append(at, "tier")...)
+			if d.TenantClaim == "" {
+				c.report(append(at, "tier"), "add  tenant_claim: CLAIM", "a tier needs the claim that names its tenants")
+			}
+		}
+		c.p.Issuers = append(c.p.Issuers, Issuer{Name: d.Issuer, Audience: d.Audience, JWKS: d.JWKS, tenantClaim: d.TenantClaim, tier: d.Tier})
+	}
+}
+
+// condition compiles what a class or a route matches.
+func (c *compiler) condition(env *cel.Env, m *match, at []any) condition {
+	for i, name := range m.Tiers {
+		if _, ok := c.d.Tiers[name]; !ok && !strings.Contains(name, "*") {
+			c.report(append(at, "tiers", i), nearest(name, c.d.Tiers), "there is no tier %q", name)
+		}
+	}
+	for i, name := range m.Tenants {
+		if _, ok := c.d.Tenants[name]; !ok && name != AnonymousName && !strings.Contains(name, "*") && len(c.d.Tokens) == 0 {
+			c.report(append(at, "tenants", i), nearest(name, c.d.Tenants), "there is no tenant %q", name)
+		}
+	}
+	is := condition{models: c.models(m.Models, at), tenants: m.Tenants, tiers: m.Tiers}
+	if m.When != "" {
+		var err error
+		if is.when, err = c.programs.get(env, m.When, cel.BoolType, at[0].(string)); err != nil { //nolint:errcheck,forcetypeassert // a path begins with a name
+			c.report(append(at, "when"), "", "the condition cannot be compiled: %v", err)
+		}
+	}
+	return is
+}
+
+func (c *compiler) compileClasses() {
+	names := make(map[string]bool)
+	for i := range c.d.Classes {
+		d, at := &c.d.Classes[i], []any{"classes", i}
+		if d.Name == "" || names[d.Name] {
+			c.report(at, "give each class a name of its own", "a class has no name, or one that another has: %q", d.Name)
+		}
+		names[d.Name] = true
+		made := class{Class: Class{Name: d.Name, Deadline: time.Duration(d.Deadline)}, condition: c.condition(c.expressions.whole, &d.match, at), band: d.Band != ""}
+		made.Band = c.band(d.Band, append(at, "band")...)
+		c.p.classes = append(c.p.classes, made)
+	}
+}
+
+func (c *compiler) compileRoutes() {
+	for i := range c.d.Routes {
+		d, at := &c.d.Routes[i], []any{"routes", i}
+		made := route{condition: c.condition(c.expressions.routing, &d.match, at), salt: strconv.Itoa(i)}
+		if len(d.To) == 0 {
+			c.report(at, "write  to: [{version: N}]", "the route goes nowhere")
+		}
+		for j := range d.To {
+			to := &d.To[j]
+			c.target(d, to, append(at, "to", j))
+			aim := target{Target: Target{Model: to.Model}, label: to.Label, weight: 1}
+			if to.Version > 0 {
+				aim.Version = strconv.FormatInt(to.Version, 10)
+			}
+			if c.positive(to.Weight, append(at, "to", j, "weight")); to.Weight > 0 {
+				aim.weight = to.Weight
+			}
+			made.weight += aim.weight
+			made.to = append(made.to, aim)
+		}
+		if d.Sticky != "" {
+			var err error
+			if made.sticky, err = c.programs.get(c.expressions.routing, d.Sticky, cel.StringType, "sticky"); err != nil {
+				c.report(append(at, "sticky"), `such as  headers["x-user"]`, "the expression cannot be compiled: %v", err)
+			}
+		}
+		c.p.routes = append(c.p.routes, made)
+	}
+}
+
+// target checks where a route goes.
+func (c *compiler) target(d *routeDocument, to *targetDocument, at []any) {
+	switch {
+	case to.Model == "" && to.Version == 0 && to.Label == "":
+		c.report(at, "write  version: N,  label: NAME  or  model: NAME", "the target names nothing")
+	case to.Version != 0 && to.Label != "":
+		c.report(at, "keep one of the two", "the target has a version and a label")
+	case to.Version < 0:
+		c.report(append(at, "version"), "versions are positive numbers", "there is no version %d", to.Version)
+	case to.Label != "":
+		models := d.Models
+		if to.Model != "" {
+			models = []string{to.Model}
+		}
+		if len(models) == 0 {
+			c.report(append(at, "label"), "add  models: [NAME]", "a label needs the models whose it is")
+		}
+		for _, m := range models {
+			if _, ok := c.d.Labels[m][to.Label]; !ok {
+				c.report(append(at, "label"), nearest(to.Label, c.d.Labels[m]), "model %q has no label %q", m, to.Label)
+			}
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/nereid-serving/nereid/libs/diagnostics"
+)
+
+// MaxBytes is the most that a policy may have: it travels in one value of the
+// control plane's store.
+const MaxBytes = 512 << 10
+
+// Finding is something in a policy that is wrong: see [diagnostics.Finding].
+type Finding = diagnostics.Finding
+
+// Read reads a policy. It has findings, in the order of their lines, or a policy.
+func Read(text []byte) (*Policy, []Finding) {
+	r := &reader{}
+	if len(text) > MaxBytes {
+		r.add(nil, "", fmt.Sprintf("the policy has %d bytes, and may have %d", len(text), MaxBytes), "leave out what the other rules say already")
+		return nil, r.findings
+	}
+	var root yaml.Node
+	if err := yaml.Load(text, &root); err != nil && len(bytes.TrimSpace(text)) > 0 {
+		r.broken(err)
+		return nil, r.findings
+	}
+	if len(root.Content) == 0 {
+		r.add(nil, "", "the policy is empty", "begin with  version: 1")
+		return nil, r.findings
+	}
+	r.root = root.Content[0]
+	var d document
+	if r.strict(r.root, reflect.TypeFor[document](), ""); len(r.findings) == 0 {
+		r.broken(r.root.Load(&d))
+	}
+	var p *Policy
+	if len(r.findings) == 0 {
+		p = r.compile(&d)
+	}
+	if len(r.findings) == 0 {
+		r.test(p, d.Tests)
+	}
+	if len(r.findings) > 0 {
+		slices.SortStableFunc(r.findings, func(a, b Finding) int { return cmp.Compare(a.Line, b.Line) })
+		return nil, r.findings
+	}
+	return p, nil
+}
+
+// maxValues is how many values a policy may have, those counted each time that are
+// named by an alias.
+const maxValues = 200_000
+
+// reader collects what is wrong with a policy.
+type reader struct {
+	root     *yaml.Node
+	values   int // that were read
+	findings []Finding
+}
+
+// add adds a finding at a node, or at the beginning.
+func (r *reader) add(at *yaml.Node, field, message, fix string) {
+	f := Finding{Field: field, Line: 1, Column: 1, Message: message, Fix: fix}
+	if at != nil {
+		f.Line, f.Column = at.Line, at.Column
+	}
+	r.findings = append(r.findings, f)
+}
+
+// report adds a finding about the field of a path such as tenants, acme, tier.
+func (r *reader) report(path []any, fix, message string, args ...any) {
+	r.add(r.find(path), field(path), fmt.Sprintf(message, args...), fix)
+}
+
+// broken adds what a parser has found.
+func (r *reader) broken(err error) {
+	var list *yaml.LoadErrors
+	if errors.As(err, &list) {
+		for _, e := range list.Errors {
+			r.findings = append(r.findings, Finding{Line: max(e.Mark.Line, 1), Column: max(e.Mark.Column, 1), Message: e.Message})
+		}
+		return
+	}
+	var one *yaml.LoadError
+	switch {
+	case errors.As(err, &one):
+		r.findings = append(r.findings, Finding{Line: max(one.Mark.Line, 1), Column: max(one.Mark.Column, 1), Message: one.Message})
+	case err != nil:
+		r.add(nil, "", strings.TrimPrefix(err.Error(), "yaml: "), "")
+	}
+}
+
+// find returns the node of a path, or the last one on its way that is there.
+func (r *reader) find(path []any) *yaml.Node {
+	at := r.root
+	for _, part := range path {
+		at = resolved(at)
+		var next *yaml.Node
+		switch part := part.(type) {
+		case int:
+			if part < len(at.Content) {
+				next = at.Content[part]
+			}
+		case string:
+			for i := 0; i+1 < len(at.Content); i += 2 {
+				if at.Content[i].Value == part {
+					next = at.Content[i+1]
+				}
+			}
+		}
+		if next == nil {
+			return at
+		}
+		at = next
+	}
+	return at
+}
+
+// resolved is the node that another is an alias of, or the node.
+func resolved(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// field writes a path as messages name it.
+func field(path []any) string {
+	var b strings.Builder
+	for _, part := range path {
+		switch part := part.(type) {
+		case int:
+			fmt.Fprintf(&b, "[%d]", part)
+		case string:
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(part)
+		}
+	}
+	return b.String()
+}
+
+// strict adds a finding for each name that a type does not have, and for each value of
+// another kind.
+func (r *reader) strict(n *yaml.Node, t reflect.Type, at string) {
+	n = resolved(n)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if r.values++; r.values == maxValues {
+		r.add(n, at, fmt.Sprintf("the policy has more than %d values", maxValues), "write fewer aliases")
+	}
+	if n.Tag == "!!null" || r.values >= maxValues {
+		return
+	}
+	switch {
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalYAML(*yaml.Node) error }]()):
+		r.expect(n, yaml.ScalarNode, at, "a value")
+	case t.Kind() == reflect.Slice:
+		if r.expect(n, yaml.SequenceNode, at, "a list") {
+			for i, item := range n.Content {
+				r.strict(item, t.Elem(), fmt.Sprintf("%s[%d]", at, i))
+			}
+		}
+	case t.Kind() == reflect.Map:
+		if r.expect(n, yaml.MappingNode, at, "names and what they stand for") {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				r.strict(n.Content[i+1], t.Elem(), join(at, n.Content[i].Value))
+			}
+		}
+	case t.Kind() == reflect.Struct:
+		if r.expect(n, yaml.MappingNode, at, "fields") {
+			r.strictFields(n, t, at)
+		}
+	default:
+		r.expect(n, yaml.ScalarNode, at, "a value")
+	}
+}
+
+func (r *reader) strictFields(n *yaml.Node, t reflect.Type, at string) {
+	known := fieldsOf(t)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i]
+		if name.Value == "<<" && name.Tag == "!!merge" {
+			r.add(name, at, "merge keys are not taken", "write the fields out")
+			continue
+		}
+		if of, ok := known[name.Value]; ok {
+			r.strict(n.Content[i+1], of, join(at, name.Value))
+			continue
+		}
+		where := at
+		if where == "" {
+			where = "a policy"
+		}
+		r.add(name, join(at, name.Value), fmt.Sprintf("unknown field %q in %s", name.Value, where), nearest(name.Value, known))
+	}
+}
+
+func (r *reader) expect(n *yaml.Node, kind yaml.Kind, at, what string) bool {
+	if n.Kind == kind {
+		return true
+	}
+	if at == "" {
+		at = "the policy"
+	}
+	r.add(n, at, fmt.Sprintf("%s must be %s", at, what), "")
+	return false
+}
+
+func join(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}
+
+// fieldsOf returns the types of a struct's fields by their names in YAML.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	fields := make(map[string]reflect.Type)
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" {
+			fields[name] = f.Type
+		}
+	}
+	return fields
+}
+
+// nearest says which of the names was probably meant, or which there are.
+func nearest[V any](name string, known map[string]V) string {
+	names := make([]string, 0, len(known))
+	for k := range known {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	best, least := "", max(2, len(name)/3)+1
+	for _, candidate := range names {
+		if d := diagnostics.Distance(name, candidate); d < least {
+			best, least = candidate, d
+		}
+	}
+	switch {
+	case best != "":
+		return fmt.Sprintf("did you mean %q?", best)
+	case len(names) == 0:
+		return "there are none"
+	case len(names) > 20:
+		names = append(names[:20], "…")
+	}
+	return "there are " + strings.Join(names, ", ")
+}
