@@ -25,7 +25,7 @@ export NEREID_REQUIRE_ONNXRUNTIME ?= 1
 export NEREID_PYTHON ?= $(CURDIR)/.deps/venv/bin/python
 export NEREID_BIN ?= $(CURDIR)/bin/nereid
 
-MODULES := libs libs/blob proto python services/gateway services/registry services/scheduler services/worker cmd test
+MODULES := libs libs/blob libs/policy proto python services/gateway services/registry services/scheduler services/worker cmd test
 # Bounds the tests of one package that hang: a slow machine stays far below it, and Go's own 10 minutes does not.
 TEST := go test -timeout 30m
 # Everything but the tests that need a built program.

@@ -28,6 +28,7 @@ type Call struct {
 	// Parent is what waits for the call. It and what follows are set by its worker.
 	Parent            Parent
 	Tenant, CostClass string
+	Share             Share
 	// Deadline is when nobody cares for the parent any more; 0 is never.
 	Deadline mono.Time
 }

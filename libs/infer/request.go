@@ -77,6 +77,8 @@ type Request struct {
 	Tenant   string
 	// CostClass is the class that a policy gave the request, or empty.
 	CostClass string
+	// Share is where the policy puts the request beside those of others.
+	Share Share
 	// Trace is the W3C traceparent, or empty.
 	Trace string
 	// Parent is what waits for the request where a model has made it.
@@ -88,6 +90,20 @@ type Request struct {
 	KeepOutputs bool
 	// Received is when the request entered the gateway.
 	Received mono.Time
+}
+
+// Share is where a policy puts a request beside those of others. The zero value is
+// that of a request without a policy. It travels with the request, so that a scheduler
+// needs no policy of its own.
+type Share struct {
+	// Band is the request's priority band, 1 the highest; 0 is none.
+	Band uint32
+	// Minimum is the share of the device time that the band has whatever waits above it,
+	// in thousandths.
+	Minimum uint32
+	// Weight is the share of the request's tenant beside other tenants of its band, in
+	// thousandths.
+	Weight uint32
 }
 
 // Release gives up the bytes of all inputs. It is called once, by the owner

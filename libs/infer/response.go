@@ -1,5 +1,7 @@
 package infer
 
+import "time"
+
 // Response is one response to a request. Most models give one; decoupled
 // models give any number, the last of which is Final and may be empty.
 type Response struct {
@@ -21,6 +23,8 @@ type Response struct {
 	// refuses it because no instance holds the content that it names: the
 	// gateway may have a newer one. The response's owner owns it.
 	Returned *Request
+	// Execution says of a final response which execution gave it; zero where none did.
+	Execution Execution
 	// OnRelease is called once, when the response is released: its client has it
 	// and those before it, or nobody ever will. Where the response goes to another
 	// process it is called when it was released there. It does not block and calls nobody
@@ -35,6 +39,20 @@ type Response struct {
 	// Kept says of a response from another process that some of its outputs stay there,
 	// with place Remote, until it is released. The number is that process's; 0 is none.
 	Kept uint64
+}
+
+// Execution is where the time of a request went at its worker.
+type Execution struct {
+	Batch    BatchID
+	Instance InstanceID
+	// BatchSize is that of the execution, in which other requests may have had a part.
+	BatchSize int64
+	// Waited is the time from the request's arrival at the scheduler until its instance
+	// took up its batch, Input until its inputs were there and Ran until its last response.
+	Waited, Input, Ran time.Duration
+	// Cost is the request's part of the time that the instance took for the batch, by
+	// batch sizes.
+	Cost time.Duration
 }
 
 // Release releases the bytes of all outputs, and a returned request, and calls

@@ -13,7 +13,7 @@ func levels() [][]string {
 	return [][]string{
 		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "resources", "splice", "tensor"},
 		{"backends", "config", "lifecycle", "modelconfig", "obs", "procs", "quantile", "shm"},
-		{"blob", "bus", "client", "control", "identity", "plane", "process", "serve", "state"},
+		{"blob", "bus", "client", "control", "identity", "plane", "policy", "process", "serve", "state"},
 		{"testkit"},
 	}
 }

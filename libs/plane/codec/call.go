@@ -19,7 +19,7 @@ func (w *Writer) Call(number uint64, c *infer.Call, now mono.Time) error {
 	w.bool(3, c.Single)
 	w.descriptor(4, &infer.Request{
 		ID: c.ID, Model: infer.ModelRef{Name: c.Model}, Inputs: c.Inputs, Outputs: c.Outputs, Parameters: c.Parameters, Sequence: c.Sequence,
-		Priority: c.Priority, Timeout: c.Timeout, Tenant: c.Tenant, CostClass: c.CostClass, Trace: c.Trace, Parent: c.Parent,
+		Priority: c.Priority, Timeout: c.Timeout, Tenant: c.Tenant, CostClass: c.CostClass, Share: c.Share, Trace: c.Trace, Parent: c.Parent,
 	}, left)
 	return w.end(begun)
 }
@@ -50,7 +50,7 @@ func (r *Reader) Call(b Body, now mono.Time) (number uint64, c *infer.Call, err 
 	}
 	c.Model, c.ID, c.Inputs, c.Outputs, c.Parameters, c.Sequence = q.Model.Name, q.ID, q.Inputs, q.Outputs, q.Parameters, q.Sequence
 	c.Priority, c.Timeout, c.Deadline = q.Priority, q.Timeout, q.Deadline
-	c.Tenant, c.CostClass, c.Trace, c.Parent = q.Tenant, q.CostClass, q.Trace, q.Parent
+	c.Tenant, c.CostClass, c.Share, c.Trace, c.Parent = q.Tenant, q.CostClass, q.Share, q.Trace, q.Parent
 	return number, c, nil
 }
 

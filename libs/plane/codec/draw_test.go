@@ -90,6 +90,9 @@ func drawRequest(t *rapid.T) *infer.Request {
 	for range rapid.IntRange(0, 2).Draw(t, "outputs") {
 		r.Outputs = append(r.Outputs, infer.Output{Name: rapid.String().Draw(t, "output")})
 	}
+	if rapid.Bool().Draw(t, "under a policy") {
+		r.Share = infer.Share{Band: rapid.Uint32().Draw(t, "band"), Minimum: rapid.Uint32().Draw(t, "minimum"), Weight: rapid.Uint32().Draw(t, "weight")}
+	}
 	if rapid.Bool().Draw(t, "bounded") {
 		r.Deadline = now.Add(time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "left")))
 	}
@@ -156,6 +159,13 @@ func drawResponse(t *rapid.T) *infer.Response {
 		Work: drawWork(t), Index: rapid.Uint32().Draw(t, "index"), Final: rapid.Bool().Draw(t, "final"),
 		Parameters: drawParameters(t), Immediate: rapid.Bool().Draw(t, "immediate"),
 		Awaited: rapid.Bool().Draw(t, "awaited"), Kept: rapid.Uint64().Draw(t, "kept"),
+	}
+	if rapid.Bool().Draw(t, "executed") {
+		span := func(name string) time.Duration { return time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, name)) }
+		r.Execution = infer.Execution{
+			Batch: drawBatchID(t), Instance: drawInstance(t), BatchSize: rapid.Int64Range(0, 1<<40).Draw(t, "size"),
+			Waited: span("waited"), Input: span("input"), Ran: span("ran"), Cost: span("cost"),
+		}
 	}
 	if rapid.Bool().Draw(t, "failed") {
 		r.Err, r.Final = drawError(t), true

@@ -30,6 +30,9 @@ func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 		d.Ensemble = model(r.Ensemble)
 	}
 	d.KeepOutputs = r.KeepOutputs
+	if r.Share != (infer.Share{}) {
+		d.Share = &nereidv1.Share{Band: r.Share.Band, Minimum: r.Share.Minimum, Weight: r.Share.Weight}
+	}
 	for _, o := range r.Outputs {
 		d.Outputs = append(d.Outputs, o.Name)
 	}
@@ -46,6 +49,9 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 	}
 	if p := d.GetParent(); p != nil {
 		r.Parent = parentOf(p)
+	}
+	if v := d.GetShare(); v != nil {
+		r.Share = infer.Share{Band: v.GetBand(), Minimum: v.GetMinimum(), Weight: v.GetWeight()}
 	}
 	if e := d.GetEnsemble(); e != nil {
 		r.Ensemble = modelOf(e)
@@ -202,7 +208,15 @@ func unitDoneOf(m *nereidv1.UnitDone, now mono.Time) infer.UnitDone {
 // responseMessage is the message of a response, whose tensors it shares.
 func responseMessage(r *infer.Response) (*nereidv1.Response, error) {
 	outputs, err := tensors(r.Outputs)
+	var execution *nereidv1.Execution
+	if x := r.Execution; x != (infer.Execution{}) {
+		execution = &nereidv1.Execution{
+			Batch: x.Batch.Number, Epoch: x.Batch.Epoch, Worker: x.Instance.Worker, Slot: x.Instance.Slot, BatchSize: x.BatchSize,
+			WaitedNs: nanoseconds(x.Waited), InputNs: nanoseconds(x.Input), RanNs: nanoseconds(x.Ran), CostNs: nanoseconds(x.Cost),
+		}
+	}
 	return &nereidv1.Response{
+		Execution: execution,
 		Work: work(r.Work), Index: r.Index, Final: r.Final, Outputs: outputs, Parameters: parameters(r.Parameters),
 		Error: Error(r.Err), Immediate: r.Immediate, Returned: r.Returned != nil, Awaited: r.Awaited, Kept: r.Kept,
 	}, err
@@ -211,7 +225,13 @@ func responseMessage(r *infer.Response) (*nereidv1.Response, error) {
 // responseOf is the response that a message brings, and whether it gives the
 // request back.
 func responseOf(m *nereidv1.Response) (r *infer.Response, returned bool) {
+	x := m.GetExecution()
 	return &infer.Response{
+		Execution: infer.Execution{
+			Batch: infer.BatchID{Epoch: x.GetEpoch(), Number: x.GetBatch()}, Instance: infer.InstanceID{Worker: x.GetWorker(), Slot: x.GetSlot()},
+			BatchSize: int64(min(uint64(x.GetBatchSize()), 1<<63-1)), Waited: duration(x.GetWaitedNs()), Input: duration(x.GetInputNs()),
+			Ran: duration(x.GetRanNs()), Cost: duration(x.GetCostNs()),
+		},
 		Work: workOf(m.GetWork()), Index: m.GetIndex(), Final: m.GetFinal(), Outputs: tensorsOf(m.GetOutputs()),
 		Parameters: parametersOf(m.GetParameters()), Err: ErrorOf(m.GetError()), Immediate: m.GetImmediate(),
 		Awaited: m.GetAwaited(), Kept: m.GetKept(),

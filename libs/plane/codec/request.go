@@ -67,6 +67,17 @@ func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Du
 		w.model(16, &r.Ensemble)
 	}
 	w.bool(17, r.KeepOutputs)
+	if r.Share != (infer.Share{}) {
+		w.share(18, r.Share)
+	}
+	w.close(m)
+}
+
+func (w *Writer) share(num protowire.Number, v infer.Share) {
+	m := w.open(num)
+	w.number(1, uint64(v.Band))
+	w.number(2, uint64(v.Minimum))
+	w.number(3, uint64(v.Weight))
 	w.close(m)
 }
 
@@ -207,8 +218,26 @@ func (s *scan) policy(d *request) {
 		s.model(&d.Ensemble)
 	case varint(17):
 		d.KeepOutputs = s.bool()
+	case text(18):
+		s.share(&d.Share)
 	default:
 		s.skip()
+	}
+}
+
+func (s *scan) share(v *infer.Share) {
+	m := s.message()
+	for m.next() {
+		switch m.field {
+		case varint(1):
+			v.Band = uint32(m.number())
+		case varint(2):
+			v.Minimum = uint32(m.number())
+		case varint(3):
+			v.Weight = uint32(m.number())
+		default:
+			m.skip()
+		}
 	}
 }
 

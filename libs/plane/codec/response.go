@@ -2,6 +2,7 @@ package codec
 
 import (
 	"errors"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -35,6 +36,23 @@ func (w *Writer) response(r *infer.Response) {
 	w.bool(8, r.Returned != nil)
 	w.bool(9, r.Awaited)
 	w.number(10, r.Kept)
+	if r.Execution != (infer.Execution{}) {
+		w.execution(11, &r.Execution)
+	}
+}
+
+func (w *Writer) execution(num protowire.Number, x *infer.Execution) {
+	m := w.open(num)
+	w.number(1, x.Batch.Number)
+	w.number(2, x.Batch.Epoch)
+	w.number(3, x.Instance.Worker)
+	w.number(4, uint64(x.Instance.Slot))
+	w.number(5, uint64(max(x.BatchSize, 0)))
+	w.number(6, nanoseconds(x.Waited))
+	w.number(7, nanoseconds(x.Input))
+	w.number(8, nanoseconds(x.Ran))
+	w.number(9, nanoseconds(x.Cost))
+	w.close(m)
 }
 
 // Refused writes a Refused.
@@ -129,11 +147,41 @@ func (s *scan) response(p *infer.Response) (returned bool) {
 			p.Awaited = s.bool()
 		case varint(10):
 			p.Kept = s.number()
+		case text(11):
+			s.execution(&p.Execution)
 		default:
 			s.skip()
 		}
 	}
 	return returned
+}
+
+func (s *scan) execution(x *infer.Execution) {
+	m := s.message()
+	for m.next() {
+		switch m.field {
+		case varint(1):
+			x.Batch.Number = m.number()
+		case varint(2):
+			x.Batch.Epoch = m.number()
+		case varint(3):
+			x.Instance.Worker = m.number()
+		case varint(4):
+			x.Instance.Slot = uint32(m.number())
+		case varint(5):
+			x.BatchSize = int64(min(m.number(), math.MaxInt64))
+		case varint(6):
+			x.Waited = duration(m.number())
+		case varint(7):
+			x.Input = duration(m.number())
+		case varint(8):
+			x.Ran = duration(m.number())
+		case varint(9):
+			x.Cost = duration(m.number())
+		default:
+			m.skip()
+		}
+	}
 }
 
 // Refused reads a Refused.

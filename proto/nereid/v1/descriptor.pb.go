@@ -60,7 +60,9 @@ type Descriptor struct {
 	Ensemble *ModelRef `protobuf:"bytes,16,opt,name=ensemble,proto3" json:"ensemble,omitempty"`
 	// The worker keeps large outputs for those that read them next: see
 	// Response.kept.
-	KeepOutputs   bool `protobuf:"varint,17,opt,name=keep_outputs,json=keepOutputs,proto3" json:"keep_outputs,omitempty"`
+	KeepOutputs bool `protobuf:"varint,17,opt,name=keep_outputs,json=keepOutputs,proto3" json:"keep_outputs,omitempty"`
+	// Absent for a request without a policy.
+	Share         *Share `protobuf:"bytes,18,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -214,6 +216,79 @@ func (x *Descriptor) GetKeepOutputs() bool {
 	return false
 }
 
+func (x *Descriptor) GetShare() *Share {
+	if x != nil {
+		return x.Share
+	}
+	return nil
+}
+
+// Share is where a policy puts a request beside those of others.
+type Share struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's priority band, 1 the highest.
+	Band uint32 `protobuf:"varint,1,opt,name=band,proto3" json:"band,omitempty"`
+	// The share of the device time that the band has whatever waits above it, in
+	// thousandths.
+	Minimum uint32 `protobuf:"varint,2,opt,name=minimum,proto3" json:"minimum,omitempty"`
+	// The share of the request's tenant beside other tenants of its band, in
+	// thousandths.
+	Weight        uint32 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Share) Reset() {
+	*x = Share{}
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Share) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Share) ProtoMessage() {}
+
+func (x *Share) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Share.ProtoReflect.Descriptor instead.
+func (*Share) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Share) GetBand() uint32 {
+	if x != nil {
+		return x.Band
+	}
+	return 0
+}
+
+func (x *Share) GetMinimum() uint32 {
+	if x != nil {
+		return x.Minimum
+	}
+	return 0
+}
+
+func (x *Share) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
 // Parent is what waits for a request that a model has made.
 type Parent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -231,7 +306,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +318,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[1]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +331,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{1}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Parent) GetUnit() *WorkId {
@@ -301,7 +376,7 @@ type Sequence struct {
 
 func (x *Sequence) Reset() {
 	*x = Sequence{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +388,7 @@ func (x *Sequence) String() string {
 func (*Sequence) ProtoMessage() {}
 
 func (x *Sequence) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[2]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +401,7 @@ func (x *Sequence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sequence.ProtoReflect.Descriptor instead.
 func (*Sequence) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{2}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Sequence) GetId() uint64 {
@@ -374,7 +449,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +461,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[3]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +474,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{3}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Parameter) GetKey() string {
@@ -509,14 +584,16 @@ type Response struct {
 	// The worker keeps the outputs that are remote slots of its own until the
 	// gateway says by Release that nobody reads them any more. The number is the
 	// worker's, and its own for each gateway; 0 is that it keeps none.
-	Kept          uint64 `protobuf:"varint,10,opt,name=kept,proto3" json:"kept,omitempty"`
+	Kept uint64 `protobuf:"varint,10,opt,name=kept,proto3" json:"kept,omitempty"`
+	// Of a final response that an execution gave.
+	Execution     *Execution `protobuf:"bytes,11,opt,name=execution,proto3" json:"execution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +605,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[4]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +618,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{4}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Response) GetWork() *WorkId {
@@ -614,6 +691,128 @@ func (x *Response) GetKept() uint64 {
 	return 0
 }
 
+func (x *Response) GetExecution() *Execution {
+	if x != nil {
+		return x.Execution
+	}
+	return nil
+}
+
+// Execution is where the time of a request went at its worker.
+type Execution struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the batch, and the epoch of the scheduler that numbered it.
+	Batch uint64 `protobuf:"varint,1,opt,name=batch,proto3" json:"batch,omitempty"`
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The worker's incarnation and its number for the instance.
+	Worker uint64 `protobuf:"varint,3,opt,name=worker,proto3" json:"worker,omitempty"`
+	Slot   uint32 `protobuf:"varint,4,opt,name=slot,proto3" json:"slot,omitempty"`
+	// That of the execution, in which other requests may have had a part.
+	BatchSize int64 `protobuf:"varint,5,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	// From the request's arrival at the scheduler until its instance took up its
+	// batch, until its inputs were there and until its last response.
+	WaitedNs uint64 `protobuf:"varint,6,opt,name=waited_ns,json=waitedNs,proto3" json:"waited_ns,omitempty"`
+	InputNs  uint64 `protobuf:"varint,7,opt,name=input_ns,json=inputNs,proto3" json:"input_ns,omitempty"`
+	RanNs    uint64 `protobuf:"varint,8,opt,name=ran_ns,json=ranNs,proto3" json:"ran_ns,omitempty"`
+	// The request's part of the time that the instance took for the batch.
+	CostNs        uint64 `protobuf:"varint,9,opt,name=cost_ns,json=costNs,proto3" json:"cost_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Execution) Reset() {
+	*x = Execution{}
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Execution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Execution) ProtoMessage() {}
+
+func (x *Execution) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Execution.ProtoReflect.Descriptor instead.
+func (*Execution) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Execution) GetBatch() uint64 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+func (x *Execution) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Execution) GetWorker() uint64 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *Execution) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *Execution) GetBatchSize() int64 {
+	if x != nil {
+		return x.BatchSize
+	}
+	return 0
+}
+
+func (x *Execution) GetWaitedNs() uint64 {
+	if x != nil {
+		return x.WaitedNs
+	}
+	return 0
+}
+
+func (x *Execution) GetInputNs() uint64 {
+	if x != nil {
+		return x.InputNs
+	}
+	return 0
+}
+
+func (x *Execution) GetRanNs() uint64 {
+	if x != nil {
+		return x.RanNs
+	}
+	return 0
+}
+
+func (x *Execution) GetCostNs() uint64 {
+	if x != nil {
+		return x.CostNs
+	}
+	return 0
+}
+
 // Error says why a request was refused or failed.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -636,7 +835,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[5]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +847,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_descriptor_proto_msgTypes[5]
+	mi := &file_nereid_v1_descriptor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +860,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{5}
+	return file_nereid_v1_descriptor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Error) GetReason() string {
@@ -710,7 +909,7 @@ var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
-	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xdd\x04\n" +
+	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\x85\x05\n" +
 	"\n" +
 	"Descriptor\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x0e\n" +
@@ -735,7 +934,12 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\x05trace\x18\x0e \x01(\tR\x05trace\x12)\n" +
 	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\x12/\n" +
 	"\bensemble\x18\x10 \x01(\v2\x13.nereid.v1.ModelRefR\bensemble\x12!\n" +
-	"\fkeep_outputs\x18\x11 \x01(\bR\vkeepOutputs\"q\n" +
+	"\fkeep_outputs\x18\x11 \x01(\bR\vkeepOutputs\x12&\n" +
+	"\x05share\x18\x12 \x01(\v2\x10.nereid.v1.ShareR\x05share\"M\n" +
+	"\x05Share\x12\x12\n" +
+	"\x04band\x18\x01 \x01(\rR\x04band\x12\x18\n" +
+	"\aminimum\x18\x02 \x01(\rR\aminimum\x12\x16\n" +
+	"\x06weight\x18\x03 \x01(\rR\x06weight\"q\n" +
 	"\x06Parent\x12%\n" +
 	"\x04unit\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04unit\x12\x14\n" +
 	"\x05batch\x18\x02 \x01(\x04R\x05batch\x12\x14\n" +
@@ -754,7 +958,7 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"int64Value\x12#\n" +
 	"\fdouble_value\x18\x04 \x01(\x01H\x00R\vdoubleValue\x12#\n" +
 	"\fstring_value\x18\x05 \x01(\tH\x00R\vstringValueB\a\n" +
-	"\x05value\"\xd0\x02\n" +
+	"\x05value\"\x84\x03\n" +
 	"\bResponse\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -768,7 +972,19 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\breturned\x18\b \x01(\bR\breturned\x12\x18\n" +
 	"\aawaited\x18\t \x01(\bR\aawaited\x12\x12\n" +
 	"\x04kept\x18\n" +
-	" \x01(\x04R\x04kept\"\xa9\x01\n" +
+	" \x01(\x04R\x04kept\x122\n" +
+	"\texecution\x18\v \x01(\v2\x14.nereid.v1.ExecutionR\texecution\"\xea\x01\n" +
+	"\tExecution\x12\x14\n" +
+	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06worker\x18\x03 \x01(\x04R\x06worker\x12\x12\n" +
+	"\x04slot\x18\x04 \x01(\rR\x04slot\x12\x1d\n" +
+	"\n" +
+	"batch_size\x18\x05 \x01(\x03R\tbatchSize\x12\x1b\n" +
+	"\twaited_ns\x18\x06 \x01(\x04R\bwaitedNs\x12\x19\n" +
+	"\binput_ns\x18\a \x01(\x04R\ainputNs\x12\x15\n" +
+	"\x06ran_ns\x18\b \x01(\x04R\x05ranNs\x12\x17\n" +
+	"\acost_ns\x18\t \x01(\x04R\x06costNs\"\xa9\x01\n" +
 	"\x05Error\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -789,36 +1005,40 @@ func file_nereid_v1_descriptor_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_descriptor_proto_rawDescData
 }
 
-var file_nereid_v1_descriptor_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_nereid_v1_descriptor_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_nereid_v1_descriptor_proto_goTypes = []any{
 	(*Descriptor)(nil), // 0: nereid.v1.Descriptor
-	(*Parent)(nil),     // 1: nereid.v1.Parent
-	(*Sequence)(nil),   // 2: nereid.v1.Sequence
-	(*Parameter)(nil),  // 3: nereid.v1.Parameter
-	(*Response)(nil),   // 4: nereid.v1.Response
-	(*Error)(nil),      // 5: nereid.v1.Error
-	(*WorkId)(nil),     // 6: nereid.v1.WorkId
-	(*ModelRef)(nil),   // 7: nereid.v1.ModelRef
-	(*Tensor)(nil),     // 8: nereid.v1.Tensor
+	(*Share)(nil),      // 1: nereid.v1.Share
+	(*Parent)(nil),     // 2: nereid.v1.Parent
+	(*Sequence)(nil),   // 3: nereid.v1.Sequence
+	(*Parameter)(nil),  // 4: nereid.v1.Parameter
+	(*Response)(nil),   // 5: nereid.v1.Response
+	(*Execution)(nil),  // 6: nereid.v1.Execution
+	(*Error)(nil),      // 7: nereid.v1.Error
+	(*WorkId)(nil),     // 8: nereid.v1.WorkId
+	(*ModelRef)(nil),   // 9: nereid.v1.ModelRef
+	(*Tensor)(nil),     // 10: nereid.v1.Tensor
 }
 var file_nereid_v1_descriptor_proto_depIdxs = []int32{
-	6,  // 0: nereid.v1.Descriptor.work:type_name -> nereid.v1.WorkId
-	7,  // 1: nereid.v1.Descriptor.model:type_name -> nereid.v1.ModelRef
-	8,  // 2: nereid.v1.Descriptor.inputs:type_name -> nereid.v1.Tensor
-	3,  // 3: nereid.v1.Descriptor.parameters:type_name -> nereid.v1.Parameter
-	2,  // 4: nereid.v1.Descriptor.sequence:type_name -> nereid.v1.Sequence
-	1,  // 5: nereid.v1.Descriptor.parent:type_name -> nereid.v1.Parent
-	7,  // 6: nereid.v1.Descriptor.ensemble:type_name -> nereid.v1.ModelRef
-	6,  // 7: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
-	6,  // 8: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
-	8,  // 9: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
-	3,  // 10: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
-	5,  // 11: nereid.v1.Response.error:type_name -> nereid.v1.Error
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	8,  // 0: nereid.v1.Descriptor.work:type_name -> nereid.v1.WorkId
+	9,  // 1: nereid.v1.Descriptor.model:type_name -> nereid.v1.ModelRef
+	10, // 2: nereid.v1.Descriptor.inputs:type_name -> nereid.v1.Tensor
+	4,  // 3: nereid.v1.Descriptor.parameters:type_name -> nereid.v1.Parameter
+	3,  // 4: nereid.v1.Descriptor.sequence:type_name -> nereid.v1.Sequence
+	2,  // 5: nereid.v1.Descriptor.parent:type_name -> nereid.v1.Parent
+	9,  // 6: nereid.v1.Descriptor.ensemble:type_name -> nereid.v1.ModelRef
+	1,  // 7: nereid.v1.Descriptor.share:type_name -> nereid.v1.Share
+	8,  // 8: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
+	8,  // 9: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
+	10, // 10: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
+	4,  // 11: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
+	7,  // 12: nereid.v1.Response.error:type_name -> nereid.v1.Error
+	6,  // 13: nereid.v1.Response.execution:type_name -> nereid.v1.Execution
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_descriptor_proto_init() }
@@ -828,7 +1048,7 @@ func file_nereid_v1_descriptor_proto_init() {
 	}
 	file_nereid_v1_tensor_proto_init()
 	file_nereid_v1_work_proto_init()
-	file_nereid_v1_descriptor_proto_msgTypes[3].OneofWrappers = []any{
+	file_nereid_v1_descriptor_proto_msgTypes[4].OneofWrappers = []any{
 		(*Parameter_BoolValue)(nil),
 		(*Parameter_Int64Value)(nil),
 		(*Parameter_DoubleValue)(nil),
@@ -840,7 +1060,7 @@ func file_nereid_v1_descriptor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_descriptor_proto_rawDesc), len(file_nereid_v1_descriptor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -91,7 +91,7 @@ func (c *call) Decode() error {
 	}
 	of, r := c.of, c.Request
 	r.ID, r.Parameters, r.Sequence, r.Priority, r.Timeout = of.ID, of.Parameters, of.Sequence, of.Priority, of.Timeout
-	r.Parent, r.Tenant, r.CostClass = of.Parent, of.Tenant, of.CostClass
+	r.Parent, r.Tenant, r.CostClass, r.Share = of.Parent, of.Tenant, of.CostClass, of.Share
 	for _, out := range of.Outputs { // as in Triton a set
 		if !slices.Contains(r.Outputs, out) {
 			r.Outputs = append(r.Outputs, out)

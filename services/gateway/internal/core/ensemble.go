@@ -235,7 +235,7 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	r := c.gateway.NewRequest(s.version)
 	r.Work.Revision = of.Work.Revision
 	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, c.deadline(s.execution.Step)
-	r.Parent, r.Tenant, r.CostClass, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Trace
+	r.Parent, r.Tenant, r.CostClass, r.Share, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Share, of.Trace
 	r.Ensemble, r.KeepOutputs = c.version.Ref, s.execution.Inner
 	r.Inputs, r.Outputs, r.Sequence = s.execution.Inputs, s.execution.Outputs, s.execution.Sequence
 	s.work = r.Work

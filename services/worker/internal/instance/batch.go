@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -137,6 +138,7 @@ func (b *batch) Respond(i int, r *infer.Response) {
 			s.window.lift()
 		}
 		s.outcome = outcome(s, r.Err)
+		r.Execution = b.executionLocked(i)
 		if !s.canceled.Load() {
 			b.waiting--
 		}
@@ -148,6 +150,27 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	b.send(request, r)
 	if tell {
 		b.tell(i, work)
+	}
+}
+
+// executionLocked is where the time of a request went that has its final response now;
+// zero where the batch has not started.
+func (b *batch) executionLocked(i int) infer.Execution {
+	started := b.timing.Start
+	if started == 0 {
+		return infer.Execution{}
+	}
+	now := b.lane.executor.deps.Clock.Now()
+	ready := cmp.Or(b.timing.InputDone, now)
+	own, all := max(b.of.Requests[i].BatchSize, 1), max(b.size, 1)
+	took := now.Sub(started)
+	if b.freed { // the instance was taken until then
+		took = b.timing.Done.Sub(started)
+	}
+	return infer.Execution{
+		Batch: b.of.ID, Instance: b.of.Instance, BatchSize: b.size,
+		Waited: max(started.Sub(b.of.Enqueued[i]), 0), Input: max(ready.Sub(started), 0), Ran: max(now.Sub(max(ready, started)), 0),
+		Cost: time.Duration(float64(took) * min(float64(own)/float64(all), 1)),
 	}
 }
 

@@ -43,6 +43,7 @@ func lane() (run, stop func()) {
 	o := &infer.Batch{ID: infer.BatchID{Epoch: 1}, Instance: id}
 	for n := range uint64(size) {
 		o.Requests = append(o.Requests, &infer.Request{Work: infer.Work{Request: request(n)}, BatchSize: 1})
+		o.Enqueued = append(o.Enqueued, 1)
 	}
 	run = func() {
 		o.ID.Number++

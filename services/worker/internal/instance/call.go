@@ -67,7 +67,7 @@ func (b *batch) adoptLocked(i int, c *infer.Call) error {
 	}
 	first := requests[0]
 	c.Parent = infer.Parent{Batch: b.of.ID, Unit: first.Work.Unit(), Alone: i != backend.AllRequests}
-	c.Tenant, c.CostClass, c.Deadline = first.Tenant, first.CostClass, latest(requests)
+	c.Tenant, c.CostClass, c.Share, c.Deadline = first.Tenant, first.CostClass, first.Share, latest(requests)
 	return nil
 }
 

@@ -30,7 +30,7 @@ func (b *batch) Free() {
 	}
 	b.freed, b.freeing, b.end = true, true, nil
 	b.fill(f, now)
-	b.of = &infer.Batch{ID: b.of.ID, Instance: b.of.Instance, Requests: slices.Clone(b.of.Requests)} // it is the scheduler's with its last unit
+	b.of = &infer.Batch{ID: b.of.ID, Instance: b.of.Instance, Requests: slices.Clone(b.of.Requests), Enqueued: slices.Clone(b.of.Enqueued)} // it is the scheduler's with its last unit
 	b.mu.Unlock()
 	b.free(f)
 	for {
