@@ -184,6 +184,10 @@ const (
 	ModelUnsupported Reason = "model_unsupported"
 	// InstanceAway: The instance is away, since its process is started again. The scheduler gives the request to another instance, or to this one when it is back; clients do not see this.
 	InstanceAway Reason = "instance_away"
+	// RetryBudget: The tenant sends more retries than its share of other requests.
+	RetryBudget Reason = "retry_budget"
+	// PolicyInvalid: A policy has findings, or its own tests fail.
+	PolicyInvalid Reason = "policy_invalid"
 )
 
 type row struct {
@@ -375,6 +379,10 @@ func lookup(r Reason) int {
 		return 88
 	case InstanceAway:
 		return 89
+	case RetryBudget:
+		return 90
+	case PolicyInvalid:
+		return 91
 	}
 	return -1
 }
@@ -559,6 +567,10 @@ func rowAt(i int) row {
 		return row{501, 12, false, "The model does not support what the request asks for."}
 	case 89:
 		return row{503, 14, true, "The instance is away, since its process is started again. The scheduler gives the request to another instance, or to this one when it is back; clients do not see this."}
+	case 90:
+		return row{429, 8, true, "The tenant sends more retries than its share of other requests."}
+	case 91:
+		return row{400, 3, false, "A policy has findings, or its own tests fail."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -657,5 +669,7 @@ func Reasons() []Reason {
 		ModelBusy,
 		ModelUnsupported,
 		InstanceAway,
+		RetryBudget,
+		PolicyInvalid,
 	}
 }

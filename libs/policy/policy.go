@@ -187,6 +187,15 @@ func (p *Policy) Anonymous() (*Tenant, error) {
 	return p.anonymous, nil
 }
 
+// Unknown is the tenant of callers of whom nothing else is known, in shadow mode: the
+// anonymous one, or one without bounds.
+func (p *Policy) Unknown() *Tenant {
+	if p.anonymous != nil {
+		return p.anonymous
+	}
+	return &Tenant{Name: AnonymousName, Weight: 1, band: len(p.Bands) - 1, apis: APIs()}
+}
+
 // ByKey is the tenant of an API key. The error is of the reason token_invalid.
 func (p *Policy) ByKey(key string, now time.Time) (*Tenant, error) {
 	c, ok := p.keys[sha256.Sum256([]byte(key))]

@@ -44,6 +44,7 @@ require (
 )
 
 require (
+	github.com/nereid-serving/nereid/libs/policy v0.0.0
 	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
@@ -52,3 +53,5 @@ require (
 replace github.com/nereid-serving/nereid/libs => ../../libs
 
 replace github.com/nereid-serving/nereid/proto => ../../proto
+
+replace github.com/nereid-serving/nereid/libs/policy => ../../libs/policy

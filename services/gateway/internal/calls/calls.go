@@ -25,7 +25,7 @@ type Caller struct {
 
 // New returns the caller of a gateway. Its calls are canceled when ctx is done.
 func New(ctx context.Context, g *core.Gateway, o path.Options) *Caller {
-	o.Restricted = nil
+	o.Restricted, o.Tenants = nil, nil
 	return &Caller{ctx: ctx, path: path.New(g, path.Protocol{Noun: "call"}, o)}
 }
 
@@ -77,6 +77,9 @@ func refusal(model string, err error) error {
 
 // Header implements path.Caller: a model sends none.
 func (*call) Header(string) []string { return nil }
+
+// Names implements path.Caller: a model has no certificate.
+func (*call) Names() []string { return nil }
 
 // Receive implements path.Body: the call names its model.
 func (*call) Receive() error { return nil }

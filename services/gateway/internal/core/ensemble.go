@@ -35,6 +35,7 @@ type composition struct {
 	begun   map[*ensemble.Execution]*stepRequest // that have not ended
 	events  inbox
 	over    bool // its end was counted
+	cost    time.Duration // of the steps that have ended
 	// find looks for the response before a step is submitted; nil afterwards, or where it
 	// is nowhere.
 	find func(context.Context) *infer.Response
@@ -162,6 +163,7 @@ func (c *composition) take(e event) error {
 // stepResponded takes a response of a step in, or returns the error that ends the
 // ensemble.
 func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
+	c.cost += p.Execution.Cost
 	if p.Err != nil {
 		return c.refused(s, p)
 	}
@@ -321,7 +323,9 @@ func (c *composition) nest(s *stepRequest, r *infer.Request) {
 			if err != nil {
 				p = infer.Fail(s.work, err)
 			}
-			final = p.Final
+			if final = p.Final; final {
+				p.Execution = *x.Report()
+			}
 			s.Receive(p)
 		}
 	}()

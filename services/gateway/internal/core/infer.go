@@ -45,6 +45,8 @@ type Execution struct {
 	open       bool   // in the table
 	final      bool   // no other version may take the request: it was rerouted, or a response was read
 
+	report infer.Execution // of the final response
+
 	search      *search      // for a response that is known elsewhere; nil without one
 	composition *composition // of an ensemble; nil for other models
 }
@@ -67,7 +69,7 @@ func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 }
 
 func (x *Execution) enter(v *Version, r *infer.Request) {
-	x.version, x.work, x.open = v, r.Work, true
+	x.version, x.work, x.open, x.report = v, r.Work, true, infer.Execution{}
 	if x.Responses.Budget = nil; x.Account != nil {
 		x.Responses.Budget = x.Account
 	}
@@ -127,6 +129,10 @@ func (x *Execution) Complete(p *infer.Response) {
 // admitted with where it was rerouted.
 func (x *Execution) Version() *Version { return x.version }
 
+// Report is where the time of the request went at its worker, once its final response was
+// read; of an ensemble it has the cost of all steps alone.
+func (x *Execution) Report() *infer.Execution { return &x.report }
+
 // Next returns the next response, which the caller releases, up to the final one,
 // or the error that ended the request. When ctx ends first the request is
 // canceled wherever it is. A request whose generation has gone before it was
@@ -141,8 +147,12 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 			ctx = context.WithoutCancel(ctx)
 			continue
 		}
-		if x.open = !p.Final; p.Final && x.composition != nil {
-			x.composition.count(p.Err != nil)
+		if x.open = !p.Final; p.Final {
+			x.report = p.Execution
+			if c := x.composition; c != nil {
+				c.count(p.Err != nil)
+				x.report.Cost = c.cost
+			}
 		}
 		if p.Err == nil {
 			x.final = true

@@ -2,12 +2,14 @@ package path
 
 import (
 	"context"
+	"crypto/x509"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
 // Call is one call of a client. Its transport sets the head, and for an inference
@@ -29,8 +31,12 @@ type Call struct {
 	Body   Body
 	Sink   Sink
 
-	// Identity is who calls, as the stage identify has found out.
-	Identity Identity
+	// Admitted says that the caller has sent what a restricted API demands.
+	Admitted bool
+	// Tenant is whose call it is; nil without a policy.
+	Tenant *tenants.Tenant
+	// Quota is what the call holds of its tenant's limits, and what is left of them.
+	Quota tenants.Reservation
 	// Account is what the call holds of the budget.
 	Account core.Account
 	// Target is the version that was resolved. The one that responds may be
@@ -48,6 +54,9 @@ type Call struct {
 	EmptyFinal bool
 
 	path      *Path
+	view      *tenants.View // the policy of the call; nil without one
+	elements  int64         // of all inputs, as batchSize of a call with a tenant alone
+	batchSize int64
 	ctx       context.Context
 	cancel    context.CancelFunc // of the timeout; nil without one
 	execution core.Execution
@@ -57,18 +66,20 @@ type Call struct {
 	outcome   Outcome
 }
 
-// Identity is who calls.
-type Identity struct {
-	// Admitted says that the caller has sent what the API demands.
-	Admitted bool
-	// Tenant is whose quota the call uses, or empty.
-	Tenant string
-}
-
 // Caller is what a transport knows of who calls.
-type Caller interface {
-	// Header returns the values of a header.
-	Header(name string) []string
+type Caller = tenants.Credentials
+
+// CertificateNames are the names in the first of a client's certificates: its common name,
+// DNS names and URIs.
+func CertificateNames(chain []*x509.Certificate) []string {
+	if len(chain) == 0 {
+		return nil
+	}
+	names := append([]string{chain[0].Subject.CommonName}, chain[0].DNSNames...)
+	for _, uri := range chain[0].URIs {
+		names = append(names, uri.String())
+	}
+	return names
 }
 
 // Body is the body of an inference.
@@ -89,7 +100,8 @@ type Sink interface {
 
 func (c *Call) begin(ctx context.Context, p *Path) {
 	c.path, c.ctx = p, ctx
-	c.Identity, c.Target, c.Work, c.ID = Identity{}, nil, infer.RequestID{}, ""
+	c.Admitted, c.Tenant, c.Quota, c.view, c.elements = false, nil, tenants.Reservation{}, nil, 0
+	c.Target, c.Work, c.ID = nil, infer.RequestID{}, ""
 	c.Classes, c.EmptyFinal, c.detached, c.outcome = nil, false, 0, Outcome{}
 }
 

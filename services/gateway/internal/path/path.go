@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
 // Protocol is how the calls of one transport differ.
@@ -32,6 +33,10 @@ type Options struct {
 	Restricted core.Restrictions
 	// Budget bounds the bytes of all calls together. It may be nil.
 	Budget *core.Budget
+	// Tenants have the policy that calls are subject to. It may be nil.
+	Tenants *tenants.Tenants
+	// Costs predict what requests cost, and learn it. It may be nil.
+	Costs *tenants.Costs
 	// Cache keeps responses. It may be nil.
 	Cache *cache.Cache
 	// Meter counts calls. It may be nil.
@@ -55,6 +60,10 @@ type Meter interface {
 // Outcome is how an inference has ended.
 type Outcome struct {
 	Model infer.ModelID
+	// Tenant, Class and Band are the request's under a policy.
+	Tenant, Class, Band string
+	// Execution is where the time went at the worker.
+	Execution infer.Execution
 	// Reason is why it failed; empty where it did not.
 	Reason errs.Reason
 	// Received is when the request came, Started when it was decoded and Ended when
@@ -100,6 +109,9 @@ func (p *Path) Do(ctx context.Context, c *Call, answer func() error) (err error)
 		if err := p.every[i].Run(c); err != nil {
 			return err
 		}
+	}
+	if err := c.permit(); err != nil {
+		return err
 	}
 	return answer()
 }
@@ -162,6 +174,7 @@ func (c *Call) end(panicked any, err error) error {
 	if panicked != nil {
 		err = Panicked(panicked)
 	}
+	c.outcome.Execution = *c.execution.Report()
 	c.execution.Close()
 	c.lookup.Close()
 	if c.hit != nil {
@@ -172,6 +185,7 @@ func (c *Call) end(panicked any, err error) error {
 		c.Request.Release()
 		c.Request = nil
 	}
+	c.settle()
 	c.Account.Close()
 	if c.cancel != nil {
 		c.cancel()

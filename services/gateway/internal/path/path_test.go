@@ -112,7 +112,14 @@ func (r *rig) respond(q *infer.Request, responses ...*infer.Response) {
 func (r *rig) Submit(q *infer.Request) error { return r.submit(q) }
 func (r *rig) Cancel(id infer.RequestID)     { r.canceled = append(r.canceled, id) }
 
-func (r *rig) Header(name string) []string { return []string{r.header[name]} }
+func (r *rig) Header(name string) []string {
+	if v, ok := r.header[name]; ok {
+		return []string{v}
+	}
+	return nil
+}
+
+func (*rig) Names() []string { return nil }
 
 func (r *rig) Send(p *infer.Response) error {
 	r.sent = append(r.sent, fmt.Sprintf("%d outputs, final %t", len(p.Outputs), p.Final))
@@ -176,7 +183,7 @@ func TestInferencesTakeAllStages(t *testing.T) {
 	if err := r.infer(t, "m"); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"identify", "authorize", "budget", "receive", "resolve", "decode", "check", "quota", "cache", "admit", "dispatch", "stream"}
+	want := []string{"identify", "authorize", "budget", "receive", "route", "resolve", "decode", "check", "classify", "quota", "cache", "admit", "dispatch", "stream"}
 	if diff := cmp.Diff(want, taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -219,35 +226,6 @@ func TestCallsOfNoAPIAreRefused(t *testing.T) {
 	err := r.Do(t.Context(), r.call("", ""), func() error { t.Error("the call was answered"); return nil })
 	if errs.Of(err) != errs.Unsupported {
 		t.Error(err)
-	}
-}
-
-// The empty places of the list are filled by a value.
-
-func TestQuotasRefuseByTenant(t *testing.T) {
-	stages := replaced("quota", func(c *path.Call) error {
-		if c.Identity.Tenant == "greedy" {
-			return errs.New(errs.QuotaExceeded, "tenant '%s' has used its quota", c.Identity.Tenant).WithRetry(3 * time.Second)
-		}
-		return nil
-	})
-	stages[0].Run = func(c *path.Call) error {
-		c.Identity = path.Identity{Admitted: true, Tenant: c.Caller.Header("tenant")[0]}
-		return nil
-	}
-	r := newRig(t, path.Options{Stages: stages, Budget: core.NewBudget(100)})
-	submitted := 0
-	submit := r.submit
-	r.submit = func(q *infer.Request) error { submitted++; return submit(q) }
-	for _, tenant := range []string{"modest", "greedy"} {
-		r.header = map[string]string{"tenant": tenant}
-		err := r.infer(t, "m")
-		if refused := errs.Of(err) == errs.QuotaExceeded && errs.From(err).RetryAfter == 3*time.Second; refused != (tenant == "greedy") {
-			t.Errorf("%s: %v", tenant, err)
-		}
-	}
-	if submitted != 1 || r.last.Reason != errs.QuotaExceeded {
-		t.Errorf("%d requests were submitted, the last is counted as %q", submitted, r.last.Reason)
 	}
 }
 

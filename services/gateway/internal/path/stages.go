@@ -27,10 +27,12 @@ func Stages() []Stage {
 		{Name: "authorize", Every: true, Run: authorize},
 		{Name: "budget", Run: budget},
 		{Name: "receive", Run: receive},
+		{Name: "route", Run: route},
 		{Name: "resolve", Run: resolve},
 		{Name: "decode", Run: decode},
 		{Name: "check", Run: check},
-		{Name: "quota", Run: pass}, // a place for what a tenant may use
+		{Name: "classify", Run: classifyRequest},
+		{Name: "quota", Run: quota},
 		{Name: "cache", Run: lookUp},
 		{Name: "admit", Run: admit},
 		{Name: "dispatch", Run: dispatch},
@@ -38,20 +40,21 @@ func Stages() []Stage {
 	}
 }
 
-func pass(*Call) error { return nil }
-
-// identify finds out who calls: so far, whether the caller has sent what the API
-// demands.
-func identify(c *Call) error {
+// identify finds out who calls: whether the caller has sent what a restricted API
+// demands and, under a policy, whose call it is. Probes have no credentials: whether the
+// server is well everybody may ask.
+func identify(c *Call) (err error) {
 	secret, restricted := c.path.options.Restricted[c.API]
-	if !restricted {
-		c.Identity.Admitted = true
-		return nil
+	c.Admitted = !restricted
+	if restricted {
+		for _, sent := range c.Caller.Header(c.path.protocol.HeaderPrefix + secret.Header) {
+			c.Admitted = c.Admitted || secret.Matches(sent)
+		}
 	}
-	for _, sent := range c.Caller.Header(c.path.protocol.HeaderPrefix + secret.Header) {
-		c.Identity.Admitted = c.Identity.Admitted || secret.Matches(sent)
+	if c.view = c.path.options.Tenants.Current(); c.view != nil && c.API != core.HealthAPI {
+		c.Tenant, err = c.view.Identify(c.Caller)
 	}
-	return nil
+	return err
 }
 
 // authorize refuses a caller who may not use the API. A call of no API is refused
@@ -60,9 +63,11 @@ func authorize(c *Call) error {
 	switch {
 	case c.API == "":
 		return errs.New(errs.Unsupported, "%s is not supported by this server", c.Method)
-	case !c.Identity.Admitted:
+	case !c.Admitted:
 		header := c.path.protocol.HeaderPrefix + c.path.options.Restricted[c.API].Header
 		return errs.New(errs.APIRestricted, "This %s is restricted, expecting header '%s'", c.path.protocol.Noun, header)
+	case c.Tenant != nil:
+		return c.Tenant.Refuse(c.Tenant.MayCall(string(c.API)))
 	}
 	return nil
 }

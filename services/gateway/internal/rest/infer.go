@@ -66,6 +66,14 @@ func (s *server) putCall(c *call) {
 // Header implements path.Caller.
 func (c *call) Header(name string) []string { return c.http.Header.Values(name) }
 
+// Names implements path.Caller.
+func (c *call) Names() []string {
+	if c.http.TLS == nil {
+		return nil
+	}
+	return path.CertificateNames(c.http.TLS.PeerCertificates)
+}
+
 // requestID is the identity that the gateway has given the request; empty if it
 // has none yet.
 func (c *call) requestID() string {

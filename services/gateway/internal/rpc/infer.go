@@ -85,6 +85,9 @@ func (c *call) Header(name string) []string {
 	return metadata.ValueFromIncomingContext(c.Context(), name)
 }
 
+// Names implements path.Caller.
+func (c *call) Names() []string { return certificateNames(c.Context()) }
+
 // Receive implements path.Body.
 func (c *call) Receive() error {
 	if c.receive != nil {

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
@@ -121,3 +122,15 @@ type incoming struct{ ctx context.Context }
 
 // Header implements path.Caller.
 func (c incoming) Header(name string) []string { return metadata.ValueFromIncomingContext(c.ctx, name) }
+
+// Names implements path.Caller.
+func (c incoming) Names() []string { return certificateNames(c.ctx) }
+
+// certificateNames are those of the client's certificate, where its connection has one.
+func certificateNames(ctx context.Context) []string {
+	secured, ok := connectionOf(ctx).AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return nil
+	}
+	return path.CertificateNames(secured.State.PeerCertificates)
+}

@@ -1,0 +1,101 @@
+package path
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/policy"
+	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
+)
+
+// permit refuses a tenant that may not use the model which the call names.
+func (c *Call) permit() error {
+	if c.Tenant == nil || c.Model == "" {
+		return nil
+	}
+	return c.Tenant.Refuse(c.Tenant.MayUse(c.Model))
+}
+
+// route has the policy say which model and version the request goes to.
+func route(c *Call) error {
+	if c.Tenant == nil {
+		return nil
+	}
+	if err := c.permit(); err != nil {
+		return err
+	}
+	to := c.view.Route(c.Tenant.Tenant, &policy.Request{Model: c.Model, Version: c.Version, Header: tenants.Headers(c.Caller)}, rand.Float64()) //nolint:gosec // no secret
+	c.Model, c.Version = to.Model, to.Version
+	return nil
+}
+
+// classifyRequest has the policy say what the request counts as, and gives it the deadline
+// that its client has not stated. Under a policy Triton's parameter timeout is one.
+func classifyRequest(c *Call) error {
+	if c.Tenant == nil {
+		return nil
+	}
+	r := c.Request
+	c.batchSize = r.BatchSize
+	is := c.view.Classify(c.Tenant.Tenant, &policy.Request{
+		Model: c.Model, Version: c.Version, Header: tenants.Headers(c.Caller), BatchSize: r.BatchSize,
+		Elements: c.countElements(), Bytes: r.InputBytes(), Priority: r.Priority,
+		Inputs: func(each func(string, []int64)) {
+			for i := range r.Inputs {
+				each(r.Inputs[i].Name, r.Inputs[i].Shape)
+			}
+		},
+	})
+	band := &c.view.Bands[is.Band]
+	r.Tenant, r.CostClass = c.Tenant.Name, is.Name
+	r.Share = infer.Share{Band: uint32(is.Band) + 1, Minimum: thousandths(band.Minimum), Weight: max(thousandths(c.Tenant.Weight), 1)} //nolint:gosec // few bands
+	c.outcome.Tenant, c.outcome.Class, c.outcome.Band = r.Tenant, is.Name, band.Name
+	switch {
+	case r.Deadline != 0:
+	case r.Timeout > 0:
+		c.SetTimeout(r.Timeout)
+	case is.Deadline > 0:
+		c.SetTimeout(is.Deadline)
+	}
+	c.outcome.Deadline = r.Deadline
+	return nil
+}
+
+func thousandths(v float64) uint32 { return uint32(min(v, 1e6)*1000 + 0.5) }
+
+// countElements counts the elements of all inputs.
+func (c *Call) countElements() int64 {
+	c.elements = 0
+	for i := range c.Request.Inputs {
+		n, _ := c.Request.Inputs[i].Shape.Elements() // the request was checked
+		c.elements += n
+	}
+	return c.elements
+}
+
+// quota takes what the request is expected to use from its tenant's limits, until the
+// end of the call.
+func quota(c *Call) (err error) {
+	if c.Tenant == nil {
+		return nil
+	}
+	r := c.Request
+	c.Quota, err = c.Tenant.Reserve(tenants.Demand{
+		Cost: c.path.options.Costs.Predict(c.Target.Ref.ID(), c.elements, r.BatchSize), Bytes: float64(r.InputBytes()), Retry: tenants.Attempts(c.Caller),
+	})
+	return err
+}
+
+// settle gives back what of the reservation the request has not cost. A cost unit is a
+// millisecond of device time.
+func (c *Call) settle() {
+	if c.Tenant == nil {
+		return
+	}
+	cost := float64(c.outcome.Execution.Cost) / float64(time.Millisecond)
+	if c.Target != nil {
+		c.path.options.Costs.Learn(c.Target.Ref.ID(), c.elements, c.batchSize, c.Quota.Cost(), cost)
+	}
+	c.Quota.Settle(cost)
+}

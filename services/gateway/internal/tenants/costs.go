@@ -1,0 +1,97 @@
+package tenants
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+)
+
+// Costs are what requests of each model have cost, by the size of their rows, to
+// predict what the next will. It is safe for concurrent use.
+type Costs struct {
+	mu     sync.Mutex
+	models map[infer.ModelID]*modelCosts // guarded by mu
+}
+
+// modelCosts are those of a model, by the magnitude of elements of a row: as fine as the
+// scheduler's.
+type modelCosts struct {
+	rows  [16]mean // cost units of a row
+	error mean     // of the predictions, relative to what was so
+}
+
+// mean is the mean of the last samples, of which later ones weigh more.
+type mean struct {
+	value   float64
+	samples int
+}
+
+// weight is how much a new sample counts when there are many.
+const weight = 1.0 / 16
+
+func (m *mean) add(v float64) {
+	m.samples++
+	m.value += (v - m.value) * math.Max(weight, 1/float64(m.samples))
+}
+
+// shapeOf is the magnitude of the rows of a request.
+func shapeOf(elements, rows int64) int {
+	return min(bits.Len64(uint64(max(elements, 0)/max(rows, 1)))/2, 15) //nolint:gosec // not negative
+}
+
+// Predict is what a request is likely to cost, in cost units; 0 where that is unknown.
+func (c *Costs) Predict(model infer.ModelID, elements, rows int64) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.models[model]
+	if m == nil {
+		return 0
+	}
+	return m.rows[shapeOf(elements, rows)].value * float64(max(rows, 1))
+}
+
+// Learn takes in what a request has cost that was predicted to cost so much.
+func (c *Costs) Learn(model infer.ModelID, elements, rows int64, predicted, cost float64) {
+	if cost <= 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.models[model]
+	if m == nil {
+		m = &modelCosts{}
+		if c.models == nil {
+			c.models = make(map[infer.ModelID]*modelCosts)
+		}
+		c.models[model] = m
+	}
+	m.rows[shapeOf(elements, rows)].add(cost / float64(max(rows, 1)))
+	if predicted > 0 {
+		m.error.add(math.Abs(predicted-cost) / cost)
+	}
+}
+
+// Errors calls a function with the mean error of the predictions for each model,
+// relative to what the requests have cost.
+func (c *Costs) Errors(each func(model infer.ModelID, relative float64)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, m := range c.models {
+		if m.error.samples > 0 {
+			each(id, m.error.value)
+		}
+	}
+}
+
+// Keep forgets the models that are not listed.
+func (c *Costs) Keep(listed func(infer.ModelID) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.models {
+		if !listed(id) {
+			delete(c.models, id)
+		}
+	}
+}
