@@ -22,10 +22,21 @@ require (
 )
 
 require (
+	cel.dev/cel-go v0.33.2 // indirect
+	github.com/MicahParks/jwkset v0.11.4 // indirect
+	github.com/MicahParks/keyfunc/v3 v3.9.1 // indirect
+	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
+	github.com/bahlo/generic-list-go v0.2.0 // indirect
+	github.com/buger/jsonparser v1.1.2 // indirect
+	github.com/invopop/jsonschema v0.14.0 // indirect
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
+	github.com/nereid-serving/nereid/libs/policy v0.0.0 // indirect
 	github.com/nereid-serving/nereid/python v0.0.0 // indirect
+	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
+	golang.org/x/exp v0.0.0-20240823005443-9b4947da3948 // indirect
 )
 
 require (
@@ -142,3 +153,5 @@ replace github.com/nereid-serving/nereid/cmd => ../cmd
 replace github.com/nereid-serving/nereid/libs/blob => ../libs/blob
 
 replace github.com/nereid-serving/nereid/python => ../python
+
+replace github.com/nereid-serving/nereid/libs/policy => ../libs/policy

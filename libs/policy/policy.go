@@ -16,7 +16,7 @@ import (
 
 // Policy is a policy that is whole and has passed its own tests. It is immutable.
 type Policy struct {
-	// Digest names the policy's text: the first half of its SHA-256, in hexadecimal digits.
+	// Digest names the policy's text: the first 8 bytes of its SHA-256, in hexadecimal digits.
 	Digest string
 	// Shadow says that refusals are counted and not made.
 	Shadow bool
@@ -27,6 +27,9 @@ type Policy struct {
 	// RetryBudget is how many retries a tenant may send for each of its other requests;
 	// negative is any number.
 	RetryBudget float64
+
+	// Tests are the names of the policy's own tests, which have passed.
+	Tests []string
 
 	tiers        map[string]*tier
 	tenants      map[string]*Tenant
@@ -257,6 +260,15 @@ func (t *Tenant) MayCall(api string) error {
 	}
 	return errs.New(errs.TenantForbidden, "tenant '%s' may not call the API %s", t.Name, api)
 }
+
+// Models are the patterns of those that the tenant may use; nil is all.
+func (t *Tenant) Models() []string { return t.models }
+
+// APIs are those that the tenant may call.
+func (t *Tenant) APIs() []string { return t.apis }
+
+// Band is the index of the band of requests whose class names none.
+func (t *Tenant) Band() int { return t.band }
 
 // MayUse refuses a tenant that may not use a model; the reason is tenant_forbidden.
 func (t *Tenant) MayUse(model string) error {

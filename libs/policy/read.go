@@ -3,6 +3,8 @@ package policy
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -53,12 +55,26 @@ func Read(text []byte) (*Policy, []Finding) {
 		slices.SortStableFunc(r.findings, func(a, b Finding) int { return cmp.Compare(a.Line, b.Line) })
 		return nil, r.findings
 	}
+	sum := sha256.Sum256(text)
+	p.Digest = hex.EncodeToString(sum[:8])
 	return p, nil
 }
 
 // maxValues is how many values a policy may have, those counted each time that are
 // named by an alias.
 const maxValues = 200_000
+
+// Describe writes a finding as people read it: where it is, what, and what to do.
+func Describe(file string, f Finding) string {
+	text := fmt.Sprintf("%s:%d:%d: %s", file, f.Line, f.Column, f.Message)
+	if f.Field != "" && !strings.Contains(f.Message, f.Field) {
+		text = fmt.Sprintf("%s:%d:%d: %s: %s", file, f.Line, f.Column, f.Field, f.Message)
+	}
+	if f.Fix != "" {
+		text += "; " + f.Fix
+	}
+	return text
+}
 
 // reader collects what is wrong with a policy.
 type reader struct {

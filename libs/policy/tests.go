@@ -11,6 +11,7 @@ import (
 func (r *reader) test(p *Policy, tests []testDocument) {
 	for i := range tests {
 		t, at := &tests[i], []any{"tests", i}
+		p.Tests = append(p.Tests, t.Name)
 		tenant, err := p.tested(t.Request.Tenant)
 		if err != nil {
 			r.report(append(at, "request"), "", "test %q: %s", t.Name, errs.From(err).Msg)

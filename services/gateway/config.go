@@ -41,6 +41,9 @@ type Config struct {
 	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on, or unix:PATH."`
 	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
 
+	// Policy is a file that says who may ask for what; empty is none.
+	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is read again; one with errors changes nothing. See nereid policy."`
+
 	Connections Connections `embed:""`
 	Cache       Cache       `embed:""`
 

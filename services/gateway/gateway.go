@@ -98,6 +98,7 @@ type Gateway struct {
 	budget *core.Budget
 	cache  *cache.Cache  // nil without one
 	redis  *redis.Values // of the cache; nil without one
+	policy *policies
 
 	// engine and calls are set once the lease has assigned the incarnation.
 	engine  atomic.Pointer[core.Gateway]
@@ -121,6 +122,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	}
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
+	g.policy = newPolicies(c.Policy, g.meters, deps.Metrics, deps.Log)
 	var err error
 	if g.cache, g.redis, err = openCache(&c.Cache, deps); err != nil {
 		return nil, err
@@ -179,16 +181,21 @@ func (g *Gateway) Run(ctx context.Context) error {
 		g.deps.Registered(r.Epoch())
 	}
 	engine := g.start(r.Epoch())
+	// All parts run until the drain is over.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if err := g.policy.start(serving); err != nil {
+		return err
+	}
 	if err := g.listen(ctx); err != nil {
 		return err
 	}
 	close(g.bound)
-	// All parts run until the drain is over.
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, serving := errgroup.WithContext(serving)
 	g.calls.Store(calls.New(serving, engine, g.path("call", nil)))
 	group.Go(func() error { return g.renew(serving, r) })
 	group.Go(func() error { return g.watch(serving, engine, r) })
+	group.Go(func() error { return g.policy.follow(serving) })
 	if g.redis != nil {
 		group.Go(func() error { return g.redis.Run(serving) })
 	}
@@ -300,7 +307,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 // path are the options of a protocol's calls.
 func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
 	return path.Options{
-		Restricted: restricted, Budget: g.budget, Cache: g.cache, Meter: g.meters.Protocol(protocol),
+		Restricted: restricted, Tenants: g.policy.tenants, Costs: g.policy.costs, Budget: g.budget, Cache: g.cache, Meter: g.meters.Protocol(protocol),
 		Log: func(method string, err error) {
 			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 		},

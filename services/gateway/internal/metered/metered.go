@@ -24,6 +24,11 @@ type Metrics struct {
 	deadlines *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	missing   prometheus.Counter
+	shadowed  *prometheus.CounterVec
+	retries   *prometheus.CounterVec
+	tenants   *prometheus.CounterVec
+	costs     *prometheus.CounterVec
+	named     names
 	seconds   *prometheus.Desc
 	stages    *prometheus.Desc
 
@@ -43,6 +48,12 @@ func New(registry prometheus.Registerer) *Metrics {
 			"unmeetable, refused on arrival; queue and compute, expired while queued and while executing; failed otherwise.",
 			"model", "outcome"),
 		errors: counter("errors_total", "Calls of any endpoint that returned an error, by its reason.", "protocol", "reason"),
+		shadowed: counter("policy_shadowed_total", "Calls that a policy in shadow mode would have refused.", "tenant", "reason"),
+		retries:  counter("retries_total", "Retries of tenants by result: taken, or refused since there were too many.", "tenant", "result"),
+		tenants: counter("tenant_requests_total", "Inference requests under a policy by tenant, cost class, band and outcome: good, in time and without an error; "+
+			"late; or the reason of the refusal or failure. The tenants seen first have series of their own, and the others share one.",
+			"tenant", "class", "band", "outcome"),
+		costs: counter("tenant_cost_units_total", "Milliseconds of device time that requests of a tenant have used.", "tenant", "class", "band"),
 		missing: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nereid_gateway_statistics_missing_total",
 			Help: "Pools whose models a reply with statistics lacked, since the pool's scheduler did not answer.",
@@ -63,6 +74,10 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	m.deadlines.Describe(out)
 	m.errors.Describe(out)
 	m.missing.Describe(out)
+	m.shadowed.Describe(out)
+	m.retries.Describe(out)
+	m.tenants.Describe(out)
+	m.costs.Describe(out)
 	out <- m.seconds
 	out <- m.stages
 }
@@ -73,6 +88,10 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.deadlines.Collect(out)
 	m.errors.Collect(out)
 	m.missing.Collect(out)
+	m.shadowed.Collect(out)
+	m.retries.Collect(out)
+	m.tenants.Collect(out)
+	m.costs.Collect(out)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.protocols {
@@ -139,6 +158,7 @@ func (p *Protocol) Ended(o *path.Outcome) {
 	if o.Responses > 0 {
 		p.response.Observe(o.Responding)
 	}
+	p.metrics.tenant(o)
 	if o.Reason != "" {
 		p.failed(o.Model.String(), o.Reason, o.Deadline)
 		return

@@ -75,12 +75,12 @@ func (c *Costs) Learn(model infer.ModelID, elements, rows int64, predicted, cost
 
 // Errors calls a function with the mean error of the predictions for each model,
 // relative to what the requests have cost.
-func (c *Costs) Errors(each func(model infer.ModelID, relative float64)) {
+func (c *Costs) Errors(each func(model string, relative float64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, m := range c.models {
 		if m.error.samples > 0 {
-			each(id, m.error.value)
+			each(id.String(), m.error.value)
 		}
 	}
 }
