@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func (c *Core) mostUrgent() (*model, *instance) {
 	}
 	best := -1
 	for i, m := range c.ready {
-		if best < 0 || m.proposal.Urgency != 0 && mono.Earliest(m.proposal.Urgency, c.ready[best].proposal.Urgency) != c.ready[best].proposal.Urgency {
+		if best < 0 || c.precedes(m, c.ready[best]) {
 			best = i
 		}
 	}
@@ -102,6 +103,18 @@ func (c *Core) mostUrgent() (*model, *instance) {
 	m := c.ready[best]
 	c.ready = append(c.ready[:best], c.ready[best+1:]...)
 	return m, m.proposal.Prefer
+}
+
+// precedes reports whether a ready model goes before another that was asked first: as
+// policies say, and otherwise if its batch must start before.
+func (c *Core) precedes(m, other *model) bool {
+	if c.shares.policed() {
+		a, b := m.queue.first(c.now), other.queue.first(c.now)
+		if a.goesBefore(b) || b.goesBefore(a) {
+			return a.goesBefore(b)
+		}
+	}
+	return m.proposal.Urgency != 0 && mono.Earliest(m.proposal.Urgency, other.proposal.Urgency) != other.proposal.Urgency
 }
 
 // run commits a model's proposal for an instance, and asks the model again.
@@ -139,6 +152,8 @@ func (c *Core) dispatch(in *instance, b *Batch) {
 			s.running, s.last, s.begun = it, it.Work.Request, true
 		}
 	}
+	mean, _ := in.costs.of(b.Size, b.shape)
+	c.shares.charge(b, cmp.Or(mean, in.model.queue.row*float64(b.Size)))
 	in.credits--
 	in.running++
 	c.limiter.begin(in)

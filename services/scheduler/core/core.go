@@ -19,6 +19,9 @@ type Config struct {
 	MaxBytes int64
 	// RateLimit, unless it is nil, has executions wait for resources and take turns.
 	RateLimit *RateLimit
+	// DeviceBatches is how many batches may run on a device at a time, so that they go
+	// as policies say and not all at once. Zero is no bound.
+	DeviceBatches int
 }
 
 // Core is the scheduler of one pool. It is not safe for concurrent use.
@@ -28,6 +31,7 @@ type Core struct {
 	calls
 	arbiter
 	limiter   limiter
+	shares    shares
 	config    Config
 	now       mono.Time
 	models    map[infer.ModelRef]*model
@@ -46,7 +50,8 @@ func New(config Config) *Core {
 			items: make(map[infer.Unit]*Item), gateways: make(map[uint64]*gateway), interrupted: make(map[sequenceName]infer.RequestID),
 		},
 		config:    config,
-		limiter:   newLimiter(config.RateLimit),
+		limiter:   newLimiter(config.RateLimit, config.DeviceBatches),
+		shares:    newShares(),
 		models:    make(map[infer.ModelRef]*model),
 		instances: make(map[infer.InstanceID]*instance),
 		batches:   make(map[infer.BatchID]*Batch),

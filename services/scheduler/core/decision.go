@@ -112,6 +112,10 @@ type Item struct {
 	timeout  mono.Time // at which the queue policy gives it up; 0 is none
 	behindAt mono.Time // at which it goes behind instead; 0 is never
 	level    int       // index of its priority level
+	flow     *flow     // in the model's queue
+	band     *band     // since it was queued, as tenant
+	tenant   *tenant
+	charged  float64 // of the tenant's share, in seconds of device time
 	timer    timer
 	links    [lists]link
 	parent   *Batch // that waits for it; nil for a client's

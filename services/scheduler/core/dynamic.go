@@ -124,12 +124,11 @@ func (d *dynamic) pipeline(now mono.Time, head *Item) Proposal {
 		return Proposal{}
 	}
 	takes := in.costs.estimate(next.size, e.shape)
-	it := head
+	w := d.model.queue.walk(now)
 	for range next.items {
-		if !it.mayPipeline(now, in, takes) {
+		if !w.next().mayPipeline(now, in, takes) {
 			return Proposal{}
 		}
-		it = d.model.queue.next(now, it)
 	}
 	return Proposal{Ready: true, Prefer: in, Size: next.size, Urgency: startFor(e.tightest, takes)}
 }
@@ -137,8 +136,9 @@ func (d *dynamic) pipeline(now mono.Time, head *Item) Proposal {
 // Commit takes the items of the next batch.
 func (d *dynamic) Commit(now mono.Time, in *instance, b *Batch) {
 	e := d.candidate(now, in, false)
-	for range d.next(now, &e, in).items {
-		it := d.model.queue.first(now)
+	n, w := d.next(now, &e, in).items, d.model.queue.walk(now)
+	for range n {
+		it := w.next()
 		d.model.queue.remove(it)
 		b.add(it)
 	}
@@ -185,13 +185,13 @@ func (d *dynamic) candidate(now mono.Time, in *instance, drop bool) candidate {
 // large again: that one shrinks to keep its first item.
 func (d *dynamic) shed(now, start mono.Time, in *instance, e *candidate) bool {
 	head := d.model.queue.first(now)
-	size := min(d.model.queue.levels[head.level].waiting[head.shape.index].size, d.maxSize)
+	size := min(head.flow.levels[head.level].waiting[head.shape.index].size, d.maxSize)
 	if size <= e.size || !d.slower(in, e, size) || !d.holdsUp(now, start, in, e, size) {
 		return false
 	}
 	end, kept, before := start.Add(in.takes(size, e.shape)), int64(0), len(d.late)
-	for it, next := head, (*Item)(nil); it != nil && it.level == head.level && kept < size; it = next {
-		next = d.model.queue.next(now, it)
+	flow, w := head.flow, d.model.queue.walk(now)
+	for it := w.next(); it != nil && it.flow == flow && it.level == head.level && kept < size; it = w.next() {
 		if it.doneBy(end) {
 			kept += it.BatchSize
 			continue
@@ -212,9 +212,10 @@ func (d *dynamic) slower(in *instance, e *candidate, size int64) bool {
 // holdsUp reports whether the items behind a candidate could not be done in time in
 // a batch of the given size after it.
 func (d *dynamic) holdsUp(now, start mono.Time, in *instance, e *candidate, size int64) bool {
-	it, skip := d.model.queue.first(now), e.items
+	w, skip := d.model.queue.walk(now), e.items
+	it := w.next()
 	level, rows, tightest := it.level, int64(0), mono.Time(0)
-	for ; it != nil && it.level == level && rows < size; it = d.model.queue.next(now, it) {
+	for ; it != nil && it.level == level && rows < size; it = w.next() {
 		if skip > 0 {
 			skip--
 			continue
@@ -231,8 +232,8 @@ func (d *dynamic) holdsUp(now, start mono.Time, in *instance, e *candidate, size
 func (d *dynamic) walk(now, start mono.Time, in *instance, drop bool) (e candidate) {
 	q := d.model.queue
 	var head *Item
-	for it, next := q.first(now), (*Item)(nil); it != nil; it = next {
-		next = q.next(now, it)
+	w := q.walk(now)
+	for it := w.next(); it != nil; it = w.next() {
 		if drop && it.hopeless(start, in) {
 			q.remove(it)
 			d.late = append(d.late, it)

@@ -31,6 +31,7 @@ type RateLimit struct {
 // are for no later turn, so that who needs much of one is not overtaken for ever.
 type limiter struct {
 	on        bool
+	perDevice uint32 // batches that may run on a device at a time; 0 is any number
 	counts    resources.Counts
 	resources map[resourceKey]*resource
 	now       uint64 // the turn that began last
@@ -63,12 +64,17 @@ type turns struct {
 	needs    []need
 }
 
-func newLimiter(c *RateLimit) limiter {
-	if c == nil {
-		return limiter{}
+func newLimiter(c *RateLimit, perDevice int) limiter {
+	l := limiter{on: c != nil || perDevice > 0, perDevice: uint32(max(perDevice, 0)), resources: make(map[resourceKey]*resource)} //nolint:gosec // checked
+	if c != nil {
+		l.counts = c.Counts
 	}
-	return limiter{on: true, counts: c.Counts, resources: make(map[resourceKey]*resource)}
+	return l
 }
+
+// deviceResource is what a batch takes of a device where their number is bounded. No
+// configuration can name it.
+const deviceResource = ""
 
 // enlist learns what an instance needs.
 func (l *limiter) enlist(in *instance) {
@@ -77,7 +83,15 @@ func (l *limiter) enlist(in *instance) {
 	}
 	group := groupOf(in.model.config, in.name)
 	in.turns = turns{priority: 1}
+	if l.perDevice > 0 {
+		key := resourceKey{deviceResource, in.id.Worker, in.number}
+		if l.resources[key] == nil {
+			l.resources[key] = &resource{count: l.perDevice, fixed: true}
+		}
+		in.turns.needs = append(in.turns.needs, need{key, 1})
+	}
 	if group == nil {
+		l.use(in, in.running)
 		return
 	}
 	in.turns.priority = uint64(max(group.Priority, 1))
@@ -125,6 +139,9 @@ type ResourceUse struct {
 func (c *Core) Resources() []ResourceUse {
 	var list []ResourceUse
 	for k, r := range c.limiter.resources {
+		if k.name == deviceResource {
+			continue
+		}
 		device := k.device
 		if k.worker == 0 {
 			device = -1
@@ -197,9 +214,7 @@ func (l *limiter) turnOf(in *instance) uint64 { return max(in.turns.next, l.now)
 // whose resources are free, and returns the instance that it is to run on.
 func (c *Core) nextTurn() (*model, *instance) {
 	c.limiter.claimed = c.limiter.claimed[:0]
-	slices.SortStableFunc(c.ready, func(a, b *model) int {
-		return cmp.Compare(c.limiter.turnOf(a.proposal.Prefer), c.limiter.turnOf(b.proposal.Prefer))
-	})
+	slices.SortStableFunc(c.ready, c.compareTurns)
 	for i, m := range c.ready {
 		claimed := c.limiter.claimed
 		if c.calledFor(m) { // what claims them may wait for the call
@@ -217,6 +232,20 @@ func (c *Core) nextTurn() (*model, *instance) {
 		}
 	}
 	return nil, nil
+}
+
+// compareTurns orders ready models as policies say, and otherwise by their turns.
+func (c *Core) compareTurns(a, b *model) int {
+	if c.shares.policed() {
+		x, y := a.queue.first(c.now), b.queue.first(c.now)
+		switch {
+		case x.goesBefore(y):
+			return -1
+		case y.goesBefore(x):
+			return 1
+		}
+	}
+	return cmp.Compare(c.limiter.turnOf(a.proposal.Prefer), c.limiter.turnOf(b.proposal.Prefer))
 }
 
 // waitForResources says once that a model's turn has come and what it needs is

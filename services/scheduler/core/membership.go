@@ -350,7 +350,7 @@ func (c *Core) stepDown() {
 	clear(c.gateways)
 	clear(c.interrupted)
 	clear(c.instances)
-	c.limiter = newLimiter(c.config.RateLimit)
+	c.limiter = newLimiter(c.config.RateLimit, c.config.DeviceBatches)
 	for _, m := range c.modelsInOrder() {
 		m.instances, m.retiring, m.awaited = nil, 0, false
 		c.forgetSequences(m)

@@ -45,7 +45,7 @@ type model struct {
 func (c *Core) model(ref infer.ModelRef) *model {
 	m := c.models[ref]
 	if m == nil {
-		m = &model{ref: ref, queue: newQueue(nil), costs: make(map[string]*costs)}
+		m = &model{ref: ref, queue: newQueue(&c.shares, nil), costs: make(map[string]*costs)}
 		m.timer.model = m
 		c.models[ref] = m
 	}
@@ -65,7 +65,7 @@ func (c *Core) configure(e *Model) {
 		c.leaveWaiting(it)
 		early = append(early, it)
 	}
-	m.queue, m.config = newQueue(e.Config.Batching), e.Config
+	m.queue, m.config = newQueue(&c.shares, e.Config.Batching), e.Config
 	for _, in := range m.instances {
 		c.limiter.enlist(in)
 	}
@@ -123,6 +123,7 @@ func (c *Core) join(m *model, it *Item) errs.Reason {
 	if m.variable {
 		it.shape = m.shapes.of(m.rowElements(it.Request))
 	}
+	c.makeRoomInLevel(m, it)
 	if reason := m.queue.push(it); reason != "" {
 		return reason
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
@@ -111,14 +112,16 @@ func (m *model) mayProbe(now mono.Time, it *Item) bool {
 // Beyond them the model that has most waiting gives up what would go last, so
 // that a flood of requests to one model does not shut out the others. It reports
 // false if that model is m, and so the item has no room.
+//
+// Under a policy it is the tenant of which most waits that gives up what would go last.
 func (c *Core) makeRoom(m *model, it *Item) bool {
 	for c.config.MaxRequests > 0 && c.waiting.requests >= c.config.MaxRequests {
-		if !c.displace(m, func(m *model) int64 { return int64(m.queue.requests) }) {
+		if !c.displace(m, it, func(l *load) int64 { return int64(l.requests) }) {
 			return false
 		}
 	}
 	for c.config.MaxBytes > 0 && c.waiting.requests > 0 && c.waiting.bytes+it.Bytes > c.config.MaxBytes {
-		if !c.displace(m, func(m *model) int64 { return m.queue.bytes }) {
+		if !c.displace(m, it, func(l *load) int64 { return l.bytes }) {
 			return false
 		}
 	}
@@ -127,10 +130,13 @@ func (c *Core) makeRoom(m *model, it *Item) bool {
 
 // displace ends the last item of the model of the greatest size if that is not
 // m, which has its new item already.
-func (c *Core) displace(m *model, sizeOf func(*model) int64) bool {
-	most, size := m, sizeOf(m)
+func (c *Core) displace(m *model, it *Item, sizeOf func(*load) int64) bool {
+	if c.shares.policed() {
+		return c.displaceOf(c.shares.overloader(it, sizeOf), errs.QueueFull)
+	}
+	most, size := m, sizeOf(&m.queue.load)
 	for _, other := range c.models {
-		if n := sizeOf(other); other != m && (n > size || n == size && most != m && other.ref.Compare(most.ref) < 0) {
+		if n := sizeOf(&other.queue.load); other != m && (n > size || n == size && most != m && other.ref.Compare(most.ref) < 0) {
 			most, size = other, n
 		}
 	}
@@ -140,4 +146,38 @@ func (c *Core) displace(m *model, sizeOf func(*model) int64) bool {
 	c.end(most.queue.last(), Refuse, errs.QueueFull, 0)
 	c.touch(most)
 	return true
+}
+
+// displaceOf ends the last item of a flow, if there is one.
+func (c *Core) displaceOf(f *flow, reason errs.Reason) bool {
+	if f == nil {
+		return false
+	}
+	last := f.last()
+	m := last.model
+	c.end(last, Refuse, reason, 0)
+	c.touch(m)
+	return true
+}
+
+// makeRoomInLevel has the last item of a model's full queue give way to a new one of a
+// higher band, or of a tenant of which less waits for its weight.
+func (c *Core) makeRoomInLevel(m *model, it *Item) {
+	if it.Request.Share == (infer.Share{}) || !m.queue.full(it) {
+		return
+	}
+	last := m.queue.last()
+	if last.level != m.queue.levelOf(it) || last.band.number < it.Request.Share.Band {
+		return
+	}
+	rows := it.BatchSize
+	for _, f := range m.queue.flows {
+		if f.band == last.band && f.tenant.name == it.Request.Tenant {
+			rows += f.size
+		}
+	}
+	weight := max(float64(it.Request.Share.Weight)/1000, 0.001)
+	if last.band.number > it.Request.Share.Band || last.tenant.name != it.Request.Tenant && float64(last.flow.size)/last.tenant.weight > float64(rows)/weight {
+		c.displaceOf(last.flow, errs.MaxQueueSize)
+	}
 }

@@ -1,21 +1,30 @@
 package core
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// queue is what waits for a model, by priority level, each level with its queue
-// policy. Items go by level, within a level those that have not timed out
-// before those that have, and then by arrival. Tenants' shares will stand
-// between level and arrival.
+// queue is what waits for a model. Items go by band and tenant, as [shares] say; those
+// of a tenant by priority level, each level with its queue policy, within a level those
+// that have not timed out before those that have, and then by deadline under a policy and
+// by arrival without one. Without policies all items are of one band and tenant.
 type queue struct {
-	levels   []level // by priority, the highest (1) first
-	standard int     // index of the level for requests without a valid one
-	largest  int64   // no fewer bytes than any item has
+	shares   *shares
+	policies []modelconfig.QueuePolicy // by priority level, the highest (1) first
+	levels   []int                     // items by level
+	standard int                       // index of the level for requests without a valid one
+	flows    []*flow                   // with items, by band and then by tenant
+	spare    []*flow                   // without
+	row      float64                   // seconds of device time that a row takes, about
+	largest  int64                     // no fewer bytes than any item has
+	walked   []*flow                   // memory of walks
 	load
 }
 
@@ -31,9 +40,21 @@ func (l *load) add(it *Item, sign int) {
 	l.bytes += int64(sign) * it.Bytes
 }
 
+// flow is what waits of one tenant in one band for a model.
+type flow struct {
+	queue  *queue
+	band   *band
+	tenant *tenant
+	levels []level
+	size   int64 // rows
+	load
+
+	at      *Item   // the next of a walk
+	counter float64 // the tenant's, as if what a walk has passed had run
+}
+
 // level is one priority level.
 type level struct {
-	policy  modelconfig.QueuePolicy
 	fresh   list
 	behind  list // timed out under a policy that only delays
 	waiting [maxShapes]tally
@@ -44,21 +65,32 @@ type tally struct{ items, size int64 }
 
 // newQueue makes the queue that a configuration asks for; without one it has one
 // level and neither bounds nor timeouts.
-func newQueue(c *modelconfig.DynamicBatching) *queue {
+func newQueue(s *shares, c *modelconfig.DynamicBatching) *queue {
+	const unknown = 1e-3 // of a row that has not run: all rows count alike
+	q := &queue{shares: s, row: unknown}
 	if c == nil {
-		return &queue{levels: make([]level, 1)}
+		q.policies, q.levels = make([]modelconfig.QueuePolicy, 1), make([]int, 1)
+		return q
 	}
-	q := &queue{levels: make([]level, max(c.PriorityLevels, 1))}
+	n := max(c.PriorityLevels, 1)
+	q.policies, q.levels = make([]modelconfig.QueuePolicy, n), make([]int, n)
 	if c.DefaultPriority > 0 {
 		q.standard = int(c.DefaultPriority) - 1
 	}
-	for i := range q.levels {
-		q.levels[i].policy = c.DefaultPolicy
+	for i := range q.policies {
+		q.policies[i] = c.DefaultPolicy
 		if own, ok := c.Policies[uint64(i)+1]; ok {
-			q.levels[i].policy = own
+			q.policies[i] = own
 		}
 	}
 	return q
+}
+
+// full reports whether the level of an item has as many items as its policy allows.
+func (q *queue) full(it *Item) bool {
+	level := q.levelOf(it)
+	limit := int(q.policies[level].MaxQueueSize)
+	return limit > 0 && q.levels[level] >= limit
 }
 
 // push takes an item in unless its level is full, and sets its timeouts. A
@@ -66,46 +98,101 @@ func newQueue(c *modelconfig.DynamicBatching) *queue {
 // one.
 func (q *queue) push(it *Item) errs.Reason {
 	it.level = q.levelOf(it)
-	l := &q.levels[it.level]
-	if limit := int(l.policy.MaxQueueSize); limit > 0 && l.fresh.n+l.behind.n >= limit {
+	if q.full(it) {
 		return errs.MaxQueueSize
 	}
-	limit := time.Duration(l.policy.DefaultTimeoutMicros) * time.Microsecond
-	if own := it.Request.Timeout; l.policy.AllowTimeoutOverride && own > 0 && own < limit {
+	policy := &q.policies[it.level]
+	limit := time.Duration(policy.DefaultTimeoutMicros) * time.Microsecond
+	if own := it.Request.Timeout; policy.AllowTimeoutOverride && own > 0 && own < limit {
 		limit = own
 	}
 	it.timeout, it.behindAt = 0, 0
 	switch {
 	case limit == 0:
-	case l.policy.Delay:
+	case policy.Delay:
 		it.behindAt = it.Enqueued.Add(limit)
 	default:
 		it.timeout = it.Enqueued.Add(limit)
 	}
-	l.fresh.push(it)
-	l.count(it, 1)
-	q.add(it, 1)
+	f := q.flowOf(it)
+	it.flow, it.band, it.tenant = f, f.band, f.tenant
+	l := &f.levels[it.level]
+	l.fresh.insert(it, l.later(it))
+	q.count(it, 1)
+	q.shares.enqueue(f)
 	q.largest = max(q.largest, it.Bytes)
 	return ""
 }
 
-func (l *level) count(it *Item, sign int64) {
-	t := &l.waiting[it.shape.index]
-	t.items += sign
-	t.size += sign * it.BatchSize
+// later is the first item that goes after a new one: with a later deadline under a
+// policy; nil where there is none.
+func (l *level) later(it *Item) (next *Item) {
+	if it.Request.Share == (infer.Share{}) || it.Deadline == 0 {
+		return nil
+	}
+	for other := l.fresh.tail; other != nil && (other.Deadline == 0 || other.Deadline > it.Deadline); other = other.links[ofQueue].prev {
+		next = other
+	}
+	return next
+}
+
+// count counts an item of a flow, or takes it off for a sign of -1.
+func (q *queue) count(it *Item, sign int) {
+	f := it.flow
+	t := &f.levels[it.level].waiting[it.shape.index]
+	t.items += int64(sign)
+	t.size += int64(sign) * it.BatchSize
+	f.size += int64(sign) * it.BatchSize
+	f.add(it, sign)
+	q.add(it, sign)
+	q.levels[it.level] += sign
+}
+
+// flowOf returns the flow of an item.
+func (q *queue) flowOf(it *Item) *flow {
+	band, tenant := q.shares.band(it.Request.Share), q.shares.tenant(it.Request)
+	at, ok := q.find(band, tenant)
+	if ok {
+		return q.flows[at]
+	}
+	f := &flow{}
+	if n := len(q.spare); n > 0 {
+		f, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		f.levels = make([]level, len(q.levels))
+	}
+	f.queue, f.band, f.tenant = q, band, tenant
+	q.flows = slices.Insert(q.flows, at, f)
+	tenant.flows = append(tenant.flows, f)
+	return f
+}
+
+func (q *queue) find(b *band, t *tenant) (at int, ok bool) {
+	return slices.BinarySearchFunc(q.flows, t, func(f *flow, t *tenant) int {
+		return cmp.Or(cmp.Compare(f.band.number, b.number), cmp.Compare(f.tenant.name, t.name))
+	})
 }
 
 func (q *queue) remove(it *Item) {
 	if it.links[ofQueue].in == nil {
 		return
 	}
-	l := &q.levels[it.level]
+	f := it.flow
+	l := &f.levels[it.level]
 	l.fresh.remove(it)
 	l.behind.remove(it)
-	l.count(it, -1)
-	q.add(it, -1)
+	q.count(it, -1)
+	q.shares.dequeue(f)
+	it.flow = nil
 	if q.requests == 0 {
 		q.largest = 0
+	}
+	if f.requests == 0 {
+		at, _ := q.find(f.band, f.tenant)
+		q.flows = slices.Delete(q.flows, at, at+1)
+		at = slices.Index(f.tenant.flows, f)
+		f.tenant.flows = slices.Delete(f.tenant.flows, at, at+1)
+		q.spare = append(q.spare, f)
 	}
 }
 
@@ -116,20 +203,100 @@ func (q *queue) levelOf(it *Item) int {
 	return q.standard
 }
 
-// before is what of a shape goes before a new item: that of its level and of the
-// ones above.
+// before is what of a shape goes before a new item: of the bands above, of its own
+// tenant that of its level and of the ones above, and of the other tenants of its band
+// what they are given until its turn.
 func (q *queue) before(it *Item, index int) (t tally) {
-	for i := range q.levelOf(it) + 1 {
-		one := &q.levels[i].waiting[index]
-		t.items, t.size = t.items+one.items, t.size+one.size
+	number := it.Request.Share.Band
+	own := q.ownBefore(it)
+	for _, f := range q.flows {
+		switch {
+		case f.band.number > number:
+			return t
+		case f.band.number == number && f.tenant.name == it.Request.Tenant:
+			t.items, t.size = t.items+own[index].items, t.size+own[index].size
+		case f.band.number == number:
+			t.addPart(f, index, q.partBefore(it, f, own))
+		default:
+			t.addPart(f, index, 1)
+		}
 	}
 	return t
 }
 
+// addPart adds what a part of a flow has of a shape.
+func (t *tally) addPart(f *flow, index int, part float64) {
+	for i := range f.levels {
+		one := &f.levels[i].waiting[index]
+		t.items += int64(part * float64(one.items))
+		t.size += int64(part * float64(one.size))
+	}
+}
+
+// ownBefore is what of an item's own tenant goes before it, by shape.
+func (q *queue) ownBefore(it *Item) (own [maxShapes]tally) {
+	at := slices.IndexFunc(q.flows, func(f *flow) bool { return f.band.number == it.Request.Share.Band && f.tenant.name == it.Request.Tenant })
+	if at < 0 {
+		return own
+	}
+	f, last := q.flows[at], q.levelOf(it)
+	for i := range last + 1 {
+		for shape := range own {
+			one := &f.levels[i].waiting[shape]
+			own[shape].items, own[shape].size = own[shape].items+one.items, own[shape].size+one.size
+		}
+	}
+	for after := f.levels[last].later(it); after != nil; after = after.links[ofQueue].next {
+		own[after.shape.index].items--
+		own[after.shape.index].size -= after.BatchSize
+	}
+	return own
+}
+
+// partBefore is the part of another tenant's flow that goes before an item: until its
+// counter is the item's tenant's, when that tenant's own requests have gone.
+func (q *queue) partBefore(it *Item, f *flow, own [maxShapes]tally) float64 {
+	rows := it.BatchSize
+	for i := range own {
+		rows += own[i].size
+	}
+	weight, counter := max(float64(it.Request.Share.Weight)/1000, 0.001), q.shares.floor
+	if t := q.shares.tenants[it.Request.Tenant]; t != nil {
+		counter = t.counter
+	}
+	turn := max(counter, f.tenant.counter) + float64(rows)*q.row/weight // at most: it may be lifted
+	return min(max((turn-f.tenant.counter)*f.tenant.weight/q.row/float64(max(f.size, 1)), 0), 1)
+}
+
+// learn takes in what a batch has taken.
+func (q *queue) learn(size int64, took time.Duration) {
+	const weight = 1.0 / 8
+	q.row += weight * (took.Seconds()/float64(max(size, 1)) - q.row)
+}
+
 // last returns the item that would go last, or nil.
 func (q *queue) last() *Item {
-	for i := len(q.levels) - 1; i >= 0; i-- {
-		l := &q.levels[i]
+	var most *flow
+	for _, f := range q.flows {
+		if most == nil || f.band.number > most.band.number || f.band == most.band && f.heavier(most) {
+			most = f
+		}
+	}
+	if most == nil {
+		return nil
+	}
+	return most.last()
+}
+
+// heavier reports whether a flow's last item goes after another's of the band.
+func (f *flow) heavier(other *flow) bool {
+	return f.tenant.counter+float64(f.size)*f.queue.row/f.tenant.weight > other.tenant.counter+float64(other.size)*other.queue.row/other.tenant.weight
+}
+
+// last returns the item of the flow that would go last.
+func (f *flow) last() *Item {
+	for i := len(f.levels) - 1; i >= 0; i-- {
+		l := &f.levels[i]
 		if l.behind.tail != nil {
 			return l.behind.tail
 		}
@@ -142,25 +309,73 @@ func (q *queue) last() *Item {
 
 // oldest is when the first of the items came; 0 if none waits. Those that have
 // timed out are in the order in which they did: where clients set timeouts of
-// their own, their first need not be the oldest.
+// their own, their first need not be the oldest, and neither need that of a
+// tenant whose requests have deadlines.
 func (q *queue) oldest() (first mono.Time) {
-	for i := range q.levels {
-		first = mono.Earliest(first, mono.Earliest(q.levels[i].fresh.oldest(), q.levels[i].behind.oldest()))
+	for _, f := range q.flows {
+		for i := range f.levels {
+			first = mono.Earliest(first, mono.Earliest(f.levels[i].fresh.oldest(), f.levels[i].behind.oldest()))
+		}
 	}
 	return first
 }
 
 // first returns the item whose turn it is, or nil.
-func (q *queue) first(now mono.Time) *Item { return q.from(now, 0) }
+func (q *queue) first(now mono.Time) *Item {
+	if len(q.flows) == 0 {
+		return nil
+	}
+	best := q.flows[0]
+	for _, f := range q.flows[1:] {
+		if f.band == best.band && f.tenant.counter < best.tenant.counter || f.band != best.band && f.band.before(best.band) {
+			best = f
+		}
+	}
+	return best.from(now, 0)
+}
 
-// next returns the item after it.
-func (q *queue) next(now mono.Time, it *Item) *Item {
-	l, k := &q.levels[it.level], &it.links[ofQueue]
+// walk goes over a queue's items in the order in which they would go. Of two walks of a
+// queue the later one ends the earlier.
+type walk struct {
+	queue *queue
+	now   mono.Time
+}
+
+// walk begins a walk. The item that it has returned last may leave the queue.
+func (q *queue) walk(now mono.Time) walk {
+	q.walked = append(q.walked[:0], q.flows...)
+	for _, f := range q.walked {
+		f.at, f.counter = f.from(now, 0), f.tenant.counter
+	}
+	return walk{q, now}
+}
+
+// next returns the next item, or nil.
+func (w walk) next() *Item {
+	q := w.queue
+	var best *flow
+	for _, f := range q.walked {
+		if f.at != nil && (best == nil || f.band == best.band && f.counter < best.counter || f.band != best.band && f.band.before(best.band)) {
+			best = f
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	it := best.at
+	best.counter += float64(it.BatchSize) * q.row / best.tenant.weight
+	best.at = best.after(w.now, it)
+	return it
+}
+
+// after returns the item of the flow after another.
+func (f *flow) after(now mono.Time, it *Item) *Item {
+	l, k := &f.levels[it.level], &it.links[ofQueue]
 	if k.in == &l.behind {
 		if k.next != nil {
 			return k.next
 		}
-		return q.from(now, it.level+1)
+		return f.from(now, it.level+1)
 	}
 	if next := l.freshFrom(now, k.next); next != nil {
 		return next
@@ -168,13 +383,13 @@ func (q *queue) next(now mono.Time, it *Item) *Item {
 	if l.behind.head != nil {
 		return l.behind.head
 	}
-	return q.from(now, it.level+1)
+	return f.from(now, it.level+1)
 }
 
 // from returns the first item of a level or of those below it.
-func (q *queue) from(now mono.Time, index int) *Item {
-	for ; index < len(q.levels); index++ {
-		l := &q.levels[index]
+func (f *flow) from(now mono.Time, index int) *Item {
+	for ; index < len(f.levels); index++ {
+		l := &f.levels[index]
 		if it := l.freshFrom(now, l.fresh.head); it != nil {
 			return it
 		}

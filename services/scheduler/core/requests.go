@@ -352,6 +352,8 @@ func (c *Core) free(e *Event) {
 		in.model.lastEnd = c.now
 		if done.Executions == 1 {
 			took := done.Timing.Done.Sub(done.Timing.Start)
+			c.shares.correct(b, took)
+			in.model.queue.learn(b.Size, took)
 			in.learn(b, took)
 			in.learnWay(c.now, b, took)
 		}

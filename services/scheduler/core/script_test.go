@@ -100,7 +100,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "ratelimit":
 		s.core.config.RateLimit = a.rateLimit()
-		s.core.limiter = newLimiter(s.core.config.RateLimit)
+		s.core.limiter = newLimiter(s.core.config.RateLimit, 0)
 		return ""
 	case "show":
 		for _, arg := range d.CmdArgs {

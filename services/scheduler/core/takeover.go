@@ -141,6 +141,7 @@ func (c *Core) loseOrRequeue(b *Batch, requeue bool) {
 // meanwhile, and made known again.
 func (c *Core) waitAgain(it *Item) {
 	c.started.Remove(it.Work.Request)
+	c.shares.refund(it)
 	it.batch, it.model = nil, c.models[it.Model]
 	switch {
 	case it.model == nil || it.sequence != nil && it.sequence.model != it.model:
