@@ -36,6 +36,8 @@ type Config struct {
 	RateLimit          string   `name:"rate-limit" default:"off" group:"Rate limiter" help:"execution_count has executions wait for the resources that rate_limiter of their instance groups names, and instances take turns by its priority; off ignores both."`
 	RateLimitResources []string `name:"rate-limit-resource" sep:"none" placeholder:"NAME:COUNT[:DEVICE]" group:"Rate limiter" help:"How much there is of a resource, on each device, on the one of that number, or in the pool if it is global; repeat the flag for each resource. Without any flag there is as much of each as the instance needs that needs most."`
 
+	DeviceBatches int `name:"device-batches" default:"0" group:"Queues" help:"How many batches run on a device at a time, over all models. Under a policy tenants then share the device by their weights whichever models they use. 0 is as many as there are free instances."`
+
 	DecisionLog      string `name:"decision-log" placeholder:"FILE" group:"Decision log" help:"Write what the scheduler is asked and decides to this file, for nereid simulate. A file that is there is replaced."`
 	DecisionLogBytes int64  `name:"decision-log-bytes" default:"4294967296" group:"Decision log" help:"Largest size of the decision log, which then ends. 0 is no bound."`
 
@@ -65,6 +67,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--max-queued-requests is %d: want 0 (no bound) or more", c.MaxQueuedRequests)
 	case c.MaxQueuedBytes < 0:
 		return errs.New(errs.ConfigInvalid, "--max-queued-bytes is %d: want 0 (no bound) or more", c.MaxQueuedBytes)
+	case c.DeviceBatches < 0:
+		return errs.New(errs.ConfigInvalid, "--device-batches is %d: want 0 (no bound) or more", c.DeviceBatches)
 	case c.DecisionLogBytes < 0:
 		return errs.New(errs.ConfigInvalid, "--decision-log-bytes is %d: want 0 (no bound) or more", c.DecisionLogBytes)
 	}
@@ -100,5 +104,5 @@ func (c Config) rateLimit() (*core.RateLimit, error) {
 // limits are the core's.
 func (c Config) limits() (core.Config, error) {
 	rateLimit, err := c.rateLimit()
-	return core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes, RateLimit: rateLimit}, err
+	return core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes, RateLimit: rateLimit, DeviceBatches: c.DeviceBatches}, err
 }

@@ -176,7 +176,7 @@ func (c *Core) makeRoomInLevel(m *model, it *Item) {
 			rows += f.size
 		}
 	}
-	weight := max(float64(it.Request.Share.Weight)/1000, 0.001)
+	weight := weightOf(it.Request.Share)
 	if last.band.number > it.Request.Share.Band || last.tenant.name != it.Request.Tenant && float64(last.flow.size)/last.tenant.weight > float64(rows)/weight {
 		c.displaceOf(last.flow, errs.MaxQueueSize)
 	}

@@ -22,6 +22,7 @@ type queue struct {
 	standard int                       // index of the level for requests without a valid one
 	flows    []*flow                   // with items, by band and then by tenant
 	spare    []*flow                   // without
+	common   *flow                     // of requests without a policy; nil before the first
 	row      float64                   // seconds of device time that a row takes, about
 	largest  int64                     // no fewer bytes than any item has
 	walked   []*flow                   // memory of walks
@@ -151,6 +152,9 @@ func (q *queue) count(it *Item, sign int) {
 // flowOf returns the flow of an item.
 func (q *queue) flowOf(it *Item) *flow {
 	band, tenant := q.shares.band(it.Request.Share), q.shares.tenant(it.Request)
+	if band.number == 0 && tenant == q.shares.nobody {
+		return q.commonFlow(band)
+	}
 	at, ok := q.find(band, tenant)
 	if ok {
 		return q.flows[at]
@@ -165,6 +169,18 @@ func (q *queue) flowOf(it *Item) *flow {
 	q.flows = slices.Insert(q.flows, at, f)
 	tenant.flows = append(tenant.flows, f)
 	return f
+}
+
+// commonFlow returns the flow of requests without a policy, which is the first.
+func (q *queue) commonFlow(b *band) *flow {
+	if q.common == nil {
+		q.common = &flow{queue: q, band: b, tenant: q.shares.nobody, levels: make([]level, len(q.levels))}
+	}
+	if q.common.requests == 0 {
+		q.flows = slices.Insert(q.flows, 0, q.common)
+		q.common.tenant.flows = append(q.common.tenant.flows, q.common)
+	}
+	return q.common
 }
 
 func (q *queue) find(b *band, t *tenant) (at int, ok bool) {
@@ -192,7 +208,9 @@ func (q *queue) remove(it *Item) {
 		q.flows = slices.Delete(q.flows, at, at+1)
 		at = slices.Index(f.tenant.flows, f)
 		f.tenant.flows = slices.Delete(f.tenant.flows, at, at+1)
-		q.spare = append(q.spare, f)
+		if f != q.common {
+			q.spare = append(q.spare, f)
+		}
 	}
 }
 
@@ -260,7 +278,7 @@ func (q *queue) partBefore(it *Item, f *flow, own [maxShapes]tally) float64 {
 	for i := range own {
 		rows += own[i].size
 	}
-	weight, counter := max(float64(it.Request.Share.Weight)/1000, 0.001), q.shares.floor
+	weight, counter := weightOf(it.Request.Share), q.shares.floor
 	if t := q.shares.tenants[it.Request.Tenant]; t != nil {
 		counter = t.counter
 	}

@@ -16,9 +16,10 @@ import (
 // up nothing.
 type shares struct {
 	tenants map[string]*tenant
+	nobody  *tenant   // whose requests without a policy are
 	waiting []*tenant // that have requests in queues
 	floor   float64   // the counter of the tenant that left the queues last
-	bands   []*band   // in their order, the highest first
+	bands   []*band   // that there were, the highest first; the first is of requests without a policy
 }
 
 // tenant is one tenant of the pool.
@@ -46,10 +47,16 @@ const mostOwed = 0.05
 // counts when they come back.
 const maxIdleTenants = 4096
 
-func newShares() shares { return shares{tenants: make(map[string]*tenant)} }
+func newShares() shares {
+	nobody := &tenant{weight: 1}
+	return shares{tenants: map[string]*tenant{"": nobody}, nobody: nobody, bands: []*band{{}}}
+}
 
 // tenant returns the tenant of an item, with the weight that the item brings.
 func (s *shares) tenant(r *infer.Request) *tenant {
+	if r.Tenant == "" {
+		return s.nobody
+	}
 	t := s.tenants[r.Tenant]
 	if t == nil {
 		if len(s.tenants) >= len(s.waiting)+maxIdleTenants {
@@ -58,16 +65,16 @@ func (s *shares) tenant(r *infer.Request) *tenant {
 		t = &tenant{name: r.Tenant}
 		s.tenants[r.Tenant] = t
 	}
-	t.weight = max(float64(r.Share.Weight)/1000, 0.001)
-	if r.Share == (infer.Share{}) {
-		t.weight = 1
-	}
+	t.weight = weightOf(r.Share)
 	return t
 }
 
+// weightOf is the weight that a share gives; 1 where it gives none.
+func weightOf(s infer.Share) float64 { return float64(cmp.Or(s.Weight, 1000)) / 1000 }
+
 func (s *shares) forgetIdle() {
 	for name, t := range s.tenants {
-		if t.queued == 0 {
+		if t.queued == 0 && t != s.nobody {
 			delete(s.tenants, name)
 		}
 	}
@@ -75,6 +82,9 @@ func (s *shares) forgetIdle() {
 
 // band returns the band of an item, with the minimum that the item brings.
 func (s *shares) band(share infer.Share) *band {
+	if share.Band == 0 {
+		return s.bands[0]
+	}
 	at, ok := slices.BinarySearchFunc(s.bands, share.Band, func(b *band, number uint32) int { return cmp.Compare(b.number, number) })
 	if !ok {
 		s.bands = slices.Insert(s.bands, at, &band{number: share.Band})
@@ -118,6 +128,9 @@ func (s *shares) dequeue(f *flow) {
 
 // charge gives the tenants and bands of a batch what it is likely to take, in seconds.
 func (s *shares) charge(b *Batch, takes float64) {
+	if !s.policed() {
+		return
+	}
 	for _, it := range b.Items {
 		it.charged = share(takes*float64(it.BatchSize), float64(b.Size))
 		s.give(it, it.charged)
@@ -126,6 +139,9 @@ func (s *shares) charge(b *Batch, takes float64) {
 
 // correct replaces what the items of a batch were charged by what it has taken.
 func (s *shares) correct(b *Batch, took time.Duration) {
+	if !s.policed() {
+		return
+	}
 	for _, it := range b.Items {
 		if it != nil && it.tenant != nil {
 			cost := share(took.Seconds()*float64(it.BatchSize), float64(b.Size))
@@ -184,7 +200,7 @@ func (it *Item) goesBefore(other *Item) bool {
 }
 
 // policed reports whether there are requests under a policy.
-func (s *shares) policed() bool { return len(s.bands) > 0 && s.bands[len(s.bands)-1].number > 0 }
+func (s *shares) policed() bool { return len(s.bands) > 1 }
 
 // loadOf is how much waits of a tenant in a band, by its weight.
 func (t *tenant) loadOf(b *band, size func(*load) int64) (n float64) {
