@@ -120,7 +120,7 @@ func newDecisionLog(c Config, limits core.Config, deps Deps) *decisionlog.Writer
 		Path: c.DecisionLog, MaxBytes: c.DecisionLogBytes, Log: deps.Log, Header: decisionlog.Header{
 			Release: c.Version, Pool: c.Pool, Unix: time.Now().UnixNano(), Mono: deps.Clock.Now(),
 			MaxRequests: limits.MaxRequests, MaxBytes: limits.MaxBytes,
-			RateLimited: limits.RateLimit != nil, Resources: c.RateLimitResources,
+			RateLimited: limits.RateLimit != nil, Resources: c.RateLimitResources, DeviceBatches: c.DeviceBatches,
 		},
 	})
 }

@@ -230,7 +230,7 @@ type submitted struct {
 func (d *decoder) item() *core.Item {
 	s := new(submitted)
 	it, r := &s.item, &s.request
-	flags := d.byte()
+	flags := d.uint()
 	r.Work.Request = d.request()
 	_, r.Model = d.model()
 	it.BatchSize, it.Bytes = int64(d.uint()), int64(d.uint())
@@ -256,6 +256,10 @@ func (d *decoder) item() *core.Item {
 	}
 	if flags&hasParent != 0 {
 		r.Parent = d.parent()
+	}
+	if flags&hasShare != 0 {
+		r.Tenant = d.string()
+		r.Share = infer.Share{Band: uint32(d.uint()), Minimum: uint32(d.uint()), Weight: uint32(d.uint())}
 	}
 	if flags&hasInputs != 0 {
 		for range d.count() {

@@ -27,6 +27,7 @@ const (
 	hasStep     // step and iteration
 	hasSequence
 	hasParent
+	hasShare // and the tenant
 )
 
 // Flags of a request in a sequence.
@@ -224,8 +225,8 @@ func (e *encoder) event(now mono.Time, ev *core.Event) {
 }
 
 func (e *encoder) item(it *core.Item) {
-	flags := byte(0)
-	set := func(flag byte, is bool) {
+	flags := uint64(0)
+	set := func(flag uint64, is bool) {
 		if is {
 			flags |= flag
 		}
@@ -239,7 +240,8 @@ func (e *encoder) item(it *core.Item) {
 	set(hasStep, it.Work.Step != 0 || it.Work.Iteration != 0)
 	set(hasSequence, it.Request.Sequence != infer.Sequence{})
 	set(hasParent, it.Request.Parent.Batch != infer.BatchID{})
-	e.byte(flags)
+	set(hasShare, it.Request.Share != infer.Share{} || it.Request.Tenant != "")
+	e.uint(flags)
 	e.request(it.Work.Request)
 	e.model(it.Model)
 	e.uint(uint64(it.BatchSize))
@@ -267,6 +269,12 @@ func (e *encoder) item(it *core.Item) {
 	}
 	if flags&hasParent != 0 {
 		e.parent(&it.Request.Parent)
+	}
+	if flags&hasShare != 0 {
+		e.string(it.Request.Tenant)
+		e.uint(uint64(it.Request.Share.Band))
+		e.uint(uint64(it.Request.Share.Minimum))
+		e.uint(uint64(it.Request.Share.Weight))
 	}
 	if flags&hasInputs == 0 {
 		return

@@ -105,6 +105,7 @@ func history() []core.Event {
 	ofVariable, ofPlain := configs()
 	full := item(variable, infer.Request{
 		Work: infer.Work{Request: id, Attempt: 2, Epoch: 9}, BatchSize: 3, Priority: 2, Timeout: time.Millisecond, Deadline: begin.Add(time.Second),
+		Tenant: "acme", Share: infer.Share{Band: 2, Minimum: 50, Weight: 8000},
 		Inputs: []infer.Tensor{{Name: "ids", Shape: tensor.Shape{3, 128}}, {Name: "mask", Shape: tensor.Shape{3, 2}}},
 	})
 	full.Work.Step, full.Work.Iteration = 1, 2
@@ -242,7 +243,7 @@ func TestEventsAndDecisionsAreReadAsTheyWereWritten(t *testing.T) {
 
 // TestTheFormatIsTheSame fails when the bytes change: then the version has to.
 func TestTheFormatIsTheSame(t *testing.T) {
-	golden := filepath.Join("testdata", "version1.log")
+	golden := filepath.Join("testdata", "version2.log")
 	events := history()
 	text := log(t, func(w *decisionlog.Writer) {
 		for i := range events {
@@ -478,8 +479,8 @@ func TestADamagedLogIsRefused(t *testing.T) {
 	}{
 		"empty":          {nil, "is no decision log"},
 		"something else": {[]byte("name: \"digits\"\n"), "is no decision log"},
-		"later format":   {[]byte("nereid decision log 2\n"), `format "2"`},
-		"no header":      {[]byte("nereid decision log 1\n"), "damaged"},
+		"later format":   {[]byte("nereid decision log 3\n"), `format "2"`},
+		"no header":      {[]byte("nereid decision log 2\n"), "damaged"},
 		"flipped bit":    {flipped, "checksum"},
 		"huge block":     {huge, "malformed"},
 	} {
@@ -562,7 +563,7 @@ func TestALogThatCannotBeMadeIsRefused(t *testing.T) {
 // do not fill.
 func FuzzReader(f *testing.F) {
 	f.Add(log(f, func(w *decisionlog.Writer) { run(w, 20) }))
-	golden, err := os.ReadFile(filepath.Join("testdata", "version1.log"))
+	golden, err := os.ReadFile(filepath.Join("testdata", "version2.log"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // magic is the first line of a log, version that of the format.
 const (
 	magic   = "nereid decision log "
-	version = "1"
+	version = "2"
 )
 
 // maxBlock bounds a block: the reports of workers after a takeover are the
@@ -47,11 +47,13 @@ type Header struct {
 	// is of what, as --rate-limit-resource has it.
 	RateLimited bool     `json:"rate_limited,omitempty"`
 	Resources   []string `json:"rate_limit_resources,omitempty"`
+	// DeviceBatches is how many batches run on a device at a time.
+	DeviceBatches int `json:"device_batches,omitempty"`
 }
 
 // Limits is the core's configuration.
 func (h Header) Limits() (core.Config, error) {
-	c := core.Config{MaxRequests: h.MaxRequests, MaxBytes: h.MaxBytes}
+	c := core.Config{MaxRequests: h.MaxRequests, MaxBytes: h.MaxBytes, DeviceBatches: h.DeviceBatches}
 	if !h.RateLimited {
 		return c, nil
 	}
