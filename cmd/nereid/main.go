@@ -20,17 +20,18 @@ import (
 type commands struct {
 	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
 
-	Serve    serve      `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
-	Check    check      `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
-	New      newFiles   `cmd:"" help:"Write a new model to begin with."`
-	Infer    infer      `cmd:"" help:"Run a model of a server once."`
-	Models   models     `cmd:"" help:"List the models of a server with their state and its cause."`
-	Status   status     `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
-	Policy   policies   `cmd:"" help:"Check, test and explain the policy of a server: who may ask for what, and how much of it."`
-	Simulate simulation `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on drawn ones."`
-	Node     sidecar    `cmd:"" help:"Run the workers of this machine, one for each device."`
-	Bus      natsServer `cmd:"" help:"Run the NATS server by which services on one machine agree."`
-	Version  version    `cmd:"" help:"Print the version."`
+	Serve    serve       `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
+	Check    check       `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
+	New      newFiles    `cmd:"" help:"Write a new model to begin with."`
+	Infer    infer       `cmd:"" help:"Run a model of a server once."`
+	Models   models      `cmd:"" help:"List the models of a server with their state and its cause."`
+	Explain  explanation `cmd:"" help:"Tell where the time of a recent request went, in which batch it ran, or why it was refused."`
+	Status   status      `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
+	Policy   policies    `cmd:"" help:"Check, test and explain the policy of a server: who may ask for what, and how much of it."`
+	Simulate simulation  `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on drawn ones."`
+	Node     sidecar     `cmd:"" help:"Run the workers of this machine, one for each device."`
+	Bus      natsServer  `cmd:"" help:"Run the NATS server by which services on one machine agree."`
+	Version  version     `cmd:"" help:"Print the version."`
 
 	Credentials credentials `cmd:"" help:"Make the NATS keys of a cluster's services, and for the NATS server what each may do."`
 

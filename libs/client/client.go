@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
@@ -29,6 +30,9 @@ type Client interface {
 	Infer(ctx context.Context, r *Request) (*Response, error)
 	// Index lists the models of the repository, loaded or not.
 	Index(ctx context.Context) ([]Model, error)
+	// Explain tells what became of a recent request of that id. Servers tell it over HTTP
+	// alone.
+	Explain(ctx context.Context, id string) (*infer.Explanation, error)
 	// Close ends the connections. The client is not used after it.
 	Close() error
 }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
@@ -56,6 +58,10 @@ func GRPC(address string, o Options) (Client, error) {
 func (c *overGRPC) withHeader(ctx context.Context, method string, in, out any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	given, _ := metadata.FromOutgoingContext(ctx)
 	return invoke(metadata.NewOutgoingContext(ctx, metadata.Join(given, c.header)), method, in, out, connection, options...)
+}
+
+func (c *overGRPC) Explain(context.Context, string) (*infer.Explanation, error) {
+	return nil, errs.New(errs.Unsupported, "requests are explained over HTTP alone: leave --protocol=grpc out, and give the port of HTTP")
 }
 
 func (c *overGRPC) Close() error { return c.connection.Close() }

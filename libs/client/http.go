@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 )
 
 const (
@@ -90,6 +91,18 @@ func (c *overHTTP) Infer(ctx context.Context, r *Request) (*Response, error) {
 		return nil, err
 	}
 	return decode(content, length)
+}
+
+func (c *overHTTP) Explain(ctx context.Context, id string) (*infer.Explanation, error) {
+	body, _, err := c.call(ctx, http.MethodGet, "/nereid/requests/"+url.PathEscape(id), nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	e := new(infer.Explanation)
+	if err := json.Unmarshal(body, e); err != nil {
+		return nil, fmt.Errorf("the response of %s is no explanation: %w", c.base, err)
+	}
+	return e, nil
 }
 
 func modelPath(model, version string) string {

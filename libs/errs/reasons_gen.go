@@ -188,6 +188,8 @@ const (
 	RetryBudget Reason = "retry_budget"
 	// PolicyInvalid: A policy has findings, or its own tests fail.
 	PolicyInvalid Reason = "policy_invalid"
+	// RequestUnknown: No recent request of the gateway has this id.
+	RequestUnknown Reason = "request_unknown"
 )
 
 type row struct {
@@ -383,6 +385,8 @@ func lookup(r Reason) int {
 		return 90
 	case PolicyInvalid:
 		return 91
+	case RequestUnknown:
+		return 92
 	}
 	return -1
 }
@@ -571,6 +575,8 @@ func rowAt(i int) row {
 		return row{429, 8, true, "The tenant sends more retries than its share of other requests."}
 	case 91:
 		return row{400, 3, false, "A policy has findings, or its own tests fail."}
+	case 92:
+		return row{404, 5, false, "No recent request of the gateway has this id."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -671,5 +677,6 @@ func Reasons() []Reason {
 		InstanceAway,
 		RetryBudget,
 		PolicyInvalid,
+		RequestUnknown,
 	}
 }

@@ -51,6 +51,9 @@ func (w *Work) Unit() Unit {
 // BatchID names a batch among those of all schedulers that a pool had.
 type BatchID struct{ Epoch, Number uint64 }
 
+// String writes the id for messages.
+func (id BatchID) String() string { return fmt.Sprintf("%d-%d", id.Epoch, id.Number) }
+
 // Compare orders batches by epoch and number.
 func (id BatchID) Compare(other BatchID) int {
 	return cmp.Or(cmp.Compare(id.Epoch, other.Epoch), cmp.Compare(id.Number, other.Number))

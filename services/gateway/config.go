@@ -44,6 +44,9 @@ type Config struct {
 	// Policy is a file that says who may ask for what; empty is none.
 	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is read again; one with errors changes nothing. See nereid policy."`
 
+	// ExplainedRequests is how many requests are remembered for explanations.
+	ExplainedRequests int `name:"explained-requests" default:"10000" group:"Tenants" help:"How many requests the server remembers, to explain what became of them. See nereid explain."`
+
 	Connections Connections `embed:""`
 	Cache       Cache       `embed:""`
 
@@ -59,7 +62,7 @@ func Default() Config {
 		AllowHTTP: config.Switch{On: true}, HTTPAddress: "0.0.0.0", HTTPPort: 8000, MaxInput: 64 << 20,
 		AllowGRPC: config.Switch{On: true}, GRPCAddress: "0.0.0.0", GRPCPort: 8001,
 		Connections:     defaultConnections(),
-		MaxRequestBytes: 4 << 30,
+		MaxRequestBytes: 4 << 30, ExplainedRequests: 10000,
 	}
 }
 
@@ -82,6 +85,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d: want 0 or more", c.ExitTimeout)
 	case c.ExitNotice < 0:
 		return errs.New(errs.ConfigInvalid, "--exit-notice-secs is %d: want 0 or more", c.ExitNotice)
+	case c.ExplainedRequests < 0:
+		return errs.New(errs.ConfigInvalid, "--explained-requests is %d: want 0 or more", c.ExplainedRequests)
 	case c.StallTimeout < 1:
 		return errs.New(errs.ConfigInvalid, "--stall-timeout-secs is %d: want 1 or more", c.StallTimeout)
 	}

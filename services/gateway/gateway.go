@@ -27,6 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/calls"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/explain"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/redis"
@@ -99,6 +100,7 @@ type Gateway struct {
 	cache  *cache.Cache  // nil without one
 	redis  *redis.Values // of the cache; nil without one
 	policy *policies
+	recent *explain.Requests
 
 	// engine and calls are set once the lease has assigned the incarnation.
 	engine  atomic.Pointer[core.Gateway]
@@ -122,6 +124,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	}
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
+	g.recent = explain.New(c.ExplainedRequests, deps.Clock.Wall)
 	g.policy = newPolicies(c.Policy, g.meters, deps.Metrics, deps.Log)
 	var err error
 	if g.cache, g.redis, err = openCache(&c.Cache, deps); err != nil {
@@ -297,7 +300,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 		return err
 	}
 	handler := rest.New(engine, rest.Options{
-		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, StallTimeout: g.config.stallTimeout(),
+		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, StallTimeout: g.config.stallTimeout(), Requests: g.recent,
 	})
 	// No request timeout: models may take long, and clients set deadlines.
 	server := &http.Server{Handler: closing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
@@ -308,6 +311,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
 	return path.Options{
 		Restricted: restricted, Tenants: g.policy.tenants, Costs: g.policy.costs, Budget: g.budget, Cache: g.cache, Meter: g.meters.Protocol(protocol),
+		Protocol: protocol, Ended: g.recent.Add,
 		Log: func(method string, err error) {
 			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 		},

@@ -479,7 +479,7 @@ func TestADamagedLogIsRefused(t *testing.T) {
 	}{
 		"empty":          {nil, "is no decision log"},
 		"something else": {[]byte("name: \"digits\"\n"), "is no decision log"},
-		"later format":   {[]byte("nereid decision log 3\n"), `format "2"`},
+		"later format":   {[]byte("nereid decision log 3\n"), `format "3"`},
 		"no header":      {[]byte("nereid decision log 2\n"), "damaged"},
 		"flipped bit":    {flipped, "checksum"},
 		"huge block":     {huge, "malformed"},

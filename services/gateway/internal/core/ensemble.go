@@ -34,7 +34,7 @@ type composition struct {
 	run     *ensemble.Run
 	begun   map[*ensemble.Execution]*stepRequest // that have not ended
 	events  inbox
-	over    bool // its end was counted
+	over    bool          // its end was counted
 	cost    time.Duration // of the steps that have ended
 	// find looks for the response before a step is submitted; nil afterwards, or where it
 	// is nowhere.

@@ -22,11 +22,13 @@ const (
 	SharedMemoryAPI API = "shared-memory"
 	TraceAPI        API = "trace"
 	LoggingAPI      API = "logging"
+	// ExplainAPI tells what became of requests: this server's own.
+	ExplainAPI API = "explain"
 )
 
 // APIs lists the groups.
 func APIs() []API {
-	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI}
+	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI, ExplainAPI}
 }
 
 // Secret is a header and the value that callers of a restricted API send.

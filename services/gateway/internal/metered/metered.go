@@ -47,7 +47,7 @@ func New(registry prometheus.Registerer) *Metrics {
 		deadlines: counter("deadlines_total", "Inference requests with a client's deadline by outcome: met; late, completed after it; "+
 			"unmeetable, refused on arrival; queue and compute, expired while queued and while executing; failed otherwise.",
 			"model", "outcome"),
-		errors: counter("errors_total", "Calls of any endpoint that returned an error, by its reason.", "protocol", "reason"),
+		errors:   counter("errors_total", "Calls of any endpoint that returned an error, by its reason.", "protocol", "reason"),
 		shadowed: counter("policy_shadowed_total", "Calls that a policy in shadow mode would have refused.", "tenant", "reason"),
 		retries:  counter("retries_total", "Retries of tenants by result: taken, or refused since there were too many.", "tenant", "result"),
 		tenants: counter("tenant_requests_total", "Inference requests under a policy by tenant, cost class, band and outcome: good, in time and without an error; "+

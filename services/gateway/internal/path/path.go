@@ -41,6 +41,11 @@ type Options struct {
 	Cache *cache.Cache
 	// Meter counts calls. It may be nil.
 	Meter Meter
+	// Protocol names the transport, for explanations.
+	Protocol string
+	// Ended is called at the end of each inference that was decoded. It may be nil, and
+	// does not keep what it is called with.
+	Ended func(*Outcome)
 	// Log is called with errors whose text callers must not see: bugs. It may be
 	// nil and is called from any goroutine.
 	Log func(method string, err error)
@@ -59,7 +64,19 @@ type Meter interface {
 
 // Outcome is how an inference has ended.
 type Outcome struct {
-	Model infer.ModelID
+	// Request is the request's identity, and ClientID the one that its client gave it.
+	Request  infer.RequestID
+	ClientID string
+	Protocol string
+	Model    infer.ModelID
+	// Version is the one that has served it, and BatchSize the request's own.
+	Version, BatchSize int64
+	// Cached says that the response was known.
+	Cached bool
+	// Predicted is what the request was expected to cost, in cost units.
+	Predicted float64
+	// Err is the error that it has ended with; nil for none.
+	Err error
 	// Tenant, Class and Band are the request's under a policy.
 	Tenant, Class, Band string
 	// Execution is where the time went at the worker.
@@ -68,7 +85,8 @@ type Outcome struct {
 	Reason errs.Reason
 	// Received is when the request came, Started when it was decoded and Ended when
 	// its last response came. Deadline is the client's, 0 for none.
-	Received, Started, Ended, Deadline mono.Time
+	// Finished is the end of the call.
+	Received, Started, Ended, Finished, Deadline mono.Time
 	// Responses is how many were sent, in the time Responding.
 	Responses  int
 	Responding time.Duration
@@ -110,7 +128,7 @@ func (p *Path) Do(ctx context.Context, c *Call, answer func() error) (err error)
 			return err
 		}
 	}
-	if err := c.permit(); err != nil {
+	if err := c.Permit(); err != nil {
 		return err
 	}
 	return answer()
@@ -175,6 +193,7 @@ func (c *Call) end(panicked any, err error) error {
 		err = Panicked(panicked)
 	}
 	c.outcome.Execution = *c.execution.Report()
+	c.outcome.Version, c.outcome.Predicted = c.servedVersion(), c.Quota.Cost()
 	c.execution.Close()
 	c.lookup.Close()
 	if c.hit != nil {
@@ -191,11 +210,32 @@ func (c *Call) end(panicked any, err error) error {
 		c.cancel()
 		c.cancel = nil
 	}
-	if c.outcome.Received != 0 && c.path.options.Meter != nil {
-		if c.outcome.Reason = errs.Of(err); c.outcome.Ended == 0 {
-			c.outcome.Ended = c.path.gateway.Now()
-		}
-		c.path.options.Meter.Ended(&c.outcome)
+	if c.outcome.Received != 0 {
+		c.report(err)
 	}
 	return err
+}
+
+// report tells what has become of an inference.
+func (c *Call) report(err error) {
+	o := &c.outcome
+	o.Finished = c.path.gateway.Now()
+	if o.Err, o.Reason = err, errs.Of(err); o.Ended == 0 {
+		o.Ended = o.Finished
+	}
+	if c.path.options.Meter != nil {
+		c.path.options.Meter.Ended(o)
+	}
+	if c.path.options.Ended != nil {
+		o.Request, o.ClientID, o.Protocol = c.Work, c.ID, c.path.options.Protocol
+		c.path.options.Ended(o)
+	}
+}
+
+// servedVersion is the number of the version that has served the request; 0 for none.
+func (c *Call) servedVersion() int64 {
+	if v := c.Served(); v != nil {
+		return v.Ref.Version
+	}
+	return 0
 }

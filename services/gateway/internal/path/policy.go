@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// permit refuses a tenant that may not use the model which the call names.
-func (c *Call) permit() error {
+// Permit refuses a tenant that may not use the model which the call names.
+func (c *Call) Permit() error {
 	if c.Tenant == nil || c.Model == "" {
 		return nil
 	}
@@ -22,7 +22,7 @@ func route(c *Call) error {
 	if c.Tenant == nil {
 		return nil
 	}
-	if err := c.permit(); err != nil {
+	if err := c.Permit(); err != nil {
 		return err
 	}
 	to := c.view.Route(c.Tenant.Tenant, &policy.Request{Model: c.Model, Version: c.Version, Header: tenants.Headers(c.Caller)}, rand.Float64()) //nolint:gosec // no secret

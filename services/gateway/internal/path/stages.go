@@ -110,7 +110,9 @@ func check(c *Call) error {
 	if err := classify.Check(c.Target.Config, c.Classes); err != nil {
 		return err
 	}
-	return core.Check(c.Target, c.Request)
+	err := core.Check(c.Target, c.Request)
+	c.outcome.BatchSize = c.Request.BatchSize
+	return err
 }
 
 // lookUp looks for a response that is known. It is given when the request is
@@ -135,7 +137,7 @@ func dispatch(c *Call) error {
 	r := c.Request
 	c.Request = nil // the scheduler's
 	if hit := c.hit; hit != nil {
-		c.hit = nil
+		c.hit, c.outcome.Cached = nil, true
 		r.Release()
 		c.execution.Complete(hit)
 		return nil

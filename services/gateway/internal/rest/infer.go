@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -10,12 +12,14 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
 // Headers of the protocol, in the form that net/http keeps them.
 const (
 	headerLength  = "Inference-Header-Content-Length"
 	headerTimeout = "X-Request-Timeout"
+	headerEnvoy   = "X-Envoy-Expected-Rq-Timeout-Ms"
 	headerTrace   = "Traceparent"
 )
 
@@ -59,7 +63,7 @@ func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *server) putCall(c *call) {
 	c.http, c.writer, c.body = nil, nil, slowBody{}
-	c.responding, c.Method, c.Work = false, "", infer.RequestID{}
+	c.responding, c.Method, c.Work, c.Quota, c.Tenant = false, "", infer.RequestID{}, tenants.Reservation{}, nil
 	s.calls.Put(c)
 }
 
@@ -103,10 +107,14 @@ func (c *call) Decode() error {
 const maxTimeout = 365 * 24 * time.Hour
 
 // deadline applies the client's X-Request-Timeout: seconds, or a duration with
-// its unit, such as 150ms.
+// its unit, such as 150ms. Without one it is for how long Envoy waits, which says so
+// in milliseconds.
 func (c *call) deadline() error {
 	text := c.http.Header.Get(headerTimeout)
 	if text == "" {
+		if ms, err := strconv.ParseUint(c.http.Header.Get(headerEnvoy), 10, 63); err == nil && ms > 0 {
+			c.SetTimeout(time.Duration(min(ms, uint64(maxTimeout/time.Millisecond))) * time.Millisecond)
+		}
 		return nil
 	}
 	d, err := time.ParseDuration(text)
@@ -137,6 +145,8 @@ func (c *call) Send(p *infer.Response) error {
 		return err
 	}
 	h := c.writer.Header()
+	c.setQuota(h)
+	h.Set(headerRequestID, c.requestID())
 	if size > 0 {
 		h.Set("Content-Type", typeBinary)
 		h.Set(headerLength, strconv.Itoa(len(json)))
@@ -162,6 +172,18 @@ func (c *call) send(encoding string, size int, parts [][]byte) error {
 	w.WriteHeader(http.StatusOK)
 	c.writeAll(w, size, parts)
 	return nil
+}
+
+// setQuota says what is left of the tenant's bound of requests, where there is one, as
+// draft-ietf-httpapi-ratelimit-headers-10 has it: q requests in w seconds, of which r are left
+// until all are there again in t seconds.
+func (c *call) setQuota(h http.Header) {
+	q := &c.Quota
+	if q.Limit == 0 {
+		return
+	}
+	h.Set("RateLimit-Policy", fmt.Sprintf(`"requests";q=%d;w=%d`, q.Limit, max(int64(math.Ceil(q.Window.Seconds())), 1)))
+	h.Set("RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, q.Left, int64(math.Ceil(q.Reset.Seconds()))))
 }
 
 // binaryParts adds the bytes that follow the JSON, and returns their sum.

@@ -53,6 +53,10 @@ func write(w http.ResponseWriter, status int, body []byte) {
 // fail responds with err.
 func (s *server) fail(c *call, err error) {
 	e := s.path.Visible(c.Method, err)
+	c.setQuota(c.writer.Header())
+	if e.Reason.HTTP() == http.StatusUnauthorized {
+		c.writer.Header().Set("WWW-Authenticate", `Bearer realm="nereid"`)
+	}
 	writeError(c.writer, e.Reason.HTTP(), e, c.requestID())
 }
 

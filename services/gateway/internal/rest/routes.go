@@ -12,8 +12,10 @@ import (
 type route struct {
 	method, pattern string
 	api             core.API
-	// serve responds, or returns the error to respond with. It is nil for inferences.
-	serve func(http.ResponseWriter, *http.Request) error
+	// serve or, where who calls matters, respond responds, or returns the error to respond
+	// with. Both are nil for inferences.
+	serve   func(http.ResponseWriter, *http.Request) error
+	respond func(*call) error
 
 	allow    string // the methods, for a refusal
 	segments []string
@@ -39,6 +41,7 @@ func (s *server) table() []route {
 		{method: get, pattern: "/v2/models/{model}/versions/{version}/config", api: core.ModelConfigAPI, serve: s.modelConfig},
 		{method: get, pattern: "/v2/models/{model}/stats", api: core.StatisticsAPI, serve: s.modelStatistics},
 		{method: get, pattern: "/v2/models/{model}/versions/{version}/stats", api: core.StatisticsAPI, serve: s.modelStatistics},
+		{method: get, pattern: "/nereid/requests/{request}", api: core.ExplainAPI, respond: s.explain},
 		{method: post, pattern: "/v2/repository/index", api: core.RepositoryAPI, serve: s.index},
 		{method: post, pattern: "/v2/repository/{repository}/index", api: core.RepositoryAPI, serve: s.index},
 		{method: post, pattern: "/v2/repository/models/{model}/load", api: core.RepositoryAPI, serve: s.load},
@@ -129,12 +132,12 @@ func target(r *http.Request) (model, version string, err error) {
 // targetOf decodes the model and checks the version, which is empty if the path
 // names none.
 func targetOf(model, version string) (string, string, error) {
-	if strings.IndexFunc(version, func(c rune) bool { return c < '0' || c > '9' }) >= 0 {
-		return "", "", notFound()
-	}
 	model, err := url.PathUnescape(model)
 	if err != nil || model == "" {
 		return "", "", notFound()
+	}
+	if strings.IndexFunc(version, func(c rune) bool { return c < '0' || c > '9' }) >= 0 {
+		return model, version, notFound()
 	}
 	return model, version, nil
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
@@ -93,7 +93,7 @@ func (s *service) unary(service, method string, next grpc.MethodHandler) grpc.Me
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (reply any, err error) {
 		c := path.Call{API: api, Method: method, Caller: incoming{ctx}}
 		err = s.path.Do(ctx, &c, func() (err error) {
-			if reply, err = next(srv, ctx, decode, interceptor); err == nil {
+			if reply, err = next(srv, ctx, permitted(&c, decode), interceptor); err == nil {
 				reply, err = s.reply(ctx, reply)
 			}
 			return err
@@ -133,4 +133,21 @@ func certificateNames(ctx context.Context) []string {
 		return nil
 	}
 	return path.CertificateNames(secured.State.PeerCertificates)
+}
+
+// permitted reads a message and refuses a tenant that may not use the model which it
+// names.
+func permitted(c *path.Call, decode func(any) error) func(any) error {
+	return func(m any) error {
+		if err := decode(m); err != nil {
+			return err
+		}
+		switch named := m.(type) {
+		case interface{ GetName() string }:
+			c.Model = named.GetName()
+		case interface{ GetModelName() string }:
+			c.Model = named.GetModelName()
+		}
+		return c.Permit()
+	}
 }

@@ -261,4 +261,3 @@ func Attempts(c Credentials) bool {
 	}
 	return false
 }
-
