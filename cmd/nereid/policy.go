@@ -169,7 +169,7 @@ func (c *policyExplain) Run(stdout io.Writer) error {
 		return err
 	}
 	x := p.Explain(t, c.API, r)
-	if x.Err != nil {
+	if x.Refused != "" {
 		fmt.Fprintf(stdout, "refused: %s: %s\n", x.Refused, errs.From(x.Err).Msg)
 		return nil
 	}

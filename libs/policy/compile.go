@@ -254,7 +254,7 @@ func (c *compiler) compileIssuers() {
 }
 
 // condition compiles what a class or a route matches.
-func (c *compiler) condition(env *cel.Env, m *match, at []any) condition {
+func (c *compiler) condition(env *cel.Env, m *match, kind string, at []any) condition {
 	for i, name := range m.Tiers {
 		if _, ok := c.d.Tiers[name]; !ok && !strings.Contains(name, "*") {
 			c.report(append(at, "tiers", i), nearest(name, c.d.Tiers), "there is no tier %q", name)
@@ -268,7 +268,7 @@ func (c *compiler) condition(env *cel.Env, m *match, at []any) condition {
 	is := condition{models: c.models(m.Models, at), tenants: m.Tenants, tiers: m.Tiers}
 	if m.When != "" {
 		var err error
-		if is.when, err = c.programs.get(env, m.When, cel.BoolType, at[0].(string)); err != nil { //nolint:errcheck,forcetypeassert // a path begins with a name
+		if is.when, err = c.programs.get(env, m.When, cel.BoolType, kind); err != nil {
 			c.report(append(at, "when"), "", "the condition cannot be compiled: %v", err)
 		}
 	}
@@ -283,7 +283,7 @@ func (c *compiler) compileClasses() {
 			c.report(at, "give each class a name of its own", "a class has no name, or one that another has: %q", d.Name)
 		}
 		names[d.Name] = true
-		made := class{Class: Class{Name: d.Name, Deadline: time.Duration(d.Deadline)}, condition: c.condition(c.expressions.whole, &d.match, at), band: d.Band != ""}
+		made := class{Class: Class{Name: d.Name, Deadline: time.Duration(d.Deadline)}, condition: c.condition(c.expressions.whole, &d.match, "classes", at), band: d.Band != ""}
 		made.Band = c.band(d.Band, append(at, "band")...)
 		c.p.classes = append(c.p.classes, made)
 	}
@@ -292,7 +292,7 @@ func (c *compiler) compileClasses() {
 func (c *compiler) compileRoutes() {
 	for i := range c.d.Routes {
 		d, at := &c.d.Routes[i], []any{"routes", i}
-		made := route{condition: c.condition(c.expressions.routing, &d.match, at), salt: strconv.Itoa(i)}
+		made := route{condition: c.condition(c.expressions.routing, &d.match, "routes", at), salt: strconv.Itoa(i)}
 		if len(d.To) == 0 {
 			c.report(at, "write  to: [{version: N}]", "the route goes nowhere")
 		}

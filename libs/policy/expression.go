@@ -177,8 +177,8 @@ func (p patterns) match(name string) bool {
 
 // like reports whether a name is like a pattern, in which * stands for any characters.
 func like(pattern, name string) bool {
-	head, rest, any := strings.Cut(pattern, "*")
-	if !any {
+	head, rest, open := strings.Cut(pattern, "*")
+	if !open {
 		return pattern == name
 	}
 	if !strings.HasPrefix(name, head) {

@@ -253,7 +253,9 @@ func (t *tally) addPart(f *flow, index int, part float64) {
 
 // ownBefore is what of an item's own tenant goes before it, by shape.
 func (q *queue) ownBefore(it *Item) (own [maxShapes]tally) {
-	at := slices.IndexFunc(q.flows, func(f *flow) bool { return f.band.number == it.Request.Share.Band && f.tenant.name == it.Request.Tenant })
+	at := slices.IndexFunc(q.flows, func(f *flow) bool {
+		return f.band.number == it.Request.Share.Band && f.tenant.name == it.Request.Tenant
+	})
 	if at < 0 {
 		return own
 	}

@@ -64,7 +64,9 @@ func newDevice(t *testing.T, config Config, models int, batch int64, clients ...
 	return d
 }
 
-func (d *device) ref(m int) infer.ModelRef { return infer.ModelRef{Name: fmt.Sprint("m", m), Version: 1} }
+func (d *device) ref(m int) infer.ModelRef {
+	return infer.ModelRef{Name: fmt.Sprint("m", m), Version: 1}
+}
 
 func (d *device) step(e *Event) {
 	record := uint64(0)
@@ -181,7 +183,8 @@ func TestTenantsShareADeviceByTheirWeights(t *testing.T) {
 		config  Config
 		timeout time.Duration
 	}{
-		{"of one model", 1, 1, Config{}, 0}, {"of one model in batches", 1, 16, Config{}, 0},
+		{"of one model", 1, 1, Config{}, 0},
+		{"of one model in batches", 1, 16, Config{}, 0},
 		{"of four models on one device", 4, 4, Config{DeviceBatches: 1}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -255,8 +258,8 @@ func TestTenantsRequestsGoByTheirDeadlines(t *testing.T) {
 	d := newDevice(t, Config{}, 1, 1)
 	c := &client{tenant: "a", share: weight(1)}
 	var order []uint64
-	for _, deadline := range []time.Duration{0, 500, 300, 0, 100, 400} {
-		c.deadline = deadline * time.Millisecond
+	for _, ms := range []int{0, 500, 300, 0, 100, 400} {
+		c.deadline = time.Duration(ms) * time.Millisecond
 		d.submit(c)
 	}
 	for len(d.running) > 0 {

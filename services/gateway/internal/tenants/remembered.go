@@ -1,10 +1,10 @@
 package tenants
 
 import (
-	"container/list"
 	"crypto/sha256"
-	"sync"
 	"time"
+
+	"github.com/maypok86/otter/v2"
 
 	"github.com/nereid-serving/nereid/libs/policy"
 )
@@ -15,51 +15,26 @@ const maxRemembered = 10_000
 // remembered are the tenants of tokens that were verified, until these expire, by
 // their hashes: verifying a signature takes a hundred times as long as a hash.
 type remembered struct {
-	most int
-
-	mu     sync.Mutex
-	tokens map[[sha256.Size]byte]*list.Element // of rememberedToken; guarded by mu
-	recent list.List                           // the one used last first; guarded by mu
+	tokens *otter.Cache[[sha256.Size]byte, rememberedToken]
 }
 
 type rememberedToken struct {
-	hash    [sha256.Size]byte
 	tenant  *policy.Tenant
 	expires time.Time
 }
 
-func newRemembered(most int) *remembered {
-	return &remembered{most: most, tokens: make(map[[sha256.Size]byte]*list.Element)}
+func newRemembered() remembered {
+	return remembered{otter.Must(&otter.Options[[sha256.Size]byte, rememberedToken]{MaximumSize: maxRemembered})}
 }
 
-func (r *remembered) get(token string, now time.Time) *policy.Tenant {
-	hash := sha256.Sum256([]byte(token))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.tokens[hash]
-	if e == nil {
+func (r remembered) get(token string, now time.Time) *policy.Tenant {
+	known, ok := r.tokens.GetIfPresent(sha256.Sum256([]byte(token)))
+	if !ok || !now.Before(known.expires) {
 		return nil
 	}
-	known := e.Value.(rememberedToken) //nolint:errcheck,forcetypeassert // of tokens alone
-	if !now.Before(known.expires) {
-		r.recent.Remove(e)
-		delete(r.tokens, hash)
-		return nil
-	}
-	r.recent.MoveToFront(e)
 	return known.tenant
 }
 
-func (r *remembered) put(token string, t *policy.Tenant, expires time.Time) {
-	hash := sha256.Sum256([]byte(token))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.tokens[hash] != nil {
-		return
-	}
-	r.tokens[hash] = r.recent.PushFront(rememberedToken{hash, t, expires})
-	for r.recent.Len() > r.most {
-		last := r.recent.Remove(r.recent.Back()).(rememberedToken) //nolint:errcheck,forcetypeassert // of tokens alone
-		delete(r.tokens, last.hash)
-	}
+func (r remembered) put(token string, t *policy.Tenant, expires time.Time) {
+	r.tokens.Set(sha256.Sum256([]byte(token)), rememberedToken{t, expires})
 }

@@ -57,7 +57,7 @@ func (t *Tenants) Set(p *policy.Policy, verify Verifier) {
 		t.current.Store(nil)
 		return
 	}
-	t.current.Store(&View{Policy: p, tenants: t, verify: verify, known: newRemembered(maxRemembered)})
+	t.current.Store(&View{Policy: p, tenants: t, verify: verify, known: newRemembered()})
 }
 
 // Current returns the policy that new calls take; nil is none.
@@ -74,7 +74,7 @@ func (t *Tenants) Usage() []Usage {
 	defer t.mu.Unlock()
 	all := make([]Usage, 0, t.recent.Len())
 	for e := t.recent.Front(); e != nil; e = e.Next() {
-		all = append(all, e.Value.(*usage).report()) //nolint:errcheck,forcetypeassert // of usages alone
+		all = append(all, e.Value.(*usage).report()) //nolint:forcetypeassert // of usages alone
 	}
 	return all
 }
@@ -90,9 +90,9 @@ func (t *Tenants) usage(of *policy.Tenant) *usage {
 	}
 	t.recent.MoveToFront(e)
 	for last := t.recent.Back(); t.recent.Len() > maxDynamic && last != e; last = t.recent.Back() {
-		delete(t.usages, t.recent.Remove(last).(*usage).name) //nolint:errcheck,forcetypeassert // of usages alone
+		delete(t.usages, t.recent.Remove(last).(*usage).name) //nolint:forcetypeassert // of usages alone
 	}
-	u := e.Value.(*usage) //nolint:errcheck,forcetypeassert // of usages alone
+	u := e.Value.(*usage) //nolint:forcetypeassert // of usages alone
 	u.configure(of, t.now())
 	return u
 }
@@ -102,7 +102,7 @@ type View struct {
 	*policy.Policy
 	tenants *Tenants
 	verify  Verifier
-	known   *remembered
+	known   remembered
 
 	mu     sync.Mutex
 	active map[string]*Tenant // guarded by mu

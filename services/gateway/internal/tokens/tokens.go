@@ -118,10 +118,14 @@ func refusal(err error) error {
 		err error
 		why string
 	}{
-		{jwt.ErrTokenExpired, "it has expired"}, {jwt.ErrTokenNotValidYet, "it is not valid yet"},
-		{jwt.ErrTokenInvalidAudience, "it is for another audience"}, {jwt.ErrTokenSignatureInvalid, "its signature is wrong"},
-		{jwt.ErrTokenMalformed, "it is malformed"}, {jwt.ErrTokenRequiredClaimMissing, "it has no expiry"},
-		{keyfunc.ErrKeyfunc, "its issuer has no such key"}, {jwt.ErrTokenUnverifiable, "no key verifies it"},
+		{jwt.ErrTokenExpired, "it has expired"},
+		{jwt.ErrTokenNotValidYet, "it is not valid yet"},
+		{jwt.ErrTokenInvalidAudience, "it is for another audience"},
+		{jwt.ErrTokenSignatureInvalid, "its signature is wrong"},
+		{jwt.ErrTokenMalformed, "it is malformed"},
+		{jwt.ErrTokenRequiredClaimMissing, "it has no expiry"},
+		{keyfunc.ErrKeyfunc, "its issuer has no such key"},
+		{jwt.ErrTokenUnverifiable, "no key verifies it"},
 	} {
 		if errors.Is(err, known.err) {
 			why = known.why
