@@ -3,6 +3,7 @@ package infer
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 )
 
 // RequestID names a request for its whole life, across processes.
@@ -15,7 +16,10 @@ type RequestID struct {
 }
 
 // String writes the id for logs.
-func (id RequestID) String() string { return fmt.Sprintf("%d-%d", id.Origin, id.Number) }
+func (id RequestID) String() string {
+	text := strconv.AppendUint(make([]byte, 0, 40), id.Origin, 10)
+	return string(strconv.AppendUint(append(text, '-'), id.Number, 10))
+}
 
 // Unit is the identity of what runs in one batch: an iteration of a step of a
 // request, under an attempt of its gateway. A request that is no ensemble has

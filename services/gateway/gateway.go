@@ -7,6 +7,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -82,6 +83,9 @@ type Deps struct {
 	Repository Repository
 	// Cluster may be nil; then the gateway has no such call.
 	Cluster Cluster
+	// SharedQuotas says that other gateways serve the same tenants, with which their limits
+	// are shared.
+	SharedQuotas bool
 	// Clock is that of the requests' times.
 	Clock *mono.System
 	// Pool is the memory pool of tensors.
@@ -187,18 +191,14 @@ func (g *Gateway) Run(ctx context.Context) error {
 	// All parts run until the drain is over.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	if err := g.policy.start(serving); err != nil {
-		return err
-	}
-	if err := g.listen(ctx); err != nil {
-		return err
-	}
-	close(g.bound)
 	group, serving := errgroup.WithContext(serving)
+	if err := g.open(ctx, serving, group); err != nil {
+		stop()
+		return errors.Join(err, group.Wait())
+	}
 	g.calls.Store(calls.New(serving, engine, g.path("call", nil)))
 	group.Go(func() error { return g.renew(serving, r) })
 	group.Go(func() error { return g.watch(serving, engine, r) })
-	group.Go(func() error { return g.policy.follow(serving) })
 	if g.redis != nil {
 		group.Go(func() error { return g.redis.Run(serving) })
 	}
@@ -215,6 +215,29 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// open opens the listeners once it is known which policy there is: calls that come before
+// would be subject to none.
+func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) error {
+	if g.deps.SharedQuotas {
+		short := g.policy.tenants.Share()
+		group.Go(func() error { return g.shareQuotas(serving, short) })
+	}
+	if err := g.policy.start(serving); err != nil {
+		return err
+	}
+	group.Go(func() error { return g.policy.follow(serving, g.deps.Bus) })
+	select {
+	case <-g.policy.settled:
+	case <-ctx.Done():
+	case <-serving.Done():
+	}
+	if err := g.listen(ctx); err != nil {
+		return err
+	}
+	close(g.bound)
+	return nil
 }
 
 // renew renews the gateway's lease until ctx is done. A lease that cannot be

@@ -12,10 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/policy"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tokens"
 )
@@ -32,6 +34,9 @@ type policies struct {
 	read    [sha256.Size]byte // of the text that was read last
 	reloads *prometheus.CounterVec
 
+	settled chan struct{} // closed when it is known which policy there is
+	once    sync.Once     // closes settled
+
 	mu     sync.Mutex
 	digest string // of the policy in force; guarded by mu
 	shadow bool   // guarded by mu
@@ -41,7 +46,7 @@ type policies struct {
 const policyPoll = time.Second
 
 func newPolicies(path string, meter tenants.Meter, metrics prometheus.Registerer, log *zap.Logger) *policies {
-	p := &policies{path: path, log: log, tenants: tenants.New(meter, time.Now), costs: new(tenants.Costs), stop: func() {}}
+	p := &policies{path: path, log: log, tenants: tenants.New(meter, time.Now), costs: new(tenants.Costs), stop: func() {}, settled: make(chan struct{})}
 	p.reloads = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nereid_gateway_policy_loads_total", Help: "Policies that were read, by result: loaded; refused, where the one before stays.",
 	}, []string{"result"})
@@ -83,12 +88,16 @@ func (p *policies) start(ctx context.Context) error {
 	if p.path == "" {
 		return nil
 	}
+	defer p.settle()
 	text, err := os.ReadFile(p.path)
 	if err != nil {
 		return errs.Wrap(errs.PolicyInvalid, err, "--policy: the policy cannot be read: %v", err)
 	}
 	return p.load(ctx, p.path, text)
 }
+
+// settle says that it is known which policy there is, so that calls may be taken.
+func (p *policies) settle() { p.once.Do(func() { close(p.settled) }) }
 
 // load puts a policy in force. Where it cannot, the one before stays.
 func (p *policies) load(ctx context.Context, name string, text []byte) error {
@@ -133,12 +142,37 @@ func findingsError(name string, findings []policy.Finding) error {
 	return errs.New(errs.PolicyInvalid, "the policy is not valid:%s", b.String())
 }
 
-// follow reads the policy's file again when it changes, until ctx is done. A policy that
-// is not valid changes nothing.
-func (p *policies) follow(ctx context.Context) error {
+// follow puts policies in force as they change, until ctx is done: those of the file or,
+// without one, those that the registry publishes. One that is not valid changes nothing.
+func (p *policies) follow(ctx context.Context, store *bus.Bus) error {
 	if p.path == "" {
-		return nil
+		return p.followStore(ctx, store)
 	}
+	p.followFile(ctx)
+	return nil
+}
+
+func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
+	bucket, err := bus.NewBucket(store, bus.Policies, bus.Values[*nereidv1.PolicyValue]())
+	if err != nil {
+		return err
+	}
+	for e := range bucket.Watch(ctx) {
+		err := e.Err
+		if err == nil && e.Kind == bus.EventPut {
+			err = p.load(ctx, e.Value.GetSource(), []byte(e.Value.GetText()))
+		}
+		if err != nil {
+			p.log.Error("the registry's policy is refused: the one before stays in force", obs.Err(err)...)
+		}
+		if e.Kind == bus.EventCaughtUp {
+			p.settle()
+		}
+	}
+	return nil
+}
+
+func (p *policies) followFile(ctx context.Context) {
 	unreadable := false
 	for lifecycle.Pause(ctx, policyPoll); ctx.Err() == nil; lifecycle.Pause(ctx, policyPoll) {
 		text, err := os.ReadFile(p.path)
@@ -157,5 +191,4 @@ func (p *policies) follow(ctx context.Context) error {
 			p.log.Error("the policy is refused: the one before stays in force", obs.Err(err)...)
 		}
 	}
-	return nil
 }

@@ -32,6 +32,8 @@ type Config struct {
 	Repositories []string `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository: a directory, or s3://BUCKET/PATH, s3://HOST:PORT/BUCKET/PATH, gs://BUCKET/PATH or as://ACCOUNT/CONTAINER/PATH; repeat the flag for several. Required."`
 	// Control says when models are loaded.
 	Control Control `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none is all of them at the start; poll follows the repositories as well; explicit is what --load-model and the load API name."`
+	// Policy is a file with the policy of all gateways; empty is none.
+	Policy string `name:"cluster-policy" placeholder:"FILE" group:"Tenants" help:"Policy of all gateways that have none of their own by --policy. A changed file is published again; one with errors changes nothing."`
 	// Poll is how often the repositories are read again under [ControlPoll].
 	Poll Seconds `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds."`
 	// LoadModels are the models that the start loads under [ControlExplicit];
@@ -213,6 +215,8 @@ func (c Config) validateModels() error {
 
 func (c Config) validateControl() error {
 	switch {
+	case c.policyProblem() != nil:
+		return c.policyProblem()
 	case c.Control != ControlNone && c.Control != ControlPoll && c.Control != ControlExplicit:
 		return errs.New(errs.ConfigInvalid, "--model-control-mode is %q: want none, poll or explicit", c.Control)
 	case c.Poll <= 0 || c.Poll > maxPoll:
@@ -354,3 +358,12 @@ type Deps struct {
 }
 
 func (d Deps) logger() *zap.Logger { return cmp.Or(d.Log, zap.NewNop()) }
+
+// policyProblem is what is wrong with the policy at the start.
+func (c *Config) policyProblem() error {
+	if c.Policy == "" {
+		return nil
+	}
+	_, err := readPolicy(c.Policy)
+	return err
+}

@@ -69,6 +69,9 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 		case <-ctx.Done():
 		}
 	})
+	if r.cfg.Policy != "" {
+		watch.Go(func() { publishPolicy(ctx, r.cfg.Policy, all.policies, r.log) })
+	}
 	t := newLeadership(all, r.cfg, r.pools, r.log, r.scanner, r.completer, r.backup, lease.Epoch())
 	t.announce = func(ctx context.Context, revision uint64) error {
 		if err := lease.Set(ctx, r.leaderValue(lease.Epoch(), revision)); err != nil {

@@ -26,11 +26,15 @@ type buckets struct {
 	leaders     *bus.Bucket[*nereidv1.LeaderValue]
 	gateways    *bus.Bucket[*nereidv1.ServiceValue]
 	schedulers  *bus.Bucket[*nereidv1.ServiceValue]
+	policies    *bus.Bucket[*nereidv1.PolicyValue]
 }
 
 func openBuckets(b *bus.Bus) (*buckets, error) {
 	all := buckets{objects: b.Objects()}
 	var err error
+	if all.policies, err = bus.NewBucket(b, bus.Policies, values[*nereidv1.PolicyValue]()); err != nil {
+		return nil, err
+	}
 	if all.models, err = bus.NewBucket(b, bus.Models, values[*nereidv1.ModelValue]()); err != nil {
 		return nil, err
 	}

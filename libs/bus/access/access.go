@@ -46,7 +46,7 @@ type Keys struct {
 // Services lists who writes what: one service writes each key of a bucket.
 func Services() []Service {
 	return []Service{
-		{Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}}},
+		{Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}, {Bucket: bus.Quotas}}},
 		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}, {Bucket: bus.Attached}}},
 		{Name: "worker", Reads: true, Writes: []Keys{{Bucket: bus.Workers}, {Bucket: bus.Instances}}},
 		{Name: "registry", Makes: true, Clears: []Keys{{Bucket: bus.Instances}}, Writes: []Keys{
@@ -54,6 +54,7 @@ func Services() []Service {
 			{Bucket: bus.Assignments},
 			{Bucket: bus.Pools},
 			{Bucket: bus.Settings},
+			{Bucket: bus.Policies},
 			{Bucket: bus.Registries},
 			{bus.Leaders, "registry"},
 		}},

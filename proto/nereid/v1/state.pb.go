@@ -1819,6 +1819,191 @@ func (x *AttachedValue) GetIncompleteBefore() uint64 {
 	return 0
 }
 
+// PolicyValue is the policy of all gateways that have none of their own. Bucket
+// policy, key: current; written by the registry's leader.
+type PolicyValue struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	// In YAML, as libs/policy reads it.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// The file that it is from, for messages.
+	Source        string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyValue) Reset() {
+	*x = PolicyValue{}
+	mi := &file_nereid_v1_state_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyValue) ProtoMessage() {}
+
+func (x *PolicyValue) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyValue.ProtoReflect.Descriptor instead.
+func (*PolicyValue) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PolicyValue) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *PolicyValue) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *PolicyValue) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+// QuotaValue is what is left of a tenant's limits for all gateways together. Bucket
+// quotas, key: the tenant; written by gateways, by compare-and-set: what one takes
+// out it may let its requests use.
+type QuotaValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	Meters        []*QuotaMeter          `protobuf:"bytes,2,rep,name=meters,proto3" json:"meters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaValue) Reset() {
+	*x = QuotaValue{}
+	mi := &file_nereid_v1_state_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaValue) ProtoMessage() {}
+
+func (x *QuotaValue) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaValue.ProtoReflect.Descriptor instead.
+func (*QuotaValue) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *QuotaValue) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *QuotaValue) GetMeters() []*QuotaMeter {
+	if x != nil {
+		return x.Meters
+	}
+	return nil
+}
+
+// QuotaMeter is what is left of one limit.
+type QuotaMeter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// requests, cost_units, bytes, or a budget's: requests or cost_units, a slash and
+	// the length of its window, such as requests/24h0m0s.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// May be less than 0: what requests cost is known at their end.
+	Left float64 `protobuf:"fixed64,2,opt,name=left,proto3" json:"left,omitempty"`
+	// When it was so much, in nanoseconds since 1970; of a budget the begin of the
+	// window.
+	AtUnixNs      int64 `protobuf:"varint,3,opt,name=at_unix_ns,json=atUnixNs,proto3" json:"at_unix_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaMeter) Reset() {
+	*x = QuotaMeter{}
+	mi := &file_nereid_v1_state_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaMeter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaMeter) ProtoMessage() {}
+
+func (x *QuotaMeter) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaMeter.ProtoReflect.Descriptor instead.
+func (*QuotaMeter) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *QuotaMeter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *QuotaMeter) GetLeft() float64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *QuotaMeter) GetAtUnixNs() int64 {
+	if x != nil {
+		return x.AtUnixNs
+	}
+	return 0
+}
+
 var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
@@ -1974,7 +2159,21 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aworkers\x18\x03 \x03(\x04R\aworkers\x12+\n" +
-	"\x11incomplete_before\x18\x04 \x01(\x04R\x10incompleteBefore*b\n" +
+	"\x11incomplete_before\x18\x04 \x01(\x04R\x10incompleteBefore\"Q\n" +
+	"\vPolicyValue\x12\x16\n" +
+	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\"S\n" +
+	"\n" +
+	"QuotaValue\x12\x16\n" +
+	"\x06schema\x18\x01 \x01(\rR\x06schema\x12-\n" +
+	"\x06meters\x18\x02 \x03(\v2\x15.nereid.v1.QuotaMeterR\x06meters\"R\n" +
+	"\n" +
+	"QuotaMeter\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\x01R\x04left\x12\x1c\n" +
+	"\n" +
+	"at_unix_ns\x18\x03 \x01(\x03R\batUnixNs*b\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DESIRED_STATE_SERVE\x10\x01\x12\x1a\n" +
@@ -2005,7 +2204,7 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
@@ -2027,48 +2226,52 @@ var file_nereid_v1_state_proto_goTypes = []any{
 	(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
 	(*RateLimit)(nil),       // 18: nereid.v1.RateLimit
 	(*AttachedValue)(nil),   // 19: nereid.v1.AttachedValue
-	nil,                     // 20: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 21: nereid.v1.ModelValue.ClassLabelsEntry
-	nil,                     // 22: nereid.v1.ModelContent.ClassLabelsEntry
-	nil,                     // 23: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 24: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 25: inference.ModelConfig
-	(*ModelRef)(nil),        // 26: nereid.v1.ModelRef
+	(*PolicyValue)(nil),     // 20: nereid.v1.PolicyValue
+	(*QuotaValue)(nil),      // 21: nereid.v1.QuotaValue
+	(*QuotaMeter)(nil),      // 22: nereid.v1.QuotaMeter
+	nil,                     // 23: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 24: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 25: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 26: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 27: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 28: inference.ModelConfig
+	(*ModelRef)(nil),        // 29: nereid.v1.ModelRef
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	25, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	28, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	20, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	23, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
-	21, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
-	25, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	24, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
+	28, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
 	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
-	22, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
+	25, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
 	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	26, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	29, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	23, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	26, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
 	1,  // 15: nereid.v1.WorkerValue.state:type_name -> nereid.v1.State
 	13, // 16: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
 	2,  // 17: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	26, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	29, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 19: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
 	14, // 20: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
 	9,  // 21: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
 	1,  // 22: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
 	1,  // 23: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
-	24, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	27, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
 	18, // 25: nereid.v1.LeaderValue.rate_limit:type_name -> nereid.v1.RateLimit
-	4,  // 26: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 27: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	22, // 26: nereid.v1.QuotaValue.meters:type_name -> nereid.v1.QuotaMeter
+	4,  // 27: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 28: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -2083,7 +2286,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -14,8 +14,8 @@ import (
 const Schema = 1
 
 // Value is a bucket's value: [ModelValue], [AssignmentValue], [WorkerValue],
-// [InstancesValue], [ServiceValue], [PoolValue], [LeaderValue], [AttachedValue] or
-// [SettingValue].
+// [InstancesValue], [ServiceValue], [PoolValue], [LeaderValue], [AttachedValue],
+// [SettingValue], [PolicyValue] or [QuotaValue].
 type Value interface {
 	proto.Message
 	GetSchema() uint32

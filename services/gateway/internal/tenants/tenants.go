@@ -39,6 +39,8 @@ type Tenants struct {
 	meter   Meter
 	now     func() time.Time
 	current atomic.Pointer[View]
+	leased  atomic.Bool // limits are shared with other gateways
+	short   chan struct{}
 
 	mu     sync.Mutex
 	usages map[string]*list.Element // of *usage; guarded by mu
@@ -47,7 +49,7 @@ type Tenants struct {
 
 // New returns tenants without a policy.
 func New(meter Meter, now func() time.Time) *Tenants {
-	return &Tenants{meter: meter, now: now, usages: make(map[string]*list.Element)}
+	return &Tenants{meter: meter, now: now, usages: make(map[string]*list.Element), short: make(chan struct{}, 1)}
 }
 
 // Set replaces the policy for new calls. What tenants have used stays. Verify may be nil
@@ -93,7 +95,7 @@ func (t *Tenants) usage(of *policy.Tenant) *usage {
 		delete(t.usages, t.recent.Remove(last).(*usage).name) //nolint:forcetypeassert // of usages alone
 	}
 	u := e.Value.(*usage) //nolint:forcetypeassert // of usages alone
-	u.configure(of, t.now())
+	u.configure(of, t.leased.Load(), t.now())
 	return u
 }
 

@@ -1,8 +1,6 @@
 package tenants
 
 import (
-	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -14,30 +12,13 @@ import (
 type usage struct {
 	name string
 
-	mu       sync.Mutex
-	limits   policy.Limits
-	requests meter
-	units    meter // of cost
-	bytes    meter
-	retries  meter // of retries, for each of which other requests make up
-	budgets  []window
-	running  int
-	used     float64 // cost units, since the start
-}
-
-// meter is a token bucket: what is left, which grows with time up to a burst. It may be
-// below nothing, since what a request costs is known at its end.
-type meter struct {
-	rate, burst float64 // a second, and at most; a rate of 0 is no bound
-	left        float64
-	at          time.Time
-}
-
-// window is a budget and what was used of it.
-type window struct {
-	policy.Budget
-	since           time.Time // of the window
-	requests, units float64   // used
+	mu          sync.Mutex
+	concurrency int // at most; 0 is no bound
+	meters      []meter
+	retries     float64 // that other requests have made up for
+	seen        bool    // whether it is
+	running     int
+	used        float64 // cost units, since the start
 }
 
 // Usage is what a tenant has used and is using.
@@ -54,75 +35,25 @@ func (u *usage) report() Usage {
 }
 
 // configure sets the limits of the policy that there is now. What was used counts on.
-func (u *usage) configure(of *policy.Tenant, now time.Time) {
+func (u *usage) configure(of *policy.Tenant, leased bool, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	l := &of.Limits
-	u.limits = *l
-	burst := l.Burst.Seconds()
-	u.requests.set(l.Requests, max(l.Requests*burst, 1), now)
-	u.units.set(l.CostUnits, l.CostUnits*burst, now)
-	u.bytes.set(l.Bytes, l.Bytes*burst, now)
-	before := u.budgets
-	u.budgets = make([]window, len(of.Budgets))
-	for i, b := range of.Budgets {
-		u.budgets[i].Budget = b
-		for _, w := range before {
-			if w.Per == b.Per {
-				u.budgets[i].since, u.budgets[i].requests, u.budgets[i].units = w.since, w.requests, w.units
+	before := u.meters
+	u.concurrency, u.meters = of.Limits.Concurrency, nil
+	for _, b := range bounds(of) {
+		m := meter{Bound: b, Level: b.Full(now), leased: leased}
+		if leased { // until the first lease, which takes it into account
+			m.Left = min(b.burst, max(1, leastLease*b.burst))
+			m.owed = m.Left
+		}
+		for i := range before {
+			if old := &before[i]; old.Name() == b.Name() {
+				old.fill(now)
+				m.Level, m.spent, m.owed = Level{min(old.Left, b.burst), old.At}, old.spent, old.owed
 			}
 		}
+		u.meters = append(u.meters, m)
 	}
-}
-
-func (m *meter) set(rate, burst float64, now time.Time) {
-	if m.at.IsZero() || m.rate == 0 { // new, or without a bound so far
-		m.left, m.at = burst, now
-	}
-	m.fill(now)
-	m.rate, m.burst, m.left = rate, burst, min(m.left, burst)
-}
-
-// fill adds what the time since has given.
-func (m *meter) fill(now time.Time) {
-	if d := now.Sub(m.at); d > 0 {
-		m.left = min(m.left+m.rate*d.Seconds(), m.burst)
-		m.at = now
-	}
-}
-
-// wait is after what time n may be taken; 0 is now. More than the burst may be taken
-// when nothing was used for so long, or it never could be.
-func (m *meter) wait(n float64, now time.Time) time.Duration {
-	if m.rate == 0 {
-		return 0
-	}
-	m.fill(now)
-	missing := min(n, m.burst) - m.left
-	if missing <= 1e-9 {
-		return 0
-	}
-	return time.Duration(math.Min(missing/m.rate, 1e6) * float64(time.Second))
-}
-
-// roll begins a new window where the old one is over.
-func (w *window) roll(now time.Time) {
-	if since := now.Truncate(w.Per); !since.Equal(w.since) {
-		w.since, w.requests, w.units = since, 0, 0
-	}
-}
-
-// spent says what of the budget does not cover one more request and its cost; empty
-// where it does.
-func (w *window) spent(cost float64, now time.Time) string {
-	w.roll(now)
-	switch {
-	case w.Budget.Requests > 0 && w.requests+1 > w.Budget.Requests:
-		return fmt.Sprintf("%v requests per %s", w.Budget.Requests, w.Per)
-	case w.CostUnits > 0 && (w.units >= w.CostUnits || w.units+cost > w.CostUnits && w.units > 0):
-		return fmt.Sprintf("%v cost units per %s", w.CostUnits, w.Per)
-	}
-	return ""
 }
 
 // Demand is what a request asks of its tenant's limits.
@@ -157,6 +88,12 @@ func (t *Tenant) Reserve(d Demand) (Reservation, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	err := u.refusal(d, now)
+	if err != nil && t.view.tenants.leased.Load() {
+		select {
+		case t.view.tenants.short <- struct{}{}:
+		default:
+		}
+	}
 	if err == nil {
 		err = u.retry(d, t.view.RetryBudget)
 		if d.Retry {
@@ -169,12 +106,8 @@ func (t *Tenant) Reserve(d Demand) (Reservation, error) {
 		}
 	}
 	u.running++
-	u.requests.left--
-	u.units.left -= d.Cost
-	u.bytes.left -= d.Bytes
-	for i := range u.budgets {
-		u.budgets[i].requests++
-		u.budgets[i].units += d.Cost
+	for i := range u.meters {
+		u.meters[i].take(d.of(u.meters[i].kind))
 	}
 	r := u.reservation()
 	r.usage, r.cost = u, d.Cost
@@ -183,36 +116,41 @@ func (t *Tenant) Reserve(d Demand) (Reservation, error) {
 
 // reservation tells what is left.
 func (u *usage) reservation() Reservation {
-	m := &u.requests
-	if m.rate == 0 {
-		return Reservation{}
+	for i := range u.meters {
+		m := &u.meters[i]
+		if m.kind == requests && m.per == 0 {
+			return Reservation{
+				Limit: int64(m.burst), Left: int64(max(m.Left, 0)), Window: time.Duration(m.burst / m.rate * float64(time.Second)),
+				Reset: time.Duration((m.burst - m.Left) / m.rate * float64(time.Second)),
+			}
+		}
 	}
-	return Reservation{
-		Limit: int64(m.burst), Left: int64(max(m.left, 0)), Window: time.Duration(m.burst / m.rate * float64(time.Second)),
-		Reset: time.Duration((m.burst - m.left) / m.rate * float64(time.Second)),
-	}
+	return Reservation{}
 }
 
 // leastCost is what every request is taken to cost, in cost units: one of which nothing
 // is known must not pass where nothing is left.
 const leastCost = 1e-3
 
+// of is how much of a kind is asked for.
+func (d *Demand) of(k kind) float64 {
+	switch k {
+	case requests:
+		return 1
+	case costUnits:
+		return d.Cost
+	}
+	return d.Bytes
+}
+
 func (u *usage) refusal(d Demand, now time.Time) error {
-	if most := u.limits.Concurrency; most > 0 && u.running >= most {
+	if u.concurrency > 0 && u.running >= u.concurrency {
 		return errs.New(errs.TenantConcurrency, "tenant '%s' has %d requests in flight, as many as it may", u.name, u.running)
 	}
-	for _, bound := range []struct {
-		meter *meter
-		needs float64
-		what  string
-	}{{&u.requests, 1, "requests"}, {&u.units, max(d.Cost, leastCost), "cost units"}, {&u.bytes, d.Bytes, "bytes"}} {
-		if wait := bound.meter.wait(bound.needs, now); wait > 0 {
-			return errs.New(errs.QuotaExceeded, "tenant '%s' has used its %v %s per second", u.name, bound.meter.rate, bound.what).WithRetry(wait)
-		}
-	}
-	for i := range u.budgets {
-		if what := u.budgets[i].spent(d.Cost, now); what != "" {
-			return errs.New(errs.QuotaExceeded, "tenant '%s' has used its %s", u.name, what).WithRetry(u.budgets[i].since.Add(u.budgets[i].Per).Sub(now))
+	for i := range u.meters {
+		m := &u.meters[i]
+		if wait := m.wait(max(d.of(m.kind), leastCost), now); wait > 0 {
+			return errs.New(errs.QuotaExceeded, "tenant '%s' has used its %s", u.name, m.String()).WithRetry(wait)
 		}
 	}
 	return nil
@@ -230,17 +168,17 @@ func (u *usage) retry(d Demand, budget float64) error {
 	if budget < 0 {
 		return nil
 	}
-	if u.retries.burst == 0 {
-		u.retries.burst, u.retries.left = retriesSaved, retriesAtFirst
+	if !u.seen {
+		u.seen, u.retries = true, retriesAtFirst
 	}
 	if !d.Retry {
-		u.retries.left = min(u.retries.left+budget, retriesSaved)
+		u.retries = min(u.retries+budget, retriesSaved)
 		return nil
 	}
-	if u.retries.left < 1 {
+	if u.retries < 1 {
 		return errs.New(errs.RetryBudget, "tenant '%s' sends more retries than %.0f%% of its requests", u.name, 100*budget)
 	}
-	u.retries.left--
+	u.retries--
 	return nil
 }
 
@@ -255,8 +193,9 @@ func (r *Reservation) Settle(cost float64) {
 	defer u.mu.Unlock()
 	u.running--
 	u.used += cost
-	u.units.left = min(u.units.left+r.cost-cost, u.units.burst)
-	for i := range u.budgets {
-		u.budgets[i].units = max(u.budgets[i].units+cost-r.cost, 0)
+	for i := range u.meters {
+		if m := &u.meters[i]; m.kind == costUnits {
+			m.take(cost - r.cost)
+		}
 	}
 }
