@@ -10,6 +10,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.111.0
 	github.com/google/go-cmp v0.7.0
 	github.com/nereid-serving/nereid/libs v0.0.0
+	github.com/nereid-serving/nereid/libs/policy v0.0.0
 	github.com/nereid-serving/nereid/proto v0.0.0
 	github.com/nereid-serving/nereid/services/gateway v0.0.0
 	github.com/nereid-serving/nereid/services/scheduler v0.0.0
@@ -30,7 +31,6 @@ require (
 	github.com/buger/jsonparser v1.1.2 // indirect
 	github.com/invopop/jsonschema v0.14.0 // indirect
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
-	github.com/nereid-serving/nereid/libs/policy v0.0.0 // indirect
 	github.com/nereid-serving/nereid/python v0.0.0 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect

@@ -44,6 +44,8 @@ type Config struct {
 	// Policy is a file that says who may ask for what; empty is none.
 	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is read again; one with errors changes nothing. See nereid policy."`
 
+	// RequirePolicy has no call be taken before there is a policy.
+	RequirePolicy config.Switch `name:"require-policy" default:"false" group:"Tenants" help:"Take no calls before there is a policy: that of --policy, or the first that the registry publishes."`
 	// ExplainedRequests is how many requests are remembered for explanations.
 	ExplainedRequests int `name:"explained-requests" default:"10000" group:"Tenants" help:"How many requests the server remembers, to explain what became of them. See nereid explain."`
 

@@ -129,7 +129,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
 	g.recent = explain.New(c.ExplainedRequests, deps.Clock.Wall)
-	g.policy = newPolicies(c.Policy, g.meters, deps.Metrics, deps.Log)
+	g.policy = newPolicies(c.Policy, c.RequirePolicy.On, g.meters, deps.Metrics, deps.Log)
 	var err error
 	if g.cache, g.redis, err = openCache(&c.Cache, deps); err != nil {
 		return nil, err

@@ -24,8 +24,9 @@ import (
 
 // policies has the gateway's policy in force: that of a file, read again when it changes.
 type policies struct {
-	path string // empty: none
-	log  *zap.Logger
+	path     string // empty: none
+	required bool   // no call is taken without one
+	log      *zap.Logger
 
 	tenants *tenants.Tenants
 	costs   *tenants.Costs
@@ -45,8 +46,8 @@ type policies struct {
 // policyPoll is how often a policy's file is looked at.
 const policyPoll = time.Second
 
-func newPolicies(path string, meter tenants.Meter, metrics prometheus.Registerer, log *zap.Logger) *policies {
-	p := &policies{path: path, log: log, tenants: tenants.New(meter, time.Now), costs: new(tenants.Costs), stop: func() {}, settled: make(chan struct{})}
+func newPolicies(path string, required bool, meter tenants.Meter, metrics prometheus.Registerer, log *zap.Logger) *policies {
+	p := &policies{path: path, required: required, log: log, tenants: tenants.New(meter, time.Now), costs: new(tenants.Costs), stop: func() {}, settled: make(chan struct{})}
 	p.reloads = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nereid_gateway_policy_loads_total", Help: "Policies that were read, by result: loaded; refused, where the one before stays.",
 	}, []string{"result"})
@@ -160,12 +161,18 @@ func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
 	for e := range bucket.Watch(ctx) {
 		err := e.Err
 		if err == nil && e.Kind == bus.EventPut {
-			err = p.load(ctx, e.Value.GetSource(), []byte(e.Value.GetText()))
+			if err = p.load(ctx, e.Value.GetSource(), []byte(e.Value.GetText())); err == nil {
+				p.settle()
+			}
 		}
 		if err != nil {
 			p.log.Error("the registry's policy is refused: the one before stays in force", obs.Err(err)...)
 		}
-		if e.Kind == bus.EventCaughtUp {
+		switch {
+		case e.Kind != bus.EventCaughtUp:
+		case p.required && p.tenants.Current() == nil:
+			p.log.Warn("no calls are taken before the registry has published a policy: start it with --cluster-policy")
+		default:
 			p.settle()
 		}
 	}

@@ -50,6 +50,9 @@ func (c Config) Validate() error {
 // settings, and returns the endpoint of the metrics.
 func (c *Config) complete() (process.Admin, error) {
 	c.Gateway.ServerName = c.ID
+	if c.Gateway.Policy == "" {
+		c.Gateway.Policy = c.Registry.Policy // in force before the registry could publish it
+	}
 	for _, version := range []*string{&c.Gateway.Version, &c.Registry.Version, &c.Scheduler.Version, &c.Worker.Version} {
 		*version = c.Version
 	}
