@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -266,6 +267,34 @@ func TestPlaceIsOnTheSeriesOfAllServices(t *testing.T) {
 	}
 }
 
+// policed are the families of a server with a policy in shadow mode.
+func policed(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\nshadow: true\nretries: {budget: 10%}\nanonymous: {tier: t}\ntiers: {t: {models: [none]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := startMeasured(t, func(c *Config) { c.Gateway.Policy = file })
+	m.requests()
+	u := &unled{t: t, http: m.http}
+	u.eventually("a retry and a cost", func() bool {
+		body := `{"inputs":[{"name":"x","datatype":"INT32","shape":[` + oneRow + `]}]}`
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+m.http+"/v2/models/m/infer", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Envoy-Attempt-Count", "2")
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		families := m.families()
+		return families["nereid_gateway_retries_total"] != nil && families["nereid_gateway_cost_error_ratio"] != nil
+	})
+	return m.families()
+}
+
 // page is beside the other reference pages.
 const page = "../../../../docs/reference/metrics.md"
 
@@ -280,6 +309,11 @@ func TestReferenceOfMetrics(t *testing.T) {
 	redis := startMeasured(t, func(c *Config) { c.Gateway.Cache.Config = []string{"redis,host=127.0.0.1,port=1"} })
 	for name, f := range redis.families() {
 		if strings.HasPrefix(name, redisFamilies) {
+			families[name] = f
+		}
+	}
+	for name, f := range policed(t) {
+		if strings.Contains(name, "tenant") || strings.Contains(name, "policy") || strings.Contains(name, "retries") || strings.Contains(name, "cost") {
 			families[name] = f
 		}
 	}
