@@ -258,6 +258,9 @@ func (t *Tenant) MayCall(api string) error {
 	if slices.Contains(t.apis, api) {
 		return nil
 	}
+	if t.Name == AnonymousName {
+		return errs.New(errs.TenantForbidden, "callers without credentials may not call the API %s: send an API key", api)
+	}
 	return errs.New(errs.TenantForbidden, "tenant '%s' may not call the API %s", t.Name, api)
 }
 

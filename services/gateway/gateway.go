@@ -334,10 +334,30 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
 	return path.Options{
 		Restricted: restricted, Tenants: g.policy.tenants, Costs: g.policy.costs, Budget: g.budget, Cache: g.cache, Meter: g.meters.Protocol(protocol),
-		Protocol: protocol, Ended: g.recent.Add,
+		Protocol: protocol, Ended: g.recent.Add, Audit: g.audit(protocol),
 		Log: func(method string, err error) {
 			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 		},
+	}
+}
+
+// audit logs the calls of a protocol that may change what the server does: who has called,
+// and what became of it. They are logged under a policy alone; without one nobody knows who calls.
+func (g *Gateway) audit(protocol string) func(*path.Call, error) {
+	log := g.deps.Log
+	return func(c *path.Call, err error) {
+		if g.policy.tenants.Current() == nil {
+			return
+		}
+		tenant, result := "", "ok"
+		if c.Tenant != nil {
+			tenant = c.Tenant.Name
+		}
+		if err != nil {
+			result = string(errs.Of(err))
+		}
+		log.Info("audit: administrative call", zap.String("tenant", tenant), zap.String("protocol", protocol), zap.String("api", string(c.API)),
+			zap.String("method", c.Method), zap.String("model", c.Model), zap.String("result", result))
 	}
 }
 

@@ -56,10 +56,10 @@ func (g *Gateway) shareQuotas(ctx context.Context, short <-chan struct{}) error 
 func (q *quotas) count(ctx context.Context, leases *bus.Bucket[*nereidv1.ServiceValue]) {
 	here := make(map[string]bool)
 	for e := range leases.Watch(ctx) {
-		switch {
-		case e.Kind == bus.EventPut:
+		switch e.Kind {
+		case bus.EventPut:
 			here[e.Key] = true
-		case e.Kind == bus.EventDelete:
+		case bus.EventDelete:
 			delete(here, e.Key)
 		}
 		q.others.Store(int64(len(here)))

@@ -217,7 +217,7 @@ func responseMessage(r *infer.Response) (*nereidv1.Response, error) {
 	}
 	return &nereidv1.Response{
 		Execution: execution,
-		Work: work(r.Work), Index: r.Index, Final: r.Final, Outputs: outputs, Parameters: parameters(r.Parameters),
+		Work:      work(r.Work), Index: r.Index, Final: r.Final, Outputs: outputs, Parameters: parameters(r.Parameters),
 		Error: Error(r.Err), Immediate: r.Immediate, Returned: r.Returned != nil, Awaited: r.Awaited, Kept: r.Kept,
 	}, err
 }

@@ -31,6 +31,11 @@ func APIs() []API {
 	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI, ExplainAPI}
 }
 
+// Administrative reports whether calls of the API may change what the server does.
+func (a API) Administrative() bool {
+	return a == RepositoryAPI || a == SharedMemoryAPI || a == TraceAPI || a == LoggingAPI
+}
+
 // Secret is a header and the value that callers of a restricted API send.
 type Secret struct{ Header, Value string }
 

@@ -46,6 +46,9 @@ type Options struct {
 	// Ended is called at the end of each inference that was decoded. It may be nil, and
 	// does not keep what it is called with.
 	Ended func(*Outcome)
+	// Audit is called with each call that may change what the server does, and how it has
+	// ended. It may be nil.
+	Audit func(c *Call, err error)
 	// Log is called with errors whose text callers must not see: bugs. It may be
 	// nil and is called from any goroutine.
 	Log func(method string, err error)
@@ -122,7 +125,12 @@ func New(g *core.Gateway, protocol Protocol, o Options) *Path {
 // has it answered.
 func (p *Path) Do(ctx context.Context, c *Call, answer func() error) (err error) {
 	c.begin(ctx, p)
-	defer func() { err = c.end(recover(), err) }()
+	defer func() {
+		err = c.end(recover(), err)
+		if p.options.Audit != nil && c.API.Administrative() {
+			p.options.Audit(c, err)
+		}
+	}()
 	for i := range p.every {
 		if err := p.every[i].Run(c); err != nil {
 			return err

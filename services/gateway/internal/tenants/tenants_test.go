@@ -1,7 +1,6 @@
 package tenants_test
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -60,7 +59,7 @@ func keys(t *testing.T) (key *ecdsa.PrivateKey, set []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	jwk, err := jwkset.NewJWKFromKey(crypto.PublicKey(key.Public()), jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: "one"}})
+	jwk, err := jwkset.NewJWKFromKey(key.Public(), jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: "one"}})
 	if err != nil {
 		t.Fatal(err)
 	}
