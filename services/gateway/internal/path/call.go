@@ -23,6 +23,8 @@ type Call struct {
 	// Model and Version are as the client names them. Where the body names them,
 	// Body.Receive sets them.
 	Model, Version string
+	// AllModels says that the call is about all models, as far as it names none.
+	AllModels bool
 	// Trace is the W3C traceparent, or empty.
 	Trace string
 	// Single names an endpoint that gives exactly one response; it is empty for one

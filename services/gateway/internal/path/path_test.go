@@ -45,7 +45,7 @@ type rig struct {
 	outcomes int
 }
 
-func newRig(t *testing.T, o path.Options) *rig {
+func newRig(t testing.TB, o path.Options) *rig {
 	t.Helper()
 	r := &rig{table: requests.New(1)}
 	version := func(name string, decoupled bool) *core.Model {
@@ -82,7 +82,7 @@ func (r *rig) call(api core.API, model string) *path.Call {
 	return &path.Call{API: api, Method: "method", Caller: r, Model: model, Body: body{r, new(path.Call)}, Sink: r}
 }
 
-func (r *rig) infer(t *testing.T, model string) error {
+func (r *rig) infer(t testing.TB, model string) error {
 	t.Helper()
 	c := r.call(core.InferenceAPI, model)
 	c.Body = body{r, c}

@@ -4,17 +4,24 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/policy"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// Permit refuses a tenant that may not use the model which the call names.
+// Permit refuses a tenant that may not use the model which the call names, or that may
+// not use every model where the call is about all of them.
 func (c *Call) Permit() error {
-	if c.Tenant == nil || c.Model == "" {
+	switch {
+	case c.Tenant == nil:
 		return nil
+	case c.Model != "":
+		return c.Tenant.Refuse(c.Tenant.MayUse(c.Model))
+	case c.AllModels && c.Tenant.Models() != nil:
+		return c.Tenant.Refuse(errs.New(errs.TenantForbidden, "tenant '%s' may not use every model: name one", c.Tenant.Name))
 	}
-	return c.Tenant.Refuse(c.Tenant.MayUse(c.Model))
+	return nil
 }
 
 // route has the policy say which model and version the request goes to.

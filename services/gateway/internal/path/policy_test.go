@@ -154,6 +154,11 @@ func TestCallersWithoutRightsAreRefused(t *testing.T) {
 	if err := r.Do(t.Context(), r.call(core.MetadataAPI, "m"), func() error { return nil }); errs.Of(err) != errs.TenantForbidden {
 		t.Errorf("the metadata of a model that the tenant may not use: %v", err)
 	}
+	all := r.call(core.StatisticsAPI, "")
+	all.AllModels = true
+	if err := r.Do(t.Context(), all, func() error { return nil }); errs.Of(err) != errs.TenantForbidden {
+		t.Errorf("the statistics of all models: %v", err)
+	}
 }
 
 func TestShadowPoliciesCountAndRefuseNothing(t *testing.T) {

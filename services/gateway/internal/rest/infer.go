@@ -63,7 +63,7 @@ func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (s *server) putCall(c *call) {
 	c.http, c.writer, c.body = nil, nil, slowBody{}
-	c.responding, c.Method, c.Work, c.Quota, c.Tenant = false, "", infer.RequestID{}, tenants.Reservation{}, nil
+	c.responding, c.Method, c.Work, c.Quota, c.Tenant, c.AllModels = false, "", infer.RequestID{}, tenants.Reservation{}, nil, false
 	s.calls.Put(c)
 }
 

@@ -105,6 +105,7 @@ func (s *server) serve(c *call) error {
 	}
 	p.keep(c.http)
 	c.Model, _, _ = p.target() // of an endpoint without one it is empty
+	c.AllModels = route.api == core.StatisticsAPI || route.api == core.RepositoryAPI
 	c.Account.Open(s.options.Budget)
 	return s.path.Do(c.http.Context(), &c.Call, func() error {
 		if route.respond != nil {

@@ -148,6 +148,7 @@ func permitted(c *path.Call, decode func(any) error) func(any) error {
 		case interface{ GetModelName() string }:
 			c.Model = named.GetModelName()
 		}
+		c.AllModels = c.API == core.StatisticsAPI || c.API == core.RepositoryAPI
 		return c.Permit()
 	}
 }
