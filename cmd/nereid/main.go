@@ -29,6 +29,7 @@ type commands struct {
 	Status   status      `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
 	Policy   policies    `cmd:"" help:"Check, test and explain the policy of a server: who may ask for what, and how much of it."`
 	Simulate simulation  `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on drawn ones."`
+	Top      live        `cmd:"" help:"Show live what servers do, by tenant and model: requests, goodput, refusals by reason, device time."`
 	Node     sidecar     `cmd:"" help:"Run the workers of this machine, one for each device."`
 	Bus      natsServer  `cmd:"" help:"Run the NATS server by which services on one machine agree."`
 	Version  version     `cmd:"" help:"Print the version."`
