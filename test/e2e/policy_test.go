@@ -122,3 +122,27 @@ func TestPoliciesChangeWhileTheServerRuns(t *testing.T) {
 	write(t, file, string(text)+"  second: {tier: open, keys: [{sha256: "+policy.Key("second")+"}]}\n")
 	await("second", http.StatusOK)
 }
+
+// Over mutual TLS a tenant is known by the names in its certificate.
+func TestCertificatesNameTenants(t *testing.T) {
+	dir := certificates(t)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	serve := func(pattern string) (*server, []string) {
+		policyOf := filepath.Join(t.TempDir(), "policy.yaml")
+		write(t, policyOf, "version: 1\ntenants:\n  acme: {certificates: ["+pattern+"], apis: [inference, metadata, model-repository]}\n")
+		s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}), "--policy="+policyOf,
+			"--grpc-use-ssl-mutual=true", "--grpc-root-cert="+file("root.pem"), "--grpc-server-cert="+file("server.pem"), "--grpc-server-key="+file("server.key"))
+		return s, []string{"--protocol=grpc", "--url=" + s.GRPC, "--tls-root=" + file("root.pem"), "--tls-cert=" + file("client.pem"), "--tls-key=" + file("client.key")}
+	}
+	s, flags := serve("localhost")
+	if out, errors, status := nereid(t, append([]string{"infer", "m", "--input", "x=[[7]]"}, flags...)...); status != 0 || !strings.Contains(out, "7") {
+		t.Errorf("a tenant by its certificate: %d %s%s", status, out, errors)
+	}
+	if status, text := s.do(http.MethodGet, s.HTTP+"/v2", ""); status != http.StatusUnauthorized {
+		t.Errorf("a call without: %d %s", status, text)
+	}
+	_, flags = serve("others.example")
+	if out, errors, status := nereid(t, append([]string{"infer", "m", "--input", "x=[[7]]"}, flags...)...); status == 0 || !strings.Contains(errors, "token_missing") {
+		t.Errorf("a certificate that is no tenant's: %d %s%s", status, out, errors)
+	}
+}

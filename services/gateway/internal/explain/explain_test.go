@@ -34,9 +34,12 @@ func TestAServedRequestIsExplained(t *testing.T) {
 	want := &infer.Explanation{
 		RequestID: "7-1", ID: "mine", Protocol: "grpc", Model: "m", Version: 3, Received: wall(second), Outcome: "good", Deadline: 0.02, Total: 0.011, Responses: 1,
 		Spent: []infer.Span{
-			{What: "receive, decode and check", Seconds: 0.001}, {What: "wait in the scheduler's queue and for the instance", Seconds: 0.003},
-			{What: "gather the inputs of the batch", Seconds: 0.001}, {What: "run the model", Seconds: 0.004},
-			{What: "go between gateway, scheduler and worker", Seconds: 0.001}, {What: "encode and send the response", Seconds: 0.001},
+			{What: "receive, decode and check", Seconds: 0.001},
+			{What: "wait in the scheduler's queue and for the instance", Seconds: 0.003},
+			{What: "gather the inputs of the batch", Seconds: 0.001},
+			{What: "run the model", Seconds: 0.004},
+			{What: "go between gateway, scheduler and worker", Seconds: 0.001},
+			{What: "encode and send the response", Seconds: 0.001},
 		},
 		Batch: &infer.ExplainedBatch{ID: "9-4", Worker: 5, Instance: 6, Size: 8, Own: 2}, PredictedCost: 1.5, Cost: 1.25,
 	}

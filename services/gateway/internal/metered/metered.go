@@ -29,6 +29,8 @@ type Metrics struct {
 	tenants   *prometheus.CounterVec
 	costs     *prometheus.CounterVec
 	named     names
+	series    sync.Map     // of *tenantSeries, by tenantKey
+	resolved  atomic.Int64 // of them
 	seconds   *prometheus.Desc
 	stages    *prometheus.Desc
 

@@ -1,9 +1,10 @@
 package metered
 
 import (
-	"cmp"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
@@ -51,18 +52,46 @@ func (m *Metrics) Retried(tenant string, taken bool) {
 	m.retries.WithLabelValues(m.named.label(tenant), result).Inc()
 }
 
+// tenantKey names the series of a tenant's requests.
+type tenantKey struct{ tenant, class, band string }
+
+// tenantSeries are the counters of requests without an error, resolved once.
+type tenantSeries struct{ good, costs prometheus.Counter }
+
+// maxSeries is how many are kept resolved: policies change, and their names with them.
+const maxSeries = 10_000
+
+func (m *Metrics) seriesOf(k tenantKey) *tenantSeries {
+	if s, ok := m.series.Load(k); ok {
+		return s.(*tenantSeries) //nolint:forcetypeassert // has these alone
+	}
+	s := &tenantSeries{m.tenants.WithLabelValues(k.tenant, k.class, k.band, "good"), m.costs.WithLabelValues(k.tenant, k.class, k.band)}
+	if m.resolved.Add(1) > maxSeries {
+		m.series.Clear()
+		m.resolved.Store(1)
+	}
+	m.series.Store(k, s)
+	return s
+}
+
 // tenant counts a request under a policy.
 func (m *Metrics) tenant(o *path.Outcome) {
 	if o.Tenant == "" {
 		return
 	}
-	outcome := cmp.Or(string(o.Reason), "good")
-	if o.Reason == "" && o.Deadline != 0 && o.Ended > o.Deadline {
-		outcome = "late"
-	}
-	tenant := m.named.label(o.Tenant)
-	m.tenants.WithLabelValues(tenant, o.Class, o.Band, outcome).Inc()
+	k := tenantKey{m.named.label(o.Tenant), o.Class, o.Band}
+	s := m.seriesOf(k)
 	if cost := o.Execution.Cost; cost > 0 {
-		m.costs.WithLabelValues(tenant, o.Class, o.Band).Add(float64(cost) / float64(time.Millisecond))
+		s.costs.Add(float64(cost) / float64(time.Millisecond))
 	}
+	outcome := string(o.Reason)
+	switch {
+	case outcome != "":
+	case o.Deadline != 0 && o.Ended > o.Deadline:
+		outcome = "late"
+	default:
+		s.good.Inc()
+		return
+	}
+	m.tenants.WithLabelValues(k.tenant, k.class, k.band, outcome).Inc()
 }

@@ -70,17 +70,6 @@ func (t *Tenants) Current() *View {
 	return t.current.Load()
 }
 
-// Usage reports what the tenants have used and are using, those seen last first.
-func (t *Tenants) Usage() []Usage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make([]Usage, 0, t.recent.Len())
-	for e := t.recent.Front(); e != nil; e = e.Next() {
-		all = append(all, e.Value.(*usage).report()) //nolint:forcetypeassert // of usages alone
-	}
-	return all
-}
-
 // usage returns what a tenant has used.
 func (t *Tenants) usage(of *policy.Tenant) *usage {
 	t.mu.Lock()

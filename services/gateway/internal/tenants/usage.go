@@ -18,20 +18,6 @@ type usage struct {
 	retries     float64 // that other requests have made up for
 	seen        bool    // whether it is
 	running     int
-	used        float64 // cost units, since the start
-}
-
-// Usage is what a tenant has used and is using.
-type Usage struct {
-	Tenant    string
-	Running   int
-	CostUnits float64 // since the start
-}
-
-func (u *usage) report() Usage {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return Usage{Tenant: u.name, Running: u.running, CostUnits: u.used}
 }
 
 // configure sets the limits of the policy that there is now. What was used counts on.
@@ -192,7 +178,6 @@ func (r *Reservation) Settle(cost float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.running--
-	u.used += cost
 	for i := range u.meters {
 		if m := &u.meters[i]; m.kind == costUnits {
 			m.take(cost - r.cost)
