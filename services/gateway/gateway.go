@@ -228,11 +228,7 @@ func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) erro
 		return err
 	}
 	group.Go(func() error { return g.policy.follow(serving, g.deps.Bus) })
-	select {
-	case <-g.policy.settled:
-	case <-ctx.Done():
-	case <-serving.Done():
-	}
+	g.policy.await(ctx, serving)
 	if err := g.listen(ctx); err != nil {
 		return err
 	}

@@ -100,6 +100,27 @@ func (p *policies) start(ctx context.Context) error {
 // settle says that it is known which policy there is, so that calls may be taken.
 func (p *policies) settle() { p.once.Do(func() { close(p.settled) }) }
 
+// policyWait is how long a gateway that may serve without a policy waits to hear whether
+// there is one: an older registry makes no bucket for it, and NATS may not let it be read.
+const policyWait = 10 * time.Second
+
+// await waits until it is known which policy there is, or one of the contexts ends.
+func (p *policies) await(starting, serving context.Context) {
+	wait := time.NewTimer(policyWait)
+	defer wait.Stop()
+	late := wait.C
+	if p.required {
+		late = nil
+	}
+	select {
+	case <-p.settled:
+	case <-starting.Done():
+	case <-serving.Done():
+	case <-late:
+		p.log.Warn("it is not known whether the registry has a policy: serving without one; see the bucket policy, and make the NATS users of an earlier release anew")
+	}
+}
+
 // load puts a policy in force. Where it cannot, the one before stays.
 func (p *policies) load(ctx context.Context, name string, text []byte) error {
 	p.read = sha256.Sum256(text)
