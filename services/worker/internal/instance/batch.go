@@ -167,9 +167,13 @@ func (b *batch) executionLocked(i int) infer.Execution {
 	if b.freed { // the instance was taken until then
 		took = b.timing.Done.Sub(started)
 	}
+	waited := time.Duration(0)
+	if i < len(b.of.Enqueued) { // a scheduler says it of all
+		waited = max(started.Sub(b.of.Enqueued[i]), 0)
+	}
 	return infer.Execution{
 		Batch: b.of.ID, Instance: b.of.Instance, BatchSize: b.size,
-		Waited: max(started.Sub(b.of.Enqueued[i]), 0), Input: max(ready.Sub(started), 0), Ran: max(now.Sub(max(ready, started)), 0),
+		Waited: waited, Input: max(ready.Sub(started), 0), Ran: max(now.Sub(max(ready, started)), 0),
 		Cost: time.Duration(float64(took) * min(float64(own)/float64(all), 1)),
 	}
 }
