@@ -24,6 +24,7 @@ type Metrics struct {
 	deadlines *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	missing   prometheus.Counter
+	elements  *prometheus.HistogramVec
 	shadowed  *prometheus.CounterVec
 	retries   *prometheus.CounterVec
 	tenants   *prometheus.CounterVec
@@ -49,7 +50,11 @@ func New(registry prometheus.Registerer) *Metrics {
 		deadlines: counter("deadlines_total", "Inference requests with a client's deadline by outcome: met; late, completed after it; "+
 			"unmeetable, refused on arrival; queue and compute, expired while queued and while executing; failed otherwise.",
 			"model", "outcome"),
-		errors:   counter("errors_total", "Calls of any endpoint that returned an error, by its reason.", "protocol", "reason"),
+		errors: counter("errors_total", "Calls of any endpoint that returned an error, by its reason.", "protocol", "reason"),
+		elements: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "nereid_gateway_request_elements", Help: "Elements of all inputs of inference requests: which sizes a model gets.",
+			Buckets: prometheus.ExponentialBuckets(1, 8, sizes),
+		}, []string{"model"}),
 		shadowed: counter("policy_shadowed_total", "Calls that a policy in shadow mode would have refused.", "tenant", "reason"),
 		retries:  counter("retries_total", "Retries of tenants by result: taken, or refused since there were too many.", "tenant", "result"),
 		tenants: counter("tenant_requests_total", "Inference requests under a policy by tenant, cost class, band and outcome: good, in time and without an error; "+
@@ -76,6 +81,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	m.deadlines.Describe(out)
 	m.errors.Describe(out)
 	m.missing.Describe(out)
+	m.elements.Describe(out)
 	m.shadowed.Describe(out)
 	m.retries.Describe(out)
 	m.tenants.Describe(out)
@@ -90,6 +96,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.deadlines.Collect(out)
 	m.errors.Collect(out)
 	m.missing.Collect(out)
+	m.elements.Collect(out)
 	m.shadowed.Collect(out)
 	m.retries.Collect(out)
 	m.tenants.Collect(out)
@@ -104,6 +111,9 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// sizes is how many sizes of requests are told apart: each eight times the one before.
+const sizes = 10
+
 // Protocol are the metrics of the inferences of one protocol. It is a [path.Meter].
 type Protocol struct {
 	metrics                         *Metrics
@@ -115,7 +125,10 @@ type Protocol struct {
 }
 
 // success are the counters of a model.
-type success struct{ completed, met, late prometheus.Counter }
+type success struct {
+	completed, met, late prometheus.Counter
+	elements             prometheus.Observer
+}
 
 // Protocol returns the metrics of a protocol.
 func (m *Metrics) Protocol(name string) *Protocol {
@@ -146,6 +159,7 @@ func (m *Metrics) Prune(models []*core.Model) {
 			delete(kept, id)
 			m.requests.DeletePartialMatch(prometheus.Labels{"model": id.String()})
 			m.deadlines.DeletePartialMatch(prometheus.Labels{"model": id.String()})
+			m.elements.DeletePartialMatch(prometheus.Labels{"model": id.String()})
 		}
 		p.success.Store(&kept)
 	}
@@ -159,6 +173,9 @@ func (p *Protocol) Ended(o *path.Outcome) {
 	p.whole.Observe(o.Ended.Sub(o.Received))
 	if o.Responses > 0 {
 		p.response.Observe(o.Responding)
+	}
+	if o.Elements > 0 { // else it is not known, since the request is not valid
+		success.elements.Observe(float64(o.Elements))
 	}
 	p.metrics.tenant(o)
 	if o.Reason != "" {
@@ -217,6 +234,7 @@ func (p *Protocol) successOf(id infer.ModelID) *success {
 		completed: p.metrics.requests.WithLabelValues(p.protocol, model, "ok"),
 		met:       p.metrics.deadlines.WithLabelValues(model, "met"),
 		late:      p.metrics.deadlines.WithLabelValues(model, "late"),
+		elements:  p.metrics.elements.WithLabelValues(model),
 	}
 	all := maps.Clone(*p.success.Load())
 	all[id] = g

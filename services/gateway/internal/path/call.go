@@ -57,8 +57,6 @@ type Call struct {
 
 	path      *Path
 	view      *tenants.View // the policy of the call; nil without one
-	elements  int64         // of all inputs, as batchSize of a call with a tenant alone
-	batchSize int64
 	ctx       context.Context
 	cancel    context.CancelFunc // of the timeout; nil without one
 	execution core.Execution
@@ -102,7 +100,7 @@ type Sink interface {
 
 func (c *Call) begin(ctx context.Context, p *Path) {
 	c.path, c.ctx = p, ctx
-	c.Admitted, c.Tenant, c.Quota, c.view, c.elements = false, nil, tenants.Reservation{}, nil, 0
+	c.Admitted, c.Tenant, c.Quota, c.view = false, nil, tenants.Reservation{}, nil
 	c.Target, c.Work, c.ID = nil, infer.RequestID{}, ""
 	c.Classes, c.EmptyFinal, c.detached, c.outcome = nil, false, 0, Outcome{}
 }

@@ -74,6 +74,8 @@ type Outcome struct {
 	Model    infer.ModelID
 	// Version is the one that has served it, and BatchSize the request's own.
 	Version, BatchSize int64
+	// Elements are those of all inputs.
+	Elements int64
 	// Cached says that the response was known.
 	Cached bool
 	// Predicted is what the request was expected to cost, in cost units.

@@ -44,10 +44,9 @@ func classifyRequest(c *Call) error {
 		return nil
 	}
 	r := c.Request
-	c.batchSize = r.BatchSize
 	is := c.view.Classify(c.Tenant.Tenant, &policy.Request{
 		Model: c.Model, Version: c.Version, Header: tenants.Headers(c.Caller), BatchSize: r.BatchSize,
-		Elements: c.countElements(), Bytes: r.InputBytes(), Priority: r.Priority,
+		Elements: c.outcome.Elements, Bytes: r.InputBytes(), Priority: r.Priority,
 		Inputs: func(each func(string, []int64)) {
 			for i := range r.Inputs {
 				each(r.Inputs[i].Name, r.Inputs[i].Shape)
@@ -72,13 +71,12 @@ func classifyRequest(c *Call) error {
 func thousandths(v float64) uint32 { return uint32(min(v, 1e6)*1000 + 0.5) }
 
 // countElements counts the elements of all inputs.
-func (c *Call) countElements() int64 {
-	c.elements = 0
+func (c *Call) countElements() (n int64) {
 	for i := range c.Request.Inputs {
-		n, _ := c.Request.Inputs[i].Shape.Elements() // the request was checked
-		c.elements += n
+		of, _ := c.Request.Inputs[i].Shape.Elements() // the request was checked
+		n += of
 	}
-	return c.elements
+	return n
 }
 
 // quota takes what the request is expected to use from its tenant's limits, until the
@@ -89,7 +87,7 @@ func quota(c *Call) (err error) {
 	}
 	r := c.Request
 	c.Quota, err = c.Tenant.Reserve(tenants.Demand{
-		Cost: c.path.options.Costs.Predict(c.Target.Ref.ID(), c.elements, r.BatchSize), Bytes: float64(r.InputBytes()), Retry: tenants.Attempts(c.Caller),
+		Cost: c.path.options.Costs.Predict(c.Target.Ref.ID(), c.outcome.Elements, r.BatchSize), Bytes: float64(r.InputBytes()), Retry: tenants.Attempts(c.Caller),
 	})
 	return err
 }
@@ -102,7 +100,7 @@ func (c *Call) settle() {
 	}
 	cost := float64(c.outcome.Execution.Cost) / float64(time.Millisecond)
 	if c.Target != nil {
-		c.path.options.Costs.Learn(c.Target.Ref.ID(), c.elements, c.batchSize, c.Quota.Cost(), cost)
+		c.path.options.Costs.Learn(c.Target.Ref.ID(), c.outcome.Elements, c.outcome.BatchSize, c.Quota.Cost(), cost)
 	}
 	c.Quota.Settle(cost)
 }

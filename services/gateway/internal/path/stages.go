@@ -111,7 +111,7 @@ func check(c *Call) error {
 		return err
 	}
 	err := core.Check(c.Target, c.Request)
-	c.outcome.BatchSize = c.Request.BatchSize
+	c.outcome.BatchSize, c.outcome.Elements = c.Request.BatchSize, c.countElements()
 	return err
 }
 
