@@ -7,6 +7,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 )
 
 // Live shows what happens in a terminal, anew at each interval, until q or Ctrl-C.
@@ -17,10 +19,7 @@ func Live(ctx context.Context, in io.Reader, out io.Writer, servers []string, ev
 	}
 	l := &live{ctx: ctx, servers: servers, every: every, last: first, text: "reading …\n"}
 	_, err = tea.NewProgram(l, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
-	if ctx.Err() != nil {
-		return nil // it was stopped
-	}
-	return err
+	return lifecycle.UnlessStopped(ctx, err)
 }
 
 // live is the program's state: what was read last, and what is shown of it.

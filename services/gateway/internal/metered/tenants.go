@@ -56,7 +56,7 @@ func (m *Metrics) Retried(tenant string, taken bool) {
 type tenantKey struct{ tenant, class, band string }
 
 // tenantSeries are the counters of requests without an error, resolved once.
-type tenantSeries struct{ good, costs prometheus.Counter }
+type tenantSeries struct{ success, costs prometheus.Counter }
 
 // maxSeries is how many are kept resolved: policies change, and their names with them.
 const maxSeries = 10_000
@@ -90,7 +90,7 @@ func (m *Metrics) tenant(o *path.Outcome) {
 	case o.Deadline != 0 && o.Ended > o.Deadline:
 		outcome = "late"
 	default:
-		s.good.Inc()
+		s.success.Inc()
 		return
 	}
 	m.tenants.WithLabelValues(k.tenant, k.class, k.band, outcome).Inc()
