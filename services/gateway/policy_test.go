@@ -172,3 +172,38 @@ func TestGatewaysShareTheLimitsOfTenants(t *testing.T) {
 		t.Errorf("%d requests were taken of %.0f", taken.Load(), given)
 	}
 }
+
+// A burst may come to one gateway, though it holds a part of what there is alone.
+func TestABurstToOneGatewayIsTaken(t *testing.T) {
+	b := openBus(t, bus.Config{Lease: time.Hour})
+	put(&harness{t: t, bus: b}, bus.Policies, "current", &nereidv1.PolicyValue{
+		Schema: nereidv1.Schema, Text: "version: 1\nanonymous: {tier: t}\ntiers: {t: {budgets: [{requests: 9, per: 8760h}]}}\n",
+	})
+	h := startWith(t, gateway.Deps{Bus: b, SharedQuotas: true}, nil)
+	h.serveModel()
+	for i := range 10 {
+		status, body := h.do(http.MethodPost, "/v2/models/m/infer", inferBody)
+		if status == http.StatusOK {
+			<-h.echo.submitted
+		}
+		if want := i < 9; (status == http.StatusOK) != want {
+			t.Errorf("request %d of 9: %d %s", i+1, status, body)
+		}
+	}
+}
+
+// A limit that is used up is there again when time has given it, also where a lease in
+// between has found nothing.
+func TestLimitsThatAreUsedUpComeAgain(t *testing.T) {
+	b := openBus(t, bus.Config{Lease: time.Hour})
+	put(&harness{t: t, bus: b}, bus.Policies, "current", &nereidv1.PolicyValue{
+		Schema: nereidv1.Schema, Text: "version: 1\nanonymous: {tier: t}\ntiers: {t: {limits: {requests_per_second: 2}}}\n",
+	})
+	h := startWith(t, gateway.Deps{Bus: b, SharedQuotas: true}, nil)
+	h.serveModel()
+	for range 3 {
+		h.infers(http.StatusTooManyRequests)
+		<-time.After(300 * time.Millisecond) // in which leases find nothing
+		h.infers(http.StatusOK)
+	}
+}

@@ -19,7 +19,7 @@ const (
 	// quotaRound is how often gateways settle what they have of their tenants' limits, and
 	// quotaRest how often at most where requests wait for it.
 	quotaRound = 100 * time.Millisecond
-	quotaRest  = 10 * time.Millisecond
+	quotaRest  = 2 * time.Millisecond
 	// quotaTries is how often a write is tried that others have come before.
 	quotaTries = 5
 	// quotaTimeout bounds the settling of one tenant's limits.

@@ -86,7 +86,7 @@ func quota(c *Call) (err error) {
 		return nil
 	}
 	r := c.Request
-	c.Quota, err = c.Tenant.Reserve(tenants.Demand{
+	c.Quota, err = c.Tenant.Reserve(c.ctx, tenants.Demand{
 		Cost: c.path.options.Costs.Predict(c.Target.Ref.ID(), c.outcome.Elements, r.BatchSize), Bytes: float64(r.InputBytes()), Retry: tenants.Attempts(c.Caller),
 	})
 	return err

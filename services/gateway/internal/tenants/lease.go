@@ -1,10 +1,13 @@
 package tenants
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Share has limits be shared with other gateways: what may be used of them comes by
 // [Tenants.Lease] alone. It is called before the first policy. What it returns has something
-// when a request was refused for want of a lease, though there may be more.
+// when a request waits for a lease.
 func (t *Tenants) Share() (short <-chan struct{}) {
 	t.leased.Store(true)
 	return t.short
@@ -40,7 +43,32 @@ func (t *Tenants) Lease(gateways int, since time.Duration, settle func(tenant st
 		}
 		u.grant(wanted, granted, err == nil)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.leases)
+	t.leases = make(chan struct{})
 	return failed
+}
+
+// maxLeaseWait bounds how long a request waits for a lease.
+const maxLeaseWait = 50 * time.Millisecond
+
+// awaitLease asks for a lease, and waits until there was one.
+func (t *Tenants) awaitLease(ctx context.Context) {
+	t.mu.Lock()
+	next := t.leases
+	t.mu.Unlock()
+	select {
+	case t.short <- struct{}{}:
+	default:
+	}
+	late := time.NewTimer(maxLeaseWait)
+	defer late.Stop()
+	select {
+	case <-next:
+	case <-late.C:
+	case <-ctx.Done():
+	}
 }
 
 // inUse are the tenants that there is something to settle for, at most.
@@ -58,7 +86,8 @@ func (t *Tenants) inUse() (list []*usage) {
 func (u *usage) wanted(gateways int) (list []Balance) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	moved := false
+	moved := u.asked
+	u.asked = false
 	for i := range u.meters {
 		m := &u.meters[i]
 		b := Balance{m.Bound, m.wants(gateways), m.owed}
@@ -83,6 +112,7 @@ func (u *usage) grant(wanted []Balance, granted []float64, leased bool) {
 				if m.owed += granted[i]; leased {
 					m.owed = 0
 				}
+				m.starved = granted[i] < wanted[i].Wants-1e-6*m.burst
 			}
 		}
 	}

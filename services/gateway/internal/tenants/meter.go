@@ -106,6 +106,9 @@ type meter struct {
 	leased bool    // what is left is a part of what all gateways share, and comes by leases
 	spent  float64 // since the last lease
 	owed   float64 // that was used without a lease
+	// starved says that the last lease gave less than was wanted: the gateways together have
+	// no more.
+	starved bool
 }
 
 // fill adds what the time since has given, unless that comes by leases.

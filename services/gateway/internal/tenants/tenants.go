@@ -41,6 +41,7 @@ type Tenants struct {
 	current atomic.Pointer[View]
 	leased  atomic.Bool // limits are shared with other gateways
 	short   chan struct{}
+	leases  chan struct{} // closed with the next lease; guarded by mu
 
 	mu     sync.Mutex
 	usages map[string]*list.Element // of *usage; guarded by mu
@@ -49,7 +50,7 @@ type Tenants struct {
 
 // New returns tenants without a policy.
 func New(meter Meter, now func() time.Time) *Tenants {
-	return &Tenants{meter: meter, now: now, usages: make(map[string]*list.Element), short: make(chan struct{}, 1)}
+	return &Tenants{meter: meter, now: now, usages: make(map[string]*list.Element), short: make(chan struct{}, 1), leases: make(chan struct{})}
 }
 
 // Set replaces the policy for new calls. What tenants have used stays. Verify may be nil

@@ -219,7 +219,7 @@ func TestWhatWasUsedOutlivesAPolicy(t *testing.T) {
 	}
 	take := func(who *tenants.Tenant) (n int) {
 		for n < 1000 {
-			if _, err := who.Reserve(tenants.Demand{}); err != nil {
+			if _, err := who.Reserve(t.Context(), tenants.Demand{}); err != nil {
 				break
 			}
 			n++
@@ -260,7 +260,7 @@ func BenchmarkReserve(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r, err := who.Reserve(tenants.Demand{Cost: 1})
+		r, err := who.Reserve(b.Context(), tenants.Demand{Cost: 1})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type usage struct {
 	retries     float64 // that other requests have made up for
 	seen        bool    // whether it is
 	running     int
+	asked       bool // for more than there is, since the last lease
 }
 
 // configure sets the limits of the policy that there is now. What was used counts on.
@@ -68,18 +70,17 @@ type Reservation struct {
 func (r *Reservation) Cost() float64 { return r.cost }
 
 // Reserve takes what a request asks for, until it is settled, or refuses it: nothing is
-// taken then. The reasons are tenant_concurrency, quota_exceeded and retry_budget.
-func (t *Tenant) Reserve(d Demand) (Reservation, error) {
+// taken then. The reasons are tenant_concurrency, quota_exceeded and retry_budget. Where
+// limits are shared and the other gateways may have more of them, it waits for that for a
+// moment.
+func (t *Tenant) Reserve(ctx context.Context, d Demand) (Reservation, error) {
+	if t.leaseHelps(d) {
+		t.view.tenants.awaitLease(ctx)
+	}
 	u, now := t.usage, t.view.tenants.now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	err := u.refusal(d, now)
-	if err != nil && t.view.tenants.leased.Load() {
-		select {
-		case t.view.tenants.short <- struct{}{}:
-		default:
-		}
-	}
 	if err == nil {
 		err = u.retry(d, t.view.RetryBudget)
 		if d.Retry {
@@ -98,6 +99,25 @@ func (t *Tenant) Reserve(d Demand) (Reservation, error) {
 	r := u.reservation()
 	r.usage, r.cost = u, d.Cost
 	return r, nil
+}
+
+// leaseHelps reports whether what a request asks for is not here, and may be with what all
+// gateways share.
+func (t *Tenant) leaseHelps(d Demand) bool {
+	if !t.view.tenants.leased.Load() {
+		return false
+	}
+	u, now := t.usage, t.view.tenants.now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	short, starved := false, false
+	for i := range u.meters {
+		if m := &u.meters[i]; m.wait(max(d.of(m.kind), leastCost), now) > 0 {
+			short, starved = true, starved || m.starved
+		}
+	}
+	u.asked = u.asked || short
+	return short && !starved
 }
 
 // reservation tells what is left.
@@ -129,6 +149,7 @@ func (d *Demand) of(k kind) float64 {
 	return d.Bytes
 }
 
+// refusal is why a request is refused; nil where it is not.
 func (u *usage) refusal(d Demand, now time.Time) error {
 	if u.concurrency > 0 && u.running >= u.concurrency {
 		return errs.New(errs.TenantConcurrency, "tenant '%s' has %d requests in flight, as many as it may", u.name, u.running)
