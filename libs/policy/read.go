@@ -219,7 +219,7 @@ func (r *reader) strictFields(n *yaml.Node, t reflect.Type, at string) {
 		if where == "" {
 			where = "a policy"
 		}
-		r.add(name, join(at, name.Value), fmt.Sprintf("unknown field %q in %s", name.Value, where), nearest(name.Value, known))
+		r.add(name, at, fmt.Sprintf("unknown field %q in %s", name.Value, where), nearest(name.Value, known))
 	}
 }
 
