@@ -59,7 +59,7 @@ func (s *Sample) read(ctx context.Context, url string) error {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\nname ports of metrics with --metrics=HOST:PORT, or start a server with nereid serve", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
