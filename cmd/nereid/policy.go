@@ -42,11 +42,7 @@ func (f *policyFile) read() (*policy.Policy, error) {
 	if p != nil {
 		return p, nil
 	}
-	lines := make([]string, len(findings))
-	for i, finding := range findings {
-		lines[i] = policy.Describe(f.File, finding)
-	}
-	return nil, errs.New(errs.PolicyInvalid, "the policy is not valid:\n%s", strings.Join(lines, "\n"))
+	return nil, policy.Invalid(f.File, findings, len(findings))
 }
 
 type policyCheck struct{ policyFile }

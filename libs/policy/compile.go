@@ -13,8 +13,6 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-func compare(a, b string) int { return cmp.Compare(a, b) }
-
 // AnonymousName is the name of the tenant of callers without credentials.
 const AnonymousName = "anonymous"
 
@@ -48,7 +46,7 @@ func (r *reader) compile(d *document) *Policy {
 	c := &compiler{
 		reader: r, d: d, expressions: e, programs: make(literals), bands: make(map[string]int),
 		p: &Policy{
-			Shadow: d.Shadow, RetryBudget: -1, tiers: make(map[string]*tier), tenants: make(map[string]*Tenant),
+			Shadow: d.Shadow, RetryBudget: -1, tiers: make(map[string]*Tenant), tenants: make(map[string]*Tenant),
 			keys: make(map[[sha256.Size]byte]credential), labels: d.Labels, headers: emptyHeaders(),
 		},
 	}
@@ -113,13 +111,13 @@ func (c *compiler) band(name string, path ...any) int {
 func (c *compiler) compileTiers() {
 	for _, name := range sorted(c.d.Tiers) {
 		d, at := c.d.Tiers[name], []any{"tiers", name}
-		t := &tier{name: name, Tenant: Tenant{
+		t := &Tenant{
 			Tier: name, Weight: cmp.Or(d.Weight, 1), deadline: time.Duration(d.Deadline), models: c.models(d.Models, at), apis: openAPIs(),
 			Limits: Limits{
 				Requests: d.Limits.RequestsPerSecond, CostUnits: d.Limits.CostUnitsPerSecond, Bytes: float64(d.Limits.BytesPerSecond),
 				Burst: cmp.Or(time.Duration(d.Limits.Burst), time.Second), Concurrency: d.Limits.Concurrency,
 			},
-		}}
+		}
 		t.band = c.band(d.Band, append(at, "band")...)
 		if d.APIs != nil {
 			t.apis = c.apis(d.APIs, at)
@@ -173,14 +171,14 @@ func (c *compiler) apis(list []string, at []any) []string {
 }
 
 // tier finds a tier by its name; no name is one without bounds.
-func (c *compiler) tier(name string, path ...any) *tier {
+func (c *compiler) tier(name string, path ...any) Tenant {
 	if t := c.p.tiers[name]; t != nil {
-		return t
+		return *t
 	}
 	if name != "" {
 		c.report(path, nearest(name, c.d.Tiers), "there is no tier %q", name)
 	}
-	return &tier{Tenant: Tenant{Weight: 1, band: len(c.p.Bands) - 1, apis: openAPIs()}}
+	return Tenant{Weight: 1, band: len(c.p.Bands) - 1, apis: openAPIs()}
 }
 
 func (c *compiler) compileTenants() {
@@ -189,7 +187,7 @@ func (c *compiler) compileTenants() {
 		if name == "" || name == AnonymousName || len(name) > 128 {
 			c.report(at, "give another name, of at most 128 characters", "a tenant cannot be called %q", name)
 		}
-		t := c.tier(d.Tier, append(at, "tier")...).Tenant
+		t := c.tier(d.Tier, append(at, "tier")...)
 		t.Name = name
 		if d.Models != nil {
 			t.models = c.models(d.Models, at)
@@ -201,7 +199,7 @@ func (c *compiler) compileTenants() {
 		c.credentials(&t, &d, at)
 	}
 	if c.d.Anonymous != nil {
-		t := c.tier(c.d.Anonymous.Tier, "anonymous", "tier").Tenant
+		t := c.tier(c.d.Anonymous.Tier, "anonymous", "tier")
 		t.Name = AnonymousName
 		c.p.anonymous = &t
 	}

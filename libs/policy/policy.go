@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -31,7 +32,7 @@ type Policy struct {
 	// Tests are the names of the policy's own tests, which have passed.
 	Tests []string
 
-	tiers        map[string]*tier
+	tiers        map[string]*Tenant // what their tenants begin as
 	tenants      map[string]*Tenant
 	anonymous    *Tenant // nil: callers without credentials are refused
 	keys         map[[sha256.Size]byte]credential
@@ -117,11 +118,6 @@ type Class struct {
 	Deadline time.Duration
 }
 
-type tier struct {
-	Tenant
-	name string
-}
-
 type credential struct {
 	tenant  *Tenant
 	name    string
@@ -174,7 +170,7 @@ func (p *Policy) Tenants() []*Tenant {
 	for _, t := range p.tenants {
 		list = append(list, t)
 	}
-	slices.SortFunc(list, func(a, b *Tenant) int { return compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b *Tenant) int { return strings.Compare(a.Name, b.Name) })
 	if p.anonymous != nil {
 		list = append(list, p.anonymous)
 	}
@@ -239,7 +235,7 @@ func (p *Policy) ByToken(by *Issuer, claims map[string]any) (*Tenant, error) {
 	if name == "" || by.tier == "" {
 		return nil, errs.New(errs.TokenInvalid, "the token's claim %q names no tenant of the policy: %q", by.tenantClaim, name)
 	}
-	t := p.tiers[by.tier].Tenant
+	t := *p.tiers[by.tier]
 	t.Name = name
 	return &t, nil
 }

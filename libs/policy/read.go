@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/nereid-serving/nereid/libs/diagnostics"
+	"github.com/nereid-serving/nereid/libs/errs"
 )
 
 // MaxBytes is the most that a policy may have: it travels in one value of the
@@ -63,6 +64,20 @@ func Read(text []byte) (*Policy, []Finding) {
 // maxValues is how many values a policy may have, those counted each time that are
 // named by an alias.
 const maxValues = 200_000
+
+// Invalid is the error of a file that has findings, of the reason policy_invalid. It
+// describes so many of them, each in a line.
+func Invalid(file string, findings []Finding, most int) error {
+	var b strings.Builder
+	for i, f := range findings {
+		if i == most {
+			fmt.Fprintf(&b, "\n… and %d more", len(findings)-i)
+			break
+		}
+		b.WriteString("\n" + Describe(file, f))
+	}
+	return errs.New(errs.PolicyInvalid, "the policy is not valid:%s", b.String())
+}
 
 // Describe writes a finding as people read it: where it is, what, and what to do.
 func Describe(file string, f Finding) string {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -127,7 +126,7 @@ func (p *policies) load(ctx context.Context, name string, text []byte) error {
 	made, findings := policy.Read(text)
 	if made == nil {
 		p.reloads.WithLabelValues("refused").Inc()
-		return findingsError(name, findings)
+		return policy.Invalid(name, findings, maxShown)
 	}
 	fresh, stop := context.WithCancel(ctx)
 	verifier, err := tokens.New(fresh, made.Issuers, func(issuer string, err error) {
@@ -151,18 +150,6 @@ func (p *policies) load(ctx context.Context, name string, text []byte) error {
 
 // maxShown is how many findings an error names.
 const maxShown = 20
-
-func findingsError(name string, findings []policy.Finding) error {
-	var b strings.Builder
-	for i, f := range findings {
-		if i == maxShown {
-			fmt.Fprintf(&b, "\n… and %d more", len(findings)-i)
-			break
-		}
-		b.WriteString("\n" + policy.Describe(name, f))
-	}
-	return errs.New(errs.PolicyInvalid, "the policy is not valid:%s", b.String())
-}
 
 // follow puts policies in force as they change, until ctx is done: those of the file or,
 // without one, those that the registry publishes. One that is not valid changes nothing.

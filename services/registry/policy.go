@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"os"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -52,11 +51,7 @@ func readPolicy(path string) (string, error) {
 		return "", errs.Wrap(errs.PolicyInvalid, err, "--cluster-policy: the policy cannot be read: %v", err)
 	}
 	if p, findings := policy.Read(text); p == nil {
-		lines := make([]string, len(findings))
-		for i, f := range findings {
-			lines[i] = policy.Describe(path, f)
-		}
-		return "", errs.New(errs.PolicyInvalid, "the policy is not valid:\n%s", strings.Join(lines, "\n"))
+		return "", policy.Invalid(path, findings, len(findings))
 	}
 	return string(text), nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/policy"
 )
 
-// policyFile writes a policy whose tenants have their names as keys. Whoever has none
-// may do everything, as the tests themselves.
+// policyFile writes a policy whose tenants have their names as keys. Callers without
+// one may do everything, as the tests themselves.
 func policyFile(t *testing.T, text string, tenants map[string]string) string {
 	t.Helper()
 	var b strings.Builder

@@ -39,9 +39,9 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 	registry := control.NewRegistryClient(registries, control.Options{TLS: p.Dialing})
 	var err error
 	w.gateway, err = gateway.New(c.config(p.ID), gateway.Deps{
-		SharedQuotas: true,
-		Bus:          p.Bus, Dispatcher: remote, Requests: requests, Reachable: remote.Reachable, Connected: remote.Connected, CacheUsed: remote.CacheUsed, EnsembleEnded: remote.EnsembleEnded, Registered: remote.Register,
+		Bus: p.Bus, Dispatcher: remote, Requests: requests, Reachable: remote.Reachable, Connected: remote.Connected, CacheUsed: remote.CacheUsed, EnsembleEnded: remote.EnsembleEnded, Registered: remote.Register,
 		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
+		SharedQuotas: true,
 	})
 	if err != nil {
 		return process.Service{}, err

@@ -108,11 +108,8 @@ func (c *Core) mostUrgent() (*model, *instance) {
 // precedes reports whether a ready model goes before another that was asked first: as
 // policies say, and otherwise if its batch must start before.
 func (c *Core) precedes(m, other *model) bool {
-	if c.shares.policed() {
-		a, b := m.queue.first(c.now), other.queue.first(c.now)
-		if a.goesBefore(b) || b.goesBefore(a) {
-			return a.goesBefore(b)
-		}
+	if order := c.compareShares(m, other); order != 0 {
+		return order < 0
 	}
 	return m.proposal.Urgency != 0 && mono.Earliest(m.proposal.Urgency, other.proposal.Urgency) != other.proposal.Urgency
 }

@@ -236,16 +236,7 @@ func (c *Core) nextTurn() (*model, *instance) {
 
 // compareTurns orders ready models as policies say, and otherwise by their turns.
 func (c *Core) compareTurns(a, b *model) int {
-	if c.shares.policed() {
-		x, y := a.queue.first(c.now), b.queue.first(c.now)
-		switch {
-		case x.goesBefore(y):
-			return -1
-		case y.goesBefore(x):
-			return 1
-		}
-	}
-	return cmp.Compare(c.limiter.turnOf(a.proposal.Prefer), c.limiter.turnOf(b.proposal.Prefer))
+	return cmp.Or(c.compareShares(a, b), cmp.Compare(c.limiter.turnOf(a.proposal.Prefer), c.limiter.turnOf(b.proposal.Prefer)))
 }
 
 // waitForResources says once that a model's turn has come and what it needs is

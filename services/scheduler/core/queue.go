@@ -347,11 +347,20 @@ func (q *queue) first(now mono.Time) *Item {
 	}
 	best := q.flows[0]
 	for _, f := range q.flows[1:] {
-		if f.band == best.band && f.tenant.counter < best.tenant.counter || f.band != best.band && f.band.before(best.band) {
+		if f.goesBefore(best, f.tenant.counter, best.tenant.counter) {
 			best = f
 		}
 	}
 	return best.from(now, 0)
+}
+
+// goesBefore reports whether a flow goes before another, given the counters of their
+// tenants.
+func (f *flow) goesBefore(other *flow, counter, others float64) bool {
+	if f.band != other.band {
+		return f.band.before(other.band)
+	}
+	return counter < others
 }
 
 // walk goes over a queue's items in the order in which they would go. Of two walks of a
@@ -375,7 +384,7 @@ func (w walk) next() *Item {
 	q := w.queue
 	var best *flow
 	for _, f := range q.walked {
-		if f.at != nil && (best == nil || f.band == best.band && f.counter < best.counter || f.band != best.band && f.band.before(best.band)) {
+		if f.at != nil && (best == nil || f.goesBefore(best, f.counter, best.counter)) {
 			best = f
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // strict but for the minimum that each is guaranteed, and in a band the tenant that has
 // had the least device time for its weight. That is the virtual token counter of Sheng
 // et al., "Fairness in Serving Large Language Models" (OSDI 2024), in device time instead
-// of tokens: it holds over all models of the pool, and whoever comes back to the queue has saved
-// up nothing.
+// of tokens: it holds over all models of the pool, and a tenant that comes back to the queue has
+// saved up nothing.
 type shares struct {
 	tenants map[string]*tenant
 	nobody  *tenant   // whose requests without a policy are
@@ -187,16 +187,20 @@ func (b *band) before(other *band) bool {
 // isOwed reports whether a band lacks some of its minimum.
 func (b *band) isOwed() bool { return b.minimum > 0 && b.owed > 0 }
 
-// goesBefore reports whether a model's next item goes before another's, as far as
-// policies say.
-func (it *Item) goesBefore(other *Item) bool {
-	switch {
-	case it.band != other.band:
-		return it.band.before(other.band)
-	case it.tenant != other.tenant:
-		return it.tenant.counter < other.tenant.counter
+// compareShares orders models by their next items, as far as policies say: less than 0 is
+// that the first goes before.
+func (c *Core) compareShares(m, other *model) int {
+	if !c.shares.policed() {
+		return 0
 	}
-	return false
+	a, b := m.queue.first(c.now).flow, other.queue.first(c.now).flow
+	switch {
+	case a.goesBefore(b, a.tenant.counter, b.tenant.counter):
+		return -1
+	case b.goesBefore(a, b.tenant.counter, a.tenant.counter):
+		return 1
+	}
+	return 0
 }
 
 // policed reports whether there are requests under a policy.
