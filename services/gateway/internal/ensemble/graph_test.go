@@ -252,3 +252,43 @@ func TestOrderOfResponsesDoesNotMatter(t *testing.T) {
 		}
 	})
 }
+
+// An output that does not iterate is in every response, also where nothing reads what
+// does, and whatever comes first.
+func TestOutputsThatDoNotIterateAreInEveryResponse(t *testing.T) {
+	config := &modelconfig.Config{
+		Name: "e", Decoupled: true, Inputs: []modelconfig.IO{io("in")}, Outputs: []modelconfig.IO{io("once"), io("each")},
+		Ensemble: &modelconfig.Ensemble{Steps: []modelconfig.Step{
+			{Model: "one", Inputs: map[string]string{"0": "in"}, Outputs: map[string]string{"0": "once"}},
+			{Model: "many", Inputs: map[string]string{"0": "once"}, Outputs: map[string]string{"0": "each"}},
+		}},
+	}
+	model := func(name string, decoupled bool) *modelconfig.Config {
+		return &modelconfig.Config{Name: name, Decoupled: decoupled, Inputs: []modelconfig.IO{io("0")}, Outputs: []modelconfig.IO{io("0")}}
+	}
+	g, err := ensemble.New(config, []*modelconfig.Config{model("one", false), model("many", true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held held
+	run := g.Begin(&infer.Request{Inputs: []infer.Tensor{held.number("in", 1)}})
+	respond := func(e *ensemble.Execution, v uint64) {
+		run.Respond(e, &infer.Response{Outputs: []infer.Tensor{held.number("0", v)}})
+	}
+	one := run.Next()
+	respond(one, 7)
+	run.Ended(one)
+	many := run.Next()
+	for v := range uint64(3) {
+		respond(many, v)
+		p := run.Response()
+		if p == nil || text(p) != fmt.Sprint("once=7 each=", v, " ") {
+			t.Fatalf("response %d is %v", v, p)
+		}
+		p.Release()
+	}
+	run.Ended(many)
+	if p := run.Response(); p == nil || !p.Final {
+		t.Errorf("the end is %v", p)
+	}
+}

@@ -254,7 +254,7 @@ func (r *Run) begin(s, iteration int) {
 }
 
 // used ends one use of a value. What does not iterate may be used again by every
-// iteration, and stays where some step does.
+// iteration, of a step or of the response, and stays where there are such.
 func (r *Run) used(v *value) {
 	if v.uses--; v.uses > 0 || v.from == nil || v.iteration == constant && r.iterates() {
 		return
@@ -268,9 +268,9 @@ func (r *Run) used(v *value) {
 	v.from.release()
 }
 
-// iterates reports whether steps may run more than once.
+// iterates reports whether there may be more than one value of some tensor.
 func (r *Run) iterates() bool {
-	return slices.ContainsFunc(r.graph.steps, func(s step) bool { return s.scope != constant })
+	return slices.ContainsFunc(r.graph.tensors, func(n node) bool { return n.scope != constant })
 }
 
 // assemble makes the ensemble's response for an iteration, or for all that wait for
