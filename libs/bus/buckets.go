@@ -22,6 +22,7 @@ const (
 	Attached    = "attached"
 	Policies    = "policy"
 	Quotas      = "quotas"
+	Costs       = "costs"
 )
 
 // Spec is one row of the bucket table.
@@ -56,6 +57,7 @@ func Buckets() []Spec {
 		{Name: Settings, MaxValue: 256 << 10, Description: "settings that every replica must know, by name"},
 		{Name: Policies, MaxValue: 960 << 10, Description: "the policy of all gateways, as current"},
 		{Name: Quotas, Ephemeral: true, MaxValue: 16 << 10, Description: "what is left of a tenant's limits, by tenant"},
+		{Name: Costs, MaxValue: 256 << 10, Description: "what executions have taken, by model"},
 		{Name: Workers, Lease: 5 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a worker's device, memory and applied revisions, by worker id"},
 		{Name: Instances, KeyedByOwner: true, Ephemeral: true, MaxValue: 256 << 10, Description: "what a worker runs of a model, by worker id and model"},
 		{Name: Gateways, Lease: 5 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a gateway's address and applied revisions, by id"},

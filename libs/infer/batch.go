@@ -51,6 +51,24 @@ type Grant struct {
 	// Pipelined is how many batches the instance takes beyond those that it runs
 	// at a time: they wait in its queue. Credits has them too.
 	Pipelined int
+	// Warmed is what the executions took that warmed the instance up, if there were any.
+	Warmed []Cost
+}
+
+// Cost is what executions of one batch size took.
+type Cost struct {
+	// Device is the kind of device, such as cpu. In a [Grant] it is the instance's.
+	Device string
+	// Magnitude is the number of bits of how many elements a row has, 0 where all rows
+	// of a model are of one size.
+	Magnitude uint8
+	BatchSize int64
+	// Executions is how many there were.
+	Executions uint32
+	// Mean is what one of them took; Deviation by how much they differed from it, as a
+	// share of it.
+	Mean      time.Duration
+	Deviation float64
 }
 
 // Batch is what runs together on an instance. The executor that accepts it owns

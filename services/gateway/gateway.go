@@ -228,6 +228,7 @@ func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) erro
 		return err
 	}
 	group.Go(func() error { return g.policy.follow(serving, g.deps.Bus) })
+	group.Go(func() error { return g.policy.recall(serving, g.deps.Bus) })
 	g.policy.await(ctx, serving)
 	if err := g.listen(ctx); err != nil {
 		return err

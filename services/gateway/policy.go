@@ -13,8 +13,10 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/plane/codec"
 	"github.com/nereid-serving/nereid/libs/policy"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
@@ -145,6 +147,24 @@ func (p *policies) load(ctx context.Context, name string, text []byte) error {
 	p.digest, p.shadow = made.Digest, made.Shadow
 	p.mu.Unlock()
 	p.log.Info("policy in force", zap.String("policy", name), zap.String("digest", made.Digest), zap.Int("tenants", len(made.Tenants())), zap.Bool("shadow", made.Shadow))
+	return nil
+}
+
+// recall has predictions begin with what the schedulers have kept of what executions take,
+// until ctx is done.
+func (p *policies) recall(ctx context.Context, store *bus.Bus) error {
+	bucket, err := bus.NewBucket(store, bus.Costs, bus.Values[*nereidv1.CostsValue]())
+	if err != nil {
+		return err
+	}
+	for e := range bucket.Watch(ctx) {
+		if e.Kind != bus.EventPut || e.Err != nil {
+			continue
+		}
+		for _, version := range e.Value.GetVersions() {
+			p.costs.Recall(infer.ParseModelID(e.Key), codec.CostsOf(version.GetCosts()))
+		}
+	}
 	return nil
 }
 

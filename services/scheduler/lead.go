@@ -152,13 +152,13 @@ func (s *Scheduler) serve(ctx context.Context, c *claim) {
 		return
 	}
 	s.leases.refresh(leading)
-	kept := make(chan struct{})
-	go func() { // ends below
-		defer close(kept)
+	var kept sync.WaitGroup // ends below
+	kept.Go(func() {
 		if err := s.attached.keep(leading); err != nil {
 			c.depose(err.Error())
 		}
-	}()
+	})
+	kept.Go(func() { s.costs.keep(leading) })
 	s.claim.Store(c)
 	s.metrics.began(epoch)
 	s.loop.BecomeLeader(epoch, history, s.config.TakeoverWait)
@@ -176,7 +176,7 @@ func (s *Scheduler) serve(ctx context.Context, c *claim) {
 	s.loop.StepDown()
 	s.deps.Streams.Stop()
 	end()
-	<-kept
+	kept.Wait()
 }
 
 // Leads reports whether the scheduler holds its pool, and under which epoch.

@@ -25,6 +25,7 @@ import (
 type replica struct {
 	*scheduler.Scheduler
 	t       *testing.T
+	clock   mono.Clock
 	bus     *bus.Bus
 	link    *network // to the store; nil if it is direct
 	outside *outside
@@ -45,7 +46,7 @@ const lease = 6 * time.Second
 func startReplica(t *testing.T, id, url string) *replica {
 	t.Helper()
 	r := &replica{
-		t: t, outside: &outside{answers: make(chan error, 10), orders: make(chan *infer.Batch, 10), retired: make(chan infer.InstanceID, 10)},
+		t: t, clock: mono.New(), outside: &outside{answers: make(chan error, 10), orders: make(chan *infer.Batch, 10), retired: make(chan infer.InstanceID, 10)},
 		served: make(chan uint64, 10), ended: make(chan struct{}, 10), metrics: prometheus.NewRegistry(),
 	}
 	var err error
@@ -55,7 +56,7 @@ func startReplica(t *testing.T, id, url string) *replica {
 	c := scheduler.Default()
 	c.ID, c.Address, c.TakeoverWait = id, "at-"+id, time.Hour
 	r.Scheduler, err = scheduler.New(c, scheduler.Deps{
-		Bus: r.bus, Clock: mono.New(), Responder: r.outside, Streams: r, Metrics: r.metrics, Log: zap.NewNop(),
+		Bus: r.bus, Clock: r.clock, Responder: r.outside, Streams: r, Metrics: r.metrics, Log: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +130,58 @@ func TestStandbyTakesThePool(t *testing.T) {
 				t.Errorf("then the pool is held by %+v, epoch %d after %d", got, after, before)
 			}
 		})
+	}
+}
+
+// What a scheduler has learned the next one knows: it refuses what cannot be done in time
+// before anything has run.
+func TestCostsAreKeptOverSchedulers(t *testing.T) {
+	b := store(t, t.TempDir(), "127.0.0.1:0")
+	models, err := bus.NewBucket(b, bus.Models, bus.Values[*nereidv1.ModelValue]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := value()
+	content.Versions[0].Digest = "sha256:1"
+	if _, err := models.Put(t.Context(), "m", content); err != nil {
+		t.Fatal(err)
+	}
+	first := startReplica(t, "first", b.Addr())
+	<-first.served
+	attach := func(r *replica) *infer.Batch {
+		r.Attach(instance.Worker, infer.Held{}, r.outside)
+		r.Grant(infer.Grant{Instance: instance, Model: ref, Device: "cpu", Credits: 1})
+		if err := r.Submit(request(1)); err != nil {
+			t.Fatal(err)
+		}
+		return <-r.outside.orders
+	}
+	order := attach(first)
+	for n := range uint64(10) { // each takes ten seconds
+		done := completion(order)
+		done.Timing.Done = done.Timing.Start.Add(10 * time.Second)
+		first.InstanceFree(done)
+		if err := first.Submit(request(n + 2)); err != nil {
+			t.Fatal(err)
+		}
+		order = <-first.outside.orders
+	}
+	first.stop()
+	second := startReplica(t, "second", b.Addr())
+	<-second.served
+	attach(second) // and it is busy
+	for n := uint64(2); ; n++ {
+		r := request(n)
+		r.Deadline = second.clock.Now().Add(time.Second)
+		if err := second.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+		// Before it has read the bucket it lets in what then waits in vain.
+		if reason := errs.Of(<-second.outside.answers); reason == errs.DeadlineUnmeetable {
+			return
+		} else if reason != errs.DeadlineQueue {
+			t.Fatalf("refused as %q", reason)
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ type Scheduler struct {
 	loop     *dispatch.Loop
 	leases   *leases
 	attached *attached
+	costs    *costs
 	metrics  *metrics
 	log      *decisionlog.Writer // nil if none is kept
 	ready    atomic.Bool
@@ -98,6 +99,10 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept, err := newCosts(deps.Bus, c.Pool, loop, deps.Log)
+	if err != nil {
+		return nil, err
+	}
 	deps.Metrics.MustRegister(set, loop.Ages(), loop.Sequences())
 	if limits.RateLimit != nil {
 		deps.Metrics.MustRegister(loop.Resources())
@@ -106,7 +111,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		deps.Streams = noStreams{}
 	}
 	return &Scheduler{
-		config: c, limits: limits, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, metrics: shown, log: log,
+		config: c, limits: limits, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, costs: kept, metrics: shown, log: log,
 		known: make(chan struct{}),
 	}, nil
 }

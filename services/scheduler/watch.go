@@ -69,6 +69,9 @@ func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 				return nil
 			}
 			s.take(models, e)
+			if e.Kind == bus.EventPut || e.Kind == bus.EventDelete {
+				s.costs.know(e.Key, e.Value)
+			}
 			if len(events) > 0 {
 				continue // one report for all that have come
 			}

@@ -24,7 +24,7 @@ type instances struct {
 // Open opens an instance.
 func (i *instances) Open(spec reconcile.InstanceSpec) infer.InstanceID {
 	return i.executor.Open(instance.Spec{
-		Model: spec.Model, Name: spec.Name, Device: spec.Device, Passive: spec.Passive, Instance: spec.Instance,
+		Model: spec.Model, Name: spec.Name, Device: spec.Device, Passive: spec.Passive, Instance: spec.Instance, Warmed: spec.Warmed,
 		Iterative: spec.Iterative, Observe: i.metrics.execution(spec.Model), Unready: spec.Unready,
 	})
 }

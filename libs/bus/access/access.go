@@ -47,7 +47,7 @@ type Keys struct {
 func Services() []Service {
 	return []Service{
 		{Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}, {Bucket: bus.Quotas}}},
-		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}, {Bucket: bus.Attached}}},
+		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}, {Bucket: bus.Attached}, {Bucket: bus.Costs}}},
 		{Name: "worker", Reads: true, Writes: []Keys{{Bucket: bus.Workers}, {Bucket: bus.Instances}}},
 		{Name: "registry", Makes: true, Clears: []Keys{{Bucket: bus.Instances}}, Writes: []Keys{
 			{Bucket: bus.Models},

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"math"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -22,7 +23,30 @@ func GrantOf(m *nereidv1.Grant) infer.Grant {
 	return infer.Grant{
 		Instance: InstanceOf(m.GetInstance()), Model: modelOf(m.GetModel()), Name: m.GetName(), Device: m.GetDevice(),
 		Credits: int(m.GetCredits()) - int(m.GetWithdrawn()), Pipelined: int(m.GetPipelined()),
+		Warmed: CostsOf(m.GetWarmed()),
 	}
+}
+
+// CostsOf is what messages say of executions.
+func CostsOf(list []*nereidv1.Cost) (costs []infer.Cost) {
+	for _, m := range list {
+		costs = append(costs, infer.Cost{
+			Device: m.GetDevice(), Magnitude: uint8(min(m.GetMagnitude(), 64)), BatchSize: m.GetBatchSize(), Executions: m.GetExecutions(),
+			Mean: time.Duration(min(m.GetMeanNs(), math.MaxInt64)), Deviation: m.GetDeviation(), //nolint:gosec // bounded
+		})
+	}
+	return costs
+}
+
+// Costs are the messages of what executions took.
+func Costs(costs []infer.Cost) (list []*nereidv1.Cost) {
+	for _, c := range costs {
+		list = append(list, &nereidv1.Cost{
+			Device: c.Device, Magnitude: uint32(c.Magnitude), BatchSize: c.BatchSize, Executions: c.Executions,
+			MeanNs: uint64(max(c.Mean, 0)), Deviation: c.Deviation,
+		})
+	}
+	return list
 }
 
 // Grant is the message of a grant.
@@ -30,6 +54,7 @@ func Grant(g infer.Grant) *nereidv1.Grant {
 	return &nereidv1.Grant{
 		Instance: Instance(g.Instance), Model: model(g.Model), Name: g.Name, Device: g.Device,
 		Credits: uint32(max(g.Credits, 0)), Withdrawn: uint32(max(-g.Credits, 0)), Pipelined: uint32(max(g.Pipelined, 0)),
+		Warmed: Costs(g.Warmed),
 	}
 }
 

@@ -58,6 +58,7 @@ func TestGrantsAreReadAsTheyWereWritten(t *testing.T) {
 		g := infer.Grant{
 			Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: infer.ModelRef{Name: "m", Version: 1, Generation: 2},
 			Name: "m_0_0", Device: "cpu", Credits: credits, Pipelined: 1,
+			Warmed: []infer.Cost{{Magnitude: 5, BatchSize: 8, Executions: 2, Mean: time.Millisecond, Deviation: 0.5}},
 		}
 		if diff := cmp.Diff(g, GrantOf(Grant(g))); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

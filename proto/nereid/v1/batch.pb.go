@@ -156,7 +156,9 @@ type Grant struct {
 	// while: it stays the scheduler's, and gets no batches before it has credits
 	// again. A batch that meets the withdrawal comes back by BatchReturned, with
 	// the reason instance_away; that gives its credit back.
-	Withdrawn     uint32 `protobuf:"varint,7,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	Withdrawn uint32 `protobuf:"varint,7,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	// What the executions took that warmed the instance up: in its first grant.
+	Warmed        []*Cost `protobuf:"bytes,8,rep,name=warmed,proto3" json:"warmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +240,13 @@ func (x *Grant) GetWithdrawn() uint32 {
 		return x.Withdrawn
 	}
 	return 0
+}
+
+func (x *Grant) GetWarmed() []*Cost {
+	if x != nil {
+		return x.Warmed
+	}
+	return nil
 }
 
 // Batch is what an instance runs together. With it the requests pass to the
@@ -1284,7 +1293,7 @@ var File_nereid_v1_batch_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/batch.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x14nereid/v1/work.proto\"\xe7\x01\n" +
+	"\x15nereid/v1/batch.proto\x12\tnereid.v1\x1a\x1anereid/v1/descriptor.proto\x1a\x14nereid/v1/work.proto\"\x90\x02\n" +
 	"\x05Grant\x121\n" +
 	"\binstance\x18\x01 \x01(\v2\x15.nereid.v1.InstanceIdR\binstance\x12)\n" +
 	"\x05model\x18\x02 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x12\n" +
@@ -1292,7 +1301,8 @@ const file_nereid_v1_batch_proto_rawDesc = "" +
 	"\x06device\x18\x04 \x01(\tR\x06device\x12\x18\n" +
 	"\acredits\x18\x05 \x01(\rR\acredits\x12\x1c\n" +
 	"\tpipelined\x18\x06 \x01(\rR\tpipelined\x12\x1c\n" +
-	"\twithdrawn\x18\a \x01(\rR\twithdrawn\"\xc3\x01\n" +
+	"\twithdrawn\x18\a \x01(\rR\twithdrawn\x12'\n" +
+	"\x06warmed\x18\b \x03(\v2\x0f.nereid.v1.CostR\x06warmed\"\xc3\x01\n" +
 	"\x05Batch\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x121\n" +
@@ -1419,45 +1429,47 @@ var file_nereid_v1_batch_proto_goTypes = []any{
 	(*HeldSequence)(nil),  // 16: nereid.v1.HeldSequence
 	(*InstanceId)(nil),    // 17: nereid.v1.InstanceId
 	(*ModelRef)(nil),      // 18: nereid.v1.ModelRef
-	(*Descriptor)(nil),    // 19: nereid.v1.Descriptor
-	(*Sequence)(nil),      // 20: nereid.v1.Sequence
-	(*Error)(nil),         // 21: nereid.v1.Error
-	(*RequestId)(nil),     // 22: nereid.v1.RequestId
-	(*WorkId)(nil),        // 23: nereid.v1.WorkId
+	(*Cost)(nil),          // 19: nereid.v1.Cost
+	(*Descriptor)(nil),    // 20: nereid.v1.Descriptor
+	(*Sequence)(nil),      // 21: nereid.v1.Sequence
+	(*Error)(nil),         // 22: nereid.v1.Error
+	(*RequestId)(nil),     // 23: nereid.v1.RequestId
+	(*WorkId)(nil),        // 24: nereid.v1.WorkId
 }
 var file_nereid_v1_batch_proto_depIdxs = []int32{
 	17, // 0: nereid.v1.Grant.instance:type_name -> nereid.v1.InstanceId
 	18, // 1: nereid.v1.Grant.model:type_name -> nereid.v1.ModelRef
-	17, // 2: nereid.v1.Batch.instance:type_name -> nereid.v1.InstanceId
-	4,  // 3: nereid.v1.Batch.requests:type_name -> nereid.v1.BatchRequest
-	19, // 4: nereid.v1.BatchRequest.descriptor:type_name -> nereid.v1.Descriptor
-	5,  // 5: nereid.v1.BatchRequest.slot:type_name -> nereid.v1.Slot
-	20, // 6: nereid.v1.Slot.sequence:type_name -> nereid.v1.Sequence
-	21, // 7: nereid.v1.BatchReturned.error:type_name -> nereid.v1.Error
-	22, // 8: nereid.v1.BatchReturned.requests:type_name -> nereid.v1.RequestId
-	22, // 9: nereid.v1.CancelUnit.request:type_name -> nereid.v1.RequestId
-	17, // 10: nereid.v1.Retire.instance:type_name -> nereid.v1.InstanceId
-	17, // 11: nereid.v1.Retired.instance:type_name -> nereid.v1.InstanceId
-	17, // 12: nereid.v1.InstanceFree.instance:type_name -> nereid.v1.InstanceId
-	0,  // 13: nereid.v1.InstanceFree.outcomes:type_name -> nereid.v1.Outcome
-	13, // 14: nereid.v1.InstanceFree.timing:type_name -> nereid.v1.Timing
-	1,  // 15: nereid.v1.InstanceFree.ends:type_name -> nereid.v1.UnitEnd
-	11, // 16: nereid.v1.InstanceFree.responses:type_name -> nereid.v1.UnitResponses
-	23, // 17: nereid.v1.UnitDone.work:type_name -> nereid.v1.WorkId
-	17, // 18: nereid.v1.UnitDone.instance:type_name -> nereid.v1.InstanceId
-	0,  // 19: nereid.v1.UnitDone.outcome:type_name -> nereid.v1.Outcome
-	11, // 20: nereid.v1.UnitDone.responses:type_name -> nereid.v1.UnitResponses
-	17, // 21: nereid.v1.Running.instance:type_name -> nereid.v1.InstanceId
-	23, // 22: nereid.v1.Running.units:type_name -> nereid.v1.WorkId
-	20, // 23: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
-	17, // 24: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
-	18, // 25: nereid.v1.HeldSequence.model:type_name -> nereid.v1.ModelRef
-	23, // 26: nereid.v1.HeldSequence.request:type_name -> nereid.v1.WorkId
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	19, // 2: nereid.v1.Grant.warmed:type_name -> nereid.v1.Cost
+	17, // 3: nereid.v1.Batch.instance:type_name -> nereid.v1.InstanceId
+	4,  // 4: nereid.v1.Batch.requests:type_name -> nereid.v1.BatchRequest
+	20, // 5: nereid.v1.BatchRequest.descriptor:type_name -> nereid.v1.Descriptor
+	5,  // 6: nereid.v1.BatchRequest.slot:type_name -> nereid.v1.Slot
+	21, // 7: nereid.v1.Slot.sequence:type_name -> nereid.v1.Sequence
+	22, // 8: nereid.v1.BatchReturned.error:type_name -> nereid.v1.Error
+	23, // 9: nereid.v1.BatchReturned.requests:type_name -> nereid.v1.RequestId
+	23, // 10: nereid.v1.CancelUnit.request:type_name -> nereid.v1.RequestId
+	17, // 11: nereid.v1.Retire.instance:type_name -> nereid.v1.InstanceId
+	17, // 12: nereid.v1.Retired.instance:type_name -> nereid.v1.InstanceId
+	17, // 13: nereid.v1.InstanceFree.instance:type_name -> nereid.v1.InstanceId
+	0,  // 14: nereid.v1.InstanceFree.outcomes:type_name -> nereid.v1.Outcome
+	13, // 15: nereid.v1.InstanceFree.timing:type_name -> nereid.v1.Timing
+	1,  // 16: nereid.v1.InstanceFree.ends:type_name -> nereid.v1.UnitEnd
+	11, // 17: nereid.v1.InstanceFree.responses:type_name -> nereid.v1.UnitResponses
+	24, // 18: nereid.v1.UnitDone.work:type_name -> nereid.v1.WorkId
+	17, // 19: nereid.v1.UnitDone.instance:type_name -> nereid.v1.InstanceId
+	0,  // 20: nereid.v1.UnitDone.outcome:type_name -> nereid.v1.Outcome
+	11, // 21: nereid.v1.UnitDone.responses:type_name -> nereid.v1.UnitResponses
+	17, // 22: nereid.v1.Running.instance:type_name -> nereid.v1.InstanceId
+	24, // 23: nereid.v1.Running.units:type_name -> nereid.v1.WorkId
+	21, // 24: nereid.v1.HeldSequence.sequence:type_name -> nereid.v1.Sequence
+	17, // 25: nereid.v1.HeldSequence.instance:type_name -> nereid.v1.InstanceId
+	18, // 26: nereid.v1.HeldSequence.model:type_name -> nereid.v1.ModelRef
+	24, // 27: nereid.v1.HeldSequence.request:type_name -> nereid.v1.WorkId
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_batch_proto_init() }

@@ -1819,6 +1819,123 @@ func (x *AttachedValue) GetIncompleteBefore() uint64 {
 	return 0
 }
 
+// CostsValue is what the executions of a model's versions have taken, so that a
+// scheduler that begins anew has not to learn it again. Bucket costs, key: the
+// model's; written by its pool's scheduler.
+type CostsValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	Versions      []*VersionCosts        `protobuf:"bytes,2,rep,name=versions,proto3" json:"versions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CostsValue) Reset() {
+	*x = CostsValue{}
+	mi := &file_nereid_v1_state_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CostsValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CostsValue) ProtoMessage() {}
+
+func (x *CostsValue) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CostsValue.ProtoReflect.Descriptor instead.
+func (*CostsValue) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CostsValue) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *CostsValue) GetVersions() []*VersionCosts {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+// VersionCosts is what executions of one content have taken.
+type VersionCosts struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Names the content, as in ModelVersion.
+	Digest        string  `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Costs         []*Cost `protobuf:"bytes,3,rep,name=costs,proto3" json:"costs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionCosts) Reset() {
+	*x = VersionCosts{}
+	mi := &file_nereid_v1_state_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionCosts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionCosts) ProtoMessage() {}
+
+func (x *VersionCosts) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_state_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionCosts.ProtoReflect.Descriptor instead.
+func (*VersionCosts) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *VersionCosts) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *VersionCosts) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *VersionCosts) GetCosts() []*Cost {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
 // PolicyValue is the policy of all gateways that have none of their own. Bucket
 // policy, key: current; written by the registry's leader.
 type PolicyValue struct {
@@ -1834,7 +1951,7 @@ type PolicyValue struct {
 
 func (x *PolicyValue) Reset() {
 	*x = PolicyValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[17]
+	mi := &file_nereid_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1963,7 @@ func (x *PolicyValue) String() string {
 func (*PolicyValue) ProtoMessage() {}
 
 func (x *PolicyValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[17]
+	mi := &file_nereid_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1976,7 @@ func (x *PolicyValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyValue.ProtoReflect.Descriptor instead.
 func (*PolicyValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PolicyValue) GetSchema() uint32 {
@@ -1896,7 +2013,7 @@ type QuotaValue struct {
 
 func (x *QuotaValue) Reset() {
 	*x = QuotaValue{}
-	mi := &file_nereid_v1_state_proto_msgTypes[18]
+	mi := &file_nereid_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2025,7 @@ func (x *QuotaValue) String() string {
 func (*QuotaValue) ProtoMessage() {}
 
 func (x *QuotaValue) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[18]
+	mi := &file_nereid_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2038,7 @@ func (x *QuotaValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaValue.ProtoReflect.Descriptor instead.
 func (*QuotaValue) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QuotaValue) GetSchema() uint32 {
@@ -1955,7 +2072,7 @@ type QuotaMeter struct {
 
 func (x *QuotaMeter) Reset() {
 	*x = QuotaMeter{}
-	mi := &file_nereid_v1_state_proto_msgTypes[19]
+	mi := &file_nereid_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2084,7 @@ func (x *QuotaMeter) String() string {
 func (*QuotaMeter) ProtoMessage() {}
 
 func (x *QuotaMeter) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_state_proto_msgTypes[19]
+	mi := &file_nereid_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2097,7 @@ func (x *QuotaMeter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaMeter.ProtoReflect.Descriptor instead.
 func (*QuotaMeter) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_nereid_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QuotaMeter) GetName() string {
@@ -2159,7 +2276,15 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aworkers\x18\x03 \x03(\x04R\aworkers\x12+\n" +
-	"\x11incomplete_before\x18\x04 \x01(\x04R\x10incompleteBefore\"Q\n" +
+	"\x11incomplete_before\x18\x04 \x01(\x04R\x10incompleteBefore\"Y\n" +
+	"\n" +
+	"CostsValue\x12\x16\n" +
+	"\x06schema\x18\x01 \x01(\rR\x06schema\x123\n" +
+	"\bversions\x18\x02 \x03(\v2\x17.nereid.v1.VersionCostsR\bversions\"g\n" +
+	"\fVersionCosts\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12%\n" +
+	"\x05costs\x18\x03 \x03(\v2\x0f.nereid.v1.CostR\x05costs\"Q\n" +
 	"\vPolicyValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
@@ -2204,7 +2329,7 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
@@ -2226,52 +2351,57 @@ var file_nereid_v1_state_proto_goTypes = []any{
 	(*LeaderValue)(nil),     // 17: nereid.v1.LeaderValue
 	(*RateLimit)(nil),       // 18: nereid.v1.RateLimit
 	(*AttachedValue)(nil),   // 19: nereid.v1.AttachedValue
-	(*PolicyValue)(nil),     // 20: nereid.v1.PolicyValue
-	(*QuotaValue)(nil),      // 21: nereid.v1.QuotaValue
-	(*QuotaMeter)(nil),      // 22: nereid.v1.QuotaMeter
-	nil,                     // 23: nereid.v1.ModelValue.LabelsEntry
-	nil,                     // 24: nereid.v1.ModelValue.ClassLabelsEntry
-	nil,                     // 25: nereid.v1.ModelContent.ClassLabelsEntry
-	nil,                     // 26: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 27: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 28: inference.ModelConfig
-	(*ModelRef)(nil),        // 29: nereid.v1.ModelRef
+	(*CostsValue)(nil),      // 20: nereid.v1.CostsValue
+	(*VersionCosts)(nil),    // 21: nereid.v1.VersionCosts
+	(*PolicyValue)(nil),     // 22: nereid.v1.PolicyValue
+	(*QuotaValue)(nil),      // 23: nereid.v1.QuotaValue
+	(*QuotaMeter)(nil),      // 24: nereid.v1.QuotaMeter
+	nil,                     // 25: nereid.v1.ModelValue.LabelsEntry
+	nil,                     // 26: nereid.v1.ModelValue.ClassLabelsEntry
+	nil,                     // 27: nereid.v1.ModelContent.ClassLabelsEntry
+	nil,                     // 28: nereid.v1.WorkerValue.LabelsEntry
+	nil,                     // 29: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 30: inference.ModelConfig
+	(*ModelRef)(nil),        // 31: nereid.v1.ModelRef
+	(*Cost)(nil),            // 32: nereid.v1.Cost
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	28, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	30, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
-	23, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
+	25, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
-	24, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
-	28, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	26, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
+	30, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
 	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
-	25, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
+	27, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
 	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	29, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	31, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
-	26, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
+	28, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
 	1,  // 15: nereid.v1.WorkerValue.state:type_name -> nereid.v1.State
 	13, // 16: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
 	2,  // 17: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	29, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	31, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
 	1,  // 19: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
 	14, // 20: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
 	9,  // 21: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
 	1,  // 22: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
 	1,  // 23: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
-	27, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	29, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
 	18, // 25: nereid.v1.LeaderValue.rate_limit:type_name -> nereid.v1.RateLimit
-	22, // 26: nereid.v1.QuotaValue.meters:type_name -> nereid.v1.QuotaMeter
-	4,  // 27: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 28: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	21, // 26: nereid.v1.CostsValue.versions:type_name -> nereid.v1.VersionCosts
+	32, // 27: nereid.v1.VersionCosts.costs:type_name -> nereid.v1.Cost
+	24, // 28: nereid.v1.QuotaValue.meters:type_name -> nereid.v1.QuotaMeter
+	4,  // 29: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 30: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -2286,7 +2416,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

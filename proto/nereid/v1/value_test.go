@@ -84,7 +84,10 @@ func values() map[string]nereidv1.Value {
 		"attached": &nereidv1.AttachedValue{Schema: nereidv1.Schema, Epoch: 7, Workers: []uint64{3, 5}, IncompleteBefore: 6},
 		"leader":   &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: "r1", Epoch: 3, ModelsRevision: 12, Address: "10.0.0.7:8011", RateLimit: &nereidv1.RateLimit{Resources: []string{"r:2:1"}}},
 		"policy":   &nereidv1.PolicyValue{Schema: nereidv1.Schema, Text: "version: 1\nanonymous: {}\n", Source: "/etc/nereid/policy.yaml"},
-		"quota":    &nereidv1.QuotaValue{Schema: nereidv1.Schema, Meters: []*nereidv1.QuotaMeter{{Name: "requests", Left: -2.5, AtUnixNs: 1_700_000_000_000_000_000}}},
+		"costs": &nereidv1.CostsValue{Schema: nereidv1.Schema, Versions: []*nereidv1.VersionCosts{{
+			Version: 3, Digest: "sha256:abc", Costs: []*nereidv1.Cost{{Device: "gpu", Magnitude: 9, BatchSize: 4, Executions: 7, MeanNs: 1_500_000, Deviation: 0.25}},
+		}}},
+		"quota": &nereidv1.QuotaValue{Schema: nereidv1.Schema, Meters: []*nereidv1.QuotaMeter{{Name: "requests", Left: -2.5, AtUnixNs: 1_700_000_000_000_000_000}}},
 		"setting": &nereidv1.SettingValue{
 			Schema: nereidv1.Schema,
 			Setting: &nereidv1.SettingValue_Trace{Trace: &nereidv1.TraceSettings{

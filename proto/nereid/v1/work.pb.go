@@ -299,6 +299,96 @@ func (x *InstanceId) GetSlot() uint32 {
 	return 0
 }
 
+// Cost is what executions of one batch size took.
+type Cost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The kind of device, such as cpu; empty in a grant, whose instance has it.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// The number of bits of how many elements a row has; 0 where all rows of the
+	// model are of one size.
+	Magnitude  uint32 `protobuf:"varint,2,opt,name=magnitude,proto3" json:"magnitude,omitempty"`
+	BatchSize  int64  `protobuf:"varint,3,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	Executions uint32 `protobuf:"varint,4,opt,name=executions,proto3" json:"executions,omitempty"`
+	// What one of them took.
+	MeanNs uint64 `protobuf:"varint,5,opt,name=mean_ns,json=meanNs,proto3" json:"mean_ns,omitempty"`
+	// By how much they differed from the mean, as a share of it.
+	Deviation     float64 `protobuf:"fixed64,6,opt,name=deviation,proto3" json:"deviation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cost) Reset() {
+	*x = Cost{}
+	mi := &file_nereid_v1_work_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cost) ProtoMessage() {}
+
+func (x *Cost) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_work_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cost.ProtoReflect.Descriptor instead.
+func (*Cost) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_work_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Cost) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Cost) GetMagnitude() uint32 {
+	if x != nil {
+		return x.Magnitude
+	}
+	return 0
+}
+
+func (x *Cost) GetBatchSize() int64 {
+	if x != nil {
+		return x.BatchSize
+	}
+	return 0
+}
+
+func (x *Cost) GetExecutions() uint32 {
+	if x != nil {
+		return x.Executions
+	}
+	return 0
+}
+
+func (x *Cost) GetMeanNs() uint64 {
+	if x != nil {
+		return x.MeanNs
+	}
+	return 0
+}
+
+func (x *Cost) GetDeviation() float64 {
+	if x != nil {
+		return x.Deviation
+	}
+	return 0
+}
+
 var File_nereid_v1_work_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_work_proto_rawDesc = "" +
@@ -324,7 +414,17 @@ const file_nereid_v1_work_proto_rawDesc = "" +
 	"\n" +
 	"InstanceId\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x04R\x06worker\x12\x12\n" +
-	"\x04slot\x18\x02 \x01(\rR\x04slotB;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
+	"\x04slot\x18\x02 \x01(\rR\x04slot\"\xb2\x01\n" +
+	"\x04Cost\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x1c\n" +
+	"\tmagnitude\x18\x02 \x01(\rR\tmagnitude\x12\x1d\n" +
+	"\n" +
+	"batch_size\x18\x03 \x01(\x03R\tbatchSize\x12\x1e\n" +
+	"\n" +
+	"executions\x18\x04 \x01(\rR\n" +
+	"executions\x12\x17\n" +
+	"\amean_ns\x18\x05 \x01(\x04R\x06meanNs\x12\x1c\n" +
+	"\tdeviation\x18\x06 \x01(\x01R\tdeviationB;Z9github.com/nereid-serving/nereid/proto/nereid/v1;nereidv1b\x06proto3"
 
 var (
 	file_nereid_v1_work_proto_rawDescOnce sync.Once
@@ -338,12 +438,13 @@ func file_nereid_v1_work_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_work_proto_rawDescData
 }
 
-var file_nereid_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_nereid_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_nereid_v1_work_proto_goTypes = []any{
 	(*RequestId)(nil),  // 0: nereid.v1.RequestId
 	(*WorkId)(nil),     // 1: nereid.v1.WorkId
 	(*ModelRef)(nil),   // 2: nereid.v1.ModelRef
 	(*InstanceId)(nil), // 3: nereid.v1.InstanceId
+	(*Cost)(nil),       // 4: nereid.v1.Cost
 }
 var file_nereid_v1_work_proto_depIdxs = []int32{
 	0, // 0: nereid.v1.WorkId.request:type_name -> nereid.v1.RequestId
@@ -365,7 +466,7 @@ func file_nereid_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_work_proto_rawDesc), len(file_nereid_v1_work_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

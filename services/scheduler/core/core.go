@@ -94,6 +94,8 @@ func (c *Core) handle(e *Event) {
 		c.configure(e.Model)
 	case Remove:
 		c.remove(e.Model.Ref)
+	case Learned:
+		c.learned(e.Model.Ref, e.Costs)
 	case Granted:
 		c.grant(e.Grant)
 	case Retire:

@@ -1,7 +1,11 @@
 package core
 
 import (
+	"cmp"
+	"maps"
+	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -62,16 +66,86 @@ func (s *shapes) of(elements uint64) shape {
 
 func distance(a, b uint8) uint8 { return max(a, b) - min(a, b) }
 
+// withMagnitude is the shape of rows whose number of elements has so many bits.
+func (m *model) withMagnitude(bits uint8) shape {
+	if !m.variable || bits == 0 {
+		return shape{}
+	}
+	return m.shapes.of(1 << (min(bits, 64) - 1))
+}
+
+// learned takes in what executions took before, by kind of device. What is known from
+// executions stays as it is.
+func (c *Core) learned(ref infer.ModelRef, list []infer.Cost) {
+	m := c.models[ref]
+	if m == nil || m.batcher == nil {
+		return
+	}
+	by := make(map[*estimator][]infer.Cost)
+	for _, known := range list {
+		if e := m.costsOn(known.Device).at(m.withMagnitude(known.Magnitude)); e.line.n == 0 || e.warmed {
+			by[e] = append(by[e], known)
+		}
+	}
+	for e, known := range by {
+		*e = estimator{}
+		e.recall(known)
+	}
+}
+
+// warm takes in what executions took that warmed an instance up, where nothing is known.
+func (in *instance) warm(list []infer.Cost) {
+	for _, known := range list {
+		e := in.costs.at(in.model.withMagnitude(known.Magnitude))
+		if e.line.n == 0 || e.warmed {
+			e.warmed = true
+			e.recall([]infer.Cost{known})
+		}
+		in.started = true
+	}
+}
+
+// kept is how many batch sizes of a shape are worth keeping.
+const kept = 32
+
+// Costs returns what the executions of a model have taken, and how many there were; of a
+// model that is not known it is nothing.
+func (c *Core) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
+	m := c.models[ref]
+	if m == nil {
+		return nil, 0
+	}
+	for _, kind := range slices.Sorted(maps.Keys(m.costs)) {
+		for i := range m.costs[kind].by {
+			e := &m.costs[kind].by[i]
+			executions += e.line.n
+			for _, known := range e.known(kept) {
+				known.Device = kind
+				if m.variable {
+					known.Magnitude = m.shapes[i]
+				}
+				list = append(list, known)
+			}
+		}
+	}
+	return list, executions
+}
+
 // costs is what a model's executions have taken on one kind of device, by shape
 // and batch size.
 type costs struct{ by []estimator }
 
 // learn takes in one execution.
 func (c *costs) learn(size int64, s shape, took time.Duration) {
+	c.at(s).learn(size, took)
+}
+
+// at returns the estimator of a shape.
+func (c *costs) at(s shape) *estimator {
 	if missing := int(s.index) + 1 - len(c.by); missing > 0 {
 		c.by = append(c.by, make([]estimator, missing)...)
 	}
-	c.by[s.index].learn(size, took)
+	return &c.by[s.index]
 }
 
 // of returns mean and deviation of a batch of that size, in seconds; 0 if
@@ -110,6 +184,9 @@ type estimator struct {
 	line  line
 	dev   float64 // as a share of the mean
 	long  bool    // the last execution was much longer than estimated
+	// warmed says that it knows executions alone that warmed an instance up, which are
+	// often longer than others: the first of those replaces them.
+	warmed bool
 }
 
 // cell is one batch size.
@@ -136,6 +213,9 @@ const (
 func (e *estimator) learn(size int64, took time.Duration) {
 	if took <= 0 || size < 1 {
 		return
+	}
+	if e.warmed {
+		*e = estimator{}
 	}
 	t := took.Seconds()
 	if e.line.n > 0 {
@@ -178,6 +258,43 @@ func (e *estimator) share(size int64) float64 {
 		return 0
 	}
 	return min(max(2-float64(e.line.n-e.cells[size-1].last)/aged, 0), 1)
+}
+
+// known returns what executions took, by size: of the sizes that have run most, at most
+// so many.
+func (e *estimator) known(most int) (list []infer.Cost) {
+	if e.warmed {
+		return nil
+	}
+	for i, c := range e.cells {
+		if c.n > 0 {
+			list = append(list, infer.Cost{BatchSize: int64(i) + 1, Executions: uint32(min(c.n, math.MaxInt32)), Mean: seconds(c.mean), Deviation: e.dev}) //nolint:gosec // bounded
+		}
+	}
+	slices.SortStableFunc(list, func(a, b infer.Cost) int { return cmp.Compare(b.Executions, a.Executions) })
+	return list[:min(len(list), most)]
+}
+
+// recall takes in what executions took that were before.
+func (e *estimator) recall(list []infer.Cost) {
+	for _, known := range list {
+		size, mean := known.BatchSize, known.Mean.Seconds()
+		if size < 1 || size > sizes || mean <= 0 {
+			continue
+		}
+		if missing := int(size) - len(e.cells); missing > 0 {
+			e.cells = append(e.cells, make([]cell, missing)...)
+		}
+		n := int(min(max(known.Executions, 1), trusted)) // or they could hardly be corrected
+		e.cells[size-1] = cell{n: n, mean: mean}
+		for range n {
+			e.line.add(float64(size), mean)
+		}
+		e.dev = min(max(e.dev, known.Deviation), 1)
+	}
+	for i := range e.cells {
+		e.cells[i].last = e.line.n // none is older than the others
+	}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
 func TestNothingKnownCostsNothing(t *testing.T) {
@@ -146,4 +149,96 @@ func near(got, want time.Duration, share float64) bool {
 func upper(e *estimator, size int64) time.Duration {
 	mean, dev := e.of(size)
 	return seconds(mean + 2*dev)
+}
+
+// What is kept of the costs says the same after a restart, and is corrected soon.
+func TestCostsThatWereKeptAreKnownAgain(t *testing.T) {
+	var before, after estimator
+	for i := range 200 {
+		before.learn(1, time.Duration(3000+300*(i%2))*time.Microsecond)
+		before.learn(8, time.Duration(10000+1000*(i%2))*time.Microsecond)
+	}
+	after.recall(before.known(kept))
+	for _, rows := range []int64{1, 4, 8, 20} {
+		if got, want := upper(&after, rows), upper(&before, rows); !near(got, want, 0.05) {
+			t.Errorf("estimate(%d) = %v, was %v", rows, got, want)
+		}
+	}
+	for range 60 {
+		after.learn(8, 5*time.Millisecond)
+	}
+	if got := upper(&after, 8); got > 7*time.Millisecond {
+		t.Errorf("estimate %v long after the model became twice as fast", got)
+	}
+}
+
+func TestCostsOfManySizesAreKeptByHowOftenTheyRan(t *testing.T) {
+	var e estimator
+	for rows := int64(1); rows <= 100; rows++ {
+		for range rows {
+			e.learn(rows, time.Millisecond)
+		}
+	}
+	list := e.known(kept)
+	if len(list) != kept || list[0].BatchSize != 100 || list[kept-1].BatchSize != 100-kept+1 {
+		t.Errorf("%d sizes are kept, from %+v to %+v", len(list), list[0], list[len(list)-1])
+	}
+}
+
+// Costs come by the magnitude of rows and the kind of device; what executions have
+// taught stays.
+func TestCostsFromBefore(t *testing.T) {
+	s, ref := newScript(), infer.ModelRef{Name: "m", Version: 1}
+	s.step(&Event{Kind: BecomeLeader})
+	known := []infer.Cost{
+		{Device: "cpu", Magnitude: 4, BatchSize: 2, Executions: 20, Mean: 10 * time.Millisecond},
+		{Device: "gpu", Magnitude: 7, BatchSize: 2, Executions: 20, Mean: time.Millisecond},
+	}
+	s.step(&Event{Kind: Learned, Model: &Model{Ref: ref}, Costs: known}) // of a model that is not known
+	config := &modelconfig.Config{MaxBatchSize: 4, Inputs: []modelconfig.IO{{Name: "x", Dims: []int64{-1}}}}
+	s.step(&Event{Kind: Configure, Model: &Model{Ref: ref, Config: config}})
+	s.step(&Event{Kind: Learned, Model: &Model{Ref: ref}, Costs: known})
+	m := s.core.models[ref]
+	for _, want := range known {
+		if got := m.costsOn(want.Device+":0").mean(2, m.shapes.of(1<<(want.Magnitude-1))); !near(got, want.Mean, 0.01) {
+			t.Errorf("%s: %v, want %v", want.Device, got, want.Mean)
+		}
+	}
+	list, executions := s.core.Costs(ref)
+	if len(list) != 2 || executions != 2*trusted || list[0].Magnitude != 4 || list[1].Device != "gpu" {
+		t.Errorf("known are %+v, of %d executions", list, executions)
+	}
+	known[0].Mean = time.Second
+	s.step(&Event{Kind: Learned, Model: &Model{Ref: ref}, Costs: known})
+	if got := m.costsOn("cpu").mean(2, m.shapes.of(8)); !near(got, 10*time.Millisecond, 0.01) {
+		t.Errorf("what is known became %v", got)
+	}
+}
+
+// What warms an instance up is often longer: it is the estimate until something has run.
+func TestWarmUpIsTheFirstEstimate(t *testing.T) {
+	s, ref := newScript(), infer.ModelRef{Name: "m", Version: 1}
+	s.step(&Event{Kind: BecomeLeader})
+	s.step(&Event{Kind: Configure, Model: &Model{Ref: ref, Config: &modelconfig.Config{MaxBatchSize: 4}}})
+	s.connected(1)
+	s.step(&Event{Kind: Granted, Grant: &infer.Grant{
+		Instance: infer.InstanceID{Worker: 1}, Model: ref, Device: "cpu", Credits: 1,
+		Warmed: []infer.Cost{{Magnitude: 4, BatchSize: 1, Executions: 1, Mean: 40 * time.Millisecond}, {Magnitude: 4, BatchSize: 4, Executions: 1, Mean: 70 * time.Millisecond}},
+	}})
+	c := s.core.models[ref].costsOn("cpu")
+	if got := c.mean(2, shape{}); !near(got, 50*time.Millisecond, 0.01) {
+		t.Errorf("%v before anything ran, want what lies between the warm-ups", got)
+	}
+	if list, _ := s.core.Costs(ref); list != nil {
+		t.Errorf("%+v is worth keeping", list)
+	}
+	s.submit(1, 0)
+	begin := s.now
+	s.now = s.now.Add(8 * time.Millisecond)
+	s.step(&Event{Kind: InstanceFree, Ended: &infer.InstanceFree{
+		Batch: infer.BatchID{Number: 1}, Instance: infer.InstanceID{Worker: 1}, Credits: 1, Executions: 1, Timing: infer.Timing{Start: begin, Done: s.now},
+	}})
+	if got := c.mean(1, shape{}); !near(got, 8*time.Millisecond, 0.01) {
+		t.Errorf("%v after an execution of 8 ms", got)
+	}
 }

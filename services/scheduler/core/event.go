@@ -22,6 +22,9 @@ const (
 	// Remove says that the model leaves the repository. It is forgotten when
 	// its last instance has retired.
 	Remove
+	// Learned brings what executions of Model on some kinds of devices took before, in
+	// Costs. What is known better already stays.
+	Learned
 	// Granted offers credits of an instance; the first introduces it.
 	Granted
 	// Retire asks that Instance be drained.
@@ -88,6 +91,7 @@ type Event struct {
 	Ended    *infer.InstanceFree
 	Done     *infer.UnitDone
 	Memory   int64 // 0 is no bound
+	Costs    []infer.Cost
 
 	Batches []*infer.Batch
 	Reason  errs.Reason

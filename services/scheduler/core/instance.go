@@ -137,6 +137,7 @@ func (c *Core) grant(g *infer.Grant) {
 	if in == nil {
 		m := c.model(g.Model)
 		in = &instance{id: g.Instance, model: m, worker: w, costs: m.costsOn(g.Device), name: g.Name, number: deviceNumber(g.Device)}
+		in.warm(g.Warmed)
 		c.instances[g.Instance] = in
 		m.instances, m.awaited = insert(m.instances, in), true
 		w.instances = insert(w.instances, in)

@@ -3,6 +3,7 @@ package decisionlog
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -181,6 +182,9 @@ func (d *decoder) event(ev *core.Event) {
 	case core.Remove:
 		_, ref := d.model()
 		ev.Model = &core.Model{Ref: ref}
+	case core.Learned:
+		_, ref := d.model()
+		ev.Model, ev.Costs = &core.Model{Ref: ref}, d.costs()
 	case core.Granted:
 		ev.Grant = d.grant()
 	case core.Retire:
@@ -284,7 +288,18 @@ func (d *decoder) grant() *infer.Grant {
 	g := &infer.Grant{Instance: d.instance()}
 	_, g.Model = d.model()
 	g.Name, g.Device, g.Credits, g.Pipelined = d.string(), d.string(), int(d.int()), int(d.int())
+	g.Warmed = d.costs()
 	return g
+}
+
+func (d *decoder) costs() (list []infer.Cost) {
+	for range d.count() {
+		list = append(list, infer.Cost{
+			Device: d.string(), Magnitude: d.byte(), BatchSize: d.int(), Executions: uint32(d.uint()),
+			Mean: time.Duration(d.int()), Deviation: math.Float64frombits(d.uint()),
+		})
+	}
+	return list
 }
 
 func (d *decoder) unitDone() *infer.UnitDone {

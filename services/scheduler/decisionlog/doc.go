@@ -3,7 +3,7 @@
 //
 // # Format
 //
-// A log is the line "nereid decision log 2", where 2 is the version of the
+// A log is the line "nereid decision log 3", where 3 is the version of the
 // format, and then blocks: the length of the content and its CRC-32C, each in 4
 // bytes of little endian, and the content. The first block is a [Header] in JSON;
 // each other one holds whole steps, one after another.

@@ -2,6 +2,7 @@ package decisionlog
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -180,6 +181,9 @@ func (e *encoder) event(now mono.Time, ev *core.Event) {
 		e.config(ev.Model.Config)
 	case core.Remove:
 		e.model(ev.Model.Ref)
+	case core.Learned:
+		e.model(ev.Model.Ref)
+		e.costs(ev.Costs)
 	case core.Granted:
 		e.grant(ev.Grant)
 	case core.Retire:
@@ -310,6 +314,20 @@ func (e *encoder) grant(g *infer.Grant) {
 	e.string(g.Device)
 	e.int(int64(g.Credits))
 	e.int(int64(g.Pipelined))
+	e.costs(g.Warmed)
+}
+
+func (e *encoder) costs(list []infer.Cost) {
+	e.uint(uint64(len(list)))
+	for i := range list {
+		c := &list[i]
+		e.string(c.Device)
+		e.byte(c.Magnitude)
+		e.int(c.BatchSize)
+		e.uint(uint64(c.Executions))
+		e.int(int64(c.Mean))
+		e.uint(math.Float64bits(c.Deviation))
+	}
 }
 
 func (e *encoder) unitDone(d *infer.UnitDone) {

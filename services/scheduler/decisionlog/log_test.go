@@ -126,7 +126,14 @@ func history() []core.Event {
 			Started: []infer.Started{{Origin: id.Origin, Forgotten: 1, First: 64, Bits: []byte{255, 1}}},
 		}},
 		{Kind: core.Recorded, Version: 2},
-		{Kind: core.Granted, Grant: &infer.Grant{Instance: slot, Model: variable, Name: "texts_0", Device: "gpu:1", Credits: 2, Pipelined: 1}},
+		{Kind: core.Learned, Model: &core.Model{Ref: variable}, Costs: []infer.Cost{
+			{Device: "gpu", Magnitude: 7, BatchSize: 4, Executions: 12, Mean: 3 * time.Millisecond, Deviation: 0.125},
+			{Device: "cpu", BatchSize: 1, Executions: 1, Mean: time.Second},
+		}},
+		{Kind: core.Granted, Grant: &infer.Grant{
+			Instance: slot, Model: variable, Name: "texts_0", Device: "gpu:1", Credits: 2, Pipelined: 1,
+			Warmed: []infer.Cost{{Magnitude: 3, BatchSize: 2, Executions: 2, Mean: time.Millisecond}},
+		}},
 		{Kind: core.MemoryReported, Instance: slot, Memory: 1 << 30},
 		{Kind: core.Submit, Item: full},
 		{Kind: core.Submit, Item: item(plain, bare)},
@@ -243,7 +250,7 @@ func TestEventsAndDecisionsAreReadAsTheyWereWritten(t *testing.T) {
 
 // TestTheFormatIsTheSame fails when the bytes change: then the version has to.
 func TestTheFormatIsTheSame(t *testing.T) {
-	golden := filepath.Join("testdata", "version2.log")
+	golden := filepath.Join("testdata", "version3.log")
 	events := history()
 	text := log(t, func(w *decisionlog.Writer) {
 		for i := range events {
@@ -479,8 +486,8 @@ func TestADamagedLogIsRefused(t *testing.T) {
 	}{
 		"empty":          {nil, "is no decision log"},
 		"something else": {[]byte("name: \"digits\"\n"), "is no decision log"},
-		"later format":   {[]byte("nereid decision log 3\n"), `format "3"`},
-		"no header":      {[]byte("nereid decision log 2\n"), "damaged"},
+		"later format":   {[]byte("nereid decision log 4\n"), `format "4"`},
+		"no header":      {[]byte("nereid decision log 3\n"), "damaged"},
 		"flipped bit":    {flipped, "checksum"},
 		"huge block":     {huge, "malformed"},
 	} {
@@ -563,7 +570,7 @@ func TestALogThatCannotBeMadeIsRefused(t *testing.T) {
 // do not fill.
 func FuzzReader(f *testing.F) {
 	f.Add(log(f, func(w *decisionlog.Writer) { run(w, 20) }))
-	golden, err := os.ReadFile(filepath.Join("testdata", "version2.log"))
+	golden, err := os.ReadFile(filepath.Join("testdata", "version3.log"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // magic is the first line of a log, version that of the format.
 const (
 	magic   = "nereid decision log "
-	version = "2"
+	version = "3"
 )
 
 // maxBlock bounds a block: the reports of workers after a takeover are the

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 )
@@ -41,7 +42,8 @@ func shapeOf(elements, rows int64) int {
 	return min(bits.Len64(uint64(max(elements, 0)/max(rows, 1)))/2, 15) //nolint:gosec // not negative
 }
 
-// Predict is what a request is likely to cost, in cost units; 0 where that is unknown.
+// Predict is what a request is likely to cost, in cost units, by those whose rows were of
+// the nearest size; 0 where nothing is known of the model.
 func (c *Costs) Predict(model infer.ModelID, elements, rows int64) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +51,55 @@ func (c *Costs) Predict(model infer.ModelID, elements, rows int64) float64 {
 	if m == nil {
 		return 0
 	}
-	return m.rows[shapeOf(elements, rows)].value * float64(max(rows, 1))
+	return m.nearest(shapeOf(elements, rows)) * float64(max(rows, 1))
+}
+
+// nearest is the cost of a row of the size that is known and nearest to one.
+func (m *modelCosts) nearest(shape int) float64 {
+	for off := range m.rows {
+		for _, at := range [...]int{shape - off, shape + off} {
+			if at >= 0 && at < len(m.rows) && m.rows[at].samples > 0 {
+				return m.rows[at].value
+			}
+		}
+	}
+	return 0
+}
+
+// Recall takes in what executions of a model have taken before. What its requests have
+// taught already stays.
+func (c *Costs) Recall(model infer.ModelID, known []infer.Cost) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.model(model)
+	var fresh modelCosts
+	for _, k := range known {
+		row := float64(k.Mean) / float64(time.Millisecond) / float64(max(k.BatchSize, 1))
+		for range min(k.Executions, recalled) {
+			fresh.rows[min(k.Magnitude/2, 15)].add(row)
+		}
+	}
+	for i := range m.rows {
+		if m.rows[i].samples == 0 && fresh.rows[i].samples > 0 {
+			m.rows[i] = mean{fresh.rows[i].value, 1}
+		}
+	}
+}
+
+// recalled is how many executions of one batch size count at most.
+const recalled = 16
+
+// model returns the costs of a model. The caller holds mu.
+func (c *Costs) model(id infer.ModelID) *modelCosts {
+	m := c.models[id]
+	if m == nil {
+		m = &modelCosts{}
+		if c.models == nil {
+			c.models = make(map[infer.ModelID]*modelCosts)
+		}
+		c.models[id] = m
+	}
+	return m
 }
 
 // Learn takes in what a request has cost that was predicted to cost so much.
@@ -59,14 +109,7 @@ func (c *Costs) Learn(model infer.ModelID, elements, rows int64, predicted, cost
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.models[model]
-	if m == nil {
-		m = &modelCosts{}
-		if c.models == nil {
-			c.models = make(map[infer.ModelID]*modelCosts)
-		}
-		c.models[model] = m
-	}
+	m := c.model(model)
 	m.rows[shapeOf(elements, rows)].add(cost / float64(max(rows, 1)))
 	if predicted > 0 {
 		m.error.add(math.Abs(predicted-cost) / cost)

@@ -18,6 +18,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/policy"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tokens"
@@ -265,5 +266,35 @@ func BenchmarkReserve(b *testing.B) {
 			b.Fatal(err)
 		}
 		r.Settle(1)
+	}
+}
+
+// Before a model's requests have said what they cost, it is predicted by what is kept of
+// its executions, and by the nearest size.
+func TestPredictionsBeginWithWhatIsKept(t *testing.T) {
+	var c tenants.Costs
+	model := infer.ModelID{Name: "m"}
+	if got := c.Predict(model, 100, 1); got != 0 {
+		t.Errorf("%v for a model of which nothing is known", got)
+	}
+	kept := []infer.Cost{
+		{Device: "cpu", Magnitude: 4, BatchSize: 8, Executions: 30, Mean: 16 * time.Millisecond},
+		{Device: "cpu", Magnitude: 16, BatchSize: 1, Executions: 2, Mean: 50 * time.Millisecond},
+	}
+	c.Recall(model, kept)
+	for _, tt := range []struct {
+		elements, rows int64
+		want           float64
+	}{{8, 1, 2}, {24, 3, 6}, {1, 1, 2}, {1 << 15, 1, 50}, {1 << 30, 1, 50}} {
+		if got := c.Predict(model, tt.elements, tt.rows); got != tt.want {
+			t.Errorf("%d elements in %d rows: %v, want %v", tt.elements, tt.rows, got, tt.want)
+		}
+	}
+	for range 100 {
+		c.Learn(model, 8, 1, 2, 3)
+	}
+	c.Recall(model, kept)
+	if got := c.Predict(model, 8, 1); got < 2.9 {
+		t.Errorf("%v after requests that cost 3", got)
 	}
 }

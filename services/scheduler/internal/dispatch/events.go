@@ -41,6 +41,11 @@ func (l *Loop) Configure(ref infer.ModelRef, c *modelconfig.Config) {
 	l.post(message{event: core.Event{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: c}}})
 }
 
+// Learned says what executions of a content took before.
+func (l *Loop) Learned(ref infer.ModelRef, costs []infer.Cost) {
+	l.post(message{event: core.Event{Kind: core.Learned, Model: &core.Model{Ref: ref}, Costs: costs}})
+}
+
 // Remove forgets a content when its instances have retired.
 func (l *Loop) Remove(ref infer.ModelRef) {
 	l.post(message{event: core.Event{Kind: core.Remove, Model: &core.Model{Ref: ref}}})

@@ -27,6 +27,16 @@ func (l *Loop) Queues() []infer.Queue {
 // Load is how much waits and runs in the pool; zero before Run.
 func (l *Loop) Load() core.Load { return look(l, (*core.Core).Load) }
 
+// Costs returns what the executions of a model have taken, and how many there were;
+// nothing before Run.
+func (l *Loop) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
+	look(l, func(c *core.Core) struct{} {
+		list, executions = c.Costs(ref)
+		return struct{}{}
+	})
+	return list, executions
+}
+
 func (l *Loop) queues() map[infer.ModelRef]core.Queue { return look(l, (*core.Core).Queues) }
 
 // look asks the core between two events. The answer is zero before Run, since

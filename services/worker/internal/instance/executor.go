@@ -59,6 +59,8 @@ type Spec struct {
 	// Passive instances are not offered to the scheduler.
 	Passive  bool
 	Instance backend.Instance
+	// Warmed is what the executions took that warmed the instance up.
+	Warmed []infer.Cost
 	// Observe is told the timing of each batch that ran; it may be nil.
 	Observe func(infer.Timing)
 	// Unready is told why the instance is not ready, or away, and with nil that it is

@@ -69,7 +69,7 @@ func (l *lane) offer(credits int) {
 	if !l.spec.Passive {
 		l.executor.deps.Scheduler.Grant(infer.Grant{
 			Instance: l.id, Model: l.spec.Model, Name: l.spec.Name, Device: l.spec.Device,
-			Credits: credits, Pipelined: l.credits - cap(l.turns),
+			Credits: credits, Pipelined: l.credits - cap(l.turns), Warmed: l.spec.Warmed,
 		})
 	}
 }

@@ -134,8 +134,8 @@ func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot
 			if of.sequences != nil {
 				in = of.sequences.Instance(in)
 			}
-			list = append(list, unopened{l, in})
-			err = samples.Run(ctx, in, r.deps.Calls)
+			list = append(list, unopened{slot: l, instance: in})
+			list[len(list)-1].warmed, err = samples.Run(ctx, in, r.deps.Calls)
 		}
 		if err != nil {
 			return list, fmt.Errorf("instance %s: %w", l.name, err)

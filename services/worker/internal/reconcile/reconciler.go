@@ -80,6 +80,8 @@ type InstanceSpec struct {
 	Device   string
 	Passive  bool
 	Instance backend.Instance
+	// Warmed is what the executions took that warmed it up.
+	Warmed []infer.Cost
 	// Iterative has requests run again: see [backend.Batch].
 	Iterative bool
 	// Unready is told why the instance is away or not ready, and with nil that it is ready.

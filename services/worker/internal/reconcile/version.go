@@ -54,6 +54,7 @@ type slot struct {
 type unopened struct {
 	slot
 	instance backend.Instance
+	warmed   []infer.Cost // what it took to warm it up
 }
 
 func (r *Reconciler) anyReady() bool {
@@ -171,7 +172,7 @@ func (r *Reconciler) failed(c *loadedVersion, took time.Duration, err error) {
 func (r *Reconciler) start(c *loadedVersion, instances []unopened) {
 	for _, m := range instances {
 		m.id = r.deps.Instances.Open(InstanceSpec{
-			Model: c.ref, Name: m.name, Device: m.group.DeviceName(), Passive: m.group.Passive, Instance: m.instance,
+			Model: c.ref, Name: m.name, Device: m.group.DeviceName(), Passive: m.group.Passive, Instance: m.instance, Warmed: m.warmed,
 			Iterative: c.version.Config.Sequences != nil && c.version.Config.Sequences.Iterative,
 			Unready:   func(id infer.InstanceID, cause error) { r.absences.tell(absence{c.ref, id, cause}) },
 		})

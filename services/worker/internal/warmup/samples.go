@@ -3,8 +3,10 @@ package warmup
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -79,27 +81,44 @@ func shapeOf(c *modelconfig.Config, in *modelconfig.WarmupInput) tensor.Shape {
 }
 
 // Run executes the samples on an instance that does nothing else meanwhile,
-// which makes its calls through calls, and returns the first failure, of the reason
-// load_failed. When ctx is done it cancels what runs, and stops the instance if that
+// which makes its calls through calls, and returns what they took, each as it ran last,
+// or the first failure, of the reason load_failed. When ctx is done it cancels what runs, and stops the instance if that
 // does not end then; where that cannot be, it waits.
-func (s Samples) Run(ctx context.Context, in backend.Instance, calls infer.Caller) error {
+func (s Samples) Run(ctx context.Context, in backend.Instance, calls infer.Caller) (took []infer.Cost, err error) {
 	for i := range s.samples {
+		cost := infer.Cost{Magnitude: s.samples[i].magnitude(), BatchSize: s.samples[i].rows}
 		for range s.samples[i].count {
 			if err := ctx.Err(); err != nil {
-				return err
+				return nil, err
 			}
+			begin := time.Now()
 			failures := execute(ctx, in, s.samples[i].requests(s.model), calls)
+			cost.Mean, cost.Executions = time.Since(begin), cost.Executions+1
 			if err := ctx.Err(); err != nil {
-				return err
+				return nil, err
 			}
 			if len(failures) > 0 {
 				// As in Triton, each failure ends with a semicolon. Requests that
 				// fail alike, as those of one run do, are one.
-				return failed(s.model, s.samples[i].name, strings.Join(slices.Compact(failures), "; ")+";")
+				return nil, failed(s.model, s.samples[i].name, strings.Join(slices.Compact(failures), "; ")+";")
 			}
 		}
+		if cost.Executions > 0 {
+			took = append(took, cost)
+		}
 	}
-	return nil
+	return took, nil
+}
+
+// magnitude is that of a row: see [infer.Cost].
+func (s *sample) magnitude() uint8 {
+	elements := uint64(0)
+	for i := range s.inputs {
+		if n, ok := s.inputs[i].shape.Elements(); ok {
+			elements += uint64(n) //nolint:gosec // not negative
+		}
+	}
+	return uint8(bits.Len64(elements)) //nolint:gosec // at most 64
 }
 
 func failed(model infer.ModelRef, sample, what string) *errs.Error {

@@ -86,7 +86,8 @@ func warm(ctx context.Context, v backend.Version, in instance) error {
 	if err != nil {
 		return err
 	}
-	return samples.Run(ctx, in, nil)
+	_, err = samples.Run(ctx, in, nil)
+	return err
 }
 
 func describe(t *testing.T, b backend.Batch) string {
@@ -278,7 +279,7 @@ func TestCanceledWarmupThatGoesOn(t *testing.T) {
 				b.Done()
 			}()
 		}
-		if err := samples.Run(ctx, in, nil); !errors.Is(err, context.Canceled) {
+		if _, err := samples.Run(ctx, in, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want that it was canceled", err)
 		}
 	})

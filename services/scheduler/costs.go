@@ -1,0 +1,197 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/plane/codec"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+)
+
+const (
+	// costsRound is how often costs that have changed are written.
+	costsRound = 30 * time.Second
+	// costsTimeout bounds the reading or writing of one model's, and all of it at the end.
+	costsTimeout = 2 * time.Second
+)
+
+// learner is who learns what executions take: [dispatch.Loop].
+type learner interface {
+	Learned(infer.ModelRef, []infer.Cost)
+	Costs(infer.ModelRef) (list []infer.Cost, executions int)
+}
+
+// costs keep what executions have taken in the bucket costs, so that a scheduler that
+// begins knows what the last one had learned. They hold for a content, by its digest.
+type costs struct {
+	pool   string
+	bucket *bus.Bucket[*nereidv1.CostsValue]
+	loop   learner
+	log    *zap.Logger
+	wake   chan struct{} // says that models have changed
+
+	mu     sync.Mutex
+	models map[string][]content // by key; guarded by mu
+	gone   map[string]bool      // keys of models that are in the repository no more; guarded by mu
+
+	// Owned by keep.
+	taught  map[infer.ModelRef]bool
+	written map[infer.ModelRef]int // executions that the bucket knows of
+}
+
+// content is a loaded content.
+type content struct {
+	ref    infer.ModelRef
+	digest string
+}
+
+func newCosts(b *bus.Bus, pool string, loop learner, log *zap.Logger) (*costs, error) {
+	bucket, err := bus.NewBucket(b, bus.Costs, bus.Values[*nereidv1.CostsValue]())
+	return &costs{
+		pool: pool, bucket: bucket, loop: loop, log: log, wake: make(chan struct{}, 1),
+		models: make(map[string][]content), gone: make(map[string]bool),
+	}, err
+}
+
+// know takes in the value of a model's key, which is nil when it is gone. The core knows
+// of it already.
+func (c *costs) know(key string, v *nereidv1.ModelValue) {
+	var list []content
+	if cmp.Or(v.GetPool(), infer.DefaultPool) == c.pool {
+		for _, version := range slices.Concat(v.GetPrevious().GetVersions(), v.GetVersions()) {
+			if version.GetDigest() != "" {
+				list = append(list, content{infer.ParseModelID(key).Version(version.GetVersion(), version.GetGeneration()), version.GetDigest()})
+			}
+		}
+	}
+	c.mu.Lock()
+	if c.gone[key] = v == nil; !c.gone[key] {
+		delete(c.gone, key)
+	}
+	if c.models[key] = list; len(list) == 0 {
+		delete(c.models, key)
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default: // it has been woken, and will find the newest
+	}
+}
+
+// keep teaches the core what the bucket knows of each content, once, and writes what is
+// learned, until ctx is done: now and then, and at the end. That it fails costs nothing
+// but that it is to be learned again.
+func (c *costs) keep(ctx context.Context) {
+	c.taught, c.written = make(map[infer.ModelRef]bool), make(map[infer.ModelRef]int)
+	tick := time.NewTicker(costsRound)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.wake:
+			c.each(ctx, c.teach)
+		case <-tick.C:
+			c.each(ctx, c.teach) // what could not be read
+			c.each(ctx, c.write)
+			c.forget(ctx)
+		case <-ctx.Done():
+			last, end := context.WithTimeout(context.WithoutCancel(ctx), costsTimeout)
+			defer end()
+			c.each(last, c.write)
+			return
+		}
+	}
+}
+
+// each calls a function for each model, and says what went wrong.
+func (c *costs) each(ctx context.Context, do func(context.Context, string, []content) error) {
+	c.mu.Lock()
+	models := make(map[string][]content, len(c.models))
+	for key, list := range c.models {
+		models[key] = list
+	}
+	c.mu.Unlock()
+	for key, list := range models {
+		bounded, end := context.WithTimeout(ctx, costsTimeout)
+		if err := do(bounded, key, list); err != nil && ctx.Err() == nil {
+			c.log.Warn("what executions take is not kept or not known", append(obs.Err(err), zap.String("model", key))...)
+		}
+		end()
+	}
+}
+
+// teach tells the core what the bucket knows of contents that are new to it.
+func (c *costs) teach(ctx context.Context, key string, list []content) error {
+	if !slices.ContainsFunc(list, func(of content) bool { return !c.taught[of.ref] }) {
+		return nil
+	}
+	stored, err := c.bucket.Get(ctx, key)
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return err
+	}
+	for _, of := range list {
+		known := costsOf(stored.Value, of)
+		if c.taught[of.ref] {
+			continue
+		}
+		if c.taught[of.ref] = true; len(known) > 0 {
+			c.loop.Learned(of.ref, known)
+		}
+	}
+	return nil
+}
+
+func costsOf(v *nereidv1.CostsValue, of content) []infer.Cost {
+	for _, version := range v.GetVersions() {
+		if version.GetVersion() == of.ref.Version && version.GetDigest() == of.digest {
+			return codec.CostsOf(version.GetCosts())
+		}
+	}
+	return nil
+}
+
+// write brings what has been learned of a model into the bucket, if something has.
+func (c *costs) write(ctx context.Context, key string, list []content) error {
+	value, counts, changed := &nereidv1.CostsValue{Schema: nereidv1.Schema}, make([]int, len(list)), false
+	for i, of := range list {
+		known, executions := c.loop.Costs(of.ref)
+		counts[i] = executions
+		changed = changed || executions > c.written[of.ref]
+		if len(known) > 0 {
+			value.Versions = append(value.Versions, &nereidv1.VersionCosts{Version: of.ref.Version, Digest: of.digest, Costs: codec.Costs(known)})
+		}
+	}
+	if !changed || len(value.GetVersions()) == 0 {
+		return nil
+	}
+	if _, err := c.bucket.Put(ctx, key, value); err != nil {
+		return err
+	}
+	for i, of := range list {
+		c.written[of.ref] = counts[i]
+	}
+	return nil
+}
+
+// forget deletes what is known of models that are in the repository no more.
+func (c *costs) forget(ctx context.Context) {
+	c.mu.Lock()
+	gone := c.gone
+	c.gone = make(map[string]bool)
+	c.mu.Unlock()
+	for key := range gone {
+		bounded, end := context.WithTimeout(ctx, costsTimeout)
+		if stored, err := c.bucket.Get(bounded, key); err == nil {
+			_ = c.bucket.Delete(bounded, key, stored.Revision) // what stays is of no use, and does no harm
+		}
+		end()
+	}
+}
