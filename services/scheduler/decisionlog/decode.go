@@ -3,7 +3,6 @@ package decisionlog
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -290,16 +289,6 @@ func (d *decoder) grant() *infer.Grant {
 	g.Name, g.Device, g.Credits, g.Pipelined = d.string(), d.string(), int(d.int()), int(d.int())
 	g.Warmed = d.costs()
 	return g
-}
-
-func (d *decoder) costs() (list []infer.Cost) {
-	for range d.count() {
-		list = append(list, infer.Cost{
-			Device: d.string(), Magnitude: d.byte(), BatchSize: d.int(), Executions: uint32(d.uint()),
-			Mean: time.Duration(d.int()), Deviation: math.Float64frombits(d.uint()),
-		})
-	}
-	return list
 }
 
 func (d *decoder) unitDone() *infer.UnitDone {

@@ -2,7 +2,6 @@ package decisionlog
 
 import (
 	"encoding/binary"
-	"math"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -315,19 +314,6 @@ func (e *encoder) grant(g *infer.Grant) {
 	e.int(int64(g.Credits))
 	e.int(int64(g.Pipelined))
 	e.costs(g.Warmed)
-}
-
-func (e *encoder) costs(list []infer.Cost) {
-	e.uint(uint64(len(list)))
-	for i := range list {
-		c := &list[i]
-		e.string(c.Device)
-		e.byte(c.Magnitude)
-		e.int(c.BatchSize)
-		e.uint(uint64(c.Executions))
-		e.int(int64(c.Mean))
-		e.uint(math.Float64bits(c.Deviation))
-	}
 }
 
 func (e *encoder) unitDone(d *infer.UnitDone) {
