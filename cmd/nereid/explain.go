@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -22,7 +23,7 @@ type explanation struct {
 
 // Help says how to use it.
 func (explanation) Help() string {
-	return `A gateway remembers its last requests (--explained-requests). It tells where the time of one went, in which batch it ran, and why it was refused. Under a policy tenants are told of their own requests alone.
+	return `Gateways remember their last requests (--explained-requests), and schedulers what they have decided. Any gateway tells where the time of a request went, in which batch it ran, for what it waited, and why it was refused. Under a policy tenants are told of their own requests alone.
 
 Examples:
 
@@ -73,12 +74,39 @@ func printExplanation(stdout io.Writer, x *inferapi.Explanation) error {
 	if b := x.Batch; b != nil {
 		line("batch", "%s of size %d, its own part %d, on instance %d of worker %d", b.ID, b.Size, b.Own, b.Instance, b.Worker)
 	}
-	if x.Cost > 0 {
+	switch {
+	case x.PredictedCost > 0:
 		line("cost", "%.3f cost units, predicted %.3f", x.Cost, x.PredictedCost)
+	case x.Cost > 0:
+		line("cost", "%.3f cost units", x.Cost)
 	}
 	line("took", "%s", seconds(x.Total))
 	for _, s := range x.Spent {
 		line("", "%10s  %s", seconds(s.Seconds), s.What)
 	}
+	for i := range x.Decisions {
+		d := &x.Decisions[i]
+		line("pool "+d.Pool, "%s", decision(d, seconds))
+	}
 	return w.Flush()
+}
+
+// decision says how a request, or a step of it, left a scheduler's queue.
+func decision(d *inferapi.ExplainedDecision, seconds func(float64) string) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s, version %d", d.Model, d.Version)
+	if d.Step > 0 {
+		fmt.Fprintf(&s, ", step %d", d.Step)
+	}
+	fmt.Fprintf(&s, ": after %s %s", seconds(d.Queued), d.What)
+	if d.Batch != "" {
+		fmt.Fprintf(&s, ", in batch %s of %d requests, %d rows", d.Batch, d.Requests, d.Size)
+	}
+	if d.WaitedFor != "" {
+		fmt.Fprintf(&s, "; for %s an instance was free, and it waited for %s", seconds(d.Waited), d.WaitedFor)
+	}
+	if d.Predicted > 0 {
+		fmt.Fprintf(&s, "; as it came it was expected to be done after %s", seconds(d.Predicted))
+	}
+	return s.String()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // RequestID names a request for its whole life, across processes.
@@ -19,6 +20,15 @@ type RequestID struct {
 func (id RequestID) String() string {
 	text := strconv.AppendUint(make([]byte, 0, 40), id.Origin, 10)
 	return string(strconv.AppendUint(append(text, '-'), id.Number, 10))
+}
+
+// ParseRequestID reads what [RequestID.String] has written.
+func ParseRequestID(text string) (id RequestID, ok bool) {
+	origin, number, _ := strings.Cut(text, "-")
+	var err, errNumber error
+	id.Origin, err = strconv.ParseUint(origin, 10, 64)
+	id.Number, errNumber = strconv.ParseUint(number, 10, 64)
+	return id, err == nil && errNumber == nil
 }
 
 // Unit is the identity of what runs in one batch: an iteration of a step of a

@@ -142,6 +142,11 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	return g, nil
 }
 
+// explain tells what became of a request, of whichever gateway.
+func (g *Gateway) explain(ctx context.Context, q infer.ExplainQuestion) (*infer.Explanation, error) {
+	return g.recent.Explain(ctx, g.deps.Bus, q)
+}
+
 // Respond delivers a response to the request's client; see [infer.Responder].
 func (g *Gateway) Respond(r *infer.Response) { g.deps.Requests.Respond(r) }
 
@@ -229,6 +234,7 @@ func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) erro
 	}
 	group.Go(func() error { return g.policy.follow(serving, g.deps.Bus) })
 	group.Go(func() error { return g.policy.recall(serving, g.deps.Bus) })
+	group.Go(func() error { return g.deps.Bus.Answer(serving, bus.AskGateways, g.recent.Answer) })
 	g.policy.await(ctx, serving)
 	if err := g.listen(ctx); err != nil {
 		return err
@@ -320,7 +326,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 		return err
 	}
 	handler := rest.New(engine, rest.Options{
-		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, StallTimeout: g.config.stallTimeout(), Requests: g.recent,
+		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, StallTimeout: g.config.stallTimeout(), Explain: g.explain,
 	})
 	// No request timeout: models may take long, and clients set deadlines.
 	server := &http.Server{Handler: closing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}

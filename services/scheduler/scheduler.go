@@ -8,6 +8,7 @@ package scheduler
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/decisionlog"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/trail"
 )
 
 // Deps are what a scheduler works with.
@@ -57,6 +59,7 @@ type Scheduler struct {
 	costs    *costs
 	metrics  *metrics
 	log      *decisionlog.Writer // nil if none is kept
+	trail    *trail.Trail
 	ready    atomic.Bool
 	known    chan struct{}         // closed when the models are
 	claim    atomic.Pointer[claim] // nil while another leads
@@ -85,10 +88,11 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	driven := dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set, Members: members{recorder, shown}}
+	recent := trail.New(remembered)
+	driven := dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set, Members: members{recorder, shown}, Recorders: []dispatch.Recorder{recent}}
 	log := newDecisionLog(c, limits, deps)
 	if log != nil {
-		driven.Recorder = log
+		driven.Recorders = append(driven.Recorders, log)
 	}
 	loop, err := dispatch.New(limits, driven)
 	if err != nil {
@@ -111,7 +115,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		deps.Streams = noStreams{}
 	}
 	return &Scheduler{
-		config: c, limits: limits, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, costs: kept, metrics: shown, log: log,
+		config: c, limits: limits, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, costs: kept, metrics: shown, log: log, trail: recent,
 		known: make(chan struct{}),
 	}, nil
 }
@@ -146,6 +150,31 @@ func (s *Scheduler) openLog(ctx context.Context) (closeLog func(), err error) {
 		end()
 		written.Wait()
 	}, nil
+}
+
+// remembered is of how many units the scheduler knows what it has decided.
+const remembered = 10_000
+
+// explain answers what was decided about a request: nil where nothing is known.
+func (s *Scheduler) explain(question []byte) (answer []byte) {
+	var q infer.ExplainQuestion
+	if json.Unmarshal(question, &q) != nil {
+		return nil
+	}
+	id, ok := infer.ParseRequestID(q.Request)
+	if !ok {
+		return nil
+	}
+	var list []infer.ExplainedDecision
+	s.loop.Between(func() { list = s.trail.Of(id) })
+	if len(list) == 0 {
+		return nil
+	}
+	for i := range list {
+		list[i].Pool = s.config.Pool
+	}
+	answer, _ = json.Marshal(list) // numbers and texts
+	return answer
 }
 
 // members takes what the loop decides about workers.
@@ -183,6 +212,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	group.Go(func() error { return s.loop.Run(ctx) })
 	group.Go(func() error { return s.watch(ctx, r) })
 	group.Go(func() error { return s.leases.follow(ctx) })
+	group.Go(func() error { return s.deps.Bus.Answer(ctx, bus.AskSchedulers, s.explain) })
 	group.Go(func() error { return s.lead(ctx) })
 	return group.Wait()
 }

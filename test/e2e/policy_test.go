@@ -146,3 +146,32 @@ func TestCertificatesNameTenants(t *testing.T) {
 		t.Errorf("a certificate that is no tenant's: %d %s%s", status, out, errors)
 	}
 }
+
+// What became of a request is told by gateway, scheduler and worker together.
+func TestRequestsAreExplained(t *testing.T) {
+	config := strings.Replace(echo(0), "max_batch_size: 1", "max_batch_size: 4\ndynamic_batching { max_queue_delay_microseconds: 20000 }", 1)
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": config, "m/1/.keep": ""}))
+	request, err := http.NewRequest(http.MethodPost, "http://"+s.HTTP+"/v2/models/m/infer", strings.NewReader(one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Request-Timeout", "60s")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	id := response.Header.Get("Nereid-Request-Id")
+	out, errors, status := nereid(t, "explain", id, "--url="+s.HTTP)
+	if status != 0 {
+		t.Fatalf("%d %s", status, errors)
+	}
+	for _, want := range []string{id, "outcome", "good", "run the model", "pool default", "dispatched, in batch", "others to join", "expected to be done"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the explanation lacks %q:\n%s", want, out)
+		}
+	}
+	if _, errors, status := nereid(t, "explain", "1-1", "--url="+s.HTTP); status == 0 || !strings.Contains(errors, "1-1") {
+		t.Errorf("of an unknown request: %d %s", status, errors)
+	}
+}

@@ -32,6 +32,9 @@ type Service struct {
 	// Makes says that it may make buckets and change how they are kept, and write
 	// that object store.
 	Makes bool
+	// Asks and Answers are the subjects of questions that it may put to others, and
+	// answer.
+	Asks, Answers []bus.Subject
 }
 
 // Keys are keys of a bucket.
@@ -46,8 +49,14 @@ type Keys struct {
 // Services lists who writes what: one service writes each key of a bucket.
 func Services() []Service {
 	return []Service{
-		{Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}, {Bucket: bus.Quotas}}},
-		{Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}, {Bucket: bus.Attached}, {Bucket: bus.Costs}}},
+		{
+			Name: "gateway", Writes: []Keys{{Bucket: bus.Gateways}, {Bucket: bus.Quotas}},
+			Asks: []bus.Subject{bus.AskGateways, bus.AskSchedulers}, Answers: []bus.Subject{bus.AskGateways},
+		},
+		{
+			Name: "scheduler", Writes: []Keys{{Bucket: bus.Schedulers}, {bus.Leaders, "pool.>"}, {Bucket: bus.Attached}, {Bucket: bus.Costs}},
+			Answers: []bus.Subject{bus.AskSchedulers},
+		},
 		{Name: "worker", Reads: true, Writes: []Keys{{Bucket: bus.Workers}, {Bucket: bus.Instances}}},
 		{Name: "registry", Makes: true, Clears: []Keys{{Bucket: bus.Instances}}, Writes: []Keys{
 			{Bucket: bus.Models},
@@ -65,6 +74,8 @@ func Services() []Service {
 type Permissions struct {
 	Publish   []string
 	Subscribe []string
+	// Responses says that it may answer where it is asked, once and soon.
+	Responses bool
 }
 
 // Permissions returns what NATS must allow to the service's user whose public
@@ -83,7 +94,14 @@ func (s Service) Permissions(key string) Permissions {
 	if s.Makes { // it also fills the store, and removes what no model needs
 		publish = append(publish, bus.ArtifactsSubjects, "$JS.API.STREAM.PURGE."+bus.ArtifactsStream)
 	}
-	return Permissions{Publish: publish, Subscribe: []string{bus.Inbox(key) + ".>"}}
+	for _, subject := range s.Asks {
+		publish = append(publish, string(subject))
+	}
+	subscribe := []string{bus.Inbox(key) + ".>"}
+	for _, subject := range s.Answers {
+		subscribe = append(subscribe, string(subject))
+	}
+	return Permissions{Publish: publish, Subscribe: subscribe, Responses: len(s.Answers) > 0}
 }
 
 // onStream is what reading a bucket takes, and for the maker making it.

@@ -419,3 +419,50 @@ func TestGivenFilesAreWrittenByTheRegistryAndReadByWorkers(t *testing.T) {
 		end()
 	}
 }
+
+// Gateways ask gateways and schedulers; no one else may ask, or answer in their place.
+func TestWhoAsksIsAnswered(t *testing.T) {
+	nats := start(t)
+	answered := make(chan error, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	for service, subject := range map[string]bus.Subject{"gateway": bus.AskGateways, "scheduler": bus.AskSchedulers} {
+		b := nats.as(t, service)
+		go func() {
+			answered <- b.Answer(ctx, subject, func(question []byte) []byte {
+				if string(question) != "known" {
+					return nil
+				}
+				return []byte(service + " knows")
+			})
+		}()
+	}
+	asking := nats.as(t, "gateway")
+	ask := func(b *bus.Bus, s bus.Subject, question string, wait time.Duration) (reply string) {
+		t.Helper()
+		if err := b.Ask(t.Context(), s, []byte(question), wait, func(got []byte) bool { reply = string(got); return true }); err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	for subject, want := range map[bus.Subject]string{bus.AskGateways: "gateway knows", bus.AskSchedulers: "scheduler knows"} {
+		got := ""
+		for end := time.Now().Add(patience); got == "" && time.Now().Before(end); { // until it has subscribed
+			got = ask(asking, subject, "known", time.Second)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", subject, got, want)
+		}
+		if got := ask(asking, subject, "unknown", 50*time.Millisecond); got != "" {
+			t.Errorf("%s: %q about what nobody knows", subject, got)
+		}
+		if got := ask(nats.as(t, "worker"), subject, "known", 50*time.Millisecond); got != "" {
+			t.Errorf("a worker got %q of %s", got, subject)
+		}
+	}
+	cancel()
+	for range 2 {
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -49,8 +49,12 @@ func Write(dir string) error {
 
 func writeUser(out *bytes.Buffer, s Service, key string) {
 	allowed := s.Permissions(key)
-	fmt.Fprintf(out, "    # %s\n    {nkey: %s, permissions: {\n      publish: [%s]\n      subscribe: [%s]\n    }}\n",
-		s.Name, key, quoted(allowed.Publish), quoted(allowed.Subscribe))
+	responses := ""
+	if allowed.Responses {
+		responses = "      allow_responses: {max: 1, expires: \"5s\"}\n"
+	}
+	fmt.Fprintf(out, "    # %s\n    {nkey: %s, permissions: {\n      publish: [%s]\n      subscribe: [%s]\n%s    }}\n",
+		s.Name, key, quoted(allowed.Publish), quoted(allowed.Subscribe), responses)
 }
 
 func quoted(subjects []string) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// waitMemory is why a batch waits that has an instance and no memory there.
-const waitMemory = errs.MemoryPressure
+// WaitMemory is why a batch waits that has an instance and no memory there.
+const WaitMemory = errs.MemoryPressure
 
 // arbiter picks what runs next among the proposals of all models that can be
 // afforded. A proposal is kept until something touches its model. Without a rate

@@ -97,6 +97,8 @@ type Item struct {
 	// Enqueued is when the request reached the scheduler, or had run the iteration
 	// before.
 	Enqueued mono.Time
+	// Predicted is when an item with a deadline was expected to be done as it came.
+	Predicted mono.Time
 	// Counted is the driver's own: whether its statistics have the item as
 	// pending.
 	Counted bool

@@ -53,7 +53,7 @@ func (d *direct) offer(now mono.Time, in *instance) (p Proposal, oldest mono.Tim
 	}
 	switch {
 	case len(d.items) == 0:
-		p.Reason = waitMemory
+		p.Reason = WaitMemory
 	case float32(ready) < d.least*float32(len(in.slots)) && now < due:
 		p.Wait = due
 	default:

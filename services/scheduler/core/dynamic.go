@@ -91,7 +91,7 @@ func (d *dynamic) Propose(now mono.Time) Proposal {
 	in, short := d.model.free(head.Bytes)
 	switch {
 	case short:
-		return Proposal{Reason: waitMemory, Size: head.BatchSize}
+		return Proposal{Reason: WaitMemory, Size: head.BatchSize}
 	case in == nil:
 		return d.pipeline(now, head)
 	}
@@ -101,7 +101,7 @@ func (d *dynamic) Propose(now mono.Time) Proposal {
 	p := Proposal{Prefer: in, Size: e.size, Urgency: startFor(e.tightest, takes), Late: d.late}
 	switch due := e.due(d.delay, takes); {
 	case e.short:
-		p.Reason = waitMemory
+		p.Reason = WaitMemory
 	case e.items == 0:
 	case e.full || e.cut.items > 0 || now >= due:
 		p.Ready = true

@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/resources"
 )
 
-// waitResources is why a batch waits for its turn: what it needs is in use, or
+// WaitResources is why a batch waits for its turn: what it needs is in use, or
 // claimed by an earlier turn. No request is refused for it.
-const waitResources errs.Reason = "resources"
+const WaitResources errs.Reason = "resources"
 
 // RateLimit has each execution wait until what its instance needs is free, and
 // has instances take turns by their priorities.
@@ -244,7 +244,7 @@ func (c *Core) compareTurns(a, b *model) int {
 func (c *Core) waitForResources(m *model) {
 	if !m.short {
 		m.short = true
-		c.decide(Decision{Kind: Wait, Reason: waitResources, Unit: m.queue.first(c.now).Unit(), B: m.proposal.Size})
+		c.decide(Decision{Kind: Wait, Reason: WaitResources, Unit: m.queue.first(c.now).Unit(), B: m.proposal.Size})
 	}
 }
 

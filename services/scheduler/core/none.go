@@ -17,7 +17,7 @@ func (n *none) Propose(now mono.Time) Proposal {
 		in, short := m.free(it.Bytes)
 		if in == nil {
 			if short {
-				p.Reason, p.Size = waitMemory, it.BatchSize
+				p.Reason, p.Size = WaitMemory, it.BatchSize
 			} else if in = m.soonFree(now, it.Bytes); in != nil && it.mayPipeline(now, in, in.costs.estimate(it.BatchSize, it.shape)) {
 				p.Ready, p.Prefer, p.Size, p.Urgency = true, in, it.BatchSize, it.Deadline
 			}

@@ -48,7 +48,7 @@ func (o *oldest) offer(now mono.Time, in *instance) (p Proposal, since mono.Time
 	p = Proposal{Prefer: in, Bound: true, Size: e.size, Urgency: startFor(e.tightest, takes)}
 	switch due := e.due(o.delay, takes); {
 	case e.short:
-		p.Reason = waitMemory
+		p.Reason = WaitMemory
 	case e.items == 0:
 	case e.full || e.cut.items > 0 || now >= due:
 		p.Ready = true

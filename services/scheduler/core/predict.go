@@ -19,10 +19,14 @@ func (c *Core) admit(m *model, it *Item) (errs.Reason, time.Duration) {
 		return errs.NoWorker, 0
 	case !it.doneBy(c.now):
 		return errs.DeadlineQueue, 0
-	case m.proposal.Reason == waitMemory && m.queue.bytes+it.Bytes > m.memory():
+	case m.proposal.Reason == WaitMemory && m.queue.bytes+it.Bytes > m.memory():
 		return errs.MemoryPressure, 0
 	}
-	if end := m.predict(c.now, it); !it.doneBy(end) {
+	end := m.predict(c.now, it)
+	if it.Deadline != 0 {
+		it.Predicted = end
+	}
+	if !it.doneBy(end) {
 		if !m.mayProbe(c.now, it) {
 			return errs.DeadlineUnmeetable, end.Sub(it.Deadline)
 		}

@@ -42,17 +42,16 @@ func (r *Requests) Add(o *path.Outcome) {
 }
 
 // Find explains the newest request of an id, which is the server's or the client's own.
-// With a tenant only that tenant's are found.
-func (r *Requests) Find(id, tenant string, every bool) (*infer.Explanation, error) {
+func (r *Requests) Find(q infer.ExplainQuestion) (*infer.Explanation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.recent {
 		o := &r.recent[(r.next+len(r.recent)-1-i)%len(r.recent)]
-		if (every || o.Tenant == tenant) && (o.ClientID == id || o.Request.String() == id) {
+		if (q.Every || o.Tenant == q.Tenant) && (o.ClientID == q.Request || o.Request.String() == q.Request) {
 			return r.explain(o), nil
 		}
 	}
-	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of this gateway that the caller may see", id, cap(r.recent))
+	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of each gateway that the caller may see", q.Request, cap(r.recent))
 }
 
 func (r *Requests) explain(o *path.Outcome) *infer.Explanation {

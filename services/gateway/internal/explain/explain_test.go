@@ -44,7 +44,7 @@ func TestAServedRequestIsExplained(t *testing.T) {
 		Batch: &infer.ExplainedBatch{ID: "9-4", Worker: 5, Instance: 6, Size: 8, Own: 2}, PredictedCost: 1.5, Cost: 1.25,
 	}
 	for _, id := range []string{"mine", "7-1"} {
-		got, err := r.Find(id, "", true)
+		got, err := r.Find(infer.ExplainQuestion{Request: id, Every: true})
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", id, err, diff)
 		}
@@ -57,7 +57,7 @@ func TestARefusedRequestIsExplained(t *testing.T) {
 		Request: infer.RequestID{Origin: 7, Number: 1}, Model: infer.ModelID{Name: "m"}, Received: second, Started: second + 1e6, Ended: second + 2e6, Finished: second + 2e6,
 		Reason: errs.DeadlineUnmeetable, Err: errs.New(errs.DeadlineUnmeetable, "too late").WithRetry(3 * time.Second),
 	})
-	got, err := r.Find("7-1", "", true)
+	got, err := r.Find(infer.ExplainQuestion{Request: "7-1", Every: true})
 	if err != nil || got.Outcome != "deadline_unmeetable" || got.Message != "too late" || got.RetryAfter != 3 || got.Batch != nil || len(got.Spent) != 2 {
 		t.Errorf("%v: %+v", err, got)
 	}
@@ -68,7 +68,7 @@ func TestLateRequestsAreToldAsSuch(t *testing.T) {
 	late := served(1, "", "")
 	late.Deadline = late.Ended - 1
 	r.Add(late)
-	if got, err := r.Find("7-1", "", true); err != nil || got.Outcome != "late" {
+	if got, err := r.Find(infer.ExplainQuestion{Request: "7-1", Every: true}); err != nil || got.Outcome != "late" {
 		t.Errorf("%v: %+v", err, got)
 	}
 }
@@ -78,7 +78,7 @@ func TestTheTextOfABugIsNotTold(t *testing.T) {
 	o := served(1, "", "")
 	o.Reason, o.Err = errs.Bug, errs.New(errs.Bug, "at address 10.0.0.1")
 	r.Add(o)
-	if got, err := r.Find("7-1", "", true); err != nil || got.Message != "internal error" {
+	if got, err := r.Find(infer.ExplainQuestion{Request: "7-1", Every: true}); err != nil || got.Message != "internal error" {
 		t.Errorf("%v: %+v", err, got)
 	}
 }
@@ -90,11 +90,11 @@ func TestTheNewestAreRemembered(t *testing.T) {
 		o.Version = int64(n)
 		r.Add(o)
 	}
-	if got, err := r.Find("same", "", true); err != nil || got.Version != 4 {
+	if got, err := r.Find(infer.ExplainQuestion{Request: "same", Every: true}); err != nil || got.Version != 4 {
 		t.Errorf("%v: %+v", err, got)
 	}
 	for n, there := range map[string]bool{"7-1": false, "7-2": true, "7-3": true, "7-4": true} {
-		if _, err := r.Find(n, "", true); (err == nil) != there || err != nil && errs.Of(err) != errs.RequestUnknown {
+		if _, err := r.Find(infer.ExplainQuestion{Request: n, Every: true}); (err == nil) != there || err != nil && errs.Of(err) != errs.RequestUnknown {
 			t.Errorf("%s: %v", n, err)
 		}
 	}
@@ -106,11 +106,11 @@ func TestTenantsAreToldOfTheirOwnRequestsAlone(t *testing.T) {
 	r.Add(served(1, "id", "acme"))
 	r.Add(served(2, "id", "small"))
 	for tenant, want := range map[string]string{"acme": "7-1", "small": "7-2"} {
-		if got, err := r.Find("id", tenant, false); err != nil || got.RequestID != want {
+		if got, err := r.Find(infer.ExplainQuestion{Request: "id", Tenant: tenant}); err != nil || got.RequestID != want {
 			t.Errorf("%s: %v: %+v", tenant, err, got)
 		}
 	}
-	if _, err := r.Find("7-1", "small", false); errs.Of(err) != errs.RequestUnknown {
+	if _, err := r.Find(infer.ExplainQuestion{Request: "7-1", Tenant: "small"}); errs.Of(err) != errs.RequestUnknown {
 		t.Error(err)
 	}
 }

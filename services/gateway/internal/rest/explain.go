@@ -1,12 +1,14 @@
 package rest
 
+import "github.com/nereid-serving/nereid/libs/infer"
+
 // explain tells what became of a request. A tenant is told of its own requests alone.
 func (s *server) explain(c *call) error {
-	tenant, every := "", true
+	q := infer.ExplainQuestion{Request: c.http.PathValue("request"), Every: c.Tenant == nil}
 	if c.Tenant != nil {
-		tenant, every = c.Tenant.Name, false
+		q.Tenant = c.Tenant.Name
 	}
-	e, err := s.options.Requests.Find(c.http.PathValue("request"), tenant, every)
+	e, err := s.options.Explain(c.http.Context(), q)
 	if err != nil {
 		return err
 	}

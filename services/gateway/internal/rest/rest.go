@@ -13,13 +13,14 @@
 package rest
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
-	"github.com/nereid-serving/nereid/services/gateway/internal/explain"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
@@ -36,8 +37,8 @@ type Options struct {
 	// StallTimeout is how long a body, or the client's reading of a response, may
 	// make no progress. A minute if 0.
 	StallTimeout time.Duration
-	// Requests explain recent requests.
-	Requests *explain.Requests
+	// Explain tells what became of a recent request.
+	Explain func(context.Context, infer.ExplainQuestion) (*infer.Explanation, error)
 }
 
 const (

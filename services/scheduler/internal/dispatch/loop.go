@@ -35,7 +35,7 @@ type Loop struct {
 	responder infer.Responder
 	stats     *stats.Set
 	members   Membership
-	recorder  Recorder // nil if nobody keeps what happens
+	recorders []Recorder
 	wake      *wake.Up
 	more      chan struct{} // wakes Run to take the loop over
 
@@ -68,8 +68,8 @@ type Deps struct {
 	Responder infer.Responder
 	Stats     *stats.Set
 	Members   Membership
-	// Recorder is told of every step; nil is nobody.
-	Recorder Recorder
+	// Recorders are told of every step.
+	Recorders []Recorder
 }
 
 // Recorder keeps the steps of the core. Its methods are called in turns, one at a
@@ -94,7 +94,7 @@ type Membership interface {
 // New makes a loop whose events wait until [Loop.Run] is called.
 func New(config core.Config, deps Deps) (*Loop, error) {
 	l := &Loop{
-		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats, members: deps.Members, recorder: deps.Recorder,
+		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats, members: deps.Members, recorders: deps.Recorders,
 		more:      make(chan struct{}, 1),
 		busy:      true, // by Run
 		core:      core.New(config),
@@ -201,12 +201,12 @@ func (l *Loop) handle(m *message) {
 		l.executors[worker] = m.executor
 	}
 	now := l.clock.Now()
-	if l.recorder != nil {
-		l.recorder.Event(now, &m.event)
+	for _, r := range l.recorders {
+		r.Event(now, &m.event)
 	}
 	decisions := l.core.Step(now, &m.event)
-	if l.recorder != nil {
-		l.recorder.Decided(decisions)
+	for _, r := range l.recorders {
+		r.Decided(decisions)
 	}
 	for i := range decisions {
 		l.apply(&m.event, &decisions[i])

@@ -37,6 +37,11 @@ func (l *Loop) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
 	return list, executions
 }
 
+// Between calls f between two steps, if the loop runs.
+func (l *Loop) Between(f func()) {
+	look(l, func(*core.Core) struct{} { f(); return struct{}{} })
+}
+
 func (l *Loop) queues() map[infer.ModelRef]core.Queue { return look(l, (*core.Core).Queues) }
 
 // look asks the core between two events. The answer is zero before Run, since

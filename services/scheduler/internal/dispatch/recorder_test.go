@@ -108,7 +108,7 @@ func record(t *testing.T, path string, f func(*dispatch.Loop, *answers, *worker)
 	}
 	a, store := newAnswers(), &store{asked: make(chan struct{}, 100)}
 	l, err := dispatch.New(core.Config{}, dispatch.Deps{
-		Clock: mono.New(), Responder: a, Stats: stats.NewSet(stats.DefaultLatencies()), Members: store, Recorder: log,
+		Clock: mono.New(), Responder: a, Stats: stats.NewSet(stats.DefaultLatencies()), Members: store, Recorders: []dispatch.Recorder{log},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,65 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// Subject is what processes ask each other about that many of them may know: whoever
+// knows answers, and the others are silent. What is asked is not kept.
+type Subject string
+
+// The subjects.
+const (
+	// AskGateways is what became of a request, for the gateways.
+	AskGateways Subject = "nereid.explain.gateways"
+	// AskSchedulers is what was decided about a request, for the schedulers.
+	AskSchedulers Subject = "nereid.explain.schedulers"
+)
+
+// Answer answers questions until ctx is done or the Bus is closed. It does not know what
+// it answers with nil. Questions are answered one at a time.
+func (b *Bus) Answer(ctx context.Context, s Subject, answer func(question []byte) (reply []byte)) error {
+	sub, err := b.conn.Subscribe(string(s), func(m *nats.Msg) {
+		if reply := answer(m.Data); reply != nil {
+			_ = m.Respond(reply) // who has asked waits no longer than it wants to
+		}
+	})
+	if err != nil {
+		return errs.Wrap(errs.StateUnavailable, err, "the store does not take the subscription of %s", s)
+	}
+	select {
+	case <-ctx.Done():
+	case <-b.life.Done():
+	}
+	_ = sub.Unsubscribe() // of a connection that is closed there is none
+	return nil
+}
+
+// Ask asks everybody who answers to a subject, and gives what comes to take until it has
+// enough or the time is over, which is no error.
+func (b *Bus) Ask(ctx context.Context, s Subject, question []byte, wait time.Duration, take func(reply []byte) (enough bool)) error {
+	ctx, end := context.WithTimeout(ctx, wait)
+	defer end()
+	inbox := b.conn.NewRespInbox()
+	sub, err := b.conn.SubscribeSync(inbox)
+	if err == nil {
+		defer func() { _ = sub.Unsubscribe() }()
+		err = b.conn.PublishRequest(string(s), inbox, question)
+	}
+	for err == nil {
+		var m *nats.Msg
+		if m, err = sub.NextMsgWithContext(ctx); err == nil && take(m.Data) {
+			return nil
+		}
+	}
+	if ctx.Err() != nil || errors.Is(err, nats.ErrNoResponders) {
+		return nil
+	}
+	return errs.Wrap(errs.StateUnavailable, err, "nobody can be asked about %s", s)
+}

@@ -1,0 +1,157 @@
+// Package trail remembers what the core has decided about recent requests, to explain it.
+package trail
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/scheduler/core"
+)
+
+// Trail is a recorder of the core's steps: see dispatch.Recorder. Its other methods are
+// called between two steps.
+type Trail struct {
+	now    mono.Time
+	recent []record // a ring
+	next   int
+	waits  map[infer.Unit]wait // of what waits though an instance is free
+}
+
+// record is how a unit left the queue.
+type record struct {
+	unit      infer.Unit
+	model     infer.ModelRef
+	enqueued  mono.Time
+	predicted mono.Time // when it was expected to be done as it came; 0 where it had no deadline
+	decided   mono.Time
+	reason    errs.Reason // why it was refused or has failed; empty where it was dispatched
+	short     time.Duration
+	batch     infer.BatchID
+	instance  infer.InstanceID
+	requests  int
+	size      int64
+	wait      wait // of its batch
+}
+
+// wait is for what the first of a batch waited last, though an instance was free.
+type wait struct {
+	since, until mono.Time
+	reason       errs.Reason // none is that others may join
+}
+
+// mostWaits bounds the waits that are remembered of units that are not dispatched.
+const mostWaits = 4096
+
+// New makes a trail of so many units.
+func New(most int) *Trail {
+	return &Trail{recent: make([]record, 0, most), waits: make(map[infer.Unit]wait)}
+}
+
+// Event notes the time.
+func (t *Trail) Event(now mono.Time, _ *core.Event) { t.now = now }
+
+// Decided notes what becomes of units.
+func (t *Trail) Decided(list []core.Decision) {
+	for i := range list {
+		switch d := &list[i]; d.Kind {
+		case core.Wait:
+			if len(t.waits) >= mostWaits {
+				clear(t.waits)
+			}
+			w := wait{since: t.now, until: mono.Time(d.A), reason: d.Reason}
+			if before, ok := t.waits[d.Unit]; ok {
+				w.since = before.since
+			}
+			t.waits[d.Unit] = w
+		case core.Dispatch:
+			t.dispatched(d)
+		case core.Refuse, core.Fail:
+			it := d.Item()
+			delete(t.waits, d.Unit)
+			r := t.add(it)
+			r.reason = d.Reason
+			if d.Kind == core.Refuse {
+				r.short = time.Duration(d.A)
+			}
+		default:
+		}
+	}
+}
+
+func (t *Trail) dispatched(d *core.Decision) {
+	b := d.Members()
+	var waited wait
+	if len(t.waits) > 0 {
+		for _, it := range b.Items {
+			if w, ok := t.waits[it.Unit()]; ok {
+				waited = w
+				delete(t.waits, it.Unit())
+			}
+		}
+	}
+	for _, it := range b.Items {
+		r := t.add(it)
+		r.batch, r.instance, r.requests, r.size, r.wait = d.Batch, d.Instance, len(b.Items), b.Size, waited
+	}
+}
+
+// add begins the record of a unit, in the place of the oldest.
+func (t *Trail) add(it *core.Item) *record {
+	var r *record
+	if len(t.recent) < cap(t.recent) {
+		t.recent = t.recent[:len(t.recent)+1]
+		r = &t.recent[len(t.recent)-1]
+	} else {
+		r = &t.recent[t.next]
+		t.next = (t.next + 1) % len(t.recent)
+	}
+	*r = record{unit: it.Unit(), model: it.Model, enqueued: it.Enqueued, predicted: it.Predicted, decided: t.now}
+	return r
+}
+
+// Of returns what was decided about the units of a request, in the order of the decisions;
+// nil if nothing is known.
+func (t *Trail) Of(request infer.RequestID) (list []infer.ExplainedDecision) {
+	for i := range t.recent {
+		if r := &t.recent[(t.next+i)%len(t.recent)]; r.unit.Request == request {
+			list = append(list, r.explain())
+		}
+	}
+	return list
+}
+
+func (r *record) explain() infer.ExplainedDecision {
+	e := infer.ExplainedDecision{Model: r.model.ID().String(), Version: r.model.Version, Step: r.unit.Step, Iteration: r.unit.Iteration, Queued: r.decided.Sub(r.enqueued).Seconds(), Reason: string(r.reason)}
+	if r.predicted != 0 {
+		e.Predicted = r.predicted.Sub(r.enqueued).Seconds()
+	}
+	if r.reason != "" {
+		e.What = "refused: " + r.reason.Summary()
+		if r.short > 0 {
+			e.What += fmt.Sprintf(" It could be met %v later.", r.short)
+		}
+		return e
+	}
+	e.Batch, e.Requests, e.Size, e.Worker, e.Instance = r.batch.String(), r.requests, r.size, r.instance.Worker, r.instance.Slot
+	e.What = "dispatched"
+	if r.wait.since != 0 {
+		e.Waited, e.WaitedFor = r.decided.Sub(max(r.wait.since, r.enqueued)).Seconds(), waitedFor(r.wait.reason)
+	}
+	return e
+}
+
+// waitedFor says what a wait is for.
+func waitedFor(reason errs.Reason) string {
+	switch reason {
+	case "":
+		return "others to join the batch"
+	case core.WaitResources:
+		return "resources of the rate limiter, or its turn"
+	case core.WaitMemory:
+		return "memory for the batch at the worker"
+	}
+	return string(reason)
+}
