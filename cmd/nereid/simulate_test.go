@@ -20,7 +20,7 @@ func runSimulate(t *testing.T, flags ...string) (status int, stdout, stderr stri
 		"models/m/config.pbtxt": echo + "dynamic_batching { }", "models/m/1/x": "",
 		"models/bad/config.pbtxt": "max_batchsize: 1", "models/bad/1/x": "",
 		"costs": "m cpu 1 - 1ms\nm cpu 2 - 1500us\n", "other": "n cpu 1 - 1ms\n", "broken": "m cpu 1ms\n",
-		"log": "nereid decision log 7\n", "empty": "nereid decision log 2\n",
+		"log": "nereid decision log 7\n", "empty": "nereid decision log 3\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
