@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
@@ -54,7 +55,32 @@ func compile(env *cel.Env, text string, gives *cel.Type) (cel.Program, error) {
 	if ast.OutputType() != gives {
 		return nil, fmt.Errorf("it gives %s, and must give %s", cel.FormatCELType(ast.OutputType()), cel.FormatCELType(gives))
 	}
-	return env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxWork))
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if most, err := env.EstimateCost(ast, bounds{}); err != nil || most.Max > maxWork {
+		options = append(options, cel.CostLimit(maxWork)) // to count what is done takes as long as to do it
+	}
+	return env.Program(ast, options...)
+}
+
+// bounds are how large the values of variables are taken to be, to estimate what an
+// expression costs at most.
+type bounds struct{}
+
+// maxValue is how many characters of a header, or elements of what a request has, are
+// reckoned with. A longer header costs in proportion.
+const maxValue = 8 << 10
+
+// EstimateSize implements cost.Estimator.
+func (bounds) EstimateSize(of cost.AstNode) *cost.SizeEstimate {
+	if len(of.Path()) == 0 {
+		return nil // a literal, or what an operator gives
+	}
+	return &cost.SizeEstimate{Max: maxValue}
+}
+
+// EstimateCallCost implements cost.Estimator: functions cost what CEL says.
+func (bounds) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
+	return nil
 }
 
 // evaluation has the variables of expressions. It is a cel.Activation.

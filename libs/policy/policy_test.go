@@ -3,6 +3,7 @@ package policy_test
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +223,32 @@ func TestAllFindingsAreToldInTheirOrder(t *testing.T) {
 }
 
 // FuzzRead looks for texts on which reading panics.
+// The work of a condition is bounded where it could be much: it does not hold then.
+func TestConditionsThatCostTooMuchDoNotHold(t *testing.T) {
+	p, findings := policy.Read([]byte(`
+version: 1
+anonymous: {}
+classes:
+  - {name: deep, when: 'inputs.all(a, inputs.all(b, inputs.all(c, a + b + c != "")))'}
+  - {name: flat, when: 'inputs.all(a, a != "")'}
+`))
+	if p == nil {
+		t.Fatal(findings)
+	}
+	many := func(n int) *policy.Request {
+		return &policy.Request{Model: "m", Inputs: func(each func(string, []int64)) {
+			for i := range n {
+				each("input"+strconv.Itoa(i), nil)
+			}
+		}}
+	}
+	for n, want := range map[int]string{2: "deep", 300: "flat"} {
+		if got := p.Classify(p.Unknown(), many(n)).Name; got != want {
+			t.Errorf("%d inputs: class %q, want %q", n, got, want)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	text, err := os.ReadFile("testdata/policy.yaml")
 	if err != nil {
