@@ -29,6 +29,12 @@ func TestTheExampleOfAPolicyIsValid(t *testing.T) {
 	}
 }
 
+func TestThePolicyOfComposeIsValid(t *testing.T) {
+	if got := printed(t, "policy", "check", "../../examples/policy/compose.yaml"); !strings.Contains(got, "is valid: 3 tenants, 2 bands, 2 tests passed") {
+		t.Error(got)
+	}
+}
+
 func TestTheSchemaBesideTheExampleIsUpToDate(t *testing.T) {
 	beside, err := os.ReadFile("../../examples/policy/policy.schema.json")
 	if err != nil {

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCluster starts the cluster once, with three workers, two gateways and
@@ -18,6 +20,7 @@ func TestCluster(t *testing.T) {
 	t.Run("versions", c.versions)
 	t.Run("rules", c.rules)
 	t.Run("clients", c.serveClients)
+	t.Run("tenants", c.tenants)
 	t.Run("spread", c.spread)
 	t.Run("broken model", c.brokenModel)
 	for _, lost := range losses() {
@@ -73,6 +76,46 @@ func (c *cluster) serveClients(t *testing.T) {
 	}
 	// The models in Python, of which one calls others, and the ensembles.
 	run(t, append(c.environment, "HTTP_URL="+c.http, "GRPC_URL="+c.grpc), c.root, python, "test/e2e/clients/test_examples.py")
+}
+
+// tenants holds that the limit of a tenant is one over both gateways, that it is nobody
+// else's, and that any gateway explains a refusal.
+func (c *cluster) tenants(t *testing.T) {
+	const calls = 20
+	infer := func(key string) (status int, request string) {
+		body := `{"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16], "data": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]},
+			{"name": "INPUT1", "datatype": "INT32", "shape": [1, 16], "data": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}]}`
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.http+"/v2/models/simple/infer", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Api-Key", key)
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r) // each at the next gateway
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode, response.Header.Get("Nereid-Request-Id")
+	}
+	began, refused, last := time.Now(), 0, ""
+	for range calls {
+		status, request := infer("free-example-key")
+		if status == http.StatusTooManyRequests {
+			refused, last = refused+1, request
+		}
+		if status, _ := infer("gold-example-key"); status != http.StatusOK {
+			t.Errorf("the tenant without a limit gets %d", status)
+		}
+	}
+	if most := 3 + time.Since(began).Seconds() + 2; refused < calls-int(most) { // a burst of 3, and what each gateway may have before its first lease
+		t.Errorf("%d of %d requests were refused", refused, calls)
+	}
+	for range 4 { // whichever gateway is asked
+		out, err := c.try("run", "--rm", "nereid", "explain", last, "--url=front:8000", "--header=X-Api-Key: free-example-key")
+		if err != nil || !strings.Contains(out, "quota_exceeded") {
+			t.Errorf("explain %s: %v, %s", last, err, out)
+		}
+	}
 }
 
 // versions holds the images' labels against what the programs say of themselves.
