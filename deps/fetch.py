@@ -1,9 +1,9 @@
 """Puts what Nereid needs besides Go modules under .deps/, pinned by hash; needs nothing but Python's own library.
 
-    python3 deps/fetch.py             .deps/venv (the clients) and .deps/onnxruntime (the shared library)
+    python3 deps/fetch.py             .deps/venv (the clients), .deps/onnxruntime and .deps/openvino (shared libraries)
     python3 deps/fetch.py --train     .deps/train (what examples/train imports)
     python3 deps/fetch.py --hosts     .deps/hosts (frameworks whose models tests serve)
-    python3 deps/fetch.py --onnxruntime     .deps/onnxruntime alone, with the pip of the Python that runs this
+    python3 deps/fetch.py --onnxruntime     the shared libraries alone, with the pip of the Python that runs this
 
 A part that is already there for the same requirement file and the same Python is left alone, without asking the
 network. A part is marked as there only when it is whole, so an interrupted run starts that part again.
@@ -22,13 +22,25 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEPS = ROOT / ".deps"
 OLDEST_PYTHON = (3, 11)
-# The wheel is chosen for one Python, whatever runs this script: only the shared library in it is used.
+# Wheels are chosen for one Python, whatever runs this script: only the files named here are used, under fixed names.
+# A name that ends with a dot stands for the only file whose name begins with it.
 WHEEL_PYTHON = "3.11"
-WHEEL_FILES = {
-    "onnxruntime/capi/libonnxruntime.so.": "libonnxruntime.so",
-    "onnxruntime/LICENSE": "LICENSE",
-    "onnxruntime/ThirdPartyNotices.txt": "ThirdPartyNotices.txt",
+WHEELS = {
+    "onnxruntime": {
+        "onnxruntime/capi/libonnxruntime.so.": "libonnxruntime.so",
+        "onnxruntime/LICENSE": "LICENSE",
+        "onnxruntime/ThirdPartyNotices.txt": "ThirdPartyNotices.txt",
+    },
+    # OpenVINO as ONNX Runtime's execution provider, without what is for GPUs and NPUs.
+    "openvino": {
+        "onnxruntime_ep_openvino/" + name: name for name in (
+            "libonnxruntime_providers_openvino_plugin.so", "libopenvino.so.2641", "libopenvino_onnx_frontend.so.2641",
+            "libopenvino_intel_cpu_plugin.so", "libtbb.so.12", "libtbbbind_2_5.so.3", "libtbbmalloc.so.2", "libhwloc.so.15",
+            "third-party-programs.txt")
+    },
 }
+# The machines that a part is for; others do without it.
+MACHINES = {"openvino": ["x86_64"]}
 
 
 def stop(message):
@@ -84,32 +96,32 @@ def make_venv(name, requirements):
     return python
 
 
-def unpack(wheel, target):
-    """Takes the shared library and the licence texts out of the wheel, under fixed names."""
+def unpack(wheel, files, target):
+    """Takes files out of the wheel, under fixed names."""
     with zipfile.ZipFile(wheel) as archive:
-        for prefix, name in WHEEL_FILES.items():
-            found = [entry for entry in archive.namelist() if entry.startswith(prefix)]
+        for wanted, name in files.items():
+            found = [entry for entry in archive.namelist() if entry == wanted or wanted.endswith(".") and entry.startswith(wanted)]
             if len(found) != 1:
-                stop(f"{wheel.name} holds {len(found)} files named {prefix}*, expected one")
+                stop(f"{wheel.name} holds {len(found)} files named {wanted}, expected one")
             with archive.open(found[0]) as source, open(target / name, "wb") as copy:
                 shutil.copyfileobj(source, copy)
 
 
-def make_onnxruntime(python, requirements):
-    """Makes .deps/onnxruntime from the wheel named by the requirement file."""
-    part = DEPS / "onnxruntime"
-    if is_there(part, requirements):
+def make_libraries(python, name):
+    """Makes .deps/<name> from the wheel named by the requirement file of that name."""
+    part, requirements = DEPS / name, ROOT / "deps" / f"{name}.txt"
+    if platform.machine() not in MACHINES.get(name, [platform.machine()]) or is_there(part, requirements):
         return
-    print(f"deps: unpacking ONNX Runtime into {part.relative_to(ROOT)}", flush=True)
+    print(f"deps: unpacking {name} into {part.relative_to(ROOT)}", flush=True)
     with tempfile.TemporaryDirectory(dir=DEPS) as scratch:
-        download, fresh = pathlib.Path(scratch, "wheel"), pathlib.Path(scratch, "onnxruntime")
+        download, fresh = pathlib.Path(scratch, "wheel"), pathlib.Path(scratch, name)
         fresh.mkdir()
-        run("downloading ONNX Runtime",
+        run(f"downloading {name}",
             [python, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps", "--dest", download,
              "--python-version", WHEEL_PYTHON, "--implementation", "cp", "--only-binary=:all:",
              "--platform", f"manylinux_2_28_{platform.machine()}", "-r", requirements])
         [wheel] = download.glob("*.whl")
-        unpack(wheel, fresh)
+        unpack(wheel, WHEELS[name], fresh)
         (fresh / ".installed").write_text(mark_of(requirements))
         shutil.rmtree(part, ignore_errors=True)
         fresh.rename(part)
@@ -124,10 +136,12 @@ def main(arguments):
     elif arguments == ["--hosts"]:
         make_venv("hosts", ROOT / "deps" / "hosts.txt")
     elif arguments == ["--onnxruntime"]:
-        make_onnxruntime(sys.executable, ROOT / "deps" / "onnxruntime.txt")
+        for name in WHEELS:
+            make_libraries(sys.executable, name)
     elif not arguments:
         python = make_venv("venv", ROOT / "deps" / "clients.txt")
-        make_onnxruntime(python, ROOT / "deps" / "onnxruntime.txt")
+        for name in WHEELS:
+            make_libraries(python, name)
     else:
         stop(f"unknown arguments {arguments}; there are --train, --hosts and --onnxruntime")
 

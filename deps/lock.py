@@ -69,6 +69,7 @@ def lock(name, pythons, deps=True):
 if __name__ == "__main__":
     # Only the shared library inside the wheel is used, so one wheel per machine serves every local Python.
     lock("onnxruntime", ["3.11"], deps=False)
+    lock("openvino", ["3.11"], deps=False)
     lock("clients", PYTHONS)
     lock("train", PYTHONS)
     lock("hosts", PYTHONS)

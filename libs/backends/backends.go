@@ -63,6 +63,9 @@ type Descriptor struct {
 	// CheckParameters returns what is wrong with a model's parameters, in the
 	// order of their names. nil accepts all.
 	CheckParameters func(parameters map[string]string) []Fault
+	// CheckAccelerator returns what is wrong with the parameters of an execution
+	// accelerator, in the order of their names. nil accepts all.
+	CheckAccelerator func(name string, parameters map[string]string) []Fault
 }
 
 // Format is a form of model files.

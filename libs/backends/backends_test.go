@@ -2,6 +2,7 @@ package backends_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -148,5 +149,25 @@ func TestParametersOfONNXModels(t *testing.T) {
 	two := backends.Get("onnxruntime").CheckParameters(map[string]string{"execution_mode": "x", "enable_mem_arena": "x"})
 	if len(two) != 2 || two[0].Parameter != "enable_mem_arena" {
 		t.Errorf("two faults: %+v, want them by name", two)
+	}
+}
+
+func TestParametersOfOpenVINO(t *testing.T) {
+	properties, faults := backends.OpenVINOProperties(map[string]string{
+		"precision": "BF16", "num_of_threads": "4", "num_streams": "2", "cache_dir": "/cache", "PERFORMANCE_HINT": "LATENCY",
+	})
+	want := map[string]string{
+		"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": "4", "NUM_STREAMS": "2", "CACHE_DIR": "/cache", "PERFORMANCE_HINT": "LATENCY",
+	}
+	if !maps.Equal(properties, want) || faults != nil {
+		t.Errorf("%v, %v", properties, faults)
+	}
+	for key, value := range map[string]string{"precision": "fp32", "num_of_threads": "0", "num_streams": "-1", "cache_dir": "cache", "device_type": "GPU", "": "x"} {
+		if _, faults := backends.OpenVINOProperties(map[string]string{key: value}); len(faults) != 1 || faults[0].Parameter != key || faults[0].Fix == "" {
+			t.Errorf("%s=%s: %v", key, value, faults)
+		}
+	}
+	if faults := backends.Get("onnxruntime").CheckAccelerator("openvino", map[string]string{"precision": "x"}); len(faults) != 1 {
+		t.Errorf("%v", faults)
 	}
 }

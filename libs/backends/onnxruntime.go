@@ -22,10 +22,10 @@ func onnxRuntime() Descriptor {
 		CPUInstances:    2,
 		BatchTensors:    true,
 		Padding:         true,
-		CPUAccelerators: []string{"openvino"},
+		CPUAccelerators: []string{OpenVINO},
 		GPUAccelerators: []string{"cuda", "tensorrt"},
 		Header:          onnxheader.Read,
-		CheckParameters: checkONNXRuntime,
+		CheckParameters: checkONNXRuntime, CheckAccelerator: checkAccelerator,
 	}
 }
 

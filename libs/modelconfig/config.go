@@ -50,6 +50,9 @@ type Config struct {
 	// GraphLevel is optimization.graph.level: -1 basic, 0 all, 1 extended,
 	// 2 disabled.
 	GraphLevel int32
+	// CPUAccelerators are what instances on CPUs run on instead of the backend's own
+	// code, as far as they can.
+	CPUAccelerators []Accelerator
 	// MetricTags are labels for the model's metrics, without the "_" prefix.
 	MetricTags map[string]string
 	// HistogramBuckets are the upper bounds, ascending, that the model sets
@@ -60,6 +63,12 @@ type Config struct {
 	Warmup []WarmupSample
 
 	source *inference.ModelConfig
+}
+
+// Accelerator is an execution accelerator with its parameters.
+type Accelerator struct {
+	Name       string
+	Parameters map[string]string
 }
 
 // IO is one input or output.

@@ -69,6 +69,9 @@ func view(c *inference.ModelConfig) *Config {
 	}
 	v.Placement = PlacementOf(c)
 	v.Padding = paddingOf(c)
+	for _, a := range c.GetOptimization().GetExecutionAccelerators().GetCpuExecutionAccelerator() {
+		v.CPUAccelerators = append(v.CPUAccelerators, Accelerator{a.GetName(), a.GetParameters()})
+	}
 	v.Shared = v.Parameters[ShareInFlightKey] == "true"
 	v.HistogramBuckets = histogramBuckets(c.GetModelMetrics())
 	v.Warmup = warmup(c.GetModelWarmup())

@@ -82,7 +82,7 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 		{"batch_input", len(c.GetBatchInput()) > 0 && !d.BatchTensors, "remove it and send the values as inputs"},
 		{"batch_output", len(c.GetBatchOutput()) > 0 && !d.BatchTensors, "remove it"},
 		{"model_operations.op_library_filename", len(c.GetModelOperations().GetOpLibraryFilename()) > 0, "use a model of standard operators"},
-		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0, "remove it to run on the default CPU provider"},
+		{"optimization.execution_accelerators.cpu_execution_accelerator", len(accelerators.GetCpuExecutionAccelerator()) > 0 && d.CPUAccelerators == nil, "remove it to run on the default CPU provider"},
 		{"optimization.cuda.graphs", c.GetOptimization().GetCuda().GetGraphs(), "remove it; it is for TensorRT engines"},
 	}
 }

@@ -167,21 +167,28 @@ func (r *report) validateBuckets(at string, buckets []float64) {
 	}
 }
 
-// validateAccelerators checks the names that the backend knows.
+// validateAccelerators checks the accelerators that the backend knows.
 func (r *report) validateAccelerators(c *inference.ModelConfig) {
 	d, a := backends.Get(c.GetBackend()), c.GetOptimization().GetExecutionAccelerators()
-	r.validateAcceleratorNames("gpu_execution_accelerator", a.GetGpuExecutionAccelerator(), d.GPUAccelerators)
-	r.validateAcceleratorNames("cpu_execution_accelerator", a.GetCpuExecutionAccelerator(), d.CPUAccelerators)
+	r.validateAcceleratorList("gpu_execution_accelerator", a.GetGpuExecutionAccelerator(), &d, d.GPUAccelerators)
+	r.validateAcceleratorList("cpu_execution_accelerator", a.GetCpuExecutionAccelerator(), &d, d.CPUAccelerators)
 }
 
-func (r *report) validateAcceleratorNames(field string, list []*inference.ModelOptimizationPolicy_ExecutionAccelerators_Accelerator, known []string) {
+func (r *report) validateAcceleratorList(field string, list []*inference.ModelOptimizationPolicy_ExecutionAccelerators_Accelerator, d *backends.Descriptor, known []string) {
 	if known == nil {
 		return
 	}
 	for i, a := range list {
+		at := index("optimization.execution_accelerators."+field, i)
 		if !slices.Contains(known, a.GetName()) {
-			r.invalid(index("optimization.execution_accelerators."+field, i), diagnostics.Dictionary{}.Suggest(a.GetName(), known),
-				"unknown Execution Accelerator '%s' is requested", a.GetName())
+			r.invalid(at, diagnostics.Dictionary{}.Suggest(a.GetName(), known), "unknown Execution Accelerator '%s' is requested", a.GetName())
+			continue
+		}
+		if d.CheckAccelerator == nil {
+			continue
+		}
+		for _, fault := range d.CheckAccelerator(a.GetName(), a.GetParameters()) {
+			r.invalid(entry(at+".parameters", fault.Parameter), fault.Fix, "%s", fault.Message)
 		}
 	}
 }

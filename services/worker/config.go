@@ -76,7 +76,7 @@ type Config struct {
 
 	// OnnxRuntimeLibrary is opened when the first model needs it.
 	OnnxRuntimeLibrary string   `name:"onnxruntime-library" varies:"" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer: the one that make deps fetched, or else the system's."`
-	BackendConfig      []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count and default-max-batch-size, python has python-path, stub-timeout-seconds, stub-memory-bytes, stub-cpus, stub-rights and stub-user, of which Python-based backends have the first four; repeat the flag for several."`
+	BackendConfig      []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library and default-max-batch-size, python has python-path, stub-timeout-seconds, stub-memory-bytes, stub-cpus, stub-rights and stub-user, of which Python-based backends have the first four; repeat the flag for several."`
 	BackendDirectory   string   `name:"backend-directory" placeholder:"DIR" group:"Backends" help:"Directory of Python-based backends: NAME/model.py in it is the code of all models with backend NAME. It is read at the start."`
 	HostPolicy         []string `name:"host-policy" sep:"none" placeholder:"POLICY,KEY=VALUE" group:"Backends" help:"The cores of instances of a host policy, such as cpu: cpu-cores=0-3 or numa-node=0; repeat the flag for several."`
 }

@@ -13,10 +13,11 @@ import (
 
 // Backend is the ONNX Runtime backend. It is safe for concurrent use.
 type Backend struct {
-	options Options
-	engine  *engine
-	pools   *pools
-	trimmer *trimmer
+	options  Options
+	engine   *engine
+	pools    *pools
+	trimmer  *trimmer
+	openvino *openVINO
 }
 
 // Open opens the library at path and makes the process's ONNX Runtime
@@ -35,7 +36,7 @@ func Open(path string, o Options) (*Backend, error) {
 		e.close()
 		return nil, missing(path, err)
 	}
-	b.trimmer = startTrimmer(e.trim)
+	b.trimmer, b.openvino = startTrimmer(e.trim), newOpenVINO(e, b.pools, o.OpenVINOLibrary, path)
 	return b, nil
 }
 
@@ -69,6 +70,7 @@ func (b *Backend) Held() int64 { return b.engine.held.Load() }
 // still hold outputs.
 func (b *Backend) Close() error {
 	b.trimmer.close()
+	b.openvino.close()
 	err := ort.DestroyEnvironment()
 	b.engine.closePools(b.pools)
 	b.engine.close()

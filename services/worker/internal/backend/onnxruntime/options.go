@@ -37,6 +37,9 @@ type Options struct {
 	// Cores are those of the host policies that instance groups name: a
 	// model's threads stay on them. A policy that is not there pins nothing.
 	Cores map[string]cores.Set
+	// OpenVINOLibrary is the path of OpenVINO's execution provider; where it is empty the
+	// library is looked for beside ONNX Runtime's.
+	OpenVINOLibrary string
 	// RunInC is told how many instances there are more; it may be nil.
 	RunInC func(n int)
 }
@@ -68,6 +71,9 @@ func (o *Options) set(key, value string) error {
 		return setThreadsOption(&o.IntraOpThreads, key, value)
 	case interOpThreads:
 		return setThreadsOption(&o.InterOpThreads, key, value)
+	case "openvino-library":
+		o.OpenVINOLibrary = value
+		return nil
 	case "default-max-batch-size":
 		if n, err := strconv.ParseInt(value, 10, 32); err != nil || n < 0 {
 			return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: it is a number of rows, 0 or more", key, value)
@@ -81,7 +87,7 @@ func (o *Options) set(key, value string) error {
 		return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: there is no memory tracker; leave the setting out", key, value)
 	}
 	return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: the backend has no such setting; it has "+
-		"enable-global-threadpool, intra_op_thread_count, inter_op_thread_count and default-max-batch-size", key, value)
+		"enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library and default-max-batch-size", key, value)
 }
 
 func setSwitchOption(on *bool, key, value string) error {

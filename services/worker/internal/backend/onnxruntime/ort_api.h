@@ -23,6 +23,8 @@ typedef struct OrtEnv OrtEnv;
 typedef struct OrtThreadingOptions OrtThreadingOptions;
 typedef struct OrtSessionOptions OrtSessionOptions;
 typedef struct OrtAllocator OrtAllocator;
+typedef struct OrtEpDevice OrtEpDevice;
+typedef struct OrtHardwareDevice OrtHardwareDevice;
 
 typedef void (*OrtSlot)(void);
 
@@ -78,6 +80,13 @@ typedef struct {
   X(165, OrtStatus *, AddRunConfigEntry, (OrtRunOptions *, const char *, const char *)) \
   X(252, OrtStatus *, GetResizedStringTensorElementBuffer, (OrtValue *, size_t, size_t, char **)) \
   X(293, OrtStatus *, SessionOptionsSetLoadCancellationFlag, (OrtSessionOptions *, bool)) \
+  X(301, OrtStatus *, RegisterExecutionProviderLibrary, (OrtEnv *, const char *, const char *)) \
+  X(302, OrtStatus *, UnregisterExecutionProviderLibrary, (OrtEnv *, const char *)) \
+  X(303, OrtStatus *, GetEpDevices, (const OrtEnv *, const OrtEpDevice *const **, size_t *)) \
+  X(304, OrtStatus *, SessionOptionsAppendExecutionProvider_V2, (OrtSessionOptions *, OrtEnv *, const OrtEpDevice *const *, size_t, const char *const *, const char *const *, size_t)) \
+  X(307, int, HardwareDevice_Type, (const OrtHardwareDevice *)) \
+  X(312, const char *, EpDevice_EpName, (const OrtEpDevice *)) \
+  X(316, const OrtHardwareDevice *, EpDevice_Device, (const OrtEpDevice *)) \
   X(390, bool, TensorTypeAndShape_HasShape, (const OrtTensorInfo *))
 
 #define X(slot, result, name, parameters) \
@@ -89,6 +98,6 @@ ORT_SLOTS(X)
 // ORT(api, Name)(arguments) calls a slot.
 #define ORT(api, name) ((Ort##name)(api)[ORT_SLOT_##name])
 
-enum { ORT_TYPE_STRING = 8, ORT_ONNX_TENSOR = 1, ORT_DEVICE_ALLOCATOR = 0, ORT_MEMTYPE_DEFAULT = 0, ORT_LOG_FATAL = 4, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
+enum { ORT_TYPE_STRING = 8, ORT_ONNX_TENSOR = 1, ORT_DEVICE_ALLOCATOR = 0, ORT_MEMTYPE_DEFAULT = 0, ORT_LOG_FATAL = 4, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_DEVICE_CPU = 0 };
 
 #endif

@@ -38,6 +38,11 @@ func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Co
 	if err := configure(settings, c, b.options, pinned); err != nil {
 		return nil, err
 	}
+	for _, a := range c.CPUAccelerators { // the registry knows no other than OpenVINO
+		if err := b.openvino.use(settings, c, a, b.options.threads(pinned)); err != nil {
+			return nil, err
+		}
+	}
 	if b.options.shared(c, pinned) {
 		if err := b.engine.usePools(settings); err != nil {
 			return nil, err
@@ -86,7 +91,7 @@ func nativeField(from any, path ...string) (unsafe.Pointer, error) {
 
 // configure applies the model's configuration to the session's options.
 func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options, pinned cores.Set) error {
-	threads := cmp.Or(o.IntraOpThreads, pinned.Len(), o.Threads, 1)
+	threads := o.threads(pinned)
 	steps := []func() error{
 		func() error { return s.SetGraphOptimizationLevel(graphLevel(c.GraphLevel)) },
 		func() error { return setMode(s, c) },
@@ -105,6 +110,11 @@ func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options, pinned c
 		}
 	}
 	return nil
+}
+
+// threads is how many run a node, where the model does not say.
+func (o Options) threads(pinned cores.Set) int {
+	return cmp.Or(o.IntraOpThreads, pinned.Len(), o.Threads, 1)
 }
 
 // graphLevel maps optimization.graph.level: -1 basic, 1 extended, 2 none, any

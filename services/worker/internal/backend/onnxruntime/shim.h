@@ -78,6 +78,15 @@ void nrt_pools_close(const nrt_runtime *rt, OrtEnv *env);
 // nrt_pools_use makes a session use those threads.
 int nrt_pools_use(const nrt_runtime *rt, OrtSessionOptions *options, char *error);
 
+// nrt_provider_open makes the execution providers of a library known under a name, and
+// nrt_provider_close forgets them; no session uses them by then.
+int nrt_provider_open(const nrt_runtime *rt, OrtEnv *env, const char *name, const char *path, char *error);
+void nrt_provider_close(const nrt_runtime *rt, OrtEnv *env, const char *name);
+// nrt_provider_use has a session run what it can on a provider for CPUs, by its name and
+// with these options.
+int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *const *keys,
+                     const char *const *values, size_t n, char *error);
+
 // nrt_load_stop ends a load under way with these options, or to come. Any
 // thread may call it.
 void nrt_load_stop(const nrt_runtime *rt, OrtSessionOptions *options);
