@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,15 +45,15 @@ type openVINO struct {
 
 // openVINOPaths are where the library is looked for that no setting names: below and
 // beside ONNX Runtime's.
-func openVINOPaths(runtime string) []string {
-	dir := filepath.Dir(runtime)
+func openVINOPaths(onnxruntime string) []string {
+	dir := filepath.Dir(onnxruntime)
 	return []string{filepath.Join(dir, "..", "openvino", openVINOLibrary), filepath.Join(dir, "openvino", openVINOLibrary), filepath.Join(dir, openVINOLibrary)}
 }
 
 // newOpenVINO finds the library; it may be missing.
-func newOpenVINO(e *engine, p *pools, named, runtime string) *openVINO {
+func newOpenVINO(e *engine, p *pools, named, onnxruntime string) *openVINO {
 	if named == "" {
-		paths := openVINOPaths(runtime)
+		paths := openVINOPaths(onnxruntime)
 		named = paths[0]
 		if i := slices.IndexFunc(paths, func(path string) bool { _, err := os.Stat(path); return err == nil }); i >= 0 {
 			named = paths[i]
@@ -102,6 +103,20 @@ func (v *openVINO) use(s *ort.SessionOptions, c *modelconfig.Config, a modelconf
 	return v.engine.useProvider(v.pools, (*C.OrtSessionOptions)(native), openVINOProvider, map[string]string{"load_config": string(config)})
 }
 
+// onSignalStack calls f, and has the thread take signals where it did before. For AMX
+// OpenVINO gives the thread on which it begins a stack of its own for signals, which it
+// takes away on another where it ends: the next signal then ends the process. Go's stack is
+// larger.
+func onSignalStack(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	stack := (*C.stack_t)(C.calloc(1, C.sizeof_stack_t))
+	defer C.free(unsafe.Pointer(stack))
+	C.nrt_signal_stack(stack)
+	defer C.nrt_signal_stack_back(stack)
+	f()
+}
+
 // ensure opens the library.
 func (v *openVINO) ensure() error {
 	v.mu.Lock()
@@ -113,7 +128,9 @@ func (v *openVINO) ensure() error {
 		return fmt.Errorf("OpenVINO's library is not there: %w; install it with `make deps` (x86_64) or as the wheel onnxruntime-ep-openvino, "+
 			"name it with --backend-config=onnxruntime,openvino-library=FILE, or remove cpu_execution_accelerator", err)
 	}
-	if err := v.engine.openProvider(v.pools, openVINOProvider, v.path); err != nil {
+	var err error
+	onSignalStack(func() { err = v.engine.openProvider(v.pools, openVINOProvider, v.path) })
+	if err != nil {
 		return fmt.Errorf("OpenVINO's library %s cannot be opened: %w", v.path, err)
 	}
 	v.open = true
@@ -126,7 +143,7 @@ func (v *openVINO) close() {
 	defer v.mu.Unlock()
 	if v.open {
 		v.open = false
-		v.engine.closeProvider(v.pools, openVINOProvider)
+		onSignalStack(func() { v.engine.closeProvider(v.pools, openVINOProvider) })
 	}
 }
 

@@ -12,6 +12,10 @@ static int failed(const nrt_runtime *rt, OrtStatus *status, char *error) {
   return code == 0 ? ORT_FAIL : code;
 }
 
+void nrt_signal_stack(stack_t *stack) { sigaltstack(NULL, stack); }
+
+void nrt_signal_stack_back(const stack_t *stack) { sigaltstack(stack, NULL); }
+
 int nrt_provider_open(const nrt_runtime *rt, OrtEnv *env, const char *name, const char *path, char *error) {
   // The library stays where it is until the process ends: threads that it has started may
   // still be in its code, and in that of the libraries that it needs, when it is forgotten.

@@ -24,6 +24,8 @@ import (
 type session struct {
 	bound  *ort.DynamicAdvancedSession
 	native unsafe.Pointer
+	// accelerated says that an execution accelerator runs some of it.
+	accelerated bool
 }
 
 // newSession loads the file for runs on the cores, and gives up when ctx ends.
@@ -53,19 +55,31 @@ func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Co
 		return nil, err
 	}
 	defer release()
-	bound, err := ort.NewDynamicAdvancedSession(file, nil, nil, settings)
+	s := &session{accelerated: len(c.CPUAccelerators) > 0}
+	s.begin(func() { s.bound, err = ort.NewDynamicAdvancedSession(file, nil, nil, settings) })
 	if err != nil {
 		return nil, err
 	}
-	native, err := nativeSession(bound)
-	if err != nil {
-		_ = bound.Destroy()
+	if s.native, err = nativeSession(s.bound); err != nil {
+		_ = s.close()
 		return nil, err
 	}
-	return &session{bound: bound, native: native}, nil
+	return s, nil
 }
 
-func (s *session) close() error { return s.bound.Destroy() }
+// begin calls what begins or ends the session.
+func (s *session) begin(f func()) {
+	if s.accelerated {
+		onSignalStack(f)
+		return
+	}
+	f()
+}
+
+func (s *session) close() (err error) {
+	s.begin(func() { err = s.bound.Destroy() })
+	return err
+}
 
 // nativeSession takes the OrtSession out of the binding's session, which has
 // no accessor for it. A binding that is laid out otherwise is an error at

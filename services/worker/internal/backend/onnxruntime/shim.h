@@ -4,6 +4,8 @@
 #ifndef NEREID_ORT_SHIM_H
 #define NEREID_ORT_SHIM_H
 
+#include <signal.h>
+
 #include "ort_api.h"
 
 enum { NRT_MAX_RANK = 32, NRT_ERROR_BYTES = 1024 };
@@ -77,6 +79,11 @@ int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, OrtEnv **env, ch
 void nrt_pools_close(const nrt_runtime *rt, OrtEnv *env);
 // nrt_pools_use makes a session use those threads.
 int nrt_pools_use(const nrt_runtime *rt, OrtSessionOptions *options, char *error);
+
+// nrt_signal_stack tells where the calling thread takes signals, and
+// nrt_signal_stack_back has it take them there again.
+void nrt_signal_stack(stack_t *stack);
+void nrt_signal_stack_back(const stack_t *stack);
 
 // nrt_provider_open makes the execution providers of a library known under a name, and
 // nrt_provider_close forgets them; no session uses them by then.
