@@ -3,17 +3,22 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/plane/codec"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -31,7 +36,8 @@ type learner interface {
 }
 
 // costs keep what executions have taken in the bucket costs, so that a scheduler that
-// begins knows what the last one had learned. They hold for a content, by its digest.
+// begins knows what the last one had learned. They hold for a content and how it is
+// configured.
 type costs struct {
 	pool   string
 	bucket *bus.Bucket[*nereidv1.CostsValue]
@@ -48,7 +54,7 @@ type costs struct {
 	written map[infer.ModelRef]int // executions that the bucket knows of
 }
 
-// content is a loaded content.
+// content is a loaded content. Its digest names its files and its configuration.
 type content struct {
 	ref    infer.ModelRef
 	digest string
@@ -67,11 +73,8 @@ func newCosts(b *bus.Bus, pool string, loop learner, log *zap.Logger) (*costs, e
 func (c *costs) know(key string, v *nereidv1.ModelValue) {
 	var list []content
 	if cmp.Or(v.GetPool(), infer.DefaultPool) == c.pool {
-		for _, version := range slices.Concat(v.GetPrevious().GetVersions(), v.GetVersions()) {
-			if version.GetDigest() != "" {
-				list = append(list, content{infer.ParseModelID(key).Version(version.GetVersion(), version.GetGeneration()), version.GetDigest()})
-			}
-		}
+		id := infer.ParseModelID(key)
+		list = append(contentsOf(id, v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions()), contentsOf(id, v.GetConfig(), v.GetVersions())...)
 	}
 	c.mu.Lock()
 	if c.gone[key] = v == nil; !c.gone[key] {
@@ -85,6 +88,21 @@ func (c *costs) know(key string, v *nereidv1.ModelValue) {
 	case c.wake <- struct{}{}:
 	default: // it has been woken, and will find the newest
 	}
+}
+
+// contentsOf are those of versions that are served by a configuration.
+func contentsOf(id infer.ModelID, config *inference.ModelConfig, versions []*nereidv1.ModelVersion) (list []content) {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(config)
+	if err != nil {
+		return nil // the core does not know it either
+	}
+	sum := sha256.Sum256(text)
+	for _, v := range versions {
+		if v.GetDigest() != "" {
+			list = append(list, content{id.Version(v.GetVersion(), v.GetGeneration()), v.GetDigest() + "/" + hex.EncodeToString(sum[:8])})
+		}
+	}
+	return list
 }
 
 // keep teaches the core what the bucket knows of each content, once, and writes what is
@@ -114,10 +132,7 @@ func (c *costs) keep(ctx context.Context) {
 // each calls a function for each model, and says what went wrong.
 func (c *costs) each(ctx context.Context, do func(context.Context, string, []content) error) {
 	c.mu.Lock()
-	models := make(map[string][]content, len(c.models))
-	for key, list := range c.models {
-		models[key] = list
-	}
+	models := maps.Clone(c.models)
 	c.mu.Unlock()
 	for key, list := range models {
 		bounded, end := context.WithTimeout(ctx, costsTimeout)
@@ -181,12 +196,21 @@ func (c *costs) write(ctx context.Context, key string, list []content) error {
 	return nil
 }
 
-// forget deletes what is known of models that are in the repository no more.
+// forget forgets contents that are not loaded any more, and deletes what is known of
+// models that are in the repository no more.
 func (c *costs) forget(ctx context.Context) {
 	c.mu.Lock()
 	gone := c.gone
 	c.gone = make(map[string]bool)
+	known := make(map[infer.ModelRef]bool)
+	for _, list := range c.models {
+		for _, of := range list {
+			known[of.ref] = true
+		}
+	}
 	c.mu.Unlock()
+	maps.DeleteFunc(c.taught, func(ref infer.ModelRef, _ bool) bool { return !known[ref] })
+	maps.DeleteFunc(c.written, func(ref infer.ModelRef, _ int) bool { return !known[ref] })
 	for key := range gone {
 		bounded, end := context.WithTimeout(ctx, costsTimeout)
 		if stored, err := c.bucket.Get(bounded, key); err == nil {

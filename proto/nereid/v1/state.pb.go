@@ -1878,7 +1878,7 @@ func (x *CostsValue) GetVersions() []*VersionCosts {
 type VersionCosts struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Names the content, as in ModelVersion.
+	// Names the content, as in ModelVersion, and after a slash its configuration.
 	Digest        string  `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	Costs         []*Cost `protobuf:"bytes,3,rep,name=costs,proto3" json:"costs,omitempty"`
 	unknownFields protoimpl.UnknownFields
