@@ -24,6 +24,7 @@ type commands struct {
 	Check    check       `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
 	New      newFiles    `cmd:"" help:"Write a new model to begin with."`
 	Infer    infer       `cmd:"" help:"Run a model of a server once."`
+	Compare  comparison  `cmd:"" help:"Hold the outputs of a model against those of a variant, or of the same model on another server."`
 	Models   models      `cmd:"" help:"List the models of a server with their state and its cause."`
 	Explain  explanation `cmd:"" help:"Tell where the time of a recent request went, in which batch it ran, or why it was refused."`
 	Status   status      `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`

@@ -188,7 +188,7 @@ const (
 	RetryBudget Reason = "retry_budget"
 	// PolicyInvalid: A policy has findings, or its own tests fail.
 	PolicyInvalid Reason = "policy_invalid"
-	// RequestUnknown: No recent request of the gateway has this id.
+	// RequestUnknown: No recent request of a gateway has this id.
 	RequestUnknown Reason = "request_unknown"
 )
 
@@ -576,7 +576,7 @@ func rowAt(i int) row {
 	case 91:
 		return row{400, 3, false, "A policy has findings, or its own tests fail."}
 	case 92:
-		return row{404, 5, false, "No recent request of the gateway has this id."}
+		return row{404, 5, false, "No recent request of a gateway has this id."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}

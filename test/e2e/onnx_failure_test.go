@@ -49,7 +49,7 @@ func TestBadModelsAreToldApartAndLeaveTheOthersAlone(t *testing.T) {
 		"shape":       {strings.Replace(vector(""), "[2]", "[3]", 1), relu, "the model expects 1 dimensions (shape [2])"},
 		"datatype":    {strings.Replace(vector(""), "FP32", "INT8", 1), relu, "configuration expects datatype TYPE_INT8 for input 'INPUT0', model provides TYPE_FP32"},
 		"parameter":   {vector(`parameters { key: "execution_mode" value { string_value: "2" } }`), relu, "execution_mode are 0 or 1 but got 2"},
-		"accelerator": {vector(`optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }`), relu, "cpu_execution_accelerator"},
+		"accelerator": {vector(`optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" parameters { key: "precision" value: "FP8" } } } }`), relu, "use FP32, BF16 or FP16"},
 		"operators":   {vector(`model_operations { op_library_filename: "ops.so" }`), relu, "use a model of standard operators"},
 		"library":     {strings.Replace(vector(""), "onnxruntime", "mine", 1), relu, "loads no shared objects as backends"},
 		"runtime":     {vector(`runtime: "libtriton_mine.so"`), relu, "shared objects are not loaded as backends"},

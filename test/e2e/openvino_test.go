@@ -59,6 +59,9 @@ func TestAcceleratedModels(t *testing.T) {
 			t.Fatalf("on its own %v, accelerated %v", own, fast)
 		}
 	}
+	if out, errors, status := nereid(t, "compare", "own", "fast", "--url="+s.HTTP, "--rows=4"); status != 0 || !strings.Contains(out, "64 of 64") {
+		t.Errorf("%s%s", out, errors)
+	}
 	without := start(t, dir, "--backend-config=onnxruntime,openvino-library=/none.so", "--exit-on-error=false")
 	without.eventually("the model is refused with what to do", func() bool {
 		out, _, _ := nereid(t, "models", "--url="+without.HTTP)
