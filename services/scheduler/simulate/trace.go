@@ -142,7 +142,7 @@ func (t *tracer) event(s *decisionlog.Step) {
 			t.Models[t.model(e.Model.Ref)].Config = e.Model.Config
 			t.change(s.Now, e)
 		}
-	case core.Remove, core.Retire, core.MemoryReported:
+	case core.Learned, core.Remove, core.Retire, core.MemoryReported:
 		t.change(s.Now, e)
 	case core.WorkerConnected:
 		e.Held = &infer.Held{}

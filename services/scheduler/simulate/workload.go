@@ -20,7 +20,7 @@ type Workload struct {
 	// Models are those that are asked for, each once.
 	Models []core.Model
 	// Changes are the other events, in the order of their times: BecomeLeader,
-	// Configure, Remove, WorkerConnected, Granted once for each instance, Retire
+	// Configure, Learned, Remove, WorkerConnected, Granted once for each instance, Retire
 	// and WorkerLost.
 	Changes []Change
 	// Arrivals are in the order of their times.
