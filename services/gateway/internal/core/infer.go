@@ -69,7 +69,7 @@ func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 }
 
 func (x *Execution) enter(v *Version, r *infer.Request) {
-	x.version, x.work, x.open, x.report = v, r.Work, true, infer.Execution{}
+	x.version, x.work, x.open = v, r.Work, true
 	if x.Responses.Budget = nil; x.Account != nil {
 		x.Responses.Budget = x.Account
 	}
@@ -189,7 +189,7 @@ func (x *Execution) Close() {
 		x.composition.close()
 		x.composition = nil
 	}
-	x.gateway, x.version, x.final = nil, nil, false
+	x.gateway, x.version, x.final, x.report = nil, nil, false, infer.Execution{}
 }
 
 // Watch cancels the request when ctx ends while its responses are sent: [Execution.Next]

@@ -230,3 +230,25 @@ func TestRetriesAreBudgeted(t *testing.T) {
 		t.Errorf("%d retries were taken after 8 first attempts", n)
 	}
 }
+
+// What a call says of its execution is its own, though transports use calls again: a
+// refused one has none, and teaches nothing about costs.
+func TestARefusedCallHasNoExecution(t *testing.T) {
+	r := underPolicy(t, "tiers: {greedy: {budgets: [{requests: 1, per: 24h}]}, modest: {}}", new(counts))
+	r.header = map[string]string{"x-api-key": "greedy"}
+	r.submit = func(q *infer.Request) error {
+		p := r.response(true)
+		p.Execution = infer.Execution{Cost: 30 * time.Millisecond, BatchSize: 1}
+		r.respond(q, p)
+		return nil
+	}
+	c := r.call(core.InferenceAPI, "m")
+	c.Body = body{r, c}
+	if err := r.Infer(t.Context(), c); err != nil || r.last.Execution.BatchSize != 1 {
+		t.Fatalf("%v, %+v", err, r.last.Execution)
+	}
+	c.Model = "m"
+	if err := r.Infer(t.Context(), c); errs.Of(err) != errs.QuotaExceeded || r.last.Execution != (infer.Execution{}) {
+		t.Errorf("%v, with the execution %+v", err, r.last.Execution)
+	}
+}
