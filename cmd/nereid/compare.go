@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -65,9 +66,7 @@ func (c *comparison) Validate() error {
 // Run prints how the outputs differ.
 func (c *comparison) Run(ctx context.Context, stdout io.Writer) error {
 	other := c.Server
-	if c.OtherURL != "" {
-		other.URL = c.OtherURL
-	}
+	other.URL = cmp.Or(c.OtherURL, other.URL)
 	return c.Server.ask(ctx, func(ctx context.Context, reference client.Client) error {
 		return other.ask(ctx, func(ctx context.Context, variant client.Client) error {
 			return c.compare(ctx, stdout, reference, variant)
@@ -90,10 +89,6 @@ func (c *comparison) compare(ctx context.Context, stdout io.Writer, reference, v
 	if err != nil {
 		return err
 	}
-	name := c.Variant
-	if name == "" {
-		name = c.Reference
-	}
 	rng := rand.New(rand.NewPCG(c.Seed, 0)) //nolint:gosec // not for secrets
 	var all []compared
 	for range c.Requests {
@@ -102,7 +97,7 @@ func (c *comparison) compare(ctx context.Context, stdout io.Writer, reference, v
 		if err != nil {
 			return err
 		}
-		held, err := variant.Infer(ctx, &client.Request{Model: name, Inputs: inputs})
+		held, err := variant.Infer(ctx, &client.Request{Model: cmp.Or(c.Variant, c.Reference), Inputs: inputs})
 		if err != nil {
 			return err
 		}

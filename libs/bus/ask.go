@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Subject is what processes ask each other about that many of them may know: whoever
-// knows answers, and the others are silent. What is asked is not kept.
+// Subject is what processes ask each other about that many of them may know: those who
+// know answer, and the others are silent. What is asked is not kept.
 type Subject string
 
 // The subjects.

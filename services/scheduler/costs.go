@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/plane/codec"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
+	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 )
 
 const (
@@ -29,19 +30,13 @@ const (
 	costsTimeout = 2 * time.Second
 )
 
-// learner is who learns what executions take: [dispatch.Loop].
-type learner interface {
-	Learned(infer.ModelRef, []infer.Cost)
-	Costs(infer.ModelRef) (list []infer.Cost, executions int)
-}
-
 // costs keep what executions have taken in the bucket costs, so that a scheduler that
 // begins knows what the last one had learned. They hold for a content and how it is
 // configured.
 type costs struct {
 	pool   string
 	bucket *bus.Bucket[*nereidv1.CostsValue]
-	loop   learner
+	loop   *dispatch.Loop
 	log    *zap.Logger
 	wake   chan struct{} // says that models have changed
 
@@ -60,7 +55,7 @@ type content struct {
 	digest string
 }
 
-func newCosts(b *bus.Bus, pool string, loop learner, log *zap.Logger) (*costs, error) {
+func newCosts(b *bus.Bus, pool string, loop *dispatch.Loop, log *zap.Logger) (*costs, error) {
 	bucket, err := bus.NewBucket(b, bus.Costs, bus.Values[*nereidv1.CostsValue]())
 	return &costs{
 		pool: pool, bucket: bucket, loop: loop, log: log, wake: make(chan struct{}, 1),

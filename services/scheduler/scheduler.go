@@ -166,7 +166,7 @@ func (s *Scheduler) explain(question []byte) (answer []byte) {
 		return nil
 	}
 	var list []infer.ExplainedDecision
-	s.loop.Between(func() { list = s.trail.Of(id) })
+	s.loop.Between(func(*core.Core) { list = s.trail.Of(id) })
 	if len(list) == 0 {
 		return nil
 	}

@@ -43,6 +43,11 @@ func TestClusterOverTLS(t *testing.T) {
 	}
 }
 
+// requestOfSimple is one for the model simple, in JSON.
+const requestOfSimple = `{"inputs": [
+	{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16], "data": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]},
+	{"name": "INPUT1", "datatype": "INT32", "shape": [1, 16], "data": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}]}`
+
 // serveClients runs what the README shows.
 func (c *cluster) serveClients(t *testing.T) {
 	python := os.Getenv("NEREID_PYTHON")
@@ -68,9 +73,7 @@ func (c *cluster) serveClients(t *testing.T) {
 		t.Errorf("README.md is written in %s", out)
 	}
 	out := run(t, c.environment, c.root, "curl", "--silent", "--show-error", "--fail", c.http+"/v2/models/simple/infer", "--data",
-		`{"inputs": [
-			{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16], "data": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]},
-			{"name": "INPUT1", "datatype": "INT32", "shape": [1, 16], "data": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}]}`)
+		requestOfSimple)
 	if !strings.Contains(out, "[2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]") {
 		t.Errorf("curl gets %s", out)
 	}
@@ -83,9 +86,7 @@ func (c *cluster) serveClients(t *testing.T) {
 func (c *cluster) tenants(t *testing.T) {
 	const calls = 20
 	infer := func(key string) (status int, request string) {
-		body := `{"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16], "data": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]},
-			{"name": "INPUT1", "datatype": "INT32", "shape": [1, 16], "data": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}]}`
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.http+"/v2/models/simple/infer", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.http+"/v2/models/simple/infer", strings.NewReader(requestOfSimple))
 		if err != nil {
 			t.Fatal(err)
 		}

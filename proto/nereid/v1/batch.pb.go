@@ -157,7 +157,8 @@ type Grant struct {
 	// again. A batch that meets the withdrawal comes back by BatchReturned, with
 	// the reason instance_away; that gives its credit back.
 	Withdrawn uint32 `protobuf:"varint,7,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
-	// What the executions took that warmed the instance up: in its first grant.
+	// What the executions took that warmed the instance up. The grant that
+	// introduces it counts.
 	Warmed        []*Cost `protobuf:"bytes,8,rep,name=warmed,proto3" json:"warmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

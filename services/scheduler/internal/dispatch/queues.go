@@ -30,30 +30,28 @@ func (l *Loop) Load() core.Load { return look(l, (*core.Core).Load) }
 // Costs returns what the executions of a model have taken, and how many there were;
 // nothing before Run.
 func (l *Loop) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
-	look(l, func(c *core.Core) struct{} {
-		list, executions = c.Costs(ref)
-		return struct{}{}
-	})
+	l.Between(func(c *core.Core) { list, executions = c.Costs(ref) })
 	return list, executions
-}
-
-// Between calls f between two steps, if the loop runs.
-func (l *Loop) Between(f func()) {
-	look(l, func(*core.Core) struct{} { f(); return struct{}{} })
 }
 
 func (l *Loop) queues() map[infer.ModelRef]core.Queue { return look(l, (*core.Core).Queues) }
 
-// look asks the core between two events. The answer is zero before Run, since
-// nobody works on the inbox then.
+// look asks the core between two events. The answer is zero before Run.
 func look[T any](l *Loop, ask func(*core.Core) T) (answer T) {
+	l.Between(func(c *core.Core) { answer = ask(c) })
+	return answer
+}
+
+// Between calls f between two events, and returns when it has; not before Run, since
+// nobody works on the inbox then.
+func (l *Loop) Between(f func(*core.Core)) {
 	l.mu.Lock()
 	running := l.running
 	l.mu.Unlock()
 	if !running {
-		return answer
+		return
 	}
-	answers := make(chan T, 1)
-	l.post(message{look: func(c *core.Core) { answers <- ask(c) }})
-	return <-answers
+	done := make(chan struct{})
+	l.post(message{look: func(c *core.Core) { f(c); close(done) }})
+	<-done
 }

@@ -38,8 +38,8 @@ type record struct {
 
 // wait is for what the first of a batch waited last, though an instance was free.
 type wait struct {
-	since, until mono.Time
-	reason       errs.Reason // none is that others may join
+	since  mono.Time
+	reason errs.Reason // none is that others may join
 }
 
 // mostWaits bounds the waits that are remembered of units that are not dispatched.
@@ -61,7 +61,7 @@ func (t *Trail) Decided(list []core.Decision) {
 			if len(t.waits) >= mostWaits {
 				clear(t.waits)
 			}
-			w := wait{since: t.now, until: mono.Time(d.A), reason: d.Reason}
+			w := wait{since: t.now, reason: d.Reason}
 			if before, ok := t.waits[d.Unit]; ok {
 				w.since = before.since
 			}

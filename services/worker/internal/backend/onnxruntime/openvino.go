@@ -100,7 +100,7 @@ func (v *openVINO) use(s *ort.SessionOptions, c *modelconfig.Config, a modelconf
 	if err != nil {
 		return err
 	}
-	return v.engine.useProvider(v.pools, (*C.OrtSessionOptions)(native), openVINOProvider, map[string]string{"load_config": string(config)})
+	return v.engine.useProvider(v.pools, (*C.OrtSessionOptions)(native), openVINOProvider, string(config))
 }
 
 // onSignalStack calls f, and has the thread take signals where it did before. For AMX
@@ -162,24 +162,14 @@ func (e *engine) closeProvider(p *pools, name string) {
 	C.nrt_provider_close(e.c, p.env, cname)
 }
 
-// useProvider has sessions of the options use a provider, with options of its own.
-func (e *engine) useProvider(p *pools, options *C.OrtSessionOptions, provider string, own map[string]string) error {
+// useProvider has sessions of the options use a provider, with a configuration of its own.
+func (e *engine) useProvider(p *pools, options *C.OrtSessionOptions, provider, config string) error {
 	text := newErrorText()
 	defer text.free()
-	cname := C.CString(provider)
+	cname, cconfig := C.CString(provider), C.CString(config)
 	defer C.free(unsafe.Pointer(cname))
-	// Keys and values, one after another, in memory of C's.
-	texts := unsafe.Slice((**C.char)(C.calloc(C.size_t(2*len(own)+1), C.size_t(unsafe.Sizeof((*C.char)(nil))))), 2*len(own)+1)
-	defer C.free(unsafe.Pointer(&texts[0]))
-	i := 0
-	for key, value := range own {
-		texts[i], texts[len(own)+i] = C.CString(key), C.CString(value)
-		defer C.free(unsafe.Pointer(texts[i]))
-		defer C.free(unsafe.Pointer(texts[len(own)+i]))
-		i++
-	}
-	err := text.status(C.nrt_provider_use(e.c, p.env, options, cname, &texts[0], &texts[len(own)], C.size_t(len(own)), text.c))
-	if err != nil {
+	defer C.free(unsafe.Pointer(cconfig))
+	if err := text.status(C.nrt_provider_use(e.c, p.env, options, cname, cconfig, text.c)); err != nil {
 		return fmt.Errorf("%s: %w", strings.TrimSuffix(provider, "ExecutionProvider"), err)
 	}
 	return nil

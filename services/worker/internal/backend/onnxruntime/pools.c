@@ -1,22 +1,12 @@
-#include <stdio.h>
-
 #include "shim.h"
-
-static int failed(const nrt_runtime *rt, OrtStatus *status, char *error) {
-  if (status == NULL) return 0;
-  int code = ORT(rt->api, GetErrorCode)(status);
-  snprintf(error, NRT_ERROR_BYTES, "%s", ORT(rt->api, GetErrorMessage)(status));
-  ORT(rt->api, ReleaseStatus)(status);
-  return code == 0 ? ORT_FAIL : code;
-}
 
 int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, OrtEnv **env, char *error) {
   OrtThreadingOptions *pools = NULL;
-  int code = failed(rt, ORT(rt->api, CreateThreadingOptions)(&pools), error);
-  if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalIntraOpNumThreads)(pools, intra), error);
-  if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalInterOpNumThreads)(pools, inter), error);
-  if (code == 0) code = failed(rt, ORT(rt->api, SetGlobalSpinControl)(pools, 0), error);
-  if (code == 0) code = failed(rt, ORT(rt->api, CreateEnvWithGlobalThreadPools)(ORT_LOG_FATAL, "nereid", pools, env), error);
+  int code = nrt_take_status(rt, ORT(rt->api, CreateThreadingOptions)(&pools), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, SetGlobalIntraOpNumThreads)(pools, intra), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, SetGlobalInterOpNumThreads)(pools, inter), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, SetGlobalSpinControl)(pools, 0), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, CreateEnvWithGlobalThreadPools)(ORT_LOG_FATAL, "nereid", pools, env), error);
   if (pools != NULL) ORT(rt->api, ReleaseThreadingOptions)(pools);
   return code;
 }
@@ -24,5 +14,5 @@ int nrt_pools_open(const nrt_runtime *rt, int intra, int inter, OrtEnv **env, ch
 void nrt_pools_close(const nrt_runtime *rt, OrtEnv *env) { ORT(rt->api, ReleaseEnv)(env); }
 
 int nrt_pools_use(const nrt_runtime *rt, OrtSessionOptions *options, char *error) {
-  return failed(rt, ORT(rt->api, DisablePerSessionThreads)(options), error);
+  return nrt_take_status(rt, ORT(rt->api, DisablePerSessionThreads)(options), error);
 }

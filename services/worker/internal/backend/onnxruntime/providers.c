@@ -4,14 +4,6 @@
 
 #include "shim.h"
 
-static int failed(const nrt_runtime *rt, OrtStatus *status, char *error) {
-  if (status == NULL) return 0;
-  int code = ORT(rt->api, GetErrorCode)(status);
-  snprintf(error, NRT_ERROR_BYTES, "%s", ORT(rt->api, GetErrorMessage)(status));
-  ORT(rt->api, ReleaseStatus)(status);
-  return code == 0 ? ORT_FAIL : code;
-}
-
 void nrt_signal_stack(stack_t *stack) { sigaltstack(NULL, stack); }
 
 void nrt_signal_stack_back(const stack_t *stack) { sigaltstack(stack, NULL); }
@@ -23,24 +15,24 @@ int nrt_provider_open(const nrt_runtime *rt, OrtEnv *env, const char *name, cons
     snprintf(error, NRT_ERROR_BYTES, "%s", dlerror());
     return ORT_FAIL;
   }
-  return failed(rt, ORT(rt->api, RegisterExecutionProviderLibrary)(env, name, path), error);
+  return nrt_take_status(rt, ORT(rt->api, RegisterExecutionProviderLibrary)(env, name, path), error);
 }
 
 void nrt_provider_close(const nrt_runtime *rt, OrtEnv *env, const char *name) {
   char ignored[NRT_ERROR_BYTES];
-  failed(rt, ORT(rt->api, UnregisterExecutionProviderLibrary)(env, name), ignored);
+  nrt_take_status(rt, ORT(rt->api, UnregisterExecutionProviderLibrary)(env, name), ignored);
 }
 
-int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *const *keys,
-                     const char *const *values, size_t n, char *error) {
+int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *config, char *error) {
+  const char *key = "load_config";
   const OrtEpDevice *const *devices = NULL;
   size_t count = 0;
-  int code = failed(rt, ORT(rt->api, GetEpDevices)(env, &devices, &count), error);
+  int code = nrt_take_status(rt, ORT(rt->api, GetEpDevices)(env, &devices, &count), error);
   if (code != 0) return code;
   for (size_t i = 0; i < count; i++) {
     if (strcmp(ORT(rt->api, EpDevice_EpName)(devices[i]), provider) != 0) continue;
     if (ORT(rt->api, HardwareDevice_Type)(ORT(rt->api, EpDevice_Device)(devices[i])) != ORT_DEVICE_CPU) continue;
-    return failed(rt, ORT(rt->api, SessionOptionsAppendExecutionProvider_V2)(options, env, &devices[i], 1, keys, values, n), error);
+    return nrt_take_status(rt, ORT(rt->api, SessionOptionsAppendExecutionProvider_V2)(options, env, &devices[i], 1, &key, &config, 1), error);
   }
   snprintf(error, NRT_ERROR_BYTES, "%s finds no CPU that it runs on", provider);
   return ORT_FAIL;

@@ -7,8 +7,7 @@
 
 static void set_error(char *error, const char *text) { snprintf(error, NRT_ERROR_BYTES, "%s", text); }
 
-// take_status turns a status into its code and text and frees it.
-static int take_status(const nrt_runtime *rt, OrtStatus *status, char *error) {
+int nrt_take_status(const nrt_runtime *rt, OrtStatus *status, char *error) {
   if (status == NULL) return 0;
   int code = ORT(rt->api, GetErrorCode)(status);
   set_error(error, ORT(rt->api, GetErrorMessage)(status));
@@ -43,9 +42,9 @@ int nrt_open(const char *path, nrt_runtime *rt, char *error) {
     snprintf(error, NRT_ERROR_BYTES, "version %s is too old: 1.%d or later is needed", rt->version, ORT_API_VERSION_USED);
     return ORT_FAIL;
   }
-  int code = take_status(rt, ORT(rt->api, GetAllocatorWithDefaultOptions)(&rt->allocator), error);
+  int code = nrt_take_status(rt, ORT(rt->api, GetAllocatorWithDefaultOptions)(&rt->allocator), error);
   if (code != 0) return code;
-  return take_status(rt, ORT(rt->api, CreateCpuMemoryInfo)(ORT_DEVICE_ALLOCATOR, ORT_MEMTYPE_DEFAULT, &rt->cpu), error);
+  return nrt_take_status(rt, ORT(rt->api, CreateCpuMemoryInfo)(ORT_DEVICE_ALLOCATOR, ORT_MEMTYPE_DEFAULT, &rt->cpu), error);
 }
 
 void nrt_close(nrt_runtime *rt) {
@@ -55,10 +54,10 @@ void nrt_close(nrt_runtime *rt) {
 
 int nrt_io_count(const nrt_runtime *rt, OrtSession *s, int kind, size_t *n, char *error) {
   switch (kind) {
-    case NRT_INPUT: return take_status(rt, ORT(rt->api, SessionGetInputCount)(s, n), error);
-    case NRT_OUTPUT: return take_status(rt, ORT(rt->api, SessionGetOutputCount)(s, n), error);
+    case NRT_INPUT: return nrt_take_status(rt, ORT(rt->api, SessionGetInputCount)(s, n), error);
+    case NRT_OUTPUT: return nrt_take_status(rt, ORT(rt->api, SessionGetOutputCount)(s, n), error);
   }
-  return take_status(rt, ORT(rt->api, SessionGetOverridableInitializerCount)(s, n), error);
+  return nrt_take_status(rt, ORT(rt->api, SessionGetOverridableInitializerCount)(s, n), error);
 }
 
 static OrtStatus *io_name(const nrt_runtime *rt, OrtSession *s, int kind, size_t i, char **name) {
@@ -81,8 +80,8 @@ static OrtStatus *io_type(const nrt_runtime *rt, OrtSession *s, int kind, size_t
 static int read_shape(const nrt_runtime *rt, const OrtTensorInfo *info, int32_t *type, int32_t *rank, int64_t *dims, char *error) {
   int element = 0;
   size_t n = 0;
-  int code = take_status(rt, ORT(rt->api, GetTensorElementType)(info, &element), error);
-  if (code == 0) code = take_status(rt, ORT(rt->api, GetDimensionsCount)(info, &n), error);
+  int code = nrt_take_status(rt, ORT(rt->api, GetTensorElementType)(info, &element), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, GetDimensionsCount)(info, &n), error);
   if (code != 0) return code;
   if (n > NRT_MAX_RANK) {
     snprintf(error, NRT_ERROR_BYTES, "tensor of rank %zu: at most %d is supported", n, NRT_MAX_RANK);
@@ -90,16 +89,16 @@ static int read_shape(const nrt_runtime *rt, const OrtTensorInfo *info, int32_t 
   }
   *type = element;
   *rank = (int32_t)n;
-  return take_status(rt, ORT(rt->api, GetDimensions)(info, dims, n), error);
+  return nrt_take_status(rt, ORT(rt->api, GetDimensions)(info, dims, n), error);
 }
 
 static int describe_io(const nrt_runtime *rt, const OrtTypeInfo *info, nrt_io *io, char *error) {
   int onnx_type = 0;
-  int code = take_status(rt, ORT(rt->api, GetOnnxTypeFromTypeInfo)(info, &onnx_type), error);
+  int code = nrt_take_status(rt, ORT(rt->api, GetOnnxTypeFromTypeInfo)(info, &onnx_type), error);
   io->onnx_type = onnx_type;
   if (code != 0 || onnx_type != ORT_ONNX_TENSOR) return code;
   const OrtTensorInfo *tensor = NULL;
-  code = take_status(rt, ORT(rt->api, CastTypeInfoToTensorInfo)(info, &tensor), error);
+  code = nrt_take_status(rt, ORT(rt->api, CastTypeInfoToTensorInfo)(info, &tensor), error);
   if (code != 0) return code;
   io->has_shape = ORT(rt->api, TensorTypeAndShape_HasShape)(tensor);
   return read_shape(rt, tensor, &io->type, &io->rank, io->dims, error);
@@ -107,12 +106,12 @@ static int describe_io(const nrt_runtime *rt, const OrtTypeInfo *info, nrt_io *i
 
 int nrt_io_at(const nrt_runtime *rt, OrtSession *s, int kind, size_t i, nrt_io *io, char *error) {
   char *name = NULL;
-  int code = take_status(rt, io_name(rt, s, kind, i, &name), error);
+  int code = nrt_take_status(rt, io_name(rt, s, kind, i, &name), error);
   if (code != 0) return code;
   io->name = strdup(name);
   ignore(rt, ORT(rt->api, AllocatorFree)(rt->allocator, name));
   OrtTypeInfo *info = NULL;
-  code = take_status(rt, io_type(rt, s, kind, i, &info), error);
+  code = nrt_take_status(rt, io_type(rt, s, kind, i, &info), error);
   if (code != 0) return code;
   code = describe_io(rt, info, io, error);
   ORT(rt->api, ReleaseTypeInfo)(info);
@@ -134,7 +133,7 @@ nrt_call *nrt_call_new(const nrt_runtime *rt, OrtSession *s, int32_t inputs, int
     return NULL;
   }
   c->output = c->input + inputs;
-  if (take_status(rt, ORT(rt->api, CreateRunOptions)(&c->options), error) != 0) {
+  if (nrt_take_status(rt, ORT(rt->api, CreateRunOptions)(&c->options), error) != 0) {
     nrt_call_free(rt, c);
     return NULL;
   }
@@ -151,7 +150,7 @@ void nrt_call_free(const nrt_runtime *rt, nrt_call *c) {
 }
 
 int nrt_call_config(const nrt_runtime *rt, nrt_call *c, const char *key, const char *value) {
-  return take_status(rt, ORT(rt->api, AddRunConfigEntry)(c->options, key, value), c->error);
+  return nrt_take_status(rt, ORT(rt->api, AddRunConfigEntry)(c->options, key, value), c->error);
 }
 
 void nrt_load_stop(const nrt_runtime *rt, OrtSessionOptions *options) {

@@ -58,6 +58,9 @@ enum nrt_kind { NRT_INPUT, NRT_OUTPUT, NRT_INITIALIZER };
 // All functions with an error return 0 or an OrtErrorCode, with the text in
 // error.
 
+// nrt_take_status turns a status into its code and text and frees it.
+int nrt_take_status(const nrt_runtime *rt, OrtStatus *status, char *error);
+
 int nrt_open(const char *path, nrt_runtime *rt, char *error);
 void nrt_close(nrt_runtime *rt);
 
@@ -90,9 +93,8 @@ void nrt_signal_stack_back(const stack_t *stack);
 int nrt_provider_open(const nrt_runtime *rt, OrtEnv *env, const char *name, const char *path, char *error);
 void nrt_provider_close(const nrt_runtime *rt, OrtEnv *env, const char *name);
 // nrt_provider_use has a session run what it can on a provider for CPUs, by its name and
-// with these options.
-int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *const *keys,
-                     const char *const *values, size_t n, char *error);
+// with this configuration, which is the provider's option load_config.
+int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *config, char *error);
 
 // nrt_load_stop ends a load under way with these options, or to come. Any
 // thread may call it.
