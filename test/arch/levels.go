@@ -11,7 +11,7 @@ import (
 // own level and of the levels before it.
 func levels() [][]string {
 	return [][]string{
-		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "resources", "splice", "tensor"},
+		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "resources", "ring", "splice", "tensor"},
 		{"backends", "config", "lifecycle", "modelconfig", "obs", "procs", "quantile", "shm"},
 		{"blob", "bus", "client", "control", "identity", "plane", "policy", "process", "serve", "state"},
 		{"testkit"},

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/ring"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
@@ -18,40 +19,32 @@ type Requests struct {
 	wall func(mono.Time) time.Time
 
 	mu     sync.Mutex
-	recent []path.Outcome // a ring; guarded by mu
-	next   int            // guarded by mu
+	recent ring.Ring[path.Outcome] // guarded by mu
 }
 
 // New returns a memory of so many requests; 0 remembers none. Wall tells when a time of
 // requests was.
 func New(most int, wall func(mono.Time) time.Time) *Requests {
-	return &Requests{recent: make([]path.Outcome, 0, most), wall: wall}
+	return &Requests{recent: ring.New[path.Outcome](most), wall: wall}
 }
 
 // Add remembers a request that has ended, in the place of the oldest.
 func (r *Requests) Add(o *path.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case len(r.recent) < cap(r.recent):
-		r.recent = append(r.recent, *o)
-	case len(r.recent) > 0:
-		r.recent[r.next] = *o
-		r.next = (r.next + 1) % len(r.recent)
-	}
+	r.recent.Add(*o)
 }
 
 // Find explains the newest request of an id, which is the server's or the client's own.
 func (r *Requests) Find(q infer.ExplainQuestion) (*infer.Explanation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.recent {
-		o := &r.recent[(r.next+len(r.recent)-1-i)%len(r.recent)]
+	for o := range r.recent.Backward() {
 		if (q.Every || o.Tenant == q.Tenant) && (o.ClientID == q.Request || o.Request.String() == q.Request) {
 			return r.explain(o), nil
 		}
 	}
-	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of each gateway that the caller may see", q.Request, cap(r.recent))
+	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of each gateway that the caller may see", q.Request, r.recent.Size())
 }
 
 func (r *Requests) explain(o *path.Outcome) *infer.Explanation {

@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/libs/ring"
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
@@ -15,8 +16,7 @@ import (
 // called between two steps.
 type Trail struct {
 	now    mono.Time
-	recent []record // a ring
-	next   int
+	recent ring.Ring[record]
 	waits  map[infer.Unit]wait // of what waits though an instance is free
 }
 
@@ -47,7 +47,7 @@ const mostWaits = 4096
 
 // New makes a trail of so many units.
 func New(most int) *Trail {
-	return &Trail{recent: make([]record, 0, most), waits: make(map[infer.Unit]wait)}
+	return &Trail{recent: ring.New[record](most), waits: make(map[infer.Unit]wait)}
 }
 
 // Event notes the time.
@@ -71,11 +71,12 @@ func (t *Trail) Decided(list []core.Decision) {
 		case core.Refuse, core.Fail:
 			it := d.Item()
 			delete(t.waits, d.Unit)
-			r := t.add(it)
+			r := t.left(it)
 			r.reason = d.Reason
 			if d.Kind == core.Refuse {
 				r.short = time.Duration(d.A)
 			}
+			t.recent.Add(r)
 		default:
 		}
 	}
@@ -93,30 +94,22 @@ func (t *Trail) dispatched(d *core.Decision) {
 		}
 	}
 	for _, it := range b.Items {
-		r := t.add(it)
+		r := t.left(it)
 		r.batch, r.instance, r.requests, r.size, r.wait = d.Batch, d.Instance, len(b.Items), b.Size, waited
+		t.recent.Add(r)
 	}
 }
 
-// add begins the record of a unit, in the place of the oldest.
-func (t *Trail) add(it *core.Item) *record {
-	var r *record
-	if len(t.recent) < cap(t.recent) {
-		t.recent = t.recent[:len(t.recent)+1]
-		r = &t.recent[len(t.recent)-1]
-	} else {
-		r = &t.recent[t.next]
-		t.next = (t.next + 1) % len(t.recent)
-	}
-	*r = record{unit: it.Unit(), model: it.Model, enqueued: it.Enqueued, predicted: it.Predicted, decided: t.now}
-	return r
+// left begins the record of a unit that leaves the queue now.
+func (t *Trail) left(it *core.Item) record {
+	return record{unit: it.Unit(), model: it.Model, enqueued: it.Enqueued, predicted: it.Predicted, decided: t.now}
 }
 
 // Of returns what was decided about the units of a request, in the order of the decisions;
 // nil if nothing is known.
 func (t *Trail) Of(request infer.RequestID) (list []infer.ExplainedDecision) {
-	for i := range t.recent {
-		if r := &t.recent[(t.next+i)%len(t.recent)]; r.unit.Request == request {
+	for r := range t.recent.All() {
+		if r.unit.Request == request {
 			list = append(list, r.explain())
 		}
 	}
