@@ -4,11 +4,14 @@
     python3 deps/fetch.py --train     .deps/train (what examples/train imports)
     python3 deps/fetch.py --hosts     .deps/hosts (frameworks whose models tests serve)
     python3 deps/fetch.py --onnxruntime     the shared libraries alone, with the pip of the Python that runs this
+    python3 deps/fetch.py --gpu       .deps/onnxruntime-gpu and .deps/cuda (what models on NVIDIA's GPUs need)
+    python3 deps/fetch.py --provider  .deps/onnxruntime-gpu alone
 
 A part that is already there for the same requirement file and the same Python is left alone, without asking the
 network. A part is marked as there only when it is whole, so an interrupted run starts that part again.
 """
 
+import fnmatch
 import hashlib
 import os
 import pathlib
@@ -23,8 +26,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEPS = ROOT / ".deps"
 OLDEST_PYTHON = (3, 11)
 # Wheels are chosen for one Python, whatever runs this script: only the files named here are used, under fixed names.
-# A name that ends with a dot stands for the only file whose name begins with it.
+# A name that ends with a dot stands for the only file whose name begins with it, one with a star for all that match,
+# under their own names.
 WHEEL_PYTHON = "3.11"
+TAGS = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux1"]
 WHEELS = {
     "onnxruntime": {
         "onnxruntime/capi/libonnxruntime.so.": "libonnxruntime.so",
@@ -39,8 +44,16 @@ WHEELS = {
             "third-party-programs.txt")
     },
 }
+# What only machines with GPUs of NVIDIA have a use for: ONNX Runtime with its providers, and the libraries that they load.
+GPU_WHEELS = {
+    "onnxruntime-gpu": {
+        "onnxruntime/capi/libonnxruntime_providers_*.so": "",
+        **WHEELS["onnxruntime"],
+    },
+    "cuda": {"nvidia/*/lib/lib*.so*": ""},
+}
 # The machines that a part is for; others do without it.
-MACHINES = {"openvino": ["x86_64"]}
+MACHINES = {"openvino": ["x86_64"], "onnxruntime-gpu": ["x86_64"], "cuda": ["x86_64"]}
 
 
 def stop(message):
@@ -100,15 +113,17 @@ def unpack(wheel, files, target):
     """Takes files out of the wheel, under fixed names."""
     with zipfile.ZipFile(wheel) as archive:
         for wanted, name in files.items():
-            found = [entry for entry in archive.namelist() if entry == wanted or wanted.endswith(".") and entry.startswith(wanted)]
-            if len(found) != 1:
-                stop(f"{wheel.name} holds {len(found)} files named {wanted}, expected one")
-            with archive.open(found[0]) as source, open(target / name, "wb") as copy:
-                shutil.copyfileobj(source, copy)
+            found = [entry for entry in archive.namelist()
+                     if fnmatch.fnmatchcase(entry, wanted) or wanted.endswith(".") and entry.startswith(wanted)]
+            if not found or name and len(found) != 1:
+                stop(f"{wheel.name} holds {len(found)} files named {wanted}, expected {'one' if name else 'some'}")
+            for entry in found:
+                with archive.open(entry) as source, open(target / (name or pathlib.PurePath(entry).name), "wb") as copy:
+                    shutil.copyfileobj(source, copy)
 
 
-def make_libraries(python, name):
-    """Makes .deps/<name> from the wheel named by the requirement file of that name."""
+def make_libraries(python, name, files):
+    """Makes .deps/<name> from the wheels named by the requirement file of that name."""
     part, requirements = DEPS / name, ROOT / "deps" / f"{name}.txt"
     if platform.machine() not in MACHINES.get(name, [platform.machine()]) or is_there(part, requirements):
         return
@@ -119,12 +134,18 @@ def make_libraries(python, name):
         run(f"downloading {name}",
             [python, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps", "--dest", download,
              "--python-version", WHEEL_PYTHON, "--implementation", "cp", "--only-binary=:all:",
-             "--platform", f"manylinux_2_28_{platform.machine()}", "-r", requirements])
-        [wheel] = download.glob("*.whl")
-        unpack(wheel, WHEELS[name], fresh)
+             *[f"--platform={tag}_{platform.machine()}" for tag in TAGS], "-r", requirements])
+        for wheel in sorted(download.glob("*.whl")):
+            unpack(wheel, files, fresh)
         (fresh / ".installed").write_text(mark_of(requirements))
         shutil.rmtree(part, ignore_errors=True)
         fresh.rename(part)
+
+
+def make_all(python, wheels):
+    """Makes all parts of shared libraries."""
+    for name, files in wheels.items():
+        make_libraries(python, name, files)
 
 
 def main(arguments):
@@ -136,14 +157,15 @@ def main(arguments):
     elif arguments == ["--hosts"]:
         make_venv("hosts", ROOT / "deps" / "hosts.txt")
     elif arguments == ["--onnxruntime"]:
-        for name in WHEELS:
-            make_libraries(sys.executable, name)
+        make_all(sys.executable, WHEELS)
+    elif arguments == ["--gpu"]:
+        make_all(sys.executable, GPU_WHEELS)
+    elif arguments == ["--provider"]:
+        make_libraries(sys.executable, "onnxruntime-gpu", GPU_WHEELS["onnxruntime-gpu"])
     elif not arguments:
-        python = make_venv("venv", ROOT / "deps" / "clients.txt")
-        for name in WHEELS:
-            make_libraries(python, name)
+        make_all(make_venv("venv", ROOT / "deps" / "clients.txt"), WHEELS)
     else:
-        stop(f"unknown arguments {arguments}; there are --train, --hosts and --onnxruntime")
+        stop(f"unknown arguments {arguments}; there are --train, --hosts, --onnxruntime, --gpu and --provider")
 
 
 if __name__ == "__main__":

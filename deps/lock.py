@@ -14,7 +14,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 MACHINES = ["x86_64", "aarch64"]
-TAGS = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014"]
+TAGS = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux1"]
 
 
 def resolve(python, machine, requirements, constraints, deps):
@@ -69,7 +69,8 @@ def lock(name, pythons, deps=True):
 if __name__ == "__main__":
     # Only the shared library inside the wheel is used, so one wheel per machine serves every local Python.
     lock("onnxruntime", ["3.11"], deps=False)
-    lock("openvino", ["3.11"], deps=False)
+    for name in ("openvino", "onnxruntime-gpu", "cuda"):
+        lock(name, ["3.11"], deps=False)
     lock("clients", PYTHONS)
     lock("train", PYTHONS)
     lock("hosts", PYTHONS)

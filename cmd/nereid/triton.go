@@ -42,7 +42,6 @@ type idle struct {
 
 	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"Caches are built in; --cache-config names one."`
 
-	PinnedPool     int64    `name:"pinned-memory-pool-byte-size" default:"268435456" hidden:"" effect:"none" help:"Models run on CPUs."`
 	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
 	CUDAAddresses  []string `name:"cuda-virtual-address-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
 	Capability     string   `name:"min-supported-compute-capability" hidden:"" effect:"none" help:"Models run on CPUs."`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -138,7 +139,13 @@ func TestParametersOfONNXModels(t *testing.T) {
 		{"enable_mem_pattern", "off", false},
 		{"enable_mem_pattern", "yes", true},
 		{"memory.enable_memory_arena_shrinkage", "cpu:0", false},
-		{"memory.enable_memory_arena_shrinkage", "cpu:0;gpu:0", true},
+		{"memory.enable_memory_arena_shrinkage", "cpu:0;gpu:0", false},
+		{"memory.enable_memory_arena_shrinkage", "cpu:0;gpu:x", true},
+		{"gpu_mem_limit", "1073741824", false},
+		{"gpu_mem_limit", "all", true},
+		{"arena_extend_strategy", "1", false},
+		{"cudnn_conv_algo_search", "3", true},
+		{"do_copy_in_default_stream", "true", false},
 		{"anything", "else", false},
 	} {
 		faults := backends.Get("onnxruntime").CheckParameters(map[string]string{tt.key: tt.value})
@@ -169,5 +176,41 @@ func TestParametersOfOpenVINO(t *testing.T) {
 	}
 	if faults := backends.Get("onnxruntime").CheckAccelerator("openvino", map[string]string{"precision": "x"}); len(faults) != 1 {
 		t.Errorf("%v", faults)
+	}
+}
+
+func TestParametersOfCUDA(t *testing.T) {
+	options, faults := backends.CUDAOptions(map[string]string{
+		"cudnn_conv_algo_search": "1", "arena_extend_strategy": "kSameAsRequested", "use_tf32": "false", "gpu_mem_limit": "1000", "enable_cuda_graph": "0",
+	})
+	want := map[string]string{"cudnn_conv_algo_search": "HEURISTIC", "arena_extend_strategy": "kSameAsRequested", "use_tf32": "0", "gpu_mem_limit": "1000"}
+	if !maps.Equal(options, want) || len(faults) > 0 {
+		t.Errorf("%v, %+v, want %v", options, faults, want)
+	}
+	for key, value := range map[string]string{"device_id": "1", "use_tf32": "maybe", "enable_cuda_graph": "1", "gpu_memory": "5", "gpu_mem_limit": "0"} {
+		_, faults := backends.CUDAOptions(map[string]string{key: value})
+		if len(faults) != 1 || faults[0].Parameter != key || faults[0].Fix == "" || !strings.Contains(faults[0].Message, key) {
+			t.Errorf("%s=%s: %+v, want a fault", key, value, faults)
+		}
+	}
+}
+
+func TestParametersOfTensorRT(t *testing.T) {
+	options, faults := backends.TensorRTOptions(map[string]string{
+		"precision_mode": "FP16", "max_workspace_size_bytes": "1073741824", "trt_engine_cache_enable": "True", "trt_engine_cache_path": "/engines", "int8_calibration_table_name": "t",
+	})
+	want := map[string]string{
+		"trt_fp16_enable": "1", "trt_max_workspace_size": "1073741824", "trt_engine_cache_enable": "1", "trt_engine_cache_path": "/engines", "trt_int8_calibration_table_name": "t",
+	}
+	if !maps.Equal(options, want) || len(faults) > 0 {
+		t.Errorf("%v, %+v, want %v", options, faults, want)
+	}
+	_, faults = backends.TensorRTOptions(map[string]string{"trt_fp16": "1"})
+	if len(faults) != 1 || faults[0].Message != "unknown parameter 'trt_fp16' is provided for TensorRT Execution Accelerator" {
+		t.Errorf("%+v", faults)
+	}
+	check := backends.Get("onnxruntime").CheckAccelerator
+	if len(check("tensorrt", map[string]string{"precision_mode": "FP8"})) != 1 || len(check("cuda", map[string]string{"precision_mode": "FP16"})) != 1 {
+		t.Error("parameters of accelerators are not checked")
 	}
 }

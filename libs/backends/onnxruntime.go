@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/onnxheader"
@@ -19,11 +20,12 @@ func onnxRuntime() Descriptor {
 		BuiltIn:         true,
 		FileRequired:    true,
 		CPU:             true,
+		GPU:             true,
 		CPUInstances:    2,
 		BatchTensors:    true,
 		Padding:         true,
 		CPUAccelerators: []string{OpenVINO},
-		GPUAccelerators: []string{"cuda", "tensorrt"},
+		GPUAccelerators: []string{CUDA, TensorRT},
 		Header:          onnxheader.Read,
 		CheckParameters: checkONNXRuntime, CheckAccelerator: checkAccelerator,
 	}
@@ -47,15 +49,27 @@ func checkONNXRuntime(parameters map[string]string) (faults []Fault) {
 			_, err = ParseBool(value)
 			fix = "use 1 or 0"
 		case "memory.enable_memory_arena_shrinkage":
-			other := func(arena string) bool { return arena != "cpu:0" }
-			if arenas := strings.Split(value, ";"); slices.ContainsFunc(arenas, other) {
+			if slices.ContainsFunc(strings.Split(value, ";"), notArena) {
 				err = fmt.Errorf("there is no such arena: '%s'", value)
 			}
-			fix = "use cpu:0, which is the arena of models on CPUs"
+			fix = "use cpu:0 for models on CPUs, and gpu: with the GPU's number, such as cpu:0;gpu:0, for those on GPUs"
 		}
 		if err != nil {
 			faults = append(faults, Fault{Parameter: key, Message: fmt.Sprintf("parameter %s: %v", key, err), Fix: fix})
 		}
 	}
+	_, more := CUDAOptions(CUDAParameters(parameters))
+	for _, f := range more {
+		faults = append(faults, Fault{Parameter: f.Parameter, Message: fmt.Sprintf("parameter %s is '%s'", f.Parameter, parameters[f.Parameter]), Fix: f.Fix})
+	}
 	return faults
+}
+
+// notArena reports whether there is no such arena of a session.
+func notArena(name string) bool {
+	number, gpu := strings.CutPrefix(name, "gpu:")
+	if _, err := strconv.ParseUint(number, 10, 15); gpu && err == nil {
+		return false
+	}
+	return name != "cpu:0"
 }

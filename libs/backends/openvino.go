@@ -51,8 +51,13 @@ func OpenVINOProperties(parameters map[string]string) (properties map[string]str
 
 // checkAccelerator returns what is wrong with the parameters of an accelerator.
 func checkAccelerator(name string, parameters map[string]string) (faults []Fault) {
-	if name == OpenVINO {
+	switch name {
+	case OpenVINO:
 		_, faults = OpenVINOProperties(parameters)
+	case CUDA:
+		_, faults = CUDAOptions(parameters)
+	case TensorRT:
+		_, faults = TensorRTOptions(parameters)
 	}
 	return faults
 }

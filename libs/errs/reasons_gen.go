@@ -190,6 +190,10 @@ const (
 	PolicyInvalid Reason = "policy_invalid"
 	// RequestUnknown: No recent request of a gateway has this id.
 	RequestUnknown Reason = "request_unknown"
+	// DeviceMemory: The device has no memory for the request, even by itself.
+	DeviceMemory Reason = "device_memory"
+	// DeviceFailed: The device that ran the request has failed; its worker begins anew.
+	DeviceFailed Reason = "device_failed"
 )
 
 type row struct {
@@ -387,6 +391,10 @@ func lookup(r Reason) int {
 		return 91
 	case RequestUnknown:
 		return 92
+	case DeviceMemory:
+		return 93
+	case DeviceFailed:
+		return 94
 	}
 	return -1
 }
@@ -577,6 +585,10 @@ func rowAt(i int) row {
 		return row{400, 3, false, "A policy has findings, or its own tests fail."}
 	case 92:
 		return row{404, 5, false, "No recent request of a gateway has this id."}
+	case 93:
+		return row{503, 8, true, "The device has no memory for the request, even by itself."}
+	case 94:
+		return row{503, 14, true, "The device that ran the request has failed; its worker begins anew."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -678,5 +690,7 @@ func Reasons() []Reason {
 		RetryBudget,
 		PolicyInvalid,
 		RequestUnknown,
+		DeviceMemory,
+		DeviceFailed,
 	}
 }

@@ -51,8 +51,8 @@ type Config struct {
 	// 2 disabled.
 	GraphLevel int32
 	// CPUAccelerators are what instances on CPUs run on instead of the backend's own
-	// code, as far as they can.
-	CPUAccelerators []Accelerator
+	// code, as far as they can, and GPUAccelerators those on GPUs.
+	CPUAccelerators, GPUAccelerators []Accelerator
 	// MetricTags are labels for the model's metrics, without the "_" prefix.
 	MetricTags map[string]string
 	// HistogramBuckets are the upper bounds, ascending, that the model sets
@@ -173,10 +173,13 @@ const (
 
 // InstanceGroup asks for instances of one kind.
 type InstanceGroup struct {
-	Name  string
-	Kind  DeviceKind
-	Count int
-	GPUs  []int32
+	Name string
+	// Kind is KindAuto where placement decides.
+	Kind DeviceKind
+	// Count is how many instances each device has. CPUCount, if not 0, is how many the CPUs
+	// have: a group that leaves both open has more there for some backends.
+	Count, CPUCount int
+	GPUs            []int32
 	// Passive instances are loaded but never scheduled.
 	Passive bool
 	// HostPolicy names the host policy of the instances.
@@ -185,6 +188,14 @@ type InstanceGroup struct {
 	// turns of others one of its turns counts for; at least 1.
 	Resources []Resource
 	Priority  uint32
+}
+
+// CountOn is how many instances of the group a device of that kind has.
+func (g InstanceGroup) CountOn(kind DeviceKind) int {
+	if kind == KindCPU && g.CPUCount > 0 {
+		return g.CPUCount
+	}
+	return g.Count
 }
 
 // Resource is some of a resource that executions share.

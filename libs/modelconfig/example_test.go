@@ -25,7 +25,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(view.Name, view.Filename, view.Batching.PreferredSizes, view.Groups[0].Count)
+	fmt.Println(view.Name, view.Filename, view.Batching.PreferredSizes, view.Groups[0].CountOn(modelconfig.KindCPU))
 	fmt.Println(view.ClientShape(view.Input("x")))
 	// Output:
 	// digits model.onnx [8] 2

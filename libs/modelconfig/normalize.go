@@ -73,18 +73,21 @@ func normalizeGroups(c *inference.ModelConfig) {
 			g.Name = fmt.Sprintf("%s_%d", c.GetName(), i)
 		}
 		if g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO {
-			g.Kind = autoKind(g)
+			g.Kind = autoKind(c.GetBackend(), g)
 		}
-		if g.GetCount() < 1 {
+		if g.GetCount() < 1 && g.GetKind() != inference.ModelInstanceGroup_KIND_AUTO {
 			g.Count = defaultCount(c.GetBackend(), g.GetKind())
 		}
 	}
 }
 
-// autoKind decides KIND_AUTO. Only CPU workers exist so far; a group that
-// lists GPUs still says that it wants them.
-func autoKind(g *inference.ModelInstanceGroup) inference.ModelInstanceGroup_Kind {
-	if len(g.GetGpus()) > 0 {
+// autoKind decides KIND_AUTO where the backend runs on one kind of device alone. For the others
+// it is decided where the instances are placed: see [InstanceGroup.CountOn] and [Config.Shown].
+func autoKind(backend string, g *inference.ModelInstanceGroup) inference.ModelInstanceGroup_Kind {
+	switch d := backends.Get(backend); {
+	case d.GPU && d.CPU:
+		return inference.ModelInstanceGroup_KIND_AUTO
+	case d.GPU || len(g.GetGpus()) > 0:
 		return inference.ModelInstanceGroup_KIND_GPU
 	}
 	return inference.ModelInstanceGroup_KIND_CPU

@@ -1,6 +1,7 @@
 package modelconfig
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -62,16 +63,16 @@ func view(c *inference.ModelConfig) *Config {
 		v.BatchOutputs = append(v.BatchOutputs, BatchOutput{Targets: out.GetTargetName(), Source: out.GetSourceInput()[0]})
 	}
 	for _, g := range c.GetInstanceGroup() {
-		v.Groups = append(v.Groups, group(g))
+		v.Groups = append(v.Groups, group(c.GetBackend(), g))
 	}
 	for name, p := range c.GetParameters() {
 		v.Parameters[name] = p.GetStringValue()
 	}
 	v.Placement = PlacementOf(c)
 	v.Padding = paddingOf(c)
-	for _, a := range c.GetOptimization().GetExecutionAccelerators().GetCpuExecutionAccelerator() {
-		v.CPUAccelerators = append(v.CPUAccelerators, Accelerator{a.GetName(), a.GetParameters()})
-	}
+	accelerators := c.GetOptimization().GetExecutionAccelerators()
+	v.CPUAccelerators = acceleratorsOf(accelerators.GetCpuExecutionAccelerator())
+	v.GPUAccelerators = acceleratorsOf(accelerators.GetGpuExecutionAccelerator())
 	v.Shared = v.Parameters[ShareInFlightKey] == "true"
 	v.HistogramBuckets = histogramBuckets(c.GetModelMetrics())
 	v.Warmup = warmup(c.GetModelWarmup())
@@ -120,20 +121,51 @@ func queuePolicy(p *inference.ModelQueuePolicy) QueuePolicy {
 	}
 }
 
-func group(g *inference.ModelInstanceGroup) InstanceGroup {
+func group(backend string, g *inference.ModelInstanceGroup) InstanceGroup {
 	v := InstanceGroup{
 		Name:       g.GetName(),
 		Kind:       kind(g.GetKind()),
-		Count:      int(g.GetCount()),
+		Count:      max(int(g.GetCount()), 1),
 		GPUs:       g.GetGpus(),
 		Passive:    g.GetPassive(),
 		HostPolicy: g.GetHostPolicy(),
 		Priority:   max(g.GetRateLimiter().GetPriority(), 1),
 	}
+	if g.GetCount() < 1 {
+		v.CPUCount = int(defaultCount(backend, inference.ModelInstanceGroup_KIND_CPU))
+	}
 	for _, r := range g.GetRateLimiter().GetResources() {
 		v.Resources = append(v.Resources, Resource{Name: strings.ToLower(r.GetName()), Global: r.GetGlobal(), Count: r.GetCount()})
 	}
 	return v
+}
+
+// Shown is the configuration as clients see it, with what placement has decided: groups that
+// leave the kind of device open are on these GPUs, or without any on CPUs.
+func (c *Config) Shown(gpus []int32) *inference.ModelConfig {
+	shown := c.Proto()
+	open := func(g *inference.ModelInstanceGroup) bool {
+		return g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO
+	}
+	if !slices.ContainsFunc(shown.GetInstanceGroup(), open) {
+		return shown
+	}
+	shown = proto.CloneOf(shown)
+	for _, g := range shown.GetInstanceGroup() {
+		if !open(g) {
+			continue
+		}
+		g.Kind = inference.ModelInstanceGroup_KIND_CPU
+		if len(gpus) > 0 {
+			g.Kind, g.Gpus = inference.ModelInstanceGroup_KIND_GPU, gpus
+		} else {
+			g.Gpus = nil
+		}
+		if g.GetCount() < 1 {
+			g.Count = defaultCount(c.Backend, g.GetKind())
+		}
+	}
+	return shown
 }
 
 func histogramBuckets(m *inference.ModelMetrics) map[string][]float64 {
@@ -157,4 +189,11 @@ func kind(k inference.ModelInstanceGroup_Kind) DeviceKind {
 		return KindModel
 	}
 	return KindAuto
+}
+
+func acceleratorsOf(listed []*inference.ModelOptimizationPolicy_ExecutionAccelerators_Accelerator) (list []Accelerator) {
+	for _, a := range listed {
+		list = append(list, Accelerator{a.GetName(), a.GetParameters()})
+	}
+	return list
 }

@@ -179,15 +179,18 @@ type openBackends struct {
 
 // newBackends is called while no instance is open, which changes the number of
 // threads that run Go.
-func newBackends(c Config, d Deps, threads *procs.Procs) *openBackends {
+func newBackends(c Config, d Deps, threads *procs.Procs, pinned *backend.PinnedMemory, failed func(error)) *openBackends {
 	settings, _ := c.backendSettings() // validated, as the policies
 	policies, _ := c.hostPolicies()
 	based, _ := c.based()
 	ending, end := context.WithCancel(context.Background())
 	return &openBackends{
 		drivers: drivers(c, d, based), based: based, settings: settings, ending: ending, end: end,
-		environment: backend.Environment{Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control, RunInC: threads.Add},
-		opened:      make(map[string]backend.Backend),
+		environment: backend.Environment{
+			Pool: d.Pool, Cores: c.cores(), HostPolicies: policies, Control: d.Control, RunInC: threads.Add,
+			Pinned: pinned, DeviceFailed: failed,
+		},
+		opened: make(map[string]backend.Backend),
 	}
 }
 

@@ -74,9 +74,12 @@ type Config struct {
 	// BatchMemory bounds the inputs of what runs, or is about to: see [infer.Held].
 	BatchMemory string `name:"batch-memory" default:"25%" placeholder:"SIZE" group:"Models" help:"What the inputs of the batches of a worker may take of the memory together, as --memory-budget. Where that is short, batches are smaller, then wait, and then new requests are refused as memory_pressure. Gathering the inputs takes as much again, and so may outputs."`
 
+	// PinnedMemory bounds the memory of the host that GPUs copy from and to by themselves.
+	PinnedMemory int64 `name:"pinned-memory-pool-byte-size" default:"268435456" placeholder:"BYTES" group:"Models" help:"How much of the host's memory is kept in its place so that GPUs copy from and to it by themselves. Beyond it the driver copies through memory of its own."`
+
 	// OnnxRuntimeLibrary is opened when the first model needs it.
 	OnnxRuntimeLibrary string   `name:"onnxruntime-library" varies:"" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer: the one that make deps fetched, or else the system's."`
-	BackendConfig      []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library and default-max-batch-size, python has python-path, stub-timeout-seconds, stub-memory-bytes, stub-cpus, stub-rights and stub-user, of which Python-based backends have the first four; repeat the flag for several."`
+	BackendConfig      []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library, cuda-libraries, engine-cache and default-max-batch-size, python has python-path, stub-timeout-seconds, stub-memory-bytes, stub-cpus, stub-rights and stub-user, of which Python-based backends have the first four; repeat the flag for several."`
 	BackendDirectory   string   `name:"backend-directory" placeholder:"DIR" group:"Backends" help:"Directory of Python-based backends: NAME/model.py in it is the code of all models with backend NAME. It is read at the start."`
 	HostPolicy         []string `name:"host-policy" sep:"none" placeholder:"POLICY,KEY=VALUE" group:"Backends" help:"The cores of instances of a host policy, such as cpu: cpu-cores=0-3 or numa-node=0; repeat the flag for several."`
 }
@@ -98,6 +101,7 @@ func Default() Config {
 		Cache:              Cache{Concurrency: 8, StallTimeout: 120},
 		MemoryBudget:       "90%",
 		BatchMemory:        "25%",
+		PinnedMemory:       256 << 20,
 		OnnxRuntimeLibrary: RuntimeLibrary(),
 	}
 }
@@ -132,6 +136,8 @@ func (c Config) Validate() error {
 		return errs.New(errs.ConfigInvalid, "--restarts is %d: give 0 or more", c.Restarts)
 	case c.ReloadLinger < 0 || c.DrainTimeout < 0:
 		return errs.New(errs.ConfigInvalid, "the worker's reload linger (%v) and drain timeout (%v) cannot be negative", c.ReloadLinger, c.DrainTimeout)
+	case c.PinnedMemory < 0:
+		return errs.New(errs.ConfigInvalid, "--pinned-memory-pool-byte-size is %d: give 0 or more", c.PinnedMemory)
 	case c.Cache.Bytes < 0:
 		return errs.New(errs.ConfigInvalid, "--cache-bytes is %d: give the bytes that the cache may hold, or 0 for what the disk has", c.Cache.Bytes)
 	case c.Cache.Concurrency < 1:

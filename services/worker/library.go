@@ -13,9 +13,12 @@ func RuntimeLibrary() string {
 	if err != nil {
 		return name
 	}
-	beside := filepath.Join(filepath.Dir(program), "..", ".deps", "onnxruntime", name)
-	if _, err := os.Stat(beside); err != nil {
-		return name
+	deps := filepath.Join(filepath.Dir(program), "..", ".deps")
+	for _, kind := range []string{"onnxruntime-gpu", "onnxruntime"} { // the one for GPUs does all that the other does
+		beside := filepath.Join(deps, kind, name)
+		if _, err := os.Stat(beside); err == nil {
+			return beside
+		}
 	}
-	return beside
+	return name
 }

@@ -47,7 +47,7 @@ const (
 )
 
 // newMetrics makes the metrics and registers them, unless there is nowhere to.
-func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, pool *tensor.Pool, pinned *backend.PinnedMemory) (*metrics, error) {
 	native := prometheus.HistogramOpts{NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}
 	executions, loads := native, native
 	executions.Name, executions.Help = "nereid_worker_execution_seconds", "Time of a batch in its instance, from the start of the gathering to the last output."
@@ -60,7 +60,7 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool) (*metrics, er
 		loads:      prometheus.NewHistogramVec(loads, []string{"outcome"}),
 		instances:  prometheus.NewDesc("nereid_worker_instances", "Instances of a model version by state.", []string{"model", "version", "state"}, nil),
 		memory:     prometheus.NewDesc("nereid_worker_tensor_memory_bytes", "Mapped memory for tensors.", []string{"state"}, nil),
-		triton:     newTritonSeries(),
+		triton:     newTritonSeries(pinned),
 		stateBytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nereid_worker_sequence_state_bytes", Help: "Memory of the states of live sequences.",
 		}, []string{"model", "version"}),

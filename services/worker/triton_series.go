@@ -13,27 +13,19 @@ import (
 )
 
 // tritonSeries are what Triton shows of a worker: how long each version took
-// to load, and the pool of pinned memory. That pool belongs to CUDA; without
-// it there are 0 bytes of it, which is what dashboards find.
+// to load, and the pool of pinned memory.
 //
 // It is an unchecked collector, since the labels of versions differ by their
 // tags.
 type tritonSeries struct {
-	pinned []prometheus.Metric
+	pinned *backend.PinnedMemory
 
 	mu    sync.Mutex
 	loads map[version]prometheus.Metric // guarded by mu
 }
 
-func newTritonSeries() *tritonSeries {
-	s := &tritonSeries{loads: make(map[version]prometheus.Metric)}
-	for name, help := range map[string]string{
-		"nv_pinned_memory_pool_total_bytes": "Pinned memory pool total memory size, in bytes",
-		"nv_pinned_memory_pool_used_bytes":  "Pinned memory pool used memory size, in bytes",
-	} {
-		s.pinned = append(s.pinned, gauge(prometheus.NewDesc(name, help, nil, nil), 0))
-	}
-	return s
+func newTritonSeries(pinned *backend.PinnedMemory) *tritonSeries {
+	return &tritonSeries{pinned: pinned, loads: make(map[version]prometheus.Metric)}
 }
 
 func gauge(d *prometheus.Desc, value float64) prometheus.Metric {
@@ -63,7 +55,10 @@ func (s *tritonSeries) Collect(out chan<- prometheus.Metric) {
 	s.mu.Lock()
 	loads := slices.Collect(maps.Values(s.loads))
 	s.mu.Unlock()
-	for _, m := range slices.Concat(s.pinned, loads) {
+	total, used := s.pinned.Bytes()
+	out <- gauge(prometheus.NewDesc("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", nil, nil), float64(total))
+	out <- gauge(prometheus.NewDesc("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", nil, nil), float64(used))
+	for _, m := range loads {
 		out <- m
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/procs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -34,6 +35,8 @@ type Worker struct {
 	fetcher *fetch.Fetcher
 	engines *openBackends
 	threads *procs.Procs
+	// fault gets why the device runs nothing any more.
+	fault chan error
 
 	labels       map[string]string
 	memoryBudget uint64 // in bytes; 0 is no bound
@@ -59,7 +62,11 @@ func New(c Config, d Deps) (*Worker, error) {
 	if d.Log == nil {
 		d.Log = zap.NewNop()
 	}
-	m, err := newMetrics(d.Metrics, d.Pool)
+	var pinned *backend.PinnedMemory // for GPUs alone
+	if c.Device.Kind == modelconfig.KindGPU {
+		pinned = backend.NewPinnedMemory(c.PinnedMemory)
+	}
+	m, err := newMetrics(d.Metrics, d.Pool, pinned)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +77,8 @@ func New(c Config, d Deps) (*Worker, error) {
 		return nil, err
 	}
 	threads := procs.New(c.Cores)
-	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, engines: newBackends(c, d, threads), threads: threads}
+	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, threads: threads, fault: make(chan error, 1)}
+	w.engines = newBackends(c, d, threads, pinned, w.deviceFailed)
 	w.labels, _ = c.labels() // validated, as the sizes
 	w.memoryBudget, _ = c.memoryBudget()
 	w.batchMemory, _ = c.batchMemory()
@@ -87,6 +95,16 @@ func New(c Config, d Deps) (*Worker, error) {
 // Ready reports whether the worker knows what it should run and is not
 // draining. Which of it is ready is in its lease's value.
 func (w *Worker) Ready() bool { return w.modelsKnown.Load() && w.assignmentKnown.Load() }
+
+// deviceFailed ends the process, which whoever has started it begins anew: until then nothing
+// runs on its device.
+func (w *Worker) deviceFailed(err error) {
+	select {
+	case w.fault <- err:
+		w.deps.Log.Error("the device has failed: the worker ends", obs.Err(err)...)
+	default: // it ends already
+	}
+}
 
 // state is what the readiness endpoint says, and that it stops.
 func (w *Worker) state() nereidv1.State {
@@ -131,6 +149,14 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return nil
 	})
 	keeper.Go(func() error { return w.report(late, lease, mailbox) })
+	keeper.Go(func() error {
+		select {
+		case err := <-w.fault:
+			return err
+		case <-late.Done():
+			return nil
+		}
+	})
 	steady := time.AfterFunc(steadyAfter, func() {
 		w.steady.Store(true)
 		mailbox.notify()

@@ -60,6 +60,8 @@ type Version struct {
 	// Away is why a ready version has no instance for a while that is there and says that it
 	// is ready, such as one whose process is started again. Requests are taken all the same.
 	Away string
+	// GPUs are the numbers of those that instances of the version are on.
+	GPUs []int32
 	// Composed is what executes an ensemble whose steps are ready, set by [NewSnapshot];
 	// nil for other models.
 	Composed *Composed

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -67,7 +68,16 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 		State:   state,
 		Cause:   cause,
 		Away:    observed[serve].away,
+		GPUs:    numbers(observed[serve].gpus),
 	}
+}
+
+// numbers are those of the bits that are set.
+func numbers(set uint64) (list []int32) {
+	for ; set != 0; set &= set - 1 {
+		list = append(list, int32(bits.TrailingZeros64(set)))
+	}
+	return list
 }
 
 // composed reports whether a loaded version is an ensemble, which no worker has.

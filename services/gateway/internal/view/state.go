@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -270,12 +272,19 @@ type report struct {
 	state infer.InstanceState
 	cause string
 	away  string // why none of its instances is there, though it is ready
+	gpus  uint64 // the bit of a number is set where an instance is on that GPU
 }
 
 func reportOf(v *nereidv1.WorkerVersion) report {
 	r := report{state: state.InstanceOf(v.GetState()), cause: v.GetCause()}
 	if cause, all := state.Away(v); all {
 		r.away = cause
+	}
+	for _, in := range v.GetInstances() {
+		if text, gpu := strings.CutPrefix(in.GetDevice(), "gpu:"); gpu {
+			number, _ := strconv.ParseUint(text, 10, 6) // what a machine cannot have is not shown
+			r.gpus |= 1 << number
+		}
 	}
 	return r
 }
@@ -288,10 +297,14 @@ func (s *State) observed(key string) map[loadedVersion]report {
 			continue // of another incarnation, or without a lease
 		}
 		for _, v := range reported.GetVersions() {
-			r := reportOf(v)
-			if known, ok := all[loadedVersionOf(v)]; !ok || better(r.state, known.state) || r.state == known.state && r.away == "" {
-				all[loadedVersionOf(v)] = r
+			r, at := reportOf(v), loadedVersionOf(v)
+			known, ok := all[at]
+			gpus := r.gpus | known.gpus
+			if !ok || better(r.state, known.state) || r.state == known.state && r.away == "" {
+				known = r
 			}
+			known.gpus = gpus
+			all[at] = known
 		}
 	}
 	return all

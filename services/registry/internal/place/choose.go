@@ -139,7 +139,7 @@ func groups(v *Version, w *worker) []Group {
 	for _, g := range v.Groups {
 		if fits(g, w.Worker) {
 			fit = append(fit, Group{
-				Name: g.Name, Kind: kindOn(g, w.Worker), Device: w.Number, Count: g.Count, Passive: g.Passive, HostPolicy: g.HostPolicy,
+				Name: g.Name, Kind: kindOn(g, w.Worker), Device: w.Number, Count: g.CountOn(kindOn(g, w.Worker)), Passive: g.Passive, HostPolicy: g.HostPolicy,
 			})
 		}
 	}

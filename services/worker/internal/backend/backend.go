@@ -35,7 +35,20 @@ type Version struct {
 	Config *modelconfig.Config
 	// ModelDir is the model's directory, Dir the version's within it.
 	ModelDir, Dir string
+	// Device is what its instances run on.
+	Device Device
 }
+
+// Device is what instances run on.
+type Device struct {
+	// Kind is KIND_GPU for a GPU; all others are the CPUs.
+	Kind modelconfig.DeviceKind
+	// Number is a GPU's, as its machine counts them from 0.
+	Number int
+}
+
+// GPU reports whether the device is one.
+func (d Device) GPU() bool { return d.Kind == modelconfig.KindGPU }
 
 // Model is a loaded model version, shared by its instances.
 type Model interface {

@@ -32,6 +32,11 @@ type Environment struct {
 	// RunInC is told that so many instances more run in C; it is negative when they end.
 	// Each holds a processor of Go's while it runs.
 	RunInC func(n int)
+	// Pinned bounds the memory of the host that GPUs copy from and to; nil has none.
+	Pinned *PinnedMemory
+	// DeviceFailed is told that the device of the process runs nothing any more until the
+	// process begins anew, and why; it may be nil.
+	DeviceFailed func(error)
 	// Control loads and unloads models for models.
 	Control infer.Control
 }

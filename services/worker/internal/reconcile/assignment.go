@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
 // Group asks for instances on one device.
@@ -26,6 +27,17 @@ func (g Group) DeviceName() string {
 		return fmt.Sprintf("gpu:%d", g.Device)
 	}
 	return "cpu"
+}
+
+// deviceOf is the device of a version's instances: a worker has one, beside which there may be
+// instances that choose theirs by themselves.
+func deviceOf(groups []Group) backend.Device {
+	for _, g := range groups {
+		if g.Kind == modelconfig.KindGPU {
+			return backend.Device{Kind: g.Kind, Number: g.Device}
+		}
+	}
+	return backend.Device{Kind: modelconfig.KindCPU}
 }
 
 // Assigned is a version that the worker should run, and its instances.

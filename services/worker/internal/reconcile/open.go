@@ -59,7 +59,7 @@ func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Prog
 	if err != nil {
 		return l, nil, err
 	}
-	version := backend.Version{Ref: w.ref, Config: w.version.Config, ModelDir: files.ModelDir(), Dir: files.Dir()}
+	version := backend.Version{Ref: w.ref, Config: w.version.Config, ModelDir: files.ModelDir(), Dir: files.Dir(), Device: deviceOf(w.groups)}
 	l = loaded{version: version, files: files, bytes: w.version.Bytes}
 	instances, err = r.read(ctx, &l, w.groups)
 	// Only now is it known what was read. Files that changed meanwhile explain

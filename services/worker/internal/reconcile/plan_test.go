@@ -243,7 +243,8 @@ func TestBackendsRunOnTheirDevices(t *testing.T) {
 	}{
 		{"onnxruntime", modelconfig.KindCPU, ""},
 		{"onnxruntime", modelconfig.KindAuto, ""},
-		{"onnxruntime", modelconfig.KindGPU, "has kind KIND_GPU, but backend onnxruntime runs on CPUs: use KIND_CPU"},
+		{"onnxruntime", modelconfig.KindGPU, ""},
+		{"repeat", modelconfig.KindGPU, "has kind KIND_GPU, but backend repeat runs on CPUs: use KIND_CPU"},
 		{"echo", modelconfig.KindGPU, ""},
 		{"tensorrt", modelconfig.KindCPU, ""}, // refused for its backend
 		{"nosuch", modelconfig.KindGPU, ""},

@@ -23,6 +23,10 @@ type arena struct {
 	pool   *tensor.Pool
 	buffer *tensor.Buffer
 	used   int64
+	// pin keeps memory in its place until the function is called that it returns; nil
+	// where no device reads it. unpin is that function.
+	pin   func([]byte) (unpin func())
+	unpin func()
 }
 
 // reserve empties the arena and makes room for n bytes.
@@ -39,6 +43,9 @@ func (a *arena) reserve(n int64) error {
 		return err
 	}
 	a.buffer = b
+	if a.pin != nil {
+		a.unpin = a.pin(b.Bytes())
+	}
 	return nil
 }
 
@@ -61,6 +68,10 @@ func (a *arena) take(n int64) []byte {
 }
 
 func (a *arena) free() {
+	if a.unpin != nil {
+		a.unpin()
+		a.unpin = nil
+	}
 	if a.buffer != nil {
 		a.buffer.Release()
 		a.buffer = nil

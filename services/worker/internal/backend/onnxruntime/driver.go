@@ -14,7 +14,7 @@ func Driver(library string) backend.Driver {
 			return err
 		},
 		Open: func(e backend.Environment) (backend.Backend, error) {
-			o, err := Options{Pool: e.Pool, Threads: e.Cores, Cores: e.HostPolicies, RunInC: e.RunInC}.With(e.Settings)
+			o, err := Options{Pool: e.Pool, Threads: e.Cores, Cores: e.HostPolicies, RunInC: e.RunInC, DeviceFailed: e.DeviceFailed, Pinned: e.Pinned}.With(e.Settings)
 			if err != nil {
 				return nil, err
 			}

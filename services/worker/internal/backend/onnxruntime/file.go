@@ -89,3 +89,17 @@ func damage(path string) string {
 	}
 	return unclear
 }
+
+// bytesIn is how much the files of a version have. What cannot be read fails the load later.
+func bytesIn(dir string) (total int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if info, err := entry.Info(); err == nil {
+			total += info.Size()
+		}
+		return nil
+	})
+	return total
+}

@@ -3,6 +3,9 @@
 package onnxruntime
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -16,6 +19,8 @@ type instance struct {
 	call  *call
 	stop  func() // call.stop, made once
 	arena arena
+	room  room // of the GPU's memory
+	ran   bool // once
 
 	// What follows is scratch, kept from batch to batch.
 
@@ -30,11 +35,15 @@ type instance struct {
 
 func newInstance(m *model, c *call) *instance {
 	m.backend.options.running(1)
-	return &instance{
+	in := &instance{
 		model: m, call: c, stop: c.stop,
 		arena: arena{pool: m.backend.options.Pool},
 		shape: make(tensor.Shape, 0, maxRank),
 	}
+	if m.gpu != nil {
+		in.arena.pin = m.gpu.pin
+	}
+	return in
 }
 
 // Credits is 1: an instance runs one batch at a time.
@@ -84,10 +93,12 @@ func (in *instance) admit(b backend.Batch) {
 func (in *instance) split(requests []*infer.Request) {
 	first := in.left[0]
 	in.group = append(in.group[:0], first)
+	rows := requests[first].BatchSize
 	rest := in.left[:0]
 	for _, i := range in.left[1:] {
-		if in.model.joins(requests, in.inputAt, first, i) {
+		if in.room.admits(rows+requests[i].BatchSize) && in.model.joins(requests, in.inputAt, first, i) {
 			in.group = append(in.group, i)
+			rows += requests[i].BatchSize
 			continue
 		}
 		rest = append(rest, i)
@@ -108,6 +119,10 @@ func (in *instance) run(b backend.Batch, marks *phases) {
 	if err == nil {
 		err = in.infer(b)
 	}
+	if errs.Of(err) == errs.DeviceMemory && len(in.group) > 1 {
+		in.halve()
+		return
+	}
 	if len(in.left) == 0 {
 		marks.inferDone()
 	}
@@ -121,20 +136,32 @@ func (in *instance) run(b backend.Batch, marks *phases) {
 	in.scatter(b)
 }
 
+// halve has the group run again, as smaller ones.
+func (in *instance) halve() {
+	for k := range in.outputs {
+		in.outputs[k].drop()
+	}
+	in.room.failed(in.batchRows)
+	in.left = slices.Insert(in.left, 0, in.group...)
+}
+
 // infer runs the session.
 func (in *instance) infer(b backend.Batch) error {
 	for {
-		var err error
-		if in.model.cores.Empty() {
-			err = in.call.run()
-		} else {
-			in.model.cores.Run(func() { err = in.call.run() })
-		}
+		err := in.runSession()
 		if err == nil {
+			in.room.ran()
 			b.Executed()
 			return nil
 		}
 		if !in.call.resume() {
+			if in.model.gpu != nil {
+				err = in.model.gpu.explain(err, in.batchRows, in.model.backend.options.DeviceFailed)
+			}
+			var known *errs.Error
+			if errors.As(err, &known) {
+				return known.WithModel(in.model.version.Ref.Name)
+			}
 			return errs.Wrap(errs.ExecutionFailed, err, "%v", err).WithModel(in.model.version.Ref.Name)
 		}
 		if in.abandoned(b) {
@@ -142,6 +169,29 @@ func (in *instance) infer(b backend.Batch) error {
 		}
 		// The stop was meant for the batch before and came late: run again.
 	}
+}
+
+// runSession runs the session once, on the cores.
+func (in *instance) runSession() error {
+	switch {
+	case !in.ran:
+		return in.runFirst()
+	case !in.model.cores.Empty():
+		return in.runOnCores()
+	}
+	return in.call.run()
+}
+
+func (in *instance) runOnCores() (err error) {
+	in.model.cores.Run(func() { err = in.call.run() })
+	return err
+}
+
+// runFirst is the run in which an execution provider may begin what it has not begun yet.
+func (in *instance) runFirst() (err error) {
+	in.ran = true
+	in.model.session.around(func() { err = in.runOnCores() })
+	return err
 }
 
 // abandoned reports whether nobody waits for the group any more.

@@ -18,6 +18,7 @@ type Backend struct {
 	pools    *pools
 	trimmer  *trimmer
 	openvino *openVINO
+	cuda     *cuda
 }
 
 // Open opens the library at path and makes the process's ONNX Runtime
@@ -36,7 +37,7 @@ func Open(path string, o Options) (*Backend, error) {
 		e.close()
 		return nil, missing(path, err)
 	}
-	b.trimmer, b.openvino = startTrimmer(e.trim), newOpenVINO(e, b.pools, o.OpenVINOLibrary, path)
+	b.trimmer, b.openvino, b.cuda = startTrimmer(e.trim), newOpenVINO(e, b.pools, o.OpenVINOLibrary, path), newCUDA(o, path)
 	return b, nil
 }
 

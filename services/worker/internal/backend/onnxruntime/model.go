@@ -16,6 +16,7 @@ type model struct {
 	backend     *Backend
 	version     backend.Version
 	session     *session
+	gpu         *gpu // nil on CPUs
 	inputs      []tensorBinding
 	outputs     []tensorBinding
 	batchInputs []batchInput
@@ -33,15 +34,17 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 	if err != nil {
 		return nil, loadFailed(v, v.Dir, err)
 	}
-	m := &model{backend: b, version: v}
-	if m.cores, err = b.options.coresOf(v.Config); err != nil {
+	m := &model{backend: b, version: v, gpu: b.deviceOf(v)}
+	if m.cores, err = b.options.coresOf(v.Config, v.Device); err != nil {
 		return nil, loadFailed(v, file, err)
 	}
 	// Threads that the session starts inherit where they stay.
-	m.cores.Run(func() { m.session, err = b.newSession(ctx, file, v.Config, m.cores) })
+	m.cores.Run(func() { m.session, err = b.newSession(ctx, file, v, m.cores) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, givenUp(ctx, v)
+	case err != nil && m.gpu != nil && outOfMemory(err):
+		return nil, loadFailed(v, file, m.gpu.explain(err, 0, nil))
 	case err != nil:
 		return nil, loadFailed(v, file, b.explain(file, err))
 	}
@@ -89,14 +92,14 @@ func (m *model) connect() error {
 	return nil
 }
 
-// NewInstance makes an instance on the CPU. The session is shared, so it
+// NewInstance makes an instance. The session is shared, so it
 // costs its arena and a little state.
 func (m *model) NewInstance(_ context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
 	c, err := newCall(m.backend.engine, m.session.native, len(m.inputs)+len(m.batchInputs), len(m.outputs))
 	if err != nil {
 		return nil, loadFailed(m.version, spec.Name, err)
 	}
-	if value, ok := m.version.Config.Parameters[shrinkage]; ok {
+	if value := shrinking(m.version.Config.Parameters[shrinkage], m.version.Device); value != "" {
 		if err := c.configure(shrinkage, value); err != nil {
 			c.close()
 			return nil, loadFailed(m.version, spec.Name, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
@@ -40,6 +41,16 @@ type Options struct {
 	// OpenVINOLibrary is the path of OpenVINO's execution provider; where it is empty the
 	// library is looked for beside ONNX Runtime's.
 	OpenVINOLibrary string
+	// CUDALibraries are the directories of CUDA's libraries, as a list of paths has them;
+	// where it is empty they are looked for beside ONNX Runtime's.
+	CUDALibraries string
+	// EngineCache is the directory of the engines that TensorRT builds.
+	EngineCache string
+	// Pinned bounds the memory from and to which GPUs copy by themselves; nil has none.
+	Pinned *backend.PinnedMemory
+	// DeviceFailed is told that the GPU runs nothing any more in this process, and why; it
+	// may be nil.
+	DeviceFailed func(error)
 	// RunInC is told how many instances there are more; it may be nil.
 	RunInC func(n int)
 }
@@ -74,6 +85,12 @@ func (o *Options) set(key, value string) error {
 	case "openvino-library":
 		o.OpenVINOLibrary = value
 		return nil
+	case "cuda-libraries":
+		o.CUDALibraries = value
+		return nil
+	case "engine-cache":
+		o.EngineCache = value
+		return nil
 	case "default-max-batch-size":
 		if n, err := strconv.ParseInt(value, 10, 32); err != nil || n < 0 {
 			return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: it is a number of rows, 0 or more", key, value)
@@ -87,7 +104,7 @@ func (o *Options) set(key, value string) error {
 		return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: there is no memory tracker; leave the setting out", key, value)
 	}
 	return errs.New(errs.ConfigInvalid, "--backend-config=onnxruntime,%s=%s: the backend has no such setting; it has "+
-		"enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library and default-max-batch-size", key, value)
+		"enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library, cuda-libraries, engine-cache and default-max-batch-size", key, value)
 }
 
 func setSwitchOption(on *bool, key, value string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
@@ -42,7 +43,7 @@ func rawCall(b *testing.B, rows, size int64) *call {
 	}
 	file := filepath.Join(b.TempDir(), "model.onnx")
 	onnxmodel.AddSub(tensor.Int32, "batch", int(size)).WriteFile(b, file)
-	s, err := library.newSession(b.Context(), file, &modelconfig.Config{}, cores.Set{})
+	s, err := library.newSession(b.Context(), file, backend.Version{Config: &modelconfig.Config{}}, cores.Set{})
 	if err != nil {
 		b.Fatal(err)
 	}

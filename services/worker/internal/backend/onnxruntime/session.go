@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -24,28 +26,28 @@ import (
 type session struct {
 	bound  *ort.DynamicAdvancedSession
 	native unsafe.Pointer
-	// accelerated says that an execution accelerator runs some of it.
-	accelerated bool
+	// around calls what begins or ends the session, or is its first run, and undoes what
+	// the execution provider has done to the process by that.
+	around func(func())
 }
 
-// newSession loads the file for runs on the cores, and gives up when ctx ends.
-// Input and output names are not given to the binding, which needs them only
+// newSession loads the version's file for runs on its device, or on the cores, and gives up
+// when ctx ends. Input and output names are not given to the binding, which needs them only
 // for runs of its own.
-func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Config, pinned cores.Set) (*session, error) {
+func (b *Backend) newSession(ctx context.Context, file string, v backend.Version, pinned cores.Set) (*session, error) {
 	settings, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 	defer settings.Destroy() //nolint:errcheck // releases memory, cannot fail
-	if err := configure(settings, c, b.options, pinned); err != nil {
+	if err := configure(settings, v.Config, b.options, pinned); err != nil {
 		return nil, err
 	}
-	for _, a := range c.CPUAccelerators { // the registry knows no other than OpenVINO
-		if err := b.openvino.use(settings, c, a, b.options.threads(pinned)); err != nil {
-			return nil, err
-		}
+	s := &session{}
+	if s.around, err = b.accelerate(settings, v, pinned); err != nil {
+		return nil, err
 	}
-	if b.options.shared(c, pinned) {
+	if b.options.shared(v.Config, pinned) {
 		if err := b.engine.usePools(settings); err != nil {
 			return nil, err
 		}
@@ -55,8 +57,7 @@ func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Co
 		return nil, err
 	}
 	defer release()
-	s := &session{accelerated: len(c.CPUAccelerators) > 0}
-	s.begin(func() { s.bound, err = ort.NewDynamicAdvancedSession(file, nil, nil, settings) })
+	s.around(func() { s.bound, err = ort.NewDynamicAdvancedSession(file, nil, nil, settings) })
 	if err != nil {
 		return nil, err
 	}
@@ -67,17 +68,29 @@ func (b *Backend) newSession(ctx context.Context, file string, c *modelconfig.Co
 	return s, nil
 }
 
-// begin calls what begins or ends the session.
-func (s *session) begin(f func()) {
-	if s.accelerated {
-		onSignalStack(f)
-		return
+// accelerate has sessions use the execution providers for the version's device.
+func (b *Backend) accelerate(settings *ort.SessionOptions, v backend.Version, pinned cores.Set) (around func(func()), err error) {
+	if g := b.deviceOf(v); g != nil {
+		if err := g.cuda.open(g.ordinal); err != nil {
+			return nil, err
+		}
+		if err := g.fits(bytesIn(v.Dir)); err != nil {
+			return nil, err
+		}
+		return g.cuda.around, g.cuda.use(settings, v.Config, g.ordinal)
 	}
-	f()
+	around = func(f func()) { f() }
+	for _, a := range v.Config.CPUAccelerators { // the registry knows no other than OpenVINO
+		if err := b.openvino.use(settings, v.Config, a, b.options.threads(pinned)); err != nil {
+			return nil, err
+		}
+		around = onSignalStack
+	}
+	return around, nil
 }
 
 func (s *session) close() (err error) {
-	s.begin(func() { err = s.bound.Destroy() })
+	s.around(func() { err = s.bound.Destroy() })
 	return err
 }
 
@@ -116,7 +129,6 @@ func configure(s *ort.SessionOptions, c *modelconfig.Config, o Options, pinned c
 		func() error { return setSwitch(s.SetCpuMemArena, c, "enable_mem_arena") },
 		func() error { return setSwitch(s.SetMemPattern, c, "enable_mem_pattern") },
 		func() error { return setEntries(s, c) },
-		func() error { return checkShrinkage(c.Parameters) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -203,31 +215,31 @@ func setEntries(s *ort.SessionOptions, c *modelconfig.Config) error {
 // back after each run.
 const shrinkage = "memory.enable_memory_arena_shrinkage"
 
-// checkShrinkage refuses at load what the runtime would refuse at every run.
-func checkShrinkage(parameters map[string]string) error {
-	value, ok := parameters[shrinkage]
-	if !ok {
-		return nil
+// shrinking returns those of the named arenas that a session on the device has: the runtime
+// refuses runs that name others, which are for other instances of the model.
+func shrinking(named string, d backend.Device) string {
+	own := []string{"cpu:0"}
+	if d.GPU() {
+		own = append(own, "gpu:"+strconv.Itoa(d.Number))
 	}
-	for arena := range strings.SplitSeq(value, ";") {
-		if arena != "cpu:0" {
-			return fmt.Errorf("parameter %s names '%s': a model on CPUs has the arena cpu:0 alone", shrinkage, arena)
-		}
-	}
-	return nil
+	all := strings.Split(named, ";")
+	return strings.Join(slices.DeleteFunc(all, func(arena string) bool { return !slices.Contains(own, arena) }), ";")
 }
 
-// coresOf returns the cores of the host policy that the model's instance
-// groups name. One session serves all groups but those on GPUs, which are other
-// workers', so they have to agree.
-func (o Options) coresOf(c *modelconfig.Config) (cores.Set, error) {
+// coresOf returns the cores of the host policy that the model's instance groups on the device
+// name. One session serves all of them, so they have to agree.
+func (o Options) coresOf(c *modelconfig.Config, d backend.Device) (cores.Set, error) {
 	var all cores.Set
 	first := ""
 	for _, g := range c.Groups {
-		if g.Kind == modelconfig.KindGPU {
+		kind := g.Kind
+		if kind == modelconfig.KindAuto {
+			kind = d.Kind
+		}
+		if d.GPU() != (kind == modelconfig.KindGPU) {
 			continue
 		}
-		policy := backend.HostPolicy(g.HostPolicy, g.Kind, 0)
+		policy := backend.HostPolicy(g.HostPolicy, kind, d.Number)
 		set := o.Cores[policy]
 		if first != "" && !set.Equal(all) {
 			return all, fmt.Errorf("instance group '%s' names host policy '%s', whose cores differ from those of group '%s': the groups share the model's session, give them one policy",

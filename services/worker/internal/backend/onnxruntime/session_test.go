@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/libs/testkit/onnxmodel"
+	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
@@ -25,11 +26,11 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	onnxmodel.Relu(tensor.FP32, 2).WriteFile(t, file)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if s, err := b.newSession(ctx, file, new(modelconfig.Config), cores.Set{}); err == nil {
+	if s, err := b.newSession(ctx, file, backend.Version{Config: new(modelconfig.Config)}, cores.Set{}); err == nil {
 		_ = s.close()
 		t.Error("the runtime loaded on")
 	}
-	s, err := b.newSession(t.Context(), file, new(modelconfig.Config), cores.Set{})
+	s, err := b.newSession(t.Context(), file, backend.Version{Config: new(modelconfig.Config)}, cores.Set{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,44 @@ void nrt_provider_close(const nrt_runtime *rt, OrtEnv *env, const char *name);
 // with this configuration, which is the provider's option load_config.
 int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *config, char *error);
 
+// nrt_cuda is what is asked of CUDA's runtime beside ONNX Runtime. The functions return 0 or a
+// code of CUDA.
+typedef struct {
+  int (*count)(int *);
+  int (*select)(int);
+  int (*memory)(size_t *, size_t *);
+  int (*synchronize)(void);
+  const char *(*error)(int);
+  int (*pin)(void *, size_t, unsigned);
+  int (*unpin)(void *);
+  int (*forget)(void);
+} nrt_cuda;
+
+// nrt_library_keep loads a library until the process ends, so that those that need it find it
+// by its name.
+int nrt_library_keep(const char *path, char *error);
+// nrt_cuda_open finds the functions in CUDA's runtime.
+int nrt_cuda_open(nrt_cuda *cuda, const char *library, char *error);
+int nrt_cuda_devices(const nrt_cuda *cuda, int *count, char *error);
+int nrt_cuda_memory(const nrt_cuda *cuda, int device, size_t *free, size_t *total, char *error);
+// nrt_cuda_synchronize waits for a device. A device that has faulted fails for good.
+int nrt_cuda_synchronize(const nrt_cuda *cuda, int device, char *error);
+// nrt_cuda_pin keeps memory where it is, so that a device copies from and to it by itself.
+int nrt_cuda_pin(const nrt_cuda *cuda, int device, void *memory, size_t bytes, char *error);
+void nrt_cuda_unpin(const nrt_cuda *cuda, void *memory);
+
+// nrt_signals are the handlers of all signals. nrt_signals_mend puts those back that others
+// have replaced, without SA_ONSTACK, since they were kept: a signal would end the process.
+typedef struct {
+  struct sigaction action[NSIG];
+} nrt_signals;
+void nrt_signals_keep(nrt_signals *s);
+void nrt_signals_mend(const nrt_signals *s);
+
+// nrt_arena_stats tells what a session has taken of a device's memory, in bytes: at most in
+// use, and reserved.
+int nrt_arena_stats(const nrt_runtime *rt, OrtSession *session, const char *memory, int device, int64_t *in_use, int64_t *reserved, char *error);
+
 // nrt_load_stop ends a load under way with these options, or to come. Any
 // thread may call it.
 void nrt_load_stop(const nrt_runtime *rt, OrtSessionOptions *options);

@@ -180,12 +180,12 @@ type message struct {
 // header completes a message.
 func (m *model) header(first message, spec backend.InstanceSpec) ([]byte, error) {
 	v := m.version
-	kind := "CPU"
+	kind, gpus := "CPU", []int32(nil)
 	if spec.Kind == modelconfig.KindGPU {
-		kind = "GPU"
+		kind, gpus = "GPU", []int32{int32(spec.Device)}
 	}
 	first.Args = map[string]string{
-		"model_config": string(modelconfig.JSON(v.Config.Proto())), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
+		"model_config": string(modelconfig.JSON(v.Config.Shown(gpus))), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
 		"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
 	}
 	first.Dir, first.Model, first.File = v.Dir, v.ModelDir, m.file

@@ -1,0 +1,103 @@
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+int nrt_library_keep(const char *path, char *error) {
+  if (dlopen(path, RTLD_LAZY | RTLD_NODELETE) != NULL) return 0;
+  snprintf(error, NRT_ERROR_BYTES, "%s", dlerror());
+  return ORT_FAIL;
+}
+
+int nrt_cuda_open(nrt_cuda *cuda, const char *library, char *error) {
+  void *runtime = dlopen(library, RTLD_LAZY);
+  if (runtime == NULL) {
+    snprintf(error, NRT_ERROR_BYTES, "%s", dlerror());
+    return ORT_FAIL;
+  }
+  struct {
+    const char *name;
+    void **function;
+  } functions[] = {
+      {"cudaGetDeviceCount", (void **)&cuda->count},        {"cudaSetDevice", (void **)&cuda->select},
+      {"cudaMemGetInfo", (void **)&cuda->memory},           {"cudaDeviceSynchronize", (void **)&cuda->synchronize},
+      {"cudaGetErrorString", (void **)&cuda->error},        {"cudaHostRegister", (void **)&cuda->pin},
+      {"cudaHostUnregister", (void **)&cuda->unpin},        {"cudaGetLastError", (void **)&cuda->forget},
+  };
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    if ((*functions[i].function = dlsym(runtime, functions[i].name)) == NULL) {
+      snprintf(error, NRT_ERROR_BYTES, "%s has no %s", library, functions[i].name);
+      return ORT_FAIL;
+    }
+  }
+  return 0;
+}
+
+static int failed(const nrt_cuda *cuda, int code, char *error) {
+  if (code != 0) {
+    cuda->forget();
+    snprintf(error, NRT_ERROR_BYTES, "%s", cuda->error(code));
+  }
+  return code;
+}
+
+int nrt_cuda_devices(const nrt_cuda *cuda, int *count, char *error) { return failed(cuda, cuda->count(count), error); }
+
+int nrt_cuda_memory(const nrt_cuda *cuda, int device, size_t *free, size_t *total, char *error) {
+  int code = cuda->select(device);
+  if (code == 0) code = cuda->memory(free, total);
+  return failed(cuda, code, error);
+}
+
+int nrt_cuda_synchronize(const nrt_cuda *cuda, int device, char *error) {
+  int code = cuda->select(device);
+  if (code == 0) code = cuda->synchronize();
+  return failed(cuda, code, error);
+}
+
+int nrt_cuda_pin(const nrt_cuda *cuda, int device, void *memory, size_t bytes, char *error) {
+  enum { PORTABLE = 1 };
+  int code = cuda->select(device);
+  if (code == 0) code = cuda->pin(memory, bytes, PORTABLE);
+  return failed(cuda, code, error);
+}
+
+void nrt_cuda_unpin(const nrt_cuda *cuda, void *memory) {
+  if (cuda->unpin(memory) != 0) cuda->forget();
+}
+
+void nrt_signals_keep(nrt_signals *s) {
+  for (int i = 1; i < NSIG; i++) sigaction(i, NULL, &s->action[i]);
+}
+
+void nrt_signals_mend(const nrt_signals *s) {
+  for (int i = 1; i < NSIG; i++) {
+    struct sigaction now;
+    if (!(s->action[i].sa_flags & SA_ONSTACK) || sigaction(i, NULL, &now) != 0) continue;
+    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) continue;
+    if (!(now.sa_flags & SA_ONSTACK)) sigaction(i, &s->action[i], NULL);
+  }
+}
+
+int nrt_arena_stats(const nrt_runtime *rt, OrtSession *session, const char *memory, int device, int64_t *in_use, int64_t *reserved, char *error) {
+  enum { ARENA = 1, DEFAULT = 0 };
+  OrtMemoryInfo *info = NULL;
+  OrtAllocator *allocator = NULL;
+  OrtKeyValuePairs *stats = NULL;
+  int code = nrt_take_status(rt, ORT(rt->api, CreateMemoryInfo)(memory, ARENA, device, DEFAULT, &info), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, CreateAllocator)(session, info, &allocator), error);
+  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, AllocatorGetStats)(allocator, &stats), error);
+  if (code == 0) {
+    const char *text = ORT(rt->api, GetKeyValue)(stats, "MaxInUse");
+    *in_use = text != NULL ? atoll(text) : 0;
+    text = ORT(rt->api, GetKeyValue)(stats, "TotalAllocated");
+    *reserved = text != NULL ? atoll(text) : 0;
+  }
+  if (stats != NULL) ORT(rt->api, ReleaseKeyValuePairs)(stats);
+  if (allocator != NULL) ORT(rt->api, ReleaseAllocator)(allocator);
+  if (info != NULL) ORT(rt->api, ReleaseMemoryInfo)(info);
+  return code;
+}

@@ -1,0 +1,469 @@
+// libcudart.so.13: the CUDA runtime over the host's memory. See README.md.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "emulated.h"
+
+enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
+enum { ALIGNMENT = 512, HOST = 1, DEVICE = 2, REGISTERED = 3 };
+static const size_t reserved = (size_t)64 << 30;
+
+typedef struct block {
+  char *at;
+  size_t bytes;
+  int kind;  // HOST is pinned, and so is REGISTERED, which is somebody's
+  struct block *next;
+} block;
+
+typedef struct work {
+  void (*run)(void *);
+  struct work *next;
+  char argument[];
+} work;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *device, *alias;  // the device's addresses, and the same memory for the processor
+static block *blocks, *freed;
+static size_t used, top, limit, pinned, peak, copies, copied;
+static work *first, **last = &first;
+static int fault;
+static __thread int current, latest;
+
+static size_t number(const char *name, size_t standard) {
+  const char *text = getenv(name);
+  return text != NULL ? strtoull(text, NULL, 10) : standard;
+}
+
+static void passed_on(int signal, siginfo_t *info, void *context);
+static struct sigaction before[NSIG];
+
+// CUDA's runtime takes signals over, on the stack of the thread that gets them.
+static void take_signals(void) {
+  int signals[] = {SIGTERM, SIGINT, SIGSEGV, SIGBUS, SIGFPE};
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+    struct sigaction mine = {.sa_sigaction = passed_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(signals[i], &mine, &before[signals[i]]);
+  }
+}
+
+static void passed_on(int signal, siginfo_t *info, void *context) {
+  if (before[signal].sa_flags & SA_SIGINFO) before[signal].sa_sigaction(signal, info, context);
+}
+
+static pthread_once_t begun = PTHREAD_ONCE_INIT;
+static void begin(void) {
+  limit = number("EMULATED_CUDA_MEMORY", (size_t)1 << 30);
+  int file = memfd_create("emulated-cuda", 0);
+  if (file < 0 || ftruncate(file, (off_t)reserved) != 0) abort();
+  device = mmap(NULL, reserved, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  alias = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  if (device == MAP_FAILED || alias == MAP_FAILED) abort();
+  close(file);
+  take_signals();
+}
+
+static int failed(int code) {
+  if (code != OK) latest = code;
+  return code;
+}
+
+void *emulated_alias(const void *address) {
+  char *p = (char *)address;
+  return device != NULL && p >= device && p < device + reserved ? alias + (p - device) : p;
+}
+
+void emulated_later(void (*run)(void *), const void *argument, size_t bytes) {
+  work *w = malloc(sizeof *w + bytes);
+  w->run = run;
+  w->next = NULL;
+  memcpy(w->argument, argument, bytes);
+  pthread_mutex_lock(&lock);
+  *last = w;
+  last = &w->next;
+  pthread_mutex_unlock(&lock);
+}
+
+static void tell(void) {
+  const char *path = getenv("EMULATED_CUDA_STATISTICS");
+  if (path == NULL) return;
+  FILE *out = fopen(path, "w");
+  if (out == NULL) return;
+  fprintf(out, "device_bytes %zu\ndevice_peak_bytes %zu\npinned_bytes %zu\ncopies %zu\ncopied_bytes %zu\n", used, peak, pinned, copies, copied);
+  fclose(out);
+}
+
+// wait does what streams have been given, in its order.
+static int wait_all(void) {
+  pthread_mutex_lock(&lock);
+  while (first != NULL) {
+    work *w = first;
+    if ((first = w->next) == NULL) last = &first;
+    if (!fault) w->run(w->argument);
+    free(w);
+  }
+  const char *path = getenv("EMULATED_CUDA_FAULT");
+  if (path != NULL && access(path, F_OK) == 0) fault = ILLEGAL_ADDRESS;
+  tell();
+  int code = fault;
+  pthread_mutex_unlock(&lock);
+  return failed(code);
+}
+
+// Devices.
+
+int cudaGetDeviceCount(int *count) {
+  *count = (int)number("EMULATED_CUDA_DEVICES", 1);
+  return *count > 0 ? OK : failed(NO_DEVICE);
+}
+
+int cudaSetDevice(int number) {
+  int count;
+  if (cudaGetDeviceCount(&count) != OK) return NO_DEVICE;
+  if (number < 0 || number >= count) return failed(BAD_DEVICE);
+  pthread_once(&begun, begin);
+  current = number;
+  return failed(fault);
+}
+
+int cudaGetDevice(int *number) { *number = current; return failed(fault); }
+int cudaDeviceSynchronize(void) { return wait_all(); }
+int cudaDriverGetVersion(int *version) { *version = 13000; return OK; }
+int cudaRuntimeGetVersion(int *version) { *version = 13000; return OK; }
+
+// An H200's, where the provider looks.
+int cudaDeviceGetAttribute(int *value, int attribute, int number) {
+  (void)number;
+  switch (attribute) {
+    case 10: *value = 32; break;      // threads of a warp
+    case 16: *value = 132; break;     // multiprocessors
+    case 75: *value = 9; break;       // compute capability
+    case 76: *value = 0; break;
+    case 97: *value = 232448; break;  // shared memory of a block
+    default: *value = 0;
+  }
+  return OK;
+}
+
+int cudaGetDeviceProperties(char *p, int number) {
+  (void)number;
+  pthread_once(&begun, begin);
+  memset(p, 0, 1008);
+  strcpy(p, "Emulated CUDA device");
+  *(size_t *)(p + 288) = limit;
+  *(size_t *)(p + 296) = 49152;
+  *(int *)(p + 304) = 65536;
+  *(int *)(p + 308) = 32;
+  *(int *)(p + 320) = 1024;
+  int *threads = (int *)(p + 324), *grid = (int *)(p + 336);
+  threads[0] = threads[1] = 1024, threads[2] = 64;
+  grid[0] = 2147483647, grid[1] = grid[2] = 65535;
+  *(int *)(p + 360) = 9;
+  *(int *)(p + 384) = 132;
+  *(int *)(p + 596) = 50 << 20;
+  *(int *)(p + 604) = 2048;
+  *(size_t *)(p + 624) = 233472;
+  *(int *)(p + 632) = 65536;
+  *(size_t *)(p + 672) = 232448;
+  return OK;
+}
+
+// Memory. A block that is freed serves the next of its size.
+
+static int take(void **p, size_t bytes, int kind) {
+  pthread_once(&begun, begin);
+  if (fault) return failed(fault);
+  if (bytes == 0) return *p = NULL, OK;
+  size_t size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  pthread_mutex_lock(&lock);
+  block **at = &freed;
+  while (*at != NULL && ((*at)->kind != kind || (*at)->bytes != size)) at = &(*at)->next;
+  block *b = *at;
+  if (kind == DEVICE && (used + size > limit || b == NULL && top + size > reserved)) {
+    pthread_mutex_unlock(&lock);
+    return failed(NO_MEMORY);
+  }
+  if (b != NULL) {
+    *at = b->next;
+  } else {
+    b = malloc(sizeof *b);
+    *b = (block){.bytes = size, .kind = kind};
+    b->at = kind == DEVICE ? device + top : aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    if (kind == DEVICE) top += size;
+  }
+  b->next = blocks;
+  blocks = b;
+  *(kind == DEVICE ? &used : &pinned) += size;
+  if (used > peak) peak = used;
+  pthread_mutex_unlock(&lock);
+  *p = b->at;
+  return OK;
+}
+
+static block *find(const void *address) {
+  for (block *b = blocks; b != NULL; b = b->next) {
+    if ((const char *)address >= b->at && (const char *)address < b->at + b->bytes) return b;
+  }
+  return NULL;
+}
+
+static int give_back(void *p) {
+  if (p == NULL) return OK;
+  wait_all();
+  pthread_mutex_lock(&lock);
+  block **at = &blocks;
+  while (*at != NULL && (*at)->at != p) at = &(*at)->next;
+  block *b = *at;
+  if (b != NULL) {
+    *at = b->next;
+    b->next = freed;
+    freed = b;
+    *(b->kind == DEVICE ? &used : &pinned) -= b->bytes;
+    if (b->kind == DEVICE) memset(emulated_alias(b->at), 0xdd, b->bytes);
+  }
+  tell();
+  pthread_mutex_unlock(&lock);
+  return b != NULL ? failed(fault) : failed(INVALID);
+}
+
+// Memory of the host that exists already can be pinned, too.
+
+int cudaHostRegister(void *p, size_t bytes, unsigned flags) {
+  (void)flags;
+  if (fault) return failed(fault);
+  block *b = malloc(sizeof *b);
+  pthread_mutex_lock(&lock);
+  *b = (block){.at = p, .bytes = bytes, .kind = REGISTERED, .next = blocks};
+  blocks = b;
+  pinned += bytes;
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+
+int cudaHostUnregister(void *p) {
+  wait_all();
+  pthread_mutex_lock(&lock);
+  block **at = &blocks;
+  while (*at != NULL && ((*at)->at != p || (*at)->kind != REGISTERED)) at = &(*at)->next;
+  block *b = *at;
+  if (b != NULL) {
+    *at = b->next;
+    pinned -= b->bytes;
+    free(b);
+  }
+  tell();
+  pthread_mutex_unlock(&lock);
+  return b != NULL ? OK : failed(INVALID);
+}
+
+int cudaMalloc(void **p, size_t bytes) { return take(p, bytes, DEVICE); }
+int cudaFree(void *p) { return give_back(p); }
+int cudaMallocHost(void **p, size_t bytes) { return take(p, bytes, HOST); }
+int cudaHostAlloc(void **p, size_t bytes, unsigned flags) { (void)flags; return take(p, bytes, HOST); }
+int cudaFreeHost(void *p) { return give_back(p); }
+int cudaMallocFromPoolAsync(void **p, size_t bytes, void *pool, void *stream) { (void)pool, (void)stream; return take(p, bytes, DEVICE); }
+int cudaFreeAsync(void *p, void *stream) { (void)stream; return give_back(p); }
+int cudaMemPoolCreate(void **pool, const void *properties) { (void)properties; *pool = &used; return OK; }
+int cudaMemPoolDestroy(void *pool) { (void)pool; return OK; }
+int cudaMemPoolSetAttribute(void *pool, int attribute, void *value) { (void)pool, (void)attribute, (void)value; return OK; }
+int cudaMemPoolGetAttribute(void *pool, int attribute, void *value) { (void)pool, (void)attribute; *(uint64_t *)value = used; return OK; }
+int cudaMemPoolTrimTo(void *pool, size_t bytes) { (void)pool, (void)bytes; return OK; }
+
+int cudaMemGetInfo(size_t *free, size_t *total) {
+  pthread_once(&begun, begin);
+  *free = limit - used;
+  *total = limit;
+  return failed(fault);
+}
+
+int cudaPointerGetAttributes(char *attributes, const void *p) {
+  pthread_mutex_lock(&lock);
+  block *b = find(p);
+  pthread_mutex_unlock(&lock);
+  memset(attributes, 0, 88);
+  *(int *)attributes = b == NULL ? 0 : b->kind == DEVICE ? DEVICE : HOST;
+  *(const void **)(attributes + 8) = p;
+  *(const void **)(attributes + 16) = b == NULL || b->kind != DEVICE ? p : NULL;
+  return OK;
+}
+
+// Copies. One from memory that is not pinned has read it when it returns.
+
+typedef struct {
+  void *to;
+  const void *from;
+  size_t bytes, rows, to_pitch, from_pitch;
+  char *staged;
+} copy;
+
+static void run_copy(void *argument) {
+  copy *c = argument;
+  const char *from = c->staged != NULL ? c->staged : emulated_alias(c->from);
+  char *to = emulated_alias(c->to);
+  for (size_t i = 0; i < c->rows; i++) memcpy(to + i * c->to_pitch, from + i * c->from_pitch, c->bytes);
+  free(c->staged);
+  copies++;
+  copied += c->bytes * c->rows;
+}
+
+static int later(copy c) {
+  if (fault) return failed(fault);
+  pthread_mutex_lock(&lock);
+  block *b = find(c.from);
+  pthread_mutex_unlock(&lock);
+  if (b == NULL && c.rows == 1) {
+    c.staged = malloc(c.bytes + 1);
+    memcpy(c.staged, c.from, c.bytes);
+  }
+  emulated_later(run_copy, &c, sizeof c);
+  return OK;
+}
+
+int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
+  (void)kind, (void)stream;
+  return later((copy){.to = to, .from = from, .bytes = bytes, .rows = 1});
+}
+
+int cudaMemcpy(void *to, const void *from, size_t bytes, int kind) {
+  int code = cudaMemcpyAsync(to, from, bytes, kind, NULL);
+  return code != OK ? code : wait_all();
+}
+
+int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, void *stream) {
+  (void)kind, (void)stream;
+  return later((copy){.to = to, .from = from, .bytes = width, .rows = height, .to_pitch = to_pitch, .from_pitch = from_pitch});
+}
+
+typedef struct {
+  void *to;
+  int value;
+  size_t bytes;
+} fill;
+
+static void run_fill(void *argument) {
+  fill *f = argument;
+  memset(emulated_alias(f->to), f->value, f->bytes);
+}
+
+int cudaMemsetAsync(void *to, int value, size_t bytes, void *stream) {
+  (void)stream;
+  fill f = {to, value, bytes};
+  emulated_later(run_fill, &f, sizeof f);
+  return OK;
+}
+
+int cudaMemset(void *to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes, NULL), wait_all(); }
+
+// Streams and events: all are one.
+
+static int made(void **handle) { *handle = malloc(1); return failed(fault); }
+static int dropped(void *handle) { free(handle); return OK; }
+
+int cudaStreamCreate(void **stream) { return made(stream); }
+int cudaStreamCreateWithFlags(void **stream, unsigned flags) { (void)flags; return made(stream); }
+int cudaStreamDestroy(void *stream) { return dropped(stream); }
+int cudaStreamSynchronize(void *stream) { (void)stream; return wait_all(); }
+int cudaStreamWaitEvent(void *stream, void *event, unsigned flags) { (void)stream, (void)event, (void)flags; return OK; }
+int cudaStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return OK; }
+int cudaEventCreate(void **event) { return made(event); }
+int cudaEventCreateWithFlags(void **event, unsigned flags) { (void)flags; return made(event); }
+int cudaEventDestroy(void *event) { return dropped(event); }
+int cudaEventRecord(void *event, void *stream) { (void)event, (void)stream; return OK; }
+int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) { (void)event, (void)stream, (void)flags; return OK; }
+int cudaEventSynchronize(void *event) { (void)event; return wait_all(); }
+int cudaEventElapsedTime(float *ms, void *a, void *b) { (void)a, (void)b; *ms = 0.001f; return OK; }
+
+typedef struct {
+  void (*call)(void *);
+  void *data;
+} host_call;
+
+static void run_host(void *argument) {
+  host_call *h = argument;
+  h->call(h->data);
+}
+
+int cudaLaunchHostFunc(void *stream, void (*call)(void *), void *data) {
+  (void)stream;
+  host_call h = {call, data};
+  emulated_later(run_host, &h, sizeof h);
+  return OK;
+}
+
+// Errors.
+
+static const char *word(int code) {
+  switch (code) {
+    case OK: return "cudaSuccess";
+    case NO_MEMORY: return "cudaErrorMemoryAllocation";
+    case NO_DEVICE: return "cudaErrorNoDevice";
+    case BAD_DEVICE: return "cudaErrorInvalidDevice";
+    case ILLEGAL_ADDRESS: return "cudaErrorIllegalAddress";
+  }
+  return "cudaErrorUnknown";
+}
+
+const char *cudaGetErrorName(int code) { return word(code); }
+
+const char *cudaGetErrorString(int code) {
+  switch (code) {
+    case OK: return "no error";
+    case NO_MEMORY: return "out of memory";
+    case NO_DEVICE: return "no CUDA-capable device is detected";
+    case BAD_DEVICE: return "invalid device ordinal";
+    case ILLEGAL_ADDRESS: return "an illegal memory access was encountered";
+  }
+  return "unknown error";
+}
+
+int cudaGetLastError(void) {
+  int code = fault ? fault : latest;
+  latest = OK;
+  return code;
+}
+
+int cudaPeekAtLastError(void) { return fault ? fault : latest; }
+
+// Kernels do nothing. Graphs are not supported.
+
+int __cudaPushCallConfiguration(void) { return OK; }
+int __cudaPopCallConfiguration(void) { return OK; }
+void **__cudaRegisterFatBinary(void) { static void *handle; return &handle; }
+void __cudaRegisterFatBinaryEnd(void) {}
+void __cudaRegisterFunction(void) {}
+void __cudaRegisterVar(void) {}
+void __cudaUnregisterFatBinary(void) {}
+int __cudaGetKernel(void **kernel, const void *entry) { *kernel = (void *)entry; return OK; }
+int __cudaLaunchKernel(void) { return failed(fault); }
+int cudaLaunchKernel(void) { return failed(fault); }
+int cudaLaunchKernelExC(void) { return failed(fault); }
+int cudaLaunchCooperativeKernel(void) { return failed(fault); }
+int cudaLibraryLoadData(void **library) { *library = &used; return OK; }
+int cudaLibraryGetKernel(void **kernel) { *kernel = &used; return OK; }
+int cudaLibraryUnload(void) { return OK; }
+int cudaKernelSetAttributeForDevice(void) { return OK; }
+int cudaFuncGetAttributes(void *attributes) { memset(attributes, 0, 144); return OK; }
+int cudaFuncSetAttribute(void) { return OK; }
+int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks) { *blocks = 1; return OK; }
+int cudaMemcpyFromSymbol(void) { return NOT_SUPPORTED; }
+
+int cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version, unsigned long long flags, int *status) {
+  (void)symbol, (void)version, (void)flags;
+  *function = NULL;
+  if (status != NULL) *status = 1;
+  return OK;
+}
+
+int cudaStreamBeginCapture(void) { return NOT_SUPPORTED; }
+int cudaStreamEndCapture(void) { return NOT_SUPPORTED; }
+int cudaGraphInstantiate(void) { return NOT_SUPPORTED; }
+int cudaGraphLaunch(void) { return NOT_SUPPORTED; }
+int cudaGraphDestroy(void) { return OK; }
+int cudaGraphExecDestroy(void) { return OK; }
