@@ -19,8 +19,11 @@ export GOCACHE ?= $(CURDIR)/.deps/go-build
 export GOPATH ?= $(CURDIR)/.deps/go
 endif
 
+# GPU=1 is for machines with GPUs of NVIDIA: ONNX Runtime is then the one that runs models on them, and on CPUs.
+GPU ?=
+RUNTIME := onnxruntime$(if $(GPU),-gpu)
 # What tests and programs started from here find by these names.
-export NEREID_ONNXRUNTIME_LIBRARY ?= $(CURDIR)/.deps/onnxruntime/libonnxruntime.so
+export NEREID_ONNXRUNTIME_LIBRARY ?= $(CURDIR)/.deps/$(RUNTIME)/libonnxruntime.so
 export NEREID_REQUIRE_ONNXRUNTIME ?= 1
 export NEREID_PYTHON ?= $(CURDIR)/.deps/venv/bin/python
 export NEREID_BIN ?= $(CURDIR)/bin/nereid
@@ -55,8 +58,9 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: deps
-deps: check-machine ## Fetch ONNX Runtime and the Python clients into .deps/, pinned by hash
+deps: check-machine ## Fetch ONNX Runtime and the Python clients into .deps/, pinned by hash; GPU=1 fetches what GPUs need, 2 GB, too
 	@$(PYTHON) deps/fetch.py
+	@if [ -n "$(GPU)" ]; then $(PYTHON) deps/fetch.py --gpu; fi
 
 .PHONY: check-machine
 check-machine:
@@ -112,6 +116,19 @@ redis-test: deps build ## Keep responses in a real Redis, which is killed, slow 
 	@command -v $(REDIS) >/dev/null || { echo "there is no $(REDIS): apt-get install redis-server, or name another by REDIS=FILE" >&2; exit 1; }
 	NEREID_REDIS=$$(command -v $(REDIS)) $(TEST) -count=1 ./services/gateway/internal/redis/
 	NEREID_REDIS=$$(command -v $(REDIS)) $(TEST) -count=1 -run TestResponsesAreSharedByRedis ./test/e2e/
+
+# The libraries of test/cuda, which stand for CUDA's on machines without a GPU.
+EMULATED_CUDA := $(CURDIR)/build/cuda
+
+.PHONY: cuda-test
+cuda-test: export NEREID_ONNXRUNTIME_LIBRARY = $(CURDIR)/.deps/onnxruntime-gpu/libonnxruntime.so
+cuda-test: export NEREID_CUDA_LIBRARIES = $(EMULATED_CUDA)
+cuda-test: export EMULATED_CUDA_STATISTICS = $(EMULATED_CUDA)/statistics
+cuda-test: deps build ## Run models on an emulated GPU, by ONNX Runtime's CUDA provider (250 MB are fetched); needs no GPU
+	@$(PYTHON) deps/fetch.py --provider
+	test/cuda/build $(EMULATED_CUDA)
+	$(TEST) -count=1 ./services/worker/internal/backend/onnxruntime/
+	$(TEST) -count=1 -run GPU ./test/e2e/
 
 # PyTorch is Debian's python3-torch, or what PYTORCH_PYTHON has.
 PYTORCH_PYTHON ?= /usr/bin/python3

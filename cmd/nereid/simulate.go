@@ -220,7 +220,7 @@ func (s *simulation) draw(ctx context.Context, costs *simulate.Costs) (*simulate
 			d.Kind = "gpu"
 		}
 		if s.Instances == 0 && !g.Passive {
-			d.Instances += g.Count
+			d.Instances += g.CountOn(modelconfig.KindCPU)
 		}
 	}
 	d.Instances = max(d.Instances, 1)

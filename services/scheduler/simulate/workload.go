@@ -88,7 +88,7 @@ func instanceName(c *modelconfig.Config, i int) string {
 	if c != nil {
 		for first, groups := 0, c.Groups; len(groups) > 0 && first <= i; groups = groups[1:] {
 			name = fmt.Sprintf("%s_%d", groups[0].Name, i-first)
-			first += groups[0].Count
+			first += groups[0].CountOn(modelconfig.KindCPU)
 		}
 	}
 	return name

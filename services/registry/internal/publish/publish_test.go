@@ -185,7 +185,7 @@ func TestVersionsToPlace(t *testing.T) {
 	edit(b, "odd", func(v *nereidv1.ModelValue) { v.Config.MaxBatchSize = -1 })
 
 	versions, causes := publish.Versions(b.models, nil)
-	if len(versions) != 1 || versions[0].Model.Name != "m" || versions[0].Groups[0].Kind != modelconfig.KindCPU {
+	if len(versions) != 1 || versions[0].Model.Name != "m" || versions[0].Groups[0].Kind != modelconfig.KindAuto {
 		t.Errorf("versions = %+v, want m alone", versions)
 	}
 	if len(causes) != 1 || causes[infer.ModelRef{Name: "odd", Version: 1, Generation: 1}] == "" {
