@@ -10,10 +10,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/embedded"
 	"github.com/nereid-serving/nereid/cmd/nereid/internal/node"
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/process"
 	"github.com/nereid-serving/nereid/services/worker"
+	"github.com/nereid-serving/nereid/services/worker/command"
 )
 
 // commands are what the program can do.
@@ -44,6 +46,10 @@ type commands struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == embedded.WorkerWord { // of a server with GPUs
+		os.Args = os.Args[1:]
+		process.Main(command.Program())
+	}
 	os.Exit(run(process.Signals(), os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
 }
 

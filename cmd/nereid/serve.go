@@ -74,6 +74,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, stdout io.Writer
 	if names := withoutEffect(command); len(names) > 0 {
 		log.Info("flags have no effect", zap.Strings("flags", names), zap.String("reasons", "docs/reference/cli.md"))
 	}
+	s.Config.LogFlags = config.Flags(s.Log)
 	server, err := embedded.New(s.Config, log, stdout)
 	if err != nil {
 		return err

@@ -28,9 +28,12 @@ type Config struct {
 	// directory that Close removes: a restart then begins with nothing.
 	Dir string
 	// Listen is the address (host:port, port 0 for any free one) on which the
-	// embedded server also takes connections, without authentication. Empty
+	// embedded server also takes connections, without authentication but for the password. Empty
 	// opens no socket: only this process can reach the server.
 	Listen string
+	// Password, if not empty, is what the embedded server asks of who connects; [Bus.Addr]
+	// has it.
+	Password string
 	// Name is this process's name in the server's connection list and log.
 	Name string
 	// Credentials is the path of a NATS credentials file, or of a file with a
@@ -126,6 +129,9 @@ func (b *Bus) open(ctx context.Context, cfg Config) error {
 		}
 		b.server = server
 		opts = append(opts, nats.InProcessServer(server))
+		if cfg.Password != "" {
+			opts = append(opts, nats.UserInfo(embeddedUser, cfg.Password))
+		}
 		where = "the embedded server"
 	}
 	if err := ctx.Err(); err != nil {

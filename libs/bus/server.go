@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/zap"
+	"golang.org/x/crypto/bcrypt"
 )
 
 const (
@@ -27,6 +29,7 @@ type embedded struct {
 	*server.Server
 	lock      *os.File
 	temporary string // directory to remove at stop, or empty
+	password  string // asked of who connects, or empty
 }
 
 func startEmbedded(cfg Config, log *zap.Logger) (*embedded, error) {
@@ -73,7 +76,7 @@ func (e *embedded) start(cfg Config, dir string, log *zap.Logger) error {
 	if err != nil {
 		return unavailable(err, "cannot set up the embedded NATS server")
 	}
-	e.Server = s
+	e.Server, e.password = s, cfg.Password
 	sink := &serverLog{log: log}
 	s.SetLoggerV2(sink, false, false, false)
 	s.Start()
@@ -87,6 +90,9 @@ func (e *embedded) start(cfg Config, dir string, log *zap.Logger) error {
 	}
 	return nil
 }
+
+// embeddedUser is who connects to an embedded server that asks for a password.
+const embeddedUser = "nereid"
 
 func embeddedOptions(cfg Config, dir string) (*server.Options, error) {
 	opts := &server.Options{
@@ -111,6 +117,14 @@ func embeddedOptions(cfg Config, dir string) (*server.Options, error) {
 		return nil, unavailable(err, "the embedded NATS server cannot listen on %q: write host:port", cfg.Listen)
 	}
 	opts.Host = host
+	if cfg.Password != "" {
+		// The server warns of passwords in plain text, wherever they come from.
+		hash, err := bcrypt.GenerateFromPassword([]byte(cfg.Password), bcrypt.MinCost)
+		if err != nil {
+			return nil, unavailable(err, "the embedded NATS server cannot use the password")
+		}
+		opts.Username, opts.Password = embeddedUser, string(hash)
+	}
 	if opts.Port, err = strconv.Atoi(port); err != nil {
 		return nil, unavailable(err, "the embedded NATS server cannot listen on %q: the port is a number", cfg.Listen)
 	}
@@ -124,7 +138,11 @@ func (e *embedded) url() string {
 	if e.Addr() == nil {
 		return ""
 	}
-	return e.ClientURL()
+	address := url.URL{Scheme: "nats", Host: e.Addr().String()}
+	if e.password != "" {
+		address.User = url.UserPassword(embeddedUser, e.password)
+	}
+	return address.String()
 }
 
 // stop shuts the server down, waits, and unlocks the directory. It works on a

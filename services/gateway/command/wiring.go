@@ -27,6 +27,13 @@ type wiring struct {
 }
 
 func (c *Command) service(_ context.Context, p *process.Process) (process.Service, error) {
+	service, g, err := c.Service(p)
+	service.Parts = append(service.Parts, lifecycle.Part{Run: func(ctx context.Context) error { return logStart(ctx, g, p.Log) }})
+	return service, err
+}
+
+// Service makes the service within a process, and returns its gateway.
+func (c *Command) Service(p *process.Process) (process.Service, *gateway.Gateway, error) {
 	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
 	w, clock := &wiring{process: p}, mono.New()
 	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialing})
@@ -44,7 +51,7 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 		SharedQuotas: true,
 	})
 	if err != nil {
-		return process.Service{}, err
+		return process.Service{}, nil, err
 	}
 	return process.Service{
 		Parts: slices.Concat([]lifecycle.Part{
@@ -52,9 +59,9 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 			{Name: "registry", Run: registries.Run},
 			{Name: "calls", Run: process.Until(func() error { registry.Close(); return nil })},
 			{Name: "statistics", Run: w.statistics.Run},
-		}, remote.Parts(), []lifecycle.Part{{Run: w.gateway.Run}, {Run: w.start}}),
+		}, remote.Parts(), []lifecycle.Part{{Run: w.gateway.Run}}),
 		Ready: w.ready,
-	}, nil
+	}, w.gateway, nil
 }
 
 // ready returns why the process is not ready.
@@ -83,19 +90,19 @@ func (w *wiring) ModelReady(model, version string) (bool, error) {
 	return w.gateway.ModelReady(model, version)
 }
 
-// start logs the progress of the start.
-func (w *wiring) start(ctx context.Context) error {
-	started, log := time.Now(), w.process.Log
+// logStart logs the progress of the start.
+func logStart(ctx context.Context, g *gateway.Gateway, log *zap.Logger) error {
+	started := time.Now()
 	select {
-	case <-w.gateway.Bound():
-		http, grpc := w.gateway.Addresses()
+	case <-g.Bound():
+		http, grpc := g.Addresses()
 		log.Info("listening", zap.String("http", http), zap.String("grpc", grpc))
 	case <-ctx.Done():
 		return nil
 	}
 	select {
-	case <-w.gateway.Started():
-		log.Info("started", zap.Bool("ready", w.gateway.Ready()), zap.Duration("took", time.Since(started)))
+	case <-g.Started():
+		log.Info("started", zap.Bool("ready", g.Ready()), zap.Duration("took", time.Since(started)))
 	case <-ctx.Done():
 	}
 	<-ctx.Done()

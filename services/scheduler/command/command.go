@@ -55,10 +55,11 @@ func (c *Command) config(id, address string) scheduler.Config {
 
 // Run runs one scheduler of the pool.
 func (c *Command) Run(ctx context.Context) error {
-	return c.Process.Serve(ctx, "0.0.0.0", c.service)
+	return c.Process.Serve(ctx, "0.0.0.0", c.Service)
 }
 
-func (c *Command) service(ctx context.Context, p *process.Process) (process.Service, error) {
+// Service makes the service within a process.
+func (c *Command) Service(ctx context.Context, p *process.Process) (process.Service, error) {
 	peers, err := p.Listen(ctx, &c.Peers)
 	if err != nil {
 		return process.Service{}, err

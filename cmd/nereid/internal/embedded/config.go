@@ -17,6 +17,7 @@ type Config struct {
 
 	ID          string        `name:"id" default:"triton" group:"Server" help:"Name of the server in its metadata."`
 	ExitOnError config.Switch `name:"exit-on-error" default:"true" group:"Server" help:"End the process when a model cannot be loaded at the start."`
+	GPUs        string        `name:"gpus" default:"auto" placeholder:"GPUS" group:"Server" help:"GPUs of NVIDIA to run models on, each in a worker process of its own: auto is all that there are, where ONNX Runtime's library is one for GPUs; none; or their numbers, such as 0,1."`
 	Watch       bool          `name:"watch" group:"Models" help:"Load a model anew when one of its files is saved, for work on models in local directories: looks at all files five times a second."`
 	Data        string        `name:"data" placeholder:"DIR" group:"Server" help:"Directory for the state of the control plane. Without it the state is temporary."`
 
@@ -26,6 +27,8 @@ type Config struct {
 	Scheduler scheduler.Config      `embed:""`
 
 	Version string `kong:"-"`
+	// LogFlags have worker processes log as this process does.
+	LogFlags []string `kong:"-"`
 }
 
 // Default returns the flags' defaults.
@@ -33,7 +36,7 @@ func Default() Config {
 	on := config.Switch{On: true}
 	return Config{
 		Registry: registry.Default(), Worker: worker.Default(), Gateway: gateway.Default(), Scheduler: scheduler.Default(),
-		ID: "triton", ExitOnError: on,
+		ID: "triton", ExitOnError: on, GPUs: autoGPUs,
 		Admin: process.AdminSettings{AllowMetrics: on, MetricsPort: 8002},
 		Host:  process.HostSettings{CPUMetrics: on, GPUMetrics: on, MetricsPeriod: 2000},
 	}
@@ -70,6 +73,9 @@ func (c *Config) complete() (process.Admin, error) {
 		if err == nil {
 			err = part.Validate()
 		}
+	}
+	if err == nil {
+		_, err = c.gpuNumbers()
 	}
 	return admin, err
 }

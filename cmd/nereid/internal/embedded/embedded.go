@@ -62,6 +62,13 @@ func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
 // fails.
 func (s *Server) Run(ctx context.Context) error {
 	process.CollectLate()
+	devices, err := s.config.devices(s.log)
+	if err != nil {
+		return err
+	}
+	if len(devices) > 0 {
+		return s.serveDevices(ctx, devices)
+	}
 	b, err := bus.Open(ctx, bus.Config{Dir: s.config.Data, Name: "nereid", Lease: lease, Log: s.log})
 	if err != nil {
 		return err

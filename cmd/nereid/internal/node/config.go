@@ -31,6 +31,10 @@ type Config struct {
 	// forgotten.
 	Steady time.Duration `kong:"-"`
 
+	// Words come before a worker's flags: what has the program be one. Environment is added to
+	// that of this process.
+	Words, Environment []string `kong:"-"`
+
 	// Arguments are those of all workers beside what distinguishes them.
 	Arguments []string `arg:"" optional:"" passthrough:"" name:"settings" help:"Flags of the workers, behind --."`
 }

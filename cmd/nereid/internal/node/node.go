@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,14 +98,20 @@ func (n *Node) Ready() error {
 	return errors.Join(problems...)
 }
 
+// unixScheme begins the address of a directory of sockets, in which each worker has its own.
+const unixScheme = "unix:"
+
 // arguments are those of one worker.
 func (c Config) arguments(id string, d Device, metricsPort int) []string {
 	given := c.Arguments
 	if len(given) > 0 && given[0] == "--" { // as the parser leaves it
 		given = given[1:]
 	}
-	return append([]string{
-		"--id=" + id, fmt.Sprintf("--device=%s:%d", d.Kind, d.Number),
-		"--listen=" + c.Address + ":0", "--metrics-port=" + strconv.Itoa(metricsPort),
-	}, given...)
+	listen := c.Address + ":0"
+	if strings.HasPrefix(c.Address, unixScheme) {
+		listen = c.Address + "/" + d.Name + ".sock"
+	}
+	return slices.Concat(c.Words, []string{
+		"--id=" + id, fmt.Sprintf("--device=%s:%d", d.Kind, d.Number), "--listen=" + listen, "--metrics-port=" + strconv.Itoa(metricsPort),
+	}, given)
 }

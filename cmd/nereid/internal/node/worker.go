@@ -56,6 +56,7 @@ func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
 	w.command = func() *exec.Cmd {
 		command := exec.Command(c.Program, c.arguments(w.id, device, metricsPort)...) //nolint:noctx // it outlives the context, to drain
 		command.Env = append(os.Environ(), config.EnvName(config.FileFlag)+"=")       // that file is this program's
+		command.Env = append(command.Env, c.Environment...)
 		return command
 	}
 	w.problem = "not started yet"

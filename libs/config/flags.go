@@ -1,0 +1,31 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Flags are the arguments by which another program gets the settings that a struct has, as
+// --name=value. Fields without a name are no settings, and those that are empty need none.
+// The settings of structs within it are its own, too.
+func Flags(settings any) []string {
+	v := reflect.Indirect(reflect.ValueOf(settings))
+	var list []string
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		name, named := field.Tag.Lookup("name")
+		_, embedded := field.Tag.Lookup("embed")
+		switch {
+		case embedded:
+			list = append(list, Flags(value.Interface())...)
+		case !named || value.IsZero() && value.Kind() != reflect.Struct && field.Tag.Get("default") == "":
+		case value.Kind() == reflect.Slice:
+			for n := range value.Len() {
+				list = append(list, fmt.Sprintf("--%s=%v", name, value.Index(n).Interface()))
+			}
+		default:
+			list = append(list, fmt.Sprintf("--%s=%v", name, value.Interface()))
+		}
+	}
+	return list
+}
