@@ -3,6 +3,7 @@ module github.com/nereid-serving/nereid/libs
 go 1.26.0
 
 require (
+	github.com/NVIDIA/go-nvml v0.13.0-1
 	github.com/alecthomas/kong v1.17.0
 	github.com/google/go-cmp v0.7.0
 	github.com/klauspost/compress v1.20.3

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/cmd/nereid/internal/node"
+	"github.com/nereid-serving/nereid/libs/gpu"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/process"
@@ -83,22 +85,29 @@ func (s *sidecar) Run(ctx context.Context, stdout io.Writer) error {
 
 // devices finds the machine's devices, and has the metrics show the GPUs.
 func (s *sidecar) devices(metrics *obs.Metrics) (devices []node.Device, release func(), err error) {
-	var gpus node.GPUs
+	var gpus *gpu.Machine
 	release = func() {}
 	if s.Node.GPUWorkers == "auto" {
-		library, err := node.OpenNVML(nvml.New())
-		if err != nil {
-			return nil, nil, err
+		if gpus, err = gpu.Open(nvml.New()); err != nil {
+			return nil, nil, withoutGPUs(err)
 		}
-		if library != nil {
-			gpus, release = library, library.Close
+		if gpus != nil {
+			release = gpus.Close
 			if s.Host.GPUMetrics.On {
-				metrics.MustRegister(library)
+				metrics.MustRegister(gpus.Collector())
 			}
 		}
 	}
 	devices, err = node.Find(s.Node.CPUWorkers, "/sys/devices/system/node", gpus)
-	return devices, release, err
+	return devices, release, withoutGPUs(err)
+}
+
+// withoutGPUs adds how to do without what cannot be asked.
+func withoutGPUs(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w, or leave GPUs out with --gpu-workers=none", err)
 }
 
 // together lets several write to one writer, a write at a time.

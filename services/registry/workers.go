@@ -48,7 +48,8 @@ func (l *leadership) workerChanged(e bus.Event[*nereidv1.WorkerValue], open bool
 func sameCapacity(a, b *nereidv1.WorkerValue) bool {
 	return a.GetEpoch() == b.GetEpoch() && a.GetDevice().GetKind() == b.GetDevice().GetKind() &&
 		a.GetDevice().GetNumber() == b.GetDevice().GetNumber() && maps.Equal(a.GetLabels(), b.GetLabels()) &&
-		a.GetMemoryBudgetBytes() == b.GetMemoryBudgetBytes() && a.GetLeaving() == b.GetLeaving()
+		a.GetMemoryBudgetBytes() == b.GetMemoryBudgetBytes() && a.GetLeaving() == b.GetLeaving() &&
+		(a.GetDeviceProblem() == "") == (b.GetDeviceProblem() == "")
 }
 
 // instancesChanged takes what a worker says of a model, which matters only while

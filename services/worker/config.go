@@ -89,6 +89,8 @@ type Device struct {
 	Kind modelconfig.DeviceKind
 	// Number tells the devices of a kind apart, from 0.
 	Number int32
+	// UUID is a GPU's, or that of a part that is a device of its own; empty goes by the number.
+	UUID string
 }
 
 // Default returns the flags' defaults: one worker for the whole machine.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -35,6 +36,7 @@ type Worker struct {
 	fetcher *fetch.Fetcher
 	engines *openBackends
 	threads *procs.Procs
+	device  *device
 	// fault gets why the device runs nothing any more.
 	fault chan error
 
@@ -80,7 +82,13 @@ func New(c Config, d Deps) (*Worker, error) {
 	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, threads: threads, fault: make(chan error, 1)}
 	w.engines = newBackends(c, d, threads, pinned, w.deviceFailed)
 	w.labels, _ = c.labels() // validated, as the sizes
-	w.memoryBudget, _ = c.memoryBudget()
+	w.device = openDevice(c.Device, nvml.New(), d.Log)
+	w.memoryBudget = w.device.budget(c)
+	if d.Metrics != nil && c.Device.Kind == modelconfig.KindGPU {
+		if err := d.Metrics.Register(w.device); err != nil {
+			return nil, err
+		}
+	}
 	w.batchMemory, _ = c.batchMemory()
 	m.batchMemory.Set(float64(w.batchMemory))
 	if c.ExecutionLog != "" {
@@ -128,6 +136,7 @@ const steadyAfter = time.Minute
 // It does the same, and returns why, when its key cannot be written or another
 // worker has taken it. Run must be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
+	defer w.device.close()
 	defer w.engines.stop()
 	if err := w.log.Open(); err != nil {
 		return err
@@ -149,6 +158,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return nil
 	})
 	keeper.Go(func() error { return w.report(late, lease, mailbox) })
+	keeper.Go(func() error {
+		w.device.watch(late, mailbox.notify)
+		return nil
+	})
 	keeper.Go(func() error {
 		select {
 		case err := <-w.fault:
@@ -213,7 +226,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 			},
 			Source:    w.source(),
 			Instances: open, Calls: w.deps.Calls,
-			Meter: memory.NewMeter(memory.Linux().Resident),
+			Meter: memory.NewMeter(w.device.used),
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
 				w.metrics.show(model, versions)
 				out.put(model, versions)

@@ -898,7 +898,10 @@ type WorkerValue struct {
 	Restarts uint32 `protobuf:"varint,15,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	LastExit string `protobuf:"bytes,16,opt,name=last_exit,json=lastExit,proto3" json:"last_exit,omitempty"`
 	// The last of these starts is less than a minute ago.
-	Unsteady      bool `protobuf:"varint,17,opt,name=unsteady,proto3" json:"unsteady,omitempty"`
+	Unsteady bool `protobuf:"varint,17,opt,name=unsteady,proto3" json:"unsteady,omitempty"`
+	// Why the device is sick: the worker runs what it has until that is ready elsewhere, and
+	// gets nothing else. Empty while it is well.
+	DeviceProblem string `protobuf:"bytes,18,opt,name=device_problem,json=deviceProblem,proto3" json:"device_problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,6 +1046,13 @@ func (x *WorkerValue) GetUnsteady() bool {
 		return x.Unsteady
 	}
 	return false
+}
+
+func (x *WorkerValue) GetDeviceProblem() string {
+	if x != nil {
+		return x.DeviceProblem
+	}
+	return ""
 }
 
 // InstancesValue is what one worker runs of one model. Bucket instances, key:
@@ -2194,7 +2204,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x12\x18\n" +
 	"\apassive\x18\x05 \x01(\bR\apassive\x12\x1f\n" +
 	"\vhost_policy\x18\x06 \x01(\tR\n" +
-	"hostPolicy\"\x87\x05\n" +
+	"hostPolicy\"\xae\x05\n" +
 	"\vWorkerValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
@@ -2211,7 +2221,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05state\x18\x0e \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x1a\n" +
 	"\brestarts\x18\x0f \x01(\rR\brestarts\x12\x1b\n" +
 	"\tlast_exit\x18\x10 \x01(\tR\blastExit\x12\x1a\n" +
-	"\bunsteady\x18\x11 \x01(\bR\bunsteady\x1a9\n" +
+	"\bunsteady\x18\x11 \x01(\bR\bunsteady\x12%\n" +
+	"\x0edevice_problem\x18\x12 \x01(\tR\rdeviceProblem\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\n" +

@@ -33,6 +33,7 @@ func Program() process.Program {
 // Command are the settings.
 type Command struct {
 	Device       string                 `name:"device" default:"cpu" placeholder:"DEVICE" group:"Server" help:"Device to run models on: cpu, or gpu with its number, such as gpu:0."`
+	DeviceUUID   string                 `name:"device-uuid" placeholder:"UUID" group:"Server" help:"UUID of the GPU, or of the MIG device that stands for it, by which the driver is asked for its health and memory; nereid node gives it."`
 	Cores        int                    `name:"cores" default:"0" group:"Server" help:"How many cores models may use; 0 is as many as the process may."`
 	ExitTimeout  int                    `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests that run may take when the worker stops, in seconds."`
 	LeaveTimeout int                    `name:"leave-timeout-secs" default:"10" group:"Server" help:"How long a worker that stops goes on until its models are ready on others, in seconds. It does not wait if it is the only one, or while NATS is away."`
@@ -64,6 +65,7 @@ func (c *Command) config(id, address string) (worker.Config, error) {
 	if config.Device, err = device(c.Device); err != nil {
 		return config, err
 	}
+	config.Device.UUID = c.DeviceUUID
 	if c.ExitTimeout < 0 || c.LeaveTimeout < 0 {
 		return config, errs.New(errs.ConfigInvalid, "--exit-timeout-secs is %d and --leave-timeout-secs %d: want 0 or more", c.ExitTimeout, c.LeaveTimeout)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/gpu"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/process"
@@ -63,13 +64,13 @@ func (c *Config) devices(log *zap.Logger) ([]node.Device, error) {
 		gpus = append(gpus, node.Device{Name: "gpu" + strconv.Itoa(n), Kind: node.GPU, Number: n})
 	}
 	if c.GPUs == autoGPUs {
-		library, err := node.OpenNVML(nvml.New())
-		if err != nil || library == nil {
+		machine, err := gpu.Open(nvml.New())
+		if err != nil || machine == nil {
 			return nil, err
 		}
-		defer library.Close()
-		if gpus, err = library.List(); err != nil {
-			return nil, err
+		defer machine.Close()
+		if gpus, err = node.Find(node.None, "", machine); err != nil {
+			return nil, fmt.Errorf("%w, or leave GPUs out with --gpus=none", err)
 		}
 		if provider := filepath.Join(filepath.Dir(c.Worker.OnnxRuntimeLibrary), "libonnxruntime_providers_cuda.so"); len(gpus) > 0 && !exists(provider) {
 			log.Warn("the GPUs of this machine are not used: this ONNX Runtime is none for GPUs; install one with make deps GPU=1 and name it with --onnxruntime-library, or say --gpus=none",
@@ -101,11 +102,22 @@ func (s *Server) serveDevices(ctx context.Context, devices []node.Device) error 
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
+	defer s.showGPUs()()
 	parts, err := s.deviceParts(ctx, b, dir, devices)
 	if err == nil {
 		err = lifecycle.Run(ctx, parts...)
 	}
 	return errors.Join(err, b.Close(), os.RemoveAll(dir))
+}
+
+// showGPUs has the metrics show the machine's GPUs. The function ends that.
+func (s *Server) showGPUs() (end func()) {
+	machine, err := gpu.Open(nvml.New())
+	if err != nil || machine == nil || !s.config.Host.GPUMetrics.On {
+		return func() {} // the workers say what the driver does not tell
+	}
+	s.metrics.MustRegister(machine.Collector())
+	return machine.Close
 }
 
 // deviceParts makes the services and the workers. The registry waits for the workers, so that

@@ -71,7 +71,9 @@ func (c Config) Validate() error {
 }
 
 // own are the flags of workers that the node gives each by itself.
-func own() []string { return []string{"id", "device", "listen", "advertise", "metrics-port"} }
+func own() []string {
+	return []string{"id", "device", "device-uuid", "listen", "advertise", "metrics-port"}
+}
 
 // Complete finds the name of the node and the worker's program where the settings
 // have none. Errors have the reason config_invalid.

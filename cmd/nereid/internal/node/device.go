@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/gpu"
 )
 
 // Kind is a kind of device.
@@ -40,6 +41,9 @@ type Device struct {
 	// UUID and Product are a GPU's, and Memory is its memory in bytes.
 	UUID, Product string
 	Memory        uint64
+	// Part says that MIG makes it a device of its own: it is the only one that its worker
+	// sees.
+	Part bool
 }
 
 // wholeMachine is the CPU as one device.
@@ -110,7 +114,7 @@ const (
 
 // Find lists a machine's devices: its CPUs as asked, and its GPUs, which nil
 // leaves out.
-func Find(cpus, nodes string, gpus GPUs) ([]Device, error) {
+func Find(cpus, nodes string, gpus *gpu.Machine) ([]Device, error) {
 	var devices []Device
 	var err error
 	switch cpus {
@@ -124,6 +128,9 @@ func Find(cpus, nodes string, gpus GPUs) ([]Device, error) {
 	if gpus == nil {
 		return devices, nil
 	}
-	found, err := gpus.List()
-	return append(devices, found...), err
+	found, err := gpus.Devices()
+	for _, d := range found {
+		devices = append(devices, Device{Name: d.Name(), Kind: GPU, Number: d.Number, UUID: d.UUID, Product: d.Product, Memory: d.Memory, Part: d.Part >= 0})
+	}
+	return devices, err
 }

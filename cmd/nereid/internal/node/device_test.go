@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nereid-serving/nereid/libs/gpu"
 )
 
 // nodes writes a directory as the kernel has it, of lists of cores by number.
@@ -56,80 +57,47 @@ func TestEachNUMANodeWithCoresIsADevice(t *testing.T) {
 	}
 }
 
-// twoGPUs is a driver with two, of which the second has no power meter.
-func twoGPUs() *mock.Interface {
-	gpu := func(uuid string, watts nvml.Return) *mock.Device {
+// A GPU that MIG divides is as many devices as it has parts, each with its own name.
+func TestGPUsAreDevices(t *testing.T) {
+	whole := func(uuid string) *mock.Device {
 		return &mock.Device{
+			GetMigModeFunc:                func() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED },
 			GetUUIDFunc:                   func() (string, nvml.Return) { return uuid, nvml.SUCCESS },
 			GetNameFunc:                   func() (string, nvml.Return) { return "NVIDIA X1", nvml.SUCCESS },
-			GetMemoryInfoFunc:             func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 80, Used: 8}, nvml.SUCCESS },
-			GetUtilizationRatesFunc:       func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 25}, nvml.SUCCESS },
-			GetPowerUsageFunc:             func() (uint32, nvml.Return) { return 1500, watts },
-			GetEnforcedPowerLimitFunc:     func() (uint32, nvml.Return) { return 2000, watts },
-			GetTotalEnergyConsumptionFunc: func() (uint64, nvml.Return) { return 3000, watts },
+			GetMemoryInfoFunc:             func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 80}, nvml.SUCCESS },
+			GetCudaComputeCapabilityFunc:  func() (int, int, nvml.Return) { return 9, 0, nvml.SUCCESS },
+			GetMaxMigDeviceCountFunc:      func() (int, nvml.Return) { return 7, nvml.SUCCESS },
+			GetMigDeviceHandleByIndexFunc: func(int) (nvml.Device, nvml.Return) { return nil, nvml.ERROR_NOT_FOUND },
 		}
 	}
-	all := []*mock.Device{gpu("GPU-a", nvml.SUCCESS), gpu("GPU-b", nvml.ERROR_NOT_SUPPORTED)}
-	return &mock.Interface{
+	divided := whole("GPU-b")
+	divided.GetMigModeFunc = func() (int, int, nvml.Return) {
+		return nvml.DEVICE_MIG_ENABLE, nvml.DEVICE_MIG_ENABLE, nvml.SUCCESS
+	}
+	divided.GetMigDeviceHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		if i == 1 || i > 2 {
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+		return whole(fmt.Sprintf("MIG-%d", i)), nvml.SUCCESS
+	}
+	all := []nvml.Device{whole("GPU-a"), divided}
+	machine, err := gpu.Open(&mock.Interface{
 		InitFunc:                   func() nvml.Return { return nvml.SUCCESS },
-		ShutdownFunc:               func() nvml.Return { return nvml.SUCCESS },
 		DeviceGetCountFunc:         func() (int, nvml.Return) { return len(all), nvml.SUCCESS },
 		DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) { return all[i], nvml.SUCCESS },
-	}
-}
-
-func TestGPUsAreFoundAndShown(t *testing.T) {
-	library, err := OpenNVML(twoGPUs())
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer library.Close()
-	got, err := Find(PerMachine, "", library)
+	got, err := Find(PerMachine, "", machine)
 	want := []Device{
 		{Name: "cpu"},
 		{Name: "gpu0", Kind: GPU, UUID: "GPU-a", Product: "NVIDIA X1", Memory: 80},
-		{Name: "gpu1", Kind: GPU, Number: 1, UUID: "GPU-b", Product: "NVIDIA X1", Memory: 80},
+		{Name: "gpu1-0", Kind: GPU, Number: 1, UUID: "MIG-0", Product: "NVIDIA X1", Memory: 80, Part: true},
+		{Name: "gpu1-2", Kind: GPU, Number: 1, UUID: "MIG-2", Product: "NVIDIA X1", Memory: 80, Part: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(library)
-	shown := `
-		# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)
-		# TYPE nv_gpu_utilization gauge
-		nv_gpu_utilization{gpu_uuid="GPU-a"} 0.25
-		nv_gpu_utilization{gpu_uuid="GPU-b"} 0.25
-		# HELP nv_gpu_power_usage GPU power usage in watts
-		# TYPE nv_gpu_power_usage gauge
-		nv_gpu_power_usage{gpu_uuid="GPU-a"} 1.5
-		# HELP nv_energy_consumption GPU energy consumption in joules since the driver started
-		# TYPE nv_energy_consumption counter
-		nv_energy_consumption{gpu_uuid="GPU-a"} 3
-	`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(shown), "nv_gpu_utilization", "nv_gpu_power_usage", "nv_energy_consumption"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestMachineWithoutADriverHasNoGPUs(t *testing.T) {
-	for ret, want := range map[nvml.Return]bool{nvml.ERROR_LIBRARY_NOT_FOUND: true, nvml.ERROR_UNKNOWN: false} {
-		library, err := OpenNVML(&mock.Interface{InitFunc: func() nvml.Return { return ret }})
-		if library != nil || (err == nil) != want {
-			t.Errorf("%v: %v, %v", ret, library, err)
-		}
-	}
-}
-
-func TestGPUThatCannotBeReadIsAnError(t *testing.T) {
-	broken := twoGPUs()
-	broken.DeviceGetHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) { return nil, nvml.ERROR_GPU_IS_LOST }
-	library, err := OpenNVML(broken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := library.List(); err == nil || !strings.Contains(err.Error(), "GPU 0") || !strings.Contains(err.Error(), "--gpu-workers=none") {
-		t.Error(err)
 	}
 }
 

@@ -113,5 +113,6 @@ func (c Config) arguments(id string, d Device, metricsPort int) []string {
 	}
 	return slices.Concat(c.Words, []string{
 		"--id=" + id, fmt.Sprintf("--device=%s:%d", d.Kind, d.Number), "--listen=" + listen, "--metrics-port=" + strconv.Itoa(metricsPort),
+		"--device-uuid=" + d.UUID,
 	}, given)
 }

@@ -57,6 +57,9 @@ func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
 		command := exec.Command(c.Program, c.arguments(w.id, device, metricsPort)...) //nolint:noctx // it outlives the context, to drain
 		command.Env = append(os.Environ(), config.EnvName(config.FileFlag)+"=")       // that file is this program's
 		command.Env = append(command.Env, c.Environment...)
+		if device.Part {
+			command.Env = append(command.Env, "CUDA_VISIBLE_DEVICES="+device.UUID)
+		}
 		return command
 	}
 	w.problem = "not started yet"

@@ -211,6 +211,10 @@ func TestWorkers(t *testing.T) {
 			&nereidv1.WorkerValue{Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU, Number: 3}, MemoryBudgetBytes: 7, Leaving: true},
 			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Number: 3, Pool: "default", Budget: 7, Leaving: true},
 		},
+		"of a GPU that is sick": {
+			&nereidv1.WorkerValue{Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU}, DeviceProblem: "Xid 79"},
+			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Pool: "default", Leaving: true},
+		},
 		"with its pool's labels":    {&nereidv1.WorkerValue{Labels: labels("a")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "large", Labels: labels("a")}},
 		"without its pool's labels": {&nereidv1.WorkerValue{Labels: labels("b")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Labels: labels("b")}},
 		"of an unconfigured pool":   {&nereidv1.WorkerValue{Labels: map[string]string{"pool": "p"}}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "p", Labels: map[string]string{"pool": "p"}}},

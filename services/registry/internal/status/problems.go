@@ -47,6 +47,9 @@ func problems(s *View, c *nereidv1.ClusterStatus) []string {
 		}
 	}
 	for _, w := range c.GetWorkers() {
+		if problem := s.Workers[w.GetId()].Value.GetDeviceProblem(); problem != "" {
+			add("the device of the worker %s is sick, and its models go to others: %s", w.GetId(), problem)
+		}
 		if s.Workers[w.GetId()].Value.GetUnsteady() {
 			add("the worker %s was started again a moment ago, as start %d: the one before ended with %s", w.GetId(), w.GetRestarts()+1, cmp.Or(w.GetLastExit(), "no word"))
 		}
