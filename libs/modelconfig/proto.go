@@ -142,30 +142,26 @@ func group(backend string, g *inference.ModelInstanceGroup) InstanceGroup {
 
 // Shown is the configuration as clients see it, with what placement has decided: groups that
 // leave the kind of device open are on these GPUs, or without any on CPUs.
-func (c *Config) Shown(gpus []int32) *inference.ModelConfig {
-	shown := c.Proto()
-	open := func(g *inference.ModelInstanceGroup) bool {
-		return g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO
+func (c *Config) Shown(gpus []int32) *Config {
+	open := func(g *inference.ModelInstanceGroup) bool { return g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO }
+	if !slices.ContainsFunc(c.source.GetInstanceGroup(), open) {
+		return c
 	}
-	if !slices.ContainsFunc(shown.GetInstanceGroup(), open) {
-		return shown
-	}
-	shown = proto.CloneOf(shown)
-	for _, g := range shown.GetInstanceGroup() {
+	shown := *c
+	shown.source = proto.CloneOf(c.source)
+	for _, g := range shown.source.GetInstanceGroup() {
 		if !open(g) {
 			continue
 		}
-		g.Kind = inference.ModelInstanceGroup_KIND_CPU
+		g.Kind, g.Gpus = inference.ModelInstanceGroup_KIND_CPU, nil
 		if len(gpus) > 0 {
 			g.Kind, g.Gpus = inference.ModelInstanceGroup_KIND_GPU, gpus
-		} else {
-			g.Gpus = nil
 		}
 		if g.GetCount() < 1 {
 			g.Count = defaultCount(c.Backend, g.GetKind())
 		}
 	}
-	return shown
+	return &shown
 }
 
 func histogramBuckets(m *inference.ModelMetrics) map[string][]float64 {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
@@ -255,8 +255,8 @@ func unversioned(m *Model) IndexEntry {
 }
 
 // ModelConfig returns the configuration by which a version serves, with what placement has
-// decided. It is not to be changed.
-func (g *Gateway) ModelConfig(model, version string) (*inference.ModelConfig, error) {
+// decided.
+func (g *Gateway) ModelConfig(model, version string) (*modelconfig.Config, error) {
 	v, err := g.Snapshot().Resolve(model, version)
 	if err != nil {
 		return nil, err

@@ -154,7 +154,7 @@ func TestModelConfigIsThatOfTheVersion(t *testing.T) {
 	one, two := version("m", 1, infer.Ready), version("m", 2, infer.Ready)
 	h := newGateway(t, &core.Model{Name: "m", Versions: []*core.Version{one, two, version("m", 3, infer.Loading)}})
 	for number, want := range map[string]*core.Version{"1": one, "": two} {
-		if got, err := h.ModelConfig("m", number); err != nil || got != want.Config.Proto() {
+		if got, err := h.ModelConfig("m", number); err != nil || got != want.Config {
 			t.Errorf("version %q: %v, %v", number, got, err)
 		}
 	}

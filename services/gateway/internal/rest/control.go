@@ -111,7 +111,7 @@ func (s *server) modelConfig(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	write(w, http.StatusOK, modelconfig.JSON(c))
+	write(w, http.StatusOK, modelconfig.JSON(c.Proto()))
 	return nil
 }
 

@@ -111,7 +111,7 @@ func (s *service) ModelConfig(_ context.Context, r *inference.ModelConfigRequest
 	if err != nil {
 		return nil, err
 	}
-	return &inference.ModelConfigResponse{Config: c}, nil
+	return &inference.ModelConfigResponse{Config: c.Proto()}, nil
 }
 
 // RepositoryIndex implements the RPC.

@@ -185,7 +185,7 @@ func (m *model) header(first message, spec backend.InstanceSpec) ([]byte, error)
 		kind, gpus = "GPU", []int32{int32(spec.Device)}
 	}
 	first.Args = map[string]string{
-		"model_config": string(modelconfig.JSON(v.Config.Shown(gpus))), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
+		"model_config": string(modelconfig.JSON(v.Config.Shown(gpus).Proto())), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
 		"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
 	}
 	first.Dir, first.Model, first.File = v.Dir, v.ModelDir, m.file
