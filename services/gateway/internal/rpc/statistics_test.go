@@ -93,12 +93,14 @@ func TestModelConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.gateway.Update(core.NewSnapshot(2, true, []*core.Model{{Name: "m", Versions: []*core.Version{
-		{Ref: infer.ModelRef{Name: "m", Version: 3}, Config: config, State: infer.Ready},
+		{Ref: infer.ModelRef{Name: "m", Version: 3}, Config: config, State: infer.Ready, GPUs: []int32{1}},
 	}}}))
 	got, err := s.client.ModelConfig(t.Context(), &inference.ModelConfigRequest{Name: "m"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Which kind of device it is was left open.
+	source.InstanceGroup[0].Kind, source.InstanceGroup[0].Count, source.InstanceGroup[0].Gpus = inference.ModelInstanceGroup_KIND_GPU, 1, []int32{1}
 	if diff := cmp.Diff(&inference.ModelConfigResponse{Config: source}, got, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
