@@ -25,6 +25,7 @@ type check struct {
 	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
+	GPUs           int           `name:"gpus" default:"0" help:"How many GPUs there are where the models are to run."`
 	BackendDir     string        `name:"backend-directory" placeholder:"DIR" help:"As for serve."`
 	BackendConfig  []string      `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" help:"As for serve; default-max-batch-size matters here."`
 }
@@ -40,6 +41,9 @@ func (check) Help() string {
 // Run prints what is wrong with each model, or how it would be served. The
 // error has how many models have problems.
 func (c *check) Run(ctx context.Context, stdout io.Writer) error {
+	if c.GPUs < 0 {
+		return errs.New(errs.ConfigInvalid, "--gpus is %d: want 0 or more", c.GPUs)
+	}
 	settings := registry.Default()
 	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing
 	settings.ConfigName, settings.NoAutoComplete, settings.StrictConfig = c.ConfigName, c.NoAutoComplete, c.StrictConfig
@@ -50,7 +54,7 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	if settings.Backends, err = worker.Backends(c.BackendDir); err != nil {
 		return err
 	}
-	models, ignored, err := registry.Check(ctx, settings)
+	models, ignored, err := registry.Check(ctx, settings, c.GPUs)
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 			got = append(got, line)
 		}
 	}
-	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square, tensorflow, and loads no shared objects as backends"
+	const noBackend = "backend: this server has no backend '%s': it has dyna_sequence, echo, identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square, tensorflow, tensorrt, and loads no shared objects as backends"
 	want := []string{
 		"REPO/closed/1/model.onnx: model 'closed', tensor 'INPUT0': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,2]",
 		"fix: set max_batch_size: 0 and dims: [ 1, 2 ], or export the model with its first dimension open",
@@ -219,8 +219,9 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 		"fix: export the model again, or list input and output in the configuration",
 		"REPO/other/1/model.onnx: the model file of 'other' cannot be read: the model file does not exist, but 'resnet.onnx' does",
 		"fix: put it there, or name it by default_model_filename",
-		"REPO/plan: " + fmt.Sprintf(noBackend, "tensorrt"),
-		"fix: serve the ONNX model from which the plan was built: set backend to onnxruntime",
+		"REPO/plan: instance_group: backend tensorrt runs on GPUs alone, and there are none",
+		"REPO/plan/1/model.plan: the model file of 'plan' cannot be read: there is no model.plan.json beside it, which tells for which GPU it was built: build it with examples/tensorrt/build.py",
+		"fix: export or copy the model again",
 		"REPO/rank/1/model.onnx: model 'rank', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,-1,2])",
 		"fix: write  dims: [ 2 ], without the batch dimension",
 		"REPO/unbatched/1/model.onnx: model 'unbatched', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,2]) but the model configuration specifies 1 dimensions (shape [2])",
@@ -281,5 +282,25 @@ func TestCheckOfNoRepositoryFails(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	if status := run(t.Context(), []string{"check", missing}, &out, &errOut, none); status != process.ExitFailed || !strings.Contains(errOut.String(), "cannot be read") {
 		t.Errorf("status %d, %q", status, errOut.String())
+	}
+}
+
+// What GPUs there are is known where the models are to run.
+func TestCheckForGPUs(t *testing.T) {
+	const tensors = `max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: 4 } output { name: "y" data_type: TYPE_FP32 dims: 2 } `
+	files := map[string]string{
+		"second/config.pbtxt": `backend: "echo" ` + strings.Replace(tensors, "dims: 2", "dims: 4", 1) + "instance_group { kind: KIND_GPU gpus: 1 }", "second/1/x": "",
+		"plan/config.pbtxt": `platform: "tensorrt_plan" ` + tensors, "plan/1/model.plan": "plan",
+		"plan/1/model.plan.json": `{"tensorrt": "10.13.3", "compute_capability": "9.0", "precision": "fp16", "profiles": [],
+			"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}]}`,
+		"open/1/model.plan": "plan",
+		"open/1/model.plan.json": `{"tensorrt": "10.13.3", "compute_capability": "9.0", "precision": "fp16", "profiles": [],
+			"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}]}`,
+	}
+	for gpus, bad := range map[string]int{"0": 3, "1": 1, "2": 0} {
+		status, stdout, stderr := runCheck(t, files, "--gpus="+gpus)
+		if strings.Contains(stderr, fmt.Sprintf("%d of 3 models", bad)) != (bad > 0) || (status != 0) != (bad > 0) {
+			t.Errorf("with %s GPUs: %d, %s%s", gpus, status, stdout, stderr)
+		}
 	}
 }

@@ -236,7 +236,7 @@ func (s *simulation) draw(ctx context.Context, costs *simulate.Costs) (*simulate
 func (s *simulation) configuration(ctx context.Context) (*modelconfig.Config, error) {
 	settings := registry.Default()
 	settings.Repositories = s.Repositories
-	models, _, err := registry.Check(ctx, settings)
+	models, _, err := registry.Check(ctx, settings, 1)
 	if err != nil {
 		return nil, err
 	}

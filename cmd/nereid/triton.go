@@ -26,7 +26,7 @@ const (
 // idle are Triton's flags that are taken so that a start command stays as it
 // is. The help of each says why it changes nothing.
 type idle struct {
-	PeerAccess config.Switch `name:"enable-peer-access" default:"true" hidden:"" effect:"none" help:"Models run on CPUs."`
+	PeerAccess config.Switch `name:"enable-peer-access" default:"true" hidden:"" effect:"none" help:"Each GPU has a worker of its own."`
 	RepoAgents string        `name:"repoagent-directory" hidden:"" effect:"none" help:"There are no repository agents; a configuration that asks for one is refused."`
 
 	HTTPThreads int `name:"http-thread-count" default:"8" hidden:"" effect:"none" help:"Connections take no threads of their own."`
@@ -42,11 +42,11 @@ type idle struct {
 
 	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"Caches are built in; --cache-config names one."`
 
-	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
-	CUDAAddresses  []string `name:"cuda-virtual-address-size" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
-	Capability     string   `name:"min-supported-compute-capability" hidden:"" effect:"none" help:"Models run on CPUs."`
+	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"A model takes what it needs of a GPU; its gpu_mem_limit bounds that."`
+	CUDAAddresses  []string `name:"cuda-virtual-address-size" sep:"none" hidden:"" effect:"none" help:"A model takes what it needs of a GPU; its gpu_mem_limit bounds that."`
+	Capability     string   `name:"min-supported-compute-capability" hidden:"" effect:"none" help:"A GPU that CUDA does not support says so at the load."`
 	BufferThreads  int      `name:"buffer-manager-thread-count" default:"0" hidden:"" effect:"none" help:"Each instance gathers its own inputs."`
-	GPULoadLimit   []string `name:"model-load-gpu-limit" sep:"none" hidden:"" effect:"none" help:"Models run on CPUs."`
+	GPULoadLimit   []string `name:"model-load-gpu-limit" sep:"none" hidden:"" effect:"none" help:"--memory-budget is that for each worker."`
 	SagemakerPort  int      `name:"sagemaker-port" default:"8080" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
 	SagemakerRange string   `name:"sagemaker-safe-port-range" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
 	SagemakerThr   int      `name:"sagemaker-thread-count" default:"8" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`

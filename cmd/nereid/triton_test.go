@@ -28,13 +28,13 @@ func tritonFlags() map[string]string {
 		grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout grpc-keepalive-permit-without-calls
 		grpc-http2-min-recv-ping-interval-without-data grpc-max-connection-age grpc-max-connection-age-grace
 		allow-metrics metrics-address metrics-port allow-cpu-metrics allow-gpu-metrics metrics-interval-ms metrics-config
-		backend-config backend-directory host-policy rate-limit rate-limit-resource cache-config response-cache-byte-size`)
+		backend-config backend-directory host-policy rate-limit rate-limit-resource pinned-memory-pool-byte-size cache-config response-cache-byte-size`)
 	none := strings.Fields(`
 		enable-peer-access repoagent-directory cache-directory
 		http-thread-count grpc-infer-thread-count grpc-infer-allocation-pool-size grpc-max-response-pool-size
 		grpc-http2-max-pings-without-data
 		trace-rate trace-count trace-log-frequency
-		pinned-memory-pool-byte-size cuda-memory-pool-byte-size cuda-virtual-address-size
+		cuda-memory-pool-byte-size cuda-virtual-address-size
 		min-supported-compute-capability buffer-manager-thread-count model-load-gpu-limit
 		sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
 		vertex-ai-port vertex-ai-thread-count vertex-ai-default-model`)

@@ -52,6 +52,9 @@ type Descriptor struct {
 	// where that takes the engine itself: such configurations list their inputs
 	// and outputs.
 	Header func(file io.ReaderAt, size int64) (*onnxheader.Header, error)
+	// HeaderSuffix is what the name of the file that Header reads has behind that of the
+	// model file; empty reads the model file itself.
+	HeaderSuffix string
 	// CompletesItself says that a model's own code may complete its configuration:
 	// inputs and outputs may be missing, and a worker is asked to run the code.
 	CompletesItself bool

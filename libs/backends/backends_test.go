@@ -66,16 +66,16 @@ func TestWhatIsExecutedIsKnown(t *testing.T) {
 }
 
 func TestNamesBySet(t *testing.T) {
-	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "openvino", "python", "pytorch", "repeat", "sequence", "square", "tensorflow"}, backends.BuiltIn()); diff != "" {
+	if diff := cmp.Diff([]string{"dyna_sequence", "echo", "identity", "onnxruntime", "openvino", "python", "pytorch", "repeat", "sequence", "square", "tensorflow", "tensorrt"}, backends.BuiltIn()); diff != "" {
 		t.Errorf("built in (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"onnxruntime"}, backends.WithHeader()); diff != "" {
+	if diff := cmp.Diff([]string{"onnxruntime", "tensorrt"}, backends.WithHeader()); diff != "" {
 		t.Errorf("with a header (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"openvino", "pytorch", "tensorflow"}, backends.Hosted()); diff != "" {
 		t.Errorf("hosted (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"onnxruntime", "openvino", "tensorflow"}, backends.Completed()); diff != "" {
+	if diff := cmp.Diff([]string{"onnxruntime", "openvino", "tensorflow", "tensorrt"}, backends.Completed()); diff != "" {
 		t.Errorf("completed (-want +got):\n%s", diff)
 	}
 	if _, ok := backends.Find("nosuch"); ok || backends.Get("nosuch").FileRequired {

@@ -2,14 +2,6 @@ package backends
 
 // The backends of Triton that this release has no engine for.
 
-func tensorRT() Descriptor {
-	return Descriptor{
-		Name: "tensorrt", GPU: true, FileRequired: true, Profiles: true,
-		Instead: "serve the ONNX model from which the plan was built: set backend to onnxruntime",
-		Formats: []Format{{Platform: "tensorrt_plan", File: "model.plan", Standard: true}},
-	}
-}
-
 // forest is FIL, the Forest Inference Library.
 func forest() Descriptor {
 	return Descriptor{

@@ -180,6 +180,8 @@ type InstanceGroup struct {
 	// have: a group that leaves both open has more there for some backends.
 	Count, CPUCount int
 	GPUs            []int32
+	// Profiles are the optimization profiles of a plan that instances may run with.
+	Profiles []string
 	// Passive instances are loaded but never scheduled.
 	Passive bool
 	// HostPolicy names the host policy of the instances.

@@ -81,13 +81,13 @@ func normalizeGroups(c *inference.ModelConfig) {
 	}
 }
 
-// autoKind decides KIND_AUTO where the backend runs on one kind of device alone. For the others
-// it is decided where the instances are placed: see [InstanceGroup.CountOn] and [Config.Shown].
+// autoKind decides KIND_AUTO where the backend runs on CPUs alone. For the others it
+// is decided where the instances are placed: see [InstanceGroup.CountOn] and [Config.Shown].
 func autoKind(backend string, g *inference.ModelInstanceGroup) inference.ModelInstanceGroup_Kind {
-	switch d := backends.Get(backend); {
-	case d.GPU && d.CPU:
+	switch {
+	case backends.Get(backend).GPU:
 		return inference.ModelInstanceGroup_KIND_AUTO
-	case d.GPU || len(g.GetGpus()) > 0:
+	case len(g.GetGpus()) > 0:
 		return inference.ModelInstanceGroup_KIND_GPU
 	}
 	return inference.ModelInstanceGroup_KIND_CPU

@@ -127,6 +127,7 @@ func group(backend string, g *inference.ModelInstanceGroup) InstanceGroup {
 		Kind:       kind(g.GetKind()),
 		Count:      max(int(g.GetCount()), 1),
 		GPUs:       g.GetGpus(),
+		Profiles:   g.GetProfile(),
 		Passive:    g.GetPassive(),
 		HostPolicy: g.GetHostPolicy(),
 		Priority:   max(g.GetRateLimiter().GetPriority(), 1),
@@ -143,7 +144,9 @@ func group(backend string, g *inference.ModelInstanceGroup) InstanceGroup {
 // Shown is the configuration as clients see it, with what placement has decided: groups that
 // leave the kind of device open are on these GPUs, or without any on CPUs.
 func (c *Config) Shown(gpus []int32) *Config {
-	open := func(g *inference.ModelInstanceGroup) bool { return g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO }
+	open := func(g *inference.ModelInstanceGroup) bool {
+		return g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO
+	}
 	if !slices.ContainsFunc(c.source.GetInstanceGroup(), open) {
 		return c
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/tensor"
@@ -87,15 +88,25 @@ type Dim struct {
 // Datatype gives the type of the elements; [tensor.Invalid] if the inference
 // protocol does not have it.
 func (v Value) Datatype() tensor.Datatype {
-	datatypes := [...]tensor.Datatype{
-		1: tensor.FP32, 2: tensor.Uint8, 3: tensor.Int8, 4: tensor.Uint16, 5: tensor.Int16, 6: tensor.Int32,
-		7: tensor.Int64, 8: tensor.Bytes, 9: tensor.Bool, 10: tensor.FP16, 11: tensor.FP64, 12: tensor.Uint32,
-		13: tensor.Uint64, 16: tensor.BF16,
-	}
+	datatypes := elements()
 	if v.Kind != KindTensor || v.Element < 0 || int(v.Element) >= len(datatypes) {
 		return tensor.Invalid
 	}
 	return datatypes[v.Element]
+}
+
+// elements are the datatypes by the numbers that ONNX gives them.
+func elements() []tensor.Datatype {
+	return []tensor.Datatype{
+		1: tensor.FP32, 2: tensor.Uint8, 3: tensor.Int8, 4: tensor.Uint16, 5: tensor.Int16, 6: tensor.Int32,
+		7: tensor.Int64, 8: tensor.Bytes, 9: tensor.Bool, 10: tensor.FP16, 11: tensor.FP64, 12: tensor.Uint32,
+		13: tensor.Uint64, 16: tensor.BF16,
+	}
+}
+
+// ElementOf is the number that ONNX gives a datatype; -1 if it has none.
+func ElementOf(d tensor.Datatype) int32 {
+	return int32(slices.Index(elements(), d))
 }
 
 // Shape gives the dimensions, open ones as -1. A scalar's is empty; a tensor

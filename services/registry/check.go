@@ -45,10 +45,10 @@ type CheckResult struct {
 // but for the files of versions, which are only opened, and returns what it found
 // of each model, in the order of names, and what it ignored. It also holds
 // configurations against the headers of ONNX models, as a worker does against
-// the models that it has loaded, and against a worker on a CPU with the
-// configured backends. No model's code is run. The error is that of the configuration, of a repository
+// the models that it has loaded, and against workers with the configured backends,
+// of which one is on the CPUs and each other on one of so many GPUs. No model's code is run. The error is that of the configuration, of a repository
 // that cannot be listed, or ctx's.
-func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []string, err error) {
+func Check(ctx context.Context, cfg Config, gpus int) (models []CheckResult, ignored []string, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, nil, err
 	}
@@ -90,12 +90,12 @@ func Check(ctx context.Context, cfg Config) (models []CheckResult, ignored []str
 		if unasked[m.ID()] {
 			m.Warnings = append(m.Warnings, "no code is run here: whether the model can be loaded, and what its auto_complete_config adds to inputs, outputs and batching, is not checked")
 		}
-		models = append(models, checked(m, cfg.Backends, scanner.Files()))
+		models = append(models, checked(m, cfg.Backends, gpus, scanner.Files()))
 	}
 	return models, snap.Ignored, nil
 }
 
-func checked(m snapshot.Model, backends []string, from repo.Files) CheckResult {
+func checked(m snapshot.Model, backends []string, gpus int, from repo.Files) CheckResult {
 	c := CheckResult{Name: m.Name, Dir: directory(m.URL), Problems: m.Problems, Warnings: m.Warnings}
 	if m.Config != nil {
 		config, err := modelconfig.FromProto(m.Config)
@@ -104,7 +104,7 @@ func checked(m snapshot.Model, backends []string, from repo.Files) CheckResult {
 			return c
 		}
 		c.Config = config
-		c.Problems = append(c.Problems, placed(config, backends)...)
+		c.Problems = append(c.Problems, placed(config, backends, gpus)...)
 	}
 	for _, v := range m.Versions {
 		problems := checkVersion(c.Config, v, from)
@@ -116,17 +116,24 @@ func checked(m snapshot.Model, backends []string, from repo.Files) CheckResult {
 	return c
 }
 
-// placed returns what keeps a model from a worker on a CPU with these backends;
-// nil are all.
-func placed(c *modelconfig.Config, backends []string) (problems modelconfig.Problems) {
+// placed returns what keeps a model from workers with these backends, on the CPUs
+// and on so many GPUs; nil are all backends.
+func placed(c *modelconfig.Config, known []string, gpus int) (problems modelconfig.Problems) {
 	if c.Ensemble != nil {
 		return nil
 	}
-	if backends != nil && !slices.Contains(backends, c.Backend) {
-		problems = append(problems, modelconfig.UnknownBackend(c.Backend, backends))
+	if known != nil && !slices.Contains(known, c.Backend) {
+		return append(problems, modelconfig.UnknownBackend(c.Backend, known))
+	}
+	workers := []place.Worker{{ID: "cpu", Kind: modelconfig.KindCPU}}
+	for n := range gpus {
+		workers = append(workers, place.Worker{ID: fmt.Sprintf("gpu%d", n), Kind: modelconfig.KindGPU, Number: int32(n)})
 	}
 	version := place.Version{Model: infer.ModelRef{Name: c.Name}, Groups: c.Groups} // of which pool and labels, workers decide
-	cause, misplaced := place.Assign([]place.Version{version}, []place.Worker{{ID: "cpu", Kind: modelconfig.KindCPU}}).Unplaced[version.Model]
+	cause, misplaced := place.Assign([]place.Version{version}, workers).Unplaced[version.Model]
+	if d := backends.Get(c.Backend); !misplaced && gpus == 0 && d.BuiltIn && !d.CPU {
+		cause, misplaced = fmt.Sprintf("backend %s runs on GPUs alone, and there are none", c.Backend), true
+	}
 	if misplaced {
 		problems = append(problems, modelconfig.Problem{Reason: errs.ConfigInvalid, Field: "instance_group", Message: cause})
 	}

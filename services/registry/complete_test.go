@@ -155,7 +155,7 @@ func TestACheckRunsNoCode(t *testing.T) {
 		"asks/1/model.py": pythonModel, "says/1/model.py": "class TritonPythonModel: pass\n",
 		"says/config.pbtxt": `input { name: "x" data_type: TYPE_FP32 dims: 1 } output { name: "y" data_type: TYPE_FP32 dims: 1 }`,
 	})}
-	models, _, err := registry.Check(t.Context(), cfg)
+	models, _, err := registry.Check(t.Context(), cfg, 0)
 	if err != nil || len(models) != 2 {
 		t.Fatalf("%+v, %v", models, err)
 	}

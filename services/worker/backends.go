@@ -29,7 +29,7 @@ import (
 // drivers are the backends that are built in, in the order of names.
 func drivers(c Config, d Deps, based map[string]python.Based) []backend.Driver {
 	return []backend.Driver{
-		accumulator.DynaSequence(), echo.Driver(), identity.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary),
+		accumulator.DynaSequence(), echo.Driver(), identity.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary), onnxruntime.Plans(),
 		python.Driver(python.Deps{Log: d.Log, Metrics: d.Metrics, Based: based}), repeat.Driver(), accumulator.Sequence(), square.Driver(),
 	}
 }
@@ -194,19 +194,27 @@ func newBackends(c Config, d Deps, threads *procs.Procs, pinned *backend.PinnedM
 	}
 }
 
+// engine is the name of the backend that runs models of a name's.
+func (o *openBackends) engine(name string) string {
+	if _, ok := o.based[name]; ok {
+		return backends.Python
+	}
+	if name == backends.Plans {
+		return backends.ONNXRuntime
+	}
+	return name
+}
+
 // has reports whether there is a backend of the name.
 func (o *openBackends) has(name string) bool {
-	_, ok := o.based[name]
-	return ok || slices.ContainsFunc(o.drivers, func(d backend.Driver) bool { return d.Name == name })
+	return slices.ContainsFunc(o.drivers, func(d backend.Driver) bool { return d.Name == o.engine(name) })
 }
 
 // backend returns the named backend, which for those that are Python-based is
 // Python's. The lock is held while one is opened: what waits for it needs that
 // backend too, or is one of few loads.
 func (o *openBackends) backend(name string) (backend.Backend, error) {
-	if _, ok := o.based[name]; ok {
-		name = backends.Python
-	}
+	name = o.engine(name)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if b, ok := o.opened[name]; ok {

@@ -70,12 +70,14 @@ func TestSettingsOfBackends(t *testing.T) {
 		"none":                   {},
 		"of one that has them":   {settings: []string{"onnxruntime,intra_op_thread_count=2"}},
 		"of one that has others": {settings: []string{"onnxruntime,threads=2"}, refused: true},
+		"of plans":               {settings: []string{"tensorrt,coalesce-request-input=true"}},
+		"of plugins":             {settings: []string{"tensorrt,plugins=a.so"}, refused: true},
 		"of one that has none":   {settings: []string{"echo,a=b"}, refused: true},
 		"of all":                 {settings: []string{",default-max-batch-size=8"}},
 		"of all, which have not": {settings: []string{",threads=2"}, refused: true},
 		"without a backend":      {settings: []string{"threads=2"}, refused: true},
 		"of those that are not there": {
-			settings: []string{"tensorrt,a=b", "mine,a=b"}, unused: []string{"mine", "tensorrt"},
+			settings: []string{"fil,a=b", "mine,a=b"}, unused: []string{"fil", "mine"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -111,7 +111,7 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 	h.applied(h.assign(assigned("a", 1, 1)))
 	h.model("a", 2, func(v *nereidv1.ModelValue) { v.Config.Output[0].Dims = []int64{5} })
 	h.model("onnx", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "onnxruntime" })
-	h.model("plan", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "tensorrt" })
+	h.model("plan", 1, func(v *nereidv1.ModelValue) { v.Config.Backend = "fil" })
 	h.model("far", 1, func(v *nereidv1.ModelValue) { v.Versions[0].Url = "s3://models/far/1" })
 	h.model("refused", 1, func(v *nereidv1.ModelValue) { v.Problem = "no such luck" })
 	v := h.applied(h.assign(assigned("a", 2, 1), assigned("onnx", 1, 1), assigned("plan", 1, 1), assigned("far", 1, 1), assigned("refused", 1, 1)))
@@ -121,8 +121,8 @@ func TestFailedLoadShowsItsCauseAndDisturbsNobody(t *testing.T) {
 		"a g2 UNAVAILABLE load model 'a': output 'y' is INT8[5], but input 'x' in its position is INT8[4]: declare them alike",
 		`far g1 UNAVAILABLE the files of s3://models/far/1 have no digest to fetch them by`,
 		"onnx g1 UNAVAILABLE ONNX Runtime cannot be opened",
-		"plan g1 UNAVAILABLE this server has no backend 'tensorrt': it has dyna_sequence, echo, identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square, tensorflow, " +
-			"and loads no shared objects as backends: serve the ONNX model from which the plan was built: set backend to onnxruntime",
+		"plan g1 UNAVAILABLE this server has no backend 'fil': it has dyna_sequence, echo, identity, onnxruntime, openvino, python, pytorch, repeat, sequence, square, tensorflow, " +
+			"tensorrt, and loads no shared objects as backends: convert the trees with onnxmltools or skl2onnx and set backend to onnxruntime",
 		"refused g1 UNAVAILABLE no such luck",
 	}
 	for i, line := range want {

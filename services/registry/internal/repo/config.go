@@ -3,6 +3,7 @@ package repo
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -108,7 +109,12 @@ func ReadHeader(from Files, d backends.Descriptor, location string) (*onnxheader
 	if isDir(from, location) {
 		location = modelfiles.Join(location, d.File())
 	}
-	file, err := from.Open(location)
+	file, err := from.Open(location + d.HeaderSuffix)
+	if errors.Is(err, fs.ErrNotExist) && d.HeaderSuffix != "" {
+		if _, err := from.Stat(location); err == nil {
+			return nil, fmt.Errorf("there is no %s beside it, which tells for which GPU it was built: build it with examples/tensorrt/build.py", path.Base(location)+d.HeaderSuffix)
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, absent{otherModel(from, modelfiles.Parent(location), path.Ext(d.File()))}
 	}

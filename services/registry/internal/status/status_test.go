@@ -154,7 +154,9 @@ func TestProblems(t *testing.T) {
 			[]string{"the worker w1 was started again a moment ago, as start 4: the one before ended with exit status 2: panic: boom"},
 		},
 		"a device that is sick": {
-			func(_ *testing.T, s *status.View) { s.Workers["w1"].Value.DeviceProblem = "Xid 79: it has fallen off the bus" },
+			func(_ *testing.T, s *status.View) {
+				s.Workers["w1"].Value.DeviceProblem = "Xid 79: it has fallen off the bus"
+			},
 			[]string{"the device of the worker w1 is sick, and its models go to others: Xid 79: it has fallen off the bus"},
 		},
 		"services that start and stop": {

@@ -151,6 +151,9 @@ func checkDevices(c *modelconfig.Config, groups []Group) error {
 		if g.Kind == modelconfig.KindGPU && !d.GPU {
 			return errs.New(errs.LoadFailed, "instance group %s of model '%s' has kind KIND_GPU, but backend %s runs on CPUs: use KIND_CPU", g.Name, c.Name, d.Name).WithModel(c.Name)
 		}
+		if g.Kind != modelconfig.KindGPU && !d.CPU {
+			return errs.New(errs.LoadFailed, "instance group %s of model '%s' is not on a GPU, but backend %s runs on GPUs alone: use KIND_GPU", g.Name, c.Name, d.Name).WithModel(c.Name)
+		}
 	}
 	return nil
 }

@@ -246,7 +246,9 @@ func TestBackendsRunOnTheirDevices(t *testing.T) {
 		{"onnxruntime", modelconfig.KindGPU, ""},
 		{"repeat", modelconfig.KindGPU, "has kind KIND_GPU, but backend repeat runs on CPUs: use KIND_CPU"},
 		{"echo", modelconfig.KindGPU, ""},
-		{"tensorrt", modelconfig.KindCPU, ""}, // refused for its backend
+		{"fil", modelconfig.KindCPU, ""}, // refused for its backend
+		{"tensorrt", modelconfig.KindGPU, ""},
+		{"tensorrt", modelconfig.KindCPU, "is not on a GPU, but backend tensorrt runs on GPUs alone: use KIND_GPU"},
 		{"nosuch", modelconfig.KindGPU, ""},
 	} {
 		d := NewDesired()

@@ -26,6 +26,7 @@ int nrt_cuda_open(nrt_cuda *cuda, const char *library, char *error) {
       {"cudaMemGetInfo", (void **)&cuda->memory},           {"cudaDeviceSynchronize", (void **)&cuda->synchronize},
       {"cudaGetErrorString", (void **)&cuda->error},        {"cudaHostRegister", (void **)&cuda->pin},
       {"cudaHostUnregister", (void **)&cuda->unpin},        {"cudaGetLastError", (void **)&cuda->forget},
+      {"cudaDeviceGetAttribute", (void **)&cuda->attribute},
   };
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     if ((*functions[i].function = dlsym(runtime, functions[i].name)) == NULL) {
@@ -56,6 +57,19 @@ int nrt_cuda_synchronize(const nrt_cuda *cuda, int device, char *error) {
   int code = cuda->select(device);
   if (code == 0) code = cuda->synchronize();
   return failed(cuda, code, error);
+}
+
+int nrt_cuda_capability(const nrt_cuda *cuda, int device, int *major, int *minor, char *error) {
+  enum { MAJOR = 75, MINOR = 76 };
+  int code = cuda->attribute(major, MAJOR, device);
+  if (code == 0) code = cuda->attribute(minor, MINOR, device);
+  return failed(cuda, code, error);
+}
+
+int nrt_tensorrt_version(const char *library) {
+  void *handle = dlopen(library, RTLD_LAZY);
+  int (*version)(void) = handle != NULL ? (int (*)(void))dlsym(handle, "getInferLibVersion") : NULL;
+  return version != NULL ? version() : 0;
 }
 
 int nrt_cuda_pin(const nrt_cuda *cuda, int device, void *memory, size_t bytes, char *error) {

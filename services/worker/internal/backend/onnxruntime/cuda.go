@@ -220,6 +220,11 @@ func (d *cuda) mend() {
 // use has sessions of a model run on an open GPU: by TensorRT what it takes where the model
 // asks for that, else by CUDA.
 func (d *cuda) use(s *ort.SessionOptions, c *modelconfig.Config, device int) error {
+	if c.Backend == backends.Plans {
+		if err := d.useTensorRT(s, nil, device); err != nil {
+			return err
+		}
+	}
 	own := backends.CUDAParameters(c.Parameters)
 	for _, a := range c.GPUAccelerators {
 		switch a.Name { // the registry knows no other
@@ -253,11 +258,8 @@ func (d *cuda) useTensorRT(s *ort.SessionOptions, parameters map[string]string, 
 	if provider := filepath.Join(d.providers, tensorRTProvider); !exists(provider) {
 		return fmt.Errorf("this ONNX Runtime has no TensorRT execution provider: there is no %s", provider)
 	}
-	for _, library := range tensorRTLibraries() {
-		if err := d.keep(library); err != nil {
-			return fmt.Errorf("TensorRT's library %s is not there: %w; install TensorRT 10 for CUDA 13, and name its directory with "+
-				"--backend-config=onnxruntime,cuda-libraries=DIR, or remove the accelerator tensorrt", library, err)
-		}
+	if _, err := d.tensorRT(); err != nil {
+		return err
 	}
 	options, faults := backends.TensorRTOptions(parameters)
 	if len(faults) > 0 {

@@ -266,7 +266,7 @@ func TestRefusalsOfGPUs(t *testing.T) {
 		{"a GPU that is not there", absent, []string{"there is no GPU 7", "CUDA sees 1"}},
 		{"more than there is", large, []string{"its files have", "are free", "unload models"}},
 		{"an option that is none", onGPU(version(t, product(), products(map[string]string{"cudnn_conv_algo_search": "9"}))), []string{"cudnn_conv_algo_search", "EXHAUSTIVE"}},
-		{"TensorRT without its libraries", onGPU(version(t, product(), planned)), []string{"libnvinfer.so.10", "install TensorRT 10", "remove the accelerator"}},
+		{"TensorRT without its libraries", onGPU(version(t, product(), planned)), []string{"libnvinfer.so.10", "install TensorRT 10", "serve the ONNX model on CUDA"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := openGPU(t)

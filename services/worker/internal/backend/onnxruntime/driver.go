@@ -2,6 +2,8 @@ package onnxruntime
 
 import (
 	"github.com/nereid-serving/nereid/libs/backends"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
@@ -25,4 +27,19 @@ func Driver(library string) backend.Driver {
 			return b, nil
 		},
 	}
+}
+
+// Plans is the driver of TensorRT's plans, whose models the backend of [Driver] runs: it checks
+// the settings of Triton's names, which change nothing here.
+func Plans() backend.Driver {
+	return backend.Driver{Name: backends.Plans, Check: func(settings map[string]string) error {
+		for key, value := range settings {
+			switch key {
+			case "coalesce-request-input", "execution-policy", "version-compatible", modelconfig.MaxBatchSizeSetting:
+			default:
+				return errs.New(errs.ConfigInvalid, "--backend-config=%s,%s=%s: the backend has no such setting, and loads no plugins; leave it out", backends.Plans, key, value)
+			}
+		}
+		return nil
+	}}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
@@ -35,6 +36,14 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, loadFailed(v, v.Dir, err)
 	}
 	m := &model{backend: b, version: v, gpu: b.deviceOf(v)}
+	if v.Config.Backend == backends.Plans {
+		plan, err := b.newPlanModel(v, file)
+		if err != nil {
+			return nil, loadFailed(v, file, err)
+		}
+		defer plan.close() // the session has read it
+		file = plan.file
+	}
 	if m.cores, err = b.options.coresOf(v.Config, v.Device); err != nil {
 		return nil, loadFailed(v, file, err)
 	}

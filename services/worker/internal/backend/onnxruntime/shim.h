@@ -107,6 +107,7 @@ typedef struct {
   int (*pin)(void *, size_t, unsigned);
   int (*unpin)(void *);
   int (*forget)(void);
+  int (*attribute)(int *, int, int);
 } nrt_cuda;
 
 // nrt_library_keep loads a library until the process ends, so that those that need it find it
@@ -118,6 +119,10 @@ int nrt_cuda_devices(const nrt_cuda *cuda, int *count, char *error);
 int nrt_cuda_memory(const nrt_cuda *cuda, int device, size_t *free, size_t *total, char *error);
 // nrt_cuda_synchronize waits for a device. A device that has faulted fails for good.
 int nrt_cuda_synchronize(const nrt_cuda *cuda, int device, char *error);
+// nrt_cuda_capability tells a device's compute capability.
+int nrt_cuda_capability(const nrt_cuda *cuda, int device, int *major, int *minor, char *error);
+// nrt_tensorrt_version asks a loaded library of TensorRT for its version; 0 if it does not say.
+int nrt_tensorrt_version(const char *library);
 // nrt_cuda_pin keeps memory where it is, so that a device copies from and to it by itself.
 int nrt_cuda_pin(const nrt_cuda *cuda, int device, void *memory, size_t bytes, char *error);
 void nrt_cuda_unpin(const nrt_cuda *cuda, void *memory);
