@@ -111,7 +111,7 @@ func edgeBans() []ban {
 			"proto/...", "cmd/...", "test/...",
 			"libs/bus/...", "libs/control", "libs/plane/...", "libs/client", "libs/diagnostics", "libs/modelconfig/...", "libs/onnxheader", "libs/protoscan", "libs/state", "libs/testkit/...",
 			"services/*", "services/*/internal/rpc/...", "services/*/internal/view/...",
-			"services/worker/internal/gateways",
+			"services/worker/internal/gateways", "services/worker/internal/backend/onnxruntime",
 			"services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
 		},
 		To:     []string{"proto/...", "google.golang.org/protobuf/...", "github.com/golang/protobuf/..."},

@@ -123,16 +123,28 @@ func (g *gpu) explain(err error, rows int64, told func(error)) error {
 type room struct {
 	rows int64 // 0 is no bound
 	runs int
+	// failures are those of one request by itself, one after another.
+	failures int
 }
+
+// mostFailures is how often a request by itself is tried again.
+const mostFailures = 3
 
 // again is after how many runs more is tried: what else is on the device may have gone.
 const again = 64
 
-// failed notes a batch that was too large.
-func (r *room) failed(rows int64) { r.rows, r.runs = max(rows/2, 1), 0 }
+// failed notes a batch that was too large, of several requests or of one.
+func (r *room) failed(rows int64, several bool) {
+	if several {
+		r.rows, r.runs = max(rows/2, 1), 0
+		return
+	}
+	r.failures++
+}
 
 // ran notes one that was not.
 func (r *room) ran() {
+	r.failures = 0
 	if r.rows == 0 {
 		return
 	}

@@ -4,6 +4,7 @@ package onnxruntime
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -20,7 +21,9 @@ type instance struct {
 	stop  func() // call.stop, made once
 	arena arena
 	room  room // of the GPU's memory
-	ran   bool // once
+	// shrinking says that the GPU's arena gives its memory back after each run, for want of it.
+	shrinking bool
+	ran       bool // once
 
 	// What follows is scratch, kept from batch to batch.
 
@@ -119,8 +122,7 @@ func (in *instance) run(b backend.Batch, marks *phases) {
 	if err == nil {
 		err = in.infer(b)
 	}
-	if errs.Of(err) == errs.DeviceMemory && len(in.group) > 1 {
-		in.halve()
+	if errs.Of(err) == errs.DeviceMemory && in.retry() {
 		return
 	}
 	if len(in.left) == 0 {
@@ -136,13 +138,30 @@ func (in *instance) run(b backend.Batch, marks *phases) {
 	in.scatter(b)
 }
 
-// halve has the group run again, as smaller ones.
-func (in *instance) halve() {
+// retry has the group run again: as smaller ones, and one by itself a few times, since runs of
+// other instances give their memory back, and so does the session's arena at the end of each
+// run until one does well. It reports false where that is to no avail.
+func (in *instance) retry() bool {
+	in.shrink(fmt.Sprintf("gpu:%d", in.model.gpu.ordinal))
+	if in.room.failed(in.batchRows, len(in.group) > 1); in.room.failures > mostFailures {
+		in.room.failures = 0
+		return false
+	}
 	for k := range in.outputs {
 		in.outputs[k].drop()
 	}
-	in.room.failed(in.batchRows)
 	in.left = slices.Insert(in.left, 0, in.group...)
+	return true
+}
+
+// shrink has the arenas of these names give their memory back at the end of each run; of none
+// those that the model names.
+func (in *instance) shrink(arenas string) {
+	in.shrinking = arenas != ""
+	if arenas == "" {
+		arenas = shrinking(in.model.version.Config.Parameters[shrinkage], in.model.version.Device)
+	}
+	_ = in.call.configure(shrinkage, arenas) // there is such an arena
 }
 
 // infer runs the session.
@@ -151,6 +170,9 @@ func (in *instance) infer(b backend.Batch) error {
 		err := in.runSession()
 		if err == nil {
 			in.room.ran()
+			if in.shrinking {
+				in.shrink("")
+			}
 			b.Executed()
 			return nil
 		}
