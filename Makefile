@@ -130,6 +130,16 @@ cuda-test: deps build ## Run models on an emulated GPU, by ONNX Runtime's CUDA p
 	$(TEST) -count=1 ./services/worker/internal/backend/onnxruntime/
 	$(TEST) -count=1 -run GPU ./test/e2e/
 
+.PHONY: gpu-test
+gpu-test: ## Try models on a GPU of NVIDIA, for at most eight minutes; needs one with its driver, and fetches 2 GB
+	@$(MAKE) --no-print-directory deps build GPU=1
+	test/gpu/run
+
+.PHONY: gpu-bundle
+gpu-bundle: deps build ## Put what gpu-test needs into build/gpu, in parts of at most 48 MiB, for machines without Go and without a network
+	@$(PYTHON) deps/fetch.py --provider
+	test/gpu/bundle build/gpu
+
 # PyTorch is Debian's python3-torch, or what PYTORCH_PYTHON has.
 PYTORCH_PYTHON ?= /usr/bin/python3
 

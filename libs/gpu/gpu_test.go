@@ -170,8 +170,8 @@ func TestProbe(t *testing.T) {
 	d := device.(*mock.Device)
 	d.RegisterEventsFunc = func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS }
 	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 3, nvml.SUCCESS }
-	d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 0, 1, true, false, nvml.SUCCESS }
-	d.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+	d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 0, 1, true, true, nvml.SUCCESS }
+	d.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS }
 	d.GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) { return 0x20 | 0x80 | 0x4, nvml.SUCCESS }
 	freed := false
 	driver.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
@@ -200,7 +200,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := p.Sample()
-	if s.Lost || s.Uncorrected != 3 || !s.RepairPending || s.RepairFailed || !slices.Equal(s.Throttled, []string{"sw_thermal", "hw_power"}) {
+	if s.Lost || s.Uncorrected != 3 || !s.RepairPending || !s.RepairFailed || !slices.Equal(s.Throttled, []string{"sw_thermal", "hw_power"}) {
 		t.Errorf("%+v", s)
 	}
 	if used, total := p.Memory(); used != 8 || total != 80 {

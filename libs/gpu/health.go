@@ -20,13 +20,14 @@ const (
 	throttledAfter = 10 * time.Second
 )
 
-// sickening are the errors of the driver, by NVIDIA's list of Xids, that are the device's. All
-// others are those of programs, of which the device knows nothing afterwards.
+// sickening are the errors of the driver, by NVIDIA's catalog of Xids, after which the device is
+// to be reset. All others are those of programs, or are told for information.
 func sickening(xid uint64) (what string, sick bool) {
 	what, sick = map[uint64]string{
-		48: "an uncorrectable memory error", 62: "its controller halted", 64: "memory could not be retired", 74: "an error of NVLink",
-		79: "it has fallen off the bus", 92: "too many memory errors that were corrected", 94: "a contained memory error", 95: "an uncontained memory error",
-		119: "its system processor does not answer", 120: "an error of its system processor", 140: "an unrecovered memory error",
+		46: "it stopped working", 48: "an uncorrectable memory error", 62: "its controller halted", 64: "memory could not be retired", 74: "an error of NVLink",
+		79: "it has fallen off the bus", 94: "a contained memory error", 95: "an uncontained memory error", 110: "an error of its security processor",
+		119: "its system processor does not answer", 120: "an error of its system processor", 136: "a broken link", 140: "an unrecovered memory error",
+		143: "it could not be initialized", 156: "a failed repair", 158: "a fatal timeout",
 	}[xid]
 	return what, sick
 }
@@ -37,8 +38,8 @@ type Sample struct {
 	Lost bool
 	// Uncorrected counts memory errors since the driver started; -1 if it does not say.
 	Uncorrected int64
-	// RepairFailed and RepairPending are whether memory is to be replaced by spare memory:
-	// that has failed, or waits for a reset.
+	// RepairFailed is whether there was no spare memory for a broken row, RepairPending whether
+	// broken pages are in use until a reset.
 	RepairFailed, RepairPending bool
 	// Throttled are for what it runs slower than it could: see [ThrottleReasons].
 	Throttled []string
@@ -135,16 +136,20 @@ func (m *Machine) Probe(number int, uuid string) (*Probe, error) {
 	if known, ret := handle.GetUUID(); ret == nvml.SUCCESS {
 		p.UUID = cmp.Or(uuid, known)
 	}
-	events, ret := m.library.EventSetCreate()
-	if ret != nvml.SUCCESS {
-		return p, nil
-	}
-	if handle.RegisterEvents(nvml.EventTypeXidCriticalError, events) == nvml.SUCCESS {
+	p.register(m.library)
+	return p, nil
+}
+
+// register asks for the errors of the driver, where the GPU reports them.
+func (p *Probe) register(library nvml.Interface) {
+	events, ret := library.EventSetCreate()
+	switch {
+	case ret != nvml.SUCCESS:
+	case p.handle.RegisterEvents(nvml.EventTypeXidCriticalError, events) == nvml.SUCCESS:
 		p.events = events
-	} else {
+	default:
 		_ = events.Free()
 	}
-	return p, nil
 }
 
 // Close ends the asking.
@@ -192,11 +197,11 @@ func (p *Probe) Sample() Sample {
 	if count, ret := p.handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC); ret == nvml.SUCCESS {
 		s.Uncorrected = int64(count)
 	}
-	if _, _, pending, broken, ret := p.handle.GetRemappedRows(); ret == nvml.SUCCESS {
-		s.RepairPending, s.RepairFailed = pending, broken
+	if _, _, _, broken, ret := p.handle.GetRemappedRows(); ret == nvml.SUCCESS {
+		s.RepairFailed = broken
 	}
-	if pending, ret := p.handle.GetRetiredPagesPendingStatus(); ret == nvml.SUCCESS && pending == nvml.FEATURE_ENABLED {
-		s.RepairPending = true
+	if pending, ret := p.handle.GetRetiredPagesPendingStatus(); ret == nvml.SUCCESS {
+		s.RepairPending = pending == nvml.FEATURE_ENABLED
 	}
 	reasons, ret := p.handle.GetCurrentClocksEventReasons()
 	if ret != nvml.SUCCESS {

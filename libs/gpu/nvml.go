@@ -81,8 +81,8 @@ func (m *Machine) Devices() ([]Device, error) {
 
 // parts lists those of a GPU, nil if it is whole.
 func (m *Machine) parts(handle nvml.Device, number int) ([]Device, error) {
-	if mode, _, ret := handle.GetMigMode(); ret != nvml.SUCCESS || mode != nvml.DEVICE_MIG_ENABLE {
-		return nil, nil // most GPUs know no such mode
+	if !divided(handle) {
+		return nil, nil
 	}
 	most, ret := handle.GetMaxMigDeviceCount()
 	if ret != nvml.SUCCESS {
@@ -104,6 +104,12 @@ func (m *Machine) parts(handle nvml.Device, number int) ([]Device, error) {
 		list = append(list, d)
 	}
 	return list, nil
+}
+
+// divided reports whether MIG divides a GPU: most know no such mode.
+func divided(handle nvml.Device) bool {
+	mode, _, ret := handle.GetMigMode()
+	return ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE
 }
 
 func describe(handle nvml.Device, number, part int) (Device, error) {

@@ -73,6 +73,24 @@ func TestModelLeavesAWorkerWhenItIsReadyElsewhere(t *testing.T) {
 	s.assignments.await(t, "the key to go", func(all map[string]*nereidv1.AssignmentValue) bool { return all["a/m"] == nil })
 }
 
+// A device that is not well loses its models to others, and gets them back.
+func TestModelLeavesADeviceThatIsNotWell(t *testing.T) {
+	s := newStore(t)
+	a, b := s.actor("a"), s.actor("b")
+	play(s, bus.Gateways, "g", knows(1<<62, 1<<62))
+	s.start(repository(t, map[string]string{"m/config.pbtxt": echoConfig, "m/1/f": "one"}))
+	all := s.runsOn("m", "a b")
+	a.ready(all)
+	b.ready(all)
+
+	value := &nereidv1.WorkerValue{Schema: nereidv1.Schema, WorkerId: "a", Epoch: 1, Device: &nereidv1.WorkerDevice{Kind: cpu}, DeviceProblem: "Xid 79"}
+	a.player.say(value)
+	s.runsOn("m", "b")
+	value.DeviceProblem = ""
+	a.player.say(value)
+	s.runsOn("m", "a b")
+}
+
 func TestModelWaitsForMemory(t *testing.T) {
 	s := newStore(t)
 	a := s.actorWith("a", func(v *nereidv1.WorkerValue) { v.MemoryBudgetBytes = 10 })

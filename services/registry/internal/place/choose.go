@@ -60,11 +60,16 @@ func cpuFallback(v *Version, w *worker) bool {
 func (s *state) fitting(v *Version) []*worker {
 	var fit []*worker
 	for _, w := range s.workers {
-		if !w.Lost && !w.Leaving && w.Pool == v.Pool && hasLabels(w.Labels, v.Rules.Labels) && len(groups(v, w)) > 0 {
+		if !w.Lost && !w.Leaving && !w.Unwell && suits(w, v) {
 			fit = append(fit, w)
 		}
 	}
 	return fit
+}
+
+// suits reports whether a worker is one that a version asks for.
+func suits(w *worker, v *Version) bool {
+	return w.Pool == v.Pool && hasLabels(w.Labels, v.Rules.Labels) && len(groups(v, w)) > 0
 }
 
 func hasLabels(labels, wanted map[string]string) bool {

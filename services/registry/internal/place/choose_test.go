@@ -52,27 +52,34 @@ func TestReplicasAreMovedWithoutAGap(t *testing.T) {
 	all := cpus("a", "b", "c")
 	gone := func(w *place.Worker) { w.Lost = true }
 	leaving := func(w *place.Worker) { w.Leaving = true }
+	unwell := func(w *place.Worker) { w.Unwell = true }
 	for name, tt := range map[string]struct {
 		version place.Version
 		workers []place.Worker
 		want    string
 		moving  bool
 	}{
-		"on as many as asked for":                  {replicas(2, nil), all, "a b", false},
-		"on all without a number":                  {replicas(0, nil), all, "a b c", false},
-		"stays where it is":                        {replicas(2, map[string]bool{"b": true, "c": true}), all, "b c", false},
-		"stays where it loads":                     {replicas(1, map[string]bool{"c": false}), all, "c", false},
-		"rather where it is ready":                 {replicas(1, map[string]bool{"b": false, "c": true}), all, "c", false},
-		"fewer are let go at once":                 {replicas(1, map[string]bool{"a": true, "b": true, "c": true}), all, "a", false},
-		"more are added":                           {replicas(3, map[string]bool{"c": true}), all, "a b c", false},
-		"leaving: elsewhere first":                 {replicas(1, map[string]bool{"c": true}), edited(all, "c", leaving), "a c", true},
-		"leaving: still loading elsewhere":         {replicas(1, map[string]bool{"a": false, "c": true}), edited(all, "c", leaving), "a c", true},
-		"leaving: ready elsewhere":                 {replicas(1, map[string]bool{"a": true, "c": true}), edited(all, "c", leaving), "a", false},
-		"leaving: the only worker is not waited":   {replicas(1, map[string]bool{"a": true}), edited(cpus("a"), "a", leaving), "", false},
-		"gone: kept while another is ready":        {replicas(2, map[string]bool{"a": true, "b": true}), edited(all, "b", gone), "a b", false},
-		"gone: the only one is made elsewhere too": {replicas(1, map[string]bool{"b": true}), edited(all, "b", gone), "a b", false},
-		"gone for good":                            {replicas(2, map[string]bool{"a": true}), cpus("a", "c"), "a c", false},
-		"everywhere, and one leaves":               {replicas(0, map[string]bool{"a": true, "b": true, "c": true}), edited(all, "b", leaving), "a c", false},
+		"on as many as asked for":                     {replicas(2, nil), all, "a b", false},
+		"on all without a number":                     {replicas(0, nil), all, "a b c", false},
+		"stays where it is":                           {replicas(2, map[string]bool{"b": true, "c": true}), all, "b c", false},
+		"stays where it loads":                        {replicas(1, map[string]bool{"c": false}), all, "c", false},
+		"rather where it is ready":                    {replicas(1, map[string]bool{"b": false, "c": true}), all, "c", false},
+		"fewer are let go at once":                    {replicas(1, map[string]bool{"a": true, "b": true, "c": true}), all, "a", false},
+		"more are added":                              {replicas(3, map[string]bool{"c": true}), all, "a b c", false},
+		"leaving: elsewhere first":                    {replicas(1, map[string]bool{"c": true}), edited(all, "c", leaving), "a c", true},
+		"leaving: still loading elsewhere":            {replicas(1, map[string]bool{"a": false, "c": true}), edited(all, "c", leaving), "a c", true},
+		"leaving: ready elsewhere":                    {replicas(1, map[string]bool{"a": true, "c": true}), edited(all, "c", leaving), "a", false},
+		"leaving: the only worker is not waited":      {replicas(1, map[string]bool{"a": true}), edited(cpus("a"), "a", leaving), "", false},
+		"gone: kept while another is ready":           {replicas(2, map[string]bool{"a": true, "b": true}), edited(all, "b", gone), "a b", false},
+		"gone: the only one is made elsewhere too":    {replicas(1, map[string]bool{"b": true}), edited(all, "b", gone), "a b", false},
+		"gone for good":                               {replicas(2, map[string]bool{"a": true}), cpus("a", "c"), "a c", false},
+		"unwell: elsewhere first":                     {replicas(1, map[string]bool{"c": true}), edited(all, "c", unwell), "a c", true},
+		"unwell: ready elsewhere":                     {replicas(1, map[string]bool{"a": true, "c": true}), edited(all, "c", unwell), "a", false},
+		"unwell: the only worker is better than none": {replicas(1, map[string]bool{"a": true}), edited(cpus("a"), "a", unwell), "a", false},
+		"unwell: comes back when it is well":          {replicas(0, map[string]bool{"a": true}), cpus("a", "b"), "a b", false},
+		"unwell, and leaving":                         {replicas(1, map[string]bool{"a": true}), edited(edited(cpus("a"), "a", unwell), "a", leaving), "", false},
+		"everywhere, and one is unwell":               {replicas(0, map[string]bool{"a": true, "b": true, "c": true}), edited(all, "b", unwell), "a c", false},
+		"everywhere, and one leaves":                  {replicas(0, map[string]bool{"a": true, "b": true, "c": true}), edited(all, "b", leaving), "a c", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := place.Assign([]place.Version{tt.version}, tt.workers)
@@ -204,5 +211,23 @@ func TestTooFewWorkersAreTold(t *testing.T) {
 	want := map[infer.ModelRef]string{v.Model: "model m asks for 3 workers and 2 can run it: start more, or lower placement.replicas"}
 	if diff := cmp.Diff(want, p.UnderReplicated); diff != "" || p.WaitingForMemory[v.Model] {
 		t.Error(diff)
+	}
+}
+
+// What only a worker could run that is not well says so, whether it is there or not.
+func TestModelsOfUnwellWorkersSayWhy(t *testing.T) {
+	const cause = "model m could run on worker g alone, whose device is not well"
+	workers := []place.Worker{{ID: "a", Kind: cpu}, {ID: "g", Kind: gpu, Unwell: true}}
+	v := version("m", 1, group(gpu, 1))
+	if p := place.Assign([]place.Version{v}, workers); on(p, "m") != "" || !strings.HasPrefix(p.Unplaced[v.Model], cause) {
+		t.Errorf("a new one is on %q: %v", on(p, "m"), p.Unplaced)
+	}
+	v.AssignedTo = map[string]bool{"g": true}
+	if p := place.Assign([]place.Version{v}, workers); on(p, "m") != "g" || !strings.HasPrefix(p.UnderReplicated[v.Model], cause) || len(p.Unplaced) > 0 {
+		t.Errorf("one that is there is on %q: %v, %v", on(p, "m"), p.UnderReplicated, p.Unplaced)
+	}
+	v.Groups = append(v.Groups, group(cpu, 1))
+	if p := place.Assign([]place.Version{v}, workers); on(p, "m") != "a g" || !p.Migrating[v.Model] {
+		t.Errorf("one that a CPU can run too is on %q, moving %t", on(p, "m"), p.Migrating[v.Model])
 	}
 }

@@ -13,16 +13,17 @@ import (
 func (s *state) explain(v *Version, chosen, short []*worker) {
 	stays := slices.ContainsFunc(s.workers, func(w *worker) bool {
 		_, there := v.AssignedTo[w.ID]
-		return there && (w.Lost || v.Pinned)
+		return there && (w.Lost || v.Pinned || lastResort(v, w))
 	})
+	lost := stays && !v.Pinned && !slices.ContainsFunc(s.workers, func(w *worker) bool { return lastResort(v, w) })
 	switch {
 	case v.Replaced:
 	case len(chosen) == 0 && stays && len(short) > 0:
 		s.out.UnderReplicated[v.Model] = memoryShortage(v, short)
 		s.out.WaitingForMemory[v.Model] = true
-	case len(chosen) == 0 && stays && v.Pinned:
+	case len(chosen) == 0 && lost: // in a moment it is back, or known to be lost
+	case len(chosen) == 0 && stays:
 		s.out.UnderReplicated[v.Model] = s.misfit(v)
-	case len(chosen) == 0 && stays: // in a moment it is back, or known to be lost
 	case len(chosen) == 0 && len(short) > 0:
 		s.out.Unplaced[v.Model] = memoryShortage(v, short)
 		s.out.WaitingForMemory[v.Model] = true
@@ -61,6 +62,9 @@ func bytes(n int64) string {
 func (s *state) misfit(v *Version) string {
 	if len(v.Groups) == 0 {
 		return fmt.Sprintf("model %s has no instance group", v.Model.Name)
+	}
+	if i := slices.IndexFunc(s.workers, func(w *worker) bool { return onlyUnwell(v, w) }); i >= 0 {
+		return fmt.Sprintf("model %s could run on worker %s alone, whose device is not well: see nereid status for the cause, and repair it or add a worker", v.Model.Name, s.workers[i].ID)
 	}
 	there := slices.DeleteFunc(slices.Clone(s.workers), func(w *worker) bool { return w.Lost || w.Leaving })
 	pool := slices.DeleteFunc(slices.Clone(there), func(w *worker) bool { return w.Pool != v.Pool })

@@ -66,9 +66,10 @@ type Worker struct {
 	Budget, Used int64
 	Load         int
 	// Lost is whether the worker's lease has ended and that it may come back,
-	// Leaving that it is about to stop: both keep what they have as long as it
-	// is needed, and get nothing.
-	Lost, Leaving bool
+	// Leaving that it is about to stop, Unwell that something is wrong with its
+	// device: all of them keep what they have as long as it is needed, and get
+	// nothing. What can be nowhere else stays where it is not well.
+	Lost, Leaving, Unwell bool
 	// Resources is how much the worker's pool has of what executions share, where
 	// that is configured. A version of which an instance needs more is not loaded.
 	Resources resources.Counts
@@ -183,6 +184,8 @@ func (s *state) place(v *Version) {
 			if !w.Lost && !v.Replaced {
 				s.out.Migrating[v.Model] = true
 			}
+		case there && len(chosen) == 0 && lastResort(v, w):
+			s.assign(v, w)
 		}
 	}
 	if refused != "" {
@@ -204,3 +207,10 @@ func (s *state) assign(v *Version, w *worker) {
 func (s *state) needed(v *Version, chosen []*worker) bool {
 	return slices.ContainsFunc(chosen, func(w *worker) bool { return !v.AssignedTo[w.ID] })
 }
+
+// lastResort reports whether a version may stay on a worker that is not well: it is
+// ready there and may still answer, and nowhere it surely would not.
+func lastResort(v *Version, w *worker) bool { return v.AssignedTo[w.ID] && onlyUnwell(v, w) }
+
+// onlyUnwell reports whether a version could run on a worker if that were well.
+func onlyUnwell(v *Version, w *worker) bool { return w.Unwell && !w.Lost && !w.Leaving && suits(w, v) }

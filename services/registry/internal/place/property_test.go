@@ -31,7 +31,7 @@ func (h *history) happen(t *rapid.T) {
 		v.Groups = append(v.Groups, group(auto, 1))
 	}
 	w, there := h.workers[id]
-	switch rapid.SampledFrom([]string{"join", "join", "gone", "back", "leave", "vanish", "model", "model", "remove", "ready", "ready", "ready"}).Draw(t, "event") {
+	switch rapid.SampledFrom([]string{"join", "join", "gone", "back", "unwell", "leave", "vanish", "model", "model", "remove", "ready", "ready", "ready"}).Draw(t, "event") {
 	case "join":
 		if !there {
 			h.workers[id] = place.Worker{ID: id, Kind: rapid.SampledFrom([]modelconfig.DeviceKind{cpu, cpu, gpu}).Draw(t, "kind"), Budget: rapid.SampledFrom([]int64{0, 4, 8}).Draw(t, "budget")}
@@ -39,6 +39,11 @@ func (h *history) happen(t *rapid.T) {
 	case "gone", "back":
 		if there {
 			w.Lost = !w.Lost
+			h.workers[id] = w
+		}
+	case "unwell":
+		if there {
+			w.Unwell = !w.Unwell
 			h.workers[id] = w
 		}
 	case "leave":
@@ -202,7 +207,7 @@ func (h *history) movesLittle(t *rapid.T, before map[infer.ModelRef]map[string]b
 			switch w := h.workers[id]; {
 			case !present(before[ref], id):
 				came++
-			case !w.Leaving && !w.Lost && (w.Kind != cpu || !onlyAuto(v)):
+			case !w.Leaving && !w.Unwell && !w.Lost && (w.Kind != cpu || !onlyAuto(v)):
 				kept++
 			}
 		}

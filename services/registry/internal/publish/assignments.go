@@ -18,7 +18,7 @@ func Worker(id string, v *nereidv1.WorkerValue, pools Pools) place.Worker {
 	return place.Worker{
 		ID: id, Kind: state.KindOf(v.GetDevice().GetKind()), Number: v.GetDevice().GetNumber(),
 		Pool: pools.OfWorker(v.GetLabels()), Labels: v.GetLabels(),
-		Budget: int64(v.GetMemoryBudgetBytes()), Leaving: v.GetLeaving() || v.GetDeviceProblem() != "",
+		Budget: int64(v.GetMemoryBudgetBytes()), Leaving: v.GetLeaving(), Unwell: v.GetDeviceProblem() != "",
 	}
 }
 

@@ -213,7 +213,7 @@ func TestWorkers(t *testing.T) {
 		},
 		"of a GPU that is sick": {
 			&nereidv1.WorkerValue{Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU}, DeviceProblem: "Xid 79"},
-			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Pool: "default", Leaving: true},
+			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Pool: "default", Unwell: true},
 		},
 		"with its pool's labels":    {&nereidv1.WorkerValue{Labels: labels("a")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "large", Labels: labels("a")}},
 		"without its pool's labels": {&nereidv1.WorkerValue{Labels: labels("b")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Labels: labels("b")}},

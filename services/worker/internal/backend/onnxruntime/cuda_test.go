@@ -350,7 +350,7 @@ func TestSignalsAreGoOnesBesideCUDA(t *testing.T) {
 	defer ended.Store(true)
 	for range runtime.GOMAXPROCS(0) {
 		busy.Go(func() {
-			for !ended.Load() { //nolint:revive // it is to be found running Go
+			for !ended.Load() {
 			}
 		})
 	}
