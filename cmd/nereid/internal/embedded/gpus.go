@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,7 +142,7 @@ func (s *Server) deviceParts(ctx context.Context, b *bus.Bus, dir string, device
 	if err != nil {
 		return nil, err
 	}
-	workers, err := s.workers(ctx, b, dir, devices)
+	workers, err := s.workers(b, dir, devices)
 	if err != nil {
 		return nil, err
 	}
@@ -161,35 +160,20 @@ func (s *Server) deviceParts(ctx context.Context, b *bus.Bus, dir string, device
 }
 
 // workers makes what runs the processes of the workers, which are this program's.
-func (s *Server) workers(ctx context.Context, b *bus.Bus, dir string, devices []node.Device) (*node.Node, error) {
+func (s *Server) workers(b *bus.Bus, dir string, devices []node.Device) (*node.Node, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	c := node.Default()
 	c.ID, c.Program, c.Words, c.Address = "nereid", program, []string{WorkerWord}, "unix:"+dir
-	if c.MetricsPort, err = s.workerPort(ctx); err != nil {
-		return nil, err
-	}
+	c.FreePorts = s.config.Admin.MetricsPort == 0
+	c.MetricsPort = s.config.Admin.MetricsPort + workerPorts
 	c.Environment = []string{config.EnvName("nats-url") + "=" + b.Addr()}
 	c.Arguments = append(slices.Concat(config.Flags(s.config.Worker), s.config.LogFlags),
 		fmt.Sprintf("--exit-timeout-secs=%d", int(s.config.Worker.DrainTimeout/time.Second)), "--metrics-address="+cmp.Or(s.admin.Address, "0.0.0.0"))
 	c.ExitTimeout = int(s.config.Worker.DrainTimeout/time.Second) + workerEnd
 	return node.New(c, node.Deps{Devices: devices, Stdout: os.Stdout, Stderr: os.Stderr, Metrics: s.metrics, Log: s.log})
-}
-
-// workerPort is where the first worker serves its metrics and health: a little beyond this
-// process's port, or where that is any free one any free one.
-func (s *Server) workerPort(ctx context.Context) (int, error) {
-	if s.config.Admin.MetricsPort != 0 {
-		return s.config.Admin.MetricsPort + workerPorts, nil
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(s.admin.Address, "0"))
-	if err != nil {
-		return 0, errs.Wrap(errs.ConfigInvalid, err, "no port is free for the metrics of the workers: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 const (

@@ -31,6 +31,9 @@ type Config struct {
 	// forgotten.
 	Steady time.Duration `kong:"-"`
 
+	// FreePorts has each start of a worker use a port for its metrics and health that is free
+	// then, instead of MetricsPort.
+	FreePorts bool `kong:"-"`
 	// Words come before a worker's flags: what has the program be one. Environment is added to
 	// that of this process.
 	Words, Environment []string `kong:"-"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,11 +32,11 @@ type worker struct {
 	log     *zap.Logger
 	stdout  io.Writer
 	stderr  *tail
-	admin   string // where it serves its health
 	prober  *http.Client
 	command func() *exec.Cmd
 
 	mu      sync.Mutex
+	port    int    // on which it serves its metrics and health; guarded by mu
 	pid     int    // 0 while none runs; guarded by mu
 	starts  int    // guarded by mu
 	problem string // why none runs; guarded by mu
@@ -49,13 +50,13 @@ const probeTimeout = 2 * time.Second
 func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
 	w := &worker{
 		id: c.ID + "-" + device.Name, device: device, node: c, stdout: d.Stdout, stderr: &tail{to: d.Stderr},
-		admin:  "http://127.0.0.1:" + strconv.Itoa(metricsPort),
+		port:   metricsPort,
 		prober: &http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	w.log = d.Log.With(zap.String("worker_id", w.id))
 	w.command = func() *exec.Cmd {
-		command := exec.Command(c.Program, c.arguments(w.id, device, metricsPort)...) //nolint:noctx // it outlives the context, to drain
-		command.Env = append(os.Environ(), config.EnvName(config.FileFlag)+"=")       // that file is this program's
+		command := exec.Command(c.Program, c.arguments(w.id, device, w.nextPort())...) //nolint:noctx // it outlives the context, to drain
+		command.Env = append(os.Environ(), config.EnvName(config.FileFlag)+"=")        // that file is this program's
 		command.Env = append(command.Env, c.Environment...)
 		if device.Part {
 			command.Env = append(command.Env, "CUDA_VISIBLE_DEVICES="+device.UUID)
@@ -64,6 +65,24 @@ func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
 	}
 	w.problem = "not started yet"
 	return w
+}
+
+// nextPort is the port of the next process.
+func (w *worker) nextPort() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.node.FreePorts {
+		return w.port
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return w.port // the process says what is wrong
+	}
+	defer l.Close()
+	if address, ok := l.Addr().(*net.TCPAddr); ok {
+		w.port = address.Port
+	}
+	return w.port
 }
 
 // run starts the process again and again until ctx is done, which gives nil, or
@@ -194,12 +213,12 @@ func (w *worker) stop(command *exec.Cmd, ended <-chan error) error {
 // ready returns what the worker lacks; nil is nothing.
 func (w *worker) ready() error {
 	w.mu.Lock()
-	problem := w.problem
+	problem, admin := w.problem, "http://127.0.0.1:"+strconv.Itoa(w.port)
 	w.mu.Unlock()
 	if problem != "" {
 		return errors.New(problem)
 	}
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, w.admin+"/v2/health/ready", http.NoBody)
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, admin+"/v2/health/ready", http.NoBody)
 	if err != nil {
 		return err
 	}
