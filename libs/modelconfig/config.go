@@ -43,6 +43,8 @@ type Config struct {
 	Groups []InstanceGroup
 	// Filename is the model's file or directory within a version directory.
 	Filename string
+	// CapabilityFilenames are those for GPUs of a compute capability, such as 9.0.
+	CapabilityFilenames map[string]string
 	// Placement says on which workers the model runs.
 	Placement Placement
 	// Parameters are the model's own, as text.

@@ -29,20 +29,21 @@ func FromProto(c *inference.ModelConfig) (*Config, error) {
 // view converts a valid configuration; it takes c's memory.
 func view(c *inference.ModelConfig) *Config {
 	v := &Config{
-		Name:         c.GetName(),
-		Platform:     c.GetPlatform(),
-		Backend:      c.GetBackend(),
-		MaxBatchSize: int64(c.GetMaxBatchSize()),
-		Batching:     batching(c.GetDynamicBatching()),
-		Sequences:    sequences(c),
-		Ensemble:     ensemble(c.GetEnsembleScheduling()),
-		Decoupled:    c.GetModelTransactionPolicy().GetDecoupled(),
-		Cached:       c.GetResponseCache().GetEnable(),
-		Filename:     c.GetDefaultModelFilename(),
-		Parameters:   make(map[string]string, len(c.GetParameters())),
-		GraphLevel:   c.GetOptimization().GetGraph().GetLevel(),
-		MetricTags:   c.GetMetricTags(),
-		source:       c,
+		Name:                c.GetName(),
+		Platform:            c.GetPlatform(),
+		Backend:             c.GetBackend(),
+		MaxBatchSize:        int64(c.GetMaxBatchSize()),
+		Batching:            batching(c.GetDynamicBatching()),
+		Sequences:           sequences(c),
+		Ensemble:            ensemble(c.GetEnsembleScheduling()),
+		Decoupled:           c.GetModelTransactionPolicy().GetDecoupled(),
+		Cached:              c.GetResponseCache().GetEnable(),
+		CapabilityFilenames: c.GetCcModelFilenames(),
+		Filename:            c.GetDefaultModelFilename(),
+		Parameters:          make(map[string]string, len(c.GetParameters())),
+		GraphLevel:          c.GetOptimization().GetGraph().GetLevel(),
+		MetricTags:          c.GetMetricTags(),
+		source:              c,
 	}
 	for _, in := range c.GetInput() {
 		io := tensorView(in)

@@ -76,7 +76,7 @@ func TestModelsOfForeignBackendsSayTheWayOut(t *testing.T) {
 	want := map[string]string{
 		"images": "prepare the data in a Python model, or in operators of the ONNX model",
 		"llm":    "run vLLM in a Python model",
-		"plan":   "serve the ONNX model from which the plan was built",
+		"plan":   "there is no model.plan.json beside it",
 		"torch":  "the backend pytorch needs the package torch",
 		"trees":  "convert the trees with onnxmltools or skl2onnx",
 		"vino":   "the backend openvino needs the package openvino",

@@ -19,10 +19,6 @@ import (
 	"sync"
 	"unsafe"
 
-	ort "github.com/yalue/onnxruntime_go"
-
-	"github.com/nereid-serving/nereid/libs/backends"
-	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
@@ -215,64 +211,4 @@ func (d *cuda) mend() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	C.nrt_signals_mend(d.signals)
-}
-
-// use has sessions of a model run on an open GPU: by TensorRT what it takes where the model
-// asks for that, else by CUDA.
-func (d *cuda) use(s *ort.SessionOptions, c *modelconfig.Config, device int) error {
-	if c.Backend == backends.Plans {
-		if err := d.useTensorRT(s, nil, device); err != nil {
-			return err
-		}
-	}
-	own := backends.CUDAParameters(c.Parameters)
-	for _, a := range c.GPUAccelerators {
-		switch a.Name { // the registry knows no other
-		case backends.TensorRT:
-			if err := d.useTensorRT(s, a.Parameters, device); err != nil {
-				return err
-			}
-		case backends.CUDA:
-			for key, value := range a.Parameters {
-				own[key] = value
-			}
-		}
-	}
-	options, faults := backends.CUDAOptions(own)
-	if len(faults) > 0 {
-		return fmt.Errorf("%s: %s", faults[0].Message, faults[0].Fix)
-	}
-	options["device_id"] = strconv.Itoa(device)
-	p, err := ort.NewCUDAProviderOptions()
-	if err != nil {
-		return err
-	}
-	defer p.Destroy() //nolint:errcheck // releases memory, cannot fail
-	if err := p.Update(options); err != nil {
-		return fmt.Errorf("the CUDA execution provider refuses its options: %w", err)
-	}
-	return s.AppendExecutionProviderCUDA(p)
-}
-
-func (d *cuda) useTensorRT(s *ort.SessionOptions, parameters map[string]string, device int) error {
-	if provider := filepath.Join(d.providers, tensorRTProvider); !exists(provider) {
-		return fmt.Errorf("this ONNX Runtime has no TensorRT execution provider: there is no %s", provider)
-	}
-	if _, err := d.tensorRT(); err != nil {
-		return err
-	}
-	options, faults := backends.TensorRTOptions(parameters)
-	if len(faults) > 0 {
-		return fmt.Errorf("%s: %s", faults[0].Message, faults[0].Fix)
-	}
-	options["device_id"] = strconv.Itoa(device)
-	p, err := ort.NewTensorRTProviderOptions()
-	if err != nil {
-		return err
-	}
-	defer p.Destroy() //nolint:errcheck // releases memory, cannot fail
-	if err := p.Update(options); err != nil {
-		return fmt.Errorf("the TensorRT execution provider refuses its options: %w", err)
-	}
-	return s.AppendExecutionProviderTensorRT(p)
 }

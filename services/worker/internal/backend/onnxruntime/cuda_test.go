@@ -148,6 +148,19 @@ func TestInstancesOnOneGPU(t *testing.T) {
 	running.Wait()
 }
 
+// The emulated GPU has compute capability 9.0.
+func TestModelFilesOfGPUs(t *testing.T) {
+	b := openGPU(t)
+	c := products(nil)
+	c.CapabilityFilenames = map[string]string{"9.0": "hopper.onnx", "9.1": "none.onnx"}
+	v := onGPU(version(t, onnxmodel.Model{}, c))
+	if os.Getenv("EMULATED_CUDA_STATISTICS") == "" {
+		t.Skip("the device is a real one, of any capability")
+	}
+	product().WriteFile(t, filepath.Join(v.Dir, "hopper.onnx"))
+	checkProducts(t, serve(t, b, v), 2, 1)
+}
+
 // What the model does not say of its size, and large outputs, come back from the device.
 func TestOutputsOfGPUs(t *testing.T) {
 	b := openGPU(t)

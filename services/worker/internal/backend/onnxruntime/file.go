@@ -3,6 +3,7 @@
 package onnxruntime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,13 +15,11 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
-// modelFile finds the version's ONNX file. The configured name may be a
+// modelFile finds the version's ONNX file, or plan, for a GPU of a compute capability; none is on
+// CPUs. The configured name may be a
 // directory, which holds model.onnx and the files that it refers to.
-func modelFile(v backend.Version) (string, error) {
-	name := v.Config.Filename
-	if name == "" {
-		name = "model.onnx"
-	}
+func modelFile(v backend.Version, capability string) (string, error) {
+	name := cmp.Or(v.Config.CapabilityFilenames[capability], v.Config.Filename, "model.onnx")
 	file := filepath.Join(v.Dir, name)
 	info, err := os.Stat(file)
 	if err == nil && info.IsDir() {

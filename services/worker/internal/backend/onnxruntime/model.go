@@ -31,11 +31,15 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 	if ctx.Err() != nil {
 		return nil, givenUp(ctx, v)
 	}
-	file, err := modelFile(v)
+	m := &model{backend: b, version: v, gpu: b.deviceOf(v)}
+	capability, err := m.capability()
 	if err != nil {
 		return nil, loadFailed(v, v.Dir, err)
 	}
-	m := &model{backend: b, version: v, gpu: b.deviceOf(v)}
+	file, err := modelFile(v, capability)
+	if err != nil {
+		return nil, loadFailed(v, v.Dir, err)
+	}
 	if v.Config.Backend == backends.Plans {
 		plan, err := b.newPlanModel(v, file)
 		if err != nil {
@@ -62,6 +66,17 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 		return nil, loadFailed(v, file, err)
 	}
 	return m, nil
+}
+
+// capability is the GPU's compute capability, where the model has files by that.
+func (m *model) capability() (string, error) {
+	if m.gpu == nil || len(m.version.Config.CapabilityFilenames) == 0 {
+		return "", nil
+	}
+	if err := m.gpu.cuda.open(m.gpu.ordinal); err != nil {
+		return "", err
+	}
+	return m.gpu.capability()
 }
 
 func givenUp(ctx context.Context, v backend.Version) error {

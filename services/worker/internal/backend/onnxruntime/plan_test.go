@@ -92,3 +92,30 @@ func TestProfilesOfPlans(t *testing.T) {
 		}
 	}
 }
+
+// Engines of one model are kept apart by what they depend on, and only where that is asked for.
+func TestPlaceOfEngines(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(model, []byte("a model"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := engineCache{root: t.TempDir(), model: model, runtime: "1.31.1"}
+	seen := make(map[string]bool)
+	for _, on := range [][2]string{{"10.13.3", "9.0"}, {"10.13.3", "8.9"}, {"10.14.0", "9.0"}} {
+		options := map[string]string{"trt_engine_cache_enable": "1", "trt_timing_cache_enable": "0"}
+		if err := e.place(options, on[0], on[1]); err != nil {
+			t.Fatal(err)
+		}
+		dir := options["trt_engine_cache_path"]
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || seen[dir] || options["trt_timing_cache_path"] != "" {
+			t.Errorf("on %v: %v", on, options)
+		}
+		seen[dir] = true
+	}
+	for _, options := range []map[string]string{{}, {"trt_engine_cache_enable": "1", "trt_engine_cache_path": "/own"}} {
+		before := len(options)
+		if err := e.place(options, "10.13.3", "9.0"); err != nil || len(options) != before {
+			t.Errorf("%v, %v", options, err)
+		}
+	}
+}

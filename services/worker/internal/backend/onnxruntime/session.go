@@ -44,7 +44,7 @@ func (b *Backend) newSession(ctx context.Context, file string, v backend.Version
 		return nil, err
 	}
 	s := &session{}
-	if s.around, err = b.accelerate(settings, v, pinned); err != nil {
+	if s.around, err = b.accelerate(settings, file, v, pinned); err != nil {
 		return nil, err
 	}
 	if b.options.shared(v.Config, pinned) {
@@ -69,7 +69,7 @@ func (b *Backend) newSession(ctx context.Context, file string, v backend.Version
 }
 
 // accelerate has sessions use the execution providers for the version's device.
-func (b *Backend) accelerate(settings *ort.SessionOptions, v backend.Version, pinned cores.Set) (around func(func()), err error) {
+func (b *Backend) accelerate(settings *ort.SessionOptions, file string, v backend.Version, pinned cores.Set) (around func(func()), err error) {
 	if g := b.deviceOf(v); g != nil {
 		if err := g.cuda.open(g.ordinal); err != nil {
 			return nil, err
@@ -77,7 +77,7 @@ func (b *Backend) accelerate(settings *ort.SessionOptions, v backend.Version, pi
 		if err := g.fits(bytesIn(v.Dir)); err != nil {
 			return nil, err
 		}
-		return g.cuda.around, g.cuda.use(settings, v.Config, g.ordinal)
+		return g.cuda.around, g.use(settings, v.Config, b.engineCache(file))
 	}
 	around = func(f func()) { f() }
 	for _, a := range v.Config.CPUAccelerators { // the registry knows no other than OpenVINO
