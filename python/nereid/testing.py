@@ -191,7 +191,7 @@ class Model:
 
     `models` are those that it may call, by their names: another Model, or a function that gets the inputs as keywords and returns the
     outputs by name, or a list of these for each response. An exception is an error. `timeout` is how many seconds threads of the model may take
-    to end a request when `execute` has returned.
+    to end a request when `execute` has returned. `gpu` is the number of the GPU that the instance is told it is on; None is the CPUs.
     """
 
     def __init__(
@@ -201,6 +201,7 @@ class Model:
         config: Optional[Dict[str, Any]] = None,
         models: Optional[Mapping[str, Callable[..., Any]]] = None,
         timeout: float = 60,
+        gpu: Optional[int] = None,
     ) -> None:
         directory = os.path.abspath(directory)
         version = _newest(directory) if version is None else version
@@ -211,8 +212,8 @@ class Model:
             "model_version": str(version),
             "model_repository": directory,
             "model_instance_name": name + "_0",
-            "model_instance_kind": "CPU",
-            "model_instance_device_id": "0",
+            "model_instance_kind": "CPU" if gpu is None else "GPU",
+            "model_instance_device_id": str(gpu or 0),
         }
         self._calls = _Calls(models or {})
         self._timeout = timeout

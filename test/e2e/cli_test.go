@@ -90,12 +90,12 @@ func TestTimeoutOfInferGoesToTheServer(t *testing.T) {
 
 func TestFirstSignalSaysWhatItWaitsForAndFlagsWithoutEffectAreNamed(t *testing.T) {
 	inOneProcess(t)
-	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}), "--http-thread-count=4", "--pinned-memory=0")
+	s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}), "--http-thread-count=4", "--cuda-memory=0:0")
 	s.signal(syscall.SIGINT)
 	if status := s.exit(); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	for _, want := range []string{`press Ctrl-C again to stop at once","in_flight":0`, `"flags":["--http-thread-count","--pinned-memory-pool-byte-size"]`} {
+	for _, want := range []string{`press Ctrl-C again to stop at once","in_flight":0`, `"flags":["--http-thread-count","--cuda-memory-pool-byte-size"]`} {
 		if !strings.Contains(s.text(), want) {
 			t.Errorf("the log lacks %s", want)
 		}

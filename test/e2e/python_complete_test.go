@@ -129,7 +129,7 @@ func TestPythonBasedBackendsAreServed(t *testing.T) {
 	s.untilIndex(func(list []entry) bool {
 		return slices.ContainsFunc(list, func(e entry) bool {
 			return e.Name == "other" && strings.Contains(e.Reason, "this server has no backend 'nosuch': it has dyna_sequence, echo, ") &&
-				strings.Contains(e.Reason, "tensorflow, times, ")
+				strings.Contains(e.Reason, "tensorrt, times, ")
 		})
 	})
 }

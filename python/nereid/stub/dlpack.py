@@ -1,14 +1,19 @@
 """DLPack: tensors to and from other libraries, without a copy."""
 
 import ctypes
-from typing import Any, List, Tuple
+from typing import Any, List, Tuple, Union
 
 import numpy as np
 
+from . import cuda
 from .errors import TritonModelException
 
 CPU = 1
+_GPU = 2
 _PINNED = 3
+_MANAGED = 13
+# The stream of those who name none, by whose order whoever reads next finds what was written.
+_DEFAULT_STREAM = 1
 
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _KINDS = {"i": _INT, "u": _UINT, "f": _FLOAT, "b": _BOOL}
@@ -84,17 +89,21 @@ def to_capsule(array: np.ndarray, bf16: bool, owner: object) -> Any:
 
     The owner lives as long as the capsule does, or what is made of it.
     """
+    return _capsule(array.ctypes.data, (CPU, 0), array.dtype, array.shape, bf16, (array, owner))
+
+
+def _capsule(data: int, device: Tuple[int, int], kind: np.dtype, sizes: Any, bf16: bool, owner: object) -> Any:
     managed = _Managed()
-    shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+    shape = (ctypes.c_int64 * len(sizes))(*sizes)
     tensor = managed.tensor
-    tensor.data = array.ctypes.data
-    tensor.device = _Device(CPU, 0)
-    tensor.ndim = array.ndim
-    tensor.datatype = _Datatype(_BFLOAT if bf16 else _KINDS[array.dtype.kind], array.dtype.itemsize * 8, 1)
+    tensor.data = data
+    tensor.device = _Device(*device)
+    tensor.ndim = len(sizes)
+    tensor.datatype = _Datatype(_BFLOAT if bf16 else _KINDS[kind.kind], kind.itemsize * 8, 1)
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = _delete
     address = ctypes.addressof(managed)
-    _held[address] = (managed, shape, array, owner)
+    _held[address] = (managed, shape, owner)
     return _new_capsule(address, _FRESH, _destroy)
 
 
@@ -111,22 +120,45 @@ class _Memory:
             self._managed.deleter(ctypes.byref(self._managed))
 
 
-def from_dlpack(source: Any) -> Tuple[np.ndarray, bool]:
-    """Return an array that shares the memory of a capsule or of a tensor, and whether it has the bits of BF16."""
+class OnDevice:
+    """A tensor in a GPU's memory, which is another library's."""
+
+    def __init__(self, memory: _Memory, device: Tuple[int, int], data: int, shape: List[int], kind: np.dtype, bf16: bool) -> None:
+        self._memory = memory
+        self._data = data
+        self._bf16 = bf16
+        self.device = device
+        self.shape = tuple(shape)
+        self.dtype = kind
+
+    def to_capsule(self, owner: object) -> Any:
+        """Return a capsule that shares the memory."""
+        return _capsule(self._data, self.device, self.dtype, self.shape, self._bf16, (self, owner))
+
+    def to_host(self) -> np.ndarray:
+        """Return a copy in the host's memory."""
+        array = np.empty(self.shape, self.dtype)
+        if array.nbytes:
+            cuda.DRIVER.copy_to_host(self.device[1], self._data, array.ctypes.data, array.nbytes)
+        return array
+
+
+def from_dlpack(source: Any) -> Tuple[Union[np.ndarray, OnDevice], bool]:
+    """Return what shares the memory of a capsule or of a tensor, and whether it has the bits of BF16."""
     if not _is_capsule(source):
         if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
             raise TritonModelException(
                 "Provided tensor is not supported. Tensor must be a DLPack capsule or have `__dlpack__` and `__dlpack_device__` attributes"
             )
         device = int(source.__dlpack_device__()[0])
-        if device not in (CPU, _PINNED):
+        if device not in (CPU, _GPU, _PINNED, _MANAGED):
             raise TritonModelException("DLDevice type %d is not support by Python backend." % device)
-        source = source.__dlpack__()
+        source = source.__dlpack__(stream=_DEFAULT_STREAM) if device in (_GPU, _MANAGED) else source.__dlpack__()
     if not _is_valid(source, _FRESH):
         raise TritonModelException("the DLPack capsule was used before, or holds no tensor of the protocol's first version")
     managed = ctypes.cast(_pointer_of(source, _FRESH), ctypes.POINTER(_Managed)).contents
     tensor = managed.tensor
-    if tensor.device.kind not in (CPU, _PINNED):
+    if tensor.device.kind not in (CPU, _GPU, _PINNED, _MANAGED):
         raise TritonModelException("DLDevice type %d is not support by Python backend." % tensor.device.kind)
     kind, bf16 = _numpy_kind(tensor.datatype)
     shape = [tensor.shape[axis] for axis in range(tensor.ndim)]
@@ -134,10 +166,14 @@ def from_dlpack(source: Any) -> Tuple[np.ndarray, bool]:
         raise TritonModelException(
             "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are supported."
         )
-    if 0 in shape:
+    on_device = tensor.device.kind in (_GPU, _MANAGED)
+    if 0 in shape and not on_device:
         return np.empty(shape, kind), bf16
     memory = _Memory(managed, source)
     _rename(source, _USED)
+    if on_device:
+        where = (tensor.device.kind, tensor.device.number)
+        return OnDevice(memory, where, (tensor.data or 0) + tensor.byte_offset, shape, kind, bf16), bf16
     memory.__array_interface__ = {
         "version": 3,
         "data": (tensor.data + tensor.byte_offset, False),

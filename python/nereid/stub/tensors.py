@@ -16,7 +16,7 @@ class Tensor:
     """A named tensor. Its array of numpy is made when it is asked for."""
 
     __module__ = "c_python_backend_utils"
-    __slots__ = ("_name", "_datatype", "_shape", "_array", "_memory", "_at", "_size", "_origin")
+    __slots__ = ("_name", "_datatype", "_shape", "_array", "_memory", "_at", "_size", "_origin", "_device")
 
     def __init__(self, name: str, array: np.ndarray) -> None:
         if not isinstance(name, str) or not isinstance(array, np.ndarray):
@@ -40,6 +40,8 @@ class Tensor:
         self._at = self._size = 0
         # Where the worker has these bytes already: [call, index].
         self._origin: Optional[List[int]] = None
+        # What is in a GPU's memory, and not in the array.
+        self._device: Optional[dlpack.OnDevice] = None
 
     def name(self) -> str:
         """Return the name."""
@@ -54,11 +56,13 @@ class Tensor:
         return datatypes.number_of(self._datatype)
 
     def is_cpu(self) -> bool:
-        """Say whether the tensor is in the host's memory: it always is."""
-        return True
+        """Say whether the tensor is in the host's memory: those are not that a model has made on a GPU."""
+        return self._device is None
 
     def as_numpy(self) -> np.ndarray:
         """Return the tensor's array, which shares its memory."""
+        if self._device is not None:
+            raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
         if self._datatype == "BF16":
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
@@ -75,8 +79,12 @@ class Tensor:
         """Return a tensor that shares the memory of a capsule, or of what has __dlpack__ and __dlpack_device__."""
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")
-        array, bf16 = dlpack.from_dlpack(tensor)
-        made = Tensor(name, array)
+        memory, bf16 = dlpack.from_dlpack(tensor)
+        if isinstance(memory, dlpack.OnDevice):
+            made = Tensor(name, np.empty(0, memory.dtype))
+            made._array, made._device, made._shape = None, memory, memory.shape
+        else:
+            made = Tensor(name, memory)
         if bf16:
             made._datatype = "BF16"
         return made
@@ -84,13 +92,17 @@ class Tensor:
     def __dlpack__(self, stream: Any = None, **_: Any) -> Any:
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
+        if self._device is not None:
+            return self._device.to_capsule(self)
         return dlpack.to_capsule(self._bits(), self._datatype == "BF16", self)
 
     def __dlpack_device__(self) -> Any:
-        return (dlpack.CPU, 0)
+        return (dlpack.CPU, 0) if self._device is None else self._device.device
 
     def _bits(self) -> np.ndarray:
-        """Return the array; that of BF16 has its bits."""
+        """Return the array; that of BF16 has its bits, and of a GPU's memory it is a copy."""
+        if self._device is not None:
+            return self._device.to_host()
         array = self._array
         if array is not None:
             return array
@@ -116,7 +128,7 @@ def decode(connection: Connection, listed: List[Any], body: bytearray, at: int, 
         tensor._name = name
         tensor._datatype = datatype
         tensor._shape = shape
-        tensor._array = tensor._origin = None
+        tensor._array = tensor._origin = tensor._device = None
         if len(place) == 1:
             tensor._memory = body
             tensor._at = at
