@@ -43,6 +43,18 @@ class Testing(unittest.TestCase):
         first, second = model.batch([{"X": np.array([1], np.int32)}, {"X": np.array([5], np.int32)}])
         self.assertEqual((first[0]["Y"].tolist(), second[0]["Y"].tolist()), ([3], [15]))
 
+    def test_an_instance_on_a_gpu(self):
+        for gpu, want in ((None, [b"CPU", b"0"]), (3, [b"GPU", b"3"])):
+            model = self.model("""
+                class TritonPythonModel:
+                    def initialize(self, args):
+                        self.where = [args["model_instance_kind"], args["model_instance_device_id"]]
+
+                    def execute(self, requests):
+                        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array(self.where, np.object_))]) for r in requests]
+            """, gpu=gpu)
+            self.assertEqual([bytes(w, "utf-8") if isinstance(w, str) else w for w in model(X=np.zeros(1, np.float32))["Y"].tolist()], want)
+
     def test_text_is_bytes(self):
         model = self.model("""
             class TritonPythonModel:

@@ -46,11 +46,15 @@ func openDevice(d Device, library nvml.Interface, log *zap.Logger) *device {
 		v.machine = machine
 		v.probe, err = machine.Probe(int(d.Number), d.UUID)
 	}
-	if err != nil || v.probe == nil {
-		log.Warn("NVIDIA's driver tells nothing of the GPU: its health and memory are not watched", append(obs.Err(err), zap.Int32("gpu", d.Number))...)
+	if v.probe != nil {
+		v.product = v.probe.Product()
 		return v
 	}
-	v.product = v.probe.Product()
+	fields := []zap.Field{zap.Int32("gpu", d.Number)}
+	if err != nil {
+		fields = append(fields, obs.Err(err)...)
+	}
+	log.Warn("NVIDIA's driver tells nothing of the GPU: its health and memory are not watched", fields...)
 	return v
 }
 

@@ -171,7 +171,8 @@ func (s *Server) workers(b *bus.Bus, dir string, devices []node.Device) (*node.N
 	c.MetricsPort = s.config.Admin.MetricsPort + workerPorts
 	c.Environment = []string{config.EnvName("nats-url") + "=" + b.Addr()}
 	c.Arguments = append(slices.Concat(config.Flags(s.config.Worker), s.config.LogFlags),
-		fmt.Sprintf("--exit-timeout-secs=%d", int(s.config.Worker.DrainTimeout/time.Second)), "--metrics-address="+cmp.Or(s.admin.Address, "0.0.0.0"))
+		fmt.Sprintf("--exit-timeout-secs=%d", int(s.config.Worker.DrainTimeout/time.Second)), "--metrics-address="+cmp.Or(s.admin.Address, "0.0.0.0"),
+		"--leave-timeout-secs=0") // they stop together: there is no other worker to wait for
 	c.ExitTimeout = int(s.config.Worker.DrainTimeout/time.Second) + workerEnd
 	return node.New(c, node.Deps{Devices: devices, Stdout: os.Stdout, Stderr: os.Stderr, Metrics: s.metrics, Log: s.log})
 }
