@@ -49,7 +49,7 @@ func sameCapacity(a, b *nereidv1.WorkerValue) bool {
 	return a.GetEpoch() == b.GetEpoch() && a.GetDevice().GetKind() == b.GetDevice().GetKind() &&
 		a.GetDevice().GetNumber() == b.GetDevice().GetNumber() && maps.Equal(a.GetLabels(), b.GetLabels()) &&
 		a.GetMemoryBudgetBytes() == b.GetMemoryBudgetBytes() && a.GetLeaving() == b.GetLeaving() &&
-		(a.GetDeviceProblem() == "") == (b.GetDeviceProblem() == "")
+		(a.GetDeviceProblem() == "") == (b.GetDeviceProblem() == "") && maps.Equal(a.GetLacking(), b.GetLacking())
 }
 
 // instancesChanged takes what a worker says of a model, which matters only while

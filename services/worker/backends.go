@@ -145,6 +145,19 @@ func (c Config) checkBackends() error {
 	return nil
 }
 
+// lacking tells why backends cannot use the worker's GPU, by their names: what is known of it
+// without opening them.
+func (c Config) lacking() map[string]string {
+	if c.Device.Kind != modelconfig.KindGPU {
+		return nil
+	}
+	cause := onnxruntime.WithoutCUDA(c.OnnxRuntimeLibrary)
+	if cause == "" {
+		return nil
+	}
+	return map[string]string{backends.ONNXRuntime: cause, backends.Plans: cause}
+}
+
 // unusedSettings names the backends that have settings and are not there.
 func (c Config) unusedSettings() (unused []string) {
 	there, _ := Backends(c.BackendDirectory) // validated, as the settings

@@ -3,6 +3,8 @@ package worker
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
 )
 
 // RuntimeLibrary is where ONNX Runtime's library is by default: where make
@@ -22,3 +24,7 @@ func RuntimeLibrary() string {
 	}
 	return name
 }
+
+// WithoutCUDA tells what to do about an ONNX Runtime, by its library's path, that has no provider
+// for GPUs; empty if it has one.
+func WithoutCUDA(library string) string { return onnxruntime.WithoutCUDA(library) }

@@ -95,7 +95,7 @@ func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.Work
 	memory := w.deps.Pool.Stats()
 	return &nereidv1.WorkerValue{
 		Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch,
-		Device: w.device.value(), DeviceProblem: w.device.sick(),
+		Device: w.device.value(), DeviceProblem: w.device.sick(), Lacking: w.config.lacking(),
 		MemoryUsedBytes: uint64(memory.InUse + memory.Free),
 		Address:         w.config.Address,
 		Labels:          w.labels,

@@ -87,6 +87,30 @@ func TestServeOnGPUs(t *testing.T) {
 	}
 }
 
+// Without what GPUs need a server says so of the models that need one, and serves the others on
+// CPUs, by a process of their own.
+func TestServeWithoutWhatGPUsNeed(t *testing.T) {
+	library := os.Getenv("NEREID_ONNXRUNTIME_LIBRARY")
+	if _, err := os.Stat(filepath.Join(filepath.Dir(library), "libonnxruntime_providers_cuda.so")); err == nil || clustered() {
+		t.Skip("this ONNX Runtime is one for GPUs")
+	}
+	model := string(onnxmodel.Identity(tensor.FP32, "b", "n").Bytes())
+	s := start(t, repository(t, map[string]string{
+		"gpu/config.pbtxt": `backend: "onnxruntime" max_batch_size: 8 instance_group { kind: KIND_GPU }`, "gpu/1/model.onnx": model,
+		"auto/config.pbtxt": `backend: "onnxruntime" max_batch_size: 8`, "auto/1/model.onnx": model,
+	}), "--gpus=0", "--exit-on-error=false")
+	if status, text := s.echoed("auto", "[1, 1]", 0.5); status != http.StatusOK || !strings.Contains(text, "[0.5]") {
+		t.Errorf("%d %s", status, text)
+	}
+	if out, _, _ := nereid(t, "models", "--url="+s.HTTP); !strings.Contains(out, "make deps GPU=1") {
+		t.Errorf("the model on GPUs does not say what to install:\n%s", out)
+	}
+	if len(childrenOf(t, s.process.command.Process.Pid)) != 2 {
+		t.Error("there are not two workers")
+	}
+	s.stop()
+}
+
 // A GPU that faults, and a worker that is killed, take the models of that GPU away until the
 // worker has begun anew, and nothing else.
 func TestFaultsOfGPUs(t *testing.T) {

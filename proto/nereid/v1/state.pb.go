@@ -902,6 +902,9 @@ type WorkerValue struct {
 	// Why the device is sick: the worker runs what it has until that is ready elsewhere, and
 	// gets nothing else. Empty while it is well.
 	DeviceProblem string `protobuf:"bytes,18,opt,name=device_problem,json=deviceProblem,proto3" json:"device_problem,omitempty"`
+	// Why backends cannot use the worker's device, by their names: their models are for other
+	// workers.
+	Lacking       map[string]string `protobuf:"bytes,19,rep,name=lacking,proto3" json:"lacking,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1053,6 +1056,13 @@ func (x *WorkerValue) GetDeviceProblem() string {
 		return x.DeviceProblem
 	}
 	return ""
+}
+
+func (x *WorkerValue) GetLacking() map[string]string {
+	if x != nil {
+		return x.Lacking
+	}
+	return nil
 }
 
 // InstancesValue is what one worker runs of one model. Bucket instances, key:
@@ -2204,7 +2214,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x12\x18\n" +
 	"\apassive\x18\x05 \x01(\bR\apassive\x12\x1f\n" +
 	"\vhost_policy\x18\x06 \x01(\tR\n" +
-	"hostPolicy\"\xae\x05\n" +
+	"hostPolicy\"\xa9\x06\n" +
 	"\vWorkerValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
@@ -2222,8 +2232,12 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\brestarts\x18\x0f \x01(\rR\brestarts\x12\x1b\n" +
 	"\tlast_exit\x18\x10 \x01(\tR\blastExit\x12\x1a\n" +
 	"\bunsteady\x18\x11 \x01(\bR\bunsteady\x12%\n" +
-	"\x0edevice_problem\x18\x12 \x01(\tR\rdeviceProblem\x1a9\n" +
+	"\x0edevice_problem\x18\x12 \x01(\tR\rdeviceProblem\x12=\n" +
+	"\alacking\x18\x13 \x03(\v2#.nereid.v1.WorkerValue.LackingEntryR\alacking\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fLackingEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\n" +
 	"\x10\v\"\x91\x01\n" +
@@ -2340,7 +2354,7 @@ func file_nereid_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_nereid_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_nereid_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_nereid_v1_state_proto_goTypes = []any{
 	(DesiredState)(0),       // 0: nereid.v1.DesiredState
 	(State)(0),              // 1: nereid.v1.State
@@ -2371,48 +2385,50 @@ var file_nereid_v1_state_proto_goTypes = []any{
 	nil,                     // 26: nereid.v1.ModelValue.ClassLabelsEntry
 	nil,                     // 27: nereid.v1.ModelContent.ClassLabelsEntry
 	nil,                     // 28: nereid.v1.WorkerValue.LabelsEntry
-	nil,                     // 29: nereid.v1.PoolValue.WorkerLabelsEntry
-	(*v2.ModelConfig)(nil),  // 30: inference.ModelConfig
-	(*ModelRef)(nil),        // 31: nereid.v1.ModelRef
-	(*Cost)(nil),            // 32: nereid.v1.Cost
+	nil,                     // 29: nereid.v1.WorkerValue.LackingEntry
+	nil,                     // 30: nereid.v1.PoolValue.WorkerLabelsEntry
+	(*v2.ModelConfig)(nil),  // 31: inference.ModelConfig
+	(*ModelRef)(nil),        // 32: nereid.v1.ModelRef
+	(*Cost)(nil),            // 33: nereid.v1.Cost
 }
 var file_nereid_v1_state_proto_depIdxs = []int32{
-	30, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
+	31, // 0: nereid.v1.ModelValue.config:type_name -> inference.ModelConfig
 	6,  // 1: nereid.v1.ModelValue.versions:type_name -> nereid.v1.ModelVersion
 	25, // 2: nereid.v1.ModelValue.labels:type_name -> nereid.v1.ModelValue.LabelsEntry
 	5,  // 3: nereid.v1.ModelValue.previous:type_name -> nereid.v1.ModelContent
 	26, // 4: nereid.v1.ModelValue.class_labels:type_name -> nereid.v1.ModelValue.ClassLabelsEntry
-	30, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
+	31, // 5: nereid.v1.ModelContent.config:type_name -> inference.ModelConfig
 	6,  // 6: nereid.v1.ModelContent.versions:type_name -> nereid.v1.ModelVersion
 	27, // 7: nereid.v1.ModelContent.class_labels:type_name -> nereid.v1.ModelContent.ClassLabelsEntry
 	0,  // 8: nereid.v1.ModelVersion.desired:type_name -> nereid.v1.DesiredState
 	8,  // 9: nereid.v1.AssignmentValue.versions:type_name -> nereid.v1.AssignedVersion
-	31, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
+	32, // 10: nereid.v1.AssignedVersion.model:type_name -> nereid.v1.ModelRef
 	9,  // 11: nereid.v1.AssignedVersion.groups:type_name -> nereid.v1.AssignedGroup
 	2,  // 12: nereid.v1.AssignedGroup.kind:type_name -> nereid.v1.DeviceKind
 	12, // 13: nereid.v1.WorkerValue.device:type_name -> nereid.v1.WorkerDevice
 	28, // 14: nereid.v1.WorkerValue.labels:type_name -> nereid.v1.WorkerValue.LabelsEntry
 	1,  // 15: nereid.v1.WorkerValue.state:type_name -> nereid.v1.State
-	13, // 16: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
-	2,  // 17: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
-	31, // 18: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
-	1,  // 19: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
-	14, // 20: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
-	9,  // 21: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
-	1,  // 22: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
-	1,  // 23: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
-	29, // 24: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
-	18, // 25: nereid.v1.LeaderValue.rate_limit:type_name -> nereid.v1.RateLimit
-	21, // 26: nereid.v1.CostsValue.versions:type_name -> nereid.v1.VersionCosts
-	32, // 27: nereid.v1.VersionCosts.costs:type_name -> nereid.v1.Cost
-	24, // 28: nereid.v1.QuotaValue.meters:type_name -> nereid.v1.QuotaMeter
-	4,  // 29: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	4,  // 30: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	29, // 16: nereid.v1.WorkerValue.lacking:type_name -> nereid.v1.WorkerValue.LackingEntry
+	13, // 17: nereid.v1.InstancesValue.versions:type_name -> nereid.v1.WorkerVersion
+	2,  // 18: nereid.v1.WorkerDevice.kind:type_name -> nereid.v1.DeviceKind
+	32, // 19: nereid.v1.WorkerVersion.model:type_name -> nereid.v1.ModelRef
+	1,  // 20: nereid.v1.WorkerVersion.state:type_name -> nereid.v1.State
+	14, // 21: nereid.v1.WorkerVersion.instances:type_name -> nereid.v1.WorkerInstance
+	9,  // 22: nereid.v1.WorkerVersion.groups:type_name -> nereid.v1.AssignedGroup
+	1,  // 23: nereid.v1.WorkerInstance.state:type_name -> nereid.v1.State
+	1,  // 24: nereid.v1.ServiceValue.state:type_name -> nereid.v1.State
+	30, // 25: nereid.v1.PoolValue.worker_labels:type_name -> nereid.v1.PoolValue.WorkerLabelsEntry
+	18, // 26: nereid.v1.LeaderValue.rate_limit:type_name -> nereid.v1.RateLimit
+	21, // 27: nereid.v1.CostsValue.versions:type_name -> nereid.v1.VersionCosts
+	33, // 28: nereid.v1.VersionCosts.costs:type_name -> nereid.v1.Cost
+	24, // 29: nereid.v1.QuotaValue.meters:type_name -> nereid.v1.QuotaMeter
+	4,  // 30: nereid.v1.ModelValue.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	4,  // 31: nereid.v1.ModelContent.ClassLabelsEntry.value:type_name -> nereid.v1.ClassLabels
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_state_proto_init() }
@@ -2427,7 +2443,7 @@ func file_nereid_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_state_proto_rawDesc), len(file_nereid_v1_state_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

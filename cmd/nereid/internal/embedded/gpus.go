@@ -28,6 +28,7 @@ import (
 	gatewayprogram "github.com/nereid-serving/nereid/services/gateway/command"
 	registryprogram "github.com/nereid-serving/nereid/services/registry/command"
 	schedulerprogram "github.com/nereid-serving/nereid/services/scheduler/command"
+	"github.com/nereid-serving/nereid/services/worker"
 )
 
 // Which GPUs are used, by words of --gpus.
@@ -71,9 +72,8 @@ func (c *Config) devices(log *zap.Logger) ([]node.Device, error) {
 		if gpus, err = node.Find(node.None, "", machine); err != nil {
 			return nil, fmt.Errorf("%w, or leave GPUs out with --gpus=none", err)
 		}
-		if provider := filepath.Join(filepath.Dir(c.Worker.OnnxRuntimeLibrary), "libonnxruntime_providers_cuda.so"); len(gpus) > 0 && !exists(provider) {
-			log.Warn("the GPUs of this machine are not used: this ONNX Runtime is none for GPUs; install one with make deps GPU=1 and name it with --onnxruntime-library, or say --gpus=none",
-				zap.String("missing", provider))
+		if cause := worker.WithoutCUDA(c.Worker.OnnxRuntimeLibrary); len(gpus) > 0 && cause != "" {
+			log.Warn("the GPUs of this machine are not used; --gpus=none says so", zap.String("cause", cause))
 			return nil, nil
 		}
 	}
@@ -82,11 +82,6 @@ func (c *Config) devices(log *zap.Logger) ([]node.Device, error) {
 	}
 	cpus, err := node.Find(node.PerMachine, "", nil)
 	return append(cpus, gpus...), err
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // serveDevices serves with a worker process for each device, so that one that ends takes no

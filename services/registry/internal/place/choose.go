@@ -141,6 +141,9 @@ func (w *worker) free() int64 {
 // groups gives the groups of a version that a worker's device can run.
 func groups(v *Version, w *worker) []Group {
 	var fit []Group
+	if w.Lacking[v.Backend] != "" {
+		return nil
+	}
 	for _, g := range v.Groups {
 		if fits(g, w.Worker) {
 			fit = append(fit, Group{

@@ -231,3 +231,20 @@ func TestModelsOfUnwellWorkersSayWhy(t *testing.T) {
 		t.Errorf("one that a CPU can run too is on %q, moving %t", on(p, "m"), p.Migrating[v.Model])
 	}
 }
+
+// A GPU that a model's backend cannot use is none for it.
+func TestModelsOfBackendsThatADeviceLacks(t *testing.T) {
+	workers := []place.Worker{{ID: "c", Kind: cpu}, {ID: "g", Kind: gpu, Lacking: map[string]string{"onnxruntime": "install CUDA"}}}
+	for _, tt := range []struct {
+		backend string
+		kind    modelconfig.DeviceKind
+		want    string
+	}{{"onnxruntime", auto, "c"}, {"python", auto, "g"}, {"onnxruntime", gpu, ""}, {"python", gpu, "g"}, {"onnxruntime", cpu, "c"}} {
+		v := version("m", 1, group(tt.kind, 1))
+		v.Backend = tt.backend
+		p := place.Assign([]place.Version{v}, workers)
+		if got := on(p, "m"); got != tt.want || (tt.want == "") != strings.Contains(p.Unplaced[v.Model], "GPU of worker g: install CUDA") {
+			t.Errorf("%s on kind %v is on %q: %v", tt.backend, tt.kind, got, p.Unplaced)
+		}
+	}
+}

@@ -76,6 +76,11 @@ func (s *state) misfit(v *Version) string {
 		return fmt.Sprintf("model %s asks for workers with the labels %s, and pool %s has none: start one with --label, or correct %s",
 			v.Model.Name, labels(v.Rules.Labels), v.Pool, modelconfig.LabelsKey)
 	}
+	for _, w := range fit {
+		if cause := w.Lacking[v.Backend]; cause != "" {
+			return fmt.Sprintf("model %s cannot run on the GPU of worker %s: %s", v.Model.Name, w.ID, cause)
+		}
+	}
 	g, where := v.Groups[0], s.within(v)
 	if g.Kind == modelconfig.KindCPU {
 		return fmt.Sprintf("instance group %s of model %s has kind KIND_CPU but no worker runs on a CPU%s: start one or use KIND_GPU", g.Name, v.Model.Name, where)

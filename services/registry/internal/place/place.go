@@ -30,7 +30,9 @@ import (
 type Version struct {
 	Model  infer.ModelRef
 	Groups []modelconfig.InstanceGroup
-	Rules  modelconfig.Placement
+	// Backend is the name of the backend that runs it.
+	Backend string
+	Rules   modelconfig.Placement
 	// Pool is the name of the pool whose workers run it.
 	Pool string
 	// Bytes is what an instance takes of a device's memory, as far as that is
@@ -70,6 +72,8 @@ type Worker struct {
 	// device: all of them keep what they have as long as it is needed, and get
 	// nothing. What can be nowhere else stays where it is not well.
 	Lost, Leaving, Unwell bool
+	// Lacking is why backends cannot use the worker's device, by their names.
+	Lacking map[string]string
 	// Resources is how much the worker's pool has of what executions share, where
 	// that is configured. A version of which an instance needs more is not loaded.
 	Resources resources.Counts

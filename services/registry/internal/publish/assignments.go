@@ -18,7 +18,7 @@ func Worker(id string, v *nereidv1.WorkerValue, pools Pools) place.Worker {
 	return place.Worker{
 		ID: id, Kind: state.KindOf(v.GetDevice().GetKind()), Number: v.GetDevice().GetNumber(),
 		Pool: pools.OfWorker(v.GetLabels()), Labels: v.GetLabels(),
-		Budget: int64(v.GetMemoryBudgetBytes()), Leaving: v.GetLeaving(), Unwell: v.GetDeviceProblem() != "",
+		Budget: int64(v.GetMemoryBudgetBytes()), Leaving: v.GetLeaving(), Unwell: v.GetDeviceProblem() != "", Lacking: v.GetLacking(),
 	}
 }
 
@@ -65,7 +65,7 @@ func Placeable(id infer.ModelID, config *inference.ModelConfig, versions []*nere
 	}
 	list := make([]place.Version, len(versions))
 	for i, v := range versions {
-		list[i] = place.Version{Model: ref(id, v), Groups: c.Groups, Rules: c.Placement, Pool: pools.OfModel(id, config)}
+		list[i] = place.Version{Model: ref(id, v), Groups: c.Groups, Backend: c.Backend, Rules: c.Placement, Pool: pools.OfModel(id, config)}
 	}
 	return list, nil
 }

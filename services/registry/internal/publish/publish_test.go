@@ -212,8 +212,8 @@ func TestWorkers(t *testing.T) {
 			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Number: 3, Pool: "default", Budget: 7, Leaving: true},
 		},
 		"of a GPU that is sick": {
-			&nereidv1.WorkerValue{Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU}, DeviceProblem: "Xid 79"},
-			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Pool: "default", Unwell: true},
+			&nereidv1.WorkerValue{Device: &nereidv1.WorkerDevice{Kind: nereidv1.DeviceKind_DEVICE_KIND_GPU}, DeviceProblem: "Xid 79", Lacking: map[string]string{"onnxruntime": "no CUDA"}},
+			place.Worker{ID: "w", Kind: modelconfig.KindGPU, Pool: "default", Unwell: true, Lacking: map[string]string{"onnxruntime": "no CUDA"}},
 		},
 		"with its pool's labels":    {&nereidv1.WorkerValue{Labels: labels("a")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Pool: "large", Labels: labels("a")}},
 		"without its pool's labels": {&nereidv1.WorkerValue{Labels: labels("b")}, place.Worker{ID: "w", Kind: modelconfig.KindCPU, Labels: labels("b")}},

@@ -24,7 +24,6 @@ import (
 
 // The libraries of ONNX Runtime's providers for GPUs, beside its own, and CUDA's runtime.
 const (
-	cudaProvider     = "libonnxruntime_providers_cuda.so"
 	tensorRTProvider = "libonnxruntime_providers_tensorrt.so"
 	cudaRuntime      = "libcudart.so.13"
 )
@@ -109,10 +108,8 @@ func (d *cuda) opened() *C.nrt_cuda {
 
 // openRuntime loads the libraries, by their paths, so that the provider finds them loaded.
 func (d *cuda) openRuntime() error {
-	provider := filepath.Join(d.providers, cudaProvider)
-	if !exists(provider) {
-		return fmt.Errorf("this ONNX Runtime has no CUDA execution provider: there is no %s; install it with `make deps GPU=1` or as the wheel onnxruntime-gpu, "+
-			"and name its library with --onnxruntime-library", provider)
+	if cause := WithoutCUDA(filepath.Join(d.providers, "libonnxruntime.so")); cause != "" {
+		return errors.New(cause)
 	}
 	// As the driver's tools and Nereid count devices.
 	if os.Getenv("CUDA_DEVICE_ORDER") == "" {

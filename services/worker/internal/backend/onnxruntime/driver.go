@@ -1,6 +1,10 @@
 package onnxruntime
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+
 	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -42,4 +46,21 @@ func Plans() backend.Driver {
 		}
 		return nil
 	}}
+}
+
+// cudaProvider is the library of ONNX Runtime's provider for GPUs, beside its own.
+const cudaProvider = "libonnxruntime_providers_cuda.so"
+
+// WithoutCUDA tells what to do about an ONNX Runtime, by its library's path, that has no provider
+// for GPUs; empty if it has one, or the system looks for the library.
+func WithoutCUDA(library string) string {
+	if filepath.Base(library) == library {
+		return ""
+	}
+	provider := filepath.Join(filepath.Dir(library), cudaProvider)
+	if _, err := os.Stat(provider); err == nil {
+		return ""
+	}
+	return fmt.Sprintf("this ONNX Runtime has no CUDA execution provider: there is no %s; install it with `make deps GPU=1` or as the wheel onnxruntime-gpu, "+
+		"and name its library with --onnxruntime-library", provider)
 }
