@@ -46,6 +46,36 @@ type Device struct {
 	Part bool
 }
 
+// visibleGPUs is the variable by which CUDA is told which GPUs there are.
+const visibleGPUs = "CUDA_VISIBLE_DEVICES"
+
+// environment adapts that of a worker: one on a GPU sees all of them, by the machine's numbers,
+// and one on a part of a GPU that part alone.
+func (d Device) environment(of []string) []string {
+	if d.Kind != GPU {
+		return of
+	}
+	of = slices.DeleteFunc(of, func(v string) bool { return strings.HasPrefix(v, visibleGPUs+"=") })
+	if d.Part {
+		return append(of, visibleGPUs+"="+d.UUID)
+	}
+	return append(of, "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+}
+
+// visible leaves out the GPUs that CUDA is told not to see, by their numbers or the beginnings
+// of their UUIDs; an empty text hides none.
+func visible(devices []Device, text string) []Device {
+	if text == "" {
+		return devices
+	}
+	names := strings.Split(text, ",")
+	return slices.DeleteFunc(devices, func(d Device) bool {
+		return d.Kind == GPU && !slices.ContainsFunc(names, func(name string) bool {
+			return name == strconv.Itoa(d.Number) || name != "" && strings.HasPrefix(d.UUID, name)
+		})
+	})
+}
+
 // wholeMachine is the CPU as one device.
 func wholeMachine() []Device { return []Device{{Name: "cpu"}} }
 
@@ -132,5 +162,5 @@ func Find(cpus, nodes string, gpus *gpu.Machine) ([]Device, error) {
 	for _, d := range found {
 		devices = append(devices, Device{Name: d.Name(), Kind: GPU, Number: d.Number, UUID: d.UUID, Product: d.Product, Memory: d.Memory, Part: d.Part >= 0})
 	}
-	return devices, err
+	return visible(devices, os.Getenv(visibleGPUs)), err
 }

@@ -101,6 +101,27 @@ func TestGPUsAreDevices(t *testing.T) {
 	}
 }
 
+// Who hides GPUs from CUDA gets no workers on them, and those on others count as the machine does.
+func TestGPUsThatAreHiddenFromCUDA(t *testing.T) {
+	all := func() []Device {
+		return []Device{{Name: "cpu"}, {Name: "gpu0", Kind: GPU, UUID: "GPU-ab1"}, {Name: "gpu1", Kind: GPU, Number: 1, UUID: "GPU-cd2"}, {Name: "gpu2-0", Kind: GPU, Number: 2, UUID: "MIG-ef3", Part: true}}
+	}
+	for text, want := range map[string]string{"": "cpu gpu0 gpu1 gpu2-0", "1": "cpu gpu1", "GPU-a,MIG-ef3": "cpu gpu0 gpu2-0", "-1": "cpu"} {
+		var names []string
+		for _, d := range visible(all(), text) {
+			names = append(names, d.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("with %q: %s, want %s", text, got, want)
+		}
+	}
+	for i, want := range []string{"A=1 CUDA_VISIBLE_DEVICES=1", "A=1 CUDA_DEVICE_ORDER=PCI_BUS_ID", "A=1 CUDA_DEVICE_ORDER=PCI_BUS_ID", "A=1 CUDA_VISIBLE_DEVICES=MIG-ef3"} {
+		if got := strings.Join(all()[i].environment([]string{"A=1", "CUDA_VISIBLE_DEVICES=1"}), " "); got != want {
+			t.Errorf("%s: %s, want %s", all()[i].Name, got, want)
+		}
+	}
+}
+
 func TestTailKeepsTheLastLines(t *testing.T) {
 	var passed output
 	w := &tail{to: &passed}

@@ -57,10 +57,7 @@ func newWorker(c Config, d Deps, device Device, metricsPort int) *worker {
 	w.command = func() *exec.Cmd {
 		command := exec.Command(c.Program, c.arguments(w.id, device, w.nextPort())...) //nolint:noctx // it outlives the context, to drain
 		command.Env = append(os.Environ(), config.EnvName(config.FileFlag)+"=")        // that file is this program's
-		command.Env = append(command.Env, c.Environment...)
-		if device.Part {
-			command.Env = append(command.Env, "CUDA_VISIBLE_DEVICES="+device.UUID)
-		}
+		command.Env = device.environment(append(command.Env, c.Environment...))
 		return command
 	}
 	w.problem = "not started yet"

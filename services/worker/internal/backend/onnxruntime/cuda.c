@@ -1,7 +1,6 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "shim.h"
@@ -94,24 +93,4 @@ void nrt_signals_mend(const nrt_signals *s) {
     if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) continue;
     if (!(now.sa_flags & SA_ONSTACK)) sigaction(i, &s->action[i], NULL);
   }
-}
-
-int nrt_arena_stats(const nrt_runtime *rt, OrtSession *session, const char *memory, int device, int64_t *in_use, int64_t *reserved, char *error) {
-  enum { ARENA = 1, DEFAULT = 0 };
-  OrtMemoryInfo *info = NULL;
-  OrtAllocator *allocator = NULL;
-  OrtKeyValuePairs *stats = NULL;
-  int code = nrt_take_status(rt, ORT(rt->api, CreateMemoryInfo)(memory, ARENA, device, DEFAULT, &info), error);
-  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, CreateAllocator)(session, info, &allocator), error);
-  if (code == 0) code = nrt_take_status(rt, ORT(rt->api, AllocatorGetStats)(allocator, &stats), error);
-  if (code == 0) {
-    const char *text = ORT(rt->api, GetKeyValue)(stats, "MaxInUse");
-    *in_use = text != NULL ? atoll(text) : 0;
-    text = ORT(rt->api, GetKeyValue)(stats, "TotalAllocated");
-    *reserved = text != NULL ? atoll(text) : 0;
-  }
-  if (stats != NULL) ORT(rt->api, ReleaseKeyValuePairs)(stats);
-  if (allocator != NULL) ORT(rt->api, ReleaseAllocator)(allocator);
-  if (info != NULL) ORT(rt->api, ReleaseMemoryInfo)(info);
-  return code;
 }

@@ -25,7 +25,6 @@ typedef struct OrtSessionOptions OrtSessionOptions;
 typedef struct OrtAllocator OrtAllocator;
 typedef struct OrtEpDevice OrtEpDevice;
 typedef struct OrtHardwareDevice OrtHardwareDevice;
-typedef struct OrtKeyValuePairs OrtKeyValuePairs;
 
 typedef void (*OrtSlot)(void);
 
@@ -59,7 +58,6 @@ typedef struct {
   X(61, OrtStatus *, GetDimensionsCount, (const OrtTensorInfo *, size_t *)) \
   X(62, OrtStatus *, GetDimensions, (const OrtTensorInfo *, int64_t *, size_t)) \
   X(65, OrtStatus *, GetTensorTypeAndShape, (const OrtValue *, OrtTensorInfo **)) \
-  X(68, OrtStatus *, CreateMemoryInfo, (const char *, int, int, int, OrtMemoryInfo **)) \
   X(69, OrtStatus *, CreateCpuMemoryInfo, (int, int, OrtMemoryInfo **)) \
   X(76, OrtStatus *, AllocatorFree, (OrtAllocator *, void *)) \
   X(78, OrtStatus *, GetAllocatorWithDefaultOptions, (OrtAllocator **)) \
@@ -76,16 +74,12 @@ typedef struct {
   X(122, void, ReleaseThreadingOptions, (OrtThreadingOptions *)) \
   X(127, OrtStatus *, GetStringTensorElementLength, (const OrtValue *, size_t, size_t *)) \
   X(128, OrtStatus *, GetStringTensorElement, (const OrtValue *, size_t, size_t, void *)) \
-  X(131, OrtStatus *, CreateAllocator, (const OrtSession *, const OrtMemoryInfo *, OrtAllocator **)) \
-  X(132, void, ReleaseAllocator, (OrtAllocator *)) \
   X(147, OrtStatus *, SetGlobalIntraOpNumThreads, (OrtThreadingOptions *, int)) \
   X(148, OrtStatus *, SetGlobalInterOpNumThreads, (OrtThreadingOptions *, int)) \
   X(149, OrtStatus *, SetGlobalSpinControl, (OrtThreadingOptions *, int)) \
   X(165, OrtStatus *, AddRunConfigEntry, (OrtRunOptions *, const char *, const char *)) \
   X(252, OrtStatus *, GetResizedStringTensorElementBuffer, (OrtValue *, size_t, size_t, char **)) \
   X(293, OrtStatus *, SessionOptionsSetLoadCancellationFlag, (OrtSessionOptions *, bool)) \
-  X(297, const char *, GetKeyValue, (const OrtKeyValuePairs *, const char *)) \
-  X(300, void, ReleaseKeyValuePairs, (OrtKeyValuePairs *)) \
   X(301, OrtStatus *, RegisterExecutionProviderLibrary, (OrtEnv *, const char *, const char *)) \
   X(302, OrtStatus *, UnregisterExecutionProviderLibrary, (OrtEnv *, const char *)) \
   X(303, OrtStatus *, GetEpDevices, (const OrtEnv *, const OrtEpDevice *const **, size_t *)) \
@@ -93,7 +87,6 @@ typedef struct {
   X(307, int, HardwareDevice_Type, (const OrtHardwareDevice *)) \
   X(312, const char *, EpDevice_EpName, (const OrtEpDevice *)) \
   X(316, const OrtHardwareDevice *, EpDevice_Device, (const OrtEpDevice *)) \
-  X(319, OrtStatus *, AllocatorGetStats, (const OrtAllocator *, OrtKeyValuePairs **)) \
   X(390, bool, TensorTypeAndShape_HasShape, (const OrtTensorInfo *))
 
 #define X(slot, result, name, parameters) \

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -218,12 +217,16 @@ const shrinkage = "memory.enable_memory_arena_shrinkage"
 // shrinking returns those of the named arenas that a session on the device has: the runtime
 // refuses runs that name others, which are for other instances of the model.
 func shrinking(named string, d backend.Device) string {
-	own := []string{"cpu:0"}
-	if d.GPU() {
-		own = append(own, "gpu:"+strconv.Itoa(d.Number))
+	var own []string
+	for arena := range strings.SplitSeq(named, ";") {
+		switch {
+		case arena == "cpu:0":
+			own = append(own, arena)
+		case d.GPU() && arena == "gpu:"+strconv.Itoa(d.Number):
+			own = append(own, "gpu:"+strconv.Itoa(ordinal(d.Number)))
+		}
 	}
-	all := strings.Split(named, ";")
-	return strings.Join(slices.DeleteFunc(all, func(arena string) bool { return !slices.Contains(own, arena) }), ";")
+	return strings.Join(own, ";")
 }
 
 // coresOf returns the cores of the host policy that the model's instance groups on the device

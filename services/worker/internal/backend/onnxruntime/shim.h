@@ -135,10 +135,6 @@ typedef struct {
 void nrt_signals_keep(nrt_signals *s);
 void nrt_signals_mend(const nrt_signals *s);
 
-// nrt_arena_stats tells what a session has taken of a device's memory, in bytes: at most in
-// use, and reserved.
-int nrt_arena_stats(const nrt_runtime *rt, OrtSession *session, const char *memory, int device, int64_t *in_use, int64_t *reserved, char *error);
-
 // nrt_load_stop ends a load under way with these options, or to come. Any
 // thread may call it.
 void nrt_load_stop(const nrt_runtime *rt, OrtSessionOptions *options);
