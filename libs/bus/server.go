@@ -138,11 +138,11 @@ func (e *embedded) url() string {
 	if e.Addr() == nil {
 		return ""
 	}
-	address := url.URL{Scheme: "nats", Host: e.Addr().String()}
+	scheme, host, _ := strings.Cut(e.ClientURL(), "://")
 	if e.password != "" {
-		address.User = url.UserPassword(embeddedUser, e.password)
+		host = url.UserPassword(embeddedUser, e.password).String() + "@" + host
 	}
-	return address.String()
+	return scheme + "://" + host
 }
 
 // stop shuts the server down, waits, and unlocks the directory. It works on a
