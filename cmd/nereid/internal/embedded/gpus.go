@@ -64,16 +64,9 @@ func (c *Config) devices(log *zap.Logger) ([]node.Device, error) {
 		gpus = append(gpus, node.Device{Name: "gpu" + strconv.Itoa(n), Kind: node.GPU, Number: n})
 	}
 	if c.GPUs == autoGPUs {
-		machine, err := gpu.Open(nvml.New())
-		if err != nil || machine == nil {
-			return nil, err
-		}
-		defer machine.Close()
-		if gpus, err = node.Find(node.None, "", machine); err != nil {
-			return nil, fmt.Errorf("%w, or leave GPUs out with --gpus=none", err)
-		}
-		if cause := worker.WithoutCUDA(c.Worker.OnnxRuntimeLibrary); len(gpus) > 0 && cause != "" {
-			log.Warn("the GPUs of this machine are not used; --gpus=none says so", zap.String("cause", cause))
+		var err error
+		if gpus, err = c.findGPUs(nvml.New()); err != nil {
+			log.Warn("the GPUs of this machine are not used; with --gpus=none nobody looks for them", obs.Err(err)...)
 			return nil, nil
 		}
 	}
@@ -82,6 +75,24 @@ func (c *Config) devices(log *zap.Logger) ([]node.Device, error) {
 	}
 	cpus, err := node.Find(node.PerMachine, "", nil)
 	return append(cpus, gpus...), err
+}
+
+// findGPUs lists the GPUs that the driver knows and ONNX Runtime can use. The error is why there
+// are some that it cannot.
+func (c *Config) findGPUs(library nvml.Interface) ([]node.Device, error) {
+	machine, err := gpu.Open(library)
+	if err != nil || machine == nil {
+		return nil, err
+	}
+	defer machine.Close()
+	gpus, err := node.Find(node.None, "", machine)
+	if err != nil || len(gpus) == 0 {
+		return nil, err
+	}
+	if cause := worker.WithoutCUDA(c.Worker.OnnxRuntimeLibrary); cause != "" {
+		return nil, errs.New(errs.LibraryMissing, "%s", cause)
+	}
+	return gpus, nil
 }
 
 // serveDevices serves with a worker process for each device, so that one that ends takes no
