@@ -186,11 +186,20 @@ func (m *model) header(first message, spec backend.InstanceSpec) ([]byte, error)
 	}
 	first.Args = map[string]string{
 		"model_config": string(modelconfig.JSON(v.Config.Shown(gpus).Proto())), "model_name": v.Ref.Name, "model_version": strconv.FormatInt(v.Ref.Version, 10),
-		"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(spec.Device),
+		"model_repository": v.ModelDir, "model_instance_name": spec.Name, "model_instance_kind": kind, "model_instance_device_id": strconv.Itoa(visibleDevice(spec, os.Getenv("CUDA_VISIBLE_DEVICES"))),
 	}
 	first.Dir, first.Model, first.File = v.Dir, v.ModelDir, m.file
 	first.Decoupled, first.Settings = v.Config.Decoupled, m.settings.given
 	return json.Marshal(first)
+}
+
+// visibleDevice is the number by which CUDA knows an instance's GPU: a MIG device is the only
+// one that its worker sees.
+func visibleDevice(spec backend.InstanceSpec, visible string) int {
+	if strings.HasPrefix(visible, "MIG-") && !strings.Contains(visible, ",") {
+		return 0
+	}
+	return spec.Device
 }
 
 // log is the worker's log with the fields of an instance.
