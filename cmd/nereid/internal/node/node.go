@@ -42,7 +42,7 @@ func New(c Config, d Deps) (*Node, error) {
 		return nil, err
 	}
 	if len(d.Devices) == 0 {
-		return nil, errs.New(errs.ConfigInvalid, "no device to run a worker on: allow some with --cpu-workers or --gpu-workers")
+		return nil, errs.New(errs.ConfigInvalid, "no device to run a worker on: allow some with --cpu-workers or --gpu-workers, or give the container its GPUs (docker run --gpus all)")
 	}
 	n := &Node{log: d.Log}
 	for i, device := range d.Devices {
