@@ -84,7 +84,7 @@ func (p *Plan) validate() error {
 	}
 	names := make(map[string]bool)
 	for _, t := range slices.Concat(p.Inputs, p.Outputs) {
-		if _, err := t.element(); err != nil || t.Name == "" || names[t.Name] || len(t.Shape) > 8 {
+		if _, err := t.element(); err != nil || t.Name == "" || names[t.Name] || len(t.Shape) > 8 || slices.ContainsFunc(t.Shape, func(size int64) bool { return size < -1 }) {
 			return fmt.Errorf("the description of the plan has the tensor %q of datatype %q and shape %v", t.Name, t.Datatype, t.Shape)
 		}
 		names[t.Name] = true

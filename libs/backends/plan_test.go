@@ -53,3 +53,20 @@ func TestPlansRunWhereTheyWereBuilt(t *testing.T) {
 		}
 	}
 }
+
+func FuzzReadPlan(f *testing.F) {
+	f.Add(plan)
+	f.Add("{}")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := backends.ReadPlan(strings.NewReader(text), int64(len(text)))
+		if err != nil {
+			return
+		}
+		if h := p.Header(); len(h.Inputs) == 0 || len(h.Outputs) == 0 || h.Inputs[0].Datatype() == tensor.Invalid {
+			t.Errorf("%+v", h)
+		}
+		if err := p.RunsOn(p.TensorRT, p.Capability); err != nil {
+			t.Error(err)
+		}
+	})
+}
