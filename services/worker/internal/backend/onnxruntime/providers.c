@@ -1,4 +1,3 @@
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,10 +10,8 @@ void nrt_signal_stack_back(const stack_t *stack) { sigaltstack(stack, NULL); }
 int nrt_provider_open(const nrt_runtime *rt, OrtEnv *env, const char *name, const char *path, char *error) {
   // The library stays where it is until the process ends: threads that it has started may
   // still be in its code, and in that of the libraries that it needs, when it is forgotten.
-  if (dlopen(path, RTLD_LAZY | RTLD_NODELETE) == NULL) {
-    snprintf(error, NRT_ERROR_BYTES, "%s", dlerror());
-    return ORT_FAIL;
-  }
+  int code = nrt_library_keep(path, error);
+  if (code != 0) return code;
   return nrt_take_status(rt, ORT(rt->api, RegisterExecutionProviderLibrary)(env, name, path), error);
 }
 
