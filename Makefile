@@ -40,14 +40,20 @@ VERSITYGW := $(CURDIR)/bin/tools/versitygw-$(VERSITYGW_VERSION)
 FAKE_GCS_VERSION := v1.52.2
 FAKE_GCS := $(CURDIR)/bin/tools/fake-gcs-server-$(FAKE_GCS_VERSION)
 AZURITE := $(CURDIR)/.deps/azurite/node_modules/azurite/dist/src/blob/main.js
+GRPCURL_VERSION := v1.9.3
+GRPCURL := $(CURDIR)/bin/tools/grpcurl-$(GRPCURL_VERSION)
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION := v0.12.0
 GREMLINS_VERSION := v0.6.0
 GOLANGCI_LINT := $(CURDIR)/bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT := $(CURDIR)/bin/tools/gofumpt-$(GOFUMPT_VERSION)
 GREMLINS := $(CURDIR)/bin/tools/gremlins-$(GREMLINS_VERSION)
-# The packages of which a test must notice 85 of 100 mutations.
-MUTATED ?= libs/infer libs/tensor libs/protoscan libs/diagnostics libs/modelconfig libs/bus libs/blob
+# The packages of which a test must notice 85 of 100 mutations, and the minutes in which so many of these are tried as can be.
+MINUTES ?= 60
+MUTATED ?= libs/infer libs/tensor libs/protoscan libs/diagnostics libs/modelconfig libs/bus libs/blob libs/policy \
+	services/scheduler/core services/scheduler/internal/dispatch services/worker/internal/batches services/registry/internal/swap \
+	services/registry/internal/publish services/registry/internal/place services/gateway/internal/path services/gateway/internal/tenants \
+	services/gateway/internal/requests
 
 # $(call in-modules,COMMAND) runs COMMAND in every module's directory and fails if it failed in one of them.
 in-modules = @failed=; for module in $(MODULES); do (cd $$module && $(1)) || failed+=" $$module"; done; \
@@ -66,14 +72,35 @@ deps: check-machine ## Fetch ONNX Runtime and the Python clients into .deps/, pi
 check-machine:
 	@PYTHON="$(PYTHON)" deps/check
 
+# Fetching waits for the network while compiling takes the processor, so that they run side by side.
 .PHONY: serve
-serve: deps build ## Serve the models in examples/models; ARGS="--flag value" passes more, MODELS names another directory
+serve: check-machine ## Serve the models in examples/models; ARGS="--flag value" passes more, MODELS names another directory
+	@$(MAKE) --no-print-directory --jobs=2 deps nereid
 	@$(NEREID_BIN) serve --model-repository $(MODELS) $(ARGS)
+
+.PHONY: nereid
+nereid: check-machine ## Build bin/nereid alone, the program that holds all services
+	@mkdir -p bin
+	@echo "build: compiling bin/nereid"; begin=$$SECONDS; go build -o bin/ ./cmd/nereid; \
+		echo "build: bin/nereid took $$((SECONDS - begin)) s"
 
 .PHONY: build
 build: check-machine ## Build the programs into bin/
 	@mkdir -p bin
 	go build -o bin/ $(addprefix ./,$(PROGRAMS))
+
+DIST := build/dist
+
+# Without paths of this machine, so that every machine with these versions builds the same bytes.
+.PHONY: dist
+dist: deps ## Pack bin/nereid, ONNX Runtime and the Python package for machines without Go and a compiler, into build/dist
+	@mkdir -p $(DIST)
+	go build -trimpath -ldflags=-s -o $(DIST)/nereid ./cmd/nereid
+	@$(PYTHON) deploy/dist/pack.py $(DIST)/nereid $(DIST)
+
+.PHONY: dist-test
+dist-test: dist ## Try the archive: nothing but what it holds, in an empty directory and an empty environment
+	NEREID_ARCHIVE=$(CURDIR)/$(DIST) go test -count=1 -run TestArchive ./test/e2e/
 
 .PHONY: test
 test: deps arch unit python-test e2e ## Run every test: the units of all modules, then end to end with the real clients
@@ -116,6 +143,28 @@ redis-test: deps build ## Keep responses in a real Redis, which is killed, slow 
 	@command -v $(REDIS) >/dev/null || { echo "there is no $(REDIS): apt-get install redis-server, or name another by REDIS=FILE" >&2; exit 1; }
 	NEREID_REDIS=$$(command -v $(REDIS)) $(TEST) -count=1 ./services/gateway/internal/redis/
 	NEREID_REDIS=$$(command -v $(REDIS)) $(TEST) -count=1 -run TestResponsesAreSharedByRedis ./test/e2e/
+
+# The tests that older clients of Triton pass as the newest ones do.
+OLDER := TestRealClients$$|TestClientLibrary|TestClientAPI|TestClientsShareMemory|TestRealClientsAndConnectionFlags|TestRealClientsOverTLS|TestRealClientsOfTritonsTestBackends
+# Where perf_analyzer finds what machines may lack.
+PERF_LIBRARIES := $(CURDIR)/build/perf_analyzer
+
+# A client that this Python or processor has no wheel of is left out, as deps/fetch.py says, and its test says so too. As for
+# serve, fetching and compiling run side by side.
+.PHONY: interop-test
+interop-test: OLD = $(CURDIR)/.deps/triton-2.51/bin
+interop-test: deps build ## Try other clients: tritonclient 2.51, its perf_analyzer, KServe's SDK, grpcurl
+	@$(MAKE) --no-print-directory --jobs=2 interop-clients $(GRPCURL)
+	test/perf_analyzer/build $(PERF_LIBRARIES)
+	if [ -x $(OLD)/python ]; then NEREID_PYTHON=$(OLD)/python $(TEST) -count=1 -run '$(OLDER)' ./test/e2e/; fi
+	present() { if [ -x "$$1" ]; then echo "$$1"; fi; }; \
+		NEREID_PERF_ANALYZER=$$(present $(OLD)/perf_analyzer) NEREID_PERF_ANALYZER_LIBRARIES=$(PERF_LIBRARIES) \
+		NEREID_KSERVE_PYTHON=$$(present $(CURDIR)/.deps/kserve/bin/python) NEREID_GRPCURL=$(GRPCURL) \
+		$(TEST) -count=1 -run 'TestPerfAnalyzer|TestKServeSDK|TestGRPCurl' -v ./test/e2e/
+
+.PHONY: interop-clients
+interop-clients: check-machine
+	@$(PYTHON) deps/fetch.py --interop
 
 # The libraries of test/cuda, which stand for CUDA's on machines without a GPU.
 EMULATED_CUDA := $(CURDIR)/build/cuda
@@ -195,16 +244,28 @@ fuzz: deps ## Fuzz every parser of foreign bytes; FUZZTIME=1m is spent on each
 	@.ci/fuzz "$(FUZZTIME)"
 
 .PHONY: mutation
-mutation: $(GREMLINS) ## Break the code of libraries in small ways and see that tests fail; MUTATED names the packages
-	@.ci/mutate $(GREMLINS) $(MUTATED)
+mutation: $(GREMLINS) ## Break the code in small ways and see that tests fail; MUTATED names the packages, MINUTES=60 is about how long
+	@MINUTES=$(MINUTES) .ci/mutate $(GREMLINS) $(MUTATED)
 
 .PHONY: soak
 soak: deps build ## Flood and abuse a server for a quarter of an hour; SOAK=1000000 is the requests of each of three floods
 	NEREID_SOAK=$(SOAK) go test -count=1 -v -timeout 1h -run '^TestSoak' ./test/e2e/
 
+SOAK_CALLS ?= 30m
+
+.PHONY: soak-calls
+soak-calls: deps build ## Have Python models call others from eight clients, and see that memory stays flat; SOAK_CALLS=30m is how long
+	NEREID_SOAK_CALLS=$(SOAK_CALLS) go test -count=1 -v -timeout 24h -run '^TestSoakCalls$$' ./test/e2e/
+
+HOSTILE ?= 5m
+
+.PHONY: hostile-test
+hostile-test: deps build ## Attack a server in every way that its memory is bounded against, beside an honest client; HOSTILE=5m is how long
+	NEREID_HOSTILE=$(HOSTILE) go test -count=1 -v -timeout 1h -run '^TestHostile$$' ./test/e2e/
+
 .PHONY: kill-test
 kill-test: deps build ## Kill every service under load and hold what happened against the promises; KILLS=50 is how often each
-	NEREID_KILLS=$(KILLS) NEREID_PAUSE=60s NEREID_KILL_REPORT=$(CURDIR)/bin/kills.txt go test -count=1 -v -timeout 10h -run '^TestKills|^TestSequences|^TestIterations' ./test/cluster/
+	NEREID_KILLS=$(KILLS) NEREID_PAUSE=60s NEREID_KILL_REPORT=$(CURDIR)/bin/kills.txt go test -count=1 -v -timeout 10h -run '^TestKills|^TestSequences|^TestIterations|^TestStops|^TestCleanStops' ./test/cluster/
 
 .PHONY: images
 images: docker-check ## Build the images of a cluster
@@ -259,6 +320,10 @@ $(VERSITYGW):
 $(GREMLINS):
 	GOBIN=$(@D) go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
 	@mv $(@D)/gremlins $@
+
+$(GRPCURL):
+	GOBIN=$(@D) go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+	@mv $(@D)/grpcurl $@
 
 $(FAKE_GCS):
 	CGO_ENABLED=0 GOBIN=$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION)

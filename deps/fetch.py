@@ -3,6 +3,7 @@
     python3 deps/fetch.py             .deps/venv (the clients), .deps/onnxruntime and .deps/openvino (shared libraries)
     python3 deps/fetch.py --train     .deps/train (what examples/train imports)
     python3 deps/fetch.py --hosts     .deps/hosts (frameworks whose models tests serve)
+    python3 deps/fetch.py --interop   .deps/triton-2.51 and .deps/kserve (clients of others), where they have wheels
     python3 deps/fetch.py --onnxruntime     the shared libraries alone, with the pip of the Python that runs this
     python3 deps/fetch.py --gpu       .deps/onnxruntime-gpu and .deps/cuda (what models on NVIDIA's GPUs need)
     python3 deps/fetch.py --provider  .deps/onnxruntime-gpu alone
@@ -11,6 +12,7 @@ A part that is already there for the same requirement file and the same Python i
 network. A part is marked as there only when it is whole, so an interrupted run starts that part again.
 """
 
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -20,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -44,6 +47,8 @@ WHEELS = {
             "third-party-programs.txt")
     },
 }
+# Clients that tests run beside those of .deps/venv. Some have wheels for some machines alone.
+INTEROP = ["triton-2.51", "kserve"]
 # What only machines with GPUs of NVIDIA have a use for: ONNX Runtime with its providers, and the libraries that they load.
 GPU_WHEELS = {
     "onnxruntime-gpu": {
@@ -87,6 +92,15 @@ def is_there(part, requirements):
     return mark.is_file() and mark.read_text() == mark_of(requirements)
 
 
+@contextlib.contextmanager
+def step(doing, part):
+    """Says what is done for a part, and then how long it took."""
+    print(f"deps: {doing} into {part.relative_to(ROOT)}", flush=True)
+    begin = time.monotonic()
+    yield
+    print(f"deps: {part.relative_to(ROOT)} took {time.monotonic() - begin:.0f} s", flush=True)
+
+
 def run(what, command):
     """Runs a command and stops with its own words if it fails."""
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1")
@@ -95,18 +109,24 @@ def run(what, command):
         stop(f"{what} failed:\n{done.stdout}{done.stderr}")
 
 
-def make_venv(name, requirements):
-    """Makes .deps/<name> with exactly the packages of the requirement file; returns its Python."""
+def make_venv(name, requirements, *options):
+    """Makes .deps/<name> with exactly the packages of the requirement file; returns its Python. The options are pip's."""
     part = DEPS / name
     python = part / "bin" / "python"
     if is_there(part, requirements) and python.exists():
         return python
-    print(f"deps: installing {requirements.name} into {part.relative_to(ROOT)}", flush=True)
-    run("making the virtual environment", [sys.executable, "-m", "venv", "--clear", part])
-    run(f"installing {requirements.name}",
-        [python, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", requirements])
-    (part / ".installed").write_text(mark_of(requirements))
+    with step(f"installing {requirements.name}", part):
+        run("making the virtual environment", [sys.executable, "-m", "venv", "--clear", part])
+        run(f"installing {requirements.name}",
+            [python, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps", *options, "-r", requirements])
+        (part / ".installed").write_text(mark_of(requirements))
     return python
+
+
+def has_wheels(requirements):
+    """Whether the requirement file has wheels for this Python and machine, by its second line."""
+    mine = f"{sys.implementation.cache_tag.replace('cpython-', 'cp')} {platform.machine()}"
+    return mine in requirements.read_text().splitlines()[1].removeprefix("# Wheels for Linux: ").rstrip(".").split(", ")
 
 
 def unpack(wheel, files, target):
@@ -127,8 +147,7 @@ def make_libraries(python, name, files):
     part, requirements = DEPS / name, ROOT / "deps" / f"{name}.txt"
     if platform.machine() not in MACHINES.get(name, [platform.machine()]) or is_there(part, requirements):
         return
-    print(f"deps: unpacking {name} into {part.relative_to(ROOT)}", flush=True)
-    with tempfile.TemporaryDirectory(dir=DEPS) as scratch:
+    with step(f"unpacking {name}", part), tempfile.TemporaryDirectory(dir=DEPS) as scratch:
         download, fresh = pathlib.Path(scratch, "wheel"), pathlib.Path(scratch, name)
         fresh.mkdir()
         run(f"downloading {name}",
@@ -156,6 +175,13 @@ def main(arguments):
         make_venv("train", ROOT / "deps" / "train.txt")
     elif arguments == ["--hosts"]:
         make_venv("hosts", ROOT / "deps" / "hosts.txt")
+    elif arguments == ["--interop"]:
+        for name in INTEROP:
+            requirements = ROOT / "deps" / f"{name}.txt"
+            if has_wheels(requirements):
+                make_venv(name, requirements, "--no-compile")  # tests import a small part of each
+            else:
+                print(f"deps: {name} is left out: it has no wheels for Python {platform.python_version()} on {platform.machine()}")
     elif arguments == ["--onnxruntime"]:
         make_all(sys.executable, WHEELS)
     elif arguments == ["--gpu"]:
@@ -165,7 +191,7 @@ def main(arguments):
     elif not arguments:
         make_all(make_venv("venv", ROOT / "deps" / "clients.txt"), WHEELS)
     else:
-        stop(f"unknown arguments {arguments}; there are --train, --hosts, --onnxruntime, --gpu and --provider")
+        stop(f"unknown arguments {arguments}; there are --train, --hosts, --interop, --onnxruntime, --gpu and --provider")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ if __name__ == "__main__":
     lock("onnxruntime", ["3.11"], deps=False)
     for name in ("openvino", "onnxruntime-gpu", "cuda"):
         lock(name, ["3.11"], deps=False)
-    lock("clients", PYTHONS)
+    for name in ("clients", "triton-2.51", "kserve"):
+        lock(name, PYTHONS)
     lock("train", PYTHONS)
     lock("hosts", PYTHONS)

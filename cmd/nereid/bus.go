@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
+	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/process"
 )
 
@@ -29,16 +32,16 @@ Examples:
 
 // Run serves until ctx is done.
 func (s *natsServer) Run(ctx context.Context) error {
-	log, closeLog, err := s.Log.Open()
+	logs, err := s.Log.Open()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
+	defer logs.Close()
+	log := logs.Logger
 	b, err := bus.Open(ctx, bus.Config{Listen: s.Listen, Dir: s.Data, Name: "nereid", Log: log})
 	if err != nil {
 		return err
 	}
 	log.Info("listening", zap.String("nats", b.Addr()))
-	<-ctx.Done()
-	return b.Close()
+	return errors.Join(lifecycle.Run(ctx, lifecycle.Part{Name: "log settings", Run: func(ctx context.Context) error { return control.FollowLog(ctx, b, logs) }}), b.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/layout"
 	"github.com/nereid-serving/nereid/libs/config"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -19,7 +20,7 @@ import (
 
 // check reads model repositories as serve would, without serving them.
 type check struct {
-	Repositories   []string      `arg:"" name:"repository" sep:"none" help:"Model repositories, as for serve --model-repository."`
+	Repositories   []string      `arg:"" name:"repository" sep:"none" help:"Model repositories, model files, NAME=FILE, or directories of models, as for serve."`
 	JSON           bool          `name:"json" help:"Print JSON."`
 	Namespacing    config.Switch `name:"model-namespacing" default:"false" help:"Tell models of one name in several repositories apart by their repositories."`
 	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
@@ -35,6 +36,7 @@ func (check) Help() string {
 	return `Examples:
 
     nereid check models/
+    nereid check model.onnx
     nereid check models/ more-models/ --json`
 }
 
@@ -45,12 +47,16 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 		return errs.New(errs.ConfigInvalid, "--gpus is %d: want 0 or more", c.GPUs)
 	}
 	settings := registry.Default()
-	settings.Repositories, settings.Namespacing = c.Repositories, c.Namespacing
+	arranged, err := layout.Arrange(c.Repositories)
+	if err != nil {
+		return err
+	}
+	defer arranged.Remove()
+	settings.Repositories, settings.Namespacing = arranged.Repositories, c.Namespacing
 	settings.ConfigName, settings.NoAutoComplete, settings.StrictConfig = c.ConfigName, c.NoAutoComplete, c.StrictConfig
 	if err := settings.SetMaxBatchSize(c.BackendConfig); err != nil {
 		return err
 	}
-	var err error
 	if settings.Backends, err = worker.Backends(c.BackendDir); err != nil {
 		return err
 	}
@@ -61,10 +67,14 @@ func (c *check) Run(ctx context.Context, stdout io.Writer) error {
 	if len(models) == 0 {
 		ignored = append(ignored, "no model is in "+strings.Join(c.Repositories, ", ")+": a repository holds a directory for each model, with its versions in directories named 1, 2 and so on")
 	}
+	var text strings.Builder
 	if c.JSON {
-		err = printJSON(stdout, models, ignored)
+		err = printJSON(&text, models, ignored)
 	} else {
-		err = printModels(stdout, models, ignored)
+		err = printModels(&text, models, ignored)
+	}
+	if err == nil {
+		_, err = io.WriteString(stdout, arranged.Real(text.String()))
 	}
 	if err != nil {
 		return err

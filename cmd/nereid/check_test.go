@@ -236,6 +236,34 @@ input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1, 2 ] } output { name: "OU
 	}
 }
 
+// A step whose model is unknown is named beside other problems of its ensemble, and only once.
+func TestCheckNamesUnknownStepsBesideOtherProblems(t *testing.T) {
+	const ensemble = `platform: "ensemble"
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }, { name: "unused" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
+ensemble_scheduling {
+  step { model_name: "STEP" model_version: -1 input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } }
+}
+`
+	_, stdout, _ := runCheck(t, map[string]string{
+		"alone/config.pbtxt": strings.NewReplacer(`, { name: "unused" data_type: TYPE_FP32 dims: [ 1 ] }`, "", "STEP", "nowhere").Replace(ensemble), "alone/1/x": "",
+		"beside/config.pbtxt": strings.Replace(ensemble, "STEP", "nowhere", 1), "beside/1/x": "",
+		"broken/config.pbtxt": strings.Replace(ensemble, "STEP", "nowhere", 1) + "max_batch: 1", "broken/1/x": "",
+		"itself/config.pbtxt": strings.Replace(ensemble, "STEP", "itself", 1), "itself/1/x": "",
+		"known/config.pbtxt": strings.Replace(ensemble, "STEP", "faulty", 1), "known/1/x": "",
+		"faulty/config.pbtxt": echo + "max_batch_size: -1", "faulty/1/x": "",
+	})
+	for model, want := range map[string]int{"alone": 1, "beside": 1, "broken": 1, "itself": 0, "known": 0} {
+		text := "ensemble_scheduling.step[0].model_name: ensemble " + model + " contains models that are not available or ambiguous"
+		if got := strings.Count(stdout, "REPO/"+model+"/config.pbtxt:5:10: "+text); got != want {
+			t.Errorf("%s has %d unknown steps, want %d", model, got, want)
+		}
+	}
+	if t.Failed() {
+		t.Log(stdout)
+	}
+}
+
 func TestCheckOfGoodModelsSucceeds(t *testing.T) {
 	status, stdout, stderr := runCheck(t, map[string]string{"good/config.pbtxt": echo, "good/1/x": ""})
 	if status != process.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "MODEL") {
@@ -280,7 +308,7 @@ func TestCheckOfNoRepositoryFails(t *testing.T) {
 	var out, errOut bytes.Buffer
 	none := func(string) (string, bool) { return "", false }
 	missing := filepath.Join(t.TempDir(), "missing")
-	if status := run(t.Context(), []string{"check", missing}, &out, &errOut, none); status != process.ExitFailed || !strings.Contains(errOut.String(), "cannot be read") {
+	if status := run(t.Context(), []string{"check", missing}, &out, &errOut, none); status != process.ExitFailed || !strings.Contains(errOut.String(), "is not there") {
 		t.Errorf("status %d, %q", status, errOut.String())
 	}
 }

@@ -56,7 +56,7 @@ func TestPrintedSettingsSayWhereTheyComeFrom(t *testing.T) {
 		"model-repository":     "['a b'] # --model-repository",
 		"model-control-mode":   "poll # " + file + ":1",
 		"repository-poll-secs": "4 # NEREID_REPOSITORY_POLL_SECS",
-		"log-format":           "text # default",
+		"log-format":           "default # default",
 		"nats-url":             "'nats://user:xxxxx@host:1' # --nats-url",
 	} {
 		found := false

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -22,7 +22,7 @@ import (
 type commands struct {
 	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
 
-	Serve    serve       `cmd:"" help:"Serve a model repository: gateway, scheduler, worker and registry in this process."`
+	Serve    serve       `cmd:"" help:"Serve model files or a model repository: gateway, scheduler, worker and registry in this process."`
 	Check    check       `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
 	New      newFiles    `cmd:"" help:"Write a new model to begin with."`
 	Infer    infer       `cmd:"" help:"Run a model of a server once."`
@@ -31,7 +31,10 @@ type commands struct {
 	Explain  explanation `cmd:"" help:"Tell where the time of a recent request went, in which batch it ran, or why it was refused."`
 	Status   status      `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
 	Policy   policies    `cmd:"" help:"Check, test and explain the policy of a server: who may ask for what, and how much of it."`
+	Perf     performance `cmd:"" help:"Measure how much load a server takes, and find the highest rate within an objective."`
+	Record   recorder    `cmd:"" help:"Record the requests that come to a server, to send them again with perf --trace or simulate them."`
 	Simulate simulation  `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on drawn ones."`
+	Replay   replaying   `cmd:"" help:"Verify that the scheduler decides as a decision log says."`
 	Top      live        `cmd:"" help:"Show live what servers do, by tenant and model: requests, goodput, refusals by reason, device time."`
 	Node     sidecar     `cmd:"" help:"Run the workers of this machine, one for each device."`
 	Bus      natsServer  `cmd:"" help:"Run the NATS server by which services on one machine agree."`
@@ -94,9 +97,6 @@ func parse(args []string, stdout, stderr io.Writer, env func(string) (string, bo
 	}
 	if err != nil {
 		command, err := commandOf(parser, args), settings.Locate(err, args)
-		if path, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && command == " serve" {
-			err = fmt.Errorf("%w: a model repository is given as --model-repository=%s", err, path)
-		}
 		fmt.Fprintf(stderr, "nereid: %s\nRun \"nereid%s --help\" for what there is.\n", process.Message(err), command)
 		return nil, process.ExitUsage
 	}
@@ -109,8 +109,12 @@ func variables() kong.Vars {
 }
 
 // resolve parses the arguments, with serve's flags as Triton's users may have
-// shortened them.
+// shortened them. tritonserver has --version as a flag, beside any others.
 func resolve(parser *kong.Kong, args []string) (*kong.Context, error) {
+	const flag = "--version"
+	if len(args) > 0 && (args[0] == flag || args[0] == "serve" && slices.Contains(args, flag)) {
+		return parser.Parse([]string{"version"})
+	}
 	for _, node := range parser.Model.Children {
 		if node.Name != "serve" {
 			continue

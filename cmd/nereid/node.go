@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/process"
+	"github.com/nereid-serving/nereid/services/worker/command"
 )
 
 // sidecar runs the workers of one machine.
@@ -48,11 +49,12 @@ func (s *sidecar) Validate() error {
 
 // Run runs the workers until ctx is done.
 func (s *sidecar) Run(ctx context.Context, stdout io.Writer) error {
-	log, closeLog, err := s.Log.Open()
+	logs, err := s.Log.Open()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
+	defer logs.Close()
+	log := logs.Logger
 	admin, err := s.Admin.Admin("0.0.0.0")
 	if err != nil {
 		return err
@@ -79,8 +81,26 @@ func (s *sidecar) Run(ctx context.Context, stdout io.Writer) error {
 		lifecycle.Part{Name: "metrics", Run: func(ctx context.Context) error {
 			return admin.Serve(ctx, metrics, &process.Health{Ready: n.Ready}, log)
 		}},
+		lifecycle.Part{Name: "log settings", Run: func(ctx context.Context) error { return followLog(ctx, config, logs) }},
 		lifecycle.Part{Name: "host", Run: func(ctx context.Context) error { return host.Watch(ctx, metrics, log) }},
 		lifecycle.Part{Run: n.Run})
+}
+
+// followLog has the node's log follow the cluster's settings as the logs of its workers do: by the
+// NATS that their flags, files and environment name. Where these are wrong the workers say so.
+func followLog(ctx context.Context, c node.Config, logs *obs.Log) error {
+	program := command.Program()
+	worker := program.Settings.(*command.Command)
+	program.Log, program.Run = nil, func(ctx context.Context) error {
+		err := worker.Process.Cluster.FollowLog(ctx, c.ID, logs)
+		if err != nil {
+			logs.Warn("the log does not follow the settings of the cluster", obs.Err(err)...)
+		}
+		return err
+	}
+	program.Execute(ctx, c.Given(), io.Discard, io.Discard, os.Environ())
+	<-ctx.Done()
+	return nil
 }
 
 // devices finds the machine's devices, and has the metrics show the GPUs.

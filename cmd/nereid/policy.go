@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +33,7 @@ type policyFile struct {
 
 // read reads the policy. Its findings are the error.
 func (f *policyFile) read() (*policy.Policy, error) {
-	text, err := os.ReadFile(f.File)
+	text, err := policy.ReadFile(f.File)
 	if err != nil {
 		return nil, err
 	}

@@ -100,6 +100,12 @@ func writeEffects(b *strings.Builder, n *kong.Node) {
 			fmt.Fprintf(b, "| `--%s` | %s |\n", f.Name, cell(f.Help))
 		}
 	}
+	b.WriteString("\n### Flags of Triton's without effect yet\n\nThey are taken, so that start commands work, and the log names them once.\n\n| flag | what is missing |\n|---|---|\n")
+	for _, f := range n.Flags {
+		if f.Tag.Get(effectTag) == effectLater {
+			fmt.Fprintf(b, "| `--%s` | %s |\n", f.Name, cell(f.Help))
+		}
+	}
 	b.WriteString("\n### Flags of Triton's that are refused\n\nTaking them would be a promise that is not kept.\n\n| flag | taken with | what to do |\n|---|---|---|\n")
 	for _, f := range n.Flags {
 		if f.Tag.Get(effectTag) == effectRefused {

@@ -23,6 +23,7 @@ type serve struct {
 
 	// Triton's other flags.
 	Idle    idle    `embed:""`
+	Later   later   `embed:""`
 	Refused refused `embed:""`
 }
 
@@ -37,8 +38,13 @@ func newServe() serve {
 func (serve) Help() string {
 	return `Triton's other flags are taken where they change nothing and refused where they would: docs/reference/cli.md lists them.
 
+A model needs no repository: a file, several, and directories that hold models without versions are served as they lie there
+(docs/guides/serve-files.md).
+
 Examples:
 
+    nereid serve model.onnx
+    nereid serve detector=yolo.onnx classifier/model.py
     nereid serve --model-repository models/
     nereid serve --model-repository models/ --model-control-mode explicit --load-model digits
     nereid serve --model-repository models/ --watch
@@ -66,16 +72,18 @@ func checkEmpty(command *kong.Context) error {
 // Run serves until ctx is done and everything has drained.
 func (s *serve) Run(ctx context.Context, command *kong.Context, stdout io.Writer) error {
 	s.Log.Misspelled = config.Misspelled(os.Environ(), command.Model)
-	log, closeLog, err := s.Log.Open()
+	log, err := s.Log.Open()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
-	if names := withoutEffect(command); len(names) > 0 {
-		log.Info("flags have no effect", zap.Strings("flags", names), zap.String("reasons", "docs/reference/cli.md"))
+	defer log.Close()
+	for effect, message := range map[string]string{effectNone: "flags have no effect", effectLater: "flags have no effect yet"} {
+		if names := named(command, effect); len(names) > 0 {
+			log.Info(message, zap.Strings("flags", names), zap.String("reasons", "docs/reference/cli.md"))
+		}
 	}
-	s.Config.LogFlags = config.Flags(s.Log)
-	server, err := embedded.New(s.Config, log, stdout)
+	s.Config.LogFlags, s.Config.Logs = config.Flags(s.Log), log
+	server, err := embedded.New(s.Config, log.Logger, stdout)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ func TestValuesOutOfRangeAreUsageErrors(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--http-port=70000":             "--http-port is 70000",
 		"--grpc-port=8000":              "both 8000",
-		"--repository-poll-secs=0":      "--repository-poll-secs is 0",
 		"--load-model=m":                "--model-control-mode=explicit",
 		"--model-config-name=":          "--model-config-name is empty",
 		"--backend-config=echo":         "--backend-config=echo",

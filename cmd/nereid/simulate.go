@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -27,10 +26,10 @@ import (
 
 // simulation runs the scheduler's core in virtual time.
 type simulation struct {
-	Trace     string `name:"trace" placeholder:"FILE" group:"Requests of a log" help:"Decision log whose requests come again."`
+	Trace     string `name:"trace" placeholder:"FILE" group:"Requests of a log" help:"Decision log, or recording of nereid record, whose requests come again. A recording needs --model-repository and --costs."`
 	Truncated bool   `name:"truncated" group:"Requests of a log" help:"Take what a log has that was cut off."`
 
-	Repositories []string         `name:"model-repository" sep:"none" placeholder:"DIR" group:"Drawn requests" help:"Model repository that has the model's configuration."`
+	Repositories []string         `name:"model-repository" sep:"none" placeholder:"DIR" group:"Drawn requests" help:"Model repository that has the configurations of the models, for drawn requests and those of a recording."`
 	Model        string           `name:"model" placeholder:"NAME" group:"Drawn requests" help:"Model that is asked for."`
 	Rate         float64          `name:"rate" placeholder:"N" group:"Drawn requests" help:"Requests in a second."`
 	Arrivals     simulate.Pattern `name:"arrivals" default:"poisson" enum:"poisson,bursty,constant" group:"Drawn requests" help:"How they come: poisson, bursty (a fifth of the time at five times the rate) or constant."`
@@ -67,8 +66,8 @@ func (s *simulation) Validate() error {
 	switch {
 	case s.Trace == "" && s.Model == "":
 		return errs.New(errs.ConfigInvalid, "there are no requests: give those of a log with --trace, or have some drawn with --model-repository, --model, --rate and --costs")
-	case s.Trace != "" && (s.Model != "" || s.Rate != 0 || len(s.Repositories) > 0 || s.Deadline != 0):
-		return errs.New(errs.ConfigInvalid, "--trace has requests and models of its own: leave out --model-repository, --model, --rate and --deadline, or --trace")
+	case s.Trace != "" && (s.Model != "" || s.Rate != 0 || s.Deadline != 0):
+		return errs.New(errs.ConfigInvalid, "--trace has requests and models of its own: leave out --model, --rate and --deadline, or --trace")
 	case s.Trace == "" && len(s.Repositories) == 0:
 		return errs.New(errs.ConfigInvalid, "the configuration of model '%s' is not known: give its --model-repository", s.Model)
 	case s.Trace == "" && !(s.Rate > 0 && s.Rate <= 1e9):
@@ -133,13 +132,19 @@ func (s *simulation) load(ctx context.Context) (*simulate.Workload, simulate.Con
 	c := simulate.Config{Policy: s.Policy, Seed: s.Seed, Clock: mono.New(), Way: simulate.Way{Before: 50 * time.Microsecond}}
 	var trace *simulate.Trace
 	if s.Trace != "" {
-		var err error
-		if trace, err = s.readTrace("--trace", s.Trace); err != nil {
+		w, err := s.readRecording(ctx, &c)
+		if w != nil || err != nil {
+			return w, c, nil, err
+		}
+		if len(s.Repositories) > 0 {
+			return nil, c, nil, errs.New(errs.ConfigInvalid, "the decision log %s has the configurations of its models: leave out --model-repository", s.Trace)
+		}
+		if trace, err = s.readTrace(ctx, "--trace", s.Trace); err != nil {
 			return nil, c, nil, err
 		}
 		c.Costs, c.Way, c.SameTime = trace.Costs, trace.Way, true
 	}
-	if err := s.readCosts(&c); err != nil {
+	if err := s.readCosts(ctx, &c); err != nil {
 		return nil, c, nil, err
 	}
 	if s.DispatchCost != nil {
@@ -156,10 +161,10 @@ func (s *simulation) load(ctx context.Context) (*simulate.Workload, simulate.Con
 }
 
 // readTrace reads a decision log.
-func (s *simulation) readTrace(flag, path string) (*simulate.Trace, error) {
-	file, err := os.Open(path)
+func (s *simulation) readTrace(ctx context.Context, flag, path string) (*simulate.Trace, error) {
+	file, err := openFile(ctx, flag, path)
 	if err != nil {
-		return nil, errs.Wrap(errs.ConfigInvalid, err, "%s=%s: the file cannot be read", flag, path)
+		return nil, err
 	}
 	defer file.Close()
 	trace, err := simulate.ReadTrace(file)
@@ -175,19 +180,19 @@ func (s *simulation) readTrace(flag, path string) (*simulate.Trace, error) {
 }
 
 // readCosts reads the table or the log that --costs names.
-func (s *simulation) readCosts(c *simulate.Config) error {
+func (s *simulation) readCosts(ctx context.Context, c *simulate.Config) error {
 	if s.Costs == "" {
 		return nil
 	}
 	c.SameTime = false
-	file, err := os.Open(s.Costs)
+	file, err := openFile(ctx, "--costs", s.Costs)
 	if err != nil {
-		return errs.Wrap(errs.ConfigInvalid, err, "--costs=%s: the file cannot be read", s.Costs)
+		return err
 	}
 	defer file.Close()
 	in := bufio.NewReader(file)
 	if decisionlog.Is(in) {
-		trace, err := s.readTrace("--costs", s.Costs)
+		trace, err := s.readTrace(ctx, "--costs", s.Costs)
 		if err == nil {
 			c.Costs, c.Way = trace.Costs, trace.Way
 		}
@@ -201,29 +206,20 @@ func (s *simulation) readCosts(c *simulate.Config) error {
 
 // draw draws the requests to the model.
 func (s *simulation) draw(ctx context.Context, costs *simulate.Costs) (*simulate.Workload, error) {
-	config, err := s.configuration(ctx)
+	models, err := s.models(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits := scheduler.Default()
+	config, err := s.configuration(models, s.Model)
+	if err != nil {
+		return nil, err
+	}
 	d := simulate.Synthetic{
-		Limits: core.Config{MaxRequests: limits.MaxQueuedRequests, MaxBytes: limits.MaxQueuedBytes},
+		Limits: queueLimits(),
 		Model:  s.Model, Config: config,
 		Rate: s.Rate, Pattern: s.Arrivals, Requests: s.Requests, Deadline: s.Deadline, Seed: s.Seed,
-		Devices: max(s.Devices, 1), Instances: s.Instances, Kind: "cpu",
+		Devices: max(s.Devices, 1), Instances: cmp.Or(s.Instances, simulate.InstancesOf(config)), Kind: cmp.Or(kindOf(config, costs), "cpu"),
 	}
-	if kinds := costs.Kinds(s.Model); len(kinds) > 0 {
-		d.Kind = kinds[0]
-	}
-	for _, g := range config.Groups {
-		if g.Kind == modelconfig.KindGPU && slices.Contains(costs.Kinds(s.Model), "gpu") {
-			d.Kind = "gpu"
-		}
-		if s.Instances == 0 && !g.Passive {
-			d.Instances += g.CountOn(modelconfig.KindCPU)
-		}
-	}
-	d.Instances = max(d.Instances, 1)
 	d.BatchSizes, _ = simulate.ParseDistribution(s.BatchSizes) // Validate has read both
 	d.Elements, _ = simulate.ParseDistribution(s.Elements)
 	if largest := d.BatchSizes.Max(); largest > max(config.MaxBatchSize, 1) {
@@ -232,26 +228,48 @@ func (s *simulation) draw(ctx context.Context, costs *simulate.Costs) (*simulate
 	return d.Workload(), nil
 }
 
-// configuration reads the model's.
-func (s *simulation) configuration(ctx context.Context) (*modelconfig.Config, error) {
+// queueLimits are those of a scheduler without settings.
+func queueLimits() core.Config {
+	limits := scheduler.Default()
+	return core.Config{MaxRequests: limits.MaxQueuedRequests, MaxBytes: limits.MaxQueuedBytes}
+}
+
+// kindOf is the kind of device on which a model runs, of those on which costs are known; empty for
+// none.
+func kindOf(c *modelconfig.Config, costs *simulate.Costs) string {
+	kinds := costs.Kinds(c.Name)
+	onGPU := slices.ContainsFunc(c.Groups, func(g modelconfig.InstanceGroup) bool { return g.Kind == modelconfig.KindGPU })
+	switch {
+	case len(kinds) == 0:
+		return ""
+	case onGPU && slices.Contains(kinds, "gpu"):
+		return "gpu"
+	}
+	return kinds[0]
+}
+
+// models reads the repositories.
+func (s *simulation) models(ctx context.Context) ([]registry.CheckResult, error) {
 	settings := registry.Default()
 	settings.Repositories = s.Repositories
 	models, _, err := registry.Check(ctx, settings, 1)
-	if err != nil {
-		return nil, err
-	}
+	return models, err
+}
+
+// configuration finds that of a model.
+func (s *simulation) configuration(models []registry.CheckResult, model string) (*modelconfig.Config, error) {
 	var names []string
 	for i := range models {
 		switch m := &models[i]; {
-		case m.Name != s.Model:
+		case m.Name != model:
 			names = append(names, m.Name)
 		case len(m.Problems) > 0 || m.Config == nil:
-			return nil, errs.New(errs.ConfigInvalid, "model '%s' has problems: see nereid check %s", s.Model, strings.Join(s.Repositories, " "))
+			return nil, errs.New(errs.ConfigInvalid, "model '%s' has problems: see nereid check %s", model, strings.Join(s.Repositories, " "))
 		default:
 			return m.Config, nil
 		}
 	}
-	return nil, errs.New(errs.ConfigInvalid, "no model '%s' is in %s, which has %s", s.Model, strings.Join(s.Repositories, ", "), cmp.Or(strings.Join(names, ", "), "none"))
+	return nil, errs.New(errs.ConfigInvalid, "no model '%s' is in %s, which has %s", model, strings.Join(s.Repositories, ", "), cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // printReports prints a table with a column for each.
@@ -295,6 +313,15 @@ func printReports(out io.Writer, reports []*simulate.Report) error {
 	row("batches", func(r *simulate.Report) string { return fmt.Sprintf("%d of %.2f", r.Batches, r.MeanBatch) })
 	row("busy", func(r *simulate.Report) string { return r.Busy.Round(time.Millisecond).String() })
 	row("busy, for answers in time", func(r *simulate.Report) string { return fmt.Sprintf("%.1f %%", 100*r.BusyInTime) })
+	for _, tenant := range tenants(reports) {
+		row("tenant "+cmp.Or(tenant, "(none)"), func(r *simulate.Report) string {
+			t := r.Tenants[tenant]
+			if t == nil {
+				return "-"
+			}
+			return fmt.Sprintf("%d of %d in time (%.1f %% of all), %d refused, p99 %v", t.InTime, t.Arrivals, 100*t.Part, t.Refused, t.P99.Round(time.Microsecond))
+		})
+	}
 	count("decisions", func(r *simulate.Report) int { return r.Decisions })
 	row("decisions a second", func(r *simulate.Report) string {
 		if r.Wall == 0 {
@@ -309,6 +336,17 @@ func printReports(out io.Writer, reports []*simulate.Report) error {
 		return r.Wall.Round(time.Millisecond).String()
 	})
 	return w.Flush()
+}
+
+// tenants are those of all reports, sorted.
+func tenants(reports []*simulate.Report) []string {
+	all := make(map[string]bool)
+	for _, r := range reports {
+		for tenant := range r.Tenants {
+			all[tenant] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // reasons are those of all reports, sorted.

@@ -21,6 +21,8 @@ const (
 	// models see, or who may call. The tag unless lists, with | between them,
 	// the values that ask for nothing.
 	effectRefused = "refused"
+	// effectLater is of a flag that is taken and has no effect yet.
+	effectLater = "later"
 )
 
 // idle are Triton's flags that are taken so that a start command stays as it
@@ -35,10 +37,6 @@ type idle struct {
 	AllocationPool int `name:"grpc-infer-allocation-pool-size" default:"8" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
 	ResponsePool   int `name:"grpc-max-response-pool-size" default:"2147483647" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
 	PingsNoData    int `name:"grpc-http2-max-pings-without-data" default:"2" hidden:"" effect:"none" help:"Probes are sent on idle connections alone."`
-
-	TraceRate    int `name:"trace-rate" default:"1000" hidden:"" effect:"none" help:"It is for --trace-level."`
-	TraceCount   int `name:"trace-count" default:"-1" hidden:"" effect:"none" help:"It is for --trace-level."`
-	TraceLogFreq int `name:"trace-log-frequency" default:"0" hidden:"" effect:"none" help:"It is for --trace-level."`
 
 	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"Caches are built in; --cache-config names one."`
 
@@ -55,19 +53,20 @@ type idle struct {
 	VertexModel    string   `name:"vertex-ai-default-model" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
 }
 
+// later are Triton's flags that are taken so that start commands work, although what they
+// ask for is not there yet. The help of each says what is not.
+type later struct {
+	TraceConfig  []string `name:"trace-config" sep:"none" hidden:"" effect:"later" help:"Requests are not traced yet."`
+	TraceFile    string   `name:"trace-file" hidden:"" effect:"later" help:"Requests are not traced yet."`
+	TraceLevel   []string `name:"trace-level" sep:"none" hidden:"" effect:"later" help:"Requests are not traced yet."`
+	TraceRate    int      `name:"trace-rate" default:"1000" hidden:"" effect:"later" help:"Requests are not traced yet."`
+	TraceCount   int      `name:"trace-count" default:"-1" hidden:"" effect:"later" help:"Requests are not traced yet."`
+	TraceLogFreq int      `name:"trace-log-frequency" default:"0" hidden:"" effect:"later" help:"Requests are not traced yet."`
+}
+
 // refused are Triton's flags that would be a promise if they were taken. The
 // help of each says what to do instead.
 type refused struct {
-	HTTPHeaders string `name:"http-header-forward-pattern" hidden:"" effect:"refused" help:"Headers do not reach models: send what the model needs as a request parameter."`
-
-	GRPCHeaders string `name:"grpc-header-forward-pattern" hidden:"" effect:"refused" help:"Metadata does not reach models: send what the model needs as a request parameter."`
-	PingStrikes int    `name:"grpc-http2-max-ping-strikes" default:"2" hidden:"" effect:"refused" unless:"2" help:"A connection is closed after two pings too many: say with --grpc-http2-min-recv-ping-interval-without-data how often clients may ping; 0 lets them ping at will."`
-
-	TraceConfig []string `name:"trace-config" sep:"none" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`
-	TraceFile   string   `name:"trace-file" hidden:"" effect:"refused" help:"Requests are not traced: leave the flag out."`
-	TraceLevel  []string `name:"trace-level" sep:"none" hidden:"" effect:"refused" unless:"OFF" help:"Requests are not traced: leave the flag out."`
-
-	ClientShm config.Switch `name:"allow-client-shm" default:"false" hidden:"" effect:"refused" unless:"false" help:"Clients cannot register shared memory: let them send tensors in the request."`
 	Sagemaker config.Switch `name:"allow-sagemaker" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no SageMaker front end: call /v2/models over HTTP."`
 	Vertex    config.Switch `name:"allow-vertex-ai" default:"false" hidden:"" effect:"refused" unless:"false" help:"There is no Vertex AI front end: call /v2/models over HTTP."`
 }
@@ -96,10 +95,10 @@ func givenFlags(command *kong.Context, effect string) []*kong.Flag {
 	return flags
 }
 
-// withoutEffect names the flags that are given and change nothing.
-func withoutEffect(command *kong.Context) []string {
+// named names the flags with an effect that are given.
+func named(command *kong.Context, effect string) []string {
 	var names []string
-	for _, f := range givenFlags(command, effectNone) {
+	for _, f := range givenFlags(command, effect) {
 		names = append(names, "--"+f.Name)
 	}
 	return names

@@ -31,6 +31,9 @@ type Descriptor struct {
 	// RunsCode says that a model's files are executed: who may write them may do
 	// what the worker may.
 	RunsCode bool
+	// Engine says that models are loaded within the worker's process, where a load slows
+	// the requests of others.
+	Engine bool
 	// FileRequired says that a version without its model file is not complete.
 	FileRequired bool
 	// CPU and GPU say on which kinds of devices its instances run.

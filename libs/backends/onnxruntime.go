@@ -16,6 +16,7 @@ const ONNXRuntime = "onnxruntime"
 func onnxRuntime() Descriptor {
 	return Descriptor{
 		Name:            ONNXRuntime,
+		Engine:          true,
 		Formats:         []Format{{Platform: "onnxruntime_onnx", File: "model.onnx", Standard: true}},
 		BuiltIn:         true,
 		FileRequired:    true,

@@ -21,7 +21,7 @@ const PlanSuffix = ".json"
 
 func tensorRT() Descriptor {
 	return Descriptor{
-		Name: Plans, BuiltIn: true, GPU: true, FileRequired: true, Profiles: true,
+		Name: Plans, BuiltIn: true, Engine: true, GPU: true, FileRequired: true, Profiles: true,
 		Formats: []Format{{Platform: "tensorrt_plan", File: "model.plan", Standard: true}},
 		Header:  readPlanHeader, HeaderSuffix: PlanSuffix,
 	}

@@ -5,16 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	azblob "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/azureblob"
 )
 
 // azureEndpointVariable names the server of all accounts, with the account's
@@ -34,22 +34,7 @@ func azureStore() provider {
 		credential: func(entry json.RawMessage) (c credential, err error) {
 			return c, json.Unmarshal(entry, &c)
 		},
-		open: openAzure,
-		etag: func(o *blob.ListObject) string {
-			var item container.BlobItem
-			if !o.As(&item) || item.Properties == nil || item.Properties.ETag == nil {
-				return ""
-			}
-			return string(*item.Properties.ETag)
-		},
-		onlyIf: func(as func(any) bool, tag string) error {
-			var options *azblob.DownloadStreamOptions
-			if as(&options) {
-				match := azcore.ETag(tag)
-				options.AccessConditions = &azblob.AccessConditions{ModifiedAccessConditions: &azblob.ModifiedAccessConditions{IfMatch: &match}}
-			}
-			return nil
-		},
+		open:   openAzure,
 		rights: "the role Storage Blob Data Reader",
 		response: func(err error) (r response, ok bool) {
 			var e *azcore.ResponseError
@@ -61,14 +46,59 @@ func azureStore() provider {
 	}
 }
 
-func openAzure(_ context.Context, s *Stores, b *bucket, at Location, given credential) error {
+func openAzure(_ context.Context, s *Stores, at Location, given credential) (b store, anonymous bool, err error) {
 	client, anonymous, err := azureClient(s, at, given)
 	if err != nil {
-		return unusable(at, err, "see AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY and AZURE_STORAGE_AUTH_TYPE, which is managed_identity or default")
+		return nil, false, unusable(at, err, "see AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY and AZURE_STORAGE_AUTH_TYPE, which is managed_identity or default")
 	}
-	b.anonymous = anonymous
-	b.Bucket, err = azureblob.OpenBucket(nil, client, nil) //nolint:staticcheck // it asks nothing
-	return err
+	return azureContainer{client}, anonymous, nil
+}
+
+// azureContainer is one container of an account.
+type azureContainer struct{ client *container.Client }
+
+func (c azureContainer) list(ctx context.Context, prefix, token string) (page []Object, next string, err error) {
+	options := &container.ListBlobsFlatOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](pageSize)}
+	if token != "" {
+		options.Marker = &token
+	}
+	response, err := c.client.NewListBlobsFlatPager(options).NextPage(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if response.Segment != nil {
+		for _, item := range response.Segment.BlobItems {
+			if item.Name == nil || item.Properties == nil {
+				continue
+			}
+			o := Object{Name: *item.Name}
+			if p := item.Properties; p.ETag != nil {
+				o.ETag = string(*p.ETag)
+			}
+			if size := item.Properties.ContentLength; size != nil {
+				o.Size = *size
+			}
+			if modified := item.Properties.LastModified; modified != nil {
+				o.Modified = *modified
+			}
+			page = append(page, o)
+		}
+	}
+	if response.NextMarker != nil {
+		next = *response.NextMarker
+	}
+	return page, next, nil
+}
+
+func (c azureContainer) read(ctx context.Context, key, tag string, offset, length int64) (body io.ReadCloser, served string, err error) {
+	options := &azblob.DownloadStreamOptions{Range: azblob.HTTPRange{Offset: offset, Count: length}}
+	if tag != "" {
+		options.AccessConditions = &azblob.AccessConditions{
+			ModifiedAccessConditions: &azblob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(tag))},
+		}
+	}
+	response, err := c.client.NewBlobClient(key).DownloadStream(ctx, options)
+	return response.Body, "", err
 }
 
 func azureClient(s *Stores, at Location, given credential) (client *container.Client, anonymous bool, err error) {

@@ -1,7 +1,7 @@
-// Package blob reads object stores: S3 and what speaks its protocol, Google
-// Cloud Storage, Azure Blob Storage, and directories in their place.
+// Package blob reads and writes object stores: S3 and what speaks its protocol,
+// Google Cloud Storage, Azure Blob Storage, and directories in their place.
 //
-// It reads and never writes. Every read names the ETag that a listing gave, so
+// Every read names the ETag that a listing gave, so
 // that bytes of two contents are never mixed. Errors have one of the reasons
 // store_denied, store_not_found, store_unreachable, store_truncated,
 // store_throttled and files_changed, say what to do, and hold no secret.
@@ -11,14 +11,13 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"path"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"gocloud.dev/blob"
 )
 
 // Object is one object as a listing showed it.
@@ -43,8 +42,8 @@ type Dir struct {
 // URL is the directory's, as [Parse] reads it.
 func (d *Dir) URL() string { return d.at.String() }
 
-// page is how many keys a listing asks for at a time; no store gives more.
-const page = 1000
+// pageSize is how many keys a listing asks for at a time; no store gives more.
+const pageSize = 1000
 
 // List lists all objects below the directory's subdirectory sub, which is
 // empty for all of it, in the order of their keys. Keys that are no paths, such
@@ -54,36 +53,35 @@ func (d *Dir) List(ctx context.Context, sub string) ([]Object, error) {
 	if below != "" {
 		below += "/"
 	}
-	options := &blob.ListOptions{Prefix: below}
 	var all []Object
-	for token := blob.FirstPageToken; token != nil; {
-		found, next, err := d.page(ctx, token, options)
+	for token := ""; ; {
+		found, next, err := d.page(ctx, below, token)
 		if err != nil {
 			return nil, err
 		}
-		token = next
 		for _, o := range found {
-			name := strings.TrimPrefix(o.Key, d.at.below())
-			if clean := strings.TrimSuffix(name, "/"); clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) {
+			o.Name = strings.TrimPrefix(o.Name, d.at.below())
+			if clean := strings.TrimSuffix(o.Name, "/"); clean == "" || path.Clean(clean) != clean || !filepath.IsLocal(clean) {
 				continue
 			}
-			all = append(all, Object{Name: name, ETag: d.at.provider().etagOf(o), Size: o.Size, Modified: o.ModTime})
+			o.ETag = cmp.Or(o.ETag, syntheticETag(o))
+			all = append(all, o)
 		}
-		if len(token) == 0 {
-			break
+		if next == "" {
+			return all, nil
 		}
+		token = next
 	}
-	return all, nil
 }
 
 // page lists up to a page of keys, in the time that a read may stall: its caller
 // waits, and no response takes as long.
-func (d *Dir) page(ctx context.Context, token []byte, options *blob.ListOptions) (found []*blob.ListObject, next []byte, err error) {
+func (d *Dir) page(ctx context.Context, prefix, token string) (found []Object, next string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.bucket.stall, errStalled)
 	defer cancel()
-	found, next, err = d.bucket.ListPage(ctx, token, page, options)
+	found, next, err = d.bucket.list(ctx, prefix, token)
 	if err != nil {
-		return nil, nil, d.wrapError(ctx, "list", err)
+		return nil, "", d.wrapError(ctx, "list", err)
 	}
 	return found, next, nil
 }
@@ -98,8 +96,12 @@ func (d *Dir) Open(ctx context.Context, o Object, offset, length int64) (io.Read
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch := time.AfterFunc(d.bucket.stall, func() { cancel(errStalled) })
-	body, err := d.bucket.NewRangeReader(ctx, d.at.key(o.Name), offset, length, &blob.ReaderOptions{BeforeRead: d.at.provider().condition(o.ETag)})
-	if err == nil && !d.at.provider().matches(body, o.ETag) {
+	tag := o.ETag
+	if isSynthetic(tag) {
+		tag = ""
+	}
+	body, served, err := d.bucket.read(ctx, d.at.key(o.Name), tag, offset, length)
+	if err == nil && tag != "" && served != "" && served != tag { // not every server heeds the condition
 		_ = body.Close()
 		err = errChanged
 	}

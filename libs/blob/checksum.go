@@ -9,9 +9,9 @@ import (
 // of those that were put with that checksum; else known is false. It costs a
 // request and no bytes.
 func (d *Dir) SHA256(ctx context.Context, o Object) (sum [sha256.Size]byte, known bool) {
-	digest := d.at.provider().sha256
-	if digest == nil || isSynthetic(o.ETag) {
+	store, keeps := d.bucket.store.(digester)
+	if !keeps || isSynthetic(o.ETag) {
 		return sum, false
 	}
-	return digest(ctx, d, o)
+	return store.sha256(ctx, d.at.key(o.Name), o.ETag)
 }

@@ -12,8 +12,6 @@ import (
 	"net/url"
 	"strings"
 
-	"gocloud.dev/gcerrors"
-
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
@@ -56,7 +54,7 @@ func (d *Dir) wrapError(ctx context.Context, doing string, err error) error {
 // classify tells what kind of failure it is, and what to do about it.
 func (d *Dir) classify(err error, r response) (reason errs.Reason, fix string) {
 	switch {
-	case errors.Is(err, errChanged), r.status == http.StatusPreconditionFailed, gcerrors.Code(err) == gcerrors.FailedPrecondition:
+	case errors.Is(err, errChanged), r.status == http.StatusPreconditionFailed:
 		return errs.FilesChanged, "it changed since it was listed; it is listed again"
 	case throttled(r):
 		return errs.StoreThrottled, "the store asks to slow down; it is tried again later"
@@ -64,7 +62,7 @@ func (d *Dir) classify(err error, r response) (reason errs.Reason, fix string) {
 		return errs.StoreDenied, d.adviceOnAccess()
 	case r.code == "NoSuchBucket" || r.code == "ContainerNotFound":
 		return errs.StoreNotFound, fmt.Sprintf("create the bucket %s, or correct its name, region or endpoint", d.at.Bucket)
-	case gcerrors.Code(err) == gcerrors.NotFound, r.status == http.StatusNotFound, errors.Is(err, fs.ErrNotExist):
+	case r.status == http.StatusNotFound, errors.Is(err, fs.ErrNotExist):
 		return errs.StoreNotFound, "check the bucket's name and the path, and whether it was removed"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.StoreTruncated, "the connection ended before all bytes came; it is tried again"
@@ -94,8 +92,7 @@ func throttled(r response) bool {
 }
 
 func denied(err error, r response) bool {
-	return r.status == http.StatusForbidden || r.status == http.StatusUnauthorized ||
-		gcerrors.Code(err) == gcerrors.PermissionDenied || errors.Is(err, fs.ErrPermission)
+	return r.status == http.StatusForbidden || r.status == http.StatusUnauthorized || errors.Is(err, fs.ErrPermission)
 }
 
 // response reads what the store said out of a provider's error.
@@ -141,9 +138,6 @@ func plain(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) { // without its address, which may be signed
 		return short(request.Err.Error())
-	}
-	if code := gcerrors.Code(err); code != gcerrors.Unknown && code != gcerrors.OK {
-		return code.String()
 	}
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"gocloud.dev/blob"
-
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
@@ -17,6 +15,8 @@ import (
 type Options struct {
 	// Stall is for how long a read may bring nothing; 0 is 30 s.
 	Stall time.Duration
+	// Write asks for credentials that allow writing, where a store grants them by what is asked for.
+	Write bool
 	// Attempts is how often a request is tried before it fails; 0 is 3.
 	Attempts int
 }
@@ -64,7 +64,7 @@ func bound(timeout time.Duration) func(*http.Transport) {
 
 // bucket is an open bucket.
 type bucket struct {
-	*blob.Bucket
+	store
 	stall time.Duration
 	// anonymous says that there were no credentials.
 	anonymous bool
@@ -89,7 +89,7 @@ func (s *Stores) At(ctx context.Context, url string) (*Dir, error) {
 		return &Dir{bucket: b, at: at}, nil
 	}
 	b := &bucket{stall: s.options.Stall}
-	if err := at.provider().open(ctx, s, b, at, given); err != nil {
+	if b.store, b.anonymous, err = at.provider().open(ctx, s, at, given); err != nil {
 		return nil, err
 	}
 	if !b.anonymous { // else credentials may still come, as those of a role do

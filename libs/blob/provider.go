@@ -4,10 +4,29 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"io"
 	"strings"
-
-	"gocloud.dev/blob"
 )
+
+// store reads and writes one bucket. It is safe for concurrent use.
+type store interface {
+	// list returns a page of the objects whose keys begin with prefix, in the order
+	// of their keys, and the token of the next page. The token is empty for the
+	// first page and after the last. Names are whole keys; an ETag is empty where
+	// the store has none.
+	list(ctx context.Context, prefix, token string) (page []Object, next string, err error)
+	// read reads length bytes of an object from offset on. It fails if the object
+	// has another ETag than tag, unless tag is empty. served is the ETag of the bytes
+	// that are read; empty where the store is known to heed the condition.
+	read(ctx context.Context, key, tag string, offset, length int64) (body io.ReadCloser, served string, err error)
+	// write writes an object, which is there when it returns no error, and not before.
+	write(ctx context.Context, key string, content io.Reader) error
+}
+
+// digester is a store that keeps the digests of some objects.
+type digester interface {
+	sha256(ctx context.Context, key, tag string) (sum [sha256.Size]byte, known bool)
+}
 
 // provider is one kind of store. A store is added by a file here with its
 // provider, and a line in providers.
@@ -22,18 +41,9 @@ type provider struct {
 	// credential reads an entry of the file of credentials; nil if the store needs
 	// none.
 	credential func(entry json.RawMessage) (credential, error)
-	// open sets a bucket's Bucket, and anonymous if it found no credentials. It
-	// uses those that are given, or else those of the environment.
-	open func(ctx context.Context, s *Stores, b *bucket, at Location, given credential) error
-	// etag names a listed object's content; empty where the store does not.
-	etag func(o *blob.ListObject) string
-	// onlyIf makes a read fail if the object has another ETag.
-	onlyIf func(as func(any) bool, tag string) error
-	// served is the ETag of what is being read; empty where the store does not
-	// say. nil if the store is known to heed the condition.
-	served func(r *blob.Reader) string
-	// sha256 is an object's digest where the store keeps it; nil if none does.
-	sha256 func(ctx context.Context, d *Dir, o Object) (sum [sha256.Size]byte, known bool)
+	// open opens a bucket with the credentials that are given, or else those of the
+	// environment. anonymous says that it found none.
+	open func(ctx context.Context, s *Stores, at Location, given credential) (b store, anonymous bool, err error)
 	// rights are what credentials must allow.
 	rights string
 	// response reads what the store said out of an error; nil if it says nothing.

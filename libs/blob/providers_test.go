@@ -1,8 +1,13 @@
 package blob_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -121,6 +126,135 @@ func TestProvidersReadWhatWasListed(t *testing.T) {
 				t.Errorf("of a bucket that is not there: %v", err)
 			}
 		})
+	}
+}
+
+// A request that Google's store cannot serve now is tried again, a refusal is not.
+func TestGoogleRequestsAreTriedAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status, failures int // each request fails with status as often
+		then             errs.Reason
+		requests         int32
+	}{
+		"once":        {http.StatusServiceUnavailable, 1, "", 2},
+		"throttled":   {http.StatusTooManyRequests, 9, errs.StoreThrottled, 2},
+		"always down": {http.StatusBadGateway, 9, errs.StoreUnreachable, 2},
+		"refused":     {http.StatusForbidden, 9, errs.StoreDenied, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if int(requests.Add(1)) <= tt.failures {
+					w.WriteHeader(tt.status)
+					fmt.Fprint(w, "no JSON")
+					return
+				}
+				fmt.Fprint(w, `{}`)
+			}))
+			defer server.Close()
+			t.Setenv("STORAGE_EMULATOR_HOST", server.URL+"/")
+			dir, err := blob.New(blob.Options{Attempts: 2}).At(t.Context(), "gs://bucket")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = dir.List(t.Context(), "")
+			if (err == nil) != (tt.then == "") || err != nil && errs.Of(err) != tt.then || requests.Load() != tt.requests {
+				t.Errorf("List = %v after %d requests", err, requests.Load())
+			}
+		})
+	}
+}
+
+// The pages of a listing follow each other, and objects are read as they are
+// stored: the names are escaped once, gzip is not unpacked, and a server that
+// knows no ranges is found out.
+func TestGoogleObjectsAreReadAsTheyAreStored(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/storage/v1/b/bucket/o" && r.URL.Query().Get("pageToken") == "":
+			fmt.Fprint(w, `{"items": [{"name": "a b/ä%2F?", "size": "4", "generation": "1"}], "nextPageToken": "next"}`)
+		case r.URL.Path == "/storage/v1/b/bucket/o":
+			fmt.Fprintf(w, `{"items": [{"name": %q, "size": "4", "generation": "1"}]}`, r.URL.Query().Get("pageToken"))
+		case r.URL.EscapedPath() == "/storage/v1/b/bucket/o/a%20b%2F%C3%A4%252F%3F" && r.Header.Get("Accept-Encoding") == "gzip":
+			w.Header().Set("Content-Encoding", "gzip")
+			fmt.Fprint(w, "0123")
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	t.Setenv("STORAGE_EMULATOR_HOST", server.URL)
+	dir := at(t, "gs://bucket")
+	list, err := dir.List(t.Context(), "")
+	if err != nil || len(list) != 2 || list[1].Name != "next" {
+		t.Fatalf("List = %v, %v", list, err)
+	}
+	if got, err := read(t.Context(), dir, list[0], 0, 4); got != "0123" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if got, err := read(t.Context(), dir, list[0], 1, 2); err == nil {
+		t.Errorf("a range of a store without ranges is %q", got)
+	}
+}
+
+// serviceAccount writes the key of a service account whose tokens come from a
+// server, and a file of credentials that names it.
+func serviceAccount(t *testing.T, tokens string) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "nereid@example.com", "token_uri": tokens,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file, credentials := filepath.Join(dir, "account.json"), filepath.Join(dir, "credentials.json")
+	for name, text := range map[string]string{file: string(account), credentials: fmt.Sprintf(`{"gs": {"gs://bucket": %q}}`, file)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("TRITON_CLOUD_CREDENTIAL_PATH", credentials)
+}
+
+func TestGoogleCredentials(t *testing.T) {
+	var refused atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/token" && refused.Load():
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"error": "invalid_grant", "error_description": "hush-hush"}`)
+		case r.URL.Path == "/token":
+			fmt.Fprint(w, `{"access_token": "granted", "token_type": "Bearer", "expires_in": 3600}`)
+		case r.Header.Get("Authorization") != "Bearer granted":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			fmt.Fprint(w, `{"items": [{"name": "a", "size": "1", "generation": "1"}]}`)
+		}
+	}))
+	defer server.Close()
+	t.Setenv("STORAGE_EMULATOR_HOST", server.URL)
+	serviceAccount(t, server.URL+"/token")
+	if list, err := at(t, "gs://bucket").List(t.Context(), ""); err != nil || len(list) != 1 {
+		t.Errorf("List = %v, %v", list, err)
+	}
+	if _, err := at(t, "gs://another").List(t.Context(), ""); errs.Of(err) != errs.StoreDenied || !strings.Contains(err.Error(), "no credentials were found") {
+		t.Errorf("without credentials: %v", err)
+	}
+	refused.Store(true)
+	_, err := at(t, "gs://bucket").List(t.Context(), "")
+	if errs.Of(err) != errs.StoreDenied || !strings.Contains(err.Error(), "no token for the credentials") || strings.Contains(err.Error(), "hush-hush") {
+		t.Errorf("of an account that gets no token: %v", err)
 	}
 }
 

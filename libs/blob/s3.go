@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -20,8 +22,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/s3blob"
 )
 
 // defaultRegion is that of stores that have none, as most that are not
@@ -43,25 +43,7 @@ func s3Store() provider {
 		credential: func(entry json.RawMessage) (c credential, err error) {
 			return c, json.Unmarshal(entry, &c)
 		},
-		open: openS3,
-		etag: func(o *blob.ListObject) string {
-			var object types.Object
-			o.As(&object)
-			return aws.ToString(object.ETag)
-		},
-		onlyIf: func(as func(any) bool, tag string) error {
-			var input *s3.GetObjectInput
-			if as(&input) {
-				input.IfMatch = &tag
-			}
-			return nil
-		},
-		served: func(r *blob.Reader) string { // not every server heeds the condition
-			var out s3.GetObjectOutput
-			r.As(&out)
-			return aws.ToString(out.ETag)
-		},
-		sha256: s3SHA256,
+		open:   openS3,
 		rights: "s3:ListBucket on the bucket and s3:GetObject on its objects",
 		response: func(err error) (r response, ok bool) {
 			var e smithy.APIError
@@ -91,15 +73,45 @@ func hasPort(host string) bool {
 	return err == nil && port != ""
 }
 
-// s3SHA256 asks for the digest that objects have which were put with one.
-func s3SHA256(ctx context.Context, d *Dir, o Object) (sum [sha256.Size]byte, known bool) {
-	var client *s3.Client
-	if !d.bucket.As(&client) {
-		return sum, false
+// s3Bucket is one bucket.
+type s3Bucket struct {
+	client *s3.Client
+	name   string
+}
+
+func (b s3Bucket) list(ctx context.Context, prefix, token string) (page []Object, next string, err error) {
+	input := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: aws.Int32(pageSize)}
+	if token != "" {
+		input.ContinuationToken = &token
 	}
-	key := d.at.key(o.Name)
-	head, err := client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &d.at.Bucket, Key: &key, IfMatch: &o.ETag, ChecksumMode: types.ChecksumModeEnabled})
-	if err != nil || aws.ToString(head.ETag) != o.ETag || head.ChecksumType == types.ChecksumTypeComposite {
+	response, err := b.client.ListObjectsV2(ctx, input)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, o := range response.Contents {
+		page = append(page, Object{
+			Name: aws.ToString(o.Key), ETag: aws.ToString(o.ETag), Size: aws.ToInt64(o.Size), Modified: aws.ToTime(o.LastModified),
+		})
+	}
+	return page, aws.ToString(response.NextContinuationToken), nil
+}
+
+func (b s3Bucket) read(ctx context.Context, key, tag string, offset, length int64) (body io.ReadCloser, served string, err error) {
+	input := &s3.GetObjectInput{Bucket: &b.name, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))}
+	if tag != "" {
+		input.IfMatch = &tag
+	}
+	response, err := b.client.GetObject(ctx, input)
+	if err != nil {
+		return nil, "", err
+	}
+	return response.Body, aws.ToString(response.ETag), nil
+}
+
+// sha256 asks for the digest that objects have which were put with one.
+func (b s3Bucket) sha256(ctx context.Context, key, tag string) (sum [sha256.Size]byte, known bool) {
+	head, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &key, IfMatch: &tag, ChecksumMode: types.ChecksumModeEnabled})
+	if err != nil || aws.ToString(head.ETag) != tag || head.ChecksumType == types.ChecksumTypeComposite {
 		return sum, false // it will be read, and then fail with a better cause
 	}
 	raw, err := base64.StdEncoding.DecodeString(aws.ToString(head.ChecksumSHA256))
@@ -113,16 +125,16 @@ func s3SHA256(ctx context.Context, d *Dir, o Object) (sum [sha256.Size]byte, kno
 // a machine's metadata service, which is not there on most.
 const credentialsTimeout = 5 * time.Second
 
-func openS3(ctx context.Context, s *Stores, b *bucket, at Location, given credential) error {
+func openS3(ctx context.Context, s *Stores, at Location, given credential) (b store, anonymous bool, err error) {
 	loaded, err := config.LoadDefaultConfig(ctx, s3Options(s, given)...)
 	if err != nil {
-		return unusable(at, err, "see AWS_PROFILE and the files ~/.aws/config and ~/.aws/credentials")
+		return nil, false, unusable(at, err, "see AWS_PROFILE and the files ~/.aws/config and ~/.aws/credentials")
 	}
 	loaded.Region = cmp.Or(loaded.Region, defaultRegion)
-	if b.anonymous, err = s3Anonymous(ctx, loaded, given); err != nil {
-		return unusable(at, err, "see AWS_PROFILE and the files ~/.aws/config and ~/.aws/credentials")
+	if anonymous, err = s3Anonymous(ctx, loaded, given); err != nil {
+		return nil, false, unusable(at, err, "see AWS_PROFILE and the files ~/.aws/config and ~/.aws/credentials")
 	}
-	if b.anonymous {
+	if anonymous {
 		loaded.Credentials = aws.AnonymousCredentials{}
 	}
 	client := s3.NewFromConfig(loaded, func(o *s3.Options) {
@@ -133,11 +145,7 @@ func openS3(ctx context.Context, s *Stores, b *bucket, at Location, given creden
 		o.UsePathStyle = o.BaseEndpoint != nil
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // ranges have none
 	})
-	b.Bucket, err = s3blob.OpenBucket(ctx, client, at.Bucket, nil)
-	if err != nil {
-		return (&Dir{bucket: b, at: at}).wrapError(ctx, "open", err)
-	}
-	return nil
+	return s3Bucket{client: client, name: at.Bucket}, anonymous, nil
 }
 
 func s3Options(s *Stores, given credential) []func(*config.LoadOptions) error {

@@ -76,6 +76,25 @@ func (b *Bucket[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 
 // Create writes a value where none is and returns its revision, or ErrConflict.
 func (b *Bucket[T]) Create(ctx context.Context, key string, value T) (uint64, error) {
+	return b.create(ctx, key, value)
+}
+
+// CreateFor is Create of a value that ends by itself after a time.
+func (b *Bucket[T]) CreateFor(ctx context.Context, key string, value T, d time.Duration) (uint64, error) {
+	return b.create(ctx, key, value, jetstream.WithMsgTTL(wholeSeconds(d)))
+}
+
+// UpdateFor is Update to a value that ends by itself after a time.
+func (b *Bucket[T]) UpdateFor(ctx context.Context, key string, value T, lastRevision uint64, d time.Duration) (uint64, error) {
+	return b.write(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(lastRevision), jetstream.WithMsgTTL(wholeSeconds(d)))
+}
+
+// wholeSeconds is a time to live, of which NATS takes whole seconds, rounded up.
+func wholeSeconds(d time.Duration) time.Duration {
+	return max(d+time.Second-1, time.Second).Truncate(time.Second)
+}
+
+func (b *Bucket[T]) create(ctx context.Context, key string, value T, opts ...jetstream.PublishOpt) (uint64, error) {
 	const attempts = 3 // the marker of an earlier value may vanish in between
 	for attempt := 1; ; attempt++ {
 		rec, err := b.last(ctx, key)
@@ -85,7 +104,7 @@ func (b *Bucket[T]) Create(ctx context.Context, key string, value T) (uint64, er
 		if rec.live {
 			return 0, fmt.Errorf("create %s: %w", b.name(key), ErrConflict)
 		}
-		revision, err := b.write(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(rec.revision))
+		revision, err := b.write(ctx, key, value, append(opts, jetstream.WithExpectLastSequencePerSubject(rec.revision))...)
 		if !errors.Is(err, ErrConflict) || attempt == attempts {
 			return revision, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,6 +46,31 @@ func TestBucketKeepsValuesByRevision(t *testing.T) {
 	if diff := cmp.Diff([]string{"m", "ä b"}, must[[]string](t)(models.Keys(ctx))); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// Values that are written for a time end after it, also those of an update that were
+// written for longer, and begin again.
+func TestValuesEndAfterTheirTime(t *testing.T) {
+	t.Parallel() // it waits
+	ctx := testContext(t)
+	quotas := texts(t, open(t, bus.Config{}), bus.Quotas)
+	events := quotas.Watch(ctx)
+	must[uint64](t)(quotas.CreateFor(ctx, "short", value("a"), 300*time.Millisecond)) // NATS takes whole seconds
+	long := must[uint64](t)(quotas.CreateFor(ctx, "long", value("a"), time.Hour))
+	must[uint64](t)(quotas.UpdateFor(ctx, "long", value("b"), long, time.Second))
+	if _, err := quotas.UpdateFor(ctx, "long", value("c"), long, time.Hour); !errors.Is(err, bus.ErrConflict) {
+		t.Errorf("Update of an old revision: %v", err)
+	}
+	if _, err := quotas.CreateFor(ctx, "long", value("c"), time.Hour); !errors.Is(err, bus.ErrConflict) {
+		t.Errorf("Create over a value: %v", err)
+	}
+	ended := make(map[string]bool)
+	for e := range events {
+		if ended[e.Key] = ended[e.Key] || e.Kind == bus.EventDelete; ended["short"] && ended["long"] {
+			break
+		}
+	}
+	must[uint64](t)(quotas.CreateFor(ctx, "short", value("d"), time.Hour))
 }
 
 func TestBatchReturnsTheResultOfEach(t *testing.T) {

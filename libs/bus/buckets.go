@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -25,6 +26,13 @@ const (
 	Costs       = "costs"
 )
 
+// CurrentPolicy is the key of the policy of all gateways, in the bucket policy.
+const CurrentPolicy = "current"
+
+// LogSetting is the key of the bucket [Settings] of what differs from the flags of the
+// processes' logs.
+const LogSetting = "log"
+
 // Spec is one row of the bucket table.
 type Spec struct {
 	// Name is the bucket's name.
@@ -35,6 +43,9 @@ type Spec struct {
 	// MaxValue bounds a value as stored, in bytes. All are below the 1 MiB that
 	// a NATS server takes by default.
 	MaxValue int
+	// MaxKeys is how many keys there may be, those included that ended in the last minutes;
+	// 0 is any number. Above it new keys are refused.
+	MaxKeys int64
 	// KeyedByOwner says that keys are those of [OwnedKey]: an owner and a name.
 	KeyedByOwner bool
 	// Ephemeral says that values mean nothing once the embedded server has
@@ -56,7 +67,7 @@ func Buckets() []Spec {
 		{Name: Pools, MaxValue: 256 << 10, Description: "workers and models, by pool"},
 		{Name: Settings, MaxValue: 256 << 10, Description: "settings that every replica must know, by name"},
 		{Name: Policies, MaxValue: 960 << 10, Description: "the policy of all gateways, as current"},
-		{Name: Quotas, Ephemeral: true, MaxValue: 16 << 10, Description: "what is left of a tenant's limits, by tenant"},
+		{Name: Quotas, Ephemeral: true, MaxValue: 16 << 10, MaxKeys: 200_000, Description: "what is left of a tenant's limits until they are whole again, by tenant"},
 		{Name: Costs, MaxValue: 256 << 10, Description: "what executions have taken, by model"},
 		{Name: Workers, Lease: 5 * time.Second, Ephemeral: true, MaxValue: 256 << 10, Description: "a worker's device, memory and applied revisions, by worker id"},
 		{Name: Instances, KeyedByOwner: true, Ephemeral: true, MaxValue: 256 << 10, Description: "what a worker runs of a model, by worker id and model"},
@@ -87,7 +98,7 @@ func (b *Bus) streamConfig(spec Spec, first uint64) jetstream.StreamConfig {
 		// One value per key. With more, the server silently raises every
 		// lease's time to live to SubjectDeleteMarkerTTL.
 		MaxMsgsPerSubject:      1,
-		MaxMsgs:                -1,
+		MaxMsgs:                cmp.Or(spec.MaxKeys, -1),
 		MaxBytes:               -1,
 		MaxConsumers:           -1,
 		MaxMsgSize:             int32(spec.MaxValue + headerRoom),
@@ -112,6 +123,13 @@ func StreamName(bucket string) string { return "KV_" + bucket }
 
 // SubjectPrefix is what the subjects of a bucket's keys begin with.
 func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
+
+// LeaseOf is how long a lease on a key of a bucket lives without being renewed; 0 if the bucket
+// has no leases.
+func LeaseOf(bucket string) time.Duration {
+	spec, _ := findSpec(bucket)
+	return spec.Lease
+}
 
 func findSpec(name string) (Spec, bool) {
 	table := Buckets()

@@ -98,3 +98,24 @@ func TestWatchReportsUnreadableValues(t *testing.T) {
 	bad := func(key string) event { return event{Kind: bus.EventPut, Key: key, Bad: true} }
 	expectEvents(t, models.Watch(ctx), bad("m"), bad("=zz"), put("good", "v"), caughtUp)
 }
+
+// TestAFullStreamTakesNewValuesOfItsKeys pins the fact on which the bound of a bucket's keys
+// rests: a full stream refuses other keys alone.
+func TestAFullStreamTakesNewValuesOfItsKeys(t *testing.T) {
+	b := open(t, bus.Config{Listen: "127.0.0.1:0"})
+	js, ctx := raw(t, b), testContext(t)
+	quotas := must[jetstream.Stream](t)(js.Stream(ctx, bus.StreamName(bus.Quotas)))
+	config := quotas.CachedInfo().Config
+	if config.MaxMsgs <= 0 || config.MaxMsgs > 1_000_000 {
+		t.Errorf("the bucket may have %d keys", config.MaxMsgs)
+	}
+	config.MaxMsgs = 2
+	must[jetstream.Stream](t)(js.UpdateStream(ctx, config))
+	of := texts(t, b, bus.Quotas)
+	first := must[uint64](t)(of.CreateFor(ctx, "a", value("1"), time.Hour))
+	must[uint64](t)(of.CreateFor(ctx, "b", value("1"), time.Hour))
+	if _, err := of.CreateFor(ctx, "c", value("1"), time.Hour); err == nil || errors.Is(err, bus.ErrConflict) {
+		t.Errorf("a key too many: %v", err)
+	}
+	must[uint64](t)(of.UpdateFor(ctx, "a", value("2"), first, time.Hour))
+}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"io"
 	"math"
 	"net/http"
 	"time"
@@ -33,6 +34,13 @@ type Client interface {
 	// Explain tells what became of a recent request of that id. Servers tell it over HTTP
 	// alone.
 	Explain(ctx context.Context, id string) (*infer.Explanation, error)
+	// Record returns a recording of the requests that come to the server from now on, as package
+	// recording reads it. It ends with ctx, too. Servers record for clients of HTTP alone.
+	Record(ctx context.Context, r *RecordRequest) (io.ReadCloser, error)
+	// RegisterMemory registers a region of so many bytes of the POSIX shared memory key, which begins
+	// with a slash, and UnregisterMemory unregisters it.
+	RegisterMemory(ctx context.Context, name, key string, size int64) error
+	UnregisterMemory(ctx context.Context, name string) error
 	// Close ends the connections. The client is not used after it.
 	Close() error
 }
@@ -114,4 +122,18 @@ func describe(name, datatype string, shape []int64) (Description, error) {
 		return Description{}, errs.New(errs.Unsupported, "tensor %q has the datatype %q, which the protocol does not define", name, datatype)
 	}
 	return Description{Name: name, Datatype: d, Shape: shape}, nil
+}
+
+// RecordRequest says what to record. Empty lists match all.
+type RecordRequest struct {
+	// Models and Tenants are names, or patterns with * and ?.
+	Models  []string `json:"models,omitempty"`
+	Tenants []string `json:"tenants,omitempty"`
+	// Share is the part of the requests that is recorded, in (0, 1].
+	Share float64 `json:"share"`
+	// MaxBytes and Seconds end the recording; the bytes are those before compression.
+	MaxBytes int64   `json:"max_bytes"`
+	Seconds  float64 `json:"seconds"`
+	// Answers has the responses recorded, too.
+	Answers bool `json:"answers,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 
@@ -64,6 +65,20 @@ func (c *overGRPC) Explain(context.Context, string) (*infer.Explanation, error) 
 	return nil, errs.New(errs.Unsupported, "requests are explained over HTTP alone: leave --protocol=grpc out, and give the port of HTTP")
 }
 
+func (c *overGRPC) Record(context.Context, *RecordRequest) (io.ReadCloser, error) {
+	return nil, errs.New(errs.Unsupported, "requests are recorded for clients of HTTP alone: leave --protocol=grpc out, and give the port of HTTP")
+}
+
+func (c *overGRPC) RegisterMemory(ctx context.Context, name, key string, size int64) error {
+	_, err := c.service.SystemSharedMemoryRegister(ctx, &inference.SystemSharedMemoryRegisterRequest{Name: name, Key: key, ByteSize: uint64(size)}) //nolint:gosec // not negative
+	return c.failure(err)
+}
+
+func (c *overGRPC) UnregisterMemory(ctx context.Context, name string) error {
+	_, err := c.service.SystemSharedMemoryUnregister(ctx, &inference.SystemSharedMemoryUnregisterRequest{Name: name})
+	return c.failure(err)
+}
+
 func (c *overGRPC) Close() error { return c.connection.Close() }
 
 func (c *overGRPC) Metadata(ctx context.Context, model, version string) (*Metadata, error) {
@@ -102,7 +117,8 @@ func (c *overGRPC) Index(ctx context.Context) ([]Model, error) {
 	return models, nil
 }
 
-func (c *overGRPC) Infer(ctx context.Context, r *Request) (*Response, error) {
+// GRPC returns the request's message over gRPC. It shares the tensors' bytes.
+func (r *Request) GRPC() *inference.ModelInferRequest {
 	wire := &inference.ModelInferRequest{ModelName: r.Model, ModelVersion: r.Version, Id: r.ID}
 	for _, t := range r.Inputs {
 		wire.Inputs = append(wire.Inputs, &inference.ModelInferRequest_InferInputTensor{
@@ -113,14 +129,19 @@ func (c *overGRPC) Infer(ctx context.Context, r *Request) (*Response, error) {
 	for _, name := range r.Outputs {
 		wire.Outputs = append(wire.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
 	}
-	response, err := c.service.ModelInfer(ctx, wire)
+	return wire
+}
+
+func (c *overGRPC) Infer(ctx context.Context, r *Request) (*Response, error) {
+	response, err := c.service.ModelInfer(ctx, r.GRPC())
 	if err != nil {
 		return nil, c.failure(err)
 	}
-	return responseOf(response)
+	return ResponseOf(response)
 }
 
-func responseOf(wire *inference.ModelInferResponse) (*Response, error) {
+// ResponseOf reads the message of a response over gRPC. The tensors share its bytes.
+func ResponseOf(wire *inference.ModelInferResponse) (*Response, error) {
 	outputs, raw := wire.GetOutputs(), wire.GetRawOutputContents()
 	if len(raw) != len(outputs) {
 		return nil, fmt.Errorf("the response has %d outputs and the bytes of %d", len(outputs), len(raw))
@@ -137,13 +158,24 @@ func responseOf(wire *inference.ModelInferResponse) (*Response, error) {
 }
 
 // failure gives a status its server's words and reason. A status without a
-// reason is of another server, or of the connection.
+// reason is of another server, or of the connection. Without an error there is none.
 func (c *overGRPC) failure(err error) error {
+	if err == nil {
+		return nil
+	}
 	s := status.Convert(err)
-	for _, detail := range s.Details() {
-		if about, ok := detail.(*errdetails.ErrorInfo); ok {
-			return failed(s.Message(), about.GetReason())
-		}
+	if reason, ok := ReasonOf(s); ok {
+		return failed(s.Message(), reason)
 	}
 	return errors.New(c.connection.Target()[len("passthrough:///"):] + ": " + s.Code().String() + ": " + s.Message())
+}
+
+// ReasonOf returns the reason that a server has given in a status, if it has.
+func ReasonOf(s *status.Status) (reason string, ok bool) {
+	for _, detail := range s.Details() {
+		if about, ok := detail.(*errdetails.ErrorInfo); ok {
+			return about.GetReason(), true
+		}
+	}
+	return "", false
 }

@@ -82,15 +82,15 @@ func (c *overHTTP) Index(ctx context.Context) ([]Model, error) {
 }
 
 func (c *overHTTP) Infer(ctx context.Context, r *Request) (*Response, error) {
-	body, header, err := encode(r)
+	path, body, header, err := EncodeHTTP(r.GRPC())
 	if err != nil {
 		return nil, err
 	}
-	content, length, err := c.call(ctx, http.MethodPost, modelPath(r.Model, r.Version)+"/infer", body, header)
+	content, length, err := c.call(ctx, http.MethodPost, path, body, header)
 	if err != nil {
 		return nil, err
 	}
-	return decode(content, length)
+	return DecodeHTTP(content, length)
 }
 
 func (c *overHTTP) Explain(ctx context.Context, id string) (*infer.Explanation, error) {
@@ -105,6 +105,32 @@ func (c *overHTTP) Explain(ctx context.Context, id string) (*infer.Explanation, 
 	return e, nil
 }
 
+func (c *overHTTP) Record(ctx context.Context, r *RecordRequest) (io.ReadCloser, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request for a recording: %w", err)
+	}
+	response, err := c.do(ctx, http.MethodPost, "/nereid/recordings", body, 0)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+func (c *overHTTP) RegisterMemory(ctx context.Context, name, key string, size int64) error {
+	body, err := json.Marshal(map[string]any{"key": key, "offset": 0, "byte_size": size})
+	if err != nil {
+		return fmt.Errorf("encode the registration of a region: %w", err)
+	}
+	_, _, err = c.call(ctx, http.MethodPost, "/v2/systemsharedmemory/region/"+url.PathEscape(name)+"/register", body, 0)
+	return err
+}
+
+func (c *overHTTP) UnregisterMemory(ctx context.Context, name string) error {
+	_, _, err := c.call(ctx, http.MethodPost, "/v2/systemsharedmemory/region/"+url.PathEscape(name)+"/unregister", nil, 0)
+	return err
+}
+
 func modelPath(model, version string) string {
 	path := "/v2/models/" + url.PathEscape(model)
 	if version != "" {
@@ -113,12 +139,12 @@ func modelPath(model, version string) string {
 	return path
 }
 
-// call returns a response's body and how much of it is JSON: all, or less
-// before binary tensors.
-func (c *overHTTP) call(ctx context.Context, method, path string, body []byte, header int) ([]byte, int, error) {
+// do sends a request, of which so much is JSON or 0 where all is, and returns the response of a
+// success. The caller closes its body.
+func (c *overHTTP) do(ctx context.Context, method, path string, body []byte, header int) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, 0, fmt.Errorf("make a request: %w", err)
+		return nil, fmt.Errorf("make a request: %w", err)
 	}
 	for name, values := range c.header {
 		request.Header[name] = values
@@ -133,12 +159,23 @@ func (c *overHTTP) call(ctx context.Context, method, path string, body []byte, h
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, 0, unreachable(c.base, err)
+		return nil, unreachable(c.base, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		return nil, refusal(response)
+	}
+	return response, nil
+}
+
+// call returns a response's body and how much of it is JSON: all, or less
+// before binary tensors.
+func (c *overHTTP) call(ctx context.Context, method, path string, body []byte, header int) ([]byte, int, error) {
+	response, err := c.do(ctx, method, path, body, header)
+	if err != nil {
+		return nil, 0, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, 0, refusal(response)
-	}
 	content, err := io.ReadAll(io.LimitReader(response.Body, c.max+1))
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the response of %s: %w", c.base, err)

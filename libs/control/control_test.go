@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
+	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -125,6 +126,7 @@ type asked struct {
 	Verb, Model, Config string
 	Files               map[string][]byte
 	Dependents          bool
+	Log                 map[string]string
 }
 
 // models is a registry that does what act says.
@@ -143,6 +145,11 @@ func (m *models) Load(ctx context.Context, model, config string, files map[strin
 func (m *models) Unload(ctx context.Context, model string, dependents bool) error {
 	m.note(asked{Verb: "unload", Model: model, Dependents: dependents})
 	return m.act(ctx)
+}
+
+func (m *models) SetLog(ctx context.Context, changes map[string]string) (obs.LogSettings, error) {
+	m.note(asked{Verb: "set log", Log: changes})
+	return obs.LogSettings{Values: changes, Revision: 7}, m.act(ctx)
 }
 
 func (m *models) note(a asked) {
@@ -167,7 +174,7 @@ func (r *role) registry(o control.Options) *control.RegistryClient {
 
 func done(context.Context) error { return nil }
 
-func TestALoadArrivesWhole(t *testing.T) {
+func TestCallsArriveWhole(t *testing.T) {
 	r := newRole(t, control.RegistryRole)
 	files := map[string][]byte{
 		"1/model.onnx": bytes.Repeat([]byte("weights."), 400_000), "1/empty": {}, "labels.txt": []byte("a\nb\n"),
@@ -180,9 +187,14 @@ func TestALoadArrivesWhole(t *testing.T) {
 		if err := errors.Join(client.Load(t.Context(), "digits", `{"backend":"echo"}`, files), client.Unload(t.Context(), "digits", true)); err != nil {
 			t.Fatal(err)
 		}
+		changed, err := client.SetLog(t.Context(), map[string]string{"log_info": "false"})
+		if err != nil || changed.Revision != 7 || changed.Values["log_info"] != "false" {
+			t.Errorf("SetLog = %+v, %v", changed, err)
+		}
 		want := []asked{
 			{Verb: "load", Model: "digits", Config: `{"backend":"echo"}`, Files: files},
 			{Verb: "unload", Model: "digits", Dependents: true},
+			{Verb: "set log", Log: map[string]string{"log_info": "false"}},
 		}
 		same := cmp.Comparer(bytes.Equal)
 		if diff := cmp.Diff(want, m.asked(), same); diff != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/identity"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
+	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
@@ -78,6 +79,21 @@ func (r *RegistryClient) Unload(ctx context.Context, model string, dependents bo
 		_, err := nereidv1.NewRegistryServiceClient(conn).Unload(ctx, request)
 		return err
 	})
+}
+
+// SetLog changes settings of the logs of all services as the registry's SetLog does in
+// one process, with the same errors.
+func (r *RegistryClient) SetLog(ctx context.Context, changes map[string]string) (all obs.LogSettings, err error) {
+	err = r.caller.call(ctx, noLeaderForLog, func(ctx context.Context, conn *grpc.ClientConn) error {
+		reply, err := nereidv1.NewRegistryServiceClient(conn).SetLog(ctx, &nereidv1.LogSettings{Settings: changes})
+		all = obs.LogSettings{Values: reply.GetSettings(), Revision: reply.GetRevision()}
+		return err
+	})
+	return all, err
+}
+
+func noLeaderForLog(cause error) error {
+	return errs.Wrap(errs.StateUnavailable, cause, "no registry leads to change the settings of the logs: ask again in a moment")
 }
 
 // statusTimeout bounds a call for the state of the cluster: the callers of

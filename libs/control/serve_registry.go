@@ -10,13 +10,16 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
+	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Models loads and unloads models, as a registry does.
-type Models interface {
+// Registry loads and unloads models, and changes what all services share.
+type Registry interface {
 	Load(ctx context.Context, model, config string, files map[string][]byte) error
 	Unload(ctx context.Context, model string, dependents bool) error
+	// SetLog changes settings of the logs, and returns all that differ from the flags.
+	SetLog(ctx context.Context, changes map[string]string) (obs.LogSettings, error)
 }
 
 // Cluster reports the state of the whole cluster.
@@ -24,10 +27,10 @@ type Cluster interface {
 	Status(context.Context) (*nereidv1.ClusterStatus, error)
 }
 
-// RegisterRegistry registers the loads and unloads of a registry. failed gets
+// RegisterRegistry registers the calls of a registry. failed gets
 // the errors whose text callers must not see; it is called from any goroutine.
-func RegisterRegistry(s grpc.ServiceRegistrar, m Models, failed func(error)) {
-	nereidv1.RegisterRegistryServiceServer(s, &registryServer{models: m, failed: failed, operations: newOperations()})
+func RegisterRegistry(s grpc.ServiceRegistrar, r Registry, failed func(error)) {
+	nereidv1.RegisterRegistryServiceServer(s, &registryServer{registry: r, failed: failed, operations: newOperations()})
 }
 
 // RegisterCluster registers the report of the cluster's state; failed is as with
@@ -38,7 +41,7 @@ func RegisterCluster(s grpc.ServiceRegistrar, c Cluster, failed func(error)) {
 
 type registryServer struct {
 	nereidv1.UnimplementedRegistryServiceServer
-	models     Models
+	registry   Registry
 	failed     func(error)
 	operations *operations
 	inFlight   atomic.Int64 // bytes of the files of all loads
@@ -70,7 +73,7 @@ func (s *registryServer) Load(stream grpc.ClientStreamingServer[nereidv1.LoadPar
 	}
 	// An operation goes on, with its files, when its caller is gone.
 	err = s.operations.do(stream.Context(), begin.GetOperation(), func(ctx context.Context) error {
-		return s.models.Load(ctx, begin.GetModel(), begin.GetConfig(), files)
+		return s.registry.Load(ctx, begin.GetModel(), begin.GetConfig(), files)
 	}, release)
 	if err != nil {
 		return toStatus(stream.Context(), err, s.failed)
@@ -115,9 +118,15 @@ func receive(stream grpc.ClientStreamingServer[nereidv1.LoadPart, nereidv1.LoadD
 // Unload implements the call.
 func (s *registryServer) Unload(ctx context.Context, r *nereidv1.UnloadRequest) (*nereidv1.UnloadDone, error) {
 	err := s.operations.do(ctx, r.GetOperation(), func(ctx context.Context) error {
-		return s.models.Unload(ctx, r.GetModel(), r.GetDependents())
+		return s.registry.Unload(ctx, r.GetModel(), r.GetDependents())
 	}, func() {})
 	return &nereidv1.UnloadDone{}, toStatus(ctx, err, s.failed)
+}
+
+// SetLog implements the call.
+func (s *registryServer) SetLog(ctx context.Context, r *nereidv1.LogSettings) (*nereidv1.SetLogReply, error) {
+	all, err := s.registry.SetLog(ctx, r.GetSettings())
+	return &nereidv1.SetLogReply{Settings: all.Values, Revision: all.Revision}, toStatus(ctx, err, s.failed)
 }
 
 // toStatus makes the status by which a call fails, and passes to failed a bug,

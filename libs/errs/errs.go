@@ -43,12 +43,25 @@ type Error struct {
 
 // New makes an error with a formatted message.
 func New(reason Reason, format string, args ...any) *Error {
-	return &Error{Reason: reason, Msg: fmt.Sprintf(format, args...)}
+	return &Error{Reason: reason, Msg: message(format, args)}
 }
 
 // Wrap makes an error whose message is formatted and whose cause is err.
 func Wrap(reason Reason, err error, format string, args ...any) *Error {
-	return &Error{Reason: reason, Msg: fmt.Sprintf(format, args...), Err: err}
+	return &Error{Reason: reason, Msg: message(format, args), Err: err}
+}
+
+// maxText is the most bytes of a text that a message quotes: a name may be as long as
+// a request.
+const maxText = 16 << 10
+
+func message(format string, args []any) string {
+	for i := range args {
+		if text, ok := args[i].(string); ok && len(text) > maxText {
+			args[i] = strings.ToValidUTF8(text[:maxText], "") + "…"
+		}
+	}
+	return fmt.Sprintf(format, args...)
 }
 
 // WithModel sets the model and returns e.

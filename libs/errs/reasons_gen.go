@@ -112,7 +112,7 @@ const (
 	StateUnavailable Reason = "state_unavailable"
 	// ResponseTooLarge: The response exceeds what the protocol can carry in one message.
 	ResponseTooLarge Reason = "response_too_large"
-	// LoadConflict: Another load or unload of the model, or of one that it depends on, is under way.
+	// LoadConflict: 64 loads and unloads of the model wait already for the one that is under way.
 	LoadConflict Reason = "load_conflict"
 	// BodyStalled: The body of the request came too slowly.
 	BodyStalled Reason = "body_stalled"
@@ -164,7 +164,7 @@ const (
 	SequenceTimeout Reason = "sequence_timeout"
 	// EncodingInvalid: The body cannot be decompressed.
 	EncodingInvalid Reason = "encoding_invalid"
-	// ResponseStalled: The client took too little of a response for too long; its connection was closed.
+	// ResponseStalled: The client took too little of a response for too long.
 	ResponseStalled Reason = "response_stalled"
 	// ResponsesUnread: The model gave more responses than may wait for a client that does not read, without waiting for it.
 	ResponsesUnread Reason = "responses_unread"
@@ -194,6 +194,24 @@ const (
 	DeviceMemory Reason = "device_memory"
 	// DeviceFailed: The device that ran the request has failed; its worker begins anew.
 	DeviceFailed Reason = "device_failed"
+	// TenantMemory: The requests of the tenant in flight hold as many bytes as they may.
+	TenantMemory Reason = "tenant_memory"
+	// ConnectionFlooded: The client sent too many HTTP/2 frames that serve no call; its connection was closed.
+	ConnectionFlooded Reason = "connection_flooded"
+	// PolicyMissing: A policy was published, and the gateway has none that is valid.
+	PolicyMissing Reason = "policy_missing"
+	// RegionUnavailable: The file of a shared-memory region cannot be opened.
+	RegionUnavailable Reason = "region_unavailable"
+	// RegionChanged: The file of a shared-memory region became shorter, or cannot be read or written.
+	RegionChanged Reason = "region_changed"
+	// RegionTooSmall: An output does not fit into the part of the shared-memory region that the request gives it.
+	RegionTooSmall Reason = "region_too_small"
+	// RegionQuota: As many shared-memory regions, or bytes in them, are registered as may be.
+	RegionQuota Reason = "region_quota"
+	// DeadlineTooShort: The model takes longer than the deadline gives, also on an idle server.
+	DeadlineTooShort Reason = "deadline_too_short"
+	// RecordingBusy: As many recordings run at the gateway as may run at a time.
+	RecordingBusy Reason = "recording_busy"
 )
 
 type row struct {
@@ -395,6 +413,24 @@ func lookup(r Reason) int {
 		return 93
 	case DeviceFailed:
 		return 94
+	case TenantMemory:
+		return 95
+	case ConnectionFlooded:
+		return 96
+	case PolicyMissing:
+		return 97
+	case RegionUnavailable:
+		return 98
+	case RegionChanged:
+		return 99
+	case RegionTooSmall:
+		return 100
+	case RegionQuota:
+		return 101
+	case DeadlineTooShort:
+		return 102
+	case RecordingBusy:
+		return 103
 	}
 	return -1
 }
@@ -508,7 +544,7 @@ func rowAt(i int) row {
 	case 53:
 		return row{400, 3, false, "The response exceeds what the protocol can carry in one message."}
 	case 54:
-		return row{500, 13, true, "Another load or unload of the model, or of one that it depends on, is under way."}
+		return row{500, 13, true, "64 loads and unloads of the model wait already for the one that is under way."}
 	case 55:
 		return row{408, 4, true, "The body of the request came too slowly."}
 	case 56:
@@ -560,7 +596,7 @@ func rowAt(i int) row {
 	case 79:
 		return row{400, 3, false, "The body cannot be decompressed."}
 	case 80:
-		return row{408, 4, false, "The client took too little of a response for too long; its connection was closed."}
+		return row{408, 4, false, "The client took too little of a response for too long."}
 	case 81:
 		return row{503, 8, false, "The model gave more responses than may wait for a client that does not read, without waiting for it."}
 	case 82:
@@ -589,6 +625,24 @@ func rowAt(i int) row {
 		return row{503, 8, true, "The device has no memory for the request, even by itself."}
 	case 94:
 		return row{503, 14, true, "The device that ran the request has failed; its worker begins anew."}
+	case 95:
+		return row{429, 8, true, "The requests of the tenant in flight hold as many bytes as they may."}
+	case 96:
+		return row{429, 8, false, "The client sent too many HTTP/2 frames that serve no call; its connection was closed."}
+	case 97:
+		return row{503, 14, true, "A policy was published, and the gateway has none that is valid."}
+	case 98:
+		return row{500, 13, false, "The file of a shared-memory region cannot be opened."}
+	case 99:
+		return row{400, 3, false, "The file of a shared-memory region became shorter, or cannot be read or written."}
+	case 100:
+		return row{500, 13, false, "An output does not fit into the part of the shared-memory region that the request gives it."}
+	case 101:
+		return row{429, 8, false, "As many shared-memory regions, or bytes in them, are registered as may be."}
+	case 102:
+		return row{504, 4, false, "The model takes longer than the deadline gives, also on an idle server."}
+	case 103:
+		return row{503, 14, true, "As many recordings run at the gateway as may run at a time."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -692,5 +746,14 @@ func Reasons() []Reason {
 		RequestUnknown,
 		DeviceMemory,
 		DeviceFailed,
+		TenantMemory,
+		ConnectionFlooded,
+		PolicyMissing,
+		RegionUnavailable,
+		RegionChanged,
+		RegionTooSmall,
+		RegionQuota,
+		DeadlineTooShort,
+		RecordingBusy,
 	}
 }

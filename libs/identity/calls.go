@@ -36,6 +36,7 @@ func Calls() []Call {
 		{"/nereid.v1.WorkerService/Complete", []Role{Registry}},
 		{"/nereid.v1.RegistryService/Load", []Role{Gateway}},
 		{"/nereid.v1.RegistryService/Unload", []Role{Gateway}},
+		{"/nereid.v1.RegistryService/SetLog", []Role{Gateway}},
 		{"/nereid.v1.ClusterService/Status", []Role{Gateway, Operator}},
 	}
 }

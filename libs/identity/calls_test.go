@@ -156,6 +156,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		"WorkerService/Complete":  "registry",
 		"RegistryService/Load":    "gateway",
 		"RegistryService/Unload":  "gateway",
+		"RegistryService/SetLog":  "gateway",
 		"ClusterService/Status":   "gateway operator",
 	}
 	c := newCluster(t)

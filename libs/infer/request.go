@@ -83,8 +83,6 @@ type Request struct {
 	Trace string
 	// Parent is what waits for the request where a model has made it.
 	Parent Parent
-	// Ensemble is the ensemble whose step the request is; zero for any other.
-	Ensemble ModelRef
 	// KeepOutputs has the worker keep large outputs, which steps of an ensemble read
 	// next: see [Response.Kept].
 	KeepOutputs bool

@@ -19,6 +19,9 @@ type Response struct {
 	// for no earlier request where the model preserves ordering: the request
 	// has not run, or its client has gone.
 	Immediate bool
+	// Abandoned says of a failure that the gateway has ended the request itself: what it
+	// has cost, and whether it ran, is not known.
+	Abandoned bool
 	// Returned is the request itself, with its inputs, where a scheduler
 	// refuses it because no instance holds the content that it names: the
 	// gateway may have a newer one. The response's owner owns it.
@@ -50,6 +53,8 @@ type Execution struct {
 	// Waited is the time from the request's arrival at the scheduler until its instance
 	// took up its batch, Input until its inputs were there and Ran until its last response.
 	Waited, Input, Ran time.Duration
+	// Output is the end of Ran, after the model's run: until the outputs were handed over.
+	Output time.Duration
 	// Cost is the request's part of the time that the instance took for the batch, by
 	// batch sizes.
 	Cost time.Duration

@@ -73,6 +73,8 @@ type EnsembleEnd struct {
 	Time time.Duration
 	// BatchSize is the request's.
 	BatchSize int64
+	// Input, Infer and Output are the sums of the steps' phases.
+	Input, Infer, Output time.Duration
 }
 
 // CacheUse is what the response cache did for one request.

@@ -14,10 +14,10 @@ import (
 func CompareEnsemble(c *Config, model func(*Step) *Config) Problems {
 	e := &ensembleReport{report: report{model: c.Name}, known: make(map[string]inferred)}
 	for i := range c.Inputs {
-		e.known[c.Inputs[i].Name] = inferredFrom(c, &c.Inputs[i])
+		e.known[c.Inputs[i].Name] = inferredFrom(c, &c.Inputs[i], c.Inputs[i].BackendDims())
 	}
 	for i := range c.Outputs {
-		e.known[c.Outputs[i].Name] = inferredFrom(c, &c.Outputs[i])
+		e.known[c.Outputs[i].Name] = inferredFrom(c, &c.Outputs[i], c.Outputs[i].BackendDims())
 	}
 	seen := make(map[string]bool)
 	for i := range c.Ensemble.Steps {
@@ -25,7 +25,7 @@ func CompareEnsemble(c *Config, model func(*Step) *Config) Problems {
 		at := index("ensemble_scheduling.step", i)
 		of := model(step)
 		if of == nil {
-			e.wrong(at+".model_name", "add it to a repository, or name another", "ensemble %s contains models that are not available or ambiguous: %s", c.Name, step.Model)
+			e.unknownStep(at, step.Model)
 			continue
 		}
 		if of.MaxBatchSize != 0 && of.MaxBatchSize < c.MaxBatchSize && !seen[of.Name] {
@@ -37,6 +37,31 @@ func CompareEnsemble(c *Config, model func(*Step) *Config) Problems {
 		e.outputs(at+".output_map", step, of)
 	}
 	return e.problems
+}
+
+// WithUnknownSteps returns the problems of an ensemble, and with them the steps whose models
+// are unknown. It is for an ensemble whose problems keep it from [CompareEnsemble]. text is
+// its configuration, from file. It returns the problems of another model, and those of a
+// text that cannot be read at all, as they are.
+func WithUnknownSteps(problems Problems, text []byte, file, name string, known func(namespace, model string) bool) Problems {
+	r := &report{model: name}
+	read := parse(string(text))
+	for i, step := range read.config.GetEnsembleScheduling().GetStep() {
+		if model := step.GetModelName(); model != "" && !known(step.GetModelNamespace(), model) {
+			r.unknownStep(index("ensemble_scheduling.step", i), model)
+		}
+	}
+	read.locate(r.problems)
+	for i := range r.problems {
+		r.problems[i].File = file
+	}
+	all := append(slices.Clone(problems), r.problems...)
+	slices.SortStableFunc(all, byLine)
+	return all
+}
+
+func (r *report) unknownStep(at, model string) {
+	r.wrong(at+".model_name", "add it to a repository, or name another", "ensemble %s contains models that are not available or ambiguous: %s", r.model, model)
 }
 
 type ensembleReport struct {
@@ -52,8 +77,14 @@ type inferred struct {
 	full     tensor.Shape // with the batch dimension, where the model has one
 }
 
-func inferredFrom(c *Config, io *IO) inferred {
-	return inferred{model: c.Name, datatype: io.Datatype, dims: io.Dims, full: c.ClientShape(io)}
+// inferredFrom is what a model says of a tensor by these dimensions: an ensemble by those
+// that its steps see, the model of a step by those that its clients see.
+func inferredFrom(c *Config, io *IO, dims tensor.Shape) inferred {
+	full := dims
+	if c.Batches() {
+		full = dims.Prepend(-1)
+	}
+	return inferred{model: c.Name, datatype: io.Datatype, dims: dims, full: full}
 }
 
 func (e *ensembleReport) inputs(at string, step *Step, of *Config) {
@@ -63,7 +94,7 @@ func (e *ensembleReport) inputs(at string, step *Step, of *Config) {
 			e.wrong(at, "name an input of the model", "in ensemble %s, ensemble tensor %s is mapping to non-existing input %s in model %s", e.model, step.Inputs[name], name, of.Name)
 			continue
 		}
-		e.tensor(at, step.Inputs[name], inferredFrom(of, io))
+		e.tensor(at, step.Inputs[name], inferredFrom(of, io, io.Dims))
 	}
 	for i := range of.Inputs {
 		if in := &of.Inputs[i]; step.Inputs[in.Name] == "" && !in.Optional {
@@ -79,7 +110,7 @@ func (e *ensembleReport) outputs(at string, step *Step, of *Config) {
 			e.wrong(at, "name an output of the model", "in ensemble %s, ensemble tensor %s is mapped from non-existing output %s in model %s", e.model, step.Outputs[name], name, of.Name)
 			continue
 		}
-		e.tensor(at, step.Outputs[name], inferredFrom(of, io))
+		e.tensor(at, step.Outputs[name], inferredFrom(of, io, io.Dims))
 	}
 }
 

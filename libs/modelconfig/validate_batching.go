@@ -1,13 +1,19 @@
 package modelconfig
 
 import (
+	"fmt"
 	"strconv"
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// maxPriorityLevels bounds the queues of one model: each level is one.
-const maxPriorityLevels = 1024
+// MaxPriorityQueues bounds the queues of one model. Up to so many priority levels have one
+// each; of more, those with a queue policy of their own have, which are at most
+// maxLevelPolicies.
+const (
+	MaxPriorityQueues = 1024
+	maxLevelPolicies  = 256
+)
 
 func (r *report) validateBatching(c *inference.ModelConfig) {
 	b := c.GetDynamicBatching()
@@ -29,8 +35,9 @@ func (r *report) validatePriorities(b *inference.ModelDynamicBatching) {
 	if levels == 0 {
 		return
 	}
-	if levels > maxPriorityLevels {
-		r.invalid("dynamic_batching.priority_levels", "a level for each kind of request is enough", "dynamic batching has %d priority levels, more than the %d that are allowed", levels, maxPriorityLevels)
+	if n := len(b.GetPriorityQueuePolicy()); levels > MaxPriorityQueues && n > maxLevelPolicies {
+		r.invalid("dynamic_batching.priority_queue_policy", fmt.Sprintf("use at most %d priority levels, or fewer policies", MaxPriorityQueues),
+			"dynamic batching has %d priority levels and %d queue policies, more than the %d that are allowed", levels, n, maxLevelPolicies)
 	}
 	if level < 1 || level > levels {
 		r.invalid("dynamic_batching.default_priority_level", "1 is the most urgent level",

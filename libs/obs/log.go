@@ -5,6 +5,9 @@ package obs
 import (
 	"fmt"
 	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -17,31 +20,123 @@ import (
 type LogConfig struct {
 	// Verbose is the verbosity: 0 shows information and up, 1 and more
 	// shows debugging too.
-	Verbose int `yaml:"verbose"`
+	Verbose uint32
 	// Info, Warning and Error switch the levels.
 	Info, Warning, Error bool
-	// Format is text, for people, or json. Triton's names default and ISO8601
-	// are text too.
-	Format string `yaml:"format"`
-	// File is where to write; empty is standard error.
-	File string `yaml:"file"`
+	// Format is default or ISO8601, Triton's lines; text, columns; or json. Empty is
+	// default.
+	Format string
+	// File is where to write; empty is standard error. It is set at the start alone.
+	File string
 }
 
-// NewLogger makes the process's logger and a function that closes its file.
-func NewLogger(c LogConfig) (*zap.Logger, func(), error) {
-	encoder, err := encoderOf(c.Format)
-	if err != nil {
-		return nil, nil, err
+// Log is the log of a process, whose levels and format change while it is written. It is
+// safe for concurrent use.
+type Log struct {
+	*zap.Logger
+	opened LogConfig
+	state  atomic.Pointer[logState]
+	close  func()
+
+	mu       sync.Mutex
+	revision uint64 // of the settings in force; guarded by mu
+}
+
+// logState is a configuration and its encoder. Both are immutable.
+type logState struct {
+	LogConfig
+	encoder zapcore.Encoder
+}
+
+// OpenLog opens the log. Errors have the reason config_invalid.
+func OpenLog(c LogConfig) (*Log, error) {
+	l := &Log{opened: c, close: func() {}}
+	if err := l.set(c); err != nil {
+		return nil, err
 	}
-	sink, closeSink := zapcore.Lock(os.Stderr), func() {}
+	sink := zapcore.Lock(os.Stderr)
 	if c.File != "" {
-		if sink, closeSink, err = zap.Open(c.File); err != nil {
-			return nil, nil, errs.Wrap(errs.ConfigInvalid, err, "cannot open the log file %s: %v", c.File, err)
+		var err error
+		if sink, l.close, err = zap.Open(c.File); err != nil {
+			return nil, errs.Wrap(errs.ConfigInvalid, err, "cannot open the log file %s: %v", c.File, err)
 		}
 	}
-	core := zapcore.NewCore(encoder, sink, zap.LevelEnablerFunc(c.enabled))
-	return zap.New(core), closeSink, nil
+	l.Logger = zap.New(&logCore{log: l, sink: sink}, zap.AddCaller())
+	return l, nil
 }
+
+// Close closes the log's file.
+func (l *Log) Close() { l.close() }
+
+// Config returns the configuration in force.
+func (l *Log) Config() LogConfig { return l.state.Load().LogConfig }
+
+// Apply puts settings in force over those that the log was opened with. Settings of an
+// earlier revision than those in force change nothing. The error has the reason
+// invalid_parameter, and then nothing changes either.
+func (l *Log) Apply(s LogSettings) error {
+	c, err := l.opened.With(s.Values)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.Revision < l.revision {
+		return nil
+	}
+	l.revision = s.Revision
+	return l.set(c)
+}
+
+func (l *Log) set(c LogConfig) error {
+	encoder, err := encoderOf(c.Format)
+	if err != nil {
+		return err
+	}
+	l.state.Store(&logState{c, encoder})
+	return nil
+}
+
+// logCore writes entries by the state in force. The fields of loggers are kept as they
+// are, since the encoder may be another when an entry is written.
+type logCore struct {
+	log    *Log
+	sink   zapcore.WriteSyncer
+	fields []zapcore.Field
+}
+
+// Enabled implements zapcore.Core.
+func (c *logCore) Enabled(l zapcore.Level) bool { return c.log.state.Load().enabled(l) }
+
+// With implements zapcore.Core.
+func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
+	return &logCore{log: c.log, sink: c.sink, fields: slices.Concat(c.fields, fields)}
+}
+
+// Check implements zapcore.Core.
+func (c *logCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return checked.AddCore(e, c)
+	}
+	return checked
+}
+
+// Write implements zapcore.Core.
+func (c *logCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	line, err := c.log.state.Load().encoder.EncodeEntry(e, slices.Concat(c.fields, fields))
+	if err != nil {
+		return err
+	}
+	_, err = c.sink.Write(line.Bytes())
+	line.Free()
+	if err == nil && e.Level > zapcore.ErrorLevel {
+		err = c.sink.Sync() // the process may end
+	}
+	return err
+}
+
+// Sync implements zapcore.Core.
+func (c *logCore) Sync() error { return c.sink.Sync() }
 
 func (c LogConfig) enabled(l zapcore.Level) bool {
 	switch l {
@@ -59,14 +154,16 @@ func encoderOf(format string) (zapcore.Encoder, error) {
 	switch format {
 	case "json":
 		config := zap.NewProductionEncoderConfig()
-		config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+		config.EncodeTime, config.CallerKey = zapcore.RFC3339NanoTimeEncoder, ""
 		return zapcore.NewJSONEncoder(config), nil
-	case "text", "default", "ISO8601", "":
+	case "text":
 		config := zap.NewDevelopmentEncoderConfig()
-		config.EncodeLevel = zapcore.CapitalLevelEncoder
+		config.EncodeLevel, config.CallerKey = zapcore.CapitalLevelEncoder, ""
 		return zapcore.NewConsoleEncoder(config), nil
+	case "default", "ISO8601", "":
+		return newTritonEncoder(format == "ISO8601"), nil
 	}
-	return nil, errs.New(errs.ConfigInvalid, "unknown log format %q: use text or json", format)
+	return nil, errs.New(errs.ConfigInvalid, "unknown log format %q: use default, ISO8601, text or json", format)
 }
 
 // Model gives the fields of a loaded content.

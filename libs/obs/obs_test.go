@@ -30,7 +30,7 @@ func TestLogWritesFieldsAndHonorsLevels(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	config := obs.LogConfig{Info: true, Error: true}
 	config.Format, config.File = "json", file
-	log, closeLog, err := obs.NewLogger(config)
+	log, err := obs.OpenLog(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestLogWritesFieldsAndHonorsLevels(t *testing.T) {
 	log.Warn("not shown")
 	log.Info("model loaded", obs.Model(infer.ModelRef{Name: "m", Version: 2, Generation: 3})...)
 	log.Error("model failed", obs.Err(errs.Wrap(errs.LoadFailed, errors.New("no file"), "cannot load"))...)
-	closeLog()
+	log.Close()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestLogWritesFieldsAndHonorsLevels(t *testing.T) {
 
 func TestLogRefusesBadSettings(t *testing.T) {
 	for _, c := range []obs.LogConfig{{Format: "xml"}, {File: filepath.Join(t.TempDir(), "no", "such", "dir")}} {
-		if _, _, err := obs.NewLogger(c); errs.Of(err) != errs.ConfigInvalid {
+		if _, err := obs.OpenLog(c); errs.Of(err) != errs.ConfigInvalid {
 			t.Errorf("%+v: %v, want %s", c, err, errs.ConfigInvalid)
 		}
 	}

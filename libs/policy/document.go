@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v3"
 )
 
 // document is a policy as people write it.
@@ -32,28 +32,30 @@ type bandDocument struct {
 }
 
 type limitsDocument struct {
-	RequestsPerSecond  float64 `yaml:"requests_per_second,omitempty" jsonschema:"minimum=0" jsonschema_description:"Requests a second, on average."`
-	CostUnitsPerSecond float64 `yaml:"cost_units_per_second,omitempty" jsonschema:"minimum=0" jsonschema_description:"Cost units a second, on average: milliseconds of device time."`
-	BytesPerSecond     Size    `yaml:"bytes_per_second,omitempty" jsonschema_description:"Bytes of requests' tensors a second, on average, such as 64MiB."`
+	RequestsPerSecond  *float64 `yaml:"requests_per_second,omitempty" jsonschema:"exclusiveMinimum=0" jsonschema_description:"Requests a second, on average."`
+	CostUnitsPerSecond *float64 `yaml:"cost_units_per_second,omitempty" jsonschema:"exclusiveMinimum=0" jsonschema_description:"Cost units a second, on average: milliseconds of device time."`
+	BytesPerSecond     *Size    `yaml:"bytes_per_second,omitempty" jsonschema_description:"Bytes of requests' tensors a second, on average, such as 64MiB."`
 	// Burst is for how long a tenant may use what it has not used before.
 	Burst       Duration `yaml:"burst,omitempty" jsonschema_description:"How long a tenant may save up what it does not use, to use it at once; 1s by default."`
-	Concurrency int      `yaml:"concurrency,omitempty" jsonschema:"minimum=0" jsonschema_description:"Requests in flight at a time, at each gateway."`
+	Concurrency *int     `yaml:"concurrency,omitempty" jsonschema:"minimum=1" jsonschema_description:"Requests in flight at a time, at each gateway."`
+	Memory      *Size    `yaml:"memory,omitempty" jsonschema_description:"Bytes that the requests in flight and their responses may hold at a time, at each gateway, such as 256MiB; three quarters of --max-request-bytes by default."`
 }
 
 type budgetDocument struct {
-	Requests  float64  `yaml:"requests,omitempty" jsonschema:"minimum=0" jsonschema_description:"Requests in each window."`
-	CostUnits float64  `yaml:"cost_units,omitempty" jsonschema:"minimum=0" jsonschema_description:"Cost units in each window."`
+	Requests  *float64 `yaml:"requests,omitempty" jsonschema:"exclusiveMinimum=0" jsonschema_description:"Requests in each window."`
+	CostUnits *float64 `yaml:"cost_units,omitempty" jsonschema:"exclusiveMinimum=0" jsonschema_description:"Cost units in each window."`
 	Per       Duration `yaml:"per" jsonschema:"required" jsonschema_description:"Length of the window, such as 24h. Windows begin at multiples of it since 1970, in UTC."`
 }
 
 type tierDocument struct {
-	Weight   float64          `yaml:"weight,omitempty" jsonschema:"minimum=0" jsonschema_description:"Share of a tenant of the tier beside other tenants of its band; 1 by default."`
-	Band     string           `yaml:"band,omitempty" jsonschema_description:"Band of requests whose class names none; by default the lowest."`
-	Deadline Duration         `yaml:"deadline,omitempty" jsonschema_description:"Deadline of requests that state none, since their arrival, such as 500ms."`
-	Limits   limitsDocument   `yaml:"limits,omitempty" jsonschema_description:"What each tenant of the tier may use."`
-	Budgets  []budgetDocument `yaml:"budgets,omitempty" jsonschema_description:"What each tenant of the tier may use in a window of time."`
-	Models   []string         `yaml:"models,omitempty" jsonschema_description:"Models that tenants of the tier may use, as patterns such as text_*; all by default."`
-	APIs     []string         `yaml:"apis,omitempty" jsonschema_description:"APIs that tenants of the tier may use; by default all but model-repository, shared-memory, trace and logging."`
+	Weight    *float64         `yaml:"weight,omitempty" jsonschema:"exclusiveMinimum=0" jsonschema_description:"Share of a tenant of the tier beside other tenants of its band; 1 by default."`
+	Band      string           `yaml:"band,omitempty" jsonschema_description:"Band of requests whose class names none; by default the lowest."`
+	Deadline  Duration         `yaml:"deadline,omitempty" jsonschema_description:"Deadline of requests that state none, since their arrival, such as 500ms."`
+	Limits    limitsDocument   `yaml:"limits,omitempty" jsonschema_description:"What each tenant of the tier may use."`
+	Budgets   []budgetDocument `yaml:"budgets,omitempty" jsonschema_description:"What each tenant of the tier may use in a window of time."`
+	Models    []string         `yaml:"models,omitempty" jsonschema_description:"Models that tenants of the tier may use, as patterns such as text_*; all by default."`
+	APIs      []string         `yaml:"apis,omitempty" jsonschema_description:"APIs that tenants of the tier may use; by default all but model-repository, shared-memory, trace, logging and recording."`
+	Recording string           `yaml:"recording,omitempty" jsonschema_description:"What recordings have of the requests of the tier's tenants: nothing, shapes without contents (the default), or contents."`
 }
 
 type tenantDocument struct {
@@ -61,6 +63,7 @@ type tenantDocument struct {
 	Keys         []keyDocument `yaml:"keys,omitempty" jsonschema_description:"API keys. Make one with: nereid policy key"`
 	Certificates []string      `yaml:"certificates,omitempty" jsonschema_description:"Names in clients' certificates, as patterns: the common name, DNS names and URIs."`
 	Subjects     []string      `yaml:"subjects,omitempty" jsonschema_description:"Subjects of JSON web tokens that are this tenant's, as patterns, for issuers without tenant_claim."`
+	Issuers      []string      `yaml:"issuers,omitempty" jsonschema_description:"Issuers whose tokens may be this tenant's; needed where more than one issuer could name it. An empty list is none."`
 	Models       []string      `yaml:"models,omitempty" jsonschema_description:"Models that the tenant may use, as patterns, in the place of its tier's."`
 	APIs         []string      `yaml:"apis,omitempty" jsonschema_description:"APIs that the tenant may use, in the place of its tier's."`
 }
@@ -80,7 +83,7 @@ type issuerDocument struct {
 	Audience    string `yaml:"audience,omitempty" jsonschema_description:"What the tokens' claim aud must have."`
 	JWKS        string `yaml:"jwks" jsonschema:"required" jsonschema_description:"URL or file of the issuer's keys, a JSON web key set."`
 	TenantClaim string `yaml:"tenant_claim,omitempty" jsonschema_description:"The claim that names the tenant. Without it the claim sub is looked for in the tenants' subjects."`
-	Tier        string `yaml:"tier,omitempty" jsonschema_description:"The tier of tenants that the issuer names and the policy does not; without it they are refused."`
+	Tier        string `yaml:"tier,omitempty" jsonschema_description:"The tier of tenants that the issuer names and the policy does not list, which are called NAME@ISSUER; without it they are refused."`
 }
 
 type match struct {
@@ -98,16 +101,17 @@ type classDocument struct {
 }
 
 type routeDocument struct {
+	Name   string `yaml:"name,omitempty" jsonschema_description:"Name of the route. Sticky users stay with their targets while the route has the same name or, without one, the same conditions."`
 	match  `yaml:",inline"`
 	To     []targetDocument `yaml:"to" jsonschema:"required" jsonschema_description:"Where the requests go: one target, or several by their weights."`
 	Sticky string           `yaml:"sticky,omitempty" jsonschema_description:"An expression in CEL that gives a text, such as headers[\"x-user\"]: requests with the same text go to the same target."`
 }
 
 type targetDocument struct {
-	Model   string  `yaml:"model,omitempty" jsonschema_description:"Another model, which may be in another pool."`
-	Version int64   `yaml:"version,omitempty" jsonschema_description:"A version."`
-	Label   string  `yaml:"label,omitempty" jsonschema_description:"A label of a version."`
-	Weight  float64 `yaml:"weight,omitempty" jsonschema:"minimum=0" jsonschema_description:"Share of the requests beside the other targets; 1 by default."`
+	Model   string   `yaml:"model,omitempty" jsonschema_description:"Another model, which may be in another pool."`
+	Version int64    `yaml:"version,omitempty" jsonschema_description:"A version."`
+	Label   string   `yaml:"label,omitempty" jsonschema_description:"A label of a version."`
+	Weight  *float64 `yaml:"weight,omitempty" jsonschema:"minimum=0" jsonschema_description:"Share of the requests beside the other targets; 1 by default, 0 gets none."`
 }
 
 type retriesDocument struct {

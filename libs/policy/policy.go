@@ -54,18 +54,36 @@ type Band struct {
 
 // Tenant is somebody whose requests are counted together.
 type Tenant struct {
+	// Name identifies the tenant: no two tenants of a policy have the same one. A tenant
+	// that the policy lists has its name there; one that a token names and the policy does
+	// not list is called NAME@ISSUER.
 	Name, Tier string
 	// Weight is the tenant's share beside that of others.
 	Weight float64
 	// Limits and Budgets bound what the tenant uses.
 	Limits  Limits
 	Budgets []Budget
+	// Recording is what recordings have of the tenant's requests.
+	Recording Recording
 
 	band     int
 	deadline time.Duration
 	models   patterns // nil: all
 	apis     []string
+	issuers  []string // whose tokens may be this tenant's; nil: any
 }
+
+// Recording is what recordings have of requests.
+type Recording string
+
+const (
+	// RecordNothing leaves the requests out.
+	RecordNothing Recording = "nothing"
+	// RecordShapes has times, models, and the names, datatypes and shapes of inputs.
+	RecordShapes Recording = "shapes"
+	// RecordContents has whole requests and responses.
+	RecordContents Recording = "contents"
+)
 
 // Limits bound what a tenant uses; 0 is no bound.
 type Limits struct {
@@ -75,6 +93,8 @@ type Limits struct {
 	Burst time.Duration
 	// Concurrency is how many requests may be in flight.
 	Concurrency int
+	// Memory is how many bytes the requests in flight and their responses may hold.
+	Memory int64
 }
 
 // Budget bounds what a tenant uses in a window of time; 0 is no bound.
@@ -223,21 +243,34 @@ func (p *Policy) ByCertificate(names []string) *Tenant {
 func (p *Policy) ByToken(by *Issuer, claims map[string]any) (*Tenant, error) {
 	if by.tenantClaim == "" {
 		subject, _ := claims["sub"].(string)
-		if t := owner(p.subjects, subject); t != nil {
-			return t, nil
+		for _, c := range p.subjects {
+			if c.tenant.named(by) && like(c.like, subject) {
+				return c.tenant, nil
+			}
 		}
-		return nil, errs.New(errs.TokenInvalid, "the token's subject %q is no tenant's", subject)
+		return nil, errs.New(errs.TokenInvalid, "the token's subject %q is no tenant's", shown(subject))
 	}
 	name, _ := claims[by.tenantClaim].(string)
-	if t := p.tenants[name]; t != nil {
+	if t := p.tenants[name]; t != nil && t.named(by) {
 		return t, nil
 	}
 	if name == "" || by.tier == "" {
-		return nil, errs.New(errs.TokenInvalid, "the token's claim %q names no tenant of the policy: %q", by.tenantClaim, name)
+		return nil, errs.New(errs.TokenInvalid, "the token's claim %q names no tenant of the policy: %q", by.tenantClaim, shown(name))
+	}
+	if err := checkTenantName(name); err != nil {
+		return nil, errs.Wrap(errs.TokenInvalid, err, "the token's claim %q names no tenant: %v", by.tenantClaim, err)
 	}
 	t := *p.tiers[by.tier]
-	t.Name = name
+	t.Name = name + "@" + by.Name
 	return &t, nil
+}
+
+// shown is as much of what a token says as an error repeats.
+func shown(text string) string { return text[:min(len(text), maxTenantName)] }
+
+// named reports whether an issuer's tokens may be a tenant's.
+func (t *Tenant) named(by *Issuer) bool {
+	return t.issuers == nil || slices.Contains(t.issuers, by.Name)
 }
 
 func owner(list []pattern, name string) *Tenant {

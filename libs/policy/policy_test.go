@@ -120,7 +120,7 @@ func TestCallersAreIdentified(t *testing.T) {
 		{"a subject", token(one, map[string]any{"sub": "small|7"}), "small", ""},
 		{"an unknown subject", token(one, map[string]any{"sub": "other"}), "", errs.TokenInvalid},
 		{"a claim", token(many, map[string]any{"org": "acme"}), "acme", ""},
-		{"a claim of a tenant that is not listed", token(many, map[string]any{"org": "new"}), "new", ""},
+		{"a claim of a tenant that is not listed", token(many, map[string]any{"org": "new"}), "new@https://many.example", ""},
 		{"no claim", token(many, map[string]any{"sub": "small|7"}), "", errs.TokenInvalid},
 		{"nothing", p.Anonymous, "anonymous", ""},
 	} {
@@ -172,12 +172,50 @@ func TestFindingsHaveLinesAndFixes(t *testing.T) {
 		{"version: 1", "nobody may send", "anonymous", 1},
 		{"version: 1\n  x: [", "mapping values", "", 2},
 		{"- 1", "must be fields", "", 1},
+		{"# nothing", "empty", "version: 1", 1},
+		{head + "---\nversion: 1", "second document", "without ---", 3},
+		{head + "---\n\t", "cannot start any token", "", 4},
+		{head + "shadow: maybe", `want true or false, got "maybe"`, "", 3},
+		{head + "tiers:\n  gold: {weight: much}", `want a number, got "much"`, "", 4},
+		{head + "labels: {m: {stable: 1.5}}", `want a whole number, got "1.5"`, "", 3},
+		{head + "tiers:\n  gold:\n    models:\n    # none yet\n    band: x\nbands: [{name: x}]", "tiers.gold.models has no value", "leave it out", 5},
+		{head + "tenants:\n  a:\n    models: ~", "tenants.a.models has no value", "", 5},
+		{head + "tenants:\n  a:", "tenants.a has no value", "", 4},
+		{"version: 1\nanonymous:\ntenants: {}", "anonymous has no value", "", 2},
+		{head + "tenants:\n  a: {models: []}", "list is empty", "for all", 4},
+		{head + "tiers:\n  a: {apis: []}", "list is empty", "by default", 4},
+		{head + "tenants:\n  a:\n    models: [x, '']", "tenants.a.models[1] is empty", "", 5},
+		{head + "tenants:\n  a: {tier: ''}", "tenants.a.tier is empty", "", 4},
+		{head + "classes:\n  - name: a\n    when:", "classes[0].when has no value", "", 5},
+		{head + "classes:\n  - name: a\n    when: ''", "classes[0].when is empty", "", 5},
+		{head + "classes:\n  - name: a\n    models: []", "list is empty", "all", 5},
+		{head + "classes:\n  - name: a\n    tenants: []", "list is empty", "any", 5},
+		{head + "classes:\n  - name: a\n    tiers: []", "list is empty", "any", 5},
+		{head + "routes:\n  - to: []", "goes nowhere", "version", 4},
+		{head + "routes:\n  - to: [{version: 1, weight: 0}]", "goes nowhere", "above 0", 4},
+		{head + "routes:\n  - to: [{version: 1, weight: -1}, {version: 2}]", "-1 is not allowed", "from 0", 4},
+		{head + "routes:\n  - {name: a, to: [{version: 1}]}\n  - {name: a, to: [{version: 1}]}", `another route is called "a"`, "own", 5},
+		{head + "tiers:\n  gold: {weight: 0}", "0 is not allowed", "lower band", 4},
+		{head + "tiers:\n  gold:\n    limits:\n      concurrency: 0", "0 is not allowed", "leave the field out", 6},
+		{head + "tiers:\n  gold:\n    limits:\n      requests_per_second: .nan", "NaN is not allowed", "", 6},
+		{head + "tiers:\n  gold:\n    limits:\n      bytes_per_second: 0", "0 is not allowed", "", 6},
+		{head + "tiers:\n  gold:\n    budgets:\n      - {requests: 0, per: 1h}", "0 is not allowed", "", 6},
+		{head + "tokens:\n  - {issuer: 'a b', jwks: x}", `cannot be called "a b"`, "iss", 4},
+		{head + "tokens:\n  - {issuer: 'a@b', jwks: x}", `cannot be called "a@b"`, "iss", 4},
+		{head + "tokens:\n  - {issuer: a, jwks: x, tier: gold}\ntiers: {gold: {}}", "needs the claim", "tenant_claim", 4},
+		{head + "tokens: [{issuer: a, jwks: x}]\ntenants:\n  x@a: {}", "NAME@a", "another name", 5},
+		{head + "tokens: [{issuer: a, jwks: x}]\ntenants:\n  x: {issuers: [b]}", `no issuer "b"`, `"a"`, 5},
+		{head + "tokens: [{issuer: a, jwks: x, tenant_claim: t}, {issuer: b, jwks: x, tenant_claim: t}]\ntenants:\n  x: {}", "several issuers could name", "issuers: [ISSUER]", 5},
+		{head + "tokens: [{issuer: a, jwks: x}, {issuer: b, jwks: x}]\ntenants:\n  x: {subjects: [s]}", "several issuers could name", "issuers: []", 5},
+		{head + "tenants:\n  " + strings.Repeat("x", 129) + ": {}", "129 bytes", "128", 4},
+		{head + "tenants:\n  \"a\\x01\": {}", "cannot be printed", "another name", 4},
+		{head + "tiers: {gold: {}, gold: {}}", `"gold" stands in line 3`, "keep one", 3},
 		{head + "tennants: {}", `unknown field "tennants"`, `"tenants"`, 3},
 		{head + "tenants:\n  a:\n    teir: gold", `unknown field "teir" in tenants.a`, `"tier"`, 5},
 		{head + "tiers: {gold: {}}\ntenants:\n  a: {tier: golt}", `no tier "golt"`, `"gold"`, 5},
 		{head + "tiers:\n  gold: {band: first}", `no band "first"`, "there are none", 4},
 		{head + "tiers:\n  gold: {deadline: soon}", `"soon"`, "", 4},
-		{head + "tiers:\n  gold: {weight: -1}", "-1 is not allowed", "from 0", 4},
+		{head + "tiers:\n  gold: {weight: -1}", "-1 is not allowed", "above 0", 4},
 		{head + "tiers:\n  gold: {limits: {bytes_per_second: 1XB}}", `"1XB"`, "", 4},
 		{head + "tiers:\n  gold: {apis: [inferense]}", `no API "inferense"`, `"inference"`, 4},
 		{head + "tiers:\n  gold: {budgets: [{requests: 1}]}", "no window", "per: 24h", 4},
@@ -222,7 +260,6 @@ func TestAllFindingsAreToldInTheirOrder(t *testing.T) {
 	}
 }
 
-// FuzzRead looks for texts on which reading panics.
 // The work of a condition is bounded where it could be much: it does not hold then.
 func TestConditionsThatCostTooMuchDoNotHold(t *testing.T) {
 	p, findings := policy.Read([]byte(`
@@ -249,6 +286,7 @@ classes:
 	}
 }
 
+// FuzzRead looks for texts on which reading panics.
 func FuzzRead(f *testing.F) {
 	text, err := os.ReadFile("testdata/policy.yaml")
 	if err != nil {

@@ -7,11 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/nereid-serving/nereid/libs/diagnostics"
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -24,26 +27,52 @@ const MaxBytes = 512 << 10
 // Finding is something in a policy that is wrong: see [diagnostics.Finding].
 type Finding = diagnostics.Finding
 
+// ReadFile reads the text of a policy. Of a file that is too long for one it reads no more
+// than [Read] needs to say so. The error is of the reason policy_invalid.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		var text []byte
+		if text, err = io.ReadAll(io.LimitReader(f, MaxBytes+1)); err == nil {
+			return text, nil
+		}
+	}
+	return nil, errs.Wrap(errs.PolicyInvalid, err, "the policy cannot be read: %v", err)
+}
+
 // Read reads a policy. It has findings, in the order of their lines, or a policy.
 func Read(text []byte) (*Policy, []Finding) {
 	r := &reader{}
 	if len(text) > MaxBytes {
-		r.add(nil, "", fmt.Sprintf("the policy has %d bytes, and may have %d", len(text), MaxBytes), "leave out what the other rules say already")
+		r.add(nil, "", fmt.Sprintf("the policy has more than %d bytes", MaxBytes), "leave out what the other rules say already")
 		return nil, r.findings
 	}
-	var root yaml.Node
-	if err := yaml.Load(text, &root); err != nil && len(bytes.TrimSpace(text)) > 0 {
+	if len(bytes.TrimSpace(text)) == 0 {
+		r.add(nil, "", "the policy is empty", "start with  version: 1")
+		return nil, r.findings
+	}
+	var root, more yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := decoder.Decode(&root); {
+	case errors.Is(err, io.EOF) || err == nil && len(root.Content) == 0:
+		r.add(nil, "", "the policy is empty", "start with  version: 1")
+		return nil, r.findings
+	case err != nil:
 		r.broken(err)
 		return nil, r.findings
 	}
-	if len(root.Content) == 0 {
-		r.add(nil, "", "the policy is empty", "begin with  version: 1")
+	if err := decoder.Decode(&more); err == nil {
+		r.add(&more, "", "the file has a second document", "write one document, without ---")
+		return nil, r.findings
+	} else if !errors.Is(err, io.EOF) {
+		r.broken(err)
 		return nil, r.findings
 	}
 	r.root = root.Content[0]
 	var d document
 	if r.strict(r.root, reflect.TypeFor[document](), ""); len(r.findings) == 0 {
-		r.broken(r.root.Load(&d))
+		r.broken(r.root.Decode(&d))
 	}
 	var p *Policy
 	if len(r.findings) == 0 {
@@ -95,6 +124,7 @@ func Describe(file string, f Finding) string {
 type reader struct {
 	root     *yaml.Node
 	values   int // that were read
+	compared int // bytes, to find the names that were meant
 	findings []Finding
 }
 
@@ -112,22 +142,19 @@ func (r *reader) report(path []any, fix, message string, args ...any) {
 	r.add(r.find(path), field(path), fmt.Sprintf(message, args...), fix)
 }
 
-// broken adds what a parser has found.
+// broken adds an error of the YAML library, which starts with a line.
 func (r *reader) broken(err error) {
-	var list *yaml.LoadErrors
-	if errors.As(err, &list) {
-		for _, e := range list.Errors {
-			r.findings = append(r.findings, Finding{Line: max(e.Mark.Line, 1), Column: max(e.Mark.Column, 1), Message: e.Message})
-		}
+	if err == nil {
 		return
 	}
-	var one *yaml.LoadError
-	switch {
-	case errors.As(err, &one):
-		r.findings = append(r.findings, Finding{Line: max(one.Mark.Line, 1), Column: max(one.Mark.Column, 1), Message: one.Message})
-	case err != nil:
-		r.add(nil, "", strings.TrimPrefix(err.Error(), "yaml: "), "")
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	f := Finding{Line: 1, Column: 1, Message: message}
+	if line, rest, ok := strings.Cut(strings.TrimPrefix(message, "line "), ": "); ok {
+		if n, err := strconv.Atoi(line); err == nil {
+			f.Line, f.Message = max(n, 1), rest
+		}
 	}
+	r.findings = append(r.findings, f)
 }
 
 // find returns the node of a path, or the last one on its way that is there.
@@ -191,12 +218,16 @@ func (r *reader) strict(n *yaml.Node, t reflect.Type, at string) {
 	if r.values++; r.values == maxValues {
 		r.add(n, at, fmt.Sprintf("the policy has more than %d values", maxValues), "write fewer aliases")
 	}
-	if n.Tag == "!!null" || r.values >= maxValues {
+	if r.values >= maxValues {
+		return
+	}
+	if n.ShortTag() == "!!null" {
+		r.add(n, at, fmt.Sprintf("%s has no value", cmp.Or(at, "the policy")), "give it one, or leave it out")
 		return
 	}
 	switch {
-	case reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ UnmarshalYAML(*yaml.Node) error }]()):
-		r.expect(n, yaml.ScalarNode, at, "a value")
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()):
+		r.scalar(n, t, at)
 	case t.Kind() == reflect.Slice:
 		if r.expect(n, yaml.SequenceNode, at, "a list") {
 			for i, item := range n.Content {
@@ -205,6 +236,7 @@ func (r *reader) strict(n *yaml.Node, t reflect.Type, at string) {
 		}
 	case t.Kind() == reflect.Map:
 		if r.expect(n, yaml.MappingNode, at, "names and what they stand for") {
+			r.unique(n, at)
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				r.strict(n.Content[i+1], t.Elem(), join(at, n.Content[i].Value))
 			}
@@ -214,11 +246,46 @@ func (r *reader) strict(n *yaml.Node, t reflect.Type, at string) {
 			r.strictFields(n, t, at)
 		}
 	default:
-		r.expect(n, yaml.ScalarNode, at, "a value")
+		r.scalar(n, t, at)
 	}
 }
 
+// scalar adds a finding for a value that cannot be read as one of a type.
+func (r *reader) scalar(n *yaml.Node, t reflect.Type, at string) {
+	if !r.expect(n, yaml.ScalarNode, at, "a value") {
+		return
+	}
+	if t.Kind() == reflect.String && n.Value == "" && !strings.HasPrefix(at, "tests[") {
+		r.add(n, at, at+" is empty", "give it a value, or leave it out")
+		return
+	}
+	err := n.Decode(reflect.New(t).Interface())
+	var mismatch *yaml.TypeError
+	whole := t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Uint64
+	custom := reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]())
+	switch {
+	case errors.As(err, &mismatch), whole && !custom && n.ShortTag() != "!!int": // the library cuts 1.5 to 1
+		r.add(n, at, fmt.Sprintf("want %s, got %q", nounOf(t), n.Value), "")
+	case err != nil:
+		r.add(n, at, err.Error(), "")
+	}
+}
+
+// nounOf says what values of a type are.
+func nounOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	}
+	return "a text"
+}
+
 func (r *reader) strictFields(n *yaml.Node, t reflect.Type, at string) {
+	r.unique(n, at)
 	known := fieldsOf(t)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name := n.Content[i]
@@ -234,7 +301,19 @@ func (r *reader) strictFields(n *yaml.Node, t reflect.Type, at string) {
 		if where == "" {
 			where = "a policy"
 		}
-		r.add(name, at, fmt.Sprintf("unknown field %q in %s", name.Value, where), nearest(name.Value, known))
+		r.add(name, at, fmt.Sprintf("unknown field %q in %s", name.Value, where), nearest(r, name.Value, known))
+	}
+}
+
+// unique adds a finding for each name that stands twice.
+func (r *reader) unique(n *yaml.Node, at string) {
+	lines := make(map[string]int, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i]
+		if line, twice := lines[name.Value]; twice {
+			r.add(name, at, fmt.Sprintf("%q stands in line %d, too", name.Value, line), "keep one of the two")
+		}
+		lines[name.Value] = name.Line
 	}
 }
 
@@ -267,15 +346,24 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
+// maxCompared bounds how many bytes are compared to find the names that were meant, in all
+// of a policy: thousands of wrong names among thousands of others would take minutes.
+const maxCompared = 1 << 25
+
+// sortedAs is how many bytes a name counts as that is sorted among others.
+const sortedAs = 64
+
 // nearest says which of the names was probably meant, or which there are.
-func nearest[V any](name string, known map[string]V) string {
-	names := make([]string, 0, len(known))
-	for k := range known {
-		names = append(names, k)
+func nearest[V any](r *reader, name string, known map[string]V) string {
+	if r.compared += len(known) * sortedAs; r.compared > maxCompared {
+		return ""
 	}
-	slices.Sort(names)
+	names := sorted(known)
 	best, least := "", max(2, len(name)/3)+1
 	for _, candidate := range names {
+		if r.compared += len(name) * len(candidate); r.compared > maxCompared {
+			break
+		}
 		if d := diagnostics.Distance(name, candidate); d < least {
 			best, least = candidate, d
 		}

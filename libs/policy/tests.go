@@ -12,7 +12,7 @@ func (r *reader) test(p *Policy, tests []testDocument) {
 	for i := range tests {
 		t, at := &tests[i], []any{"tests", i}
 		p.Tests = append(p.Tests, t.Name)
-		tenant, err := p.tested(t.Request.Tenant)
+		tenant, err := r.tenant(p, t.Request.Tenant)
 		if err != nil {
 			r.report(append(at, "request"), "", "test %q: %s", t.Name, errs.From(err).Msg)
 			continue
@@ -33,15 +33,15 @@ func (r *reader) test(p *Policy, tests []testDocument) {
 	}
 }
 
-// tested is the tenant of a test.
-func (p *Policy) tested(name string) (*Tenant, error) {
+// tenant is the tenant of a test.
+func (r *reader) tenant(p *Policy, name string) (*Tenant, error) {
 	if name == "" || name == AnonymousName {
 		return p.Anonymous()
 	}
 	if t := p.tenants[name]; t != nil {
 		return t, nil
 	}
-	return nil, errs.New(errs.TokenInvalid, "there is no tenant %q; %s", name, nearest(name, p.tenants))
+	return nil, errs.New(errs.TokenInvalid, "there is no tenant %q; %s", name, nearest(r, name, p.tenants))
 }
 
 // expected compares what a test names with what is so; a reason is compared also

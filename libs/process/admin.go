@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -18,6 +19,8 @@ type Admin struct {
 	serve.Listener
 	// Labels are those of all series; see [obs.CheckPlace].
 	Labels map[string]string
+	// TLS is how the endpoint authenticates itself; nil is plain text.
+	TLS *serve.TLS
 }
 
 // Validate returns an error of the reason config_invalid that names the
@@ -31,6 +34,10 @@ type Health struct {
 	Ready func() error
 }
 
+// started begins the line of the log that says where metrics are. It is Triton's, since
+// scripts wait for it.
+const started = "Started Metrics Service at "
+
 // Serve serves /metrics until ctx is done and, unless health is nil,
 // /v2/health/live and /v2/health/ready. A process that answers at all is live.
 func (a Admin) Serve(ctx context.Context, m *obs.Metrics, health *Health, log *zap.Logger) error {
@@ -42,25 +49,37 @@ func (a Admin) Serve(ctx context.Context, m *obs.Metrics, health *Health, log *z
 	if err != nil {
 		return err
 	}
-	log.Info("serving metrics", zap.Stringer("address", l.Addr()))
+	log.Info(started+l.Addr().String(), zap.Stringer("address", l.Addr()))
 	server := &http.Server{Handler: handler(m, health), ReadHeaderTimeout: time.Minute}
+	if err := a.TLS.Secure(server, log); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	return serve.HTTP(ctx, server, l, time.Second)
 }
 
 func handler(m *obs.Metrics, health *Health) http.Handler {
-	if health == nil {
-		return m.Handler()
-	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", m.Handler())
-	mux.HandleFunc("GET /v2/health/live", func(http.ResponseWriter, *http.Request) {}) // a process that answers is live
-	mux.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) {
+	for pattern, serves := range endpoints(m, health) {
+		mux.Handle(pattern, serves)
+	}
+	return mux
+}
+
+// endpoints are all that the endpoint for operators serves. Whoever reaches its port may call
+// them: none changes anything.
+func endpoints(m *obs.Metrics, health *Health) map[string]http.Handler {
+	all := map[string]http.Handler{"GET /metrics": m.Handler()}
+	if health == nil {
+		return all
+	}
+	all["GET /v2/health/live"] = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) // a process that answers is live
+	all["GET /v2/health/ready"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := health.Ready(); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = fmt.Fprintln(w, err) // a prober that disconnected needs no response
 		}
 	})
-	return mux
+	return all
 }
 
 // Host configures whether and how often the machine's load is measured.

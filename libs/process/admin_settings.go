@@ -17,12 +17,22 @@ type AdminSettings struct {
 	MetricsAddress string        `name:"metrics-address" placeholder:"ADDRESS" group:"Metrics" help:"Address to listen on; without it ${metrics_address}."`
 	MetricsPort    int           `name:"metrics-port" default:"${metrics_port}" group:"Metrics" help:"Port to listen on; 0 is any free one."`
 	MetricsLabel   []string      `name:"metrics-label" sep:"none" placeholder:"NAME=VALUE" group:"Metrics" help:"Label of all metrics: cluster, node or pod; repeat the flag for several."`
+	TLS            AdminTLS      `embed:""`
+}
+
+// AdminTLS are the settings of TLS of the endpoint for operators.
+type AdminTLS struct {
+	SSL         config.Switch `name:"metrics-use-ssl" default:"false" group:"Metrics" help:"Speak TLS, with --metrics-server-cert and --metrics-server-key. Changed files are read again."`
+	Mutual      config.Switch `name:"metrics-use-ssl-mutual" default:"false" group:"Metrics" help:"Speak TLS with clients alone whose certificate --metrics-root-cert has signed."`
+	Certificate string        `name:"metrics-server-cert" placeholder:"FILE" group:"Metrics" help:"The endpoint's certificate, in PEM."`
+	Key         string        `name:"metrics-server-key" placeholder:"FILE" group:"Metrics" help:"The private key of the certificate, in PEM."`
+	Roots       string        `name:"metrics-root-cert" placeholder:"FILE" group:"Metrics" help:"Certificates that sign those of clients, in PEM."`
 }
 
 // HostSettings are those of a process that exports the load of its machine.
 type HostSettings struct {
 	CPUMetrics    config.Switch `name:"allow-cpu-metrics" default:"true" group:"Metrics" help:"Show how busy the machine is: nv_cpu_*."`
-	GPUMetrics    config.Switch `name:"allow-gpu-metrics" default:"true" group:"Metrics" help:"Taken for the sake of Triton's command lines: there are no metrics of GPUs yet."`
+	GPUMetrics    config.Switch `name:"allow-gpu-metrics" default:"true" group:"Metrics" help:"Show how busy the GPUs are: nv_gpu_* and nv_energy_consumption, by nereid serve and nereid node."`
 	MetricsPeriod int           `name:"metrics-interval-ms" default:"2000" group:"Metrics" help:"How often the machine is looked at, in milliseconds."`
 }
 
@@ -43,7 +53,10 @@ func (s *AdminSettings) Admin(address string) (Admin, error) {
 		}
 		a.Labels[name] = value
 	}
-	return a, nil
+	t := &s.TLS
+	var err error
+	a.TLS, err = serve.TLS{Certificate: t.Certificate, Key: t.Key, Roots: t.Roots, Mutual: t.Mutual.On, Protocol: "http/1.1"}.Given(t.SSL.On, "--metrics")
+	return a, err
 }
 
 // Host returns how the machine's load is measured.

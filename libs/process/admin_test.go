@@ -67,7 +67,7 @@ func start(t *testing.T, health *process.Health) string {
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
 	for {
-		for _, entry := range logs.FilterMessage("serving metrics").All() {
+		for _, entry := range logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "Started Metrics Service at ") }).All() {
 			return entry.ContextMap()["address"].(string)
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
@@ -122,6 +123,27 @@ func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, er
 		}
 		lifecycle.Pause(starting, retry)
 	}
+}
+
+// FollowLog has a log follow the settings that are for all logs of the cluster, until ctx is done,
+// in a process that needs NATS for nothing else. While NATS is away the log stays as it is.
+// The error has the reason config_invalid: certificates or credentials cannot be used.
+func (s *ClusterSettings) FollowLog(ctx context.Context, id string, logs *obs.Log) error {
+	p := &Process{ID: id, Log: logs.Logger, Logs: logs}
+	if err := s.secure(p); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		b, err := s.Connect(ctx, p)
+		switch {
+		case err == nil:
+			return errors.Join(control.FollowLog(ctx, b, logs), b.Close())
+		case ctx.Err() == nil && errs.Of(err) != errs.StateUnavailable:
+			return err
+		}
+		lifecycle.Pause(ctx, retry)
+	}
+	return nil
 }
 
 // remedy names the settings that an error of the connection to NATS is about.

@@ -1,8 +1,14 @@
 package process
 
 import (
+	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
 // garbage is the percentage of the heap by which it may grow before it is
@@ -14,5 +20,72 @@ const garbage = 400
 func CollectLate() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
+	}
+}
+
+// Bounds of the heap, in bytes: what it needs beside requests, and the requests below which
+// memory counts for more than the time for collecting garbage.
+const (
+	heapBeside    = 64 << 20
+	fewRequests   = 1 << 30
+	soonerPerCent = 100
+)
+
+// CollectWithin has Go collect garbage more often in a process whose requests may hold so many bytes: where
+// that is little, and once the heap takes more than they and the process need. The environment's settings come
+// first. 0 is no bound.
+func CollectWithin(requests int64) {
+	if requests <= 0 {
+		return
+	}
+	if os.Getenv("GOGC") == "" && requests < fewRequests {
+		debug.SetGCPercent(soonerPerCent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(requests + heapBeside)
+	}
+}
+
+// Memory is returned to the operating system after so long without use, and garbage of so many bytes
+// is collected that would wait for more.
+const (
+	memoryRest  = 15 * time.Second
+	muchGarbage = 64 << 20
+)
+
+// ReturnMemory gives memory back to the operating system that a burst of requests has left, until ctx
+// is done: what the pool has not used for a while, and the heap of a process that allocates too
+// little to collect its garbage.
+func ReturnMemory(ctx context.Context, pool *tensor.Pool) error {
+	tick := time.NewTicker(memoryRest)
+	defer tick.Stop()
+	samples := []metrics.Sample{
+		{Name: "/gc/cycles/total:gc-cycles"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+	}
+	for collections := uint64(0); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		pool.TrimUnused()
+		metrics.Read(samples)
+		heap := uint64(0)
+		for _, s := range samples[1:] {
+			heap += s.Value.Uint64()
+		}
+		if n := samples[0].Value.Uint64(); n != collections {
+			collections = n
+			continue
+		}
+		if heap >= muchGarbage {
+			runtime.GC() // pools of objects give up in two
+			debug.FreeOSMemory()
+			metrics.Read(samples)
+			collections = samples[0].Value.Uint64()
+		}
 	}
 }

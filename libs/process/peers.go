@@ -92,6 +92,10 @@ func (p *Peers) Address() string { return p.address }
 // grace is how long responses in flight may take to reach the peers at the end.
 const grace = 2 * time.Second
 
+// StopTimeout is how long a program takes at most to stop once its service has: it ends the
+// streams of peers, the endpoint for operators and the connection to NATS.
+const StopTimeout = grace + 3*time.Second
+
 // Serve serves until ctx is done.
 func (p *Peers) Serve(ctx context.Context, server *grpc.Server) error {
 	group, ctx := errgroup.WithContext(ctx)

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -37,6 +38,9 @@ type Program struct {
 	Log *LogSettings
 	// Run works until ctx is done, then finishes what it has and returns nil.
 	Run func(ctx context.Context) error
+	// StopTimeout returns how long Run takes at most, by the settings, to return when ctx is
+	// done. What stops the program must not kill it earlier.
+	StopTimeout func() time.Duration
 }
 
 // Main runs the program as this process and ends it.

@@ -106,9 +106,9 @@ type logging struct {
 }
 
 func (l *logging) Run(context.Context) error {
-	_, closeLog, err := l.Log.Open()
+	log, err := l.Log.Open()
 	if err == nil {
-		closeLog()
+		log.Close()
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/bus"
+	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
@@ -34,6 +35,8 @@ type Process struct {
 	Bus     *bus.Bus
 	Metrics *obs.Metrics
 	Log     *zap.Logger
+	// Logs is what the log is written by: its settings can be changed.
+	Logs *obs.Log
 	// Listening and Dialing are TLS among the services, on either end; nil is
 	// plain text.
 	Listening, Dialing *tls.Config
@@ -67,11 +70,12 @@ func NotReady(ready bool, missing string) error {
 // endpoint for operators, then the connection to NATS, then what build makes.
 // The endpoint listens on address unless the settings name one.
 func (s *Settings) Serve(ctx context.Context, address string, build func(context.Context, *Process) (Service, error)) error {
-	log, closeLog, err := s.Log.Open()
+	logs, err := s.Log.Open()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
+	defer logs.Close()
+	log := logs.Logger
 	CollectLate()
 	id, err := s.Cluster.Name()
 	if err != nil {
@@ -81,7 +85,7 @@ func (s *Settings) Serve(ctx context.Context, address string, build func(context
 	if err != nil {
 		return err
 	}
-	r := &runner{settings: s, build: build, process: Process{ID: id, Metrics: obs.NewMetrics(Release, admin.Labels), Log: log}}
+	r := &runner{settings: s, build: build, process: Process{ID: id, Metrics: obs.NewMetrics(Release, admin.Labels), Log: log, Logs: logs}}
 	r.setNotReady(errors.New("starting"))
 	if err := s.Cluster.secure(&r.process); err != nil {
 		return err
@@ -123,7 +127,8 @@ func (r *runner) run(ctx context.Context) (err error) {
 			r.setNotReady(errs.New(errs.Draining, "the process drains"))
 			log.Info("draining: press Ctrl-C again to stop at once")
 		})
-		err = lifecycle.Run(ctx, service.Parts...)
+		follow := lifecycle.Part{Name: "log settings", Run: func(ctx context.Context) error { return control.FollowLog(ctx, r.process.Bus, r.process.Logs) }}
+		err = lifecycle.Run(ctx, append([]lifecycle.Part{follow}, service.Parts...)...)
 		unhook() // a service that ended by itself does not drain
 	}
 	return ended(ctx, errors.Join(err, r.process.Bus.Close()))

@@ -17,12 +17,35 @@ func TestTheOldestGivesWay(t *testing.T) {
 		for v := range r.All() {
 			all = append(all, *v)
 		}
-		for v := range r.Backward() {
-			backward = append(backward, *v)
+		for number, v := range r.Before(5) {
+			if backward = append(backward, *v); number != uint64(*v-1) {
+				t.Errorf("value %d has number %d", *v, number)
+			}
 		}
 		slices.Reverse(backward)
-		if !slices.Equal(all, want) || !slices.Equal(backward, want) || r.Size() != most {
+		if !slices.Equal(all, want) || !slices.Equal(backward, want) {
 			t.Errorf("the last %d of 5 are %v, and backward %v", most, all, backward)
 		}
+	}
+}
+
+func TestReadersGoOnWhereTheyWere(t *testing.T) {
+	r := ring.New[int](4)
+	for v := range 6 {
+		r.Add(v)
+	}
+	before := uint64(100)
+	for number, v := range r.Before(before) { // 5 and 4
+		if before = number; *v == 4 {
+			break
+		}
+	}
+	r.Add(6) // takes the place of 2
+	var rest []int
+	for _, v := range r.Before(before) {
+		rest = append(rest, *v)
+	}
+	if !slices.Equal(rest, []int{3}) {
+		t.Errorf("the rest is %v", rest)
 	}
 }

@@ -79,6 +79,9 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// NetConn returns the connection that is tracked.
+func (c *connection) NetConn() net.Conn { return c.Conn }
+
 // Close forgets the connection.
 func (c *connection) Close() error {
 	c.of.mu.Lock()

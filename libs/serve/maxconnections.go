@@ -1,27 +1,35 @@
 package serve
 
 import (
+	"container/list"
 	"net"
 	"sync"
 	"sync/atomic"
 )
 
-// WithMaxConnections closes what is accepted on l while most connections are open:
-// a client learns at once, and those that are open are served on. refused is called
-// after each, with how many there were so far. 0 is no bound.
-func WithMaxConnections(l net.Listener, most int, refused func(total uint64)) net.Listener {
+// WithMaxConnections bounds the connections that are open on l. While most are, each new one
+// takes the place of one that has been idle for long, which is closed; where none is
+// idle, the new one is closed. A server says by [SlotOf] which connections serve requests; the
+// others are idle. full is called for each connection that is closed so, with how many
+// there were so far. 0 is no bound.
+func WithMaxConnections(l net.Listener, most int, full func(total uint64)) net.Listener {
 	if most == 0 {
 		return l
 	}
-	return &boundedListener{Listener: l, most: int64(most), refused: refused}
+	return &boundedListener{Listener: l, most: most, full: full}
 }
+
+// maxLooks bounds the search for an idle connection, which each new one begins.
+const maxLooks = 64
 
 type boundedListener struct {
 	net.Listener
-	most    int64
-	refused func(uint64)
-	open    atomic.Int64
-	total   uint64 // refused; of the one goroutine that accepts
+	most  int
+	full  func(uint64)
+	total uint64 // closed for the bound; of the one goroutine that accepts
+
+	mu   sync.Mutex
+	open list.List // of *Slot, with the one that was looked at longest ago first; guarded by mu
 }
 
 // Accept waits for the next connection.
@@ -31,23 +39,107 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.open.Add(1) <= l.most {
-			return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+		s := &Slot{Conn: c, of: l}
+		out := l.enter(s)
+		if out != nil {
+			_ = out.Conn.Close() // its server sees the error
+			l.total++
+			l.full(l.total)
 		}
-		l.open.Add(-1)
-		_ = c.Close()
-		l.total++
-		l.refused(l.total)
+		if out != s {
+			return s, nil
+		}
 	}
 }
 
-type countedConn struct {
-	net.Conn
-	closed func()
+// enter gives s a place, and returns the connection that is to be closed for it: s itself
+// where there is no place, and nil where there are more.
+func (l *boundedListener) enter(s *Slot) (out *Slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open.Len() >= l.most {
+		if out = l.idleLocked(); out == nil {
+			return s
+		}
+		out.leaveLocked()
+	}
+	s.element = l.open.PushBack(s)
+	return out
 }
 
-// Close closes the connection, which counts no more.
-func (c *countedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
+// idleLocked returns a connection that serves nothing and has not since it was last looked
+// at: a second chance stands for the order in which they became idle, which would
+// cost each request a lock.
+func (l *boundedListener) idleLocked() *Slot {
+	for range min(2*l.open.Len(), maxLooks) {
+		first := l.open.Front()
+		s := first.Value.(*Slot)
+		if s.busy.Load() == 0 && !s.recent.Swap(false) {
+			return s
+		}
+		l.open.MoveToBack(first)
+	}
+	return nil
+}
+
+// Slot is the place of a connection among those of its listener, and the connection. A nil
+// Slot is that of a listener without a bound. It is safe for concurrent use.
+type Slot struct {
+	net.Conn
+	of      *boundedListener
+	element *list.Element // nil once it has left; guarded by of.mu
+	busy    atomic.Int32  // requests that are served
+	recent  atomic.Bool   // some were, since the listener last looked
+}
+
+// SlotOf returns the slot of a connection, which may be wrapped (see [Unwrap]), or nil where
+// its listener has no bound.
+func SlotOf(c net.Conn) *Slot {
+	s, _ := Unwrap[*Slot](c)
+	return s
+}
+
+// Unwrap returns the connection of a type that c is or wraps. Connections that wrap another
+// have the method NetConn, as those of TLS do.
+func Unwrap[T net.Conn](c net.Conn) (found T, ok bool) {
+	for {
+		if found, ok = c.(T); ok {
+			return found, true
+		}
+		wrapped, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return found, false
+		}
+		c = wrapped.NetConn()
+	}
+}
+
+// Begin says that the connection serves one more request.
+func (s *Slot) Begin() {
+	if s != nil {
+		s.busy.Add(1)
+	}
+}
+
+// End says that a request that has begun is over.
+func (s *Slot) End() {
+	if s != nil {
+		s.recent.Store(true)
+		s.busy.Add(-1)
+	}
+}
+
+// Close closes the connection, which gives up its place.
+func (s *Slot) Close() error {
+	s.of.mu.Lock()
+	s.leaveLocked()
+	s.of.mu.Unlock()
+	return s.Conn.Close()
+}
+
+func (s *Slot) leaveLocked() {
+	if s.element != nil {
+		s.of.open.Remove(s.element)
+		s.element = nil
+	}
 }

@@ -3,19 +3,16 @@ package serve_test
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-func TestConnectionsBeyondTheBoundAreClosed(t *testing.T) {
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := make(chan uint64, 4)
-	l := serve.WithMaxConnections(raw, 1, func(total uint64) { refused <- total })
-	defer l.Close()
-	accepted := make(chan net.Conn)
+// slots accepts on l, and hands on the slots of what it accepts.
+func slots(t *testing.T, l net.Listener) <-chan *serve.Slot {
+	t.Helper()
+	t.Cleanup(func() { _ = l.Close() })
+	accepted := make(chan *serve.Slot)
 	go func() {
 		defer close(accepted)
 		for {
@@ -23,33 +20,90 @@ func TestConnectionsBeyondTheBoundAreClosed(t *testing.T) {
 			if err != nil {
 				return
 			}
-			accepted <- c
+			accepted <- serve.SlotOf(c)
 		}
 	}()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", raw.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+	return accepted
+}
+
+func dial(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	dial()
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// wantClosed waits until the server has closed a connection.
+func wantClosed(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection is open")
+	}
+}
+
+func TestConnectionsBeyondTheBoundAreClosed(t *testing.T) {
+	refused := make(chan uint64, 4)
+	l := serve.WithMaxConnections(listen(t), 1, func(total uint64) { refused <- total })
+	accepted := slots(t, l)
+	dial(t, l)
 	first := <-accepted
+	first.Begin()
 	for want := uint64(1); want <= 2; want++ {
-		if _, err := dial().Read(make([]byte, 1)); err == nil {
-			t.Error("a connection beyond the bound is served")
-		}
+		wantClosed(t, dial(t, l))
 		if got := <-refused; got != want {
-			t.Errorf("%d were refused, want %d", got, want)
+			t.Errorf("%d were closed, want %d", got, want)
 		}
 	}
 	_ = first.Close()
 	_ = first.Close() // counts once
-	dial()
+	dial(t, l)
 	second := <-accepted
-	if _, err := dial().Read(make([]byte, 1)); err == nil {
-		t.Error("closed twice, a connection made room for two")
-	}
+	second.Begin()
+	wantClosed(t, dial(t, l))
 	_ = second.Close()
+}
+
+// Connections that do nothing keep nobody out: each new one closes the one that has been
+// idle for longest.
+func TestIdleConnectionsGiveUpTheirPlaces(t *testing.T) {
+	l := serve.WithMaxConnections(serve.WithWriteTimeout(listen(t), time.Minute), 3, func(uint64) {})
+	accepted := slots(t, l)
+	var clients []net.Conn
+	var open []*serve.Slot
+	connect := func() {
+		clients = append(clients, dial(t, l))
+		open = append(open, <-accepted)
+	}
+	for range 3 {
+		connect()
+	}
+	open[0].Begin() // serves a request
+	open[1].Begin()
+	open[1].End() // has served one just now
+	connect()
+	wantClosed(t, clients[2])
+	connect() // the second chance of 1 is gone, and 3 is newer
+	wantClosed(t, clients[1])
+	open[0].End()
+	open[3].Begin()
+	open[4].Begin()
+	connect()
+	wantClosed(t, clients[0])
+	for _, s := range open {
+		_ = s.Close()
+	}
+}
+
+func TestWithoutABoundThereAreNoSlots(t *testing.T) {
+	l := serve.WithMaxConnections(listen(t), 0, nil)
+	accepted := slots(t, l)
+	dial(t, l)
+	s := <-accepted
+	if s.Begin(); s != nil {
+		t.Error("there is a slot")
+	}
+	s.End()
 }

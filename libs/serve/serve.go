@@ -3,6 +3,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -13,11 +14,15 @@ import (
 
 // HTTP serves on l until ctx is done. Then it accepts no new connections, closes
 // those that have sent nothing, gives the requests in flight up to grace to
-// finish, and closes the rest.
+// finish, and closes the rest. With a TLSConfig the server speaks TLS.
 func HTTP(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
 	conns := track(l)
+	var listener net.Listener = conns
+	if server.TLSConfig != nil {
+		listener = tls.NewListener(conns, server.TLSConfig) // outermost, so that handlers see the client's certificate
+	}
 	serve := func() error {
-		if err := server.Serve(conns); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

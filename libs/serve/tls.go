@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
@@ -19,6 +20,22 @@ type TLS struct {
 	Roots string
 	// Mutual refuses clients without a certificate that Roots have signed.
 	Mutual bool
+	// Protocol is the one that the listener speaks, as ALPN names it; empty is h2.
+	Protocol string
+}
+
+// Given returns the files, or nil where TLS is not used. The error, of the reason
+// config_invalid, says what is missing, by the flags whose names begin with prefix.
+func (t TLS) Given(use bool, prefix string) (*TLS, error) {
+	switch {
+	case !use && !t.Mutual:
+		return nil, nil
+	case t.Certificate == "" || t.Key == "":
+		return nil, errs.New(errs.ConfigInvalid, "%[1]s-use-ssl needs a certificate and its key: give %[1]s-server-cert=FILE and %[1]s-server-key=FILE", prefix)
+	case t.Mutual && t.Roots == "":
+		return nil, errs.New(errs.ConfigInvalid, "%[1]s-use-ssl-mutual needs what signs the clients' certificates: give %[1]s-root-cert=FILE", prefix)
+	}
+	return &t, nil
 }
 
 // Config reads the files, and reads them again in the first handshake after they
@@ -50,7 +67,7 @@ func (t TLS) read() (*tls.Config, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.ConfigInvalid, err, "cannot use the certificate %q with the key %q: %v", t.Certificate, t.Key, err)
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{cmp.Or(t.Protocol, "h2")}}
 	if !t.Mutual {
 		return c, nil
 	}

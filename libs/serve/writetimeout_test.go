@@ -81,6 +81,39 @@ func TestTheWriteDeadlineMovesWithTheWrites(t *testing.T) {
 	})
 }
 
+// A peer that reads 64 KiB within the timeout is served, however long it takes; one that reads
+// less is not.
+func TestAWriteMustProgress(t *testing.T) {
+	const size, timeout = 1 << 20, time.Minute
+	for piece, whole := range map[int]bool{64 << 10: true, 60 << 10: false, 0: false} {
+		synctest.Test(t, func(t *testing.T) {
+			plain := newPipes()
+			l := serve.WithWriteTimeout(plain, timeout)
+			accepted := make(chan net.Conn)
+			go func() {
+				conn, _ := l.Accept()
+				accepted <- conn
+			}()
+			client := plain.connect()
+			conn := <-accepted
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				for range size / (64 << 10) {
+					<-time.After(timeout * 9 / 10)
+					_, _ = io.ReadFull(client, make([]byte, piece))
+				}
+			})
+			started := time.Now()
+			n, err := conn.Write(make([]byte, size))
+			if took := time.Since(started); whole != (err == nil) || !whole && (n >= size || took > 20*timeout || !errors.Is(err, os.ErrDeadlineExceeded)) {
+				t.Errorf("a peer that reads %d bytes at a time: %d bytes in %v, %v", piece, n, took, err)
+			}
+			_ = errors.Join(conn.Close(), client.Close())
+			reader.Wait()
+		})
+	}
+}
+
 // deaf is a client's connection that can stop reading.
 type deaf struct {
 	net.Conn

@@ -400,3 +400,36 @@ func TestSpaceIsNotLost(t *testing.T) {
 		t.Error("the arena has no piece of its whole size any more")
 	}
 }
+
+// Memory that could shrink would be a fault for who reads it.
+func TestMemoryThatCouldShrinkIsNotOpened(t *testing.T) {
+	arena, err := shm.New(1 << 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = arena.Close() }()
+	a := arena.Announcement()
+	for seals, opens := range map[int]bool{0: false, unix.F_SEAL_GROW: false, unix.F_SEAL_SHRINK: true} {
+		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = unix.Pwrite(fd, a.Mark, 0); err == nil {
+			err = unix.Ftruncate(fd, a.Size)
+		}
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		region, err := shm.Open(shm.Announcement{Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), Size: a.Size, Mark: a.Mark})
+		if (err == nil) != opens {
+			t.Errorf("memory with the seals %#x: %v", seals, err)
+		}
+		if err == nil {
+			region.Release()
+		}
+		_ = unix.Close(fd)
+	}
+}

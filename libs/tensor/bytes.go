@@ -35,11 +35,12 @@ func (e *IncompleteError) Unwrap() error { return e.Err }
 const lengthBytes = 4
 
 // CountBytes walks a BYTES tensor (each element a 4-byte little-endian length
-// and as many bytes) and returns its number of elements. It allocates
-// nothing.
-func CountBytes(data []byte) (int64, error) {
+// and as many bytes) and returns its number of elements. It stops after the first
+// element beyond want, so that a tensor with too many costs no more than one with
+// the right number. It allocates nothing.
+func CountBytes(data []byte, want int64) (int64, error) {
 	n := int64(0)
-	for len(data) > 0 {
+	for len(data) > 0 && n <= want {
 		_, rest, err := CutBytes(data)
 		if err != nil {
 			return n, err

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ type Pool struct {
 	mu        sync.Mutex
 	free      [classes][][]byte // guarded by mu
 	freeBytes int64             // in free; guarded by mu
+	unused    int64             // the least of freeBytes since TrimUnused; guarded by mu
 
 	inUse atomic.Int64
 }
@@ -99,6 +101,7 @@ func (p *Pool) take(class int) []byte {
 	list[len(list)-1] = nil
 	p.free[class] = list[:len(list)-1]
 	p.freeBytes -= int64(len(mem))
+	p.unused = min(p.unused, p.freeBytes)
 	return mem
 }
 
@@ -118,15 +121,35 @@ func (p *Pool) put(class int, mem []byte) {
 }
 
 // Trim gives all free mapped memory back to the operating system.
-func (p *Pool) Trim() {
+func (p *Pool) Trim() { p.trim(math.MaxInt64) }
+
+// TrimUnused gives back as much as has been free ever since the last call, and so nothing that
+// the next load like the last one needs.
+func (p *Pool) TrimUnused() {
 	p.mu.Lock()
-	lists := p.free
-	p.free, p.freeBytes = [classes][][]byte{}, 0
+	n := p.unused
 	p.mu.Unlock()
-	for _, list := range lists {
-		for _, mem := range list {
-			p.memory.Unmap(mem)
+	p.trim(n)
+}
+
+// trim gives back up to so many free bytes, in the largest buffers that fit.
+func (p *Pool) trim(bytes int64) {
+	var out [][]byte
+	p.mu.Lock()
+	for class := len(p.free) - 1; class >= 0; class-- {
+		for list := p.free[class]; len(list) > 0 && int64(len(list[0])) <= bytes; list = p.free[class] {
+			mem := list[len(list)-1]
+			list[len(list)-1] = nil
+			p.free[class] = list[:len(list)-1]
+			bytes -= int64(len(mem))
+			p.freeBytes -= int64(len(mem))
+			out = append(out, mem)
 		}
+	}
+	p.unused = p.freeBytes
+	p.mu.Unlock()
+	for _, mem := range out {
+		p.memory.Unmap(mem)
 	}
 }
 

@@ -72,6 +72,24 @@ func (s Shape) Fixed() bool { return !slices.ContainsFunc(s, func(d int64) bool 
 // Prepend returns a new shape with d before s's dimensions.
 func (s Shape) Prepend(d int64) Shape { return append(Shape{d}, s...) }
 
+// AppendReshaped appends the pattern to, with its variable dimensions taken in order from
+// shape, which fits the pattern from. The patterns have equally many variable dimensions.
+func AppendReshaped(dst, from, to, shape Shape) Shape {
+	next := 0
+	for _, d := range to {
+		if d >= 0 {
+			dst = append(dst, d)
+			continue
+		}
+		for from[next] >= 0 {
+			next++
+		}
+		dst = append(dst, shape[next])
+		next++
+	}
+	return dst
+}
+
 // String writes the shape as in Triton's messages: [1,16].
 func (s Shape) String() string {
 	b := append(make([]byte, 0, 24), '[')

@@ -118,6 +118,41 @@ func TestPoolReusesAndCounts(t *testing.T) {
 	}
 }
 
+func TestPoolGivesBackWhatIsNotUsed(t *testing.T) {
+	pool := tensor.NewPool(64 << 20)
+	use := func(sizes ...int) {
+		var held []*tensor.Buffer
+		for _, n := range sizes {
+			b, err := pool.Get(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, b)
+		}
+		for _, b := range held {
+			b.Release()
+		}
+	}
+	want := func(when string, free int64) {
+		t.Helper()
+		if s := pool.Stats(); s.Free != free {
+			t.Errorf("%s %d bytes are free, want %d", when, s.Free, free)
+		}
+	}
+	use(4<<20, 4<<20, 1<<20, 64<<10)
+	all := int64(9<<20 + 64<<10)
+	pool.TrimUnused()
+	want("just after their use", all)
+	use(4 << 20)
+	pool.TrimUnused() // 5 MiB and more were free throughout
+	want("after the use of less", 4<<20)
+	use(4 << 20)
+	pool.TrimUnused()
+	want("after the same use again", 4<<20)
+	pool.TrimUnused()
+	want("after no use", 0)
+}
+
 func TestPoolGetDoesNotAllocateInSteadyState(t *testing.T) {
 	if invariant.Enabled {
 		t.Skip("allocations differ when assertions are compiled in")
@@ -155,11 +190,18 @@ func TestRefCounting(t *testing.T) {
 
 func TestBytesElements(t *testing.T) {
 	data := tensor.AppendBytes(tensor.AppendBytes(nil, "ab"), []byte{})
-	if n, err := tensor.CountBytes(data); n != 2 || err != nil {
+	if n, err := tensor.CountBytes(data, 2); n != 2 || err != nil {
+		t.Fatalf("CountBytes = %d, %v, want 2", n, err)
+	}
+	// Nothing behind the first element too many is read.
+	if n, err := tensor.CountBytes(append(tensor.AppendBytes(data, "c"), 0xff), 2); n != 3 || err != nil {
+		t.Fatalf("CountBytes = %d, %v, want 3", n, err)
+	}
+	if n, err := tensor.CountBytes(data, math.MaxInt64); n != 2 || err != nil {
 		t.Fatalf("CountBytes = %d, %v, want 2", n, err)
 	}
 	for cut, want := range map[int]error{1: tensor.ErrIncompleteLength, 3: tensor.ErrIncompleteLength, 5: tensor.ErrIncompleteString} {
-		if _, err := tensor.CountBytes(data[:cut]); !errors.Is(err, want) {
+		if _, err := tensor.CountBytes(data[:cut], 2); !errors.Is(err, want) {
 			t.Errorf("first %d bytes: %v, want %v", cut, err, want)
 		}
 	}
@@ -167,7 +209,7 @@ func TestBytesElements(t *testing.T) {
 		t.Errorf("huge length: %v", err)
 	}
 	var short *tensor.IncompleteError
-	if _, err := tensor.CountBytes(data[:5]); !errors.As(err, &short) || short.Want != 2 || short.Have != 1 || err.Error() != "incomplete string data: want 2 bytes, have 1" {
+	if _, err := tensor.CountBytes(data[:5], 2); !errors.As(err, &short) || short.Want != 2 || short.Have != 1 || err.Error() != "incomplete string data: want 2 bytes, have 1" {
 		t.Errorf("one byte of two: %v", err)
 	}
 }
@@ -175,7 +217,7 @@ func TestBytesElements(t *testing.T) {
 func FuzzCountBytes(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 'a', 'b'})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		n, err := tensor.CountBytes(data)
+		n, err := tensor.CountBytes(data, int64(len(data)))
 		if err != nil {
 			return
 		}

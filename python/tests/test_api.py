@@ -165,6 +165,10 @@ class TestMembers(unittest.TestCase):
         self.assertEqual((empty.request_id(), empty.correlation_id(), empty.flags(), empty.timeout()), ("", 0, 0, 0))
         self.assertEqual((empty.parameters(), empty.trace().get_context(), empty.is_cancelled()), ("{}", None, False))
 
+    def test_a_correlation_id_is_never_none(self):
+        with self.assertRaises(TypeError):
+            request(correlation_id=None)
+
     def test_what_is_refused_has_tritons_text(self):
         error = pb_utils.TritonModelException
         cases = (

@@ -113,6 +113,10 @@ class TestLife(unittest.TestCase):
             worker.finalize()
             self.assertIn("1.model beside 1.relative 7", worker.printed())
 
+    def test_initialize_may_choose_execute(self):
+        with Worker("class TritonPythonModel:\n  def initialize(self, args): self.execute = lambda requests: []") as worker:
+            self.assertEqual(worker.start()["t"], "started")
+
 
 class TestFailures(unittest.TestCase):
     def test_what_keeps_a_model_from_starting(self):

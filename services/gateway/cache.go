@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
@@ -210,6 +212,9 @@ func openCache(c *Cache, deps Deps) (made *cache.Cache, values *redis.Values, er
 		report = func(string, infer.CacheUse) {}
 	}
 	made = cache.New(store, report)
+	made.TooLarge = func(bytes, limit int64) { // Triton's first words
+		deps.Log.Warn("Failed to insert key into response cache: the response is larger than an entry may be", zap.Int64("bytes", bytes), zap.Int64("limit", limit))
+	}
 	deps.Metrics.MustRegister(made.Collectors()...)
 	return made, values, nil
 }

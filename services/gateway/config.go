@@ -29,13 +29,15 @@ type Config struct {
 
 	// StallTimeout is how long a client may make no progress with what it sends or
 	// takes.
-	StallTimeout int `name:"stall-timeout-secs" default:"60" group:"Server" help:"How long a client may send nothing of a request's body, or take nothing of a response, before the server gives it up, in seconds."`
+	StallTimeout int `name:"stall-timeout-secs" default:"60" group:"Server" help:"Within how long a client sends 64 KiB of a request, or reads as much of a response, or the rest, before the server gives the call up, in seconds."`
 
 	AllowHTTP   config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
 	HTTPAddress string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on, or unix:PATH."`
 	HTTPPort    int           `name:"http-port" default:"8000" group:"HTTP" help:"Port to listen on; 0 is any free one."`
 	// MaxInput bounds a JSON body, a tensor in it and a decompressed body.
 	MaxInput int64 `name:"http-max-input-size" default:"67108864" group:"HTTP" help:"Largest JSON body, tensor in it, or decompressed body, in bytes."`
+	// HealthBody is the body of health responses: none or json.
+	HealthBody string `name:"health-body" default:"none" enum:"none,json" group:"HTTP" help:"Body of the responses of /v2/health and of a model's readiness: none, as Triton's, but for clients whose Accept header names application/json; or json, the Open Inference Protocol's, for all, which the SDK of KServe needs."`
 
 	AllowGRPC   config.Switch `name:"allow-grpc" default:"true" group:"gRPC" help:"Serve gRPC."`
 	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on, or unix:PATH."`
@@ -44,13 +46,17 @@ type Config struct {
 	// Policy is a file that says who may ask for what; empty is none.
 	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is read again; one with errors changes nothing. See nereid policy."`
 
-	// RequirePolicy has no call be taken before there is a policy.
-	RequirePolicy config.Switch `name:"require-policy" default:"false" group:"Tenants" help:"Take no calls before there is a policy: that of --policy, or the first that the registry publishes."`
+	// RequirePolicy says whether calls are refused while there is no policy: true, false or
+	// auto, which is true from when the registry has published one.
+	RequirePolicy string `name:"require-policy" default:"auto" enum:"auto,true,false" group:"Tenants" help:"Refuse calls while there is no policy: auto does once the registry has published one, and accepts none before it is known whether it has; true always; false never."`
+	// AllowRecording lets clients record requests.
+	AllowRecording config.Switch `name:"allow-recording" default:"false" group:"Tenants" help:"Let clients record the requests that come, as nereid record does. Under a policy only tenants with the API recording may."`
 	// ExplainedRequests is how many requests are remembered for explanations.
 	ExplainedRequests int `name:"explained-requests" default:"10000" group:"Tenants" help:"How many requests the server remembers, to explain what became of them. See nereid explain."`
 
-	Connections Connections `embed:""`
-	Cache       Cache       `embed:""`
+	Connections  Connections  `embed:""`
+	Cache        Cache        `embed:""`
+	SharedMemory SharedMemory `embed:""`
 
 	// MaxRequestBytes bounds the bytes of all requests together.
 	MaxRequestBytes int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"Most bytes that requests hold, from their arrival to their responses; more are refused as memory_full. 0 is no bound."`
@@ -61,10 +67,11 @@ func Default() Config {
 	return Config{
 		ID: "gateway", ServerName: "triton",
 		ExitTimeout: 30, StrictReadiness: config.Switch{On: true}, StallTimeout: 60,
-		AllowHTTP: config.Switch{On: true}, HTTPAddress: "0.0.0.0", HTTPPort: 8000, MaxInput: 64 << 20,
+		AllowHTTP: config.Switch{On: true}, HTTPAddress: "0.0.0.0", HTTPPort: 8000, MaxInput: 64 << 20, HealthBody: "none",
 		AllowGRPC: config.Switch{On: true}, GRPCAddress: "0.0.0.0", GRPCPort: 8001,
 		Connections:     defaultConnections(),
-		MaxRequestBytes: 4 << 30, ExplainedRequests: 10000,
+		SharedMemory:    defaultSharedMemory(),
+		MaxRequestBytes: 4 << 30, ExplainedRequests: 10000, RequirePolicy: "auto",
 	}
 }
 
@@ -95,7 +102,19 @@ func (c Config) Validate() error {
 	if _, _, err := c.Cache.read(); err != nil {
 		return err
 	}
+	if err := c.SharedMemory.validate(); err != nil {
+		return err
+	}
 	return c.Connections.validate()
+}
+
+// FreeTensorBytes returns how many bytes of free tensor memory a gateway's process keeps for the
+// next requests: most, or a quarter of what requests may hold if that is less.
+func (c *Config) FreeTensorBytes(most int64) int64 {
+	if c.MaxRequestBytes == 0 {
+		return most
+	}
+	return min(most, c.MaxRequestBytes/4)
 }
 
 // AdminAddress is the default address of metrics: that of HTTP, and loopback if

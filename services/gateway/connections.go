@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
 // Connections configures the connections of clients. Times are in milliseconds.
@@ -20,7 +21,17 @@ type Connections struct {
 	ReuseHTTP    config.Switch `name:"reuse-http-port" default:"false" group:"HTTP" help:"Share the port with other processes that do; the kernel spreads connections over them."`
 	HTTPRestrict []string      `name:"http-restricted-api" sep:"none" secret:"value" placeholder:"API,API:HEADER=VALUE" group:"HTTP" help:"Answer calls of these APIs only with this header: health, metadata, inference, model-config, model-repository, statistics, shared-memory, trace, logging; repeat the flag for several headers."`
 
-	MaxHTTP int `name:"http-max-connections" default:"16384" group:"HTTP" help:"Most connections that are open at a time; more are closed at once. 0 is no bound."`
+	HTTPSSL         config.Switch `name:"http-use-ssl" default:"false" group:"HTTP" help:"Speak TLS, with --http-server-cert and --http-server-key. Changed files are read again."`
+	HTTPMutual      config.Switch `name:"http-use-ssl-mutual" default:"false" group:"HTTP" help:"Speak TLS with clients alone whose certificate --http-root-cert has signed."`
+	HTTPCertificate string        `name:"http-server-cert" placeholder:"FILE" group:"HTTP" help:"The server's certificate, in PEM."`
+	HTTPKey         string        `name:"http-server-key" placeholder:"FILE" group:"HTTP" help:"The private key of the certificate, in PEM."`
+	HTTPRoots       string        `name:"http-root-cert" placeholder:"FILE" group:"HTTP" help:"Certificates that sign those of clients, in PEM."`
+
+	// HTTPHeaders and GRPCHeaders match the headers that inferences get as parameters.
+	HTTPHeaders string `name:"http-header-forward-pattern" placeholder:"PATTERN" group:"HTTP" help:"Give inferences the headers that this regular expression matches in part as parameters, under their names in lower case; case is ignored unless it says (?-i), which holds it against x-name and X-Name. Never those that identify the caller."`
+	GRPCHeaders string `name:"grpc-header-forward-pattern" placeholder:"PATTERN" group:"gRPC" help:"As --http-header-forward-pattern, for metadata."`
+
+	MaxHTTP int `name:"http-max-connections" default:"16384" group:"HTTP" help:"Most connections that are open at a time, but at most one for each 256 KiB of --max-request-bytes. A new one takes the place of one that is idle, or is closed at once. 0 is no bound."`
 
 	ReuseGRPC    config.Switch `name:"reuse-grpc-port" default:"false" group:"gRPC" help:"Share the port with other processes that do; the kernel spreads connections over them."`
 	GRPCRestrict []string      `name:"grpc-restricted-protocol" sep:"none" secret:"value" placeholder:"API,API:HEADER=VALUE" group:"gRPC" help:"As --http-restricted-api; clients send the header as triton-grpc-protocol-HEADER."`
@@ -31,19 +42,20 @@ type Connections struct {
 	Roots        string        `name:"grpc-root-cert" placeholder:"FILE" group:"gRPC" help:"Certificates that sign those of clients, in PEM."`
 	Compression  string        `name:"grpc-infer-response-compression-level" default:"none" enum:"none,low,medium,high" group:"gRPC" help:"low, medium and high alike send the responses of inferences as gzip to clients that accept it; none compresses a response as its request was."`
 
-	MaxGRPC    int `name:"grpc-max-connections" default:"4096" group:"gRPC" help:"Most connections that are open at a time; more are closed at once. 0 is no bound."`
+	MaxGRPC    int `name:"grpc-max-connections" default:"4096" group:"gRPC" help:"Most connections that are open at a time, but at most one for each 512 KiB of --max-request-bytes. A new one takes the place of one that is idle, or is closed at once. 0 is no bound."`
 	MaxStreams int `name:"grpc-max-concurrent-streams" default:"4096" group:"gRPC" help:"Most calls at a time on one connection, each stream of requests among them; clients wait with more."`
 
 	PingTime     int64         `name:"grpc-keepalive-time" default:"7200000" group:"gRPC" help:"How long a connection is silent before the server pings the client, in milliseconds; 1000 at the least."`
 	PingTimeout  int64         `name:"grpc-keepalive-timeout" default:"20000" group:"gRPC" help:"How long a ping may take to be answered before the connection is closed, in milliseconds."`
 	PingIdle     config.Switch `name:"grpc-keepalive-permit-without-calls" default:"false" group:"gRPC" help:"Let clients ping connections without calls."`
-	PingInterval int64         `name:"grpc-http2-min-recv-ping-interval-without-data" default:"300000" group:"gRPC" help:"Least time between the pings of a client, in milliseconds; one that exceeds it twice is disconnected."`
+	PingStrikes  int           `name:"grpc-http2-max-ping-strikes" default:"2" group:"gRPC" help:"How many pings a client may send too early; with one more it is disconnected. 0 is any number."`
+	PingInterval int64         `name:"grpc-http2-min-recv-ping-interval-without-data" default:"300000" group:"gRPC" help:"Least time between the pings of a client, in milliseconds, unless it gets headers or data in between."`
 	MaxAge       int64         `name:"grpc-max-connection-age" default:"0" placeholder:"MS" group:"gRPC" help:"How old a connection gets, give or take a tenth, in milliseconds; 0 is for ever."`
 	Grace        int64         `name:"grpc-max-connection-age-grace" default:"0" placeholder:"MS" group:"gRPC" help:"How long calls may take to finish on a connection that is too old, in milliseconds; 0 is for ever."`
 }
 
 func defaultConnections() Connections {
-	return Connections{MaxHTTP: 16384, MaxGRPC: 4096, MaxStreams: 4096, Compression: "none", PingTime: 7_200_000, PingTimeout: 20_000, PingInterval: 300_000}
+	return Connections{MaxHTTP: 16384, MaxGRPC: 4096, MaxStreams: 4096, Compression: "none", PingTime: 7_200_000, PingTimeout: 20_000, PingStrikes: 2, PingInterval: 300_000}
 }
 
 func (c *Connections) validate() error {
@@ -65,7 +77,10 @@ func (c *Connections) validate() error {
 		setting      string
 		value, least int
 	}{
-		{"--http-max-connections", c.MaxHTTP, 0}, {"--grpc-max-connections", c.MaxGRPC, 0}, {"--grpc-max-concurrent-streams", c.MaxStreams, 1},
+		{"--http-max-connections", c.MaxHTTP, 0},
+		{"--grpc-max-connections", c.MaxGRPC, 0},
+		{"--grpc-max-concurrent-streams", c.MaxStreams, 1},
+		{"--grpc-http2-max-ping-strikes", c.PingStrikes, 0},
 	} {
 		if count.value < count.least || count.value > math.MaxInt32 {
 			return errs.New(errs.ConfigInvalid, "%s is %d: want %d to %d", count.setting, count.value, count.least, math.MaxInt32)
@@ -74,15 +89,30 @@ func (c *Connections) validate() error {
 	_, httpErr := restrictions("--http-restricted-api", c.HTTPRestrict)
 	_, grpcErr := restrictions("--grpc-restricted-protocol", c.GRPCRestrict)
 	_, tlsErr := c.tls()
-	return errors.Join(httpErr, grpcErr, tlsErr)
+	_, httpTLSErr := c.httpTLS()
+	_, httpPatternErr := path.ForwardPattern("--http-header-forward-pattern", c.HTTPHeaders)
+	_, grpcPatternErr := path.ForwardPattern("--grpc-header-forward-pattern", c.GRPCHeaders)
+	return errors.Join(httpErr, grpcErr, tlsErr, httpTLSErr, httpPatternErr, grpcPatternErr)
 }
 
-// bounded closes what a protocol's listener accepts beyond its bound. The log says
-// so for 1, 2, 4 and so on of them: a hostile client must not fill it.
-func (g *Gateway) bounded(l net.Listener, most int, setting string) net.Listener {
+// What an idle connection takes in memory, in bytes, and the reciprocal of the part of
+// --max-request-bytes that all connections of a protocol may take. With the default of that
+// the bounds of the flags are no larger.
+const (
+	httpConnectionBytes = 32 << 10
+	grpcConnectionBytes = 64 << 10
+	connectionShare     = 8
+)
+
+// bounded bounds the connections of a protocol's listener, each of which takes so many bytes. The
+// log says so for 1, 2, 4 and so on that are closed: a hostile client must not fill it.
+func (g *Gateway) bounded(l net.Listener, most int, bytes int64, setting string) net.Listener {
+	if affordable := g.config.MaxRequestBytes / connectionShare / bytes; g.config.MaxRequestBytes > 0 && most > 0 {
+		most = min(most, int(max(affordable, 1)))
+	}
 	return serve.WithMaxConnections(l, most, func(total uint64) {
 		if total&(total-1) == 0 {
-			g.deps.Log.Warn("connections are refused: as many are open as may be", zap.String("setting", setting), zap.Int("open", most), zap.Uint64("refused", total))
+			g.deps.Log.Warn("connections are closed, idle ones first: as many are open as may be", zap.String("setting", setting), zap.Int("open", most), zap.Uint64("closed", total))
 		}
 	})
 }
@@ -111,15 +141,12 @@ func restrictions(flag string, texts []string) (core.Restrictions, error) {
 	return r, nil
 }
 
-// tls is nil for plain text. As with Triton, mutual means TLS.
+// tls returns what gRPC's listener has of TLS; nil is plain text.
 func (c *Connections) tls() (*serve.TLS, error) {
-	switch {
-	case !c.SSL.On && !c.Mutual.On:
-		return nil, nil
-	case c.Certificate == "" || c.Key == "":
-		return nil, errs.New(errs.ConfigInvalid, "--grpc-use-ssl needs a certificate and its key: give --grpc-server-cert=FILE and --grpc-server-key=FILE")
-	case c.Mutual.On && c.Roots == "":
-		return nil, errs.New(errs.ConfigInvalid, "--grpc-use-ssl-mutual needs what signs the clients' certificates: give --grpc-root-cert=FILE")
-	}
-	return &serve.TLS{Certificate: c.Certificate, Key: c.Key, Roots: c.Roots, Mutual: c.Mutual.On}, nil
+	return serve.TLS{Certificate: c.Certificate, Key: c.Key, Roots: c.Roots, Mutual: c.Mutual.On}.Given(c.SSL.On, "--grpc")
+}
+
+// httpTLS returns what HTTP's listener has of TLS; nil is plain text.
+func (c *Connections) httpTLS() (*serve.TLS, error) {
+	return serve.TLS{Certificate: c.HTTPCertificate, Key: c.HTTPKey, Roots: c.HTTPRoots, Mutual: c.HTTPMutual.On, Protocol: "http/1.1"}.Given(c.HTTPSSL.On, "--http")
 }

@@ -6,6 +6,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -23,15 +24,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/recording"
 	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/calls"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/explain"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/metered"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/record"
 	"github.com/nereid-serving/nereid/services/gateway/internal/redis"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
@@ -91,7 +96,15 @@ type Deps struct {
 	// Pool is the memory pool of tensors.
 	Pool    *tensor.Pool
 	Metrics prometheus.Registerer
-	Log     *zap.Logger
+	// Logs is what Log is written by, and SetLog changes settings of the logs of all services
+	// and returns those that differ from the flags. They may be nil together; then the
+	// gateway has no logging extension.
+	Logs   *obs.Log
+	SetLog func(ctx context.Context, changes map[string]string) (obs.LogSettings, error)
+	// Gathered are the metrics of this process, by which clients of language models learn
+	// the load. It may be nil; then they learn nothing.
+	Gathered prometheus.Gatherer
+	Log      *zap.Logger
 }
 
 // Gateway is one gateway. It is a Responder for its requests, a Caller for the models
@@ -100,19 +113,25 @@ type Gateway struct {
 	config Config
 	deps   Deps
 	meters *metered.Metrics
-	budget *core.Budget
+	budget *memory.Budget
 	cache  *cache.Cache  // nil without one
 	redis  *redis.Values // of the cache; nil without one
 	policy *policies
+	shared *regions.Regions // of clients' memory; nil where they share none
 	recent *explain.Requests
+	// recordings are those that clients have asked for.
+	recordings *record.Recordings
 
 	// engine and calls are set once the lease has assigned the incarnation.
-	engine  atomic.Pointer[core.Gateway]
-	calls   atomic.Pointer[calls.Caller]
-	started chan struct{} // closed at the end of the start
-	bound   chan struct{} // closed when the listeners are open
-	http    net.Listener  // valid after bound, nil if not enabled
-	grpc    net.Listener
+	engine     atomic.Pointer[core.Gateway]
+	calls      atomic.Pointer[calls.Caller]
+	registered chan struct{} // closed when engine is set
+	started    chan struct{} // closed at the end of the start
+	bound      chan struct{} // closed when the listeners are open
+	http       net.Listener  // valid after bound, nil if not enabled
+	grpc       net.Listener
+	// connections are those of HTTP, set once it is served.
+	connections atomic.Pointer[rest.Connections]
 }
 
 // New returns a gateway; Run starts it.
@@ -126,14 +145,16 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	if deps.Requests == nil {
 		deps.Requests = NewRequests()
 	}
-	g := &Gateway{config: c, deps: deps, budget: core.NewBudget(c.MaxRequestBytes), started: make(chan struct{}), bound: make(chan struct{})}
+	g := &Gateway{config: c, deps: deps, budget: memory.NewBudget(c.MaxRequestBytes), registered: make(chan struct{}), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
 	g.recent = explain.New(c.ExplainedRequests, deps.Clock.Wall)
-	g.policy = newPolicies(c.Policy, c.RequirePolicy.On, g.meters, deps.Metrics, deps.Log)
+	g.recordings = record.New(record.Deps{Allowed: c.AllowRecording.On, Server: c.ID, Budget: g.budget, Now: deps.Clock.Now, Wall: deps.Clock.Wall})
+	g.policy = newPolicies(c.Policy, c.RequirePolicy, g.meters, deps.Metrics, deps.Log)
 	var err error
 	if g.cache, g.redis, err = openCache(&c.Cache, deps); err != nil {
 		return nil, err
 	}
+	g.shared = c.SharedMemory.open(deps.Metrics)
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final response.",
 	}, func() float64 { return float64(g.InFlight()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -154,6 +175,19 @@ func (g *Gateway) Respond(r *infer.Response) { g.deps.Requests.Respond(r) }
 func (g *Gateway) Ready() bool {
 	engine := g.engine.Load()
 	return engine != nil && engine.Ready()
+}
+
+// Refused returns why the gateway refuses all calls but probes; nil if it does not.
+func (g *Gateway) Refused() error { return g.policy.missing() }
+
+// Fail declares that there is no repository and will be none: see [core.Gateway.Fail]. It takes
+// effect when the gateway has registered, and returns then or when ctx is done.
+func (g *Gateway) Fail(ctx context.Context) {
+	select {
+	case <-g.registered:
+		g.engine.Load().Fail()
+	case <-ctx.Done():
+	}
 }
 
 // Unreachable lists the pools with ready models and without a reachable scheduler.
@@ -185,6 +219,7 @@ func (g *Gateway) Index() []IndexEntry {
 // Run serves until ctx is done. Then it is not ready for the exit notice, refuses
 // new requests, drains those in flight within the exit timeout, and returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
+	defer g.shared.Close()
 	r, err := g.register(ctx)
 	if err != nil {
 		return lifecycle.UnlessStopped(ctx, err)
@@ -197,7 +232,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, serving := errgroup.WithContext(serving)
-	if err := g.open(ctx, serving, group); err != nil {
+	if err := g.open(ctx, serving, group); err != nil || serving.Err() != nil {
 		stop()
 		return errors.Join(err, group.Wait())
 	}
@@ -229,13 +264,12 @@ func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) erro
 		short := g.policy.tenants.Share()
 		group.Go(func() error { return g.shareQuotas(serving, short) })
 	}
-	if err := g.policy.start(serving); err != nil {
-		return err
-	}
-	group.Go(func() error { return g.policy.follow(serving, g.deps.Bus) })
+	group.Go(func() error { return g.policy.run(serving, g.deps.Bus) })
 	group.Go(func() error { return g.policy.recall(serving, g.deps.Bus) })
 	group.Go(func() error { return g.deps.Bus.Answer(serving, bus.AskGateways, g.recent.Answer) })
-	g.policy.await(ctx, serving)
+	if g.policy.await(ctx, serving); serving.Err() != nil {
+		return nil //nolint:nilerr // the part that has failed says why
+	}
 	if err := g.listen(ctx); err != nil {
 		return err
 	}
@@ -256,14 +290,22 @@ func (g *Gateway) renew(ctx context.Context, r *registration) error {
 
 func (g *Gateway) start(incarnation uint64) *core.Gateway {
 	g.deps.Requests.SetOrigin(incarnation)
+	var logs core.Logging
+	extensions := extensions()
+	if g.deps.Logs != nil {
+		logs = &logging{g.deps.Logs, g.deps.SetLog}
+		extensions = append(extensions, "logging")
+	}
 	engine := core.New(
-		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions()},
+		core.ServerInfo{Name: g.config.ServerName, Version: g.config.Version, Extensions: extensions},
 		core.Deps{
-			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
-			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing, EnsembleEnded: g.deps.EnsembleEnded, Cache: g.cache,
+			Logging:    logs,
+			Dispatcher: g.deps.Dispatcher, Reachable: g.deps.Reachable, Refused: g.policy.missing, Statistics: g.deps.Statistics, Repository: g.deps.Repository,
+			Requests: g.deps.Requests, Clock: g.deps.Clock, Pool: g.deps.Pool, StatisticsMissing: g.statisticsMissing, EnsembleEnded: g.deps.EnsembleEnded, OutputMissing: g.outputMissing, Cache: g.cache,
 			StrictReadiness: g.config.StrictReadiness.On,
 		})
 	g.engine.Store(engine)
+	close(g.registered)
 	return engine
 }
 
@@ -272,34 +314,19 @@ func (g *Gateway) statisticsMissing(pool string, err error) {
 	g.deps.Log.Warn("a pool's scheduler does not answer: its models are missing in the statistics", append(obs.Err(err), zap.String("pool", pool))...)
 }
 
-// extensions of the protocol, in Triton's order.
+// outputMissing logs Triton's line.
+func (g *Gateway) outputMissing(ensemble infer.ModelRef, output string) {
+	g.deps.Log.Warn("Composing models did not output tensor "+output, obs.Model(ensemble)...)
+}
+
+// extensions lists the extensions of the protocol that the gateway has, in Triton's order.
 func extensions() []string {
-	return []string{"classification", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics"}
+	return []string{"classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data", "parameters", "statistics"}
 }
 
 // InFlight returns the number of requests without their final response. It is
 // safe for concurrent use.
 func (g *Gateway) InFlight() int64 { return g.deps.Requests.InFlight() }
-
-// notice gives load balancers the time to notice the end of readiness.
-func (g *Gateway) notice(ctx context.Context, engine *core.Gateway) {
-	if g.config.ExitNotice == 0 {
-		return
-	}
-	engine.BeginShutdown()
-	g.deps.Log.Info("gateway is not ready any more and still serves", zap.Duration("for", g.config.exitNotice()))
-	lifecycle.Pause(ctx, g.config.exitNotice())
-}
-
-// drain waits at most the exit timeout for the requests in flight.
-func (g *Gateway) drain(ctx context.Context, engine *core.Gateway) {
-	g.deps.Log.Info("gateway drains", zap.Int64("in_flight", engine.InFlight()))
-	ctx, cancel := context.WithTimeout(ctx, g.config.exitTimeout())
-	defer cancel()
-	if err := engine.Drain(ctx); err != nil {
-		g.deps.Log.Warn("exit timeout: canceling the requests in flight", zap.Int64("in_flight", engine.InFlight()))
-	}
-}
 
 func (g *Gateway) listen(ctx context.Context) (err error) {
 	if l := g.config.http(); l.Enabled {
@@ -325,19 +352,39 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 	if err != nil {
 		return err
 	}
-	handler := rest.New(engine, rest.Options{
-		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, StallTimeout: g.config.stallTimeout(), Explain: g.explain,
-	})
+	options := rest.Options{
+		Options: g.path("http", restricted), MaxInput: g.config.MaxInput, HealthBody: g.config.HealthBody == "json", StallTimeout: g.config.stallTimeout(), Explain: g.explain, Recordings: g.recordings, Recorded: g.recorded,
+	}
+	if options.Forward, err = path.ForwardPattern("--http-header-forward-pattern", g.config.Connections.HTTPHeaders); err != nil {
+		return err
+	}
+	if g.deps.Gathered != nil {
+		options.Load = (&load{metrics: g.deps.Gathered}).get
+	}
+	handler := rest.New(engine, options)
 	// No request timeout: models may take long, and clients set deadlines.
-	server := &http.Server{Handler: closing(handler, engine), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
-	return serve.HTTP(ctx, server, g.bounded(g.http, g.config.Connections.MaxHTTP, "--http-max-connections"), flush)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: g.config.stallTimeout(), IdleTimeout: 5 * time.Minute}
+	g.followConnections(server, engine)
+	secured, err := g.config.Connections.httpTLS()
+	if err != nil {
+		return err
+	}
+	if err := secured.Secure(server, g.deps.Log); err != nil {
+		return err
+	}
+	listener := g.bounded(g.http, g.config.Connections.MaxHTTP, httpConnectionBytes, "--http-max-connections")
+	listener = serve.WithWriteTimeout(listener, g.config.stallTimeout())
+	connections := rest.NewConnections(g.budget, options.Meter, g.closed())
+	g.connections.Store(connections)
+	return serve.HTTP(ctx, server, connections.Count(server, listener), flush)
 }
 
 // path are the options of a protocol's calls.
 func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
+	meter := g.meters.Protocol(protocol)
 	return path.Options{
-		Restricted: restricted, Tenants: g.policy.tenants, Costs: g.policy.costs, Budget: g.budget, Cache: g.cache, Meter: g.meters.Protocol(protocol),
-		Protocol: protocol, Ended: g.recent.Add, Audit: g.audit(protocol),
+		Restricted: restricted, Tenants: g.policy.tenants, Costs: g.policy.costs, Budget: g.budget, Cache: g.cache, Regions: g.shared, Meter: meter,
+		Protocol: protocol, Observers: []path.Observer{{Ended: meter.Ended}, {Ended: g.recent.Add}, g.recordings.Observer()}, Audit: g.audit(protocol),
 		Log: func(method string, err error) {
 			g.deps.Log.Error("call failed", append(obs.Err(err), zap.String("method", method))...)
 		},
@@ -364,15 +411,20 @@ func (g *Gateway) audit(protocol string) func(*path.Call, error) {
 	}
 }
 
-// closing closes connections after their response once the gateway shuts down;
-// the next request on a kept connection would fail.
-func closing(h http.Handler, engine *core.Gateway) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if engine.ShuttingDown() {
-			w.Header().Set("Connection", "close")
-		}
-		h.ServeHTTP(w, r)
-	})
+// recorded logs the start of a recording, and its end with what it has: who has seen the requests
+// of others stands in the log, with or without a policy.
+func (g *Gateway) recorded(c *path.Call, o record.Options, is *recording.Summary) {
+	fields := []zap.Field{
+		zap.Strings("models", o.Models), zap.Strings("tenants", o.Tenants), zap.Float64("share", o.Share), zap.Bool("answers", o.Answers),
+	}
+	if c.Tenant != nil {
+		fields = append(fields, zap.String("by", c.Tenant.Name))
+	}
+	if is == nil {
+		g.deps.Log.Info("audit: recording started", fields...)
+		return
+	}
+	g.deps.Log.Info("audit: recording ended", append(fields, zap.Int64("requests", is.Requests), zap.Int64("lost", is.Lost), zap.String("because", cmp.Or(is.Ended, "client")))...)
 }
 
 func addressOf(l net.Listener) string {

@@ -100,6 +100,14 @@ func startOn(t *testing.T, b *bus.Bus, reachable func(string) bool, hold chan st
 // startWith starts a gateway that works with more than an echo.
 func startWith(t *testing.T, deps gateway.Deps, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
+	h := begin(t, deps, hold, change...)
+	h.listens()
+	return h
+}
+
+// begin starts a gateway that may not listen yet.
+func begin(t *testing.T, deps gateway.Deps, hold chan struct{}, change ...func(*gateway.Config)) *harness {
+	t.Helper()
 	h := &harness{t: t, bus: deps.Bus, echo: &echo{hold: hold, submitted: make(chan infer.ModelRef, 100)}}
 	config := gateway.Default()
 	config.HTTPAddress, config.HTTPPort = "127.0.0.1", 0
@@ -108,7 +116,10 @@ func startWith(t *testing.T, deps gateway.Deps, hold chan struct{}, change ...fu
 		c(&config)
 	}
 	deps.Dispatcher, deps.Statistics = h.echo, func(string) gateway.StatisticsSource { return h.echo }
-	deps.Clock, deps.Pool, deps.Metrics, deps.Log = mono.New(), tensor.NewPool(0), prometheus.NewRegistry(), zap.NewNop()
+	deps.Clock, deps.Pool, deps.Metrics = mono.New(), tensor.NewPool(0), prometheus.NewRegistry()
+	if deps.Log == nil {
+		deps.Log = zap.NewNop()
+	}
 	var err error
 	if h.gateway, err = gateway.New(config, deps); err != nil {
 		t.Fatal(err)
@@ -139,6 +150,10 @@ func (h *harness) run() {
 			h.t.Error(err)
 		}
 	})
+}
+
+// listens waits until the gateway listens.
+func (h *harness) listens() {
 	<-h.gateway.Bound()
 	h.http, h.grpc = h.gateway.Addresses()
 }
@@ -381,6 +396,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"--grpc-keepalive-time": func(c *gateway.Config) { c.Connections.PingTime = 0 },
 		"keepalive-timeout":     func(c *gateway.Config) { c.Connections.PingTimeout = 0 },
 		"min-recv-ping":         func(c *gateway.Config) { c.Connections.PingInterval = -1 },
+		"max-ping-strikes":      func(c *gateway.Config) { c.Connections.PingStrikes = -1 },
 		"connection-age is":     func(c *gateway.Config) { c.Connections.MaxAge = -1 },
 		"age-grace":             func(c *gateway.Config) { c.Connections.Grace = -1 },
 	}

@@ -2,17 +2,15 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/bus"
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
@@ -23,32 +21,45 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tokens"
 )
 
-// policies has the gateway's policy in force: that of a file, read again when it changes.
+// policies has the gateway's policy in force: that of a file, read again when it changes, or
+// that which the registry publishes.
 type policies struct {
-	path     string // empty: none
-	required bool   // no call is taken without one
+	path     string // empty: the registry's
+	required string // auto, true or false: see [Config]
 	log      *zap.Logger
 
-	tenants *tenants.Tenants
-	costs   *tenants.Costs
-	stop    context.CancelFunc // of what keeps the present policy's keys fresh
+	tenants   *tenants.Tenants
+	costs     *tenants.Costs
+	verifiers *lifecycle.DynamicGroup // of the present policy, which keep its keys fresh
+	reloads   *prometheus.CounterVec
 
-	read    [sha256.Size]byte // of the text that was read last
-	reloads *prometheus.CounterVec
+	settled chan struct{} // closed when calls may be accepted
+	changed chan struct{} // has one when calls begin or end to be refused for want of a policy
 
-	settled chan struct{} // closed when it is known which policy there is
-	once    sync.Once     // closes settled
+	// Owned by run.
+	stop   context.CancelFunc // of the present verifier
+	text   string             // of which no further attempt is needed: it is in force, or wrong
+	failed string             // why the last attempt has failed; empty where it has not
 
 	mu     sync.Mutex
 	digest string // of the policy in force; guarded by mu
 	shadow bool   // guarded by mu
 }
 
-// policyPoll is how often a policy's file is looked at.
-const policyPoll = time.Second
+const (
+	// policyPoll is how often a policy's file is read, and how often a policy is tried again
+	// whose keys could not be.
+	policyPoll = time.Second
+	// policyWait is after what time a gateway that does not know whether there is a policy
+	// says so and, where it needs none, serves without.
+	policyWait = 10 * time.Second
+)
 
-func newPolicies(path string, required bool, meter tenants.Meter, metrics prometheus.Registerer, log *zap.Logger) *policies {
-	p := &policies{path: path, required: required, log: log, tenants: tenants.New(meter, time.Now), costs: new(tenants.Costs), stop: func() {}, settled: make(chan struct{})}
+func newPolicies(path, required string, meter tenants.Meter, metrics prometheus.Registerer, log *zap.Logger) *policies {
+	p := &policies{
+		path: path, required: required, log: log, tenants: tenants.New(meter, time.Now), costs: new(tenants.Costs),
+		verifiers: lifecycle.NewDynamicGroup(), settled: make(chan struct{}), changed: make(chan struct{}, 1), stop: func() {},
+	}
 	p.reloads = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nereid_gateway_policy_loads_total", Help: "Policies that were read, by result: loaded; refused, where the one before stays.",
 	}, []string{"result"})
@@ -84,64 +95,178 @@ func costError() *prometheus.Desc {
 		"How far the predicted costs of recent requests were off, on average, relative to what they have cost.", []string{"model"}, nil)
 }
 
-// start puts the policy of the file in force. Without one there is none. The error has
-// the reason policy_invalid.
-func (p *policies) start(ctx context.Context) error {
-	if p.path == "" {
-		return nil
-	}
-	defer p.settle()
-	text, err := os.ReadFile(p.path)
-	if err != nil {
-		return errs.Wrap(errs.PolicyInvalid, err, "--policy: the policy cannot be read: %v", err)
-	}
-	return p.load(ctx, p.path, text)
+// missing returns the error of calls while a policy is needed and there is none; nil otherwise.
+func (p *policies) missing() error {
+	_, err := p.tenants.View()
+	return err
 }
-
-// settle says that it is known which policy there is, so that calls may be taken.
-func (p *policies) settle() { p.once.Do(func() { close(p.settled) }) }
-
-// policyWait is how long a gateway that may serve without a policy waits to hear whether
-// there is one: an older registry makes no bucket for it, and NATS may not let it be read.
-const policyWait = 10 * time.Second
 
 // await waits until it is known which policy there is, or one of the contexts ends.
 func (p *policies) await(starting, serving context.Context) {
-	wait := time.NewTimer(policyWait)
-	defer wait.Stop()
-	late := wait.C
-	if p.required {
-		late = nil
-	}
 	select {
 	case <-p.settled:
 	case <-starting.Done():
 	case <-serving.Done():
-	case <-late:
-		p.log.Warn("it is not known whether the registry has a policy: serving without one; see the bucket policy, and make the NATS users of an earlier release anew")
 	}
+}
+
+// run puts policies in force as they change, until ctx is done: those of the file or,
+// without one, those that the registry publishes. One that is not valid changes nothing. The
+// error of a file that has none at the start is of the reason policy_invalid.
+func (p *policies) run(ctx context.Context, store *bus.Bus) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.verifiers.Run(ctx) })
+	group.Go(func() error {
+		if p.path != "" {
+			return p.followFile(ctx)
+		}
+		return p.followStore(ctx, store)
+	})
+	return group.Wait()
+}
+
+func (p *policies) followFile(ctx context.Context) error {
+	text, err := policy.ReadFile(p.path)
+	if err == nil {
+		err = p.load(ctx, p.path, text)
+	}
+	if err != nil {
+		return err
+	}
+	close(p.settled)
+	for lifecycle.Pause(ctx, policyPoll); ctx.Err() == nil; lifecycle.Pause(ctx, policyPoll) {
+		if text, err := policy.ReadFile(p.path); err != nil {
+			p.refuse(err)
+		} else {
+			p.replace(ctx, p.path, text)
+		}
+	}
+	return nil
+}
+
+// followStore has what the registry publishes be in force. Without --require-policy=false a
+// policy is needed as soon as one was published, whether it could be read or not, and no call
+// is accepted before it is known that none was.
+func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
+	bucket, err := bus.NewBucket(store, bus.Policies, bus.Values[*nereidv1.PolicyValue]())
+	if err != nil {
+		return err
+	}
+	events, err := bucket.WatchKey(ctx, bus.CurrentPolicy)
+	if err != nil {
+		return err
+	}
+	again := time.NewTicker(policyPoll)
+	defer again.Stop()
+	late := time.NewTimer(policyWait)
+	defer late.Stop()
+	is := published{needed: p.required == "true"}
+	for settled, refusing := false, false; ; {
+		select {
+		case e, open := <-events:
+			if !open {
+				return nil
+			}
+			p.take(&is, e)
+		case <-again.C: // keys of issuers that could not be read may be there now
+		case <-late.C:
+			p.late(&is)
+		}
+		if is.value != nil {
+			p.replace(ctx, is.value.GetSource(), []byte(is.value.GetText()))
+		}
+		missing := is.needed && p.tenants.Current() == nil
+		p.tenants.Require(missing)
+		if missing != refusing {
+			refusing = missing
+			select {
+			case p.changed <- struct{}{}:
+			default: // is read soon
+			}
+		}
+		if !settled && !missing && (is.known || p.tenants.Current() != nil) {
+			settled = true
+			close(p.settled)
+		}
+	}
+}
+
+// published is what is known of the policy that the registry publishes.
+type published struct {
+	needed bool                  // calls are refused without a policy
+	known  bool                  // whether one was published, or that it does not matter
+	value  *nereidv1.PolicyValue // the last that could be decoded; nil: none
+}
+
+// take records an event of the policy's key. The deletion of the key changes nothing.
+func (p *policies) take(is *published, e bus.Event[*nereidv1.PolicyValue]) {
+	switch e.Kind {
+	case bus.EventPut:
+		is.needed = p.required != "false"
+		if e.Err != nil {
+			p.refuse(e.Err)
+			return
+		}
+		is.value = e.Value
+	case bus.EventCaughtUp:
+		if is.known = true; is.needed && is.value == nil {
+			p.log.Warn("no calls are accepted before the registry has published a policy: start it with --cluster-policy")
+		}
+	}
+}
+
+// late says that it is still not known whether a policy was published.
+func (p *policies) late(is *published) {
+	switch {
+	case is.known:
+	case p.required == "false":
+		is.known = true
+		p.log.Warn("it is not known whether the registry has published a policy: serving without one")
+	default:
+		p.log.Warn("no calls are accepted, since it is not known whether the registry has published a policy: make the bucket policy readable for the gateway's NATS user (nereid credentials), or serve without policies by --require-policy=false")
+	}
+}
+
+// replace puts a policy in force that is not yet. One that is not valid is not tried again;
+// one whose issuers' keys cannot be read is.
+func (p *policies) replace(ctx context.Context, name string, text []byte) {
+	if string(text) == p.text {
+		return
+	}
+	if err := p.load(ctx, name, text); err != nil && ctx.Err() == nil {
+		p.refuse(err)
+	}
+}
+
+// refuse logs and counts what keeps a policy from being in force, once for the same reason.
+func (p *policies) refuse(err error) {
+	if p.failed == err.Error() {
+		return
+	}
+	p.failed = err.Error()
+	p.reloads.WithLabelValues("refused").Inc()
+	p.log.Error("the policy is refused: the one before stays in force", obs.Err(err)...)
 }
 
 // load puts a policy in force. Where it cannot, the one before stays.
 func (p *policies) load(ctx context.Context, name string, text []byte) error {
-	p.read = sha256.Sum256(text)
 	made, findings := policy.Read(text)
 	if made == nil {
-		p.reloads.WithLabelValues("refused").Inc()
+		p.text = string(text)
 		return policy.Invalid(name, findings, maxShown)
 	}
-	fresh, stop := context.WithCancel(ctx)
-	verifier, err := tokens.New(fresh, made.Issuers, func(issuer string, err error) {
+	verifier := tokens.New(made.Issuers, func(issuer string, err error) {
 		p.log.Warn("the keys of a tokens' issuer cannot be read: those known so far stay", append(obs.Err(err), zap.String("issuer", issuer))...)
 	})
-	if err != nil {
-		stop()
-		p.reloads.WithLabelValues("refused").Inc()
+	if err := verifier.Load(ctx); err != nil {
 		return err
 	}
 	p.tenants.Set(made, verifier)
 	p.stop()
+	fresh, stop := context.WithCancel(ctx)
 	p.stop = stop
+	p.verifiers.Add(func(context.Context) error { return verifier.Run(fresh) })
+	p.text, p.failed = string(text), ""
 	p.reloads.WithLabelValues("loaded").Inc()
 	p.mu.Lock()
 	p.digest, p.shadow = made.Digest, made.Shadow
@@ -149,6 +274,9 @@ func (p *policies) load(ctx context.Context, name string, text []byte) error {
 	p.log.Info("policy in force", zap.String("policy", name), zap.String("digest", made.Digest), zap.Int("tenants", len(made.Tenants())), zap.Bool("shadow", made.Shadow))
 	return nil
 }
+
+// maxShown is how many findings an error names.
+const maxShown = 20
 
 // recall has predictions begin with what the schedulers have kept of what executions take,
 // until ctx is done.
@@ -158,6 +286,9 @@ func (p *policies) recall(ctx context.Context, store *bus.Bus) error {
 		return err
 	}
 	for e := range bucket.Watch(ctx) {
+		if e.Kind == bus.EventDelete {
+			p.costs.Forget(infer.ParseModelID(e.Key))
+		}
 		if e.Kind != bus.EventPut || e.Err != nil {
 			continue
 		}
@@ -166,64 +297,4 @@ func (p *policies) recall(ctx context.Context, store *bus.Bus) error {
 		}
 	}
 	return nil
-}
-
-// maxShown is how many findings an error names.
-const maxShown = 20
-
-// follow puts policies in force as they change, until ctx is done: those of the file or,
-// without one, those that the registry publishes. One that is not valid changes nothing.
-func (p *policies) follow(ctx context.Context, store *bus.Bus) error {
-	if p.path == "" {
-		return p.followStore(ctx, store)
-	}
-	p.followFile(ctx)
-	return nil
-}
-
-func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
-	bucket, err := bus.NewBucket(store, bus.Policies, bus.Values[*nereidv1.PolicyValue]())
-	if err != nil {
-		return err
-	}
-	for e := range bucket.Watch(ctx) {
-		err := e.Err
-		if err == nil && e.Kind == bus.EventPut {
-			if err = p.load(ctx, e.Value.GetSource(), []byte(e.Value.GetText())); err == nil {
-				p.settle()
-			}
-		}
-		if err != nil {
-			p.log.Error("the registry's policy is refused: the one before stays in force", obs.Err(err)...)
-		}
-		switch {
-		case e.Kind != bus.EventCaughtUp:
-		case p.required && p.tenants.Current() == nil:
-			p.log.Warn("no calls are taken before the registry has published a policy: start it with --cluster-policy")
-		default:
-			p.settle()
-		}
-	}
-	return nil
-}
-
-func (p *policies) followFile(ctx context.Context) {
-	unreadable := false
-	for lifecycle.Pause(ctx, policyPoll); ctx.Err() == nil; lifecycle.Pause(ctx, policyPoll) {
-		text, err := os.ReadFile(p.path)
-		if err != nil {
-			if !unreadable {
-				p.log.Error("the policy cannot be read: the one before stays in force", obs.Err(err)...)
-			}
-			unreadable = true
-			continue
-		}
-		unreadable = false
-		if sha256.Sum256(text) == p.read {
-			continue
-		}
-		if err := p.load(ctx, p.path, text); err != nil {
-			p.log.Error("the policy is refused: the one before stays in force", obs.Err(err)...)
-		}
-	}
 }

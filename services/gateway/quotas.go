@@ -22,6 +22,9 @@ const (
 	quotaRest  = 2 * time.Millisecond
 	// quotaTries is how often a write is tried that others have come before.
 	quotaTries = 5
+	// quotaGrace is how much longer what is left stays than until it is whole again: clocks
+	// of gateways differ.
+	quotaGrace = 2 * time.Second
 	// quotaTimeout bounds the settling of one tenant's limits.
 	quotaTimeout = 2 * time.Second
 )
@@ -91,13 +94,13 @@ func (q *quotas) run(ctx context.Context, g *Gateway) {
 
 // lease settles what this gateway, one of so many, has of its tenants' limits.
 func (q *quotas) lease(ctx context.Context, gateways int, since time.Duration) error {
-	return q.tenants.Lease(gateways, since, func(tenant string, wanted []tenants.Balance) ([]float64, error) {
+	return q.tenants.Lease(gateways, since, func(tenant string, wanted []tenants.Balance) ([]tenants.Grant, error) {
 		return q.settle(ctx, tenant, wanted)
 	})
 }
 
 // settle takes what is wanted out of what is left for all gateways, by compare-and-set.
-func (q *quotas) settle(ctx context.Context, tenant string, wanted []tenants.Balance) ([]float64, error) {
+func (q *quotas) settle(ctx context.Context, tenant string, wanted []tenants.Balance) ([]tenants.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -105,11 +108,11 @@ func (q *quotas) settle(ctx context.Context, tenant string, wanted []tenants.Bal
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return nil, err
 		}
-		value, granted := settled(entry.Value, wanted, time.Now())
+		value, granted, whole := settled(entry.Value, wanted, time.Now())
 		if entry.Revision == 0 {
-			_, err = q.bucket.Create(ctx, tenant, value)
+			_, err = q.bucket.CreateFor(ctx, tenant, value, whole+quotaGrace)
 		} else {
-			_, err = q.bucket.Update(ctx, tenant, value, entry.Revision)
+			_, err = q.bucket.UpdateFor(ctx, tenant, value, entry.Revision, whole+quotaGrace)
 		}
 		switch {
 		case err == nil:
@@ -120,10 +123,10 @@ func (q *quotas) settle(ctx context.Context, tenant string, wanted []tenants.Bal
 	}
 }
 
-// settled is what is left when the wanted was taken out, and how much that was.
-func settled(before *nereidv1.QuotaValue, wanted []tenants.Balance, now time.Time) (*nereidv1.QuotaValue, []float64) {
-	value := &nereidv1.QuotaValue{Schema: nereidv1.Schema}
-	granted := make([]float64, len(wanted))
+// settled is what is left when the wanted was taken out, how much that was, and after
+// what time all is whole again: then the value says no more than its absence does.
+func settled(before *nereidv1.QuotaValue, wanted []tenants.Balance, now time.Time) (value *nereidv1.QuotaValue, granted []tenants.Grant, whole time.Duration) {
+	value = &nereidv1.QuotaValue{Schema: nereidv1.Schema}
 	for i := range wanted {
 		b := &wanted[i]
 		level := b.Full(now)
@@ -132,8 +135,9 @@ func settled(before *nereidv1.QuotaValue, wanted []tenants.Balance, now time.Tim
 				level = tenants.Level{Left: m.GetLeft(), At: time.Unix(0, m.GetAtUnixNs())}
 			}
 		}
-		granted[i] = b.Grant(&level, now)
+		granted = append(granted, b.Take(&level, now))
+		whole = max(whole, b.Whole(level, now))
 		value.Meters = append(value.Meters, &nereidv1.QuotaMeter{Name: b.Name(), Left: level.Left, AtUnixNs: level.At.UnixNano()})
 	}
-	return value, granted
+	return value, granted, whole
 }

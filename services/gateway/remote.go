@@ -69,9 +69,10 @@ func NewRemote(d RemoteDeps) *Remote {
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
 	r.tensors = export.NewEndpoint(export.Config{
 		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: d.Requests, Lent: d.Requests.Lent,
-		Calls: d.Calls, Control: d.Control,
+		Calls: d.Calls, Control: d.Control, Dropped: r.dropped,
 	})
-	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Back: r.Pools.Back, Log: d.Log})
+	d.Requests.OnOverdue(r.tensors.Arriving)
+	r.workers = workers.New(workers.Deps{Bus: d.Bus, Endpoint: r.tensors, Peer: r.worker, Lost: r.lost, Back: d.Requests.Back, Log: d.Log})
 	return r
 }
 
@@ -142,7 +143,17 @@ func (r *Remote) follow(ctx context.Context) error {
 // lost says that a worker is gone.
 func (r *Remote) lost(worker uint64) {
 	r.tensors.Gone(worker)
-	r.Pools.Lost(worker)
+	if n := r.deps.Requests.Lost(worker); n > 0 {
+		r.deps.Log.Warn("a worker is gone with requests", zap.Uint64("incarnation", worker), zap.Int("requests", n))
+	}
+}
+
+// dropped says that a worker has dropped answers, since the gateway was taken for gone.
+func (r *Remote) dropped(worker uint64, at mono.Time) {
+	if n := r.deps.Requests.Dropped(worker, at); n > 0 {
+		r.deps.Log.Warn("a worker has dropped answers, since the gateway was gone or had no stream for long",
+			zap.Uint64("incarnation", worker), zap.Int("requests", n))
+	}
 }
 
 // Connected returns a channel that is closed when the current stream to a

@@ -93,6 +93,7 @@ func (g *Gateway) apply(
 		case <-shutdown:
 			shutdown = nil // published below
 		case <-superseded:
+		case <-g.policy.changed: // and with it readiness, which the lease says
 		}
 		for more := true; more; {
 			select {
@@ -103,9 +104,12 @@ func (g *Gateway) apply(
 			}
 		}
 		snapshot := state.Snapshot()
+		before := engine.Snapshot()
 		unreachable := engine.Update(snapshot)
+		g.announceModels(before, snapshot)
 		applied.Store(&unreachable)
 		g.meters.Prune(snapshot.Models())
+		g.policy.costs.Retain(snapshot.Has)
 		g.noteStart(engine)
 		// While an ensemble has steps to come of what is replaced, the registry must not
 		// take it for given up: it waits for this word, for a while.

@@ -68,14 +68,19 @@ func (l *leadership) keysToPlace(now time.Time) []string {
 // assign writes the assignments of models that are not as the placement says.
 func (l *leadership) assign(ctx context.Context, keys []string, placement place.Placement) error {
 	parts := publish.Parts(placement)
-	var writes []bus.Write[*nereidv1.AssignmentValue]
+	var writes, adding []bus.Write[*nereidv1.AssignmentValue]
 	for _, key := range keys {
 		for worker := range l.workers.entries {
-			if w, needed := l.assignmentWrite(worker, key, parts[publish.Part{Worker: worker, Model: key}]); needed {
+			part := parts[publish.Part{Worker: worker, Model: key}]
+			switch w, needed := l.assignmentWrite(worker, key, part); {
+			case needed && publish.Adds(l.assignments.of(worker, key), part):
+				adding = append(adding, w)
+			case needed:
 				writes = append(writes, w)
 			}
 		}
 	}
+	writes = append(writes, adding...)
 	if len(writes) == 0 {
 		return nil
 	}

@@ -86,6 +86,11 @@ func Check(ctx context.Context, cfg Config, gpus int) (models []CheckResult, ign
 		if composed := all.check(m); composed.Problem != m.Problem {
 			m = composed
 			scanner.Locate(directory(m.URL), m.Problems)
+		} else if m.Config == nil && m.URL != "" {
+			m.Problems = scanner.WithUnknownSteps(directory(m.URL), m.Name, m.Problems, func(namespace, model string) bool {
+				id := stepModel(m.ID(), namespace, model)
+				return slices.ContainsFunc(snap.Models, func(of snapshot.Model) bool { return of.ID() == id })
+			})
 		}
 		if unasked[m.ID()] {
 			m.Warnings = append(m.Warnings, "no code is run here: whether the model can be loaded, and what its auto_complete_config adds to inputs, outputs and batching, is not checked")

@@ -35,7 +35,7 @@ type Config struct {
 	// Policy is a file with the policy of all gateways; empty is none.
 	Policy string `name:"cluster-policy" placeholder:"FILE" group:"Tenants" help:"Policy of all gateways that have none of their own by --policy. A changed file is published again; one with errors changes nothing."`
 	// Poll is how often the repositories are read again under [ControlPoll].
-	Poll Seconds `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds."`
+	Poll Seconds `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds; 0 is once an hour."`
 	// LoadModels are the models that the start loads under [ControlExplicit];
 	// "*" alone is all of them. Other modes load all and allow no names.
 	LoadModels []string `name:"load-model" sep:"none" placeholder:"NAME" group:"Models" help:"Model to load at the start under --model-control-mode=explicit; repeat the flag for several, or give * for all."`
@@ -111,8 +111,12 @@ func (s Seconds) String() string {
 	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64)
 }
 
-// maxPoll is a year.
-const maxPoll = Seconds(365 * 24 * time.Hour)
+const (
+	// maxPoll is a year.
+	maxPoll = Seconds(365 * 24 * time.Hour)
+	// rarely stands for a poll of 0, as with Triton.
+	rarely = Seconds(time.Hour)
+)
 
 // Control is a way to decide when models are loaded, by its name on the
 // command line.
@@ -139,12 +143,18 @@ func Default() Config {
 	}
 }
 
-// Validate reports the first setting that cannot be used, with the reason
-// config_invalid.
-func (c Config) Validate() error {
+// Complete reports, with the reason config_invalid, that there is no repository. It is
+// apart from Validate for programs that find repositories after their flags are read.
+func (c Config) Complete() error {
 	if len(c.Repositories) == 0 {
 		return errs.New(errs.ConfigInvalid, "no model repository: give --model-repository=DIR")
 	}
+	return nil
+}
+
+// Validate reports the first setting that cannot be used, with the reason
+// config_invalid.
+func (c Config) Validate() error {
 	for _, root := range c.Repositories {
 		if err := checkURL(root); err != nil {
 			return err
@@ -213,14 +223,17 @@ func (c Config) validateModels() error {
 	return nil
 }
 
+// poll is the time between polls.
+func (c Config) poll() time.Duration { return time.Duration(cmp.Or(c.Poll, rarely)) }
+
 func (c Config) validateControl() error {
 	switch {
 	case c.policyProblem() != nil:
 		return c.policyProblem()
 	case c.Control != ControlNone && c.Control != ControlPoll && c.Control != ControlExplicit:
 		return errs.New(errs.ConfigInvalid, "--model-control-mode is %q: want none, poll or explicit", c.Control)
-	case c.Poll <= 0 || c.Poll > maxPoll:
-		return errs.New(errs.ConfigInvalid, "--repository-poll-secs is %v: want 1 to %v", c.Poll, maxPoll)
+	case c.Poll < 0 || c.Poll > maxPoll:
+		return errs.New(errs.ConfigInvalid, "--repository-poll-secs is %v: want 0 to %v", c.Poll, maxPoll)
 	case c.FileQuietPeriod < 0 || c.ObjectQuietPeriod < 0:
 		return errs.New(errs.ConfigInvalid, "files settle after %v, and objects have arrived after %v: want 0 or more", c.FileQuietPeriod, c.ObjectQuietPeriod)
 	case len(c.LoadModels) > 0 && c.Control != ControlExplicit:
@@ -229,8 +242,8 @@ func (c Config) validateControl() error {
 		return errs.New(errs.ConfigInvalid, "--load-model=* loads all models: give no other --load-model beside it")
 	}
 	for _, name := range c.LoadModels {
-		if err := checkName(name); err != nil {
-			return errs.Wrap(errs.ConfigInvalid, err, "--load-model=%s: %s", name, errs.From(err).Msg)
+		if strings.TrimSpace(name) == "" || !isModelName(name) {
+			return errs.New(errs.ConfigInvalid, "--load-model=%s: no model can have that name: give the name of a model's directory, or *", name)
 		}
 	}
 	return nil

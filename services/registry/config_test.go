@@ -35,8 +35,9 @@ func TestDefaultIsThatOfTheFlags(t *testing.T) {
 
 func TestFlagsOutOfRangeAreRefused(t *testing.T) {
 	for flag, want := range map[string]string{
-		"--repository-poll-secs=0":        "--repository-poll-secs is 0: want 1 to 31536000",
-		"--repository-poll-secs=31536001": "--repository-poll-secs is 31536001: want 1 to 31536000",
+		"--repository-poll-secs=0":        "",
+		"--repository-poll-secs=-1":       "--repository-poll-secs is -1: want 0 to 31536000",
+		"--repository-poll-secs=31536001": "--repository-poll-secs is 31536001: want 0 to 31536000",
 		"--repository-poll-secs=31536000": "",
 		"--repository-poll-secs=1.5":      `want a number of seconds, not "1.5"`,
 		"--pool-models==m":                "--pool-models==m: want a pool, = and a list",

@@ -14,8 +14,10 @@ import (
 // failed; a failure leaves what served before in service. config, if it is not
 // empty, is the configuration as JSON, used in place of the repository's;
 // files, if there are any, by their paths within the model's directory, are
-// used in place of the whole directory. Both last until the next load. The
-// caller must not change files afterwards.
+// used in place of the whole directory. Files last until the next load; a
+// configuration also through loads without one, while the repository's files and
+// configuration stay as they are and no other load fails. The caller must not
+// change files afterwards. A load waits for those before it on the same model.
 //
 // Reasons are model_control_disabled unless models are under explicit control,
 // load_unknown_model, load_conflict, load_failed, model_ambiguous for files of
@@ -25,6 +27,9 @@ import (
 func (r *Registry) Load(ctx context.Context, model, config string, files map[string][]byte) error {
 	if err := r.controllable(model); err != nil {
 		return err
+	}
+	if !isModelName(model) {
+		return unknownModel(model)
 	}
 	if len(files) > 0 && config == "" {
 		return notPolled(model, errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override"))
@@ -93,7 +98,7 @@ func each(ids []infer.ModelID, do func(infer.ModelID) error) error {
 // that were loaded for ensembles alone and that no other uses.
 // Reasons are those of [Registry.Load].
 func (r *Registry) Unload(ctx context.Context, model string, dependents bool) error {
-	if err := r.controllable(model); err != nil {
+	if err := r.controllable(model); err != nil || !isModelName(model) {
 		return err
 	}
 	return each(r.unloadable(model), func(id infer.ModelID) error {
@@ -105,18 +110,16 @@ func (r *Registry) controllable(model string) error {
 	if r.cfg.Control != ControlExplicit {
 		return errs.New(errs.ModelControlDisabled, "explicit model load / unload is not allowed if polling is enabled").WithModel(model)
 	}
-	return checkName(model)
-}
-
-// checkName refuses names that no model directory can have.
-func checkName(name string) error {
-	switch {
-	case strings.TrimSpace(name) == "":
+	if strings.TrimSpace(model) == "" {
 		return errs.New(errs.InvalidParameter, "Model name cannot be empty. Please enter a valid name to deploy.")
-	case name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00"):
-		return errs.New(errs.InvalidParameter, "model name must not contain path traversal characters")
 	}
 	return nil
+}
+
+// isModelName reports whether a model's directory can have the name; with any other there is
+// no model.
+func isModelName(name string) bool {
+	return name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
 }
 
 // operate has the leader's loop do an operation, if this replica leads. A

@@ -2,14 +2,14 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"time"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
@@ -142,7 +142,7 @@ func withSteps(whole func(infer.ModelID) bool, models []snapshot.Model) (more fu
 func (l *leadership) unloadUnused(ctx context.Context, ensemble *nereidv1.ModelValue) error {
 	for _, id := range steps(publish.IDOf(ensemble), ensemble.GetConfig()) {
 		value := l.models.entries[id.Key()].Value
-		if !l.implicit[id.Key()] || l.operations[id.Key()] != nil || !loaded(value) || l.used(id) {
+		if !l.implicit[id.Key()] || l.operations.running[id.Key()] != nil || !loaded(value) || l.used(id) {
 			continue
 		}
 		if err := l.writeValue(ctx, id.Key(), publish.Unloaded(value)); err != nil {
@@ -166,29 +166,26 @@ func (l *leadership) used(id infer.ModelID) bool {
 	return false
 }
 
-// retryStep is how long to wait for another operation on the same model.
-const retryStep = 20 * time.Millisecond
-
-// loadSteps loads what an ensemble needs and is not loaded, or returns why it cannot be.
+// loadSteps loads what an ensemble needs, as far as it is not loaded as the repositories have
+// it, or returns why it cannot be.
 func (l *leadership) loadSteps(ctx context.Context, m *snapshot.Model, above []infer.ModelID) error {
 	above = append(slices.Clone(above), m.ID())
 	return each(steps(m.ID(), m.Config), func(id infer.ModelID) error {
 		if slices.Contains(above, id) {
-			return nil // the check tells of the circle
+			return nil // the check reports the circle
 		}
-		for {
-			o := &operation{kind: operationLoad, id: id, above: above, done: make(chan error, 1)}
-			answered, err := l.do(ctx, o)
-			switch {
-			case !answered:
-				return errs.New(errs.StateUnavailable, "another registry leads")
-			case errs.Of(err) == errs.LoadConflict:
-				lifecycle.Pause(ctx, retryStep)
-				continue
-			case err != nil && ctx.Err() == nil:
-				return loadFailed(m.ID(), "ensemble '"+m.Name+"' depends on '"+id.Name+"' which has no loaded version. Model '"+id.Name+"' loading failed with error: "+errs.From(err).Msg)
-			}
+		answered, err := l.do(ctx, &operation{kind: operationLoad, id: id, above: above, done: make(chan error, 1)})
+		switch {
+		case !answered:
+			return errs.New(errs.StateUnavailable, "another registry leads")
+		case err == nil || ctx.Err() != nil:
 			return err
+		case errs.Of(err) == errs.LoadUnknownModel:
+			return loadFailed(m.ID(), fmt.Sprintf("load failed for model '%s': ensemble %s contains models that are not available or ambiguous: %s (%s)",
+				m.ID(), m.Name, id.Name, errs.From(err).Msg))
 		}
+		cause := strings.TrimPrefix(errs.From(err).Msg, "load failed for model '"+id.String()+"': ")
+		return loadFailed(m.ID(), fmt.Sprintf("load failed for model '%s': ensemble '%s' depends on '%s' which has no loaded version. Model '%s' loading failed with error: %s",
+			m.ID(), m.Name, id.Name, id.Name, cause))
 	})
 }

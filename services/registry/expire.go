@@ -21,7 +21,11 @@ func (l *leadership) expireWorkers(ctx context.Context, now time.Time) (time.Dur
 			_, lives := l.workers.entries[worker]
 			if _, known := l.lostWorkers[worker]; !lives && !known {
 				l.lostWorkers[worker] = now
-				l.log.Warn("worker lost: its assignments are kept for its return", zap.String("worker_id", worker), zap.Duration("for", l.cfg.WorkerGrace))
+				level, text := zap.InfoLevel, "worker is away: its assignments are kept for its return"
+				if l.deadWorkers[worker] {
+					level, text = zap.WarnLevel, "worker lost: its assignments are kept for its return"
+				}
+				l.log.Log(level, text, zap.String("worker_id", worker), zap.Duration("for", l.cfg.WorkerGrace))
 			}
 		}
 	}
@@ -35,6 +39,7 @@ func (l *leadership) expireWorkers(ctx context.Context, now time.Time) (time.Dur
 			return 0, err
 		}
 		delete(l.lostWorkers, worker)
+		delete(l.deadWorkers, worker)
 		l.log.Info("assignments of a lost worker deleted", zap.String("worker_id", worker))
 	}
 	return next, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/internal/swap"
 )
 
 // leadership is one time as the leader. All fields but requests, ended, results and underReplicated
@@ -92,16 +93,17 @@ type leadership struct {
 	// implicit are the models, by key, that were loaded for ensembles alone. A new
 	// leader knows of none, and leaves them loaded.
 	implicit map[string]bool
-	// rejected holds, by key, the value that failed last: the same generation is
-	// not tried again unasked.
-	rejected map[string]*nereidv1.ModelValue
+	rejected *swap.Rejections
 	// readySwaps says, by key, of models on their way since when all is ready.
 	readySwaps map[string]readySince
 	// draining are loaded versions that left the models, until no gateway sends
 	// requests to them.
 	draining    map[infer.ModelRef]drain
-	operations  map[string]*operation // by the model's key
-	lostWorkers map[string]time.Time  // assigned workers that are gone, and since when
+	operations  operations
+	lostWorkers map[string]time.Time // assigned workers that are gone, and since when
+	// deadWorkers have let their leases expire under this leadership. Others that are gone
+	// have stopped, or were gone before it.
+	deadWorkers map[string]bool
 }
 
 func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger, scanner *repo.Scanner, c *completer, m *stateBackup, epoch uint64) *leadership {
@@ -138,11 +140,12 @@ func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger,
 		schedulers:        newWatchCache[*nereidv1.ServiceValue](),
 		scans:             scans{due: true, seen: make(map[string]snapshot.Model)},
 		implicit:          make(map[string]bool),
-		rejected:          make(map[string]*nereidv1.ModelValue),
+		rejected:          swap.NewRejections(cfg.Retry, longestRetryPause),
 		readySwaps:        make(map[string]readySince),
 		draining:          make(map[infer.ModelRef]drain),
-		operations:        make(map[string]*operation),
+		operations:        newOperations(),
 		lostWorkers:       make(map[string]time.Time),
+		deadWorkers:       make(map[string]bool),
 	}
 	c.reset()
 	t.underReplicated.Store(new(map[infer.ModelRef]string))
@@ -258,7 +261,7 @@ func receive[T any](m *watchCache[T], e bus.Event[T], open bool, schema uint32) 
 
 // waits reports whether anything depends on what other services say.
 func (l *leadership) waits() bool {
-	return len(l.operations) > 0 || len(l.draining) > 0 || len(l.migrating) > 0 || len(l.firstLoads) > 0 || l.swapping()
+	return len(l.operations.running) > 0 || len(l.draining) > 0 || len(l.migrating) > 0 || len(l.firstLoads) > 0 || l.swapping()
 }
 
 // swapping reports whether any model is on its way to a new generation.

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -42,7 +41,10 @@ type operation struct {
 	model     *snapshot.Model // what is to be loaded, once it has been read
 	written   bool            // the value says what is to become of the model
 	completed bool            // the workers have come to an end with it
-	outcome   error
+	attempts  int             // how often its files had changed when they were loaded
+	// replaced are loaded versions whose end the answer waits for.
+	replaced []infer.ModelRef
+	outcome  error
 	// The revision of the bucket models, and what the workers have said, that
 	// all must know for an answer, and since when.
 	revision uint64
@@ -70,29 +72,45 @@ func (l *leadership) acknowledged(o *operation) bool {
 	return l.modelsAcknowledged(o.revision) && l.reportsAcknowledged(o.reports) || time.Since(o.since) >= gatewayAckTimeout
 }
 
-// startOperation takes an operation up. There is one at a time of a model.
+// startOperation starts an operation, or queues it behind those on the same model.
 func (l *leadership) startOperation(ctx context.Context, o *operation) {
-	if l.operations[o.key()] != nil {
-		o.done <- errs.New(errs.LoadConflict, "a related model '%s' to a load/unload request is currently loading or unloading", o.id).WithModel(o.id.Name)
+	if n := len(o.above); n > 0 && l.operations.awaits(o.id, o.above[n-1]) {
+		o.done <- nil // the check of the ensembles reports the circle
 		return
 	}
-	if len(o.above) > 0 && l.known(o.id) != nil {
-		o.done <- nil
+	runs, err := l.operations.add(o)
+	if err != nil {
+		o.done <- err
 		return
 	}
-	l.operations[o.key()] = o
+	if runs {
+		l.runOperation(ctx, o)
+	}
+}
+
+// runOperation starts an operation that is the only one of its model.
+func (l *leadership) runOperation(ctx context.Context, o *operation) {
 	if o.kind != operationLoad {
 		return
 	}
-	l.implicit[o.key()] = len(o.above) > 0
+	if len(o.above) == 0 || l.known(o.id) == nil {
+		l.implicit[o.key()] = len(o.above) > 0
+	}
+	l.readModel(ctx, o)
+}
+
+// readModel reads what a load asks for, beside the loop.
+func (l *leadership) readModel(ctx context.Context, o *operation) {
+	o.model, o.written = nil, false
+	kept := l.keptOverride(o)
 	l.background(ctx, func(ctx context.Context) func() {
-		m, err := l.read(ctx, o)
+		m, err := l.read(ctx, o, kept)
 		if err == nil {
 			err = l.loadSteps(ctx, &m, o.above)
 		}
 		return func() {
 			if err != nil {
-				l.respond(o, err)
+				l.respond(ctx, o, err)
 				return
 			}
 			logProblems(l.log, []snapshot.Model{m})
@@ -101,12 +119,18 @@ func (l *leadership) startOperation(ctx context.Context, o *operation) {
 	})
 }
 
-// respond gives an operation its outcome.
-func (l *leadership) respond(o *operation, err error) {
-	delete(l.operations, o.key())
+// respond gives an operation its outcome, and starts the next on the same model. A step of an
+// ensemble goes on with what serves, if its load fails.
+func (l *leadership) respond(ctx context.Context, o *operation, err error) {
 	l.swept = false
-	o.done <- err
 	l.log.Info("model control", append([]zap.Field{zap.Stringer("model", o.id), zap.Bool("load", o.kind == operationLoad)}, outcome(err)...)...)
+	if len(o.above) > 0 && publish.Serving(l.models.entries[o.key()].Value, l.knowledge(false)) != nil {
+		err = nil
+	}
+	o.done <- err
+	if next := l.operations.end(o.key()); next != nil {
+		l.runOperation(ctx, next)
+	}
 }
 
 func outcome(err error) []zap.Field {
@@ -121,8 +145,8 @@ func (l *leadership) applyOperations(ctx context.Context) error {
 	if !l.published {
 		return nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(l.operations)) {
-		o := l.operations[key]
+	for _, key := range l.operations.keys() {
+		o := l.operations.running[key]
 		var err error
 		switch {
 		case o.written:
@@ -147,7 +171,7 @@ func (l *leadership) applyLoad(ctx context.Context, o *operation) error {
 			return err
 		}
 	}
-	if m := o.model; m.Problem != "" && !m.NoVersion && !m.LoadFailed() {
+	if m := o.model; m.Problem != "" && !m.LoadFailed() {
 		o.written = true
 		l.completeOperation(o, notPolled(o.id.Name, errs.New(errs.ConfigInvalid, "%s", m.Problem)))
 		return nil
@@ -160,7 +184,7 @@ func (l *leadership) applyLoad(ctx context.Context, o *operation) error {
 			return nil
 		}
 	}
-	delete(l.rejected, o.key())
+	l.rejected.Remove(o.key())
 	o.written = true
 	return nil
 }
@@ -168,7 +192,7 @@ func (l *leadership) applyLoad(ctx context.Context, o *operation) error {
 func (l *leadership) applyUnload(ctx context.Context, o *operation) error {
 	value := l.models.entries[o.key()].Value
 	if !loaded(value) {
-		l.respond(o, nil)
+		l.respond(ctx, o, nil)
 		return nil
 	}
 	if err := l.writeValue(ctx, o.key(), publish.Unloaded(value)); err != nil {
@@ -179,7 +203,7 @@ func (l *leadership) applyUnload(ctx context.Context, o *operation) error {
 			return err
 		}
 	}
-	delete(l.rejected, o.key())
+	l.rejected.Remove(o.key())
 	o.written = true
 	l.completeOperation(o, nil)
 	return nil
@@ -193,9 +217,9 @@ func loaded(v *nereidv1.ModelValue) bool {
 
 // respondCompleted ends the operations whose result all must know and do.
 func (l *leadership) respondCompleted(ctx context.Context) error {
-	for _, key := range slices.Sorted(maps.Keys(l.operations)) {
-		if o := l.operations[key]; o.completed && l.acknowledged(o) {
-			l.respond(o, o.outcome)
+	for _, key := range l.operations.keys() {
+		if o := l.operations.running[key]; o.completed && l.acknowledged(o) && !l.reported(key, o.replaced) {
+			l.respond(ctx, o, o.outcome)
 		}
 	}
 	l.sweep(ctx)

@@ -16,7 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
+	"github.com/nereid-serving/nereid/services/registry/internal/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
@@ -27,10 +29,39 @@ const tornReads = 5
 // loadUploadPeriods is how many times ObjectQuietPeriod a load waits for an upload.
 const loadUploadPeriods = 10
 
+// keptOverride is the value of a model that serves by a configuration from the load API, if
+// the operation gives no other; else nil. A load that has failed since ends it.
+func (l *leadership) keptOverride(o *operation) *nereidv1.ModelValue {
+	value := l.models.entries[o.key()].Value
+	if o.config != "" || len(o.files) > 0 || !value.GetOverridden() || value.GetPrevious() != nil || l.rejected.Value(o.key()) != nil && !l.rejected.Passing(o.key()) ||
+		publish.Serving(value, l.knowledge(false)) == nil {
+		return nil
+	}
+	return value
+}
+
+// keep reads a model with the configuration that overrides its repository's; ok is false if
+// its files, or the configuration that is overridden, are not as they were.
+func (l *leadership) keep(ctx context.Context, id infer.ModelID, kept *nereidv1.ModelValue) (m snapshot.Model, ok bool) {
+	config, err := prototext.Marshal(kept.GetConfig())
+	if err != nil {
+		return m, false
+	}
+	m, found, err := l.readUploaded(ctx, id, config)
+	return m, err == nil && found && !m.Torn && m.Problem == "" && m.URL == kept.GetUrl() &&
+		m.ReplacedConfig == kept.GetReplacedConfig() && sameModel(m, kept)
+}
+
 // read finds what a load asks for: the model as its repository has it, with
-// another configuration, or made of files that came with the request. It runs
+// another configuration, or made of files that came with the request. kept is
+// the value whose configuration a load without one keeps; nil is none. It runs
 // beside the loop.
-func (l *leadership) read(ctx context.Context, o *operation) (snapshot.Model, error) {
+func (l *leadership) read(ctx context.Context, o *operation, kept *nereidv1.ModelValue) (snapshot.Model, error) {
+	if kept != nil {
+		if m, ok := l.keep(ctx, o.id, kept); ok {
+			return m, nil
+		}
+	}
 	config, err := overridden(o.id.Name, o.config)
 	if err != nil {
 		return snapshot.Model{}, err
@@ -70,7 +101,7 @@ func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte)
 	}
 	dir, err := artifact.Put(l.cfg.Artifacts, o.files)
 	if err != nil {
-		return snapshot.Model{}, err
+		return snapshot.Model{}, notPolled(o.id.Name, err)
 	}
 	share := sync.OnceValue(func() error { return artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts) })
 	m, err := l.scanner.Directory(ctx, o.id, dir, config, l.askGiven(dir, share))

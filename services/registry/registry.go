@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ type Registry struct {
 // New makes a registry. It opens nothing and starts nothing. The error is
 // [Config.Validate]'s.
 func New(cfg Config, deps Deps) (*Registry, error) {
-	if err := cfg.Validate(); err != nil {
+	if err := errors.Join(cfg.Complete(), cfg.Validate()); err != nil {
 		return nil, err
 	}
 	roots, err := cfg.roots()

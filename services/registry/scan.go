@@ -145,7 +145,7 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 	case again:
 		l.scans.in(max(l.cfg.FileQuietPeriod/2, l.cfg.Retry), now)
 	case l.cfg.Control != ControlNone:
-		l.scans.in(time.Duration(l.cfg.Poll), now)
+		l.scans.in(l.cfg.poll(), now)
 	}
 	l.scans.failures = 0
 }
@@ -154,7 +154,7 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 // after each, up to the time between polls.
 func (s *scans) failed(cfg Config) time.Duration {
 	s.failures = min(s.failures+1, 16)
-	return min(cfg.Retry<<(s.failures-1), max(time.Duration(cfg.Poll), cfg.Retry))
+	return min(cfg.Retry<<(s.failures-1), max(cfg.poll(), cfg.Retry))
 }
 
 // startUploadPeriods is how many times ObjectQuietPeriod the start waits for
@@ -206,7 +206,7 @@ func (l *leadership) withMissing(models []snapshot.Model) []snapshot.Model {
 func (l *leadership) accepts(m snapshot.Model) (take, later bool) {
 	key := m.ID().Key()
 	old := l.models.entries[key].Value
-	if l.operations[key] != nil {
+	if l.operations.running[key] != nil {
 		return false, false
 	}
 	if m.Waiting {
@@ -215,8 +215,8 @@ func (l *leadership) accepts(m snapshot.Model) (take, later bool) {
 	if l.cfg.Control == ControlExplicit {
 		return l.acceptsExplicit(m, old), false
 	}
-	if rejected := l.rejected[key]; rejected != nil && sameModel(m, rejected) && (publish.IsWithdrawn(old) || publish.Serving(old, l.knowledge(false)) != nil) {
-		return false, false // else its cause is better than that of what is gone
+	if l.barred(m, old) {
+		return false, false
 	}
 	if m.Uploading || m.Unread {
 		unserved := old == nil || publish.Serving(old, publish.Observed{}) == nil
@@ -261,7 +261,7 @@ func (l *leadership) retainLoaded(f *scanResult) {
 		if (entry.Value.GetNamespace() != "") != l.cfg.Namespacing.On && !entry.Value.GetOverridden() {
 			continue
 		}
-		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || l.operations[key] != nil {
+		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || l.operations.running[key] != nil {
 			f.retained[key] = f.retained[key] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.ID().Key() == key })
 		}
 	}

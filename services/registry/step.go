@@ -36,7 +36,10 @@ func (l *leadership) step(ctx context.Context, now time.Time) time.Duration {
 		l.failed(ctx, err)
 		return l.cfg.Retry
 	}
-	if l.swapping() || len(l.operations) > 0 || len(l.migrating) > 0 {
+	if l.operations.unloads() && l.published {
+		return 0 // one that was queued is to be applied
+	}
+	if l.swapping() || len(l.operations.running) > 0 || len(l.migrating) > 0 {
 		next = min(next, l.cfg.Retry) // a gateway may be late for good
 		maps.Copy(l.unplaced, l.migrating)
 	}

@@ -105,6 +105,7 @@ func (l *leadership) writeModels(ctx context.Context, writes []publish.ModelWrit
 				return err
 			}
 			l.drainReplaced(w.Key, nil)
+			l.rejected.Remove(w.Key)
 			l.models.drop(w.Key, w.Replaces)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/place"
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 	"github.com/nereid-serving/nereid/services/registry/internal/swap"
 )
 
@@ -19,6 +20,10 @@ import (
 // the workers. One that is alive and does not may have stopped writing, and
 // must not hold up the others.
 const gatewayAckTimeout = 5 * time.Second
+
+// longestRetryPause bounds how long a content whose load failed for a cause that may pass
+// waits for the next try.
+const longestRetryPause = 5 * time.Minute
 
 // readySince is when all versions of a model were ready.
 type readySince struct {
@@ -65,12 +70,12 @@ func (l *leadership) knowledge(retry bool) publish.Observed {
 // advanceSwaps ends the swaps whose versions are all ready, and those of which one
 // has failed.
 func (l *leadership) advanceSwaps(ctx context.Context) error {
-	if !l.published || !l.swapping() && len(l.operations) == 0 && len(l.firstLoads) == 0 {
+	if !l.published || !l.swapping() && len(l.operations.running) == 0 && len(l.firstLoads) == 0 {
 		return nil
 	}
 	open := maps.Clone(l.swaps)
 	maps.Copy(open, l.firstLoads)
-	for key := range l.operations {
+	for key := range l.operations.running {
 		open[key] = true
 	}
 	for _, key := range slices.Sorted(maps.Keys(open)) {
@@ -78,7 +83,10 @@ func (l *leadership) advanceSwaps(ctx context.Context) error {
 			continue
 		}
 		value := l.models.entries[key].Value
-		operation := l.operations[key]
+		operation := l.operations.running[key]
+		if operation != nil && operation.attempts > 0 && !operation.written {
+			continue // it reads the files that failed again
+		}
 		if operation != nil && !operation.waitsForWorkers() {
 			operation = nil
 		}
@@ -120,10 +128,13 @@ func (l *leadership) advance(ctx context.Context, value *nereidv1.ModelValue, o 
 		if err := l.writeValue(ctx, key, publish.Swapped(value)); err != nil {
 			return err
 		}
+		if o != nil && publish.SameButInstances(value) {
+			o.replaced = publish.Replaced(value)
+		}
 		l.log.Info("model swapped", zap.Stringer("model", id))
 	}
 	delete(l.readySwaps, key)
-	delete(l.rejected, key)
+	l.rejected.Remove(key)
 	if o != nil {
 		l.completeOperation(o, nil)
 	}
@@ -135,14 +146,17 @@ func (l *leadership) rollBack(ctx context.Context, value *nereidv1.ModelValue, o
 	id := publish.IDOf(value)
 	failure := swap.Failure(id, causes)
 	delete(l.readySwaps, id.Key())
+	if o != nil && o.attempts < tornReads && anyVersion(value, l.observed(id.Key()).FilesChanged) {
+		o.attempts++
+		l.log.Info("files changed while they were loaded: they are read again", zap.Stringer("model", id))
+		l.readModel(ctx, o)
+		return nil
+	}
 	if value.GetPrevious() != nil {
 		if err := l.writeValue(ctx, id.Key(), publish.RolledBack(value, failure, causes)); err != nil {
 			return err
 		}
-		if !l.stale(value) {
-			l.rejected[id.Key()] = value
-		}
-		l.log.Warn("model failed to load: the versions that serve go on", zap.Stringer("model", id), zap.String("cause", failure))
+		l.log.Warn("model failed to load: the versions that serve go on", l.reject(value, failure)...)
 	} else if l.firstLoads[id.Key()] {
 		if err := l.withdraw(ctx, value, failure); err != nil {
 			return err
@@ -172,25 +186,50 @@ func (l *leadership) withdraw(ctx context.Context, value *nereidv1.ModelValue, f
 	if len(failed) == 0 || !serves {
 		return nil
 	}
-	stale := l.stale(value)
+	fields := l.reject(value, failure)
 	if err := l.writeValue(ctx, id.Key(), publish.Withdrawn(value, failed)); err != nil {
 		return err
 	}
-	if !stale {
-		l.rejected[id.Key()] = value
-	}
-	l.log.Warn("model failed to load: its other versions are unloaded", zap.Stringer("model", id), zap.String("cause", failure))
+	l.log.Warn("model failed to load: its other versions are unloaded", fields...)
 	return nil
 }
 
-// stale reports whether a value failed because files had changed since they
-// were read: what there is now may be good.
-func (l *leadership) stale(v *nereidv1.ModelValue) bool {
+// reject records that a value failed to load, and returns what the log says of it.
+func (l *leadership) reject(v *nereidv1.ModelValue, failure string) []zap.Field {
 	id := publish.IDOf(v)
-	o := l.observed(id.Key())
+	fields := []zap.Field{zap.Stringer("model", id), zap.String("cause", failure)}
+	pause := l.rejected.Add(id.Key(), v, l.observed(id.Key()).Passing(v), time.Now())
+	if pause > 0 && l.cfg.Control == ControlPoll {
+		fields = append(fields, zap.Duration("retry_in", pause))
+	}
+	return fields
+}
+
+// barred reports whether a model that was found has a content that failed to load and is
+// not to be loaded again yet. old is the model's value.
+func (l *leadership) barred(m snapshot.Model, old *nereidv1.ModelValue) bool {
+	key := m.ID().Key()
+	if old != nil && old.GetPrevious() == nil && sameModel(m, old) && anyVersion(old, l.observed(key).Stale) {
+		l.rejected.Add(key, old, true, time.Now()) // no swap has ended that would have told
+		return !l.rejected.Due(key, time.Now())
+	}
+	rejected := l.rejected.Value(key)
+	if rejected == nil || !sameModel(m, rejected) || l.rejected.Due(key, time.Now()) {
+		return false
+	}
+	return publish.IsWithdrawn(old) || publish.Serving(old, l.knowledge(false)) != nil // else its cause is better than that of what is gone
+}
+
+func anyVersion(v *nereidv1.ModelValue, holds func(infer.ModelRef) bool) bool {
+	id := publish.IDOf(v)
 	return slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
-		return o.Stale(id.Version(version.GetVersion(), version.GetGeneration()))
+		return holds(id.Version(version.GetVersion(), version.GetGeneration()))
 	})
+}
+
+// reported reports whether a live worker still has one of the loaded versions of a key's model.
+func (l *leadership) reported(key string, refs []infer.ModelRef) bool {
+	return len(refs) > 0 && slices.ContainsFunc(refs, func(ref infer.ModelRef) bool { return len(l.observed(key).Reported[ref]) > 0 })
 }
 
 // writeValue writes a model's value over the present one.

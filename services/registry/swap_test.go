@@ -87,6 +87,12 @@ func (s *store) actorWith(id string, edit func(*nereidv1.WorkerValue)) *actor {
 // say makes the versions all that the worker runs.
 func (a *actor) say(versions []*nereidv1.WorkerVersion) {
 	a.t.Helper()
+	if err := a.report(testContext(a.t), versions); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *actor) report(ctx context.Context, versions []*nereidv1.WorkerVersion) error {
 	values := make(map[string]*nereidv1.InstancesValue)
 	for _, v := range versions {
 		key := bus.OwnedKey(a.id, v.GetModel().GetName())
@@ -97,18 +103,19 @@ func (a *actor) say(versions []*nereidv1.WorkerVersion) {
 	}
 	for key := range a.reported {
 		if values[key] == nil {
-			if err := a.instances.Delete(testContext(a.t), key, 0); err != nil {
-				a.t.Fatal(err)
+			if err := a.instances.Delete(ctx, key, 0); err != nil {
+				return err
 			}
 			delete(a.reported, key)
 		}
 	}
 	for key, value := range values {
-		if _, err := a.instances.Put(testContext(a.t), key, value); err != nil {
-			a.t.Fatal(err)
+		if _, err := a.instances.Put(ctx, key, value); err != nil {
+			return err
 		}
 		a.reported[key] = true
 	}
+	return nil
 }
 
 func knows(models, said uint64) *nereidv1.ServiceValue {
@@ -127,8 +134,13 @@ type scene struct {
 
 func newScene(t *testing.T, edit func(*registry.Config)) *scene {
 	t.Helper()
+	return newSceneOn(t, func(*nereidv1.WorkerValue) {}, edit)
+}
+
+func newSceneOn(t *testing.T, worker func(*nereidv1.WorkerValue), edit func(*registry.Config)) *scene {
+	t.Helper()
 	s := &scene{store: newStore(t), root: repository(t, map[string]string{"m/config.pbtxt": echoConfig, "m/1/f": "one"})}
-	s.worker = s.store.actor("w")
+	s.worker = s.store.actorWith("w", worker)
 	s.gateway = play(s.store, bus.Gateways, "g", knows(1<<62, 1<<62))
 	s.replica = s.startWith(func(c *registry.Config) {
 		c.Repositories, c.Control, c.LoadModels, c.FileQuietPeriod = []string{s.root}, registry.ControlExplicit, []string{"m"}, 0
@@ -136,6 +148,32 @@ func newScene(t *testing.T, edit func(*registry.Config)) *scene {
 	})
 	s.worker.say(runs(s.assigned("w", "m"), nil))
 	return s
+}
+
+// obey has the worker run what it is assigned, from now on.
+func (s *scene) obey() {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan struct{})
+	events := s.assignments.Watch(ctx)
+	go func() {
+		defer close(done)
+		all := make(map[string]*nereidv1.AssignmentValue)
+		for e := range events {
+			if all[e.Key] = e.Value; e.Kind == bus.EventDelete {
+				delete(all, e.Key)
+			}
+			if joined := byWorker(all)[s.worker.id]; e.Kind != bus.EventCaughtUp && joined != nil {
+				if err := s.worker.report(ctx, runs(joined, nil)); err != nil && ctx.Err() == nil {
+					s.t.Error(err)
+				}
+			}
+		}
+	}()
+	s.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 }
 
 // model waits until m's value is as wanted.
@@ -257,13 +295,7 @@ func TestPollLoadsAgainWhatAWorkerFoundChanged(t *testing.T) {
 	write(t, filepath.Join(s.root, "m/1/f"), "two")
 	next := s.model("a swap", swapping)
 	generation := next.GetVersions()[0].GetGeneration()
-	said := runs(s.assigned("w", "m", "m"), map[uint64]string{generation: "other files"})
-	for _, v := range said {
-		if v.GetCause() != "" {
-			v.Reason = string(errs.FilesChanged)
-		}
-	}
-	s.worker.say(said)
+	s.worker.say(changed(s.assigned("w", "m", "m"), generation))
 	again := s.model("another try", func(v *nereidv1.ModelValue) bool {
 		return swapping(v) && v.GetVersions()[0].GetGeneration() > generation
 	})
@@ -298,20 +330,33 @@ func TestPollSurvivesTheLossOfItsRepository(t *testing.T) {
 	s.model("a swap", swapping)
 }
 
-func TestOperationsOnOneModelDoNotMix(t *testing.T) {
+// A model's operations run one after another, up to a bound on those that wait.
+func TestOperationsOnOneModelWaitForEachOther(t *testing.T) {
+	const most = 64
 	s := newScene(t, func(*registry.Config) {})
 	s.model("the first content", whole)
 	write(t, filepath.Join(s.root, "m/1/f"), "two")
 	first := s.load("m")
 	s.model("a swap", swapping)
-	for name, err := range map[string]error{"load": <-s.load("m"), "unload": s.replica.Unload(testContext(t), "m", false)} {
-		if errs.Of(err) != errs.LoadConflict || !strings.Contains(err.Error(), "a related model 'm' to a load/unload request is currently loading or unloading") {
-			t.Errorf("%s during a load: %v", name, err)
-		}
+	outcomes := make(chan error)
+	for range most + 1 {
+		go func() { outcomes <- s.replica.Load(testContext(t), "m", "", nil) }()
+	}
+	err := <-outcomes
+	if errs.Of(err) != errs.LoadConflict || !strings.Contains(err.Error(), "a related model 'm' to a load/unload request is currently loading or unloading") {
+		t.Errorf("a load behind %d others: %v", most, err)
+	}
+	if err := s.replica.Unload(testContext(t), "m", false); errs.Of(err) != errs.LoadConflict {
+		t.Errorf("an unload behind %d others: %v", most, err)
 	}
 	s.worker.say(runs(s.assigned("w", "m", "m"), nil))
 	if err := <-first; err != nil {
-		t.Errorf("Load = %v", err)
+		t.Errorf("the first load: %v", err)
+	}
+	for range most {
+		if err := <-outcomes; err != nil {
+			t.Errorf("a load that waited: %v", err)
+		}
 	}
 	if err := s.replica.Unload(testContext(t), "m", false); err != nil {
 		t.Errorf("Unload = %v", err)
@@ -319,6 +364,72 @@ func TestOperationsOnOneModelDoNotMix(t *testing.T) {
 	v := s.model("the unload", whole)
 	if got := v.GetVersions()[0].GetDesired(); got != nereidv1.DesiredState_DESIRED_STATE_UNLOADED {
 		t.Errorf("after the unload the model is to be %v", got)
+	}
+}
+
+// changed is what a worker says that found other files than those of a generation.
+func changed(a *nereidv1.AssignmentValue, generation uint64) []*nereidv1.WorkerVersion {
+	said := runs(a, map[uint64]string{generation: "other files"})
+	for _, v := range said {
+		if v.GetCause() != "" {
+			v.Reason = string(errs.FilesChanged)
+		}
+	}
+	return said
+}
+
+func TestLoadReadsAgainWhatAWorkerFoundChanged(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	s.model("the first content", whole)
+	write(t, filepath.Join(s.root, "m/1/f"), "two")
+	outcome := s.load("m")
+	generation := s.model("a swap", swapping).GetVersions()[0].GetGeneration()
+	first := s.assigned("w", "m", "m")
+	write(t, filepath.Join(s.root, "m/1/f"), "three")
+	s.worker.say(changed(first, generation))
+	again := s.model("another try", func(v *nereidv1.ModelValue) bool {
+		return swapping(v) && v.GetVersions()[0].GetGeneration() > generation
+	})
+	s.assignments.await(t, "the other try", func(all map[string]*nereidv1.AssignmentValue) bool {
+		versions := byWorker(all)["w"].GetVersions()
+		return len(versions) == 2 && versions[1].GetModel().GetGeneration() == again.GetVersions()[0].GetGeneration()
+	})
+	all, _ := s.assignments.all(t)
+	s.worker.say(runs(byWorker(all)["w"], nil))
+	if err := <-outcome; err != nil {
+		t.Errorf("Load = %v", err)
+	}
+	v := s.model("the end of the swap", whole)
+	if got, want := v.GetVersions()[0].GetGeneration(), again.GetVersions()[0].GetGeneration(); got != want || v.GetFailure() != "" {
+		t.Errorf("generation %d serves with failure %q, want %d", got, v.GetFailure(), want)
+	}
+}
+
+// A load that changes instances alone is over when those of before are gone.
+func TestLoadWaitsForTheInstancesThatItReplaces(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	s.add("other", "1")
+	s.model("the first content", whole)
+	write(t, filepath.Join(s.root, "m/config.pbtxt"), echoConfig+`instance_group { kind: KIND_CPU host_policy: "other" }`)
+	outcome := s.load("m")
+	s.model("a swap", swapping)
+	both := runs(s.assigned("w", "m", "m"), nil)
+	s.worker.say(both)
+	s.model("the end of the swap", whole)
+	after := s.assigned("w", "m")
+	beside := s.load("other") // which shows that the registry goes on
+	s.worker.say(append(runs(s.assigned("w", "m", "other"), nil), both[0]))
+	if err := <-beside; err != nil {
+		t.Errorf("Load of another model = %v", err)
+	}
+	select {
+	case err := <-outcome:
+		t.Fatalf("Load = %v while the worker has the instances of before", err)
+	default:
+	}
+	s.worker.say(runs(after, nil))
+	if err := <-outcome; err != nil {
+		t.Errorf("Load = %v", err)
 	}
 }
 

@@ -103,25 +103,53 @@ func TestPollDoesNotTryAFailedFirstLoadAgain(t *testing.T) {
 	s.assigned("w", "m", "p", "p", "x", "y")
 }
 
-func TestLoadWithoutOverrideDropsTheOverride(t *testing.T) {
-	s := newScene(t, func(*registry.Config) {})
-	load := func(config string) *nereidv1.ModelValue {
-		t.Helper()
-		outcome := make(chan error, 1)
-		go func() { outcome <- s.replica.Load(testContext(t), "m", config, nil) }()
-		s.worker.say(runs(s.assigned("w", "m", "m"), nil))
-		if err := <-outcome; err != nil {
-			t.Fatalf("Load = %v", err)
-		}
-		s.assigned("w", "m")
-		return s.model("the end of the swap", whole)
-	}
-	s.model("the first content", whole)
-	if v := load(`{"backend": "echo", "max_batch_size": 8, "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}], "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1]}]}`); v.GetConfig().GetMaxBatchSize() != 8 || !v.GetOverridden() {
-		t.Errorf("with an override: %v", v)
-	}
-	if v := load(""); v.GetConfig().GetMaxBatchSize() != 0 || v.GetOverridden() {
-		t.Errorf("without one: %v", v)
+func TestOverrideIsKeptWhileTheFilesAreTheSame(t *testing.T) {
+	const other = `{"backend": "echo", "max_batch_size": 8, "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}], "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1]}]}`
+	for name, tt := range map[string]struct {
+		change func(*scene)
+		kept   bool
+	}{
+		"nothing changes":             {func(*scene) {}, true},
+		"a file is written as it was": {func(s *scene) { write(s.t, filepath.Join(s.root, "m/1/f"), "one") }, true},
+		"a load with an override that cannot be read": {func(s *scene) {
+			if err := s.replica.Load(testContext(s.t), "m", "{", nil); errs.Of(err) != errs.LoadUnknownModel {
+				s.t.Errorf("Load = %v", err)
+			}
+		}, true},
+		"a file changes": {func(s *scene) { write(s.t, filepath.Join(s.root, "m/1/f"), "two") }, false},
+		"the repository's configuration changes": {func(s *scene) {
+			write(s.t, filepath.Join(s.root, "m/config.pbtxt"), "# mended\n"+echoConfig)
+		}, false},
+		"there is another version": {func(s *scene) {
+			if err := os.CopyFS(filepath.Join(s.root, "m/2"), os.DirFS(filepath.Join(s.root, "m/1"))); err != nil {
+				s.t.Fatal(err)
+			}
+		}, false},
+		"the model is unloaded": {func(s *scene) {
+			if err := s.replica.Unload(testContext(s.t), "m", false); err != nil {
+				s.t.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, func(*registry.Config) {})
+			s.model("the first content", whole)
+			s.obey()
+			if err := s.replica.Load(testContext(t), "m", other, nil); err != nil {
+				t.Fatalf("Load = %v", err)
+			}
+			if v := s.model("the override", whole); v.GetConfig().GetMaxBatchSize() != 8 || !v.GetOverridden() {
+				t.Errorf("with an override: %v", v)
+			}
+			tt.change(s)
+			if err := <-s.load("m"); err != nil {
+				t.Fatalf("Load = %v", err)
+			}
+			v := s.model("the end of the load", whole)
+			if kept := v.GetOverridden(); kept != tt.kept || (v.GetConfig().GetMaxBatchSize() == 8) != tt.kept {
+				t.Errorf("after a load without override it is kept: %v, want %v: %v", kept, tt.kept, v)
+			}
+		})
 	}
 }
 
@@ -184,15 +212,43 @@ func TestRemovedVersionsAndModelsAreRemembered(t *testing.T) {
 	s.value("p", "the model again", func(v *nereidv1.ModelValue) bool { return desired(v) == "serve, unloaded" && !v.GetRemoved() })
 }
 
-func TestModelNamesAreCheckedOnUnloadToo(t *testing.T) {
+func TestNamesThatNoModelCanHave(t *testing.T) {
 	s := newScene(t, func(*registry.Config) {})
-	for name, text := range map[string]string{
-		"../etc": "model name must not contain path traversal characters", "..": "model name must not contain path traversal characters",
-		" ": "Model name cannot be empty. Please enter a valid name to deploy.",
-	} {
-		for verb, err := range map[string]error{"load": <-s.load(name), "unload": s.replica.Unload(testContext(t), name, false)} {
-			if errs.Of(err) != errs.InvalidParameter || err.Error() != text {
-				t.Errorf("%s of %q: %v", verb, name, err)
+	for _, name := range []string{"../etc", "..", ".", "a/b", "a\\b"} {
+		want := "failed to load '" + name + "', failed to poll from model repository"
+		if err := <-s.load(name); errs.Of(err) != errs.LoadUnknownModel || err.Error() != want {
+			t.Errorf("load of %q: %v, want %s", name, err, want)
+		}
+		if err := s.replica.Unload(testContext(t), name, false); err != nil {
+			t.Errorf("unload of %q: %v", name, err)
+		}
+	}
+	const empty = "Model name cannot be empty. Please enter a valid name to deploy."
+	for verb, err := range map[string]error{"load": <-s.load(" "), "unload": s.replica.Unload(testContext(t), " ", false)} {
+		if errs.Of(err) != errs.InvalidParameter || err.Error() != empty {
+			t.Errorf("%s of a blank: %v", verb, err)
+		}
+	}
+}
+
+// Two ensembles of which each is a step of the other end their loads, also at the same time.
+func TestLoadsOfACircleEnd(t *testing.T) {
+	s := newScene(t, func(*registry.Config) {})
+	for name, step := range map[string]string{"a": "b", "b": "c", "c": "a"} {
+		config := `platform: "ensemble" input { name: "x" data_type: TYPE_FP32 dims: 1 } output { name: "y" data_type: TYPE_FP32 dims: 1 }
+ensemble_scheduling { step { model_name: "` + step + `" model_version: -1 input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } } }`
+		if err := os.Rename(repository(t, map[string]string{"config.pbtxt": config, "1/.keep": ""}), filepath.Join(s.root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 {
+		var outcomes []<-chan error
+		for _, name := range []string{"a", "b", "c", "a"} {
+			outcomes = append(outcomes, s.load(name))
+		}
+		for _, outcome := range outcomes {
+			if err := <-outcome; err == nil {
+				t.Error("a circle was loaded")
 			}
 		}
 	}

@@ -25,6 +25,9 @@ func (l *leadership) workerChanged(e bus.Event[*nereidv1.WorkerValue], open bool
 	if !news || e.Kind == bus.EventCaughtUp {
 		return news, err
 	}
+	if delete(l.deadWorkers, e.Key); e.Kind == bus.EventDelete && e.Expired {
+		l.deadWorkers[e.Key] = true
+	}
 	if started {
 		l.changed.workers = max(l.changed.workers, e.Revision)
 	}

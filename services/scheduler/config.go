@@ -75,7 +75,7 @@ func (c Config) Validate() error {
 	if _, err := c.rateLimit(); err != nil {
 		return err
 	}
-	_, err := c.latencies()
+	_, _, err := c.latencies()
 	return err
 }
 

@@ -54,22 +54,18 @@ func TestLatenciesAreAskedFor(t *testing.T) {
 		"counter_latencies=false", "histogram_latencies=true", "summary_latencies=true", "summary_quantiles=0.1:0.2",
 		"summary_quantiles=0.5:0.05, 0.99:0.001",
 	}}
-	got, err := c.latencies()
+	got, ignored, err := c.latencies()
 	want := stats.Latencies{
 		Histograms: true, Summaries: true,
 		Quantiles: []stats.Quantile{{Rank: 0.5, Error: 0.05}, {Rank: 0.99, Error: 0.001}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v: %s", err, diff)
+	if diff := cmp.Diff(want, got); diff != "" || ignored != nil || err != nil {
+		t.Errorf("%v, %v: %s", ignored, err, diff)
 	}
 }
 
-func TestMistakesInMetricsNameWhatIsAllowed(t *testing.T) {
-	const keys = "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles"
-	tests := map[string]struct{ config, want string }{
-		"an unknown key":          {"summaries=true", keys},
-		"no value":                {"counter_latencies", "summary_latencies=true"},
-		"no truth":                {"counter_latencies=perhaps", "true or false"},
+func TestQuantilesThatCannotBeReadLeaveTheDefaults(t *testing.T) {
+	for name, tt := range map[string]struct{ config, want string }{
 		"no quantiles":            {"summary_quantiles=", "0.99:0.001"},
 		"no error":                {"summary_quantiles=0.5:0.05,0.9", `"0.9" is no pair`},
 		"a word":                  {"summary_quantiles=half:0.05", `"half:0.05" is no pair`},
@@ -78,6 +74,27 @@ func TestMistakesInMetricsNameWhatIsAllowed(t *testing.T) {
 		"an error of 0":           {"summary_quantiles=0.5:0", "more than 0"},
 		"an error above 1":        {"summary_quantiles=0.5:2", "at most 1"},
 		"a quantile twice":        {"summary_quantiles=0.5:0.1,0.50:0.2", "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Default()
+			c.MetricsConfig = []string{tt.config}
+			got, ignored, err := c.latencies()
+			if diff := cmp.Diff(stats.DefaultLatencies(), got); diff != "" || err != nil {
+				t.Errorf("%v: %s", err, diff)
+			}
+			if errs.Of(ignored) != errs.ConfigInvalid || !strings.Contains(ignored.Error(), tt.want) {
+				t.Errorf("ignored for %v, want %q", ignored, tt.want)
+			}
+		})
+	}
+}
+
+func TestMistakesInMetricsNameWhatIsAllowed(t *testing.T) {
+	const keys = "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles"
+	tests := map[string]struct{ config, want string }{
+		"an unknown key": {"summaries=true", keys},
+		"no value":       {"counter_latencies", "summary_latencies=true"},
+		"no truth":       {"counter_latencies=perhaps", "true or false"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -44,9 +44,10 @@ type costs struct {
 	models map[string][]content // by key; guarded by mu
 	gone   map[string]bool      // keys of models that are in the repository no more; guarded by mu
 
-	// Owned by keep.
-	taught  map[infer.ModelRef]bool
-	written map[infer.ModelRef]int // executions that the bucket knows of
+	// Owned by keep, and by flush after it.
+	taught    map[infer.ModelRef]bool
+	written   map[infer.ModelRef]int // executions that the bucket knows of
+	revisions map[string]uint64      // at which values were read or written last, by key; 0 is no value
 }
 
 // content is a loaded content. Its digest names its files and its configuration.
@@ -60,6 +61,7 @@ func newCosts(b *bus.Bus, pool string, loop *dispatch.Loop, log *zap.Logger) (*c
 	return &costs{
 		pool: pool, bucket: bucket, loop: loop, log: log, wake: make(chan struct{}, 1),
 		models: make(map[string][]content), gone: make(map[string]bool),
+		taught: make(map[infer.ModelRef]bool), written: make(map[infer.ModelRef]int), revisions: make(map[string]uint64),
 	}, err
 }
 
@@ -100,13 +102,14 @@ func contentsOf(id infer.ModelID, config *inference.ModelConfig, versions []*ner
 	return list
 }
 
-// keep teaches the core what the bucket knows of each content, once, and writes what is
-// learned, until ctx is done: now and then, and at the end. That it fails costs nothing
-// but that it is to be learned again.
+// keep teaches the core what the bucket knows of each content, once, and now and then writes
+// what is learned, until ctx is done. That it fails costs nothing but that it is to be learned
+// again.
 func (c *costs) keep(ctx context.Context) {
-	c.taught, c.written = make(map[infer.ModelRef]bool), make(map[infer.ModelRef]int)
+	c.taught, c.written, c.revisions = make(map[infer.ModelRef]bool), make(map[infer.ModelRef]int), make(map[string]uint64)
 	tick := time.NewTicker(costsRound)
 	defer tick.Stop()
+	c.each(ctx, c.teach)
 	for {
 		select {
 		case <-c.wake:
@@ -116,12 +119,17 @@ func (c *costs) keep(ctx context.Context) {
 			c.each(ctx, c.write)
 			c.forget(ctx)
 		case <-ctx.Done():
-			last, end := context.WithTimeout(context.WithoutCancel(ctx), costsTimeout)
-			defer end()
-			c.each(last, c.write)
 			return
 		}
 	}
+}
+
+// flush writes what was learned last, after keep. The next scheduler may have the pool already:
+// what it has written stays.
+func (c *costs) flush(ctx context.Context) {
+	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), costsTimeout)
+	defer end()
+	c.each(ctx, c.write)
 }
 
 // each calls a function for each model, and says what went wrong.
@@ -131,7 +139,7 @@ func (c *costs) each(ctx context.Context, do func(context.Context, string, []con
 	c.mu.Unlock()
 	for key, list := range models {
 		bounded, end := context.WithTimeout(ctx, costsTimeout)
-		if err := do(bounded, key, list); err != nil && ctx.Err() == nil {
+		if err := do(bounded, key, list); err != nil && !errors.Is(err, bus.ErrConflict) && ctx.Err() == nil {
 			c.log.Warn("what executions take is not kept or not known", append(obs.Err(err), zap.String("model", key))...)
 		}
 		end()
@@ -147,6 +155,7 @@ func (c *costs) teach(ctx context.Context, key string, list []content) error {
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return err
 	}
+	c.revisions[key] = stored.Revision
 	for _, of := range list {
 		known := costsOf(stored.Value, of)
 		if c.taught[of.ref] {
@@ -168,7 +177,9 @@ func costsOf(v *nereidv1.CostsValue, of content) []infer.Cost {
 	return nil
 }
 
-// write brings what has been learned of a model into the bucket, if something has.
+// write brings what has been learned of a model into the bucket, if something has and no
+// other scheduler has written meanwhile. If one has, the next round reads that first: it may
+// know contents that have not run here.
 func (c *costs) write(ctx context.Context, key string, list []content) error {
 	value, counts, changed := &nereidv1.CostsValue{Schema: nereidv1.Schema}, make([]int, len(list)), false
 	for i, of := range list {
@@ -182,13 +193,28 @@ func (c *costs) write(ctx context.Context, key string, list []content) error {
 	if !changed || len(value.GetVersions()) == 0 {
 		return nil
 	}
-	if _, err := c.bucket.Put(ctx, key, value); err != nil {
+	revision, err := c.replace(ctx, key, value)
+	if errors.Is(err, bus.ErrConflict) {
+		for _, of := range list {
+			delete(c.taught, of.ref)
+		}
+	}
+	if err != nil {
 		return err
 	}
+	c.revisions[key] = revision
 	for i, of := range list {
 		c.written[of.ref] = counts[i]
 	}
 	return nil
+}
+
+// replace writes a value over that of the revision which is known.
+func (c *costs) replace(ctx context.Context, key string, value *nereidv1.CostsValue) (uint64, error) {
+	if known := c.revisions[key]; known > 0 {
+		return c.bucket.Update(ctx, key, value, known)
+	}
+	return c.bucket.Create(ctx, key, value)
 }
 
 // forget forgets contents that are not loaded any more, and deletes what is known of
@@ -207,6 +233,7 @@ func (c *costs) forget(ctx context.Context) {
 	maps.DeleteFunc(c.taught, func(ref infer.ModelRef, _ bool) bool { return !known[ref] })
 	maps.DeleteFunc(c.written, func(ref infer.ModelRef, _ int) bool { return !known[ref] })
 	for key := range gone {
+		delete(c.revisions, key)
 		bounded, end := context.WithTimeout(ctx, costsTimeout)
 		if stored, err := c.bucket.Get(bounded, key); err == nil {
 			_ = c.bucket.Delete(bounded, key, stored.Revision) // what stays is of no use, and does no harm

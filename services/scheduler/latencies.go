@@ -8,36 +8,35 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
-// latencies are the forms in which metrics show the times of requests. Errors
+// latencies are the forms in which metrics show the times of requests. As with Triton,
+// quantiles that cannot be read leave the default ones in place: ignored says why. Errors
 // have the reason config_invalid.
-func (c Config) latencies() (stats.Latencies, error) {
-	l := stats.DefaultLatencies()
+func (c Config) latencies() (l stats.Latencies, ignored, err error) {
+	l = stats.DefaultLatencies()
 	for _, text := range c.MetricsConfig {
-		if err := setLatency(&l, text); err != nil {
-			return l, err
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return l, nil, errs.New(errs.ConfigInvalid, "--metrics-config=%s: want a setting and its value, such as summary_latencies=true", text)
+		}
+		switch key {
+		case "counter_latencies":
+			err = onOff(&l.Counters, text, value)
+		case "histogram_latencies":
+			err = onOff(&l.Histograms, text, value)
+		case "summary_latencies":
+			err = onOff(&l.Summaries, text, value)
+		case "summary_quantiles": // a later value replaces an earlier one
+			if ignored = quantiles(&l, text, value); ignored != nil {
+				l.Quantiles = stats.DefaultLatencies().Quantiles
+			}
+		default:
+			err = errs.New(errs.ConfigInvalid, "--metrics-config=%s: there is no setting %q: want counter_latencies, histogram_latencies, summary_latencies or summary_quantiles", text, key)
+		}
+		if err != nil {
+			return l, nil, err
 		}
 	}
-	return l, nil
-}
-
-// setLatency reads one setting of --metrics-config. A later value replaces an
-// earlier one.
-func setLatency(l *stats.Latencies, text string) error {
-	key, value, ok := strings.Cut(text, "=")
-	if !ok {
-		return errs.New(errs.ConfigInvalid, "--metrics-config=%s: want a setting and its value, such as summary_latencies=true", text)
-	}
-	switch key {
-	case "counter_latencies":
-		return onOff(&l.Counters, text, value)
-	case "histogram_latencies":
-		return onOff(&l.Histograms, text, value)
-	case "summary_latencies":
-		return onOff(&l.Summaries, text, value)
-	case "summary_quantiles":
-		return quantiles(l, text, value)
-	}
-	return errs.New(errs.ConfigInvalid, "--metrics-config=%s: there is no setting %q: want counter_latencies, histogram_latencies, summary_latencies or summary_quantiles", text, key)
+	return l, ignored, nil
 }
 
 func onOff(to *bool, text, value string) (err error) {

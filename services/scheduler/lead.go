@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/plane/schedule"
@@ -26,6 +27,10 @@ type Streams interface {
 	Drain()
 	// Stop ends all streams and takes none.
 	Stop()
+	// Placed tells a gateway on which worker its request runs.
+	Placed(w infer.Work, worker uint64)
+	// Left tells a worker that it is forgotten and may exit.
+	Left(worker uint64)
 }
 
 // noStreams are those of a scheduler that is called from its own process.
@@ -34,6 +39,8 @@ type noStreams struct{}
 func (noStreams) Serve(uint64, schedule.Backend) {}
 func (noStreams) Drain()                         {}
 func (noStreams) Stop()                          {}
+func (noStreams) Placed(infer.Work, uint64)      {}
+func (noStreams) Left(uint64)                    {}
 
 // retry is how long to wait after a term that could not begin.
 const retry = time.Second
@@ -118,7 +125,9 @@ func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.Lead
 	go func() { kept <- c.Run(held) }() // ends below
 	s.serve(ctx, c)
 	release()
-	return <-kept
+	err = <-kept
+	s.costs.flush(ctx) // only now: the next scheduler does not wait for it
+	return err
 }
 
 // rateLimit tells the registry what it is to refuse; nil is nothing.

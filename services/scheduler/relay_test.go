@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"strings"
@@ -16,6 +17,7 @@ type network struct {
 
 	mu   sync.Mutex
 	down bool              // guarded by mu
+	sent bytes.Buffer      // by clients; guarded by mu
 	ends map[net.Conn]bool // guarded by mu
 }
 
@@ -51,15 +53,29 @@ func (n *network) serve() {
 			}
 			continue
 		}
-		n.running.Go(func() { n.copy(far, near) })
+		n.running.Go(func() { n.copy(far, io.TeeReader(near, n)) })
 		n.running.Go(func() { n.copy(near, far) })
 	}
 }
 
-func (n *network) copy(to, from net.Conn) {
+// copy passes bytes on until one end closes, and then has serve's other copy end, too.
+func (n *network) copy(to net.Conn, from io.Reader) {
 	_, _ = io.Copy(to, from)
 	_ = to.Close()
-	_ = from.Close()
+}
+
+// Write records what clients have sent.
+func (n *network) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sent.Write(p)
+}
+
+// lastSent is where the last bytes of a text begin among those that clients have sent.
+func (n *network) lastSent(text string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return bytes.LastIndex(n.sent.Bytes(), []byte(text))
 }
 
 func (n *network) add(ends ...net.Conn) bool {

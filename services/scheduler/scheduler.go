@@ -74,13 +74,19 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	latencies, err := c.latencies()
+	latencies, ignored, err := c.latencies()
 	if err != nil {
 		return nil, err
+	}
+	if ignored != nil {
+		deps.Log.Warn("the quantiles of summaries cannot be read: the default ones are used", obs.Err(ignored)...)
 	}
 	limits, err := c.limits()
 	if err != nil {
 		return nil, err
+	}
+	if deps.Streams == nil {
+		deps.Streams = noStreams{}
 	}
 	set := stats.NewSet(latencies)
 	shown := newMetrics(deps.Metrics)
@@ -89,7 +95,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 		return nil, err
 	}
 	recent := trail.New(remembered)
-	driven := dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set, Members: members{recorder, shown}, Recorders: []dispatch.Recorder{recent}}
+	driven := dispatch.Deps{Clock: deps.Clock, Responder: deps.Responder, Stats: set, Members: members{recorder, deps.Streams, shown}, Recorders: []dispatch.Recorder{recent}}
 	log := newDecisionLog(c, limits, deps)
 	if log != nil {
 		driven.Recorders = append(driven.Recorders, log)
@@ -110,9 +116,6 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	deps.Metrics.MustRegister(set, loop.Ages(), loop.Sequences())
 	if limits.RateLimit != nil {
 		deps.Metrics.MustRegister(loop.Resources())
-	}
-	if deps.Streams == nil {
-		deps.Streams = noStreams{}
 	}
 	return &Scheduler{
 		config: c, limits: limits, deps: deps, stats: set, loop: loop, leases: held, attached: recorder, costs: kept, metrics: shown, log: log, trail: recent,
@@ -180,15 +183,18 @@ func (s *Scheduler) explain(question []byte) (answer []byte) {
 // members takes what the loop decides about workers.
 type members struct {
 	*attached
+	Streams
 	metrics *metrics
 }
 
-// Gone counts a worker that has died.
+// Gone counts a worker that has died, and lets one exit that has left.
 func (m members) Gone(worker uint64, died bool) {
 	if died {
 		m.metrics.deaths.Inc()
 		m.log.Warn("worker is gone", zap.Uint64("incarnation", worker))
+		return
 	}
+	m.Left(worker)
 }
 
 // Run stands by and serves the pool until ctx is done. What waits then goes back

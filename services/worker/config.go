@@ -56,9 +56,9 @@ type Config struct {
 	Restarts int    `kong:"-"`
 	LastExit string `kong:"-"`
 
-	// LoadConcurrency is how many models are loaded at the same time. When
-	// all that was assigned at the start serves, it is at most half as many
-	// as there are cores: what serves would feel more.
+	// LoadConcurrency is how many model versions are loaded at the same time; the instances of
+	// one count as one load. When all that was assigned at the start serves, an engine in this
+	// process loads at most half as many as there are cores: requests would feel more.
 	LoadConcurrency int `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
 	LoadRetries     int `name:"model-load-retry-count" default:"0" group:"Models" help:"How often the load of a model version that fails is tried again."`
 
@@ -173,7 +173,8 @@ type Deps struct {
 	// PipelinedBatches is how many batches each instance takes beyond those that
 	// it runs, so that it need not wait for the way to the scheduler and back.
 	PipelinedBatches int
-	// Settle waits until nobody reads what the worker keeps for others; it ends soon
+	// Settle is called when the worker runs nothing any more. It waits until others have
+	// taken what it has for them and know that it has ended; it ends soon
 	// after its context. Nil keeps nothing.
 	Settle func(context.Context)
 	// Log and Metrics may be nil.

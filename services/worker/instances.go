@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,7 @@ func (i *instances) Close(ctx context.Context, id infer.InstanceID) error {
 func (w *Worker) loaded(v backend.Version, took time.Duration, err error) {
 	w.metrics.loaded(v, took, err)
 	if err != nil {
-		w.deps.Log.Error("model not loaded", append(obs.Model(v.Ref), obs.Err(err)...)...)
+		w.deps.Log.Error(fmt.Sprintf("failed to load '%s' version %d", v.Ref.Name, v.Ref.Version), append(obs.Model(v.Ref), obs.Err(err)...)...)
 		return
 	}
 	w.deps.Log.Info("model loaded", append(obs.Model(v.Ref), zap.Duration("took", took))...)

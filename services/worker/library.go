@@ -7,19 +7,21 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/onnxruntime"
 )
 
-// RuntimeLibrary is where ONNX Runtime's library is by default: where make
-// deps puts it for a program in bin/, else wherever the system finds it.
+// RuntimeLibrary is where ONNX Runtime's library is by default, relative to the
+// program: lib/nereid of an unpacked archive, .deps of a checkout, else wherever
+// the system finds it.
 func RuntimeLibrary() string {
 	const name = "libonnxruntime.so"
 	program, err := os.Executable()
 	if err != nil {
 		return name
 	}
-	deps := filepath.Join(filepath.Dir(program), "..", ".deps")
-	for _, kind := range []string{"onnxruntime-gpu", "onnxruntime"} { // the one for GPUs does all that the other does
-		beside := filepath.Join(deps, kind, name)
-		if _, err := os.Stat(beside); err == nil {
-			return beside
+	prefix := filepath.Join(filepath.Dir(program), "..")
+	// The library for GPUs does all that the other does.
+	for _, dir := range []string{"lib/nereid", ".deps/onnxruntime-gpu", ".deps/onnxruntime"} {
+		found := filepath.Join(prefix, dir, name)
+		if _, err := os.Stat(found); err == nil {
+			return found
 		}
 	}
 	return name

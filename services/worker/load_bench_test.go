@@ -103,7 +103,7 @@ func loadBeside(b *testing.B, engine backend.Backend, loads int, small backend.V
 	s := &stream{clock: mono.New(), idle: make(chan infer.InstanceID, 2), sent: make(map[uint64]mono.Time)}
 	s.executor = instance.NewExecutor(1, instance.Deps{Scheduler: s, Responder: s, Clock: s.clock, Batches: batches.New()})
 	var loaded atomic.Int64
-	c := reconcile.Config{Loads: loads, Background: loads, Linger: time.Millisecond, Drain: time.Minute}
+	c := reconcile.Config{Loads: loads, EngineLoads: loads, Linger: time.Millisecond, Drain: time.Minute}
 	r := reconcile.New(c, reconcile.Deps{
 		Backend:   func(string) (backend.Backend, error) { return engine, nil },
 		Sequences: func(backend.Version) (*sequence.Model, error) { return nil, nil },

@@ -108,15 +108,27 @@ func (r *Remote) Batches() *batches.Table { return r.batches }
 // Responder brings responses to their gateways.
 func (r *Remote) Responder() infer.Responder { return r.tensors }
 
-// settleTimeout bounds how long a worker that stops lends what steps of ensembles have
-// given: by then those that read it have run, or wait for longer than a stop may take.
-const settleTimeout = 5 * time.Second
+// leaveReportTimeout bounds how long a worker that has ended waits for a scheduler to
+// confirm it: longer than a standby takes to acquire the pool of one that has died.
+const leaveReportTimeout = 3 * time.Second
 
-// Settle waits until nobody reads what the worker keeps: see [Deps].
+// Settle waits until gateways have acknowledged the worker's answers, nobody reads what
+// it keeps, and a scheduler has forgotten the worker: see [Deps]. Where an answer was
+// lost, a gateway may ask for it again, so no scheduler may forget who has run it.
 func (r *Remote) Settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	left := r.tensors.Settle(ctx)
+	if left.Responses > 0 {
+		r.deps.Log.Warn("stopping before gateways have acknowledged all answers: the requests fail",
+			zap.Int("answers", left.Responses), zap.Int64("bytes", left.Bytes))
+	}
+	if left.Responses > 0 || left.Dropped > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveReportTimeout)
 	defer cancel()
-	r.tensors.Settle(ctx)
+	if !r.attachment.Leave(ctx) {
+		r.deps.Log.Info("stopping without a scheduler that confirms it: the next one counts the worker as lost")
+	}
 }
 
 // Calls brings what models ask of other models to gateways.

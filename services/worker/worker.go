@@ -177,17 +177,19 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer steady.Stop()
 	serving, cancel := context.WithCancel(late)
 	defer cancel()
+	started := time.Now()
+	var drains atomic.Int64 // when the drain began, after started
 	unhook := context.AfterFunc(ctx, func() {
 		w.stopping.Store(true)
 		mailbox.notify()
 		w.leave(late, lease, mailbox)
+		drains.Store(int64(time.Since(started)))
 		cancel()
 	})
 	defer unhook()
 	err = w.serve(serving, lease.Epoch(), mailbox)
-	if w.deps.Settle != nil {
-		w.deps.Settle(late)
-	}
+	w.deliver(late, time.Since(started)-time.Duration(drains.Load()))
+	w.deps.Scheduler.Detach(lease.Epoch())
 	release()
 	if kept := keeper.Wait(); kept != nil && ctx.Err() == nil {
 		return kept
@@ -195,6 +197,21 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		w.deps.Log.Warn("lease not released: it ends by itself", obs.Err(kept)...)
 	}
 	return err
+}
+
+// settleTimeout is how long others have at least to take what a worker that stops has
+// for them, also where its requests have used up the drain timeout.
+const settleTimeout = 5 * time.Second
+
+// deliver has others take what the worker has for them, within what the drain has left of
+// its timeout.
+func (w *Worker) deliver(ctx context.Context, drained time.Duration) {
+	if w.deps.Settle == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(w.config.DrainTimeout-drained, settleTimeout))
+	defer cancel()
+	w.deps.Settle(ctx)
 }
 
 // serve runs what is assigned until ctx is done and all is closed.
@@ -207,17 +224,17 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 		Batches: w.deps.Batches, Log: w.log, Fresh: w.deps.MayStart, Pipelined: w.deps.PipelinedBatches, Panicked: w.panicked, Leaving: w.stopping.Load,
 	})
 	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
-	defer w.deps.Scheduler.Detach(epoch)
 	open := &instances{executor: executor, metrics: w.metrics}
 	defer func() {
 		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process
 			w.engines.close(w.deps.Log)
 		}
 	}()
+	live := &liveModels{models: make(map[infer.ModelID]struct{})}
 	r := reconcile.New(
 		reconcile.Config{
-			Loads: w.config.LoadConcurrency, Background: min(w.config.LoadConcurrency, w.config.cores()/2),
-			Retries: w.config.LoadRetries, Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
+			Loads: w.config.LoadConcurrency, EngineLoads: w.config.cores() / 2, Retries: w.config.LoadRetries,
+			Linger: w.config.ReloadLinger, Drain: w.config.DrainTimeout,
 		},
 		reconcile.Deps{
 			Backend: w.engines.backend,
@@ -229,13 +246,20 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 			Meter: memory.NewMeter(w.device.used),
 			Publish: func(model infer.ModelID, versions []reconcile.VersionStatus) {
 				w.metrics.show(model, versions)
+				live.show(model, len(versions) > 0)
 				out.put(model, versions)
 			},
 			Reached: out.reach,
 			Loaded:  w.loaded, Retried: w.retried, Failed: w.failed,
 		})
 	group, ctx := errgroup.WithContext(ctx)
+	ended := make(chan struct{})
 	group.Go(func() error {
+		w.announceEnd(ctx, live, ended)
+		return nil
+	})
+	group.Go(func() error {
+		defer close(ended)
 		for _, model := range r.Run(ctx) {
 			open.stuck.Store(true)
 			w.deps.Log.Error("stopped while a backend is still at work on a model", zap.Stringer("model", model))

@@ -50,11 +50,13 @@ func Check(root fs.FS) ([]Violation, error) {
 		found = append(found, checkPlace(p)...)
 		found = append(found, checkPurity(p)...)
 		found = append(found, checkPackage(p)...)
+		found = append(found, checkDoors(p)...)
 	}
 	found = append(found, checkModules(tree)...)
 	found = append(found, checkTexts(tree)...)
 	found = append(found, checkMap(tree)...)
 	found = append(found, checkRefused(tree)...)
+	found = append(found, checkSecurity(tree)...)
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
 	return found, nil
 }

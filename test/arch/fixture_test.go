@@ -87,6 +87,17 @@ func fixtures() []fixture {
 		{"a package that is on the map", map[string]string{"libs/bus/a.go": source("bus"), pageOfPackages: "| `libs/bus` | the bus |\n"}, nil},
 		{"a package that is not on the map", map[string]string{"libs/bus/a.go": source("bus"), pageOfPackages: "# Architecture\n"}, []string{"the map shows the land"}},
 		{"a package on the map alone", map[string]string{pageOfPackages: "| `libs/bus` | the bus |\n"}, []string{"the map shows the land"}},
+		{"a bound with its test", map[string]string{pageOfBounds: "| what | bound | test |\n|---|---|---|\n| size | 1 | `errs.TestSize` |\n", "libs/errs/a_test.go": source("errs") + "func TestSize() {}\n"}, nil},
+		{"a bound without a test", map[string]string{pageOfBounds: "| what | bound | test |\n|---|---|---|\n| size | 1 | none |\n"}, []string{"bounds are attacked"}},
+		{"a bound whose test is gone", map[string]string{pageOfBounds: "| what | test |\n|---|---|\n| size | `errs.TestSize` |\n", "libs/errs/a.go": source("errs") + "func TestSize() {}\n"}, []string{"bounds are attacked"}},
+		{"a table without tests", map[string]string{pageOfBounds: "| what | test |\n|---|---|\n\n| port | who |\n|---|---|\n| 1 | all |\n"}, nil},
+		{"a server for other services", map[string]string{"services/worker/command/a.go": source("command") + "var s = grpc.NewServer(link.ServerOptions(nil, nil)...)\n"}, nil},
+		{"a server that authorizes nobody", map[string]string{"services/worker/command/a.go": source("command") + "var s = grpc.NewServer()\n"}, []string{"no door beside the lock"}},
+		{"a server with options beside", map[string]string{"services/worker/command/a.go": source("command") + "var s = grpc.NewServer(append(link.ServerOptions(nil, nil), more)...)\n"}, []string{"no door beside the lock"}},
+		{"an HTTP server of its own", map[string]string{"services/worker/a.go": source("worker") + "var s = &http.Server{}\n"}, []string{"no door beside the lock"}},
+		{"a handler of every server", map[string]string{"services/worker/a.go": source("worker") + "func f() { http.HandleFunc(\"/debug\", nil) }\n"}, []string{"no door beside the lock"}},
+		{"profiles for everybody", map[string]string{"libs/process/a.go": source("process", "net/http/pprof")}, []string{"no door beside the lock"}},
+		{"a server of a test", map[string]string{"services/worker/a_test.go": source("worker") + "var s = grpc.NewServer()\n"}, nil},
 		{"test data is not looked at", map[string]string{"libs/bus/testdata/a.go": source("data", "unsafe")}, nil},
 	}
 }

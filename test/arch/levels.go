@@ -12,7 +12,7 @@ import (
 func levels() [][]string {
 	return [][]string{
 		{"diagnostics", "errs", "infer", "invariant", "modelfiles", "mono", "onnxheader", "protoscan", "resources", "ring", "splice", "tensor"},
-		{"backends", "config", "gpu", "lifecycle", "modelconfig", "obs", "procs", "quantile", "shm"},
+		{"backends", "config", "gpu", "lifecycle", "modelconfig", "obs", "procs", "quantile", "recording", "shm"},
 		{"blob", "bus", "client", "control", "identity", "plane", "policy", "process", "serve", "state"},
 		{"testkit"},
 	}

@@ -59,6 +59,7 @@ type Violation struct {
 // The rules.
 const (
 	OneResponse = "a request has exactly one response"
+	Ends        = "a request without a deadline ends"
 	Right       = "a response is that of its request"
 	Once        = "no request is executed twice"
 	Founded     = "no response without an execution"
@@ -223,6 +224,8 @@ func (a *Auditor) judge(report *Report, s sent, runs []*execution) {
 		if !all(a.models(s.Model), worked) {
 			report.add(Founded, s.ID, lines...)
 		}
+	case "hung":
+		report.add(Ends, s.ID, lines...)
 	case "wrong":
 		report.add(Right, s.ID, lines...)
 	case "failed":

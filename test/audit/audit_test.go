@@ -19,6 +19,7 @@ const (
 	silent   = `{"id":"a","model":"m","responses":[]}`
 	doubly   = `{"id":"a","model":"m","responses":[{"outcome":"ok"},{"outcome":"ok"}]}`
 	wrong    = `{"id":"a","model":"m","responses":[{"outcome":"wrong"}]}`
+	hung     = `{"id":"a","model":"m","responses":[{"outcome":"hung"}]}`
 
 	composed = `{"id":"a","model":"e","responses":[{"outcome":"ok"}]}`
 
@@ -45,6 +46,7 @@ func TestRules(t *testing.T) {
 		"no response":                            {clients: []string{silent}, worker: []string{begin, end}, want: []string{audit.OneResponse}},
 		"two responses":                          {clients: []string{doubly}, worker: []string{begin, end}, want: []string{audit.OneResponse}},
 		"the response to another":                {clients: []string{wrong}, worker: []string{begin, end}, want: []string{audit.Right}},
+		"a request that hangs":                   {clients: []string{hung}, worker: []string{begin, end}, want: []string{audit.Ends}},
 		"a response of nobody":                   {clients: []string{answered}, want: []string{audit.Founded}},
 		"a response of a failed execution":       {clients: []string{answered}, worker: []string{begin, broke}, want: []string{audit.Founded}},
 		"executed twice":                         {clients: []string{answered}, worker: []string{begin, end, again, againEnd}, want: []string{audit.Once}},

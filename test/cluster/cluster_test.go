@@ -30,20 +30,24 @@ const (
 // The models. Requests for single run one at a time. Those for batched come many
 // at once and run in batches that take no time, so that an instance gets its next
 // batch before it is free. Those for long run for longer than a takeover lasts, and
-// those for scripted in processes of Python; those for composed by first and then by second. Only
-// some rows have these.
+// those for scripted in processes of Python; those for composed by first and then by second; those
+// for calling in processes of Python, which call first. Only some rows have these.
 const (
 	single   = "single"
 	batched  = "batched"
 	long     = "long"
 	scripted = "scripted"
 	composed = "composed"
+	calling  = "calling"
 
 	batchedSize = 4
 )
 
-// steps are the models that requests for an ensemble run on.
-func steps() map[string][]string { return map[string][]string{composed: {"first", "second"}} }
+// steps are the models that requests for an ensemble, or for a model that calls another,
+// run on.
+func steps() map[string][]string {
+	return map[string][]string{composed: {"first", "second"}, calling: {"first", calling}}
+}
 
 // served are the models of every row.
 func served() []string { return []string{batched, single} }
@@ -60,10 +64,31 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
+// callingScript is the code of a model that answers with what another answers.
+const callingScript = `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for r in requests:
+            call = pb_utils.InferenceRequest(
+                model_name="first", requested_output_names=["y"], inputs=r.inputs(), request_id=r.request_id())
+            answer = call.exec()
+            if answer.has_error():
+                responses.append(pb_utils.InferenceResponse(error=answer.error()))
+            else:
+                responses.append(pb_utils.InferenceResponse(answer.output_tensors()))
+        return responses
+`
+
+// scripts are the codes of the models in Python.
+func scripts() map[string]string { return map[string]string{scripted: script, calling: callingScript} }
+
 // config is the configuration of a model.
 func config(name string) string {
 	backend := "echo"
-	if name == scripted {
+	if scripts()[name] != "" {
 		backend = "python"
 	}
 	text := fmt.Sprintf(`
@@ -80,7 +105,7 @@ ensemble_scheduling { step [
   { model_name: "second" model_version: -1 input_map { key: "x" value: "between" } output_map { key: "y" value: "y" } }
 ] }
 `
-	case scripted:
+	case scripted, calling:
 		return text + fmt.Sprintf(`
 instance_group [ { count: %d kind: KIND_CPU } ]
 `, stubs)
@@ -102,9 +127,11 @@ parameters { key: "execute_us" value { string_value: "40000" } }
 	}
 }
 
-// traffic is the requests of every row, as many for each model.
+// traffic is the requests of every row, as many for each model. Some have no deadline.
 func traffic() []load.Traffic {
-	return []load.Traffic{{Model: single, Rate: rate / 2}, {Model: batched, Rate: rate / 2, Burst: 25}}
+	return []load.Traffic{
+		{Model: single, Rate: rate / 4}, {Model: single, Rate: rate / 4, Endless: true}, {Model: batched, Rate: rate / 2, Burst: 25},
+	}
 }
 
 // underWay is how many requests of every row's models a worker may have been
@@ -112,7 +139,7 @@ func traffic() []load.Traffic {
 // a batch that is to run and the three behind it.
 const underWay = 2 + 4*batchedSize
 
-// stubs is how many processes of scripted a worker has.
+// stubs is how many processes of a model in Python a worker has.
 const stubs = 2
 
 // cluster is the services, each a process of its own.
@@ -251,10 +278,11 @@ func (c *cluster) repository(name string) {
 	if err := os.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(config(name)), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	if name != scripted {
+	code := scripts()[name]
+	if code == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(dir, "1", "model.py"), []byte(script), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "1", "model.py"), []byte(code), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 }

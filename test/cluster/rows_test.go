@@ -43,13 +43,23 @@ type row struct {
 	// steady is a row in which NATS itself is not harmed. Where the machine has
 	// it stand still for all that, callers may have to come back.
 	steady bool
+	// slow rows are left out of a quick run.
+	slow bool
 }
 
 func rows() []row {
 	return []row{
-		{name: "gateway", disturb: killOne("gateway"), deadline: patient, allows: func(l load.Line, harmed string) bool {
-			return l.Gateway == harmed && l.Responses[0].Outcome == load.Lost
-		}},
+		{name: "gateway", disturb: killOne("gateway"), deadline: patient, allows: lostWithItsGateway},
+		{name: "gateway-stops", disturb: stopGateway, deadline: patient},
+		{
+			name: "gateway-stops-with-calls", disturb: stopGateway, deadline: patient, room: 2 * len(steps()[calling]), slow: true,
+			traffic: []load.Traffic{{Model: calling, Rate: rate / 5, Endless: true}},
+		},
+		{
+			name: "calls", disturb: killDuringCalls, deadline: patient, room: 2 * len(steps()[calling]), slow: true,
+			traffic: []load.Traffic{{Model: calling, Rate: rate / 5, Endless: true}},
+			allows:  lostWithItsGateway,
+		},
 		{name: "scheduler", disturb: killHolder(control.PoolRole("default")), role: control.PoolRole("default"), allows: overdue},
 		{name: "worker", disturb: killOne("worker"), deadline: patient},
 		{name: "worker-scheduler", disturb: killWorkerAndScheduler, role: control.PoolRole("default"), allows: overdue},
@@ -98,6 +108,11 @@ func modelsComeAndGo() settings {
 
 // unavailable is a response that says to come back.
 func unavailable(l load.Line) bool { return l.Responses[0].Status == codes.Unavailable.String() }
+
+// lostWithItsGateway is a request whose connection broke with the gateway that was killed.
+func lostWithItsGateway(l load.Line, harmed string) bool {
+	return l.Gateway == harmed && l.Responses[0].Outcome == load.Lost
+}
 
 // overdue is a response that there was no time left for the request, or that none
 // came in time.
@@ -178,6 +193,61 @@ func killOne(service string) func(*scene) string {
 	}
 }
 
+// stopGateway has a gateway stop in good order that has requests, alone or while
+// something else is killed.
+func stopGateway(s *scene) string {
+	s.t.Helper()
+	p := s.any("gateway", gateways)
+	s.strike(p.name)
+	p.signal(syscall.SIGTERM)
+	s.pass(rand.N(50 * time.Millisecond))
+	switch len(s.harms) % 5 {
+	case 1:
+		worker := s.any("worker", workers)
+		s.loses(worker)
+		worker.kill()
+		defer s.again(worker)
+	case 2:
+		scheduler := s.processes[s.holder(control.PoolRole("default"), "")]
+		scheduler.signal(syscall.SIGKILL)
+		s.undecided(scheduler) // a worker has died lately, and what it had begun
+		defer s.again(scheduler)
+	case 3:
+		registry := s.processes[s.holder(control.RegistryRole, "")]
+		registry.kill()
+		defer s.again(registry)
+	case 4:
+		s.nats.kill()
+		s.pass(rand.N(time.Second))
+		s.nats.start()
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		s.t.Errorf("waited in vain for %s to stop", p.name)
+		p.kill()
+	}
+	if status := p.command.ProcessState.ExitCode(); status != 0 {
+		s.t.Errorf("%s stopped with exit status %d", p.name, status)
+	}
+	s.again(p)
+	return p.name
+}
+
+// killDuringCalls kills a worker, the scheduler and a gateway in turns, while models call
+// others.
+func killDuringCalls(s *scene) string {
+	s.t.Helper()
+	switch len(s.harms) % 3 {
+	case 0:
+		return killOne("worker")(s)
+	case 1:
+		return killSchedulerAfterWorker(s)
+	default:
+		return killOne("gateway")(s)
+	}
+}
+
 // killStub kills the process of a Python model, and every other time its worker soon
 // after.
 func killStub(s *scene) string {
@@ -204,7 +274,21 @@ func killBetweenSteps(s *scene) string {
 	if len(s.harms)%2 == 0 {
 		return killOne("worker")(s)
 	}
-	return killHolder(control.PoolRole("default"))(s)
+	return killSchedulerAfterWorker(s)
+}
+
+// killSchedulerAfterWorker kills the scheduler when a worker has died lately: its
+// successor does not know what that has begun, and fails what was under way.
+func killSchedulerAfterWorker(s *scene) string {
+	s.t.Helper()
+	role := control.PoolRole("default")
+	p := s.processes[s.holder(role, "")]
+	s.strike(p.name)
+	p.signal(syscall.SIGKILL)
+	s.undecided(p)
+	s.takeover(role, p.name)
+	s.again(p)
+	return p.name
 }
 
 // stubsOf waits until a worker has all of its stubs, and returns their processes.

@@ -31,6 +31,7 @@ typedef struct work {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *device, *alias;  // the device's addresses, and the same memory for the processor
+static int store;             // the file that holds it, which other processes map
 static block *blocks, *freed;
 static size_t used, top, limit, pinned, peak, copies, copied;
 static work *first, **last = &first;
@@ -61,12 +62,11 @@ static void passed_on(int signal, siginfo_t *info, void *context) {
 static pthread_once_t begun = PTHREAD_ONCE_INIT;
 static void begin(void) {
   limit = number("EMULATED_CUDA_MEMORY", (size_t)1 << 30);
-  int file = memfd_create("emulated-cuda", 0);
-  if (file < 0 || ftruncate(file, (off_t)reserved) != 0) abort();
-  device = mmap(NULL, reserved, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
-  alias = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  store = memfd_create("emulated-cuda", MFD_CLOEXEC);
+  if (store < 0 || ftruncate(store, (off_t)reserved) != 0) abort();
+  device = mmap(NULL, reserved, PROT_NONE, MAP_SHARED | MAP_NORESERVE, store, 0);
+  alias = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, store, 0);
   if (device == MAP_FAILED || alias == MAP_FAILED) abort();
-  close(file);
   take_signals();
 }
 
@@ -292,6 +292,28 @@ int cudaPointerGetAttributes(char *attributes, const void *p) {
   *(const void **)(attributes + 8) = p;
   *(const void **)(attributes + 16) = b == NULL || b->kind != DEVICE ? p : NULL;
   return OK;
+}
+
+// Handles of memory for other processes. One says which file of which process holds the memory, and where.
+
+typedef struct {
+  char kind[16];
+  int process, file;
+  size_t at, bytes;
+  char rest[24];
+} handle;
+
+static const char handle_kind[16] = "emulated-memory";
+
+int cudaIpcGetMemHandle(handle *h, void *p) {
+  pthread_mutex_lock(&lock);
+  block *b = find(p);
+  if (b != NULL && b->kind == DEVICE) {
+    *h = (handle){.process = getpid(), .file = store, .at = (size_t)(b->at - device), .bytes = b->bytes};
+    memcpy(h->kind, handle_kind, sizeof h->kind);
+  }
+  pthread_mutex_unlock(&lock);
+  return b != NULL && b->kind == DEVICE ? failed(fault) : failed(INVALID);
 }
 
 // Copies. One from memory that is not pinned has read it when it returns.

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
@@ -65,7 +67,7 @@ func servedFrom(t *testing.T, b *bucket) {
 		}
 	}
 
-	flags := []string{"--cache-dir=" + t.TempDir(), "--model-control-mode=poll", "--repository-poll-secs=1"}
+	flags := []string{"--allow-recording=true", "--cache-dir=" + t.TempDir(), "--model-control-mode=poll", "--repository-poll-secs=1"}
 	s := start(t, repository, flags...)
 	ones := strings.TrimSuffix(strings.Repeat("1,", 16), ",")
 	body := fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,16],"data":[%s]},{"name":"INPUT1","datatype":"INT32","shape":[1,16],"data":[%s]}]}`, ones, ones)
@@ -80,10 +82,36 @@ func servedFrom(t *testing.T, b *bucket) {
 		t.Fatal(err)
 	}
 	s.awaitIndex(`"name":"simple","version":"2","state":"READY"`)
+	recordsTo(t, s, b.url+"/recordings/r.rec")
 	s.kill()
 
 	again := start(t, repository, flags...)
 	if again.logged("files fetched") {
 		t.Error("what is in the cache was fetched again")
+	}
+}
+
+// recordsTo records requests of more than one part of an upload into an object, and sends them again from it.
+func recordsTo(t *testing.T, s *server, url string) {
+	t.Helper()
+	recorded := make(chan string, 1)
+	go func() {
+		out, problems, status := nereid(t, "record", "simple_identity", "--url="+s.HTTP, "--for=3s", "--out="+url)
+		recorded <- fmt.Sprint(status, " ", out, problems)
+	}()
+	await(t, "the recording to start", nil, func() bool { return s.logged("audit: recording started") })
+	random := make([]byte, 12<<20) // which zstd makes no smaller
+	if _, err := rand.Read(random); err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,1],"data":["%s"]}]}`, base64.StdEncoding.EncodeToString(random))
+	if status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/simple_identity/infer", body); status != http.StatusOK {
+		t.Errorf("infer: %d %.200s", status, text)
+	}
+	if how := <-recorded; !strings.Contains(how, "1 requests, 0 lost") {
+		t.Fatalf("record: %s", how)
+	}
+	if out, problems, status := nereid(t, "perf", "--trace="+url, "--url="+s.HTTP, "--metrics-url=none", "--fail-if=errors>0"); status != 0 {
+		t.Errorf("sent again: %d %s%s", status, out, problems)
 	}
 }

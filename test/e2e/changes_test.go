@@ -135,9 +135,14 @@ func TestAServerWithoutItsRepositoryStaysUp(t *testing.T) {
 	s.expect("no models are served: correct the model repository and start again")
 	s.expect("listening")
 	s.HTTP = s.said().HTTP
-	s.wants(t, http.MethodGet, "/v2/health/live", http.StatusOK, "")
-	s.wants(t, http.MethodGet, "/v2/health/ready", http.StatusBadRequest, "")
+	for _, path := range []string{"/v2/health/live", "/v2/health/ready"} {
+		if status, body := s.do(http.MethodGet, s.HTTP+path, ""); status != http.StatusBadRequest || body != "" {
+			t.Errorf("%s: %d %q", path, status, body)
+		}
+	}
 	s.wants(t, http.MethodGet, "/v2", http.StatusOK, `"extensions"`)
+	s.wants(t, http.MethodGet, "/v2/models/m", http.StatusServiceUnavailable, "Server not ready")
+	s.wants(t, http.MethodPost, "/v2/repository/index", http.StatusServiceUnavailable, "Server not ready")
 }
 
 // TestCheckGoesOnAfterASlip has a slip of syntax hide no slip of meaning.

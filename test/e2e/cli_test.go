@@ -124,7 +124,7 @@ func TestPortsOfTheOtherProtocolAreNamed(t *testing.T) {
 			t.Errorf("%v: exit status %d, want %q: %s", args, status, want, stderr)
 		}
 	}
-	if _, stderr, status := nereid(t, "serve", "models/"); status != 64 || !strings.Contains(stderr, "--model-repository=models/") {
+	if _, stderr, status := nereid(t, "serve", "models/"); status != 1 || !strings.Contains(stderr, "is not there: name a model file") {
 		t.Errorf("serve models/: exit status %d: %s", status, stderr)
 	}
 }

@@ -77,3 +77,24 @@ func TestImagesAreClassified(t *testing.T) {
 		})
 	}
 }
+
+// TestADeadlineShorterThanTheExecutionIsExceeded has the clients' deadlines be too short for
+// a model that is idle.
+func TestADeadlineShorterThanTheExecutionIsExceeded(t *testing.T) {
+	s := start(t, repository(t, map[string]string{"slow/config.pbtxt": echo(300_000), "slow/1/.keep": ""}))
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_short_deadline.py", "-v")
+}
+
+// TestClientLibrary has the real clients send BF16, use plugins and run in greenlets.
+func TestClientLibrary(t *testing.T) {
+	files := map[string]string{}
+	for name, datatype := range map[string]string{"numbers": "TYPE_INT32", "bf16": "TYPE_BF16"} {
+		files[name+"/config.pbtxt"] = `backend: "echo" max_batch_size: 8
+input { name: "INPUT0" data_type: ` + datatype + ` dims: [ -1 ] } output { name: "OUTPUT0" data_type: ` + datatype + ` dims: [ -1 ] }`
+		files[name+"/1/.keep"] = ""
+	}
+	s := start(t, said(t, files), "--http-header-forward-pattern=^x-|authorization", "--grpc-header-forward-pattern=^x-|authorization",
+		"--http-restricted-api=model-repository:authorization=Basic dXNlcjpwYXNz", "--grpc-restricted-protocol=model-repository:key=secret")
+	python(t, []string{"HTTP_URL=" + s.HTTP, "GRPC_URL=" + s.GRPC}, "test/e2e/clients/test_client_library.py", "-v")
+	s.wantMetrics(inFlight(0))
+}

@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// certificates writes server.pem, client.pem and stranger.pem with their keys
-// into a directory; root.pem has signed the first two.
+// certificates writes server.pem, client.pem, visitor.pem and stranger.pem with their keys
+// into a directory; root.pem has signed all but the last.
 func certificates(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	root, rootKey := issue(t, dir, "root", nil, nil)
 	issue(t, dir, "server", root, rootKey)
 	issue(t, dir, "client", root, rootKey)
+	issue(t, dir, "visitor", root, rootKey)
 	issue(t, dir, "stranger", nil, nil)
 	return dir
 }

@@ -86,8 +86,13 @@ func TestExplicitControl(t *testing.T) {
 	s.control(t, "load", "nosuch", "", 500, "failed to load 'nosuch', failed to poll from model repository")
 	s.control(t, "unload", "nosuch", "", 200, "")
 	s.control(t, "load", "%20", "", 400, "Model name cannot be empty. Please enter a valid name to deploy.")
-	s.control(t, "load", "..%2Fa", "", 400, "model name must not contain path traversal characters")
-	s.control(t, "unload", "..%2Fa", "", 400, "model name must not contain path traversal characters")
+	s.control(t, "load", "..%2Fa", "", 500, "failed to load '../a', failed to poll from model repository")
+	s.control(t, "unload", "..%2Fa", "", 200, "")
+	for _, path := range []string{"broken", "broken/versions/1"} { // which could not be polled
+		if status, text := s.do(http.MethodGet, s.HTTP+"/v2/models/"+path, ""); status != http.StatusNotFound || !strings.Contains(text, "Request for unknown model: 'broken' is not found") {
+			t.Errorf("metadata of %s: %d %s", path, status, text)
+		}
+	}
 	s.control(t, "load", "a", `{"parameters":{"nonsense":"x"}}`, 400, "nonsense")
 	s.control(t, "load", "a", `{"parameters":{"config":{}}}`, 400, "config")
 	s.control(t, "load", "a", `{"parameters":{"config":"{"}}`, 500, "failed to load 'a', failed to poll from model repository: Invalid config override")
@@ -194,7 +199,7 @@ func TestVersionPoliciesAreFollowed(t *testing.T) {
 	}
 }
 
-func TestOverridesLastUntilTheNextLoad(t *testing.T) {
+func TestOverridesEnd(t *testing.T) {
 	dir := reloadable(t)
 	s := start(t, dir, "--model-control-mode=explicit", "--load-model=*")
 	outputs := func() string {
@@ -215,9 +220,10 @@ func TestOverridesLastUntilTheNextLoad(t *testing.T) {
 	if text := outputs(); !strings.Contains(text, `"name":"given"`) {
 		t.Errorf("with another configuration: %s", text)
 	}
+	s.control(t, "unload", "echo", "", 200, "")
 	s.control(t, "load", "echo", "", 200, "")
 	if text := outputs(); !strings.Contains(text, `"name":"y"`) {
-		t.Errorf("after a load without parameters: %s", text)
+		t.Errorf("after an unload: %s", text)
 	}
 
 	model, err := os.ReadFile(filepath.Join(examples(t), "simple", "1", "model.onnx"))
@@ -231,7 +237,7 @@ func TestOverridesLastUntilTheNextLoad(t *testing.T) {
 			t.Errorf("a model of given files: %d %s", status, text)
 		}
 	}
-	s.control(t, "load", "simple", body(map[string]string{"config": "{}", "file:../1/model.onnx": "AAAA"}), 400, "must stay within model directory")
+	s.control(t, "load", "simple", body(map[string]string{"config": "{}", "file:../1/model.onnx": "AAAA"}), 500, "failed to load 'simple', failed to poll from model repository: Invalid file parameter 'file:../1/model.onnx'")
 	s.control(t, "load", "simple", body(map[string]string{"config": "{}", "file:1/model.onnx": "AAAA"}), 400, "load failed for model 'simple'")
 	s.control(t, "load", "simple", body(map[string]string{"config": "{}", "file:1/model.onnx": "?"}), 400, "base64")
 	s.control(t, "unload", "brandnew", "", 200, "")
@@ -251,8 +257,7 @@ func TestStartsThatFail(t *testing.T) {
 		"* beside others":                {[]string{"--model-control-mode=explicit", "--load-model=*", "--load-model=a"}, 64, "--load-model=*"},
 		"a model that is not there":      {[]string{"--model-control-mode=explicit", "--load-model=b"}, 1, "failed to load all models"},
 		"an unknown mode":                {[]string{"--model-control-mode=often"}, 64, "often"},
-		"polls that are never":           {[]string{"--model-control-mode=poll", "--repository-poll-secs=0"}, 64, "--repository-poll-secs"},
-		"a name that leaves its dir":     {[]string{"--model-control-mode=explicit", "--load-model=../a"}, 64, "path traversal"},
+		"a name that leaves its dir":     {[]string{"--model-control-mode=explicit", "--load-model=../a"}, 64, "--load-model=../a: no model can have that name"},
 		"poll with a model that is none": {[]string{"--model-control-mode=poll", "--model-repository", repository(t, map[string]string{"x/1/f": ""})}, 1, "failed to load all models"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,6 +284,7 @@ func TestReadinessInEachMode(t *testing.T) {
 	dir := repository(t, map[string]string{
 		"good/config.pbtxt": echo(0), "good/1/.keep": "", "bad/config.pbtxt": vector(""), "bad/1/model.onnx": "damaged",
 		"unknown/config.pbtxt": `backend: "mine"`, "unknown/1/.keep": "", "unread/config.pbtxt": "input {", "unread/1/.keep": "",
+		"versionless/config.pbtxt": echo(0),
 	})
 	for name, tt := range map[string]struct {
 		args   []string
@@ -292,6 +298,7 @@ func TestReadinessInEachMode(t *testing.T) {
 		"explicit, one that is not there": {[]string{"--model-control-mode=explicit", "--load-model=nosuch", "--exit-on-error=false"}, 200},
 		"poll, a model failed":            {[]string{"--model-control-mode=poll", "--exit-on-error=false"}, 400},
 		"explicit, an unknown backend":    {[]string{"--model-control-mode=explicit", "--load-model=unknown", "--exit-on-error=false"}, 400},
+		"explicit, one without versions":  {[]string{"--model-control-mode=explicit", "--load-model=versionless", "--exit-on-error=false"}, 400},
 		"explicit, one that is no model":  {[]string{"--model-control-mode=explicit", "--load-model=unread", "--exit-on-error=false"}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {

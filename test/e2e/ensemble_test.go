@@ -67,7 +67,7 @@ func TestEnsemblesRunTheirSteps(t *testing.T) {
 		"chain":   {"a", http.StatusOK, `"outputs":[{"name":"c","datatype":"INT32","shape":[1,1],"data":[7]}]`},
 		"nested":  {"first", http.StatusOK, `"outputs":[{"name":"last","datatype":"INT32","shape":[1,1],"data":[7]}]`},
 		"misfit":  {"a", http.StatusBadRequest, "in ensemble 'misfit', [request id: <id_unknown>] unexpected shape for input 'x' for model 'wide'. Expected [-1,2], got [1,1]."},
-		"waiting": {"a", http.StatusNotFound, "'waiting' has no available versions"},
+		"waiting": {"a", http.StatusNotFound, "'waiting' is not found"},
 	} {
 		status, text := s.do(http.MethodPost, s.HTTP+"/v2/models/"+model+"/infer", strings.Replace(one, `"x"`, `"`+tt.input+`"`, 1))
 		if status != tt.status || !strings.Contains(text, tt.want) {
@@ -175,7 +175,7 @@ func TestEnsemblesAreLoadedWithTheirSteps(t *testing.T) {
 	s.control(t, "load", "one", "", http.StatusOK, "")
 	s.infer(t, "one", http.StatusOK)
 	s.control(t, "load", "wrong", "", http.StatusInternalServerError, "in ensemble wrong, ensemble tensor x: inconsistent data type: TYPE_FP32 is inferred from model wrong while TYPE_INT32 is inferred from model own")
-	s.control(t, "load", "missing", "", http.StatusBadRequest, "ensemble 'missing' depends on 'nowhere' which has no loaded version")
+	s.control(t, "load", "missing", "", http.StatusBadRequest, "load failed for model 'missing': ensemble missing contains models that are not available or ambiguous: nowhere")
 	s.control(t, "unload", "one", `{"parameters":{"unload_dependents":true}}`, http.StatusOK, "")
 	s.infer(t, "asked", http.StatusOK)
 	s.infer(t, "two", http.StatusOK)

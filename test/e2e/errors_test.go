@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -19,8 +20,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -49,6 +52,8 @@ type errorCase struct {
 	// AtOnce is how many times it is asked at once; a refusal among the responses
 	// counts.
 	AtOnce int `json:"at_once,omitempty"`
+	// Fatal says that the real server ends by the request, so that it is not sent there.
+	Fatal bool `json:"fatal,omitempty"`
 	// Over HTTP: the method (POST), the path, headers and the body.
 	Method  string            `json:"method,omitempty"`
 	Path    string            `json:"path,omitempty"`
@@ -59,6 +64,14 @@ type errorCase struct {
 	// Over gRPC: the method and its request, as JSON.
 	RPC     string          `json:"rpc,omitempty"`
 	Request json.RawMessage `json:"request,omitempty"`
+	// Requests are the messages of one stream; the answer is all that the stream
+	// sends and its status. Metadata goes with the call.
+	Requests []json.RawMessage `json:"requests,omitzero"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Whole says that the answer over gRPC is compared, not its error alone, and Show
+	// which headers of an answer over HTTP are.
+	Whole bool     `json:"whole,omitempty"`
+	Show  []string `json:"show,omitempty"`
 
 	// Here and Triton are a status and the text or body.
 	Here   string `json:"here"`
@@ -68,11 +81,11 @@ type errorCase struct {
 }
 
 // errorServers are the flags of the servers: one that lets clients do what they like,
-// and a strict one. The real server takes the same, but for --http-max-input-size,
-// which later releases than 2.51 have.
+// and a strict one. The real server takes the same, but for --http-max-input-size and
+// --allow-client-shm, which later releases than 2.51 have.
 func errorServers() [][]string {
 	return [][]string{
-		{"--model-control-mode=explicit", "--load-model=*"},
+		{"--model-control-mode=explicit", "--load-model=*", "--allow-client-shm=true"},
 		{"--http-max-input-size=150", "--http-restricted-api=statistics,health:key=x", "--grpc-restricted-protocol=statistics,health:key=x"},
 	}
 }
@@ -101,10 +114,37 @@ func errorModels() map[string]string {
 		"half":      io("IN", "TYPE_FP16", "[ 2 ]"),
 		"flag":      io("IN", "TYPE_BOOL", "[ 2 ]"),
 		"full":      busy + io("IN", "TYPE_INT32", "[ 1 ]") + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }\n",
-		"late":      busy + io("IN", "TYPE_INT32", "[ 1 ]") + "dynamic_batching { default_queue_policy { default_timeout_microseconds: 1000 } }\n",
+		"late":      busy + io("IN", "TYPE_INT32", "[ 1 ]") + "dynamic_batching { default_queue_policy { default_timeout_microseconds: 50000 } }\n",
 		"decoupled": io("IN", "TYPE_INT32", "[ 1 ]") + "model_transaction_policy { decoupled: true }\n",
+		"byte":      io("IN", "TYPE_INT8", "[ 2 ]"),
+		"word":      io("IN", "TYPE_UINT16", "[ 2 ]"),
+		"long":      io("IN", "TYPE_INT64", "[ 2 ]"),
+		"unsigned":  io("IN", "TYPE_UINT64", "[ 2 ]"),
+		"double":    io("IN", "TYPE_FP64", "[ -1 ]"),
+		"texts":     "max_batch_size: 4\n" + io("IN", "TYPE_STRING", "[ -1 ]"),
+		"shaped":    "max_batch_size: 4\n" + strings.Replace(io("IN", "TYPE_INT32", "[ 4 ]"), "dims: [ 4 ]", "dims: [ 4 ] reshape { shape: [ 2, 2 ] }", 2),
+		"some":      strings.Replace(io("A B C", "TYPE_INT32", "[ 1 ]"), "name: \"C\" ", "name: \"C\" optional: true ", 1),
+		"labels":    strings.Replace(io("IN", "TYPE_FP32", "[ 3 ]"), "name: \"OUT0\" ", "name: \"OUT0\" label_filename: \"labels.txt\" ", 1),
 	}
 }
+
+// answerModels are the configurations of models that run the same Python on both
+// servers.
+func answerModels() map[string]string {
+	return map[string]string{
+		"shown": `input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }`,
+		"failing": `max_batch_size: 1 input { name: "IN" data_type: TYPE_STRING dims: [ 1 ] }
+			output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }, { name: "SIDE" data_type: TYPE_STRING dims: [ 1 ] } ]`,
+		"several": `input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+			model_transaction_policy { decoupled: true }`,
+	}
+}
+
+// answerSource is the code of answerModels: one file, which asks for the model's name.
+const answerSource = "testdata/python/answers.py"
+
+// labels are those of the model of that name: one fewer than it has elements.
+const labels = "first\nsecond\n"
 
 // pythonEcho is the real server's model.
 const pythonEcho = `import json
@@ -141,6 +181,14 @@ func TestErrorsAreTritons(t *testing.T) {
 			write(t, filepath.Join(dir, name, "config.pbtxt"), "backend: \"python\"\n"+config)
 			write(t, filepath.Join(dir, name, "1", "model.py"), pythonEcho)
 		}
+		for name, config := range answerModels() {
+			if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, name, "config.pbtxt"), "backend: \"python\"\n"+config)
+			write(t, filepath.Join(dir, name, "1", "model.py"), readFile(t, answerSource))
+		}
+		write(t, filepath.Join(dir, "labels", "labels.txt"), labels)
 		t.Skip("the repository is written")
 	}
 	inOneProcess(t)
@@ -148,6 +196,10 @@ func TestErrorsAreTritons(t *testing.T) {
 	for name, config := range errorModels() {
 		files[name+"/config.pbtxt"], files[name+"/1/.keep"] = "backend: \"echo\"\n"+config, ""
 	}
+	for name, config := range answerModels() {
+		files[name+"/config.pbtxt"], files[name+"/1/model.py"] = "backend: \"python\"\n"+config, readFile(t, answerSource)
+	}
+	files["labels/labels.txt"] = labels
 	var here, peers []*askedServer
 	for _, flags := range errorServers() {
 		s := start(t, repository(t, files), flags...)
@@ -175,7 +227,7 @@ func TestErrorsAreTritons(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			// Package protobuf has its texts differ between builds by such spaces.
 			got := strings.ReplaceAll(here[asked].ask(t, c), "\u00a0", " ")
-			if peers != nil {
+			if peers != nil && !c.Fatal {
 				if said := peers[asked].ask(t, c); *updateErrors {
 					c.Triton = said
 				} else if said != c.Triton {
@@ -209,6 +261,15 @@ func write(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // as in a checkout
 		t.Fatal(err)
 	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func dialed(t *testing.T, address string) *grpc.ClientConn {
@@ -283,7 +344,11 @@ func (s *askedServer) askOnce(t *testing.T, c *errorCase) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%d %s", response.StatusCode, text)
+	answer := fmt.Sprintf("%d %s", response.StatusCode, text)
+	for _, name := range c.Show {
+		answer += fmt.Sprintf(" %s: %s", name, response.Header.Get(name))
+	}
+	return answer
 }
 
 // call makes a call of gRPC by the method's description.
@@ -292,31 +357,79 @@ func (s *askedServer) call(ctx context.Context, t *testing.T, c *errorCase) stri
 	full := "/" + inference.GRPCInferenceService_ServiceDesc.ServiceName + "/" + c.RPC
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(inference.GRPCInferenceService_ServiceDesc.ServiceName + "." + c.RPC))
 	if err != nil { // a method that there is not
-		st := status.Convert(s.grpc.Invoke(ctx, full, new(emptypb.Empty), new(emptypb.Empty)))
-		return fmt.Sprintf("%s %s", st.Code(), st.Message())
+		return statusText(s.grpc.Invoke(ctx, full, new(emptypb.Empty), new(emptypb.Empty)))
 	}
 	method := found.(protoreflect.MethodDescriptor)
+	if method.IsStreamingServer() {
+		return s.stream(ctx, t, c, full, method)
+	}
 	in, out := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
 	if err := protojson.Unmarshal(c.Request, in); err != nil {
 		t.Fatal(err)
 	}
-	if !method.IsStreamingServer() {
-		err = s.grpc.Invoke(ctx, full, in, out)
-	} else {
-		var stream grpc.ClientStream
-		if stream, err = s.grpc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, full); err == nil {
-			err = stream.SendMsg(in)
-		}
-		if err == nil {
-			err = stream.RecvMsg(out)
-		}
+	if err := s.grpc.Invoke(ctx, full, in, out); err != nil {
+		return statusText(err)
 	}
+	if c.Whole {
+		return "OK " + messageText(t, out)
+	}
+	return "OK"
+}
+
+// stream sends the messages of a row and returns what comes back: all of it where there
+// are several or the whole is wanted, otherwise the first error.
+func (s *askedServer) stream(ctx context.Context, t *testing.T, c *errorCase, full string, method protoreflect.MethodDescriptor) string {
+	t.Helper()
+	ctx = metadata.NewOutgoingContext(ctx, metadata.New(c.Metadata))
+	stream, err := s.grpc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, full)
 	if err != nil {
-		st := status.Convert(err)
-		return fmt.Sprintf("%s %s", st.Code(), st.Message())
+		return statusText(err)
 	}
-	if !method.IsStreamingServer() {
-		return "OK"
+	requests := c.Requests
+	if requests == nil {
+		requests = []json.RawMessage{c.Request}
 	}
-	return "OK " + out.Get(method.Output().Fields().ByName("error_message")).String()
+	for _, request := range requests {
+		in := dynamicpb.NewMessage(method.Input())
+		if err := protojson.Unmarshal(request, in); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.SendMsg(in); err != nil && !errors.Is(err, io.EOF) { // the status follows
+			return statusText(err)
+		}
+	}
+	_ = stream.CloseSend() // what is wrong the responses say
+	var answer strings.Builder
+	for {
+		out := dynamicpb.NewMessage(method.Output())
+		if err := stream.RecvMsg(out); errors.Is(err, io.EOF) {
+			return answer.String() + "OK"
+		} else if err != nil {
+			return answer.String() + statusText(err)
+		}
+		if !c.Whole && c.Requests == nil {
+			return "OK " + out.Get(method.Output().Fields().ByName("error_message")).String()
+		}
+		answer.WriteString(messageText(t, out) + "\n")
+	}
+}
+
+func statusText(err error) string {
+	st := status.Convert(err)
+	return fmt.Sprintf("%s %s", st.Code(), st.Message())
+}
+
+// messageText is a message as JSON, without the spaces in which builds of package
+// protojson differ.
+func messageText(t *testing.T, m proto.Message) string {
+	t.Helper()
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }

@@ -44,8 +44,26 @@ func TestNodeKeepsAWorkerRunning(t *testing.T) {
 		status, _ := s.do(http.MethodPost, s.HTTP+"/v2/models/m/infer", one)
 		return status == http.StatusOK
 	})
+
+	// The logs follow the cluster's settings.
+	if status, text := s.do(http.MethodPost, s.HTTP+"/v2/logging", `{"log_format": "ISO8601", "log_verbose_level": 1}`); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	all := regexp.MustCompile(`"worker started".*"pid":(\d+)`).FindAllStringSubmatch(node.text(), -1)
+	if pid, err = strconv.Atoi(all[len(all)-1][1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	other := regexp.MustCompile(`(?m)^[^{\n].*"worker started"`)
+	s.eventually("the node logs in another format", func() bool { return other.MatchString(node.text()) })
 	node.signal(syscall.SIGTERM)
 	if status := node.exit(); status != 0 {
 		t.Errorf("the node's exit status is %d", status)
+	}
+	bus.signal(syscall.SIGTERM)
+	if status := bus.exit(); status != 0 || !strings.Contains(bus.text(), "embedded nats notice") {
+		t.Errorf("the exit status of the bus is %d, and it logs no notice", status)
 	}
 }

@@ -38,15 +38,18 @@ func BenchmarkStartWithModels(b *testing.B) {
 }
 
 // resident is the process's resident memory in bytes.
-func (s *server) resident() int64 {
-	s.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.models.command.Process.Pid))
+func (s *server) resident() int64 { return residentOf(s.t, s.models.command.Process.Pid) }
+
+// residentOf is the memory of a process that is resident, in bytes.
+func residentOf(t testing.TB, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return pages * int64(os.Getpagesize())
 }

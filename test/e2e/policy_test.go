@@ -126,24 +126,49 @@ func TestPoliciesChangeWhileTheServerRuns(t *testing.T) {
 // Over mutual TLS a tenant is known by the names in its certificate.
 func TestCertificatesNameTenants(t *testing.T) {
 	dir := certificates(t)
-	file := func(name string) string { return filepath.Join(dir, name) }
-	serve := func(pattern string) (*server, []string) {
-		policyOf := filepath.Join(t.TempDir(), "policy.yaml")
-		write(t, policyOf, "version: 1\ntenants:\n  acme: {certificates: ["+pattern+"], apis: [inference, metadata, model-repository]}\n")
-		s := start(t, repository(t, map[string]string{"m/config.pbtxt": echo(0), "m/1/.keep": ""}), "--policy="+policyOf,
-			"--grpc-use-ssl-mutual=true", "--grpc-root-cert="+file("root.pem"), "--grpc-server-cert="+file("server.pem"), "--grpc-server-key="+file("server.key"))
-		return s, []string{"--protocol=grpc", "--url=" + s.GRPC, "--tls-root=" + file("root.pem"), "--tls-cert=" + file("client.pem"), "--tls-key=" + file("client.key")}
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, file, `version: 1
+tiers:
+  all: {apis: [health, metadata, inference, model-config, statistics, model-repository]}
+  small: {models: [m], apis: [health, metadata, inference]}
+tenants:
+  acme: {tier: all, certificates: [client]}
+  small: {tier: small, certificates: ["visit*"]}
+`)
+	flags := []string{"--cluster-policy=" + file}
+	for _, protocol := range []string{"http", "grpc"} {
+		flags = append(flags, "--"+protocol+"-use-ssl-mutual=true", "--"+protocol+"-root-cert="+filepath.Join(dir, "root.pem"),
+			"--"+protocol+"-server-cert="+filepath.Join(dir, "server.pem"), "--"+protocol+"-server-key="+filepath.Join(dir, "server.key"))
 	}
-	s, flags := serve("localhost")
-	if out, errors, status := nereid(t, append([]string{"infer", "m", "--input", "x=[[7]]"}, flags...)...); status != 0 || !strings.Contains(out, "7") {
-		t.Errorf("a tenant by its certificate: %d %s%s", status, out, errors)
-	}
-	if status, text := s.do(http.MethodGet, s.HTTP+"/v2", ""); status != http.StatusUnauthorized {
-		t.Errorf("a call without: %d %s", status, text)
-	}
-	_, flags = serve("others.example")
-	if out, errors, status := nereid(t, append([]string{"infer", "m", "--input", "x=[[7]]"}, flags...)...); status == 0 || !strings.Contains(errors, "token_missing") {
-		t.Errorf("a certificate that is no tenant's: %d %s%s", status, out, errors)
+	s := start(t, repository(t, map[string]string{
+		"m/config.pbtxt": echo(0), "m/1/.keep": "", "private/config.pbtxt": echo(0), "private/1/.keep": "",
+	}), flags...)
+	for _, protocol := range []string{"http", "grpc"} {
+		url := map[string]string{"http": s.HTTP, "grpc": s.GRPC}[protocol]
+		ask := func(certificate string, command ...string) (text string, status int) {
+			stdout, stderr, status := nereid(t, append(command, "--protocol="+protocol, "--url="+url, "--tls-root="+filepath.Join(dir, "root.pem"),
+				"--tls-cert="+filepath.Join(dir, certificate+".pem"), "--tls-key="+filepath.Join(dir, certificate+".key"))...)
+			return stdout + stderr, status
+		}
+		for name, c := range map[string]struct {
+			certificate string
+			command     []string
+			status      int
+			want        string
+		}{
+			"a model of all":                   {"client", []string{"infer", "private", "--input=x=1"}, 0, "INT32"},
+			"its own model":                    {"visitor", []string{"infer", "m", "--input=x=1"}, 0, "INT32"},
+			"a model of others":                {"visitor", []string{"infer", "private", "--input=x=1"}, 1, "[tenant_forbidden]"},
+			"an API of others":                 {"visitor", []string{"models"}, 1, "[tenant_forbidden]"},
+			"a certificate without a tenant":   {"server", []string{"infer", "m", "--input=x=1"}, 1, "[token_missing]"},
+			"a certificate that others signed": {"stranger", []string{"infer", "m", "--input=x=1"}, 1, "tls"},
+		} {
+			t.Run(protocol+": "+name, func(t *testing.T) {
+				if text, status := ask(c.certificate, c.command...); status != c.status || !strings.Contains(text, c.want) {
+					t.Errorf("exit status %d, want %d with %q:\n%s", status, c.status, c.want, text)
+				}
+			})
+		}
 	}
 }
 

@@ -48,11 +48,18 @@ type line struct {
 // and the last of its log is shown if the test has failed.
 func run(t testing.TB, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, command: exec.Command(program(t, name), args...), exited: make(chan struct{})}
+	command := exec.Command(program(t, name), args...)
 	if name == "nereid" {
-		p.name += " " + args[0]
+		name += " " + args[0]
 	}
-	p.command.Env = append(os.Environ(), "NEREID_PYTHON="+interpreter(t), "PYTHONDONTWRITEBYTECODE=") // as users have it
+	command.Env = append(os.Environ(), "NEREID_PYTHON="+interpreter(t), "PYTHONDONTWRITEBYTECODE=") // as users have it
+	return follow(t, name, command)
+}
+
+// follow starts a command as run does.
+func follow(t testing.TB, name string, command *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, command: command, exited: make(chan struct{})}
 	p.command.Stdout = &p.stdout
 	log, err := p.command.StderrPipe()
 	if err != nil {
@@ -61,7 +68,7 @@ func run(t testing.TB, name string, args ...string) *process {
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go p.follow(log)
+	go p.read(log)
 	t.Cleanup(p.end)
 	return p
 }
@@ -112,8 +119,8 @@ func root(t testing.TB) string {
 	return dir
 }
 
-// follow keeps the log and the addresses in it until the process ends.
-func (p *process) follow(log io.Reader) {
+// read keeps the log and the addresses in it until the process ends.
+func (p *process) read(log io.Reader) {
 	scanner := bufio.NewScanner(log)
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
@@ -132,7 +139,8 @@ func (p *process) note(text string) {
 	switch l.Msg {
 	case "listening":
 		p.told.HTTP, p.told.GRPC, p.told.NATS = l.HTTP, l.GRPC, l.NATS
-	case "serving metrics":
+	}
+	if strings.HasPrefix(l.Msg, "Started Metrics Service at ") {
 		p.told.Metrics = l.Metrics
 	}
 }

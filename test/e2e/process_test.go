@@ -107,7 +107,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	go s.do(http.MethodPost, s.HTTP+"/v2/models/slow/infer", one)
 	s.inFlight(1)
 	s.signal(syscall.SIGINT)
-	s.expect("gateway drains")
+	s.expect("Waiting for in-flight requests to complete.")
 	s.signal(syscall.SIGINT)
 	if status := s.exit(); status == 0 {
 		t.Error("exit status 0 of a process that was cut off")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -55,6 +56,10 @@ func TestAServersLogIsSimulated(t *testing.T) {
 		if r.Name != name || r.Arrivals != clients*each || r.InTime != r.Arrivals || r.Batches != r.Arrivals || r.Mean < 2_000_000 || (r.False == nil) != (name == "fifo") {
 			t.Errorf("%s: %+v, want %d answered after 2 ms", name, r, clients*each)
 		}
+	}
+	// The scheduler decides again what it has decided.
+	if stdout, stderr, status := nereid(t, "replay", "--verify", path); status != 0 || !strings.Contains(stdout, "are as logged") {
+		t.Errorf("replay: %d %s%s", status, stdout, stderr)
 	}
 
 	text, err := os.ReadFile(path)

@@ -37,7 +37,13 @@ const (
 	Late = "late"
 	// Wrong is a response with another request's content.
 	Wrong = "wrong"
+	// Hung is that a request without a deadline has not ended.
+	Hung = "hung"
 )
+
+// hang is after how long a request without a deadline has not ended for good: longer
+// than any takeover, loss of a worker or execution here.
+const hang = 30 * time.Second
 
 // Target is a gateway.
 type Target struct{ Name, HTTP, GRPC string }
@@ -49,13 +55,15 @@ type Traffic struct {
 	Rate float64
 	// Burst is how many are sent at a time; 0 is one.
 	Burst int
+	// Endless requests have no deadline: whatever dies, the servers must end them.
+	Endless bool
 }
 
 // Config says what is sent.
 type Config struct {
 	Targets []Target
 	Traffic []Traffic
-	// Timeout is each request's deadline, which the server is told.
+	// Timeout is the deadline of each request that has one, which the server is told.
 	Timeout time.Duration
 	// Prefix begins the requests' ids, so that those of several loads differ.
 	Prefix string
@@ -185,7 +193,7 @@ func (l *Load) run(ctx context.Context, t Traffic) {
 		case <-tick.C:
 			for range burst {
 				n := l.next.Add(1)
-				l.sent.Go(func() { l.send(n, t.Model) })
+				l.sent.Go(func() { l.send(n, t) })
 			}
 			if burst > 1 {
 				l.notify()
@@ -210,10 +218,10 @@ func (l *Load) Burst() <-chan struct{} {
 }
 
 // send sends request n by the first way from n on that is up.
-func (l *Load) send(n uint64, model string) {
+func (l *Load) send(n uint64, t Traffic) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.config.Timeout)
 	defer cancel()
-	line := Line{ID: fmt.Sprintf("%s-%d", l.config.Prefix, n), Model: model, Sent: l.begin(n).UnixNano()}
+	line := Line{ID: fmt.Sprintf("%s-%d", l.config.Prefix, n), Model: t.Model, Sent: l.begin(n).UnixNano()}
 	var a Response
 	for {
 		w := l.await(ctx, n)
@@ -222,7 +230,11 @@ func (l *Load) send(n uint64, model string) {
 			break
 		}
 		line.Gateway, line.Via = w.target.Name, w.via
-		a = w.ask(ctx, line.ID, model, int32(n))
+		if t.Endless {
+			a = w.askEndless(line.ID, t.Model, int32(n))
+		} else {
+			a = w.ask(ctx, line.ID, t.Model, int32(n))
+		}
 		w.in.RUnlock()
 		if a.Reason != string(errs.Draining) {
 			break
@@ -271,6 +283,18 @@ func (l *Load) way(n uint64) *way {
 		}
 	}
 	return nil
+}
+
+// askEndless makes one call without a deadline.
+func (w *way) askEndless(id, model string, value int32) Response {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	watchdog := time.AfterFunc(hang, cancel)
+	a := w.ask(ctx, id, model, value)
+	if !watchdog.Stop() {
+		a.Outcome, a.Reason, a.Status = Hung, "", ""
+	}
+	return a
 }
 
 // ask makes one call.

@@ -348,7 +348,7 @@ func (s *scene) tensor(pool *tensor.Pool, with byte, n int) infer.Tensor {
 func (s *scene) submit(requests ...*infer.Request) {
 	for _, r := range requests {
 		work := r.Work
-		s.requests.Open(work, s)
+		s.requests.Open(work, &r.Model, s)
 		if err := s.gateway.Submit(r); err != nil {
 			r.Release()
 			s.requests.Finish(infer.Fail(work, err))

@@ -103,9 +103,8 @@ func drawRequest(t *rapid.T) *infer.Request {
 		of := drawWork(t)
 		r.Parent = infer.Parent{Batch: drawBatchID(t), Unit: of.Unit(), Alone: rapid.Bool().Draw(t, "alone")}
 	}
-	if rapid.Bool().Draw(t, "of an ensemble") {
+	if rapid.Bool().Draw(t, "a step") {
 		r.KeepOutputs = rapid.Bool().Draw(t, "keeps outputs")
-		r.Ensemble = infer.ModelRef{Name: rapid.String().Draw(t, "ensemble"), Version: 1, Generation: rapid.Uint64().Draw(t, "its generation")}
 	}
 	return r
 }
@@ -164,7 +163,7 @@ func drawResponse(t *rapid.T) *infer.Response {
 		span := func(name string) time.Duration { return time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, name)) }
 		r.Execution = infer.Execution{
 			Batch: drawBatchID(t), Instance: drawInstance(t), BatchSize: rapid.Int64Range(0, 1<<40).Draw(t, "size"),
-			Waited: span("waited"), Input: span("input"), Ran: span("ran"), Cost: span("cost"),
+			Waited: span("waited"), Input: span("input"), Ran: span("ran"), Cost: span("cost"), Output: span("output"),
 		}
 	}
 	if rapid.Bool().Draw(t, "failed") {

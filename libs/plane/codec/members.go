@@ -30,6 +30,7 @@ const (
 	WorkerDrain         protowire.Number = 5
 	WorkerBatchReturned protowire.Number = 6
 	WorkerUnitDone      protowire.Number = 7
+	WorkerLeave         protowire.Number = 8
 )
 
 // The members of WorkMessage.
@@ -37,4 +38,5 @@ const (
 	WorkBatch   protowire.Number = 2
 	WorkCancel  protowire.Number = 3
 	WorkRetired protowire.Number = 4
+	WorkLeft    protowire.Number = 5
 )

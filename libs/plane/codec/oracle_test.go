@@ -26,9 +26,6 @@ func descriptorMessage(r *infer.Request, now mono.Time) *nereidv1.Descriptor {
 	if r.Parent != (infer.Parent{}) {
 		d.Parent = parent(r.Parent)
 	}
-	if r.Ensemble != (infer.ModelRef{}) {
-		d.Ensemble = model(r.Ensemble)
-	}
 	d.KeepOutputs = r.KeepOutputs
 	if r.Share != (infer.Share{}) {
 		d.Share = &nereidv1.Share{Band: r.Share.Band, Minimum: r.Share.Minimum, Weight: r.Share.Weight}
@@ -52,9 +49,6 @@ func requestOf(d *nereidv1.Descriptor, now mono.Time) *infer.Request {
 	}
 	if v := d.GetShare(); v != nil {
 		r.Share = infer.Share{Band: v.GetBand(), Minimum: v.GetMinimum(), Weight: v.GetWeight()}
-	}
-	if e := d.GetEnsemble(); e != nil {
-		r.Ensemble = modelOf(e)
 	}
 	if d.GetBudgetNs() > 0 {
 		r.Deadline = after(now, d.GetBudgetNs())
@@ -212,7 +206,7 @@ func responseMessage(r *infer.Response) (*nereidv1.Response, error) {
 	if x := r.Execution; x != (infer.Execution{}) {
 		execution = &nereidv1.Execution{
 			Batch: x.Batch.Number, Epoch: x.Batch.Epoch, Worker: x.Instance.Worker, Slot: x.Instance.Slot, BatchSize: x.BatchSize,
-			WaitedNs: nanoseconds(x.Waited), InputNs: nanoseconds(x.Input), RanNs: nanoseconds(x.Ran), CostNs: nanoseconds(x.Cost),
+			WaitedNs: nanoseconds(x.Waited), InputNs: nanoseconds(x.Input), RanNs: nanoseconds(x.Ran), CostNs: nanoseconds(x.Cost), OutputNs: nanoseconds(x.Output),
 		}
 	}
 	return &nereidv1.Response{
@@ -230,7 +224,7 @@ func responseOf(m *nereidv1.Response) (r *infer.Response, returned bool) {
 		Execution: infer.Execution{
 			Batch: infer.BatchID{Epoch: x.GetEpoch(), Number: x.GetBatch()}, Instance: infer.InstanceID{Worker: x.GetWorker(), Slot: x.GetSlot()},
 			BatchSize: int64(min(uint64(x.GetBatchSize()), 1<<63-1)), Waited: duration(x.GetWaitedNs()), Input: duration(x.GetInputNs()),
-			Ran: duration(x.GetRanNs()), Cost: duration(x.GetCostNs()),
+			Ran: duration(x.GetRanNs()), Cost: duration(x.GetCostNs()), Output: duration(x.GetOutputNs()),
 		},
 		Work: workOf(m.GetWork()), Index: m.GetIndex(), Final: m.GetFinal(), Outputs: tensorsOf(m.GetOutputs()),
 		Parameters: parametersOf(m.GetParameters()), Err: ErrorOf(m.GetError()), Immediate: m.GetImmediate(),

@@ -63,9 +63,6 @@ func (w *Writer) descriptor(num protowire.Number, r *infer.Request, left time.Du
 	if r.Parent != (infer.Parent{}) {
 		w.parent(15, &r.Parent)
 	}
-	if r.Ensemble != (infer.ModelRef{}) {
-		w.model(16, &r.Ensemble)
-	}
 	w.bool(17, r.KeepOutputs)
 	if r.Share != (infer.Share{}) {
 		w.share(18, r.Share)
@@ -214,8 +211,6 @@ func (s *scan) policy(d *request) {
 		d.Trace = s.string()
 	case text(15):
 		s.parent(&d.Parent)
-	case text(16):
-		s.model(&d.Ensemble)
 	case varint(17):
 		d.KeepOutputs = s.bool()
 	case text(18):

@@ -52,6 +52,7 @@ func (w *Writer) execution(num protowire.Number, x *infer.Execution) {
 	w.number(7, nanoseconds(x.Input))
 	w.number(8, nanoseconds(x.Ran))
 	w.number(9, nanoseconds(x.Cost))
+	w.number(10, nanoseconds(x.Output))
 	w.close(m)
 }
 
@@ -178,6 +179,8 @@ func (s *scan) execution(x *infer.Execution) {
 			x.Ran = duration(m.number())
 		case varint(9):
 			x.Cost = duration(m.number())
+		case varint(10):
+			x.Output = duration(m.number())
 		default:
 			m.skip()
 		}

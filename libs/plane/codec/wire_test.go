@@ -163,19 +163,26 @@ func kinds() []kind {
 			func(t *rapid.T) any {
 				return infer.EnsembleEnd{
 					Model: drawRequest(t).Model, Failed: rapid.Bool().Draw(t, "failed"), Time: time.Duration(rapid.Int64Min(0).Draw(t, "time")),
-					BatchSize: rapid.Int64Min(0).Draw(t, "rows"),
+					BatchSize: rapid.Int64Min(0).Draw(t, "rows"), Input: time.Duration(rapid.Int64Min(0).Draw(t, "input")),
+					Infer: time.Duration(rapid.Int64Min(0).Draw(t, "infer")), Output: time.Duration(rapid.Int64Min(0).Draw(t, "output")),
 				}
 			},
 			func(w *Writer, v any) error { e := v.(infer.EnsembleEnd); return w.EnsembleEnd(&e) },
 			func(v any) proto.Message {
 				e := v.(infer.EnsembleEnd)
-				m := &nereidv1.EnsembleEnd{Model: model(e.Model), Failed: e.Failed, TimeNs: uint64(e.Time), BatchSize: uint64(e.BatchSize)}
+				m := &nereidv1.EnsembleEnd{
+					Model: model(e.Model), Failed: e.Failed, TimeNs: uint64(e.Time), BatchSize: uint64(e.BatchSize),
+					InputNs: uint64(e.Input), InferNs: uint64(e.Infer), OutputNs: uint64(e.Output),
+				}
 				return gateway(&nereidv1.GatewayMessage{Message: &nereidv1.GatewayMessage_EnsembleEnd{EnsembleEnd: m}})
 			},
 			func(r *Reader, b Body) (any, error) { return r.EnsembleEnd(b) },
 			func(m proto.Message) any {
 				e := m.(*nereidv1.GatewayEnvelope).GetMessages()[0].GetEnsembleEnd()
-				return infer.EnsembleEnd{Model: modelOf(e.GetModel()), Failed: e.GetFailed(), Time: time.Duration(e.GetTimeNs()), BatchSize: int64(e.GetBatchSize())}
+				return infer.EnsembleEnd{
+					Model: modelOf(e.GetModel()), Failed: e.GetFailed(), Time: time.Duration(e.GetTimeNs()), BatchSize: int64(e.GetBatchSize()),
+					Input: time.Duration(e.GetInputNs()), Infer: time.Duration(e.GetInferNs()), Output: time.Duration(e.GetOutputNs()),
+				}
 			},
 		},
 		{

@@ -218,9 +218,9 @@ func TestMembersAreThoseOfTheContracts(t *testing.T) {
 		},
 		"WorkerMessage": {
 			"hello": Hello, "grant": WorkerGrant, "instance_free": WorkerInstanceFree, "retire": WorkerRetire, "drain": WorkerDrain,
-			"batch_returned": WorkerBatchReturned, "unit_done": WorkerUnitDone,
+			"batch_returned": WorkerBatchReturned, "unit_done": WorkerUnitDone, "leave": WorkerLeave,
 		},
-		"WorkMessage": {"hello": Hello, "batch": WorkBatch, "cancel": WorkCancel, "retired": WorkRetired},
+		"WorkMessage": {"hello": Hello, "batch": WorkBatch, "cancel": WorkCancel, "retired": WorkRetired, "left": WorkLeft},
 	} {
 		fields := nereidv1.File_nereid_v1_schedule_proto.Messages().ByName(protoreflect.Name(name)).Fields()
 		if fields.Len() != len(want) {

@@ -37,6 +37,9 @@ type Config struct {
 	// Lost is told of a process that is gone: nobody takes the responses to its
 	// requests any more. It may be nil.
 	Lost func(incarnation uint64)
+	// Dropped is told of a process that has dropped responses for this one, and when it
+	// last did; again at each stream. It may be nil.
+	Dropped func(incarnation uint64, at mono.Time)
 	// Calls and Control take what models of workers ask for; with nil a peer that asks
 	// is refused. They do not block, but for Control.
 	Calls   infer.Caller
@@ -62,10 +65,12 @@ type Endpoint struct {
 	kept    atomic.Int64  // bytes of outputs
 	keeps   atomic.Uint64 // responses
 	fetched atomic.Uint64 // bytes of tensors
+	dropped atomic.Uint64 // responses that their processes have not taken
 
 	mu          sync.Mutex
 	incarnation uint64           // 0 before it is known; guarded by mu
 	peers       map[uint64]*peer // by incarnation; guarded by mu
+	drops       drops            // guarded by mu
 	closed      bool             // guarded by mu
 }
 
@@ -96,12 +101,14 @@ func (e *Endpoint) Register(s grpc.ServiceRegistrar) { nereidv1.RegisterTensorSe
 // Respond takes a response over and brings it to the process that made its
 // request, now or when that has a stream.
 func (e *Endpoint) Respond(r *infer.Response) {
-	p := e.peer(r.Work.Request.Origin)
-	if p == nil {
-		r.Release()
-		return
+	for p := e.peer(r.Work.Request.Origin); p != nil; p = e.peer(r.Work.Request.Origin) {
+		if p.respond(r) {
+			return
+		}
+		e.remove(p) // it has just been dropped: the response is for its successor
 	}
-	p.respond(r)
+	e.dropped.Add(1)
+	r.Release()
 }
 
 // KeptBytes is what the outputs have that this process keeps now for those that read them
@@ -170,17 +177,36 @@ func (e *Endpoint) known(incarnation uint64) *peer {
 	return e.peers[incarnation]
 }
 
-// drop forgets a peer that is gone.
+// drop forgets a peer that is gone. It may come back: then its hello is answered with
+// when its responses were dropped.
 func (e *Endpoint) drop(p *peer) {
-	e.mu.Lock()
-	if e.peers[p.incarnation] == p {
-		delete(e.peers, p.incarnation)
-	}
-	e.mu.Unlock()
+	p.end()
+	e.remove(p)
 	p.close(errs.New(errs.TransferFailed, "the process that holds the tensor is gone: send the request again"))
 	if e.config.Lost != nil {
 		e.config.Lost(p.incarnation)
 	}
+}
+
+// remove takes a peer that has ended out of the table, after which another begins.
+func (e *Endpoint) remove(p *peer) {
+	undelivered := p.undelivered()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.peers[p.incarnation] != p {
+		return
+	}
+	delete(e.peers, p.incarnation)
+	if undelivered > 0 {
+		e.drops.note(p.incarnation, e.config.Clock.Now())
+	}
+}
+
+// droppedFor returns when responses for a process were last dropped; 0 is never.
+func (e *Endpoint) droppedFor(incarnation uint64) mono.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.drops.at[incarnation]
 }
 
 // Exchange serves a stream that another process has begun.
@@ -203,7 +229,12 @@ func (e *Endpoint) exchange(conn grpc.BidiStreamingServer[nereidv1.TensorEnvelop
 	if p == nil || mine.Epoch == 0 {
 		return errStopped()
 	}
-	if err := link.SendHello(conn, e.hello(new(Progress))); err != nil {
+	hello := e.hello(new(Progress))
+	if at := e.droppedFor(p.incarnation); at != 0 {
+		ago := uint64(e.config.Clock.Now().Sub(at))
+		hello.GetHello().DroppedNs = &ago
+	}
+	if err := link.SendHello(conn, hello); err != nil {
 		return link.Cause(err)
 	}
 	s, err := e.newStream(conn)

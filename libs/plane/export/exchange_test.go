@@ -98,6 +98,7 @@ type plane struct {
 	to              infer.Responder  // the gateway's requests'
 	models          models           // that the worker's call
 	asked           chan uint64      // processes with which the worker asked for a stream
+	dropped         chan mono.Time   // when the worker has dropped answers, as the gateway hears
 	progress        export.Progress
 	clock           *mono.System
 	answers         chan *infer.Response
@@ -142,7 +143,7 @@ func newPlane(t testing.TB, m mode) *plane {
 	t.Helper()
 	p := &plane{t: t, gateway: newEnd(t, m.shared), worker: newEnd(t, m.shared), answers: make(chan *infer.Response, 1024), clock: mono.New()}
 	p.to = responder(func(r *infer.Response) { p.answers <- r })
-	p.asked = make(chan uint64, 1024)
+	p.asked, p.dropped = make(chan uint64, 1024), make(chan mono.Time, 1024)
 	p.at = export.NewEndpoint(export.Config{
 		ID: "worker", Arena: p.worker.arena, Pool: p.worker.pool, Clock: p.clock, Reach: func(of uint64) {
 			select {
@@ -155,6 +156,12 @@ func newPlane(t testing.TB, m mode) *plane {
 		ID: "gateway", Arena: p.gateway.arena, Pool: p.gateway.pool, Clock: p.clock,
 		Responder: responder(func(r *infer.Response) { p.to.Respond(r) }), Lent: p.lent.inputs,
 		Calls: &p.models, Control: &p.models,
+		Dropped: func(worker uint64, at mono.Time) {
+			if worker != workerEpoch {
+				t.Errorf("worker %d has dropped answers", worker)
+			}
+			p.dropped <- at
+		},
 	})
 	p.from.Introduce(gatewayEpoch)
 	address := "127.0.0.1:0"

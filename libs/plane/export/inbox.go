@@ -107,8 +107,14 @@ func (p *peer) output(s *stream, of *infer.Response, named tensor.Ref) (tensor.R
 	return named, nil
 }
 
+// slots is memory of another process, which may give a slot back at any time: a [shm.Region].
+type slots interface {
+	Local(named tensor.Ref) (tensor.Ref, error)
+	Current(named tensor.Ref) bool
+}
+
 // copied copies a slot's bytes into memory of the pool.
-func copied(region *shm.Region, named tensor.Ref, pool *tensor.Pool) (tensor.Ref, error) {
+func copied(region slots, named tensor.Ref, pool *tensor.Pool) (tensor.Ref, error) {
 	there, err := region.Local(named)
 	if err != nil {
 		return tensor.Ref{}, err

@@ -86,7 +86,7 @@ func (a *assembly) checkStrings(in *infer.Tensor, local *tensor.Ref) error {
 		*local = tensor.InBuffer(b, 0, int64(len(data)))
 	}
 	want, _ := in.Shape.Elements()
-	got, err := tensor.CountBytes(data)
+	got, err := tensor.CountBytes(data, want)
 	if err != nil || got != want {
 		local.Release()
 		return errs.New(errs.TensorDataInvalid, "expected %d string elements for inference input '%s', got %d of %d bytes: each is its length in 4 bytes and as many bytes",

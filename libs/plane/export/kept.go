@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,21 +25,70 @@ type kept struct {
 	taken bool // the gateway has the response
 }
 
-// settleLook is how often a process that stops looks at what it keeps.
+// settleLook is how often a process that stops looks at what others have yet to take.
 const settleLook = 10 * time.Millisecond
 
-// Settle waits until no outputs are kept here any more, or ctx is done. The process lends
-// as before meanwhile.
-func (e *Endpoint) Settle(ctx context.Context) {
+// Undelivered is what others have not taken of a process that stops.
+type Undelivered struct {
+	Responses int   // that their processes have not acknowledged
+	Bytes     int64 // of the outputs of these
+	Kept      int64 // bytes of outputs that stay here for those that read them next
+	// Dropped is how many responses were given up so far because the process that they
+	// are for was gone or had no stream for long. It may come back and ask for them.
+	Dropped uint64
+}
+
+// Waits reports whether it is worth waiting.
+func (u Undelivered) Waits() bool { return u.Responses > 0 || u.Kept > 0 }
+
+// Settle waits until others have acknowledged all responses and no outputs are kept
+// here any more, or ctx is done, and returns what is left. The process serves them as
+// before meanwhile, and is given no more responses.
+func (e *Endpoint) Settle(ctx context.Context) Undelivered {
 	tick := time.NewTicker(settleLook)
 	defer tick.Stop()
-	for e.KeptBytes() > 0 {
+	for {
+		u := e.undelivered()
+		if !u.Waits() {
+			return u
+		}
 		select {
 		case <-ctx.Done():
-			return
+			return u
 		case <-tick.C:
 		}
 	}
+}
+
+// undelivered is what others have not taken by now. What is for a process that has
+// neither a stream nor a lease nobody will take.
+func (e *Endpoint) undelivered() (u Undelivered) {
+	e.mu.Lock()
+	peers := slices.Collect(maps.Values(e.peers))
+	e.mu.Unlock()
+	for _, p := range peers {
+		p.mu.Lock()
+		n, bytes, streamless := p.outbox.unacknowledged(), p.outbox.held, p.served == nil
+		p.mu.Unlock()
+		if n > 0 && streamless && !e.alive(p.incarnation) {
+			u.Dropped += uint64(n)
+			continue
+		}
+		u.Responses, u.Bytes = u.Responses+n, u.Bytes+bytes
+	}
+	u.Kept = e.KeptBytes()
+	u.Dropped += e.dropped.Load()
+	return u
+}
+
+// alive reports whether a process holds its lease, as far as owners are known.
+func (e *Endpoint) alive(incarnation uint64) bool {
+	for _, owner := range e.config.Owners {
+		if _, known := owner(incarnation); known {
+			return true
+		}
+	}
+	return len(e.config.Owners) == 0
 }
 
 // keep has the large outputs of a response stay here, named for those that read them

@@ -202,3 +202,33 @@ func TestResponsesThatFailKeepNothing(t *testing.T) {
 		p.awaitKept(0)
 	})
 }
+
+// A process that stops waits until the gateway has acknowledged its answers, which a
+// gateway does that has a stream. One that is gone acknowledges nothing: what was for it
+// is counted as dropped, since it may come back and ask again.
+func TestAnswersAreWaitedFor(t *testing.T) {
+	const large = 800_000
+	for _, m := range modes() {
+		t.Run(m.name, func(t *testing.T) {
+			p := newPlane(t, m)
+			p.attach()
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			p.at.Respond(&infer.Response{Work: work(1), Final: true, Outputs: []infer.Tensor{p.worker.tensorOf(t, "y", large)}})
+			if u := p.at.Settle(over); u.Responses != 1 || u.Bytes < large || !u.Waits() {
+				t.Errorf("%+v is left before the gateway has a stream, want 1 response", u)
+			}
+			p.connect()
+			p.answer().Release()
+			if u := p.at.Settle(t.Context()); u.Waits() || u.Dropped != 0 {
+				t.Errorf("%+v is left of what the gateway has, want nothing", u)
+			}
+			p.stop()
+			p.at.Respond(&infer.Response{Work: work(2), Final: true})
+			p.at.Gone(gatewayEpoch)
+			if u := p.at.Settle(t.Context()); u.Waits() || u.Dropped != 1 {
+				t.Errorf("%+v is left of what was for a gateway that is gone, want 1 response dropped", u)
+			}
+		})
+	}
+}

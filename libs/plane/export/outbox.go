@@ -76,8 +76,18 @@ func (b *outbox) detach() {
 	b.stream, b.large = nil, nil
 }
 
+// unacknowledged is how many responses the gateway has not taken.
+func (b *outbox) unacknowledged() int {
+	n := len(b.unsure) + len(b.queued) + len(b.large)
+	if b.stream != nil {
+		n += len(b.stream.flow.whole)
+	}
+	return n
+}
+
 // end gives up all that waits. There is no stream.
 func (b *outbox) end() {
+	b.peer.endpoint.dropped.Add(uint64(b.unacknowledged()))
 	b.forget(b.taken + uint64(len(b.unsure)))
 	for _, r := range b.queued {
 		r.Release()
@@ -109,6 +119,16 @@ func (b *outbox) send(r *infer.Response) {
 // outputBytes is what a response has here that is not kept: it is released when the
 // gateway has taken it.
 func outputBytes(r *infer.Response) int64 { return infer.LocalBytes(r.Outputs) }
+
+// acknowledged releases what the gateway has taken of what was sent to it. More it cannot
+// have: what it would lose with that would never come again.
+func (b *outbox) acknowledged(taken uint64) error {
+	if sent := b.taken + uint64(len(b.unsure)); taken > sent {
+		return errs.New(errs.PeerMalformed, "the peer has taken %d responses, of which it got %d", taken, sent)
+	}
+	b.forget(taken)
+	return nil
+}
 
 // forget releases the responses up to number taken.
 func (b *outbox) forget(taken uint64) {

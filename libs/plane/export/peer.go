@@ -207,6 +207,20 @@ func (p *peer) waits() bool {
 	return len(p.fetches) > 0
 }
 
+// end has the peer take nothing more.
+func (p *peer) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+}
+
+// undelivered is how many responses the peer has not acknowledged.
+func (p *peer) undelivered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outbox.unacknowledged()
+}
+
 // close releases everything, for good; fetches fail with cause.
 func (p *peer) close(cause error) {
 	p.mu.Lock()
@@ -231,18 +245,18 @@ func (p *peer) close(cause error) {
 	}
 }
 
-// respond takes a response over.
-func (p *peer) respond(r *infer.Response) {
+// respond takes a response over, unless the peer has ended.
+func (p *peer) respond(r *infer.Response) bool {
 	if !r.Keep {
 		p.share(r)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
-		r.Release()
-		return
+		return false
 	}
 	p.outbox.send(r)
+	return true
 }
 
 // receive takes one message of a stream.
@@ -265,7 +279,7 @@ func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
 		if err != nil {
 			return err
 		}
-		return p.onStream(s, func() error { p.outbox.forget(responses); return nil })
+		return p.onStream(s, func() error { return p.outbox.acknowledged(responses) })
 	case codec.ExchangeRoom:
 		request, responses, err := s.reader.Room(b)
 		if err != nil {

@@ -163,6 +163,9 @@ func TestBrokenPeersEndTheirOwnStreams(t *testing.T) {
 				"a response to no request": func(r *raw) error {
 					return link.SendHello(r.stream, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Response{Response: &nereidv1.Response{}}})
 				},
+				"an acknowledgement of what it never got": func(r *raw) error {
+					return link.SendHello(r.stream, &nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Taken{Taken: &nereidv1.Taken{Responses: 1}}})
+				},
 				"nothing more, with its end of the stream open": func(r *raw) error { return r.stream.CloseSend() },
 			} {
 				epoch++
@@ -259,5 +262,67 @@ func TestOlderProtocolsAreRefused(t *testing.T) {
 	a := newAsker(t, m)
 	if _, err := a.Dial(t.Context(), link.Peer{Address: listener.Addr().String()}, new(export.Progress)); !both(err) {
 		t.Errorf("an older process that is dialed: %v", err)
+	}
+}
+
+// answering is a worker that gives responses, each when the one before was acknowledged.
+type answering struct {
+	nereidv1.UnimplementedTensorServiceServer
+	acknowledged chan uint64
+}
+
+func (a answering) Exchange(s grpc.BidiStreamingServer[nereidv1.TensorEnvelope, nereidv1.TensorEnvelope]) error {
+	if err := link.ReceiveHello(s, new(nereidv1.TensorHello)); err != nil {
+		return err
+	}
+	send := func(m *nereidv1.TensorMessage) error { return link.SendHello(s, m) }
+	if err := send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Hello{Hello: &nereidv1.TensorHello{Id: "worker", Protocol: link.Protocol, Epoch: workerEpoch}}}); err != nil {
+		return err
+	}
+	if err := send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Credit{Credit: &nereidv1.Credit{Messages: 4096, Bytes: windowBytes}}}); err != nil {
+		return err
+	}
+	for n := range uint64(cap(a.acknowledged)) {
+		id := &nereidv1.RequestId{Origin: gatewayEpoch, Number: n + 1}
+		if err := send(&nereidv1.TensorMessage{Message: &nereidv1.TensorMessage_Response{Response: &nereidv1.Response{Work: &nereidv1.WorkId{Request: id, Attempt: 1}, Final: true}}}); err != nil {
+			return err
+		}
+		for came := false; !came; {
+			envelope, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			for _, m := range envelope.GetMessages() {
+				if taken := m.GetTaken(); taken != nil {
+					came = true
+					a.acknowledged <- taken.GetResponses()
+				}
+			}
+		}
+	}
+	<-s.Context().Done()
+	return nil
+}
+
+// A gateway acknowledges what it got and no more: the worker forgets what is acknowledged.
+func TestGatewaysAcknowledgeWhatTheyGot(t *testing.T) {
+	p := newPlane(t, modes()[2])
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := answering{acknowledged: make(chan uint64, 2)}
+	server := grpc.NewServer(link.ServerOptions(nil, nil)...)
+	nereidv1.RegisterTensorServiceServer(server, worker)
+	go func() { _ = server.Serve(listener) }() // ends with Stop
+	defer server.Stop()
+	p.peer = link.Peer{Address: listener.Addr().String()}
+	p.connect()
+	defer func() { p.stop() }()
+	for n := range uint64(cap(worker.acknowledged)) {
+		p.answer().Release()
+		if got := <-worker.acknowledged; got != n+1 {
+			t.Errorf("%d responses are acknowledged of %d", got, n+1)
+		}
 	}
 }

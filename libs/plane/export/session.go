@@ -2,11 +2,13 @@ package export
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/plane/link"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
@@ -34,11 +36,12 @@ func (e *Endpoint) hello(p *Progress) *nereidv1.TensorMessage {
 
 // Session is a stream that this process has begun.
 type Session struct {
-	end    *Endpoint
-	theirs Identity
-	conn   *grpc.ClientConn
-	cancel context.CancelFunc
-	stream *stream
+	end     *Endpoint
+	theirs  Identity
+	dropped mono.Time // when the process last dropped responses for this one; 0 is never
+	conn    *grpc.ClientConn
+	cancel  context.CancelFunc
+	stream  *stream
 }
 
 // dialTimeout bounds a try to begin a stream.
@@ -85,6 +88,9 @@ func (s *Session) greet(ctx context.Context, p *Progress) error {
 		return err
 	}
 	s.theirs = Identity{ID: theirs.GetId(), Epoch: theirs.GetEpoch(), Release: theirs.GetRelease()}
+	if ago := theirs.DroppedNs; ago != nil {
+		s.dropped = s.end.config.Clock.Now().Add(-time.Duration(min(*ago, math.MaxInt64)))
+	}
 	s.stream, err = s.end.newStream(exchange)
 	if err == nil {
 		s.stream.progress = p
@@ -105,6 +111,9 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	if err := p.dial(s.stream); err != nil {
 		return err
+	}
+	if dropped := s.end.config.Dropped; dropped != nil && s.dropped != 0 {
+		dropped(s.theirs.Epoch, s.dropped)
 	}
 	return p.run(ctx, s.stream)
 }

@@ -32,7 +32,7 @@ func (e *Endpoint) newStream(conn link.Conn) (*stream, error) {
 	l := link.New(conn)
 	s := &stream{
 		link: l, reader: codec.NewReader(e.config.Pool), intake: intake{link: l},
-		arriving: arriving{pool: e.config.Pool}, flow: flow{link: l}, calls: newCalls(),
+		arriving: arriving{pool: e.config.Pool, clock: e.config.Clock}, flow: flow{link: l}, calls: newCalls(),
 	}
 	if err := s.intake.begin(); err != nil {
 		return nil, err

@@ -25,6 +25,8 @@ func Cause(err error) error {
 	switch said.Code() {
 	case codes.FailedPrecondition, codes.Unimplemented:
 		return errs.Wrap(errs.PeerProtocol, err, "%s", said.Message())
+	case codes.Aborted:
+		return errs.Wrap(errs.SchedulerDeposed, err, "%s", said.Message())
 	case codes.PermissionDenied:
 		return errs.Wrap(errs.RoleForbidden, err, "%s", said.Message())
 	case codes.Internal, codes.ResourceExhausted:
@@ -38,5 +40,9 @@ func Status(err error) error {
 	if err == nil {
 		return nil
 	}
-	return status.New(codes.Code(errs.Of(err).GRPC()), err.Error()).Err()
+	code := codes.Code(errs.Of(err).GRPC())
+	if errs.Of(err) == errs.SchedulerDeposed { // by which the peer knows that nothing has failed
+		code = codes.Aborted
+	}
+	return status.New(code, err.Error()).Err()
 }

@@ -20,6 +20,7 @@ var (
 	errCredit     = errs.New(errs.PeerMalformed, "the gateway sent a request twice or without credit")
 	errUnasked    = errs.New(errs.PeerMalformed, "the worker spoke of a batch that it does not have")
 	errReplaced   = errs.New(errs.PeerUnreachable, "the peer has opened another stream")
+	errEnded      = errs.New(errs.SchedulerDeposed, "the scheduler does not hold its pool's lease any more")
 	errNotServing = errs.New(errs.PeerUnreachable, "the scheduler does not hold its pool's lease")
 	errGone       = errs.New(errs.PeerUnreachable, "the worker's stream has ended")
 )

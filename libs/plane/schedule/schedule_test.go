@@ -40,13 +40,14 @@ type backend struct {
 	disconnected chan []*infer.Batch
 	refused      chan error
 	deposed      chan uint64
+	detached     chan uint64
 	err          error // of Submit
 }
 
 func newBackend(epoch uint64) *backend {
 	return &backend{
 		epoch: epoch, attached: make(chan infer.Held, 10), granted: make(chan infer.Grant, 10), completed: make(chan *infer.InstanceFree, 10), cancelled: make(chan infer.RequestID, 10), cacheUses: make(chan infer.CacheUse, 10),
-		disconnected: make(chan []*infer.Batch, 10), refused: make(chan error, 10), deposed: make(chan uint64, 10),
+		disconnected: make(chan []*infer.Batch, 10), refused: make(chan error, 10), deposed: make(chan uint64, 10), detached: make(chan uint64, 10),
 	}
 }
 
@@ -56,7 +57,7 @@ func (b *backend) Attach(_ uint64, held infer.Held, e infer.Executor) {
 	b.executor = e
 	b.attached <- held
 }
-func (b *backend) Detach(uint64)                      {}
+func (b *backend) Detach(worker uint64)               { b.detached <- worker }
 func (b *backend) Grant(g infer.Grant)                { b.granted <- g }
 func (b *backend) Retire(id infer.InstanceID)         { b.executor.Retired(id) }
 func (b *backend) InstanceFree(c *infer.InstanceFree) { b.completed <- c }
@@ -92,14 +93,15 @@ type events struct {
 	refused  chan error
 	response chan *infer.Response
 	returned chan bool
+	placed   chan uint64
 }
 
 func newEvents() *events {
-	return &events{make(chan error, 10), make(chan *infer.Response, 10), make(chan bool, 10)}
+	return &events{make(chan error, 10), make(chan *infer.Response, 10), make(chan bool, 10), make(chan uint64, 10)}
 }
 func (e *events) Refused(_ infer.Work, err error)           { e.refused <- err }
 func (e *events) Response(r *infer.Response, returned bool) { e.response <- r; e.returned <- returned }
-func (e *events) Placed(infer.Work, uint64)                 {}
+func (e *events) Placed(_ infer.Work, worker uint64)        { e.placed <- worker }
 func (e *events) Draining()                                 {}
 
 type executor struct {
@@ -325,3 +327,36 @@ func TestDescriptorsUseCredit(t *testing.T) {
 type holding struct{ *backend }
 
 func (h *holding) Submit(*infer.Request) error { return nil }
+
+// A worker that has ended says so and may exit when the scheduler has forgotten it. A
+// gateway is told which worker runs what it has submitted again.
+func TestWorkersLeaveAndAdoptedRequestsArePlaced(t *testing.T) {
+	s, peers := serve(t)
+	b, ev := newBackend(3), newEvents()
+	s.Serve(3, b)
+	g, w := dialBoth(t, peers["tcp"], ev, newExecutor())
+	w.Leave()
+	if worker := <-b.detached; worker != 7 {
+		t.Errorf("worker %d has left, want 7", worker)
+	}
+	select {
+	case <-w.Left():
+		t.Error("the worker may exit before the scheduler has forgotten it")
+	default:
+	}
+	s.Left(8) // another, without a stream
+	s.Left(7)
+	<-w.Left()
+	s.Left(7) // once more
+	if err := g.Submit(request(1)); err != nil {
+		t.Fatal(err)
+	}
+	if worker := <-ev.placed; worker != 7 {
+		t.Errorf("placed on worker %d, want 7", worker)
+	}
+	s.Placed(infer.Work{Request: infer.RequestID{Origin: 6, Number: 1}}, 7) // of a gateway without a stream
+	s.Placed(request(1).Work, 9)
+	if worker := <-ev.placed; worker != 9 {
+		t.Errorf("placed on worker %d, want 9", worker)
+	}
+}

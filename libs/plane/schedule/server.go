@@ -118,7 +118,7 @@ func (s *Server) Serve(epoch uint64, b Backend) {
 	s.turn(t)
 }
 
-// Stop ends all streams, and refuses new ones, with UNAVAILABLE.
+// Stop ends all streams, with ABORTED, and refuses new ones, with UNAVAILABLE.
 func (s *Server) Stop() { s.turn(nil) }
 
 func (s *Server) turn(t *term) {
@@ -127,7 +127,7 @@ func (s *Server) turn(t *term) {
 	s.term = t
 	s.mu.Unlock()
 	if before != nil {
-		before.end(errNotServing)
+		before.end(errEnded)
 	}
 }
 
@@ -150,6 +150,22 @@ func (s *Server) Respond(r *infer.Response) {
 		g.respond(r)
 	}
 	r.Release()
+}
+
+// Placed reports to the gateway that made a request on which worker it runs. A gateway
+// without a stream submits the request again, and gets the report then.
+func (s *Server) Placed(w infer.Work, worker uint64) {
+	if g := s.gateways.get(w.Request.Origin); g != nil {
+		g.placed(w, worker)
+	}
+}
+
+// Left confirms to a worker that it has left. A worker without a stream reports again that
+// it has ended, to the scheduler that leads then.
+func (s *Server) Left(worker uint64) {
+	if e := s.workers.get(worker); e != nil {
+		e.left()
+	}
 }
 
 // greet receives a peer's hello and answers it, with the member that hellos are

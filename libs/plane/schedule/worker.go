@@ -19,6 +19,7 @@ import (
 type WorkerSession struct {
 	*session
 	executor infer.Executor
+	left     chan struct{}
 }
 
 // Worker opens a worker's session with the scheduler at the peer's address and
@@ -32,7 +33,7 @@ func (d *Dialler) Worker(ctx context.Context, peer link.Peer, held infer.Held, e
 	if err != nil {
 		return nil, err
 	}
-	s := &WorkerSession{session: common, executor: e}
+	s := &WorkerSession{session: common, executor: e, left: make(chan struct{})}
 	go s.run(s.receive)
 	return s, nil
 }
@@ -66,6 +67,13 @@ func (s *WorkerSession) Return(b *infer.Batch, err error) {
 	}
 	s.send(codec.WorkerBatchReturned, m)
 }
+
+// Leave says that the worker has ended and that no request which it started is asked
+// for again.
+func (s *WorkerSession) Leave() { s.send(codec.WorkerLeave, &nereidv1.Leave{}) }
+
+// Left is closed when the scheduler has forgotten the worker, which may exit then.
+func (s *WorkerSession) Left() <-chan struct{} { return s.left }
 
 // Drain says that the worker retires all its instances next.
 func (s *WorkerSession) Drain() { s.send(codec.WorkerDrain, &nereidv1.Drain{}) }
@@ -103,6 +111,13 @@ func (s *WorkerSession) receive(member protowire.Number, b codec.Body) error {
 			s.executor.Retired(codec.InstanceOf(m.GetInstance()))
 		}
 		return err
+	case codec.WorkLeft:
+		select {
+		case <-s.left:
+		default:
+			close(s.left)
+		}
+		return nil
 	}
 	return errNoMessage
 }

@@ -137,6 +137,11 @@ func (e *workerEnd) Retired(id infer.InstanceID) {
 	}))
 }
 
+// left says that the scheduler has forgotten the worker.
+func (e *workerEnd) left() {
+	e.sent(e.link.Write(func(w *codec.Writer) error { return w.Message(codec.WorkLeft, &nereidv1.Left{}) }))
+}
+
 // sent ends the stream when something could not be said: the worker says again
 // what it holds on its next one.
 func (e *workerEnd) sent(err error) {
@@ -168,6 +173,9 @@ func (e *workerEnd) receive(member protowire.Number, b codec.Body) error {
 	case codec.WorkerBatchReturned:
 		var m nereidv1.BatchReturned
 		return e.cold(b, &m, func() error { return e.returned(&m) })
+	case codec.WorkerLeave:
+		e.term.backend.Detach(e.incarnation)
+		return nil
 	case codec.WorkerDrain:
 		return nil // the retirements that follow say it for each instance
 	}

@@ -22,6 +22,7 @@ func contracts() []protoreflect.FileDescriptor {
 		nereidv1.File_nereid_v1_state_proto,
 		nereidv1.File_nereid_v1_setting_proto,
 		nereidv1.File_nereid_v1_control_proto,
+		nereidv1.File_nereid_v1_recording_proto,
 	}
 }
 

@@ -1901,11 +1901,65 @@ func (x *WorkerStatus) GetLastExit() string {
 	return ""
 }
 
+// SetLogReply are the settings of the logs that differ from the flags, and the
+// revision of the bucket at which they do.
+type SetLogReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settings      map[string]string      `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLogReply) Reset() {
+	*x = SetLogReply{}
+	mi := &file_nereid_v1_control_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLogReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLogReply) ProtoMessage() {}
+
+func (x *SetLogReply) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_control_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLogReply.ProtoReflect.Descriptor instead.
+func (*SetLogReply) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_control_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SetLogReply) GetSettings() map[string]string {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *SetLogReply) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 var File_nereid_v1_control_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x17nereid/v1/control.proto\x12\tnereid.v1\x1a\x15nereid/v1/state.proto\x1a\x14nereid/v1/work.proto\"k\n" +
+	"\x17nereid/v1/control.proto\x12\tnereid.v1\x1a\x17nereid/v1/setting.proto\x1a\x15nereid/v1/state.proto\x1a\x14nereid/v1/work.proto\"k\n" +
 	"\bLoadPart\x12,\n" +
 	"\x05model\x18\x01 \x01(\v2\x14.nereid.v1.LoadModelH\x00R\x05model\x12)\n" +
 	"\x04file\x18\x02 \x01(\v2\x13.nereid.v1.FilePartH\x00R\x04fileB\x06\n" +
@@ -2051,10 +2105,17 @@ const file_nereid_v1_control_proto_rawDesc = "" +
 	" \x01(\tR\blastExit\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x84\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x01\n" +
+	"\vSetLogReply\x12@\n" +
+	"\bsettings\x18\x01 \x03(\v2$.nereid.v1.SetLogReply.SettingsEntryR\bsettings\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x1a;\n" +
+	"\rSettingsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xc0\x01\n" +
 	"\x0fRegistryService\x124\n" +
 	"\x04Load\x12\x13.nereid.v1.LoadPart\x1a\x13.nereid.v1.LoadDone\"\x00(\x01\x12;\n" +
-	"\x06Unload\x12\x18.nereid.v1.UnloadRequest\x1a\x15.nereid.v1.UnloadDone\"\x002P\n" +
+	"\x06Unload\x12\x18.nereid.v1.UnloadRequest\x1a\x15.nereid.v1.UnloadDone\"\x00\x12:\n" +
+	"\x06SetLog\x12\x16.nereid.v1.LogSettings\x1a\x16.nereid.v1.SetLogReply\"\x002P\n" +
 	"\x0eClusterService\x12>\n" +
 	"\x06Status\x12\x18.nereid.v1.StatusRequest\x1a\x18.nereid.v1.ClusterStatus\"\x002\x95\x01\n" +
 	"\vPoolService\x12H\n" +
@@ -2076,7 +2137,7 @@ func file_nereid_v1_control_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_control_proto_rawDescData
 }
 
-var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_nereid_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_nereid_v1_control_proto_goTypes = []any{
 	(*LoadPart)(nil),           // 0: nereid.v1.LoadPart
 	(*LoadModel)(nil),          // 1: nereid.v1.LoadModel
@@ -2104,16 +2165,19 @@ var file_nereid_v1_control_proto_goTypes = []any{
 	(*EnsembleStatus)(nil),     // 23: nereid.v1.EnsembleStatus
 	(*PlacedVersion)(nil),      // 24: nereid.v1.PlacedVersion
 	(*WorkerStatus)(nil),       // 25: nereid.v1.WorkerStatus
-	nil,                        // 26: nereid.v1.WorkerStatus.LabelsEntry
-	(*ModelRef)(nil),           // 27: nereid.v1.ModelRef
-	(State)(0),                 // 28: nereid.v1.State
-	(DesiredState)(0),          // 29: nereid.v1.DesiredState
-	(*WorkerDevice)(nil),       // 30: nereid.v1.WorkerDevice
+	(*SetLogReply)(nil),        // 26: nereid.v1.SetLogReply
+	nil,                        // 27: nereid.v1.WorkerStatus.LabelsEntry
+	nil,                        // 28: nereid.v1.SetLogReply.SettingsEntry
+	(*ModelRef)(nil),           // 29: nereid.v1.ModelRef
+	(State)(0),                 // 30: nereid.v1.State
+	(DesiredState)(0),          // 31: nereid.v1.DesiredState
+	(*WorkerDevice)(nil),       // 32: nereid.v1.WorkerDevice
+	(*LogSettings)(nil),        // 33: nereid.v1.LogSettings
 }
 var file_nereid_v1_control_proto_depIdxs = []int32{
 	1,  // 0: nereid.v1.LoadPart.model:type_name -> nereid.v1.LoadModel
 	2,  // 1: nereid.v1.LoadPart.file:type_name -> nereid.v1.FilePart
-	27, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
+	29, // 2: nereid.v1.StatisticsRequest.models:type_name -> nereid.v1.ModelRef
 	8,  // 3: nereid.v1.StatisticsReply.models:type_name -> nereid.v1.ModelStatistics
 	11, // 4: nereid.v1.ModelStatistics.success:type_name -> nereid.v1.Tally
 	11, // 5: nereid.v1.ModelStatistics.fail:type_name -> nereid.v1.Tally
@@ -2135,39 +2199,42 @@ var file_nereid_v1_control_proto_depIdxs = []int32{
 	11, // 21: nereid.v1.BatchStatistics.infer:type_name -> nereid.v1.Tally
 	11, // 22: nereid.v1.BatchStatistics.output:type_name -> nereid.v1.Tally
 	14, // 23: nereid.v1.QueuesReply.queues:type_name -> nereid.v1.QueueStatus
-	27, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
-	27, // 25: nereid.v1.CompleteRequest.model:type_name -> nereid.v1.ModelRef
+	29, // 24: nereid.v1.QueueStatus.model:type_name -> nereid.v1.ModelRef
+	29, // 25: nereid.v1.CompleteRequest.model:type_name -> nereid.v1.ModelRef
 	19, // 26: nereid.v1.ClusterStatus.services:type_name -> nereid.v1.ServiceStatus
 	20, // 27: nereid.v1.ClusterStatus.leaders:type_name -> nereid.v1.LeaderStatus
 	21, // 28: nereid.v1.ClusterStatus.models:type_name -> nereid.v1.ModelStatus
 	25, // 29: nereid.v1.ClusterStatus.workers:type_name -> nereid.v1.WorkerStatus
 	14, // 30: nereid.v1.ClusterStatus.queues:type_name -> nereid.v1.QueueStatus
-	28, // 31: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
+	30, // 31: nereid.v1.ServiceStatus.state:type_name -> nereid.v1.State
 	22, // 32: nereid.v1.ModelStatus.versions:type_name -> nereid.v1.VersionStatus
-	29, // 33: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
+	31, // 33: nereid.v1.VersionStatus.desired:type_name -> nereid.v1.DesiredState
 	24, // 34: nereid.v1.VersionStatus.workers:type_name -> nereid.v1.PlacedVersion
 	23, // 35: nereid.v1.VersionStatus.ensemble:type_name -> nereid.v1.EnsembleStatus
-	28, // 36: nereid.v1.EnsembleStatus.state:type_name -> nereid.v1.State
-	28, // 37: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
-	30, // 38: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
-	26, // 39: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
-	0,  // 40: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
-	4,  // 41: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
-	17, // 42: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
-	6,  // 43: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
-	12, // 44: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
-	15, // 45: nereid.v1.WorkerService.Complete:input_type -> nereid.v1.CompleteRequest
-	3,  // 46: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
-	5,  // 47: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
-	18, // 48: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
-	7,  // 49: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
-	13, // 50: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
-	16, // 51: nereid.v1.WorkerService.Complete:output_type -> nereid.v1.CompleteReply
-	46, // [46:52] is the sub-list for method output_type
-	40, // [40:46] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	30, // 36: nereid.v1.EnsembleStatus.state:type_name -> nereid.v1.State
+	30, // 37: nereid.v1.PlacedVersion.state:type_name -> nereid.v1.State
+	32, // 38: nereid.v1.WorkerStatus.device:type_name -> nereid.v1.WorkerDevice
+	27, // 39: nereid.v1.WorkerStatus.labels:type_name -> nereid.v1.WorkerStatus.LabelsEntry
+	28, // 40: nereid.v1.SetLogReply.settings:type_name -> nereid.v1.SetLogReply.SettingsEntry
+	0,  // 41: nereid.v1.RegistryService.Load:input_type -> nereid.v1.LoadPart
+	4,  // 42: nereid.v1.RegistryService.Unload:input_type -> nereid.v1.UnloadRequest
+	33, // 43: nereid.v1.RegistryService.SetLog:input_type -> nereid.v1.LogSettings
+	17, // 44: nereid.v1.ClusterService.Status:input_type -> nereid.v1.StatusRequest
+	6,  // 45: nereid.v1.PoolService.Statistics:input_type -> nereid.v1.StatisticsRequest
+	12, // 46: nereid.v1.PoolService.Queues:input_type -> nereid.v1.QueuesRequest
+	15, // 47: nereid.v1.WorkerService.Complete:input_type -> nereid.v1.CompleteRequest
+	3,  // 48: nereid.v1.RegistryService.Load:output_type -> nereid.v1.LoadDone
+	5,  // 49: nereid.v1.RegistryService.Unload:output_type -> nereid.v1.UnloadDone
+	26, // 50: nereid.v1.RegistryService.SetLog:output_type -> nereid.v1.SetLogReply
+	18, // 51: nereid.v1.ClusterService.Status:output_type -> nereid.v1.ClusterStatus
+	7,  // 52: nereid.v1.PoolService.Statistics:output_type -> nereid.v1.StatisticsReply
+	13, // 53: nereid.v1.PoolService.Queues:output_type -> nereid.v1.QueuesReply
+	16, // 54: nereid.v1.WorkerService.Complete:output_type -> nereid.v1.CompleteReply
+	48, // [48:55] is the sub-list for method output_type
+	41, // [41:48] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_control_proto_init() }
@@ -2175,6 +2242,7 @@ func file_nereid_v1_control_proto_init() {
 	if File_nereid_v1_control_proto != nil {
 		return
 	}
+	file_nereid_v1_setting_proto_init()
 	file_nereid_v1_state_proto_init()
 	file_nereid_v1_work_proto_init()
 	file_nereid_v1_control_proto_msgTypes[0].OneofWrappers = []any{
@@ -2187,7 +2255,7 @@ func file_nereid_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_control_proto_rawDesc), len(file_nereid_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -29,6 +29,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RegistryService_Load_FullMethodName   = "/nereid.v1.RegistryService/Load"
 	RegistryService_Unload_FullMethodName = "/nereid.v1.RegistryService/Unload"
+	RegistryService_SetLog_FullMethodName = "/nereid.v1.RegistryService/SetLog"
 )
 
 // RegistryServiceClient is the client API for RegistryService service.
@@ -45,6 +46,9 @@ type RegistryServiceClient interface {
 	// Unload takes a model out of service. It ends when no gateway sends it
 	// requests any more.
 	Unload(ctx context.Context, in *UnloadRequest, opts ...grpc.CallOption) (*UnloadDone, error)
+	// SetLog changes settings of the logs of all services, and returns all that
+	// differ from the flags. Every registry takes it.
+	SetLog(ctx context.Context, in *LogSettings, opts ...grpc.CallOption) (*SetLogReply, error)
 }
 
 type registryServiceClient struct {
@@ -78,6 +82,16 @@ func (c *registryServiceClient) Unload(ctx context.Context, in *UnloadRequest, o
 	return out, nil
 }
 
+func (c *registryServiceClient) SetLog(ctx context.Context, in *LogSettings, opts ...grpc.CallOption) (*SetLogReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetLogReply)
+	err := c.cc.Invoke(ctx, RegistryService_SetLog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RegistryServiceServer is the server API for RegistryService service.
 // All implementations must embed UnimplementedRegistryServiceServer
 // for forward compatibility.
@@ -92,6 +106,9 @@ type RegistryServiceServer interface {
 	// Unload takes a model out of service. It ends when no gateway sends it
 	// requests any more.
 	Unload(context.Context, *UnloadRequest) (*UnloadDone, error)
+	// SetLog changes settings of the logs of all services, and returns all that
+	// differ from the flags. Every registry takes it.
+	SetLog(context.Context, *LogSettings) (*SetLogReply, error)
 	mustEmbedUnimplementedRegistryServiceServer()
 }
 
@@ -107,6 +124,9 @@ func (UnimplementedRegistryServiceServer) Load(grpc.ClientStreamingServer[LoadPa
 }
 func (UnimplementedRegistryServiceServer) Unload(context.Context, *UnloadRequest) (*UnloadDone, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unload not implemented")
+}
+func (UnimplementedRegistryServiceServer) SetLog(context.Context, *LogSettings) (*SetLogReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetLog not implemented")
 }
 func (UnimplementedRegistryServiceServer) mustEmbedUnimplementedRegistryServiceServer() {}
 func (UnimplementedRegistryServiceServer) testEmbeddedByValue()                         {}
@@ -154,6 +174,24 @@ func _RegistryService_Unload_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RegistryService_SetLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LogSettings)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegistryServiceServer).SetLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RegistryService_SetLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegistryServiceServer).SetLog(ctx, req.(*LogSettings))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RegistryService_ServiceDesc is the grpc.ServiceDesc for RegistryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -164,6 +202,10 @@ var RegistryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Unload",
 			Handler:    _RegistryService_Unload_Handler,
+		},
+		{
+			MethodName: "SetLog",
+			Handler:    _RegistryService_SetLog_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

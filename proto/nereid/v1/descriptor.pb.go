@@ -56,8 +56,6 @@ type Descriptor struct {
 	Trace string `protobuf:"bytes,14,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Absent for a request of a client, and for a call of a warm-up.
 	Parent *Parent `protobuf:"bytes,15,opt,name=parent,proto3" json:"parent,omitempty"`
-	// The ensemble whose step the request is; absent for any other.
-	Ensemble *ModelRef `protobuf:"bytes,16,opt,name=ensemble,proto3" json:"ensemble,omitempty"`
 	// The worker keeps large outputs for those that read them next: see
 	// Response.kept.
 	KeepOutputs bool `protobuf:"varint,17,opt,name=keep_outputs,json=keepOutputs,proto3" json:"keep_outputs,omitempty"`
@@ -198,13 +196,6 @@ func (x *Descriptor) GetTrace() string {
 func (x *Descriptor) GetParent() *Parent {
 	if x != nil {
 		return x.Parent
-	}
-	return nil
-}
-
-func (x *Descriptor) GetEnsemble() *ModelRef {
-	if x != nil {
-		return x.Ensemble
 	}
 	return nil
 }
@@ -715,7 +706,9 @@ type Execution struct {
 	InputNs  uint64 `protobuf:"varint,7,opt,name=input_ns,json=inputNs,proto3" json:"input_ns,omitempty"`
 	RanNs    uint64 `protobuf:"varint,8,opt,name=ran_ns,json=ranNs,proto3" json:"ran_ns,omitempty"`
 	// The request's part of the time that the instance took for the batch.
-	CostNs        uint64 `protobuf:"varint,9,opt,name=cost_ns,json=costNs,proto3" json:"cost_ns,omitempty"`
+	CostNs uint64 `protobuf:"varint,9,opt,name=cost_ns,json=costNs,proto3" json:"cost_ns,omitempty"`
+	// The end of ran_ns, after the model's run: until the outputs were handed over.
+	OutputNs      uint64 `protobuf:"varint,10,opt,name=output_ns,json=outputNs,proto3" json:"output_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -809,6 +802,13 @@ func (x *Execution) GetRanNs() uint64 {
 func (x *Execution) GetCostNs() uint64 {
 	if x != nil {
 		return x.CostNs
+	}
+	return 0
+}
+
+func (x *Execution) GetOutputNs() uint64 {
+	if x != nil {
+		return x.OutputNs
 	}
 	return 0
 }
@@ -909,7 +909,7 @@ var File_nereid_v1_descriptor_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
-	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\x85\x05\n" +
+	"\x1anereid/v1/descriptor.proto\x12\tnereid.v1\x1a\x16nereid/v1/tensor.proto\x1a\x14nereid/v1/work.proto\"\xe4\x04\n" +
 	"\n" +
 	"Descriptor\x12%\n" +
 	"\x04work\x18\x01 \x01(\v2\x11.nereid.v1.WorkIdR\x04work\x12\x0e\n" +
@@ -932,10 +932,9 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\n" +
 	"cost_class\x18\r \x01(\tR\tcostClass\x12\x14\n" +
 	"\x05trace\x18\x0e \x01(\tR\x05trace\x12)\n" +
-	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\x12/\n" +
-	"\bensemble\x18\x10 \x01(\v2\x13.nereid.v1.ModelRefR\bensemble\x12!\n" +
+	"\x06parent\x18\x0f \x01(\v2\x11.nereid.v1.ParentR\x06parent\x12!\n" +
 	"\fkeep_outputs\x18\x11 \x01(\bR\vkeepOutputs\x12&\n" +
-	"\x05share\x18\x12 \x01(\v2\x10.nereid.v1.ShareR\x05share\"M\n" +
+	"\x05share\x18\x12 \x01(\v2\x10.nereid.v1.ShareR\x05shareJ\x04\b\x10\x10\x11R\bensemble\"M\n" +
 	"\x05Share\x12\x12\n" +
 	"\x04band\x18\x01 \x01(\rR\x04band\x12\x18\n" +
 	"\aminimum\x18\x02 \x01(\rR\aminimum\x12\x16\n" +
@@ -973,7 +972,7 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\aawaited\x18\t \x01(\bR\aawaited\x12\x12\n" +
 	"\x04kept\x18\n" +
 	" \x01(\x04R\x04kept\x122\n" +
-	"\texecution\x18\v \x01(\v2\x14.nereid.v1.ExecutionR\texecution\"\xea\x01\n" +
+	"\texecution\x18\v \x01(\v2\x14.nereid.v1.ExecutionR\texecution\"\x87\x02\n" +
 	"\tExecution\x12\x14\n" +
 	"\x05batch\x18\x01 \x01(\x04R\x05batch\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
@@ -984,7 +983,9 @@ const file_nereid_v1_descriptor_proto_rawDesc = "" +
 	"\twaited_ns\x18\x06 \x01(\x04R\bwaitedNs\x12\x19\n" +
 	"\binput_ns\x18\a \x01(\x04R\ainputNs\x12\x15\n" +
 	"\x06ran_ns\x18\b \x01(\x04R\x05ranNs\x12\x17\n" +
-	"\acost_ns\x18\t \x01(\x04R\x06costNs\"\xa9\x01\n" +
+	"\acost_ns\x18\t \x01(\x04R\x06costNs\x12\x1b\n" +
+	"\toutput_ns\x18\n" +
+	" \x01(\x04R\boutputNs\"\xa9\x01\n" +
 	"\x05Error\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -1026,19 +1027,18 @@ var file_nereid_v1_descriptor_proto_depIdxs = []int32{
 	4,  // 3: nereid.v1.Descriptor.parameters:type_name -> nereid.v1.Parameter
 	3,  // 4: nereid.v1.Descriptor.sequence:type_name -> nereid.v1.Sequence
 	2,  // 5: nereid.v1.Descriptor.parent:type_name -> nereid.v1.Parent
-	9,  // 6: nereid.v1.Descriptor.ensemble:type_name -> nereid.v1.ModelRef
-	1,  // 7: nereid.v1.Descriptor.share:type_name -> nereid.v1.Share
-	8,  // 8: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
-	8,  // 9: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
-	10, // 10: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
-	4,  // 11: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
-	7,  // 12: nereid.v1.Response.error:type_name -> nereid.v1.Error
-	6,  // 13: nereid.v1.Response.execution:type_name -> nereid.v1.Execution
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	1,  // 6: nereid.v1.Descriptor.share:type_name -> nereid.v1.Share
+	8,  // 7: nereid.v1.Parent.unit:type_name -> nereid.v1.WorkId
+	8,  // 8: nereid.v1.Response.work:type_name -> nereid.v1.WorkId
+	10, // 9: nereid.v1.Response.outputs:type_name -> nereid.v1.Tensor
+	4,  // 10: nereid.v1.Response.parameters:type_name -> nereid.v1.Parameter
+	7,  // 11: nereid.v1.Response.error:type_name -> nereid.v1.Error
+	6,  // 12: nereid.v1.Response.execution:type_name -> nereid.v1.Execution
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_descriptor_proto_init() }

@@ -484,7 +484,11 @@ type TensorHello struct {
 	// was taken is no longer true.
 	Stream uint64 `protobuf:"varint,6,opt,name=stream,proto3" json:"stream,omitempty"`
 	// A gateway: it takes Call and Control from the worker.
-	TakesCalls    bool `protobuf:"varint,7,opt,name=takes_calls,json=takesCalls,proto3" json:"takes_calls,omitempty"`
+	TakesCalls bool `protobuf:"varint,7,opt,name=takes_calls,json=takesCalls,proto3" json:"takes_calls,omitempty"`
+	// A worker: how long ago it last dropped responses for this gateway, which was
+	// gone or long without a stream; not set if it has dropped none. Requests that
+	// were submitted before get no other answer from it.
+	DroppedNs     *uint64 `protobuf:"varint,8,opt,name=dropped_ns,json=droppedNs,proto3,oneof" json:"dropped_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -566,6 +570,13 @@ func (x *TensorHello) GetTakesCalls() bool {
 		return x.TakesCalls
 	}
 	return false
+}
+
+func (x *TensorHello) GetDroppedNs() uint64 {
+	if x != nil && x.DroppedNs != nil {
+		return *x.DroppedNs
+	}
+	return 0
 }
 
 // Region makes a region of the sender's shared memory known, before the first
@@ -1497,7 +1508,7 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\x04room\x18\x11 \x01(\v2\x0f.nereid.v1.RoomH\x00R\x04room\x12.\n" +
 	"\arelease\x18\x12 \x01(\v2\x12.nereid.v1.ReleaseH\x00R\arelease\x12(\n" +
 	"\x05holds\x18\x13 \x01(\v2\x10.nereid.v1.HoldsH\x00R\x05holdsB\t\n" +
-	"\amessage\"\xb8\x01\n" +
+	"\amessage\"\xeb\x01\n" +
 	"\vTensorHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -1506,7 +1517,10 @@ const file_nereid_v1_exchange_proto_rawDesc = "" +
 	"\x05taken\x18\x05 \x01(\x04R\x05taken\x12\x16\n" +
 	"\x06stream\x18\x06 \x01(\x04R\x06stream\x12\x1f\n" +
 	"\vtakes_calls\x18\a \x01(\bR\n" +
-	"takesCalls\"e\n" +
+	"takesCalls\x12\"\n" +
+	"\n" +
+	"dropped_ns\x18\b \x01(\x04H\x00R\tdroppedNs\x88\x01\x01B\r\n" +
+	"\v_dropped_ns\"e\n" +
 	"\x06Region\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\x04R\x06region\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -1678,6 +1692,7 @@ func file_nereid_v1_exchange_proto_init() {
 		(*TensorMessage_Release)(nil),
 		(*TensorMessage_Holds)(nil),
 	}
+	file_nereid_v1_exchange_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

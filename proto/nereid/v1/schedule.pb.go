@@ -518,16 +518,20 @@ func (x *CacheUse) GetTimeNs() uint64 {
 	return 0
 }
 
-// EnsembleEnd tells of the end of one request for an ensemble, whose steps the
-// gateway has submitted, for the statistics that the scheduler keeps. It uses up no
-// credit, and is lost with the stream.
+// EnsembleEnd reports the end of one request for an ensemble, whose steps the
+// gateway has submitted, for the scheduler's statistics. It uses up no credit, and is
+// lost with the stream.
 type EnsembleEnd struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Model  *ModelRef              `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	Failed bool                   `protobuf:"varint,2,opt,name=failed,proto3" json:"failed,omitempty"`
 	// From the request's arrival to its last response.
-	TimeNs        uint64 `protobuf:"varint,3,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
-	BatchSize     uint64 `protobuf:"varint,4,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	TimeNs    uint64 `protobuf:"varint,3,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	BatchSize uint64 `protobuf:"varint,4,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	// The sums of the steps' phases.
+	InputNs       uint64 `protobuf:"varint,5,opt,name=input_ns,json=inputNs,proto3" json:"input_ns,omitempty"`
+	InferNs       uint64 `protobuf:"varint,6,opt,name=infer_ns,json=inferNs,proto3" json:"infer_ns,omitempty"`
+	OutputNs      uint64 `protobuf:"varint,7,opt,name=output_ns,json=outputNs,proto3" json:"output_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -586,6 +590,27 @@ func (x *EnsembleEnd) GetTimeNs() uint64 {
 func (x *EnsembleEnd) GetBatchSize() uint64 {
 	if x != nil {
 		return x.BatchSize
+	}
+	return 0
+}
+
+func (x *EnsembleEnd) GetInputNs() uint64 {
+	if x != nil {
+		return x.InputNs
+	}
+	return 0
+}
+
+func (x *EnsembleEnd) GetInferNs() uint64 {
+	if x != nil {
+		return x.InferNs
+	}
+	return 0
+}
+
+func (x *EnsembleEnd) GetOutputNs() uint64 {
+	if x != nil {
+		return x.OutputNs
 	}
 	return 0
 }
@@ -920,7 +945,7 @@ func (x *Refused) GetError() *Error {
 }
 
 // Placed says on which worker a request of the gateway will run, when it is
-// dispatched. The gateway then knows who answers: if that worker is gone, nobody
+// dispatched, or runs, after a response that says so. The gateway then knows who answers: if that worker is gone, nobody
 // does. The inputs stay where they are until the worker reads or fetches them.
 type Placed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1070,6 +1095,7 @@ type WorkerMessage struct {
 	//	*WorkerMessage_Drain
 	//	*WorkerMessage_BatchReturned
 	//	*WorkerMessage_UnitDone
+	//	*WorkerMessage_Leave
 	Message       isWorkerMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1175,6 +1201,15 @@ func (x *WorkerMessage) GetUnitDone() *UnitDone {
 	return nil
 }
 
+func (x *WorkerMessage) GetLeave() *Leave {
+	if x != nil {
+		if x, ok := x.Message.(*WorkerMessage_Leave); ok {
+			return x.Leave
+		}
+	}
+	return nil
+}
+
 type isWorkerMessage_Message interface {
 	isWorkerMessage_Message()
 }
@@ -1209,6 +1244,10 @@ type WorkerMessage_UnitDone struct {
 	UnitDone *UnitDone `protobuf:"bytes,7,opt,name=unit_done,json=unitDone,proto3,oneof"`
 }
 
+type WorkerMessage_Leave struct {
+	Leave *Leave `protobuf:"bytes,8,opt,name=leave,proto3,oneof"`
+}
+
 func (*WorkerMessage_Hello) isWorkerMessage_Message() {}
 
 func (*WorkerMessage_Grant) isWorkerMessage_Message() {}
@@ -1222,6 +1261,86 @@ func (*WorkerMessage_Drain) isWorkerMessage_Message() {}
 func (*WorkerMessage_BatchReturned) isWorkerMessage_Message() {}
 
 func (*WorkerMessage_UnitDone) isWorkerMessage_Message() {}
+
+func (*WorkerMessage_Leave) isWorkerMessage_Message() {}
+
+// Leave says that the worker has ended: it has retired its instances, runs nothing,
+// and its gateways have acknowledged all that it answered. So no request that it
+// started is asked for again. The scheduler forgets it, has the store name it no
+// longer among those that may have got batches, and then says Left. If the stream
+// ends before, the worker says it again to the scheduler that it finds next.
+type Leave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leave) Reset() {
+	*x = Leave{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leave) ProtoMessage() {}
+
+func (x *Leave) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leave.ProtoReflect.Descriptor instead.
+func (*Leave) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
+}
+
+// Left says that the worker is forgotten: it may release its lease.
+type Left struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Left) Reset() {
+	*x = Left{}
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Left) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Left) ProtoMessage() {}
+
+func (x *Left) ProtoReflect() protoreflect.Message {
+	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Left.ProtoReflect.Descriptor instead.
+func (*Left) Descriptor() ([]byte, []int) {
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
+}
 
 // WorkerHello introduces a worker and what it still holds from the schedulers
 // before. A new scheduler takes requests in once it has heard from each worker
@@ -1254,7 +1373,7 @@ type WorkerHello struct {
 
 func (x *WorkerHello) Reset() {
 	*x = WorkerHello{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1385,7 @@ func (x *WorkerHello) String() string {
 func (*WorkerHello) ProtoMessage() {}
 
 func (x *WorkerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[16]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1398,7 @@ func (x *WorkerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHello.ProtoReflect.Descriptor instead.
 func (*WorkerHello) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{16}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkerHello) GetProtocol() uint32 {
@@ -1355,7 +1474,7 @@ type WorkEnvelope struct {
 
 func (x *WorkEnvelope) Reset() {
 	*x = WorkEnvelope{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1486,7 @@ func (x *WorkEnvelope) String() string {
 func (*WorkEnvelope) ProtoMessage() {}
 
 func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[17]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1499,7 @@ func (x *WorkEnvelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkEnvelope.ProtoReflect.Descriptor instead.
 func (*WorkEnvelope) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{17}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WorkEnvelope) GetMessages() []*WorkMessage {
@@ -1399,6 +1518,7 @@ type WorkMessage struct {
 	//	*WorkMessage_Batch
 	//	*WorkMessage_Cancel
 	//	*WorkMessage_Retired
+	//	*WorkMessage_Left
 	Message       isWorkMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1406,7 +1526,7 @@ type WorkMessage struct {
 
 func (x *WorkMessage) Reset() {
 	*x = WorkMessage{}
-	mi := &file_nereid_v1_schedule_proto_msgTypes[18]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1538,7 @@ func (x *WorkMessage) String() string {
 func (*WorkMessage) ProtoMessage() {}
 
 func (x *WorkMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nereid_v1_schedule_proto_msgTypes[18]
+	mi := &file_nereid_v1_schedule_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1551,7 @@ func (x *WorkMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkMessage.ProtoReflect.Descriptor instead.
 func (*WorkMessage) Descriptor() ([]byte, []int) {
-	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{18}
+	return file_nereid_v1_schedule_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WorkMessage) GetMessage() isWorkMessage_Message {
@@ -1477,6 +1597,15 @@ func (x *WorkMessage) GetRetired() *Retired {
 	return nil
 }
 
+func (x *WorkMessage) GetLeft() *Left {
+	if x != nil {
+		if x, ok := x.Message.(*WorkMessage_Left); ok {
+			return x.Left
+		}
+	}
+	return nil
+}
+
 type isWorkMessage_Message interface {
 	isWorkMessage_Message()
 }
@@ -1498,6 +1627,10 @@ type WorkMessage_Retired struct {
 	Retired *Retired `protobuf:"bytes,4,opt,name=retired,proto3,oneof"`
 }
 
+type WorkMessage_Left struct {
+	Left *Left `protobuf:"bytes,5,opt,name=left,proto3,oneof"`
+}
+
 func (*WorkMessage_Hello) isWorkMessage_Message() {}
 
 func (*WorkMessage_Batch) isWorkMessage_Message() {}
@@ -1505,6 +1638,8 @@ func (*WorkMessage_Batch) isWorkMessage_Message() {}
 func (*WorkMessage_Cancel) isWorkMessage_Message() {}
 
 func (*WorkMessage_Retired) isWorkMessage_Message() {}
+
+func (*WorkMessage_Left) isWorkMessage_Message() {}
 
 var File_nereid_v1_schedule_proto protoreflect.FileDescriptor
 
@@ -1539,13 +1674,16 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\bCacheUse\x12)\n" +
 	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x10\n" +
 	"\x03hit\x18\x02 \x01(\bR\x03hit\x12\x17\n" +
-	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\"\x88\x01\n" +
+	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\"\xdb\x01\n" +
 	"\vEnsembleEnd\x12)\n" +
 	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12\x16\n" +
 	"\x06failed\x18\x02 \x01(\bR\x06failed\x12\x17\n" +
 	"\atime_ns\x18\x03 \x01(\x04R\x06timeNs\x12\x1d\n" +
 	"\n" +
-	"batch_size\x18\x04 \x01(\x04R\tbatchSize\"L\n" +
+	"batch_size\x18\x04 \x01(\x04R\tbatchSize\x12\x19\n" +
+	"\binput_ns\x18\x05 \x01(\x04R\ainputNs\x12\x19\n" +
+	"\binfer_ns\x18\x06 \x01(\x04R\ainferNs\x12\x1b\n" +
+	"\toutput_ns\x18\a \x01(\x04R\boutputNs\"L\n" +
 	"\x11SchedulerEnvelope\x127\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1b.nereid.v1.SchedulerMessageR\bmessages\"\xc7\x02\n" +
 	"\x10SchedulerMessage\x121\n" +
@@ -1570,7 +1708,7 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x06worker\x18\x02 \x01(\x04R\x06worker\"\a\n" +
 	"\x05Drain\"F\n" +
 	"\x0eWorkerEnvelope\x124\n" +
-	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.WorkerMessageR\bmessages\"\x82\x03\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.nereid.v1.WorkerMessageR\bmessages\"\xac\x03\n" +
 	"\rWorkerMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.nereid.v1.WorkerHelloH\x00R\x05hello\x12(\n" +
 	"\x05grant\x18\x02 \x01(\v2\x10.nereid.v1.GrantH\x00R\x05grant\x12>\n" +
@@ -1578,8 +1716,11 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\x06retire\x18\x04 \x01(\v2\x11.nereid.v1.RetireH\x00R\x06retire\x12(\n" +
 	"\x05drain\x18\x05 \x01(\v2\x10.nereid.v1.DrainH\x00R\x05drain\x12A\n" +
 	"\x0ebatch_returned\x18\x06 \x01(\v2\x18.nereid.v1.BatchReturnedH\x00R\rbatchReturned\x122\n" +
-	"\tunit_done\x18\a \x01(\v2\x13.nereid.v1.UnitDoneH\x00R\bunitDoneB\t\n" +
-	"\amessage\"\xcf\x02\n" +
+	"\tunit_done\x18\a \x01(\v2\x13.nereid.v1.UnitDoneH\x00R\bunitDone\x12(\n" +
+	"\x05leave\x18\b \x01(\v2\x10.nereid.v1.LeaveH\x00R\x05leaveB\t\n" +
+	"\amessage\"\a\n" +
+	"\x05Leave\"\x06\n" +
+	"\x04Left\"\xcf\x02\n" +
 	"\vWorkerHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x16\n" +
@@ -1591,12 +1732,13 @@ const file_nereid_v1_schedule_proto_rawDesc = "" +
 	"\tsequences\x18\b \x03(\v2\x17.nereid.v1.HeldSequenceR\tsequences\x12,\n" +
 	"\x12batch_memory_bytes\x18\t \x01(\x04R\x10batchMemoryBytes\"B\n" +
 	"\fWorkEnvelope\x122\n" +
-	"\bmessages\x18\x01 \x03(\v2\x16.nereid.v1.WorkMessageR\bmessages\"\xd6\x01\n" +
+	"\bmessages\x18\x01 \x03(\v2\x16.nereid.v1.WorkMessageR\bmessages\"\xfd\x01\n" +
 	"\vWorkMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.nereid.v1.SchedulerHelloH\x00R\x05hello\x12(\n" +
 	"\x05batch\x18\x02 \x01(\v2\x10.nereid.v1.BatchH\x00R\x05batch\x12/\n" +
 	"\x06cancel\x18\x03 \x01(\v2\x15.nereid.v1.CancelUnitH\x00R\x06cancel\x12.\n" +
-	"\aretired\x18\x04 \x01(\v2\x12.nereid.v1.RetiredH\x00R\aretiredB\t\n" +
+	"\aretired\x18\x04 \x01(\v2\x12.nereid.v1.RetiredH\x00R\aretired\x12%\n" +
+	"\x04left\x18\x05 \x01(\v2\x0f.nereid.v1.LeftH\x00R\x04leftB\t\n" +
 	"\amessage2\x9e\x01\n" +
 	"\x10SchedulerService\x12H\n" +
 	"\x06Submit\x12\x1a.nereid.v1.GatewayEnvelope\x1a\x1c.nereid.v1.SchedulerEnvelope\"\x00(\x010\x01\x12@\n" +
@@ -1614,7 +1756,7 @@ func file_nereid_v1_schedule_proto_rawDescGZIP() []byte {
 	return file_nereid_v1_schedule_proto_rawDescData
 }
 
-var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_nereid_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*Credit)(nil),            // 0: nereid.v1.Credit
 	(*GatewayEnvelope)(nil),   // 1: nereid.v1.GatewayEnvelope
@@ -1632,25 +1774,27 @@ var file_nereid_v1_schedule_proto_goTypes = []any{
 	(*Drain)(nil),             // 13: nereid.v1.Drain
 	(*WorkerEnvelope)(nil),    // 14: nereid.v1.WorkerEnvelope
 	(*WorkerMessage)(nil),     // 15: nereid.v1.WorkerMessage
-	(*WorkerHello)(nil),       // 16: nereid.v1.WorkerHello
-	(*WorkEnvelope)(nil),      // 17: nereid.v1.WorkEnvelope
-	(*WorkMessage)(nil),       // 18: nereid.v1.WorkMessage
-	(*Descriptor)(nil),        // 19: nereid.v1.Descriptor
-	(*WorkId)(nil),            // 20: nereid.v1.WorkId
-	(*ModelRef)(nil),          // 21: nereid.v1.ModelRef
-	(*Response)(nil),          // 22: nereid.v1.Response
-	(*Error)(nil),             // 23: nereid.v1.Error
-	(*Grant)(nil),             // 24: nereid.v1.Grant
-	(*InstanceFree)(nil),      // 25: nereid.v1.InstanceFree
-	(*Retire)(nil),            // 26: nereid.v1.Retire
-	(*BatchReturned)(nil),     // 27: nereid.v1.BatchReturned
-	(*UnitDone)(nil),          // 28: nereid.v1.UnitDone
-	(*Running)(nil),           // 29: nereid.v1.Running
-	(*Started)(nil),           // 30: nereid.v1.Started
-	(*HeldSequence)(nil),      // 31: nereid.v1.HeldSequence
-	(*Batch)(nil),             // 32: nereid.v1.Batch
-	(*CancelUnit)(nil),        // 33: nereid.v1.CancelUnit
-	(*Retired)(nil),           // 34: nereid.v1.Retired
+	(*Leave)(nil),             // 16: nereid.v1.Leave
+	(*Left)(nil),              // 17: nereid.v1.Left
+	(*WorkerHello)(nil),       // 18: nereid.v1.WorkerHello
+	(*WorkEnvelope)(nil),      // 19: nereid.v1.WorkEnvelope
+	(*WorkMessage)(nil),       // 20: nereid.v1.WorkMessage
+	(*Descriptor)(nil),        // 21: nereid.v1.Descriptor
+	(*WorkId)(nil),            // 22: nereid.v1.WorkId
+	(*ModelRef)(nil),          // 23: nereid.v1.ModelRef
+	(*Response)(nil),          // 24: nereid.v1.Response
+	(*Error)(nil),             // 25: nereid.v1.Error
+	(*Grant)(nil),             // 26: nereid.v1.Grant
+	(*InstanceFree)(nil),      // 27: nereid.v1.InstanceFree
+	(*Retire)(nil),            // 28: nereid.v1.Retire
+	(*BatchReturned)(nil),     // 29: nereid.v1.BatchReturned
+	(*UnitDone)(nil),          // 30: nereid.v1.UnitDone
+	(*Running)(nil),           // 31: nereid.v1.Running
+	(*Started)(nil),           // 32: nereid.v1.Started
+	(*HeldSequence)(nil),      // 33: nereid.v1.HeldSequence
+	(*Batch)(nil),             // 34: nereid.v1.Batch
+	(*CancelUnit)(nil),        // 35: nereid.v1.CancelUnit
+	(*Retired)(nil),           // 36: nereid.v1.Retired
 }
 var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	2,  // 0: nereid.v1.GatewayEnvelope.messages:type_name -> nereid.v1.GatewayMessage
@@ -1659,45 +1803,47 @@ var file_nereid_v1_schedule_proto_depIdxs = []int32{
 	5,  // 3: nereid.v1.GatewayMessage.cancel:type_name -> nereid.v1.CancelRequest
 	6,  // 4: nereid.v1.GatewayMessage.cache_use:type_name -> nereid.v1.CacheUse
 	7,  // 5: nereid.v1.GatewayMessage.ensemble_end:type_name -> nereid.v1.EnsembleEnd
-	19, // 6: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
-	20, // 7: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
-	21, // 8: nereid.v1.CacheUse.model:type_name -> nereid.v1.ModelRef
-	21, // 9: nereid.v1.EnsembleEnd.model:type_name -> nereid.v1.ModelRef
+	21, // 6: nereid.v1.SubmitRequest.descriptor:type_name -> nereid.v1.Descriptor
+	22, // 7: nereid.v1.CancelRequest.work:type_name -> nereid.v1.WorkId
+	23, // 8: nereid.v1.CacheUse.model:type_name -> nereid.v1.ModelRef
+	23, // 9: nereid.v1.EnsembleEnd.model:type_name -> nereid.v1.ModelRef
 	9,  // 10: nereid.v1.SchedulerEnvelope.messages:type_name -> nereid.v1.SchedulerMessage
 	10, // 11: nereid.v1.SchedulerMessage.hello:type_name -> nereid.v1.SchedulerHello
 	11, // 12: nereid.v1.SchedulerMessage.refused:type_name -> nereid.v1.Refused
-	22, // 13: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
+	24, // 13: nereid.v1.SchedulerMessage.response:type_name -> nereid.v1.Response
 	0,  // 14: nereid.v1.SchedulerMessage.credit:type_name -> nereid.v1.Credit
 	12, // 15: nereid.v1.SchedulerMessage.placed:type_name -> nereid.v1.Placed
 	13, // 16: nereid.v1.SchedulerMessage.drain:type_name -> nereid.v1.Drain
-	20, // 17: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
-	23, // 18: nereid.v1.Refused.error:type_name -> nereid.v1.Error
-	20, // 19: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
+	22, // 17: nereid.v1.Refused.work:type_name -> nereid.v1.WorkId
+	25, // 18: nereid.v1.Refused.error:type_name -> nereid.v1.Error
+	22, // 19: nereid.v1.Placed.work:type_name -> nereid.v1.WorkId
 	15, // 20: nereid.v1.WorkerEnvelope.messages:type_name -> nereid.v1.WorkerMessage
-	16, // 21: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
-	24, // 22: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
-	25, // 23: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
-	26, // 24: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
+	18, // 21: nereid.v1.WorkerMessage.hello:type_name -> nereid.v1.WorkerHello
+	26, // 22: nereid.v1.WorkerMessage.grant:type_name -> nereid.v1.Grant
+	27, // 23: nereid.v1.WorkerMessage.instance_free:type_name -> nereid.v1.InstanceFree
+	28, // 24: nereid.v1.WorkerMessage.retire:type_name -> nereid.v1.Retire
 	13, // 25: nereid.v1.WorkerMessage.drain:type_name -> nereid.v1.Drain
-	27, // 26: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
-	28, // 27: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
-	29, // 28: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
-	30, // 29: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
-	31, // 30: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
-	18, // 31: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
-	10, // 32: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
-	32, // 33: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
-	33, // 34: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
-	34, // 35: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
-	1,  // 36: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
-	14, // 37: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
-	8,  // 38: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
-	17, // 39: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
-	38, // [38:40] is the sub-list for method output_type
-	36, // [36:38] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	29, // 26: nereid.v1.WorkerMessage.batch_returned:type_name -> nereid.v1.BatchReturned
+	30, // 27: nereid.v1.WorkerMessage.unit_done:type_name -> nereid.v1.UnitDone
+	16, // 28: nereid.v1.WorkerMessage.leave:type_name -> nereid.v1.Leave
+	31, // 29: nereid.v1.WorkerHello.running:type_name -> nereid.v1.Running
+	32, // 30: nereid.v1.WorkerHello.started:type_name -> nereid.v1.Started
+	33, // 31: nereid.v1.WorkerHello.sequences:type_name -> nereid.v1.HeldSequence
+	20, // 32: nereid.v1.WorkEnvelope.messages:type_name -> nereid.v1.WorkMessage
+	10, // 33: nereid.v1.WorkMessage.hello:type_name -> nereid.v1.SchedulerHello
+	34, // 34: nereid.v1.WorkMessage.batch:type_name -> nereid.v1.Batch
+	35, // 35: nereid.v1.WorkMessage.cancel:type_name -> nereid.v1.CancelUnit
+	36, // 36: nereid.v1.WorkMessage.retired:type_name -> nereid.v1.Retired
+	17, // 37: nereid.v1.WorkMessage.left:type_name -> nereid.v1.Left
+	1,  // 38: nereid.v1.SchedulerService.Submit:input_type -> nereid.v1.GatewayEnvelope
+	14, // 39: nereid.v1.SchedulerService.Work:input_type -> nereid.v1.WorkerEnvelope
+	8,  // 40: nereid.v1.SchedulerService.Submit:output_type -> nereid.v1.SchedulerEnvelope
+	19, // 41: nereid.v1.SchedulerService.Work:output_type -> nereid.v1.WorkEnvelope
+	40, // [40:42] is the sub-list for method output_type
+	38, // [38:40] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_nereid_v1_schedule_proto_init() }
@@ -1731,12 +1877,14 @@ func file_nereid_v1_schedule_proto_init() {
 		(*WorkerMessage_Drain)(nil),
 		(*WorkerMessage_BatchReturned)(nil),
 		(*WorkerMessage_UnitDone)(nil),
+		(*WorkerMessage_Leave)(nil),
 	}
-	file_nereid_v1_schedule_proto_msgTypes[18].OneofWrappers = []any{
+	file_nereid_v1_schedule_proto_msgTypes[20].OneofWrappers = []any{
 		(*WorkMessage_Hello)(nil),
 		(*WorkMessage_Batch)(nil),
 		(*WorkMessage_Cancel)(nil),
 		(*WorkMessage_Retired)(nil),
+		(*WorkMessage_Left)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1744,7 +1892,7 @@ func file_nereid_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nereid_v1_schedule_proto_rawDesc), len(file_nereid_v1_schedule_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -48,7 +48,7 @@ const (
 //
 // SchedulerService is served by a scheduler for the gateways and workers of
 // its pool. A scheduler that does not hold the pool's lease refuses streams
-// with UNAVAILABLE; one that loses it ends them.
+// with UNAVAILABLE; one that loses it or hands it over ends them with ABORTED.
 type SchedulerServiceClient interface {
 	// Submit is a gateway's stream: requests in, their acceptance or refusal
 	// out. Results do not pass here; workers send them to the gateway.
@@ -97,7 +97,7 @@ type SchedulerService_WorkClient = grpc.BidiStreamingClient[WorkerEnvelope, Work
 //
 // SchedulerService is served by a scheduler for the gateways and workers of
 // its pool. A scheduler that does not hold the pool's lease refuses streams
-// with UNAVAILABLE; one that loses it ends them.
+// with UNAVAILABLE; one that loses it or hands it over ends them with ABORTED.
 type SchedulerServiceServer interface {
 	// Submit is a gateway's stream: requests in, their acceptance or refusal
 	// out. Results do not pass here; workers send them to the gateway.

@@ -243,9 +243,12 @@ type ModelValue struct {
 	Removed bool `protobuf:"varint,15,opt,name=removed,proto3" json:"removed,omitempty"`
 	// The problem is that versions failed to load, so that the server is not ready.
 	// Else the model could not be read, and has no version that could be ready.
-	LoadFailed    bool `protobuf:"varint,16,opt,name=load_failed,json=loadFailed,proto3" json:"load_failed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LoadFailed bool `protobuf:"varint,16,opt,name=load_failed,json=loadFailed,proto3" json:"load_failed,omitempty"`
+	// Names the text of the repository's configuration that an overriding one was
+	// given in place of: while it stays, so does the override.
+	ReplacedConfig string `protobuf:"bytes,17,opt,name=replaced_config,json=replacedConfig,proto3" json:"replaced_config,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ModelValue) Reset() {
@@ -390,6 +393,13 @@ func (x *ModelValue) GetLoadFailed() bool {
 	return false
 }
 
+func (x *ModelValue) GetReplacedConfig() string {
+	if x != nil {
+		return x.ReplacedConfig
+	}
+	return ""
+}
+
 // ClassLabels are an output's labels, in the order of its classes.
 type ClassLabels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -439,14 +449,15 @@ func (x *ClassLabels) GetGzip() []byte {
 
 // ModelContent is a model's configuration with the versions that it belongs to.
 type ModelContent struct {
-	state         protoimpl.MessageState  `protogen:"open.v1"`
-	Config        *v2.ModelConfig         `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
-	Url           string                  `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	Versions      []*ModelVersion         `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty"`
-	Overridden    bool                    `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"`
-	ClassLabels   map[string]*ClassLabels `protobuf:"bytes,5,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState  `protogen:"open.v1"`
+	Config         *v2.ModelConfig         `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	Url            string                  `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Versions       []*ModelVersion         `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty"`
+	Overridden     bool                    `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	ClassLabels    map[string]*ClassLabels `protobuf:"bytes,5,rep,name=class_labels,json=classLabels,proto3" json:"class_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ReplacedConfig string                  `protobuf:"bytes,6,opt,name=replaced_config,json=replacedConfig,proto3" json:"replaced_config,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ModelContent) Reset() {
@@ -512,6 +523,13 @@ func (x *ModelContent) GetClassLabels() map[string]*ClassLabels {
 		return x.ClassLabels
 	}
 	return nil
+}
+
+func (x *ModelContent) GetReplacedConfig() string {
+	if x != nil {
+		return x.ReplacedConfig
+	}
+	return ""
 }
 
 // ModelVersion is one version of a model.
@@ -2145,7 +2163,7 @@ var File_nereid_v1_state_proto protoreflect.FileDescriptor
 
 const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\xda\x05\n" +
+	"\x15nereid/v1/state.proto\x12\tnereid.v1\x1a\x1finference/v2/model_config.proto\x1a\x14nereid/v1/work.proto\"\x83\x06\n" +
 	"\n" +
 	"ModelValue\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -2167,7 +2185,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\bunloaded\x18\x0e \x01(\bR\bunloaded\x12\x18\n" +
 	"\aremoved\x18\x0f \x01(\bR\aremoved\x12\x1f\n" +
 	"\vload_failed\x18\x10 \x01(\bR\n" +
-	"loadFailed\x1a9\n" +
+	"loadFailed\x12'\n" +
+	"\x0freplaced_config\x18\x11 \x01(\tR\x0ereplacedConfig\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aV\n" +
@@ -2175,7 +2194,7 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
 	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"!\n" +
 	"\vClassLabels\x12\x12\n" +
-	"\x04gzip\x18\x01 \x01(\fR\x04gzip\"\xca\x02\n" +
+	"\x04gzip\x18\x01 \x01(\fR\x04gzip\"\xf3\x02\n" +
 	"\fModelContent\x12.\n" +
 	"\x06config\x18\x01 \x01(\v2\x16.inference.ModelConfigR\x06config\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x123\n" +
@@ -2183,7 +2202,8 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"overridden\x18\x04 \x01(\bR\n" +
 	"overridden\x12K\n" +
-	"\fclass_labels\x18\x05 \x03(\v2(.nereid.v1.ModelContent.ClassLabelsEntryR\vclassLabels\x1aV\n" +
+	"\fclass_labels\x18\x05 \x03(\v2(.nereid.v1.ModelContent.ClassLabelsEntryR\vclassLabels\x12'\n" +
+	"\x0freplaced_config\x18\x06 \x01(\tR\x0ereplacedConfig\x1aV\n" +
 	"\x10ClassLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
 	"\x05value\x18\x02 \x01(\v2\x16.nereid.v1.ClassLabelsR\x05value:\x028\x01\"\xf7\x01\n" +

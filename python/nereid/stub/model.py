@@ -28,11 +28,12 @@ class Model:
     def initialize(self, args: Dict[str, str]) -> None:
         """Make the object and initialize it."""
         self.object = self.type()
-        if not hasattr(self.object, "execute"):
-            raise Refused("Python model %s does not implement `execute` method." % self.file)
         initialize = getattr(self.object, "initialize", None)
         if initialize is not None:
             initialize(args)
+        # After initialize, which may choose the function.
+        if not hasattr(self.object, "execute"):
+            raise Refused("Python model %s does not implement `execute` method." % self.file)
 
     def asks(self) -> bool:
         """Say whether the model has its own say on readiness."""

@@ -88,6 +88,8 @@ class InferenceRequest:
     ) -> None:
         if inputs is None or requested_output_names is None or model_name is None:
             raise TypeError("InferenceRequest() needs inputs, requested_output_names and model_name")
+        if correlation_id is None:
+            raise TypeError("InferenceRequest(): correlation_id must be an int or a str, not None")
         if not isinstance(request_id, str) or not isinstance(model_name, str):
             raise TypeError(
                 "InferenceRequest(): request_id and model_name must be a str, not %s and %s"

@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -18,7 +19,7 @@ func Program() process.Program {
 	return process.Program{
 		Name: "gateway", Help: "The gateway is what clients speak to, over HTTP and gRPC.",
 		Vars:     kong.Vars{"metrics_port": "8002", "metrics_address": "that of HTTP"},
-		Settings: c, Log: &c.Process.Log, Run: c.Run,
+		Settings: c, Log: &c.Process.Log, Run: c.Run, StopTimeout: c.StopTimeout,
 	}
 }
 
@@ -41,6 +42,9 @@ func (c *Command) config(id string) gateway.Config {
 	config.ID, config.ServerName, config.Version = id, c.ServerName, process.Release
 	return config
 }
+
+// StopTimeout is how long the program takes at most to stop: see [process.Program].
+func (c *Command) StopTimeout() time.Duration { return c.Gateway.StopTimeout() + process.StopTimeout }
 
 // Run runs one gateway.
 func (c *Command) Run(ctx context.Context) error {

@@ -34,7 +34,9 @@ func (c *Command) service(_ context.Context, p *process.Process) (process.Servic
 
 // Service makes the service within a process, and returns its gateway.
 func (c *Command) Service(p *process.Process) (process.Service, *gateway.Gateway, error) {
-	pool, arena := c.Tensors.Memory(keepMemory, p.Log)
+	config := c.config(p.ID)
+	process.CollectWithin(config.MaxRequestBytes)
+	pool, arena := c.Tensors.Memory(config.FreeTensorBytes(keepMemory), p.Log)
 	w, clock := &wiring{process: p}, mono.New()
 	w.statistics = newStatistics(p.Bus, control.Options{TLS: p.Dialing})
 	requests := gateway.NewRequests()
@@ -45,9 +47,9 @@ func (c *Command) Service(p *process.Process) (process.Service, *gateway.Gateway
 	registries := control.NewFinder(p.Bus, control.RegistryRole)
 	registry := control.NewRegistryClient(registries, control.Options{TLS: p.Dialing})
 	var err error
-	w.gateway, err = gateway.New(c.config(p.ID), gateway.Deps{
+	w.gateway, err = gateway.New(config, gateway.Deps{
 		Bus: p.Bus, Dispatcher: remote, Requests: requests, Reachable: remote.Reachable, Connected: remote.Connected, CacheUsed: remote.CacheUsed, EnsembleEnded: remote.EnsembleEnded, Registered: remote.Register,
-		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Log: p.Log,
+		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Gathered: p.Metrics.Gatherer(), Log: p.Log, Logs: p.Logs, SetLog: registry.SetLog,
 		SharedQuotas: true,
 	})
 	if err != nil {
@@ -56,6 +58,7 @@ func (c *Command) Service(p *process.Process) (process.Service, *gateway.Gateway
 	return process.Service{
 		Parts: slices.Concat([]lifecycle.Part{
 			process.Processors(),
+			{Name: "memory", Run: func(ctx context.Context) error { return process.ReturnMemory(ctx, pool) }},
 			{Name: "registry", Run: registries.Run},
 			{Name: "calls", Run: process.Until(func() error { registry.Close(); return nil })},
 			{Name: "statistics", Run: w.statistics.Run},
@@ -66,6 +69,9 @@ func (c *Command) Service(p *process.Process) (process.Service, *gateway.Gateway
 
 // ready returns why the process is not ready.
 func (w *wiring) ready() error {
+	if err := w.gateway.Refused(); err != nil {
+		return err
+	}
 	pools := w.gateway.Unreachable()
 	if len(pools) > 0 {
 		return process.NotReady(w.gateway.Ready(), "no scheduler is reachable of the pools "+strings.Join(pools, ", "))
@@ -102,6 +108,7 @@ func logStart(ctx context.Context, g *gateway.Gateway, log *zap.Logger) error {
 	}
 	select {
 	case <-g.Started():
+		g.Announce()
 		log.Info("started", zap.Bool("ready", g.Ready()), zap.Duration("took", time.Since(started)))
 	case <-ctx.Done():
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
@@ -25,7 +26,7 @@ func Program() process.Program {
 	return process.Program{
 		Name: "registry", Help: "The registry knows which models exist and decides where they run.",
 		Vars:     kong.Vars{"metrics_port": "8032", "metrics_address": "every interface", "listen": "0.0.0.0:8031"},
-		Settings: c, Log: &c.Process.Log, Run: c.Run,
+		Settings: c, Log: &c.Process.Log, Run: c.Run, StopTimeout: c.StopTimeout,
 	}
 }
 
@@ -52,8 +53,11 @@ func (c *Command) config(id, address string) (registry.Config, error) {
 	if err := config.SetMaxBatchSize(c.BackendConfig); err != nil {
 		return config, err
 	}
-	return config, config.Validate()
+	return config, errors.Join(config.Complete(), config.Validate())
 }
+
+// StopTimeout is how long the program takes at most to stop: see [process.Program].
+func (c *Command) StopTimeout() time.Duration { return c.Registry.StopTimeout() + process.StopTimeout }
 
 // Run runs one replica of the registry.
 func (c *Command) Run(ctx context.Context) error {

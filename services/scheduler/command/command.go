@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
@@ -27,7 +28,7 @@ func Program() process.Program {
 	return process.Program{
 		Name: "scheduler", Help: "The scheduler decides, for one pool, which request runs when and where.",
 		Vars:     kong.Vars{"metrics_port": "8012", "metrics_address": "every interface", "listen": "0.0.0.0:8011"},
-		Settings: c, Log: &c.Process.Log, Run: c.Run,
+		Settings: c, Log: &c.Process.Log, Run: c.Run, StopTimeout: c.StopTimeout,
 	}
 }
 
@@ -52,6 +53,9 @@ func (c *Command) config(id, address string) scheduler.Config {
 	config.ID, config.Pool, config.Address, config.Version = id, c.Pool, address, process.Release
 	return config
 }
+
+// StopTimeout is how long the program takes at most to stop: see [process.Program].
+func (c *Command) StopTimeout() time.Duration { return c.Scheduler.StopTimeout() + process.StopTimeout }
 
 // Run runs one scheduler of the pool.
 func (c *Command) Run(ctx context.Context) error {

@@ -24,12 +24,42 @@ var (
 
 // TestNothingRunsTwice has two schedulers, three workers and a gateway die, come
 // back, and be cut off from each other and from the store, at any moment. Each
-// process knows what it reads, late, and what reaches it.
+// process knows what it reads, late, and what reaches it. Workers also stop in
+// good order, or exit without it, and lose answers, or do both: nothing runs twice
+// and every request ends, within a minute after all is well again.
 func TestNothingRunsTwice(t *testing.T) {
-	for n := range uint64(*histories) {
-		if err := newCluster(*seed+n, clusterRules{}).run(); err != nil {
-			t.Fatalf("history of seed %d: %v", *seed+n, err)
+	for name, rules := range map[string]clusterRules{
+		"no leaves":                         {},
+		"clean leaves":                      {leaves: true},
+		"lost answers":                      {loses: true},
+		"clean leaves and lost answers":     {leaves: true, loses: true},
+		"clean leaves and hasty exits":      {leaves: true, exits: true},
+		"clean leaves, exits, lost answers": {leaves: true, exits: true, loses: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n := range uint64(*histories) {
+				if err := newCluster(*seed+n, rules).run(); err != nil {
+					t.Fatalf("history of seed %d: %v", *seed+n, err)
+				}
+			}
+		})
+	}
+}
+
+// TestLeavesAreClean has workers leave in good order often enough for the histories to
+// test it. None may exit while the record names it.
+func TestLeavesAreClean(t *testing.T) {
+	left := 0
+	for n := range uint64(200) {
+		c := newCluster(n, clusterRules{leaves: true})
+		if err := c.run(); err != nil {
+			t.Fatalf("history of seed %d: %v", n, err)
 		}
+		left += c.left
+	}
+	if left < 20 {
+		t.Fatalf("%d workers have left in 200 histories: they do not test it", left)
 	}
 }
 
@@ -39,25 +69,44 @@ func TestSomethingRunsTwiceWithoutTheRecord(t *testing.T) {
 	mustFind(t, clusterRules{unrecorded: true}, "runs twice")
 }
 
+// TestSomethingRunsTwiceWhereALeaverDoesNotWait takes the rule out that a worker
+// reports its leave only when its gateways have acknowledged its answers.
+func TestSomethingRunsTwiceWhereALeaverDoesNotWait(t *testing.T) {
+	mustFind(t, clusterRules{leaves: true, loses: true, hasty: true}, "runs twice")
+}
+
+// TestSomethingHangsWhereAnAdoptedRequestHasNoWorker takes the rule out that a
+// gateway is told which worker runs what it submits again.
+func TestSomethingHangsWhereAnAdoptedRequestHasNoWorker(t *testing.T) {
+	mustFind(t, clusterRules{loses: true, unplaced: true}, "has no answer")
+}
+
 // mustFind has histories without a rule come to what the rule prevents.
 func mustFind(t *testing.T, rules clusterRules, text string) {
 	t.Helper()
-	for n := range uint64(1000) {
+	const tries = 5000
+	for n := range uint64(tries) {
 		if err := newCluster(n, rules).run(); err != nil && strings.Contains(err.Error(), text) {
 			t.Logf("history %d: %v", n+1, err)
 			return
 		}
 	}
-	t.Fatalf("no request %s in 1000 histories: they do not test the rule", text)
+	t.Fatalf("no request %s in %d histories: they do not test the rule", text, tries)
 }
 
 // clusterRules are what is different from a whole cluster of a model without
 // sequences.
 type clusterRules struct {
-	unrecorded bool // the store does not hold who may have got batches
-	sequences  bool
-	disordered bool // the gateway submits again in any order
-	forgetful  bool // and what follows in its sequence on a request that has failed
+	unrecorded  bool // the store does not hold who may have got batches
+	leaves      bool // workers stop in good order
+	exits       bool // and exit where their leave is not confirmed in time
+	loses       bool // answers are lost
+	hasty       bool // workers do not wait until their answers are acknowledged
+	unplaced    bool // gateways are not told which worker runs what they submit again
+	sequences   bool
+	disordered  bool // the gateway submits again in any order
+	forgetful   bool // and what follows in its sequence on a request that has failed
+	namesEnding bool // hellos name sequences whose last request has arrived
 }
 
 // cluster is all processes of one pool, its store and the network. Times are
@@ -70,8 +119,10 @@ type cluster struct {
 	store      clusterStore
 	schedulers []*scheduler
 	workers    []*node
+	nodes      map[uint64]*node // all incarnations
 	gateway    clusterGateway
 	clients    map[uint64]*clusterSequence // their present sequences
+	left       int                         // workers whose leave was confirmed
 	adopted    int                         // requests that ran on a state of an earlier leadership
 	todo       []func()                    // what follows from the present step
 	err        error
@@ -118,6 +169,8 @@ type node struct {
 	stream  *stream
 	started infer.Recent
 	running []*infer.Batch
+	leaving bool                  // it retires its instance and then leaves
+	dropped bool                  // an answer that nobody has acknowledged
 	states  map[uint32]*nodeState // by slot
 }
 
@@ -129,6 +182,8 @@ type stream struct {
 	up       []*Event
 	down     []*infer.Batch
 	under    []*infer.Batch // sent, and not completed
+	granted  bool           // the worker's instance, and the scheduler has not let it go
+	asked    bool           // to forget the worker
 }
 
 // clusterGateway submits requests and waits for their answers.
@@ -139,17 +194,18 @@ type clusterGateway struct {
 	highest  uint64
 	since    mono.Time // without a session
 	last     uint64
+	dropped  map[uint64]mono.Time // when it heard last that answers of a worker were lost
 	requests map[uint64]*clusterRequest
 }
 
 type clusterRequest struct {
 	attempt  uint32
+	first    mono.Time // submitted
 	epoch    uint64
 	settled  bool
 	answered bool
 	runs     int
 	sent     bool // to some worker
-	lost     bool // its answer was
 	placed   *node
 	answerBy mono.Time        // 0 is never
 	of       *clusterSequence // nil without sequences
@@ -158,12 +214,13 @@ type clusterRequest struct {
 }
 
 func newCluster(seed uint64, rules clusterRules) *cluster {
-	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 7)), now: scriptStart, rules: rules, clients: make(map[uint64]*clusterSequence)}
+	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 7)), now: scriptStart, rules: rules, clients: make(map[uint64]*clusterSequence), nodes: make(map[uint64]*node)}
 	if rules.sequences {
 		c.batching = &modelconfig.SequenceBatching{Slots: 2, Oldest: c.IntN(2) == 0, MaxIdleMicros: uint64(sequenceIdle.Microseconds())}
 	}
 	c.store.leases = make(map[string]*clusterLease)
 	c.gateway.requests, c.gateway.since = make(map[uint64]*clusterRequest), c.now
+	c.gateway.dropped = make(map[uint64]mono.Time)
 	for range 2 {
 		c.schedulers = append(c.schedulers, c.boot(&scheduler{}))
 	}
@@ -180,6 +237,9 @@ func (c *cluster) run() error {
 		c.finishOne, c.wait, c.wait, c.write, c.write, c.write, c.connect, c.connect, c.connect, c.lead, c.lead, c.open, c.open,
 		c.breakStream, c.noticeStream, c.killWorker, c.killBoth, c.killScheduler, c.bootScheduler, c.cutScheduler, c.cutWorker, c.stepDown, c.breakSession,
 		c.watch, c.watch,
+	}
+	if c.rules.leaves {
+		actions = append(actions, c.leave, c.leave, c.leave, c.connect, c.report, c.finishOne, c.write)
 	}
 	steps := 120
 	if c.rules.sequences {
@@ -228,7 +288,7 @@ func (c *cluster) settle() error {
 		}
 	}
 	for number, r := range c.gateway.requests {
-		if !r.answered && !r.lost {
+		if !r.answered {
 			c.fail("request %d has no answer after %d attempts and %d runs", number, r.attempt, r.runs)
 		}
 	}
@@ -265,6 +325,7 @@ func (c *cluster) boot(s *scheduler) *scheduler {
 func (c *cluster) start(key string) *node {
 	c.store.revision++
 	w := &node{key: key, id: c.store.revision, states: make(map[uint32]*nodeState)}
+	c.nodes[w.id] = w
 	c.hold(w)
 	return w
 }
@@ -309,7 +370,19 @@ func (c *cluster) see(s *scheduler, d Decision) {
 		}
 	case Refuse, Fail, HandOff:
 		if d.Reason != "" && c.reached(s) {
-			c.told(d.Item().Work, d.Reason)
+			c.told(d.Item().Work, d.Reason, d.Instance.Worker)
+		}
+	case InstanceRetired:
+		if st := s.streams[d.Instance.Worker]; st != nil && st.brokenAt == 0 {
+			st.granted = false
+		}
+	case WorkerGone:
+		if st := s.streams[d.Instance.Worker]; st != nil && st.brokenAt == 0 && st.asked {
+			if slices.Contains(c.store.history.Workers, st.from.id) {
+				c.fail("worker %d may exit while the record names it", st.from.id)
+			}
+			c.exit(st.from)
+			c.left++
 		}
 	case Record:
 		s.wants, s.history = uint64(d.A), s.core.History()
@@ -319,8 +392,9 @@ func (c *cluster) see(s *scheduler, d Decision) {
 // reached reports whether what a scheduler says comes to the gateway.
 func (c *cluster) reached(s *scheduler) bool { return c.gateway.to == s && c.gateway.brokenAt == 0 }
 
-// told is the scheduler's word on a request, as its gateway takes it.
-func (c *cluster) told(work infer.Work, reason errs.Reason) {
+// told is the scheduler's word on a request, as its gateway takes it, and on which
+// worker it runs.
+func (c *cluster) told(work infer.Work, reason errs.Reason, worker uint64) {
 	r := c.gateway.requests[work.Request.Number]
 	switch {
 	case !r.settled && work.Attempt != r.attempt:
@@ -331,6 +405,12 @@ func (c *cluster) told(work infer.Work, reason errs.Reason) {
 		r.settled, r.answerBy = true, c.now.Add(5*time.Second)
 	case reason == errs.RequestUnderway:
 		r.settled = true
+		if worker != 0 && !c.rules.unplaced {
+			r.placed = c.node(worker)
+			if c.gateway.dropped[worker] >= r.first {
+				r.answerBy = c.now.Add(5 * time.Second)
+			}
+		}
 	case reason == errs.SchedulerDeposed || reason == errs.PeerUnreachable: // it is submitted again
 	default:
 		r.answered = true
@@ -359,8 +439,9 @@ func (c *cluster) send(number uint64) {
 		return
 	}
 	r.attempt++
+	r.first = cmp.Or(r.first, c.now)
 	work := infer.Work{Request: infer.RequestID{Origin: 1, Number: number}, Attempt: r.attempt, Epoch: r.epoch}
-	r.settled, r.placed = false, nil
+	r.settled, r.placed, r.answerBy = false, nil, 0
 	r.epoch = cmp.Or(r.epoch, g.epoch)
 	if g.brokenAt == 0 {
 		c.step(g.to, &Event{Kind: Submit, Item: &Item{
@@ -435,8 +516,9 @@ func (c *cluster) put(s *scheduler, h History) {
 }
 
 // write has a scheduler bring what it records into the store.
-func (c *cluster) write() {
-	s := c.someScheduler()
+func (c *cluster) write() { c.writeOf(c.someScheduler()) }
+
+func (c *cluster) writeOf(s *scheduler) {
 	if s.core == nil || s.cut || s.wants == 0 {
 		return
 	}
@@ -531,22 +613,82 @@ func (c *cluster) killWorker() {
 	i := c.IntN(len(c.workers))
 	w := c.workers[i]
 	if !w.dead && c.IntN(2) == 0 {
-		w.dead, w.diedAt, w.running = true, c.now, nil
-		if w.stream != nil {
-			w.stream.brokenAt = cmp.Or(w.stream.brokenAt, c.now)
-		}
+		c.die(w)
 	}
 	if w.dead && c.IntN(2) == 0 {
 		c.workers[i] = c.start(w.key)
 	}
 }
 
+func (c *cluster) die(w *node) {
+	w.dead, w.diedAt, w.running = true, c.now, nil
+	if w.stream != nil {
+		w.stream.brokenAt = cmp.Or(w.stream.brokenAt, c.now)
+	}
+}
+
+// leave has a worker stop in good order: its scheduler lets its instance go first.
+func (c *cluster) leave() {
+	w := c.someWorker()
+	switch {
+	case w.dead:
+		return
+	case w.leaving:
+		c.goOnLeaving(w)
+		return
+	}
+	w.leaving = true
+	st := w.stream
+	if st != nil && st.brokenAt == 0 && st.granted {
+		st.up = append(st.up, &Event{Kind: Retire, Instance: infer.InstanceID{Worker: w.id}})
+	}
+	if st == nil || c.IntN(2) == 0 {
+		return
+	}
+	for range 10 { // while nothing else happens
+		for c.sendUp(st) || c.sendDown(st) {
+		}
+		for len(w.running) > 0 {
+			c.finish(w, w.running[0], c.rules.loses && c.IntN(6) == 0)
+		}
+		c.goOnLeaving(w)
+		c.writeOf(st.to)
+	}
+}
+
+// goOnLeaving has a worker that has nothing left report its leave, if its answers
+// are acknowledged, or exit without it.
+func (c *cluster) goOnLeaving(w *node) {
+	st := w.stream
+	switch {
+	case w.dead || !w.leaving || len(w.running) > 0 || st != nil && (st.granted || len(st.down) > 0):
+	case c.rules.exits && c.IntN(4) == 0:
+		c.exit(w)
+	case st == nil || st.brokenAt != 0 || st.asked || w.dropped && !c.rules.hasty:
+	default:
+		st.asked = true
+		st.up = append(st.up, &Event{Kind: WorkerLost, Instance: infer.InstanceID{Worker: w.id}, Released: true})
+	}
+}
+
+// exit ends a worker that releases its lease.
+func (c *cluster) exit(w *node) {
+	c.die(w)
+	if l := c.store.leases[w.key]; l != nil && l.worker == w && !w.cut {
+		delete(c.store.leases, w.key)
+		c.store.revision++
+		c.store.log = append(c.store.log, Event{Kind: LeaseEnded, Key: w.key, Revision: c.store.revision, Released: true})
+	}
+}
+
+// node is the incarnation of a worker, also one that is dead.
+func (c *cluster) node(id uint64) *node { return c.nodes[id] }
+
 // killBoth ends a worker and the scheduler that has it at once.
 func (c *cluster) killBoth() {
 	w := c.someWorker()
 	if st := w.stream; st != nil && !w.dead && st.to.core != nil && c.IntN(2) == 0 {
-		w.dead, w.diedAt, w.running = true, c.now, nil
-		st.brokenAt = cmp.Or(st.brokenAt, c.now)
+		c.die(w)
 		st.to.core, st.to.leads = nil, false
 		c.part(st.to)
 	}
@@ -576,9 +718,9 @@ func (c *cluster) join(w *node) {
 		held.Running = append(held.Running, r)
 	}
 	held.Sequences = c.held(w)
-	st.up = []*Event{
-		{Kind: WorkerConnected, Instance: id, Held: held},
-		{Kind: Granted, Instance: id, Grant: &infer.Grant{Instance: id, Model: poolModel, Credits: 2 - len(w.running)}},
+	st.up = []*Event{{Kind: WorkerConnected, Instance: id, Held: held}}
+	if st.granted = !w.leaving; st.granted {
+		st.up = append(st.up, &Event{Kind: Granted, Instance: id, Grant: &infer.Grant{Instance: id, Model: poolModel, Credits: 2 - len(w.running)}})
 	}
 }
 
@@ -636,7 +778,7 @@ func (c *cluster) sendDown(st *stream) bool {
 
 func (c *cluster) finishOne() {
 	if w := c.someWorker(); len(w.running) > 0 {
-		c.finish(w, w.running[c.IntN(len(w.running))], c.IntN(6) == 0)
+		c.finish(w, w.running[c.IntN(len(w.running))], c.rules.loses && c.IntN(6) == 0)
 	}
 }
 
@@ -655,14 +797,27 @@ func (c *cluster) finish(w *node, o *infer.Batch, lost bool) {
 		one := c.gateway.requests[r.Work.Request.Number]
 		if !lost {
 			one.answered = true
-		} else if one.lost = true; one.placed == w {
-			one.answerBy = c.now.Add(10 * time.Second)
 		}
+	}
+	if lost {
+		c.drop(w)
 	}
 	if st := w.stream; st != nil && st.brokenAt == 0 {
 		st.up = append(st.up, &Event{Kind: InstanceFree, Ended: &infer.InstanceFree{
 			Batch: o.ID, Instance: o.Instance, Credits: 1, Executions: 1, Timing: infer.Timing{Start: c.now - 1, Done: c.now},
 		}})
+	}
+}
+
+// drop has answers of a worker be lost, of which the gateway hears with its next
+// stream: the worker was long without one.
+func (c *cluster) drop(w *node) {
+	w.dropped = true
+	c.gateway.dropped[w.id] = c.now
+	for _, r := range c.gateway.requests {
+		if r.placed == w && !r.answered {
+			r.answerBy = c.now.Add(5 * time.Second)
+		}
 	}
 }
 

@@ -121,8 +121,12 @@ func (c *Core) handle(e *Event) {
 	case WorkerDisconnected:
 		c.part(e)
 	case WorkerLost:
-		if w := c.workers[e.Instance.Worker]; w != nil {
-			w.leased, w.released, w.replaced = false, e.Released, !e.Released
+		switch w := c.workers[e.Instance.Worker]; {
+		case w == nil:
+		case e.Released:
+			c.leave(w)
+		default:
+			w.leased, w.replaced = false, true
 			c.lose(w)
 		}
 	case GatewayDisconnected:

@@ -131,8 +131,8 @@ func (c *Core) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
 	return list, executions
 }
 
-// costs is what a model's executions have taken on one kind of device, by shape
-// and batch size.
+// costs is what a model's executions have taken on one kind of device, or on a worker that is
+// slower than its kind, by shape and batch size.
 type costs struct{ by []estimator }
 
 // learn takes in one execution.

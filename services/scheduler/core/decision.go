@@ -24,7 +24,8 @@ const (
 	// is gone.
 	Fail
 	// HandOff ends Unit here: others finish it. Reason, if there is one, is for
-	// its gateway; otherwise its worker runs it on or has answered it.
+	// its gateway; otherwise its worker runs it on or has answered it. Instance is
+	// where it runs, if that is known and its gateway may not know.
 	HandOff
 	// Complete ends Unit of Batch or, where Unit is zero, all of Batch that had
 	// not ended.
@@ -43,7 +44,8 @@ const (
 	// is its version. Until the store does, workers new in it get no batch.
 	Record
 	// WorkerGone says that Instance.Worker counts as dead. A is 1 if it had not
-	// given up its lease.
+	// given up its lease. One that has left is gone when the store does not name it
+	// any more; it may exit then.
 	WorkerGone
 	// Wait says that Unit is the first of those that wait though an instance is
 	// free, for Reason; none is that others may join. A is until when, 0 being
@@ -108,14 +110,15 @@ type Item struct {
 	batch    *Batch // nil unless it runs
 	gateway  *gateway
 	shape    shape
-	parked   bool      // until it is known whether it may run
-	aborted  bool      // nobody waits for it any more
-	probe    bool      // runs whatever the costs say
-	timeout  mono.Time // at which the queue policy gives it up; 0 is none
-	behindAt mono.Time // at which it goes behind instead; 0 is never
-	level    int       // index of its priority level
-	flow     *flow     // in the model's queue
-	band     *band     // since it was queued, as tenant
+	runsOn   infer.InstanceID // where it turned out to run when it was submitted again
+	parked   bool             // until it is known whether it may run
+	aborted  bool             // nobody waits for it any more
+	probe    bool             // runs whatever the costs say
+	timeout  mono.Time        // at which the queue policy gives it up; 0 is none
+	behindAt mono.Time        // at which it goes behind instead; 0 is never
+	level    int              // index of its priority level
+	flow     *flow            // in the model's queue
+	band     *band            // since it was queued, as tenant
 	tenant   *tenant
 	charged  float64 // of the tenant's share, in seconds of device time
 	timer    timer

@@ -14,6 +14,7 @@
 //	arbiter     which proposal runs next, and on which instance
 //	limiter     resources that executions share, and turns
 //	cost        what executions take, by kind of device, batch size and shape
+//	pace        which workers are slower than their kind, and have costs of their own
 //
 // Each part's state is written in its own file alone.
 //

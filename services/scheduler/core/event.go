@@ -68,7 +68,7 @@ const (
 	// the worker's. Models without an instance are waited for until Until.
 	WorkerDisconnected
 	// WorkerLost says that the worker Instance.Worker is dead. Released says that
-	// it has stopped.
+	// it has left: it runs nothing, and its gateways have acknowledged all answers.
 	WorkerLost
 	// GatewayDisconnected says that the gateway Origin cannot be reached: what it
 	// waits for is handed off for peer_unreachable, unless it runs.

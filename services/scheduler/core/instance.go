@@ -19,7 +19,8 @@ type instance struct {
 	pipelined int // how many of its batches may be pipelined
 	granted   int // credits that the worker has given and not withdrawn
 	running   int // batches, pipelined ones included
-	costs     *costs
+	pace      *pace
+	costs     *costs // those of the pace
 	// busyUntil is when its batches will be done by their estimated costs, which
 	// are work together.
 	busyUntil mono.Time
@@ -98,7 +99,11 @@ func (in *instance) fits(bytes, more int64) bool {
 // little about those to come.
 func (in *instance) learn(b *Batch, took time.Duration) {
 	if in.started {
+		in.pace.measure(in.model.lastEnd, b.Size, b.shape, took)
 		in.costs.learn(b.Size, b.shape, took)
+		if in.pace.n > 0 && in.pace.n%measured == 0 {
+			in.model.compare(in.pace, in.model.lastEnd)
+		}
 	}
 	in.started = true
 }
@@ -136,7 +141,8 @@ func (c *Core) grant(g *infer.Grant) {
 	in := c.instances[g.Instance]
 	if in == nil {
 		m := c.model(g.Model)
-		in = &instance{id: g.Instance, model: m, worker: w, costs: m.costsOn(g.Device), name: g.Name, number: deviceNumber(g.Device)}
+		p := m.paceOn(w, g.Device)
+		in = &instance{id: g.Instance, model: m, worker: w, pace: p, costs: p.costs(), name: g.Name, number: deviceNumber(g.Device)}
 		in.warm(g.Warmed)
 		c.instances[g.Instance] = in
 		m.instances, m.awaited = insert(m.instances, in), true

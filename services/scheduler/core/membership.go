@@ -57,6 +57,8 @@ type worker struct {
 	key               string // of its lease; empty until that is heard of
 	leased, connected bool
 	released          bool        // it gave its lease up
+	left              bool        // it has ended, and nothing that it ran is undecided
+	unsaid            uint64      // version of the first record without it, after which WorkerGone follows; 0 is none
 	replaced          bool        // another incarnation holds its lease
 	lost              bool        // it has neither lease nor stream, and counts as dead
 	reported          bool        // to this leader
@@ -130,7 +132,9 @@ func (c *Core) lose(w *worker) {
 		if w.released {
 			unexpected = 0
 		}
-		c.decide(Decision{Kind: WorkerGone, Instance: infer.InstanceID{Worker: w.id}, A: unexpected})
+		if !w.left { // else when the store does not name it any more
+			c.decide(Decision{Kind: WorkerGone, Instance: infer.InstanceID{Worker: w.id}, A: unexpected})
+		}
 		c.timers.set(&w.timer, c.now.Add(undecided))
 	}
 	w.connected = false
@@ -143,8 +147,27 @@ func (c *Core) lose(w *worker) {
 	c.dropInstances(w, false)
 	c.uprootAway(w.id, func(*sequence) bool { return false })
 	if w.released || w.replaced {
-		c.settle(w, w.released)
+		c.settle(w, false)
 	}
+}
+
+// leave forgets a worker that has ended: it runs nothing, and its gateways have
+// acknowledged all that it answered, so nobody will ask for any of it again. The
+// record names it no longer, and a successor does not wait for it.
+func (c *Core) leave(w *worker) {
+	w.leased, w.left = false, true
+	c.lose(w)
+	w.version, w.unsaid = 0, c.version+1
+	c.record()
+	if !c.leads {
+		c.sayGone(w)
+	}
+}
+
+// sayGone reports that a worker has left and that the store does not name it.
+func (c *Core) sayGone(w *worker) {
+	w.unsaid = 0
+	c.decide(Decision{Kind: WorkerGone, Instance: infer.InstanceID{Worker: w.id}})
 }
 
 func (c *Core) dropInstances(w *worker, away bool) {
@@ -172,15 +195,17 @@ func (c *Core) outlast(w *worker) {
 	}
 }
 
-// settle notes that a worker's report is not waited for any more: it has come,
-// or its absence says nothing about what the worker has started.
+// settle notes that a worker's report is not waited for any more: it has come, or
+// it will not come. A worker that no record names has started nothing that is
+// undecided; of any other the absence of a report says nothing, also where it has
+// released its lease: it may have run requests whose answers were lost.
 func (c *Core) settle(w *worker, reported bool) {
 	if !w.awaited {
 		return
 	}
 	w.awaited = false
 	c.reports--
-	if !reported {
+	if !reported && w.version != 0 {
 		c.incomplete = c.epoch
 	}
 	if c.reports == 0 {
@@ -219,7 +244,7 @@ func (c *Core) becomeLeader(e *Event) {
 	}
 	for _, w := range c.workers {
 		if w.released || w.replaced {
-			c.settle(w, w.released)
+			c.settle(w, false)
 		}
 	}
 	if news {
@@ -259,7 +284,11 @@ func (c *Core) recorded(version uint64) {
 		return // of an earlier leadership
 	}
 	c.stored = version
-	for _, w := range c.workers {
+	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+		w := c.workers[id]
+		if w.unsaid != 0 && w.unsaid <= version {
+			c.sayGone(w)
+		}
 		if w.recorded = w.version != 0 && w.version <= version; w.recorded {
 			for _, in := range w.instances {
 				c.touch(in.model)
@@ -281,7 +310,7 @@ func (c *Core) connect(id uint64, held *infer.Held) {
 		b.instance = nil
 	}
 	c.revive(w)
-	w.connected, w.reported = true, true
+	w.connected, w.reported, w.left, w.unsaid = true, true, false, 0
 	if w.version == 0 {
 		w.version = c.version + 1
 		c.record()
@@ -357,7 +386,7 @@ func (c *Core) stepDown() {
 		c.touch(m)
 	}
 	for _, w := range c.workers {
-		w.connected, w.reported, w.awaited, w.recorded, w.version, w.instances = false, false, false, false, 0, nil
+		w.connected, w.reported, w.awaited, w.recorded, w.version, w.unsaid, w.instances = false, false, false, false, 0, 0, nil
 	}
 	c.started, c.severed = infer.Recent{}, infer.Recent{}
 	c.timers.set(&c.clock, 0)

@@ -27,10 +27,15 @@ func (c *Core) admit(m *model, it *Item) (errs.Reason, time.Duration) {
 		it.Predicted = end
 	}
 	if !it.doneBy(end) {
-		if !m.mayProbe(c.now, it) {
+		alone := m.doneAlone(c.now, it)
+		switch {
+		case m.mayProbe(c.now, alone):
+			it.probe = true
+		case alone:
 			return errs.DeadlineUnmeetable, end.Sub(it.Deadline)
+		default:
+			return errs.DeadlineTooShort, 0
 		}
-		it.probe = true
 	}
 	return c.join(m, it), 0
 }
@@ -99,17 +104,23 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 // everything refused for ever.
 const probeAfter = time.Second
 
-// mayProbe reports whether an item that the estimate speaks against is let in all
-// the same. An idle model takes what would be done by the mean: it is likely to
+// doneAlone reports whether an instance that begins the item now, and runs nothing
+// else, would finish it by its deadline, by the mean of its costs. If none would, the
+// deadline is too short whatever the load is, and a later attempt fares no better.
+func (m *model) doneAlone(now mono.Time, it *Item) bool {
+	return slices.ContainsFunc(m.instances, func(in *instance) bool { return it.doneBy(now.Add(in.costs.mean(it.BatchSize, it.shape))) })
+}
+
+// mayProbe reports whether an item that the estimate speaks against is admitted all
+// the same. An idle model admits an item that would be done alone: it is likely to
 // be in time, nothing else wants the instances, and only executions correct an
-// estimate that is too high. One that has been idle for long takes anything.
-func (m *model) mayProbe(now mono.Time, it *Item) bool {
+// estimate that is too high. A model that has been idle for long admits any item.
+func (m *model) mayProbe(now mono.Time, alone bool) bool {
 	busy := slices.ContainsFunc(m.instances, func(in *instance) bool { return in.running > 0 })
 	if busy || m.queue.requests > 0 {
 		return false
 	}
-	fast := slices.ContainsFunc(m.instances, func(in *instance) bool { return it.doneBy(now.Add(in.costs.mean(it.BatchSize, it.shape))) })
-	return fast || now.Sub(m.lastEnd) >= probeAfter
+	return alone || now.Sub(m.lastEnd) >= probeAfter
 }
 
 // makeRoom keeps the pool's limits when an item has joined what waits for m.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,9 +18,11 @@ import (
 // by arrival without one. Without policies all items are of one band and tenant.
 type queue struct {
 	shares   *shares
-	policies []modelconfig.QueuePolicy // by priority level, the highest (1) first
-	levels   []int                     // items by level
-	standard int                       // index of the level for requests without a valid one
+	starts   []uint64                  // the first priority level of each queue, the highest (1) first; see levelStarts
+	lowest   uint64                    // priority level
+	policies []modelconfig.QueuePolicy // by queue
+	levels   []int                     // items by queue
+	standard int                       // queue of requests without a valid level
 	flows    []*flow                   // with items, by band and then by tenant
 	spare    []*flow                   // without
 	common   *flow                     // of requests without a policy; nil before the first
@@ -54,7 +57,7 @@ type flow struct {
 	counter float64 // the tenant's, as if what a walk has passed had run
 }
 
-// level is one priority level.
+// level is a queue of one priority level, or of several that share it.
 type level struct {
 	fresh   list
 	behind  list // timed out under a policy that only delays
@@ -70,21 +73,67 @@ func newQueue(s *shares, c *modelconfig.DynamicBatching) *queue {
 	const unknown = 1e-3 // of a row that has not run: all rows count alike
 	q := &queue{shares: s, row: unknown}
 	if c == nil {
+		q.starts, q.lowest = []uint64{1}, 1
 		q.policies, q.levels = make([]modelconfig.QueuePolicy, 1), make([]int, 1)
 		return q
 	}
-	n := max(c.PriorityLevels, 1)
-	q.policies, q.levels = make([]modelconfig.QueuePolicy, n), make([]int, n)
+	q.starts, q.lowest = levelStarts(c), max(c.PriorityLevels, 1)
+	q.policies, q.levels = make([]modelconfig.QueuePolicy, len(q.starts)), make([]int, len(q.starts))
 	if c.DefaultPriority > 0 {
-		q.standard = int(c.DefaultPriority) - 1
+		q.standard = q.queueOf(c.DefaultPriority)
 	}
-	for i := range q.policies {
+	for i, level := range q.starts {
 		q.policies[i] = c.DefaultPolicy
-		if own, ok := c.Policies[uint64(i)+1]; ok {
+		if own, ok := c.Policies[level]; ok {
 			q.policies[i] = own
 		}
 	}
 	return q
+}
+
+// levelStarts returns the first priority level of each queue. Up to
+// [modelconfig.MaxPriorityQueues] levels have a queue each. Of more, the most urgent
+// ones have, and those that the configuration names; the others share queues, the more
+// of them the less urgent they are.
+func levelStarts(c *modelconfig.DynamicBatching) []uint64 {
+	const exact = 256
+	last := max(c.PriorityLevels, 1)
+	shared := last > modelconfig.MaxPriorityQueues
+	var starts []uint64
+	for level := uint64(1); level <= last; {
+		starts = append(starts, level)
+		step := uint64(1)
+		if shared && level >= exact {
+			step = level / 4
+		}
+		if last-level < step {
+			break
+		}
+		level += step
+	}
+	if !shared {
+		return starts
+	}
+	for _, level := range slices.AppendSeq([]uint64{max(c.DefaultPriority, 1)}, maps.Keys(c.Policies)) {
+		starts = append(starts, level)
+		if level < last {
+			starts = append(starts, level+1)
+		}
+	}
+	slices.Sort(starts)
+	return slices.Compact(starts)
+}
+
+// queueOf is the queue of a priority level of the model's.
+func (q *queue) queueOf(level uint64) int {
+	if q.lowest == uint64(len(q.starts)) {
+		return int(level) - 1
+	}
+	at, exact := slices.BinarySearch(q.starts, level)
+	if exact {
+		return at
+	}
+	return at - 1
 }
 
 // full reports whether the level of an item has as many items as its policy allows.
@@ -215,8 +264,8 @@ func (q *queue) remove(it *Item) {
 }
 
 func (q *queue) levelOf(it *Item) int {
-	if p := it.Request.Priority; p >= 1 && p <= uint64(len(q.levels)) {
-		return int(p) - 1
+	if p := it.Request.Priority; p >= 1 && p <= q.lowest {
+		return q.queueOf(p)
 	}
 	return q.standard
 }

@@ -118,6 +118,8 @@ func (c *Core) known(it *Item) (DecisionKind, errs.Reason) {
 		here.Work.Attempt = it.Work.Attempt
 		if here.batch == nil {
 			c.enroll(here) // its gateway may have connected anew
+		} else {
+			it.runsOn = here.batch.on()
 		}
 		return HandOff, errs.RequestUnderway
 	}
@@ -213,7 +215,7 @@ func (c *Core) end(it *Item, kind DecisionKind, reason errs.Reason, retry time.D
 	c.leaveWaiting(it)
 	c.forget(it)
 	c.count(kind, 1)
-	c.decide(Decision{Kind: kind, Reason: reason, Unit: it.Unit(), A: int64(retry), item: it})
+	c.decide(Decision{Kind: kind, Reason: reason, Unit: it.Unit(), Instance: it.runsOn, A: int64(retry), item: it})
 	c.leaveSequence(it, kind, reason)
 	if undecided && it.sequence == nil && c.inSequence(it) {
 		c.endUndecided(it, kind, reason)

@@ -1,7 +1,9 @@
 package core
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -40,5 +42,24 @@ func TestResubmittedRequestIsNotSwept(t *testing.T) {
 	}
 	if got := s.core.InFlight(); got != 1 {
 		t.Errorf("%d requests wait, want the one that was submitted again", got)
+	}
+}
+
+// TestReleasedLeaseIsNoReport has a worker stop while a scheduler waits for its report: it
+// may have run a request whose answer was lost.
+func TestReleasedLeaseIsNoReport(t *testing.T) {
+	c, now := New(Config{}), scriptStart
+	c.Step(now, &Event{Kind: Configure, Model: &Model{Ref: poolModel, Config: &modelconfig.Config{MaxBatchSize: 2, Batching: &modelconfig.DynamicBatching{}}}})
+	c.Step(now, &Event{Kind: LeaseHeld, Key: "w", Instance: infer.InstanceID{Worker: 3}, Revision: 3})
+	c.Step(now, &Event{Kind: BecomeLeader, Epoch: 9, History: History{Workers: []uint64{3}}, Until: now.Add(5 * time.Second)})
+	work := infer.Work{Request: infer.RequestID{Origin: 1, Number: 1}, Attempt: 2, Epoch: 2}
+	c.Step(now, &Event{Kind: Submit, Item: &Item{Request: &infer.Request{Work: work, BatchSize: 1}, Work: work, Model: poolModel, BatchSize: 1, Enqueued: now}})
+	ended := slices.Clone(c.Step(now, &Event{Kind: LeaseEnded, Key: "w", Revision: 10, Released: true}))
+	for !c.Settled() {
+		ended = append(ended, c.Step(now, &Event{Kind: Tick})...)
+	}
+	i := slices.IndexFunc(ended, func(d Decision) bool { return d.Kind == Fail || d.Kind == Refuse || d.Kind == Dispatch })
+	if i < 0 || ended[i].Kind != Fail || ended[i].Reason != errs.InstanceCrashed {
+		t.Fatalf("decided %+v, want the request to fail as instance_crashed", ended)
 	}
 }

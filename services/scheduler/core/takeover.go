@@ -32,6 +32,7 @@ func (c *Core) adopt(w *worker, r *infer.Running) {
 		it := &Item{Work: work, BatchSize: r.BatchSizeOf(i), Enqueued: c.now, batch: b}
 		if waits := c.items[keyOf(it.Unit())]; waits != nil && waits.batch == nil {
 			it.Work.Attempt = waits.Work.Attempt // the only one that its gateway heeds
+			waits.runsOn = b.on()
 			c.touchOf(waits)
 			c.end(waits, HandOff, errs.RequestUnderway, 0)
 		} else if waits != nil {
@@ -46,6 +47,11 @@ func (c *Core) adopt(w *worker, r *infer.Running) {
 	}
 	c.batches[id] = b
 	w.batches = append(w.batches, b)
+}
+
+// on is the instance that a batch was sent to, by the worker that has it.
+func (b *Batch) on() infer.InstanceID {
+	return infer.InstanceID{Worker: b.worker.id, Slot: b.Instance.Slot}
 }
 
 // reconcile ends a batch that its worker, which is there, does not run: either

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -334,30 +335,60 @@ func run(w *decisionlog.Writer, requests int) {
 // that gets the events of the log decides the same.
 func TestALogCanBeReplayed(t *testing.T) {
 	text := log(t, func(w *decisionlog.Writer) { run(w, 3000) })
-	steps, err := read(text)
-	if !errors.Is(err, io.EOF) || len(steps) < 4000 {
-		t.Fatalf("%d steps, %v", len(steps), err)
+	v, err := decisionlog.Verify(reader(t, text))
+	if err != nil || v.Differs != "" || v.Steps < 4000 || v.Decisions < 3000 {
+		t.Fatalf("%+v, %v", v, err)
 	}
-	c, decisions := core.New(core.Config{MaxRequests: 100}), 0
-	for i := range steps {
-		got := c.Step(steps[i].Now, &steps[i].Event)
-		if len(got) != len(steps[i].Decisions) {
-			t.Fatalf("step %d: %d decisions, the log has %d", i, len(got), len(steps[i].Decisions))
-		}
-		for j := range got {
-			if diff := cmp.Diff(steps[i].Decisions[j].Decision, got[j], cmpopts.IgnoreUnexported(core.Decision{})); diff != "" {
-				t.Fatalf("step %d, decision %d (-logged +replayed):\n%s", i, j, diff)
+	t.Logf("%d steps, %d decisions: %d bytes for each request", v.Steps, v.Decisions, len(text)/3000)
+	if v, err := decisionlog.Verify(reader(t, text[:len(text)-1])); !errors.Is(err, decisionlog.ErrTruncated) || v.Differs != "" || v.Steps == 0 {
+		t.Errorf("a log that was cut off: %+v, %v", v, err)
+	}
+}
+
+// The first decision that is not as logged is named with both.
+func TestTheFirstDecisionThatDiffersIsNamed(t *testing.T) {
+	ref, worker := infer.ModelRef{Name: "m", Version: 1, Generation: 1}, infer.InstanceID{Worker: 4}
+	events := []core.Event{
+		{Kind: core.BecomeLeader, Epoch: 9},
+		{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: &modelconfig.Config{Name: "m"}}},
+		{Kind: core.WorkerConnected, Instance: worker, Held: &infer.Held{}},
+		{Kind: core.Recorded, Version: 2},
+		{Kind: core.Granted, Grant: &infer.Grant{Instance: infer.InstanceID{Worker: 4, Slot: 1}, Model: ref, Name: "m_0", Device: "cpu", Credits: 1}},
+		{Kind: core.Submit, Item: item(ref, infer.Request{Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: 7}, Attempt: 1}, BatchSize: 1})},
+	}
+	for want, edit := range map[string]func([]core.Decision) []core.Decision{
+		"": func(all []core.Decision) []core.Decision { return all },
+		"was Dispatch batch 9-1 on instance 2 of worker 4, 1-7": func(all []core.Decision) []core.Decision { all[0].Instance.Slot = 2; return all },
+		"decision 0 was not logged: Dispatch":                   func([]core.Decision) []core.Decision { return nil },
+		"decision 1, Refuse queue_full request 1-8": func(all []core.Decision) []core.Decision {
+			return append(all, core.Decision{Kind: core.Refuse, Reason: errs.QueueFull, Unit: infer.Unit{Request: infer.RequestID{Origin: 1, Number: 8}}})
+		},
+	} {
+		text := log(t, func(w *decisionlog.Writer) {
+			c := core.New(core.Config{})
+			for i := range events {
+				w.Event(begin, &events[i])
+				decided := slices.Clone(c.Step(begin, &events[i]))
+				if events[i].Kind == core.Submit {
+					decided = edit(decided)
+				}
+				w.Decided(decided)
 			}
-			if want := steps[i].Decisions[j].Units; got[j].Kind == core.Dispatch && len(want) != len(got[j].Members().Items) {
-				t.Fatalf("step %d: the log has %d units of the batch, replayed %d", i, len(want), len(got[j].Members().Items))
-			}
+		})
+		v, err := decisionlog.Verify(reader(t, text))
+		if err != nil || (v.Differs == "") != (want == "") || !strings.Contains(v.Differs, want) {
+			t.Errorf("%+v, %v, want %q", v, err, want)
 		}
-		decisions += len(got)
 	}
-	if decisions < 3000 {
-		t.Errorf("the history has %d decisions", decisions)
+}
+
+func reader(t *testing.T, text []byte) *decisionlog.Reader {
+	t.Helper()
+	r, err := decisionlog.NewReader(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%d steps, %d decisions: %d bytes for each request", len(steps), decisions, len(text)/3000)
+	return r
 }
 
 // The header and the configurations have what a rate limiter reads.

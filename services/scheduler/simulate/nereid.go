@@ -39,6 +39,7 @@ func (n *nereid) arrive(i int32) {
 	*r = infer.Request{
 		Work: infer.Work{Request: infer.RequestID{Origin: a.Origin, Number: uint64(i) + 1}, Attempt: 1}, Model: n.Models[a.Model].Ref,
 		BatchSize: a.BatchSize, Priority: a.Priority, Timeout: a.Timeout, Deadline: a.Deadline, Inputs: a.Inputs, Sequence: a.Sequence,
+		Tenant: a.Tenant, Share: a.Share,
 	}
 	it.Work, it.Model, it.BatchSize, it.Bytes, it.Deadline, it.Enqueued = r.Work, r.Model, a.BatchSize, a.Bytes, a.Deadline, n.now
 	n.event = core.Event{Kind: core.Submit, Item: it}

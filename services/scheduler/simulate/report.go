@@ -45,8 +45,21 @@ type Report struct {
 	// for what was recorded.
 	Decisions int           `json:"decisions"`
 	Wall      time.Duration `json:"wall_ns"`
+	// Tenants is what became of the requests of each; nil where no request has a tenant.
+	Tenants map[string]*TenantReport `json:"tenants,omitempty"`
 
 	results []result
+}
+
+// TenantReport is what became of one tenant's requests.
+type TenantReport struct {
+	Arrivals int `json:"arrivals"`
+	InTime   int `json:"in_time"`
+	// Refused did not run.
+	Refused int `json:"refused"`
+	// Part is that of InTime among all requests answered in time.
+	Part float64       `json:"part_of_in_time"`
+	P99  time.Duration `json:"p99_ns"`
 }
 
 // Share is a number of requests, and what part of the arrivals they are.
@@ -63,8 +76,11 @@ func newReport(name string, w *Workload, results []result, u usage) *Report {
 	}
 	var times []time.Duration
 	var sum time.Duration
+	ofTenants := make(map[string][]time.Duration)
 	for i := range results {
 		a, end := &w.Arrivals[i], &results[i]
+		of := r.tenant(a.Tenant)
+		of.Arrivals++
 		switch {
 		case end.outcome == unfinished:
 			r.Unfinished++
@@ -73,18 +89,22 @@ func newReport(name string, w *Workload, results []result, u usage) *Report {
 			r.Canceled++
 		case end.outcome == refused:
 			r.Refused[end.reason]++
+			of.Refused++
 		case end.outcome == failed:
 			r.Failed[end.reason]++
 		case inTimeFor(a, end.end):
 			r.InTime++
+			of.InTime++
 		default:
 			r.Late++
 		}
 		if end.outcome == executed {
 			times = append(times, end.end.Sub(a.At))
+			ofTenants[a.Tenant] = append(ofTenants[a.Tenant], end.end.Sub(a.At))
 			sum += end.end.Sub(a.At)
 		}
 	}
+	r.endTenants(ofTenants)
 	if n := len(times); n > 0 {
 		slices.Sort(times)
 		r.Mean, r.P50, r.P99 = sum/time.Duration(n), times[n/2], times[n*99/100]
@@ -98,6 +118,33 @@ func newReport(name string, w *Workload, results []result, u usage) *Report {
 		r.MeanBatch, r.BusyInTime = float64(u.requests)/float64(u.batches), u.inTime.Seconds()/u.busy.Seconds()
 	}
 	return r
+}
+
+// tenant returns the report of a tenant, which it adds.
+func (r *Report) tenant(name string) *TenantReport {
+	t := r.Tenants[name]
+	if t == nil {
+		if r.Tenants == nil {
+			r.Tenants = make(map[string]*TenantReport)
+		}
+		t = new(TenantReport)
+		r.Tenants[name] = t
+	}
+	return t
+}
+
+// endTenants summarizes the reports of tenants, where there are any.
+func (r *Report) endTenants(times map[string][]time.Duration) {
+	if _, none := r.Tenants[""]; none && len(r.Tenants) == 1 {
+		r.Tenants = nil
+	}
+	for name, t := range r.Tenants {
+		t.Part = float64(t.InTime) / float64(max(r.InTime, 1))
+		if n := len(times[name]); n > 0 {
+			slices.Sort(times[name])
+			t.P99 = times[name][n*99/100]
+		}
+	}
 }
 
 // Compare counts the refusals of a report that are false by what became of the

@@ -83,7 +83,7 @@ func (w *Workload) Pool(devices, instances int, costs *Costs) {
 	if len(w.Changes) > 0 {
 		begin = min(begin, w.Changes[0].At)
 	}
-	w.pool(begin, devices, instances, func(m int) string {
+	w.pool(begin, devices, func(int) int { return instances }, func(m int) string {
 		if kinds := costs.Kinds(w.Models[m].Ref.ID().Key()); len(kinds) > 0 {
 			return kinds[0]
 		}

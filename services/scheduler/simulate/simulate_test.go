@@ -361,3 +361,63 @@ func BenchmarkRequests(b *testing.B) {
 }
 
 func source() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
+
+// Under overload tenants get what their weights say, as from the scheduler that serves. First in,
+// first out knows no tenants.
+func TestTenantsGetTheirSharesInASimulation(t *testing.T) {
+	w, costs := synthetic(t, func(s *Synthetic) {
+		s.Config = &modelconfig.Config{Name: "digits"}
+		s.Pattern, s.Rate, s.Requests, s.Deadline, s.Limits = Poisson, 4000, 20_000, 100*time.Millisecond, core.Config{MaxRequests: 1000}
+	})
+	for i := range w.Arrivals {
+		w.Arrivals[i].Tenant, w.Arrivals[i].Share = "light", infer.Share{Band: 1, Weight: 1000}
+		if i%2 == 0 {
+			w.Arrivals[i].Tenant, w.Arrivals[i].Share = "heavy", infer.Share{Band: 1, Weight: 3000}
+		}
+	}
+	r := simulated(t, w, Config{Policy: Nereid, Costs: costs})
+	heavy, light := r.Tenants["heavy"], r.Tenants["light"]
+	if heavy == nil || light == nil || heavy.Arrivals+light.Arrivals != r.Arrivals || heavy.InTime+light.InTime != r.InTime {
+		t.Fatalf("%+v and %+v of %+v", heavy, light, r)
+	}
+	if ratio := float64(heavy.InTime) / float64(light.InTime); ratio < 2.5 || ratio > 3.5 {
+		t.Errorf("%d to %d requests in time, want 3 to 1", heavy.InTime, light.InTime)
+	}
+	r = simulated(t, w, Config{Policy: FIFO, Costs: costs})
+	if ratio := float64(r.Tenants["heavy"].InTime) / float64(r.Tenants["light"].InTime); ratio < 0.8 || ratio > 1.25 {
+		t.Errorf("first in, first out: %+v and %+v", r.Tenants["heavy"], r.Tenants["light"])
+	}
+}
+
+// A recording gives the requests of its models at their times, on as many instances as the
+// configurations say.
+func TestARecordingIsAWorkload(t *testing.T) {
+	group := func(n int) []modelconfig.InstanceGroup {
+		return []modelconfig.InstanceGroup{{Name: "g", Count: n, Kind: modelconfig.KindCPU}}
+	}
+	r := &Recorded{
+		Models: []RecordedModel{{&modelconfig.Config{Name: "a", Groups: group(1)}, "cpu"}, {&modelconfig.Config{Name: "b", Groups: group(3)}, "gpu"}},
+		Requests: []RecordedRequest{
+			{Offset: 2 * time.Millisecond, Model: 1, Request: Arrival{BatchSize: 2, Tenant: "x"}},
+			{Offset: time.Millisecond, Model: 0, Request: Arrival{BatchSize: 1}, Deadline: 5 * time.Millisecond},
+		},
+		Devices: 2,
+	}
+	w := r.Workload()
+	count := make(map[string]int)
+	for _, c := range w.Changes {
+		if g := c.Event.Grant; g != nil {
+			count[g.Model.Name+" on "+g.Device]++
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"a on cpu": 2, "b on gpu": 6}, count); diff != "" {
+		t.Errorf("instances (-want +got):\n%s", diff)
+	}
+	want := []Arrival{
+		{At: begin.Add(time.Millisecond), Model: 0, Origin: 1, BatchSize: 1, Deadline: begin.Add(6 * time.Millisecond)},
+		{At: begin.Add(2 * time.Millisecond), Model: 1, Origin: 1, BatchSize: 2, Tenant: "x"},
+	}
+	if diff := cmp.Diff(want, w.Arrivals); diff != "" {
+		t.Errorf("arrivals (-want +got):\n%s", diff)
+	}
+}

@@ -113,7 +113,7 @@ func (s *Synthetic) Workload() *Workload {
 			{begin, core.Event{Kind: core.Configure, Model: &model}},
 		},
 	}
-	w.pool(begin, s.Devices, s.Instances, func(int) string { return s.Kind })
+	w.pool(begin, s.Devices, func(int) int { return s.Instances }, func(int) string { return s.Kind })
 	rng := rand.New(rand.NewPCG(s.Seed, 0))
 	times := s.times(rng)
 	for i := range w.Arrivals {
@@ -129,16 +129,23 @@ func (s *Synthetic) Workload() *Workload {
 
 // times returns the times of arrival one after another.
 func (s *Synthetic) times(rng *rand.Rand) func() mono.Time {
-	at := float64(0) // seconds
-	next := func() { at += rng.ExpFloat64() / s.Rate }
-	switch s.Pattern {
+	next := s.Pattern.Times(s.Rate, rng)
+	return func() mono.Time { return begin.Add(time.Duration(next() * float64(time.Second))) }
+}
+
+// Times returns the times of arrival one after another, in seconds, of so many requests per
+// second on average. A pattern that is none of the known ones is Poisson.
+func (p Pattern) Times(rate float64, rng *rand.Rand) func() float64 {
+	at := 0.0
+	next := func() { at += rng.ExpFloat64() / rate }
+	switch p {
 	case Constant:
-		next = func() { at += 1 / s.Rate }
+		next = func() { at += 1 / rate }
 	case Bursty:
 		share := float64(burstOn) / float64(burstOn+burstOff)
 		ends := rng.ExpFloat64() * burstOn.Seconds()
 		next = func() {
-			at += rng.ExpFloat64() / s.Rate * share
+			at += rng.ExpFloat64() / rate * share
 			for at > ends { // what is left goes on behind the pause
 				pause := rng.ExpFloat64() * burstOff.Seconds()
 				at += pause
@@ -146,9 +153,9 @@ func (s *Synthetic) times(rng *rand.Rand) func() mono.Time {
 			}
 		}
 	}
-	return func() mono.Time {
+	return func() float64 {
 		next()
-		return begin.Add(time.Duration(at * float64(time.Second)))
+		return at
 	}
 }
 

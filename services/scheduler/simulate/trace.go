@@ -204,6 +204,7 @@ func (t *tracer) submit(it *core.Item) {
 	t.Arrivals = append(t.Arrivals, Arrival{
 		At: it.Enqueued, Model: t.model(it.Model), Origin: it.Work.Request.Origin, BatchSize: it.BatchSize, Bytes: it.Bytes,
 		Priority: it.Request.Priority, Timeout: it.Request.Timeout, Deadline: it.Deadline, Inputs: it.Request.Inputs, Sequence: it.Request.Sequence,
+		Tenant: it.Request.Tenant, Share: it.Request.Share,
 	})
 	t.results = append(t.results, result{})
 }

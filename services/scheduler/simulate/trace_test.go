@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/resources"
 	"github.com/nereid-serving/nereid/services/scheduler/core"
@@ -60,6 +61,10 @@ func TestATraceIsSimulatedAsItWasRecorded(t *testing.T) {
 		s.Pattern, s.Rate, s.Requests, s.Deadline, s.Instances, s.Limits = Bursty, 5000, 20_000, 15*time.Millisecond, 2, core.Config{MaxRequests: 100}
 	})
 	for i := range w.Arrivals {
+		w.Arrivals[i].Tenant, w.Arrivals[i].Share = "small", infer.Share{Band: 2, Minimum: 50, Weight: 1000}
+		if i%3 == 0 {
+			w.Arrivals[i].Tenant, w.Arrivals[i].Share = "large", infer.Share{Band: 1, Weight: 3000}
+		}
 		if i%10 == 0 {
 			w.Arrivals[i].Canceled = w.Arrivals[i].At.Add(12 * time.Millisecond)
 		}

@@ -50,14 +50,17 @@ type Arrival struct {
 	// Inputs are names and shapes, where they matter to the model.
 	Inputs   []infer.Tensor
 	Sequence infer.Sequence
+	// Tenant and Share are those that a policy gave the request.
+	Tenant string
+	Share  infer.Share
 }
 
 // patience is when nobody waits for the request any more; 0 is never.
 func (a *Arrival) patience() mono.Time { return mono.Earliest(a.Deadline, a.Canceled) }
 
-// pool has all instances be there from the begin on: devices times count for each
-// model, of the kind that kindOf gives.
-func (w *Workload) pool(begin mono.Time, devices, count int, kindOf func(model int) string) {
+// pool has all instances be there from the begin on: on each device as many of each model as
+// countOf gives, of the kind that kindOf gives.
+func (w *Workload) pool(begin mono.Time, devices int, countOf func(model int) int, kindOf func(model int) string) {
 	w.Changes = slices.DeleteFunc(w.Changes, func(c Change) bool {
 		switch c.Event.Kind {
 		case core.WorkerConnected, core.Granted, core.Retire, core.WorkerLost:
@@ -68,9 +71,11 @@ func (w *Workload) pool(begin mono.Time, devices, count int, kindOf func(model i
 	for device := range devices {
 		worker := infer.InstanceID{Worker: uint64(device + 1)}
 		w.Changes = append(w.Changes, Change{begin, core.Event{Kind: core.WorkerConnected, Instance: worker, Held: &infer.Held{}}})
+		slot := uint32(0)
 		for m := range w.Models {
-			for i := range count {
-				id := infer.InstanceID{Worker: worker.Worker, Slot: uint32(m*count + i)}
+			for i := range countOf(m) {
+				id := infer.InstanceID{Worker: worker.Worker, Slot: slot}
+				slot++
 				w.Changes = append(w.Changes, Change{begin, core.Event{Kind: core.Granted, Grant: &infer.Grant{
 					Instance: id, Model: w.Models[m].Ref, Name: instanceName(w.Models[m].Config, i), Device: kindOf(m), Credits: 1,
 				}}})

@@ -26,7 +26,7 @@ func Program() process.Program {
 		Vars: kong.Vars{
 			"metrics_port": "8022", "metrics_address": "every interface", "listen": "0.0.0.0:8021", "onnxruntime": worker.RuntimeLibrary(),
 		},
-		Settings: c, Log: &c.Process.Log, Run: c.Run,
+		Settings: c, Log: &c.Process.Log, Run: c.Run, StopTimeout: c.StopTimeout,
 	}
 }
 
@@ -96,6 +96,13 @@ func device(text string) (d worker.Device, err error) {
 	}
 	d.Number = int32(n)
 	return d, nil
+}
+
+// StopTimeout is how long the program takes at most to stop: see [process.Program]. Settings that
+// are not valid do not run.
+func (c *Command) StopTimeout() time.Duration {
+	config, _ := c.config("id", "")
+	return config.StopTimeout() + process.StopTimeout
 }
 
 // Run runs one worker.

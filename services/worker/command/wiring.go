@@ -44,6 +44,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	return process.Service{
 		Parts: slices.Concat([]lifecycle.Part{
 			{Name: "host", Run: func(ctx context.Context) error { return c.Host.Host().Watch(ctx, p.Metrics, p.Log) }},
+			{Name: "memory", Run: func(ctx context.Context) error { return process.ReturnMemory(ctx, pool) }},
 			{Name: "peers", Run: func(ctx context.Context) error { return peers.Serve(ctx, server) }},
 		}, remote.Parts(), []lifecycle.Part{{Run: w.Run}}),
 		Ready: func() error { return process.NotReady(w.Ready(), "the worker does not know yet what to run") },

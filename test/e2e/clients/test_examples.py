@@ -46,7 +46,7 @@ class Snippet(Clients):
 
     def test_what_a_step_refuses_the_ensemble_refuses(self):
         for module, client in self.ways():
-            with self.subTest(client=module.__name__), self.assertRaisesRegex(InferenceServerException, "in ensemble 'snippet', .*a text is empty.*model 'tokenizer'"):
+            with self.subTest(client=module.__name__), self.assertRaisesRegex(InferenceServerException, "in ensemble 'snippet', .*a text is empty"):
                 client.infer("snippet", texts(module, ""))
 
 
@@ -65,7 +65,7 @@ class ReadDigit(Clients):
         for module, client in self.ways():
             png = module.InferInput("PNG", [1, 1], "BYTES")
             png.set_data_from_numpy(np.array([[b"GIF89a"]], np.object_))
-            with self.subTest(client=module.__name__), self.assertRaisesRegex(InferenceServerException, "picture 0 of the request is no PNG .*step 0, model 'pixels'"):
+            with self.subTest(client=module.__name__), self.assertRaisesRegex(InferenceServerException, "in ensemble 'read_digit', picture 0 of the request is no PNG "):
                 client.infer("read_digit", [png])
 
 

@@ -2,6 +2,8 @@ package embedded
 
 import (
 	"github.com/nereid-serving/nereid/libs/config"
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/process"
 	"github.com/nereid-serving/nereid/services/gateway"
 	"github.com/nereid-serving/nereid/services/registry"
@@ -12,6 +14,9 @@ import (
 // Config configures the process and its services. A field with a name is a flag,
 // and a setting of that name in files and in the environment.
 type Config struct {
+	// Models are served as they lie there; see package layout.
+	Models []string `arg:"" optional:"" sep:"none" name:"model" help:"Model file, NAME=FILE, directory of models, or model repository."`
+
 	Registry registry.Config `embed:""`
 	Worker   worker.Config   `embed:""`
 
@@ -29,6 +34,9 @@ type Config struct {
 	Version string `kong:"-"`
 	// LogFlags have worker processes log as this process does.
 	LogFlags []string `kong:"-"`
+	// Logs is what the process's log is written by. It may be nil; then clients cannot
+	// change its settings.
+	Logs *obs.Log `kong:"-"`
 }
 
 // Default returns the flags' defaults.
@@ -68,6 +76,9 @@ func (c *Config) complete() (process.Admin, error) {
 	}
 	if err == nil {
 		err = c.Registry.SetMaxBatchSize(c.Worker.BackendConfig)
+	}
+	if err == nil && len(c.Registry.Repositories)+len(c.Models) == 0 {
+		err = errs.New(errs.ConfigInvalid, "nothing to serve: name a model file, a directory of models, or a repository by --model-repository=DIR")
 	}
 	for _, part := range []interface{ Validate() error }{c.Registry, c.Scheduler, c.Worker, c.Gateway, admin, c.Host.Host()} {
 		if err == nil {

@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/layout"
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -62,6 +64,13 @@ func New(c Config, log *zap.Logger, stdout io.Writer) (*Server, error) {
 // fails.
 func (s *Server) Run(ctx context.Context) error {
 	process.CollectLate()
+	process.CollectWithin(s.config.Gateway.MaxRequestBytes)
+	arranged, err := layout.Arrange(s.config.Models)
+	if err != nil {
+		return err
+	}
+	defer arranged.Remove()
+	s.config.Registry.Repositories = append(slices.Clone(s.config.Registry.Repositories), arranged.Repositories...)
 	devices, err := s.config.devices(s.log)
 	if err != nil {
 		return err
@@ -96,14 +105,14 @@ func (s *Server) serve(ctx context.Context, b *bus.Bus) error {
 	if err := b.EnsureBuckets(ctx); err != nil {
 		return err
 	}
-	if err := forgetWorkers(ctx, b); err != nil {
+	if err := errors.Join(forgetWorkers(ctx, b), forgetLog(ctx, b)); err != nil {
 		return err
 	}
 	parts, err := s.parts(b)
 	if err != nil {
 		return err
 	}
-	return lifecycle.Run(ctx, parts...)
+	return lifecycle.Run(ctx, slices.Concat(s.followLog(b), parts)...)
 }
 
 // forgetWorkers ends the leases that a killed process has left in the data, since
@@ -120,10 +129,28 @@ func forgetWorkers(ctx context.Context, b *bus.Bus) error {
 	return err
 }
 
+// forgetLog has the log begin with its flags, as they stand in the command.
+func forgetLog(ctx context.Context, b *bus.Bus) error {
+	settings, err := bus.NewBucket(b, bus.Settings, bus.Values[*nereidv1.SettingValue]())
+	if err != nil {
+		return err
+	}
+	return settings.Delete(ctx, bus.LogSetting, 0)
+}
+
+// followLog is the part that has changes of the log's settings in force, where the log can
+// change.
+func (s *Server) followLog(b *bus.Bus) []lifecycle.Part {
+	if s.config.Logs == nil {
+		return nil
+	}
+	return []lifecycle.Part{{Name: "log settings", Run: func(ctx context.Context) error { return control.FollowLog(ctx, b, s.config.Logs) }}}
+}
+
 // parts makes the services. They stop in reverse: the gateway drains while
 // all that it needs still runs.
 func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
-	clock, pool, before := mono.New(), tensor.NewPool(keepMemory), &front{}
+	clock, pool, before := mono.New(), tensor.NewPool(s.config.Gateway.FreeTensorBytes(keepMemory)), &front{}
 	sched, err := scheduler.New(s.config.Scheduler, scheduler.Deps{
 		Bus: b, Clock: clock, Responder: before, Metrics: s.metrics, Log: s.log,
 	})
@@ -147,7 +174,7 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	gate, err := gateway.New(s.config.Gateway, gateway.Deps{
 		Bus: b, Dispatcher: sched, CacheUsed: func(_ string, u infer.CacheUse) { sched.CacheUsed(u) },
 		EnsembleEnded: func(_ string, e infer.EnsembleEnd) { sched.EnsembleEnded(e) },
-		Repository:    reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Log: s.log,
+		Repository:    reg, Cluster: reg, Statistics: func(string) gateway.StatisticsSource { return sched }, Clock: clock, Pool: pool, Metrics: s.metrics, Gathered: s.metrics.Gatherer(), Log: s.log, Logs: s.config.Logs, SetLog: reg.SetLog,
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +183,8 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 	return []lifecycle.Part{
 		{Name: "metrics", Run: s.serveMetrics},
 		{Name: "host", Run: s.watchHost},
-		{Name: "registry", Run: func(ctx context.Context) error { return s.runRegistry(ctx, reg.Run) }},
+		{Name: "memory", Run: func(ctx context.Context) error { return process.ReturnMemory(ctx, pool) }},
+		{Name: "registry", Run: func(ctx context.Context) error { return s.runRegistry(ctx, reg.Run, gate) }},
 		{Name: "scheduler", Run: sched.Run},
 		{Name: "worker", Run: work.Run},
 		{Name: "gateway", Run: gate.Run},
@@ -165,13 +193,14 @@ func (s *Server) parts(b *bus.Bus) ([]lifecycle.Part, error) {
 }
 
 // runRegistry runs the registry. Without ExitOnError a repository that cannot be
-// read leaves the process without models, not ready and responding, as Triton's.
-func (s *Server) runRegistry(ctx context.Context, run func(context.Context) error) error {
+// read leaves the process without models: it responds and is not live, as Triton's.
+func (s *Server) runRegistry(ctx context.Context, run func(context.Context) error, gate *gateway.Gateway) error {
 	err := run(ctx)
 	if s.config.ExitOnError.On || errs.Of(err) != errs.ConfigInvalid {
 		return err
 	}
 	s.log.Error("no models are served: correct the model repository and start again", obs.Err(err)...)
+	gate.Fail(ctx)
 	<-ctx.Done()
 	return nil
 }

@@ -128,10 +128,10 @@ func (s *Server) showGPUs() (end func()) {
 // deviceParts makes the services and the workers. The registry waits for the workers, so that
 // it places models once, on what there is.
 func (s *Server) deviceParts(ctx context.Context, b *bus.Bus, dir string, devices []node.Device) ([]lifecycle.Part, error) {
-	if err := errors.Join(b.EnsureBuckets(ctx), forgetWorkers(ctx, b)); err != nil {
+	if err := errors.Join(b.EnsureBuckets(ctx), forgetWorkers(ctx, b), forgetLog(ctx, b)); err != nil {
 		return nil, err
 	}
-	p := &process.Process{ID: "nereid", Bus: b, Metrics: s.metrics, Log: s.log}
+	p := &process.Process{ID: "nereid", Bus: b, Metrics: s.metrics, Log: s.log, Logs: s.config.Logs}
 	listen := func(name string) process.PeerSettings {
 		return process.PeerSettings{Listen: []string{"unix:" + filepath.Join(dir, name)}}
 	}
@@ -152,13 +152,13 @@ func (s *Server) deviceParts(ctx context.Context, b *bus.Bus, dir string, device
 	if err != nil {
 		return nil, err
 	}
-	parts := []lifecycle.Part{{Name: "metrics", Run: s.serveMetrics}, {Name: "host", Run: s.watchHost}}
+	parts := append(s.followLog(b), lifecycle.Part{Name: "metrics", Run: s.serveMetrics}, lifecycle.Part{Name: "host", Run: s.watchHost})
 	parts = append(parts, scheduling.Parts...)
 	parts = append(parts, lifecycle.Part{Name: "workers", Run: workers.Run})
 	for _, part := range registering.Parts {
 		parts = append(parts, lifecycle.Part{Name: part.Name, Run: func(ctx context.Context) error {
 			s.awaitWorkers(ctx, b, len(devices))
-			return s.runRegistry(ctx, part.Run)
+			return s.runRegistry(ctx, part.Run, gate)
 		}})
 	}
 	parts = append(parts, serving.Parts...)
@@ -176,7 +176,7 @@ func (s *Server) workers(b *bus.Bus, dir string, devices []node.Device) (*node.N
 	c.FreePorts = s.config.Admin.MetricsPort == 0
 	c.MetricsPort = s.config.Admin.MetricsPort + workerPorts
 	c.Environment = []string{config.EnvName("nats-url") + "=" + b.Addr()}
-	c.Arguments = append(slices.Concat(config.Flags(s.config.Worker), s.config.LogFlags),
+	c.Arguments = append(slices.Concat(config.Flags(s.config.Worker), config.Flags(s.config.Admin.TLS), s.config.LogFlags),
 		fmt.Sprintf("--exit-timeout-secs=%d", int(s.config.Worker.DrainTimeout/time.Second)), "--metrics-address="+cmp.Or(s.admin.Address, "0.0.0.0"),
 		"--leave-timeout-secs=0") // they stop together: there is no other worker to wait for
 	c.ExitTimeout = int(s.config.Worker.DrainTimeout/time.Second) + workerEnd

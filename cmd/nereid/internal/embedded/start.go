@@ -36,6 +36,7 @@ func (s *start) Run(ctx context.Context) error {
 	if err := failures(index); err != nil && s.server.config.ExitOnError.On {
 		return err
 	}
+	s.gateway.Announce()
 	s.server.log.Info("started", zap.Bool("ready", s.gateway.Ready()), zap.Duration("took", time.Since(begun)))
 	<-ctx.Done()
 	s.logDrain()

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Without ExitOnError a server whose repository cannot be read stays, answers
-// for its metadata and is not ready; with it the server ends.
+// Without ExitOnError a server whose repository cannot be read stays, responds with
+// its metadata and is not live; with it the server ends.
 func TestAnUnreadableRepository(t *testing.T) {
 	for _, exit := range []bool{true, false} {
 		c := Default()
@@ -42,7 +42,9 @@ func TestAnUnreadableRepository(t *testing.T) {
 			}
 			return u.http != "" && logs.FilterMessageSnippet("no models are served").Len() == 1
 		})
-		for path, want := range map[string]int{"/v2": http.StatusOK, "/v2/health/ready": http.StatusBadRequest} {
+		for path, want := range map[string]int{
+			"/v2": http.StatusOK, "/v2/health/live": http.StatusBadRequest, "/v2/health/ready": http.StatusBadRequest, "/v2/models/m/ready": http.StatusServiceUnavailable,
+		} {
 			if got := u.get(path); got != want {
 				t.Errorf("%s is answered with %d, want %d", path, got, want)
 			}

@@ -20,7 +20,7 @@ type Config struct {
 	Address     string `name:"worker-address" default:"0.0.0.0" help:"Address on which each worker listens for the other services, on a port of its own."`
 	MetricsPort int    `name:"worker-metrics-port" default:"8022" help:"Port on which the first worker serves its metrics and health; the others follow it."`
 	CrashBudget int    `name:"crash-budget" default:"10" help:"How often in a row a worker may end within a minute of its start; then its device is given up."`
-	ExitTimeout int    `name:"exit-timeout-secs" default:"45" help:"How long workers may take to stop, in seconds; then they are killed. It should be more than their own --exit-timeout-secs."`
+	ExitTimeout int    `name:"exit-timeout-secs" default:"75" help:"How long workers may take to stop, in seconds; then they are killed. Give half a minute more than their --exit-timeout-secs and --leave-timeout-secs together."`
 	KeepWorkers bool   `name:"keep-workers" help:"Let the workers run on when this process is killed. Otherwise they drain then."`
 
 	// Pause is how long the first new start waits; it doubles up to LongestPause
@@ -45,7 +45,7 @@ type Config struct {
 // Default returns the flags' defaults.
 func Default() Config {
 	return Config{
-		CPUWorkers: "machine", GPUWorkers: "auto", Address: "0.0.0.0", MetricsPort: 8022, CrashBudget: 10, ExitTimeout: 45,
+		CPUWorkers: "machine", GPUWorkers: "auto", Address: "0.0.0.0", MetricsPort: 8022, CrashBudget: 10, ExitTimeout: 75,
 		Pause: time.Second, LongestPause: 30 * time.Second, Steady: time.Minute,
 	}
 }

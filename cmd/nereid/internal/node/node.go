@@ -103,10 +103,6 @@ const unixScheme = "unix:"
 
 // arguments are those of one worker.
 func (c Config) arguments(id string, d Device, metricsPort int) []string {
-	given := c.Arguments
-	if len(given) > 0 && given[0] == "--" { // as the parser leaves it
-		given = given[1:]
-	}
 	listen := c.Address + ":0"
 	if strings.HasPrefix(c.Address, unixScheme) {
 		listen = c.Address + "/" + d.Name + ".sock"
@@ -114,5 +110,13 @@ func (c Config) arguments(id string, d Device, metricsPort int) []string {
 	return slices.Concat(c.Words, []string{
 		"--id=" + id, fmt.Sprintf("--device=%s:%d", d.Kind, d.Number), "--listen=" + listen, "--metrics-port=" + strconv.Itoa(metricsPort),
 		"--device-uuid=" + d.UUID,
-	}, given)
+	}, c.Given())
+}
+
+// Given are the flags that all workers get.
+func (c Config) Given() []string {
+	if len(c.Arguments) > 0 && c.Arguments[0] == "--" { // as the parser leaves it
+		return c.Arguments[1:]
+	}
+	return c.Arguments
 }

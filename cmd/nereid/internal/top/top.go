@@ -5,18 +5,19 @@ package top
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+
+	"github.com/nereid-serving/nereid/cmd/nereid/internal/scrape"
 )
 
 // Sample is what the metrics of some servers said at a time.
@@ -52,23 +53,13 @@ func Read(ctx context.Context, servers []string) (*Sample, error) {
 	return s, nil
 }
 
-func (s *Sample) read(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
+func (s *Sample) read(ctx context.Context, page string) error {
+	families, err := scrape.Read(ctx, page)
+	if e := new(url.Error); errors.As(err, &e) && e.Op == "Get" {
 		return fmt.Errorf("%w\nname ports of metrics with --metrics=HOST:PORT, or start a server with nereid serve", err)
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s responds %s: want the port of metrics, as in --metrics-port", url, response.Status)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", url, err)
+		return err
 	}
 	s.add(families)
 	return nil

@@ -126,3 +126,6 @@ func appendNumber(data []byte, d tensor.Datatype, text string) ([]byte, error) {
 	}
 	return appendRaw(data, raw, d.Size()), nil
 }
+
+// JSON makes the input that want describes of JSON, as [Read] does.
+func JSON(want client.Description, data []byte) (client.Tensor, error) { return fromJSON(want, data) }

@@ -5,6 +5,7 @@ package values
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +89,7 @@ func fromText(want client.Description, data []byte) (client.Tensor, error) {
 
 func fromBytes(want client.Description, data []byte) (client.Tensor, error) {
 	if want.Datatype == tensor.Bytes {
-		count, err := tensor.CountBytes(data)
+		count, err := tensor.CountBytes(data, math.MaxInt64)
 		if err != nil {
 			return client.Tensor{}, err
 		}

@@ -9,6 +9,7 @@ package cache
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +34,13 @@ type Store interface {
 // Cache answers requests that are equal to others. It is safe for concurrent use; nil
 // answers none.
 type Cache struct {
+	// TooLarge is called for the 1st, 2nd, 4th, 8th and so on response that the store has
+	// no room for even when it is empty, with its size in bytes. It may be nil, and is set
+	// before the first request.
+	TooLarge func(bytes, limit int64)
+
 	store   Store // nil keeps none
+	refused atomic.Uint64
 	flights flights
 	shared  prometheus.Counter
 	report  func(pool string, u infer.CacheUse)
@@ -178,8 +185,10 @@ func (l *Lookup) Keep(r *infer.Response) {
 	}
 	if store := l.cache.store; l.kept {
 		started := time.Now()
-		if weigh(r) <= store.limit() {
+		if bytes, limit := weigh(r), store.limit(); bytes <= limit {
 			store.set(l.key, func() *entry { return newEntry(r) })
+		} else if n := l.cache.refused.Add(1); n&(n-1) == 0 && l.cache.TooLarge != nil {
+			l.cache.TooLarge(bytes, limit)
 		}
 		l.use.Time += time.Since(started)
 	}

@@ -111,9 +111,20 @@ func TestBrokenValuesAreMisses(t *testing.T) {
 }
 
 func TestLargeResponsesAreNotKeptElsewhere(t *testing.T) {
-	v := values{}
-	find(t, cache.New(cache.NewRemote(v), ignored), request(), &infer.Response{Final: true, Outputs: []infer.Tensor{input("y", make([]byte, 16<<20)...)}})
+	v, told := values{}, 0
+	c := cache.New(cache.NewRemote(v), ignored)
+	c.TooLarge = func(bytes, limit int64) {
+		if told++; bytes <= limit {
+			t.Errorf("%d bytes are too large for %d", bytes, limit)
+		}
+	}
+	for range 3 {
+		find(t, c, request(), &infer.Response{Final: true, Outputs: []infer.Tensor{input("y", make([]byte, 16<<20)...)}})
+	}
 	if len(v) != 0 {
 		t.Error("a value of more than 16 MiB is kept")
+	}
+	if told != 2 {
+		t.Errorf("told %d times, want of the first and the second", told)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/calls"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
@@ -32,7 +33,7 @@ type rig struct {
 	gateway  *core.Gateway
 	table    *requests.Table
 	clock    *mono.System
-	budget   *core.Budget
+	budget   *memory.Budget
 	stop     func()
 	memory   int // buffers that are not released
 	requests []*infer.Request
@@ -41,7 +42,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{T: t, table: requests.New(1), clock: mono.New(), budget: core.NewBudget(0)}
+	r := &rig{T: t, table: requests.New(1), clock: mono.New(), budget: memory.NewBudget(0)}
 	version := func(name string, decoupled bool) *core.Model {
 		return &core.Model{Name: name, Versions: []*core.Version{{
 			Ref: infer.ModelRef{Name: name, Version: 3}, State: infer.Ready,

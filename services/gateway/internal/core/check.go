@@ -265,7 +265,7 @@ func (c *checker) strings(in *infer.Tensor) error {
 	if err != nil {
 		return err
 	}
-	got, err := tensor.CountBytes(data)
+	got, err := tensor.CountBytes(data, want)
 	switch {
 	case err != nil:
 		return c.incomplete(in.Name, err)

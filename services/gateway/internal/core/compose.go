@@ -59,8 +59,11 @@ func (c *composer) version(v *Version) {
 	c.state[v] = false
 	if err := c.steps(v); err != nil {
 		v.State, v.Cause, v.Composed = infer.Unavailable, errs.From(err).Msg, nil
-		if c.loads(v) {
+		switch {
+		case c.loads(v):
 			v.State = infer.Loading
+		case c.unloaded(v):
+			v.Cause = CauseUnloaded // as Triton has it: the server stays ready
 		}
 	}
 	c.state[v] = true
@@ -91,10 +94,7 @@ func (c *composer) steps(v *Version) error {
 		of.Steps, configs = append(of.Steps, next), append(configs, next.Config)
 		decoupled = decoupled || next.Config.Decoupled
 	}
-	if decoupled != v.Config.Decoupled {
-		config := *v.Config
-		config.Decoupled, v.Config = true, &config
-	}
+	v.Config = composedConfig(v.Config, configs, decoupled)
 	if !slices.ContainsFunc(of.Steps, func(step *Version) bool { return step.Pool == v.Pool }) {
 		v.Pool = of.Steps[0].Pool // whose scheduler may be there
 	}
@@ -112,11 +112,39 @@ func (c *composer) steps(v *Version) error {
 	return err
 }
 
+// composedConfig is an ensemble's configuration with what it has from its steps: that it is
+// decoupled, and the labels of outputs without labels of their own.
+func composedConfig(c *modelconfig.Config, steps []*modelconfig.Config, decoupled bool) *modelconfig.Config {
+	config := *c.WithLabels(func(output string) []string {
+		if own := c.Output(output); own.Labels != nil {
+			return own.Labels
+		}
+		for i := range c.Ensemble.Steps {
+			for name, t := range c.Ensemble.Steps[i].Outputs {
+				if from := steps[i].Output(name); t == output && from != nil {
+					return from.Labels
+				}
+			}
+		}
+		return nil
+	})
+	config.Decoupled = decoupled
+	return &config
+}
+
 // loads reports whether a step of an ensemble that is not ready loads.
 func (c *composer) loads(v *Version) bool {
 	return slices.ContainsFunc(v.Config.Ensemble.Steps, func(step modelconfig.Step) bool {
 		m, err := c.model(v, &step)
 		return err == nil && slices.ContainsFunc(m.Versions, func(v *Version) bool { return v.State == infer.Loading || v.State == infer.Unknown })
+	})
+}
+
+// unloaded reports whether a step of an ensemble that is not ready was unloaded on request.
+func (c *composer) unloaded(v *Version) bool {
+	return slices.ContainsFunc(v.Config.Ensemble.Steps, func(step modelconfig.Step) bool {
+		m, err := c.model(v, &step)
+		return err == nil && len(m.Versions) > 0 && !slices.ContainsFunc(m.Versions, func(v *Version) bool { return v.Cause != CauseUnloaded })
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // Composed is what an ensemble is executed by: its graph, and the versions of its
@@ -29,13 +30,14 @@ type Composed struct {
 type composition struct {
 	gateway *Gateway
 	version *Version
-	parent  *infer.Request // its inputs are released at the end
-	account *Account       // for what steps have responded; may be nil
+	parent  *infer.Request  // its inputs are released at the end
+	account *memory.Account // for what steps have responded, also after the call; may be nil
 	run     *ensemble.Run
 	begun   map[*ensemble.Execution]*stepRequest // that have not ended
 	events  inbox
-	over    bool          // its end was counted
-	cost    time.Duration // of the steps that have ended
+	started bool            // its steps are submitted as their inputs come
+	over    bool            // its end was counted
+	spent   infer.Execution // the sums of what the steps took that have ended
 	// find looks for the response before a step is submitted; nil afterwards, or where it
 	// is nowhere.
 	find func(context.Context) *infer.Response
@@ -66,7 +68,7 @@ func (s *stepRequest) name() stepName {
 // compose takes a checked request over, whose steps are not submitted yet.
 func (x *Execution) compose(r *infer.Request) *composition {
 	c := &composition{
-		gateway: x.gateway, version: x.version, parent: r, account: x.Account,
+		gateway: x.gateway, version: x.version, parent: r, account: x.Account.Fork(),
 		run: x.version.Composed.Graph.Begin(r), begun: make(map[*ensemble.Execution]*stepRequest),
 		events: inbox{arrived: make(chan struct{}, 1)},
 	}
@@ -77,6 +79,7 @@ func (x *Execution) compose(r *infer.Request) *composition {
 
 // begin submits the first steps.
 func (c *composition) begin() {
+	c.started = true
 	if err := c.submitReady(); err != nil {
 		c.gateway.requests.Finish(infer.Fail(c.parent.Work, err))
 	}
@@ -136,15 +139,32 @@ func (c *composition) proceed() (responded bool) {
 		err = c.submitReady()
 	}
 	if err != nil {
-		return c.gateway.requests.Finish(infer.Fail(c.parent.Work, err))
+		return c.fail(err)
 	}
-	p := c.run.Response()
-	if p == nil {
+	return c.respond(c.run.Response())
+}
+
+// respond passes a response of the ensemble on, if there is one.
+func (c *composition) respond(p ensemble.Response) bool {
+	if p.Response == nil {
 		return false
 	}
+	for _, output := range p.Missing {
+		c.gateway.omissions.note(c.version.Ref, output, c.gateway.Now())
+	}
 	p.Work = c.parent.Work
-	c.gateway.requests.Respond(p)
+	c.gateway.requests.Respond(p.Response)
 	return true
+}
+
+// fail ends the ensemble with an error. The responses of a decoupled ensemble that were
+// complete before come first.
+func (c *composition) fail(err error) bool {
+	if c.version.Config.Decoupled {
+		for c.respond(c.run.Completed()) {
+		}
+	}
+	return c.gateway.requests.Finish(infer.Fail(c.parent.Work, err))
 }
 
 // take does what follows from an event, or returns the error that ends the ensemble.
@@ -163,21 +183,23 @@ func (c *composition) take(e event) error {
 // stepResponded takes a response of a step in, or returns the error that ends the
 // ensemble.
 func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
-	c.cost += p.Execution.Cost
+	c.spent.Cost += p.Execution.Cost
+	c.spent.Input += p.Execution.Input
+	c.spent.Ran += p.Execution.Ran
+	c.spent.Output += p.Execution.Output
 	if p.Err != nil {
 		return c.refused(s, p)
 	}
 	final := p.Final
 	s.keep(p)
-	c.run.Respond(s.execution, p)
 	if final {
 		delete(c.begun, s.execution)
 		s.pass()
 		if s.executed {
 			c.gateway.paces.took(s.version.Ref, c.gateway.Now().Sub(s.submitted))
 		}
-		c.run.Ended(s.execution)
 	}
+	c.run.Respond(s.execution, p)
 	return nil
 }
 
@@ -202,14 +224,17 @@ func (c *composition) refused(s *stepRequest, p *infer.Response) error {
 	return nil
 }
 
-// failed is a step's error as the ensemble's: with Triton's prefix, and which step it
-// was.
+// failed is a step's error as the ensemble's, in Triton's words. The log also has the step.
 func (c *composition) failed(s *stepRequest, err error) error {
 	if err == nil {
 		return nil
 	}
 	e := *errs.From(err)
-	e.Msg, e.Err = fmt.Sprintf("in ensemble '%s', %s (step %d, model '%s')", c.version.Ref.Name, e.Msg, s.execution.Step, s.version.Ref.Name), err
+	e.Msg, e.Err = fmt.Sprintf("in ensemble '%s', %s", c.version.Ref.Name, e.Msg), err
+	e.Op = fmt.Sprintf("step %d, model '%s'", s.execution.Step, s.version.Ref.Name)
+	if e.Model == "" {
+		e.Model = s.version.Ref.Name
+	}
 	return &e
 }
 
@@ -238,7 +263,7 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	r.Work.Revision = of.Work.Revision
 	r.ID, r.Parameters, r.Priority, r.Timeout, r.Deadline = of.ID, of.Parameters, of.Priority, of.Timeout, c.deadline(s.execution.Step)
 	r.Parent, r.Tenant, r.CostClass, r.Share, r.Trace = of.Parent, of.Tenant, of.CostClass, of.Share, of.Trace
-	r.Ensemble, r.KeepOutputs = c.version.Ref, s.execution.Inner
+	r.KeepOutputs = s.execution.Inner
 	r.Inputs, r.Outputs, r.Sequence = s.execution.Inputs, s.execution.Outputs, s.execution.Sequence
 	s.work = r.Work
 	return r
@@ -285,9 +310,9 @@ func (c *composition) dispatch(s *stepRequest, r *infer.Request) {
 func (c *composition) open(s *stepRequest, r *infer.Request) {
 	g := c.gateway
 	if b := s.version.Config.Batching; b != nil && b.PreserveOrdering {
-		s.free = g.requests.OpenInOrder(s.work, s.version.Ref, s).Free
+		s.free = g.requests.OpenInOrder(s.work, &s.version.Ref, s).Free
 	} else {
-		g.requests.Open(s.work, s)
+		g.requests.Open(s.work, &s.version.Ref, s)
 	}
 	if err := g.dispatcher.Submit(r); err != nil {
 		r.Release()
@@ -324,7 +349,7 @@ func (c *composition) nest(s *stepRequest, r *infer.Request) {
 				p = infer.Fail(s.work, err)
 			}
 			if final = p.Final; final {
-				p.Execution = *x.Report()
+				p.Execution = x.composition.spent
 			}
 			s.Receive(p)
 		}
@@ -372,6 +397,7 @@ func (c *composition) count(failed bool) {
 	c.over = true
 	c.gateway.ended(c.version.Pool, infer.EnsembleEnd{
 		Model: c.version.Ref, Failed: failed, Time: c.gateway.Now().Sub(c.parent.Received), BatchSize: c.parent.BatchSize,
+		Input: c.spent.Input, Infer: c.spent.Ran - c.spent.Output, Output: c.spent.Output,
 	})
 }
 
@@ -400,6 +426,7 @@ func (c *composition) close() {
 	c.count(true)
 	c.events.close()
 	c.run.Close()
+	c.account.Close()
 	c.parent.Release()
 	c.gateway.underway.end(c.version.Composed)
 }

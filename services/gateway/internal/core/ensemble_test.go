@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,7 +155,7 @@ func TestEnsemblesLeaveNothingBehind(t *testing.T) {
 						mu.Lock()
 						outcomes[errs.Of(err)]++
 						mu.Unlock()
-						if err != nil && errs.Of(err) == errs.Bug && !strings.Contains(errs.From(err).Msg, "in ensemble 'both', it fails (step ") {
+						if err != nil && errs.Of(err) == errs.Bug && errs.From(err).Msg != "in ensemble 'both', it fails" {
 							t.Errorf("a step's failure is told as %v", err)
 						}
 					}
@@ -240,5 +239,46 @@ func TestRequestsOfSupersededCompositionsAreWaitedFor(t *testing.T) {
 	<-superseded
 	if m.h.Superseded() != nil || m.held.Load() != 0 {
 		t.Errorf("after its end the request is waited for, or %d tensors are kept", m.held.Load())
+	}
+}
+
+// A step has what its request has: its tenant pays for it and shares the devices by it, and
+// it is given up when the request would be too late.
+func TestStepsInheritFromTheirRequest(t *testing.T) {
+	m, v := composed(t, 0, false)
+	steps := make(chan infer.Request, 3)
+	m.h.submit = func(r *infer.Request) error {
+		steps <- *r
+		go func() {
+			work := r.Work
+			r.Release()
+			m.h.table.Respond(&infer.Response{Work: work, Final: true, Outputs: []infer.Tensor{m.number("y")}})
+		}()
+		return nil
+	}
+	r := m.h.NewRequest(v)
+	r.Inputs = []infer.Tensor{m.number("x")}
+	r.ID, r.Tenant, r.CostClass, r.Priority, r.Trace = "7", "acme", "heavy", 3, "00-trace"
+	r.Share = infer.Share{Band: 2, Minimum: 50, Weight: 4000}
+	r.Timeout, r.Deadline = time.Hour, m.h.Now().Add(time.Hour)
+	want := *r
+	p, _, err := m.h.Infer(t.Context(), v, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
+	close(steps)
+	n := 0
+	for got := range steps {
+		n++
+		if got.ID != want.ID || got.Tenant != want.Tenant || got.CostClass != want.CostClass || got.Priority != want.Priority || got.Trace != want.Trace || got.Share != want.Share || got.Timeout != want.Timeout {
+			t.Errorf("the step %s has %+v", got.Model.Name, got)
+		}
+		if got.Deadline > want.Deadline || got.Deadline < want.Deadline.Add(-time.Minute) {
+			t.Errorf("the step %s has the deadline %v, its request %v", got.Model.Name, got.Deadline, want.Deadline)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d steps", n)
 	}
 }

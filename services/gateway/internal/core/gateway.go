@@ -31,15 +31,18 @@ type Gateway struct {
 	info       ServerInfo
 	dispatcher Dispatcher
 	reachable  func(pool string) bool
+	refused    func() error // why all calls but probes are
 	statistics func(pool string) StatisticsSource
 	missing    func(pool string, err error) // of statistics
 	ended      func(pool string, e infer.EnsembleEnd)
 	cache      *cache.Cache // of steps' responses; nil has none
 	repository Repository
+	logging    Logging // nil has no settings
 	requests   *requests.Table
 	underway   underway
 	limits     stepLimits
 	paces      paces
+	omissions  omissions
 	clock      mono.Clock
 	pool       *tensor.Pool
 	strict     bool
@@ -47,7 +50,10 @@ type Gateway struct {
 	started    atomic.Bool   // every model has been ready or failed
 	shutdown   chan struct{} // closed when readiness ends for good
 	begin      sync.Once     // closes shutdown
-	draining   atomic.Bool
+	drained    chan struct{} // closed when nothing is in flight any more, or is to be cut off
+	drain      sync.Once     // closes drained
+	phase      atomic.Int32  // serving, draining or refusing; it only grows
+	failed     atomic.Bool   // there is no repository: see Fail
 }
 
 // Deps are what a Gateway works with.
@@ -56,6 +62,9 @@ type Deps struct {
 	// Reachable reports whether a pool's requests get to a scheduler. It may be
 	// nil; then they always do.
 	Reachable func(pool string) bool
+	// Refused returns why all calls but probes are refused, such as for want of a policy; nil if
+	// they are not. It may be nil; then they never are.
+	Refused func() error
 	// Statistics returns the source for a pool.
 	Statistics func(pool string) StatisticsSource
 	// StatisticsMissing is called with each pool whose counts a reply lacks. It
@@ -64,13 +73,18 @@ type Deps struct {
 	// EnsembleEnded is called with the end of each request for an ensemble of a pool.
 	// It may be nil, and does not block.
 	EnsembleEnded func(pool string, e infer.EnsembleEnd)
+	// OutputMissing is called with an output of an ensemble that no step gave, at most
+	// once a second for each. It may be nil, and does not block.
+	OutputMissing func(ensemble infer.ModelRef, output string)
 	// Cache answers steps of ensembles that are equal to others; nil answers none.
 	Cache *cache.Cache
 	// Repository may be nil; then models are not loaded or unloaded on request.
 	Repository Repository
-	Requests   *requests.Table
-	Clock      mono.Clock
-	Pool       *tensor.Pool
+	// Logging may be nil; then the log's settings are not shown or changed.
+	Logging  Logging
+	Requests *requests.Table
+	Clock    mono.Clock
+	Pool     *tensor.Pool
 	// StrictReadiness makes the server ready only while every model is;
 	// without it, from the end of the start on.
 	StrictReadiness bool
@@ -79,15 +93,21 @@ type Deps struct {
 // New returns a gateway without models.
 func New(info ServerInfo, deps Deps) *Gateway {
 	g := &Gateway{
-		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, statistics: deps.Statistics, missing: deps.StatisticsMissing,
-		repository: deps.Repository, cache: deps.Cache, requests: deps.Requests, clock: deps.Clock,
-		pool: deps.Pool, strict: deps.StrictReadiness, shutdown: make(chan struct{}),
+		info: info, dispatcher: deps.Dispatcher, reachable: deps.Reachable, refused: deps.Refused, statistics: deps.Statistics, missing: deps.StatisticsMissing,
+		repository: deps.Repository, logging: deps.Logging, cache: deps.Cache, requests: deps.Requests, clock: deps.Clock,
+		pool: deps.Pool, strict: deps.StrictReadiness, shutdown: make(chan struct{}), drained: make(chan struct{}),
+	}
+	if g.refused == nil {
+		g.refused = func() error { return nil }
 	}
 	if g.missing == nil {
 		g.missing = func(string, error) {}
 	}
 	if g.ended = deps.EnsembleEnded; g.ended == nil {
 		g.ended = func(string, infer.EnsembleEnd) {}
+	}
+	if g.omissions.report = deps.OutputMissing; g.omissions.report == nil {
+		g.omissions.report = func(infer.ModelRef, string) {}
 	}
 	g.requests.OnRefusal(func(id infer.RequestID) { g.dispatcher.Cancel(id) })
 	g.snapshot.Store(NewSnapshot(0, false, nil))
@@ -102,6 +122,7 @@ func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	g.snapshot.Store(s)
 	g.underway.set(s)
 	g.paces.keep(s)
+	g.omissions.retain(s)
 	if !g.started.Load() && s.Settled() && g.served(s, unreachable) {
 		g.started.Store(true)
 	}
@@ -126,16 +147,29 @@ func (g *Gateway) Started() bool { return g.started.Load() }
 // Snapshot returns the current snapshot.
 func (g *Gateway) Snapshot() *Snapshot { return g.snapshot.Load() }
 
+// Fail declares that the server has no repository and never gets one. As Triton's after such a
+// start it is neither live nor ready, and refuses all calls that concern models.
+func (g *Gateway) Fail() { g.failed.Store(true) }
+
+// Operable returns an error after Fail.
+func (g *Gateway) Operable() error {
+	if g.failed.Load() {
+		return errs.New(errs.ServerNotReady, "Server not ready")
+	}
+	return nil
+}
+
 // Pool returns the memory pool of tensors.
 func (g *Gateway) Pool() *tensor.Pool { return g.pool }
 
-// Live reports whether the server runs at all.
-func (g *Gateway) Live() bool { return true }
+// Live reports whether the server runs and could get ready.
+func (g *Gateway) Live() bool { return !g.failed.Load() }
 
 // Ready reports whether every model that should serve does or, without strict
-// readiness, whether the start is over and a scheduler is reachable.
+// readiness, whether the start is over and a scheduler is reachable. A server that refuses all
+// calls is not ready.
 func (g *Gateway) Ready() bool {
-	if g.ShuttingDown() {
+	if g.ShuttingDown() || !g.Live() || g.refused() != nil {
 		return false
 	}
 	s := g.Snapshot()
@@ -162,13 +196,16 @@ func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
 }
 
 // ModelReady reports whether a version takes requests, and has an instance that
-// is there. As with Triton, one that is unknown is not ready; the only error is a
-// version that is no number.
+// is there. As with Triton, one that is unknown is not ready; the only errors are a
+// version that is no number and that of [Gateway.Operable].
 func (g *Gateway) ModelReady(model, version string) (bool, error) {
+	if err := g.Operable(); err != nil {
+		return false, err
+	}
 	v, err := g.Snapshot().Resolve(model, version)
 	switch errs.Of(err) {
 	case "":
-		return v.Away == "" && g.unreached(v) == "", nil
+		return v.Away == "" && g.unreached(v) == "" && g.refused() == nil, nil
 	case errs.InvalidVersion:
 		return false, err
 	}
@@ -208,13 +245,39 @@ func (g *Gateway) ShuttingDown() bool {
 	}
 }
 
-// Drain refuses new requests and returns when those in flight have completed, or
-// with the context's error.
-func (g *Gateway) Drain(ctx context.Context) error {
-	g.draining.Store(true)
+// The phases of a gateway's end.
+const (
+	serving  = iota
+	draining // it takes requests from connections that were open before, as [Execution.Connected] says
+	refusing // it takes none from clients
+)
+
+// BeginDrain ends readiness and refuses requests from new connections.
+func (g *Gateway) BeginDrain() {
+	g.phase.CompareAndSwap(serving, draining)
 	g.BeginShutdown()
-	return g.requests.Drain(ctx)
 }
+
+// Drain does what BeginDrain does, and returns when the requests in flight have completed,
+// or with the context's error. Requests that come meanwhile on open connections are taken,
+// afterwards none.
+func (g *Gateway) Drain(ctx context.Context) error {
+	defer g.drain.Do(func() { close(g.drained) })
+	g.BeginDrain()
+	err := g.requests.Drain(ctx)
+	g.phase.Store(refusing)
+	if err != nil {
+		return err
+	}
+	return g.requests.Drain(ctx) // those that came between
+}
+
+// Versions returns how many model versions have requests in flight.
+func (g *Gateway) Versions() int { return g.requests.Versions() }
+
+// Drained returns a channel that is closed at the end of [Gateway.Drain]: a client that
+// has a stream without requests need not be waited for.
+func (g *Gateway) Drained() <-chan struct{} { return g.drained }
 
 // InFlight is the number of requests without their final response.
 func (g *Gateway) InFlight() int64 { return g.requests.InFlight() }
@@ -224,6 +287,9 @@ func (g *Gateway) Server() ServerInfo { return g.info }
 
 // Metadata describes a model: all its ready versions, or the requested one.
 func (g *Gateway) Metadata(model, version string) (Metadata, error) {
+	if err := g.Operable(); err != nil {
+		return Metadata{}, err
+	}
 	s := g.Snapshot()
 	v, err := s.Resolve(model, version)
 	if err != nil {
@@ -282,7 +348,7 @@ func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 				state, cause = infer.Unavailable, fmt.Sprintf("the gateway reaches no scheduler of the pool %q", pool)
 			}
 			if state == infer.Ready && v.Away != "" {
-				state, cause = infer.Unavailable, v.Away
+				cause = v.Away // it is loaded: only its own readiness says no
 			}
 			if readyOnly && state != infer.Ready {
 				continue

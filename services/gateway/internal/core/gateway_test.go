@@ -180,11 +180,30 @@ func TestDrainRefusesTheNewAndWaitsForTheOld(t *testing.T) {
 		if d := cmp.Diff(want, refusalOf(err)); d != "" {
 			t.Error(d)
 		}
+		// A request on a connection that was open before is taken until nothing is in flight.
+		var open core.Execution
+		open.Connected = true
+		late := h.NewRequest(v)
+		if err := open.Admit(h.Gateway, v, late); err != nil {
+			t.Fatalf("on an open connection: %v", err)
+		}
 		h.table.Respond(&infer.Response{Work: work, Final: true})
 		synctest.Wait()
-		if !answered || !drained {
+		if !answered || drained || h.Versions() != 1 {
+			t.Errorf("the request on the open connection is in flight: %d versions, drained: %t", h.Versions(), drained)
+		}
+		h.table.Respond(&infer.Response{Work: late.Work, Final: true})
+		open.Close()
+		late.Release()
+		synctest.Wait()
+		if !drained || h.Versions() != 0 {
 			t.Error("the last answer ends the drain")
 		}
+		next := h.NewRequest(v)
+		if err := open.Admit(h.Gateway, v, next); errs.Of(err) != errs.Draining {
+			t.Errorf("after the drain: %v", err)
+		}
+		next.Release()
 	})
 }
 

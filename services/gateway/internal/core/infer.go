@@ -7,11 +7,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
 // Now is the time of requests.
 func (g *Gateway) Now() mono.Time { return g.clock.Now() }
+
+// NextID returns the identity of another request.
+func (g *Gateway) NextID() infer.RequestID { return g.requests.NextID() }
 
 // NewRequest starts a request for v: identity, model and time of arrival.
 func (g *Gateway) NewRequest(v *Version) *infer.Request {
@@ -30,10 +34,13 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 type Execution struct {
 	// Account is charged with the responses that wait. It may be nil, and is set before
 	// Admit.
-	Account *Account
+	Account *memory.Account
 	// Observe is called with each response as it comes, before it waits. It does not
 	// block, does not keep the response, may be nil, and is set before Admit.
 	Observe func(*infer.Response)
+	// Connected says that the request came on a connection which was open before the gateway
+	// began to drain. It is set before Admit.
+	Connected bool
 	// Responses wait here.
 	Responses requests.Responses
 
@@ -43,23 +50,25 @@ type Execution struct {
 	anyVersion bool
 	free       func() // the request's slot; nil where responses keep no order
 	open       bool   // in the table
+	submitted  bool   // to its scheduler, or its steps to theirs
 	final      bool   // no other version may take the request: it was rerouted, or a response was read
 
-	report infer.Execution // of the final response
+	report    infer.Execution // of the final response
+	abandoned bool            // the request was submitted, and then ended by the gateway
 
 	search      *search      // for a response that is known elsewhere; nil without one
 	composition *composition // of an ensemble; nil for other models
 }
 
-// Admit enters a checked request into the table, unless the gateway
-// drains and it is a client's: those in flight end when the calls of their models
-// do. Until Dispatch the request stays the caller's.
+// Admit enters a checked request into the table, unless the gateway refuses the
+// requests of its client: see [Gateway.Drain]. Calls of models are taken until the end,
+// since requests in flight wait for them. Until Dispatch the request stays the caller's.
 func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 	x.gateway, x.anyVersion = g, r.AnyVersion
 	x.enter(v, r)
 	// A Drain that begins now waits for the request, and one that began before is
 	// seen here.
-	if g.draining.Load() && r.Parent == (infer.Parent{}) {
+	if phase := g.phase.Load(); r.Parent == (infer.Parent{}) && (phase == refusing || phase == draining && !x.Connected) {
 		err := errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
 		g.requests.Finish(infer.Fail(x.work, err))
 		x.Close()
@@ -75,10 +84,10 @@ func (x *Execution) enter(v *Version, r *infer.Request) {
 	}
 	x.Responses.Open()
 	if b := v.Config.Batching; b != nil && b.PreserveOrdering {
-		x.free = x.gateway.requests.OpenInOrder(r.Work, v.Ref, x.receiver()).Free
+		x.free = x.gateway.requests.OpenInOrder(r.Work, &v.Ref, x.receiver()).Free
 		return
 	}
-	x.gateway.requests.Open(r.Work, x.receiver())
+	x.gateway.requests.Open(r.Work, &v.Ref, x.receiver())
 }
 
 func (x *Execution) receiver() requests.Receiver {
@@ -106,6 +115,7 @@ func (x *Execution) Dispatch(r *infer.Request) {
 		x.compose(r).begin()
 		return
 	}
+	x.submitted = true
 	x.gateway.submit(r)
 }
 
@@ -148,11 +158,7 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 			continue
 		}
 		if x.open = !p.Final; p.Final {
-			x.report = p.Execution
-			if c := x.composition; c != nil {
-				c.count(p.Err != nil)
-				x.report.Cost = c.cost
-			}
+			x.ended(p)
 		}
 		if p.Err == nil {
 			x.final = true
@@ -175,9 +181,27 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 	}
 }
 
+// ended takes the report out of the final response.
+func (x *Execution) ended(p *infer.Response) {
+	x.report = p.Execution
+	x.abandoned = p.Abandoned && (x.submitted || x.search != nil && x.search.submitted.Load())
+	if c := x.composition; c != nil {
+		c.count(p.Err != nil)
+		x.report.Cost, x.abandoned = c.spent.Cost, p.Abandoned && c.started
+	}
+}
+
+// Ending is what is known of a request when its execution is closed.
+type Ending struct {
+	infer.Execution
+	// Abandoned says that the request was submitted and the gateway has ended it itself, as
+	// for a client that has gone: it may have cost more than is reported.
+	Abandoned bool
+}
+
 // Close ends the request, if that has not happened, and releases the responses
 // that were not read.
-func (x *Execution) Close() {
+func (x *Execution) Close() Ending {
 	x.search.end()
 	if x.open {
 		x.cancel(errs.New(errs.Canceled, ""))
@@ -189,7 +213,9 @@ func (x *Execution) Close() {
 		x.composition.close()
 		x.composition = nil
 	}
-	x.gateway, x.version, x.final, x.report = nil, nil, false, infer.Execution{}
+	end := Ending{x.report, x.abandoned}
+	x.gateway, x.version, x.final, x.submitted, x.report, x.abandoned = nil, nil, false, false, infer.Execution{}, false
+	return end
 }
 
 // Watch cancels the request when ctx ends while its responses are sent: [Execution.Next]
@@ -204,7 +230,9 @@ func (x *Execution) Watch(ctx context.Context) (stop func() bool) {
 func (x *Execution) cancel(err error) { x.gateway.cancel(x.work, err) }
 
 func (g *Gateway) cancel(w infer.Work, err error) {
-	if g.requests.Finish(infer.Fail(w, err)) {
+	p := infer.Fail(w, err)
+	p.Abandoned = true
+	if g.requests.Finish(p) {
 		g.dispatcher.Cancel(w.Request)
 	}
 }
@@ -213,7 +241,9 @@ func (g *Gateway) cancel(w infer.Work, err error) {
 func (x *Execution) drain() {
 	for x.open {
 		p := x.Responses.Next(context.Background())
-		x.open = !p.Final
+		if x.open = !p.Final; p.Final {
+			x.ended(p)
+		}
 		p.Release()
 	}
 }

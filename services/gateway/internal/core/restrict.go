@@ -24,16 +24,19 @@ const (
 	LoggingAPI      API = "logging"
 	// ExplainAPI tells what became of requests: this server's own.
 	ExplainAPI API = "explain"
+	// RecordingAPI records requests: this server's own.
+	RecordingAPI API = "recording"
 )
 
 // APIs lists the groups.
 func APIs() []API {
-	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI, ExplainAPI}
+	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI, ExplainAPI, RecordingAPI}
 }
 
-// Administrative reports whether calls of the API may change what the server does.
+// Administrative reports whether calls of the API may change what the server does, or show what
+// others send it.
 func (a API) Administrative() bool {
-	return a == RepositoryAPI || a == SharedMemoryAPI || a == TraceAPI || a == LoggingAPI
+	return a == RepositoryAPI || a == SharedMemoryAPI || a == TraceAPI || a == LoggingAPI || a == RecordingAPI
 }
 
 // Secret is a header and the value that callers of a restricted API send.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/infer"
 )
@@ -9,8 +10,9 @@ import (
 // search looks for the response to an admitted request in a goroutine of its own, which
 // has the request meanwhile.
 type search struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	cancel    context.CancelFunc
+	done      chan struct{}
+	submitted atomic.Bool // the request went to its scheduler
 }
 
 // DispatchUnless dispatches an admitted request, which it takes over in every case,
@@ -36,6 +38,7 @@ func (x *Execution) DispatchUnless(ctx context.Context, find func(context.Contex
 		case ctx.Err() != nil: // nobody waits for it
 			r.Release()
 		default:
+			s.submitted.Store(true)
 			g.submit(r)
 		}
 	}()

@@ -147,9 +147,36 @@ func (s *Snapshot) Settled() bool {
 	return true
 }
 
+// Changes returns the versions that are ready and were not before, those with a new
+// generation among them, and the versions that have been unloaded.
+func (s *Snapshot) Changes(before *Snapshot) (loaded, unloaded []infer.ModelRef) {
+	for _, m := range s.ordered {
+		old := before.models[m.ID()]
+		if old == m {
+			continue
+		}
+		for _, v := range m.Versions {
+			was := old.version(v.Ref.Version)
+			switch {
+			case v.State == infer.Ready && (was == nil || was.State != infer.Ready || was.Ref != v.Ref):
+				loaded = append(loaded, v.Ref)
+			case was != nil && v.unloaded() && !was.unloaded():
+				unloaded = append(unloaded, v.Ref)
+			}
+		}
+	}
+	return loaded, unloaded
+}
+
+// unloaded reports whether a version was unloaded, and no worker has it any more.
+func (v *Version) unloaded() bool { return v.State == infer.Unavailable && v.Cause == CauseUnloaded }
+
 // Models returns the models in the order of their names. The caller must not
 // change the list.
 func (s *Snapshot) Models() []*Model { return s.ordered }
+
+// Has reports whether a model is listed.
+func (s *Snapshot) Has(id infer.ModelID) bool { return s.models[id] != nil }
 
 // CauseUnloaded is the cause of a version that was unloaded on request.
 const CauseUnloaded = "unloaded"
@@ -174,9 +201,9 @@ func (m *Model) ready() []infer.ModelRef {
 	return refs
 }
 
-// loadRequested reports whether the model was ever asked to load; requests do
-// not see one that is only in the repository.
-func (m *Model) loadRequested() bool { return m.Problem != "" || len(m.Versions) > 0 }
+// loadRequested reports whether a load of the model was ever begun; requests do
+// not see one that is only in the repository, or whose configuration could not be read.
+func (m *Model) loadRequested() bool { return m.LoadFailed || len(m.Versions) > 0 }
 
 // resolve finds a version that is ready; of latestVersion the highest.
 func (m *Model) resolve(number int64) (*Version, error) {
@@ -193,7 +220,11 @@ func (m *Model) resolve(number int64) (*Version, error) {
 	return v, nil
 }
 
+// version is nil if a model, which may be nil, does not have it.
 func (m *Model) version(number int64) *Version {
+	if m == nil {
+		return nil
+	}
 	for _, v := range m.Versions {
 		if v.Ref.Version == number {
 			return v

@@ -27,7 +27,8 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 	h := newGateway(t,
 		states(),
 		&core.Model{Name: "gone", Versions: []*core.Version{version("gone", 1, infer.Unavailable)}},
-		&core.Model{Name: "broken", Problem: "bad config"},
+		&core.Model{Name: "empty", Problem: "no version", LoadFailed: true},
+		&core.Model{Name: "unread", Problem: "bad config"},
 	)
 	const integral = ", version should be an integral value > 0"
 	for _, c := range []struct {
@@ -48,7 +49,10 @@ func TestResolveFindsOrSaysWhyNot(t *testing.T) {
 		{name: "loading", model: "m", version: "7", refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 7 is not at ready state"}},
 		{name: "failed", model: "m", version: "11", refusal: refusal{errs.ModelNotReady, "Request for unknown model: 'm' version 11 is not at ready state"}},
 		{name: "no ready version", model: "gone", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'gone' has no available versions"}},
-		{name: "no version at all", model: "broken", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'broken' has no available versions"}},
+		{name: "no version at all", model: "empty", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'empty' has no available versions"}},
+		{name: "a version of a model without any", model: "empty", version: "1", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'empty' version 1 is not found"}},
+		{name: "a model that could not be polled", model: "unread", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'unread' is not found"}},
+		{name: "a version of one that could not be polled", model: "unread", version: "1", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'unread' is not found"}},
 		{name: "a word", model: "m", version: "one", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'one' (details: stol)" + integral}},
 		{name: "too large a number", model: "m", version: "9223372036854775808", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string '9223372036854775808' (details: stol)" + integral}},
 		{name: "version 0", model: "m", version: "0", refusal: refusal{errs.ModelNotFound, "Request for unknown model: 'm' version 0 is not found"}},
@@ -95,6 +99,39 @@ func TestServerIsReadyWhenAllThatShouldServeDoes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := core.NewSnapshot(1, c.synced, c.models).AllReady(); got != c.want {
 				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestChangesAreWhatScriptsWaitFor(t *testing.T) {
+	snapshot := func(versions ...*core.Version) *core.Snapshot {
+		return core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: versions}})
+	}
+	again := version("m", 1, infer.Ready)
+	again.Ref.Generation++
+	unloaded := version("m", 1, infer.Unavailable)
+	unloaded.Cause = core.CauseUnloaded
+	failed := version("m", 1, infer.Unavailable)
+	failed.Cause = "bad file"
+	for name, tt := range map[string]struct {
+		before, after    *core.Snapshot
+		loaded, unloaded int
+	}{
+		"a load that begins":      {core.NewSnapshot(0, false, nil), snapshot(version("m", 1, infer.Loading)), 0, 0},
+		"a load that succeeds":    {snapshot(version("m", 1, infer.Loading)), snapshot(version("m", 1, infer.Ready)), 1, 0},
+		"a load that fails":       {snapshot(version("m", 1, infer.Loading)), snapshot(failed), 0, 0},
+		"nothing":                 {snapshot(version("m", 1, infer.Ready)), snapshot(version("m", 1, infer.Ready)), 0, 0},
+		"a reload":                {snapshot(version("m", 1, infer.Ready)), snapshot(again), 1, 0},
+		"another version":         {snapshot(version("m", 1, infer.Ready)), snapshot(version("m", 1, infer.Ready), version("m", 2, infer.Ready)), 1, 0},
+		"an unload that begins":   {snapshot(version("m", 1, infer.Ready)), snapshot(version("m", 1, infer.Unloading)), 0, 0},
+		"an unload that ends":     {snapshot(version("m", 1, infer.Unloading)), snapshot(unloaded), 0, 1},
+		"what was unloaded stays": {snapshot(unloaded), snapshot(unloaded), 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded, unloaded := tt.after.Changes(tt.before)
+			if len(loaded) != tt.loaded || len(unloaded) != tt.unloaded {
+				t.Errorf("loaded %v, unloaded %v, want %d and %d", loaded, unloaded, tt.loaded, tt.unloaded)
 			}
 		})
 	}
@@ -251,7 +288,8 @@ func TestIndexListsEveryVersion(t *testing.T) {
 	}
 }
 
-// A version whose instances are away is not ready, and requests for it wait.
+// A version whose instances are away is not ready, and requests for it wait. The index, as
+// Triton's, says that it is loaded, and why it is not ready.
 func TestVersionsThatAreAwayAreNotReady(t *testing.T) {
 	away := version("a", 1, infer.Ready)
 	away.Away = "it is started again"
@@ -259,9 +297,11 @@ func TestVersionsThatAreAwayAreNotReady(t *testing.T) {
 	if ready, err := h.ModelReady("a", ""); ready || err != nil {
 		t.Errorf("ready: %v, %v", ready, err)
 	}
-	want := []core.IndexEntry{{Name: "a", Version: "1", State: "UNAVAILABLE", Reason: "it is started again"}}
-	if d := cmp.Diff(want, h.Index(false)); d != "" || len(h.Index(true)) != 0 {
-		t.Error(d, h.Index(true))
+	want := []core.IndexEntry{{Name: "a", Version: "1", State: "READY", Reason: "it is started again"}}
+	for _, readyOnly := range []bool{false, true} {
+		if d := cmp.Diff(want, h.Index(readyOnly)); d != "" {
+			t.Errorf("index, ready only %v: %s", readyOnly, d)
+		}
 	}
 	if v, err := h.Snapshot().Resolve("a", "1"); v != away || err != nil {
 		t.Errorf("requests resolve to %v, %v", v, err)

@@ -27,14 +27,15 @@ type ModelStatistics struct {
 }
 
 // Statistics returns the counts of a model's ready versions or of the requested
-// one; of all models, by name, if model is empty. Versions whose pool does not
-// answer are left out, unless none answers: then the error is the pools'.
-func (g *Gateway) Statistics(ctx context.Context, model, version string) ([]ModelStatistics, error) {
+// one; of all models that the caller sees, by name, if model is empty. Versions whose
+// pool does not answer are left out, unless none answers: then the error is the pools'.
+func (g *Gateway) Statistics(ctx context.Context, model, version string, sees func(model string) bool) ([]ModelStatistics, error) {
 	snapshot := g.Snapshot()
 	refs, err := snapshot.statisticsTargets(model, version)
 	if err != nil {
 		return nil, err
 	}
+	refs = slices.DeleteFunc(refs, func(ref infer.ModelRef) bool { return !sees(ref.Name) })
 	counts, err := g.counts(ctx, snapshot, refs)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func TestStatisticsAreThoseOfReadyVersions(t *testing.T) {
 		{name: "no number", model: "b", version: "x", refusal: refusal{errs.InvalidVersion, "failed to get model version from specified version string 'x' (details: stol), version should be an integral value > 0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := h.Gateway.Statistics(t.Context(), tt.model, tt.version)
+			got, err := h.Gateway.Statistics(t.Context(), tt.model, tt.version, func(string) bool { return true })
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -97,7 +97,7 @@ func TestStatisticsWithoutADeadPool(t *testing.T) {
 					return make([]infer.Statistics, len(refs)), nil
 				}
 				began := time.Now()
-				list, err := h.Gateway.Statistics(t.Context(), tt.model, "")
+				list, err := h.Gateway.Statistics(t.Context(), tt.model, "", func(string) bool { return true })
 				var got []string
 				for _, m := range list {
 					got = append(got, m.Name)

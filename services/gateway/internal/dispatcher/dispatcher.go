@@ -127,17 +127,10 @@ func (d *Dispatcher) end(ctx context.Context, session Session) {
 	d.deps.Pool.End()
 	d.metrics.epoch.Set(0)
 	level := zap.WarnLevel
-	if ctx.Err() != nil { // the gateway stops
+	if ctx.Err() != nil || errs.Of(session.Err()) == errs.SchedulerDeposed { // the gateway stops, or the scheduler does
 		level = zap.InfoLevel
 	}
 	d.deps.Log.Log(level, "the session with the scheduler has ended", append(obs.Err(session.Err()), zap.Int("waiting", d.deps.Pool.Waiting()))...)
-}
-
-// lost says that a worker is gone.
-func (d *Dispatcher) lost(worker uint64) {
-	if n := d.deps.Pool.Lost(worker); n > 0 {
-		d.deps.Log.Warn("a worker is gone with requests", zap.Uint64("incarnation", worker), zap.Int("requests", n))
-	}
 }
 
 // sweep ends what has waited too long, and at last everything.

@@ -42,7 +42,7 @@ func (s *scene) Receive(r *infer.Response) (last bool) {
 // request is a request that the table has.
 func (s *scene) request(number uint64) *infer.Request {
 	r := &infer.Request{Work: infer.Work{Request: infer.RequestID{Origin: 1, Number: number}, Attempt: 1}, Pool: s.d.deps.Pool.Name()}
-	s.table.Open(r.Work, s)
+	s.table.Open(r.Work, &r.Model, s)
 	return r
 }
 

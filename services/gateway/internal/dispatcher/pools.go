@@ -67,21 +67,3 @@ func (p *Pools) CacheUsed(pool string, u infer.CacheUse) { p.to(pool).deps.Pool.
 func (p *Pools) EnsembleEnded(pool string, e infer.EnsembleEnd) {
 	p.to(pool).deps.Pool.EnsembleEnded(e)
 }
-
-// Lost says that a worker is gone.
-func (p *Pools) Lost(worker uint64) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	for _, d := range p.known {
-		d.lost(worker)
-	}
-}
-
-// Back says that a worker is there, for the first time or again.
-func (p *Pools) Back(worker uint64) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	for _, d := range p.known {
-		d.deps.Pool.Back(worker)
-	}
-}

@@ -54,7 +54,8 @@ type node struct {
 	scope    int
 	producer int             // a step; -1 for an input
 	readers  []int           // steps
-	output   *modelconfig.IO // nil if it is none of the ensemble's
+	input    *modelconfig.IO // nil if it is no input of the ensemble
+	output   *modelconfig.IO // nil if it is no output of the ensemble
 }
 
 // New makes the graph of a valid ensemble whose steps run by the given
@@ -63,7 +64,8 @@ type node struct {
 func New(c *modelconfig.Config, steps []*modelconfig.Config) (*Graph, error) {
 	b := &builder{graph: &Graph{name: c.Name, batches: c.Batches(), decoupled: c.Decoupled, inputs: make(map[string]int)}, names: make(map[string]int)}
 	for i := range c.Inputs {
-		b.graph.inputs[c.Inputs[i].Name] = b.tensor(c.Inputs[i].Name)
+		t := b.tensor(c.Inputs[i].Name)
+		b.graph.tensors[t].input, b.graph.inputs[c.Inputs[i].Name] = &c.Inputs[i], t
 	}
 	for i := range steps {
 		if err := b.step(&c.Ensemble.Steps[i], steps[i]); err != nil {
@@ -227,14 +229,27 @@ func (p *plan) need(g *Graph, t int) {
 	}
 }
 
-// fit returns a tensor's shape as who takes it wants it, with a batch dimension or
+// fit returns a tensor's shape as its reader wants it, with a batch dimension or
 // without: as in Triton a leading 1 comes or goes where the rest fits then.
-func fit(shape tensor.Shape, io *modelconfig.IO, batches bool) tensor.Shape {
+func fit(shape, dims tensor.Shape, batches bool) tensor.Shape {
 	switch {
-	case batches && len(shape) == len(io.Dims) && io.Dims.Admits(shape):
+	case batches && len(shape) == len(dims) && dims.Admits(shape):
 		return shape.Prepend(1)
-	case !batches && len(shape) == len(io.Dims)+1 && shape[0] == 1 && io.Dims.Admits(shape[1:]):
+	case !batches && len(shape) == len(dims)+1 && shape[0] == 1 && dims.Admits(shape[1:]):
 		return shape[1:]
 	}
 	return shape
+}
+
+// reshape turns a tensor's shape from one pattern to the other of an input or output. A
+// shape that does not fit stays as it is.
+func reshape(io *modelconfig.IO, shape, from, to tensor.Shape, batches bool) tensor.Shape {
+	var rows tensor.Shape
+	if batches && len(shape) > 0 {
+		rows, shape = shape[:1:1], shape[1:]
+	}
+	if io.HasReshape && from.Admits(shape) {
+		return tensor.AppendReshaped(rows, from, to, shape)
+	}
+	return append(rows, shape...)
 }

@@ -49,6 +49,7 @@ type world struct {
 	scope   map[string]int  // decoupled step by tensor; -1
 	tensors []string        // in an order in which they can be made
 	counts  []int           // responses of decoupled steps
+	ends    []bool          // whether the last response of decoupled steps is the end, too
 	omits   map[string]bool // outputs that models leave out, by tensor
 }
 
@@ -81,11 +82,12 @@ func draw(t *rapid.T) *world {
 			}
 		}
 	})).Draw(t, "order")
-	models, steps, counts := make([]*modelconfig.Config, len(order)), make([]modelconfig.Step, len(order)), make([]int, len(order))
+	models, steps := make([]*modelconfig.Config, len(order)), make([]modelconfig.Step, len(order))
+	counts, ends := make([]int, len(order)), make([]bool, len(order))
 	for to, from := range order {
-		models[to], steps[to], counts[to] = w.models[from], w.config.Ensemble.Steps[from], w.counts[from]
+		models[to], steps[to], counts[to], ends[to] = w.models[from], w.config.Ensemble.Steps[from], w.counts[from], w.ends[from]
 	}
-	w.models, w.config.Ensemble.Steps, w.counts = models, steps, counts
+	w.models, w.config.Ensemble.Steps, w.counts, w.ends = models, steps, counts, ends
 	return w
 }
 
@@ -117,16 +119,7 @@ func (w *world) drawStep(t *rapid.T, i int) {
 	}
 	w.models, w.config.Ensemble.Steps = append(w.models, model), append(w.config.Ensemble.Steps, step)
 	w.counts = append(w.counts, rapid.IntRange(0, 3).Draw(t, "responses"))
-}
-
-// omitting reports whether any model leaves an output out.
-func (w *world) omitting() bool {
-	for _, omits := range w.omits {
-		if omits {
-			return true
-		}
-	}
-	return false
+	w.ends = append(w.ends, rapid.Bool().Draw(t, "ends"))
 }
 
 // give is what a model's output is for the given inputs; index counts responses.
@@ -142,7 +135,7 @@ func give(model, output string, inputs []infer.Tensor, index int) uint64 {
 // respond is a model's response.
 func (w *world) respond(e *ensemble.Execution, index int) *infer.Response {
 	step := w.config.Ensemble.Steps[e.Step]
-	p := &infer.Response{Final: !w.models[e.Step].Decoupled}
+	p := &infer.Response{}
 	for _, out := range e.Outputs {
 		if !w.omits[step.Outputs[out.Name]] {
 			p.Outputs = append(p.Outputs, w.held.number(out.Name, give(step.Model, out.Name, e.Inputs, index)))
@@ -155,7 +148,6 @@ func (w *world) respond(e *ensemble.Execution, index int) *infer.Response {
 type outcome struct {
 	responses  []string
 	executions []string
-	failed     bool
 }
 
 // run executes steps and has them respond in an order of choose's.
@@ -176,11 +168,11 @@ func (w *world) run(t *rapid.T, g *ensemble.Graph, choose func(n int) int) outco
 			of.executions = append(of.executions, fmt.Sprint(e.Step, give("", "", e.Inputs, 0)))
 			executions = append(executions, &underway{execution: e})
 		}
-		if p := run.Response(); p != nil {
-			if p.Err != nil || len(p.Outputs) > 0 {
+		if p := run.Response(); p.Response != nil {
+			w.check(t, p)
+			if len(p.Outputs)+len(p.Missing) > 0 {
 				of.responses = append(of.responses, text(p))
 			}
-			of.failed = p.Err != nil
 			final := p.Final
 			p.Release()
 			if final {
@@ -193,21 +185,28 @@ func (w *world) run(t *rapid.T, g *ensemble.Graph, choose func(n int) int) outco
 		}
 		at := choose(len(executions))
 		u := executions[at]
-		decoupled := w.models[u.execution.Step].Decoupled
-		if !decoupled || u.index < w.counts[u.execution.Step] {
-			run.Respond(u.execution, w.respond(u.execution, u.index))
+		p := &infer.Response{Final: true}
+		if step := u.execution.Step; !w.models[step].Decoupled {
+			p = w.respond(u.execution, 0)
+			p.Final = true
+		} else if u.index < w.counts[step] {
+			p = w.respond(u.execution, u.index)
 			u.index++
+			p.Final = w.ends[step] && u.index == w.counts[step] && len(p.Outputs) > 0
 		}
-		if !decoupled || u.index == w.counts[u.execution.Step] && choose(2) == 0 {
+		if p.Final {
 			executions = slices.Delete(executions, at, at+1)
 			for i := range u.execution.Inputs {
 				u.execution.Inputs[i].Data.Release()
 			}
-			run.Ended(u.execution)
 		}
+		run.Respond(u.execution, p)
 	}
 	if len(executions) > 0 {
 		t.Fatalf("%d executions are under way after the end", len(executions))
+	}
+	if p := run.Response(); p.Response != nil {
+		t.Fatalf("after the end comes %v", p)
 	}
 	run.Close()
 	request.Release()
@@ -216,13 +215,34 @@ func (w *world) run(t *rapid.T, g *ensemble.Graph, choose func(n int) int) outco
 	return of
 }
 
-func text(p *infer.Response) string {
+// check requires that a response has the outputs, and names those that it lacks.
+func (w *world) check(t *rapid.T, p ensemble.Response) {
 	if p.Err != nil {
-		return p.Err.Error()
+		t.Fatalf("the run failed: %v", p.Err)
 	}
+	for _, out := range p.Outputs {
+		if w.omits[out.Name] {
+			t.Fatalf("the response has %s, which no step gave", out.Name)
+		}
+	}
+	for _, name := range p.Missing {
+		if !w.omits[name] {
+			t.Fatalf("the response lacks %s, which a step gave", name)
+		}
+	}
+	all := len(p.Outputs) + len(p.Missing)
+	if endOnly := w.config.Decoupled && p.Final && all == 0; all != len(w.config.Outputs) && !endOnly {
+		t.Fatalf("a response has %d outputs and lacks %d, of %d", len(p.Outputs), len(p.Missing), len(w.config.Outputs))
+	}
+}
+
+func text(p ensemble.Response) string {
 	var s string
 	for _, out := range p.Outputs {
 		s += fmt.Sprint(out.Name, "=", numberOf(out), " ")
+	}
+	for _, name := range p.Missing {
+		s += name + " is missing "
 	}
 	return s
 }
@@ -243,9 +263,6 @@ func TestOrderOfResponsesDoesNotMatter(t *testing.T) {
 		}
 		if !slices.Equal(inOrder.responses, anyOrder.responses) {
 			t.Fatalf("responses are %v, in another order %v", inOrder.responses, anyOrder.responses)
-		}
-		if inOrder.failed && !w.omitting() {
-			t.Fatalf("the run failed: %v", inOrder.responses)
 		}
 		if w.held.buffers != 0 {
 			t.Fatalf("%d tensors are kept", w.held.buffers)
@@ -276,19 +293,18 @@ func TestOutputsThatDoNotIterateAreInEveryResponse(t *testing.T) {
 		run.Respond(e, &infer.Response{Outputs: []infer.Tensor{held.number("0", v)}})
 	}
 	one := run.Next()
-	respond(one, 7)
-	run.Ended(one)
+	run.Respond(one, &infer.Response{Final: true, Outputs: []infer.Tensor{held.number("0", 7)}})
 	many := run.Next()
 	for v := range uint64(3) {
 		respond(many, v)
 		p := run.Response()
-		if p == nil || text(p) != fmt.Sprint("once=7 each=", v, " ") {
+		if p.Response == nil || text(p) != fmt.Sprint("once=7 each=", v, " ") || p.Final {
 			t.Fatalf("response %d is %v", v, p)
 		}
 		p.Release()
 	}
-	run.Ended(many)
-	if p := run.Response(); p == nil || !p.Final {
+	run.Respond(many, &infer.Response{Final: true})
+	if p := run.Response(); p.Response == nil || !p.Final || len(p.Outputs) > 0 {
 		t.Errorf("the end is %v", p)
 	}
 }

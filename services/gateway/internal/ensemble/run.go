@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
@@ -17,7 +16,15 @@ type Run struct {
 	ready    []*Execution
 	underway int   // executions that were given out and have not ended
 	counts   []int // responses of decoupled steps so far
-	complete []*infer.Response
+	complete []Response
+	final    bool // the last response is complete
+}
+
+// Response is a response of the ensemble. Missing names the outputs that were wanted
+// and that no step has given.
+type Response struct {
+	*infer.Response
+	Missing []string
 }
 
 // Execution is one execution of a step.
@@ -33,6 +40,7 @@ type Execution struct {
 	Inner bool
 
 	iteration int
+	responded bool
 	reads     []*value
 }
 
@@ -48,9 +56,9 @@ type value struct {
 	iteration int
 	absent    bool // the step that makes it has left it out
 	tensor    infer.Tensor
-	from      *source // nil for an input of the request
-	sequence  []infer.Parameter
-	uses      int // by executions that have not ended, and by a response that is not complete
+	from      *source         // nil for an input of the request
+	sequence  *infer.Sequence // of the step that made it; nil for an input of the request
+	uses      int             // by executions that have not ended, and by a response that is not complete
 }
 
 // source is a response of a step, whose tensors are read.
@@ -77,7 +85,9 @@ func (g *Graph) Begin(r *infer.Request) *Run {
 		at := slices.IndexFunc(r.Inputs, func(in infer.Tensor) bool { return in.Name == name })
 		v := &value{iteration: constant, absent: at < 0}
 		if at >= 0 {
+			io := g.tensors[t].input
 			v.tensor = r.Inputs[at]
+			v.tensor.Shape = reshape(io, v.tensor.Shape, io.Dims, io.BackendDims(), g.batches)
 		}
 		run.values[t] = []*value{v}
 	}
@@ -92,10 +102,12 @@ func (g *Graph) Begin(r *infer.Request) *Run {
 			break
 		}
 	}
+	run.finish(0)
 	return run
 }
 
-// Next returns an execution that is to begin, which has its inputs until [Run.Ended].
+// Next returns an execution that is to begin, which has its inputs until its final
+// response; nil if there is none now.
 func (r *Run) Next() *Execution {
 	if len(r.ready) == 0 {
 		return nil
@@ -105,13 +117,32 @@ func (r *Run) Next() *Execution {
 	return e
 }
 
-// Respond takes a response of an execution over, which is no error.
+// Respond takes over a response of an execution, which is no error. A final one ends the
+// execution.
 func (r *Run) Respond(e *Execution, p *infer.Response) {
-	s := &r.graph.steps[e.Step]
-	if len(p.Outputs) == 0 && (s.decoupled || !p.Final) {
-		p.Release() // the end alone
-		return
+	complete, final := len(r.complete), p.Final
+	if final {
+		r.underway--
 	}
+	if endOnly := len(p.Outputs) == 0 && final && (r.graph.steps[e.Step].decoupled || e.responded); endOnly {
+		p.Release()
+	} else {
+		e.responded = true
+		r.consume(e, p)
+	}
+	if final {
+		for _, v := range e.reads {
+			r.used(v)
+		}
+		e.reads = nil
+	}
+	r.finish(complete)
+}
+
+// consume passes the outputs of a response on. An output that it lacks is absent for
+// those that read it.
+func (r *Run) consume(e *Execution, p *infer.Response) {
+	s := &r.graph.steps[e.Step]
 	from := &source{response: p}
 	from.uses.Store(1)
 	defer from.release()
@@ -120,12 +151,12 @@ func (r *Run) Respond(e *Execution, p *infer.Response) {
 		iteration = r.counts[e.Step]
 		r.counts[e.Step]++
 	}
-	override := sequenceParameters(p.Parameters)
+	sequence := outputSequence(e.Sequence, p.Parameters)
 	for _, out := range s.outputs {
 		if r.plan.uses[out.tensor] == 0 {
 			continue
 		}
-		v := &value{iteration: iteration, absent: true, sequence: override, uses: r.plan.uses[out.tensor]}
+		v := &value{iteration: iteration, absent: true, sequence: sequence, uses: r.plan.uses[out.tensor]}
 		if at := slices.IndexFunc(p.Outputs, func(t infer.Tensor) bool { return t.Name == out.io.Name }); at >= 0 {
 			v.absent, v.tensor, v.from = false, p.Outputs[at], from
 			from.uses.Add(1)
@@ -134,31 +165,40 @@ func (r *Run) Respond(e *Execution, p *infer.Response) {
 	}
 }
 
-// Ended says that an execution has had its final response.
-func (r *Run) Ended(e *Execution) {
-	r.underway--
-	for _, v := range e.reads {
-		r.used(v)
+// finish makes the last of the responses that were completed since there were so many the
+// final one, if nothing is under way any more. As in Triton a decoupled ensemble whose
+// last step ends after its last response has an end of its own instead.
+func (r *Run) finish(complete int) {
+	if r.underway > 0 || r.final {
+		return
 	}
-	e.reads = nil
+	if last := len(r.complete) - 1; last >= complete {
+		r.complete[last].Final, r.final = true, true
+	}
 }
 
-// Response returns a response of the ensemble, or nil if none is complete now. The
-// last one is final, and after it there are none.
-func (r *Run) Response() *infer.Response {
-	over := r.underway == 0 && len(r.ready) == 0
+// Response returns a response of the ensemble, or none if none is complete now. The
+// final one is the last.
+func (r *Run) Response() Response {
 	switch {
-	case len(r.complete) > 0 && (over || r.graph.decoupled):
-		p := r.complete[0]
-		r.complete = r.complete[1:]
-		p.Final = !r.graph.decoupled
-		return p
-	case !over:
-		return nil
-	case r.graph.decoupled:
-		return &infer.Response{Final: true}
+	case len(r.complete) > 0 && (r.underway == 0 || r.graph.decoupled):
+		return r.Completed()
+	case r.underway == 0 && !r.final:
+		r.final = true
+		return Response{Response: &infer.Response{Final: true}}
 	}
-	return infer.Fail(r.request.Work, errs.New(errs.ResponseCount, "in ensemble '%s', unexpected deadlock, at least one output is not set while no more ensemble steps can be made", r.graph.name))
+	return Response{}
+}
+
+// Completed returns the next response that is complete, whatever is under way; none if
+// there is none.
+func (r *Run) Completed() Response {
+	if len(r.complete) == 0 {
+		return Response{}
+	}
+	p := r.complete[0]
+	r.complete = r.complete[1:]
+	return p
 }
 
 // Close releases what the run holds. Executions that have not ended are told no more.
@@ -223,15 +263,10 @@ func (r *Run) value(t, iteration int) *value {
 	return nil
 }
 
-// fed reports whether all inputs of a step are there. One that was left out is none,
-// unless the model can do without it.
+// fed reports whether all inputs of a step are known. The step is executed without those
+// that are absent: the check of its request refuses it if its model needs them.
 func (r *Run) fed(s, iteration int) bool {
-	for _, in := range r.graph.steps[s].inputs {
-		if v := r.value(in.tensor, iteration); v == nil || v.absent && !in.io.Optional {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.graph.steps[s].inputs, func(in edge) bool { return r.value(in.tensor, iteration) == nil })
 }
 
 func (r *Run) begin(s, iteration int) {
@@ -242,10 +277,10 @@ func (r *Run) begin(s, iteration int) {
 		if !slices.Contains(e.reads, v) {
 			e.reads = append(e.reads, v)
 		}
-		override(&e.Sequence, v.sequence)
+		r.override(&e.Sequence, v)
 		if !v.absent {
 			e.Inputs = append(e.Inputs, infer.Tensor{
-				Name: in.io.Name, Datatype: v.tensor.Datatype, Shape: fit(v.tensor.Shape, in.io, of.batches), Data: v.tensor.Data.Retain(),
+				Name: in.io.Name, Datatype: v.tensor.Datatype, Shape: fit(v.tensor.Shape, in.io.Dims, of.batches), Data: v.tensor.Data.Retain(),
 			})
 		}
 	}
@@ -294,26 +329,36 @@ func (r *Run) assemble(iteration int) {
 }
 
 func (r *Run) completeIteration(iteration int) {
-	var sources []*source
-	p := &infer.Response{Work: r.request.Work}
 	values := make([]*value, 0, len(r.plan.outputs))
 	for _, t := range r.plan.outputs {
 		v := r.value(t, iteration)
-		if v == nil || v.absent && !r.graph.decoupled {
+		if v == nil {
 			return
 		}
 		values = append(values, v)
 	}
+	p := Response{Response: &infer.Response{Work: r.request.Work}}
+	sequence, inSequence := r.request.Sequence, false
+	var sources []*source
 	for i, v := range values {
+		io := r.graph.tensors[r.plan.outputs[i]].output
 		if v.absent {
+			p.Missing = append(p.Missing, io.Name)
 			continue
 		}
-		io := r.graph.tensors[r.plan.outputs[i]].output
-		p.Outputs = append(p.Outputs, infer.Tensor{Name: io.Name, Datatype: v.tensor.Datatype, Shape: fit(v.tensor.Shape, io, r.graph.batches), Data: v.tensor.Data.Retain()})
+		shape := fit(v.tensor.Shape, io.BackendDims(), r.graph.batches)
+		p.Outputs = append(p.Outputs, infer.Tensor{
+			Name: io.Name, Datatype: v.tensor.Datatype, Shape: reshape(io, shape, io.BackendDims(), io.Dims, r.graph.batches), Data: v.tensor.Data.Retain(),
+		})
+		inSequence = inSequence || v.sequence != nil
+		r.override(&sequence, v)
 		if v.from != nil && !slices.Contains(sources, v.from) {
 			v.from.uses.Add(1)
 			sources = append(sources, v.from)
 		}
+	}
+	if inSequence {
+		p.Parameters = sequenceParameters(sequence)
 	}
 	p.OnRelease = func() {
 		for _, s := range sources {
@@ -323,43 +368,5 @@ func (r *Run) completeIteration(iteration int) {
 	r.complete = append(r.complete, p)
 	for _, v := range values {
 		r.used(v)
-	}
-}
-
-// The parameters by which the response of a step sets the sequence of those that read it.
-const (
-	sequenceID    = "sequence_id"
-	sequenceStart = "sequence_start"
-	sequenceEnd   = "sequence_end"
-)
-
-func sequenceParameters(list []infer.Parameter) (of []infer.Parameter) {
-	for _, p := range list {
-		if p.Key == sequenceID || p.Key == sequenceStart || p.Key == sequenceEnd {
-			of = append(of, p)
-		}
-	}
-	return of
-}
-
-func override(s *infer.Sequence, parameters []infer.Parameter) {
-	for _, p := range parameters {
-		switch v := p.Value.(type) {
-		case int64:
-			if p.Key == sequenceID {
-				s.ID, s.Key = uint64(v), "" //nolint:gosec // G115: the bits are the ID's
-			}
-		case string:
-			if p.Key == sequenceID {
-				s.ID, s.Key = 0, v
-			}
-		case bool:
-			switch p.Key {
-			case sequenceStart:
-				s.Start = v
-			case sequenceEnd:
-				s.End = v
-			}
-		}
 	}
 }

@@ -1,9 +1,10 @@
-// Package explain remembers what became of recent requests, to tell where the time of
+// Package explain remembers what became of recent requests, to say where the time of
 // one went, in which batch it ran, or why it was refused.
 package explain
 
 import (
 	"cmp"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,52 +18,103 @@ import (
 // Requests are the recent requests of a gateway. It is safe for concurrent use.
 type Requests struct {
 	wall func(mono.Time) time.Time
+	most int // requests that are remembered
 
 	mu     sync.Mutex
-	recent ring.Ring[path.Outcome] // guarded by mu
+	recent ring.Ring[record] // guarded by mu
 }
 
-// New returns a memory of so many requests; 0 remembers none. Wall tells when a time of
+// record is what is remembered of a request. Its texts are short copies: an outcome
+// refers to memory of its call, of sizes that the client chose.
+type record struct {
+	path.Outcome        // without the error
+	message      string // of the error, as the client saw it
+	retryAfter   time.Duration
+}
+
+// The most bytes that are remembered of an id and of another text.
+const (
+	maxID   = 256
+	maxText = 1024
+)
+
+// copied returns a copy of at most so many bytes of a text.
+func copied(text string, most int) string { return strings.Clone(text[:min(len(text), most)]) }
+
+// New returns a memory of so many requests; 0 remembers none. Wall returns when a time of
 // requests was.
 func New(most int, wall func(mono.Time) time.Time) *Requests {
-	return &Requests{recent: ring.New[path.Outcome](most), wall: wall}
+	return &Requests{recent: ring.New[record](most), wall: wall, most: most}
 }
 
 // Add remembers a request that has ended, in the place of the oldest.
 func (r *Requests) Add(o *path.Outcome) {
+	if r.most == 0 {
+		return
+	}
+	e := record{Outcome: *o}
+	e.ClientID, e.Tenant, e.Err = copied(o.ClientID, maxID), copied(o.Tenant, maxID), nil
+	if err := errs.Visible(o.Err); err != nil {
+		e.message, e.retryAfter = copied(err.Msg, maxText), err.RetryAfter
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.recent.Add(*o)
+	r.recent.Add(e)
 }
+
+// pieceSize is how many requests are compared while others that end wait.
+const pieceSize = 256
 
 // Find explains the newest request of an id, which is the server's or the client's own.
+// Of a longer one than is remembered its beginning is compared.
 func (r *Requests) Find(q infer.ExplainQuestion) (*infer.Explanation, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for o := range r.recent.Backward() {
-		if (q.Every || o.Tenant == q.Tenant) && (o.ClientID == q.Request || o.Request.String() == q.Request) {
-			return r.explain(o), nil
+	work, _ := infer.ParseRequestID(q.Request)
+	client := q.Request[:min(len(q.Request), maxID)]
+	before := ^uint64(0)
+	for more := true; more; {
+		var found *record
+		if found, before, more = r.findIn(before, func(o *record) bool {
+			return (q.Every || o.Tenant == q.Tenant[:min(len(q.Tenant), maxID)]) && (o.Request == work || o.ClientID == client)
+		}); found != nil {
+			return r.explain(found), nil
 		}
 	}
-	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of each gateway that the caller may see", q.Request, r.recent.Size())
+	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of each gateway that the caller may see", q.Request, r.most)
 }
 
-func (r *Requests) explain(o *path.Outcome) *infer.Explanation {
+// findIn looks for a request in a piece of those before a position, and returns where
+// the next piece starts, and whether there is one.
+func (r *Requests) findIn(before uint64, is func(*record) bool) (found *record, next uint64, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := pieceSize
+	for at, o := range r.recent.Before(before) {
+		if left == 0 {
+			return nil, next, true
+		}
+		left--
+		if next = at; is(o) {
+			o := *o
+			return &o, 0, false
+		}
+	}
+	return nil, 0, false
+}
+
+func (r *Requests) explain(o *record) *infer.Explanation {
 	e := &infer.Explanation{
 		RequestID: o.Request.String(), ID: o.ClientID, Protocol: o.Protocol, Model: o.Model.String(), Version: o.Version, Tenant: o.Tenant, Class: o.Class, Band: o.Band,
 		Received: r.wall(o.Received).UTC(), Outcome: cmp.Or(string(o.Reason), "good"), Total: o.Finished.Sub(o.Received).Seconds(),
 		Responses: o.Responses, Cached: o.Cached, PredictedCost: o.Predicted, Cost: o.Execution.Cost.Seconds() * 1000,
 	}
-	if err := errs.Visible(o.Err); err != nil {
-		e.Message, e.RetryAfter = err.Msg, err.RetryAfter.Seconds()
-	}
+	e.Message, e.RetryAfter = o.message, o.retryAfter.Seconds()
 	if o.Deadline != 0 {
 		e.Deadline = o.Deadline.Sub(o.Received).Seconds()
 		if o.Reason == "" && o.Ended > o.Deadline {
 			e.Outcome = "late"
 		}
 	}
-	e.Spent = spent(o)
+	e.Spent = spent(&o.Outcome)
 	if x := &o.Execution; x.BatchSize > 0 {
 		e.Batch = &infer.ExplainedBatch{ID: x.Batch.String(), Worker: x.Instance.Worker, Instance: x.Instance.Slot, Size: x.BatchSize, Own: o.BatchSize}
 	}

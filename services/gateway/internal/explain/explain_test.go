@@ -1,6 +1,11 @@
 package explain_test
 
 import (
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,5 +117,53 @@ func TestTenantsAreToldOfTheirOwnRequestsAlone(t *testing.T) {
 	}
 	if _, err := r.Find(infer.ExplainQuestion{Request: "7-1", Tenant: "small"}); errs.Of(err) != errs.RequestUnknown {
 		t.Error(err)
+	}
+}
+
+// What clients choose, an id or a name in an error, is remembered as a short copy of its own.
+func TestWhatClientsChooseIsRememberedInShort(t *testing.T) {
+	const most, long = 1000, 1 << 20
+	r := explain.New(most, wall)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for n := range uint64(most) {
+		o := served(n+1, strings.Repeat("i", long)+strconv.FormatUint(n, 10), "")
+		o.ClientID = o.ClientID[:long] // of a larger memory
+		o.Reason, o.Err = errs.ShapeMismatch, errs.Wrap(errs.ShapeMismatch, errors.New(o.ClientID), "unexpected input '%s'", o.ClientID)
+		r.Add(o)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > most*4<<10 {
+		t.Errorf("%d requests are remembered in %d bytes", most, grown)
+	}
+	got, err := r.Find(infer.ExplainQuestion{Request: strings.Repeat("i", long), Every: true})
+	if err != nil || got.RequestID != "7-1000" || len(got.ID) != 256 || len(got.Message) != 1024 {
+		t.Errorf("the newest: %v, %v", err, got)
+	}
+	runtime.KeepAlive(r)
+}
+
+// A search goes on where it was while other requests end.
+func TestOldRequestsAreFoundWhileOthersEnd(t *testing.T) {
+	r := explain.New(2000, wall)
+	for n := range uint64(1500) {
+		r.Add(served(n+1, "", ""))
+	}
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		for n := range uint64(400) {
+			r.Add(served(2000+n, "", ""))
+		}
+	})
+	for range 20 {
+		if got, err := r.Find(infer.ExplainQuestion{Request: "7-1", Every: true}); err != nil || got.RequestID != "7-1" {
+			t.Fatalf("%v: %+v", err, got)
+		}
+	}
+	ending.Wait()
+	if _, err := r.Find(infer.ExplainQuestion{Request: "7-9999", Every: true}); errs.Of(err) != errs.RequestUnknown {
+		t.Errorf("a request that there was none of: %v", err)
 	}
 }

@@ -16,15 +16,24 @@ type elements struct {
 	dst          []byte
 	count, limit int64
 	num          number
+	// lone says that a value which is no array is the only element.
+	lone bool
 }
 
 // read reads the value of "data" and returns the tensor's bytes.
 func (e *elements) read() ([]byte, error) {
-	if e.peek() != '[' {
+	switch array := e.peek() == '['; {
+	case array:
+		if err := e.walk(); err != nil {
+			return nil, err
+		}
+	case !e.lone:
 		return nil, unable("data", errNonArray)
-	}
-	if err := e.walk(); err != nil {
-		return nil, err
+	default:
+		if err := e.element(); err != nil {
+			return nil, err
+		}
+		e.count++
 	}
 	if e.datatype != tensor.Bytes && e.count < e.limit {
 		return nil, wrongCount()
@@ -63,6 +72,9 @@ func (e *elements) walk() error {
 func (e *elements) run() error {
 	for {
 		if e.count == e.limit && e.datatype != tensor.Bytes {
+			if err := e.skip(); err != nil { // what is no JSON is refused as such
+				return err
+			}
 			return wrongCount()
 		}
 		if err := e.element(); err != nil {
@@ -102,7 +114,7 @@ func (e *elements) float32() error {
 	}
 	f, ok := e.num.float32()
 	if !ok {
-		return e.fail("Number too big to be stored in double.")
+		return e.tooBig(&e.num)
 	}
 	binary.LittleEndian.PutUint32(e.dst[4*e.count:], math.Float32bits(f))
 	return nil
@@ -114,7 +126,7 @@ func (e *elements) float64() error {
 	}
 	f, ok := e.num.float64()
 	if !ok {
-		return e.fail("Number too big to be stored in double.")
+		return e.tooBig(&e.num)
 	}
 	binary.LittleEndian.PutUint64(e.dst[8*e.count:], math.Float64bits(f))
 	return nil
@@ -189,8 +201,12 @@ func (e *elements) string() error {
 		return errs.New(errs.InvalidJSON, "Unable to parse JSON bytes array: %s", errNonString)
 	}
 	at := len(e.dst)
-	var err error
-	if e.dst, err = e.appendStr(append(e.dst, 0, 0, 0, 0)); err != nil {
+	dst, err := e.grow(e.dst, 4)
+	if err == nil {
+		dst, err = e.appendStr(append(dst, 0, 0, 0, 0))
+	}
+	e.dst = dst
+	if err != nil {
 		return err
 	}
 	binary.LittleEndian.PutUint32(e.dst[at:], uint32(len(e.dst)-at-4))

@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
 // decode runs one document through a fresh decoder.
@@ -132,20 +133,21 @@ func TestWrongDataIsRefused(t *testing.T) {
 		{"half a float", "FP16", "[1,2]", refusal{errs.TensorDataInvalid, "receiving FP16 data via JSON is not supported. Please use the binary data format for input A"}},
 		{"half a brain float", "BF16", "[1,2]", refusal{errs.TensorDataInvalid, "receiving BF16 data via JSON is not supported. Please use the binary data format for input A"}},
 		{"an unknown datatype", "FP8", "[1,2]", refusal{errs.DatatypeMismatch, "invalid datatype for input A"}},
+		{"a comma after the last", "INT32", "[1,2,]", badSyntax("Invalid value.", 5)},
 		{"a comma at the end", "INT32", "[1,]   ", badSyntax("Invalid value.", 3)},
 		{"a comma after an array", "INT32", "[[1],]", badSyntax("Invalid value.", 5)},
 		{"no comma", "INT32", "[1 2]", badSyntax("Missing a comma or ']' after an array element.", 3)},
-		{"a leading zero", "INT32", "[01,2]", badSyntax("Invalid value.", 1)},
+		{"a leading zero", "INT32", "[01,2]", badSyntax("Missing a comma or ']' after an array element.", 2)},
 		{"a plus", "INT32", "[+1,2]", badSyntax("Invalid value.", 1)},
 		{"no fraction", "FP32", "[1.,2]", badSyntax("Miss fraction part in number.", 3)},
 		{"no exponent", "FP32", "[1e,2]", badSyntax("Miss exponent in number.", 3)},
-		{"no digits", "FP32", "[-,2]", badSyntax("Invalid value.", 1)},
-		{"too big for a double", "FP32", "[1e400,2]", badSyntax("Number too big to be stored in double.", 6)},
+		{"no digits", "FP32", "[-,2]", badSyntax("Invalid value.", 2)},
+		{"too big for a double", "FP32", "[1e400,2]", badSyntax("Number too big to be stored in double.", 1)},
 		{"half a surrogate pair", "BYTES", `["\ud800x","a"]`, badSyntax("The surrogate pair in string is invalid.", 2)},
 		{"a low surrogate first", "BYTES", `["\udc00\ud800","a"]`, badSyntax("The surrogate pair in string is invalid.", 2)},
 		{"no hex", "BYTES", `["\u00g0","a"]`, badSyntax("Incorrect hex digit after \\u escape in string.", 2)},
 		{"an unknown escape", "BYTES", `["\x","a"]`, badSyntax("Invalid escape character in string.", 2)},
-		{"a raw line break", "BYTES", "[\"a\nb\",\"a\"]", badSyntax("Invalid encoding in string.", 3)},
+		{"a raw line break", "BYTES", "[\"a\nb\",\"a\"]", badSyntax("Invalid escape character in string.", 3)},
 		{"too deep", "INT32", strings.Repeat("[", 101) + strings.Repeat("]", 101), refusal{errs.TensorDataInvalid, "JSON nesting depth exceeds maximum allowed limit (100)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,9 +319,9 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"no name", `{1:2}`, syntax("Missing a name for object member. at 1")},
 		{"no colon", `{"a" 2}`, syntax("Missing a colon after a name of object member. at 5")},
 		{"no comma", `{"a":2 "b"}`, syntax("Missing a comma or '}' after an object member. at 7")},
-		{"open string", `{"a`, syntax("Missing a closing quotation mark in string. at 1")},
+		{"open string", `{"a`, syntax("Missing a closing quotation mark in string. at 3")},
 		{"text after the end", `{"inputs":[]} x`, syntax("The document root must not be followed by other values. at 14")},
-		{"a word", `{"a":nul}`, syntax("Invalid value. at 5")},
+		{"a word", `{"a":nul}`, syntax("Invalid value. at 8")},
 		{"a deep member that nobody reads", `{"x":` + strings.Repeat("[", 102) + strings.Repeat("]", 102) + `}`, refusal{errs.TensorDataInvalid, "JSON nesting depth exceeds maximum allowed limit (100)"}},
 		{"an array", `[]`, refusal{errs.InvalidJSON, "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"}},
 		{"no inputs", `{"id":"x"}`, refusal{errs.InvalidJSON, "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"}},
@@ -338,8 +340,11 @@ func TestWrongEnvelopeIsRefused(t *testing.T) {
 		{"bytes too many", `{"inputs":[{"name":"A","datatype":"INT32","shape":[4,1152921504606846978],"data":[1]}]}`, refusal{errs.ShapeMismatch, "byte size overflow for input 'A': its shape [4,1152921504606846978] has more than 9223372036854775807 bytes of INT32"}},
 		{"product too large", `{"inputs":[{"name":"A","datatype":"INT32","shape":[4294967296,4294967296],"data":[1]}]}`, refusal{errs.ShapeMismatch, "shape [4294967296,4294967296] of input 'A' causes total element count to exceed maximum size of 9223372036854775807"}},
 		{"binary size not a number", `{"inputs":[{` + a + `,"parameters":{"binary_data_size":"4"}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'binary_data_size': attempt to access JSON non-unsigned-integer as unsigned-integer"}},
-		{"unknown input region", `{"inputs":[{` + a + `,"parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}}]}`, refusal{errs.RegionNotFound, "Unable to find shared memory region: 'r'"}},
-		{"unknown output region", `{"outputs":[{"name":"X","parameters":{"shared_memory_region":"r"}}]}`, refusal{errs.RegionNotFound, "Unable to find shared memory region: 'r'"}},
+		{"region not a string", `{"inputs":[{` + a + `,"parameters":{"shared_memory_region":7}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'shared_memory_region': attempt to access JSON non-string as string"}},
+		{"region's size not a number", `{"outputs":[{"name":"X","parameters":{"shared_memory_byte_size":"4"}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'shared_memory_byte_size': attempt to access JSON non-unsigned-integer as unsigned-integer"}},
+		{"region's offset negative", `{"inputs":[{` + a + `,"parameters":{"shared_memory_offset":-1}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer"}},
+		{"region and data", `{"inputs":[{` + a + `,"data":[1],"parameters":{"shared_memory_region":"r"}}]}`, refusal{errs.TensorDataInvalid, oneOf + " set 'data' 'shared_memory_region'"}},
+		{"a region's size alone", `{"inputs":[{` + a + `,"parameters":{"shared_memory_byte_size":4}}]}`, refusal{errs.TensorDataInvalid, oneOf + " no field is set"}},
 		{"output without name", `{"outputs":[{}]}`, refusal{errs.InvalidJSON, "Unable to parse 'name': attempt to access non-existing object member 'name'"}},
 		{"output not an object", `{"outputs":["X"]}`, refusal{errs.InvalidJSON, "Unable to parse 'name': attempt to access non-existing object member 'name'"}},
 		{"output form not a boolean", `{"outputs":[{"name":"X","parameters":{"binary_data":1}}]}`, refusal{errs.InvalidJSON, "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean"}},
@@ -381,6 +386,25 @@ func TestNothingRefersToTheBody(t *testing.T) {
 	got := []any{r.ID, r.Inputs[0].Name, string(data), r.Outputs[0].Name, e.Outputs[0].Name, r.Parameters[0]}
 	want := []any{"one", "A", "\x03\x00\x00\x00abc", "X", "X", infer.Parameter{Key: "k", Value: "v"}}
 	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTensorsInSharedMemoryAreListed(t *testing.T) {
+	_, e, err := decode(`{"inputs":[{"name":"A","datatype":"FP32","shape":[1],"data":[1]},
+		{"parameters":{"shared_memory_byte_size":18446744073709551615,"shared_memory_region":"in","shared_memory_offset":4},"shape":[1],"datatype":"FP32","name":"B"}],
+		"outputs":[{"name":"X"},{"name":"Y","parameters":{"shared_memory_region":"out","shared_memory_byte_size":8,"binary_data":false}}],
+		"parameters":{"binary_data_output":true}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := jsoninfer.Envelope{
+		BinaryOutputs: true,
+		Outputs:       []jsoninfer.OutputForm{{Name: "X"}, {Name: "Y", Shared: true}},
+		SharedInputs:  []regions.Input{{Index: 1, Range: regions.Range{Region: "in", Offset: 4, Size: math.MaxUint64}}},
+		SharedOutputs: []regions.Output{{Name: "Y", Range: regions.Range{Region: "out", Size: 8}}},
+	}
+	if d := cmp.Diff(want, *e); d != "" {
 		t.Error(d)
 	}
 }

@@ -1,6 +1,9 @@
 package jsoninfer
 
-import "github.com/nereid-serving/nereid/services/gateway/internal/classify"
+import (
+	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
+)
 
 // Envelope is what a request's JSON says about the form of the tensors.
 type Envelope struct {
@@ -12,6 +15,9 @@ type Envelope struct {
 	Outputs []OutputForm
 	// Classes are the outputs of which it wants classes in place of values.
 	Classes []classify.Output
+	// SharedInputs and SharedOutputs are those in regions of the client's memory.
+	SharedInputs  []regions.Input
+	SharedOutputs []regions.Output
 }
 
 // BinaryInput is an input whose bytes are not in the JSON.
@@ -26,6 +32,8 @@ type BinaryInput struct {
 type OutputForm struct {
 	Name   string
 	Binary bool
+	// Shared says that the response has no data of it.
+	Shared bool
 }
 
 // Reset empties e for another request and keeps its memory.
@@ -33,12 +41,15 @@ func (e *Envelope) Reset() {
 	*e = Envelope{Binary: e.Binary[:0], Outputs: e.Outputs[:0], Classes: e.Classes[:0]}
 }
 
-// BinaryOutput reports whether the output of that name is to be sent as bytes.
-func (e *Envelope) BinaryOutput(name string) bool {
+// form is how the output of that name is to be sent.
+func (e *Envelope) form(name string) OutputForm {
 	for i := range e.Outputs {
 		if e.Outputs[i].Name == name {
-			return e.Outputs[i].Binary
+			return e.Outputs[i]
 		}
 	}
-	return e.BinaryOutputs
+	return OutputForm{Name: name, Binary: e.BinaryOutputs}
 }
+
+// BinaryOutput reports whether the output of that name is to be sent as bytes.
+func (e *Envelope) BinaryOutput(name string) bool { return e.form(name).Binary }

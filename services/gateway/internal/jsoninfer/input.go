@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
 // input is one element of "inputs" while it is read.
@@ -15,10 +16,12 @@ type input struct {
 	*infer.Tensor
 	seen   member
 	size   uint64 // binary_data_size
-	region string
+	region regions.Range
 	// data is where a "data" member begins that could not be read at once,
 	// since its datatype or shape was not known; 0 is none.
 	data int
+	// lone says that "data" may be an element without an array around it.
+	lone bool
 }
 
 // toReadData is what must be known before "data" can be read.
@@ -45,6 +48,8 @@ func (d *Decoder) input() error {
 	switch {
 	case in.seen&memberBinary != 0:
 		d.env.Binary = append(d.env.Binary, BinaryInput{Index: len(d.request.Inputs) - 1, Size: in.size})
+	case in.seen&memberRegion != 0:
+		d.env.SharedInputs = append(d.env.SharedInputs, regions.Input{Index: len(d.request.Inputs) - 1, Range: in.region})
 	case in.data > 0:
 		after := d.s.pos
 		d.s.pos = in.data
@@ -76,8 +81,9 @@ func (d *Decoder) inputMember(key []byte, in *input) (err error) {
 	var text []byte
 	switch m {
 	case memberName:
-		text, err = d.text("name")
-		in.Name = known(d.model.Inputs, text)
+		if text, err = d.text("name"); err == nil {
+			in.Name, err = d.known(d.model.Inputs, text)
+		}
 	case memberDatatype:
 		text, err = d.text("datatype")
 		in.Datatype, _ = tensor.ParseDatatype(string(text))
@@ -124,15 +130,11 @@ func (d *Decoder) inputParameters(in *input) error {
 		case "binary_data_size":
 			in.seen |= memberBinary
 			in.size, err = d.unsigned("binary_data_size", errNonUnsigned)
-		case "shared_memory_region":
-			in.seen |= memberRegion
-			var name []byte
-			name, err = d.text("shared_memory_region")
-			in.region = string(name)
-		case "shared_memory_offset", "shared_memory_byte_size":
-			_, err = d.unsigned(string(key), errNonUnsigned)
 		default:
-			err = d.s.skip()
+			var named bool
+			if named, err = d.regionParameter(key, &in.region); named {
+				in.seen |= memberRegion
+			}
 		}
 		return err
 	})
@@ -150,8 +152,6 @@ func (in *input) check() error {
 		return missing("datatype")
 	case in.seen&memberShape == 0:
 		return missing("shape")
-	case in.seen&memberRegion != 0:
-		return unknownRegion(in.region)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (d *Decoder) readFixed(in *input, n int64) error {
 	}
 	// n elements take at least n digits, n-1 commas and two brackets: what is
 	// too short for that needs no memory to be refused.
-	if left := int64(len(d.s.data) - d.s.pos); n > left/2 {
+	if left := int64(len(d.s.data) - d.s.pos); n > left/2 && !in.lone { // whose elements were counted
 		if d.s.peek() != '[' {
 			return unable("data", errNonArray)
 		}
@@ -240,17 +240,13 @@ func (d *Decoder) readFixed(in *input, n int64) error {
 		return err
 	}
 	in.Data = tensor.InBuffer(buf, 0, size)
-	e := elements{scanner: &d.s, datatype: in.Datatype, dst: buf.Bytes(), limit: n}
+	e := elements{scanner: &d.s, datatype: in.Datatype, dst: buf.Bytes(), limit: n, lone: in.lone}
 	_, err = e.read()
 	return err
 }
 
-// keepStrings is the most memory, in bytes, that a decoder keeps for the strings
-// of the next request, and as much for its BYTES tensors.
-const keepStrings = 64 << 10
-
 func (d *Decoder) readStrings(in *input) error {
-	e := elements{scanner: &d.s, datatype: tensor.Bytes, dst: d.strings[:0]}
+	e := elements{scanner: &d.s, datatype: tensor.Bytes, dst: d.strings[:0], lone: in.lone}
 	data, err := e.read()
 	if err != nil {
 		return err
@@ -258,6 +254,7 @@ func (d *Decoder) readStrings(in *input) error {
 	if cap(data) <= keepStrings {
 		d.strings = data
 	}
+	defer d.s.leave(data)
 	if err := d.limit(in, int64(len(data))); err != nil {
 		return err
 	}
@@ -272,10 +269,8 @@ func (d *Decoder) readStrings(in *input) error {
 
 // hold returns a buffer of n bytes, which are charged first.
 func (d *Decoder) hold(n int64) (*tensor.Buffer, error) {
-	if d.Account != nil {
-		if err := d.Account.Receive(n); err != nil {
-			return nil, err
-		}
+	if err := d.Account.Receive(n); err != nil {
+		return nil, err
 	}
 	return d.Pool.Get(int(n))
 }

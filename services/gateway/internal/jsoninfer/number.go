@@ -43,8 +43,8 @@ func (s *scanner) number(n *number) error {
 	if n.digits == 0 {
 		return s.special(n, first)
 	}
-	if b[first] == '0' && n.digits > 1 {
-		return s.fail("Invalid value.")
+	if b[first] == '0' { // which no digit follows
+		m, i, n.digits = 0, first+1, 1
 	}
 	if i < len(b) && b[i] == '.' {
 		from := i + 1
@@ -64,6 +64,12 @@ func (s *scanner) number(n *number) error {
 	}
 	n.text, s.pos = b[start:i], i
 	return nil
+}
+
+// tooBig is the error for the number that was read last. It names the number's start.
+func (s *scanner) tooBig(n *number) error {
+	s.pos -= len(n.text)
+	return s.fail("Number too big to be stored in double.")
 }
 
 // digits reads decimal digits from i on and appends them to m, which is
@@ -140,6 +146,7 @@ func (s *scanner) special(n *number, i int) error {
 	case hasPrefix(rest, "Inf"):
 		word = "Inf"
 	default:
+		s.pos = i
 		return s.fail("Invalid value.")
 	}
 	if word != "NaN" {

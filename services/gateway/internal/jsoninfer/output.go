@@ -4,6 +4,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
 func (d *Decoder) output() error {
@@ -19,7 +20,9 @@ func (d *Decoder) output() error {
 		switch {
 		case string(key) == "name" && first(&seen, memberName):
 			name, err := d.text("name")
-			out.name = known(d.model.Outputs, name)
+			if err == nil {
+				out.name, err = d.known(d.model.Outputs, name)
+			}
 			return err
 		case string(key) == "parameters" && first(&seen, memberParameters) && d.s.peek() == '{':
 			return d.s.object(func(key []byte) error { return d.outputParameter(key, &out) })
@@ -36,7 +39,10 @@ func (d *Decoder) output() error {
 		return err
 	}
 	d.request.Outputs = append(d.request.Outputs, infer.Output{Name: out.name})
-	d.env.Outputs = append(d.env.Outputs, OutputForm{Name: out.name, Binary: out.binary})
+	d.env.Outputs = append(d.env.Outputs, OutputForm{Name: out.name, Binary: out.binary, Shared: out.hasRegion})
+	if out.hasRegion {
+		d.env.SharedOutputs = append(d.env.SharedOutputs, regions.Output{Name: out.name, Range: out.region})
+	}
 	if out.classes > 0 {
 		d.env.Classes = append(d.env.Classes, classify.Output{Name: out.name, Classes: out.classes})
 	}
@@ -44,10 +50,11 @@ func (d *Decoder) output() error {
 }
 
 type outputForm struct {
-	name, region string
-	hasRegion    bool
-	binary       bool
-	classes      uint64
+	name      string
+	region    regions.Range
+	hasRegion bool
+	binary    bool
+	classes   uint64
 }
 
 func (d *Decoder) outputParameter(key []byte, out *outputForm) (err error) {
@@ -56,16 +63,32 @@ func (d *Decoder) outputParameter(key []byte, out *outputForm) (err error) {
 		out.binary, err = d.flag("binary_data")
 	case "classification":
 		out.classes, err = d.unsigned("classification", errNonUnsigned)
+	default:
+		var named bool
+		named, err = d.regionParameter(key, &out.region)
+		out.hasRegion = out.hasRegion || named
+	}
+	return err
+}
+
+// regionParameter reads a parameter of a tensor that is none of an input or output alone,
+// and says whether it names a region.
+func (d *Decoder) regionParameter(key []byte, of *regions.Range) (named bool, err error) {
+	switch string(key) {
 	case "shared_memory_region":
 		var name []byte
-		name, err = d.text("shared_memory_region")
-		out.region, out.hasRegion = string(name), true
-	case "shared_memory_offset", "shared_memory_byte_size":
-		_, err = d.unsigned(string(key), errNonUnsigned)
+		if name, err = d.text("shared_memory_region"); err == nil {
+			of.Region, err = d.keep(name)
+		}
+		return true, err
+	case "shared_memory_offset":
+		of.Offset, err = d.unsigned("shared_memory_offset", errNonUnsigned)
+	case "shared_memory_byte_size":
+		of.Size, err = d.unsigned("shared_memory_byte_size", errNonUnsigned)
 	default:
 		err = d.s.skip()
 	}
-	return err
+	return false, err
 }
 
 func (out *outputForm) check() error {
@@ -74,12 +97,6 @@ func (out *outputForm) check() error {
 		return errs.New(errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'classification'")
 	case out.hasRegion && out.binary:
 		return errs.New(errs.InvalidParameter, "Output can't set both 'shared_memory_region' and 'binary_data'")
-	case out.hasRegion:
-		return unknownRegion(out.region)
 	}
 	return nil
-}
-
-func unknownRegion(name string) error {
-	return errs.New(errs.RegionNotFound, "Unable to find shared memory region: '%s'", name)
 }

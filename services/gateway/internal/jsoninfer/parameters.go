@@ -46,7 +46,11 @@ func (d *Decoder) parameter(key []byte) (err error) {
 	case "binary_data_output":
 		d.env.BinaryOutputs, err = d.flag("binary_data_output")
 	default:
-		return d.custom(string(key))
+		name, err := d.keep(key)
+		if err != nil {
+			return err
+		}
+		return d.custom(name)
 	}
 	return err
 }
@@ -55,7 +59,11 @@ func (d *Decoder) parameter(key []byte) (err error) {
 func (d *Decoder) sequenceID() error {
 	if d.s.peek() == '"' {
 		key, err := d.s.str()
-		d.request.Sequence.ID, d.request.Sequence.Key = 0, string(key)
+		if err != nil {
+			return err
+		}
+		d.request.Sequence.ID = 0
+		d.request.Sequence.Key, err = d.keep(key)
 		return err
 	}
 	id, err := d.unsigned("sequence_id", errNonString)
@@ -68,6 +76,11 @@ func (d *Decoder) custom(key string) error {
 		return errs.New(errs.InvalidParameter,
 			"parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
 	}
+	return d.value(key)
+}
+
+// value reads the value of a parameter for the model.
+func (d *Decoder) value(key string) error {
 	value, err := d.scalar()
 	switch {
 	case err != nil:
@@ -86,7 +99,10 @@ func (d *Decoder) scalar() (any, error) {
 	switch d.s.peek() {
 	case '"':
 		text, err := d.s.str()
-		return string(text), err
+		if err != nil {
+			return nil, err
+		}
+		return d.keep(text)
 	case 't', 'f':
 		v, _, err := d.s.boolean()
 		return v, err
@@ -102,7 +118,7 @@ func (d *Decoder) scalar() (any, error) {
 	}
 	f, ok := n.float64()
 	if !ok {
-		return nil, d.s.fail("Number too big to be stored in double.")
+		return nil, d.s.tooBig(&n)
 	}
 	return f, nil
 }

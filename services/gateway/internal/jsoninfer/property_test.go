@@ -144,6 +144,7 @@ func FuzzDecode(f *testing.F) {
 		`{"id":"x","inputs":[{"name":"A","datatype":"FP32","shape":[2],"data":[1,[2e3]]}],"outputs":[{"name":"B","parameters":{"binary_data":true}}]}`,
 		`{"inputs":[{"data":["\ud83d\ude00"],"name":"A","datatype":"BYTES","shape":[1]}],"parameters":{"a":1.5,"b":null}}`,
 		`{"inputs":[{"name":"A","datatype":"BOOL","shape":[0],"parameters":{"binary_data_size":0}}]}`,
+		`{"inputs":[{"name":"A","datatype":"FP32","shape":[2],"parameters":{"shared_memory_region":"r","shared_memory_byte_size":8,"shared_memory_offset":1}}],"outputs":[{"name":"B","parameters":{"shared_memory_region":"r"}}]}`,
 		`[[[[`, `{"a`, `{"inputs":[]}x`, "{\"inputs\":[],\"\\u12",
 	} {
 		f.Add([]byte(body))

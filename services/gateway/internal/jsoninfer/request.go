@@ -5,13 +5,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
-
-// Account is charged with the memory of a request.
-type Account interface {
-	// Receive charges n bytes, or returns an error.
-	Receive(n int64) error
-}
 
 // Decoder reads requests. It may be used again, but not concurrently.
 type Decoder struct {
@@ -19,9 +14,9 @@ type Decoder struct {
 	Pool *tensor.Pool
 	// MaxTensor is the most bytes of one tensor in JSON.
 	MaxTensor int64
-	// Account is charged with that memory before it is allocated, and the caller
-	// returns it; nil has no bound.
-	Account Account
+	// Account is charged with that memory, and with the texts, before they are
+	// allocated; nil has no bound.
+	Account *memory.Account
 
 	s       scanner
 	model   *modelconfig.Config
@@ -30,7 +25,8 @@ type Decoder struct {
 	dims    []int64 // shapes of the request are cut from here
 	strings []byte  // a BYTES tensor while its size is unknown
 	seen    member
-	entries int // inputs, outputs, parameters and dimensions so far
+	entries int   // inputs, outputs, parameters and dimensions so far
+	credit  int64 // charged for entries and texts, and not used yet
 }
 
 // MaxEntries bounds a request's inputs, outputs, parameters and dimensions
@@ -38,12 +34,40 @@ type Decoder struct {
 // checks to come compare names with each other.
 const MaxEntries = 8192
 
+// entryBytes is what an entry takes in memory at most beside its texts, and grant how
+// much is charged for entries and texts at a time.
+const (
+	entryBytes = 256
+	grant      = 4 << 10
+)
+
 // entry counts one more.
 func (d *Decoder) entry() error {
 	if d.entries++; d.entries > MaxEntries {
 		return errs.New(errs.InputTooLarge, "request has more than %d inputs, outputs, parameters and dimensions", MaxEntries)
 	}
+	return d.small(entryBytes)
+}
+
+// small charges n bytes of entries or texts.
+func (d *Decoder) small(n int64) error {
+	if d.credit -= n; d.credit >= 0 {
+		return nil
+	}
+	more := max(-d.credit, grant)
+	if err := d.Account.Retain(more); err != nil {
+		return err
+	}
+	d.credit += more
 	return nil
+}
+
+// keep returns a text that outlives the document.
+func (d *Decoder) keep(text []byte) (string, error) {
+	if err := d.small(int64(len(text))); err != nil {
+		return "", err
+	}
+	return string(text), nil
 }
 
 // member is a set of members seen in an object.
@@ -67,41 +91,41 @@ const (
 // r refers to body afterwards. On an error r may hold tensors all the same:
 // the caller releases it in any case.
 func (d *Decoder) Decode(body []byte, model *modelconfig.Config, r *infer.Request, e *Envelope) error {
-	d.s = scanner{data: body, text: d.s.text}
-	d.model, d.request, d.env, d.dims = model, r, e, nil
+	return d.decode(body, model, r, e, d.document)
+}
+
+// decode reads a body by document, which finds it in the scanner.
+func (d *Decoder) decode(body []byte, model *modelconfig.Config, r *infer.Request, e *Envelope, document func() error) error {
+	d.s = scanner{data: body, text: d.s.text, account: d.Account}
+	d.model, d.request, d.env, d.dims, d.credit, d.seen, d.entries = model, r, e, nil, 0, 0, 0
 	defer func() {
 		d.s.data, d.model, d.request, d.env, d.dims = nil, nil, nil, nil, nil
 		if cap(d.s.text) > keepStrings {
+			d.s.leave(d.s.text)
 			d.s.text = nil
 		}
 	}()
-	if err := d.document(); err != nil {
-		return err
-	}
-	return d.s.end()
+	return document()
 }
 
 func (d *Decoder) document() error {
-	d.seen, d.entries = 0, 0
 	d.s.byteOrderMark()
+	var err error
 	switch d.s.peek() {
 	case 0:
-		if d.s.pos == len(d.s.data) {
-			return d.s.fail(emptyDocument)
-		}
+		return d.s.fail(emptyDocument)
 	case '{':
-		if err := d.s.object(d.top); err != nil {
-			return err
-		}
-		if d.seen&memberInputs != 0 {
-			return nil
-		}
-		return missing("inputs")
+		err = d.s.object(d.top)
+	default:
+		err = d.s.skip()
 	}
-	if err := d.s.skip(); err != nil {
-		return err
+	if err == nil {
+		err = d.s.end()
 	}
-	return missing("inputs")
+	if err == nil && d.seen&memberInputs == 0 {
+		err = missing("inputs")
+	}
+	return err
 }
 
 func missing(name string) error {
@@ -151,7 +175,9 @@ func (d *Decoder) top(key []byte) error {
 	switch m {
 	case memberID:
 		id, err := d.text("id")
-		d.request.ID = string(id)
+		if err == nil {
+			d.request.ID, err = d.keep(id)
+		}
 		return err
 	case memberParameters:
 		return d.parameters()
@@ -218,11 +244,11 @@ func (d *Decoder) flag(name string) (bool, error) {
 
 // known returns the name as a string: the model's own if it has one, so that
 // nothing is allocated.
-func known(list []modelconfig.IO, name []byte) string {
+func (d *Decoder) known(list []modelconfig.IO, name []byte) (string, error) {
 	for i := range list {
 		if list[i].Name == string(name) {
-			return list[i].Name
+			return list[i].Name, nil
 		}
 	}
-	return string(name)
+	return d.keep(name)
 }

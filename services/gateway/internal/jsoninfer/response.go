@@ -9,23 +9,22 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
-
-// Budget bounds the memory of responses.
-type Budget interface {
-	// Charge reserves n more bytes, or returns an error.
-	Charge(n int64, final bool) error
-}
 
 // AppendResponse appends the JSON of the response p to the request id for the
 // given model. For outputs that e wants as bytes it writes only how many there
 // are; the caller sends those after the JSON, in the order of outputs. The memory
 // that dst lacks is charged to the budget before it is allocated; the caller
 // returns it.
-func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Response, e *Envelope, b Budget) ([]byte, error) {
+func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Response, e *Envelope, b *memory.Account) ([]byte, error) {
 	dst = append(dst, '{')
 	if id != "" {
-		dst = append(AppendString(append(dst, `"id":`...), id), ',')
+		var err error
+		if dst, err = appendText(append(dst, `"id":`...), id, b); err != nil {
+			return dst, err
+		}
+		dst = append(dst, ',')
 	}
 	dst = AppendString(append(dst, `"model_name":`...), model.Name)
 	dst = strconv.AppendInt(append(dst, `,"model_version":"`...), model.Version, 10)
@@ -39,7 +38,7 @@ func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Respon
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, err = appendOutput(dst, &p.Outputs[i], e.BinaryOutput(p.Outputs[i].Name), b); err != nil {
+		if dst, err = appendOutput(dst, &p.Outputs[i], e.form(p.Outputs[i].Name), b); err != nil {
 			return dst, err
 		}
 	}
@@ -55,24 +54,31 @@ func appendParameters(dst []byte, list []infer.Parameter) ([]byte, error) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(AppendString(dst, p.Key), ':')
-		switch v := p.Value.(type) {
-		case bool:
-			dst = strconv.AppendBool(dst, v)
-		case int64:
-			dst = strconv.AppendInt(dst, v, 10)
-		case float64:
-			dst = appendFloat(dst, v, 64)
-		case string:
-			dst = AppendString(dst, v)
-		default:
-			return dst, errs.New(errs.ExecutionFailed, "response parameter '%s' has type %T, which JSON has no form for", p.Key, v)
+		var err error
+		if dst, err = appendValue(append(AppendString(dst, p.Key), ':'), &p); err != nil {
+			return dst, err
 		}
 	}
 	return append(dst, '}'), nil
 }
 
-func appendOutput(dst []byte, t *infer.Tensor, binary bool, b Budget) ([]byte, error) {
+// appendValue appends the value of a response's parameter.
+func appendValue(dst []byte, p *infer.Parameter) ([]byte, error) {
+	switch v := p.Value.(type) {
+	case bool:
+		return strconv.AppendBool(dst, v), nil
+	case int64:
+		return strconv.AppendInt(dst, v, 10), nil
+	case float64:
+		return appendFloat(dst, v, 64), nil
+	case string:
+		return AppendString(dst, v), nil
+	default:
+		return dst, errs.New(errs.ExecutionFailed, "response parameter '%s' has type %T, which JSON has no form for", p.Key, v)
+	}
+}
+
+func appendOutput(dst []byte, t *infer.Tensor, form OutputForm, b *memory.Account) ([]byte, error) {
 	dst = AppendString(append(dst, `{"name":`...), t.Name)
 	dst = append(append(append(dst, `,"datatype":"`...), t.Datatype.String()...), `","shape":[`...)
 	for i, d := range t.Shape {
@@ -82,7 +88,10 @@ func appendOutput(dst []byte, t *infer.Tensor, binary bool, b Budget) ([]byte, e
 		dst = strconv.AppendInt(dst, d, 10)
 	}
 	dst = append(dst, ']')
-	if binary {
+	if form.Shared {
+		return append(dst, '}'), nil
+	}
+	if form.Binary {
 		dst = append(dst, `,"parameters":{"binary_data_size":`...)
 		return append(strconv.AppendInt(dst, t.Data.Length, 10), "}}"...), nil
 	}
@@ -100,7 +109,7 @@ func textBytes(size int) int { return 4 + 3*size }
 
 // AppendData appends the elements of t, separated by commas. The memory that dst
 // lacks is charged to the budget.
-func AppendData(dst []byte, t *infer.Tensor, b Budget) ([]byte, error) {
+func AppendData(dst []byte, t *infer.Tensor, b *memory.Account) ([]byte, error) {
 	data, err := t.Data.Bytes()
 	if err != nil {
 		return dst, err
@@ -131,15 +140,13 @@ func AppendData(dst []byte, t *infer.Tensor, b Budget) ([]byte, error) {
 }
 
 // reserve makes room for n more bytes.
-func reserve(dst []byte, n int, b Budget) ([]byte, error) {
+func reserve(dst []byte, n int, b *memory.Account) ([]byte, error) {
 	if cap(dst)-len(dst) >= n {
 		return dst, nil
 	}
 	room := max(n, len(dst)/4) // as append does
-	if b != nil {
-		if err := b.Charge(int64(len(dst)+room-cap(dst)), false); err != nil {
-			return dst, err
-		}
+	if err := b.Retain(int64(len(dst) + room - cap(dst))); err != nil {
+		return dst, err
 	}
 	return slices.Grow(dst, room), nil
 }
@@ -148,7 +155,7 @@ func badOutput(t *infer.Tensor) error {
 	return errs.New(errs.ExecutionFailed, "output tensor shape does not match size of output for '%s'", t.Name)
 }
 
-func appendStrings(dst []byte, t *infer.Tensor, data []byte, b Budget) ([]byte, error) {
+func appendStrings(dst []byte, t *infer.Tensor, data []byte, b *memory.Account) ([]byte, error) {
 	n, ok := t.Shape.Elements()
 	if !ok {
 		return dst, badOutput(t)
@@ -159,13 +166,37 @@ func appendStrings(dst []byte, t *infer.Tensor, data []byte, b Budget) ([]byte, 
 		if err != nil {
 			return dst, badOutput(t)
 		}
-		if dst, err = reserve(dst, len(element)+textBytes(0), b); err != nil {
+		if dst, err = appendText(dst, element, b); err != nil {
 			return dst, err
 		}
-		dst = append(AppendString(dst, element), ',')
+		dst = append(dst, ',')
 		data = rest
 	}
 	return dst[:max(from, len(dst)-1)], nil
+}
+
+// escapePiece is how many bytes of a text are escaped between two looks at the memory
+// for them, and escaped the most bytes that one of them takes.
+const (
+	escapePiece = 4 << 10
+	escaped     = 6
+)
+
+// appendText appends a text as a JSON string. The memory that dst lacks is charged.
+func appendText[T string | []byte](dst []byte, text T, b *memory.Account) ([]byte, error) {
+	for opened := false; !opened || len(text) > 0; opened = true {
+		piece := text[:min(len(text), escapePiece)]
+		text = text[len(piece):]
+		var err error
+		if dst, err = reserve(dst, escaped*len(piece)+len(`"",`), b); err != nil {
+			return dst, err
+		}
+		if !opened {
+			dst = append(dst, '"')
+		}
+		dst = appendEscaped(dst, piece)
+	}
+	return append(dst, '"'), nil
 }
 
 // appendElement appends the first element of data.
@@ -209,7 +240,7 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 		return append(dst, "-Infinity"...)
 	}
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
-		return strconv.AppendFloat(dst, f, 'e', -1, bits)
+		return trimExponent(strconv.AppendFloat(dst, f, 'e', -1, bits))
 	}
 	dst = strconv.AppendFloat(dst, f, 'f', -1, bits)
 	if f == math.Trunc(f) {
@@ -218,12 +249,32 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	return dst
 }
 
+// trimExponent drops the plus sign and the leading zero of the exponent that text ends
+// with, of at least two digits.
+func trimExponent(text []byte) []byte {
+	at := len(text) - 3
+	for text[at] != '+' && text[at] != '-' {
+		at--
+	}
+	from, exponent := at+1, at+1
+	if text[at] == '+' {
+		from = at
+	}
+	if text[exponent] == '0' {
+		exponent++
+	}
+	return append(text[:from], text[exponent:]...)
+}
+
 // AppendString appends s as a JSON string. Only what JSON demands is escaped;
 // other bytes stay as they are, even where they are not UTF-8, as Triton
 // leaves them.
 func AppendString[T string | []byte](dst []byte, s T) []byte {
+	return append(appendEscaped(append(dst, '"'), s), '"')
+}
+
+func appendEscaped[T string | []byte](dst []byte, s T) []byte {
 	const hex = "0123456789ABCDEF"
-	dst = append(dst, '"')
 	from := 0
 	for i := range len(s) {
 		c := s[i]
@@ -249,5 +300,5 @@ func AppendString[T string | []byte](dst []byte, s T) []byte {
 			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		}
 	}
-	return append(append(dst, s[from:]...), '"')
+	return append(dst, s[from:]...)
 }

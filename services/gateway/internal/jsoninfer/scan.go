@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // MaxDepth is how deep arrays and objects may nest.
@@ -15,6 +16,33 @@ type scanner struct {
 	data []byte
 	pos  int
 	text []byte // the last string that had escapes
+
+	account *memory.Account // for what strings become; may be nil
+}
+
+// keepStrings is the most memory, in bytes, that a decoder keeps for the strings
+// of the next request, and as much for its BYTES tensors.
+const keepStrings = 64 << 10
+
+// grow returns dst with room for n more bytes, which it charges first.
+func (s *scanner) grow(dst []byte, n int) ([]byte, error) {
+	if cap(dst)-len(dst) >= n {
+		return dst, nil
+	}
+	room := max(2*cap(dst), len(dst)+n, 64)
+	if err := s.account.Retain(int64(room)); err != nil {
+		return dst, err
+	}
+	larger := append(make([]byte, 0, room), dst...)
+	s.leave(dst)
+	return larger, nil
+}
+
+// leave gives back what a buffer was charged with, unless decoders keep such a one.
+func (s *scanner) leave(b []byte) {
+	if cap(b) > keepStrings {
+		s.account.Drop(int64(cap(b)))
+	}
 }
 
 func (s *scanner) fail(what string) error {
@@ -140,10 +168,12 @@ func tooDeep() error {
 
 // word reads a literal.
 func (s *scanner) word(w string) error {
-	if len(s.data)-s.pos < len(w) || string(s.data[s.pos:s.pos+len(w)]) != w {
-		return s.fail("Invalid value.")
+	for i := range len(w) {
+		if s.pos == len(s.data) || s.data[s.pos] != w[i] {
+			return s.fail("Invalid value.")
+		}
+		s.pos++
 	}
-	s.pos += len(w)
 	return nil
 }
 
@@ -173,6 +203,7 @@ func (s *scanner) str() ([]byte, error) {
 			return s.text, err
 		}
 	}
+	s.pos = len(s.data)
 	return nil, s.fail("Missing a closing quotation mark in string.")
 }
 
@@ -184,6 +215,10 @@ func (s *scanner) appendStr(dst []byte) ([]byte, error) {
 		for s.pos < len(s.data) && s.data[s.pos] != '"' && s.data[s.pos] != '\\' && s.data[s.pos] >= ' ' {
 			s.pos++
 		}
+		var err error
+		if dst, err = s.grow(dst, s.pos-from+utf8.UTFMax); err != nil {
+			return dst, err
+		}
 		dst = append(dst, s.data[from:s.pos]...)
 		if s.pos == len(s.data) {
 			break
@@ -193,12 +228,13 @@ func (s *scanner) appendStr(dst []byte) ([]byte, error) {
 			s.pos++
 			return dst, nil
 		case '\\':
-			var err error
 			if dst, err = s.escape(dst); err != nil {
 				return dst, err
 			}
+		case 0:
+			return dst, s.fail("Missing a closing quotation mark in string.")
 		default:
-			return dst, s.fail("Invalid encoding in string.")
+			return dst, s.fail("Invalid escape character in string.")
 		}
 	}
 	return dst, s.fail("Missing a closing quotation mark in string.")
@@ -206,10 +242,11 @@ func (s *scanner) appendStr(dst []byte) ([]byte, error) {
 
 // escape reads one escape sequence.
 func (s *scanner) escape(dst []byte) ([]byte, error) {
-	if s.pos+1 == len(s.data) {
-		return dst, s.fail("Missing a closing quotation mark in string.")
+	c := byte(0)
+	if s.pos+1 < len(s.data) {
+		c = s.data[s.pos+1]
 	}
-	switch c := s.data[s.pos+1]; c {
+	switch c {
 	case '"', '\\', '/':
 		dst = append(dst, c)
 	case 'b':

@@ -167,6 +167,11 @@ func (m *Metrics) Prune(models []*core.Model) {
 
 // Ended counts one inference.
 func (p *Protocol) Ended(o *path.Outcome) {
+	if o.Model == (infer.ModelID{}) { // refused before its message was read
+		p.metrics.tenant(o)
+		p.failed("", o.Reason, o.Deadline)
+		return
+	}
 	success := p.successOf(o.Model)
 	p.receive.Observe(o.Started.Sub(o.Received))
 	p.infer.Observe(o.Ended.Sub(o.Started))
@@ -210,7 +215,7 @@ func (p *Protocol) failed(model string, reason errs.Reason, deadline mono.Time) 
 // outcomeOf returns the deadline outcome of a failed request.
 func outcomeOf(reason errs.Reason) string {
 	switch reason {
-	case errs.DeadlineUnmeetable:
+	case errs.DeadlineUnmeetable, errs.DeadlineTooShort:
 		return "unmeetable"
 	case errs.DeadlineQueue:
 		return "queue"

@@ -60,7 +60,7 @@ func newEngine() *engine {
 	}}}))
 	e.metrics = metered.New(e.registry)
 	e.Protocol = e.metrics.Protocol("grpc")
-	e.path = path.New(g, path.Protocol{}, path.Options{Meter: e.Protocol})
+	e.path = path.New(g, path.Protocol{}, path.Options{Meter: e.Protocol, Observers: []path.Observer{{Ended: e.Protocol.Ended}}})
 	e.call = path.Call{API: core.InferenceAPI, Model: "m", Body: e, Sink: e}
 	return e
 }

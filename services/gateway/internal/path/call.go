@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
@@ -23,24 +24,33 @@ type Call struct {
 	// Model and Version are as the client names them. Where the body names them,
 	// Body.Receive sets them.
 	Model, Version string
-	// AllModels says that the call is about all models, as far as it names none.
-	AllModels bool
+	// Headers calls each with every header of an inference whose headers may become
+	// parameters; nil for one whose may not.
+	Headers func(each func(name string, values []string))
 	// Trace is the W3C traceparent, or empty.
 	Trace string
 	// Single names an endpoint that gives exactly one response; it is empty for one
 	// that gives any number.
 	Single string
-	Body   Body
-	Sink   Sink
+	// One is the refusal of an endpoint that takes a request for any model, if the model
+	// gives another number of responses than one. It is empty for one that gives any
+	// number, and where Single is not.
+	One  string
+	Body Body
+	Sink Sink
 
 	// Admitted says that the caller has sent what a restricted API demands.
 	Admitted bool
+	// Connected says that the call's connection was open before the gateway began to drain.
+	Connected bool
 	// Tenant is whose call it is; nil without a policy.
 	Tenant *tenants.Tenant
 	// Quota is what the call holds of its tenant's limits, and what is left of them.
 	Quota tenants.Reservation
-	// Account is what the call holds of the budget.
-	Account core.Account
+	// Account is what the call holds of the budget. Received says that its transport
+	// has opened it, for a message that came before the call.
+	Account  memory.Account
+	Received bool
 	// Target is the version that was resolved. The one that responds may be
 	// another: see [Call.Served].
 	Target *core.Version
@@ -54,6 +64,8 @@ type Call struct {
 	// body sets them.
 	Classes    []classify.Output
 	EmptyFinal bool
+	// Shared are the tensors in regions of the client's memory. The body sets them.
+	Shared Shared
 
 	path      *Path
 	view      *tenants.View // the policy of the call; nil without one
@@ -63,6 +75,7 @@ type Call struct {
 	lookup    cache.Lookup    // in the response cache
 	hit       *infer.Response // that it has found, until the request is admitted
 	detached  int64           // bytes of the response that is being sent; see Detach
+	shared    shared
 	outcome   Outcome
 }
 
@@ -107,6 +120,14 @@ func (c *Call) begin(ctx context.Context, p *Path) {
 
 // Context is the call's, which ends at its deadline.
 func (c *Call) Context() context.Context { return c.ctx }
+
+// Budget is the one to which the call is charged: that of its tenant, or of all calls.
+func (c *Call) Budget() *memory.Budget {
+	if c.Tenant == nil {
+		return c.path.options.Budget
+	}
+	return c.Tenant.Memory(c.path.options.Budget)
+}
 
 // SetTimeout ends the call, whose request has been resolved, so long after its
 // arrival.
@@ -153,7 +174,16 @@ func (c *Call) send(r *infer.Response) error {
 			}
 		}
 	}
+	for _, responding := range c.path.responding {
+		responding(c, r)
+	}
+	if len(c.Shared.Outputs) > 0 {
+		if err := c.deposit(r); err != nil {
+			return err
+		}
+	}
 	if r.Final { // before the sending, which a slow client may hold up
+		c.closeWindows()
 		c.execution.Pass()
 	}
 	started := time.Now()
@@ -162,3 +192,6 @@ func (c *Call) send(r *infer.Response) error {
 	c.outcome.Responses++
 	return err
 }
+
+// Protocol names the transport.
+func (c *Call) Protocol() string { return c.path.options.Protocol }

@@ -7,6 +7,7 @@ package path
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"runtime/debug"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
@@ -31,21 +34,25 @@ type Protocol struct {
 type Options struct {
 	// Restricted are the APIs that need a header.
 	Restricted core.Restrictions
+	// Forward matches the headers that inferences get as parameters; see [ForwardPattern].
+	// Nil matches none.
+	Forward *regexp.Regexp
 	// Budget bounds the bytes of all calls together. It may be nil.
-	Budget *core.Budget
+	Budget *memory.Budget
 	// Tenants have the policy that calls are subject to. It may be nil.
 	Tenants *tenants.Tenants
 	// Costs predict what requests cost, and learn it. It may be nil.
 	Costs *tenants.Costs
 	// Cache keeps responses. It may be nil.
 	Cache *cache.Cache
+	// Regions are the memory that clients share. It may be nil; then they share none.
+	Regions *regions.Regions
 	// Meter counts calls. It may be nil.
 	Meter Meter
 	// Protocol names the transport, for explanations.
 	Protocol string
-	// Ended is called at the end of each inference that was decoded. It may be nil, and
-	// does not keep what it is called with.
-	Ended func(*Outcome)
+	// Observers see the inferences, in this order.
+	Observers []Observer
 	// Audit is called with each call that may change what the server does, and how it has
 	// ended. It may be nil.
 	Audit func(c *Call, err error)
@@ -60,9 +67,18 @@ type Options struct {
 type Meter interface {
 	// Failed is called with the reason of each error that a client sees.
 	Failed(errs.Reason)
-	// Ended is called at the end of each inference that was decoded. The outcome
-	// is valid during the call.
-	Ended(*Outcome)
+}
+
+// Observer sees inferences. Its functions are called in the goroutines that serve the calls: they
+// do not block, and keep nothing that they are called with. Each may be nil.
+type Observer struct {
+	// Checked is called with each inference whose request is valid and whose tenant's policy has
+	// classified it, before limits and dispatch.
+	Checked func(*Call)
+	// Responding is called with each response before it is sent.
+	Responding func(*Call, *infer.Response)
+	// Ended is called at the end of each inference that was decoded.
+	Ended func(*Outcome)
 }
 
 // Outcome is how an inference has ended.
@@ -106,6 +122,11 @@ type Path struct {
 	every    []Stage // of all calls
 	stages   []Stage // of inferences, but the last
 	last     Stage
+
+	// Of the observers, those that there are.
+	checked    []func(*Call)
+	responding []func(*Call, *infer.Response)
+	ended      []func(*Outcome)
 }
 
 // New returns a path to g.
@@ -118,6 +139,17 @@ func New(g *core.Gateway, protocol Protocol, o Options) *Path {
 	for _, s := range o.Stages {
 		if s.Every {
 			p.every = append(p.every, s)
+		}
+	}
+	for _, by := range o.Observers {
+		if by.Checked != nil {
+			p.checked = append(p.checked, by.Checked)
+		}
+		if by.Responding != nil {
+			p.responding = append(p.responding, by.Responding)
+		}
+		if by.Ended != nil {
+			p.ended = append(p.ended, by.Ended)
 		}
 	}
 	return p
@@ -202,9 +234,9 @@ func (c *Call) end(panicked any, err error) error {
 	if panicked != nil {
 		err = Panicked(panicked)
 	}
-	c.outcome.Execution = *c.execution.Report()
 	c.outcome.Version, c.outcome.Predicted = c.servedVersion(), c.Quota.Cost()
-	c.execution.Close()
+	ending := c.execution.Close()
+	c.outcome.Execution = ending.Execution
 	c.lookup.Close()
 	if c.hit != nil {
 		c.hit.Release()
@@ -214,7 +246,8 @@ func (c *Call) end(panicked any, err error) error {
 		c.Request.Release()
 		c.Request = nil
 	}
-	c.settle()
+	c.closeWindows()
+	c.settle(ending.Abandoned)
 	c.Account.Close()
 	if c.cancel != nil {
 		c.cancel()
@@ -233,12 +266,9 @@ func (c *Call) report(err error) {
 	if o.Err, o.Reason = err, errs.Of(err); o.Ended == 0 {
 		o.Ended = o.Finished
 	}
-	if c.path.options.Meter != nil {
-		c.path.options.Meter.Ended(o)
-	}
-	if c.path.options.Ended != nil {
-		o.Request, o.ClientID, o.Protocol = c.Work, c.ID, c.path.options.Protocol
-		c.path.options.Ended(o)
+	o.Request, o.ClientID, o.Protocol = c.Work, c.ID, c.path.options.Protocol
+	for _, ended := range c.path.ended {
+		ended(o)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
@@ -32,7 +34,7 @@ type rig struct {
 	*path.Path
 	gateway  *core.Gateway
 	table    *requests.Table
-	memory   int // buffers that are not released
+	memory   atomic.Int64 // buffers that are not released
 	submit   func(*infer.Request) error
 	canceled []infer.RequestID
 
@@ -65,13 +67,14 @@ func newRig(t testing.TB, o path.Options) *rig {
 		return nil
 	}
 	o.Meter = r
+	o.Observers = append(o.Observers, path.Observer{Ended: r.Ended})
 	if o.Budget == nil {
-		o.Budget = core.NewBudget(0)
+		o.Budget = memory.NewBudget(0)
 	}
 	r.Path = path.New(r.gateway, path.Protocol{Noun: "API"}, o)
 	t.Cleanup(func() {
-		if r.memory != 0 || r.gateway.InFlight() != 0 || o.Budget.Reserved() != 0 {
-			t.Errorf("%d buffers, %d requests and %d bytes of the budget are held at the end", r.memory, r.gateway.InFlight(), o.Budget.Reserved())
+		if r.memory.Load() != 0 || r.gateway.InFlight() != 0 || o.Budget.Reserved() != 0 {
+			t.Errorf("%d buffers, %d requests and %d bytes of the budget are held at the end", r.memory.Load(), r.gateway.InFlight(), o.Budget.Reserved())
 		}
 	})
 	return r
@@ -91,8 +94,8 @@ func (r *rig) infer(t testing.TB, model string) error {
 
 // tensor4 is four bytes that are counted.
 func (r *rig) tensor4(name string) infer.Tensor {
-	r.memory++
-	b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { r.memory-- })
+	r.memory.Add(1)
+	b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { r.memory.Add(-1) })
 	return infer.Tensor{Name: name, Datatype: tensor.Uint8, Shape: tensor.Shape{4}, Data: tensor.InBuffer(b, 0, 4)}
 }
 
@@ -183,7 +186,7 @@ func TestInferencesTakeAllStages(t *testing.T) {
 	if err := r.infer(t, "m"); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"identify", "authorize", "budget", "receive", "route", "resolve", "decode", "check", "classify", "quota", "cache", "admit", "dispatch", "stream"}
+	want := []string{"identify", "authorize", "operable", "enter", "budget", "receive", "route", "resolve", "decode", "attach", "check", "classify", "observe", "price", "cache", "admit", "dispatch", "stream"}
 	if diff := cmp.Diff(want, taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -192,14 +195,14 @@ func TestInferencesTakeAllStages(t *testing.T) {
 	}
 }
 
-func TestOtherCallsAreIdentifiedAndAuthorized(t *testing.T) {
+func TestOtherCallsTakeTheStagesOfAllCalls(t *testing.T) {
 	var taken []string
 	r := newRig(t, path.Options{Stages: recorded(&taken)})
 	answered := false
 	if err := r.Do(t.Context(), r.call(core.HealthAPI, ""), func() error { answered = true; return nil }); err != nil || !answered {
 		t.Errorf("answered %t, %v", answered, err)
 	}
-	if diff := cmp.Diff([]string{"identify", "authorize"}, taken); diff != "" {
+	if diff := cmp.Diff([]string{"identify", "authorize", "operable", "budget"}, taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -233,7 +236,7 @@ func TestKnownResponsesAreGivenWithoutTheScheduler(t *testing.T) {
 	var uses []bool
 	var taken []string
 	kept := cache.New(cache.NewLocal(1<<20), func(_ string, u infer.CacheUse) { uses = append(uses, u.Hit) })
-	r := newRig(t, path.Options{Cache: kept, Stages: recorded(&taken), Budget: core.NewBudget(100)})
+	r := newRig(t, path.Options{Cache: kept, Stages: recorded(&taken), Budget: memory.NewBudget(100)})
 	submitted := 0
 	submit := r.submit
 	r.submit = func(q *infer.Request) error { submitted++; return submit(q) }
@@ -379,7 +382,7 @@ func TestARequestWhoseLeaderIsCanceledIsExecuted(t *testing.T) {
 func TestAPanicEndsOneCall(t *testing.T) {
 	for _, s := range path.Stages() {
 		stages := replaced(s.Name, func(*path.Call) error { panic("a bug") })
-		r := newRig(t, path.Options{Stages: stages, Budget: core.NewBudget(100)})
+		r := newRig(t, path.Options{Stages: stages, Budget: memory.NewBudget(100)})
 		r.submit = func(q *infer.Request) error { q.Release(); return nil } // and no response
 		err := r.infer(t, "m")
 		if errs.Of(err) != errs.Bug || !strings.Contains(err.Error(), "a bug") || !strings.Contains(err.Error(), "path_test.go") {
@@ -422,7 +425,7 @@ func TestModelsWithoutDecouplingGiveOneResponse(t *testing.T) {
 		{"a failure after two", []response{{withOutputs, false}, {withOutputs, false}}, true, errs.ExecutionFailed, "no"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, path.Options{Budget: core.NewBudget(100)})
+			r := newRig(t, path.Options{Budget: memory.NewBudget(100)})
 			r.submit = func(q *infer.Request) error {
 				var list []*infer.Response
 				for _, g := range c.given {
@@ -470,7 +473,7 @@ func TestDecoupledModelsGiveAnyNumber(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, path.Options{Budget: core.NewBudget(100)})
+			r := newRig(t, path.Options{Budget: memory.NewBudget(100)})
 			r.decode = func(call *path.Call) error { call.EmptyFinal = c.emptyFinal; return nil }
 			r.submit = func(q *infer.Request) error { r.respond(q, c.given(r)...); return nil }
 			if err := r.infer(t, "tokens"); err != nil {
@@ -504,7 +507,7 @@ func TestWaitingResponsesCountInTheBudget(t *testing.T) {
 		{limit: 8, want: "", sent: 2},
 		{limit: 7, want: errs.MemoryFull, sent: 0}, // the request's 4 bytes and the first response's
 	} {
-		budget := core.NewBudget(c.limit)
+		budget := memory.NewBudget(c.limit)
 		r := newRig(t, path.Options{Budget: budget})
 		held := []int64{}
 		r.submit = func(q *infer.Request) error {
@@ -524,7 +527,7 @@ func TestWaitingResponsesCountInTheBudget(t *testing.T) {
 
 // A sink that fails ends the request, and what it has not taken is released.
 func TestASinkThatFailsCancelsTheRequest(t *testing.T) {
-	r := newRig(t, path.Options{Budget: core.NewBudget(100)})
+	r := newRig(t, path.Options{Budget: memory.NewBudget(100)})
 	gone := errors.New("gone")
 	r.submit = func(q *infer.Request) error {
 		r.respond(q, r.response(false), r.response(false)) // and more to come

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -10,19 +11,42 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// Permit refuses a tenant that may not use the model which the call names, or that may
-// not use every model where the call is about all of them.
+// Permit refuses a tenant that may not use the model which the call names.
 func (c *Call) Permit() error {
-	switch {
-	case c.Tenant == nil:
+	if c.Tenant == nil || c.Model == "" {
 		return nil
-	case c.Model != "":
-		return c.Tenant.Refuse(c.Tenant.MayUse(c.Model))
-	case c.AllModels && c.Tenant.Models() != nil:
-		return c.Tenant.Refuse(errs.New(errs.TenantForbidden, "tenant '%s' may not use every model: name one", c.Tenant.Name))
 	}
-	return nil
+	return c.Tenant.Refuse(c.Tenant.MayUse(c.Model))
 }
+
+// Sees reports whether lists of all models show this one to the caller.
+func (c *Call) Sees(model string) bool {
+	return c.Tenant == nil || c.Tenant.Shadowed() || c.Tenant.MayUse(model) == nil
+}
+
+// SeesAll reports whether lists of all models show the caller every one.
+func (c *Call) SeesAll() bool {
+	return c.Tenant == nil || c.Tenant.Shadowed() || c.Tenant.Models() == nil
+}
+
+// PermitAll refuses a tenant that may not use every model, where what the call does to
+// others than the one that it names cannot be known.
+func (c *Call) PermitAll() error {
+	if c.Tenant == nil || c.Tenant.Models() == nil {
+		return nil
+	}
+	return c.Tenant.Refuse(errs.New(errs.TenantForbidden, "tenant '%s' may not use every model: name each", c.Tenant.Name))
+}
+
+type callKey struct{}
+
+// WithCall returns a context by which handlers of generated code find their call.
+func WithCall(ctx context.Context, c *Call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// CallOf returns the call of a context that WithCall returned.
+func CallOf(ctx context.Context) *Call { return ctx.Value(callKey{}).(*Call) }
 
 // route has the policy say which model and version the request goes to.
 func route(c *Call) error {
@@ -79,27 +103,53 @@ func (c *Call) countElements() (n int64) {
 	return n
 }
 
-// quota takes what the request is expected to use from its tenant's limits, until the
+// enter counts the call among those of its tenant before anything of it is read: what a
+// tenant sends beyond its limits takes no memory.
+func enter(c *Call) (err error) {
+	if c.Tenant == nil {
+		return nil
+	}
+	if c.Quota, err = c.Tenant.Enter(c.ctx, tenants.Attempts(c.Caller)); err != nil {
+		c.refused()
+	}
+	return err
+}
+
+// refused has a call explained and counted that is refused before its request is known. Its
+// class is not known either, so that its band is the tenant's.
+func (c *Call) refused() {
+	now := c.path.gateway.Now()
+	c.Work = c.path.gateway.NextID()
+	c.outcome = Outcome{Received: now, Started: now, Tenant: c.Tenant.Name, Band: c.view.Bands[c.Tenant.Band()].Name}
+	if v, err := c.path.gateway.Snapshot().Resolve(c.Model, c.Version); err == nil && c.Tenant.MayUse(c.Model) == nil {
+		c.outcome.Model = v.Ref.ID()
+	}
+}
+
+// price takes what the request is expected to use from its tenant's limits, until the
 // end of the call.
-func quota(c *Call) (err error) {
+func price(c *Call) error {
 	if c.Tenant == nil {
 		return nil
 	}
 	r := c.Request
-	c.Quota, err = c.Tenant.Reserve(c.ctx, tenants.Demand{
-		Cost: c.path.options.Costs.Predict(c.Target.Ref.ID(), c.outcome.Elements, r.BatchSize), Bytes: float64(r.InputBytes()), Retry: tenants.Attempts(c.Caller),
+	return c.Quota.Price(c.ctx, tenants.Demand{
+		Cost: c.path.options.Costs.Predict(c.Target.Ref.ID(), c.outcome.Elements, r.BatchSize), Bytes: float64(r.InputBytes()),
 	})
-	return err
 }
 
 // settle gives back what of the reservation the request has not cost. A cost unit is a
-// millisecond of device time.
-func (c *Call) settle() {
+// millisecond of device time. What a request has cost that was ended on its way, as by its
+// deadline or with its client's connection, is not known: it costs what was predicted.
+func (c *Call) settle(abandoned bool) {
 	if c.Tenant == nil {
 		return
 	}
 	cost := float64(c.outcome.Execution.Cost) / float64(time.Millisecond)
-	if c.Target != nil {
+	switch {
+	case abandoned:
+		cost = max(cost, c.Quota.Cost())
+	case c.Target != nil:
 		c.path.options.Costs.Learn(c.Target.Ref.ID(), c.outcome.Elements, c.outcome.BatchSize, c.Quota.Cost(), cost)
 	}
 	c.Quota.Settle(cost)

@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/policy"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
@@ -28,6 +30,12 @@ func (*counts) Retried(string, bool) {}
 // "greedy", modest "modest".
 func underPolicy(t *testing.T, text string, counted *counts) *rig {
 	t.Helper()
+	return newRig(t, path.Options{Tenants: tenantsOf(t, text, counted), Costs: new(tenants.Costs), Budget: memory.NewBudget(100)})
+}
+
+// tenantsOf are those of a policy with the tenants greedy and modest.
+func tenantsOf(t *testing.T, text string, counted *counts) *tenants.Tenants {
+	t.Helper()
 	tenant := func(name string) string {
 		return "  " + name + ": {tier: " + name + ", keys: [{sha256: " + policy.Key(name) + "}]}\n"
 	}
@@ -37,7 +45,7 @@ func underPolicy(t *testing.T, text string, counted *counts) *rig {
 	}
 	all := tenants.New(counted, time.Now)
 	all.Set(p, nil)
-	return newRig(t, path.Options{Tenants: all, Costs: new(tenants.Costs), Budget: core.NewBudget(100)})
+	return all
 }
 
 func (r *rig) as(t *testing.T, key, model string) error {
@@ -154,11 +162,6 @@ func TestCallersWithoutRightsAreRefused(t *testing.T) {
 	if err := r.Do(t.Context(), r.call(core.MetadataAPI, "m"), func() error { return nil }); errs.Of(err) != errs.TenantForbidden {
 		t.Errorf("the metadata of a model that the tenant may not use: %v", err)
 	}
-	all := r.call(core.StatisticsAPI, "")
-	all.AllModels = true
-	if err := r.Do(t.Context(), all, func() error { return nil }); errs.Of(err) != errs.TenantForbidden {
-		t.Errorf("the statistics of all models: %v", err)
-	}
 }
 
 func TestShadowPoliciesCountAndRefuseNothing(t *testing.T) {
@@ -169,7 +172,7 @@ func TestShadowPoliciesCountAndRefuseNothing(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	want := counts{"greedy tenant_forbidden", "greedy tenant_forbidden", "greedy quota_exceeded", " token_invalid"}
+	want := counts{"greedy tenant_forbidden", "greedy quota_exceeded", "greedy tenant_forbidden", " token_invalid"}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
@@ -250,5 +253,166 @@ func TestARefusedCallHasNoExecution(t *testing.T) {
 	c.Model = "m"
 	if err := r.Infer(t.Context(), c); errs.Of(err) != errs.QuotaExceeded || r.last.Execution != (infer.Execution{}) {
 		t.Errorf("%v, with the execution %+v", err, r.last.Execution)
+	}
+}
+
+// A device runs each request for 90 ms, whether its client waits or not. The limit is
+// 100 ms a second.
+func TestRequestsThatAreAbandonedCostWhatWasPredicted(t *testing.T) {
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"by their deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 80*time.Millisecond)
+		},
+		"by their client": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(80*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := underPolicy(t, "tiers: {greedy: {limits: {cost_units_per_second: 100}}, modest: {}}", new(counts))
+				r.header = map[string]string{"x-api-key": "greedy"}
+				ran := time.Duration(0)
+				r.submit = func(q *infer.Request) error {
+					ran += 90 * time.Millisecond
+					time.AfterFunc(90*time.Millisecond, func() {
+						p := r.response(true)
+						p.Execution = infer.Execution{Cost: 90 * time.Millisecond, BatchSize: 1}
+						r.respond(q, p)
+					})
+					return nil
+				}
+				run := func(ctx context.Context) error {
+					c := r.call(core.InferenceAPI, "m")
+					c.Body = body{r, c}
+					return r.Infer(ctx, c)
+				}
+				if err := run(t.Context()); err != nil { // what requests cost is learned
+					t.Fatal(err)
+				}
+				<-time.After(time.Minute)
+				ran = 0
+				started := time.Now()
+				for time.Since(started) < 10*time.Second {
+					ctx, cancel := end(t.Context())
+					if err := run(ctx); errs.Of(err) == errs.QuotaExceeded {
+						<-time.After(errs.From(err).RetryAfter)
+					} else if err == nil {
+						t.Error("an abandoned request has no error")
+					}
+					cancel()
+				}
+				// The burst, and what time has given. It is used up, too.
+				if most := 100*time.Millisecond + time.Since(started)/10; ran > most+90*time.Millisecond || ran < most-90*time.Millisecond {
+					t.Errorf("the device ran for %v in %v, and might %v", ran, time.Since(started), most)
+				}
+			})
+		})
+	}
+}
+
+// What was reserved and not used comes back: of requests that were refused behind the
+// quota all of it, of those that cost less than predicted the rest.
+func TestReservationsAreRefunded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := underPolicy(t, "tiers: {greedy: {budgets: [{cost_units: 100, per: 24h}]}, modest: {}}", new(counts))
+		cost := 60 * time.Millisecond
+		r.submit = func(q *infer.Request) error {
+			p := r.response(true)
+			p.Execution = infer.Execution{Cost: cost, BatchSize: 1}
+			r.respond(q, p)
+			return nil
+		}
+		if err := r.as(t, "greedy", "m"); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.as(t, "greedy", "m"); errs.Of(err) != errs.QuotaExceeded {
+			t.Fatalf("a request of 60 ms of 40 that are left: %v", err)
+		}
+		<-time.After(24 * time.Hour)
+		served := r.submit
+		r.submit = func(*infer.Request) error { return errs.New(errs.QueueFull, "full") }
+		for range 10 {
+			if err := r.as(t, "greedy", "m"); errs.Of(err) != errs.QueueFull {
+				t.Fatalf("a request that its scheduler refuses: %v", err)
+			}
+		}
+		r.submit, cost = served, 10*time.Millisecond
+		if err := r.as(t, "greedy", "m"); err != nil { // 60 ms were predicted
+			t.Fatal(err)
+		}
+		if err := r.as(t, "greedy", "m"); err != nil {
+			t.Errorf("a request of about 57 ms of 90 that are left: %v", err)
+		}
+	})
+}
+
+// What a tenant sends beyond its limits is refused before any of it is read, and is
+// explained as what else is refused.
+func TestLimitsHoldBeforeTheBodyIsRead(t *testing.T) {
+	var ended []path.Outcome
+	received := 0
+	stages := path.Stages()
+	for i := range stages {
+		if run := stages[i].Run; stages[i].Name == "receive" {
+			stages[i].Run = func(c *path.Call) error { received++; return run(c) }
+		}
+	}
+	r := newRig(t, path.Options{
+		Tenants: tenantsOf(t, "tiers: {greedy: {limits: {concurrency: 1}}, modest: {}}", new(counts)), Costs: new(tenants.Costs), Budget: memory.NewBudget(100), Stages: stages,
+		Observers: []path.Observer{{Ended: func(o *path.Outcome) { ended = append(ended, *o) }}},
+	})
+	r.header = map[string]string{"x-api-key": "greedy"}
+	first := r.call(core.InferenceAPI, "m")
+	first.Body = body{r, first}
+	if err := r.Start(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.infer(t, "m"); errs.Of(err) != errs.TenantConcurrency || received != 1 {
+		t.Errorf("a second request: %v, %d were received", err, received)
+	}
+	if len(ended) != 1 || ended[0].Tenant != "greedy" || ended[0].Band != "default" || ended[0].Reason != errs.TenantConcurrency || ended[0].Request == (infer.RequestID{}) || ended[0].Model.Name != "m" {
+		t.Errorf("it ended as %+v", ended)
+	}
+	if err := r.as(t, "modest", "m"); err != nil {
+		t.Errorf("another tenant's: %v", err)
+	}
+	if err := r.Finish(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.as(t, "greedy", "m"); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}
+
+// A tenant holds a part of the memory of all, so that others find some.
+func TestATenantHoldsAPartOfAllMemory(t *testing.T) {
+	for limits, most := range map[string]int64{"{}": 75, "{limits: {memory: 20B}}": 20} {
+		r := underPolicy(t, "tiers: {greedy: "+limits+", modest: {}}", new(counts))
+		r.header = map[string]string{"x-api-key": "greedy"}
+		err := r.Do(t.Context(), r.call(core.MetadataAPI, ""), func() error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, want := range map[int64]errs.Reason{most: "", most + 1: errs.TenantMemory} {
+			c := r.call(core.MetadataAPI, "")
+			if err := r.Do(t.Context(), c, func() error { return c.Account.Receive(n) }); errs.Of(err) != want {
+				t.Errorf("%d bytes under %s: %v", n, limits, err)
+			}
+		}
+		var other error
+		c := r.call(core.MetadataAPI, "")
+		if err := r.Do(t.Context(), c, func() error {
+			if err := c.Account.Receive(most); err != nil {
+				return err
+			}
+			r.header = map[string]string{"x-api-key": "modest"}
+			beside := r.call(core.MetadataAPI, "")
+			other = r.Do(t.Context(), beside, func() error { return beside.Account.Receive(25) })
+			return nil
+		}); err != nil || other != nil {
+			t.Errorf("under %s: %v, beside it %v", limits, err, other)
+		}
 	}
 }

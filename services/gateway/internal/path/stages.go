@@ -25,14 +25,18 @@ func Stages() []Stage {
 	return []Stage{
 		{Name: "identify", Every: true, Run: identify},
 		{Name: "authorize", Every: true, Run: authorize},
-		{Name: "budget", Run: budget},
+		{Name: "operable", Every: true, Run: operable},
+		{Name: "enter", Run: enter},
+		{Name: "budget", Every: true, Run: budget},
 		{Name: "receive", Run: receive},
 		{Name: "route", Run: route},
 		{Name: "resolve", Run: resolve},
 		{Name: "decode", Run: decode},
+		{Name: "attach", Run: attach},
 		{Name: "check", Run: check},
 		{Name: "classify", Run: classifyRequest},
-		{Name: "quota", Run: quota},
+		{Name: "observe", Run: observe},
+		{Name: "price", Run: price},
 		{Name: "cache", Run: lookUp},
 		{Name: "admit", Run: admit},
 		{Name: "dispatch", Run: dispatch},
@@ -51,7 +55,10 @@ func identify(c *Call) (err error) {
 			c.Admitted = c.Admitted || secret.Matches(sent)
 		}
 	}
-	if c.view = c.path.options.Tenants.Current(); c.view != nil && c.API != core.HealthAPI {
+	if c.API == core.HealthAPI {
+		return nil
+	}
+	if c.view, err = c.path.options.Tenants.View(); c.view != nil {
 		c.Tenant, err = c.view.Identify(c.Caller)
 	}
 	return err
@@ -72,10 +79,28 @@ func authorize(c *Call) error {
 	return nil
 }
 
-// budget opens the account to which the bytes of the call are charged as they come.
+// operable refuses what a server without a repository cannot do. It still says who and how well
+// it is: of these the calls that concern a model refuse by themselves.
+func operable(c *Call) error {
+	if c.API == core.HealthAPI || c.API == core.MetadataAPI {
+		return nil
+	}
+	return c.path.gateway.Operable()
+}
+
+// budget opens the account to which the bytes of the call are charged as they come. While the
+// budget is exceeded a call is refused before its request comes to hold more. Probes pass: a
+// server that is restarted for its load serves nobody.
 func budget(c *Call) error {
-	c.Account.Open(c.path.options.Budget)
-	return nil
+	if c.Received {
+		return nil
+	}
+	b := c.Budget()
+	c.Account.Open(b)
+	if c.API == core.HealthAPI {
+		return nil
+	}
+	return b.Exceeded()
 }
 
 func receive(c *Call) error { return c.Body.Receive() }
@@ -98,6 +123,9 @@ func resolve(c *Call) error {
 
 func decode(c *Call) error {
 	err := c.Body.Decode()
+	if err == nil {
+		err = c.forward()
+	}
 	c.ID = c.Request.ID
 	return err
 }
@@ -115,6 +143,15 @@ func check(c *Call) error {
 	return err
 }
 
+// observe shows the request to those who record it. What the tenant's limits refuse afterwards is
+// load, too.
+func observe(c *Call) error {
+	for _, checked := range c.path.checked {
+		checked(c)
+	}
+	return nil
+}
+
 // lookUp looks for a response that is known. It is given when the request is
 // admitted, so that a hit keeps the order of responses and a gateway that drains
 // refuses it.
@@ -126,7 +163,7 @@ func lookUp(c *Call) error {
 // admit enters the request into the table of those in flight, unless the gateway
 // drains.
 func admit(c *Call) error {
-	c.execution.Account, c.execution.Observe = &c.Account, c.lookup.Observer()
+	c.execution.Account, c.execution.Observe, c.execution.Connected = &c.Account, c.lookup.Observer(), c.Connected
 	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
 }
 
@@ -151,9 +188,9 @@ func dispatch(c *Call) error {
 }
 
 // stream hands the responses to the sink: of a decoupled model as they come, of
-// any other model the one that there must be.
+// any other model, and for an endpoint that needs one, the one that there must be.
 func stream(c *Call) error {
-	if !c.Target.Config.Decoupled {
+	if !c.Target.Config.Decoupled || c.One != "" {
 		return single(c)
 	}
 	watched := false
@@ -187,6 +224,9 @@ func single(c *Call) error {
 	}
 	defer r.Release()
 	count := 1
+	if c.Target.Config.Decoupled && r.Final && len(r.Outputs) == 0 { // the flag alone
+		count = 0
+	}
 	for !r.Final {
 		more, err := c.next()
 		if err != nil {
@@ -196,8 +236,14 @@ func single(c *Call) error {
 			count++
 		}
 		more.Release()
+		if count > 1 && c.One != "" { // a decoupled model may go on for ever
+			break
+		}
 	}
-	if count != 1 {
+	switch {
+	case count != 1 && c.One != "":
+		return errs.New(errs.ResponseCount, "%s", c.One)
+	case count != 1:
 		return errs.New(errs.ResponseCount, "expected a single response, got %d", count)
 	}
 	if c.Served() == c.Target { // or the request was rerouted: its key is of another content

@@ -33,7 +33,7 @@ func BenchmarkRequest(b *testing.B) {
 					w := infer.Work{Request: table.NextID(), Attempt: 1}
 					r.Work = w
 					responses.Open()
-					table.Open(w, &responses)
+					table.Open(w, &infer.ModelRef{Name: "m"}, &responses)
 					if apart {
 						if err := pool.Submit(r); err != nil {
 							b.Fatal(err)

@@ -36,7 +36,7 @@ func (o *ordered) open(of infer.ModelRef) {
 	w := infer.Work{Request: o.NextID(), Attempt: 1}
 	n := len(o.work)
 	o.work = append(o.work, w)
-	o.slots = append(o.slots, o.OpenInOrder(w, of, responder(func(r *infer.Response) {
+	o.slots = append(o.slots, o.OpenInOrder(w, &of, responder(func(r *infer.Response) {
 		text := fmt.Sprint(n)
 		if r.Err != nil {
 			text += " " + string(errs.Of(r.Err))

@@ -3,7 +3,6 @@ package requests
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,7 +42,7 @@ type Bounds struct {
 	// Wait is for how long a request waits for a scheduler.
 	Wait time.Duration
 	// Grace is for how long an answer is awaited that was sent, or whose worker
-	// is gone.
+	// is gone or has dropped answers, before it begins to come.
 	Grace time.Duration
 }
 
@@ -76,7 +75,6 @@ type Pool struct {
 	// sequences are the submissions of each sequence, in the order in which they
 	// came; guarded by mu.
 	sequences map[sequenceName][]*step
-	lost      map[uint64]mono.Time // workers that are gone, since when; guarded by mu
 
 	waiting, waitingBytes atomic.Int64 // submissions without a scheduler, and their inputs' bytes
 	ending                atomic.Int64 // submissions with an end set
@@ -88,7 +86,7 @@ func (t *Table) NewPool(name string, b Bounds, clock mono.Clock, lend Lend) *Poo
 	if lend == nil {
 		lend = func(inputs []infer.Tensor, _ uint64) ([]infer.Tensor, func()) { return inputs, nil }
 	}
-	return &Pool{table: t, name: name, bounds: b, clock: clock, lend: lend, sequences: make(map[sequenceName][]*step), lost: make(map[uint64]mono.Time)}
+	return &Pool{table: t, name: name, bounds: b, clock: clock, lend: lend, sequences: make(map[sequenceName][]*step)}
 }
 
 // Name is the pool's.
@@ -142,7 +140,7 @@ func (p *Pool) Submit(r *infer.Request) error {
 		r.Release()
 		return nil
 	}
-	s := &submission{pool: p, request: r, inputs: r.Inputs}
+	s := &submission{pool: p, request: r, inputs: r.Inputs, sent: r.Received}
 	session, err := p.admit(e, s)
 	if err != nil {
 		return err
@@ -244,9 +242,10 @@ func (p *Pool) submitAgain(ctx context.Context, session Session, e *entry) (befo
 		s.request.Work.Attempt++
 		s.request.Work.Epoch = s.epoch
 	}
+	s.sent = p.clock.Now()
 	s.unpark()
 	s.setEnd(0)
-	s.settled, s.worker = false, 0
+	s.settled, s.finished, s.worker = false, false, 0
 	if err := p.renew(s); err != nil {
 		e.fail(err)
 		return false
@@ -316,40 +315,6 @@ func (p *Pool) End() {
 	}
 }
 
-// Lost says that a worker is gone, and returns how many requests it had. Its
-// scheduler fails what ran there; what it had answered, and the answer was lost, is
-// given up after a while.
-func (p *Pool) Lost(worker uint64) (requests int) {
-	end := p.lose(worker)
-	for _, e := range p.table.all() {
-		e.mu.Lock()
-		if s := e.submission; s != nil && s.pool == p && s.worker == worker && s.end == 0 {
-			s.setEnd(end)
-			requests++
-		}
-		e.mu.Unlock()
-	}
-	return requests
-}
-
-// lose remembers that a worker is gone, for the time in which it may yet be heard that
-// a request went there, and returns when such a request is given up.
-func (p *Pool) lose(worker uint64) (end mono.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.clock.Now()
-	maps.DeleteFunc(p.lost, func(_ uint64, since mono.Time) bool { return now.Sub(since) > p.bounds.Wait })
-	p.lost[worker] = now
-	return now.Add(p.bounds.Grace)
-}
-
-// Back says that a worker is there, for the first time or again.
-func (p *Pool) Back(worker uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.lost, worker)
-}
-
 // EndOverdue ends what has waited too long; with all, everything.
 func (p *Pool) EndOverdue(all bool) {
 	if !all && p.waiting.Load() == 0 && p.ending.Load() == 0 {
@@ -360,7 +325,7 @@ func (p *Pool) EndOverdue(all bool) {
 		e.mu.Lock()
 		switch s := e.submission; {
 		case s == nil || s.pool != p:
-		case s.end != 0 && now >= s.end:
+		case p.table.overdue(s, now):
 			e.fail(errs.New(errs.InstanceCrashed, "the worker that ran the request is gone").WithModel(s.request.Model.Name))
 		case all || s.waits && now.Sub(s.since) >= p.bounds.Wait:
 			e.fail(p.absent(s.request))

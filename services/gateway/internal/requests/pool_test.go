@@ -116,7 +116,7 @@ func (s *scene) request(sequence uint64) *infer.Request {
 
 // admit enters a request.
 func (s *scene) admit(r *infer.Request) *infer.Request {
-	s.table.Open(r.Work, s)
+	s.table.Open(r.Work, &r.Model, s)
 	return r
 }
 
@@ -207,26 +207,27 @@ func TestWhichAnswersCount(t *testing.T) {
 		}, []string{"instance_crashed"}},
 		"what a worker that is gone had answered": {func(s *scene) {
 			s.session.Placed(work(2), 7)
-			s.pool.Lost(7)
+			s.table.Lost(7)
 			s.now = s.now.Add(DefaultBounds().Grace)
 			s.pool.EndOverdue(false)
 		}, []string{"instance_crashed"}},
 		"what one had answered of which it is heard later that it ran there": {func(s *scene) {
-			s.pool.Lost(7)
+			s.table.Lost(7)
 			s.session.Placed(work(2), 7)
 			s.now = s.now.Add(DefaultBounds().Grace)
 			s.pool.EndOverdue(false)
 		}, []string{"instance_crashed"}},
 		"unless the worker is back": {func(s *scene) {
-			s.pool.Lost(7)
-			s.pool.Back(7)
+			s.table.Lost(7)
+			s.table.Back(7)
 			s.session.Placed(work(2), 7)
 			s.now = s.now.Add(DefaultBounds().Grace)
 			s.pool.EndOverdue(false)
 		}, nil},
 		"unless it runs elsewhere by then": {func(s *scene) {
 			s.session.Placed(work(2), 7)
-			s.pool.Lost(7)
+			s.table.Lost(7)
+			s.table.Back(8)
 			s.session.Placed(work(2), 8)
 			s.now = s.now.Add(DefaultBounds().Grace)
 			s.pool.EndOverdue(false)
@@ -517,5 +518,112 @@ func TestCallsWaitForTheirFirstScheduler(t *testing.T) {
 	s.submit(r)
 	if x := s.connect(); len(x.sent) != 1 || len(s.answers) != 0 {
 		t.Errorf("submitted %d times, answered with %v", len(x.sent), s.answers)
+	}
+}
+
+// TestAdoptedRequestEndsWithItsWorker has the answer of a request be lost that the
+// scheduler before had dispatched: its gateway is told which worker runs it, before or
+// after that worker is gone.
+func TestAdoptedRequestEndsWithItsWorker(t *testing.T) {
+	for name, steps := range map[string][]func(*scene){
+		"that is lost later": {func(s *scene) { s.pool.Placed(work(2), 9) }, func(s *scene) { s.table.Lost(9) }},
+		"that was lost":      {func(s *scene) { s.table.Lost(9) }, func(s *scene) { s.pool.Placed(work(2), 9) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := failover(t)
+			s.table.Back(9)
+			s.pool.Response(failure(2, errs.RequestUnderway), false)
+			for _, step := range steps {
+				step(s)
+			}
+			s.now = s.now.Add(s.pool.bounds.Grace)
+			s.pool.EndOverdue(false)
+			if s.known() != 0 {
+				t.Error("the request has not ended")
+			}
+		})
+	}
+}
+
+// TestRequestsEndWithoutTheirAnswer has requests be placed on a worker whose answer does
+// not come: no deadline and no scheduler ends them.
+func TestRequestsEndWithoutTheirAnswer(t *testing.T) {
+	const worker = 9
+	placed := func(s *scene) { s.pool.Placed(work(2), worker) }
+	there := func(s *scene) { s.table.Back(worker) }
+	lost := func(s *scene) { s.table.Lost(worker) }
+	underway := func(s *scene) { s.pool.Response(failure(2, errs.RequestUnderway), false) }
+	pass := func(d time.Duration) func(*scene) { return func(s *scene) { s.now = s.now.Add(d) } }
+	// dropped says how long before now the worker dropped answers.
+	dropped := func(ago time.Duration) func(*scene) {
+		return func(s *scene) { s.table.Dropped(worker, s.now.Add(-ago)) }
+	}
+	resubmit := func(s *scene) { // as attempt 3
+		s.pool.End()
+		s.connect()
+	}
+	again := func(s *scene) { s.pool.Placed(work(3), worker) }
+	for name, c := range map[string]struct {
+		steps []func(*scene)
+		ends  bool
+	}{
+		"the worker is there":                                 {[]func(*scene){there, placed}, false},
+		"the gateway never knew of the worker":                {[]func(*scene){placed}, true},
+		"the gateway hears of the worker later":               {[]func(*scene){placed, pass(time.Second), there}, false},
+		"the worker was lost long ago":                        {[]func(*scene){there, lost, pass(time.Hour), placed}, true},
+		"the worker was lost, and is back":                    {[]func(*scene){there, placed, lost, there}, false},
+		"the worker dropped answers after it":                 {[]func(*scene){there, placed, pass(time.Minute), dropped(time.Second)}, true},
+		"the worker dropped answers after it, as heard later": {[]func(*scene){there, pass(time.Minute), dropped(time.Second), placed}, true},
+		"the worker had dropped answers before":               {[]func(*scene){there, pass(time.Minute), resubmit, again, dropped(time.Second)}, false},
+		"an attempt from before runs there": {[]func(*scene){there, pass(time.Minute), resubmit, func(s *scene) {
+			s.pool.Response(failure(3, errs.RequestUnderway), false)
+		}, again, dropped(time.Second)}, true},
+		"the scheduler says that it runs there":                         {[]func(*scene){there, underway, placed}, false},
+		"the scheduler says that it runs on a worker that nobody knows": {[]func(*scene){underway, placed}, true},
+		"it is submitted again, and placed where the worker is there":   {[]func(*scene){placed, resubmit, there, again}, false},
+		"it has been answered by a worker that is back":                 {[]func(*scene){there, placed, finish, lost, there}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := failover(t)
+			for _, step := range c.steps {
+				step(s)
+			}
+			s.now = s.now.Add(s.pool.bounds.Grace - 1)
+			s.pool.EndOverdue(false)
+			if s.known() != 1 {
+				t.Error("it has ended early")
+			}
+			s.now = s.now.Add(1)
+			s.pool.EndOverdue(false)
+			if ended := s.known() == 0; ended != c.ends {
+				t.Errorf("it has ended: %t", ended)
+			}
+			if n := s.pool.ending.Load(); n != 0 {
+				t.Errorf("%d requests are to be given up, and none is left that is", n)
+			}
+		})
+	}
+}
+
+func finish(s *scene) { s.pool.Response(failure(2, errs.RequestFinished), false) }
+
+// An answer that is on its way is waited for, however long it takes, if it began to
+// come in time; one that comes to another worker's request is not.
+func TestLargeAnswersAreWaitedFor(t *testing.T) {
+	s := failover(t)
+	s.table.Back(9)
+	s.pool.Placed(work(2), 9)
+	finish(s)
+	began := s.now.Add(time.Second)
+	s.table.OnOverdue(func(worker uint64, since mono.Time) bool { return worker == 9 && began <= since })
+	s.now = s.now.Add(time.Minute)
+	s.pool.EndOverdue(false)
+	if s.known() != 1 {
+		t.Fatal("a request was given up whose answer was arriving")
+	}
+	began = s.now // the next one's
+	s.pool.EndOverdue(false)
+	if diff := cmp.Diff([]string{string(errs.InstanceCrashed)}, s.answers); diff != "" || s.known() != 0 {
+		t.Errorf("%d requests known; (-want +got):\n%s", s.known(), diff)
 	}
 }

@@ -72,10 +72,11 @@ func (r *Responses) receive(p *infer.Response) (last bool) {
 		err = r.Budget.Charge(n, p.Final)
 	}
 	if err != nil {
-		work := p.Work
+		failure := infer.Fail(p.Work, err)
+		failure.Execution, failure.Abandoned = p.Execution, !p.Final
 		p.Release()
 		r.dropLocked()
-		p, n = infer.Fail(work, err), 0
+		p, n = failure, 0
 	}
 	r.queue, r.bytes = append(r.queue, p), r.bytes+n
 	return p.Final

@@ -17,7 +17,9 @@ type submission struct {
 	step     *step           // nil without a sequence
 	waits    bool            // for a scheduler
 	since    mono.Time       // it waits
+	sent     mono.Time       // its present attempt was, or later: the request's receipt at first
 	settled  bool            // a worker has it: every response counts
+	finished bool            // a worker has answered it
 	late     *infer.Response // a failure of an earlier attempt
 	worker   uint64          // where it runs, as far as is known
 	end      mono.Time       // when it is given up; 0 is never
@@ -153,7 +155,7 @@ func (e *entry) settle(finished bool) (refused bool) {
 		s.late = nil
 		return e.pass(late, false)
 	}
-	if finished {
+	if s.finished = s.finished || finished; finished {
 		s.setEnd(s.pool.clock.Now().Add(s.pool.bounds.Grace))
 	}
 	return false
@@ -169,18 +171,8 @@ func (p *Pool) Placed(w infer.Work, worker uint64) {
 	defer e.mu.Unlock()
 	if s := e.submission; s != nil && s.pool == p {
 		s.worker = worker
-		s.setEnd(p.endOn(worker))
+		p.table.setEnd(s)
 	}
-}
-
-// endOn is when a request is given up that runs on a worker; 0 is never.
-func (p *Pool) endOn(worker uint64) mono.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, lost := p.lost[worker]; lost {
-		return p.clock.Now().Add(p.bounds.Grace)
-	}
-	return 0
 }
 
 // Cancel says that nobody waits for a request any more. What a scheduler or a

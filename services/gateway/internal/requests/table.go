@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/mono"
 )
 
 // shards spread the table's locks; a power of two well above the cores that
@@ -27,9 +28,13 @@ type Table struct {
 	inFlight atomic.Int64
 	shards   [shards]shard
 	queues   queues
+	arrives  func(worker uint64, since mono.Time) bool // set before the first request; nil is never
 
 	mu      sync.Mutex
-	drained chan struct{} // closed when draining and empty; nil before; guarded by mu
+	drained chan struct{} // closed when no request is left; nil while nobody waits for that; guarded by mu
+	// workers are those that are there, and when each last dropped answers for the
+	// gateway; guarded by mu.
+	workers map[uint64]mono.Time
 }
 
 type shard struct {
@@ -41,7 +46,8 @@ type shard struct {
 type entry struct {
 	table   *Table
 	id      infer.RequestID
-	attempt uint32 // by which its client's side knows it
+	attempt uint32          // by which its client's side knows it
+	of      *infer.ModelRef // what it is for; not changed
 	next    Receiver
 	slot    *slot // nil if the responses wait for no other's
 
@@ -52,7 +58,7 @@ type entry struct {
 
 // New makes a table for the gateway incarnation origin.
 func New(origin uint64) *Table {
-	t := &Table{origin: origin}
+	t := &Table{origin: origin, workers: make(map[uint64]mono.Time)}
 	for i := range t.shards {
 		t.shards[i].entries = make(map[uint64]*entry)
 	}
@@ -67,6 +73,11 @@ func (t *Table) SetOrigin(origin uint64) { t.origin = origin }
 // final response. It is set before the first request is opened.
 func (t *Table) OnRefusal(cancel func(infer.RequestID)) { t.cancel = cancel }
 
+// OnOverdue has arrives asked before a request is given up whose answer should have
+// come: whether one is on its way from a worker, since the given time; 0 is any worker.
+// It is set before the first request is opened.
+func (t *Table) OnOverdue(arrives func(worker uint64, since mono.Time) bool) { t.arrives = arrives }
+
 // NextID returns an identity for a new request.
 func (t *Table) NextID() infer.RequestID {
 	return infer.RequestID{Origin: t.origin, Number: t.last.Add(1)}
@@ -75,11 +86,11 @@ func (t *Table) NextID() infer.RequestID {
 // InFlight returns the number of requests without a final response.
 func (t *Table) InFlight() int64 { return t.inFlight.Load() }
 
-// Open enters a request. From now on its responses go to next, one after
-// another and none after the final one; next takes them over and must not
-// block.
-func (t *Table) Open(w infer.Work, next Receiver) {
-	t.enter(&entry{table: t, id: w.Request, attempt: w.Attempt, next: next})
+// Open enters a request for a model version, which does not change afterwards. From now
+// on its responses go to next, one after another and none after the final one; next takes
+// them over and must not block.
+func (t *Table) Open(w infer.Work, of *infer.ModelRef, next Receiver) {
+	t.enter(&entry{table: t, id: w.Request, attempt: w.Attempt, of: of, next: next})
 }
 
 // OpenInOrder does what Open does for a request whose responses wait until all
@@ -87,8 +98,8 @@ func (t *Table) Open(w infer.Work, next Receiver) {
 // their slots. A response that is no result of the model does not wait: see
 // [infer.Response.Immediate] and [Table.Finish]. The caller frees the slot after
 // the final response.
-func (t *Table) OpenInOrder(w infer.Work, of infer.ModelRef, next Receiver) Slot {
-	e := &entry{table: t, id: w.Request, attempt: w.Attempt, next: next, slot: &slot{generation: of}}
+func (t *Table) OpenInOrder(w infer.Work, of *infer.ModelRef, next Receiver) Slot {
+	e := &entry{table: t, id: w.Request, attempt: w.Attempt, of: of, next: next, slot: &slot{generation: *of}}
 	t.queues.join(e)
 	t.enter(e)
 	return Slot{e}
@@ -240,7 +251,7 @@ func (t *Table) oneLess() {
 }
 
 // Drain returns when no request is without its final response, or with the
-// context's error. The caller has stopped new requests.
+// context's error.
 func (t *Table) Drain(ctx context.Context) error {
 	t.mu.Lock()
 	if t.drained == nil {
@@ -262,11 +273,22 @@ func (t *Table) closeIfEmpty() {
 	if t.drained == nil || t.inFlight.Load() > 0 {
 		return
 	}
-	select {
-	case <-t.drained:
-	default:
-		close(t.drained)
+	close(t.drained)
+	t.drained = nil
+}
+
+// Versions returns how many model versions have requests in the table.
+func (t *Table) Versions() int {
+	versions := make(map[infer.ModelRef]struct{})
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			versions[*e.of] = struct{}{}
+		}
+		s.mu.Unlock()
 	}
+	return len(versions)
 }
 
 func (t *Table) shard(id infer.RequestID) *shard { return &t.shards[id.Number%shards] }

@@ -42,7 +42,7 @@ func (c *collector) Receive(r *infer.Response) bool {
 // opened puts one request into a table.
 func opened(t *requests.Table, next requests.Receiver) infer.Work {
 	w := infer.Work{Request: t.NextID(), Attempt: 2}
-	t.Open(w, next)
+	t.Open(w, &infer.ModelRef{Name: "m"}, next)
 	return w
 }
 
@@ -297,10 +297,10 @@ func TestRequestsThatLeaveTooMuchUnreadEnd(t *testing.T) {
 				table.OnRefusal(func(id infer.RequestID) { canceled = append(canceled, id) })
 				w, first := infer.Work{Request: table.NextID(), Attempt: 2}, infer.Work{Request: table.NextID()}
 				if preserved {
-					table.OpenInOrder(first, infer.ModelRef{Name: "m"}, &collector{})
-					table.OpenInOrder(w, infer.ModelRef{Name: "m"}, responses)
+					table.OpenInOrder(first, &infer.ModelRef{Name: "m"}, &collector{})
+					table.OpenInOrder(w, &infer.ModelRef{Name: "m"}, responses)
 				} else {
-					table.Open(w, responses)
+					table.Open(w, &infer.ModelRef{Name: "m"}, responses)
 				}
 				var m memory
 				for i := range tt.unread {

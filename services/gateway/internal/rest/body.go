@@ -7,8 +7,8 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
-	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // body is the body of a request, decompressed, and its size in bytes.
@@ -90,47 +90,63 @@ func (c *call) read() error {
 	v, q := c.Target, c.Request
 	b := &c.content
 	defer c.close(b)
+	defer c.Account.EndCoding()
 	var err error
 	if *b, err = c.open(c.writer, c.http); err != nil {
 		return err
 	}
-	n, err := jsonSize(c.http.Header.Get(headerLength), b.size)
+	n, err := jsonSize(c.http.Header[headerLength], b.size)
 	switch {
 	case err != nil:
 		return err
 	case n == 0: // said, or an empty body
 		return c.readRaw(b, v, q)
 	case n > c.options.MaxInput:
-		return errs.New(errs.InputTooLarge, "request JSON size of %d bytes exceeds the maximum allowed value of %d bytes. "+
-			"Use --http-max-input-size to increase the limit.", n, c.options.MaxInput)
+		return jsonTooLarge(n, c.options.MaxInput)
 	}
-	if err := c.readJSON(b, n, v.Config, q); err != nil {
+	decode := func(json []byte) error { return c.decoder.Decode(json, v.Config, q, &c.envelope) }
+	if err := c.readJSON(b, n, decode); err != nil {
 		return err
 	}
 	return c.readBinary(b, b.size-n, v.Ref.Name, q)
 }
 
-// readJSON reads the first n bytes of the body. A spool has them in one piece.
-func (c *call) readJSON(b *body, n int64, model *modelconfig.Config, q *infer.Request) error {
+func jsonTooLarge(n, limit int64) error {
+	return errs.New(errs.InputTooLarge, "request JSON size of %d bytes exceeds the maximum allowed value of %d bytes. "+
+		"Use --http-max-input-size to increase the limit.", n, limit)
+}
+
+// readJSON decodes the first n bytes of the body, if they are many in their turn. A spool has
+// them in one piece.
+func (c *call) readJSON(b *body, n int64, decode func(json []byte) error) error {
+	var json []byte
 	if b.spool != nil {
 		all := b.spool.Bytes()[:b.size]
-		b.Reader = bytes.NewReader(all[n:])
-		return c.decoder.Decode(all[:n], model, q, &c.envelope)
+		json, b.Reader = all[:n], bytes.NewReader(all[n:])
+	} else {
+		buf, err := c.fill(b, 0, n)
+		if err != nil {
+			return err
+		}
+		defer c.drop(buf)
+		json = buf.Bytes()
 	}
-	json, err := c.fill(b, 0, n)
-	if err != nil {
-		return err
+	defer c.Account.EndCoding() // what follows may have to come first
+	if n >= memory.LargeBody {
+		if err := c.Account.StartCoding(c.Context()); err != nil {
+			return err
+		}
 	}
-	defer c.drop(json)
-	return c.decoder.Decode(json.Bytes(), model, q, &c.envelope)
+	return decode(json)
 }
 
 // jsonSize returns how many bytes of a body are JSON by the header that says
 // so. Without it all are.
-func jsonSize(header string, size int64) (n int64, err error) {
-	if header == "" {
+func jsonSize(headers []string, size int64) (n int64, err error) {
+	if len(headers) == 0 {
 		return size, nil
 	}
+	header := headers[0]
 	n, err = strconv.ParseInt(header, 10, 64)
 	if err != nil {
 		return 0, errs.New(errs.HeaderLengthInvalid, "Unable to parse %s, got: %s", headerLength, header)

@@ -3,6 +3,7 @@ package rest_test
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,11 +12,12 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
-func budgetOf(limit int64) (*core.Budget, func(*rest.Options)) {
-	b := core.NewBudget(limit)
+func budgetOf(limit int64) (*memory.Budget, func(*rest.Options)) {
+	b := memory.NewBudget(limit)
 	return b, func(o *rest.Options) { o.Budget = b }
 }
 
@@ -82,11 +84,11 @@ func TestTensorsCountBesideTheBodyOfUnknownSize(t *testing.T) {
 	for name, c := range map[string]struct {
 		request
 		most, tensor int64 // bytes at a time, and of them the tensor's
-		slack        int64 // for the JSON and what is compressed
+		slack        int64 // for the JSON, what is compressed and the names
 	}{
-		"binary, compressed": {zipped(binary), 128<<10 + n, n, 1000},
-		"JSON, compressed":   {zipped(text), 192 << 10, n / 2, 1000}, // where the one is copied into the other
-		"JSON":               {text, n + n/2, n / 2, 1000},
+		"binary, compressed": {zipped(binary), 128<<10 + n, n, 5000},
+		"JSON, compressed":   {zipped(text), 192 << 10, n / 2, 5000}, // where the one is copied into the other
+		"JSON":               {text, n + n/2, n / 2, 5000},
 	} {
 		for limit, want := range map[int64]int{c.most - 1: http.StatusServiceUnavailable, c.most + c.slack: http.StatusOK} {
 			budget, with := budgetOf(limit)
@@ -148,5 +150,26 @@ func TestConnectionsOutliveTheRefusal(t *testing.T) {
 	budget.Release(500_000)
 	if status := send(); status != http.StatusOK {
 		t.Errorf("alone: %d", status)
+	}
+}
+
+// What a response becomes when it is compressed counts until its client has it.
+func TestCompressedResponsesCount(t *testing.T) {
+	const n = 4 << 20
+	noise := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	for limit, want := range map[int64]int{3 * n: http.StatusOK, 2*n - 1: http.StatusServiceUnavailable} {
+		budget, with := budgetOf(limit)
+		s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, with)
+		q := bytesIn(n)
+		q.body = q.body[:len(q.body)-n] + string(noise)
+		q.header["Accept-Encoding"] = "gzip"
+		if a := s.do(q); a.Status != want {
+			t.Errorf("with a budget of %d: %d %.100q", limit, a.Status, a.Body)
+		}
+		if budget.Reserved() != 0 {
+			t.Errorf("%d bytes are held", budget.Reserved())
+		}
+		s.checkMemory(t)
 	}
 }

@@ -13,53 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 )
 
-// maxControl bounds the body of the repository index, in bytes.
+// maxControl bounds the body of a request that is no inference or load, in bytes.
 const maxControl = 64 << 10
-
-func (s *server) live(w http.ResponseWriter, _ *http.Request) error {
-	live := s.gateway.Live()
-	return health(w, live, struct {
-		Live bool `json:"live"`
-	}{live})
-}
-
-func (s *server) ready(w http.ResponseWriter, _ *http.Request) error {
-	ready := s.gateway.Ready()
-	return health(w, ready, struct {
-		Ready bool `json:"ready"`
-	}{ready})
-}
-
-// health responds with Triton's status and the Open Inference Protocol's body,
-// of which Triton's clients read the one and others the other.
-func health(w http.ResponseWriter, well bool, body any) error {
-	status := http.StatusOK
-	if !well {
-		status = http.StatusBadRequest
-	}
-	return replyWith(w, status, body)
-}
-
-func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
-	model, version, err := target(r)
-	if err != nil {
-		return err
-	}
-	ready, err := s.gateway.ModelReady(model, version)
-	switch {
-	case err != nil:
-		return err
-	case !ready:
-		// The reason's own status is 503; this endpoint's is 400.
-		e := errs.New(errs.ModelNotReady, "Model version not ready")
-		writeError(w, http.StatusBadRequest, e, "")
-		return nil
-	}
-	return reply(w, struct {
-		Name  string `json:"name"`
-		Ready bool   `json:"ready"`
-	}{model, true})
-}
 
 func (s *server) metadata(w http.ResponseWriter, _ *http.Request) error {
 	info := s.gateway.Server()
@@ -115,8 +70,8 @@ func (s *server) modelConfig(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *server) index(w http.ResponseWriter, r *http.Request) error {
-	readyOnly, err := indexFilter(r.Body)
+func (s *server) index(c *call) error {
+	readyOnly, err := indexFilter(c.http.Body)
 	if err != nil {
 		return err
 	}
@@ -128,21 +83,18 @@ func (s *server) index(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := []entry{}
 	for _, e := range s.gateway.Index(readyOnly) {
-		list = append(list, entry{e.Name, e.Version, e.State, e.Reason})
+		if c.Sees(e.Name) {
+			list = append(list, entry{e.Name, e.Version, e.State, e.Reason})
+		}
 	}
-	return reply(w, list)
+	return reply(c.writer, list)
 }
 
 // indexFilter reads the optional body of the repository index.
 func indexFilter(body io.Reader) (readyOnly bool, err error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxControl+1))
-	switch {
-	case err != nil:
-		return false, cutOff(err)
-	case len(data) > maxControl:
-		return false, errs.New(errs.BodyTooLarge, "the body of this request may have at most %d bytes", maxControl)
-	case len(data) == 0:
-		return false, nil
+	data, err := readControl(body)
+	if err != nil || len(data) == 0 {
+		return false, err
 	}
 	var request struct {
 		Ready json.RawMessage `json:"ready"`
@@ -157,6 +109,18 @@ func indexFilter(body io.Reader) (readyOnly bool, err error) {
 		return true, nil
 	}
 	return false, errs.New(errs.InvalidParameter, "Invalid value for 'ready': expected a boolean")
+}
+
+// readControl reads a body of at most maxControl bytes.
+func readControl(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxControl+1))
+	switch {
+	case err != nil:
+		return nil, cutOff(err)
+	case len(data) > maxControl:
+		return nil, errs.New(errs.BodyTooLarge, "the body of this request may have at most %d bytes", maxControl)
+	}
+	return data, nil
 }
 
 // unmarshalObject reads the members of an object. A document that is none has no

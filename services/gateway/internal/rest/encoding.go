@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // The content codings. HTTP's "deflate" is the zlib format.
@@ -32,22 +33,15 @@ func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 	case identity:
 		return c.openPlain(r)
 	case gzipped, deflated:
-		in, err := c.inflate.reset(r.Body)
+		b, err := c.openPlain(r)
+		if err == nil {
+			err = c.receiveAll(&b)
+		}
 		if err != nil {
-			return body{}, badStream(err, r.Body)
+			return body{}, err
 		}
-		b, err := c.spool(in, c.options.MaxInput, inflatedTooLarge)
-		if err != nil {
-			return body{}, badStream(err, r.Body)
-		}
-		// Only after the end of the body does net/http see a client go away,
-		// and a decompressor need not read that far.
-		if !ended(r.Body) {
-			c.close(&b)
-			return body{}, errs.New(errs.EncodingInvalid, "failed to decompress the request body: more follows the compressed data")
-		}
-		b.inflated = true
-		return b, nil
+		defer c.close(&b)
+		return c.unfold(bytes.NewReader(b.spool.Bytes()[:b.size]))
 	}
 	w.Header().Set("Accept-Encoding", "gzip, deflate")
 	return body{}, errs.New(errs.EncodingUnsupported, "Unsupported compression type")
@@ -65,6 +59,58 @@ func (c *call) openPlain(r *http.Request) (body, error) {
 		return body{}, bodyTooLarge(c.options.MaxBody)
 	}
 	return body{Reader: r.Body, size: r.ContentLength}, nil
+}
+
+// receiveAll waits for the whole body. net/http sees only then that a client goes away, and who
+// decompresses a body need not wait for its client.
+func (c *call) receiveAll(b *body) error {
+	if b.spool != nil {
+		return nil
+	}
+	buf, err := c.fill(b, 0, b.size)
+	if err == nil {
+		b.spool = buf
+	}
+	return err
+}
+
+// unfold decompresses a body. A large one holds its turn to be decoded, see
+// [memory.Account.StartCoding], until [call.readJSON] has used it, so that few of them are
+// in memory at a time.
+func (c *call) unfold(compressed *bytes.Reader) (body, error) {
+	in, err := c.inflate.reset(compressed)
+	if err != nil {
+		return body{}, badStream(err)
+	}
+	b, err := c.spool(&turn{Reader: in, call: c}, c.options.MaxInput, inflatedTooLarge)
+	if err != nil {
+		return body{}, badStream(err)
+	}
+	if compressed.Len() > 0 {
+		c.close(&b)
+		return body{}, errs.New(errs.EncodingInvalid, "failed to decompress the request body: more follows the compressed data")
+	}
+	b.inflated = true
+	return b, nil
+}
+
+// turn has a body wait for its turn to be decoded once it is large.
+type turn struct {
+	io.Reader
+	call *call
+	size int
+}
+
+// Read implements io.Reader.
+func (t *turn) Read(p []byte) (int, error) {
+	if t.size >= memory.LargeBody {
+		if err := t.call.Account.StartCoding(t.call.Context()); err != nil {
+			return 0, err
+		}
+	}
+	n, err := t.Reader.Read(p)
+	t.size += n
+	return n, err
 }
 
 func bodyTooLarge(limit int64) error {
@@ -133,10 +179,9 @@ func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
 	return larger, nil
 }
 
-// badStream is the error for a compressed body that cannot be read: what the
-// decompressor says is the client's to know, what the connection says is not.
-func badStream(err error, compressed io.Reader) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && ended(compressed) {
+// badStream is the error for a compressed body that cannot be decompressed.
+func badStream(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errs.Wrap(errs.EncodingInvalid, err, "failed to decompress the request body: it ends within the compressed data")
 	}
 	for _, corrupt := range []error{gzip.ErrHeader, gzip.ErrChecksum, zlib.ErrHeader, zlib.ErrChecksum, zlib.ErrDictionary} {
@@ -148,14 +193,7 @@ func badStream(err error, compressed io.Reader) error {
 	if errors.As(err, &corrupt) {
 		return errs.Wrap(errs.EncodingInvalid, err, "failed to decompress the request body: %s", corrupt)
 	}
-	return cutOff(err)
-}
-
-// ended reports whether a body is at its end, and not broken off.
-func ended(body io.Reader) bool {
-	var one [1]byte
-	n, err := body.Read(one[:])
-	return n == 0 && errors.Is(err, io.EOF)
+	return err
 }
 
 // inflater decompresses bodies, one after another.
@@ -200,16 +238,40 @@ func (f *inflater) reset(in io.Reader) (io.Reader, error) {
 type deflater struct {
 	gzip *gzip.Writer
 	zlib *zlib.Writer
-	out  bytes.Buffer
+	out  compressed
 }
 
-// run compresses the parts as one stream. The result is valid until the next
-// run.
-func (f *deflater) run(encoding string, parts ...[]byte) ([]byte, error) {
-	if f.out.Cap() > keepJSON {
-		f.out = bytes.Buffer{}
+// compressed collects the bytes of a response, which are charged before there is memory
+// for them.
+type compressed struct {
+	bytes   []byte
+	account *memory.Account
+}
+
+// Write implements io.Writer.
+func (c *compressed) Write(p []byte) (int, error) {
+	if need := len(c.bytes) + len(p); need > cap(c.bytes) {
+		room := max(2*cap(c.bytes), need, firstSpool)
+		if err := c.account.Retain(int64(room)); err != nil {
+			return 0, err
+		}
+		smaller := c.bytes
+		c.bytes = append(make([]byte, 0, room), smaller...)
+		if cap(smaller) > keepJSON { // or it was there before the call
+			c.account.Drop(int64(cap(smaller)))
+		}
 	}
-	f.out.Reset()
+	c.bytes = append(c.bytes, p...)
+	return len(p), nil
+}
+
+// run compresses the parts as one stream, which is charged to the account until the
+// call ends. The result is valid until the next run.
+func (f *deflater) run(encoding string, account *memory.Account, parts ...[]byte) ([]byte, error) {
+	if cap(f.out.bytes) > keepJSON {
+		f.out.bytes = nil
+	}
+	f.out = compressed{bytes: f.out.bytes[:0], account: account}
 	w := f.writer(encoding)
 	for _, part := range parts {
 		if _, err := w.Write(part); err != nil {
@@ -219,7 +281,7 @@ func (f *deflater) run(encoding string, parts ...[]byte) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return f.out.Bytes(), nil
+	return f.out.bytes, nil
 }
 
 // writer returns a compressor that favors time over size: the bytes are

@@ -77,22 +77,30 @@ type server struct {
 
 func newServer(t testing.TB, models []*core.Model, options ...func(*rest.Options)) *server {
 	t.Helper()
-	return newServerWith(t, nil, models, options...)
+	return newServerWith(t, nil, models, nil, options...)
+}
+
+// newServerOn is a server without models that depends on other things.
+func newServerOn(t testing.TB, depend ...func(*core.Deps)) *server {
+	t.Helper()
+	return newServerWith(t, nil, nil, depend)
 }
 
 // newServerOf is a server without models behind which a registry stands.
 func newServerOf(t testing.TB, r core.Repository, options ...func(*rest.Options)) *server {
 	t.Helper()
-	return newServerWith(t, r, nil, options...)
+	return newServerWith(t, r, nil, nil, options...)
 }
 
-func newServerWith(t testing.TB, r core.Repository, models []*core.Model, options ...func(*rest.Options)) *server {
+func newServerWith(t testing.TB, r core.Repository, models []*core.Model, depend []func(*core.Deps), options ...func(*rest.Options)) *server {
 	t.Helper()
 	table := requests.New(7)
 	s := &server{scheduler: &scheduler{table: table, execute: compute}, pool: tensor.NewPool(16 << 20)}
-	s.gateway = core.New(
-		core.ServerInfo{Name: "nereid", Version: "0.1.0", Extensions: []string{"binary_tensor_data", "parameters"}},
-		core.Deps{Dispatcher: s.scheduler, Statistics: func(string) core.StatisticsSource { return s.scheduler }, Repository: r, Requests: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true})
+	deps := core.Deps{Dispatcher: s.scheduler, Statistics: func(string) core.StatisticsSource { return s.scheduler }, Repository: r, Requests: table, Clock: mono.New(), Pool: s.pool, StrictReadiness: true}
+	for _, set := range depend {
+		set(&deps)
+	}
+	s.gateway = core.New(core.ServerInfo{Name: "nereid", Version: "0.1.0", Extensions: []string{"binary_tensor_data", "parameters"}}, deps)
 	s.gateway.Update(core.NewSnapshot(3, true, models))
 	o := rest.Options{Options: path.Options{Log: func(_ string, err error) { s.logged = append(s.logged, err) }}}
 	for _, set := range options {

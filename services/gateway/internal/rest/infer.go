@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
@@ -32,7 +34,7 @@ type call struct {
 	body   slowBody
 
 	options    *Options
-	stalled    func() // counts a response that its client does not take
+	stalled    func() // counts a response that its client does not read
 	pool       *tensor.Pool
 	decoder    jsoninfer.Decoder
 	envelope   jsoninfer.Envelope
@@ -48,23 +50,50 @@ type call struct {
 // next response.
 const keepJSON = 1 << 20
 
+// connected is the key of [WithConnected].
+type connected struct{}
+
+// WithConnected returns the context of a connection's calls. It says whether the connection
+// was open before the gateway began to drain: see [core.Execution].
+func WithConnected(ctx context.Context, before bool) context.Context {
+	return context.WithValue(ctx, connected{}, before)
+}
+
 func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
 		c = &call{options: &s.options, stalled: s.stalled, pool: s.gateway.Pool()}
 		c.decoder = jsoninfer.Decoder{Pool: c.pool, MaxTensor: s.options.MaxInput, Account: &c.Account}
-		c.Caller, c.Body, c.Sink, c.Single = c, c, c, "HTTP end point"
 	}
 	c.http, c.writer = r, w
+	c.Caller, c.Body, c.Sink, c.Single, c.One, c.Headers = c, c, c, "HTTP end point", "", nil
 	c.Trace = r.Header.Get(headerTrace)
+	c.Connected, _ = r.Context().Value(connected{}).(bool)
 	c.body.begin(c)
 	return c
 }
 
 func (s *server) putCall(c *call) {
 	c.http, c.writer, c.body = nil, nil, slowBody{}
-	c.responding, c.Method, c.Work, c.Quota, c.Tenant, c.AllModels = false, "", infer.RequestID{}, tenants.Reservation{}, nil, false
+	if cap(c.json) > keepJSON {
+		c.json = nil
+	}
+	if cap(c.deflate.out.bytes) > keepJSON {
+		c.deflate.out.bytes = nil
+	}
+	c.responding, c.Method, c.Work, c.Quota, c.Tenant = false, "", infer.RequestID{}, tenants.Reservation{}, nil
 	s.calls.Put(c)
+}
+
+func (s *server) infer(c *call) error {
+	c.Headers = c.eachHeader
+	return s.path.Infer(c.http.Context(), &c.Call)
+}
+
+func (c *call) eachHeader(each func(name string, values []string)) {
+	for name, values := range c.http.Header {
+		each(name, values)
+	}
 }
 
 // Header implements path.Caller.
@@ -98,7 +127,7 @@ func (c *call) Decode() error {
 	if err := c.read(); err != nil {
 		return err
 	}
-	c.Classes = c.envelope.Classes
+	c.Classes, c.Shared = c.envelope.Classes, path.Shared{Inputs: c.envelope.SharedInputs, Outputs: c.envelope.SharedOutputs}
 	return nil
 }
 
@@ -131,6 +160,13 @@ func (c *call) deadline() error {
 
 // Send implements path.Sink.
 func (c *call) Send(p *infer.Response) error {
+	encoding := acceptedEncoding(c.http.Header.Get("Accept-Encoding"))
+	defer c.Account.EndCoding()
+	if c.encodes(p, encoding) >= memory.LargeBody {
+		if err := c.Account.StartCoding(c.Context()); err != nil {
+			return err
+		}
+	}
 	json, err := jsoninfer.AppendResponse(c.json[:0], c.ID, c.Served().Ref, p, &c.envelope, &c.Account)
 	if cap(json) <= keepJSON {
 		c.json = json
@@ -153,24 +189,35 @@ func (c *call) Send(p *infer.Response) error {
 	} else {
 		h.Set("Content-Type", typeJSON)
 	}
-	return c.send(acceptedEncoding(c.http.Header.Get("Accept-Encoding")), len(json)+size, c.parts)
+	return c.send(encoding, len(json)+size, c.parts)
+}
+
+// encodes is how many bytes of tensors are written as text, or compressed.
+func (c *call) encodes(p *infer.Response, encoding string) (n int64) {
+	for i := range p.Outputs {
+		if encoding != identity || !c.envelope.BinaryOutput(p.Outputs[i].Name) {
+			n += p.Outputs[i].Data.Length
+		}
+	}
+	return n
 }
 
 // send responds with the parts, size bytes in all.
 func (c *call) send(encoding string, size int, parts [][]byte) error {
 	w := c.writer
 	if encoding != identity {
-		compressed, err := c.deflate.run(encoding, parts...)
+		compressed, err := c.deflate.run(encoding, &c.Account, parts...)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Content-Encoding", encoding)
 		size, parts = len(compressed), [][]byte{compressed}
 	}
+	c.Account.EndCoding() // before the client takes its time
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	c.responding = true
 	w.WriteHeader(http.StatusOK)
-	c.writeAll(w, size, parts)
+	c.writeAll(w, parts)
 	return nil
 }
 

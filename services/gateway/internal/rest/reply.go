@@ -61,7 +61,12 @@ func (s *server) fail(c *call, err error) {
 }
 
 func writeError(w http.ResponseWriter, status int, e *errs.Error, id string) {
-	h := w.Header()
+	describe(w.Header(), e, id)
+	write(w, status, appendError(nil, e))
+}
+
+// describe sets the headers of an error.
+func describe(h http.Header, e *errs.Error, id string) {
 	after := e.RetryAfter
 	if after == 0 && e.Reason.Retryable() {
 		after = defaultRetry
@@ -73,7 +78,10 @@ func writeError(w http.ResponseWriter, status int, e *errs.Error, id string) {
 	if id != "" {
 		h.Set(headerRequestID, id)
 	}
-	// A message may quote a name from the request, whatever its bytes are.
-	b := jsoninfer.AppendString([]byte(`{"error":`), strings.ToValidUTF8(e.Msg, "\uFFFD"))
-	write(w, status, append(b, '}'))
+}
+
+// appendError appends an error as JSON. Its message may quote a name from the request,
+// whatever its bytes are.
+func appendError(dst []byte, e *errs.Error) []byte {
+	return append(jsoninfer.AppendString(append(dst, `{"error":`...), strings.ToValidUTF8(e.Msg, "\uFFFD")), '}')
 }

@@ -31,8 +31,8 @@ func (s *server) load(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
-	model, parameters, err := s.controlled(r)
+func (s *server) unload(c *call) error {
+	model, parameters, err := s.controlled(c.http)
 	if err != nil {
 		return err
 	}
@@ -42,10 +42,15 @@ func (s *server) unload(w http.ResponseWriter, r *http.Request) error {
 			return errs.Wrap(errs.InvalidParameter, err, "Invalid value for 'unload_dependents': expected a boolean").WithModel(model)
 		}
 	}
-	if err := s.gateway.UnloadModel(r.Context(), model, dependents); err != nil {
+	if dependents {
+		if err := c.PermitAll(); err != nil {
+			return err
+		}
+	}
+	if err := s.gateway.UnloadModel(c.Context(), model, dependents); err != nil {
 		return err
 	}
-	write(w, http.StatusOK, nil)
+	write(c.writer, http.StatusOK, nil)
 	return nil
 }
 

@@ -20,8 +20,10 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/recording"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/record"
 )
 
 // Options adjust the front end. The zero value stands for the defaults.
@@ -34,11 +36,21 @@ type Options struct {
 	// MaxBody is the most bytes of a whole body with binary tensors. It bounds
 	// the memory of one request and is at least MaxInput. 2 GiB if 0.
 	MaxBody int64
-	// StallTimeout is how long a body, or the client's reading of a response, may
-	// make no progress. A minute if 0.
+	// HealthBody gives the responses to all probes of health the Open Inference Protocol's body.
+	HealthBody bool
+	// StallTimeout is within how long a client sends 64 KiB of a body, or the rest of it. A
+	// minute if 0. The listener bounds the writing of responses.
 	StallTimeout time.Duration
+	// Load tells how much of the key-value caches of language models is in use, for the
+	// clients that balance by it; false where no model says. It may be nil.
+	Load func() (CacheLoad, bool)
 	// Explain tells what became of a recent request.
 	Explain func(context.Context, infer.ExplainQuestion) (*infer.Explanation, error)
+	// Recordings are those that clients may ask for. It may be nil; then there are none.
+	Recordings *record.Recordings
+	// Recorded is called with each recording as it starts, and with its summary as it ends.
+	// Required with Recordings.
+	Recorded func(*path.Call, record.Options, *recording.Summary)
 }
 
 const (
@@ -75,6 +87,12 @@ type server struct {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.takeCall(w, r)
 	defer s.putCall(c)
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // a panic's value
+			_ = s.path.Visible(c.Method, path.Panicked(v))
+			panic(http.ErrAbortHandler)
+		}
+	}()
 	if err := s.serve(c); err != nil {
 		if c.responding && errs.Of(err) == errs.Bug {
 			_ = s.path.Visible(c.Method, err)
@@ -88,26 +106,24 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve responds to a call, or returns the error to respond with.
 func (s *server) serve(c *call) error {
 	var p params
-	route := s.match(c.http.URL.EscapedPath(), &p)
+	route := s.match(c.http.Method, c.http.URL.EscapedPath(), &p)
 	switch {
 	case route == nil:
 		return notFound()
-	case c.http.Method != route.method && (route.method != http.MethodGet || c.http.Method != http.MethodHead):
+	case !route.takes(c.http.Method):
 		c.writer.Header().Set("Allow", route.allow)
 		return errs.New(errs.MethodNotAllowed, "Method Not Allowed")
 	}
 	c.API, c.Method = route.api, route.pattern
-	if route.serve == nil && route.respond == nil {
+	if route.infer != nil {
 		var err error
 		if c.Model, c.Version, err = p.target(); err != nil && s.options.Tenants.Current() == nil {
 			return err // under a policy a version may have a label
 		}
-		return s.path.Infer(c.http.Context(), &c.Call)
+		return route.infer(c)
 	}
 	p.keep(c.http)
 	c.Model, _, _ = p.target() // of an endpoint without one it is empty
-	c.AllModels = route.api == core.StatisticsAPI || route.api == core.RepositoryAPI
-	c.Account.Open(s.options.Budget)
 	return s.path.Do(c.http.Context(), &c.Call, func() error {
 		if route.respond != nil {
 			return route.respond(c)

@@ -13,9 +13,10 @@ type route struct {
 	method, pattern string
 	api             core.API
 	// serve or, where who calls matters, respond responds, or returns the error to respond
-	// with. Both are nil for inferences.
+	// with. An inference has infer instead, which takes the call through its stages.
 	serve   func(http.ResponseWriter, *http.Request) error
 	respond func(*call) error
+	infer   func(*call) error
 
 	allow    string // the methods, for a refusal
 	segments []string
@@ -26,49 +27,74 @@ type route struct {
 func (s *server) table() []route {
 	const get, post = http.MethodGet, http.MethodPost
 	table := append([]route{
-		{method: post, pattern: "/v2/models/{model}/infer", api: core.InferenceAPI},
-		{method: post, pattern: "/v2/models/{model}/versions/{version}/infer", api: core.InferenceAPI},
+		{method: post, pattern: "/v2/models/{model}/infer", api: core.InferenceAPI, infer: s.infer},
+		{method: post, pattern: "/v2/models/{model}/versions/{version}/infer", api: core.InferenceAPI, infer: s.infer},
+		{method: post, pattern: "/v2/models/{model}/generate", api: core.InferenceAPI, infer: s.generate},
+		{method: post, pattern: "/v2/models/{model}/versions/{version}/generate", api: core.InferenceAPI, infer: s.generate},
+		{method: post, pattern: "/v2/models/{model}/generate_stream", api: core.InferenceAPI, infer: s.generateStream},
+		{method: post, pattern: "/v2/models/{model}/versions/{version}/generate_stream", api: core.InferenceAPI, infer: s.generateStream},
 		{method: get, pattern: "/v2", api: core.MetadataAPI, serve: s.metadata},
 		{method: get, pattern: "/v2/health/live", api: core.HealthAPI, serve: s.live},
 		{method: get, pattern: "/v2/health/ready", api: core.HealthAPI, serve: s.ready},
 		// So a model called "stats" has no metadata here, as with Triton.
-		{method: get, pattern: "/v2/models/stats", api: core.StatisticsAPI, serve: s.statistics},
+		{method: get, pattern: "/v2/models/stats", api: core.StatisticsAPI, respond: s.statistics},
 		{method: get, pattern: "/v2/models/{model}", api: core.MetadataAPI, serve: s.modelMetadata},
 		{method: get, pattern: "/v2/models/{model}/versions/{version}", api: core.MetadataAPI, serve: s.modelMetadata},
 		{method: get, pattern: "/v2/models/{model}/ready", api: core.HealthAPI, serve: s.modelReady},
 		{method: get, pattern: "/v2/models/{model}/versions/{version}/ready", api: core.HealthAPI, serve: s.modelReady},
 		{method: get, pattern: "/v2/models/{model}/config", api: core.ModelConfigAPI, serve: s.modelConfig},
 		{method: get, pattern: "/v2/models/{model}/versions/{version}/config", api: core.ModelConfigAPI, serve: s.modelConfig},
-		{method: get, pattern: "/v2/models/{model}/stats", api: core.StatisticsAPI, serve: s.modelStatistics},
-		{method: get, pattern: "/v2/models/{model}/versions/{version}/stats", api: core.StatisticsAPI, serve: s.modelStatistics},
+		{method: get, pattern: "/v2/models/{model}/stats", api: core.StatisticsAPI, respond: s.modelStatistics},
+		{method: get, pattern: "/v2/models/{model}/versions/{version}/stats", api: core.StatisticsAPI, respond: s.modelStatistics},
 		{method: get, pattern: "/nereid/requests/{request}", api: core.ExplainAPI, respond: s.explain},
-		{method: post, pattern: "/v2/repository/index", api: core.RepositoryAPI, serve: s.index},
-		{method: post, pattern: "/v2/repository/{repository}/index", api: core.RepositoryAPI, serve: s.index},
+		{method: post, pattern: "/nereid/recordings", api: core.RecordingAPI, respond: s.record},
+		{method: get, pattern: "/v2/logging", api: core.LoggingAPI, serve: s.logSettings},
+		{method: post, pattern: "/v2/logging", api: core.LoggingAPI, respond: s.changeLog},
+		{method: post, pattern: "/v2/repository/index", api: core.RepositoryAPI, respond: s.index},
+		{method: post, pattern: "/v2/repository/{repository}/index", api: core.RepositoryAPI, respond: s.index},
 		{method: post, pattern: "/v2/repository/models/{model}/load", api: core.RepositoryAPI, serve: s.load},
 		{method: post, pattern: "/v2/repository/{repository}/models/{model}/load", api: core.RepositoryAPI, serve: s.load},
-		{method: post, pattern: "/v2/repository/models/{model}/unload", api: core.RepositoryAPI, serve: s.unload},
-		{method: post, pattern: "/v2/repository/{repository}/models/{model}/unload", api: core.RepositoryAPI, serve: s.unload},
-	}, sharedMemoryRoutes()...)
+		{method: post, pattern: "/v2/repository/models/{model}/unload", api: core.RepositoryAPI, respond: s.unload},
+		{method: post, pattern: "/v2/repository/{repository}/models/{model}/unload", api: core.RepositoryAPI, respond: s.unload},
+	}, s.sharedMemoryRoutes()...)
+	methods := make(map[string][]string) // of a pattern
 	for i := range table {
 		r := &table[i]
 		r.segments = strings.Split(r.pattern, "/")[1:]
-		if r.allow = r.method; r.method == get {
-			r.allow += ", " + http.MethodHead
+		methods[r.pattern] = append(methods[r.pattern], r.method)
+		if r.method == get {
+			methods[r.pattern] = append(methods[r.pattern], http.MethodHead)
 		}
+	}
+	for i := range table {
+		table[i].allow = strings.Join(methods[table[i].pattern], ", ")
 	}
 	return table
 }
 
-// match returns the endpoint of a path and sets the values of its names; nil if
-// there is none. The path is matched before it is percent-decoded, so that an
+// match returns the endpoint of a path and a method and sets the values of its names; one of
+// another method if there is none for this one, or nil if there is none for the path. The
+// path is matched before it is percent-decoded, so that an
 // escaped slash is part of a name and not a border.
-func (s *server) match(path string, p *params) *route {
+func (s *server) match(method, path string, p *params) *route {
+	var other *route
 	for i := range s.routes {
-		if s.routes[i].match(path, p) {
-			return &s.routes[i]
+		r := &s.routes[i]
+		switch {
+		case other != nil && (r.pattern != other.pattern || !r.takes(method)):
+		case !r.match(path, p):
+		case r.takes(method):
+			return r
+		default:
+			other = r
 		}
 	}
-	return nil
+	return other
+}
+
+// takes reports whether the endpoint responds to the method.
+func (r *route) takes(method string) bool {
+	return method == r.method || method == http.MethodHead && r.method == http.MethodGet
 }
 
 func (r *route) match(path string, p *params) bool {

@@ -32,7 +32,7 @@ func (a responding) Statistics(_ context.Context, refs []infer.ModelRef) ([]infe
 	return make([]infer.Statistics, len(refs)), nil
 }
 
-// newRecorded is a server with the model m that notes the stages that calls take.
+// newRecorded is a server with the models m and n that notes the stages that calls take.
 func newRecorded(taken *[]string, o path.Options) *server {
 	table := requests.New(1)
 	gateway := core.New(core.ServerInfo{}, core.Deps{
@@ -40,9 +40,10 @@ func newRecorded(taken *[]string, o path.Options) *server {
 		Statistics: func(string) core.StatisticsSource { return responding{table} },
 	})
 	config := &modelconfig.Config{Name: "m", Inputs: []modelconfig.IO{{Name: "X", Datatype: tensor.Uint8, Dims: tensor.Shape{1}}}}
-	gateway.Update(core.NewSnapshot(1, true, []*core.Model{{Name: "m", Versions: []*core.Version{
-		{Ref: infer.ModelRef{Name: "m", Version: 1}, Config: config, State: infer.Ready},
-	}}}))
+	model := func(name string) *core.Model {
+		return &core.Model{Name: name, Versions: []*core.Version{{Ref: infer.ModelRef{Name: name, Version: 1}, Config: config, State: infer.Ready}}}
+	}
+	gateway.Update(core.NewSnapshot(1, true, []*core.Model{model("m"), model("n")}))
 	o.Stages = path.Stages()
 	for i := range o.Stages {
 		name, run := o.Stages[i].Name, o.Stages[i].Run
@@ -58,13 +59,20 @@ func newRecorded(taken *[]string, o path.Options) *server {
 // ask calls an endpoint as a client of the model m would.
 func (s *server) ask(r *route) *httptest.ResponseRecorder {
 	target := strings.NewReplacer("{model}", "m", "{version}", "1", "{repository}", "r", "{region}", "g").Replace(r.pattern)
-	body := `{}`
-	if r.api == core.InferenceAPI {
-		body = `{"inputs":[{"name":"X","datatype":"UINT8","shape":[1],"data":[1]}]}`
-	}
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest(r.method, target, strings.NewReader(body)))
+	s.ServeHTTP(w, httptest.NewRequest(r.method, target, strings.NewReader(r.body())))
 	return w
+}
+
+// body is one that the endpoint takes: an inference's has the input X.
+func (r *route) body() string {
+	switch {
+	case r.infer == nil:
+		return `{}`
+	case strings.HasSuffix(r.pattern, "/infer"):
+		return `{"inputs":[{"name":"X","datatype":"UINT8","shape":[1],"data":[1]}]}`
+	}
+	return `{"X":1}`
 }
 
 // Every inference takes all stages and every other call those of all calls, before
@@ -82,7 +90,7 @@ func TestEveryRouteTakesItsStages(t *testing.T) {
 		taken = nil
 		w := s.ask(&r)
 		want := every
-		if strings.HasSuffix(r.pattern, "/infer") {
+		if r.api == core.InferenceAPI {
 			want = all
 			if w.Code != http.StatusOK {
 				t.Errorf("%s: %d %s", r.pattern, w.Code, w.Body)
@@ -130,7 +138,7 @@ func TestPathsAreMatchedBeforeTheyAreDecoded(t *testing.T) {
 	} {
 		var p params
 		pattern, model, version := "", "", ""
-		if r := s.match(c.path, &p); r != nil {
+		if r := s.match("", c.path, &p); r != nil {
 			pattern = r.pattern
 			model, version, _ = p.target()
 		}

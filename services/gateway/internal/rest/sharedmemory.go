@@ -1,38 +1,165 @@
 package rest
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/url"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// sharedMemoryRoutes respond as Triton with client shared memory disabled, its
-// default: there are no regions and none can be registered.
-func sharedMemoryRoutes() []route {
+// sharedMemoryRoutes are the endpoints of the memory that clients share. Regions are
+// those of the caller's tenant.
+func (s *server) sharedMemoryRoutes() []route {
 	var routes []route
-	for _, kind := range []core.MemoryKind{core.SystemMemory, core.CUDAMemory} {
+	for _, kind := range []regions.Kind{regions.System, regions.CUDA} {
+		register := s.registerSystem
+		if kind == regions.CUDA {
+			register = s.registerCUDA
+		}
 		prefix := "/v2/" + string(kind) + "sharedmemory"
+		status := func(c *call) error { return s.regionStatus(c, kind) }
+		unregister := func(c *call) error { return s.unregister(c, kind) }
 		routes = append(routes,
-			route{method: http.MethodGet, pattern: prefix + "/status", api: core.SharedMemoryAPI, serve: noRegions},
-			route{method: http.MethodGet, pattern: prefix + "/region/{region}/status", api: core.SharedMemoryAPI, serve: noRegion(kind)},
-			route{method: http.MethodPost, pattern: prefix + "/region/{region}/register", api: core.SharedMemoryAPI, serve: regionsDisabled},
-			route{method: http.MethodPost, pattern: prefix + "/unregister", api: core.SharedMemoryAPI, serve: regionsDisabled},
-			route{method: http.MethodPost, pattern: prefix + "/region/{region}/unregister", api: core.SharedMemoryAPI, serve: regionsDisabled})
+			route{method: http.MethodGet, pattern: prefix + "/status", api: core.SharedMemoryAPI, respond: status},
+			route{method: http.MethodGet, pattern: prefix + "/region/{region}/status", api: core.SharedMemoryAPI, respond: status},
+			route{method: http.MethodPost, pattern: prefix + "/register", api: core.SharedMemoryAPI, respond: func(*call) error { return regions.Unnamed(kind) }},
+			route{method: http.MethodPost, pattern: prefix + "/region/{region}/register", api: core.SharedMemoryAPI, respond: register},
+			route{method: http.MethodPost, pattern: prefix + "/unregister", api: core.SharedMemoryAPI, respond: unregister},
+			route{method: http.MethodPost, pattern: prefix + "/region/{region}/unregister", api: core.SharedMemoryAPI, respond: unregister})
 	}
 	return routes
 }
 
-func noRegions(w http.ResponseWriter, _ *http.Request) error { return reply(w, []struct{}{}) }
-
-func noRegion(kind core.MemoryKind) func(http.ResponseWriter, *http.Request) error {
-	return func(_ http.ResponseWriter, r *http.Request) error {
-		name, err := url.PathUnescape(r.PathValue("region"))
-		if err != nil {
-			return notFound()
-		}
-		return core.RegionNotFound(kind, name)
+// regionOf is the region that the path names; empty for none.
+func regionOf(c *call) (string, error) {
+	name, err := url.PathUnescape(c.http.PathValue("region"))
+	if err != nil {
+		return "", notFound()
 	}
+	return name, nil
 }
 
-func regionsDisabled(http.ResponseWriter, *http.Request) error { return core.SharedMemoryDisabled() }
+func (s *server) regionStatus(c *call, kind regions.Kind) error {
+	name, err := regionOf(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.options.Regions.Status(c.RegionOwner(), kind, name)
+	if err != nil {
+		return err
+	}
+	type entry struct {
+		Name     string `json:"name"`
+		Key      string `json:"key"`
+		Offset   uint64 `json:"offset"`
+		ByteSize uint64 `json:"byte_size"`
+	}
+	entries := make([]entry, len(list))
+	for i, r := range list {
+		entries[i] = entry{Name: r.Name, Key: r.Key, Offset: r.Offset, ByteSize: r.Size}
+	}
+	return reply(c.writer, entries)
+}
+
+func (s *server) registerSystem(c *call) error {
+	name, err := regionOf(c)
+	if err != nil {
+		return err
+	}
+	if err := s.options.Regions.Allowed(); err != nil {
+		return err
+	}
+	r := regions.Region{Name: name}
+	if err := readRegistration(c, field{"key", &r.Key, true}, field{"offset", &r.Offset, false}, field{"byte_size", &r.Size, true}); err != nil {
+		return err
+	}
+	if err := s.options.Regions.Register(c.RegionOwner(), r); err != nil {
+		return err
+	}
+	write(c.writer, http.StatusOK, nil)
+	return nil
+}
+
+// registerCUDA reads the registration as Triton does, which is refused then.
+func (s *server) registerCUDA(c *call) error {
+	name, err := regionOf(c)
+	if err != nil {
+		return err
+	}
+	if err := s.options.Regions.Allowed(); err != nil {
+		return err
+	}
+	var handle struct {
+		Base64 string `json:"b64"`
+	}
+	var device int64
+	var size uint64
+	if err := readRegistration(c, field{"raw_handle", &handle, true}, field{"byte_size", &size, true}, field{"device_id", &device, true}); err != nil {
+		return err
+	}
+	if raw, err := base64.StdEncoding.DecodeString(handle.Base64); err != nil || len(raw) != regions.HandleBytes {
+		return errs.New(errs.InvalidParameter, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+	}
+	return s.options.Regions.RegisterCUDA(c.RegionOwner(), name)
+}
+
+// field is a member of a registration: what it is read into, and whether it must be there.
+type field struct {
+	name     string
+	to       any
+	required bool
+}
+
+// readRegistration reads the members of a registration, in the order in which Triton
+// looks at them.
+func readRegistration(c *call, fields ...field) error {
+	if err := c.Account.Retain(maxControl); err != nil {
+		return err
+	}
+	document, err := readControl(c.http.Body)
+	if err != nil {
+		return err
+	}
+	var members map[string]json.RawMessage
+	if err := unmarshalObject(document, &members); err != nil {
+		return err
+	}
+	for _, f := range fields {
+		raw, given := members[f.name]
+		switch {
+		case !given && f.required:
+			return errs.New(errs.InvalidParameter, "Shared memory register request has no '%s' field", f.name)
+		case !given:
+			continue
+		}
+		if err := json.Unmarshal(raw, f.to); err != nil || string(raw) == "null" {
+			want := "non-object as object"
+			switch f.to.(type) {
+			case *string:
+				want = "non-string as string"
+			case *uint64:
+				want = "non-unsigned-integer as unsigned-integer"
+			case *int64:
+				want = "non-signed-integer as signed-integer"
+			}
+			return errs.New(errs.InvalidJSON, "attempt to access JSON %s", want)
+		}
+	}
+	return nil
+}
+
+func (s *server) unregister(c *call, kind regions.Kind) error {
+	name, err := regionOf(c)
+	if err != nil {
+		return err
+	}
+	if err := s.options.Regions.Unregister(c.RegionOwner(), kind, name); err != nil {
+		return err
+	}
+	write(c.writer, http.StatusOK, nil)
+	return nil
+}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -14,13 +13,9 @@ import (
 // defaultStallTimeout bounds the time without progress.
 const defaultStallTimeout = time.Minute
 
-// leastRate is the least rate of a body, in bytes per second, over its whole time:
-// single bytes now and then must not hold memory for ever. Beyond the first piece
-// of memory it is leastLargeRate.
-const (
-	leastRate      = 1 << 10
-	leastLargeRate = 64 << 10
-)
+// progress is how many bytes of a body come within the timeout, or else the rest: single
+// bytes now and then must not hold memory for ever.
+const progress = 64 << 10
 
 // maxDiscard bounds the bytes of a refused request's body that are read and
 // discarded. Most clients read the response only after they have sent everything,
@@ -37,7 +32,8 @@ type slowBody struct {
 	began      time.Time
 	size       int64 // -1 if it is not known
 	received   int64
-	complete   bool // or broken: no more bytes arrive
+	progressed int64 // of these at the last progress
+	complete   bool  // or broken: no more bytes arrive
 	deadline   time.Time
 	uncharged  bool // the rest is discarded
 }
@@ -51,7 +47,7 @@ func (b *slowBody) begin(c *call) {
 	*b = slowBody{
 		ReadCloser: r.Body, call: c, connection: *http.NewResponseController(c.writer), began: time.Now(), size: r.ContentLength,
 	}
-	b.extend(b.began)
+	b.setDeadline(b.began.Add(c.options.StallTimeout))
 	r.Body = b
 }
 
@@ -75,7 +71,8 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errs.Wrap(errs.BodyStalled, err, "the request's body came too slowly: of it %d bytes came in %v",
 			b.received, time.Since(b.began).Round(time.Second))
-	case err == nil:
+	case b.received-b.progressed >= progress:
+		b.progressed = b.received
 		b.extend(time.Now())
 	}
 	if b.uncharged {
@@ -97,13 +94,7 @@ func (b *slowBody) discard() {
 // extend moves the deadline with the progress, if that makes a difference.
 func (b *slowBody) extend(now time.Time) {
 	timeout := b.call.options.StallTimeout
-	small := min(b.received, firstPiece)
-	atLeastRate := time.Duration(small)*(time.Second/leastRate) + time.Duration(b.received-small)*(time.Second/leastLargeRate)
-	deadline := b.began.Add(timeout + atLeastRate)
-	if d := now.Add(timeout); d.Before(deadline) {
-		deadline = d
-	}
-	if deadline.Sub(b.deadline) > timeout/16 {
+	if deadline := now.Add(timeout); deadline.Sub(b.deadline) > timeout/16 {
 		b.setDeadline(deadline)
 	}
 }
@@ -114,37 +105,18 @@ func (b *slowBody) setDeadline(t time.Time) {
 	_ = b.connection.SetReadDeadline(t)
 }
 
-// stalled counts a response whose client takes too little of it.
+// stalled counts a response that its client does not read.
 func (s *server) stalled() { _ = s.path.Visible("", errs.New(errs.ResponseStalled, "")) }
 
-// maxWrite is how many bytes of a response are written under one deadline.
-const maxWrite = 1 << 20
-
-// maxBuffered is how many bytes of a response net/http buffers until the handler
-// returns: writing them does not block.
-const maxBuffered = 2 << 10
-
-// writeAll sends the parts of a response, size bytes in all. It stops when the
-// client is gone or stalls: there is nobody to send an error to.
-func (c *call) writeAll(w http.ResponseWriter, size int, parts [][]byte) {
-	if size <= maxBuffered {
-		for _, part := range parts {
-			_, _ = w.Write(part)
-		}
-		return
-	}
-	connection := http.NewResponseController(w)
+// writeAll sends the parts of a response. It stops when the client is gone or stalls, which the
+// connection sees: there is nobody to send an error to.
+func (c *call) writeAll(w http.ResponseWriter, parts [][]byte) {
 	for _, part := range parts {
-		for chunk := range slices.Chunk(part, maxWrite) {
-			_ = connection.SetWriteDeadline(time.Now().Add(c.options.StallTimeout))
-			if _, err := w.Write(chunk); err != nil {
-				if errors.Is(err, os.ErrDeadlineExceeded) {
-					c.stalled()
-				}
-				return
+		if _, err := w.Write(part); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.stalled()
 			}
+			return
 		}
 	}
-	// The next response on the connection has its own deadline.
-	_ = connection.SetWriteDeadline(time.Time{})
 }

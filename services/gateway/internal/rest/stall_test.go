@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
@@ -102,8 +103,9 @@ func TestSlowBodyMustKeepARate(t *testing.T) {
 		status   int
 	}{
 		"slow but steady":            {1100, time.Second, 200},
-		"in bursts":                  {65_000, 59 * time.Second, 200},
-		"a pause beyond the minute":  {65_000, 61 * time.Second, 408},
+		"in bursts":                  {66_000, 59 * time.Second, 200},
+		"a pause beyond the minute":  {66_000, 61 * time.Second, 408},
+		"steady, but too little":     {1000, time.Second, 408},
 		"steady, but far too little": {1, 30 * time.Second, 408},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +148,7 @@ func TestRefusalReachesAClientThatIsStillSending(t *testing.T) {
 
 // A client that does not read must not hold the memory of its response.
 func TestResponseThatNobodyReadsIsGivenUp(t *testing.T) {
-	s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)}, func(o *rest.Options) { o.StallTimeout = time.Second }) // the response is to begin within it
+	s := newServer(t, []*core.Model{echo(tensor.Uint8, -1)})
 	s.scheduler.execute = func(*infer.Request) *infer.Response {
 		const size = 32 << 20 // more than the sockets' buffers hold
 		b, err := s.pool.Get(size)
@@ -157,7 +159,9 @@ func TestResponseThatNobodyReadsIsGivenUp(t *testing.T) {
 			Name: "OUT", Datatype: tensor.Uint8, Shape: tensor.Shape{size}, Data: tensor.InBuffer(b, 0, size),
 		}}}
 	}
-	web := httptest.NewServer(s)
+	web := httptest.NewUnstartedServer(s)
+	web.Listener = serve.WithWriteTimeout(web.Listener, time.Second) // the response is to begin within it
+	web.Start()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

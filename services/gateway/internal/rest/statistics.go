@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"net/http"
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/infer"
@@ -55,20 +54,18 @@ type (
 	}
 )
 
-func (s *server) statistics(w http.ResponseWriter, r *http.Request) error {
-	return s.replyStatistics(w, r, "", "")
-}
+func (s *server) statistics(c *call) error { return s.replyStatistics(c, "", "") }
 
-func (s *server) modelStatistics(w http.ResponseWriter, r *http.Request) error {
-	model, version, err := target(r)
+func (s *server) modelStatistics(c *call) error {
+	model, version, err := target(c.http)
 	if err != nil {
 		return err
 	}
-	return s.replyStatistics(w, r, model, version)
+	return s.replyStatistics(c, model, version)
 }
 
-func (s *server) replyStatistics(w http.ResponseWriter, r *http.Request, model, version string) error {
-	list, err := s.gateway.Statistics(r.Context(), model, version)
+func (s *server) replyStatistics(c *call, model, version string) error {
+	list, err := s.gateway.Statistics(c.Context(), model, version, c.Sees)
 	if err != nil {
 		return err
 	}
@@ -76,7 +73,7 @@ func (s *server) replyStatistics(w http.ResponseWriter, r *http.Request, model, 
 	for i := range list {
 		out[i] = statisticsOf(&list[i])
 	}
-	return reply(w, struct {
+	return reply(c.writer, struct {
 		Models []statisticsJSON `json:"model_stats"`
 	}{out})
 }

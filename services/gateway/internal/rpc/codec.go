@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
@@ -8,32 +9,69 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/modelfiles"
+	"github.com/nereid-serving/nereid/libs/protoscan"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// codec decompresses messages, reads inference requests into wire.Request, counts
-// the parameters of loads first, and leaves every other message to protobuf. Replies
-// are encoded already. It has protobuf's name, so that
-// clients see no difference.
+// codec decompresses messages, reads inference requests into wire.Request, and leaves
+// every other message to protobuf. What a message becomes is charged to the account of
+// its call first. Replies are encoded already. It has protobuf's name, so that clients
+// see no difference.
 type codec struct {
 	encoding.CodecV2
-	pool   *tensor.Pool
-	budget *core.Budget // may be nil
-	limit  int64        // bytes of a message after decompression
+	pool  *tensor.Pool
+	limit int64 // bytes of a message after decompression
 }
 
-func newCodec(pool *tensor.Pool, b *core.Budget, limit int) codec {
-	return codec{CodecV2: encoding.GetCodecV2(proto.Name), pool: pool, budget: b, limit: b.Cap(copies*int64(limit)) / copies}
+func newCodec(pool *tensor.Pool, b *memory.Budget, limit int) codec {
+	return codec{CodecV2: encoding.GetCodecV2(proto.Name), pool: pool, limit: b.Cap(copies*int64(limit)) / copies}
+}
+
+// received is a message that a call receives. The codec leaves a refusal in it: gRPC
+// would drop its reason.
+type received struct {
+	ctx     context.Context // of the call
+	message any
+	account *memory.Account // of the call
+	ledger  *transport.Stream
+	refusal error
+}
+
+// from receives the message by decode, which is gRPC's. A call has this message only, or
+// many.
+func (in *received) from(ctx context.Context, decode func(any) error, only bool) error {
+	in.ctx = ctx
+	in.ledger.Await(only)
+	if err := decode(in); err != nil {
+		return err
+	}
+	return in.refusal
 }
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*compressedMessage)
-	if ok {
-		v = in.message
+	in, ok := v.(*received)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
 	}
+	in.refusal = nil
+	charged := in.ledger.Deliver(wireLength(data))
+	err := c.receive(data, in)
+	in.ledger.Release(charged)
+	if errs.Classified(err) {
+		in.refusal, err = err, nil
+	}
+	return err
+}
+
+func (c codec) receive(data mem.BufferSlice, in *received) error {
+	defer in.account.EndCoding()
 	if mark := compression(data); mark != 0 {
 		source := data.Reader()
 		defer source.Close()
@@ -41,27 +79,80 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		if err != nil {
 			return fmt.Errorf("decompress the message: %w", err)
 		}
-		p, err := c.decompress(r)
-		if ok && errs.Classified(err) {
-			in.refusal = err
-			return nil
-		}
+		p, err := c.decompress(r, in, c.most(in.message))
 		if err != nil {
 			return err
 		}
 		defer p.release()
 		data = p.data
 	}
-	switch m := v.(type) {
-	case *wire.Request:
-		return wire.Decode(data, c.pool, m)
-	case *counting:
-		return m.read(data, c)
+	if m, ok := in.message.(*wire.Request); ok {
+		return wire.Decode(in.ctx, data, c.pool, in.account, m)
 	}
-	return c.CodecV2.Unmarshal(data, v)
+	if err := in.bound(data); err != nil {
+		return err
+	}
+	return c.CodecV2.Unmarshal(data, in.message)
+}
+
+// A message that is no inference names models and settings, and is small; a load may
+// have files. growth is how many times its size on the wire a small message takes at
+// most: an empty string takes two bytes there and a string's header here.
+const (
+	maxControlMessage = 64 << 10
+	growth            = 64
+	parameterBytes    = 512
+)
+
+// most is how many bytes a message may have after decompression.
+func (c codec) most(message any) int64 {
+	switch message.(type) {
+	case *wire.Request, *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
+		return c.limit
+	}
+	return min(c.limit, maxControlMessage)
+}
+
+// bound refuses a message that is larger than its method needs, and charges what it
+// becomes.
+func (in *received) bound(data mem.BufferSlice) error {
+	n, becomes := int64(data.Len()), int64(0)
+	switch in.message.(type) {
+	case *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
+		if controlParametersOf(data) > core.MaxControlParameters {
+			return modelfiles.TooManyLoadFiles("")
+		}
+		becomes = n + core.MaxControlParameters*parameterBytes
+	default:
+		if n > maxControlMessage {
+			return errs.New(errs.BodyTooLarge, "the message has %d bytes: a call that is no inference has at most %d", n, maxControlMessage)
+		}
+		becomes = growth * n
+	}
+	return in.account.Retain(min(becomes, growth*n))
 }
 
 // Marshal implements encoding.CodecV2.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return v.(mem.BufferSlice), nil
+}
+
+// controlParameters is the field of a load's and an unload's parameters.
+const controlParameters = 3
+
+// controlParametersOf counts a message's parameters, up to where it cannot be read.
+func controlParametersOf(data mem.BufferSlice) (n int) {
+	for c := protoscan.New(data); c.Left() > 0; {
+		f, err := c.Field()
+		if err == nil {
+			err = c.SkipField(f)
+		}
+		if err != nil {
+			return n // so says who reads it
+		}
+		if f == protoscan.Text(controlParameters) {
+			n++
+		}
+	}
+	return n
 }

@@ -3,150 +3,30 @@ package rpc
 import (
 	"context"
 	"net"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/tap"
 
-	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/libs/serve"
+	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
-// connection is one client's. gRPC keeps a response for as long as the client
-// grants no window for it, also when the handler has returned. So the connection
-// counts what the client has not taken, and ends when that takes too long: gRPC has
-// no way for a server to reset one call.
+// connection is one client's. Its calls see it as what the handshake has learned of the
+// client.
 type connection struct {
-	net.Conn
-	credentials.AuthInfo
-	budget  *core.Budget
-	timeout time.Duration
-	stalled func() // called before the connection is closed for a response that is not taken
-
+	*transport.Connection
 	order order
-
-	mu     sync.Mutex
-	unread []*response // in no order; guarded by mu
-	bytes  int64       // of unread; guarded by mu
-	timer  *time.Timer // runs while there may be any; guarded by mu
-	closed bool        // guarded by mu
 }
 
-// response is one that gRPC has. It poses as the buffer pool to which gRPC returns
-// the response's own memory.
-type response struct {
-	connection *connection
-	replies    *buffers
-	own        int64 // bytes of that memory, which are charged to the budget
-	bytes      int64 // of the whole
-	deadline   time.Time
-	parts      int // buffers that gRPC has not returned; guarded by connection.mu
-	at         int // in connection.unread; guarded by connection.mu
-}
-
-var _ mem.BufferPool = (*response)(nil)
-
-// takenWithin is how many bytes a client takes within the timeout, or more.
-const takenWithin = 1 << 20
-
-// hand charges a response that gRPC is about to get in so many parts.
-func (c *connection) hand(r *response, parts int) {
-	r.connection, r.parts = c, parts
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.budget.Hold(r.own)
-	c.bytes += r.bytes
-	// It shares the connection with those before it.
-	r.deadline = time.Now().Add(c.timeout * time.Duration(1+c.bytes/takenWithin))
-	r.at = len(c.unread)
-	c.unread = append(c.unread, r)
-	if c.timer == nil {
-		c.timer = time.AfterFunc(c.timeout, c.check)
-	}
-}
-
-// taken says that gRPC has sent one of a response's parts, or dropped it.
-func (r *response) taken() {
-	c := r.connection
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.parts--; r.parts > 0 || c.closed {
-		return
-	}
-	c.budget.Release(r.own)
-	c.bytes -= r.bytes
-	last := len(c.unread) - 1
-	c.unread[r.at] = c.unread[last]
-	c.unread[r.at].at = r.at
-	c.unread[last] = nil
-	c.unread = c.unread[:last]
-}
-
-// Put takes the response's own memory back.
-func (r *response) Put(own *[]byte) {
-	r.replies.Put(own)
-	r.taken()
-}
-
-// Get is not used: gRPC has one buffer of this pool, which it got.
-func (r *response) Get(n int) *[]byte { return r.replies.Get(n) }
-
-// check closes the connection if a response on it is late.
-func (c *connection) check() {
-	if c.late(time.Now()) {
-		c.stalled()
-		_ = c.Close() // whoever reads or writes sees the error
-	}
-}
-
-// late reports whether a response is, or else has the timer look again in time.
-func (c *connection) late(now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || len(c.unread) == 0 {
-		c.timer = nil
-		return false
-	}
-	next := c.unread[0].deadline
-	for _, r := range c.unread {
-		if r.deadline.Before(next) {
-			next = r.deadline
-		}
-	}
-	if !next.After(now) {
-		return true
-	}
-	c.timer.Reset(next.Sub(now))
-	return false
-}
-
-// Close closes the connection. What is not taken is charged no more: gRPC drops it,
-// and need not return it.
-func (c *connection) Close() error {
-	c.mu.Lock()
-	for _, r := range c.unread {
-		c.budget.Release(r.own)
-	}
-	c.unread, c.bytes, c.closed = nil, 0, true
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	c.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// handshakes has each connection be one that counts. What a handshake learns of the
-// client is what its calls see of their connection.
+// handshakes has each connection be one that counts.
 type handshakes struct {
 	credentials.TransportCredentials
-	budget  *core.Budget
-	timeout time.Duration
-	stalled func()
+	connections *transport.Connections
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -155,7 +35,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &connection{Conn: conn, AuthInfo: info, budget: h.budget, timeout: h.timeout, stalled: h.stalled}
+	c := &connection{Connection: h.connections.Wrap(conn, info, serve.SlotOf(raw))}
 	return c, c, nil
 }
 
@@ -172,15 +52,71 @@ func connectionOf(ctx context.Context) *connection {
 	return p.AuthInfo.(*connection)
 }
 
-// countedStream is a stream of generated code whose messages count until the client
-// takes them.
+// opened gives a call its context and its ledger. gRPC calls it where it reads the
+// connection, and so in the order in which calls are opened.
+func opened(ctx context.Context, info *tap.Info) (context.Context, error) {
+	c, t := connectionOf(ctx), &ticket{Context: endEarly(ctx, info)}
+	headers := 0
+	for name, values := range info.Header {
+		headers += headerBytes + len(name)
+		for _, v := range values {
+			headers += valueBytes + len(v)
+		}
+	}
+	c.Open(&t.ledger, headers)
+	if info.FullMethodName == inference.GRPCInferenceService_ModelInfer_FullMethodName {
+		c.order.open(t)
+	}
+	return t, nil
+}
+
+// handlers tells the ledgers of calls when their handlers begin and end. gRPC reports it
+// nowhere else: a call whose client has reset it still has one.
+type handlers struct{}
+
+// HandleRPC implements stats.Handler.
+func (handlers) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	switch s.(type) {
+	case *stats.Begin:
+		ticketOf(ctx).ledger.Enter()
+	case *stats.End:
+		ticketOf(ctx).ledger.Leave()
+	}
+}
+
+// TagRPC implements stats.Handler.
+func (handlers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements stats.Handler.
+func (handlers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (handlers) HandleConn(context.Context, stats.ConnStats) {}
+
+// What a header takes in memory beside its texts, in bytes: its entry in a map, and a list
+// of values.
+const (
+	headerBytes = 64
+	valueBytes  = 16
+)
+
+// countedStream is a stream of generated code whose messages count: those of the client
+// until the next one is read, and the server's until the client reads them.
 type countedStream struct {
 	grpc.ServerStream
 	service *service
+	call    *path.Call
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *countedStream) RecvMsg(m any) error {
+	s.call.Account.Open(s.call.Budget())
+	in := received{message: m, account: &s.call.Account, ledger: &ticketOf(s.Context()).ledger}
+	return in.from(s.Context(), s.ServerStream.RecvMsg, false)
 }
 
 // SendMsg implements grpc.ServerStream.
-func (s countedStream) SendMsg(m any) error {
+func (s *countedStream) SendMsg(m any) error {
 	message, err := s.service.reply(s.Context(), m)
 	if err != nil {
 		return err

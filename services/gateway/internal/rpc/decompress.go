@@ -15,7 +15,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/tensor"
-	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // gRPC decompresses a message whole before anybody can count it. So it is given
@@ -56,61 +56,31 @@ func (deflateLater) Decompress(r io.Reader) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader([]byte{deflateMark}), r), nil
 }
 
-// compressedMessage is a message of a call that is compressed. The codec leaves a refusal
-// in it: gRPC would drop its reason.
-type compressedMessage struct {
-	message any
-	refusal error
-}
-
-// decompressed has a method's handler receive what may be compressed.
-func decompressed(next grpc.MethodHandler) grpc.MethodHandler {
+// acceptsCompression has a method reply to a call that was compressed as its client
+// reads it.
+func acceptsCompression(next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		if isCompressed(ctx) {
-			plain := decode
-			decode = func(message any) error { return receive(message, plain) }
-		}
+		replyAsRead(ctx)
 		return next(srv, ctx, decode, interceptor)
 	}
 }
 
-// streamDecompressed does the same for a stream.
-func streamDecompressed(next grpc.StreamHandler) grpc.StreamHandler {
+// streamAcceptsCompression does the same for a stream.
+func streamAcceptsCompression(next grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
-		if isCompressed(stream.Context()) {
-			stream = compressedStream{stream}
-		}
+		replyAsRead(stream.Context())
 		return next(srv, stream)
 	}
 }
 
-// isCompressed reports whether a call's messages may be compressed. gRPC would send
-// responses as requests were: that stands for gzip alone.
-func isCompressed(ctx context.Context) bool {
+// replyAsRead has gRPC not send in an encoding for receiving alone: it would send
+// responses as requests were.
+func replyAsRead(ctx context.Context) {
 	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
-	if !ok || stream.RecvCompress() == "" {
-		return !ok
-	}
-	if stream.RecvCompress() == (deflateLater{}).Name() {
+	if ok && stream.RecvCompress() == (deflateLater{}).Name() {
 		_ = grpc.SetSendCompressor(ctx, encoding.Identity) // every client takes it
 	}
-	return true
 }
-
-// receive receives a message by decode, which is gRPC's.
-func receive(message any, decode func(any) error) error {
-	in := &compressedMessage{message: message}
-	if err := decode(in); err != nil {
-		return err
-	}
-	return in.refusal
-}
-
-// compressedStream is a stream whose messages may be compressed.
-type compressedStream struct{ grpc.ServerStream }
-
-// RecvMsg implements grpc.ServerStream.
-func (s compressedStream) RecvMsg(message any) error { return receive(message, s.ServerStream.RecvMsg) }
 
 // Sizes of the pieces in which messages are decompressed, in bytes.
 const (
@@ -124,10 +94,10 @@ const copies = 2
 
 // plain is a decompressed message.
 type plain struct {
-	data    mem.BufferSlice
-	buffers []*tensor.Buffer
-	budget  *core.Budget
-	held    int64
+	data     mem.BufferSlice
+	buffers  []*tensor.Buffer
+	account  *memory.Account
+	received int64 // bytes that are charged to it
 }
 
 // release gives the message's memory back.
@@ -135,7 +105,7 @@ func (p *plain) release() {
 	for _, b := range p.buffers {
 		b.Release()
 	}
-	p.budget.Release(p.held)
+	p.account.Return(p.received)
 }
 
 // compression returns the mark of a compressed message, 0 for one that is not.
@@ -152,6 +122,14 @@ func compression(data mem.BufferSlice) byte {
 	return 0
 }
 
+// wireLength is how many bytes of a message came, without the mark that only deflate needs.
+func wireLength(data mem.BufferSlice) int {
+	if compression(data) == deflateMark {
+		return data.Len() - 1
+	}
+	return data.Len()
+}
+
 // decompressor returns what decompresses a message with a mark.
 func decompressor(mark byte, source *mem.Reader) (io.Reader, error) {
 	if mark == gzipMark {
@@ -163,14 +141,23 @@ func decompressor(mark byte, source *mem.Reader) (io.Reader, error) {
 	return zlib.NewReader(source)
 }
 
-// decompress reads a message from r. The caller releases it.
-func (c codec) decompress(r io.Reader) (*plain, error) {
-	p := &plain{budget: c.budget}
-	for size, left := int64(firstPiece), c.limit; ; size = min(8*size, largestPiece) {
-		n, err := p.read(r, c.pool, min(size, left))
+// decompress reads a message of at most so many bytes from r. The caller releases it. A
+// large one waits for its turn, and nothing more is done for a call that has ended.
+func (c codec) decompress(r io.Reader, in *received, most int64) (*plain, error) {
+	p := &plain{account: in.account}
+	for size, left := int64(firstPiece), most; ; size = min(8*size, largestPiece) {
+		n, err := 0, error(nil)
+		if p.received >= memory.LargeBody {
+			err = in.account.StartCoding(in.ctx)
+		}
+		if err == nil {
+			n, err = p.read(r, c.pool, min(size, left))
+		}
 		switch left -= int64(n); {
 		case err == nil && left < 0:
-			err = errs.New(errs.BodyTooLarge, "the message has more than the maximum of %d bytes after decompression", c.limit)
+			err = errs.New(errs.BodyTooLarge, "the message has more than the maximum of %d bytes after decompression", most)
+		case err == nil && in.ctx.Err() != nil:
+			err = errs.Wrap(errs.Canceled, in.ctx.Err(), "the call ended while its message was decompressed")
 		case errors.Is(err, io.EOF):
 			return p, nil
 		case err != nil && !errs.Classified(err):
@@ -188,10 +175,10 @@ func (c codec) decompress(r io.Reader) (*plain, error) {
 func (p *plain) read(r io.Reader, pool *tensor.Pool, n int64) (int, error) {
 	piece := make([]byte, 1)
 	if n > 0 {
-		if err := p.budget.Reserve(copies * n); err != nil {
+		if err := p.account.Receive(n); err != nil {
 			return 0, err
 		}
-		p.held += copies * n
+		p.received += n
 		b, err := pool.Get(int(n))
 		if err != nil {
 			return 0, err

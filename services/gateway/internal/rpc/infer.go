@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/classify"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
@@ -23,16 +24,16 @@ const traceHeader = "traceparent"
 // the memory that they hold.
 type call struct {
 	path.Call
-	service    *service
-	in         wire.Request
-	receive    func(any) error // of ModelInfer; a stream has received in before
-	stream     *stream         // nil for ModelInfer
-	connection *connection
-	ticket     *ticket // of ModelInfer
-	item       wire.StreamItem
-	message    mem.BufferSlice // the response of ModelInfer
-	decoded    bool
-	err        error // of a stream's call before its response
+	service  *service
+	in       wire.Request
+	received received        // in, and the call's account
+	receive  func(any) error // of ModelInfer; a stream has received in before
+	stream   *stream         // nil for ModelInfer
+	ticket   *ticket         // of ModelInfer
+	item     wire.StreamItem
+	message  mem.BufferSlice // the response of ModelInfer
+	decoded  bool
+	err      error // of a stream's call before its response
 }
 
 func (s *service) takeCall() *call {
@@ -41,12 +42,17 @@ func (s *service) takeCall() *call {
 	}
 	c := &call{service: s}
 	c.API, c.Caller, c.Body, c.Sink = core.InferenceAPI, c, c, c
+	c.Headers = c.eachHeader
+	c.received = received{message: &c.in, account: &c.Account}
 	return c
 }
 
 func (s *service) putCall(c *call) {
 	c.in.Reset()
-	c.receive, c.stream, c.connection, c.ticket, c.message, c.item, c.decoded, c.err = nil, nil, nil, nil, nil, wire.StreamItem{}, false, nil
+	c.Account.Close()
+	c.Received = false
+	c.received.ctx, c.received.ledger = nil, nil
+	c.receive, c.stream, c.ticket, c.message, c.item, c.decoded, c.err = nil, nil, nil, nil, wire.StreamItem{}, false, nil
 	s.calls.Put(c)
 }
 
@@ -55,8 +61,9 @@ func (s *service) modelInfer(ctx context.Context, receive func(any) error, inter
 	const method = inference.GRPCInferenceService_ModelInfer_FullMethodName
 	c := s.takeCall()
 	defer s.putCall(c)
-	c.Method, c.Single, c.receive, c.connection = method, "ModelInfer RPC", receive, connectionOf(ctx)
+	c.Method, c.Single, c.receive = method, "ModelInfer RPC", receive
 	c.ticket = ticketOf(ctx)
+	c.received.ledger = &c.ticket.ledger
 	defer c.ticket.leave()
 	if interceptor == nil {
 		reply, err := s.infer(ctx, c)
@@ -85,19 +92,28 @@ func (c *call) Header(name string) []string {
 	return metadata.ValueFromIncomingContext(c.Context(), name)
 }
 
+func (c *call) eachHeader(each func(name string, values []string)) {
+	md, _ := metadata.FromIncomingContext(c.Context())
+	for name, values := range md {
+		each(name, values)
+	}
+}
+
 // Names implements path.Caller.
 func (c *call) Names() []string { return certificateNames(c.Context()) }
 
 // Receive implements path.Body.
 func (c *call) Receive() error {
 	if c.receive != nil {
-		if err := c.receive(&c.in); err != nil {
+		if err := c.received.from(c.Context(), c.receive, true); err != nil {
 			return err
 		}
+	} else if err := c.received.refusal; err != nil {
+		return err
 	}
 	c.Model, c.Version = c.in.Model, c.in.Version
-	if err := c.Account.Receive(c.in.Bytes); err != nil || c.ticket == nil {
-		return err
+	if c.ticket == nil {
+		return nil
 	}
 	if !inSequence(c.in.Parameters) {
 		c.ticket.leave()
@@ -124,8 +140,13 @@ func (c *call) Decode() error {
 		return err
 	}
 	for i := range in.Inputs {
-		if err := checkInput(&in.Inputs[i]); err != nil {
+		of, shared, err := sharedInput(&in.Inputs[i], in.Model)
+		if err != nil {
 			return err
+		}
+		if shared {
+			in.Inputs[i].Shared = true
+			c.Shared.Inputs = append(c.Shared.Inputs, regions.Input{Index: i, Range: of})
 		}
 	}
 	var err error
@@ -144,7 +165,7 @@ func (c *call) Send(p *infer.Response) (err error) {
 		return c.stream.send(c, p.Final)
 	}
 	c.service.compressed(c.Context())
-	c.message, err = c.encode(&c.item.Response)
+	c.message, err = c.encode(c.Context(), &c.item.Response)
 	return err
 }
 
@@ -155,9 +176,12 @@ func (c *call) setOutputs(list []wire.Output) error {
 	}
 	outputs := make([]infer.Output, len(list))
 	for i := range list {
-		k, err := readOutput(&list[i])
+		k, to, shared, err := readOutput(&list[i])
 		if err != nil {
 			return err
+		}
+		if shared {
+			c.Shared.Outputs = append(c.Shared.Outputs, regions.Output{Name: list[i].Name, Range: to})
 		}
 		if k > 0 {
 			c.Classes = append(c.Classes, classify.Output{Name: list[i].Name, Classes: k})

@@ -213,21 +213,41 @@ func TestInferRefuses(t *testing.T) {
 		},
 		"client shared memory": {
 			func(m *inference.ModelInferRequest) {
-				m.Inputs[0].Parameters = map[string]*inference.InferParameter{"shared_memory_region": text}
+				m.Inputs[0].Parameters = map[string]*inference.InferParameter{"shared_memory_region": text, "shared_memory_byte_size": one}
 			},
 			codes.NotFound, errs.RegionNotFound, "Unable to find shared memory region: 'x'",
 		},
 		"output to shared memory": {
-			output("shared_memory_region", text), codes.NotFound, errs.RegionNotFound, "Unable to find shared memory region: 'x'",
+			func(m *inference.ModelInferRequest) {
+				output("shared_memory_region", text)(m)
+				m.Outputs[0].Parameters["shared_memory_byte_size"] = one
+			},
+			codes.NotFound, errs.RegionNotFound, "Unable to find shared memory region: 'x'",
+		},
+		"a region without a size": {
+			output("shared_memory_region", text), codes.InvalidArgument, errs.InvalidParameter,
+			"'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor 'OUTPUT0'",
+		},
+		"an offset without a region": {
+			output("shared_memory_offset", one), codes.InvalidArgument, errs.InvalidParameter,
+			"'shared_memory_offset' can not be specified without 'shared_memory_region' parameter for tensor 'OUTPUT0'",
+		},
+		"a region's size by a text": {
+			func(m *inference.ModelInferRequest) {
+				output("shared_memory_region", text)(m)
+				m.Outputs[0].Parameters["shared_memory_byte_size"] = text
+			},
+			codes.InvalidArgument, errs.InvalidParameter, "invalid value type for 'shared_memory_byte_size' parameter for tensor 'OUTPUT0', expected int64_param.",
 		},
 		"a region by a number": {
 			output("shared_memory_region", number), codes.InvalidArgument, errs.InvalidParameter,
-			"invalid value type for 'shared_memory_region' parameter, expected string_param.",
+			"invalid value type for 'shared_memory_region' parameter for tensor 'OUTPUT0', expected string_param.",
 		},
 		"classification to shared memory": {
 			func(m *inference.ModelInferRequest) {
 				output("classification", one)(m)
 				m.Outputs[0].Parameters["shared_memory_region"] = text
+				m.Outputs[0].Parameters["shared_memory_byte_size"] = one
 			},
 			codes.InvalidArgument, errs.InvalidParameter, "output can't set both 'shared_memory_region' and 'classification'",
 		},

@@ -15,6 +15,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
 // restrictedPrefix is before the name of the header that callers of a restricted
@@ -72,11 +73,11 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, implementation any) {
 	guarded.Methods, guarded.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
 	for i := range guarded.Methods {
 		m := &guarded.Methods[i]
-		m.Handler = decompressed(r.service.unary(d.ServiceName, m.MethodName, m.Handler))
+		m.Handler = acceptsCompression(r.service.unary(d.ServiceName, m.MethodName, m.Handler))
 	}
 	for i := range guarded.Streams {
 		m := &guarded.Streams[i]
-		m.Handler = streamDecompressed(r.service.streamed(d.ServiceName, m.StreamName, m.Handler))
+		m.Handler = streamAcceptsCompression(r.service.streamed(d.ServiceName, m.StreamName, m.Handler))
 	}
 	r.Server.RegisterService(&guarded, implementation)
 }
@@ -93,7 +94,7 @@ func (s *service) unary(service, method string, next grpc.MethodHandler) grpc.Me
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (reply any, err error) {
 		c := path.Call{API: api, Method: method, Caller: incoming{ctx}}
 		err = s.path.Do(ctx, &c, func() (err error) {
-			if reply, err = next(srv, ctx, permitted(&c, decode), interceptor); err == nil {
+			if reply, err = next(srv, path.WithCall(ctx, &c), permitted(&c, &ticketOf(ctx).ledger, decode), interceptor); err == nil {
 				reply, err = s.reply(ctx, reply)
 			}
 			return err
@@ -113,7 +114,7 @@ func (s *service) streamed(service, method string, next grpc.StreamHandler) grpc
 	}
 	return func(srv any, stream grpc.ServerStream) error {
 		c := path.Call{API: api, Method: method, Caller: incoming{stream.Context()}}
-		return s.status(full, s.path.Do(stream.Context(), &c, func() error { return next(srv, countedStream{stream, s}) }))
+		return s.status(full, s.path.Do(stream.Context(), &c, func() error { return next(srv, &countedStream{ServerStream: stream, service: s, call: &c}) }))
 	}
 }
 
@@ -137,18 +138,19 @@ func certificateNames(ctx context.Context) []string {
 
 // permitted reads a message and refuses a tenant that may not use the model which it
 // names.
-func permitted(c *path.Call, decode func(any) error) func(any) error {
+func permitted(c *path.Call, ledger *transport.Stream, decode func(any) error) func(any) error {
 	return func(m any) error {
-		if err := decode(m); err != nil {
+		if err := (&received{message: m, account: &c.Account, ledger: ledger}).from(c.Context(), decode, true); err != nil {
 			return err
 		}
 		switch named := m.(type) {
 		case interface{ GetName() string }:
-			c.Model = named.GetName()
+			if c.API != core.SharedMemoryAPI { // there it is a region's
+				c.Model = named.GetName()
+			}
 		case interface{ GetModelName() string }:
 			c.Model = named.GetModelName()
 		}
-		c.AllModels = c.API == core.StatisticsAPI || c.API == core.RepositoryAPI
 		return c.Permit()
 	}
 }

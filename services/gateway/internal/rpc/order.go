@@ -5,10 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/tap"
-
 	"github.com/nereid-serving/nereid/libs/infer"
-	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
 // messageTimeout is how long a request of a sequence waits for the message of a
@@ -24,10 +22,13 @@ type order struct {
 	first, last *ticket // guarded by mu
 }
 
-// ticket is the place of a call in the order of its connection, and the context of
-// the call: so a call pays for one allocation. Its fields are guarded by order.mu.
+// ticket is the context of a call, its ledger, and the place of a call of ModelInfer in the
+// order of its connection: so a call pays for one allocation.
 type ticket struct {
 	context.Context
+	ledger transport.Stream
+
+	// Of a call of ModelInfer; guarded by order.mu.
 	order         *order
 	before, after *ticket
 	listed        bool
@@ -45,25 +46,15 @@ func (t *ticket) Value(key any) any {
 	return t.Context.Value(key)
 }
 
-// ticketOf returns the ticket of a call of ModelInfer.
+// ticketOf returns the ticket of a call.
 func ticketOf(ctx context.Context) *ticket {
 	return ctx.Value(ticketKey{}).(*ticket)
 }
 
-// opened gives a call its context. gRPC calls it where it reads the connection, and
-// so in the order in which calls are opened.
-func opened(ctx context.Context, info *tap.Info) (context.Context, error) {
-	ctx = endEarly(ctx, info)
-	if info.FullMethodName != inference.GRPCInferenceService_ModelInfer_FullMethodName {
-		return ctx, nil
-	}
-	return connectionOf(ctx).order.open(ctx), nil
-}
-
 // open gives a call the last place. Calls that ended before they had a handler, such
 // as those of an unknown compression, are dropped from both ends.
-func (o *order) open(ctx context.Context) *ticket {
-	t := &ticket{Context: ctx, order: o, listed: true}
+func (o *order) open(t *ticket) {
+	t.order, t.listed = o, true
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.first != nil && o.first.Err() != nil && !o.first.received {
@@ -78,7 +69,6 @@ func (o *order) open(ctx context.Context) *ticket {
 		t.before.after = t
 	}
 	o.last = t
-	return t
 }
 
 // leave gives the place up, once the request has been submitted or never will be. More

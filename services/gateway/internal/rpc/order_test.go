@@ -181,7 +181,7 @@ func TestCallWithoutHandlerHoldsUpNobody(t *testing.T) {
 	const method = inference.GRPCInferenceService_ModelInfer_FullMethodName
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
-		deaf := s.dialDeaf(t)
+		deaf := s.dialRaw(t, 0)
 		deaf.format = "unknown"
 		for range 3 {
 			deaf.call(method, false, addSub(1))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
@@ -127,47 +128,79 @@ func wrongType(key, want string) error {
 	return errs.New(errs.InvalidParameter, "invalid value type for '%s' parameter, expected %s.", key, want)
 }
 
-// checkInput refuses inputs whose data lies in client shared memory, of which
-// this server has no region.
-func checkInput(in *wire.Input) error {
-	for _, p := range in.Parameters {
-		if p.Key == regionKey {
-			return unknownRegion(p)
-		}
+// sharedInput returns the range of client shared memory that an input's data lies in.
+func sharedInput(in *wire.Input, model string) (of regions.Range, given bool, err error) {
+	of, given, err = readRegion(in.Parameters, in.Name)
+	if err == nil && given && in.HasContents() {
+		err = errs.New(errs.TensorDataInvalid, "unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.Name, model)
 	}
-	return nil
+	return of, given, err
 }
 
-// regionKey names a region of client shared memory.
-const regionKey = "shared_memory_region"
-
-func unknownRegion(p infer.Parameter) error {
-	name, ok := p.Value.(string)
-	if !ok {
-		return wrongType(p.Key, "string_param")
-	}
-	return errs.New(errs.RegionNotFound, "Unable to find shared memory region: '%s'", name)
-}
-
-// readOutput returns how many classes of an output are asked for; 0 asks for
-// its values. Client shared memory is refused. binary_data, which is HTTP's,
-// means nothing here, and a key that repeats counts as the last one says.
-func readOutput(out *wire.Output) (classes uint64, err error) {
-	var region error
-	for _, p := range out.Parameters {
+// readRegion reads the parameters of a tensor that name a range of client shared memory.
+// A negative number is a range beyond every region, as with Triton.
+func readRegion(list []infer.Parameter, name string) (of regions.Range, given bool, err error) {
+	const regionKey, offsetKey, sizeKey = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
+	var offset, size any
+	for _, p := range list {
 		switch p.Key {
 		case regionKey:
-			region = unknownRegion(p)
-		case "classification":
-			if classes, err = readClasses(p); err != nil {
-				return 0, err
+			if of.Region, given = p.Value.(string); !given {
+				return of, false, regionType(p.Key, name, "string_param")
 			}
+		case offsetKey:
+			offset = p.Value
+		case sizeKey:
+			size = p.Value
 		}
 	}
-	if region != nil && classes > 0 {
-		return 0, errs.New(errs.InvalidParameter, "output can't set both 'shared_memory_region' and 'classification'")
+	for _, number := range []struct {
+		key   string
+		value any
+		to    *uint64
+	}{{offsetKey, offset, &of.Offset}, {sizeKey, size, &of.Size}} {
+		if number.value == nil {
+			continue
+		}
+		if !given {
+			return of, false, errs.New(errs.InvalidParameter, "'%s' can not be specified without '%s' parameter for tensor '%s'", number.key, regionKey, name)
+		}
+		n, ok := number.value.(int64)
+		if !ok {
+			return of, false, regionType(number.key, name, "int64_param")
+		}
+		*number.to = uint64(n) //nolint:gosec // on purpose
 	}
-	return classes, region
+	if given && size == nil {
+		return of, false, errs.New(errs.InvalidParameter, "'%s' must be specified along with '%s' parameter for tensor '%s'", sizeKey, regionKey, name)
+	}
+	return of, given, nil
+}
+
+func regionType(key, tensor, want string) error {
+	return errs.New(errs.InvalidParameter, "invalid value type for '%s' parameter for tensor '%s', expected %s.", key, tensor, want)
+}
+
+// readOutput returns how many classes of an output are asked for, where 0 asks for its
+// values, and the range of client shared memory that it goes to. binary_data, which is
+// HTTP's, means nothing here, and a key that repeats counts as the last one says.
+func readOutput(out *wire.Output) (classes uint64, to regions.Range, shared bool, err error) {
+	to, shared, err = readRegion(out.Parameters, out.Name)
+	if err != nil {
+		return 0, to, false, err
+	}
+	for _, p := range out.Parameters {
+		if p.Key != "classification" {
+			continue
+		}
+		if classes, err = readClasses(p); err != nil {
+			return 0, to, false, err
+		}
+	}
+	if shared && classes > 0 {
+		err = errs.New(errs.InvalidParameter, "output can't set both 'shared_memory_region' and 'classification'")
+	}
+	return classes, to, shared, err
 }
 
 func readClasses(p infer.Parameter) (uint64, error) {

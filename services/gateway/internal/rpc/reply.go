@@ -4,12 +4,15 @@ import (
 	"context"
 	"math"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/splice"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
 // borrowFrom is the size in bytes from which an output is sent from where it
@@ -26,7 +29,7 @@ type message interface {
 // encode makes the bytes of m, which are charged to the budget until gRPC has sent
 // them: a client may grant no window for them. Large outputs among them are
 // borrowed, with references of their own.
-func (c *call) encode(m message) (mem.BufferSlice, error) {
+func (c *call) encode(ctx context.Context, m message) (mem.BufferSlice, error) {
 	n, err := m.Size()
 	if err != nil {
 		return nil, err
@@ -38,28 +41,46 @@ func (c *call) encode(m message) (mem.BufferSlice, error) {
 	own := replies.Get(n - m.Bulk(borrowFrom))
 	var gaps []splice.Tensor
 	*own, gaps = m.Append((*own)[:0], borrowFrom)
-	r := &response{replies: replies, own: int64(cap(*own)), bytes: int64(n)}
-	c.connection.hand(r, 1+len(gaps))
-	buffer := mem.NewBuffer(own, r)
+	ledger, charge := c.ledger(), int64(cap(*own))
+	buffer := mem.NewBuffer(own, replies)
+	if len(gaps) > 0 && compresses(ctx) {
+		charge = max(charge, int64(n)) // of all gRPC makes a copy
+	}
+	if err := ledger.Respond(charge); err != nil {
+		buffer.Free()
+		return nil, err
+	}
 	if len(gaps) == 0 {
 		return mem.BufferSlice{buffer}, nil
 	}
 	for i := range gaps {
-		gaps[i].Data = c.borrow(gaps[i].Data, r)
+		gaps[i].Data = c.borrow(gaps[i].Data)
 	}
 	return splice.Join(buffer, gaps), nil
 }
 
+func (c *call) ledger() *transport.Stream {
+	if c.stream != nil {
+		return c.stream.ledger
+	}
+	return &c.ticket.ledger
+}
+
+// compresses reports whether gRPC compresses the responses of a call.
+func compresses(ctx context.Context) bool {
+	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ SendCompress() string })
+	return ok && stream.SendCompress() != "" && stream.SendCompress() != encoding.Identity
+}
+
 // borrow returns a reference for gRPC, beside the response's own, that keeps its
 // bytes charged.
-func (c *call) borrow(t tensor.Ref, r *response) tensor.Ref {
+func (c *call) borrow(t tensor.Ref) tensor.Ref {
 	data, _ := t.Bytes() // which was read for its size
 	t.Retain()
 	release := c.Detach(t.Length)
 	return tensor.InBuffer(tensor.Wrap(data, t.Mapped(), func(*tensor.Buffer) {
 		release()
 		t.Release()
-		r.taken()
 	}), 0, t.Length)
 }
 
@@ -73,7 +94,10 @@ func (s *service) reply(ctx context.Context, m any) (mem.BufferSlice, error) {
 		return nil, err
 	}
 	*own = encoded
-	r := &response{replies: &s.replies, own: int64(cap(encoded)), bytes: int64(n)}
-	connectionOf(ctx).hand(r, 1)
-	return mem.BufferSlice{mem.NewBuffer(own, r)}, nil
+	buffer := mem.NewBuffer(own, &s.replies)
+	if err := ticketOf(ctx).ledger.Respond(int64(cap(encoded))); err != nil {
+		buffer.Free()
+		return nil, err
+	}
+	return mem.BufferSlice{buffer}, nil
 }

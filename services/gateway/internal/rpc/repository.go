@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
 // filePrefix begins the keys of load parameters that carry files.
@@ -27,7 +28,7 @@ func (s *service) RepositoryModelLoad(ctx context.Context, r *inference.Reposito
 }
 
 func setLoadParameter(request *core.LoadRequest, key string, value *inference.ModelRepositoryParameter) error {
-	path, isFile := strings.CutPrefix(key, filePrefix)
+	file, isFile := strings.CutPrefix(key, filePrefix)
 	switch {
 	case key == "config":
 		text, ok := value.GetParameterChoice().(*inference.ModelRepositoryParameter_StringParam)
@@ -43,7 +44,7 @@ func setLoadParameter(request *core.LoadRequest, key string, value *inference.Mo
 		if request.Files == nil {
 			request.Files = make(map[string][]byte)
 		}
-		request.Files[path] = data.BytesParam
+		request.Files[file] = data.BytesParam
 	default:
 		return errs.New(errs.InvalidParameter, "unrecognized load parameter '%s'.", key)
 	}
@@ -65,7 +66,11 @@ func (s *service) RepositoryModelUnload(ctx context.Context, r *inference.Reposi
 		if !ok {
 			return nil, wrongType("unload_dependents", "bool_param")
 		}
-		dependents = given.BoolParam
+		if dependents = given.BoolParam; dependents {
+			if err := path.CallOf(ctx).PermitAll(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return &inference.RepositoryModelUnloadResponse{}, s.gateway.UnloadModel(ctx, r.GetModelName(), dependents)
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"math"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -19,6 +21,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
 // Clock converts a context's deadline to the clock of requests; [mono.System]
@@ -44,17 +47,16 @@ type Options struct {
 	// Keepalive says when the server pings and ends connections. Zero fields
 	// mean 2 h between pings, 20 s for the response to one and no end by age.
 	Keepalive keepalive.ServerParameters
-	// PingInterval is the least time between the pings of a client that gets
-	// no data; a client that exceeds it twice is disconnected. 0 is 5 min.
-	PingInterval time.Duration
-	// PingWithoutCalls lets clients ping while they have no call.
-	PingWithoutCalls bool
+	// Pings bound those of clients.
+	Pings Pings
 	// Credentials are of the handshakes; plain text where there are none.
 	Credentials credentials.TransportCredentials
-	// StallTimeout is how long a client may take nothing of a response; of larger
-	// ones it takes 1 MiB within that time, or its connection is closed. A minute
-	// if 0.
+	// StallTimeout is within how long a client sends or reads 64 KiB of a message, or the
+	// rest of it; otherwise the call is reset. A minute if 0.
 	StallTimeout time.Duration
+	// Closed is called for each connection that is closed for what its client does. It may
+	// be nil.
+	Closed func(peer net.Addr, cause *errs.Error)
 	// Compress sends the responses of inferences as gzip to clients that accept
 	// it. Without it a response is compressed as its request was.
 	Compress bool
@@ -62,15 +64,22 @@ type Options struct {
 	Cluster Cluster
 }
 
-// Flow-control windows and buffers of a connection, in bytes. Tensors of
+// Pings says how often clients may ping.
+type Pings = transport.Pings
+
+// Flow-control windows and the buffer of a connection, in bytes. Tensors of
 // hundreds of KiB reach the server without waiting for window updates; for
-// small messages the sizes make no measurable difference. The buffers are there
-// as long as the connection; larger ones leave the processor's cache.
+// small messages the sizes make no measurable difference. Larger buffers leave the
+// processor's cache.
 const (
 	streamWindow     = 2 << 20
 	connectionWindow = 8 << 20
-	ioBuffer         = 64 << 10
+	writeBuffer      = 64 << 10
 )
+
+// maxHeaderBytes bounds the headers of a call, with 32 bytes for each field. gRPC's servers in
+// C++ refuse as much.
+const maxHeaderBytes = 16 << 10
 
 // defaultStallTimeout bounds the time without progress.
 const defaultStallTimeout = time.Minute
@@ -88,7 +97,7 @@ func New(gateway *core.Gateway, o Options, extra ...grpc.ServerOption) *grpc.Ser
 	r.RegisterService(s.description(), s)
 	grpc_health_v1.RegisterHealthServer(r, &health{gateway: gateway})
 	if o.Cluster != nil {
-		control.RegisterCluster(r, o.Cluster, func(err error) {
+		control.RegisterCluster(r, seenCluster{o.Cluster}, func(err error) {
 			if o.Log != nil {
 				o.Log(nereidv1.ClusterService_Status_FullMethodName, err)
 			}
@@ -104,7 +113,7 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 	if limit == 0 {
 		limit = math.MaxInt32
 	}
-	limit = int(o.Budget.Cap(int64(limit)))
+	limit = int(o.Budget.Cap(copies*int64(limit)) / copies)
 	streams := o.MaxStreams
 	if streams == 0 {
 		streams = math.MaxUint32
@@ -113,10 +122,17 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 	if workers == 0 {
 		workers = keptWorkers
 	}
-	handshakes := handshakes{
-		TransportCredentials: o.Credentials, budget: o.Budget, timeout: cmp.Or(o.StallTimeout, defaultStallTimeout),
-		stalled: func() { _ = s.path.Visible("", errs.New(errs.ResponseStalled, "")) },
-	}
+	stallTimeout := cmp.Or(o.StallTimeout, defaultStallTimeout)
+	handshakes := handshakes{TransportCredentials: o.Credentials, connections: transport.NewConnections(transport.Options{
+		Budget: o.Budget, StallTimeout: stallTimeout, Pings: o.Pings,
+		Reset: func(cause *errs.Error) *status.Status { return status.Convert(s.status("", cause)) },
+		Closed: func(peer net.Addr, cause *errs.Error) {
+			_ = s.path.Visible("", cause)
+			if o.Closed != nil {
+				o.Closed(peer, cause)
+			}
+		},
+	})}
 	if o.Credentials == nil {
 		handshakes.TransportCredentials = insecure.NewCredentials()
 	}
@@ -128,16 +144,19 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(streams),
 		grpc.RPCDecompressor(gzipLater{}), //nolint:staticcheck // what replaces it registers for the whole process
 		grpc.InTapHandle(opened),
+		grpc.StatsHandler(handlers{}),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.NumStreamWorkers(uint32(workers)),
 		grpc.WaitForHandlers(true),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),
-		grpc.ReadBufferSize(ioBuffer),
-		grpc.WriteBufferSize(ioBuffer),
+		grpc.ReadBufferSize(0), // the connection has buffers of its own
+		grpc.WriteBufferSize(writeBuffer),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(stallTimeout), // of the handshake
 		grpc.KeepaliveParams(o.Keepalive),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime: o.PingInterval, PermitWithoutStream: o.PingWithoutCalls,
+			MinTime: 1, PermitWithoutStream: true, // the connection counts pings itself
 		}),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -59,7 +60,7 @@ func serveWith(t testing.TB, o rpc.Options, extra ...grpc.ServerOption) *server 
 	s.listener = bufconn.Listen(1 << 20)
 	server := rpc.New(s.gateway, o, extra...)
 	s.server = server
-	go func() { _ = server.Serve(s.listener) }()
+	go func() { _ = server.Serve(&listener{Listener: s.listener}) }()
 	s.dial()
 	t.Cleanup(func() {
 		_ = s.conn.Close()
@@ -72,6 +73,30 @@ func serveWith(t testing.TB, o rpc.Options, extra ...grpc.ServerOption) *server 
 		}
 	})
 	return s
+}
+
+// listener sets one read deadline at a time. In a bubble of synctest, bufconn turns a deadline that
+// has passed into a timer that runs at once, and Go 1.26 runs all of these in one context of the race
+// detector: two at a time may crash it.
+type listener struct {
+	*bufconn.Listener
+	deadlines sync.Mutex
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return accepted{conn, &l.deadlines}, err
+}
+
+type accepted struct {
+	net.Conn
+	deadlines *sync.Mutex
+}
+
+func (c accepted) SetReadDeadline(at time.Time) error {
+	c.deadlines.Lock()
+	defer c.deadlines.Unlock()
+	return c.Conn.SetReadDeadline(at)
 }
 
 // dial connects a client, in place of the one before.

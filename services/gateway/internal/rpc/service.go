@@ -11,6 +11,7 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
 // service implements inference.GRPCInferenceService, and has all services take the
@@ -20,6 +21,7 @@ type service struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 	gateway  *core.Gateway
 	path     *path.Path
+	regions  *regions.Regions // nil where clients share no memory
 	clock    Clock
 	calls    sync.Pool // of *call
 	replies  buffers
@@ -29,7 +31,7 @@ type service struct {
 func newService(gateway *core.Gateway, o Options) *service {
 	return &service{
 		gateway: gateway, path: path.New(gateway, path.Protocol{Noun: "protocol", HeaderPrefix: restrictedPrefix}, o.Options),
-		clock: o.Clock, compress: o.Compress,
+		regions: o.Regions, clock: o.Clock, compress: o.Compress,
 	}
 }
 
@@ -49,10 +51,9 @@ func (s *service) handler(m *grpc.MethodDesc) grpc.MethodHandler {
 	case "ModelInfer", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
 		"ModelConfig", "ModelStatistics", "RepositoryIndex",
 		"SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
-		"CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister":
+		"CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
+		"RepositoryModelLoad", "RepositoryModelUnload", "LogSettings":
 		return m.Handler
-	case "RepositoryModelLoad", "RepositoryModelUnload":
-		return counts(m.Handler)
 	}
 	err := errs.New(errs.Unsupported, "%s is not supported by this server", m.MethodName)
 	return func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
@@ -115,14 +116,16 @@ func (s *service) ModelConfig(_ context.Context, r *inference.ModelConfigRequest
 }
 
 // RepositoryIndex implements the RPC.
-func (s *service) RepositoryIndex(_ context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
+func (s *service) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.GetRepositoryName() != "" {
 		return nil, repositoryNamed()
 	}
-	entries := s.gateway.Index(r.GetReady())
-	models := make([]*inference.RepositoryIndexResponse_ModelIndex, len(entries))
-	for i, e := range entries {
-		models[i] = &inference.RepositoryIndexResponse_ModelIndex{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason}
+	var models []*inference.RepositoryIndexResponse_ModelIndex
+	caller := path.CallOf(ctx)
+	for _, e := range s.gateway.Index(r.GetReady()) {
+		if caller.Sees(e.Name) {
+			models = append(models, &inference.RepositoryIndexResponse_ModelIndex{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason})
+		}
 	}
 	return &inference.RepositoryIndexResponse{Models: models}, nil
 }

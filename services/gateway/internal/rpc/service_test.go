@@ -120,7 +120,6 @@ func TestCallsThatAreNotSupportedSaySo(t *testing.T) {
 	s, ctx := serve(t), t.Context()
 	calls := map[string]func() error{
 		"TraceSetting": func() error { _, err := s.client.TraceSetting(ctx, &inference.TraceSettingRequest{}); return err },
-		"LogSettings":  func() error { _, err := s.client.LogSettings(ctx, &inference.LogSettingsRequest{}); return err },
 	}
 	for name, call := range calls {
 		err := call()

@@ -3,45 +3,67 @@ package rpc
 import (
 	"context"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
-	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// The RPCs of shared memory respond as Triton with client shared memory disabled,
-// its default.
+// The RPCs of shared memory concern the regions of the caller's tenant.
 
-// SystemSharedMemoryStatus implements the RPC: there are no regions.
-func (s *service) SystemSharedMemoryStatus(_ context.Context, r *inference.SystemSharedMemoryStatusRequest) (*inference.SystemSharedMemoryStatusResponse, error) {
-	if r.GetName() != "" {
-		return nil, core.RegionNotFound(core.SystemMemory, r.GetName())
+// SystemSharedMemoryStatus implements the RPC.
+func (s *service) SystemSharedMemoryStatus(ctx context.Context, r *inference.SystemSharedMemoryStatusRequest) (*inference.SystemSharedMemoryStatusResponse, error) {
+	list, err := s.regions.Status(path.CallOf(ctx).RegionOwner(), regions.System, r.GetName())
+	if err != nil {
+		return nil, err
 	}
-	return &inference.SystemSharedMemoryStatusResponse{}, nil
+	named := make(map[string]*inference.SystemSharedMemoryStatusResponse_RegionStatus, len(list))
+	for _, of := range list {
+		named[of.Name] = &inference.SystemSharedMemoryStatusResponse_RegionStatus{Name: of.Name, Key: of.Key, Offset: of.Offset, ByteSize: of.Size}
+	}
+	return &inference.SystemSharedMemoryStatusResponse{Regions: named}, nil
 }
 
-// SystemSharedMemoryRegister implements the RPC by refusing it.
-func (s *service) SystemSharedMemoryRegister(context.Context, *inference.SystemSharedMemoryRegisterRequest) (*inference.SystemSharedMemoryRegisterResponse, error) {
-	return nil, core.SharedMemoryDisabled()
+// SystemSharedMemoryRegister implements the RPC.
+func (s *service) SystemSharedMemoryRegister(ctx context.Context, r *inference.SystemSharedMemoryRegisterRequest) (*inference.SystemSharedMemoryRegisterResponse, error) {
+	of := regions.Region{Name: r.GetName(), Key: r.GetKey(), Offset: r.GetOffset(), Size: r.GetByteSize()}
+	if err := s.regions.Register(path.CallOf(ctx).RegionOwner(), of); err != nil {
+		return nil, err
+	}
+	return &inference.SystemSharedMemoryRegisterResponse{}, nil
 }
 
-// SystemSharedMemoryUnregister implements the RPC by refusing it.
-func (s *service) SystemSharedMemoryUnregister(context.Context, *inference.SystemSharedMemoryUnregisterRequest) (*inference.SystemSharedMemoryUnregisterResponse, error) {
-	return nil, core.SharedMemoryDisabled()
+// SystemSharedMemoryUnregister implements the RPC.
+func (s *service) SystemSharedMemoryUnregister(ctx context.Context, r *inference.SystemSharedMemoryUnregisterRequest) (*inference.SystemSharedMemoryUnregisterResponse, error) {
+	if err := s.regions.Unregister(path.CallOf(ctx).RegionOwner(), regions.System, r.GetName()); err != nil {
+		return nil, err
+	}
+	return &inference.SystemSharedMemoryUnregisterResponse{}, nil
 }
 
-// CudaSharedMemoryStatus implements the RPC: there are no regions.
-func (s *service) CudaSharedMemoryStatus(_ context.Context, r *inference.CudaSharedMemoryStatusRequest) (*inference.CudaSharedMemoryStatusResponse, error) {
-	if r.GetName() != "" {
-		return nil, core.RegionNotFound(core.CUDAMemory, r.GetName())
+// CudaSharedMemoryStatus implements the RPC: there are no regions of CUDA memory.
+func (s *service) CudaSharedMemoryStatus(ctx context.Context, r *inference.CudaSharedMemoryStatusRequest) (*inference.CudaSharedMemoryStatusResponse, error) {
+	if _, err := s.regions.Status(path.CallOf(ctx).RegionOwner(), regions.CUDA, r.GetName()); err != nil {
+		return nil, err
 	}
 	return &inference.CudaSharedMemoryStatusResponse{}, nil
 }
 
 // CudaSharedMemoryRegister implements the RPC by refusing it.
-func (s *service) CudaSharedMemoryRegister(context.Context, *inference.CudaSharedMemoryRegisterRequest) (*inference.CudaSharedMemoryRegisterResponse, error) {
-	return nil, core.SharedMemoryDisabled()
+func (s *service) CudaSharedMemoryRegister(ctx context.Context, r *inference.CudaSharedMemoryRegisterRequest) (*inference.CudaSharedMemoryRegisterResponse, error) {
+	if err := s.regions.Allowed(); err != nil {
+		return nil, err
+	}
+	if len(r.GetRawHandle()) != regions.HandleBytes {
+		return nil, errs.New(errs.InvalidParameter, "failed to register shared memory region: invalid args")
+	}
+	return nil, s.regions.RegisterCUDA(path.CallOf(ctx).RegionOwner(), r.GetName())
 }
 
-// CudaSharedMemoryUnregister implements the RPC by refusing it.
-func (s *service) CudaSharedMemoryUnregister(context.Context, *inference.CudaSharedMemoryUnregisterRequest) (*inference.CudaSharedMemoryUnregisterResponse, error) {
-	return nil, core.SharedMemoryDisabled()
+// CudaSharedMemoryUnregister implements the RPC.
+func (s *service) CudaSharedMemoryUnregister(ctx context.Context, r *inference.CudaSharedMemoryUnregisterRequest) (*inference.CudaSharedMemoryUnregisterResponse, error) {
+	if err := s.regions.Unregister(path.CallOf(ctx).RegionOwner(), regions.CUDA, r.GetName()); err != nil {
+		return nil, err
+	}
+	return &inference.CudaSharedMemoryUnregisterResponse{}, nil
 }

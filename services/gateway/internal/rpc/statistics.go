@@ -7,12 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
 // ModelStatistics implements the RPC. A request without a name asks for all
 // models.
 func (s *service) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
-	list, err := s.gateway.Statistics(ctx, r.GetName(), r.GetVersion())
+	list, err := s.gateway.Statistics(ctx, r.GetName(), r.GetVersion(), path.CallOf(ctx).Sees)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -17,7 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
 // streamDepth is how many requests of one stream may be in flight at once. At
@@ -36,13 +37,14 @@ const strictHeader = "triton_grpc_error"
 // they come.
 type stream struct {
 	grpc.ServerStream
-	service    *service
-	connection *connection
-	strict     bool
-	ctx        context.Context
-	cancel     context.CancelCauseFunc // with what broke the stream
-	slots      chan struct{}           // one for each request in flight
-	running    sync.WaitGroup
+	service *service
+	ledger  *transport.Stream
+	budget  *memory.Budget // of its caller
+	strict  bool
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // with what broke the stream
+	slots   chan struct{}           // one for each request in flight
+	running sync.WaitGroup
 
 	received chan *call // closed at the end
 	end      error      // why it ended; nil after the client's last request; read after received is closed
@@ -57,7 +59,7 @@ func (s *service) streamInfer(_ any, server grpc.ServerStream) error {
 	c := path.Call{API: core.InferenceAPI, Method: method, Caller: incoming{ctx}}
 	err := s.path.Do(ctx, &c, func() error {
 		x := &stream{
-			ServerStream: server, service: s, connection: connectionOf(ctx),
+			ServerStream: server, service: s, ledger: &ticketOf(ctx).ledger, budget: c.Budget(),
 			strict: slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true"),
 			slots:  make(chan struct{}, streamDepth), received: make(chan *call),
 		}
@@ -79,11 +81,14 @@ func (x *stream) run(ctx context.Context) error {
 			x.finish(c)
 		}
 	})
-	x.start(ordered)
+	stopped := x.start(ordered)
 	close(ordered)
 	x.running.Wait()
-	if x.ctx.Err() != nil {
+	switch {
+	case x.ctx.Err() != nil:
 		return context.Cause(x.ctx)
+	case stopped:
+		return errs.New(errs.Draining, "the server stops, and has answered all requests of the stream")
 	}
 	return x.end
 }
@@ -99,7 +104,10 @@ func (x *stream) receive() {
 	}()
 	for {
 		c := x.service.takeCall()
-		if err := x.RecvMsg(&c.in); err != nil {
+		c.Account.Open(x.budget)
+		c.Received, c.received.ctx, c.received.ledger = true, x.ctx, x.ledger
+		x.ledger.Await(false)
+		if err := x.RecvMsg(&c.received); err != nil { // a refusal is the request's, not the stream's
 			x.service.putCall(c)
 			if !errors.Is(err, io.EOF) {
 				x.end = err
@@ -115,23 +123,26 @@ func (x *stream) receive() {
 	}
 }
 
-// start submits what is received, until that ends or the stream breaks.
-func (x *stream) start(ordered chan<- *call) {
+// start submits what is received, until that ends or the stream breaks. It reports
+// whether it ended because the server stops, which has drained.
+func (x *stream) start(ordered chan<- *call) (stopped bool) {
 	for {
 		select {
 		case x.slots <- struct{}{}:
 		case <-x.ctx.Done():
-			return
+			return false
 		}
 		var c *call
 		select {
 		case c = <-x.received:
 		case <-x.ctx.Done():
+		case <-x.service.gateway.Drained():
+			return true
 		}
 		if c == nil {
-			return
+			return false
 		}
-		c.stream, c.connection, c.Single, c.Method = x, x.connection, "", inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
+		c.stream, c.Single, c.Method = x, "", inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
 		c.err = x.service.path.Start(x.ctx, &c.Call)
 		if c.err == nil && c.Target.Config.Decoupled {
 			x.running.Go(func() { x.finish(c) })
@@ -143,14 +154,19 @@ func (x *stream) start(ordered chan<- *call) {
 
 // finish sends the responses of a request, or its error.
 func (x *stream) finish(c *call) {
+	defer func() {
+		if v := recover(); v != nil {
+			x.cancel(path.Panicked(v))
+		}
+		x.service.putCall(c)
+		<-x.slots
+	}()
 	if c.err == nil {
 		c.err = x.service.path.Finish(&c.Call)
 	}
 	if c.err != nil && x.ctx.Err() == nil {
 		x.fail(c)
 	}
-	x.service.putCall(c)
-	<-x.slots
 }
 
 // send sends a response.
@@ -158,29 +174,31 @@ func (x *stream) send(c *call, final bool) error {
 	if x.ctx.Err() != nil { // encode nothing for nobody
 		return gone(x.ctx.Err())
 	}
-	if final && len(c.item.Outputs) == 0 {
+	if final && len(c.item.Outputs) == 0 && c.Target.Config.Decoupled { // the end alone
 		c.item.Version = c.in.Version
 	}
 	c.item.Parameters = append(slices.Clone(c.item.Parameters), infer.Parameter{Key: finalKey, Value: final})
-	message, err := c.encode(&c.item)
+	message, err := c.encode(x.ctx, &c.item)
 	if err != nil {
 		return err
 	}
 	return x.write(message)
 }
 
-// fail sends the error of a request, or in strict mode ends the stream with it.
+// fail sends the error of a request. In strict mode it ends the stream with the error,
+// and in every mode with one that says that the stream's deadline is too short.
 func (x *stream) fail(c *call) {
-	if x.strict {
+	if x.strict || errs.Of(c.err) == errs.DeadlineTooShort {
 		x.cancel(c.err)
 		return
 	}
 	e := x.service.path.Visible(c.Method, c.err)
 	c.item.Error, c.item.ID, c.item.Parameters, c.item.Outputs = e.Msg, c.in.ID, nil, nil
 	if c.item.Model, c.item.Version = "", ""; c.decoded && !atAdmission(e.Reason) {
-		c.item.Model, c.item.Version = c.Target.Ref.Name, strconv.FormatInt(c.Target.Ref.Version, 10)
+		c.item.Model, c.item.Version = c.in.Model, c.in.Version
+		c.item.Parameters = []infer.Parameter{{Key: finalKey, Value: true}}
 	}
-	message, err := c.encode(&c.item)
+	message, err := c.encode(x.ctx, &c.item)
 	if err != nil {
 		x.cancel(err)
 		return
@@ -208,8 +226,8 @@ func gone(err error) error { return errs.Wrap(errs.Canceled, err, "") }
 // queued. The responses to these name no model, as Triton's do not.
 func atAdmission(reason errs.Reason) bool {
 	switch reason {
-	case errs.MaxQueueSize, errs.QueueFull, errs.DeadlineUnmeetable:
+	case errs.MaxQueueSize, errs.QueueFull, errs.DeadlineUnmeetable, errs.RegionNotFound:
 		return true
 	}
-	return reason.GRPC() == uint32(codes.InvalidArgument)
+	return reason.GRPC() == uint32(codes.InvalidArgument) && reason != errs.ModelRefused
 }

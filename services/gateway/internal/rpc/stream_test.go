@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
-	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
@@ -177,7 +177,7 @@ func TestStreamRespondsForADecoupledModel(t *testing.T) {
 }
 
 func TestStreamNamesNoModelForWhatWasRejectedAtAdmission(t *testing.T) {
-	for reason, model := range map[errs.Reason]string{errs.MaxQueueSize: "", errs.DeadlineUnmeetable: "", errs.QueueTimeout: "add_sub"} {
+	for reason, model := range map[errs.Reason]string{errs.MaxQueueSize: "", errs.DeadlineUnmeetable: "", errs.QueueTimeout: "add_sub", errs.ModelRefused: "add_sub"} {
 		s := serve(t)
 		stream, err := s.client.ModelStreamInfer(t.Context())
 		if err != nil {
@@ -192,6 +192,9 @@ func TestStreamNamesNoModelForWhatWasRejectedAtAdmission(t *testing.T) {
 		item, err := stream.Recv()
 		if err != nil || item.ErrorMessage != "no" || item.InferResponse.Id != "r1" || item.InferResponse.ModelName != model {
 			t.Errorf("%s: %v, %v", reason, item, err)
+		}
+		if final := item.GetInferResponse().GetParameters()["triton_final_response"].GetBoolParam(); final != (model != "") {
+			t.Errorf("%s: final %v", reason, final)
 		}
 	}
 }
@@ -326,7 +329,7 @@ func TestStreamSendsResponsesOfDecoupledModelsAsTheyCome(t *testing.T) {
 // refused, and when the client goes all of it is there again at once.
 func TestUnreadResponsesOfAStreamCount(t *testing.T) {
 	const rows, requests = 4096, 100 // each output has 256 KiB
-	budget, submitted := core.NewBudget(20<<20), make(chan struct{}, requests)
+	budget, submitted := memory.NewBudget(20<<20), make(chan struct{}, requests)
 	stages := path.Stages()
 	for i := range stages {
 		if run := stages[i].Run; stages[i].Name == "receive" {
@@ -368,7 +371,7 @@ func TestUnreadResponsesOfAStreamCount(t *testing.T) {
 // Finished responses that were not sent are released when the stream ends, and not
 // by a collection some time.
 func TestStreamCanceledReleasesFinishedResponsesAtOnce(t *testing.T) {
-	budget := core.NewBudget(0)
+	budget := memory.NewBudget(0)
 	s := serveWith(t, rpc.Options{Options: path.Options{Budget: budget}})
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := s.client.ModelStreamInfer(ctx)
@@ -429,5 +432,26 @@ func TestAPanicEndsOneRequestOfAStream(t *testing.T) {
 		if logged := <-s.logged; !strings.Contains(logged.Error(), "a bug") || !strings.Contains(logged.Error(), "stream_test.go") {
 			t.Errorf("the log has %v, without the panic's stack", logged)
 		}
+	}
+}
+
+// A client that keeps a stream without requests does not hold up the server's end.
+func TestIdleStreamEndsWhenTheServerHasDrained(t *testing.T) {
+	s := serve(t)
+	stream, err := s.client.ModelStreamInfer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(addSub(300)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.gateway.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ends with %v, want UNAVAILABLE", err)
 	}
 }

@@ -19,8 +19,9 @@ type Costs struct {
 // modelCosts are those of a model, by the magnitude of elements of a row: as fine as the
 // scheduler's.
 type modelCosts struct {
-	rows  [16]mean // cost units of a row
-	error mean     // of the predictions, relative to what was so
+	rows   [16]mean // cost units of a row
+	error  mean     // of the predictions, relative to what was so
+	listed bool     // among the models that there are; it may not be yet
 }
 
 // mean is the mean of the last samples, of which later ones weigh more.
@@ -128,13 +129,26 @@ func (c *Costs) Errors(each func(model string, relative float64)) {
 	}
 }
 
-// Keep forgets the models that are not listed.
-func (c *Costs) Keep(listed func(infer.ModelID) bool) {
+// Retain forgets the models that were listed before and are not now. Those that were never
+// listed stay: what is known of a model may come before the model.
+func (c *Costs) Retain(listed func(infer.ModelID) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id := range c.models {
-		if !listed(id) {
+	for id, m := range c.models {
+		switch is := listed(id); {
+		case is:
+			m.listed = true
+		case m.listed:
 			delete(c.models, id)
 		}
+	}
+}
+
+// Forget forgets a model of which nothing is stored any more, unless it is listed.
+func (c *Costs) Forget(model infer.ModelID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.models[model]; m != nil && !m.listed {
+		delete(c.models, model)
 	}
 }

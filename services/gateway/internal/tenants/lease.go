@@ -2,6 +2,8 @@ package tenants
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -22,26 +24,34 @@ type Balance struct {
 	Owed float64
 }
 
-// Lease exchanges what this gateway has of the tenants' bounds for what it needs next:
-// settle is called with each tenant that has been in use lately, and returns how much of
-// each balance is granted. On an error nothing is: then the gateway's own part of what time
-// gives is, where it is one of so many. One that stops is one of none, and gives back what it has.
-func (t *Tenants) Lease(gateways int, since time.Duration, settle func(tenant string, wanted []Balance) ([]float64, error)) error {
+// Grant is what a lease gives of a balance.
+type Grant struct {
+	// Amount is how much the gateway gets, or has given back where it is less than nothing.
+	Amount float64
+	// Left is what is left for all gateways after it.
+	Left float64
+}
+
+// Lease exchanges what this gateway, one of so many, has of the tenants' bounds for what it
+// needs next. It calls settle with the balances of each tenant that was in use lately, and
+// settle returns a grant for each. Where settle fails, the gateway has its own part: of what
+// time has given since the last round, and of a window what was left for all at the last
+// lease, divided by the gateways. With no gateways, as when this one stops, it gives back
+// what it has.
+func (t *Tenants) Lease(gateways int, since time.Duration, settle func(tenant string, wanted []Balance) ([]Grant, error)) error {
 	var failed error
 	for _, u := range t.inUse() {
-		wanted := u.wanted(gateways)
+		wanted := u.wanted(gateways, t.now())
 		if len(wanted) == 0 {
 			continue
 		}
 		granted, err := settle(u.name, wanted)
 		if err != nil {
 			failed = err
-			granted = make([]float64, len(wanted))
-			for i := range wanted {
-				granted[i] = min(max(wanted[i].Wants, 0), wanted[i].rate*since.Seconds()/float64(max(gateways, 1)))
-			}
+			u.grantWithout(wanted, gateways, since)
+			continue
 		}
-		u.grant(wanted, granted, err == nil)
+		u.grant(wanted, granted)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,25 +81,23 @@ func (t *Tenants) awaitLease(ctx context.Context) {
 	}
 }
 
-// inUse are the tenants that there is something to settle for, at most.
-func (t *Tenants) inUse() (list []*usage) {
+// inUse are the tenants that there may be something to settle for.
+func (t *Tenants) inUse() []*usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for e := t.recent.Front(); e != nil; e = e.Next() {
-		list = append(list, e.Value.(*usage)) //nolint:forcetypeassert // of usages alone
-	}
-	return list
+	return slices.Collect(maps.Values(t.usages))
 }
 
 // wanted are the balances of a tenant; none where it was not in use since the last time and
-// has no more than it may keep.
-func (u *usage) wanted(gateways int) (list []Balance) {
+// has no more than it may retain.
+func (u *usage) wanted(gateways int, now time.Time) (list []Balance) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	moved := u.asked
 	u.asked = false
 	for i := range u.meters {
 		m := &u.meters[i]
+		m.fill(now)
 		b := Balance{m.Bound, m.wants(gateways), m.owed}
 		moved = moved || m.spent != 0 || m.owed != 0 || b.Wants < -1e-6*m.burst
 		list = append(list, b)
@@ -100,26 +108,49 @@ func (u *usage) wanted(gateways int) (list []Balance) {
 	return list
 }
 
-// grant takes in what was granted of the balances, by a lease or without one.
-func (u *usage) grant(wanted []Balance, granted []float64, leased bool) {
+// grant adds what a lease has given.
+func (u *usage) grant(wanted []Balance, granted []Grant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range wanted {
-		for j := range u.meters {
-			if m := &u.meters[j]; m.Name() == wanted[i].Name() {
-				m.Left += granted[i]
-				m.spent = 0
-				if m.owed += granted[i]; leased {
-					m.owed = 0
-				}
-				m.starved = granted[i] < wanted[i].Wants-1e-6*m.burst
-			}
+		if m := u.meter(&wanted[i].Bound); m != nil {
+			m.owed, m.known, m.alone = 0, granted[i].Left, 0
+			m.add(granted[i].Amount, wanted[i].Wants)
 		}
 	}
 }
 
-// Grant is how much of a balance a level of all gateways covers. It is taken off the level.
-func (b *Balance) Grant(of *Level, now time.Time) float64 {
+// grantWithout adds what the gateway has without a lease.
+func (u *usage) grantWithout(wanted []Balance, gateways int, since time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range wanted {
+		if m := u.meter(&wanted[i].Bound); m != nil {
+			m.add(m.without(wanted[i].Wants, gateways, since), wanted[i].Wants)
+		}
+	}
+}
+
+// meter returns the meter of a bound; nil where the policy has it no more.
+func (u *usage) meter(of *Bound) *meter {
+	name := of.Name()
+	for i := range u.meters {
+		if u.meters[i].Name() == name {
+			return &u.meters[i]
+		}
+	}
+	return nil
+}
+
+// add adds what was granted of what was wanted.
+func (m *meter) add(n, wanted float64) {
+	m.Left += n
+	m.spent = 0
+	m.starved = n < wanted-1e-6*m.burst
+}
+
+// Take is how much of a balance a level of all gateways covers. It is taken off the level.
+func (b *Balance) Take(of *Level, now time.Time) Grant {
 	b.Fill(of, now)
 	of.Left -= b.Owed
 	n := b.Wants
@@ -127,5 +158,5 @@ func (b *Balance) Grant(of *Level, now time.Time) float64 {
 		n = min(n, max(of.Left, 0))
 	}
 	of.Left = min(of.Left-n, b.burst)
-	return n
+	return Grant{Amount: n, Left: of.Left}
 }

@@ -99,6 +99,14 @@ func (b *Bound) Fill(l *Level, now time.Time) {
 	}
 }
 
+// Whole is after what time the bound is as if nothing of it was used.
+func (b *Bound) Whole(l Level, now time.Time) time.Duration {
+	if b.per > 0 {
+		return now.Truncate(b.per).Add(b.per).Sub(now)
+	}
+	return time.Duration(math.Min(max(b.burst-l.Left, 0)/b.rate, 1e9) * float64(time.Second))
+}
+
 // meter is a bound and what is left of it for this gateway.
 type meter struct {
 	Bound
@@ -106,16 +114,40 @@ type meter struct {
 	leased bool    // what is left is a part of what all gateways share, and comes by leases
 	spent  float64 // since the last lease
 	owed   float64 // that was used without a lease
+	// known is what was left for all gateways after the last lease in this window, and alone
+	// how much this gateway has had since without one.
+	known, alone float64
 	// starved says that the last lease gave less than was wanted: the gateways together have
 	// no more.
 	starved bool
 }
 
-// fill adds what the time since has given, unless that comes by leases.
+// fill adds what the time since has given, unless that comes by leases: then a new window
+// starts with nothing here, and all of it is there for leases.
 func (m *meter) fill(now time.Time) {
-	if !m.leased {
+	switch {
+	case !m.leased:
 		m.Fill(&m.Level, now)
+	case m.per > 0 && now.Truncate(m.per).After(m.At):
+		m.Level, m.owed, m.known, m.alone, m.starved = Level{At: now.Truncate(m.per)}, 0, m.burst, 0, false
 	}
+}
+
+// without is how much of what the meter wants it gets without a lease, since the last
+// round at one of so many gateways: its part of what time has given or, of a window, of
+// what was left for all. It owes that to the shared level, which time fills meanwhile. Of
+// a rate it owes no more than its part of a burst, since the level grows by no more.
+func (m *meter) without(wants float64, gateways int, since time.Duration) float64 {
+	parts := float64(max(gateways, 1))
+	if m.per == 0 {
+		n := min(max(wants, 0), m.rate*since.Seconds()/parts)
+		m.owed = max(m.owed, min(m.owed+n, m.burst/parts))
+		return n
+	}
+	n := max(min(wants, m.known/parts-m.alone), 0)
+	m.alone += n
+	m.owed += n
+	return n
 }
 
 // wait is after what time n may be taken; 0 is now. More than the burst may be taken

@@ -9,8 +9,12 @@ import (
 	"github.com/nereid-serving/nereid/libs/policy"
 )
 
-// maxRemembered is how many verified tokens are remembered.
-const maxRemembered = 10_000
+// maxRemembered is how many verified tokens are remembered, and rememberedFor how long at
+// most: a key that its issuer withdraws counts no longer than that.
+const (
+	maxRemembered = 10_000
+	rememberedFor = 5 * time.Minute
+)
 
 // remembered are the tenants of tokens that were verified, until these expire, by
 // their hashes: verifying a signature takes a hundred times as long as a hash.
@@ -35,6 +39,9 @@ func (r remembered) get(token string, now time.Time) *policy.Tenant {
 	return known.tenant
 }
 
-func (r remembered) put(token string, t *policy.Tenant, expires time.Time) {
+func (r remembered) put(token string, t *policy.Tenant, expires, now time.Time) {
+	if longest := now.Add(rememberedFor); expires.After(longest) {
+		expires = longest
+	}
 	r.tokens.Set(sha256.Sum256([]byte(token)), rememberedToken{t, expires})
 }

@@ -29,9 +29,9 @@ type Meter interface {
 	Retried(tenant string, taken bool)
 }
 
-// maxDynamic is of how many tenants that no policy lists the use is remembered: those
-// that were seen last.
-const maxDynamic = 10_000
+// maxUnlisted is of how many tenants that the policy does not list the use is remembered:
+// those that were seen last, and besides those that have requests in flight.
+const maxUnlisted = 10_000
 
 // Tenants holds the policy of a gateway, and what each tenant has used. It is safe for
 // concurrent use.
@@ -39,28 +39,43 @@ type Tenants struct {
 	meter   Meter
 	now     func() time.Time
 	current atomic.Pointer[View]
+	missing atomic.Bool // calls are refused where there is no policy
 	leased  atomic.Bool // limits are shared with other gateways
 	short   chan struct{}
-	leases  chan struct{} // closed with the next lease; guarded by mu
 
-	mu     sync.Mutex
-	usages map[string]*list.Element // of *usage; guarded by mu
-	recent list.List                // of *usage, the one seen last first; guarded by mu
+	mu         sync.Mutex
+	generation uint64            // of the policy that was set last; guarded by mu
+	leases     chan struct{}     // closed with the next lease; guarded by mu
+	usages     map[string]*usage // by the tenant's name; guarded by mu
+	recent     list.List         // of *usage that the policy does not list, the one seen last first; guarded by mu
 }
 
 // New returns tenants without a policy.
 func New(meter Meter, now func() time.Time) *Tenants {
-	return &Tenants{meter: meter, now: now, usages: make(map[string]*list.Element), short: make(chan struct{}, 1), leases: make(chan struct{})}
+	return &Tenants{meter: meter, now: now, usages: make(map[string]*usage), short: make(chan struct{}, 1), leases: make(chan struct{})}
 }
 
 // Set replaces the policy for new calls. What tenants have used stays. Verify may be nil
-// for a policy without issuers; a nil policy is none.
+// for a policy without issuers.
 func (t *Tenants) Set(p *policy.Policy, verify Verifier) {
-	if p == nil {
-		t.current.Store(nil)
-		return
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.generation++
+	v := &View{Policy: p, tenants: t, generation: t.generation, verify: verify, known: newRemembered(), listed: make(map[string]*Tenant)}
+	for _, of := range p.Tenants() {
+		made := t.tenantLocked(v, of)
+		if u := made.usage; u.element != nil {
+			t.recent.Remove(u.element)
+			u.element = nil
+		}
+		v.listed[of.Name] = made
 	}
-	t.current.Store(&View{Policy: p, tenants: t, verify: verify, known: newRemembered()})
+	for name, u := range t.usages {
+		if u.element == nil && v.listed[name] == nil { // it was listed, and is not now
+			u.element = t.recent.PushFront(u)
+		}
+	}
+	t.current.Store(v)
 }
 
 // Current returns the policy that new calls take; nil is none.
@@ -71,33 +86,69 @@ func (t *Tenants) Current() *View {
 	return t.current.Load()
 }
 
-// usage returns what a tenant has used.
-func (t *Tenants) usage(of *policy.Tenant) *usage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.usages[of.Name]
-	if e == nil {
-		e = t.recent.PushFront(&usage{name: of.Name})
-		t.usages[of.Name] = e
+// Require has calls be refused while there is no policy, or not.
+func (t *Tenants) Require(required bool) { t.missing.Store(required) }
+
+// View returns the policy that a new call takes; nil is none. The error says that there must
+// be one and is none; its reason is policy_missing.
+func (t *Tenants) View() (*View, error) {
+	v := t.Current()
+	if v == nil && t != nil && t.missing.Load() {
+		return nil, errs.New(errs.PolicyMissing, "the server has no valid policy yet, and accepts no calls without one")
 	}
-	t.recent.MoveToFront(e)
-	for last := t.recent.Back(); t.recent.Len() > maxDynamic && last != e; last = t.recent.Back() {
-		delete(t.usages, t.recent.Remove(last).(*usage).name) //nolint:forcetypeassert // of usages alone
-	}
-	u := e.Value.(*usage) //nolint:forcetypeassert // of usages alone
-	u.configure(of, t.leased.Load(), t.now())
-	return u
+	return v, nil
 }
 
-// View is a policy as one call sees it from its beginning to its end.
+// tenantLocked returns a tenant under a view's policy, with what it has used.
+func (t *Tenants) tenantLocked(v *View, of *policy.Tenant) *Tenant {
+	u := t.usages[of.Name]
+	if u == nil {
+		u = &usage{name: of.Name}
+		t.usages[of.Name] = u
+	}
+	u.configure(of, v.generation, t.leased.Load(), t.now())
+	return &Tenant{Tenant: of, view: v, usage: u}
+}
+
+// unlisted returns a tenant that the policy does not list. To remember what it uses, those
+// are forgotten that were seen longest ago and have nothing in flight, where there are many.
+func (t *Tenants) unlisted(v *View, of *policy.Tenant) *Tenant {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	made := t.tenantLocked(v, of)
+	u := made.usage
+	if v.listed[of.Name] == nil && u.element == nil {
+		u.element = t.recent.PushFront(u)
+	}
+	if u.element != nil {
+		t.recent.MoveToFront(u.element)
+	}
+	for range forgottenAtOnce {
+		if t.recent.Len() <= maxUnlisted {
+			break
+		}
+		last := t.recent.Back().Value.(*usage) //nolint:forcetypeassert // of usages alone
+		if last == u || last.inFlight() {
+			t.recent.MoveToFront(last.element)
+			continue
+		}
+		t.recent.Remove(last.element)
+		delete(t.usages, last.name)
+	}
+	return made
+}
+
+// forgottenAtOnce bounds how many tenants one call examines to forget some.
+const forgottenAtOnce = 16
+
+// View is a policy as one call sees it from its start to its end.
 type View struct {
 	*policy.Policy
-	tenants *Tenants
-	verify  Verifier
-	known   remembered
-
-	mu     sync.Mutex
-	active map[string]*Tenant // guarded by mu
+	tenants    *Tenants
+	generation uint64 // later policies have higher ones
+	verify     Verifier
+	known      remembered
+	listed     map[string]*Tenant // by name
 }
 
 // Tenant is a tenant under a view's policy, with what it has used.
@@ -186,27 +237,17 @@ func (v *View) byToken(token string) (*policy.Tenant, error) {
 	}
 	t, err := v.ByToken(by, claims)
 	if err == nil {
-		v.known.put(token, t, expires)
+		v.known.put(token, t, expires, now)
 	}
 	return t, err
 }
 
-// tenant returns a tenant with what it has used. Those that the policy lists are kept.
+// tenant returns a tenant with what it has used.
 func (v *View) tenant(of *policy.Tenant) *Tenant {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if t := v.active[of.Name]; t != nil {
+	if t := v.listed[of.Name]; t != nil {
 		return t
 	}
-	t := &Tenant{Tenant: of, view: v, usage: v.tenants.usage(of)}
-	if v.active == nil {
-		v.active = make(map[string]*Tenant)
-	}
-	if len(v.active) >= maxDynamic {
-		clear(v.active)
-	}
-	v.active[of.Name] = t
-	return t
+	return v.tenants.unlisted(v, of)
 }
 
 // Refuse returns an error that refuses a call of a tenant, or nil where the policy
@@ -219,9 +260,12 @@ func (t *Tenant) Refuse(err error) error {
 	return nil
 }
 
-// hidden are headers that conditions do not see: what identifies a caller is no
-// property of the request.
-func hidden(name string) bool {
+// Shadowed reports whether the policy refuses nothing.
+func (t *Tenant) Shadowed() bool { return t.view.Shadow }
+
+// Secret reports whether a header, in lower case, identifies its caller: it is no property
+// of the request, and neither conditions nor models see it.
+func Secret(name string) bool {
 	switch name {
 	case "authorization", "x-api-key", "cookie", "proxy-authorization":
 		return true
@@ -232,7 +276,7 @@ func hidden(name string) bool {
 // Headers are those of a call which conditions may see.
 func Headers(c Credentials) func(name string) []string {
 	return func(name string) []string {
-		if hidden(name) {
+		if Secret(name) {
 			return nil
 		}
 		return c.Header(name)

@@ -1,27 +1,14 @@
 package tenants_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/MicahParks/jwkset"
-	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/policy"
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
-	"github.com/nereid-serving/nereid/services/gateway/internal/tokens"
 )
 
 // caller is a call with headers and the names of a certificate.
@@ -53,133 +40,11 @@ func read(t *testing.T, text string) *policy.Policy {
 	return p
 }
 
-// keys are those of an issuer, as a key set.
-func keys(t *testing.T) (key *ecdsa.PrivateKey, set []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	jwk, err := jwkset.NewJWKFromKey(key.Public(), jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: "one"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err = json.Marshal(jwkset.JWKSMarshal{Keys: []jwkset.JWKMarshal{jwk.Marshal()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, set
-}
-
-func sign(t *testing.T, key *ecdsa.PrivateKey, claims jwt.MapClaims) string {
-	t.Helper()
-	token := jwt.NewWithClaims(jwt.SigningMethodES256, claims)
-	token.Header["kid"] = "one"
-	text, err := token.SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
 const issuer = `
 version: 1
 tenants: {acme: {subjects: ["service-*"], keys: [{sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae}], certificates: ["*.acme"]}}
 tokens: [{issuer: "https://id", audience: nereid, jwks: JWKS}]
 `
-
-func TestTokensAreVerified(t *testing.T) {
-	key, set := keys(t)
-	other, _ := keys(t)
-	served := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		served++
-		_, _ = w.Write(set)
-	}))
-	defer server.Close()
-	file := filepath.Join(t.TempDir(), "jwks.json")
-	if err := os.WriteFile(file, set, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	soon := time.Now().Add(time.Hour).Unix()
-	good := jwt.MapClaims{"iss": "https://id", "aud": "nereid", "sub": "service-7", "exp": soon}
-	with := func(claim string, v any) jwt.MapClaims {
-		c := jwt.MapClaims{}
-		for k, was := range good {
-			c[k] = was
-		}
-		if c[claim] = v; v == nil {
-			delete(c, claim)
-		}
-		return c
-	}
-	none, err := jwt.NewWithClaims(jwt.SigningMethodNone, good).SignedString(jwt.UnsafeAllowNoneSignatureType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, jwks := range map[string]string{"of a URL": server.URL, "of a file": file} {
-		t.Run(name, func(t *testing.T) {
-			p := read(t, strings.Replace(issuer, "JWKS", jwks, 1))
-			v, err := tokens.New(t.Context(), p.Issuers, func(string, error) {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			all := tenants.New(nobody{}, time.Now)
-			all.Set(p, v)
-			for _, tt := range []struct{ name, token, why string }{
-				{"good", sign(t, key, good), ""},
-				{"good, again", sign(t, key, good), ""},
-				{"of another key", sign(t, other, good), "signature is wrong"},
-				{"without a signature", none, "refused"},
-				{"expired", sign(t, key, with("exp", time.Now().Add(-time.Hour).Unix())), "expired"},
-				{"without an end", sign(t, key, with("exp", nil)), "no expiry"},
-				{"for others", sign(t, key, with("aud", "web")), "another audience"},
-				{"of another issuer", sign(t, key, with("iss", "https://evil")), "none of the policy's"},
-				{"of a stranger", sign(t, key, with("sub", "user-1")), "no tenant's"},
-				{"not valid yet", sign(t, key, with("nbf", soon)), "not valid yet"},
-				{"garbage", "a.b.c", "malformed"},
-			} {
-				who, err := all.Current().Identify(caller{headers: map[string]string{"authorization": "Bearer " + tt.token}})
-				switch {
-				case tt.why == "" && (err != nil || who.Name != "acme"):
-					t.Errorf("%s: %v, %v", tt.name, who, err)
-				case tt.why != "" && (errs.Of(err) != errs.TokenInvalid || !strings.Contains(errs.From(err).Msg, tt.why)):
-					t.Errorf("%s: %v, want %q", tt.name, err, tt.why)
-				}
-				if err != nil && strings.Contains(errs.From(err).Msg, tt.token) {
-					t.Errorf("%s: the token is in %v", tt.name, err)
-				}
-			}
-		})
-	}
-	if served == 0 {
-		t.Error("the keys were not read from their URL")
-	}
-}
-
-func TestKeysThatCannotBeReadAreAnError(t *testing.T) {
-	p := read(t, strings.Replace(issuer, "JWKS", "/none/jwks.json", 1))
-	if _, err := tokens.New(t.Context(), p.Issuers, nil); errs.Of(err) != errs.PolicyInvalid {
-		t.Error(err)
-	}
-}
-
-func TestURLsThatDoNotAnswerAreTriedAgain(t *testing.T) {
-	p := read(t, strings.Replace(issuer, "JWKS", "http://127.0.0.1:1/jwks.json", 1))
-	failed := make(chan error, 10)
-	v, err := tokens.New(t.Context(), p.Issuers, func(_ string, err error) { failed <- err })
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, _ := keys(t)
-	_, _, _, err = v.Verify(sign(t, key, jwt.MapClaims{"iss": "https://id", "aud": "nereid", "exp": time.Now().Add(time.Hour).Unix()}))
-	if errs.Of(err) != errs.TokenInvalid {
-		t.Errorf("without keys a token is %v", err)
-	}
-	if err := <-failed; err == nil || errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-}
 
 func TestCallersAreIdentifiedByWhatTheySend(t *testing.T) {
 	all := tenants.New(nobody{}, time.Now)
@@ -220,7 +85,7 @@ func TestWhatWasUsedOutlivesAPolicy(t *testing.T) {
 	}
 	take := func(who *tenants.Tenant) (n int) {
 		for n < 1000 {
-			if _, err := who.Reserve(t.Context(), tenants.Demand{}); err != nil {
+			if _, err := reserve(t, who, tenants.Demand{}); err != nil {
 				break
 			}
 			n++
@@ -261,7 +126,7 @@ func BenchmarkReserve(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r, err := who.Reserve(b.Context(), tenants.Demand{Cost: 1})
+		r, err := reserve(b, who, tenants.Demand{Cost: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -297,4 +162,16 @@ func TestPredictionsBeginWithWhatIsKept(t *testing.T) {
 	if got := c.Predict(model, 8, 1); got < 2.9 {
 		t.Errorf("%v after requests that cost 3", got)
 	}
+}
+
+// reserve takes a request through both steps.
+func reserve(t testing.TB, who *tenants.Tenant, d tenants.Demand) (tenants.Reservation, error) {
+	t.Helper()
+	r, err := who.Enter(t.Context(), false)
+	if err == nil {
+		if err = r.Price(t.Context(), d); err != nil {
+			r.Settle(0)
+		}
+	}
+	return r, err
 }

@@ -1,63 +1,102 @@
 package tenants
 
 import (
+	"container/list"
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/policy"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // usage is what a tenant has used lately and is using. It outlives policies.
 type usage struct {
-	name string
+	name    string
+	element *list.Element // in the recent tenants; nil for one that the policy lists; guarded by Tenants.mu
 
 	mu          sync.Mutex
-	concurrency int // at most; 0 is no bound
+	generation  uint64 // of the policy that the limits are of
+	concurrency int    // at most; 0 is no bound
 	meters      []meter
 	retries     float64 // that other requests have made up for
 	seen        bool    // whether it is
 	running     int
 	asked       bool // for more than there is, since the last lease
+	memory      *memory.Budget
+	share       int64 // of memory, in bytes; 0 for the usual one
 }
 
-// configure sets the limits of the policy that there is now. What was used counts on.
-func (u *usage) configure(of *policy.Tenant, leased bool, now time.Time) {
+// usualShare is the part of all memory that a tenant may hold which has no bound of its
+// own: another one's calls find the rest.
+const usualShare = 0.75
+
+// Memory returns the budget of the tenant's calls, which is a part of the budget of all.
+func (t *Tenant) Memory(all *memory.Budget) *memory.Budget {
+	u := t.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.memory == nil {
+		u.memory = all.Within(0)
+	}
+	share := u.share
+	if share == 0 {
+		share = int64(usualShare * float64(all.Cap(math.MaxInt64)))
+	}
+	u.memory.SetLimit(share)
+	return u.memory
+}
+
+// configure sets the limits of a policy, unless those of it or of a later one are set. What
+// was used counts on.
+func (u *usage) configure(of *policy.Tenant, generation uint64, leased bool, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if generation <= u.generation {
+		return
+	}
+	u.generation = generation
 	before := u.meters
-	u.concurrency, u.meters = of.Limits.Concurrency, nil
+	u.concurrency, u.share, u.meters = of.Limits.Concurrency, of.Limits.Memory, nil
 	for _, b := range bounds(of) {
 		m := meter{Bound: b, Level: b.Full(now), leased: leased}
 		if leased { // until the first lease, which takes it into account
 			m.Left = min(b.burst, max(1, leastLease*b.burst))
-			m.owed = m.Left
+			m.owed, m.known, m.alone = m.Left, b.burst, m.Left
 		}
 		for i := range before {
 			if old := &before[i]; old.Name() == b.Name() {
 				old.fill(now)
 				m.Level, m.spent, m.owed = Level{min(old.Left, b.burst), old.At}, old.spent, old.owed
+				m.known, m.alone = min(old.known, b.burst), old.alone
 			}
 		}
 		u.meters = append(u.meters, m)
 	}
 }
 
-// Demand is what a request asks of its tenant's limits.
+// inFlight reports whether the tenant has requests in flight.
+func (u *usage) inFlight() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.running > 0
+}
+
+// Demand is what a request that has been read asks of its tenant's limits.
 type Demand struct {
 	// Cost is what the request is expected to cost, in cost units.
-	Cost  float64
+	Cost float64
+	// Bytes are those of its tensors.
 	Bytes float64
-	// Retry says that the request was sent before.
-	Retry bool
 }
 
 // Reservation is what a request holds of its tenant's limits until it is settled. The
 // zero Reservation is of a request without a tenant.
 type Reservation struct {
-	usage *usage
-	cost  float64
+	tenant *Tenant
+	cost   float64
 	// Limit, Left and Reset are the tenant's bound of requests, how many are left of it
 	// and when there are as many as can be; a Limit of 0 is no bound.
 	Limit, Left int64
@@ -69,21 +108,31 @@ type Reservation struct {
 // Cost is what was reserved, in cost units.
 func (r *Reservation) Cost() float64 { return r.cost }
 
-// Reserve takes what a request asks for, until it is settled, or refuses it: nothing is
-// taken then. The reasons are tenant_concurrency, quota_exceeded and retry_budget. Where
+// Enter counts a request that has not been read among those of its tenant in flight, until
+// it is settled, or refuses it: nothing is taken then. retry says that the request was
+// sent before. The reasons are tenant_concurrency, quota_exceeded and retry_budget. Where
 // limits are shared and the other gateways may have more of them, it waits for that for a
 // moment.
-func (t *Tenant) Reserve(ctx context.Context, d Demand) (Reservation, error) {
-	if t.leaseHelps(d) {
+func (t *Tenant) Enter(ctx context.Context, retry bool) (Reservation, error) {
+	entering := func(m *meter) float64 {
+		if m.kind == requests {
+			return 1
+		}
+		return leastCost
+	}
+	if t.leaseHelps(entering) {
 		t.view.tenants.awaitLease(ctx)
 	}
 	u, now := t.usage, t.view.tenants.now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	err := u.refusal(d, now)
+	err := u.crowded()
 	if err == nil {
-		err = u.retry(d, t.view.RetryBudget)
-		if d.Retry {
+		err = u.refusal(entering, now)
+	}
+	if err == nil {
+		err = u.retry(retry, t.view.RetryBudget)
+		if retry {
 			t.view.tenants.meter.Retried(t.Name, err == nil)
 		}
 	}
@@ -93,17 +142,61 @@ func (t *Tenant) Reserve(ctx context.Context, d Demand) (Reservation, error) {
 		}
 	}
 	u.running++
-	for i := range u.meters {
-		u.meters[i].take(d.of(u.meters[i].kind))
-	}
+	u.takeRequests(1)
 	r := u.reservation()
-	r.usage, r.cost = u, d.Cost
+	r.tenant = t
 	return r, nil
 }
 
-// leaseHelps reports whether what a request asks for is not here, and may be with what all
+// Price takes what the request is expected to use, or refuses it: then it does not count
+// among the tenant's requests either. The reason is quota_exceeded.
+func (r *Reservation) Price(ctx context.Context, d Demand) error {
+	asked := func(m *meter) float64 {
+		switch m.kind {
+		case costUnits:
+			return max(d.Cost, leastCost)
+		case bytes:
+			return max(d.Bytes, leastCost)
+		}
+		return 0
+	}
+	t := r.tenant
+	if t.leaseHelps(asked) {
+		t.view.tenants.awaitLease(ctx)
+	}
+	u, now := t.usage, t.view.tenants.now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err := u.refusal(asked, now); err != nil {
+		if err = t.Refuse(err); err != nil {
+			u.takeRequests(-1)
+			return err
+		}
+	}
+	r.cost = d.Cost
+	for i := range u.meters {
+		switch m := &u.meters[i]; m.kind {
+		case costUnits:
+			m.take(d.Cost)
+		case bytes:
+			m.take(d.Bytes)
+		}
+	}
+	return nil
+}
+
+// takeRequests takes n requests from the bounds of requests.
+func (u *usage) takeRequests(n float64) {
+	for i := range u.meters {
+		if m := &u.meters[i]; m.kind == requests {
+			m.take(n)
+		}
+	}
+}
+
+// leaseHelps reports whether what is asked for is not here, and may be with what all
 // gateways share.
-func (t *Tenant) leaseHelps(d Demand) bool {
+func (t *Tenant) leaseHelps(asked func(*meter) float64) bool {
 	if !t.view.tenants.leased.Load() {
 		return false
 	}
@@ -112,7 +205,7 @@ func (t *Tenant) leaseHelps(d Demand) bool {
 	defer u.mu.Unlock()
 	short, starved := false, false
 	for i := range u.meters {
-		if m := &u.meters[i]; m.wait(max(d.of(m.kind), leastCost), now) > 0 {
+		if m := &u.meters[i]; m.short(asked(m), now) > 0 {
 			short, starved = true, starved || m.starved
 		}
 	}
@@ -120,7 +213,7 @@ func (t *Tenant) leaseHelps(d Demand) bool {
 	return short && !starved
 }
 
-// reservation tells what is left.
+// reservation says what is left.
 func (u *usage) reservation() Reservation {
 	for i := range u.meters {
 		m := &u.meters[i]
@@ -138,25 +231,28 @@ func (u *usage) reservation() Reservation {
 // is known must not pass where nothing is left.
 const leastCost = 1e-3
 
-// of is how much of a kind is asked for.
-func (d *Demand) of(k kind) float64 {
-	switch k {
-	case requests:
-		return 1
-	case costUnits:
-		return d.Cost
+// short is how long to wait until as much as is asked for is there; 0 where it is, or
+// where nothing is asked for.
+func (m *meter) short(asked float64, now time.Time) time.Duration {
+	if asked == 0 {
+		return 0
 	}
-	return d.Bytes
+	return m.wait(asked, now)
 }
 
-// refusal is why a request is refused; nil where it is not.
-func (u *usage) refusal(d Demand, now time.Time) error {
+// crowded refuses a request beside as many as the tenant may have in flight.
+func (u *usage) crowded() error {
 	if u.concurrency > 0 && u.running >= u.concurrency {
 		return errs.New(errs.TenantConcurrency, "tenant '%s' has %d requests in flight, as many as it may", u.name, u.running)
 	}
+	return nil
+}
+
+// refusal is why a request is refused that asks so much of each bound; nil where it is not.
+func (u *usage) refusal(asked func(*meter) float64, now time.Time) error {
 	for i := range u.meters {
 		m := &u.meters[i]
-		if wait := m.wait(max(d.of(m.kind), leastCost), now); wait > 0 {
+		if wait := m.short(asked(m), now); wait > 0 {
 			return errs.New(errs.QuotaExceeded, "tenant '%s' has used its %s", u.name, m.String()).WithRetry(wait)
 		}
 	}
@@ -171,14 +267,14 @@ const (
 
 // retry takes a retry from what the other requests have made up for, or refuses it:
 // Envoy's and gRPC's way to keep retries from multiplying an overload.
-func (u *usage) retry(d Demand, budget float64) error {
+func (u *usage) retry(again bool, budget float64) error {
 	if budget < 0 {
 		return nil
 	}
 	if !u.seen {
 		u.seen, u.retries = true, retriesAtFirst
 	}
-	if !d.Retry {
+	if !again {
 		u.retries = min(u.retries+budget, retriesSaved)
 		return nil
 	}
@@ -191,11 +287,11 @@ func (u *usage) retry(d Demand, budget float64) error {
 
 // Settle ends a reservation with what the request has cost, in cost units.
 func (r *Reservation) Settle(cost float64) {
-	u := r.usage
-	if u == nil {
+	if r.tenant == nil {
 		return
 	}
-	r.usage = nil
+	u := r.tenant.usage
+	r.tenant = nil
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.running--

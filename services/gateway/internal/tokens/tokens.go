@@ -3,134 +3,161 @@ package tokens
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
-	"github.com/MicahParks/keyfunc/v3"
-	"github.com/golang-jwt/jwt/v5"
-	"golang.org/x/time/rate"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/policy"
 )
 
-const (
-	// refresh is how often the keys of a URL are read again, and unknownKey how often at
-	// most for tokens of a key that is not known.
-	refresh    = 15 * time.Minute
-	unknownKey = time.Minute
-	timeout    = 5 * time.Second
-	// leeway is how far the clocks of issuers may be off.
-	leeway = 30 * time.Second
-)
+// leeway is how far the clocks of issuers may be off.
+const leeway = 30 * time.Second
 
-// Verifier verifies the tokens of a policy's issuers. It is a tenants.Verifier.
+// algorithms are those of the signatures that are accepted. All are asymmetric: with a
+// symmetric one, whoever can read an issuer's keys could sign.
+func algorithms() []jose.SignatureAlgorithm {
+	return []jose.SignatureAlgorithm{
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+	}
+}
+
+// Verifier verifies the tokens of a policy's issuers. It is a tenants.Verifier: it is safe
+// for concurrent use, and Verify does not wait for the network.
 type Verifier struct {
 	issuers map[string]*issuer
 }
 
 type issuer struct {
-	of     *policy.Issuer
-	keys   jwt.Keyfunc
-	parser *jwt.Parser
+	of   *policy.Issuer
+	keys *keys
 }
 
-// New returns a verifier for a policy, which keeps the keys of URLs fresh until ctx is
-// done. Failed is called with each failure to do so. A file that cannot be read is an
-// error of the reason policy_invalid; a URL that cannot is tried again.
-func New(ctx context.Context, issuers []policy.Issuer, failed func(issuer string, err error)) (*Verifier, error) {
-	v := &Verifier{issuers: make(map[string]*issuer)}
+// New returns a verifier that has no keys yet: see [Verifier.Load] and [Verifier.Run].
+// Failed is called when the keys of an issuer cannot be read, once until they can be again.
+func New(issuers []policy.Issuer, failed func(issuer string, err error)) *Verifier {
+	v, client := &Verifier{issuers: make(map[string]*issuer)}, newClient()
 	for i := range issuers {
 		of := &issuers[i]
-		keys, err := keysOf(ctx, of, failed)
-		if err != nil {
-			return nil, errs.Wrap(errs.PolicyInvalid, err, "the keys of issuer %q cannot be read from %s: %v", of.Name, of.JWKS, err)
-		}
-		options := []jwt.ParserOption{
-			jwt.WithValidMethods([]string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}),
-			jwt.WithIssuer(of.Name), jwt.WithExpirationRequired(), jwt.WithLeeway(leeway),
-		}
-		if of.Audience != "" {
-			options = append(options, jwt.WithAudience(of.Audience))
-		}
-		v.issuers[of.Name] = &issuer{of: of, keys: keys, parser: jwt.NewParser(options...)}
+		v.issuers[of.Name] = &issuer{of, newKeys(of.JWKS, client, func(err error) { failed(of.Name, err) })}
 	}
-	return v, nil
+	return v
 }
 
-func keysOf(ctx context.Context, of *policy.Issuer, failed func(string, error)) (jwt.Keyfunc, error) {
-	if !strings.HasPrefix(of.JWKS, "https://") && !strings.HasPrefix(of.JWKS, "http://") {
-		text, err := os.ReadFile(of.JWKS)
-		if err != nil {
-			return nil, err
-		}
-		k, err := keyfunc.NewJWKSetJSON(json.RawMessage(text))
-		if err != nil {
-			return nil, err
-		}
-		return k.Keyfunc, nil
+// Load reads the keys of all issuers. A file that cannot be read is an error of the reason
+// policy_invalid. A URL that cannot be read is none: Run tries it again.
+func (v *Verifier) Load(ctx context.Context) error {
+	var group errgroup.Group
+	for _, i := range v.issuers {
+		group.Go(func() error {
+			err := i.keys.refresh(ctx)
+			if err != nil && !i.keys.remote {
+				return errs.Wrap(errs.PolicyInvalid, err, "the keys of issuer %q cannot be read from %s: %v", i.of.Name, i.of.JWKS, err)
+			}
+			i.keys.report(err)
+			return nil
+		})
 	}
-	goOn := true
-	k, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{of.JWKS}, keyfunc.Override{
-		Client: &http.Client{Timeout: timeout}, HTTPTimeout: timeout, NoErrorReturnFirstHTTPReq: &goOn,
-		RefreshInterval: refresh, RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKey), 1), RateLimitWaitMax: time.Nanosecond,
-		RefreshErrorHandlerFunc: func(string) func(context.Context, error) {
-			return func(_ context.Context, err error) { failed(of.Name, err) }
-		},
-	})
-	if err != nil {
-		return nil, err
+	return group.Wait()
+}
+
+// Run keeps the keys fresh until ctx is done. It returns nil.
+func (v *Verifier) Run(ctx context.Context) error {
+	var group errgroup.Group
+	for _, i := range v.issuers {
+		group.Go(func() error { i.keys.run(ctx); return nil })
 	}
-	return k.Keyfunc, nil
+	return group.Wait()
+}
+
+// claims are those that a token is judged by.
+type claims struct {
+	Issuer    string           `json:"iss"`
+	Audience  jwt.Audience     `json:"aud"`
+	Expiry    *jwt.NumericDate `json:"exp"`
+	NotBefore *jwt.NumericDate `json:"nbf"`
 }
 
 // Verify implements tenants.Verifier.
-func (v *Verifier) Verify(token string) (by *policy.Issuer, claims map[string]any, expires time.Time, err error) {
-	var said jwt.MapClaims
-	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
+func (v *Verifier) Verify(token string) (by *policy.Issuer, all map[string]any, expires time.Time, err error) {
+	refuse := func(err error) (*policy.Issuer, map[string]any, time.Time, error) {
 		return nil, nil, time.Time{}, refusal(err)
 	}
-	name, _ := said.GetIssuer()
-	i := v.issuers[name]
-	if i == nil {
-		return nil, nil, time.Time{}, errs.New(errs.TokenInvalid, "the token's issuer %q is none of the policy's", name)
-	}
-	said = nil
-	if _, err := i.parser.ParseWithClaims(token, &said, i.keys); err != nil {
-		return nil, nil, time.Time{}, refusal(err)
-	}
-	until, err := said.GetExpirationTime()
+	parsed, err := jwt.ParseSigned(token, algorithms())
 	if err != nil {
-		return nil, nil, time.Time{}, refusal(err)
+		return refuse(err)
 	}
-	return i.of, said, until.Time, nil
+	var said claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&said); err != nil {
+		return refuse(err)
+	}
+	i := v.issuers[said.Issuer]
+	if i == nil {
+		return nil, nil, time.Time{}, errs.New(errs.TokenInvalid, "the token's issuer %.100q is none of the policy's", said.Issuer)
+	}
+	if err := i.keys.verify(parsed, &said, &all); err != nil {
+		return refuse(err)
+	}
+	if said.Expiry == nil {
+		return refuse(errNoExpiry)
+	}
+	expected := jwt.Expected{Issuer: i.of.Name}
+	if i.of.Audience != "" {
+		expected.AnyAudience = jwt.Audience{i.of.Audience}
+	}
+	judged := jwt.Claims{Issuer: said.Issuer, Audience: said.Audience, Expiry: said.Expiry, NotBefore: said.NotBefore}
+	if err := judged.ValidateWithLeeway(expected, leeway); err != nil {
+		return refuse(err)
+	}
+	return i.of, all, said.Expiry.Time(), nil
 }
+
+var (
+	errNoExpiry   = errors.New("no claim exp")
+	errUnknownKey = errors.New("unknown key")
+)
 
 // refusal says why a token is refused, without a word of it.
 func refusal(err error) error {
-	why := "it cannot be verified"
+	why := "it is malformed"
+	var algorithm *jose.ErrUnexpectedSignatureAlgorithm
 	for _, known := range []struct {
-		err error
+		is  bool
 		why string
 	}{
-		{jwt.ErrTokenExpired, "it has expired"},
-		{jwt.ErrTokenNotValidYet, "it is not valid yet"},
-		{jwt.ErrTokenInvalidAudience, "it is for another audience"},
-		{jwt.ErrTokenSignatureInvalid, "its signature is wrong"},
-		{jwt.ErrTokenMalformed, "it is malformed"},
-		{jwt.ErrTokenRequiredClaimMissing, "it has no expiry"},
-		{keyfunc.ErrKeyfunc, "its issuer has no such key"},
-		{jwt.ErrTokenUnverifiable, "no key verifies it"},
+		{errors.Is(err, jwt.ErrExpired), "it has expired"},
+		{errors.Is(err, jwt.ErrNotValidYet), "it is not valid yet"},
+		{errors.Is(err, jwt.ErrInvalidAudience), "it is for another audience"},
+		{errors.Is(err, jose.ErrCryptoFailure), "its signature is wrong"},
+		{errors.As(err, &algorithm), "its signature is none of RS, PS, ES and EdDSA"},
+		{errors.Is(err, errNoExpiry), "it has no expiry"},
+		{errors.Is(err, errUnknownKey), "its issuer has no such key"},
 	} {
-		if errors.Is(err, known.err) {
+		if known.is {
 			why = known.why
 			break
 		}
 	}
 	return errs.Wrap(errs.TokenInvalid, fmt.Errorf("token: %w", err), "the token is refused: %s", why)
+}
+
+// newClient returns the client that reads keys. It follows no redirect from https to http,
+// on which keys could be exchanged.
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // the standard library's
+	transport.DisableKeepAlives, transport.MaxResponseHeaderBytes = true, maxHeader
+	return &http.Client{
+		Transport: transport, Timeout: timeout,
+		CheckRedirect: func(to *http.Request, via []*http.Request) error {
+			if len(via) >= maxRedirects || to.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
+				return fmt.Errorf("a redirect to %s is not followed", to.URL.Redacted())
+			}
+			return nil
+		},
+	}
 }

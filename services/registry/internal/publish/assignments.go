@@ -106,6 +106,15 @@ func Assigns(v *nereidv1.AssignmentValue, assigned []place.Assigned) bool {
 	})
 }
 
+// Adds reports whether a worker that has a value is to run something more. Such changes are
+// written after all others: what they add may need the memory that the others free, and a leader
+// may die between two writes.
+func Adds(v *nereidv1.AssignmentValue, assigned []place.Assigned) bool {
+	return slices.ContainsFunc(assigned, func(a place.Assigned) bool {
+		return !slices.ContainsFunc(v.GetVersions(), func(v *nereidv1.AssignedVersion) bool { return state.RefOf(v.GetModel()) == a.Model })
+	})
+}
+
 func assignedVersion(a place.Assigned) *nereidv1.AssignedVersion {
 	version := &nereidv1.AssignedVersion{Model: state.Ref(a.Model)}
 	for _, g := range a.Groups {

@@ -81,7 +81,7 @@ func Serving(v *nereidv1.ModelValue, o Observed) *nereidv1.ModelContent {
 	if v.GetPrevious() != nil {
 		return v.GetPrevious()
 	}
-	content := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Overridden: v.GetOverridden(), ClassLabels: v.GetClassLabels()}
+	content := &nereidv1.ModelContent{Config: v.GetConfig(), Url: v.GetUrl(), Overridden: v.GetOverridden(), ReplacedConfig: v.GetReplacedConfig(), ClassLabels: v.GetClassLabels()}
 	for _, version := range v.GetVersions() {
 		if placeable(version) && version.GetProblem() == "" && !o.failed(IDOf(v), version) {
 			content.Versions = append(content.Versions, version)
@@ -147,6 +147,31 @@ func Swapped(v *nereidv1.ModelValue) *nereidv1.ModelValue {
 	return next
 }
 
+// SameButInstances reports whether what a value asks for differs from what serves in its
+// instances and version policy alone.
+func SameButInstances(v *nereidv1.ModelValue) bool {
+	serving := v.GetPrevious()
+	if serving == nil || slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
+		was := find(serving.GetVersions(), version.GetVersion())
+		return was != nil && placeable(version) && was.GetDigest() != version.GetDigest()
+	}) {
+		return false
+	}
+	other := proto.CloneOf(v.GetConfig())
+	other.InstanceGroup, other.VersionPolicy = serving.GetConfig().GetInstanceGroup(), serving.GetConfig().GetVersionPolicy()
+	return proto.Equal(other, serving.GetConfig())
+}
+
+// Replaced lists the loaded versions of what serves that a value does not ask for.
+func Replaced(v *nereidv1.ModelValue) (refs []infer.ModelRef) {
+	for _, was := range v.GetPrevious().GetVersions() {
+		if next := find(v.GetVersions(), was.GetVersion()); next.GetGeneration() != was.GetGeneration() {
+			refs = append(refs, ref(IDOf(v), was))
+		}
+	}
+	return refs
+}
+
 // RolledBack is the value after versions have failed, by number: what served
 // before, with the failure, and the versions that it does not have: those that
 // failed with their causes, the others unloaded.
@@ -155,7 +180,7 @@ func RolledBack(v *nereidv1.ModelValue, failure string, failed map[int64]string)
 	next := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Namespace: v.GetNamespace(), Name: v.GetName(), Labels: v.GetLabels(), Failure: failure,
 		Config: serving.GetConfig(), Url: serving.GetUrl(), Versions: slices.Clone(serving.GetVersions()), Overridden: serving.GetOverridden(),
-		ClassLabels: serving.GetClassLabels(), Pool: v.GetPool(),
+		ReplacedConfig: serving.GetReplacedConfig(), ClassLabels: serving.GetClassLabels(), Pool: v.GetPool(),
 	}
 	for _, version := range v.GetVersions() {
 		if cause, bad := failed[version.GetVersion()]; bad && find(next.Versions, version.GetVersion()) == nil {
@@ -228,7 +253,7 @@ func WithFailure(old *nereidv1.ModelValue, cause string) *nereidv1.ModelValue {
 func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
 	v := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Namespace: m.Namespace, Name: m.Name, Config: m.Config, Url: m.URL,
-		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden, ClassLabels: classLabels(m.Labels),
+		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden, ReplacedConfig: m.ReplacedConfig, ClassLabels: classLabels(m.Labels),
 		LoadFailed: m.LoadFailed(),
 	}
 	for _, found := range m.Versions {
@@ -304,11 +329,12 @@ func sameCounts(a, b *inference.ModelConfig) bool {
 	})
 }
 
-// within reports whether all versions that can be served do already.
+// within reports whether all versions that can be served do already. One that has no place
+// yet cannot: what serves goes on until it has one, or is given up.
 func within(v *nereidv1.ModelValue, serving *nereidv1.ModelContent) bool {
 	return !slices.ContainsFunc(v.GetVersions(), func(version *nereidv1.ModelVersion) bool {
 		was := find(serving.GetVersions(), version.GetVersion())
-		return version.GetProblem() == "" && was.GetGeneration() != version.GetGeneration()
+		return placeable(version) && was.GetGeneration() != version.GetGeneration()
 	}) && slices.ContainsFunc(v.GetVersions(), placeable)
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/publish"
@@ -62,6 +63,8 @@ func TestWhatServesGoesOn(t *testing.T) {
 	first := publish.Next(found("a", "b"), nil, 1, publish.Observed{})
 	counted := publish.Next(grouped(found("a", "b"), 2), nil, 1, publish.Observed{})
 	swapping := publish.Next(found("a", "c"), first, 2, publish.Observed{})
+	unplaced := proto.CloneOf(swapping)
+	unplaced.Versions[1].Problem = "no worker has the memory"
 	tests := map[string]struct {
 		old  *nereidv1.ModelValue
 		next snapshot.Model
@@ -80,9 +83,12 @@ func TestWhatServesGoesOn(t *testing.T) {
 		"counts change":                   {counted, grouped(found("a", "b"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 1}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"counts and a version's files":    {counted, grouped(found("a", "c"), 3), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"the same during a swap":          {swapping, found("a", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 2}, Previous: map[int64]uint64{1: 1, 2: 1}}},
+		"the same, without a place":       {unplaced, found("a", "c"), shape{Versions: map[int64]uint64{1: 1, 2: 2}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"another content during a swap":   {swapping, found("a", "d"), shape{Versions: map[int64]uint64{1: 1, 2: 9}, Previous: map[int64]uint64{1: 1, 2: 1}}},
 		"back to the old during a swap":   {swapping, found("a", "b"), shape{Versions: map[int64]uint64{1: 1, 2: 1}}},
 		"the config breaks during a swap": {swapping, bad, shape{Versions: map[int64]uint64{1: 1, 2: 2}, Previous: map[int64]uint64{1: 1, 2: 1}, Failure: "config.pbtxt: broken"}},
+		"fewer versions after an unload":  {publish.Unloaded(first), found("a"), shape{Versions: map[int64]uint64{1: 9, 2: 1}}},
+		"broken after an unload":          {publish.Unloaded(first), bad, shape{Problem: "config.pbtxt: broken"}},
 		"loaded after an unload":          {publish.Unloaded(first), found("a", "b"), shape{Versions: map[int64]uint64{1: 9, 2: 9}}},
 	}
 	for name, tt := range tests {
@@ -122,6 +128,45 @@ func TestGroupsThatDifferAreLoadedAnew(t *testing.T) {
 	}
 	if base.Config.InstanceGroup[0].Count != 2 {
 		t.Error("the configuration was changed")
+	}
+}
+
+// Parameters say how a model is loaded, but for those that say where.
+func TestParametersThatDifferAreLoadedAnew(t *testing.T) {
+	with := func(name, value string) snapshot.Model {
+		m := found("a")
+		m.Config = proto.CloneOf(m.Config)
+		m.Config.Parameters = map[string]*inference.ModelParameter{name: {StringValue: value}}
+		return m
+	}
+	for name, c := range map[string]struct {
+		before, after snapshot.Model
+		generation    uint64
+	}{
+		"another value":     {with("x", "1"), with("x", "2"), 9},
+		"another placement": {with(modelconfig.ReplicasKey, "1"), with(modelconfig.ReplicasKey, "2"), 1},
+		"a first placement": {found("a"), with(modelconfig.ReplicasKey, "2"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := publish.Next(c.after, publish.Next(c.before, nil, 1, publish.Observed{}), 9, publish.Observed{})
+			if got := next.GetVersions()[0].GetGeneration(); got != c.generation {
+				t.Errorf("generation %d, want %d", got, c.generation)
+			}
+		})
+	}
+}
+
+func TestVersionsAreFoundByTheirGeneration(t *testing.T) {
+	value := publish.Next(found("a", "c"), publish.Next(found("a", "b"), nil, 1, publish.Observed{}), 2, publish.Observed{})
+	id := publish.IDOf(value)
+	for _, c := range []struct {
+		version    int64
+		generation uint64
+		digest     string
+	}{{1, 1, "a"}, {2, 2, "c"}, {2, 1, "b"}, {2, 3, ""}, {3, 1, ""}} {
+		if got := publish.Find(value, id.Version(c.version, c.generation)).GetDigest(); got != c.digest {
+			t.Errorf("version %d of generation %d has the digest %q, want %q", c.version, c.generation, got, c.digest)
+		}
 	}
 }
 

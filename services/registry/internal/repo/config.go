@@ -81,6 +81,17 @@ func (s *Scanner) Locate(dir string, problems modelconfig.Problems) {
 	}
 }
 
+// WithUnknownSteps returns the problems of the model in dir, and with them the steps of an
+// ensemble whose models are unknown.
+func (s *Scanner) WithUnknownSteps(dir, name string, problems modelconfig.Problems, known func(namespace, model string) bool) modelconfig.Problems {
+	file := s.options.file(dir)
+	text, err := s.options.text(dir, file)
+	if err != nil { // it is a problem already
+		return problems
+	}
+	return modelconfig.WithUnknownSteps(problems, text, file, name, known)
+}
+
 // text reads the configuration. Without a file it is empty, if what it would
 // say may come from the model file.
 func (o Options) text(dir, file string) ([]byte, error) {

@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,16 +78,17 @@ func noVersion(model, dir string, entries []fs.DirEntry) error {
 
 // config reads the configuration of the model in dir into m.
 func (s *reader) config(ctx context.Context, m *snapshot.Model, dir string, available []int64, given []byte, trees map[int64]listed) error {
-	file, text := givenFile, given
-	if given == nil {
-		file = s.options.file(dir)
-		if info, err := s.options.from.Stat(modelfiles.Join(dir, file)); err == nil {
-			s.observed.note(info.ModTime())
-		}
-		var err error
-		if text, err = s.options.text(dir, file); err != nil {
-			return err
-		}
+	file := s.options.file(dir)
+	if info, err := s.options.from.Stat(modelfiles.Join(dir, file)); err == nil {
+		s.observed.note(info.ModTime())
+	}
+	text, err := s.options.text(dir, file)
+	if given != nil {
+		m.ReplacedConfig = fmt.Sprintf("sha256:%x", sha256.Sum256(text)) // of none where it cannot be read
+		file, text, err = givenFile, given, nil
+	}
+	if err != nil {
+		return err
 	}
 	open := s.opener(dir)
 	config, err := modelconfig.Load(text, modelconfig.Directory{

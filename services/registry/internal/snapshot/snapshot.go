@@ -53,6 +53,9 @@ type Model struct {
 	Duplicate bool
 	// Overridden is whether the files or the configuration were given through the load API.
 	Overridden bool
+	// ReplacedConfig names the text of the repository's configuration in whose place one was
+	// given; empty where none was.
+	ReplacedConfig string
 	// Changing is whether files were changed so recently that an upload may
 	// still write them; Torn that they changed while they were read.
 	Changing, Torn bool
@@ -72,13 +75,14 @@ type Model struct {
 // ID names the model.
 func (m *Model) ID() infer.ModelID { return infer.ModelID{Namespace: m.Namespace, Name: m.Name} }
 
-// LoadFailed reports whether the problem is one of a version's files rather than
-// of the configuration: Triton finds it when it loads the version.
+// LoadFailed reports whether the problem is one of the versions rather than of the
+// configuration: there is none to serve, or its files are wrong. Triton reads such a
+// model and fails to load it, so that a strict server is not ready.
 func (m *Model) LoadFailed() bool {
-	return slices.ContainsFunc(m.Problems, func(p modelconfig.Problem) bool {
+	return m.NoVersion || len(m.Problems) > 0 && !slices.ContainsFunc(m.Problems, func(p modelconfig.Problem) bool {
 		version, _, within := strings.Cut(p.File, "/")
 		_, err := strconv.ParseInt(version, 10, 64)
-		return within && err == nil
+		return !within || err != nil
 	})
 }
 

@@ -98,17 +98,51 @@ func (w Workers) Failed(ref infer.ModelRef) bool {
 	})
 }
 
-// Stale reports whether a version has failed for no fault of its own: some
-// worker found other files than those that were read, or could not fetch them.
-func (w Workers) Stale(ref infer.ModelRef) bool {
-	return w.Failed(ref) && slices.ContainsFunc(w.Reported[ref], func(r Report) bool {
-		switch r.Reason {
-		case errs.FilesChanged, errs.CacheFull,
-			errs.StoreDenied, errs.StoreNotFound, errs.StoreUnreachable, errs.StoreTruncated, errs.StoreThrottled:
-			return true
+// Stale reports whether a version has failed for no fault of its own, as [Workers.Passing] has it.
+func (w Workers) Stale(ref infer.ModelRef) bool { return w.Failed(ref) && mayPass(w.Reported[ref]) }
+
+// FilesChanged reports whether a version has failed since some worker found other files than
+// those that were read.
+func (w Workers) FilesChanged(ref infer.ModelRef) bool {
+	return w.Failed(ref) && slices.ContainsFunc(w.Reported[ref], Report.filesChanged)
+}
+
+// Passing reports whether the versions of v that failed may be loaded another time, although
+// their content stays as it is: each failed for want of a place, or of what a worker or an
+// object store lacked. A worker that found other files than those that were read saw no content, so that
+// the failures of others beside it say nothing either.
+func (w Workers) Passing(v *nereidv1.ModelValue) bool {
+	var failed []Report
+	id := infer.ModelID{Namespace: v.GetNamespace(), Name: v.GetName()}
+	for _, version := range v.GetVersions() {
+		if version.GetDesired() != nereidv1.DesiredState_DESIRED_STATE_SERVE {
+			continue
 		}
+		if version.GetProblem() != "" && version.GetDigest() == "" {
+			return false // its files could not be read
+		}
+		failed = append(failed, w.Assigned[id.Version(version.GetVersion(), version.GetGeneration())]...)
+	}
+	return mayPass(failed)
+}
+
+// mayPass reports whether the failures among reports say nothing of the content.
+func mayPass(reports []Report) bool {
+	return slices.ContainsFunc(reports, Report.filesChanged) || !slices.ContainsFunc(reports, Report.badContent)
+}
+
+func (r Report) filesChanged() bool {
+	return r.State == nereidv1.State_STATE_UNAVAILABLE && r.Reason == errs.FilesChanged
+}
+
+// badContent reports a failure that is not known to lie with a worker, its device or an object store.
+func (r Report) badContent() bool {
+	switch r.Reason {
+	case errs.FilesChanged, errs.CacheFull, errs.DeviceMemory, errs.DeviceFailed,
+		errs.StoreDenied, errs.StoreNotFound, errs.StoreUnreachable, errs.StoreTruncated, errs.StoreThrottled:
 		return false
-	})
+	}
+	return r.State == nereidv1.State_STATE_UNAVAILABLE
 }
 
 // Evaluate returns how far the versions of v have come that are to serve, and the

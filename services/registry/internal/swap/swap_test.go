@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/swap"
@@ -133,31 +134,69 @@ func TestFailedEverywhere(t *testing.T) {
 	}
 }
 
-func TestStale(t *testing.T) {
-	one := infer.ModelRef{Name: "m", Version: 1, Generation: 7}
-	says := func(state nereidv1.State, reason string) *nereidv1.InstancesValue {
-		return &nereidv1.InstancesValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: state, Cause: "cause", Reason: reason}}}
+// says is what a worker reports of version 1.
+func says(state nereidv1.State, reason errs.Reason) *nereidv1.InstancesValue {
+	v := &nereidv1.WorkerVersion{Model: ref(1), State: state, Reason: string(reason)}
+	if state != ready {
+		v.Cause = "cause"
 	}
+	return &nereidv1.InstancesValue{Versions: []*nereidv1.WorkerVersion{v}}
+}
+
+func TestFailuresThatMayPass(t *testing.T) {
+	one := infer.ModelRef{Name: "m", Version: 1, Generation: 7}
 	for name, tt := range map[string]struct {
 		workers []*nereidv1.InstancesValue
-		want    bool
+		// passing is of the value in which it is to serve, stale of the version that no worker has
+		passing, stale, changed bool
 	}{
-		"nobody has it":         {nil, false},
-		"other files":           {[]*nereidv1.InstancesValue{says(unavailable, "files_changed")}, true},
-		"a bad file":            {[]*nereidv1.InstancesValue{says(unavailable, "load_failed")}, false},
-		"one of two":            {[]*nereidv1.InstancesValue{says(unavailable, "load_failed"), says(unavailable, "files_changed")}, true},
-		"ready on another":      {[]*nereidv1.InstancesValue{says(ready, ""), says(unavailable, "files_changed")}, false},
-		"more instances failed": {[]*nereidv1.InstancesValue{says(ready, "files_changed")}, false},
+		"nobody has it":                 {nil, true, false, false},
+		"other files":                   {[]*nereidv1.InstancesValue{says(unavailable, errs.FilesChanged)}, true, true, true},
+		"a bad file":                    {[]*nereidv1.InstancesValue{says(unavailable, errs.LoadFailed)}, false, false, false},
+		"no reason":                     {[]*nereidv1.InstancesValue{says(unavailable, "")}, false, false, false},
+		"a bad file, and other files":   {[]*nereidv1.InstancesValue{says(unavailable, errs.LoadFailed), says(unavailable, errs.FilesChanged)}, true, true, true},
+		"a bad file, and a full disk":   {[]*nereidv1.InstancesValue{says(unavailable, errs.LoadFailed), says(unavailable, errs.CacheFull)}, false, false, false},
+		"a full disk, and a full GPU":   {[]*nereidv1.InstancesValue{says(unavailable, errs.CacheFull), says(unavailable, errs.DeviceMemory)}, true, true, false},
+		"a full disk, ready on another": {[]*nereidv1.InstancesValue{says(ready, ""), says(unavailable, errs.CacheFull)}, true, false, false},
+		"bad, ready on another":         {[]*nereidv1.InstancesValue{says(ready, ""), says(unavailable, errs.LoadFailed)}, false, false, false},
+		"other files on one":            {[]*nereidv1.InstancesValue{says(ready, ""), says(unavailable, errs.FilesChanged)}, true, false, false},
+		"no store":                      {[]*nereidv1.InstancesValue{says(unavailable, errs.StoreUnreachable)}, true, true, false},
+		"a store that denies":           {[]*nereidv1.InstancesValue{says(unavailable, errs.StoreDenied)}, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := swap.NewWorkers()
 			for _, w := range tt.workers {
-				all.Add(nil, w)
+				all.Add(&nereidv1.AssignmentValue{Versions: []*nereidv1.AssignedVersion{{Model: ref(1)}}}, w)
 			}
-			if got := all.Stale(one); got != tt.want {
-				t.Errorf("stale %t, want %t", got, tt.want)
+			v := value(7, "digest")
+			v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_SERVE
+			if got := all.Passing(v); got != tt.passing {
+				t.Errorf("passing %t, want %t", got, tt.passing)
+			}
+			if got := all.Stale(one); got != tt.stale {
+				t.Errorf("stale %t, want %t", got, tt.stale)
+			}
+			if got := all.FilesChanged(one); got != tt.changed {
+				t.Errorf("files changed %t, want %t", got, tt.changed)
 			}
 		})
+	}
+}
+
+// A version that has no place waits for one; one that could not be read waits for other files.
+func TestProblemsThatMayPass(t *testing.T) {
+	v := value(7, "digest")
+	v.Versions[0].Desired, v.Versions[0].Problem = nereidv1.DesiredState_DESIRED_STATE_SERVE, "no worker has the memory"
+	if !swap.NewWorkers().Passing(v) {
+		t.Error("the want of a place does not pass")
+	}
+	v.Versions[0].Digest = ""
+	if swap.NewWorkers().Passing(v) {
+		t.Error("files that could not be read pass")
+	}
+	v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED
+	if !swap.NewWorkers().Passing(v) {
+		t.Error("a version that is not to serve decides")
 	}
 }
 

@@ -20,7 +20,7 @@ func (l *Loop) apply(e *core.Event, d *core.Decision) {
 	case core.Fail:
 		l.fail(d.Item(), d.Members(), d.Reason)
 	case core.HandOff:
-		l.handOff(d.Item(), d.Members(), d.Reason)
+		l.handOff(d)
 	case core.Complete:
 		l.complete(e, d)
 	case core.Free:
@@ -137,7 +137,11 @@ func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
 // handOff ends a request that others finish: its worker or, where its gateway
 // is told a reason, that gateway. To a gateway that cannot be reached nothing is
 // said: it would take that for a word on what it submits again.
-func (l *Loop) handOff(it *core.Item, b *core.Batch, reason errs.Reason) {
+//
+// A gateway that is told that a worker runs the request is also told which: if that
+// worker is lost, nobody answers.
+func (l *Loop) handOff(d *core.Decision) {
+	it, b, reason := d.Item(), d.Members(), d.Reason
 	if b == nil {
 		l.leftQueue(it, "")
 	} else if c := l.stats.Of(b.Model); c != nil && !b.Adopted {
@@ -147,6 +151,9 @@ func (l *Loop) handOff(it *core.Item, b *core.Batch, reason errs.Reason) {
 		answer := infer.Refuse(it.Work, refusal(it.Request, reason))
 		it.Request.Release()
 		l.responder.Respond(answer)
+		if worker := d.Instance.Worker; worker != 0 {
+			l.members.Placed(it.Work, worker)
+		}
 	} else if b == nil || b.Returned {
 		it.Request.Release()
 	}
@@ -206,7 +213,6 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 		if b.Returned {
 			it.Request.Release()
 		}
-		l.countStep(it.Request, &ended.Timing)
 		s := stats.Served{Rows: it.BatchSize, Enqueued: it.Arrived(), Queued: it.Enqueued, Dispatched: b.Dispatched}
 		switch {
 		case e.Done != nil:
@@ -229,16 +235,6 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 			c.Runs(-running)
 		}
 		c.Completed(ended, l.served)
-	}
-}
-
-// countStep adds what a step took to the counts of its ensemble.
-func (l *Loop) countStep(r *infer.Request, took *infer.Timing) {
-	if r == nil || r.Ensemble == (infer.ModelRef{}) {
-		return
-	}
-	if c := l.stats.Of(r.Ensemble); c != nil {
-		c.StepCompleted(took)
 	}
 }
 
@@ -302,6 +298,8 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] the deadline passed while the request waited", id)
 	case errs.DeadlineUnmeetable:
 		return refused(r.Model, reason, "[request id: %s] the request could not be expected to finish by its deadline", id)
+	case errs.DeadlineTooShort: // as clients say themselves when their deadline passes
+		return refused(r.Model, reason, "Deadline Exceeded")
 	case errs.CallDeadlock:
 		return refused(r.Model, reason, "the call would wait for itself: every instance of model '%s', or what it needs, is held by batches that wait for the call; "+
 			"give the model more instances", r.Model.Name)

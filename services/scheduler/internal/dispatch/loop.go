@@ -87,8 +87,11 @@ type Membership interface {
 	// Record has the store hold the history, and then calls [Loop.Recorded].
 	Record(version uint64, h core.History)
 	// Gone says that a worker counts as dead. It died unless it had given up its
-	// lease.
+	// lease or left; one that has left may exit now.
 	Gone(worker uint64, died bool)
+	// Placed says on which worker a request runs that its gateway has submitted
+	// again.
+	Placed(w infer.Work, worker uint64)
 }
 
 // New makes a loop whose events wait until [Loop.Run] is called.

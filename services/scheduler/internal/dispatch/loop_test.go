@@ -89,8 +89,9 @@ func (w *worker) finish(o *infer.Batch) {
 
 // store holds at once what it is asked to.
 type store struct {
-	loop  *dispatch.Loop
-	asked chan struct{}
+	loop   *dispatch.Loop
+	asked  chan struct{}
+	placed chan uint64 // workers
 }
 
 func (s *store) Record(version uint64, _ core.History) {
@@ -99,6 +100,8 @@ func (s *store) Record(version uint64, _ core.History) {
 }
 
 func (s *store) Gone(uint64, bool) {}
+
+func (s *store) Placed(_ infer.Work, worker uint64) { s.placed <- worker }
 
 // start runs a loop with one model and one worker, whose instance is free.
 func start(t testing.TB, a infer.Responder) (*dispatch.Loop, *worker, *stats.Set) {
@@ -114,7 +117,7 @@ func startModel(t testing.TB, a infer.Responder, c *modelconfig.Config) (*dispat
 
 func startLimited(t testing.TB, a infer.Responder, limits core.Config, c *modelconfig.Config) (*dispatch.Loop, *worker, *stats.Set) {
 	set := stats.NewSet(stats.DefaultLatencies())
-	store := &store{asked: make(chan struct{}, 100)}
+	store := &store{asked: make(chan struct{}, 100), placed: make(chan uint64, 100)}
 	l, err := dispatch.New(limits, dispatch.Deps{Clock: mono.New(), Responder: a, Stats: set, Members: store})
 	store.loop = l
 	if err != nil {
@@ -308,6 +311,29 @@ func TestLostWorkerFailsWhatItRan(t *testing.T) {
 	<-a.came
 	if got := errs.Of(a.of(3)[0]); got != errs.NoWorker {
 		t.Errorf("request after a detached worker's grant: %s, want %s", got, errs.NoWorker)
+	}
+}
+
+// What a worker ran that was cut off is the loop's again, which releases it with its answer.
+func TestRequestsOfAFailedBatchAreReleased(t *testing.T) {
+	a, released := newAnswers(), &counter{}
+	l, w, _ := start(t, a)
+	if err := l.Submit(request(1, released)); err != nil {
+		t.Fatal(err)
+	}
+	l.Disconnect(slot0.Worker, []*infer.Batch{<-w.orders})
+	l.Queues()
+	if released.value() != 0 {
+		t.Error("released while the worker may come back")
+	}
+	l.Detach(slot0.Worker)
+	<-a.came
+	if got := errs.Of(a.of(1)[0]); got != errs.InstanceCrashed {
+		t.Errorf("it is answered with %s, want %s", got, errs.InstanceCrashed)
+	}
+	l.Queues()
+	if released.value() != 1 {
+		t.Errorf("its inputs were released %d times", released.value())
 	}
 }
 

@@ -99,9 +99,9 @@ func (c *Counters) CacheUsed(hit bool, took time.Duration) {
 	c.times.cacheUsed(hit, took)
 }
 
-// EnsembleEnded counts a request for an ensemble. Its phases of the model are those of
-// its steps: see [Counters.StepCompleted]. As in Triton it has not waited, whatever its
-// steps have, and why it has failed counts with the step.
+// EnsembleEnded counts a request for an ensemble, whose phases are the sums of its steps'.
+// As in Triton it has not waited, whatever its steps have, and the reason of a failure
+// counts with the step.
 func (c *Counters) EnsembleEnded(e *infer.EnsembleEnd, at mono.Time) {
 	if e.Failed {
 		c.fail(other, e.Time)
@@ -114,19 +114,11 @@ func (c *Counters) EnsembleEnded(e *infer.EnsembleEnd, at mono.Time) {
 	t.executions++
 	t.last = max(t.last, at)
 	t.request.Add(e.Time)
-	t.queue.Count++
-	t.input.Count++
-	t.infer.Count++
-	t.output.Count++
-}
-
-// StepCompleted adds the time of a step to that of the ensemble, whose counts these are.
-func (c *Counters) StepCompleted(t *infer.Timing) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.totals.input.Time += max(t.Input(), 0)
-	c.totals.infer.Time += max(t.Infer(), 0)
-	c.totals.output.Time += max(t.Output(), 0)
+	t.queue.Add(0)
+	t.input.Add(e.Input)
+	t.infer.Add(e.Infer)
+	t.output.Add(e.Output)
+	c.batchLocked(e.BatchSize, e.Input, e.Infer, e.Output)
 }
 
 // Lost counts a request whose worker went away so long after its arrival.
@@ -222,14 +214,19 @@ func (c *Counters) executed(done *infer.InstanceFree) {
 	c.totals.rows += uint64(done.BatchSize)
 	c.totals.slots += c.slots
 	c.totals.last = max(c.totals.last, done.Timing.Done)
-	size := c.batches[done.BatchSize]
-	if size == nil {
-		size = &infer.BatchStatistics{Size: done.BatchSize}
-		c.batches[done.BatchSize] = size
+	c.batchLocked(done.BatchSize, done.Timing.Input(), done.Timing.Infer(), done.Timing.Output())
+}
+
+// batchLocked counts an execution under its batch size.
+func (c *Counters) batchLocked(size int64, input, inferred, output time.Duration) {
+	of := c.batches[size]
+	if of == nil {
+		of = &infer.BatchStatistics{Size: size}
+		c.batches[size] = of
 	}
-	size.Input.Add(done.Timing.Input())
-	size.Infer.Add(done.Timing.Infer())
-	size.Output.Add(done.Timing.Output())
+	of.Input.Add(input)
+	of.Infer.Add(inferred)
+	of.Output.Add(output)
 }
 
 func (t *totals) succeeds(r Served, timing *infer.Timing) {
@@ -289,7 +286,7 @@ func failureOf(reason errs.Reason) failure {
 	switch reason {
 	case errs.Canceled:
 		return canceled
-	case errs.MaxQueueSize, errs.QueueTimeout, errs.QueueFull, errs.DeadlineQueue, errs.DeadlineUnmeetable,
+	case errs.MaxQueueSize, errs.QueueTimeout, errs.QueueFull, errs.DeadlineQueue, errs.DeadlineUnmeetable, errs.DeadlineTooShort,
 		errs.SequenceTimeout, errs.Shed, errs.QuotaExceeded:
 		return rejected
 	}

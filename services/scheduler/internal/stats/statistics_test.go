@@ -137,3 +137,27 @@ func TestHitsAreSuccessesWithoutExecution(t *testing.T) {
 		t.Errorf("%d inferences, %d executions, success, queue, input, hit, miss (-want +got):\n%s", s.Inferences, s.Executions, diff)
 	}
 }
+
+// An ensemble has the phases of its steps for each request that has succeeded, and for its
+// batch size.
+func TestEnsemblesCountTheirStepsPhases(t *testing.T) {
+	c := counters()
+	for _, e := range []infer.EnsembleEnd{
+		{BatchSize: 2, Time: 100, Input: 1, Infer: 10, Output: 3},
+		{BatchSize: 1, Time: 200, Input: 2, Infer: 20, Output: 4},
+		{BatchSize: 2, Time: 300, Input: 4, Infer: 40, Output: 5},
+		{BatchSize: 2, Time: 400, Input: 8, Infer: 80, Output: 6, Failed: true},
+	} {
+		c.EnsembleEnded(&e, 1000)
+	}
+	want := infer.Statistics{
+		LastInference: wall(1000), Inferences: 5, Executions: 3, Success: tally(3, 600), Fail: tally(1, 400),
+		Queue: tally(3, 0), Input: tally(3, 7), Infer: tally(3, 70), Output: tally(3, 12),
+		Batches: []infer.BatchStatistics{
+			{Size: 1, Input: tally(1, 2), Infer: tally(1, 20), Output: tally(1, 4)}, {Size: 2, Input: tally(2, 5), Infer: tally(2, 50), Output: tally(2, 8)},
+		},
+	}
+	if diff := cmp.Diff(want, c.Statistics(wall)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

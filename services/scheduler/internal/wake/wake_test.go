@@ -55,6 +55,24 @@ func TestEarlierTimeWins(t *testing.T) {
 	<-rings // a time in the past rings at once
 }
 
+// Of many wake-ups at least one comes before a timer that is set for later: none would if they
+// were late as a rule, and a machine that is busy delays both.
+func TestRingsBeforeALaterTimer(t *testing.T) {
+	clock := mono.New()
+	for range 100 {
+		u, rings := start(t, clock)
+		later := time.NewTimer(6 * time.Millisecond)
+		u.Set(clock.Now().Add(time.Millisecond))
+		select {
+		case <-later.C:
+		case <-rings:
+			later.Stop()
+			return
+		}
+	}
+	t.Error("every wake-up came after a timer that was set for 5 ms later")
+}
+
 // BenchmarkLateness reports how late a 100 µs wait ends in an idle process.
 func BenchmarkLateness(b *testing.B) {
 	clock := mono.New()

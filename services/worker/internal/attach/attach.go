@@ -25,6 +25,10 @@ type Session interface {
 	UnitDone(infer.UnitDone)
 	// Return gives a batch back, and gives up the references of its requests.
 	Return(*infer.Batch, error)
+	// Leave says that the worker has ended. Left is closed when the scheduler has
+	// forgotten it.
+	Leave()
+	Left() <-chan struct{}
 	Close()
 	// Done is closed when the session has ended. The executor is not called
 	// any more then.
@@ -63,18 +67,20 @@ type Attachment struct {
 	deps  Deps
 	pulse *Pulse
 	came  chan struct{} // closed with the first Attach
+	left  chan struct{} // closed when a scheduler has forgotten the worker
 
 	mu       sync.Mutex
 	worker   uint64         // guarded by mu
 	memory   int64          // that its batches may have; guarded by mu
 	executor infer.Executor // guarded by mu
 	session  Session        // nil while there is none; guarded by mu
+	leaves   bool           // the worker has ended, which each session is told; guarded by mu
 }
 
 // New makes an attachment that does nothing before the worker attaches and
 // [Attachment.Run].
 func New(deps Deps) *Attachment {
-	return &Attachment{deps: deps, pulse: NewPulse(deps.Clock, deps.Lease), came: make(chan struct{})}
+	return &Attachment{deps: deps, pulse: NewPulse(deps.Clock, deps.Lease), came: make(chan struct{}), left: make(chan struct{})}
 }
 
 // Fresh reports whether a batch that came at the given time may still start.
@@ -146,6 +152,8 @@ func (a *Attachment) meet(ctx, leadership context.Context, holder control.Holder
 		select {
 		case <-session.Done():
 		case <-leadership.Done():
+		case <-session.Left():
+			a.forgotten()
 		}
 	}
 	session.Close()
@@ -177,11 +185,22 @@ func (a *Attachment) begin(session Session, epoch uint64) bool {
 			session.Close()
 		}
 	}
+	if a.leaves {
+		session.Leave()
+	}
 	return true
 }
 
-// end parts with a session. Instances that retire have done so. That a worker
-// which stops has no session is no warning.
+// forgotten ends the table, so that no other session begins.
+func (a *Attachment) forgotten() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deps.Batches.Close()
+	close(a.left)
+}
+
+// end parts with a session. Instances that retire have done so. It is no warning that
+// the session of a worker or a scheduler ends which stops.
 func (a *Attachment) end(ctx context.Context, session Session) {
 	a.mu.Lock()
 	a.session = nil
@@ -189,7 +208,7 @@ func (a *Attachment) end(ctx context.Context, session Session) {
 	a.mu.Unlock()
 	closed, open := a.deps.Batches.Closed()
 	level := zap.WarnLevel
-	if closed || ctx.Err() != nil {
+	if closed || ctx.Err() != nil || errs.Of(session.Err()) == errs.SchedulerDeposed {
 		level = zap.InfoLevel
 	}
 	for _, id := range retired {

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -54,6 +55,9 @@ type session struct {
 	completed []int // credits of the completions
 	refused   []errs.Reason
 	retires   int
+	left      chan struct{}
+	leaves    int
+	ended     error
 	closed    bool
 }
 
@@ -63,16 +67,18 @@ func (x *session) InstanceFree(c *infer.InstanceFree) { x.completed = append(x.c
 
 func (x *session) Return(_ *infer.Batch, err error) { x.refused = append(x.refused, errs.Of(err)) }
 func (x *session) UnitDone(infer.UnitDone)          {}
+func (x *session) Leave()                           { x.leaves++ }
+func (x *session) Left() <-chan struct{}            { return x.left }
 func (x *session) Close()                           { x.closed = true }
 func (x *session) Done() <-chan struct{}            { return nil }
-func (x *session) Err() error                       { return errs.New(errs.NoWorker, "killed") }
+func (x *session) Err() error                       { return x.ended }
 func (x *session) Scheduler() schedule.Scheduler    { return schedule.Scheduler{Epoch: x.epoch} }
 
 // hello is what the worker would tell the scheduler of an epoch, and the session
 // that follows.
 func (s *scene) hello(epoch uint64) (infer.Held, *session) {
 	held, _ := s.a.deps.Batches.Hello(epoch)
-	return held, &session{receiver: (*receiver)(s.a), epoch: epoch}
+	return held, &session{receiver: (*receiver)(s.a), epoch: epoch, ended: errs.New(errs.NoWorker, "killed")}
 }
 
 func (s *scene) connect(epoch uint64) (infer.Held, *session) {
@@ -270,6 +276,9 @@ func TestSessionOfAWorkerThatStops(t *testing.T) {
 	if warnings.Len() != 1 {
 		t.Errorf("%d warnings of a lost session, want 1", warnings.Len())
 	}
+	_, drained := s.connect(4)
+	drained.ended = errs.New(errs.SchedulerDeposed, "handed over")
+	s.a.end(t.Context(), drained)
 	_, second := s.connect(4)
 	s.a.Detach(slot.Worker)
 	s.a.end(t.Context(), second)
@@ -322,5 +331,29 @@ func TestRequestsOfAGatewayThatIsGoneAreCanceled(t *testing.T) {
 	slices.SortFunc(s.canceled, func(a, b infer.RequestID) int { return int(a.Number) - int(b.Number) })
 	if diff := cmp.Diff([]infer.RequestID{id(gone, 2), id(gone, 10)}, s.canceled); diff != "" {
 		t.Errorf("canceled (-want +got):\n%s", diff)
+	}
+}
+
+// TestLeaveIsReportedUntilASchedulerConfirmsIt has a worker that has ended lose the
+// scheduler that it told: the next one is told again.
+func TestLeaveIsReportedUntilASchedulerConfirmsIt(t *testing.T) {
+	s := newScene()
+	_, first := s.connect(3)
+	never, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s.a.Leave(never) || first.leaves != 1 {
+		t.Fatalf("the first scheduler was told %d times, want 1, and has confirmed nothing", first.leaves)
+	}
+	s.a.end(t.Context(), first)
+	_, second := s.connect(4)
+	if second.leaves != 1 {
+		t.Errorf("the second scheduler was told %d times, want 1", second.leaves)
+	}
+	s.a.forgotten()
+	if !s.a.Leave(t.Context()) {
+		t.Error("the leave is not confirmed")
+	}
+	if _, ok := s.a.deps.Batches.Hello(5); ok {
+		t.Error("a session begins after the worker was forgotten: the record would name it again")
 	}
 }

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"context"
 	"slices"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -19,6 +20,24 @@ func (a *Attachment) Attach(worker uint64, held infer.Held, e infer.Executor) {
 	first := a.executor == nil
 	if a.worker, a.memory, a.executor = worker, held.Memory, e; first {
 		close(a.came)
+	}
+}
+
+// Leave tells the scheduler, and if need be the next one, that the worker has ended: it
+// runs nothing, and its gateways have acknowledged its answers. It waits until one has
+// forgotten the worker, or ctx is done, and reports which.
+func (a *Attachment) Leave(ctx context.Context) bool {
+	a.mu.Lock()
+	a.leaves = true
+	if a.session != nil {
+		a.session.Leave()
+	}
+	a.mu.Unlock()
+	select {
+	case <-a.left:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

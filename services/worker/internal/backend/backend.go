@@ -58,6 +58,13 @@ type Model interface {
 	Close() error
 }
 
+// Separate is a model whose instances may be made at the same time, since each is a
+// process of its own. Others share an engine, where the load of one slows the others.
+type Separate interface {
+	// Separate reports whether they are to be.
+	Separate() bool
+}
+
 // InstanceSpec describes an instance to make.
 type InstanceSpec struct {
 	Name string

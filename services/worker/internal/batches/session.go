@@ -14,6 +14,9 @@ func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
 	held, holders, ok := t.hello(epoch)
 	for id, h := range holders { // after the batches, so that none that has ended is taken to live
 		for _, s := range h.Sequences() {
+			if s.Request == (infer.Work{}) && slices.Contains(h.ending, s.BatchSlot) {
+				continue // another sequence may have its ID already
+			}
 			s.Instance, s.Model = id, h.model
 			held.Sequences = append(held.Sequences, s)
 		}
@@ -24,10 +27,12 @@ func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
 	return held, ok
 }
 
-// modelHolder is a holder and the content that its instance has.
+// modelHolder is a holder, the content that its instance has, and the slots whose
+// sequences end with a request that the instance has got.
 type modelHolder struct {
 	Holder
-	model infer.ModelRef
+	model  infer.ModelRef
+	ending []uint32
 }
 
 // hello is a hello without sequences, and who has those of the instances that are
@@ -38,10 +43,14 @@ func (t *Table) hello(epoch uint64) (held infer.Held, holders map[infer.Instance
 	if t.closed {
 		return held, nil, false
 	}
+	ending := make(map[infer.InstanceID][]uint32)
+	for _, e := range t.batches {
+		ending[e.instance] = append(ending[e.instance], e.ending...)
+	}
 	holders = make(map[infer.InstanceID]modelHolder, len(t.holders))
 	for id, h := range t.holders {
 		if in := t.grants[id]; in != nil {
-			holders[id] = modelHolder{h, in.Model}
+			holders[id] = modelHolder{h, in.Model, ending[id]}
 		}
 	}
 	t.epoch = max(t.epoch, epoch)

@@ -71,9 +71,10 @@ type entry struct {
 	state    State
 	free     bool // its instance is
 	units    []unit
-	missing  int    // units whose inputs are being brought
-	arrived  uint64 // the session by which it came; 0 in one process
-	known    uint64 // the last session whose scheduler knows of it: by which it came, or whose hello named it
+	ending   []uint32 // slots of the instance whose sequences end with a unit
+	missing  int      // units whose inputs are being brought
+	arrived  uint64   // the session by which it came; 0 in one process
+	known    uint64   // the last session whose scheduler knows of it: by which it came, or whose hello named it
 	run      any
 }
 
@@ -132,6 +133,11 @@ func (t *Table) Arrive(b *infer.Batch, missing []int, run any) error {
 	for _, r := range b.Requests {
 		e.units = append(e.units, unit{work: r.Work, size: r.BatchSize})
 	}
+	for i := range b.Slots {
+		if b.Slots[i].Sequence.End {
+			e.ending = append(e.ending, b.Slots[i].Index)
+		}
+	}
 	if e.missing > 0 {
 		e.state, e.run = Fetching, run
 	}
@@ -150,7 +156,7 @@ func (t *Table) enter(b *infer.Batch) *entry {
 	} else {
 		e = new(entry)
 	}
-	*e = entry{id: b.ID, instance: b.Instance, state: Queued, units: e.units[:0]}
+	*e = entry{id: b.ID, instance: b.Instance, state: Queued, units: e.units[:0], ending: e.ending[:0]}
 	t.batches[b.ID] = e
 	return e
 }

@@ -298,6 +298,32 @@ func TestHelloNamesLiveSequences(t *testing.T) {
 	}
 }
 
+// A hello does not name a sequence whose last request has arrived, though that still
+// waits for the instance: the scheduler would give the state to the next sequence
+// with this ID. An iterative request that goes on is named until it has ended.
+func TestHelloLeavesOutSequencesThatEnd(t *testing.T) {
+	table := batches.New()
+	ends, other := infer.HeldSequence{Sequence: infer.Sequence{ID: 5}, BatchSlot: 1}, infer.HeldSequence{Sequence: infer.Sequence{ID: 6}, BatchSlot: 2}
+	again := infer.HeldSequence{Sequence: infer.Sequence{ID: 7}, BatchSlot: 3, Request: work(9)}
+	table.Hold(slot, holder{ends, other, again})
+	table.Grant(infer.Grant{Instance: slot, Credits: 1})
+	session(t, table)
+	b := batch(1, 1, 2, 3)
+	b.Slots = []infer.Slot{
+		{Index: 1, Sequence: infer.Sequence{ID: 5, End: true}}, {Index: 2, Sequence: infer.Sequence{ID: 6}}, {Index: 3, Sequence: infer.Sequence{ID: 7, End: true}},
+	}
+	arrive(t, table, b)
+	other.Instance, again.Instance = slot, slot
+	if diff := cmp.Diff([]infer.HeldSequence{other, again}, session(t, table).Sequences); diff != "" {
+		t.Error(diff)
+	}
+	ends.Instance = slot
+	table.Free(&infer.InstanceFree{Batch: b.ID, Instance: slot, Outcomes: make([]infer.Outcome, 3)})
+	if diff := cmp.Diff([]infer.HeldSequence{ends, other, again}, session(t, table).Sequences); diff != "" {
+		t.Errorf("after the batch, whose entry is used again: %s", diff)
+	}
+}
+
 // A hello grants what is free of an instance, which is nothing while it is away.
 func TestInstancesThatAreAwayAreGrantedWithoutCredits(t *testing.T) {
 	table := batches.New()

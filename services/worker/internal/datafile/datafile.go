@@ -86,7 +86,7 @@ func (f File) checkStrings(data []byte) error {
 		return nil
 	}
 	want, _ := f.Dims.Elements()
-	if n, err := tensor.CountBytes(data); err != nil || n != want {
+	if n, err := tensor.CountBytes(data, want); err != nil || n != want {
 		return fmt.Errorf("'%s' does not hold %d strings, each after its length in 4 bytes", f.Name, want)
 	}
 	return nil

@@ -171,9 +171,13 @@ func (b *batch) executionLocked(i int) infer.Execution {
 	if i < len(b.of.Enqueued) { // a scheduler says it of all
 		waited = max(started.Sub(b.of.Enqueued[i]), 0)
 	}
+	output := time.Duration(0)
+	if b.timing.InferDone > 0 {
+		output = max(now.Sub(b.timing.InferDone), 0)
+	}
 	return infer.Execution{
 		Batch: b.of.ID, Instance: b.of.Instance, BatchSize: b.size,
-		Waited: waited, Input: max(ready.Sub(started), 0), Ran: max(now.Sub(max(ready, started)), 0),
+		Waited: waited, Input: max(ready.Sub(started), 0), Ran: max(now.Sub(max(ready, started)), 0), Output: output,
 		Cost: time.Duration(float64(took) * min(float64(own)/float64(all), 1)),
 	}
 }

@@ -21,7 +21,9 @@ func TestResponsesSayWhatTheirExecutionTook(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 			b.InputDone()
 			b.Respond(0, &infer.Response{})
-			<-time.After(30 * time.Millisecond)
+			<-time.After(20 * time.Millisecond)
+			b.InferDone()
+			<-time.After(10 * time.Millisecond)
 			b.Respond(0, &infer.Response{Final: true})
 			b.Respond(1, &infer.Response{Err: errs.New(errs.ExecutionFailed, "no")})
 			b.Done()
@@ -38,7 +40,8 @@ func TestResponsesSayWhatTheirExecutionTook(t *testing.T) {
 			t.Errorf("a response that is not the last says %+v", first[0].Execution)
 		}
 		want := infer.Execution{
-			Batch: batchID(1), Instance: id, BatchSize: 8, Waited: 5 * time.Millisecond, Input: 10 * time.Millisecond, Ran: 30 * time.Millisecond, Cost: 10 * time.Millisecond,
+			Batch: batchID(1), Instance: id, BatchSize: 8, Waited: 5 * time.Millisecond, Input: 10 * time.Millisecond, Ran: 30 * time.Millisecond, Output: 10 * time.Millisecond,
+			Cost: 10 * time.Millisecond,
 		}
 		if diff := cmp.Diff(want, first[1].Execution); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

@@ -4,22 +4,19 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 	"github.com/nereid-serving/nereid/services/worker/internal/warmup"
 )
-
-// loads returns what bounds the loads that begin now. It is called by the loop.
-func (r *Reconciler) loads() semaphore {
-	if r.serving {
-		return r.backgroundLoads
-	}
-	return r.startLoads
-}
 
 // semaphore bounds how many loads go on at a time.
 type semaphore chan struct{}
@@ -34,6 +31,34 @@ func (s semaphore) acquire(ctx context.Context) error {
 }
 
 func (s semaphore) release() { <-s }
+
+// limits are the semaphores that a load acquires, in this order.
+type limits []semaphore
+
+// limits returns what bounds a load that starts now. An engine's waits for other engines
+// first, so that it does not keep the loads of other backends waiting. It is called by the loop.
+func (r *Reconciler) limits(c *modelconfig.Config) limits {
+	if r.serving && c != nil && backends.Get(c.Backend).Engine {
+		return limits{r.engineLoads, r.loads}
+	}
+	return limits{r.loads}
+}
+
+func (l limits) acquire(ctx context.Context) error {
+	for i, s := range l {
+		if err := s.acquire(ctx); err != nil {
+			l[:i].release()
+			return err
+		}
+	}
+	return nil
+}
+
+func (l limits) release() {
+	for _, s := range l {
+		s.release()
+	}
+}
 
 // attempts opens a version until it is open or has failed once more than it
 // may be tried again. took is the time of the last attempt.
@@ -112,36 +137,64 @@ func (r *Reconciler) discard(ctx context.Context, l loaded, instances []unopened
 	r.check(l.version.Ref, l.files.Close())
 }
 
-// makeInstances makes instances and warms them up: all, or none.
-func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot) (list []unopened, err error) {
+// concurrentInstances bounds how many instances of one version are made at the same time.
+const concurrentInstances = 32
+
+// makeInstances makes instances and warms them up: all, or none. Separate instances
+// are made at the same time.
+func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot) ([]unopened, error) {
 	if len(slots) == 0 {
 		return nil, nil
 	}
-	defer func() {
-		if err != nil {
-			r.closeInstances(ctx, of.version.Ref, list)
-			list = nil
-		}
-	}()
-	defer recovered(of.version.Ref, &err) // before what was made is closed
-	samples, err := warmup.Prepare(of.version)
+	samples, err := prepareSamples(of.version)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range slots {
-		in, err := of.model.NewInstance(ctx, backend.InstanceSpec{Name: l.name, Kind: l.group.Kind, Device: l.group.Device, HostPolicy: l.group.HostPolicy})
-		if err == nil {
-			if of.sequences != nil {
-				in = of.sequences.Instance(in)
+	list := make([]unopened, len(slots))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(1)
+	if m, ok := of.model.(backend.Separate); ok && m.Separate() {
+		group.SetLimit(concurrentInstances)
+	}
+	for i := range slots {
+		list[i].slot = slots[i]
+		group.Go(func() error {
+			if err := within.Err(); err != nil {
+				return err
 			}
-			list = append(list, unopened{slot: l, instance: in})
-			list[len(list)-1].warmed, err = samples.Run(ctx, in, r.deps.Calls)
-		}
-		if err != nil {
-			return list, fmt.Errorf("instance %s: %w", l.name, err)
-		}
+			return r.makeInstance(within, of, &list[i], samples)
+		})
+	}
+	if err = group.Wait(); err != nil {
+		r.closeInstances(ctx, of.version.Ref, slices.DeleteFunc(list, func(m unopened) bool { return m.instance == nil }))
+		return nil, err
 	}
 	return list, nil
+}
+
+func prepareSamples(v backend.Version) (s warmup.Samples, err error) {
+	defer recovered(v.Ref, &err)
+	return warmup.Prepare(v)
+}
+
+// makeInstance makes one instance and warms it up. After an error there may be an
+// instance to close.
+func (r *Reconciler) makeInstance(ctx context.Context, of *loaded, m *unopened, samples warmup.Samples) (err error) {
+	defer recovered(of.version.Ref, &err)
+	in, err := of.model.NewInstance(ctx, backend.InstanceSpec{
+		Name: m.name, Kind: m.group.Kind, Device: m.group.Device, HostPolicy: m.group.HostPolicy,
+	})
+	if err == nil {
+		m.instance = in
+		if of.sequences != nil {
+			m.instance = of.sequences.Instance(in)
+		}
+		m.warmed, err = samples.Run(ctx, m.instance, r.deps.Calls)
+	}
+	if err != nil {
+		return fmt.Errorf("instance %s: %w", m.name, err)
+	}
+	return nil
 }
 
 // recovered makes an error of a panic in a backend.

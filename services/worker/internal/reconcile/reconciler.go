@@ -17,9 +17,9 @@ import (
 type Config struct {
 	// Loads is how many versions are loaded at the same time, at least 1.
 	Loads int
-	// Background is that number once what was assigned first serves, also at
-	// least 1. What serves suffers from more.
-	Background int
+	// EngineLoads is how many of those are loaded by engines in this process once what was
+	// assigned first serves, at least 1: requests suffer from each.
+	EngineLoads int
 	// Retries is how often a load that fails is begun again, at once.
 	Retries int
 	// Linger is for how long a generation serves on after its successor has
@@ -96,9 +96,8 @@ type Reconciler struct {
 	events  chan func() // what tasks have to tell; run by the loop
 	// absences are told by instances.
 	absences *absences
-	// startLoads and backgroundLoads have room for the loads that may go on: until
-	// all serves, and from then on.
-	startLoads, backgroundLoads chan struct{}
+	// loads bounds all loads, engineLoads those of engines while versions serve.
+	loads, engineLoads semaphore
 
 	// Owned by Run's goroutine.
 
@@ -125,19 +124,20 @@ type Reconciler struct {
 func New(c Config, deps Deps) *Reconciler {
 	return &Reconciler{
 		config: c, deps: deps,
-		changes:    make(chan func(*Desired)),
-		events:     make(chan func()),
-		absences:   newAbsences(),
-		startLoads: make(chan struct{}, max(c.Loads, 1)),
-		desired:    NewDesired(),
-		have:       make(map[infer.ModelID]map[infer.ModelRef]*loadedVersion),
+		changes:  make(chan func(*Desired)),
+		events:   make(chan func()),
+		absences: newAbsences(),
+		loads:    make(chan struct{}, max(c.Loads, 1)),
 
-		backgroundLoads: make(chan struct{}, max(c.Background, 1)),
-		touched:         make(map[infer.ModelID]bool),
-		unsettled:       make(map[infer.ModelID]bool),
-		tasks:           make(map[infer.ModelID]int),
-		ended:           make(chan struct{}),
-		published:       make(map[infer.ModelID][]VersionStatus),
+		engineLoads: make(chan struct{}, max(c.EngineLoads, 1)),
+
+		desired:   NewDesired(),
+		have:      make(map[infer.ModelID]map[infer.ModelRef]*loadedVersion),
+		touched:   make(map[infer.ModelID]bool),
+		unsettled: make(map[infer.ModelID]bool),
+		tasks:     make(map[infer.ModelID]int),
+		ended:     make(chan struct{}),
+		published: make(map[infer.ModelID][]VersionStatus),
 	}
 }
 
@@ -176,8 +176,8 @@ func (r *Reconciler) Run(ctx context.Context) (busy []infer.ModelID) {
 	return r.drain()
 }
 
-// lastWait is how long backends may take to stop when the drain's time is over.
-const lastWait = 5 * time.Second
+// LastWait is how long backends may take to stop when the drain's time is over.
+const LastWait = 5 * time.Second
 
 // drain unloads everything. It returns the models of which something did not
 // end.
@@ -188,7 +188,7 @@ func (r *Reconciler) drain() (busy []infer.ModelID) {
 	}
 	limit := time.AfterFunc(r.config.Drain, r.giveUp)
 	defer limit.Stop()
-	overdue := time.NewTimer(r.config.Drain + lastWait)
+	overdue := time.NewTimer(r.config.Drain + LastWait)
 	defer overdue.Stop()
 	r.reconcile()
 	for r.pending > 0 {

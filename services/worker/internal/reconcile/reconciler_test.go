@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
@@ -100,19 +101,107 @@ func TestLoadsAreBounded(t *testing.T) {
 		if w.most != 2 {
 			t.Errorf("%d loads at the same time, want 2", w.most)
 		}
-		w.most = 0 // from here on something serves
-		w.desire(2, ref("a", 1, 1), ref("e", 1, 1), ref("f", 1, 1))
+		w.most = 0 // other backends load beside what serves as before
+		w.desire(2, ref("a", 1, 1), ref("e", 1, 1), ref("f", 1, 1), ref("g", 1, 1))
 		pass(3 * time.Second)
-		if got, want := w.states(), "a/1@1 READY, e/1@1 READY, f/1@1 READY"; got != want || w.most != 1 {
-			t.Errorf("%s with %d loads at the same time, want %s with 1", got, w.most, want)
+		if got, want := w.states(), "a/1@1 READY, e/1@1 READY, f/1@1 READY, g/1@1 READY"; got != want || w.most != 2 {
+			t.Errorf("%s with %d loads at the same time, want %s with 2", got, w.most, want)
 		}
 		w.desire(3)
 		pass(3 * time.Second)
-		w.most = 0
+		w.most, w.backend = 0, backends.ONNXRuntime
 		w.desire(4, ref("a", 1, 2), ref("b", 1, 2))
 		pass(time.Second)
 		if w.states(); w.most != 2 {
-			t.Errorf("%d loads at the same time when nothing serves, want 2", w.most)
+			t.Errorf("%d loads of an engine at the same time when nothing serves, want 2", w.most)
+		}
+		w.most = 0
+		w.desire(5, ref("a", 1, 2), ref("e", 1, 2), ref("f", 1, 2))
+		pass(3 * time.Second)
+		if got, want := w.states(), "a/1@2 READY, e/1@2 READY, f/1@2 READY"; got != want || w.most != 1 {
+			t.Errorf("%s with %d loads of an engine at the same time, want %s with 1", got, w.most, want)
+		}
+	})
+}
+
+// Three engine loads of which one goes on leave a slot for another backend.
+func TestLoadsOfEnginesDoNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.desire(1, ref("a", 1, 1))
+		w.load = func(_ context.Context, r infer.ModelRef) error {
+			if r.Name != "z" {
+				pass(time.Hour)
+			}
+			return nil
+		}
+		w.backend = backends.ONNXRuntime
+		w.desire(2, ref("a", 1, 1), ref("b", 1, 1), ref("c", 1, 1), ref("d", 1, 1))
+		w.backend = ""
+		w.loop.Change(t.Context(), func(d *Desired) {
+			z := ref("z", 1, 1)
+			d.SetModel("z", []Version{{Ref: z, Serve: true, Config: &modelconfig.Config{Name: "z"}}}, 3)
+			d.Assign(z.ID(), Assignment{Versions: []Assigned{{Ref: z, Groups: []Group{{Name: "z", Count: 1}}}}, Revision: 3, ModelsRevision: 3})
+		})
+		want := "a/1@1 READY, b/1@1 LOADING, c/1@1 LOADING, d/1@1 LOADING, z/1@1 READY"
+		if got := w.states(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		pass(4 * time.Hour)
+	})
+}
+
+func TestSeparateInstancesAreMadeAtTheSameTime(t *testing.T) {
+	for _, separate := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.stop()
+			w.separate = separate
+			w.instance = func(string) error {
+				w.count(+1)
+				pass(time.Second)
+				w.count(-1)
+				return nil
+			}
+			w.desireGroup(Group{Name: "a", Count: concurrentInstances + 1})
+			pass(time.Hour)
+			most := 1
+			if separate {
+				most = concurrentInstances
+			}
+			if got := w.states(); got != "a/1@1 READY" || w.most != most {
+				t.Errorf("separate %v: %s with %d at the same time, want %d", separate, got, w.most, most)
+			}
+		})
+	}
+}
+
+func TestSeparateInstanceThatFailsEndsTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		w.separate = true
+		w.instance = func(name string) error {
+			if name == "a_3" {
+				return errors.New("no room")
+			}
+			w.note("made %s", name)
+			return nil
+		}
+		w.desireGroup(Group{Name: "a", Count: 4})
+		if got, want := w.states(), "a/1@1 UNAVAILABLE instance a_3: no room"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		balance := make(map[string]int)
+		for _, event := range w.events() {
+			what, name, _ := strings.Cut(event, " ")
+			balance[name] += map[string]int{"made": 1, "gone": -1}[what]
+		}
+		for name, n := range balance {
+			if n != 0 {
+				t.Errorf("%s was made and not closed", name)
+			}
 		}
 	})
 }
@@ -508,15 +597,15 @@ func TestLoadThatDoesNotEndIsLeftBehind(t *testing.T) {
 		start := time.Now()
 		w.stuck = true // its files are open until the process ends
 		w.stop()
-		if took := time.Since(start); took != time.Minute+lastWait {
-			t.Errorf("the stop took %v, want the drain's minute and %v", took, lastWait)
+		if took := time.Since(start); took != time.Minute+LastWait {
+			t.Errorf("the stop took %v, want the drain's minute and %v", took, LastWait)
 		}
 		if diff := cmp.Diff([]infer.ModelID{{Name: "b"}}, w.busy); diff != "" {
 			t.Errorf("models left behind (-want +got):\n%s", diff)
 		}
 		w.expect("close 1", "closed a/1@1")
 		close(release)
-		w.expect("gone b_0", "closed b/1@1") // it ends all the same
+		w.expect("closed b/1@1") // it ends all the same
 		if left := w.files.Load(); left != 0 {
 			t.Errorf("%d versions' files are not closed", left)
 		}

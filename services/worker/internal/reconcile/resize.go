@@ -19,13 +19,13 @@ func (r *Reconciler) resize(c *loadedVersion, w want) {
 	}
 	add := missing(w.groups, c.slots)
 	surplus := slices.DeleteFunc(slices.Clone(c.slots), func(l slot) bool { return wants(w.groups, l) })
-	sem := r.loads()
+	bounds := r.limits(c.version.Config)
 	ctx, cancel := context.WithCancel(r.patience)
 	c.cancel = cancel
 	r.task(c.ref.ID(), func() func() {
 		defer cancel()
 		load := r.deps.Meter.Begin(c.bytes)
-		instances, err := r.extend(ctx, sem, c, add)
+		instances, err := r.extend(ctx, bounds, c, add)
 		taken := load.End()
 		return func() {
 			c.memory += taken
@@ -41,14 +41,14 @@ func (r *Reconciler) resize(c *loadedVersion, w want) {
 
 // extend makes further instances. It counts as a load, since it
 // costs the same.
-func (r *Reconciler) extend(ctx context.Context, sem semaphore, c *loadedVersion, add []slot) (list []unopened, err error) {
+func (r *Reconciler) extend(ctx context.Context, bounds limits, c *loadedVersion, add []slot) (list []unopened, err error) {
 	if len(add) == 0 {
 		return nil, nil
 	}
-	if err := sem.acquire(ctx); err != nil {
+	if err := bounds.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer sem.release()
+	defer bounds.release()
 	list, err = r.makeInstances(ctx, &c.loaded, add)
 	if err == nil && len(c.version.Config.Warmup) > 0 { // whose samples were read again
 		err = c.files.Verify(ctx)

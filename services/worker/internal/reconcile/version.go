@@ -85,13 +85,13 @@ func (r *Reconciler) load(w want) {
 		loaded: loaded{version: backend.Version{Ref: w.ref, Config: w.version.Config}}, away: make(map[infer.InstanceID]error), cancel: cancel,
 	}
 	r.keep(c)
-	sem := r.loads()
+	bounds := r.limits(w.version.Config)
 	r.task(w.ref.ID(), func() func() {
 		defer cancel()
-		if err := sem.acquire(ctx); err != nil {
+		if err := bounds.acquire(ctx); err != nil {
 			return func() { r.failed(c, 0, err) }
 		}
-		defer sem.release()
+		defer bounds.release()
 		l, instances, took, err := r.attempts(ctx, w, r.follow(ctx, c))
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()

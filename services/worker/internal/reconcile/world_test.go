@@ -39,6 +39,8 @@ type world struct {
 	verify   func() error                                        // of files that were found; nil finds them as they were
 	run      func(backend.Batch)                                 // answers before the end of an execution; nil succeeds
 	instance func(name string) error                             // makes an instance; nil succeeds but for _3
+	backend  string                                              // of what is desired
+	separate bool                                                // instances are made at the same time
 	progress string                                              // what a fetch tells; empty is nothing
 	files    atomic.Int32                                        // that were fetched and not closed
 	stuck    bool                                                // instances never close, so that their files stay open
@@ -62,7 +64,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, retire: make(chan bool), runs: make(map[infer.ModelID][]VersionStatus), told: make(map[infer.ModelID]int)}
 	close(w.retire)
-	w.loop = New(Config{Loads: 2, Background: 1, Linger: linger, Drain: time.Minute}, Deps{
+	w.loop = New(Config{Loads: 2, EngineLoads: 1, Linger: linger, Drain: time.Minute}, Deps{
 		Sequences: func(v backend.Version) (*sequence.Model, error) {
 			return sequence.Prepare(v, sequence.Deps{Clock: mono.New()})
 		},
@@ -153,6 +155,18 @@ func assign(d *Desired, all Assignment) {
 	d.SetHead(Head{Revision: all.Revision, LeaderEpoch: all.LeaderEpoch})
 }
 
+// desireGroup makes a version with the instances of a group all that is desired.
+func (w *world) desireGroup(g Group) {
+	r := ref("a", 1, 1)
+	w.loop.Change(w.t.Context(), func(d *Desired) {
+		d.SetModel(r.Name, []Version{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, 1)
+		d.ModelsKnown(1)
+		assign(d, Assignment{Versions: []Assigned{{Ref: r, Groups: []Group{g}}}, Revision: 1})
+		d.AssignmentKnown()
+	})
+	synctest.Wait()
+}
+
 // desire makes the versions, one instance each, those that are desired.
 func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 	w.loop.Change(w.t.Context(), func(d *Desired) {
@@ -160,7 +174,7 @@ func (w *world) desire(revision uint64, refs ...infer.ModelRef) {
 		var list []Assigned
 		for _, r := range refs {
 			list = append(list, Assigned{Ref: r, Groups: []Group{{Name: r.Name, Count: 1}}})
-			d.SetModel(r.Name, []Version{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name}}}, revision)
+			d.SetModel(r.Name, []Version{{Ref: r, Serve: true, Config: &modelconfig.Config{Name: r.Name, Backend: w.backend}}}, revision)
 		}
 		d.ModelsKnown(revision)
 		assign(d, Assignment{Versions: list, Revision: revision})
@@ -231,12 +245,13 @@ func (m worldModel) NewInstance(_ context.Context, spec backend.InstanceSpec) (b
 		if err := m.w.instance(spec.Name); err != nil {
 			return nil, err
 		}
-	}
-	if strings.HasSuffix(spec.Name, "_3") {
+	} else if strings.HasSuffix(spec.Name, "_3") {
 		return nil, errors.New("no room")
 	}
 	return worldInstance{m.w, spec.Name}, nil
 }
+
+func (m worldModel) Separate() bool { return m.w.separate }
 
 func (m worldModel) Close() error {
 	m.w.note("closed %v", m.ref)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/protoscan"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // maxContents bounds typed contents in bytes of tensor: integers can take
@@ -16,6 +17,11 @@ const maxContents = math.MaxInt32
 // contents reads the typed contents of an input into tensor bytes. It passes
 // over them twice: to count, and to fill memory of the right size.
 func (d *decoder) contents(input protoscan.Cursor, in *Input) error {
+	if d.typed += input.Left(); d.typed >= memory.LargeBody {
+		if err := d.account.StartCoding(d.ctx); err != nil {
+			return err
+		}
+	}
 	var count contents
 	if err := count.input(input); err != nil {
 		return err

@@ -1,12 +1,16 @@
 package wire
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/mem"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/protoscan"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 // textGuess is how much memory a request's names are expected to take, at
@@ -17,34 +21,68 @@ const textGuess = 256
 // have together; more cost more allocations.
 const dimsGuess = 8
 
-// maxEntries bounds a request's inputs, outputs, contents and parameters
-// together: an empty one takes two bytes on the wire, many times as much in
+// maxEntries bounds a request's inputs, outputs, contents, parameters and
+// dimensions together: one takes a byte or two on the wire, many times as much in
 // memory, and names are compared with each other.
 const maxEntries = 8192
 
-var errTooMany = fmt.Errorf("request has more than %d inputs, outputs, contents and parameters", maxEntries)
+// What an entry takes in memory at most beside its texts, in bytes, a dimension
+// included.
+const entryBytes = 256
 
 // Decode reads a ModelInferRequest into r, which it resets first. Nothing in
-// r refers to data afterwards. It fails where proto.Unmarshal would, for more
-// entries than any model needs, and when the pool has no memory; r is then
-// empty.
-func Decode(data mem.BufferSlice, pool *tensor.Pool, r *Request) error {
+// r refers to data afterwards. What the message becomes is charged to the account
+// before there is memory for it, and stays charged. Decode fails where
+// proto.Unmarshal would, for more entries than any model needs, and when the account
+// or the pool has no memory; r then has at most its id.
+//
+// Large typed contents wait for their turn to be decoded, until ctx ends: see
+// [memory.Account.StartCoding].
+func Decode(ctx context.Context, data mem.BufferSlice, pool *tensor.Pool, account *memory.Account, r *Request) error {
 	r.Reset()
-	d := decoder{Request: r, pool: pool}
+	d := decoder{Request: r, ctx: ctx, pool: pool, account: account}
 	c := protoscan.New(data)
-	r.Bytes = int64(c.Left())
-	r.text.Grow(min(c.Left(), textGuess))
-	err := d.request(c)
+	err := d.small(textGuess)
+	if err == nil {
+		r.text.Grow(min(c.Left(), textGuess))
+		err = d.request(c)
+	}
 	if err != nil {
+		id := strings.Clone(r.ID[:min(len(r.ID), maxRefusedID)])
 		r.Reset()
+		r.ID = id
 	}
 	return err
 }
 
+// maxRefusedID is the most bytes that are kept of the id of a request that is refused.
+const maxRefusedID = 256
+
 type decoder struct {
 	*Request
+	ctx     context.Context
 	pool    *tensor.Pool
+	account *memory.Account
 	entries int
+	typed   int   // bytes of inputs with typed contents
+	credit  int64 // charged for entries and texts, and not used yet
+	tensors int64 // charged for tensors, and not used yet
+}
+
+// grant is how much is charged for entries and texts at a time: usually once.
+const grant = 4 << 10
+
+// small charges n bytes of entries or texts.
+func (d *decoder) small(n int64) error {
+	if d.credit -= n; d.credit >= 0 {
+		return nil
+	}
+	more := max(-d.credit, grant)
+	if err := d.account.Retain(more); err != nil {
+		return err
+	}
+	d.credit += more
+	return nil
 }
 
 func (d *decoder) request(c protoscan.Cursor) error {
@@ -82,10 +120,18 @@ func (d *decoder) requestField(f protoscan.Field, c *protoscan.Cursor) error {
 
 // entry begins an input, output, raw content or parameter.
 func (d *decoder) entry(c *protoscan.Cursor) (protoscan.Cursor, error) {
-	if d.entries++; d.entries > maxEntries {
-		return protoscan.Cursor{}, errTooMany
+	if err := d.count(); err != nil {
+		return protoscan.Cursor{}, err
 	}
 	return c.Message()
+}
+
+// count counts one more entry.
+func (d *decoder) count() error {
+	if d.entries++; d.entries > maxEntries {
+		return errs.New(errs.InputTooLarge, "request has more than %d inputs, outputs, contents, parameters and dimensions", maxEntries)
+	}
+	return d.small(entryBytes)
 }
 
 func (d *decoder) raw(c *protoscan.Cursor) error {
@@ -104,8 +150,17 @@ func (d *decoder) raw(c *protoscan.Cursor) error {
 	return err
 }
 
-// place gets memory for a tensor of n bytes.
+// place gets memory for a tensor of n bytes, which it charges first; expect is the
+// most that may still follow in the message, n included, and charged together where
+// it is little.
 func (d *decoder) place(n, expect int) (tensor.Ref, error) {
+	if d.tensors -= int64(n); d.tensors < 0 {
+		more := max(-d.tensors, int64(min(expect, tensor.MappedThreshold)))
+		if err := d.account.Receive(more); err != nil {
+			return tensor.Ref{}, err
+		}
+		d.tensors += more
+	}
 	ref, err := d.pack.Place(d.pool, n, expect)
 	if err != nil {
 		return ref, fmt.Errorf("get memory for an input: %w", err)
@@ -115,6 +170,9 @@ func (d *decoder) place(n, expect int) (tensor.Ref, error) {
 
 func (d *decoder) input(c *protoscan.Cursor) error {
 	whole, err := d.entry(c)
+	if err != nil {
+		return err
+	}
 	d.Inputs = append(d.Inputs, Input{})
 	in := &d.Inputs[len(d.Inputs)-1]
 	firstDim := len(d.dims)
@@ -151,6 +209,9 @@ func (d *decoder) inputField(f protoscan.Field, c *protoscan.Cursor, in *Input) 
 }
 
 func (d *decoder) dim(c *protoscan.Cursor) error {
+	if err := d.count(); err != nil {
+		return err
+	}
 	v, err := c.Varint()
 	if d.dims == nil {
 		d.dims = make([]int64, 0, dimsGuess)
@@ -169,6 +230,9 @@ func (d *decoder) packedDims(c *protoscan.Cursor) error {
 
 func (d *decoder) output(c *protoscan.Cursor) error {
 	m, err := d.entry(c)
+	if err != nil {
+		return err
+	}
 	d.Outputs = append(d.Outputs, Output{})
 	out := &d.Outputs[len(d.Outputs)-1]
 	for err == nil && m.Left() > 0 {
@@ -194,6 +258,10 @@ func (d *decoder) outputField(f protoscan.Field, c *protoscan.Cursor, out *Outpu
 func (d *decoder) string(c *protoscan.Cursor, s *string) error {
 	b, err := c.UTF8()
 	if err != nil {
+		return err
+	}
+	// A builder that grows leaves what it had to the strings before.
+	if err := d.small(2 * int64(len(b))); err != nil {
 		return err
 	}
 	at := d.text.Len()

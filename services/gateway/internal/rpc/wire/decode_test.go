@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
@@ -212,7 +212,7 @@ func TestDecodeAgreesWithTheGeneratedType(t *testing.T) {
 			t.Fatal(err)
 		}
 		buffers := split(data, rapid.Uint64Range(0, 3).Draw(t, "cuts"))
-		if err := Decode(buffers, pool, &r); err != nil {
+		if err := Decode(t.Context(), buffers, pool, nil, &r); err != nil {
 			t.Fatalf("refused: %v", err)
 		}
 		clear(data) // the request must not lie in the message
@@ -336,8 +336,8 @@ func FuzzDecode(f *testing.F) {
 		var want inference.ModelInferRequest
 		oracle := proto.Unmarshal(data, &want)
 		var r Request
-		err := Decode(split(data, cuts), pool, &r)
-		if errors.Is(err, errTooMany) {
+		err := Decode(t.Context(), split(data, cuts), pool, nil, &r)
+		if errs.Of(err) == errs.InputTooLarge {
 			return
 		}
 		if (err == nil) != (oracle == nil) {

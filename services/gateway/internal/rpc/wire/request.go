@@ -20,8 +20,6 @@ type Request struct {
 	Parameters []infer.Parameter
 	Inputs     []Input
 	Outputs    []Output
-	// Bytes is the size of the message.
-	Bytes int64
 
 	raws []tensor.Ref // raw_input_contents in order
 	text strings.Builder
@@ -36,6 +34,9 @@ type Input struct {
 	Shape    tensor.Shape
 	// Parameters are as in [Request].
 	Parameters []infer.Parameter
+	// Shared says that the data lies in client shared memory, and not in the message.
+	// Who reads the parameters sets it before [Request.Tensors].
+	Shared bool
 
 	hasContents bool
 	// given and size are the datatype that the typed contents are of, and
@@ -46,6 +47,9 @@ type Input struct {
 	size     int64
 	contents tensor.Ref
 }
+
+// HasContents reports whether the input has typed contents.
+func (in *Input) HasContents() bool { return in.hasContents }
 
 // Output is one output that a request asks for.
 type Output struct {
@@ -61,16 +65,27 @@ func (r *Request) Reset() {
 	for i := range r.raws {
 		r.raws[i].Release()
 	}
-	clear(r.Inputs)
-	clear(r.Outputs)
-	clear(r.Parameters)
 	// The texts and dimensions went with the request: they are not reused.
-	*r = Request{Inputs: r.Inputs[:0], Outputs: r.Outputs[:0], Parameters: r.Parameters[:0], raws: r.raws[:0]}
+	*r = Request{Inputs: emptied(r.Inputs), Outputs: emptied(r.Outputs), Parameters: emptied(r.Parameters), raws: emptied(r.raws)}
+}
+
+// keepEntries is how many entries of a kind a request keeps memory for.
+const keepEntries = 64
+
+// emptied returns a list for the next message, in the memory of this one unless that
+// is large.
+func emptied[T any](list []T) []T {
+	if cap(list) > keepEntries {
+		return nil
+	}
+	clear(list)
+	return list[:0]
 }
 
 // Tensors pairs the inputs with their data and hands both over. The errors
 // are Triton's, for inputs whose data is missing, given twice or of the wrong
-// kind; the request then still owns all data.
+// kind; the request then still owns all data. Inputs in client shared memory have
+// none.
 func (r *Request) Tensors() ([]infer.Tensor, error) {
 	if err := r.checkData(); err != nil {
 		return nil, err
@@ -80,6 +95,9 @@ func (r *Request) Tensors() ([]infer.Tensor, error) {
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		tensors[i] = infer.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: in.Shape}
+		if in.Shared {
+			continue
+		}
 		if in.hasContents {
 			tensors[i].Data, in.contents = in.contents, tensor.Ref{}
 			continue
@@ -95,6 +113,7 @@ func (r *Request) checkData() error {
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		switch {
+		case in.Shared:
 		case in.hasContents && len(r.raws) > 0:
 			return r.refuse(errs.TensorDataInvalid,
 				"contents field must not be specified when using raw_input_contents for '%s' for model '%s'", in.Name, r.Model)

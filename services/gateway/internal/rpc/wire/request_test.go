@@ -1,11 +1,14 @@
 package wire
 
 import (
-	"errors"
+	"bytes"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -13,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/invariant"
 	"github.com/nereid-serving/nereid/libs/tensor"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
 type inputs = []*inference.ModelInferRequest_InferInputTensor
@@ -36,7 +40,7 @@ func decode(t testing.TB, pool *tensor.Pool, m *inference.ModelInferRequest) *Re
 		t.Fatal(err)
 	}
 	r := new(Request)
-	if err := Decode(mem.BufferSlice{mem.SliceBuffer(data)}, pool, r); err != nil {
+	if err := Decode(t.Context(), mem.BufferSlice{mem.SliceBuffer(data)}, pool, nil, r); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -166,7 +170,7 @@ func TestFailedDecodeKeepsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r Request
-	if err := Decode(mem.BufferSlice{mem.SliceBuffer(data[:len(data)-1])}, pool, &r); err == nil {
+	if err := Decode(t.Context(), mem.BufferSlice{mem.SliceBuffer(data[:len(data)-1])}, pool, nil, &r); err == nil {
 		t.Fatal("a message that is cut off is accepted")
 	}
 	if s := pool.Stats(); s.InUse != 0 {
@@ -181,12 +185,12 @@ func TestDecodeBoundsEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := []byte(strings.Repeat(entry, maxEntries))
 			var r Request
-			err := Decode(mem.BufferSlice{mem.SliceBuffer(data)}, tensor.NewPool(0), &r)
+			err := Decode(t.Context(), mem.BufferSlice{mem.SliceBuffer(data)}, tensor.NewPool(0), nil, &r)
 			if fits := !strings.Contains(name, " of "); (err == nil) != fits {
 				t.Errorf("%d entries: %v", maxEntries, err)
 			}
 			data = append(data, entry...)
-			if err := Decode(mem.BufferSlice{mem.SliceBuffer(data)}, tensor.NewPool(0), &r); !errors.Is(err, errTooMany) {
+			if err := Decode(t.Context(), mem.BufferSlice{mem.SliceBuffer(data)}, tensor.NewPool(0), nil, &r); errs.Of(err) != errs.InputTooLarge {
 				t.Errorf("one more: %v", err)
 			}
 		})
@@ -212,7 +216,7 @@ func TestDecodeAllocations(t *testing.T) {
 }
 
 func decodeAndRelease(t testing.TB, buffers mem.BufferSlice, pool *tensor.Pool, r *Request) {
-	if err := Decode(buffers, pool, r); err != nil {
+	if err := Decode(t.Context(), buffers, pool, nil, r); err != nil {
 		t.Fatal(err)
 	}
 	list, err := r.Tensors()
@@ -267,5 +271,68 @@ func BenchmarkDecodeGenerated(b *testing.B) {
 		if err := proto.Unmarshal(data, &m); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Whatever a message unfolds to, no more memory is taken than was charged.
+func TestMemoryIsChargedBeforeItIsTaken(t *testing.T) {
+	field := func(number protowire.Number, content []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
+	}
+	const n, limit = 8 << 20, 1 << 20
+	for name, message := range map[string][]byte{
+		"dimensions":   field(5, field(3, make([]byte, n))),
+		"varints":      field(5, slices.Concat(field(2, []byte("INT64")), field(5, field(3, make([]byte, n))))),
+		"empty inputs": bytes.Repeat(field(5, nil), n/2),
+		"outputs":      bytes.Repeat(field(6, nil), n/2),
+		"parameters":   bytes.Repeat(field(4, nil), n/2),
+		"raw contents": bytes.Repeat(field(7, nil), n/2),
+		"raw content":  field(7, make([]byte, n)),
+		"an id":        field(3, make([]byte, n)),
+		"ids":          bytes.Repeat(field(3, make([]byte, 1<<10)), n/(1<<10)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := memory.NewBudget(limit)
+			var account memory.Account
+			account.Open(budget)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			pool := tensor.NewPool(0)
+			var r Request
+			err := Decode(t.Context(), mem.BufferSlice{mem.SliceBuffer(message)}, pool, &account, &r)
+			runtime.ReadMemStats(&after)
+			if reason := errs.Of(err); reason != errs.MemoryFull && reason != errs.InputTooLarge {
+				t.Errorf("the error is %v", err)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 3*limit { // lists grow by copying
+				t.Errorf("%d bytes were allocated under a budget of %d", took, limit)
+			}
+			if r.Reset(); pool.Stats().InUse != 0 {
+				t.Errorf("%d bytes are in use", pool.Stats().InUse)
+			}
+			if account.Close(); budget.Reserved() != 0 {
+				t.Errorf("%d bytes are charged afterwards", budget.Reserved())
+			}
+		})
+	}
+}
+
+// An input in client shared memory takes no raw contents and needs none.
+func TestSharedInputsHaveNoData(t *testing.T) {
+	pool := tensor.NewPool(0)
+	m := addSub()
+	m.RawInputContents = m.RawInputContents[:1]
+	r := decode(t, pool, m)
+	defer r.Reset()
+	r.Inputs[0].Shared = true
+	tensors, err := r.Tensors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tensors[0].Data.Length != 0 || tensors[1].Data.Length != 64 {
+		t.Errorf("the inputs have %d and %d bytes", tensors[0].Data.Length, tensors[1].Data.Length)
+	}
+	for i := range tensors {
+		tensors[i].Data.Release()
 	}
 }

@@ -176,5 +176,5 @@ func (in *instance) appendScattered(dst tensor.Shape, o *output, requests []*inf
 	if p.batches {
 		dst = append(dst, requests[i].BatchSize)
 	}
-	return appendReshaped(dst, p.io.BackendDims(), p.io.Dims, in.row)
+	return tensor.AppendReshaped(dst, p.io.BackendDims(), p.io.Dims, in.row)
 }

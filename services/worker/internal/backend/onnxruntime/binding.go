@@ -67,7 +67,7 @@ func (p *tensorBinding) appendRow(dst tensor.Shape, client tensor.Shape) tensor.
 	if !p.io.HasReshape {
 		return append(dst, client...)
 	}
-	return appendReshaped(dst, p.io.Dims, p.io.Reshape, client)
+	return tensor.AppendReshaped(dst, p.io.Dims, p.io.Reshape, client)
 }
 
 // appendClientShape appends the shape that the client sees for rows rows of
@@ -83,23 +83,5 @@ func (p *tensorBinding) appendClientShape(dst tensor.Shape, model tensor.Shape, 
 	if !p.io.HasReshape {
 		return append(dst, model...)
 	}
-	return appendReshaped(dst, p.io.Reshape, p.io.Dims, model)
-}
-
-// appendReshaped appends the pattern to with its variable dimensions taken,
-// in order, from shape, which fits the pattern from.
-func appendReshaped(dst, from, to, shape tensor.Shape) tensor.Shape {
-	next := 0
-	for _, d := range to {
-		if d >= 0 {
-			dst = append(dst, d)
-			continue
-		}
-		for from[next] >= 0 {
-			next++
-		}
-		dst = append(dst, shape[next])
-		next++
-	}
-	return dst
+	return tensor.AppendReshaped(dst, p.io.Reshape, p.io.Dims, model)
 }

@@ -272,20 +272,21 @@ func TestRefusalsOfGPUs(t *testing.T) {
 	planned := products(nil)
 	planned.GPUAccelerators = []modelconfig.Accelerator{{Name: "tensorrt"}}
 	for _, tt := range []struct {
-		name string
-		v    backend.Version
-		says []string
+		name   string
+		v      backend.Version
+		reason errs.Reason
+		says   []string
 	}{
-		{"a GPU that is not there", absent, []string{"there is no GPU 7", "CUDA sees 1"}},
-		{"more than there is", large, []string{"its files have", "are free", "unload models"}},
-		{"an option that is none", onGPU(version(t, product(), products(map[string]string{"cudnn_conv_algo_search": "9"}))), []string{"cudnn_conv_algo_search", "EXHAUSTIVE"}},
-		{"TensorRT without its libraries", onGPU(version(t, product(), planned)), []string{"libnvinfer.so.10", "install TensorRT 10", "serve the ONNX model on CUDA"}},
+		{"a GPU that is not there", absent, errs.LoadFailed, []string{"there is no GPU 7", "CUDA sees 1"}},
+		{"more than there is", large, errs.DeviceMemory, []string{"its files have", "are free", "unload models"}},
+		{"an option that is none", onGPU(version(t, product(), products(map[string]string{"cudnn_conv_algo_search": "9"}))), errs.LoadFailed, []string{"cudnn_conv_algo_search", "EXHAUSTIVE"}},
+		{"TensorRT without its libraries", onGPU(version(t, product(), planned)), errs.LoadFailed, []string{"libnvinfer.so.10", "install TensorRT 10", "serve the ONNX model on CUDA"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := openGPU(t)
 			_, err := b.Load(context.Background(), tt.v)
-			if errs.Of(err) != errs.LoadFailed {
-				t.Fatalf("%v, want load_failed", err)
+			if errs.Of(err) != tt.reason {
+				t.Fatalf("%v, want %s", err, tt.reason)
 			}
 			for _, want := range tt.says {
 				if !strings.Contains(err.Error(), want) {

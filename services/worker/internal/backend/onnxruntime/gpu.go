@@ -74,7 +74,7 @@ func (g *gpu) fits(bytes int64) error {
 		return err
 	}
 	if bytes > free {
-		return fmt.Errorf("its files have %d bytes, and %d of the %d bytes of GPU %d are free: unload models there, or give it another device", bytes, free, total, g.number)
+		return errs.New(errs.DeviceMemory, "its files have %d bytes, and %d of the %d bytes of GPU %d are free: unload models there, or give it another device", bytes, free, total, g.number)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func outOfMemory(err error) bool {
 		text = err.Error()
 	}
 	for _, words := range []string{
-		"Failed to allocate memory for requested buffer", "is smaller than requested bytes", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+		"Failed to allocate memory for requested buffer", "is smaller than requested bytes", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc",
 	} {
 		if strings.Contains(text, words) {
 			return true

@@ -56,8 +56,12 @@ func (b *Backend) Load(ctx context.Context, v backend.Version) (backend.Model, e
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, givenUp(ctx, v)
-	case err != nil && m.gpu != nil && outOfMemory(err):
+	case errs.Of(err) == errs.DeviceMemory:
+		return nil, loadFailed(v, file, err)
+	case m.gpu != nil && outOfMemory(err):
 		return nil, loadFailed(v, file, m.gpu.explain(err, 0, nil))
+	case outOfMemory(err):
+		return nil, loadFailed(v, file, errs.Wrap(errs.DeviceMemory, err, "the machine has no memory for it: %v: unload models there, or add a worker", err))
 	case err != nil:
 		return nil, loadFailed(v, file, b.explain(file, err))
 	}
@@ -83,8 +87,14 @@ func givenUp(ctx context.Context, v backend.Version) error {
 	return errs.Wrap(errs.LoadFailed, ctx.Err(), "load of model '%s' was given up", v.Ref.Name).WithModel(v.Ref.Name)
 }
 
+// loadFailed keeps the reasons that say nothing of the model, so that the registry has it
+// loaded another time.
 func loadFailed(v backend.Version, file string, err error) error {
-	return errs.Wrap(errs.LoadFailed, err, "load model '%s' version %d from %s: %v", v.Ref.Name, v.Ref.Version, file, err).
+	reason := errs.LoadFailed
+	if of := errs.Of(err); of == errs.DeviceMemory || of == errs.DeviceFailed {
+		reason = of
+	}
+	return errs.Wrap(reason, err, "load model '%s' version %d from %s: %v", v.Ref.Name, v.Ref.Version, file, err).
 		WithModel(v.Ref.Name)
 }
 

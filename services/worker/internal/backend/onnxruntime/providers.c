@@ -31,6 +31,6 @@ int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *opti
     if (ORT(rt->api, HardwareDevice_Type)(ORT(rt->api, EpDevice_Device)(devices[i])) != ORT_DEVICE_CPU) continue;
     return nrt_take_status(rt, ORT(rt->api, SessionOptionsAppendExecutionProvider_V2)(options, env, &devices[i], 1, &key, &config, 1), error);
   }
-  snprintf(error, NRT_ERROR_BYTES, "%s finds no CPU that it runs on", provider);
+  snprintf(error, NRT_ERROR_BYTES, "%s supports none of the processors here, which are not Intel's: remove cpu_execution_accelerator", provider);
   return ORT_FAIL;
 }

@@ -28,6 +28,31 @@ func mappedBytes(t *testing.T, maps string) (n int64) {
 	return n
 }
 
+// Memory that models share with the worker has no name by which a client could register it as a region
+// of its own.
+func TestSharedMemoryHasNoName(t *testing.T) {
+	w := run(t, imports+`
+class TritonPythonModel:
+    def execute(self, requests):
+        x = value(requests[0], "A")
+        shared = [line for line in open("/proc/self/maps") if "memfd:nereid-" in line]
+        named = [n for n in os.listdir("/dev/shm") if "nereid" in n or "triton" in n]
+        return [give(SUM=np.array([len(shared) > 0, len(named)], np.float32), DIFFERENCE=x)]
+`, options{config: numbers()})
+	large := make([]float32, 1<<20)
+	for range 3 { // the worker maps the model's memory with its first outputs
+		r := w.infer(ask(floats("A", large...), floats("B", 1)))
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		r.Release()
+	}
+	r := w.infer(ask(floats("A", 1), floats("B", 1)))
+	if got := w.show(r); !strings.HasPrefix(got, "SUM[2]=1,0 ") {
+		t.Errorf("shared, and with names: %s", got)
+	}
+}
+
 // TestSharedMemoryIsBounded has a model give back many tensors of growing sizes, and
 // looks at what both processes have mapped once all was given up.
 func TestSharedMemoryIsBounded(t *testing.T) {

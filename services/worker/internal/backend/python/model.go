@@ -128,6 +128,16 @@ func inherited() []string {
 	})
 }
 
+// parallelVariable is Triton's: any value but 1 has instances of a version made one after
+// another.
+const parallelVariable = "TRITON_PARALLEL_INSTANCE_LOADING"
+
+// Separate has instances initialize at the same time.
+func (*model) Separate() bool {
+	value := os.Getenv(parallelVariable)
+	return value == "" || value == "1"
+}
+
 // NewInstance starts a stub and has it initialize the model.
 func (m *model) NewInstance(ctx context.Context, spec backend.InstanceSpec) (backend.Instance, error) {
 	return newInstance(ctx, m, spec)

@@ -89,7 +89,7 @@ func (s *session) own(t *infer.Tensor) error {
 		data = b.Bytes()
 	}
 	want, ok := t.Shape.Elements()
-	if n, err := tensor.CountBytes(data); err != nil || !ok || n != want {
+	if n, err := tensor.CountBytes(data, want); err != nil || !ok || n != want {
 		return contradicts(int64(len(data)), t)
 	}
 	return nil

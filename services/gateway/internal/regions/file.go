@@ -1,0 +1,111 @@
+package regions
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+)
+
+// reserved are prefixes of names that clients cannot register: those of servers' own
+// shared memory, for which Triton refuses the first.
+func reserved() []string { return []string{"triton_python_backend_shm_region_", "nereid"} }
+
+// file is an open file in memory.
+type file struct {
+	descriptor int
+	identity
+}
+
+// identity tells files apart, whatever their names are.
+type identity struct{ device, inode uint64 }
+
+// openFile opens the file that a key names, as shm_open does. The key names a file of the
+// directory itself: there is no slash in it but at its beginning, and a symbolic link is
+// not followed. What is no regular file, such as a FIFO, is refused without waiting for
+// another process. The server's own memory has no name in the directory, and the names
+// that it might have one day are reserved.
+func openFile(directory, region, key string) (file, error) {
+	name := strings.TrimLeft(key, "/")
+	if name == "" && key != "" {
+		return file{}, errs.New(errs.InvalidParameter, "failed to register shared memory region '%s': invalid shm key '%s'", region, key)
+	}
+	for _, prefix := range reserved() {
+		if strings.HasPrefix(name, prefix) {
+			return file{}, errs.New(errs.InvalidParameter, "cannot register shared memory region '%s' with key '%s' as the key contains the reserved prefix '%s'", region, key, prefix)
+		}
+	}
+	if name == "" || name == "." || name == ".." || len(name) > unix.NAME_MAX || strings.ContainsAny(name, "/\x00") {
+		return file{}, cannotOpen(key)
+	}
+	in, err := unix.Open(directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return file{}, cannotOpen(key)
+	}
+	defer unix.Close(in) //nolint:errcheck // nothing was written
+	const how = unix.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	descriptor, err := unix.Openat(in, name, how, 0)
+	if err != nil {
+		return file{}, cannotOpen(key)
+	}
+	f := file{descriptor: descriptor}
+	var s unix.Stat_t
+	if err := unix.Fstat(descriptor, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG {
+		f.close()
+		return file{}, cannotOpen(key)
+	}
+	f.identity = identity{s.Dev, s.Ino}
+	return f, nil
+}
+
+// cannotOpen does not say why: whether there is a file of that name is for those to
+// know who may use it.
+func cannotOpen(key string) error {
+	return errs.New(errs.RegionUnavailable, "Unable to open shared memory region: '%s'", key)
+}
+
+func (f file) size() (int64, error) {
+	var s unix.Stat_t
+	err := unix.Fstat(f.descriptor, &s)
+	return s.Size, err
+}
+
+func (f file) close() { _ = unix.Close(f.descriptor) }
+
+// readAt fills data with the bytes from offset on. io.ErrUnexpectedEOF says that the file
+// has fewer.
+func (f file) readAt(data []byte, offset int64) error {
+	for len(data) > 0 {
+		n, err := unix.Pread(f.descriptor, data, offset)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+		data, offset = data[n:], offset+int64(n)
+	}
+	return nil
+}
+
+// writeAt writes data from offset on, into a file that has these bytes.
+func (f file) writeAt(data []byte, offset int64) error {
+	size, err := f.size()
+	if err == nil && size < offset+int64(len(data)) {
+		err = io.ErrUnexpectedEOF // writing would make the file as long as it was
+	}
+	for err == nil && len(data) > 0 {
+		var n int
+		n, err = unix.Pwrite(f.descriptor, data, offset)
+		if errors.Is(err, unix.EINTR) {
+			n, err = 0, nil
+		}
+		data, offset = data[max(n, 0):], offset+int64(max(n, 0))
+	}
+	return err
+}

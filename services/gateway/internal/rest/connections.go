@@ -1,0 +1,263 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/serve"
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+)
+
+// Bounds on the heads of requests, which are the request line and the header fields.
+const (
+	// maxHeadBytes bounds one head. net/http reads up to 4 KiB more.
+	maxHeadBytes = 64 << 10
+	// fieldCost is about what a header field takes in memory beside its text, in bytes: its
+	// entry in a map that grows, and a list of values.
+	fieldCost = 256
+	// headShare is the reciprocal of the part of the budget that the incomplete heads of all
+	// connections may take, and leastHeads the least of that, in bytes.
+	headShare  = 8
+	leastHeads = 1 << 20
+)
+
+// Connections are those of one HTTP server. net/http reads the head of a request before
+// it calls a handler, and bounds that for each connection alone. Here the head is charged to
+// the budget until its request ends; where heads that are not complete take too much
+// together, the connections that hold most are closed.
+//
+// It is safe for concurrent use.
+type Connections struct {
+	budget *memory.Budget
+	most   int64 // bytes of incomplete heads
+	meter  path.Meter
+	closed func(net.Addr, *errs.Error)
+
+	incomplete atomic.Int64 // bytes of incomplete heads
+	relieving  sync.Mutex   // held by the one that closes connections
+
+	mu   sync.Mutex
+	open map[*connection]struct{} // guarded by mu
+}
+
+// NewConnections returns the connections of a server, of which none is open. m counts
+// those that are closed for what their clients do, and closed is called for each.
+func NewConnections(b *memory.Budget, m path.Meter, closed func(net.Addr, *errs.Error)) *Connections {
+	most := b.Cap(math.MaxInt64)
+	if most != math.MaxInt64 {
+		most = max(most/headShare, leastHeads)
+	}
+	return &Connections{budget: b, most: most, meter: m, closed: closed, open: make(map[*connection]struct{})}
+}
+
+// Count has the requests on the connections of l count, which server is to serve. It returns
+// the listener that server gets. It takes the server's ConnState, and calls its ConnContext.
+func (a *Connections) Count(server *http.Server, l net.Listener) net.Listener {
+	handler, connContext := server.Handler, server.ConnContext
+	server.MaxHeaderBytes = maxHeadBytes
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if connContext != nil {
+			ctx = connContext(ctx, c)
+		}
+		return context.WithValue(ctx, connectionKey{}, counted(c))
+	}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		own := counted(c)
+		switch {
+		case own == nil:
+		case state == http.StateActive:
+			own.idle.Store(0)
+		case state == http.StateIdle:
+			own.idle.Store(time.Now().UnixNano())
+			own.end()
+		}
+	}
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+			c.begin()
+		}
+		handler.ServeHTTP(w, r)
+	})
+	return &countingListener{Listener: l, all: a}
+}
+
+// InUse reports whether any connection has a request, or had one or was opened within so
+// much time. A nil Connections has none.
+func (a *Connections) InUse(within time.Duration) bool {
+	if a == nil {
+		return false
+	}
+	since := time.Now().Add(-within).UnixNano()
+	return slices.ContainsFunc(a.list(), func(c *connection) bool {
+		idle := c.idle.Load()
+		return idle == 0 || idle > since
+	})
+}
+
+type connectionKey struct{}
+
+// counted returns the connection that stands in the connection of a server, or nil.
+func counted(c net.Conn) *connection {
+	own, _ := serve.Unwrap[*connection](c)
+	return own
+}
+
+type countingListener struct {
+	net.Listener
+	all *Connections
+}
+
+// Accept waits for the next connection.
+func (l *countingListener) Accept() (net.Conn, error) {
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Conn: raw, all: l.all, slot: serve.SlotOf(raw)}
+	c.idle.Store(time.Now().UnixNano())
+	l.all.mu.Lock()
+	l.all.open[c] = struct{}{}
+	l.all.mu.Unlock()
+	return c, nil
+}
+
+// connection is one client's.
+type connection struct {
+	net.Conn
+	all  *Connections
+	slot *serve.Slot
+	idle atomic.Int64 // since when it has no request, as nanoseconds since 1970; 0 while it has one
+
+	mu      sync.Mutex
+	serving bool  // the handler has been called, and the response is not complete; guarded by mu
+	head    int64 // bytes that are charged; guarded by mu
+	ended   bool  // guarded by mu
+}
+
+// Read implements net.Conn. What comes before the handler is called counts as a head.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.receive(p[:n]) {
+		c.all.relieve()
+	}
+	return n, err
+}
+
+// receive counts what was read, and reports whether incomplete heads take too much.
+func (c *connection) receive(b []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving || c.ended {
+		return false
+	}
+	cost := int64(len(b) + fieldCost*bytes.Count(b, []byte{'\n'}))
+	c.head += cost
+	c.all.budget.Hold(cost)
+	return c.all.incomplete.Add(cost) > c.all.most
+}
+
+// begin says that the head of a request is complete. It stays charged until the end.
+func (c *connection) begin() {
+	if c == nil {
+		return
+	}
+	c.slot.Begin()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving = true
+	if !c.ended {
+		c.all.incomplete.Add(-c.head)
+	}
+}
+
+// end says that the response is complete, or the connection closed.
+func (c *connection) end() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked()
+}
+
+func (c *connection) endLocked() {
+	if c.ended {
+		return
+	}
+	if c.serving {
+		c.slot.End()
+	} else {
+		c.all.incomplete.Add(-c.head)
+	}
+	c.all.budget.Release(c.head)
+	c.head, c.serving = 0, false
+}
+
+// Close closes the connection, which is charged for nothing more.
+func (c *connection) Close() error {
+	c.mu.Lock()
+	c.endLocked()
+	c.ended = true
+	c.mu.Unlock()
+	c.all.mu.Lock()
+	delete(c.all.open, c)
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// weight is what the connection holds of an incomplete head.
+func (c *connection) weight() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving {
+		return 0
+	}
+	return c.head
+}
+
+// relieve closes the connections with the largest incomplete heads until all of them take a
+// quarter less than they may.
+func (a *Connections) relieve() {
+	if !a.relieving.TryLock() {
+		return
+	}
+	defer a.relieving.Unlock()
+	for a.incomplete.Load() > a.most-a.most/4 {
+		most := int64(0)
+		open := a.list()
+		for _, c := range open {
+			most = max(most, c.weight())
+		}
+		if most == 0 {
+			return
+		}
+		cause := errs.New(errs.MemoryFull, "the heads of requests that are not complete hold %d bytes: this one held more than others", a.incomplete.Load())
+		for _, c := range open { // many of about that size are found at once
+			if a.incomplete.Load() > a.most-a.most/4 && c.weight() >= most/2 {
+				peer := c.RemoteAddr()
+				_ = c.Close() // its server sees the error
+				a.meter.Failed(cause.Reason)
+				a.closed(peer, cause)
+			}
+		}
+	}
+}
+
+func (a *Connections) list() []*connection {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	open := make([]*connection, 0, len(a.open))
+	for c := range a.open {
+		open = append(open, c)
+	}
+	return open
+}

@@ -1,0 +1,208 @@
+package transport
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/libs/serve"
+)
+
+// Connection is one client's. gRPC reads and writes it, and gets it as the AuthInfo of
+// its calls: one goroutine reads, another writes.
+type Connection struct {
+	net.Conn
+	credentials.AuthInfo
+	slot *serve.Slot
+	all  *Connections
+
+	// Of the goroutine that reads.
+	received  scanner
+	opening   uint32 // the stream of the last header block
+	padded    bool   // the current frame's first byte says how much of it is padding
+	parts     int    // frames of the current header block
+	small     [smallBuffer]byte
+	large     *[]byte // nil while nothing large comes
+	unread    []byte  // of small or large
+	synthetic []byte  // the rest of a frame that no client sent
+	frame     [resetBytes]byte
+	credit    int           // control frames that the client may send
+	creditAt  time.Time     // when credit was last counted
+	position  atomic.Uint64 // odd in a frame or header block; another for each
+	woken     atomic.Bool   // the read deadline is used to end a Read
+	toReset   atomic.Bool   // resets has some
+	answers   atomic.Int64  // DATA frames that were written, to which clients respond with control frames
+	pingedAt  time.Time     // when the last ping came
+	strikes   int           // pings that came too early
+	responded atomic.Bool   // headers or data were written since the last ping
+	leaving   atomic.Bool   // the client is to be told to go
+
+	sent scanner // of the goroutine that writes
+
+	mu      sync.Mutex
+	streams map[uint32]*Stream // that are open; guarded by mu
+	weighed int64              // bytes of streams that are not delivered; guarded by mu
+	ending  int64              // bytes of calls that have ended and whose handlers have not; guarded by mu
+	resets  []*Stream          // that gRPC is to reset; guarded by mu
+	timer   *time.Timer        // runs while there are streams; guarded by mu
+	at      uint64             // position at the last check; guarded by mu
+	stuck   int                // checks without another position; guarded by mu
+	closed  bool               // guarded by mu
+}
+
+// Open opens the ledger s of the call whose headers were read last, of which there are about so
+// many bytes in memory. gRPC calls it in the goroutine that reads, before it reads more:
+// so it cannot be another call's.
+func (c *Connection) Open(s *Stream, headers int) {
+	s.connection, s.id, s.fixed = c, c.opening, streamCost+int64(headers)
+	c.mu.Lock()
+	if c.closed || c.streams[s.id] != nil {
+		c.mu.Unlock()
+		return
+	}
+	s.open, s.halfClosed = true, c.received.frame.ends()
+	c.streams[s.id] = s
+	c.slot.Begin()
+	c.chargeLocked(s, s.fixed)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(c.all.options.StallTimeout/checks, c.check)
+	}
+	c.mu.Unlock()
+	c.all.relieve()
+}
+
+// chargeLocked charges n bytes that s holds and that are not delivered.
+func (c *Connection) chargeLocked(s *Stream, n int64) {
+	c.all.options.Budget.Hold(n)
+	s.weighed += n
+	if s.cause != nil {
+		c.all.resetting.Add(n)
+		return
+	}
+	c.weighed += n
+	c.all.undelivered.Add(n)
+}
+
+// unweighLocked has n bytes of s weigh no more. They stay charged.
+func (c *Connection) unweighLocked(s *Stream, n int64) {
+	s.weighed -= n
+	if s.cause != nil {
+		c.all.resetting.Add(-n)
+		return
+	}
+	c.weighed -= n
+	c.all.undelivered.Add(-n)
+}
+
+// endLocked closes the ledger of a stream, and gives back what it holds.
+func (c *Connection) endLocked(s *Stream) {
+	if !s.open {
+		return
+	}
+	c.unweighLocked(s, s.weighed)
+	c.all.options.Budget.Release(s.unread.cost + s.responses())
+	if s.handled {
+		c.ending += s.fixed
+		c.all.resetting.Add(s.fixed)
+	} else {
+		c.all.options.Budget.Release(s.fixed)
+		s.fixed = 0
+	}
+	s.open, s.unread, s.outgoing = false, ledger{}, nil
+	delete(c.streams, s.id)
+	c.slot.End()
+}
+
+// end closes the ledger of a stream that has one.
+func (c *Connection) end(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[id]; s != nil {
+		c.endLocked(s)
+	}
+}
+
+// weight is how many bytes the connection holds for calls that are not delivered, or ending.
+func (c *Connection) weight() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.ending
+	for _, s := range c.streams {
+		n += s.weighed
+	}
+	return n
+}
+
+// resetHeaviest resets calls that hold most until they are so many bytes, or none is left, and
+// returns how many they are.
+func (c *Connection) resetHeaviest(bytes int64, cause *errs.Error) (total int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for total < bytes {
+		var most int64
+		for _, s := range c.streams {
+			if s.cause == nil {
+				most = max(most, s.weighed)
+			}
+		}
+		if most == 0 {
+			break
+		}
+		for _, s := range c.streams { // many small calls are found at once
+			if total < bytes && s.cause == nil && s.weighed >= most/2 {
+				total += s.weighed
+				c.resetLocked(s, cause)
+			}
+		}
+	}
+	return total
+}
+
+// resetLocked has gRPC reset a call, and its client get the cause.
+func (c *Connection) resetLocked(s *Stream, cause *errs.Error) {
+	n := s.weighed
+	c.unweighLocked(s, n)
+	s.cause = cause
+	s.weighed = n
+	c.all.resetting.Add(n)
+	c.resets = append(c.resets, s)
+	c.toReset.Store(true)
+	c.woken.Store(true)
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // a closed connection has no streams
+}
+
+// fail closes the connection for what its client does.
+func (c *Connection) fail(cause *errs.Error) {
+	if c.close() {
+		c.all.options.Closed(c.RemoteAddr(), cause)
+	}
+	_ = c.Conn.Close() // gRPC sees the error
+}
+
+// Close closes the connection. What it holds is charged no more.
+func (c *Connection) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// close gives back what the connection holds, and reports whether it was open.
+func (c *Connection) close() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.closed = true
+	for _, s := range c.streams {
+		c.endLocked(s)
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.all.forget(c)
+	return true
+}

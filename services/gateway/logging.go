@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
+)
+
+// logging has the settings of this process's log, and changes those of all services.
+type logging struct {
+	log *obs.Log
+	set func(ctx context.Context, changes map[string]string) (obs.LogSettings, error)
+}
+
+// Settings implements core.Logging.
+func (l *logging) Settings() core.LogSettings {
+	c := l.log.Config()
+	return core.LogSettings{File: c.File, Info: c.Info, Warning: c.Warning, Error: c.Error, Verbose: c.Verbose, Format: c.Format}
+}
+
+// Set implements core.Logging. The settings are in force here when it returns, and in the
+// other services as soon as they hear of them.
+func (l *logging) Set(ctx context.Context, changes map[string]string) error {
+	all, err := l.set(ctx, changes)
+	if err != nil {
+		return err
+	}
+	return l.log.Apply(all)
+}
