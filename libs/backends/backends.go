@@ -1,10 +1,10 @@
-// Package backends describes the backends that a model's configuration may
-// name: how each is recognized, what its models may ask for, and what can be
-// known without running them. The registry and the configuration's
-// checks read it, so that none of them knows a backend by its name.
+// Package backends describes the backends that a model's configuration may name:
+// how each is recognized, which features its models support, and what is known
+// without running them. The registry and the validation of configurations use
+// these descriptions, so that neither knows a backend by its name.
 //
-// A backend is added by a file here with its [Descriptor], a line in [All], and,
-// where it is built in, a package of the worker that opens it.
+// To add a backend, add a file with its [Descriptor] and a line in [All]. A
+// built-in backend also needs a package of the worker that opens it.
 package backends
 
 import (

@@ -1,13 +1,13 @@
-// Package blob reads and writes object stores: S3 and what speaks its protocol,
-// Google Cloud Storage, Azure Blob Storage, and directories in their place.
+// Package blob reads and writes object stores: S3 and compatible servers, Google
+// Cloud Storage, Azure Blob Storage, and directories that stand in for them.
 //
-// Every read names the ETag that a listing gave, so
-// that bytes of two contents are never mixed. Errors have one of the reasons
-// store_denied, store_not_found, store_unreachable, store_truncated,
-// store_throttled and files_changed, say what to do, and hold no secret.
+// Every read names the ETag from a listing, so that bytes of two contents never
+// mix. Errors have one of the reasons store_denied, store_not_found,
+// store_unreachable, store_truncated, store_throttled and files_changed. Their
+// texts suggest a remedy and contain no secrets.
 //
-// It is a module of its own, so that what does not read models does not carry
-// the providers' SDKs.
+// The package is its own module, so that programs that read no models do not
+// link the providers' SDKs.
 package blob
 
 import (

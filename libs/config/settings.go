@@ -1,11 +1,10 @@
-// Package config reads a process's settings from a file and the environment,
-// under the names of its command-line flags: a setting has one name
-// everywhere, and a flag goes before the environment, the environment before
-// the file, the file before the default.
+// Package config reads a process's settings from a file and the environment
+// under the names of its command-line flags. A flag takes precedence over the
+// environment, the environment over the file, and the file over the default.
 //
-// The flag --http-port is the key http-port of the file and the variable
-// NEREID_HTTP_PORT. What the file says that is no setting is an error with
-// its line and the nearest name.
+// The flag --http-port is the key http-port in the file and the variable
+// NEREID_HTTP_PORT. An unknown key in the file is an error with its line and the
+// nearest name.
 package config
 
 import (

@@ -1,8 +1,8 @@
-// Package diagnostics says what is wrong with a text that people wrote, and what
-// was probably meant.
+// Package diagnostics finds errors in texts that people wrote, and suggests what
+// was meant.
 //
-// [Read] reads protobuf text beside the descriptor of its message. The stock
-// parser decides what is valid; it stops at its first error and has nothing to
-// suggest. Read goes on after each finding, knows where each field stands, and
-// gives the text without its findings, so that the parser can read the rest.
+// [Read] reads protobuf text with the descriptor of its message. The stock parser
+// decides what is valid, but stops at its first error and suggests nothing. Read
+// continues after each finding, knows the position of each field, and returns the
+// text without the faulty parts, so that the parser can read the rest.
 package diagnostics

@@ -1,3 +1,4 @@
-// Package gpu tells of NVIDIA's GPUs what their driver knows by its management library, NVML:
-// which there are, how busy they are, and how well. Without the driver there are none.
+// Package gpu reports NVIDIA GPUs through the driver's management library, NVML:
+// which GPUs there are, their load, and their health. Without the driver it
+// reports none.
 package gpu

@@ -1,10 +1,10 @@
-// Package identity says which service a process is, by its certificate, and
-// which service may make which call.
+// Package identity determines the role of a process from its certificate, and
+// which role may make which call.
 //
 // A certificate of a cluster carries one SPIFFE ID as a URI: spiffe://DOMAIN/ROLE,
-// or spiffe://DOMAIN/ROLE/ID for one process. The authorities of the cluster
-// decide whom they sign, so the domain is theirs to choose. Without TLS there is
-// no identity and every call is allowed.
+// or spiffe://DOMAIN/ROLE/ID for one process. The domain is arbitrary, because
+// the cluster's authorities decide whom they sign. Without TLS there is no
+// identity and every call is allowed.
 package identity
 
 import (

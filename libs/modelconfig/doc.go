@@ -1,12 +1,13 @@
 // Package modelconfig turns a model's config.pbtxt into one normalized,
 // validated configuration.
 //
-// [Load] is the whole way from text to message, for readers of repositories; [FromProto] is the way from a stored message to the immutable
-// [Config] that serving code works with. Every problem of a configuration is
-// reported at once, with its line, field and fix (see [Problem]); a setting
-// that is valid in Triton and not served here is a problem too, never ignored.
+// [Load] converts text to a message, for readers of repositories. [FromProto]
+// converts a stored message to the immutable [Config] that serving code uses.
+// Every problem of a configuration is reported at once, with its line, field and
+// fix (see [Problem]). A setting that is valid in Triton and not supported here
+// is a problem too, never ignored.
 //
-// What a configuration leaves out is completed from an ONNX model's header,
-// and the files that it names are looked at, by functions that the caller
-// gives (see [Directory]); the package itself opens nothing.
+// Missing fields are completed from an ONNX model's header. Functions that the
+// caller provides read that header and check the files that a configuration
+// names (see [Directory]); the package itself opens nothing.
 package modelconfig

@@ -1,10 +1,9 @@
-// Package modelfiles names the content of model versions: which files it is
-// made of, a digest of them, and a fingerprint by which a host recognizes
-// files that it has digested before.
+// Package modelfiles identifies the content of model versions: the files that
+// belong to it, their digest, and a fingerprint by which a host recognizes files
+// that it has digested before.
 //
-// Two who read the same files find the same digest, on whatever machine. So
-// the registry says which content a version has, and a worker knows whether
-// that is what it has loaded.
+// The same files have the same digest on every machine. So the registry can state
+// which content a version has, and a worker can verify that it has loaded it.
 package modelfiles
 
 import (

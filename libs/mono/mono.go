@@ -1,9 +1,9 @@
 // Package mono is monotonic time in nanoseconds, for schedulers, deadlines and
 // measurements.
 //
-// A [Time] means something only within the process that read it. Between
-// processes a deadline travels as the time that is left (see [Time.Left]) and
-// is rebuilt on arrival, since monotonic clocks do not travel.
+// A [Time] is valid only within the process that read it. Between processes a
+// deadline travels as the time left (see [Time.Left]) and is rebuilt on arrival,
+// because processes do not share a monotonic clock.
 package mono
 
 import "time"

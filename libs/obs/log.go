@@ -1,5 +1,5 @@
-// Package obs is how a process shows what it does: log fields under fixed
-// keys, and the registry of metrics.
+// Package obs makes a process observable: log fields under fixed keys, and the
+// registry of metrics.
 package obs
 
 import (

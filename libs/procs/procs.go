@@ -1,5 +1,5 @@
-// Package procs sets how many threads run Go code at once in a process: one where it
-// has little to do, more than there are cores where its models run in C.
+// Package procs sets how many threads run Go code at a time: one in a process
+// with little to do, more than there are cores if its models run in C.
 package procs
 
 import (

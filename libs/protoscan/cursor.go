@@ -1,7 +1,7 @@
-// Package protoscan reads protobuf messages by hand from the network buffers
-// in which they came, without the generated types, and accepts and rejects
-// what proto.Unmarshal does. Nothing is allocated for bytes that are not
-// there.
+// Package protoscan parses protobuf messages by hand from the network buffers in
+// which they arrived, without the generated types, and accepts and rejects the
+// same bytes as proto.Unmarshal. It allocates nothing for bytes that have not
+// arrived.
 package protoscan
 
 import (

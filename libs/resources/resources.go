@@ -1,5 +1,5 @@
-// Package resources says how much is configured of what executions share under
-// a rate limiter.
+// Package resources computes the amounts of the rate limiter's resources from
+// their configuration.
 package resources
 
 import (

@@ -1,4 +1,4 @@
-// Package ring keeps the last values of many.
+// Package ring provides ring buffers: the most recent values of a long sequence.
 package ring
 
 import "iter"

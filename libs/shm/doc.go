@@ -1,13 +1,13 @@
-// Package shm holds tensors in memory that the processes of one host share,
-// so that one reads what another has made without a copy.
+// Package shm holds tensors in memory that the processes of one host share, so
+// that one process reads another's tensors without a copy.
 //
-// A process makes one [Arena], from which its pool of tensor memory is filled,
-// and announces it to its peers; each peer opens it as a [Region]. A reference
-// names a slot of it: what the pool handed out as one buffer. Beside each slot
-// stands its generation, which grows when the slot is given back, so that a
-// reference to what was there before is known for what it is.
+// A process creates one [Arena], from which its tensor pool takes memory, and
+// announces it to its peers; each peer opens it as a [Region]. A reference names
+// a slot of it: a buffer that the pool handed out. Each slot has a generation
+// that increases when the slot is returned, so that a reference to its earlier
+// content is recognized.
 //
-// The memory is a file without a name (memfd), sealed so that it never
-// shrinks: a reader meets no fault, whatever becomes of the arena's process.
-// Readers cannot write to it.
+// The memory is a file without a name (memfd), sealed against shrinking, so that
+// readers never fault, whatever happens to the arena's process. Readers cannot
+// write to it.
 package shm

@@ -1,7 +1,6 @@
-// Package splice sends the bytes of tensors from where they lie: it splices them
-// into encoded gRPC messages as borrowed buffers, so that large tensors are not
-// copied. A borrowed buffer holds a reference on its tensor until gRPC has sent
-// the bytes.
+// Package splice sends tensors without a copy: it splices their bytes into
+// encoded gRPC messages as borrowed buffers. A borrowed buffer holds a reference
+// on its tensor until gRPC has sent the bytes.
 package splice
 
 import (

@@ -1,6 +1,6 @@
-// Package tensor holds what tensors are made of: datatypes, shapes, and the
-// reference-counted memory that their bytes live in.
+// Package tensor has the parts of tensors: datatypes, shapes, and the
+// reference-counted memory of their bytes.
 //
 // Bytes are little-endian, row-major and without padding, as on the wire.
-// Code that keeps bytes past a call holds a reference on them.
+// Code that retains bytes beyond a call holds a reference on them.
 package tensor

@@ -1,9 +1,9 @@
-// Package scheduler decides, for one pool, who runs when, where and with
-// whom. Gateways submit requests, workers offer their instances' credits, and
-// the scheduler sends each batch to the instance that will run it.
+// Package scheduler decides, for one pool, which requests run when, where and
+// together. Gateways submit requests, workers offer their instances' credits, and
+// the scheduler sends each batch to the instance that runs it.
 //
-// What it knows of models comes from the bucket models alone. It carries
-// descriptors; the bytes of tensors stay where they are.
+// It knows models only from the bucket models. It carries descriptors; large
+// tensors do not pass through it.
 package scheduler
 
 import (

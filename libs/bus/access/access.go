@@ -1,12 +1,12 @@
-// Package access defines which service may write what in the control plane's
-// store, and makes the NATS users that enforce it: a key for each service and,
-// for the server, the permissions of each key.
+// Package access defines which service may write which keys of the control
+// plane's store, and creates the NATS users that enforce it: a key for each
+// service and, for the server, the permissions of each key.
 //
-// All may read every bucket: there are no secrets in them. To write is for one
-// service per key. Only the registry makes buckets; the others wait for them.
-// Answers go to an inbox that only the asking user can read.
+// All services may read every bucket, because buckets contain no secrets. One
+// service writes each key. Only the registry creates buckets; the others wait for
+// them. Replies go to an inbox that only the requesting user can read.
 //
-// All replicas of a service share its key: what one of them may write, any of
+// All replicas of a service share its key, so any of them may write what one of
 // them may.
 package access
 

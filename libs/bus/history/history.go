@@ -1,12 +1,13 @@
-// Package history distinguishes a bucket that was out of reach from one that its
-// store has lost. It keeps what this process has observed of each bucket, decides when
-// a bucket was made again, and with which revision a new one begins. It asks no
-// server.
+// Package history distinguishes a bucket that was unreachable from one that its
+// store has lost. It records what this process has observed of each bucket,
+// decides whether a bucket was created again, and chooses the first revision of a
+// new one. It calls no server.
 //
-// The first revision of a bucket names its incarnation: each is made with a
-// higher one than all revisions of those before it. So an answer with a lower
-// one is late, and one with a higher one means that everything was lost that the
-// bucket held. A store that was restored from a backup is not recognized.
+// The first revision of a bucket identifies its incarnation: each new bucket
+// starts above all revisions of the earlier ones. So a response with a lower
+// first revision is outdated, and one with a higher first revision means that the
+// bucket has lost its contents. A store that was restored from a backup is not
+// recognized.
 package history
 
 import (

@@ -1,7 +1,7 @@
-// Package schedule is both ends of the streams of a pool's scheduler: that of a
-// gateway, which submits requests, and that of a worker, which runs batches. A
-// session is the life of one stream. What lives longer is its user's: finding
-// the present scheduler, coming back, submitting again.
+// Package schedule is both ends of the streams of a pool's scheduler: the stream
+// of a gateway, which submits requests, and that of a worker, which runs batches.
+// A session lasts as long as one stream. The caller does what outlives it:
+// finding the current scheduler, reconnecting, submitting again.
 package schedule
 
 import (

@@ -1,6 +1,6 @@
-// Package workers keeps a process's streams to the workers that the bucket workers
-// names with an address, for as long as they are there: a gateway's to each of
-// them, and a worker's to those from which it fetches.
+// Package workers maintains a process's streams to the workers that have an
+// address in the bucket workers: a gateway's to each of them, and a worker's to
+// those from which it fetches.
 package workers
 
 import (

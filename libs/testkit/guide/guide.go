@@ -1,5 +1,5 @@
-// Package guide reads the tables of docs/guides/from-triton.md, which tests hold against what
-// they are about.
+// Package guide parses the tables of docs/guides/from-triton.md, so that tests
+// can compare them with the code.
 package guide
 
 import (

@@ -1,6 +1,6 @@
-// Package objectstore is an object store for tests: a server that speaks as
-// much of S3 as reading models needs, keeps its objects in memory, and fails
-// on request. It checks no signatures.
+// Package objectstore is an object store for tests: a server that implements the
+// part of S3 that reading models needs, keeps its objects in memory, and injects
+// failures. It checks no signatures.
 package objectstore
 
 import (

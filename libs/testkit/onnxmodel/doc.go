@@ -1,4 +1,4 @@
-// Package onnxmodel writes small ONNX models for tests, as bytes of the ONNX
-// format and without any ONNX tool, and finds the ONNX Runtime library that
-// tests run them with.
+// Package onnxmodel writes small ONNX models for tests, directly in the ONNX
+// format without any ONNX tool, and locates the ONNX Runtime library that tests
+// run them with.
 package onnxmodel

@@ -1,7 +1,7 @@
-// Package port finds ports for tests whose listeners come later, or go and come
-// again. A port that the system chose may by then be somebody else's, since it
-// gives the same ports to every connection and listener of the machine. These
-// are of those that it gives to nobody who does not ask for them.
+// Package port reserves ports for listeners that a test opens later or reopens. A
+// port that the system chose might be in use again by then, because the system
+// assigns the same range to every connection and listener of the machine. This
+// package uses ports outside that range.
 package port
 
 import (

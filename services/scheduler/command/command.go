@@ -1,5 +1,5 @@
-// Package command is the scheduler as a program of its own: its settings, and
-// how it is wired to the other services.
+// Package command is the scheduler's program: its settings, and its wiring to the
+// other services.
 package command
 
 import (

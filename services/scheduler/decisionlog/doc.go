@@ -1,5 +1,5 @@
-// Package decisionlog keeps what enters the scheduler's core and what the core
-// decides, so that a run can be replayed and simulated.
+// Package decisionlog stores the events and decisions of the scheduler's core, so
+// that a run can be replayed and simulated.
 //
 // # Format
 //
@@ -8,15 +8,14 @@
 // bytes of little endian, and the content. The first block is a [Header] in JSON;
 // each other one holds whole steps, one after another.
 //
-// A step is the time, the event, the number of decisions and these. Numbers are
-// varints as in protocol buffers, signed ones in zigzag. Times are the
-// difference to the time of the step, and this one to the time of the step
-// before; ids of requests, batches, gateways and workers are the difference to the
-// last one of their kind. Strings and models have numbers by their first
-// occurrence, where they are written out. A configuration is written in JSON, as
-// far as the core reads it; the shapes of inputs are written where they matter to
-// it.
+// A step is the time, the event, the number of decisions, and the decisions.
+// Numbers are varints as in protocol buffers, signed ones in zigzag. Times are
+// relative to the time of the step, and that is relative to the previous step;
+// ids of requests, batches, gateways and workers are relative to the last one of
+// their kind. Strings and models are written out at their first occurrence and
+// referenced by number after that. A configuration is written in JSON, as far as
+// the core reads it; the shapes of inputs are written if the core uses them.
 //
-// A log that was cut off ends in the middle of a block. Any change to what is
-// written is a new version.
+// A log that was cut off ends in the middle of a block. Any change of the format
+// is a new version.
 package decisionlog

@@ -1,12 +1,13 @@
 // Package simulate runs the scheduler's core in virtual time, on the requests of a
-// decision log or on drawn ones, and on instances that take as long as was
-// measured. Beside the core it has the simplest other policy, first in, first out,
-// so that what a policy refuses can be held against what would have become of it.
+// decision log or on generated ones, and on instances that take as long as
+// measured. It also runs the simplest other policy, first in, first out, so that
+// the refusals of a policy can be compared with what would have happened
+// otherwise.
 //
 // Equal workloads, costs and seeds give equal reports.
 //
-// What it leaves out: the ways between processes, but for the time before and
-// after each execution; wake-ups that come late; memory; several responses or
-// iterations of a request; and that instances slow each other down, except as
-// costs have it that were measured so. A worker whose stream ends counts as lost.
+// It does not simulate: communication between processes, except the time before
+// and after each execution; late wake-ups; memory; several responses or
+// iterations of a request; and instances that slow each other down, except as
+// measured costs include that. A worker whose stream ends counts as lost.
 package simulate

@@ -1,6 +1,6 @@
 // Package embedded wires the services into one process: the same packages as
-// in a cluster, with Go calls between gateway, scheduler and worker, and a
-// NATS server inside for the state that they agree by.
+// in a cluster, with Go calls between gateway, scheduler and worker, and an
+// embedded NATS server for their shared state.
 package embedded
 
 import (

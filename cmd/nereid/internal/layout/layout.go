@@ -1,6 +1,6 @@
-// Package layout serves model files as they lie on a disk: it links files, and
-// directories without versions, into a model repository of its own. Nothing is
-// copied, so that a changed file is noticed as in any repository.
+// Package layout serves model files outside a repository: it links files, and
+// directories without versions, into a temporary model repository. It copies
+// nothing, so changed files are noticed as in any repository.
 package layout
 
 import (

@@ -1,5 +1,5 @@
-// Package node runs the workers of one machine: a process for each device,
-// started, watched, started again when it ends, drained and stopped. It serves
+// Package node runs the workers of one machine: it starts a process for each
+// device, supervises it, restarts it when it exits, drains and stops it. It serves
 // nothing itself; requests go to the workers.
 package node
 

@@ -1,4 +1,4 @@
-// Package overview shows the state of a cluster to people.
+// Package overview prints the state of a cluster for people.
 package overview
 
 import (

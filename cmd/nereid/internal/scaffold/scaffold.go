@@ -1,4 +1,4 @@
-// Package scaffold writes the files that a new model begins with.
+// Package scaffold writes the files of a new model.
 package scaffold
 
 import (

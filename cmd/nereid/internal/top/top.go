@@ -1,5 +1,6 @@
-// Package top shows what servers do now, by their metrics: how much each tenant and model
-// asks for, how much of it is in time, and what is refused and why.
+// Package top shows the current load of servers from their metrics: the request
+// rate of each tenant and model, how much of it is in time, and what is refused and
+// why.
 package top
 
 import (

@@ -1,5 +1,5 @@
-// Package values turns what a person has (JSON, NumPy files, images, text)
-// into tensors that a model takes, and tensors into what a person reads.
+// Package values converts JSON, NumPy files, images and text to tensors that a
+// model takes, and tensors to readable text.
 package values
 
 import (

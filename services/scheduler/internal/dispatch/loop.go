@@ -1,14 +1,14 @@
-// Package dispatch drives the scheduler's core: it brings events to it one at
-// a time, gives it the time, and does what its decisions say.
+// Package dispatch drives the scheduler's core: it passes events and the time to
+// it one at a time, and carries out its decisions.
 //
 // # One loop, no goroutine of its own on the path
 //
-// Events go into an inbox. Whoever posts one while nobody works on the inbox
-// does the work itself, its own event first and then what came meanwhile: at
-// low load a request goes from the front end's goroutine to the instance
-// without waking another, and at high load one goroutine decides while the
-// others only append. So that no poster works for the others for ever, it
-// hands over to [Loop.Run]'s goroutine after a bounded number of events.
+// Events go into an inbox. A goroutine that posts an event while nobody works on
+// the inbox does the work itself, its own event first and then those that arrived
+// meanwhile. At low load, a request thus goes from the front end's goroutine to
+// the instance without waking another one; at high load, one goroutine decides
+// while the others only append. So that no caller works for the others forever,
+// it hands over to [Loop.Run]'s goroutine after a bounded number of events.
 package dispatch
 
 import (

@@ -1,6 +1,6 @@
-// Package stats counts what became of requests, per model version, and shows
+// Package stats counts the outcomes of requests per model version, and exports
 // the counts as Prometheus metrics: Triton's nv_inference_* families with
-// their names, labels and units, and Nereid's own beside them.
+// their names, labels and units, and Nereid's own.
 package stats
 
 import (

@@ -1,4 +1,5 @@
-// Package trail remembers what the core has decided about recent requests, to explain it.
+// Package trail remembers the core's decisions about recent requests, to explain
+// them.
 package trail
 
 import (

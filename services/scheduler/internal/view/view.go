@@ -1,4 +1,4 @@
-// Package view turns the bucket models into what the scheduler's core
+// Package view converts the bucket models to the models that the scheduler's core
 // configures and removes: one entry for each loaded content that may run.
 package view
 

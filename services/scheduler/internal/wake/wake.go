@@ -1,10 +1,10 @@
 // Package wake is the scheduler's one wake-up: a timer that fires within tens
 // of microseconds whether the process is idle or busy.
 //
-// A Go timer alone is late by up to a millisecond in an idle process, since
-// the runtime then sleeps in epoll_wait, whose resolution that is. A timerfd
-// alone is late when all threads are busy, since nobody polls. Each is precise
-// where the other is not, so both are armed and the first wins.
+// A Go timer alone is late by up to a millisecond in an idle process, because
+// the runtime then sleeps in epoll_wait with that resolution. A timerfd alone is
+// late when all threads are busy, because nobody polls. Each is precise where the
+// other is not, so both are armed and the first to fire wins.
 package wake
 
 import (

@@ -1,5 +1,5 @@
-// Package backend is what the worker asks of an engine that runs models:
-// loading a version, making instances of it, and executing batches.
+// Package backend is the interface between the worker and the engines that run
+// models: loading a version, creating its instances, and executing batches.
 package backend
 
 import (

@@ -1,26 +1,28 @@
-// Package batches is the one table of a worker's batches, from their arrival to
-// their end, and what of it a scheduler has to know.
+// Package batches is the worker's one table of batches, from their arrival to
+// their end, and the source of its reports to schedulers.
 //
 // # States
 //
-// A batch is fetching while inputs of its requests are brought, queued in its
-// instance queue, running, and done. What is done is forgotten but for the
-// requests' identities: they are remembered, so that nothing starts twice. An
-// instance may be free of a batch of which units have responses to come; such a
-// batch runs on and takes no credit.
+// A batch is fetching while its inputs are brought, then queued in its instance's
+// queue, running, and done. The table forgets a batch that is done, but remembers
+// the identities of its requests, so that nothing starts twice. An instance may be
+// free of a batch whose units have responses to come; such a batch continues
+// without a credit.
 //
 // # Sessions
 //
-// A scheduler hears what the worker has by the hello of its session, which is
-// derived from the table alone, and then of each change. A change between the
-// hello and the session's start is told when that starts. One that the
-// scheduler does not know of is not told: the hello has named its result.
+// The hello of a session, derived from the table alone, tells a scheduler what the
+// worker has; after that the scheduler learns of each change. A change between the
+// hello and the session's start is reported when the session starts. A change of a
+// batch that the scheduler does not know is not reported: the hello has named its
+// result.
 //
 // # Fencing
 //
-// Each hello says the highest epoch of a scheduler that was met. A scheduler of a
-// lower one has been deposed: its session does not start, and its batches are
-// returned. A session has ended, and brings nothing more, before the next hello.
+// Each hello contains the highest epoch of a scheduler seen so far. A scheduler
+// with a lower epoch has been deposed: its session does not start, and its batches
+// are returned. A session has ended, and delivers nothing more, before the next
+// hello.
 package batches
 
 import (

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64)
 
-// Package confine takes rights from a thread that starts processes of other people's
-// code, so that they have what such code has in a container with the usual defaults.
-// What it takes is neither given back nor gained by what is started.
+// Package confine drops rights of a thread that starts processes of other people's
+// code, so that they have the rights of a container with default settings. The
+// thread cannot regain these rights, and neither can the processes that it starts.
 package confine
 
 import (

@@ -1,6 +1,6 @@
 //go:build !linux || (!amd64 && !arm64)
 
-// Package confine takes rights from a thread that starts processes of other people's
+// Package confine drops rights of a thread that starts processes of other people's
 // code, on Linux.
 package confine
 

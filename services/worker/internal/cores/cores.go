@@ -1,6 +1,5 @@
-// Package cores names sets of processor cores and keeps threads on them. On
-// systems other than Linux there are none to choose from: every set is
-// refused.
+// Package cores names sets of processor cores and pins threads to them. On
+// systems other than Linux every set is refused.
 package cores
 
 import (

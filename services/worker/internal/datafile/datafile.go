@@ -1,6 +1,6 @@
-// Package datafile reads the bytes of tensors from files of a model's
-// directories, such as warmup and initial_state. It reads only regular files
-// below the directory, after it has looked at their sizes.
+// Package datafile reads tensors from files of a model's directories, such as
+// warmup and initial_state. It reads only regular files below the directory, and
+// checks their sizes first.
 package datafile
 
 import (

@@ -1,11 +1,11 @@
-// Package fetch brings the files of model versions from object stores to this
-// machine. They are kept in a directory by the digest of their content, which
-// the workers of a host share: what one has fetched the others find.
+// Package fetch copies the files of model versions from object stores to this
+// machine. It caches them in a directory by the digest of their content, which the
+// workers of a host share: one worker fetches, the others find the result.
 //
-// A content is in the directory whole or not at all. It is fetched beside it,
-// by parallel ranges that go on where they ended when a connection breaks or
-// the process dies, held against its digest, written to the disk, and only then
-// renamed. While somebody reads a content a lock keeps it from being removed.
+// A content is in the directory completely or not at all. It is fetched to a
+// temporary name, in parallel ranges that resume when a connection breaks or the
+// process dies, verified against its digest, synced to disk, and only then
+// renamed. While somebody reads a content, a lock protects it from removal.
 package fetch
 
 import (

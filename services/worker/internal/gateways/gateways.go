@@ -1,5 +1,5 @@
-// Package gateways follows the gateways' leases, so that a worker keeps nothing
-// for a gateway that is lost.
+// Package gateways follows the gateways' leases, so that a worker retains nothing
+// for a lost gateway.
 package gateways
 
 import (

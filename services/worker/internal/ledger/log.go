@@ -1,4 +1,4 @@
-// Package ledger writes what a worker executes to a file, so that audits can check
+// Package ledger logs a worker's executions to a file, so that audits can check
 // that nothing ran twice.
 package ledger
 

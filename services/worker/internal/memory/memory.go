@@ -1,5 +1,5 @@
-// Package memory tells how much memory a worker has for its models, and what
-// each of them takes.
+// Package memory measures how much memory a worker has for its models, and how
+// much each of them uses.
 package memory
 
 import (

@@ -1,11 +1,9 @@
-// Package source brings the files of model versions to where backends read
-// them, and vouches for them: what a backend reads is the content that the
-// registry has read, or the load fails.
+// Package source provides the files of model versions to backends and verifies
+// them: a backend reads the content that the registry has read, or the load fails.
 //
-// A [Source] is all that a worker knows of where files come from. That on this
-// host's own disks is [Local]; package fetch has the one that fetches from
-// object stores, keeps what it fetched by digest, and hands out directories of
-// it in the same way.
+// The worker knows the origin of files only as a [Source]. [Local] is the one for
+// this host's disks. Package fetch has the one for object stores, which caches
+// files by digest and provides its directories in the same way.
 package source
 
 import (

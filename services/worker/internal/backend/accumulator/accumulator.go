@@ -1,13 +1,13 @@
 // Package accumulator has two backends whose models sum up the inputs of a sequence,
-// as Triton's sequence and dyna_sequence. They need no files.
+// like Triton's sequence and dyna_sequence. They need no files.
 //
 //	INPUT   INT32, one dimension  the numbers of a step
 //	OUTPUT  INT32, as INPUT       the sum of all since START, in each element
 //
-// The backend sequence has the controls START and READY, and keeps a sum for each
-// slot of a batch, so that it takes the strategy direct alone. The backend
-// dyna_sequence has END and CORRID in addition, and keeps a sum for each correlation
-// ID, to which END adds the ID. The parameter execute_delay_ms slows each batch down.
+// The backend sequence has the controls START and READY and keeps a sum for each
+// slot of a batch, so it supports only the strategy direct. The backend
+// dyna_sequence also has END and CORRID and keeps a sum for each correlation ID,
+// to which END adds the ID. The parameter execute_delay_ms delays each batch.
 package accumulator
 
 import (

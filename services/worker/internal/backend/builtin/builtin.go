@@ -1,5 +1,5 @@
-// Package builtin is what the backends have in common that run no engine and read
-// no files: reading their parameters and inputs, and pauses that end early.
+// Package builtin is the shared code of backends that run no engine and read no
+// files: reading their parameters and inputs, and pauses that can end early.
 package builtin
 
 import (

@@ -1,28 +1,30 @@
-// Package echo is a backend whose models answer with their inputs: the output
-// of each position is the input of that position, over the same memory, where the
-// control inputs of sequences follow the configuration's. A state stays as it is. How
-// long a batch takes is set by parameters of the model's configuration, in
-// microseconds, so that it stands in for a real model in tests, simulation
+// Package echo is a backend whose models return their inputs: the output of each
+// position is the input of that position, over the same memory. The control inputs
+// of sequences come after the inputs in the configuration. A state stays
+// unchanged. Parameters of the model's configuration set the time of a batch in
+// microseconds, so that the backend can replace a real model in tests, simulation
 // and measurements of everything else:
 //
 //	execute_us          for each batch
 //	execute_us_per_row  for each of its rows, in addition
 //
-// The parameter memory_bytes has each instance take as much memory. The parameter
-// responses has a decoupled model give so many responses to each request, the last
-// of which ends it; 0 gives its end alone. Several come from a goroutine for each
-// request, while the instance takes the next batch.
+// The parameter memory_bytes makes each instance allocate that much memory. The
+// parameter responses sets how many responses a decoupled model gives to each
+// request, the last of which ends it; with 0 the request ends without a response.
+// Several responses come from a goroutine per request, while the instance accepts
+// the next batch.
 //
 // The parameter calls names a model that is called with the inputs of each request before
-// that has its first response. An output that the called model gives under the same name
-// is answered with what it has given last, and a request whose call fails fails with its
-// error. Where several responses come, the instance is free before it calls.
+// its first response. An output that the called model gives under the same name replaces
+// the input; if the called model responds several times, the last one counts. A request
+// whose call fails, fails with the same error. With several responses, the instance is
+// free before it calls.
 //
-// The parameter iterations has a model with iterative_sequence run each request so
-// often. A decoupled one gives a response in each, and waits for no client to read it.
+// The parameter iterations sets how often a model with iterative_sequence runs each
+// request. A decoupled model responds in each iteration, and does not wait for its client.
 //
-// With gpu. in front, such as gpu.execute_us, they hold for instances on GPUs,
-// and stand in for devices of different speed.
+// With the prefix gpu., such as gpu.execute_us, parameters apply to instances on GPUs and
+// simulate devices of different speed.
 package echo
 
 import (

@@ -1,14 +1,13 @@
-// Package identity is a backend whose models answer with their inputs, as Triton's
+// Package identity is a backend whose models return their inputs, like Triton's
 // identity backend: the output OUTPUT<index> is the input INPUT<index>, of any
-// datatype and shape, over the same memory. An optional input that a request leaves
-// out gives zeros, in the shape that the configuration says, where -1 is 1. It needs
-// no files.
+// datatype and shape, over the same memory. An omitted optional input gives zeros in
+// the configured shape, with 1 for -1. It needs no files.
 //
-// Parameters of the configuration slow it down:
+// Parameters of the configuration delay it:
 //
 //	execute_delay_ms                for each batch
-//	instance_wise_delay_multiplier  that delay so many times the instance's number, for
-//	                                the instance 0 once
+//	instance_wise_delay_multiplier  multiplies that delay by the instance's number, for
+//	                                the instance 0 by one
 //	creation_delay_sec              for each load
 //
 // Each response has the parameters param0, param1 and param2: a string, an integer

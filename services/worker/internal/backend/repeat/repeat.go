@@ -1,15 +1,15 @@
 // Package repeat is a backend whose models give one response for each element of an
-// input: Triton's repeat backend, with its tensors. It shows and tests what decoupled
-// models do; it needs no files.
+// input, like Triton's repeat backend, with its tensors. It demonstrates and tests
+// decoupled models; it needs no files.
 //
 //	IN     INT32, one dimension   the values
 //	DELAY  UINT32, as IN          milliseconds before each response
-//	WAIT   UINT32 [1]             milliseconds until the instance takes the next request
+//	WAIT   UINT32 [1]             milliseconds until the instance accepts the next request
 //	OUT    INT32 [1]              the value
 //	IDX    UINT32 [1]             its index
 //
-// After the last response the request ends by a response without outputs. An empty
-// IN gives that alone.
+// After the last response, a final response without outputs ends the request. An empty
+// IN gives only that one.
 package repeat
 
 import (

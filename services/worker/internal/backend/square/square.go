@@ -1,11 +1,11 @@
-// Package square is a backend whose decoupled models give n responses of n to a
-// request of n: Triton's square backend, with its tensors. It needs no files.
+// Package square is a backend whose decoupled models respond n times with n to a
+// request of n, like Triton's square backend, with its tensors. It needs no files.
 //
 //	IN   INT32 [1]  n
 //	OUT  INT32 [1]  n
 //
-// After the last response the request ends by a response without outputs. Parameters
-// of the configuration have it be slow or fail:
+// After the last response, a final response without outputs ends the request. Parameters
+// of the configuration make it slow or fail:
 //
 //	CUSTOM_INFER_DELAY_NS   before each response, and before a failure
 //	CUSTOM_OUTPUT_DELAY_NS  before each response, in addition

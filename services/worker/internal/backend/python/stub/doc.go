@@ -1,7 +1,7 @@
-// Package stub is one stub process of a Python model as its worker sees it: the
-// process, the socket to it, the messages, and the memory that both share.
+// Package stub is one stub process of a Python model, seen from its worker: the
+// process, the socket to it, the messages, and the shared memory.
 //
-// Nothing that comes from a stub is trusted: frames, headers, descriptors, sizes and
-// places are checked before they are used, and what is not as docs/design/python.md
-// has it is an error that ends the connection. A stub can end itself alone.
+// Nothing from a stub is trusted: frames, headers, descriptors, sizes and places are
+// checked before they are used, and a violation of docs/design/python.md is an error
+// that ends the connection. A stub can only end itself.
 package stub
