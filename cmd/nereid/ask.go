@@ -19,19 +19,19 @@ import (
 
 // server is where a command finds the server that it asks.
 type server struct {
-	URL      string `name:"url" placeholder:"HOST:PORT" help:"Where the server is (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
-	Protocol string `name:"protocol" default:"http" enum:"http,grpc" help:"How to talk to it: http or grpc."`
+	URL      string `name:"url" placeholder:"HOST:PORT" help:"Address of the server (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
+	Protocol string `name:"protocol" default:"http" enum:"http,grpc" help:"Protocol: http or grpc."`
 	Caller   caller `embed:""`
 }
 
 // caller is how a command shows itself to the server that it asks.
 type caller struct {
-	TLS         bool          `name:"tls" help:"Talk over TLS; so do the three flags below."`
-	Roots       string        `name:"tls-root" placeholder:"FILE" help:"Certificates that may have signed the server's, in PEM, instead of the system's."`
-	Certificate string        `name:"tls-cert" placeholder:"FILE" help:"Own certificate, in PEM, for a server that asks for one."`
+	TLS         bool          `name:"tls" help:"Use TLS; the three flags below imply it."`
+	Roots       string        `name:"tls-root" placeholder:"FILE" help:"Certificate authorities of the server, in PEM, instead of the system's."`
+	Certificate string        `name:"tls-cert" placeholder:"FILE" help:"Client certificate, in PEM, for a server that requires one."`
 	Key         string        `name:"tls-key" placeholder:"FILE" help:"The private key of the certificate, in PEM."`
-	Header      []header      `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header to send with every call, such as a restricted API or a proxy asks for; over gRPC as metadata; repeat the flag for several."`
-	Timeout     time.Duration `name:"timeout" help:"How long to wait, such as 200ms; the server is told, and gives up then too."`
+	Header      []header      `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header to send with every call, such as for a restricted API or a proxy; over gRPC as metadata; repeat the flag for several."`
+	Timeout     time.Duration `name:"timeout" help:"How long to wait, such as 200ms; also sent to the server as the deadline."`
 }
 
 // header is one that goes with every call.

@@ -15,7 +15,7 @@ import (
 // natsServer runs the NATS server that nereid serve has inside, for the
 // services of one machine.
 type natsServer struct {
-	Listen string              `name:"listen" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address to listen on; port 0 is any free one. Whoever reaches it may change what is served."`
+	Listen string              `name:"listen" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address to listen on; port 0 is any free one. Anyone who can reach it can change what is served."`
 	Data   string              `name:"data" placeholder:"DIR" help:"Directory for the state of the control plane. Without it the state is temporary."`
 	Log    process.LogSettings `embed:""`
 }

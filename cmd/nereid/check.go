@@ -22,11 +22,11 @@ import (
 type check struct {
 	Repositories   []string      `arg:"" name:"repository" sep:"none" help:"Model repositories, model files, NAME=FILE, or directories of models, as for serve."`
 	JSON           bool          `name:"json" help:"Print JSON."`
-	Namespacing    config.Switch `name:"model-namespacing" default:"false" help:"Tell models of one name in several repositories apart by their repositories."`
+	Namespacing    config.Switch `name:"model-namespacing" default:"false" help:"Identify models with the same name in several repositories by their repository."`
 	ConfigName     string        `name:"model-config-name" placeholder:"NAME" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
-	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
+	NoAutoComplete bool          `name:"disable-auto-complete-config" help:"Do not complete configurations from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" help:"Older form of --disable-auto-complete-config."`
-	GPUs           int           `name:"gpus" default:"0" help:"How many GPUs there are where the models are to run."`
+	GPUs           int           `name:"gpus" default:"0" help:"The number of GPUs of the machine that will run the models."`
 	BackendDir     string        `name:"backend-directory" placeholder:"DIR" help:"As for serve."`
 	BackendConfig  []string      `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" help:"As for serve; default-max-batch-size matters here."`
 }

@@ -16,14 +16,14 @@ import (
 // comparison holds the outputs of a model against another's.
 type comparison struct {
 	Reference string `arg:"" help:"Model whose outputs are right."`
-	Variant   string `arg:"" optional:"" help:"Model whose outputs are held against them; without it the same model, of the server at --other-url."`
-	OtherURL  string `name:"other-url" placeholder:"HOST:PORT" help:"Where the variant is, if on another server: this one's or Triton's."`
+	Variant   string `arg:"" optional:"" help:"Model to compare with; by default the same model, on the server at --other-url."`
+	OtherURL  string `name:"other-url" placeholder:"HOST:PORT" help:"Address of another server, such as Triton, that has the variant."`
 
 	Requests  int      `name:"requests" default:"16" help:"How many requests to compare."`
-	Rows      int64    `name:"rows" default:"1" help:"Rows of each request, where the first dimension of an input is open."`
-	Inputs    []string `name:"input" short:"i" sep:"none" placeholder:"NAME=VALUE" help:"An input that is not drawn, as of infer; repeat the flag for several."`
+	Rows      int64    `name:"rows" default:"1" help:"Rows of each request, if the first dimension of an input is open."`
+	Inputs    []string `name:"input" short:"i" sep:"none" placeholder:"NAME=VALUE" help:"An input with a fixed value, as for infer; repeat the flag for several."`
 	Draw      drawing  `embed:""`
-	Tolerance float64  `name:"tolerance" default:"1e-4" help:"By how much a floating-point number may differ."`
+	Tolerance float64  `name:"tolerance" default:"1e-4" help:"Absolute tolerance for floating-point numbers."`
 	Relative  float64  `name:"relative-tolerance" default:"1e-3" help:"And by how much more, as a share of the right one."`
 	Server    server   `embed:""`
 }

@@ -16,9 +16,9 @@ import (
 // credentials makes what the services of a cluster and its NATS server need
 // to authenticate each other.
 type credentials struct {
-	Directory string   `arg:"" help:"Where to make the files: what is there is kept."`
-	Host      []string `name:"host" sep:"none" placeholder:"NAME" help:"Name or address under which NATS and the registry are found, for their certificates; repeat the flag for several. Without it localhost and nats."`
-	Process   []string `name:"process" sep:"none" placeholder:"ROLE/ID" help:"Process to make a certificate of its own for, such as worker/w1: it then speaks for no other process of its role; repeat the flag for several."`
+	Directory string   `arg:"" help:"Directory for the files; existing files are kept."`
+	Host      []string `name:"host" sep:"none" placeholder:"NAME" help:"Host name or address of NATS and the registry, for their certificates; repeat the flag for several. The default is localhost and nats."`
+	Process   []string `name:"process" sep:"none" placeholder:"ROLE/ID" help:"Process to create a certificate for, such as worker/w1, which is valid for no other process of its role; repeat the flag for several."`
 }
 
 // Help says what is made, and shows examples.

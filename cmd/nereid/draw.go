@@ -14,8 +14,8 @@ import (
 
 // drawing says how a command draws inputs.
 type drawing struct {
-	Shapes []string `name:"shape" sep:"none" placeholder:"NAME=N,N" help:"Shape of an input, rows included; needed where dimensions behind the first are open. Repeat the flag for several."`
-	Ranges []string `name:"range" sep:"none" placeholder:"NAME=LOW:HIGH" help:"Numbers to draw for an input: from -1:1 for floating-point ones and 0:10 for others, the upper bound excluded, without it. Repeat the flag for several."`
+	Shapes []string `name:"shape" sep:"none" placeholder:"NAME=N,N" help:"Shape of an input, including rows; required if dimensions after the first are open. Repeat the flag for several."`
+	Ranges []string `name:"range" sep:"none" placeholder:"NAME=LOW:HIGH" help:"Range of random numbers for an input; by default -1:1 for floating-point types and 0:10 for others, without the upper bound. Repeat the flag for several."`
 	Seed   uint64   `name:"seed" default:"1" help:"Seed of what is drawn: equal seeds draw the same."`
 }
 

@@ -16,7 +16,7 @@ import (
 
 // explanation tells what became of a request.
 type explanation struct {
-	Request string `arg:"" help:"Id of the request: that of the header Nereid-Request-Id or of an error, or the one that its client gave it."`
+	Request string `arg:"" help:"Id of the request: from the header Nereid-Request-Id, from an error, or the client's own id."`
 	JSON    bool   `name:"json" help:"Print JSON."`
 	Server  server `embed:""`
 }

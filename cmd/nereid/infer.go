@@ -22,7 +22,7 @@ type infer struct {
 	Model   string   `arg:"" name:"model" help:"Model to run."`
 	Version string   `name:"version" placeholder:"N" help:"Version of the model, instead of its default one."`
 	Inputs  []string `name:"input" short:"i" sep:"none" placeholder:"NAME=VALUE" help:"An input: a file (.json, .npy, .png, .txt, .bin) or JSON; repeat the flag for several."`
-	Outputs []string `name:"output" short:"o" sep:"none" placeholder:"NAME" help:"An output to ask for, instead of all; repeat the flag for several."`
+	Outputs []string `name:"output" short:"o" sep:"none" placeholder:"NAME" help:"An output to request, instead of all; repeat the flag for several."`
 	JSON    bool     `name:"json" help:"Print JSON."`
 	Server  server   `embed:""`
 }

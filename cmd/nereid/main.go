@@ -23,24 +23,24 @@ type commands struct {
 	Config string `placeholder:"FILE" help:"File of settings, as name: value under the names of the flags. A flag goes before the environment (NEREID_HTTP_PORT), that before the file."`
 
 	Serve    serve       `cmd:"" help:"Serve model files or a model repository: gateway, scheduler, worker and registry in this process."`
-	Check    check       `cmd:"" help:"Tell what is wrong with the models of a repository, or how they would be served."`
-	New      newFiles    `cmd:"" help:"Write a new model to begin with."`
+	Check    check       `cmd:"" help:"Show what is wrong with the models of a repository, or how they would be served."`
+	New      newFiles    `cmd:"" help:"Write the files of a new model."`
 	Infer    infer       `cmd:"" help:"Run a model of a server once."`
-	Compare  comparison  `cmd:"" help:"Hold the outputs of a model against those of a variant, or of the same model on another server."`
+	Compare  comparison  `cmd:"" help:"Compare the outputs of a model with those of a variant, or of the same model on another server."`
 	Models   models      `cmd:"" help:"List the models of a server with their state and its cause."`
-	Explain  explanation `cmd:"" help:"Tell where the time of a recent request went, in which batch it ran, or why it was refused."`
-	Status   status      `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and what of it is not well."`
-	Policy   policies    `cmd:"" help:"Check, test and explain the policy of a server: who may ask for what, and how much of it."`
-	Perf     performance `cmd:"" help:"Measure how much load a server takes, and find the highest rate within an objective."`
-	Record   recorder    `cmd:"" help:"Record the requests that come to a server, to send them again with perf --trace or simulate them."`
-	Simulate simulation  `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on drawn ones."`
-	Replay   replaying   `cmd:"" help:"Verify that the scheduler decides as a decision log says."`
-	Top      live        `cmd:"" help:"Show live what servers do, by tenant and model: requests, goodput, refusals by reason, device time."`
+	Explain  explanation `cmd:"" help:"Show where the time of a recent request went, in which batch it ran, or why it was refused."`
+	Status   status      `cmd:"" help:"Show the whole cluster: services, leaders, workers, models and queues, and its problems."`
+	Policy   policies    `cmd:"" help:"Check, test and explain the policy of a server: who may call what, and how much."`
+	Perf     performance `cmd:"" help:"Measure a server under load, and find the highest rate that meets an objective."`
+	Record   recorder    `cmd:"" help:"Record a server's requests, to replay them with perf --trace or simulate them."`
+	Simulate simulation  `cmd:"" help:"Simulate the scheduler on the requests of a decision log, or on generated ones."`
+	Replay   replaying   `cmd:"" help:"Verify that the scheduler makes the decisions in a decision log."`
+	Top      live        `cmd:"" help:"Show live metrics of servers, by tenant and model: requests, goodput, refusals by reason, device time."`
 	Node     sidecar     `cmd:"" help:"Run the workers of this machine, one for each device."`
-	Bus      natsServer  `cmd:"" help:"Run the NATS server by which services on one machine agree."`
+	Bus      natsServer  `cmd:"" help:"Run a NATS server for services on one machine."`
 	Version  version     `cmd:"" help:"Print the version."`
 
-	Credentials credentials `cmd:"" help:"Make the NATS keys of a cluster's services, and for the NATS server what each may do."`
+	Credentials credentials `cmd:"" help:"Create the NATS keys and certificates of a cluster's services, and the NATS server's list of permissions."`
 
 	Configuration configuration `cmd:"" name:"config" help:"Tell about the settings of services."`
 

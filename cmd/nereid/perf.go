@@ -26,59 +26,59 @@ import (
 // performance measures how much load a server takes.
 type performance struct {
 	Model   string   `arg:"" optional:"" help:"Model to send requests to."`
-	Models  []string `name:"model-name" short:"m" sep:"none" placeholder:"NAME[=SHARE]" group:"Requests" help:"A model, and its share of the requests where there are several; repeat the flag."`
+	Models  []string `name:"model-name" short:"m" sep:"none" placeholder:"NAME[=SHARE]" group:"Requests" help:"A model, with its weight if there are several; repeat the flag for several."`
 	Version string   `name:"model-version" short:"x" placeholder:"N" group:"Requests" help:"Version of the model, instead of its default one."`
-	Rows    int64    `name:"batch-size" short:"b" default:"1" group:"Requests" help:"Rows of each request, where the first dimension of an input is open."`
+	Rows    int64    `name:"batch-size" short:"b" default:"1" group:"Requests" help:"Rows of each request, if the first dimension of an input is open."`
 	Data    string   `name:"input-data" placeholder:"FILE" group:"Requests" help:"Requests to send in turn, as JSON of perf_analyzer: {\"data\": [{\"INPUT\": [1, 2]}, ...]}; an element that is a list is a sequence. Or random, or zero."`
-	Inputs  []string `name:"input" sep:"none" placeholder:"NAME=VALUE" group:"Requests" help:"An input that is not drawn, as of infer; repeat the flag for several."`
+	Inputs  []string `name:"input" sep:"none" placeholder:"NAME=VALUE" group:"Requests" help:"An input with a fixed value, as for infer; repeat the flag for several."`
 	Draw    drawing  `embed:"" group:"Requests"`
-	Callers []tenant `name:"tenant" sep:"none" placeholder:"'NAME[=SHARE] HEADER: VALUE'" group:"Requests" help:"A caller by the header that identifies it, such as 'gold=3 X-API-Key: KEY', and its share of the requests. Results are by caller. Repeat the flag."`
+	Callers []tenant `name:"tenant" sep:"none" placeholder:"'NAME[=SHARE] HEADER: VALUE'" group:"Requests" help:"A caller, its weight and the header that identifies it, such as 'gold=3 X-API-Key: KEY'. Results are reported by caller. Repeat the flag for several."`
 
-	Concurrency string        `name:"concurrency-range" aliases:"concurrency" placeholder:"N[:N[:STEP]]" group:"Load" help:"A closed loop of so many clients, each of which waits for its response; several with commas between them, or as a range."`
-	Rate        string        `name:"request-rate-range" aliases:"rate" placeholder:"N[:N[:STEP]]" group:"Load" help:"An open loop of so many requests per second, whatever becomes of earlier ones; several with commas between them, or as a range."`
+	Concurrency string        `name:"concurrency-range" aliases:"concurrency" placeholder:"N[:N[:STEP]]" group:"Load" help:"A closed loop of this many clients, each of which waits for its response; several numbers with commas, or a range."`
+	Rate        string        `name:"request-rate-range" aliases:"rate" placeholder:"N[:N[:STEP]]" group:"Load" help:"An open loop of this many requests per second, independent of earlier ones; several numbers with commas, or a range."`
 	Arrivals    perf.Arrivals `name:"request-distribution" aliases:"arrivals" placeholder:"NAME" group:"Load" help:"Arrivals of an open loop: poisson (the default), constant, bursty (a fifth of the time at five times the rate) or ramp (from 0 to twice the rate)."`
-	Objective   string        `name:"slo" placeholder:"p99=20ms" group:"Load" help:"Find the highest rate at which this quantile of the latencies stays within a limit."`
-	Errors      string        `name:"errors" default:"0.1%" group:"Load" help:"Share of requests that may fail at that rate."`
-	Budget      time.Duration `name:"budget" default:"50s" group:"Load" help:"How long to look for that rate, at most."`
+	Objective   string        `name:"slo" placeholder:"p99=20ms" group:"Load" help:"Find the highest rate at which this latency quantile stays within a limit."`
+	Errors      string        `name:"errors" default:"0.1%" group:"Load" help:"Share of the requests that may fail at that rate."`
+	Budget      time.Duration `name:"budget" default:"50s" group:"Load" help:"The longest time to search for that rate."`
 	Length      time.Duration `name:"duration" default:"10s" group:"Load" help:"How long to measure each load."`
-	Warmup      time.Duration `name:"warmup" default:"1s" group:"Load" help:"How long to send before that without measuring."`
-	MaxInFlight int           `name:"max-in-flight" default:"4096" group:"Load" help:"Requests of an open loop that may be in flight. Those due beyond it are not sent, and reported."`
+	Warmup      time.Duration `name:"warmup" default:"1s" group:"Load" help:"How long to send requests before measuring."`
+	MaxInFlight int           `name:"max-in-flight" default:"4096" group:"Load" help:"The most requests of an open loop in flight. Requests due beyond that are not sent, and reported."`
 
-	Trace     string  `name:"trace" placeholder:"FILE" group:"Recording" help:"Send the requests of a recording of nereid record again, each at its time. Tenants are those of --tenant 'NAME HEADER: VALUE'."`
-	Speed     float64 `name:"speed" default:"1" group:"Recording" help:"How much faster than they came."`
+	Trace     string  `name:"trace" placeholder:"FILE" group:"Recording" help:"Replay a recording of nereid record, each request at its time. --tenant 'NAME HEADER: VALUE' sets the header of a recorded tenant."`
+	Speed     float64 `name:"speed" default:"1" group:"Recording" help:"Speed of the replay relative to the recording."`
 	Verify    bool    `name:"verify" group:"Recording" help:"Compare the responses with the recorded ones, and fail where they differ."`
-	Tolerance float64 `name:"tolerance" default:"1e-4" group:"Recording" help:"By how much a floating-point number may differ."`
-	Relative  float64 `name:"relative-tolerance" default:"1e-3" group:"Recording" help:"And by how much more, as a share of the recorded one."`
+	Tolerance float64 `name:"tolerance" default:"1e-4" group:"Recording" help:"Absolute tolerance for floating-point numbers."`
+	Relative  float64 `name:"relative-tolerance" default:"1e-3" group:"Recording" help:"Additional tolerance, relative to the recorded number."`
 
-	URL         string      `name:"url" short:"u" placeholder:"HOST:PORT" group:"Server" help:"Where the server is (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
-	Protocol    string      `name:"protocol" short:"i" default:"http" group:"Server" help:"How to talk to it: http or grpc."`
+	URL         string      `name:"url" short:"u" placeholder:"HOST:PORT" group:"Server" help:"Address of the server (localhost:8000 for HTTP, localhost:8001 for gRPC)."`
+	Protocol    string      `name:"protocol" short:"i" default:"http" group:"Server" help:"Protocol: http or grpc."`
 	Streaming   bool        `name:"streaming" group:"Server" help:"Use streams of gRPC, which may have several responses to a request."`
 	Connections int         `name:"connections" default:"4" group:"Server" help:"Connections of gRPC."`
-	Memory      string      `name:"shared-memory" default:"none" group:"Server" help:"Where tensors are: none has them in the requests, system in shared memory, which a server on this machine must allow."`
+	Memory      string      `name:"shared-memory" default:"none" group:"Server" help:"Location of tensors: none puts them in the requests, system in shared memory, which a server on this machine must allow."`
 	OutputSize  int64       `name:"output-shared-memory-size" default:"102400" group:"Server" help:"Bytes for each output in shared memory."`
-	Metrics     string      `name:"metrics-url" placeholder:"URL" group:"Server" help:"The server's metrics (port 8002 of the same host); none leaves them out."`
+	Metrics     string      `name:"metrics-url" placeholder:"URL" group:"Server" help:"URL of the server's metrics (port 8002 of the same host); none disables them."`
 	Caller      caller      `embed:"" group:"Server"`
 	Sequence    sequencing  `embed:"" group:"Sequences"`
 	Analyzer    perfAliases `embed:""`
 
 	JSON    string   `name:"json" placeholder:"FILE" group:"Report" help:"Write the report as JSON; - is the standard output, instead of tables."`
 	CSV     string   `name:"csv" short:"f" placeholder:"FILE" group:"Report" help:"Write the columns of perf_analyzer."`
-	HTML    string   `name:"html" placeholder:"FILE" group:"Report" help:"Write one page with plots, which needs no network."`
+	HTML    string   `name:"html" placeholder:"FILE" group:"Report" help:"Write a page with plots, which works offline."`
 	Against string   `name:"against" placeholder:"FILE" group:"Report" help:"Compare with an earlier report in JSON."`
 	FailIf  []string `name:"fail-if" sep:"none" placeholder:"'p99>20ms'" group:"Report" help:"Fail if this holds for any load: mean, p50, p90, p95, p99, p99.9, rate or errors, > or <, and a limit. Repeat the flag."`
 }
 
 // sequencing says whether requests belong to sequences.
 type sequencing struct {
-	Length    int     `name:"sequence-length" placeholder:"N" help:"Send sequences of so many requests, for models that keep state."`
+	Length    int     `name:"sequence-length" placeholder:"N" help:"Send sequences of this many requests, for stateful models."`
 	Variation float64 `name:"sequence-length-variation" default:"20" help:"By how many percent lengths vary."`
-	Active    int     `name:"num-of-sequences" default:"4" help:"Sequences that an open loop keeps active. A closed loop has one for each client."`
+	Active    int     `name:"num-of-sequences" default:"4" help:"The number of active sequences in an open loop. A closed loop has one for each client."`
 }
 
 // perfAliases are flags of perf_analyzer that scripts give.
 type perfAliases struct {
 	Interval  int      `name:"measurement-interval" short:"p" hidden:"" placeholder:"MS" help:"perf_analyzer's name for --duration, in milliseconds."`
-	Threshold int      `name:"latency-threshold" short:"l" hidden:"" placeholder:"MS" help:"perf_analyzer's latency threshold, in milliseconds: loads after one beyond it are left out."`
+	Threshold int      `name:"latency-threshold" short:"l" hidden:"" placeholder:"MS" help:"perf_analyzer's latency threshold, in milliseconds: loads after the first that exceeds it are skipped."`
 	Async     bool     `name:"async" short:"a" hidden:"" help:"Without effect."`
 	Sync      bool     `name:"sync" hidden:"" help:"Without effect."`
 	Verbose   bool     `name:"verbose" short:"v" hidden:"" help:"Without effect."`

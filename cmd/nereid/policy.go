@@ -125,7 +125,7 @@ func limitsOf(t *policy.Tenant) string {
 type policyExplain struct {
 	policyFile
 
-	Tenant   string            `default:"anonymous" help:"The tenant whose request it is."`
+	Tenant   string            `default:"anonymous" help:"The tenant that sends the request."`
 	API      string            `name:"api" default:"inference" help:"The API that is called."`
 	Model    string            `help:"The model."`
 	Version  string            `help:"The version or label that is asked for."`
@@ -213,7 +213,7 @@ func (c *policyExplain) request() (*policy.Request, error) {
 
 type policyKey struct {
 	Name    string `help:"What the key is called in logs."`
-	Expires string `help:"The day from which on it is refused, such as 2030-01-31."`
+	Expires string `help:"The day from which the key is refused, such as 2030-01-31."`
 }
 
 // Help says what to do with it.

@@ -15,13 +15,13 @@ import (
 
 // recorder records the requests of a server.
 type recorder struct {
-	Models  []string      `arg:"" optional:"" name:"model" help:"Models whose requests are recorded: names, or patterns such as text_*; all without any."`
+	Models  []string      `arg:"" optional:"" name:"model" help:"Models to record: names, or patterns such as text_*; the default is all."`
 	Out     string        `name:"out" short:"o" required:"" placeholder:"FILE" help:"File to write, or a URL of an object store, such as s3://bucket/requests.rec; - is the standard output."`
 	For     time.Duration `name:"for" default:"60s" help:"How long to record."`
 	Bytes   int64         `name:"max-bytes" default:"1073741824" help:"How many bytes to record at most, before compression."`
-	Share   float64       `name:"share" default:"1" help:"Part of the requests that is recorded, such as 0.1. Sequences are recorded whole or not at all."`
-	Tenants []string      `name:"tenant" sep:"none" placeholder:"NAME" help:"Tenants whose requests are recorded, as names or patterns; repeat the flag."`
-	Answers bool          `name:"answers" help:"Record the responses, too, so that perf --trace --verify can compare."`
+	Share   float64       `name:"share" default:"1" help:"Fraction of the requests to record, such as 0.1. Sequences are recorded completely or not at all."`
+	Tenants []string      `name:"tenant" sep:"none" placeholder:"NAME" help:"Tenants to record, as names or patterns; repeat the flag for several."`
+	Answers bool          `name:"answers" help:"Record the responses too, so that perf --trace --verify can compare them."`
 	URL     string        `name:"url" placeholder:"HOST:PORT" help:"HTTP address of the server (localhost:8000)."`
 	Caller  caller        `embed:""`
 }

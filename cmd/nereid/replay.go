@@ -14,8 +14,8 @@ import (
 // replaying gives a decision log to the scheduler of this release.
 type replaying struct {
 	Log       string `arg:"" placeholder:"LOG" help:"Decision log of a scheduler: see --decision-log."`
-	Verify    bool   `name:"verify" default:"true" help:"Compare each decision with the log's, which is what the command does."`
-	Truncated bool   `name:"truncated" help:"Take what a log has that was cut off."`
+	Verify    bool   `name:"verify" default:"true" help:"Compare each decision with the log; always on."`
+	Truncated bool   `name:"truncated" help:"Accept a log that was cut off, and use what it has."`
 }
 
 // Help shows an example.

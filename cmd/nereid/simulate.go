@@ -26,26 +26,26 @@ import (
 
 // simulation runs the scheduler's core in virtual time.
 type simulation struct {
-	Trace     string `name:"trace" placeholder:"FILE" group:"Requests of a log" help:"Decision log, or recording of nereid record, whose requests come again. A recording needs --model-repository and --costs."`
-	Truncated bool   `name:"truncated" group:"Requests of a log" help:"Take what a log has that was cut off."`
+	Trace     string `name:"trace" placeholder:"FILE" group:"Requests of a log" help:"Decision log, or recording of nereid record, to simulate. A recording needs --model-repository and --costs."`
+	Truncated bool   `name:"truncated" group:"Requests of a log" help:"Accept a log that was cut off, and use what it has."`
 
-	Repositories []string         `name:"model-repository" sep:"none" placeholder:"DIR" group:"Drawn requests" help:"Model repository that has the configurations of the models, for drawn requests and those of a recording."`
-	Model        string           `name:"model" placeholder:"NAME" group:"Drawn requests" help:"Model that is asked for."`
-	Rate         float64          `name:"rate" placeholder:"N" group:"Drawn requests" help:"Requests in a second."`
-	Arrivals     simulate.Pattern `name:"arrivals" default:"poisson" enum:"poisson,bursty,constant" group:"Drawn requests" help:"How they come: poisson, bursty (a fifth of the time at five times the rate) or constant."`
-	Requests     int              `name:"requests" default:"100000" group:"Drawn requests" help:"How many come."`
-	Deadline     time.Duration    `name:"deadline" placeholder:"50ms" group:"Drawn requests" help:"How long each client waits. Without it they wait for ever."`
-	BatchSizes   string           `name:"batch-sizes" default:"1" placeholder:"N" group:"Drawn requests" help:"Batch size of a request, or several with their weights, such as 1:0.9,8:0.1."`
-	Elements     string           `name:"elements" default:"1" placeholder:"N" group:"Drawn requests" help:"Size of variable dimensions, or several with their weights."`
+	Repositories []string         `name:"model-repository" sep:"none" placeholder:"DIR" group:"Drawn requests" help:"Model repository with the configurations of the models, for generated requests and those of a recording."`
+	Model        string           `name:"model" placeholder:"NAME" group:"Drawn requests" help:"Model of the request."`
+	Rate         float64          `name:"rate" placeholder:"N" group:"Drawn requests" help:"Requests per second."`
+	Arrivals     simulate.Pattern `name:"arrivals" default:"poisson" enum:"poisson,bursty,constant" group:"Drawn requests" help:"Arrivals: poisson, bursty (a fifth of the time at five times the rate) or constant."`
+	Requests     int              `name:"requests" default:"100000" group:"Drawn requests" help:"The number of requests."`
+	Deadline     time.Duration    `name:"deadline" placeholder:"50ms" group:"Drawn requests" help:"How long each client waits. Without it they wait forever."`
+	BatchSizes   string           `name:"batch-sizes" default:"1" placeholder:"N" group:"Drawn requests" help:"Batch size of a request, or several sizes with weights, such as 1:0.9,8:0.1."`
+	Elements     string           `name:"elements" default:"1" placeholder:"N" group:"Drawn requests" help:"Size of variable dimensions, or several sizes with weights."`
 
-	Costs        string         `name:"costs" placeholder:"FILE" group:"Instances" help:"What executions take: a table with lines of model, kind of device, batch size, elements of a row or -, and time, such as digits cpu 8 - 1.3ms; or a decision log. With --trace, that of the trace if not given."`
-	Devices      int            `name:"devices" placeholder:"N" group:"Instances" help:"How many devices there are: 1, or those of the trace."`
-	Instances    int            `name:"instances" placeholder:"N" group:"Instances" help:"How many instances of a model each device has: as its configuration says, or those of the trace."`
-	DispatchCost *time.Duration `name:"dispatch-cost" placeholder:"50us" group:"Instances" help:"Time between the dispatch of a batch and its begin: 50us, or as measured in the log."`
+	Costs        string         `name:"costs" placeholder:"FILE" group:"Instances" help:"Execution times: a table with lines of model, kind of device, batch size, elements of a row or -, and time, such as digits cpu 8 - 1.3ms; or a decision log. The default with --trace is the trace."`
+	Devices      int            `name:"devices" placeholder:"N" group:"Instances" help:"The number of devices: 1, or those of the trace."`
+	Instances    int            `name:"instances" placeholder:"N" group:"Instances" help:"The number of instances of a model on each device: as its configuration says, or those of the trace."`
+	DispatchCost *time.Duration `name:"dispatch-cost" placeholder:"50us" group:"Instances" help:"Time between the dispatch of a batch and its start: 50us, or as measured in the log."`
 
-	Policy  simulate.Policy `name:"policy" default:"nereid" enum:"nereid,fifo" help:"What decides: nereid, or fifo for first in, first out without regard to deadlines."`
-	Compare bool            `name:"compare" help:"Simulate fifo too, and count the refusals of requests that it would have answered in time. Always so with --trace."`
-	Seed    uint64          `name:"seed" default:"1" help:"Seed of what is drawn: equal seeds give equal reports."`
+	Policy  simulate.Policy `name:"policy" default:"nereid" enum:"nereid,fifo" help:"The scheduling policy: nereid, or fifo for first in, first out, which ignores deadlines."`
+	Compare bool            `name:"compare" help:"Simulate fifo too, and count refusals of requests that it would have answered in time. Always on with --trace."`
+	Seed    uint64          `name:"seed" default:"1" help:"Random seed: equal seeds give equal reports."`
 	JSON    bool            `name:"json" help:"Print JSON."`
 }
 

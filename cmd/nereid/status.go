@@ -21,9 +21,9 @@ import (
 
 // status shows the whole cluster.
 type status struct {
-	URL      string        `name:"url" placeholder:"HOST:PORT" help:"Where a gateway's gRPC is, or a registry's (localhost:8001)."`
+	URL      string        `name:"url" placeholder:"HOST:PORT" help:"Address of a gateway's gRPC port, or of a registry (localhost:8001)."`
 	Output   string        `name:"output" short:"o" default:"text" enum:"text,json" help:"How to show it: text or json."`
-	Watch    bool          `name:"watch" help:"Show it again and again until Ctrl-C."`
+	Watch    bool          `name:"watch" help:"Refresh until Ctrl-C."`
 	Interval time.Duration `name:"interval" default:"2s" help:"How long to wait in between, such as 500ms."`
 	Caller   caller        `embed:""`
 }

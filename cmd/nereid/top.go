@@ -15,8 +15,8 @@ import (
 // live shows what servers do now.
 type live struct {
 	Metrics []string      `name:"metrics" default:"localhost:8002" placeholder:"HOST:PORT" help:"Ports of metrics: of nereid serve, or of the gateways and schedulers of a cluster."`
-	Every   time.Duration `name:"every" default:"1s" help:"How often it is read."`
-	Once    bool          `name:"once" help:"Print it once, after that time."`
+	Every   time.Duration `name:"every" default:"1s" help:"Refresh interval."`
+	Once    bool          `name:"once" help:"Print the result once, after that time."`
 }
 
 // Help says what is shown.

@@ -31,26 +31,26 @@ type idle struct {
 	PeerAccess config.Switch `name:"enable-peer-access" default:"true" hidden:"" effect:"none" help:"Each GPU has a worker of its own."`
 	RepoAgents string        `name:"repoagent-directory" hidden:"" effect:"none" help:"There are no repository agents; a configuration that asks for one is refused."`
 
-	HTTPThreads int `name:"http-thread-count" default:"8" hidden:"" effect:"none" help:"Connections take no threads of their own."`
+	HTTPThreads int `name:"http-thread-count" default:"8" hidden:"" effect:"none" help:"Connections have no threads of their own."`
 
-	GRPCThreads    int `name:"grpc-infer-thread-count" default:"2" hidden:"" effect:"none" help:"Requests take no threads of their own."`
-	AllocationPool int `name:"grpc-infer-allocation-pool-size" default:"8" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
-	ResponsePool   int `name:"grpc-max-response-pool-size" default:"2147483647" hidden:"" effect:"none" help:"Memory of messages is kept by how much is in use."`
-	PingsNoData    int `name:"grpc-http2-max-pings-without-data" default:"2" hidden:"" effect:"none" help:"Probes are sent on idle connections alone."`
+	GRPCThreads    int `name:"grpc-infer-thread-count" default:"2" hidden:"" effect:"none" help:"Requests have no threads of their own."`
+	AllocationPool int `name:"grpc-infer-allocation-pool-size" default:"8" hidden:"" effect:"none" help:"The server reuses message memory according to use."`
+	ResponsePool   int `name:"grpc-max-response-pool-size" default:"2147483647" hidden:"" effect:"none" help:"The server reuses message memory according to use."`
+	PingsNoData    int `name:"grpc-http2-max-pings-without-data" default:"2" hidden:"" effect:"none" help:"Probes are sent only on idle connections."`
 
 	CacheDir string `name:"cache-directory" hidden:"" effect:"none" help:"Caches are built in; --cache-config names one."`
 
-	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"A model takes what it needs of a GPU; its gpu_mem_limit bounds that."`
-	CUDAAddresses  []string `name:"cuda-virtual-address-size" sep:"none" hidden:"" effect:"none" help:"A model takes what it needs of a GPU; its gpu_mem_limit bounds that."`
-	Capability     string   `name:"min-supported-compute-capability" hidden:"" effect:"none" help:"A GPU that CUDA does not support says so at the load."`
+	CUDAPool       []string `name:"cuda-memory-pool-byte-size" sep:"none" hidden:"" effect:"none" help:"A model allocates the GPU memory that it needs, up to its gpu_mem_limit."`
+	CUDAAddresses  []string `name:"cuda-virtual-address-size" sep:"none" hidden:"" effect:"none" help:"A model allocates the GPU memory that it needs, up to its gpu_mem_limit."`
+	Capability     string   `name:"min-supported-compute-capability" hidden:"" effect:"none" help:"A load on a GPU that CUDA does not support fails with that cause."`
 	BufferThreads  int      `name:"buffer-manager-thread-count" default:"0" hidden:"" effect:"none" help:"Each instance gathers its own inputs."`
-	GPULoadLimit   []string `name:"model-load-gpu-limit" sep:"none" hidden:"" effect:"none" help:"--memory-budget is that for each worker."`
-	SagemakerPort  int      `name:"sagemaker-port" default:"8080" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
-	SagemakerRange string   `name:"sagemaker-safe-port-range" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
-	SagemakerThr   int      `name:"sagemaker-thread-count" default:"8" hidden:"" effect:"none" help:"It is for --allow-sagemaker."`
-	VertexPort     int      `name:"vertex-ai-port" default:"8080" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
-	VertexThreads  int      `name:"vertex-ai-thread-count" default:"8" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
-	VertexModel    string   `name:"vertex-ai-default-model" hidden:"" effect:"none" help:"It is for --allow-vertex-ai."`
+	GPULoadLimit   []string `name:"model-load-gpu-limit" sep:"none" hidden:"" effect:"none" help:"Use --memory-budget of each worker."`
+	SagemakerPort  int      `name:"sagemaker-port" default:"8080" hidden:"" effect:"none" help:"Belongs to --allow-sagemaker."`
+	SagemakerRange string   `name:"sagemaker-safe-port-range" hidden:"" effect:"none" help:"Belongs to --allow-sagemaker."`
+	SagemakerThr   int      `name:"sagemaker-thread-count" default:"8" hidden:"" effect:"none" help:"Belongs to --allow-sagemaker."`
+	VertexPort     int      `name:"vertex-ai-port" default:"8080" hidden:"" effect:"none" help:"Belongs to --allow-vertex-ai."`
+	VertexThreads  int      `name:"vertex-ai-thread-count" default:"8" hidden:"" effect:"none" help:"Belongs to --allow-vertex-ai."`
+	VertexModel    string   `name:"vertex-ai-default-model" hidden:"" effect:"none" help:"Belongs to --allow-vertex-ai."`
 }
 
 // later are Triton's flags that are taken so that start commands work, although what they

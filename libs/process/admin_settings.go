@@ -22,8 +22,8 @@ type AdminSettings struct {
 
 // AdminTLS are the settings of TLS of the endpoint for operators.
 type AdminTLS struct {
-	SSL         config.Switch `name:"metrics-use-ssl" default:"false" group:"Metrics" help:"Speak TLS, with --metrics-server-cert and --metrics-server-key. Changed files are read again."`
-	Mutual      config.Switch `name:"metrics-use-ssl-mutual" default:"false" group:"Metrics" help:"Speak TLS with clients alone whose certificate --metrics-root-cert has signed."`
+	SSL         config.Switch `name:"metrics-use-ssl" default:"false" group:"Metrics" help:"Use TLS, with --metrics-server-cert and --metrics-server-key. Changed files are reloaded."`
+	Mutual      config.Switch `name:"metrics-use-ssl-mutual" default:"false" group:"Metrics" help:"Accept only TLS clients with a certificate signed by --metrics-root-cert."`
 	Certificate string        `name:"metrics-server-cert" placeholder:"FILE" group:"Metrics" help:"The endpoint's certificate, in PEM."`
 	Key         string        `name:"metrics-server-key" placeholder:"FILE" group:"Metrics" help:"The private key of the certificate, in PEM."`
 	Roots       string        `name:"metrics-root-cert" placeholder:"FILE" group:"Metrics" help:"Certificates that sign those of clients, in PEM."`
@@ -31,9 +31,9 @@ type AdminTLS struct {
 
 // HostSettings are those of a process that exports the load of its machine.
 type HostSettings struct {
-	CPUMetrics    config.Switch `name:"allow-cpu-metrics" default:"true" group:"Metrics" help:"Show how busy the machine is: nv_cpu_*."`
-	GPUMetrics    config.Switch `name:"allow-gpu-metrics" default:"true" group:"Metrics" help:"Show how busy the GPUs are: nv_gpu_* and nv_energy_consumption, by nereid serve and nereid node."`
-	MetricsPeriod int           `name:"metrics-interval-ms" default:"2000" group:"Metrics" help:"How often the machine is looked at, in milliseconds."`
+	CPUMetrics    config.Switch `name:"allow-cpu-metrics" default:"true" group:"Metrics" help:"Export the machine's load: nv_cpu_*."`
+	GPUMetrics    config.Switch `name:"allow-gpu-metrics" default:"true" group:"Metrics" help:"Export the GPUs' load: nv_gpu_* and nv_energy_consumption, from nereid serve and nereid node."`
+	MetricsPeriod int           `name:"metrics-interval-ms" default:"2000" group:"Metrics" help:"How often machine metrics are updated, in milliseconds."`
 }
 
 // Admin returns the endpoint, which listens on address unless the settings name

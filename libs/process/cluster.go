@@ -22,13 +22,13 @@ import (
 
 // ClusterSettings say how a process joins a cluster.
 type ClusterSettings struct {
-	ID              string `name:"id" placeholder:"ID" group:"Cluster" help:"Name of this process among those of its service; without it the host's name and the process's number."`
-	NATSURL         string `name:"nats-url" default:"nats://127.0.0.1:4222" secret:"url" group:"Cluster" help:"NATS servers, separated by commas; a URL may have user and password. Those of tls:// are met with the cluster's certificates where there are any."`
-	NATSCredentials string `name:"nats-credentials" placeholder:"FILE" group:"Cluster" help:"Credentials for NATS, or a key alone as nereid credentials makes it."`
+	ID              string `name:"id" placeholder:"ID" group:"Cluster" help:"Id of this process, unique within its service; by default the host's name and the process's number."`
+	NATSURL         string `name:"nats-url" default:"nats://127.0.0.1:4222" secret:"url" group:"Cluster" help:"NATS servers, separated by commas; a URL may have user and password. With tls://, the cluster's certificates are used if there are any."`
+	NATSCredentials string `name:"nats-credentials" placeholder:"FILE" group:"Cluster" help:"Credentials for NATS, or a key from nereid credentials."`
 	StartTimeout    int    `name:"start-timeout-secs" default:"60" group:"Cluster" help:"How long the start waits for NATS, in seconds."`
-	Certificate     string `name:"cluster-certificate" placeholder:"FILE" group:"Cluster" help:"This process's certificate for the other services, in PEM. With --cluster-key and --cluster-authority services speak TLS among each other, and with nobody else. Changed files are read again."`
+	Certificate     string `name:"cluster-certificate" placeholder:"FILE" group:"Cluster" help:"This process's certificate for the other services, in PEM. With --cluster-key and --cluster-authority, services accept only each other, over TLS. Changed files are reloaded."`
 	Key             string `name:"cluster-key" placeholder:"FILE" group:"Cluster" help:"The private key of the certificate, in PEM."`
-	Authority       string `name:"cluster-authority" placeholder:"FILE" group:"Cluster" help:"Certificates that have signed those of all services, in PEM. Addresses are not held against certificates."`
+	Authority       string `name:"cluster-authority" placeholder:"FILE" group:"Cluster" help:"Certificates of the authorities that have signed those of all services, in PEM. Host names are not verified."`
 }
 
 // Validate refuses values out of range, with the reason config_invalid.

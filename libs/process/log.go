@@ -13,8 +13,8 @@ type LogSettings struct {
 	LogInfo    config.Switch `name:"log-info" default:"true" group:"Log" help:"Show information."`
 	LogWarning config.Switch `name:"log-warning" default:"true" group:"Log" help:"Show warnings."`
 	LogError   config.Switch `name:"log-error" default:"true" group:"Log" help:"Show errors."`
-	LogFormat  string        `name:"log-format" default:"default" enum:"default,ISO8601,text,json" group:"Log" help:"Lines as Triton's default or ISO8601, columns of text, or json."`
-	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"Where to log instead of standard error."`
+	LogFormat  string        `name:"log-format" default:"default" enum:"default,ISO8601,text,json" group:"Log" help:"Triton's line formats default or ISO8601, columns as text, or json."`
+	LogFile    string        `name:"log-file" placeholder:"FILE" group:"Log" help:"File to log to instead of standard error."`
 
 	// Misspelled are variables of the environment, which the log begins with.
 	Misspelled []config.Misspelling `kong:"-"`

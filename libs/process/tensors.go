@@ -15,7 +15,7 @@ const arenaBytes = 64 << 30
 
 // TensorSettings are those of a service that holds tensors.
 type TensorSettings struct {
-	ShareMemory config.Switch `name:"share-memory" default:"true" group:"Cluster" help:"Let other services on this host read large tensors where they lie; else they go over the streams."`
+	ShareMemory config.Switch `name:"share-memory" default:"true" group:"Cluster" help:"Share memory with other services on this host, which then read large tensors in place; otherwise tensors go over streams."`
 }
 
 // Memory makes the memory for tensors: a pool that keeps so many free bytes,

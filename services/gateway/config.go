@@ -22,14 +22,14 @@ type Config struct {
 	// ExitTimeout bounds the drain; requests in flight are then cut off.
 	ExitTimeout int `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests in flight may take when the server stops, in seconds."`
 	// ExitNotice is how long a stopping gateway is not ready and still serves.
-	ExitNotice int `name:"exit-notice-secs" default:"0" group:"Server" help:"For how long a stopping server says that it is not ready, and serves on, before it refuses new requests, in seconds: so long as balancers take to notice."`
+	ExitNotice int `name:"exit-notice-secs" default:"0" group:"Server" help:"How long a stopping server reports not ready and keeps serving before it refuses new requests, in seconds: as long as load balancers need to notice."`
 	// StrictReadiness makes the server ready only while every model is. Without
 	// it the server is ready from the end of the start on.
-	StrictReadiness config.Switch `name:"strict-readiness" default:"true" group:"Server" help:"Be ready only while every model is; else from the end of the start on."`
+	StrictReadiness config.Switch `name:"strict-readiness" default:"true" group:"Server" help:"Be ready only while every model is; otherwise as soon as the start has ended."`
 
 	// StallTimeout is how long a client may make no progress with what it sends or
 	// takes.
-	StallTimeout int `name:"stall-timeout-secs" default:"60" group:"Server" help:"Within how long a client sends 64 KiB of a request, or reads as much of a response, or the rest, before the server gives the call up, in seconds."`
+	StallTimeout int `name:"stall-timeout-secs" default:"60" group:"Server" help:"Time in which a client must send 64 KiB of a request, or read as much of a response, or the rest, in seconds; otherwise the server ends the call."`
 
 	AllowHTTP   config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
 	HTTPAddress string        `name:"http-address" default:"0.0.0.0" group:"HTTP" help:"Address to listen on, or unix:PATH."`
@@ -37,29 +37,29 @@ type Config struct {
 	// MaxInput bounds a JSON body, a tensor in it and a decompressed body.
 	MaxInput int64 `name:"http-max-input-size" default:"67108864" group:"HTTP" help:"Largest JSON body, tensor in it, or decompressed body, in bytes."`
 	// HealthBody is the body of health responses: none or json.
-	HealthBody string `name:"health-body" default:"none" enum:"none,json" group:"HTTP" help:"Body of the responses of /v2/health and of a model's readiness: none, as Triton's, but for clients whose Accept header names application/json; or json, the Open Inference Protocol's, for all, which the SDK of KServe needs."`
+	HealthBody string `name:"health-body" default:"none" enum:"none,json" group:"HTTP" help:"Body of responses of /v2/health and of a model's readiness: none, as Triton's, except for clients whose Accept header names application/json; or json, the Open Inference Protocol's body for all clients, which KServe's SDK needs."`
 
 	AllowGRPC   config.Switch `name:"allow-grpc" default:"true" group:"gRPC" help:"Serve gRPC."`
 	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on, or unix:PATH."`
 	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
 
 	// Policy is a file that says who may ask for what; empty is none.
-	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is read again; one with errors changes nothing. See nereid policy."`
+	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is reloaded; one with errors changes nothing. See nereid policy."`
 
 	// RequirePolicy says whether calls are refused while there is no policy: true, false or
 	// auto, which is true from when the registry has published one.
-	RequirePolicy string `name:"require-policy" default:"auto" enum:"auto,true,false" group:"Tenants" help:"Refuse calls while there is no policy: auto does once the registry has published one, and accepts none before it is known whether it has; true always; false never."`
+	RequirePolicy string `name:"require-policy" default:"auto" enum:"auto,true,false" group:"Tenants" help:"Refuse calls without a policy: auto does so once the registry has published one, and accepts no calls until it knows; true always; false never."`
 	// AllowRecording lets clients record requests.
-	AllowRecording config.Switch `name:"allow-recording" default:"false" group:"Tenants" help:"Let clients record the requests that come, as nereid record does. Under a policy only tenants with the API recording may."`
+	AllowRecording config.Switch `name:"allow-recording" default:"false" group:"Tenants" help:"Let clients record incoming requests, as nereid record does. Under a policy only tenants with the API recording may."`
 	// ExplainedRequests is how many requests are remembered for explanations.
-	ExplainedRequests int `name:"explained-requests" default:"10000" group:"Tenants" help:"How many requests the server remembers, to explain what became of them. See nereid explain."`
+	ExplainedRequests int `name:"explained-requests" default:"10000" group:"Tenants" help:"How many recent requests the server remembers to explain them. See nereid explain."`
 
 	Connections  Connections  `embed:""`
 	Cache        Cache        `embed:""`
 	SharedMemory SharedMemory `embed:""`
 
 	// MaxRequestBytes bounds the bytes of all requests together.
-	MaxRequestBytes int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"Most bytes that requests hold, from their arrival to their responses; more are refused as memory_full. 0 is no bound."`
+	MaxRequestBytes int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"The most memory of all requests together, from their arrival to their responses; more are refused with memory_full. 0 is no limit."`
 }
 
 // Default returns the flags' defaults, which are Triton's.

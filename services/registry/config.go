@@ -31,18 +31,18 @@ type Config struct {
 	// or as the URLs that package blob reads. At least one.
 	Repositories []string `name:"model-repository" aliases:"model-store" sep:"none" placeholder:"DIR" group:"Models" help:"Model repository: a directory, or s3://BUCKET/PATH, s3://HOST:PORT/BUCKET/PATH, gs://BUCKET/PATH or as://ACCOUNT/CONTAINER/PATH; repeat the flag for several. Required."`
 	// Control says when models are loaded.
-	Control Control `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none is all of them at the start; poll follows the repositories as well; explicit is what --load-model and the load API name."`
+	Control Control `name:"model-control-mode" default:"none" enum:"none,poll,explicit" group:"Models" help:"When models are loaded: none loads all of them at the start; poll also follows changes of the repositories; explicit loads the models in --load-model and load calls."`
 	// Policy is a file with the policy of all gateways; empty is none.
-	Policy string `name:"cluster-policy" placeholder:"FILE" group:"Tenants" help:"Policy of all gateways that have none of their own by --policy. A changed file is published again; one with errors changes nothing."`
+	Policy string `name:"cluster-policy" placeholder:"FILE" group:"Tenants" help:"Policy of all gateways without a --policy of their own. A changed file is published again; one with errors changes nothing."`
 	// Poll is how often the repositories are read again under [ControlPoll].
-	Poll Seconds `name:"repository-poll-secs" default:"15" group:"Models" help:"How often the repositories are read again under --model-control-mode=poll, in seconds; 0 is once an hour."`
+	Poll Seconds `name:"repository-poll-secs" default:"15" group:"Models" help:"Interval of reading the repositories under --model-control-mode=poll, in seconds; 0 is once an hour."`
 	// LoadModels are the models that the start loads under [ControlExplicit];
 	// "*" alone is all of them. Other modes load all and allow no names.
 	LoadModels []string `name:"load-model" sep:"none" placeholder:"NAME" group:"Models" help:"Model to load at the start under --model-control-mode=explicit; repeat the flag for several, or give * for all."`
 	// Namespacing has models of one name in several repositories served beside
 	// each other, distinguished by their repositories; without it such a name
 	// serves nothing.
-	Namespacing config.Switch `name:"model-namespacing" default:"false" group:"Models" help:"Serve models of one name in several repositories beside each other, told apart by their repositories."`
+	Namespacing config.Switch `name:"model-namespacing" default:"false" group:"Models" help:"Serve models with the same name from several repositories, identified by their repository."`
 	// PoolModels and PoolLabels are the models and the workers of pools, which
 	// have schedulers of their own. The pool default is there in any case.
 	PoolModels []string `name:"pool-models" sep:"none" placeholder:"POOL=MODEL,..." group:"Models" help:"Models that run in a pool of workers with a scheduler of its own, unless their configurations name one; repeat the flag for several pools."`
@@ -52,9 +52,9 @@ type Config struct {
 	ConfigName string `name:"model-config-name" placeholder:"NAME" group:"Models" help:"Read configs/NAME.pbtxt of the models that have it, instead of config.pbtxt."`
 	// AllowModelCode takes files given through the load API also for backends
 	// that execute them.
-	AllowModelCode config.Switch `name:"allow-model-code" default:"false" group:"Models" help:"Let the load API bring files for backends that execute them, such as python: whoever may load models may then run programs on the workers."`
+	AllowModelCode config.Switch `name:"allow-model-code" default:"false" group:"Models" help:"Let load calls include files for backends that execute them, such as python: clients that may load models can then run programs on the workers."`
 	// NoAutoComplete and StrictConfig both take nothing from model files.
-	NoAutoComplete bool          `name:"disable-auto-complete-config" group:"Models" help:"Take nothing from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
+	NoAutoComplete bool          `name:"disable-auto-complete-config" group:"Models" help:"Do not complete configurations from model files: each model needs a config.pbtxt that lists its inputs and outputs."`
 	StrictConfig   config.Switch `name:"strict-model-config" default:"false" group:"Models" help:"Older form of --disable-auto-complete-config."`
 
 	// Backends are those of the workers, so that a model of another gets a

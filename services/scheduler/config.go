@@ -30,18 +30,18 @@ type Config struct {
 	// run on one of which it has not heard.
 	TakeoverWait time.Duration `kong:"-"`
 
-	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"Most requests that wait, over all models; more are refused as queue_full. 0 is no bound."`
-	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"Most bytes of inputs that wait, over all models. 0 is no bound."`
+	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"The most waiting requests, over all models; more are refused with queue_full. 0 is no limit."`
+	MaxQueuedBytes    int64 `name:"max-queued-bytes" default:"4294967296" group:"Queues" help:"The most bytes of waiting inputs, over all models. 0 is no limit."`
 
-	RateLimit          string   `name:"rate-limit" default:"off" group:"Rate limiter" help:"execution_count has executions wait for the resources that rate_limiter of their instance groups names, and instances take turns by its priority; off ignores both."`
-	RateLimitResources []string `name:"rate-limit-resource" sep:"none" placeholder:"NAME:COUNT[:DEVICE]" group:"Rate limiter" help:"How much there is of a resource, on each device, on the one of that number, or in the pool if it is global; repeat the flag for each resource. Without any flag there is as much of each as the instance needs that needs most."`
+	RateLimit          string   `name:"rate-limit" default:"off" group:"Rate limiter" help:"execution_count makes executions wait for the resources in rate_limiter of their instance group, and instances take turns by its priority; off ignores both."`
+	RateLimitResources []string `name:"rate-limit-resource" sep:"none" placeholder:"NAME:COUNT[:DEVICE]" group:"Rate limiter" help:"Amount of a resource on each device, on the device with that number, or in the pool if it is global; repeat the flag for each resource. Without any, the amount is the largest need of an instance."`
 
-	DeviceBatches int `name:"device-batches" default:"0" group:"Queues" help:"How many batches run on a device at a time, over all models. Under a policy tenants then share the device by their weights whichever models they use. 0 is as many as there are free instances."`
+	DeviceBatches int `name:"device-batches" default:"0" group:"Queues" help:"How many batches of all models run on a device at a time. Under a policy, tenants then share the device by weight whichever models they use. 0 is as many as there are free instances."`
 
-	DecisionLog      string `name:"decision-log" placeholder:"FILE" group:"Decision log" help:"Write what the scheduler is asked and decides to this file, for nereid simulate. A file that is there is replaced."`
-	DecisionLogBytes int64  `name:"decision-log-bytes" default:"4294967296" group:"Decision log" help:"Largest size of the decision log, which then ends. 0 is no bound."`
+	DecisionLog      string `name:"decision-log" placeholder:"FILE" group:"Decision log" help:"Log the scheduler's events and decisions to this file, for nereid simulate. An existing file is replaced."`
+	DecisionLogBytes int64  `name:"decision-log-bytes" default:"4294967296" group:"Decision log" help:"Largest size of the decision log, at which it ends. 0 is no limit."`
 
-	MetricsConfig []string `name:"metrics-config" sep:"none" placeholder:"KEY=VALUE" group:"Metrics" help:"How the times of requests are shown: counter_latencies (true), histogram_latencies (false) and summary_latencies (false) switch forms; summary_quantiles is pairs of a quantile and its error, such as 0.5:0.05,0.99:0.001; repeat the flag for several."`
+	MetricsConfig []string `name:"metrics-config" sep:"none" placeholder:"KEY=VALUE" group:"Metrics" help:"The latency metrics: counter_latencies (true), histogram_latencies (false) and summary_latencies (false) enable kinds; summary_quantiles is pairs of a quantile and its error, such as 0.5:0.05,0.99:0.001; repeat the flag for several."`
 }
 
 // Default returns the flags' defaults. Only a flood reaches the bounds: a queue

@@ -60,25 +60,25 @@ type Config struct {
 	// one count as one load. When all that was assigned at the start serves, an engine in this
 	// process loads at most half as many as there are cores: requests would feel more.
 	LoadConcurrency int `name:"model-load-thread-count" default:"4" group:"Models" help:"How many model versions are loaded at the same time."`
-	LoadRetries     int `name:"model-load-retry-count" default:"0" group:"Models" help:"How often the load of a model version that fails is tried again."`
+	LoadRetries     int `name:"model-load-retry-count" default:"0" group:"Models" help:"How often a failed load of a model version is retried."`
 
-	ExecutionLog string `name:"execution-log" placeholder:"FILE" group:"Models" help:"Write a line of JSON to FILE for each request whose execution begins or ends, for audits; at half a GiB it is renamed to FILE.1 and begun anew."`
+	ExecutionLog string `name:"execution-log" placeholder:"FILE" group:"Models" help:"Log a line of JSON to FILE for each request whose execution starts or ends, for audits; at half a GiB the file is renamed to FILE.1 and a new one is started."`
 
 	Cache Cache `embed:""`
 
 	// Label are what pools choose their workers by.
-	Label []string `name:"label" sep:"none" placeholder:"KEY=VALUE" group:"Models" help:"A label by which models and pools choose this worker; repeat the flag for several."`
+	Label []string `name:"label" sep:"none" placeholder:"KEY=VALUE" group:"Models" help:"A label that models and pools can require; repeat the flag for several."`
 	// MemoryBudget bounds what instances may take of the device's memory: the
 	// registry assigns no more.
-	MemoryBudget string `name:"memory-budget" default:"90%" placeholder:"SIZE" group:"Models" help:"What models may take of the memory: a part of what the container or the machine has, such as 90%, a size such as 8GiB, or 0 for no bound. A model that does not fit waits, with a cause."`
+	MemoryBudget string `name:"memory-budget" default:"90%" placeholder:"SIZE" group:"Models" help:"Memory for models: a part of the container's or machine's memory, such as 90%, a size such as 8GiB, or 0 for no limit. A model that does not fit waits, with a cause."`
 	// BatchMemory bounds the inputs of what runs, or is about to: see [infer.Held].
-	BatchMemory string `name:"batch-memory" default:"25%" placeholder:"SIZE" group:"Models" help:"What the inputs of the batches of a worker may take of the memory together, as --memory-budget. Where that is short, batches are smaller, then wait, and then new requests are refused as memory_pressure. Gathering the inputs takes as much again, and so may outputs."`
+	BatchMemory string `name:"batch-memory" default:"25%" placeholder:"SIZE" group:"Models" help:"Memory for the inputs of a worker's batches, in the form of --memory-budget. If it is short, batches first shrink, then wait, and then new requests are refused with memory_pressure. Gathering the inputs takes as much again, and so may outputs."`
 
 	// PinnedMemory bounds the memory of the host that GPUs copy from and to by themselves.
-	PinnedMemory int64 `name:"pinned-memory-pool-byte-size" default:"268435456" placeholder:"BYTES" group:"Models" help:"How much of the host's memory is kept in its place so that GPUs copy from and to it by themselves. Beyond it the driver copies through memory of its own."`
+	PinnedMemory int64 `name:"pinned-memory-pool-byte-size" default:"268435456" placeholder:"BYTES" group:"Models" help:"Pinned host memory, which GPUs read and write directly. Beyond it the driver copies through its own memory."`
 
 	// OnnxRuntimeLibrary is opened when the first model needs it.
-	OnnxRuntimeLibrary string   `name:"onnxruntime-library" varies:"" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer: the one that make deps fetched, or else the system's."`
+	OnnxRuntimeLibrary string   `name:"onnxruntime-library" varies:"" default:"${onnxruntime}" placeholder:"FILE" group:"Backends" help:"ONNX Runtime's shared library, 1.24 or newer; by default the one that make deps fetched, otherwise the system's."`
 	BackendConfig      []string `name:"backend-config" sep:"none" placeholder:"BACKEND,KEY=VALUE" group:"Backends" help:"A setting of a backend, or of all without a name: onnxruntime has enable-global-threadpool, intra_op_thread_count, inter_op_thread_count, openvino-library, cuda-libraries, engine-cache and default-max-batch-size, python has python-path, stub-timeout-seconds, stub-memory-bytes, stub-cpus, stub-rights and stub-user, of which Python-based backends have the first four; repeat the flag for several."`
 	BackendDirectory   string   `name:"backend-directory" placeholder:"DIR" group:"Backends" help:"Directory of Python-based backends: NAME/model.py in it is the code of all models with backend NAME. It is read at the start."`
 	HostPolicy         []string `name:"host-policy" sep:"none" placeholder:"POLICY,KEY=VALUE" group:"Backends" help:"The cores of instances of a host policy, such as cpu: cpu-cores=0-3 or numa-node=0; repeat the flag for several."`
