@@ -14,32 +14,31 @@ import (
 	"github.com/nereid-serving/nereid/libs/onnxheader"
 )
 
-// Descriptor says what is known of a backend without opening it.
+// Descriptor has the static facts of a backend, known without opening it.
 type Descriptor struct {
 	// Name is the backend's name in model configurations.
 	Name string
-	// Formats are the forms that its models come in, in the order in which they
-	// are looked for; none if a model needs no file.
+	// Formats are the formats of its model files, in the order of lookup; none if a model needs
+	// no file.
 	Formats []Format
-	// BuiltIn says that workers of this release can open it. The others are
-	// known so that their models get the right refusal, where the backend directory
-	// has no code for them either.
+	// BuiltIn says that workers of this release can open it. The others have descriptors so
+	// that their models are refused with the right advice, unless the backend directory has
+	// code for them.
 	BuiltIn bool
-	// Instead says what to do with models of a backend that is not built in, as an
-	// instruction; empty where there is nothing better than for any other.
+	// Instead is the advice for models of a backend that is not built in, as an instruction;
+	// empty for the general one.
 	Instead string
-	// RunsCode says that a model's files are executed: who may write them may do
-	// what the worker may.
+	// RunsCode says that a model's files are executed: anyone who can write them has the
+	// worker's rights.
 	RunsCode bool
-	// Engine says that models are loaded within the worker's process, where a load slows
-	// the requests of others.
+	// Engine says that models load within the worker's process, where a load slows other
+	// models' requests.
 	Engine bool
-	// FileRequired says that a version without its model file is not complete.
+	// FileRequired says that a version without its model file is incomplete.
 	FileRequired bool
 	// CPU and GPU say on which kinds of devices its instances run.
 	CPU, GPU bool
-	// CPUInstances is how many instances a group on CPUs has that does not say;
-	// 0 is 1.
+	// CPUInstances is the default number of instances of a group on CPUs; 0 means 1.
 	CPUInstances int32
 	// BatchTensors says that batch_input and batch_output are supported.
 	BatchTensors bool
@@ -50,21 +49,20 @@ type Descriptor struct {
 	// CPUAccelerators and GPUAccelerators are the names that
 	// execution_accelerators may have; nil does not check them.
 	CPUAccelerators, GPUAccelerators []string
-	// Header reads what a model file says about itself. Configurations are
-	// completed from it and compared with it before a worker loads the model. nil
-	// where that takes the engine itself: such configurations list their inputs
-	// and outputs.
+	// Header reads a model file's metadata, from which configurations are completed and with
+	// which they are compared before a worker loads the model. nil if only the engine can read
+	// it: such configurations list their inputs and outputs.
 	Header func(file io.ReaderAt, size int64) (*onnxheader.Header, error)
-	// HeaderSuffix is what the name of the file that Header reads has behind that of the
-	// model file; empty reads the model file itself.
+	// HeaderSuffix is appended to the model file's name for the file that Header reads; empty
+	// reads the model file itself.
 	HeaderSuffix string
 	// CompletesItself says that a model's own code may complete its configuration:
 	// inputs and outputs may be missing, and a worker is asked to run the code.
 	CompletesItself bool
-	// CompletesTensors says that a worker is asked for what a configuration lacks of
-	// inputs and outputs, which the model file tells its engine.
+	// CompletesTensors says that a worker completes missing inputs and outputs, which only the
+	// engine can read from the model file.
 	CompletesTensors bool
-	// Hosted says that it is Python-based, with code that comes with the server.
+	// Hosted says that the backend is Python-based and that its code comes with the server.
 	Hosted bool
 	// CheckParameters returns what is wrong with a model's parameters, in the
 	// order of their names. nil accepts all.
@@ -74,20 +72,20 @@ type Descriptor struct {
 	CheckAccelerator func(name string, parameters map[string]string) []Fault
 }
 
-// Format is a form of model files.
+// Format is a format of model files.
 type Format struct {
-	// Platform is the older name for backend and format together; empty if there
-	// is none. Aliases are further names for it.
+	// Platform is the older name for backend and format together; empty if there is none.
+	// Aliases are its other names.
 	Platform string
 	Aliases  []string
 	// File is the default name of the model file or directory in a version's
 	// directory.
 	File string
-	// Instead says what to do with models of a form that a built-in backend does not
-	// take, as an instruction; empty for those that it takes.
+	// Instead is the advice for models in a format that a built-in backend does not support, as
+	// an instruction; empty for supported ones.
 	Instead string
-	// Standard is set for the format of models that name the backend alone and
-	// whose files tell nothing.
+	// Standard marks the format of models that name only the backend and whose files do not
+	// identify a format.
 	Standard bool
 }
 
@@ -107,15 +105,14 @@ func (d Descriptor) File() string {
 	return ""
 }
 
-// Fault is what is wrong with a parameter of a model.
+// Fault is an error in a parameter of a model.
 type Fault struct {
 	Parameter string
 	// Message says what is wrong, Fix what to do.
 	Message, Fix string
 }
 
-// All returns the known backends in the order in which their files are looked
-// for.
+// All returns the known backends in the order in which their files are looked up.
 func All() []Descriptor {
 	engines := []Descriptor{tensorFlow(), tensorRT(), onnxRuntime(), openVINO(), pyTorch(), python(), forest(), vLLM(), dali()}
 	return append(engines, withoutEngine()...)
@@ -131,8 +128,8 @@ func Find(name string) (Descriptor, bool) {
 	return Descriptor{}, false
 }
 
-// Get is [Find] for callers that treat an unknown backend as one that has no
-// properties. One that there is all the same is Python-based.
+// Get is [Find] for callers that treat an unknown backend as one without properties. If such a
+// backend exists, it is Python-based.
 func Get(name string) Descriptor {
 	d, _ := Find(name)
 	return d
@@ -146,14 +143,14 @@ func BuiltIn() []string { return names(func(d Descriptor) bool { return d.BuiltI
 // sorted.
 func Hosted() []string { return names(func(d Descriptor) bool { return d.Hosted }) }
 
-// Completed returns the names of the backends by which configurations get inputs and
+// Completed returns the names of the backends that complete a configuration's inputs and
 // outputs from model files, sorted.
 func Completed() []string {
 	return names(func(d Descriptor) bool { return d.Header != nil || d.CompletesTensors })
 }
 
-// WithHeader returns the names of the backends whose model files tell their
-// inputs and outputs, sorted.
+// WithHeader returns the names of the backends whose model files declare their inputs and
+// outputs, sorted.
 func WithHeader() []string { return names(func(d Descriptor) bool { return d.Header != nil }) }
 
 func names(of func(Descriptor) bool) []string {

@@ -3,10 +3,9 @@ package backends
 // The backends that run no engine and need no files. All but echo are Triton's own
 // test backends.
 const (
-	// Echo is the name of the backend whose models answer with their inputs.
+	// Echo is the name of the backend whose models return their inputs.
 	Echo = "echo"
-	// Identity is the name of the backend whose models answer OUTPUT<index> with
-	// INPUT<index>.
+	// Identity is the name of the backend whose models return INPUT<index> as OUTPUT<index>.
 	Identity = "identity"
 	// Repeat is the name of the backend whose decoupled models give a response for
 	// each element of an input.

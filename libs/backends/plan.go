@@ -29,8 +29,8 @@ func tensorRT() Descriptor {
 
 // Plan describes a plan, as the file beside it does, which is written where the plan is built.
 type Plan struct {
-	// TensorRT is the version that has built it, such as 10.13.3, and Capability the compute
-	// capability of the GPU on which: it runs with these alone.
+	// TensorRT is the version that built the plan, such as 10.13.3, and Capability the compute
+	// capability of the GPU: the plan runs only with these.
 	TensorRT   string `json:"tensorrt"`
 	Capability string `json:"compute_capability"`
 	// Precision is what the builder might use: fp32, tf32, fp16, bf16, int8.

@@ -28,11 +28,11 @@ func ParseBool(text string) (bool, error) {
 	return false, fmt.Errorf("failed to convert '%s' to boolean", text)
 }
 
-// MaxThreads bounds a number of threads that nobody meant.
+// MaxThreads bounds the number of threads, against typing errors.
 const MaxThreads = 1 << 16
 
-// ParseThreads reads a number of threads. 0 is the backend's choice, and so is, as
-// in Triton, a negative number.
+// ParseThreads reads a number of threads. 0 and, as in Triton, negative numbers are the
+// backend's choice.
 func ParseThreads(text string) (int, error) {
 	n, err := ParseInt(text)
 	if err == nil && n > MaxThreads {

@@ -25,15 +25,15 @@ type Object struct {
 	// Name is the object's key relative to the directory that was listed, in
 	// shortest form and within it.
 	Name string
-	// ETag names the content: equal ones, of one name, are of one content.
+	// ETag identifies the content: equal ETags of one name mean equal contents.
 	ETag string
 	// Size is in bytes.
 	Size int64
-	// Modified is when the store says that it was written.
+	// Modified is the time of the write, according to the store.
 	Modified time.Time
 }
 
-// Dir is what lies below a prefix of a bucket. It is safe for concurrent use.
+// Dir is the part of a bucket below a prefix. It is safe for concurrent use.
 type Dir struct {
 	bucket *bucket
 	at     Location
@@ -86,10 +86,9 @@ func (d *Dir) page(ctx context.Context, prefix, token string) (found []Object, n
 	return found, next, nil
 }
 
-// Open reads length bytes of an object from an offset on, if it is still the
-// one that was listed: the reason is files_changed if it is not. The reader
-// fails with store_truncated if it ends too early, and with store_unreachable
-// if nothing comes for a while.
+// Open reads length bytes of an object from an offset, if it is still the listed one: otherwise
+// the reason is files_changed. The reader fails with store_truncated if it ends too early, and
+// with store_unreachable if nothing comes for a while.
 func (d *Dir) Open(ctx context.Context, o Object, offset, length int64) (io.ReadCloser, error) {
 	if length <= 0 {
 		return io.NopCloser(strings.NewReader("")), nil

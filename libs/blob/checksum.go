@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 )
 
-// SHA256 is the digest of a whole object where the store keeps it, as S3 does
-// of those that were put with that checksum; else known is false. It costs a
-// request and no bytes.
+// SHA256 returns the digest of a whole object if the store has it, as S3 does for objects
+// uploaded with that checksum; otherwise known is false. It costs one request and transfers no
+// content.
 func (d *Dir) SHA256(ctx context.Context, o Object) (sum [sha256.Size]byte, known bool) {
 	store, keeps := d.bucket.store.(digester)
 	if !keeps || isSynthetic(o.ETag) {

@@ -22,8 +22,7 @@ type Location struct {
 	Prefix string
 }
 
-// Remote reports whether a text is meant as the URL of an object store, rather
-// than as a path.
+// Remote reports whether a text is the URL of an object store rather than a path.
 func Remote(text string) bool {
 	scheme, _, ok := strings.Cut(text, "://")
 	return ok && scheme != "file"

@@ -11,11 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Options bound what a store may take. The zero value has the defaults.
+// Options set the limits for calls to a store. The zero value has the defaults.
 type Options struct {
-	// Stall is for how long a read may bring nothing; 0 is 30 s.
+	// Stall is the longest time in which a read may return no bytes; 0 is 30 s.
 	Stall time.Duration
-	// Write asks for credentials that allow writing, where a store grants them by what is asked for.
+	// Write requests credentials that allow writing, for stores whose credentials have a scope.
 	Write bool
 	// Attempts is how often a request is tried before it fails; 0 is 3.
 	Attempts int
@@ -31,8 +31,8 @@ type Stores struct {
 	open map[string]*bucket // by what tells them apart; guarded by mu
 }
 
-// New makes stores. It opens nothing, and reads the file of credentials that
-// TRITON_CLOUD_CREDENTIAL_PATH names when a bucket is first opened.
+// New returns Stores and opens nothing. The first opened bucket reads the credentials file in
+// TRITON_CLOUD_CREDENTIAL_PATH.
 func New(o Options) *Stores {
 	if o.Stall == 0 {
 		o.Stall = 30 * time.Second
@@ -70,8 +70,8 @@ type bucket struct {
 	anonymous bool
 }
 
-// At opens a place in a store. That it exists, and may be read, shows when it
-// is. ctx bounds the search for credentials.
+// At opens a location in a store. It does not check that the location exists and is readable;
+// the first read does. ctx bounds the search for credentials.
 func (s *Stores) At(ctx context.Context, url string) (*Dir, error) {
 	at, err := Parse(url)
 	if err != nil {

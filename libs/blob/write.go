@@ -21,8 +21,8 @@ import (
 // memory. S3 takes 10,000 parts: 80 GB.
 const partSize = 8 << 20
 
-// Write writes an object whose length is not known before. The object is there when all of the
-// content is written, and not at all where that fails. An error of the content comes as it is.
+// Write writes an object of unknown length. The object appears when the whole content is
+// written, and not at all if that fails. An error of the content is returned unchanged.
 func (d *Dir) Write(ctx context.Context, name string, content io.Reader) error {
 	from := &source{Reader: content}
 	err := d.bucket.write(ctx, d.at.key(name), from)

@@ -16,15 +16,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 )
 
-// Claim says which lease is wanted.
+// Claim describes the lease to acquire.
 type Claim[T any] struct {
 	// Key is the role, or the claimant's own id.
 	Key string
 	// TTL is how long the lease lives without renewal, in whole seconds. Zero
 	// is [Config.Lease], or the bucket's own time.
 	TTL time.Duration
-	// Value makes the first value of the lease. It should keep the epoch, and
-	// may be called several times.
+	// Value returns the first value of the lease. It should contain the epoch, and may be
+	// called several times.
 	Value func(epoch uint64) T
 	// Replace reports whether a lease with this value may be replaced before it
 	// ends: that of the same holder's earlier incarnation. A process that was

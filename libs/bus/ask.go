@@ -10,20 +10,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Subject is what processes ask each other about that many of them may know: those who
-// know answer, and the others are silent. What is asked is not kept.
+// Subject is a subject for questions to all processes of a kind: those that know the answer
+// reply, the others are silent. Questions are not stored.
 type Subject string
 
 // The subjects.
 const (
-	// AskGateways is what became of a request, for the gateways.
+	// AskGateways asks gateways for the outcome of a request.
 	AskGateways Subject = "nereid.explain.gateways"
-	// AskSchedulers is what was decided about a request, for the schedulers.
+	// AskSchedulers asks schedulers for their decisions about a request.
 	AskSchedulers Subject = "nereid.explain.schedulers"
 )
 
-// Answer answers questions until ctx is done or the Bus is closed. It does not know what
-// it answers with nil. Questions are answered one at a time.
+// Answer answers questions, one at a time, until ctx is done or the Bus is closed. nil means
+// that it does not know the answer, and sends none.
 func (b *Bus) Answer(ctx context.Context, s Subject, answer func(question []byte) (reply []byte)) error {
 	sub, err := b.conn.Subscribe(string(s), func(m *nats.Msg) {
 		if reply := answer(m.Data); reply != nil {
@@ -41,8 +41,8 @@ func (b *Bus) Answer(ctx context.Context, s Subject, answer func(question []byte
 	return nil
 }
 
-// Ask asks everybody who answers to a subject, and gives what comes to take until it has
-// enough or the time is over, which is no error.
+// Ask sends a question to all processes that answer a subject, and passes their replies to take
+// until it has enough or the time is over, which is not an error.
 func (b *Bus) Ask(ctx context.Context, s Subject, question []byte, wait time.Duration, take func(reply []byte) (enough bool)) error {
 	ctx, end := context.WithTimeout(ctx, wait)
 	defer end()

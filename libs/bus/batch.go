@@ -12,14 +12,14 @@ type Write[T any] struct {
 	Value T
 	// Delete removes the key; Value is not used.
 	Delete bool
-	// Replaces is the revision that the key has; 0 is none. Under Any, and
-	// where 0 is deleted, it may have whatever there is.
+	// Replaces is the key's current revision; 0 means that the key does not exist. With Any, or
+	// for a deletion of revision 0, the key may have any revision.
 	Replaces uint64
 	Any      bool
 }
 
-// Written is the result of a [Write]: the new revision, or the error that the
-// method for a single key returns. A deletion has no revision.
+// Written is the result of a [Write]: the new revision, or the error of the method for a single
+// key. A deletion has no revision.
 type Written struct {
 	Revision uint64
 	Err      error
@@ -29,8 +29,8 @@ type Written struct {
 // the server processes while an answer travels.
 const batchWidth = 64
 
-// Batch changes different keys, many at a time and in no order, and returns the
-// result of each in the order given. It is no transaction.
+// Batch changes different keys, many at a time and in any order, and returns the results in the
+// given order. It is not a transaction.
 func (b *Bucket[T]) Batch(ctx context.Context, writes []Write[T]) []Written {
 	out := make([]Written, len(writes))
 	if len(writes) == 1 {

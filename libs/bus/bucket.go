@@ -79,12 +79,12 @@ func (b *Bucket[T]) Create(ctx context.Context, key string, value T) (uint64, er
 	return b.create(ctx, key, value)
 }
 
-// CreateFor is Create of a value that ends by itself after a time.
+// CreateFor is Create of a value that expires after a time.
 func (b *Bucket[T]) CreateFor(ctx context.Context, key string, value T, d time.Duration) (uint64, error) {
 	return b.create(ctx, key, value, jetstream.WithMsgTTL(wholeSeconds(d)))
 }
 
-// UpdateFor is Update to a value that ends by itself after a time.
+// UpdateFor is Update to a value that expires after a time.
 func (b *Bucket[T]) UpdateFor(ctx context.Context, key string, value T, lastRevision uint64, d time.Duration) (uint64, error) {
 	return b.write(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(lastRevision), jetstream.WithMsgTTL(wholeSeconds(d)))
 }
@@ -117,7 +117,7 @@ func (b *Bucket[T]) Update(ctx context.Context, key string, value T, lastRevisio
 	return b.write(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(lastRevision))
 }
 
-// Put writes a value whatever is there and returns its revision.
+// Put writes a value unconditionally and returns its revision.
 func (b *Bucket[T]) Put(ctx context.Context, key string, value T) (uint64, error) {
 	return b.write(ctx, key, value)
 }

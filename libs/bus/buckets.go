@@ -29,27 +29,27 @@ const (
 // CurrentPolicy is the key of the policy of all gateways, in the bucket policy.
 const CurrentPolicy = "current"
 
-// LogSetting is the key of the bucket [Settings] of what differs from the flags of the
-// processes' logs.
+// LogSetting is the key in the bucket [Settings] for log settings that differ from the
+// processes' flags.
 const LogSetting = "log"
 
 // Spec is one row of the bucket table.
 type Spec struct {
 	// Name is the bucket's name.
 	Name string
-	// Lease is how long a lease of this bucket lives without renewal, in whole
-	// seconds. Zero: the bucket holds values that stay until they are deleted.
+	// Lease is how long a lease of this bucket lives without renewal, in whole seconds. Zero
+	// means that values stay until they are deleted.
 	Lease time.Duration
 	// MaxValue bounds a value as stored, in bytes. All are below the 1 MiB that
 	// a NATS server takes by default.
 	MaxValue int
-	// MaxKeys is how many keys there may be, those included that ended in the last minutes;
-	// 0 is any number. Above it new keys are refused.
+	// MaxKeys limits the number of keys, including those that ended in the last minutes; 0 is
+	// no limit. Beyond it new keys are refused.
 	MaxKeys int64
 	// KeyedByOwner says that keys are those of [OwnedKey]: an owner and a name.
 	KeyedByOwner bool
-	// Ephemeral says that values mean nothing once the embedded server has
-	// stopped, so that it need not bring each to the disk at once.
+	// Ephemeral says that values are meaningless once the embedded server has stopped, so that
+	// it need not sync each write to disk.
 	Ephemeral bool
 	// Persistent says that one writer restores the bucket after a loss, and marks
 	// the end: see [Bucket.MarkSynced].
@@ -118,10 +118,10 @@ func (b *Bus) streamConfig(spec Spec, first uint64) jetstream.StreamConfig {
 	return cfg
 }
 
-// StreamName is the JetStream stream behind a bucket.
+// StreamName is the name of a bucket's JetStream stream.
 func StreamName(bucket string) string { return "KV_" + bucket }
 
-// SubjectPrefix is what the subjects of a bucket's keys begin with.
+// SubjectPrefix is the prefix of the subjects of a bucket's keys.
 func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 
 // LeaseOf is how long a lease on a key of a bucket lives without being renewed; 0 if the bucket

@@ -31,8 +31,8 @@ type Config struct {
 	// embedded server also takes connections, without authentication but for the password. Empty
 	// opens no socket: only this process can reach the server.
 	Listen string
-	// Password, if not empty, is what the embedded server asks of who connects; [Bus.Addr]
-	// has it.
+	// Password, if not empty, is required to connect to the embedded server; [Bus.Addr]
+	// contains it.
 	Password string
 	// Name is this process's name in the server's connection list and log.
 	Name string
@@ -200,7 +200,7 @@ func (r *retries) wait() time.Duration {
 	return d
 }
 
-// Connected reports whether the connection stands at this moment.
+// Connected reports whether the connection is up at this moment.
 func (b *Bus) Connected() bool { return b.conn.IsConnected() }
 
 // Host is the address of this process's host on the network by which it

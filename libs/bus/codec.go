@@ -2,8 +2,8 @@ package bus
 
 import nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 
-// Codec turns values into bytes and back. Its functions are called
-// concurrently. Encode gives equal bytes for equal values.
+// Codec encodes and decodes values. Its functions are called concurrently. Encode gives equal
+// bytes for equal values.
 type Codec[T any] struct {
 	// Encode returns bytes that the caller may keep.
 	Encode func(T) ([]byte, error)

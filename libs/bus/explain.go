@@ -10,7 +10,7 @@ import (
 
 // Why a server that answers cannot be used. Waiting changes neither.
 var (
-	// ErrCredentials says that the server does not know the user.
+	// ErrCredentials says that the server rejects the credentials.
 	ErrCredentials = errors.New("credentials refused")
 	// ErrTLS says that the two ends do not agree on TLS.
 	ErrTLS = errors.New("no agreement on TLS")

@@ -15,11 +15,11 @@ const maxKey = 1024
 // emptyKey stands for the key of no bytes, which NATS cannot name.
 const emptyKey = "="
 
-// OwnedKey is the key of a name under an owner, who must not have a slash in
-// its own: see [CheckOwner].
+// OwnedKey returns the key of a name under an owner, whose own name must not contain a slash:
+// see [CheckOwner].
 func OwnedKey(owner, name string) string { return owner + "/" + name }
 
-// CutKey gives the parts of an owned key.
+// CutKey returns the parts of an owned key.
 func CutKey(key string) (owner, name string) {
 	owner, name, _ = strings.Cut(key, "/")
 	return owner, name

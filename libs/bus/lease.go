@@ -18,8 +18,7 @@ var ErrLost = errors.New("lease lost")
 
 var errClosed = errors.New("bus closed")
 
-// Lease is a key that its holder keeps alive. Its methods are safe for
-// concurrent use.
+// Lease is a key that its holder renews. Its methods are safe for concurrent use.
 type Lease[T any] struct {
 	bucket *Bucket[T]
 	key    string

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Artifacts is the object store of files that were given through the load API.
-// The registry's leader writes it, workers read it.
+// Artifacts is the object store of files from the load API. The leading registry writes it,
+// workers read it.
 const Artifacts = "artifacts"
 
 const (
@@ -17,7 +17,7 @@ const (
 	ArtifactsStream = "OBJ_" + Artifacts
 	// ArtifactsSubjects are the subjects of its objects.
 	ArtifactsSubjects = "$O." + Artifacts + ".>"
-	// MaxArtifacts bounds it, in bytes. A writer checks the remaining room first.
+	// MaxArtifacts is its size limit in bytes. A writer checks the remaining space first.
 	MaxArtifacts = 1 << 30
 )
 
@@ -25,7 +25,7 @@ const (
 // other than [ErrNotFound] have the reason state_unavailable.
 type Objects struct{ bus *Bus }
 
-// Objects gives access to the object store. It asks nothing of the server.
+// Objects returns access to the object store without calling the server.
 func (b *Bus) Objects() *Objects { return &Objects{b} }
 
 // Put writes an object, and replaces one of that name. The first write makes the

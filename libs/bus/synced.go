@@ -12,9 +12,8 @@ import (
 // only writer has marked the bucket as synced.
 const syncedKey = "=="
 
-// MarkSynced says that the bucket holds all that it should, for the first time or
-// after a loss. Watches then report every key as deleted that the bucket lacks.
-// Marking it twice has no effect.
+// MarkSynced marks the bucket as complete, for the first time or after a loss. Watches then
+// report missing keys as deleted. Marking it twice has no effect.
 func (b *Bucket[T]) MarkSynced(ctx context.Context) error {
 	synced, err := b.Synced(ctx)
 	if synced || err != nil {

@@ -31,11 +31,11 @@ type Client interface {
 	Infer(ctx context.Context, r *Request) (*Response, error)
 	// Index lists the models of the repository, loaded or not.
 	Index(ctx context.Context) ([]Model, error)
-	// Explain tells what became of a recent request of that id. Servers tell it over HTTP
-	// alone.
+	// Explain returns the outcome of a recent request with that id. Servers support it only
+	// over HTTP.
 	Explain(ctx context.Context, id string) (*infer.Explanation, error)
-	// Record returns a recording of the requests that come to the server from now on, as package
-	// recording reads it. It ends with ctx, too. Servers record for clients of HTTP alone.
+	// Record returns a recording of the server's requests from now on, for package recording.
+	// It also ends with ctx. Servers support it only over HTTP.
 	Record(ctx context.Context, r *RecordRequest) (io.ReadCloser, error)
 	// RegisterMemory registers a region of so many bytes of the POSIX shared memory key, which begins
 	// with a slash, and UnregisterMemory unregisters it.
@@ -49,8 +49,8 @@ type Client interface {
 type Options struct {
 	// TLS is nil for plain text, unless an address of https asks for TLS.
 	TLS *tls.Config
-	// Header goes with every call: over HTTP as headers, over gRPC as metadata.
-	// What the protocol sets itself it cannot change.
+	// Header is sent with every call: over HTTP as headers, over gRPC as metadata. It cannot
+	// override headers of the protocol.
 	Header http.Header
 	// ConnectTimeout bounds the connection, and after it the TLS handshake; 0 is
 	// 10 s. The call as a whole is bounded by its context alone.
@@ -68,7 +68,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Metadata is what a model takes and gives.
+// Metadata describes a model's inputs and outputs.
 type Metadata struct {
 	Name     string
 	Versions []string
@@ -91,8 +91,8 @@ type Tensor struct {
 	Data []byte
 }
 
-// Request asks for one inference. Without a version it is the model's default
-// one, without outputs all of them.
+// Request is one inference request. Without a version it uses the model's default, without
+// outputs it requests all of them.
 type Request struct {
 	Model, Version, ID string
 	Inputs             []Tensor
@@ -134,6 +134,6 @@ type RecordRequest struct {
 	// MaxBytes and Seconds end the recording; the bytes are those before compression.
 	MaxBytes int64   `json:"max_bytes"`
 	Seconds  float64 `json:"seconds"`
-	// Answers has the responses recorded, too.
+	// Answers records the responses too.
 	Answers bool `json:"answers,omitempty"`
 }

@@ -33,9 +33,9 @@ type overHTTP struct {
 	max    int64 // bytes of a response
 }
 
-// HTTP returns a client of the server at address: a host and port, or a URL
-// whose path may say where behind a proxy the server is. It opens nothing.
-// With o.TLS an address without a scheme is one of https.
+// HTTP returns a client of the server at address: a host and port, or a URL, whose path may be
+// the server's prefix behind a proxy. It opens nothing. With o.TLS an address without a scheme
+// means https.
 func HTTP(address string, o Options) Client {
 	if !strings.Contains(address, "://") {
 		scheme := "http"

@@ -7,8 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Misspelling is a variable that is no setting, and the one that was probably
-// meant.
+// Misspelling is an unknown variable, and the setting that was probably meant.
 type Misspelling struct{ Variable, Meant string }
 
 // Lookup finds variables in an environment as [os.Environ] returns it.
@@ -24,11 +23,10 @@ func Lookup(environ []string) func(string) (string, bool) {
 	}
 }
 
-// Misspelled returns the variables of an environment that are almost one of the
-// application's settings, sorted. Others with the same prefix are none of its
-// business: other programs have theirs, and Kubernetes sets some that are named
-// after services. So a variable must be nearer to a setting than a key of the
-// file need be.
+// Misspelled returns the variables of an environment that resemble one of the application's
+// settings, sorted. It ignores other variables with the same prefix: other programs have
+// theirs, and Kubernetes sets some that are named after services. So a variable must be more
+// similar to a setting than a key of the file.
 func Misspelled(environ []string, app *kong.Application) []Misspelling {
 	known := map[string]bool{EnvName(FileFlag): true}
 	for name := range flagNames(app.Node) {

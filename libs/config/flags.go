@@ -5,9 +5,8 @@ import (
 	"reflect"
 )
 
-// Flags are the arguments by which another program gets the settings that a struct has, as
-// --name=value. Fields without a name are no settings, and those that are empty need none.
-// The settings of structs within it are its own, too.
+// Flags returns the arguments, as --name=value, that pass a struct's settings to another
+// program. It skips fields without a name and empty fields, and includes nested structs.
 func Flags(settings any) []string {
 	v := reflect.Indirect(reflect.ValueOf(settings))
 	var list []string

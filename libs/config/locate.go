@@ -6,9 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Locate adds to an error about the value of a setting, which it names as
-// --setting, where that value stands: the variable, or the file with its line.
-// What args give needs no such help.
+// Locate adds the origin of a setting's value to an error that names the setting as --setting:
+// the variable, or the file with its line. Values in args need no origin.
 func (s *Settings) Locate(err error, args []string) error {
 	if err == nil || (s.path != "" && strings.Contains(err.Error(), s.path+":")) {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Numbers has kong say of a number that is none what it may be.
+// Numbers makes kong's errors about numbers say which values are valid.
 func Numbers() kong.Option { return kong.KindMapper(reflect.Int, kong.MapperFunc(number)) }
 
 func number(ctx *kong.DecodeContext, target reflect.Value) error {

@@ -36,8 +36,7 @@ const prefix = "NEREID_"
 // byDefault is the source of a setting that nothing gives.
 const byDefault = "default"
 
-// Settings are what the file and the environment say. They are a
-// [kong.Resolver].
+// Settings are the settings in the file and the environment. They are a [kong.Resolver].
 type Settings struct {
 	path string
 	keys map[string]*yaml.Node
@@ -111,8 +110,8 @@ func (s *Settings) wrong(line int, format string, args ...any) error {
 	return errs.New(errs.ConfigInvalid, "%s:%d: %s", s.path, line, fmt.Sprintf(format, args...))
 }
 
-// Validate refuses keys of the file that no flag of the application has. The
-// file may be shared by all commands.
+// Validate rejects keys of the file that are not a flag of any command. All commands may share
+// the file.
 func (s *Settings) Validate(app *kong.Application) error {
 	known := flagNames(app.Node)
 	for key := range s.keys {
@@ -145,9 +144,8 @@ func flagNames(n *kong.Node) map[string]bool {
 	return names
 }
 
-// Resolve gives a flag that is not on the command line its value. A variable
-// that is empty counts as not set: that is how containers pass one on that
-// nobody has set.
+// Resolve returns the value of a flag that is not on the command line. An empty variable counts
+// as unset, because containers pass unset variables on as empty ones.
 func (s *Settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if !isSetting(flag.Name) {
 		return nil, nil //nolint:nilnil // kong's way to say that there is none
@@ -162,8 +160,8 @@ func (s *Settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 	return s.value(flag.Name, node)
 }
 
-// Source says where the value of a setting comes from that no flag gives: the
-// variable, the file with its line, or "default".
+// Source returns the origin of a setting that is not on the command line: the variable, the
+// file with its line, or "default".
 func (s *Settings) Source(setting string) string {
 	name := EnvName(setting)
 	if value, ok := s.env(name); ok && value != "" {

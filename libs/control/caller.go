@@ -25,9 +25,9 @@ type Options struct {
 	// TLS is how the client authenticates itself and the server; nil is plain
 	// text.
 	TLS *tls.Config
-	// Timeout is for how long a call waits while no process holds the role or
-	// the holder does not answer; 0 is half a minute for the registry, as in one
-	// process, and 5 s for a pool, whose standbys take over in less.
+	// Timeout is how long a call waits while no process has the role or its holder does not
+	// respond; 0 is half a minute for the registry, as in one process, and 5 s for a pool,
+	// whose standbys take over in less.
 	Timeout time.Duration
 }
 

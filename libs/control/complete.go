@@ -12,8 +12,8 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Draft is a model configuration that the model's own code is to complete, and
-// where that code lies.
+// Draft is a model configuration for the model's own code to complete, with the location of
+// that code.
 type Draft struct {
 	// Model is the version whose code completes it; it has no generation yet.
 	Model infer.ModelRef

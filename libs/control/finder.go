@@ -25,9 +25,9 @@ type Holder struct {
 	Epoch uint64
 }
 
-// Finder knows a role's holder while it runs. It reads the bucket leaders
-// alone, so callers follow a failover without asking anybody. While the store
-// is away it keeps the last known holder. It is safe for concurrent use.
+// Finder knows a role's holder while it runs. It reads only the bucket leaders, so callers
+// follow a failover without calling anybody. While the store is unavailable it retains the last
+// known holder. It is safe for concurrent use.
 type Finder struct {
 	bus  *bus.Bus
 	role string

@@ -8,8 +8,8 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Incarnations knows whose the incarnations of a service's processes are, while
-// it runs. It is safe for concurrent use.
+// Incarnations maps the incarnations of a service's processes to their ids while it runs. It is
+// safe for concurrent use.
 type Incarnations struct {
 	watch func(context.Context, func(id string, incarnation uint64)) error
 

@@ -8,8 +8,8 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// FollowLog has the settings of the bucket in force over those that the log has been
-// opened with, until ctx is done.
+// FollowLog applies the bucket's settings over those with which the log was opened, until ctx
+// is done.
 func FollowLog(ctx context.Context, store *bus.Bus, log *obs.Log) error {
 	bucket, err := bus.NewBucket(store, bus.Settings, bus.Values[*nereidv1.SettingValue]())
 	if err != nil {

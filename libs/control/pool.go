@@ -55,7 +55,7 @@ func (p *PoolClient) Statistics(ctx context.Context, refs []infer.ModelRef) ([]i
 	return list, nil
 }
 
-// Queues returns what waits and runs in the pool.
+// Queues returns the waiting and running requests of the pool.
 func (p *PoolClient) Queues(ctx context.Context) ([]infer.Queue, error) {
 	var list []infer.Queue
 	err := p.caller.call(ctx, p.unavailable, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -65,7 +65,7 @@ func (p *PoolClient) Queues(ctx context.Context) ([]infer.Queue, error) {
 	return list, err
 }
 
-// Queues calls the scheduler at an address for what waits and runs in its pool.
+// Queues asks the scheduler at an address for the waiting and running requests of its pool.
 func Queues(ctx context.Context, address string, o Options) ([]infer.Queue, error) {
 	conn, err := grpc.NewClient(address, dialOptions(identity.Expect(o.TLS, identity.Scheduler))...)
 	if err != nil {

@@ -8,15 +8,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Finding is something in the text that the format does not allow.
+// Finding is an error in the text.
 type Finding struct {
 	// Field is the path of the field, such as input[0].dims; empty for what
 	// belongs to none.
 	Field string
-	// Line and Column, from 1, are where it stands.
+	// Line and Column, from 1, are its position.
 	Line, Column int
-	// Message is the one that protobuf's parser in C++, and so Triton, has, but
-	// for unknown names.
+	// Message is that of protobuf's C++ parser, and so Triton's, except for unknown names.
 	Message string
 	// Fix says what to do.
 	Fix string
@@ -152,9 +151,9 @@ func (r *reader) resolve(path string, desc protoreflect.MessageDescriptor, name 
 	return fd
 }
 
-// Repaired gives the text without its findings in two ways, the likelier first:
-// with each repaired, and with the fields that have one left out. The second
-// keeps the places of all that is left.
+// Repaired returns the text without its findings in two ways, the likelier first: with each
+// finding repaired, and with the affected fields removed. The second preserves the positions of
+// the rest.
 func (t *Text) Repaired() (repaired, without string) {
 	return replaced(t.text, t.edits), blanked(t.text, t.edits)
 }

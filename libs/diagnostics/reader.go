@@ -12,10 +12,9 @@ import (
 // needs six levels.
 const maxDepth = 64
 
-// Text is a protobuf text that was read beside a message's descriptor.
+// Text is a protobuf text that was read with a message's descriptor.
 type Text struct {
-	// Findings are what the format does not allow, in the order of the text, up
-	// to [MaxFindings].
+	// Findings are the errors in the order of the text, up to [MaxFindings].
 	Findings []Finding
 
 	text    string
@@ -39,8 +38,8 @@ func Read(text string, desc protoreflect.MessageDescriptor, dictionary Dictionar
 	return &r.Text
 }
 
-// Position gives line and column, from 1, of a field, or of the nearest one
-// around it that is in the text. It is false if there is none.
+// Position returns line and column, from 1, of a field, or of the innermost enclosing field in
+// the text. It returns false if there is none.
 func (t *Text) Position(field string) (line, column int, ok bool) {
 	for ; field != ""; field = around(field) {
 		if offset, found := t.places[field]; found {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Dictionary knows the names that likeness of spelling does not lead from. The
-// zero value knows none.
+// Dictionary suggests names for words that are not similar to them in spelling. The zero value
+// knows none.
 type Dictionary struct {
 	Corrections []Correction
 	// Alias gives the name that another document's name stands for; empty for
@@ -17,8 +17,7 @@ type Dictionary struct {
 	Alias func(name string) string
 }
 
-// Correction says what was meant by a name that the format does not have, but
-// that is met in other documents.
+// Correction explains a name that the format does not have, but other documents do.
 type Correction struct {
 	// In is the message's path without its indices; * is any that has Meant.
 	In, Name string
@@ -51,8 +50,8 @@ func (d Dictionary) correct(path string, desc protoreflect.MessageDescriptor, na
 // listed is the most names that a suggestion lists.
 const listed = 12
 
-// Suggest says what to do about an unknown name: what was probably meant, or
-// which names are known, if they are few.
+// Suggest returns advice about an unknown name: the name that was probably meant, or the known
+// names if they are few.
 func (d Dictionary) Suggest(name string, known []string) string {
 	if best := d.Nearest(name, known); best != "" {
 		return "did you mean " + best + "?"

@@ -34,8 +34,7 @@ type Error struct {
 	Msg string
 	// Model is the model concerned, or empty.
 	Model string
-	// RetryAfter tells the caller when to come back; zero where the table's
-	// default or nothing applies.
+	// RetryAfter is the delay before a retry; zero if the table's default or none applies.
 	RetryAfter time.Duration
 	// Err is the cause, for the log and for errors.Is; it may be nil.
 	Err error
@@ -136,9 +135,9 @@ func From(err error) *Error {
 // hidden is the text of a bug that callers see.
 const hidden = "internal error"
 
-// Visible returns err as callers may see it: as [From] does, but with the text
-// of every [Bug] hidden, and with what has no row in the table as a [Bug]. The
-// text may name what is nobody else's business, such as the address of a peer.
+// Visible returns err as callers may see it: like [From], but with the text of every [Bug]
+// hidden, and with unknown reasons as [Bug]. The hidden text may contain internal details, such
+// as the address of a peer.
 func Visible(err error) *Error {
 	e := From(err)
 	if e == nil || e.Reason != Bug && e.Reason.Known() {

@@ -32,25 +32,25 @@ func sickening(xid uint64) (what string, sick bool) {
 	return what, sick
 }
 
-// Sample is what a GPU says of itself.
+// Sample is the state that a GPU reports.
 type Sample struct {
-	// Lost is whether it does not answer any more.
+	// Lost reports whether the GPU no longer responds.
 	Lost bool
-	// Uncorrected counts memory errors since the driver started; -1 if it does not say.
+	// Uncorrected counts memory errors since the driver started; -1 if not reported.
 	Uncorrected int64
-	// RepairFailed is whether there was no spare memory for a broken row, RepairPending whether
-	// broken pages are in use until a reset.
+	// RepairFailed reports whether there was no spare memory for a broken row, RepairPending
+	// whether broken pages are in use until a reset.
 	RepairFailed, RepairPending bool
-	// Throttled are for what it runs slower than it could: see [ThrottleReasons].
+	// Throttled are the reasons for reduced clocks: see [ThrottleReasons].
 	Throttled []string
 }
 
-// ThrottleReasons are for what GPUs run slower.
+// ThrottleReasons are the reasons for which GPUs reduce their clocks.
 func ThrottleReasons() []string {
 	return []string{"sw_thermal", "hw_slowdown", "hw_thermal", "hw_power"}
 }
 
-// Health is how well a GPU is, by its samples and errors. It is not safe for concurrent use.
+// Health judges a GPU by its samples and errors. It is not safe for concurrent use.
 type Health struct {
 	until       map[string]time.Time // how long each problem holds
 	uncorrected int64
@@ -58,19 +58,19 @@ type Health struct {
 	since       map[string]time.Time // since when it is throttled, by reason
 }
 
-// NewHealth is that of a GPU of which nothing is known.
+// NewHealth returns the health of a GPU without samples or errors.
 func NewHealth() *Health {
 	return &Health{until: make(map[string]time.Time), since: make(map[string]time.Time)}
 }
 
-// Error notes an error of the driver.
+// Error records an error of the driver.
 func (h *Health) Error(now time.Time, xid uint64) {
 	if what, sick := sickening(xid); sick {
 		h.until[fmt.Sprintf("Xid %d: %s", xid, what)] = now.Add(faultHolds)
 	}
 }
 
-// Sample notes what the GPU says.
+// Sample records a sample.
 func (h *Health) Sample(now time.Time, s Sample) {
 	hold := func(on bool, problem string, by time.Duration) {
 		if on {
@@ -93,7 +93,7 @@ func (h *Health) Sample(now time.Time, s Sample) {
 	}
 }
 
-// Problem is why the GPU is sick; empty if it is well.
+// Problem returns why the GPU is sick; empty if it is healthy.
 func (h *Health) Problem(now time.Time) string {
 	var list []string
 	for problem, until := range h.until {
@@ -107,7 +107,7 @@ func (h *Health) Problem(now time.Time) string {
 	return strings.Join(list, "; ")
 }
 
-// Throttled are the reasons for which the GPU has been slower for a while.
+// Throttled returns the reasons for which the GPU has been slower for a while.
 func (h *Health) Throttled(now time.Time) (reasons []string) {
 	for _, reason := range ThrottleReasons() {
 		if since, ok := h.since[reason]; ok && now.Sub(since) >= throttledAfter {
@@ -117,16 +117,16 @@ func (h *Health) Throttled(now time.Time) (reasons []string) {
 	return reasons
 }
 
-// Probe asks one GPU how it is.
+// Probe queries the state of one GPU.
 type Probe struct {
 	handle nvml.Device
 	events nvml.EventSet // nil where it reports none
-	// UUID is the GPU's.
+	// UUID returns the GPU's UUID.
 	UUID string
 }
 
-// Probe begins to ask the GPU of a UUID, or where that is empty of a number. Errors have the
-// reason config_invalid.
+// Probe opens a probe of the GPU with a UUID, or with a number if that is empty. Errors have
+// the reason config_invalid.
 func (m *Machine) Probe(number int, uuid string) (*Probe, error) {
 	handle, err := m.handle(number, uuid)
 	if err != nil {
@@ -152,14 +152,14 @@ func (p *Probe) register(library nvml.Interface) {
 	}
 }
 
-// Close ends the asking.
+// Close closes the probe.
 func (p *Probe) Close() {
 	if p.events != nil {
 		_ = p.events.Free()
 	}
 }
 
-// Errors waits for as long for an error of the driver, and returns it; 0 is none.
+// Errors waits up to the given time for an error of the driver and returns it; 0 is none.
 func (p *Probe) Errors(patience time.Duration) (xid uint64) {
 	if p.events == nil {
 		return 0
@@ -171,7 +171,8 @@ func (p *Probe) Errors(patience time.Duration) (xid uint64) {
 	return event.EventData
 }
 
-// Reports says whether the GPU tells of errors of the driver: else [Probe.Errors] does not wait.
+// Reports says whether the GPU reports errors of the driver: otherwise [Probe.Errors] does not
+// wait.
 func (p *Probe) Reports() bool { return p.events != nil }
 
 // Product is the name of the GPU's make.
@@ -180,7 +181,7 @@ func (p *Probe) Product() string {
 	return name
 }
 
-// Memory is what of the GPU's memory is used, and what it has, in bytes; 0 if it does not say.
+// Memory returns the used and total memory of the GPU in bytes; 0 if not reported.
 func (p *Probe) Memory() (used, total uint64) {
 	m, ret := p.handle.GetMemoryInfo()
 	if ret != nvml.SUCCESS {
@@ -189,7 +190,7 @@ func (p *Probe) Memory() (used, total uint64) {
 	return m.Used, m.Total
 }
 
-// Sample asks the GPU. What it does not report is well.
+// Sample queries the GPU. Conditions that it does not report count as healthy.
 func (p *Probe) Sample() Sample {
 	s := Sample{Uncorrected: -1}
 	_, ret := p.handle.GetMemoryInfo()

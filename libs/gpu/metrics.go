@@ -41,8 +41,8 @@ func gauges() []gauge {
 	}
 }
 
-// Collector shows how busy the GPUs are, under Triton's names. What one does not report is not
-// shown.
+// Collector exports the GPUs' load under Triton's names. Values that a GPU does not report are
+// omitted.
 func (m *Machine) Collector() prometheus.Collector { return collector{m} }
 
 type collector struct{ machine *Machine }

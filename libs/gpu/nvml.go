@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Machine is the GPUs of a machine. It is safe for concurrent use.
+// Machine provides the GPUs of a machine. It is safe for concurrent use.
 type Machine struct{ library nvml.Interface }
 
 // Open loads the library. A machine without it has no such GPUs: then both
@@ -25,10 +25,10 @@ func Open(library nvml.Interface) (*Machine, error) {
 	}
 }
 
-// Close gives the library back.
+// Close releases the library.
 func (m *Machine) Close() { _ = m.library.Shutdown() } // the process ends anyway
 
-// Device is a GPU, or a part of one that MIG makes a device of its own.
+// Device is a GPU, or a MIG device, which is a part of one.
 type Device struct {
 	// Number is the GPU's as the driver counts them, from 0; parts have that of their GPU.
 	Number int

@@ -24,8 +24,8 @@ type Call struct {
 	Roles  []Role
 }
 
-// Calls is the table of who may call what. A method that is not in it may be
-// called by no one.
+// Calls is the table of methods and the roles that may call them. Nobody may call a method that
+// is not in it.
 func Calls() []Call {
 	return []Call{
 		{"/nereid.v1.SchedulerService/Submit", []Role{Gateway}},

@@ -37,7 +37,7 @@ const (
 // Roles lists all roles.
 func Roles() []Role { return []Role{Gateway, Scheduler, Worker, Registry, Operator, NATS} }
 
-// Identity is what a certificate says of its process.
+// Identity is the identity in a process's certificate.
 type Identity struct {
 	Role Role
 	// ID is that of the process, or empty where all processes of the role share
@@ -104,15 +104,15 @@ func CheckID(ctx context.Context, id string) error {
 	return errs.New(errs.RoleForbidden, "the certificate of %s %q does not speak for %q", i.Role, i.ID, id)
 }
 
-// Owner returns whose incarnation one is, if that is known.
+// Owner returns the id of the process with an incarnation, if it is known.
 type Owner func(incarnation uint64) (id string, known bool)
 
 // Owners know the incarnations of the processes of each role.
 type Owners map[Role]Owner
 
-// CheckIncarnation refuses a caller that speaks as another than its certificate
-// says: by its id, or as an incarnation that the owners know as another process's
-// or as one of another role. The reason is role_forbidden.
+// CheckIncarnation refuses a caller whose claim contradicts its certificate: another id, or an
+// incarnation that belongs to another process or role according to the owners. The reason is
+// role_forbidden.
 func CheckIncarnation(ctx context.Context, id string, incarnation uint64, owners Owners) error {
 	i, secured, err := FromContext(ctx)
 	if err != nil || !secured {

@@ -44,18 +44,18 @@ type Grant struct {
 	// Device is what the instance runs on, such as cpu or gpu:0: the key of
 	// learned costs, and of what its worker reports of memory.
 	Device string
-	// Credits is how many more batches the instance takes now. A batch uses one
-	// up; its [InstanceFree] gives it back. Below zero so many are withdrawn: an
-	// instance is away, and gets no batch, while it has none.
+	// Credits is how many more batches the instance accepts now. A batch uses one; its
+	// [InstanceFree] returns it. A negative number withdraws credits: an instance without
+	// credits is away and gets no batch.
 	Credits int
 	// Pipelined is how many batches the instance takes beyond those that it runs
 	// at a time: they wait in its queue. Credits has them too.
 	Pipelined int
-	// Warmed is what the executions took that warmed the instance up, if there were any.
+	// Warmed are the costs of the instance's warm-up executions, if there were any.
 	Warmed []Cost
 }
 
-// Cost is what executions of one batch size took.
+// Cost is the measured time of executions of one batch size.
 type Cost struct {
 	// Device is the kind of device, such as cpu. In a [Grant] it is the instance's.
 	Device string
@@ -65,16 +65,14 @@ type Cost struct {
 	BatchSize int64
 	// Executions is how many there were.
 	Executions uint32
-	// Mean is what one of them took; Deviation by how much they differed from it, as a
-	// share of it.
+	// Mean is their mean time; Deviation their mean deviation, as a share of it.
 	Mean      time.Duration
 	Deviation float64
 }
 
-// Batch is what runs together on an instance. The executor that accepts it owns
-// its requests: it responds to each through the gateway's [Responder], releases
-// it, and reports one [InstanceFree]. One that it cannot run it gives back by
-// [Scheduler] Return.
+// Batch is what runs together on an instance. The executor that accepts it owns its requests:
+// it responds to each through the gateway's [Responder], releases it, and reports one
+// [InstanceFree]. It returns a batch that it cannot run with [Scheduler] Return.
 type Batch struct {
 	ID BatchID
 	// Instance is where the batch runs.
@@ -91,7 +89,7 @@ type Batch struct {
 	LatestStart mono.Time
 }
 
-// Only returns the batch with only those of its requests that keep says.
+// Only returns the batch with only the requests for which keep is true.
 func (b *Batch) Only(keep func(i int) bool) *Batch {
 	rest := &Batch{ID: b.ID, Instance: b.Instance, LatestStart: b.LatestStart}
 	for i, r := range b.Requests {
@@ -106,7 +104,7 @@ func (b *Batch) Only(keep func(i int) bool) *Batch {
 	return rest
 }
 
-// Outcome is what became of one request of a batch.
+// Outcome is the outcome of one request of a batch.
 type Outcome uint8
 
 // The outcomes.
@@ -115,16 +113,16 @@ const (
 	Succeeded Outcome = iota
 	// Failed: the model or backend failed.
 	Failed
-	// Canceled: the client went away before the response.
+	// Canceled: the client disconnected before the response.
 	Canceled
 	// Rejected: the request was not run, such as past the latest start.
 	Rejected
 )
 
-// UnitEnd is what becomes of a unit whose instance is free.
+// UnitEnd is the state of a unit whose instance is free.
 type UnitEnd uint8
 
-// What becomes of a unit whose instance is free.
+// The states of a unit whose instance is free.
 const (
 	// UnitEnded has had its last response.
 	UnitEnded UnitEnd = iota
@@ -134,8 +132,8 @@ const (
 	UnitAgain
 )
 
-// Timing is where the time of one execution went. Start is when the instance
-// took up the batch, Done when the last output was handed over.
+// Timing has the phases of one execution. Start is when the instance started the batch, Done
+// when the last output was handed over.
 type Timing struct {
 	Start, InputDone, InferDone, Done mono.Time
 }
@@ -149,7 +147,7 @@ func (t Timing) Infer() time.Duration { return t.InferDone.Sub(t.InputDone) }
 // Output is the time to hand over the outputs.
 func (t Timing) Output() time.Duration { return t.Done.Sub(t.InferDone) }
 
-// MaxResponseTimes is of how many responses of a unit the times are told.
+// MaxResponseTimes limits the reported response times of a unit.
 const MaxResponseTimes = 1024
 
 // UnitResponses are the responses of one unit of a decoupled model.
@@ -162,9 +160,8 @@ type UnitResponses struct {
 	Empty bool
 }
 
-// InstanceFree says that an instance can take its next batch after this one.
-// Every accepted batch has exactly one. What has responses to come is over with
-// its [UnitDone].
+// InstanceFree says that an instance can accept its next batch after this one. Every accepted
+// batch has exactly one. A unit with responses to come ends with its [UnitDone].
 type InstanceFree struct {
 	Batch    BatchID
 	Instance InstanceID
@@ -193,8 +190,8 @@ type InstanceFree struct {
 	Again []*Request
 }
 
-// UnitDone says that a unit of which an [InstanceFree] said that more was to come
-// has had its last response.
+// UnitDone says that a unit with responses to come after its [InstanceFree] has had its last
+// one.
 type UnitDone struct {
 	Batch    BatchID
 	Instance InstanceID
@@ -214,24 +211,23 @@ type Executor interface {
 	// Execute takes over a batch for one of the instances that the worker
 	// has granted credits for.
 	Execute(*Batch)
-	// Cancel says that the client of one request of a batch has gone. The
-	// batch still ends.
+	// Cancel says that the client of one request of a batch has disconnected. The batch still
+	// ends.
 	Cancel(batch BatchID, request RequestID)
 	// Retired acknowledges a [Scheduler]'s Retire: no batch for the instance is
 	// under way and none will come.
 	Retired(InstanceID)
 }
 
-// Scheduler is what a worker tells its pool's scheduler. Its methods do not
-// block. For one instance the calls are: Grant, then InstanceFree for each batch,
-// then Retire.
+// Scheduler receives a worker's messages to its pool's scheduler. Its methods do not block. For
+// one instance the calls are: Grant, then InstanceFree for each batch, then Retire.
 type Scheduler interface {
-	// Attach introduces a worker by its incarnation, tells what it holds from
-	// before, which passes to the scheduler, and says where its batches go. It
-	// precedes its grants.
+	// Attach introduces a worker by its incarnation, with the state that it holds from earlier
+	// schedulers, whose ownership passes to the scheduler, and with the executor for its
+	// batches. It precedes its grants.
 	Attach(worker uint64, held Held, e Executor)
-	// Detach says that the worker is gone with all its instances; requests
-	// that ran there without a response fail.
+	// Detach says that the worker is lost with all its instances; requests that ran there
+	// without a response fail.
 	Detach(worker uint64)
 	Grant(Grant)
 	// Retire asks that the instance get no more batches, except those that no
@@ -241,9 +237,9 @@ type Scheduler interface {
 	InstanceFree(*InstanceFree)
 	// UnitDone ends a unit after its batch's InstanceFree.
 	UnitDone(UnitDone)
-	// Return gives back a batch that the worker has not started, in the place of
-	// its InstanceFree: the requests that it still names, with their references,
-	// are the scheduler's again; the others have their responses. The error's
-	// reason is no_worker where the instance takes no batches any more.
+	// Return returns a batch that the worker has not started, instead of its InstanceFree: the
+	// requests that it still names, with their references, are the scheduler's again; the
+	// others have their responses. The error's reason is no_worker if the instance accepts no
+	// more batches.
 	Return(*Batch, error)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// Call is an inference that a model asks for while it runs.
+// Call is an inference that a model requests while it runs.
 type Call struct {
 	// Model and Version are as the caller names them; an empty version leaves the
 	// choice to the model's version policy.
@@ -29,12 +29,11 @@ type Call struct {
 	Parent            Parent
 	Tenant, CostClass string
 	Share             Share
-	// Deadline is when nobody cares for the parent any more; 0 is never.
+	// Deadline is the time after which nobody waits for the parent; 0 is never.
 	Deadline mono.Time
 }
 
-// Release gives up the bytes of all inputs. It is called once, by the owner of
-// the call.
+// Release releases the bytes of all inputs. The owner of the call calls it once.
 func (c *Call) Release() {
 	for i := range c.Inputs {
 		c.Inputs[i].Data.Release()
@@ -52,14 +51,14 @@ type Parent struct {
 	Alone bool
 }
 
-// Caller takes the calls of models to other models, or to themselves. It is safe
-// for concurrent use.
+// Caller accepts calls of models to other models, or to themselves. It is safe for concurrent
+// use.
 type Caller interface {
-	// Call makes a call, which it takes over with its inputs. receive takes over its
-	// responses, one after another: the next comes when receive has returned, which so
-	// holds back who gives many. Exactly one is final, an error among them, and it may come
-	// before Call returns. Calls that are made one after another are submitted in
-	// that order. The function that Call returns cancels the call, and does nothing when it
-	// has ended; it does not block, and may be called from any goroutine.
+	// Call makes a call and takes ownership of it and its inputs. receive takes ownership of
+	// its responses, one after another: the next comes when receive has returned, which limits
+	// the rate of a model with many responses. Exactly one is final, an error among them, and
+	// it may come before Call returns. Calls that are made one after another are submitted in
+	// that order. The function that Call returns cancels the call, and does nothing when it has
+	// ended; it does not block, and may be called from any goroutine.
 	Call(c *Call, receive func(*Response)) (cancel func())
 }

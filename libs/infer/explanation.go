@@ -2,7 +2,7 @@ package infer
 
 import "time"
 
-// Explanation is what became of a request. Times are in seconds.
+// Explanation describes the outcome of a request. Times are in seconds.
 type Explanation struct {
 	RequestID string    `json:"request_id"`
 	ID        string    `json:"id,omitempty"` // the client's
@@ -17,16 +17,16 @@ type Explanation struct {
 	Outcome    string  `json:"outcome"`
 	Message    string  `json:"message,omitempty"`
 	RetryAfter float64 `json:"retry_after_seconds,omitempty"`
-	// Deadline is how long after its arrival the request was to be done; 0 is no deadline.
+	// Deadline is relative to the arrival of the request; 0 is no deadline.
 	Deadline  float64 `json:"deadline_seconds,omitempty"`
 	Total     float64 `json:"total_seconds"`
 	Responses int     `json:"responses"`
 	Cached    bool    `json:"cached,omitempty"`
-	// Spent is where the time went, in the order in which it did.
+	// Spent has the phases of the request in order.
 	Spent []Span `json:"spent"`
-	// Batch is the execution that has given the response; nil where none has.
+	// Batch is the execution that gave the response; nil if there was none.
 	Batch *ExplainedBatch `json:"batch,omitempty"`
-	// Decisions are what schedulers have decided about it, one for each step and try.
+	// Decisions are the schedulers' decisions about it, one for each step and attempt.
 	Decisions []ExplainedDecision `json:"decisions,omitempty"`
 	// PredictedCost and Cost are in cost units.
 	PredictedCost float64 `json:"predicted_cost_units,omitempty"`
@@ -57,16 +57,15 @@ type ExplainedDecision struct {
 	Iteration uint32 `json:"iteration,omitempty"`
 	// Queued is how long it had been there.
 	Queued float64 `json:"queued_seconds"`
-	// Predicted is after how long it was expected to be done, as it came; 0 where it had
-	// no deadline.
+	// Predicted is the time to completion predicted on arrival; 0 if it had no deadline.
 	Predicted float64 `json:"predicted_seconds,omitempty"`
-	// What is dispatched, or why it was refused or failed, of which Reason is the word.
+	// What is dispatched, or why it was refused or failed; Reason is the reason.
 	What   string `json:"what"`
 	Reason string `json:"reason,omitempty"`
-	// Waited is for how long an instance was free meanwhile, and WaitedFor why it waited.
+	// Waited is how long it waited although an instance was free, and WaitedFor why.
 	Waited    float64 `json:"waited_seconds,omitempty"`
 	WaitedFor string  `json:"waited_for,omitempty"`
-	// Batch is what it was dispatched in, with Requests of together Size rows.
+	// Batch is the batch in which it was dispatched, with Requests and Size rows in total.
 	Batch    string `json:"batch,omitempty"`
 	Requests int    `json:"requests,omitempty"`
 	Size     int64  `json:"size,omitempty"`
@@ -74,13 +73,13 @@ type ExplainedDecision struct {
 	Instance uint32 `json:"instance,omitempty"`
 }
 
-// ExplainQuestion asks what became of a request: in JSON, of gateways by bus.AskGateways,
-// who answer with an [Explanation], and of schedulers by bus.AskSchedulers, who answer
-// with a list of [ExplainedDecision].
+// ExplainQuestion asks for the outcome of a request, in JSON. Gateways answer it on
+// bus.AskGateways with an [Explanation], schedulers on bus.AskSchedulers with a list of
+// [ExplainedDecision].
 type ExplainQuestion struct {
 	// Request is the server's id, or for gateways also the client's own.
 	Request string `json:"request"`
-	// Tenant is whose requests may be told of; Every is all.
+	// Tenant is the tenant whose requests may be explained; Every means all.
 	Tenant string `json:"tenant,omitempty"`
 	Every  bool   `json:"every,omitempty"`
 }

@@ -2,16 +2,15 @@ package infer
 
 import "time"
 
-// Held is what a worker still has from the schedulers before, as it tells the
-// one that it attaches to: so nothing runs twice, and what runs is counted. The
-// zero value is that of a worker that has just started.
+// Held is the state that a worker has from earlier schedulers and reports to the one to which
+// it attaches, so that nothing runs twice and running batches are counted. The zero value is
+// that of a worker that has just started.
 type Held struct {
 	// Epoch is the highest that the worker has seen. A scheduler with a lower
 	// one has been deposed.
 	Epoch   uint64
 	Running []Running
-	// Started are the requests that the worker has started, but for those of
-	// Running.
+	// Started are the requests that the worker has started, except those of Running.
 	Started   []Started
 	Sequences []HeldSequence
 	// Memory is how many bytes the inputs of the worker's batches may have together;
@@ -19,12 +18,11 @@ type Held struct {
 	Memory int64
 }
 
-// Running is a batch that a worker has taken over and of which something is not
-// done.
+// Running is a batch that a worker has accepted and not finished.
 type Running struct {
 	Batch    BatchID
 	Instance InstanceID
-	// Units are those that are not done, in the order of the batch.
+	// Units are the unfinished ones, in the order of the batch.
 	Units []Work
 	// BatchSizes are the batch sizes of their requests, in their order.
 	BatchSizes []int64
@@ -50,7 +48,7 @@ type HeldSequence struct {
 	Instance InstanceID
 	// BatchSlot is the place in the batch that it holds.
 	BatchSlot uint32
-	// Idle is what is left before it is idle for too long.
+	// Idle is the rest of its idle time.
 	Idle time.Duration
 	// Request is that of the sequence which runs, or is to run another iteration,
 	// where the model is iterative; zero is none.

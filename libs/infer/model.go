@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// ModelID names a model. Two models of one name are told apart by their
-// namespaces.
+// ModelID identifies a model. Models with the same name have different namespaces.
 type ModelID struct {
 	// Namespace is the absolute path of the model's repository; empty where
 	// the models of all repositories share one set of names.

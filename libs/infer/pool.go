@@ -8,6 +8,6 @@ const DefaultPool = "default"
 // PoolLabel is the label by which a worker names its pool.
 const PoolLabel = "pool"
 
-// ValidPool reports whether a pool may have a name: it is a part of keys, and
-// stands in lists of command lines.
+// ValidPool reports whether a name is valid for a pool: it is part of keys, and of lists on
+// command lines.
 func ValidPool(name string) bool { return name != "" && !strings.ContainsAny(name, "/=, \t\r\n") }

@@ -19,10 +19,9 @@ const (
 	maxOrigins = 1024
 )
 
-// Recent is a set of requests that remembers, for each gateway, about the last
-// million: a bit for each. A worker keeps those that it has begun, and a
-// scheduler those of all its workers, so that none runs twice. The zero value
-// is empty. It is not safe for concurrent use.
+// Recent is a set of requests that remembers, for each gateway, about the last million: a bit
+// for each. A worker keeps the requests that it has started, and a scheduler those of all its
+// workers, so that none runs twice. The zero value is empty. It is not safe for concurrent use.
 type Recent struct {
 	of   map[uint64]*span
 	uses uint64
@@ -36,10 +35,10 @@ type span struct {
 	used      uint64
 }
 
-// Memory is what a set knows of a request.
+// Memory is the state of a request in a set.
 type Memory uint8
 
-// What a set knows of a request.
+// The states of a request in a set.
 const (
 	// Absent: it was never added.
 	Absent Memory = iota
@@ -49,13 +48,13 @@ const (
 	Forgotten
 )
 
-// Started is what a set holds of one gateway.
+// Started is the part of a set for one gateway.
 type Started struct {
 	// Origin is the gateway: see [RequestID].
 	Origin uint64
 	// Forgotten requests, those of lower numbers, may have been in the set.
 	Forgotten uint64
-	// First is the number that the lowest bit of Bits tells of.
+	// First is the number of the lowest bit of Bits.
 	First uint64
 	// Bits has a bit for each number from First on, in each byte the lowest
 	// first.
@@ -73,7 +72,7 @@ func (s *Recent) Remove(id RequestID) {
 	}
 }
 
-// Lookup says what the set knows of a request.
+// Lookup returns the state of a request in the set.
 func (s *Recent) Lookup(id RequestID) Memory {
 	p := s.of[id.Origin]
 	if p == nil {
@@ -89,7 +88,7 @@ func (s *Recent) Lookup(id RequestID) Memory {
 	return Present
 }
 
-// Started returns what the set holds, in the order of the gateways. It copies.
+// Started returns a copy of the set's contents, in the order of the gateways.
 func (s *Recent) Started() []Started {
 	list := make([]Started, 0, len(s.of))
 	for origin, p := range s.of {
@@ -103,7 +102,7 @@ func (s *Recent) Started() []Started {
 	return list
 }
 
-// Merge adds what another set holds.
+// Merge adds the contents of another set.
 func (s *Recent) Merge(b Started) {
 	p := s.span(b.Origin)
 	for i, eight := range b.Bits {

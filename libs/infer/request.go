@@ -18,7 +18,7 @@ type Tensor struct {
 	Data  tensor.Ref
 }
 
-// Output is an output that the request asks for.
+// Output is a requested output.
 type Output struct {
 	Name string
 }
@@ -53,8 +53,8 @@ type Request struct {
 	// ID is the client's own id, or empty.
 	ID    string
 	Model ModelRef
-	// AnyVersion says that the client named no version: Model has the one that was
-	// the latest, and another may respond if that goes. It does not travel.
+	// AnyVersion says that the client named no version: Model has the latest one, and another
+	// may respond if that one is unloaded. It is not sent to other processes.
 	AnyVersion bool
 	// Pool names the pool whose scheduler takes the request, as the registry
 	// decided for the model.
@@ -72,40 +72,38 @@ type Request struct {
 	Priority uint64
 	// Timeout is the client's queue timeout; 0 is none.
 	Timeout time.Duration
-	// Deadline is when the client stops caring; 0 is never.
+	// Deadline is the time after which the client no longer reads the response; 0 is never.
 	Deadline mono.Time
 	Tenant   string
 	// CostClass is the class that a policy gave the request, or empty.
 	CostClass string
-	// Share is where the policy puts the request beside those of others.
+	// Share is the request's priority and weight under the policy.
 	Share Share
 	// Trace is the W3C traceparent, or empty.
 	Trace string
-	// Parent is what waits for the request where a model has made it.
+	// Parent is the batch that waits for the request, if a model made it.
 	Parent Parent
-	// KeepOutputs has the worker keep large outputs, which steps of an ensemble read
+	// KeepOutputs asks the worker to retain large outputs, which steps of an ensemble read
 	// next: see [Response.Kept].
 	KeepOutputs bool
 	// Received is when the request entered the gateway.
 	Received mono.Time
 }
 
-// Share is where a policy puts a request beside those of others. The zero value is
-// that of a request without a policy. It travels with the request, so that a scheduler
-// needs no policy of its own.
+// Share is a request's priority and weight under a policy. The zero value is that of a request
+// without a policy. It travels with the request, so that a scheduler needs no policy of its
+// own.
 type Share struct {
 	// Band is the request's priority band, 1 the highest; 0 is none.
 	Band uint32
-	// Minimum is the share of the device time that the band has whatever waits above it,
-	// in thousandths.
+	// Minimum is the guaranteed share of device time of the band, in thousandths.
 	Minimum uint32
-	// Weight is the share of the request's tenant beside other tenants of its band, in
+	// Weight is the weight of the request's tenant among the tenants of its band, in
 	// thousandths.
 	Weight uint32
 }
 
-// Release gives up the bytes of all inputs. It is called once, by the owner
-// that finishes the request.
+// Release releases the bytes of all inputs. The owner that finishes the request calls it once.
 func (r *Request) Release() {
 	for i := range r.Inputs {
 		r.Inputs[i].Data.Release()
@@ -166,7 +164,7 @@ func (r *Request) DescriptorBytes() int64 {
 	return int64(n)
 }
 
-// Wants reports whether the named output is asked for.
+// Wants reports whether the named output is requested.
 func (r *Request) Wants(output string) bool {
 	if len(r.Outputs) == 0 {
 		return true

@@ -15,36 +15,35 @@ type Response struct {
 	Parameters []Parameter
 	// Err refuses or fails the request. It implies Final and no outputs.
 	Err error
-	// Immediate says that the response is no result of the model, and so waits
-	// for no earlier request where the model preserves ordering: the request
-	// has not run, or its client has gone.
+	// Immediate says that the response is not a result of the model, and so waits for no
+	// earlier request if the model preserves ordering: the request has not run, or its client
+	// has disconnected.
 	Immediate bool
-	// Abandoned says of a failure that the gateway has ended the request itself: what it
-	// has cost, and whether it ran, is not known.
+	// Abandoned says that the gateway itself ended the failed request: its cost, and whether it
+	// ran, are unknown.
 	Abandoned bool
 	// Returned is the request itself, with its inputs, where a scheduler
 	// refuses it because no instance holds the content that it names: the
 	// gateway may have a newer one. The response's owner owns it.
 	Returned *Request
-	// Execution says of a final response which execution gave it; zero where none did.
+	// Execution describes the execution that gave a final response; zero if there was none.
 	Execution Execution
-	// OnRelease is called once, when the response is released: its client has it
-	// and those before it, or nobody ever will. Where the response goes to another
-	// process it is called when it was released there. It does not block and calls nobody
-	// back. It may be nil.
+	// OnRelease is called once, when the response is released: its client has received it and
+	// earlier ones, or never will. If the response goes to another process, it is called when
+	// it was released there. It does not block and makes no callbacks. It may be nil.
 	OnRelease func()
 	// Awaited says of a response that is not final, and travels, that the worker which
 	// gave it is told when it is released.
 	Awaited bool
-	// Keep asks, where the response goes to another process, that its large outputs stay
-	// in this one, to be fetched by those that read them.
+	// Keep asks to retain the large outputs of a response to another process in this one, where
+	// their readers fetch them.
 	Keep bool
 	// Kept says of a response from another process that some of its outputs stay there,
 	// with place Remote, until it is released. The number is that process's; 0 is none.
 	Kept uint64
 }
 
-// Execution is where the time of a request went at its worker.
+// Execution has the times of a request at its worker.
 type Execution struct {
 	Batch    BatchID
 	Instance InstanceID
@@ -85,19 +84,18 @@ func (r *Response) OutputBytes() int64 {
 	return n
 }
 
-// Fail makes the final response that ends the work w with err.
+// Fail returns the final response that ends the work w with err.
 func Fail(w Work, err error) *Response { return &Response{Work: w, Final: true, Err: err} }
 
-// Refuse makes the final response that ends the work w with err without a
-// result of the model: see [Response.Immediate].
+// Refuse returns the final response that ends the work w with err without a result of the
+// model: see [Response.Immediate].
 func Refuse(w Work, err error) *Response {
 	return &Response{Work: w, Final: true, Err: err, Immediate: true}
 }
 
-// Responder takes responses on behalf of the gateway that made the request.
-// Respond takes over the response and does not block. Calls for one request
-// come one after another; those for different requests come from any
-// goroutine.
+// Responder accepts responses for the gateway that made the request. Respond takes ownership of
+// the response and does not block. Calls for one request come one after another; those for
+// different requests come from any goroutine.
 type Responder interface {
 	Respond(*Response)
 }

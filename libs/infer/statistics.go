@@ -54,13 +54,12 @@ func (t *Tally) Add(d time.Duration) {
 	t.Time += max(d, 0)
 }
 
-// Queue is what waits for a loaded content of a model version and runs of it.
+// Queue counts the waiting and running requests of a loaded content.
 type Queue struct {
 	Model ModelRef
 	// Waiting and Running are requests.
 	Waiting, Running int
-	// Oldest is how long the oldest of those that wait has waited; 0 if none
-	// does.
+	// Oldest is the age of the oldest waiting request; 0 if there is none.
 	Oldest time.Duration
 }
 
@@ -80,8 +79,8 @@ type EnsembleEnd struct {
 // CacheUse is what the response cache did for one request.
 type CacheUse struct {
 	Model ModelRef
-	// Hit says that the response was known. The request is a success then that
-	// has neither waited nor run.
+	// Hit says that the response was cached. The request is then a success without waiting or
+	// execution.
 	Hit bool
 	// Time is that of the lookup, and of a miss also that of the insertion.
 	Time time.Duration

@@ -9,8 +9,8 @@ import (
 
 // RequestID names a request for its whole life, across processes.
 type RequestID struct {
-	// Origin is the incarnation of the gateway that took the request in: the
-	// epoch of its lease. No two gateways, and no two incarnations of one, share it.
+	// Origin is the incarnation of the gateway that accepted the request: the epoch of its
+	// lease. No two gateways, and no two incarnations of one, share it.
 	Origin uint64
 	// Number counts that gateway's requests from 1.
 	Number uint64
@@ -57,7 +57,7 @@ type Work struct {
 	Revision uint64
 }
 
-// Unit is what of the work runs in one batch.
+// Unit returns the part of the work that runs in one batch.
 func (w *Work) Unit() Unit {
 	return Unit{Request: w.Request, Step: w.Step, Iteration: w.Iteration, Attempt: w.Attempt}
 }

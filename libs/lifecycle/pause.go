@@ -19,8 +19,8 @@ func PauseUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 	}
 }
 
-// UnlessStopped returns err, or nil if ctx is done: what fails because its service
-// stops is no failure of the service.
+// UnlessStopped returns err, or nil if ctx is done: an error caused by the stop of a service is
+// not a failure of the service.
 func UnlessStopped(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():

@@ -12,10 +12,9 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// Compare holds a configuration against the header of the ONNX model that it
-// is for, and returns what will keep the model from being loaded. It sees less
-// than a session, which infers shapes, and so leaves to it what the header
-// does not settle. file is the model file's path, for the problems' places.
+// Compare compares a configuration with the header of its ONNX model, and returns the problems
+// that will prevent a load. Unlike a session it infers no shapes, so it leaves undecided cases
+// to the session. file is the model file's path, for the problems' places.
 func Compare(c *Config, h *onnxheader.Header, file string) Problems {
 	r := &report{model: c.Name, file: file}
 	c = c.ForBackend()

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// CompareEnsemble holds an ensemble against the models of its steps, and returns what
-// keeps it from being executed. model gives the configuration of a step's; nil where
-// there is none. The texts are Triton's.
+// CompareEnsemble compares an ensemble with the models of its steps, and returns the problems
+// that prevent its execution. model returns the configuration of a step's model; nil if there
+// is none. The texts are Triton's.
 func CompareEnsemble(c *Config, model func(*Step) *Config) Problems {
 	e := &ensembleReport{report: report{model: c.Name}, known: make(map[string]inferred)}
 	for i := range c.Inputs {

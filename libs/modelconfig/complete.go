@@ -22,10 +22,9 @@ const DefaultMaxBatchSize = 4
 // than [DefaultMaxBatchSize].
 const MaxBatchSizeSetting = "default-max-batch-size"
 
-// Completion is how [Load] takes from the model file what a configuration
-// leaves out: inputs, outputs, max_batch_size and dynamic batching. Models of
-// backends with a header tell these without being loaded; those of backends that
-// complete themselves are asked.
+// Completion is how [Load] completes a configuration from the model: inputs, outputs,
+// max_batch_size and dynamic batching. For backends with a header, these are read without
+// loading the model; code of backends that complete themselves is run.
 type Completion struct {
 	// Versions are the versions that exist. The highest that the version
 	// policy keeps is read; without any nothing is completed, and what is
@@ -40,11 +39,11 @@ type Completion struct {
 	// them. It is called for backends that complete themselves. nil
 	// asks nobody, and nothing counts as missing.
 	Ask func(version int64, config []byte, tensors bool) ([]byte, error)
-	// Strict takes nothing from the model file: it is only compared with what a
-	// repaired text was meant to say.
+	// Strict completes nothing from the model file, which is only compared with the repaired
+	// text.
 	Strict bool
-	// MaxBatchSize is for models that can batch and do not say up to what
-	// size; 0 has them not batch.
+	// MaxBatchSize applies to models that can batch and do not set a size; 0 disables batching
+	// for them.
 	MaxBatchSize int32
 }
 

@@ -18,8 +18,8 @@ type Config struct {
 	MaxBatchSize int64
 	Inputs       []IO
 	Outputs      []IO
-	// BatchInputs are inputs of the model that the server makes from a batch,
-	// BatchOutputs are outputs that it gives out by the shapes of inputs.
+	// BatchInputs are inputs of the model that the server creates from a batch, BatchOutputs
+	// are outputs that it splits by the shapes of inputs.
 	BatchInputs  []BatchInput
 	BatchOutputs []BatchOutput
 	// Batching is the dynamic batcher's configuration, or nil for one
@@ -31,8 +31,7 @@ type Config struct {
 	// Sequences is the configuration of the sequence batcher, or nil if requests
 	// do not depend on one another.
 	Sequences *SequenceBatching
-	// Ensemble is the graph of a model that is composed of others; nil for one that
-	// a backend executes.
+	// Ensemble is the graph of an ensemble; nil for a model that a backend executes.
 	Ensemble *Ensemble
 	// Decoupled models give any number of responses per request.
 	Decoupled bool
@@ -52,16 +51,15 @@ type Config struct {
 	// GraphLevel is optimization.graph.level: -1 basic, 0 all, 1 extended,
 	// 2 disabled.
 	GraphLevel int32
-	// CPUAccelerators are what instances on CPUs run on instead of the backend's own
-	// code, as far as they can, and GPUAccelerators those on GPUs.
+	// CPUAccelerators replace the backend's own code for instances on CPUs, as far as they
+	// support the model, and GPUAccelerators for those on GPUs.
 	CPUAccelerators, GPUAccelerators []Accelerator
 	// MetricTags are labels for the model's metrics, without the "_" prefix.
 	MetricTags map[string]string
 	// HistogramBuckets are the upper bounds, ascending, that the model sets
 	// for histograms, by the name of the family.
 	HistogramBuckets map[string][]float64
-	// Warmup are the executions that an instance has behind it when it gets
-	// its first request, in this order.
+	// Warmup are the executions that an instance runs before its first request, in this order.
 	Warmup []WarmupSample
 
 	source *inference.ModelConfig
@@ -82,7 +80,7 @@ type IO struct {
 	// Reshape is the shape, without the batch dimension, that the backend
 	// sees in place of Dims; nil if they are the same. It may be empty.
 	Reshape tensor.Shape
-	// HasReshape tells an empty Reshape from none.
+	// HasReshape distinguishes an empty Reshape from none.
 	HasReshape bool
 	// Optional inputs may be left out of a request.
 	Optional bool
@@ -95,7 +93,7 @@ type IO struct {
 	Labels []string
 }
 
-// BatchInputKind is what a [BatchInput] holds.
+// BatchInputKind is the content of a [BatchInput].
 type BatchInputKind uint8
 
 // The kinds of batch inputs. Counts are of elements, of a request's source
@@ -140,7 +138,7 @@ type DynamicBatching struct {
 	// PreferredSizes are early-send points, ascending, each at most
 	// MaxBatchSize.
 	PreferredSizes []int64
-	// MaxQueueDelayMicros is how long a request may wait for company.
+	// MaxQueueDelayMicros is how long a request may wait for others to join its batch.
 	MaxQueueDelayMicros uint64
 	PreserveOrdering    bool
 	PriorityLevels      uint64

@@ -29,11 +29,9 @@ type Service struct {
 	// Reads says that it reads the object store of files given through the load
 	// API.
 	Reads bool
-	// Makes says that it may make buckets and change how they are kept, and write
-	// that object store.
+	// Makes says that it may create and reconfigure buckets, and write that object store.
 	Makes bool
-	// Asks and Answers are the subjects of questions that it may put to others, and
-	// answer.
+	// Asks and Answers are the subjects on which it may ask and answer questions.
 	Asks, Answers []bus.Subject
 }
 
@@ -46,7 +44,7 @@ type Keys struct {
 	Pattern string
 }
 
-// Services lists who writes what: one service writes each key of a bucket.
+// Services lists the keys that each service writes: one service writes each key of a bucket.
 func Services() []Service {
 	return []Service{
 		{
@@ -74,7 +72,7 @@ func Services() []Service {
 type Permissions struct {
 	Publish   []string
 	Subscribe []string
-	// Responses says that it may answer where it is asked, once and soon.
+	// Responses says that it may reply to a request, once and within seconds.
 	Responses bool
 }
 

@@ -25,11 +25,9 @@ const (
 // KeyFile is the name, under the directory of [Write], of a service's key.
 func KeyFile(service string) string { return filepath.Join(service, keyFile) }
 
-// Write makes a key for each service in its own directory under dir, and
-// [UsersFile], the server's list of what each key may do. Keys that are there
-// already are kept; their permissions are written again, as this release has
-// them. Each file is complete or missing. Errors have the reason
-// state_unavailable.
+// Write creates a key for each service in its own directory under dir, and [UsersFile], the
+// server's list of permissions. Existing keys stay; their permissions become those of this
+// release. Each file is complete or missing. Errors have the reason state_unavailable.
 func Write(dir string) error {
 	var users bytes.Buffer
 	users.WriteString("# Who may write what, made from the services' keys by: nereid credentials\nauthorization {\n  users: [\n")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Incarnation is one making of a bucket, named by its first revision.
+// Incarnation identifies one creation of a bucket by its first revision.
 type Incarnation uint64
 
 // Observation is the newest incarnation that was observed of a bucket.
@@ -80,12 +80,11 @@ func (h *History) Lost(name string) <-chan struct{} {
 // make buckets, while a clock that is behind catches up.
 const headroom = 1_000_000
 
-// FirstRevision returns what a bucket that is made now begins with: the
-// microseconds since 1970. No bucket is written a million times a second for as
-// long as it exists, so one that is made later begins above all revisions before,
-// although nothing is left of them. What was observed makes up for a clock that
-// is behind. The numbers stay below 2^53 until the year 2255, so that programs
-// with floating-point numbers alone keep them.
+// FirstRevision returns the first revision of a bucket that is created now: the microseconds
+// since 1970. No bucket is written a million times a second for as long as it exists, so a
+// bucket that is created later begins above all earlier revisions, although the store has lost
+// them. Observed revisions make up for a clock that is behind. The numbers stay below 2^53
+// until the year 2255, so that programs with floating-point numbers alone keep them.
 func (h *History) FirstRevision(name string, now time.Time) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,8 +99,8 @@ func (h *History) FirstRevision(name string, now time.Time) uint64 {
 // buckets of a store are lost together.
 const reportInterval = time.Minute
 
-// ShouldReport reports whether a loss that was found now is to be logged, which
-// the first in a while is.
+// ShouldReport reports whether a loss detected now should be logged: only the first in a while
+// is.
 func (h *History) ShouldReport(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
