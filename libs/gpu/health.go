@@ -121,7 +121,7 @@ func (h *Health) Throttled(now time.Time) (reasons []string) {
 type Probe struct {
 	handle nvml.Device
 	events nvml.EventSet // nil where it reports none
-	// UUID returns the GPU's UUID.
+	// UUID is the UUID of the GPU.
 	UUID string
 }
 

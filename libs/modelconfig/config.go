@@ -186,8 +186,8 @@ type InstanceGroup struct {
 	Passive bool
 	// HostPolicy names the host policy of the instances.
 	HostPolicy string
-	// Resources are what an execution needs under a rate limiter, Priority how many
-	// turns of others one of its turns counts for; at least 1.
+	// Resources are the resources that an execution needs under a rate limiter. Priority
+	// divides the instance's share of turns; at least 1.
 	Resources []Resource
 	Priority  uint32
 }

@@ -103,8 +103,7 @@ func (r *report) validateEngine(c *inference.ModelConfig) {
 	}
 }
 
-// UnknownBackend is the problem of a model whose backend is not among those
-// that there are.
+// UnknownBackend is the message for a model whose backend does not exist.
 func UnknownBackend(backend string, known []string) Problem {
 	return Problem{
 		Reason: errs.Unsupported, Field: "backend",

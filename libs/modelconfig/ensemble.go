@@ -8,8 +8,8 @@ import (
 // tensors to one another, by names of the ensemble's own.
 type Ensemble struct {
 	Steps []Step
-	// MaxInFlight is how many executions of one step may be under way, over all
-	// requests for the ensemble; 0 is no limit.
+	// MaxInFlight limits the concurrent executions of one step, over all requests for the
+	// ensemble; 0 is no limit.
 	MaxInFlight int
 }
 

@@ -14,8 +14,7 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// The parameters by which a model lets requests of different shapes share a
-// batch. Triton has none of these names and lets them be.
+// The parameters that let requests of different shapes share a batch. Triton ignores them.
 const (
 	PaddingInputsKey  = paddingPrefix + "inputs"
 	PaddingValuesKey  = paddingPrefix + "values"
@@ -35,8 +34,8 @@ const (
 // Padding lets requests of different shapes share a batch: dimensions of inputs
 // are padded up to the next of a few sizes, and those of outputs cut back.
 type Padding struct {
-	// Buckets are these sizes, ascending; none are the powers of two. What is
-	// larger than all of them is not padded.
+	// Buckets are these sizes, ascending; none means the powers of two. A dimension larger than
+	// all of them is not padded.
 	Buckets []int64
 	Inputs  []PaddedInput
 	Outputs []TrimmedOutput
@@ -50,8 +49,8 @@ type PaddedInput struct {
 	Value []byte
 }
 
-// TrimmedOutput is a dimension of an output that each request gets as long as a
-// padded dimension of its input was.
+// TrimmedOutput is a dimension of an output that is cut back to the original length of a padded
+// input dimension.
 type TrimmedOutput struct {
 	Name     string
 	Dim      int
@@ -59,8 +58,8 @@ type TrimmedOutput struct {
 	InputDim int
 }
 
-// Size is what a dimension of an input, without the batch dimension, is padded
-// to. A nil Padding pads nothing.
+// Size returns the padded size of a dimension of an input, not counting the batch dimension. A
+// nil Padding pads nothing.
 func (p *Padding) Size(input string, dim int, size int64) int64 {
 	if p == nil || !p.pads(input, dim) {
 		return size

@@ -65,9 +65,8 @@ func (d Directory) asks(backend string) bool {
 	return backend != "" && (d.Backends == nil || slices.Contains(d.Backends, backend))
 }
 
-// Load reads the text of a model's config.pbtxt, fills in what it leaves out
-// and checks it. Its error is an *errs.Error with every problem and its line;
-// [ProblemsOf] gives them one by one. A text that
+// Load reads the text of a model's config.pbtxt, completes it and validates it. Its error is an
+// *errs.Error with every problem and its line; [ProblemsOf] gives them one by one. A text that
 // breaks the format is checked as it was probably meant.
 func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 	read := parse(string(text))
@@ -86,7 +85,7 @@ func Load(text []byte, dir Directory) (*inference.ModelConfig, error) {
 	return nil, problems.AsError(dir.Name)
 }
 
-// Locate sets the places of problems in a configuration whose text is in file.
+// Locate sets the positions of problems in a configuration whose text is in file.
 func Locate(text []byte, file string, problems Problems) {
 	parse(string(text)).locate(problems)
 	for i := range problems {

@@ -11,8 +11,7 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// The parameters by which a model says where it runs. Triton has none of these
-// names and lets them be.
+// The parameters that place a model. Triton ignores them.
 const (
 	ReplicasKey  = placementPrefix + "replicas"
 	StrategyKey  = placementPrefix + "strategy"
@@ -30,8 +29,8 @@ const maxReplicas = 4096
 type Placement struct {
 	// Replicas is on how many workers; 0 is on every one that fits.
 	Replicas int
-	// Pack prefers workers that run much already, so that others stay free;
-	// else those are preferred that run little.
+	// Pack prefers workers with much load, so that others stay free; otherwise workers with
+	// little load are preferred.
 	Pack bool
 	// Pool names the pool; empty leaves it to the registry's settings.
 	Pool string
@@ -39,8 +38,7 @@ type Placement struct {
 	Labels map[string]string
 }
 
-// IsPlacement reports whether a parameter is one of placement, for a change of
-// which nothing is loaded anew.
+// IsPlacement reports whether a parameter is one of placement, whose changes reload nothing.
 func IsPlacement(parameter string) bool { return strings.HasPrefix(parameter, placementPrefix) }
 
 // PlacementOf reads the parameters of a valid configuration.

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is an error in a configuration.
 type Problem struct {
 	// Reason is [errs.ConfigInvalid] for a broken rule and
 	// [errs.Unsupported] for a valid setting that this server does not do.

@@ -10,10 +10,10 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 )
 
-// FromProto gives the view of a configuration, such as one out of the control
-// plane. It keeps nothing of c, which it does not change: what c leaves out is
-// filled in on a copy. The error is as [Validate]'s, but inputs and outputs may
-// be missing: [Load] leaves them out for a backend that there is not.
+// FromProto returns the view of a configuration, such as one from the control plane. It neither
+// changes nor retains c: missing fields are completed in a copy. The error is as [Validate]'s,
+// but inputs and outputs may be missing: [Load] leaves them out for a backend that there is
+// not.
 func FromProto(c *inference.ModelConfig) (*Config, error) {
 	c = proto.CloneOf(c)
 	if c == nil {
@@ -142,8 +142,8 @@ func group(backend string, g *inference.ModelInstanceGroup) InstanceGroup {
 	return v
 }
 
-// Shown is the configuration as clients see it, with what placement has decided: groups that
-// leave the kind of device open are on these GPUs, or without any on CPUs.
+// Shown returns the configuration as clients see it after placement: groups without a kind of
+// device are on these GPUs, or on CPUs if there are none.
 func (c *Config) Shown(gpus []int32) *Config {
 	open := func(g *inference.ModelInstanceGroup) bool {
 		return g.GetKind() == inference.ModelInstanceGroup_KIND_AUTO

@@ -39,7 +39,7 @@ func (s *SequenceBatching) Idle() time.Duration {
 	return time.Duration(min(s.MaxIdleMicros, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond //nolint:gosec // not beyond
 }
 
-// ControlKind is what a control tensor says of a request.
+// ControlKind is the meaning of a control tensor.
 type ControlKind uint8
 
 // The kinds of controls.
@@ -68,8 +68,7 @@ type SequenceState struct {
 	Datatype      tensor.Datatype
 	// Dims are the dimensions without the batch dimension; -1 is any size.
 	Dims tensor.Shape
-	// Initial is what a sequence starts with; nil leaves it to the server, which
-	// uses zeros.
+	// Initial is the initial state of a sequence; with nil the server uses zeros.
 	Initial *InitialState
 }
 
@@ -80,9 +79,8 @@ type InitialState struct {
 	File string
 }
 
-// ForBackend returns the configuration with what the server adds for the model's
-// sequences, control inputs and states, among its inputs and outputs: what the
-// backend sees. Clients see c.
+// ForBackend returns the configuration as the backend sees it: control inputs and states of
+// sequences are among its inputs and outputs. Clients see c.
 func (c *Config) ForBackend() *Config {
 	if c.Sequences == nil {
 		return c

@@ -87,8 +87,8 @@ func unsupportedSections(c *inference.ModelConfig) []section {
 	}
 }
 
-// Unused lists the settings of a valid configuration that change nothing here,
-// and why, one sentence for each.
+// Unused lists the settings of a valid configuration that have no effect, with the reason, one
+// sentence for each.
 func Unused(c *inference.ModelConfig) (sentences []string) {
 	for _, s := range []struct {
 		setting string

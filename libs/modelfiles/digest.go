@@ -19,9 +19,8 @@ import (
 // read.
 var ErrChanged = errors.New("changed while it was read")
 
-// Digester digests trees. It remembers files by their stamps, since models are
-// large and rarely change. It is safe for concurrent use: a file that two ask for
-// at once is read by both.
+// Digester digests trees. It remembers files by their stamps, because models are large and
+// rarely change. It is safe for concurrent use: two concurrent callers both read the same file.
 type Digester struct {
 	from Files
 
@@ -39,7 +38,7 @@ type hashed struct {
 // NewDigester makes a digester of files that remembers none.
 func NewDigester(from Files) *Digester { return &Digester{from: from, known: make(map[string]hashed)} }
 
-// Sweep forgets files that were not met since the last sweep.
+// Sweep forgets files that were not seen since the last sweep.
 func (d *Digester) Sweep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

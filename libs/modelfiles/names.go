@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Join gives the name of what lies below a directory, which is a path or a
-// URL. The elements may have slashes; of a URL they never lead out of it.
+// Join returns the name of a file below a directory, which is a path or a URL. The elements may
+// have slashes; they never lead out of a URL.
 func Join(dir string, elements ...string) string {
 	if !isURL(dir) {
 		return filepath.Join(append([]string{dir}, elements...)...)
@@ -25,6 +25,5 @@ func Parent(name string) string {
 
 func isURL(name string) bool { return strings.Contains(name, "://") }
 
-// ETag names a file's content where a store does: it is what Sys of the file's
-// information returns.
+// ETag identifies the content of a file in a store: the Sys method of its FileInfo returns it.
 type ETag string

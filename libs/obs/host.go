@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Host shows how busy the machine is, under Triton's names: nv_cpu_utilization,
-// nv_cpu_memory_total_bytes and nv_cpu_memory_used_bytes. It is a
-// prometheus.Collector and safe for concurrent use.
+// Host exports the machine's load under Triton's names: nv_cpu_utilization,
+// nv_cpu_memory_total_bytes and nv_cpu_memory_used_bytes. It is a prometheus.Collector and safe
+// for concurrent use.
 type Host struct {
 	proc        string
 	cpu         ticks // at the last reading; owned by the caller of read

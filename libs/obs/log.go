@@ -26,7 +26,7 @@ type LogConfig struct {
 	// Format is default or ISO8601, Triton's lines; text, columns; or json. Empty is
 	// default.
 	Format string
-	// File is where to write; empty is standard error. It is set at the start alone.
+	// File is the file to write to; empty is standard error. It is set only at the start.
 	File string
 }
 

@@ -65,9 +65,8 @@ func (m *Metrics) HasLabel(name string) bool {
 // Gatherer returns what all metrics are read from.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Handler serves the metrics as GET /metrics. A family that cannot be
-// collected fails the scrape rather than show half of the truth. Values of the
-// text format have no exponents.
+// Handler serves the metrics as GET /metrics. A family that cannot be collected fails the
+// scrape, so that no scrape is incomplete. Values of the text format have no exponents.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	// Compression comes after the text is final.

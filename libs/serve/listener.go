@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Listener is how an operator says where a server listens.
+// Listener is an operator's setting of a listening address.
 type Listener struct {
 	Enabled bool
 	// Address is an IP address or host name, or unix:PATH for a socket in the

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// WithMaxConnections bounds the connections that are open on l. While most are, each new one
-// takes the place of one that has been idle for long, which is closed; where none is
-// idle, the new one is closed. A server says by [SlotOf] which connections serve requests; the
-// others are idle. full is called for each connection that is closed so, with how many
-// there were so far. 0 is no bound.
+// WithMaxConnections limits the open connections of l. At the limit, each new connection
+// replaces one that has been idle for long, which is closed; if none is idle, the new one is
+// closed. A server says by [SlotOf] which connections serve requests; the others are idle. full
+// is called for each connection that is closed so, with how many there were so far. 0 is no
+// bound.
 func WithMaxConnections(l net.Listener, most int, full func(total uint64)) net.Listener {
 	if most == 0 {
 		return l

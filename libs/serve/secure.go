@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 )
 
-// Secure has an HTTP server speak TLS; a nil TLS leaves it as it is. Handshakes that fail
-// are logged as debugging: whoever scans ports causes them. The error has the reason
+// Secure makes an HTTP server use TLS; a nil TLS leaves it unchanged. Failed handshakes are
+// logged at debug level, because port scans cause them. The error has the reason
 // config_invalid.
 func (t *TLS) Secure(server *http.Server, log *zap.Logger) error {
 	if t == nil {

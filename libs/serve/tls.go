@@ -38,9 +38,9 @@ func (t TLS) Given(use bool, prefix string) (*TLS, error) {
 	return &t, nil
 }
 
-// Config reads the files, and reads them again in the first handshake after they
-// changed. failed gets the error of changed files that cannot be used, once; the
-// ones before stay in use. failed is called from any goroutine.
+// Config reads the files, and reads them again in the first handshake after a change. If
+// changed files are invalid, the old ones stay in use, and failed is called once with the
+// error, from any goroutine.
 func (t TLS) Config(failed func(error)) (*tls.Config, error) {
 	r, err := t.reloader(failed)
 	if err != nil {

@@ -27,19 +27,19 @@ const (
 	pagesPerHeader = page / wordBytes
 )
 
-// Announcement is what a peer needs to open an arena.
+// Announcement has the data that a peer needs to open an arena.
 type Announcement struct {
 	// Path is where a process of the same host opens the memory.
 	Path string
 	// Size is the region's, in bytes.
 	Size int64
-	// Mark is what stands at its beginning.
+	// Mark is the content of its first bytes.
 	Mark []byte
 }
 
-// Arena is memory of this process that others may read. Its size bounds
-// addresses, not memory: pages take memory when they are written to, and give
-// it back when the pool does. It is safe for concurrent use.
+// Arena is memory of this process that others may read. Its size limits addresses, not memory:
+// pages use memory once they are written, until the pool returns them. It is safe for
+// concurrent use.
 type Arena struct {
 	file        *os.File
 	mem         []byte
@@ -92,7 +92,7 @@ func (a *Arena) open(fd int, l layout) error {
 	return err
 }
 
-// Announcement says where peers find the arena. The mark is the caller's.
+// Announcement returns where peers find the arena. The mark belongs to the caller.
 func (a *Arena) Announcement() Announcement {
 	return Announcement{
 		Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), a.file.Fd()),
@@ -113,16 +113,16 @@ func (a *Arena) Map(size int) ([]byte, error) {
 	return a.mem[at : at+int64(size) : at+n], nil
 }
 
-// Retire ends what mem was used for: references to it count no more. It is
-// called each time a slot is given back, before it is handed out again.
+// Retire ends the use of mem: references to it are no longer valid. It is called each time a
+// slot is returned, before it is handed out again.
 func (a *Arena) Retire(mem []byte) {
 	if at, ok := a.offsetOf(mem); ok {
 		atomic.AddUint64(a.generation(at), 1)
 	}
 }
 
-// Unmap takes back what Map returned, after Retire, and gives its pages back to
-// the operating system.
+// Unmap releases the result of Map, after Retire, and returns its pages to the operating
+// system.
 func (a *Arena) Unmap(mem []byte) {
 	at, ok := a.offsetOf(mem)
 	if !ok {

@@ -12,12 +12,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// ErrReused says that a slot has been given back since the reference to it was
-// made.
+// ErrReused says that a slot was returned after the reference to it was made.
 var ErrReused = errors.New("the slot was given back")
 
-// Region is another process's arena, to be read. It is unmapped when its opener
-// and all references that [Region.Local] made have been released.
+// Region is another process's arena, for reading. It is unmapped when its opener and all
+// references from [Region.Local] have been released.
 type Region struct {
 	mem         []byte
 	generations []uint64
@@ -71,7 +70,7 @@ func mapReadOnly(a Announcement) ([]byte, error) {
 	return unix.Mmap(fd, 0, int(a.Size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_NORESERVE)
 }
 
-// Release gives up one reference.
+// Release releases one reference.
 func (r *Region) Release() {
 	if r.refs.Add(-1) == 0 {
 		// The address and length are those of the mapping: this cannot fail.
@@ -79,9 +78,9 @@ func (r *Region) Release() {
 	}
 }
 
-// Local returns a reference that reads the slot's memory where it is. It fails
-// with ErrReused for a slot that was given back; one that is given back later
-// may change under the reader, see [Region.Current].
+// Local returns a reference that reads the slot's memory in place. It fails with ErrReused for
+// a slot that was returned; one that is returned later may change under the reader, see
+// [Region.Current].
 func (r *Region) Local(named tensor.Ref) (tensor.Ref, error) {
 	data, err := r.slice(named)
 	if err != nil {

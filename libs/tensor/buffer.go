@@ -6,10 +6,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/invariant"
 )
 
-// Buffer is a run of bytes with a reference count. It starts with one
-// reference, which the caller owns; code that keeps the bytes past the call that
-// passed them takes another with [Buffer.Retain]. When the last reference is
-// released the memory goes back to where it came from and must not be touched.
+// Buffer is a run of bytes with a reference count. It starts with one reference, which the
+// caller owns; code that keeps the bytes past the call that passed them takes another with
+// [Buffer.Retain]. When the last reference is released, the memory returns to its owner and
+// must not be used.
 //
 // The count is safe for concurrent use. The bytes are not locked: they are
 // written by the first owner alone, before the buffer is shared.
@@ -48,7 +48,7 @@ func (b *Buffer) Retain() *Buffer {
 	return b
 }
 
-// Release gives up one reference.
+// Release releases one reference.
 func (b *Buffer) Release() {
 	n := b.refs.Add(-1)
 	invariant.Check(n >= 0, "buffer released too often")

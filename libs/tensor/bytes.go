@@ -15,8 +15,7 @@ var (
 	ErrIncompleteString = errors.New("incomplete string data")
 )
 
-// IncompleteError says how much of an element, or of its length, a BYTES
-// tensor has.
+// IncompleteError describes a BYTES tensor that ends within an element or its length.
 type IncompleteError struct {
 	// Err is ErrIncompleteLength or ErrIncompleteString.
 	Err error

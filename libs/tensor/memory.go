@@ -2,8 +2,7 @@ package tensor
 
 import "golang.org/x/sys/unix"
 
-// Memory is where the mapped memory of a [Pool] comes from. Its methods are
-// safe for concurrent use.
+// Memory provides the mapped memory of a [Pool]. Its methods are safe for concurrent use.
 type Memory interface {
 	// Map returns size bytes outside the Go heap, page-aligned, with any
 	// content.
@@ -11,11 +10,11 @@ type Memory interface {
 	// Retire says that the buffer in mem was released. The pool keeps mem, or
 	// unmaps it next.
 	Retire(mem []byte)
-	// Unmap takes back what Map returned.
+	// Unmap releases the result of Map.
 	Unmap(mem []byte)
 }
 
-// Anonymous is memory of this process alone.
+// Anonymous is memory that only this process can access.
 type Anonymous struct{}
 
 // Map asks the operating system for memory.

@@ -13,11 +13,10 @@ import (
 // that memory shared with C needs.
 const MappedThreshold = 16 << 10
 
-// Pool hands out buffers of any size and keeps what comes back for the next
-// caller: allocating a fresh large buffer costs more than copying it. Small
-// buffers come from the Go heap; from [MappedThreshold] on they are mapped
-// memory, page-aligned, in four sizes per power of two. The contents of a
-// buffer are whatever was there before.
+// Pool hands out buffers of any size and reuses returned ones: allocating a large buffer costs
+// more than copying it. Small buffers come from the Go heap; from [MappedThreshold] on they are
+// mapped memory, page-aligned, in four sizes per power of two. The content of a buffer is
+// arbitrary.
 //
 // A Pool is safe for concurrent use. Buffers may outlive it.
 type Pool struct {
@@ -39,8 +38,8 @@ const (
 	classes      = 4 * 48
 )
 
-// NewPool makes a pool that keeps up to keep bytes of free mapped memory and
-// gives the rest back to the operating system.
+// NewPool returns a pool that retains up to keep bytes of free mapped memory and returns the
+// rest to the operating system.
 func NewPool(keep int64) *Pool { return NewPoolOf(Anonymous{}, keep) }
 
 // NewPoolOf makes a pool whose mapped memory comes from m.
@@ -49,7 +48,7 @@ func NewPoolOf(m Memory, keep int64) *Pool { return &Pool{memory: m, keep: keep}
 // Stats is a pool's memory, in bytes of mapped memory.
 type Stats struct{ InUse, Free int64 }
 
-// Stats returns the memory handed out and kept.
+// Stats returns the memory handed out and retained.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,11 +119,11 @@ func (p *Pool) put(class int, mem []byte) {
 	p.memory.Unmap(mem)
 }
 
-// Trim gives all free mapped memory back to the operating system.
+// Trim returns all free mapped memory to the operating system.
 func (p *Pool) Trim() { p.trim(math.MaxInt64) }
 
-// TrimUnused gives back as much as has been free ever since the last call, and so nothing that
-// the next load like the last one needs.
+// TrimUnused returns the memory that has been free since the last call, so that a recurring
+// load keeps the memory that it needs.
 func (p *Pool) TrimUnused() {
 	p.mu.Lock()
 	n := p.unused

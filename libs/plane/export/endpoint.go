@@ -17,13 +17,13 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Config is what an [Endpoint] works with.
+// Config configures an [Endpoint].
 type Config struct {
 	// ID names the process; Release is for logs.
 	ID, Release string
 	// Arena is the memory that processes of the same host may map; nil is none.
 	Arena *shm.Arena
-	// Pool is where tensors of others go.
+	// Pool provides memory for tensors from other processes.
 	Pool  *tensor.Pool
 	Clock mono.Clock
 	// Owners say whose incarnations are, so that a caller speaks as the process of
@@ -34,31 +34,30 @@ type Config struct {
 	// or none once it has ended.
 	Responder infer.Responder
 	Lent      func(infer.RequestID) []infer.Tensor
-	// Lost is told of a process that is gone: nobody takes the responses to its
-	// requests any more. It may be nil.
+	// Lost is called when a process is lost: nobody accepts responses to its requests any more.
+	// It may be nil.
 	Lost func(incarnation uint64)
-	// Dropped is told of a process that has dropped responses for this one, and when it
-	// last did; again at each stream. It may be nil.
+	// Dropped is called, again at each stream, with a process that has dropped responses for
+	// this one and the time of the last. It may be nil.
 	Dropped func(incarnation uint64, at mono.Time)
-	// Calls and Control take what models of workers ask for; with nil a peer that asks
-	// is refused. They do not block, but for Control.
+	// Calls and Control accept requests of workers' models; with nil such a peer is refused.
+	// Calls does not block; Control may.
 	Calls   infer.Caller
 	Control infer.Control
-	// Reach is told of a process without a stream from which something is to be
-	// fetched; it does not block. With nil the fetch waits for a stream.
+	// Reach is called with a process without a stream, when a fetch needs one; it does not
+	// block. With nil the fetch waits for a stream.
 	Reach func(incarnation uint64)
 	// Idle is how long a stream that this process has begun is kept without a
 	// fetch; 0 is for good.
 	Idle time.Duration
 }
 
-// Endpoint is a process's end of its exchanges with all others: it lends tensors,
-// fetches them, and passes responses on. It is an [infer.Responder] that brings
-// each response to the process that made the request. It is safe for concurrent
-// use.
+// Endpoint is a process's end of its exchanges with all others: it exports tensors, fetches
+// them, and passes responses on. It is an [infer.Responder] that brings each response to the
+// process that made the request. It is safe for concurrent use.
 type Endpoint struct {
 	nereidv1.UnimplementedTensorServiceServer
-	// Exports are what others may read.
+	// Exports are the tensors that others may read.
 	Exports *Exports
 	config  Config
 
@@ -81,7 +80,7 @@ func NewEndpoint(c Config) *Endpoint {
 	return &Endpoint{Exports: NewExports(c.Arena), config: c, peers: make(map[uint64]*peer)}
 }
 
-// Introduce says which incarnation the process is; there are no streams before.
+// Introduce sets the incarnation of the process; there are no streams before.
 func (e *Endpoint) Introduce(incarnation uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,8 +97,8 @@ func (e *Endpoint) Identity() Identity {
 // Register makes s serve the streams of others.
 func (e *Endpoint) Register(s grpc.ServiceRegistrar) { nereidv1.RegisterTensorServiceServer(s, e) }
 
-// Respond takes a response over and brings it to the process that made its
-// request, now or when that has a stream.
+// Respond takes ownership of a response and sends it to the process that made its request, now
+// or when that has a stream.
 func (e *Endpoint) Respond(r *infer.Response) {
 	for p := e.peer(r.Work.Request.Origin); p != nil; p = e.peer(r.Work.Request.Origin) {
 		if p.respond(r) {
@@ -111,34 +110,31 @@ func (e *Endpoint) Respond(r *infer.Response) {
 	r.Release()
 }
 
-// KeptBytes is what the outputs have that this process keeps now for those that read them
-// next, in bytes.
+// KeptBytes returns the size of the outputs that this process retains for their next readers.
 func (e *Endpoint) KeptBytes() int64 { return e.kept.Load() }
 
-// Kept is of how many responses the process has kept outputs so far.
+// Kept returns the number of responses with retained outputs so far.
 func (e *Endpoint) Kept() uint64 { return e.keeps.Load() }
 
-// FetchedBytes is how many bytes of tensors have come over streams so far because
-// something here was to read them.
+// FetchedBytes returns the bytes of tensors fetched over streams so far.
 func (e *Endpoint) FetchedBytes() uint64 { return e.fetched.Load() }
 
-// Gone says that a process's lease has ended. What waits for it is released, and
-// what is fetched from it fails, when its stream has ended too.
+// Gone says that a process's lease has ended. When its stream has ended too, data that waits
+// for it is released, and fetches from it fail.
 func (e *Endpoint) Gone(incarnation uint64) {
 	if p := e.known(incarnation); p != nil {
 		p.setLeased(false)
 	}
 }
 
-// Back says that a process holds its lease again: it was cut off from the store
-// alone.
+// Back says that a process holds its lease again: it was only cut off from the store.
 func (e *Endpoint) Back(incarnation uint64) {
 	if p := e.known(incarnation); p != nil {
 		p.setLeased(true)
 	}
 }
 
-// Waits reports whether something is to be fetched from a process.
+// Waits reports whether a fetch from a process waits.
 func (e *Endpoint) Waits(incarnation uint64) bool {
 	p := e.known(incarnation)
 	return p != nil && p.waits()

@@ -17,8 +17,7 @@ const (
 	inlineTotal  = 32 << 10
 )
 
-// Exports are the tensors that a process lends to others. It is safe for
-// concurrent use.
+// Exports are the tensors that a process exports to others. It is safe for concurrent use.
 type Exports struct {
 	arena *shm.Arena // nil: no memory is shared
 
@@ -44,7 +43,7 @@ func NewExports(arena *shm.Arena) *Exports {
 	return &Exports{arena: arena, slots: make(map[slot]*lent)}
 }
 
-// Lease is what keeps lent tensors readable. The zero Lease lends nothing.
+// Lease keeps exported tensors readable. The zero Lease exports nothing.
 type Lease struct {
 	exports *Exports
 	slots   []slot // one for each tensor
@@ -102,11 +101,11 @@ func (e *Exports) lend(data tensor.Ref) tensor.Ref {
 	return named
 }
 
-// Empty reports whether the lease lends nothing.
+// Empty reports whether the lease exports nothing.
 func (l *Lease) Empty() bool { return len(l.slots) == 0 }
 
-// Release ends the lease: its tensors can be read no more, but for those that
-// another lends too. Releasing it again does nothing.
+// Release ends the lease: its tensors can no longer be read, except those that another lease
+// exports too. Releasing it again has no effect.
 func (l *Lease) Release() {
 	if l.exports != nil {
 		l.exports.release(l.slots)
@@ -130,7 +129,7 @@ func (e *Exports) release(slots []slot) {
 	}
 }
 
-// Len returns how many buffers are lent.
+// Len returns the number of exported buffers.
 func (e *Exports) Len() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -28,7 +28,7 @@ type kept struct {
 // settleLook is how often a process that stops looks at what others have yet to take.
 const settleLook = 10 * time.Millisecond
 
-// Undelivered is what others have not taken of a process that stops.
+// Undelivered is the data of a stopping process that others have not acknowledged.
 type Undelivered struct {
 	Responses int   // that their processes have not acknowledged
 	Bytes     int64 // of the outputs of these

@@ -13,7 +13,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Identity is who one end of a stream is.
+// Identity identifies one end of a stream.
 type Identity struct {
 	// ID names the process; Epoch is its incarnation.
 	ID    string
@@ -22,8 +22,8 @@ type Identity struct {
 	Release string
 }
 
-// Progress is how many responses of one incarnation have been taken. It outlives
-// the streams. The zero value is none.
+// Progress counts the acknowledged responses of one incarnation. It outlives the streams. The
+// zero value is none.
 type Progress struct{ taken, streams atomic.Uint64 }
 
 func (e *Endpoint) hello(p *Progress) *nereidv1.TensorMessage {
@@ -47,9 +47,8 @@ type Session struct {
 // dialTimeout bounds a try to begin a stream.
 const dialTimeout = 5 * time.Second
 
-// Dial begins a stream to a process, of whose responses p says what was taken
-// before. The one before has ended. ctx bounds the beginning alone. The caller
-// runs the session.
+// Dial opens a stream to a process; p counts the responses from it that were acknowledged so
+// far. The previous stream has ended. ctx bounds only the opening. The caller runs the session.
 func (e *Endpoint) Dial(ctx context.Context, at link.Peer, p *Progress) (*Session, error) {
 	conn, err := link.Connect(at)
 	if err != nil {

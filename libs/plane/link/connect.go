@@ -30,7 +30,7 @@ const (
 	window = 8 << 20
 )
 
-// Peer says where another service is and how it is reached.
+// Peer is the address of another service and how to reach it.
 type Peer struct {
 	// Address is host:port or unix:PATH.
 	Address string

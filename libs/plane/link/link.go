@@ -68,9 +68,9 @@ func New(conn Conn) *Link {
 	}
 }
 
-// Write has a message put into the next envelope, and returns the error of
-// write. It does not block, but for others that write. After the link's end it
-// fails with [ErrClosed]. What was written before may still be lost.
+// Write adds a message to the next envelope, and returns the error of write. It blocks only for
+// other writers. After the link's end it fails with [ErrClosed]. Messages written before may
+// still be lost.
 func (l *Link) Write(write func(*codec.Writer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,9 +84,8 @@ func (l *Link) Write(write func(*codec.Writer) error) error {
 	return nil
 }
 
-// WriteLater is Write for what the peer can wait for: it goes with what is
-// written next, or within the time of a beat. To send it alone would wake two
-// goroutines on each side.
+// WriteLater is Write for messages that can wait: it travels with the next message, or within a
+// heartbeat's time. Sending it alone would wake two goroutines on each side.
 func (l *Link) WriteLater(write func(*codec.Writer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +112,7 @@ func (l *Link) wake() {
 	}
 }
 
-// Close asks for the link's end with the given cause. It does not wait.
+// Close ends the link with the given cause. It does not wait.
 func (l *Link) Close(cause error) {
 	l.over.Do(func() {
 		l.cause = cause

@@ -15,7 +15,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Identity is who dials: a gateway or a worker.
+// Identity identifies the dialing process: a gateway or a worker.
 type Identity struct {
 	// ID is that of the service; Incarnation the epoch of its lease.
 	ID          string
@@ -28,14 +28,14 @@ type Identity struct {
 type Dialler struct {
 	Self  Identity
 	Clock mono.Clock
-	// Pool is what tensors that come are put into.
+	// Pool provides memory for received tensors.
 	Pool *tensor.Pool
-	// Met is the highest epoch that a gateway has met. A worker says it with what
-	// it holds.
+	// Met is the highest epoch that a gateway has seen. A worker reports its own in
+	// [infer.Held].
 	Met uint64
 }
 
-// Scheduler is who was dialed.
+// Scheduler is the dialed scheduler.
 type Scheduler struct {
 	ID, Pool, Release string
 	// Epoch is that of its lease on the pool.
@@ -52,17 +52,17 @@ type session struct {
 	reader     *codec.Reader // owned by the link's reading goroutine
 }
 
-// Scheduler is who is at the other end.
+// Scheduler is the scheduler at the other end.
 func (s *session) Scheduler() Scheduler { return s.scheduler }
 
-// Close ends the session. What was not sent yet is lost.
+// Close ends the session. Unsent messages are lost.
 func (s *session) Close() { s.link.Close(link.ErrClosed) }
 
 // Done is closed when the session has ended; the handler is not called any
 // more then.
 func (s *session) Done() <-chan struct{} { return s.link.Done() }
 
-// Err is why the session ended, an *errs.Error; valid after Done.
+// Err returns why the session ended, an *errs.Error; valid after Done.
 func (s *session) Err() error { return s.link.Err() }
 
 // method opens the gRPC stream of a session.

@@ -14,8 +14,8 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// GatewayHandler is told what the scheduler says. Its methods are called one at
-// a time and do not block.
+// GatewayHandler receives the scheduler's messages. Its methods are called one at a time and do
+// not block.
 type GatewayHandler interface {
 	// Refused leaves the request with the gateway.
 	Refused(infer.Work, error)
@@ -114,12 +114,12 @@ func (s *GatewaySession) Cancel(id infer.RequestID) {
 	_ = s.link.Write(func(w *codec.Writer) error { return w.Cancel(id) }) // or the session is over, and with it the request's queueing
 }
 
-// CacheUsed tells what the response cache did for a request.
+// CacheUsed reports a use of the response cache.
 func (s *GatewaySession) CacheUsed(u infer.CacheUse) {
 	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.CacheUse(&u) }) // or the count is lost with the session
 }
 
-// EnsembleEnded tells of the end of a request for an ensemble.
+// EnsembleEnded reports the end of a request for an ensemble.
 func (s *GatewaySession) EnsembleEnded(e infer.EnsembleEnd) {
 	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.EnsembleEnd(&e) }) // or the count is lost with the session
 }

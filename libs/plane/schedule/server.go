@@ -23,8 +23,8 @@ import (
 // Backend is the scheduler behind a [Server]. Its methods do not block.
 type Backend interface {
 	infer.Scheduler
-	// Submit takes a request over: it will be dispatched or answered. On an error
-	// the caller still owns it.
+	// Submit takes ownership of a request: it will be dispatched or answered. On an error the
+	// caller still owns it.
 	Submit(*infer.Request) error
 	// Cancel says that nobody waits for a request any more. It may be unknown.
 	Cancel(infer.RequestID)
@@ -35,7 +35,7 @@ type Backend interface {
 	// Leave says that the stream of a gateway has ended: what waits for it is
 	// dropped, since it submits again what it still wants.
 	Leave(origin uint64)
-	// Deposed says that a peer has met the scheduler of a later epoch.
+	// Deposed says that a peer has seen a scheduler with a later epoch.
 	Deposed(by uint64)
 	// Disconnect says that the stream of a worker has ended, and with it its
 	// credits. The requests of the batches that were under way are the
@@ -50,7 +50,7 @@ type Config struct {
 	ID, Pool, Release string
 	Clock             mono.Clock
 	Log               *zap.Logger
-	// Tensors is what the small tensors that come with requests are put into.
+	// Tensors provides memory for the small tensors in requests.
 	Tensors *tensor.Pool
 	// Owners say whose incarnations are, so that a peer speaks as the process of its
 	// certificate alone; nil know none.
@@ -60,8 +60,8 @@ type Config struct {
 	Window Window
 }
 
-// Window bounds what one peer may have under way, in messages and in bytes of
-// their descriptors and of the tensors that travel with them.
+// Window limits the data of one peer in flight, in messages and in bytes of their descriptors
+// and tensors.
 type Window struct {
 	Messages, Bytes int64
 }
@@ -110,8 +110,8 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	nereidv1.RegisterSchedulerServiceServer(r, s)
 }
 
-// Serve takes streams for the backend, which holds the pool's lease under the
-// given epoch. What is left of a time of serving before is ended.
+// Serve accepts streams for the backend, which holds the pool's lease under the given epoch. It
+// ends streams that remain from an earlier epoch.
 func (s *Server) Serve(epoch uint64, b Backend) {
 	t := &term{epoch: epoch, backend: b}
 	t.ctx, t.end = context.WithCancelCause(context.Background())
@@ -140,11 +140,11 @@ func (s *Server) present() (*term, error) {
 	return s.term, nil
 }
 
-// Drain asks the gateways that are there to submit nothing new.
+// Drain asks the connected gateways to submit nothing new.
 func (s *Server) Drain() { s.gateways.each((*gatewayEnd).drain) }
 
-// Respond brings a response to the gateway that made the request. If that has
-// no stream the response is dropped: its gateway submits the request again.
+// Respond sends a response to the gateway that made the request. If the gateway has no stream,
+// the response is dropped: the gateway submits the request again.
 func (s *Server) Respond(r *infer.Response) {
 	if g := s.gateways.get(r.Work.Request.Origin); g != nil {
 		g.respond(r)

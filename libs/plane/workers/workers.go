@@ -21,14 +21,14 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Deps are what the streams work with.
+// Deps are the dependencies of the streams.
 type Deps struct {
 	Bus      *bus.Bus
 	Endpoint *export.Endpoint
-	// Peer says how the worker at an address is reached.
+	// Peer returns how to reach the worker at an address.
 	Peer func(address string) link.Peer
-	// OnDemand opens a stream when something waits for it, see [Connector.Reach],
-	// rather than one to each worker.
+	// OnDemand opens a stream only when a fetch waits for it (see [Connector.Reach]), rather
+	// than one to each worker.
 	OnDemand bool
 	// Lost is called with a worker's incarnation once its lease has ended and
 	// its stream is down: it sends no more responses. It does not block.
@@ -39,7 +39,7 @@ type Deps struct {
 	Log  *zap.Logger
 }
 
-// Connector keeps the streams. It is safe for concurrent use.
+// Connector maintains the streams. It is safe for concurrent use.
 type Connector struct {
 	deps         Deps
 	epochs       map[string]uint64       // by key, of workers with a lease; owned by follow
@@ -80,8 +80,8 @@ func (c *Connector) Owner(incarnation uint64) (id string, known bool) {
 	return m.id, true
 }
 
-// Reach has a stream to a worker opened, now or when the bucket names it, if the
-// endpoint still waits for one then.
+// Reach opens a stream to a worker, now or when the bucket names it, if the endpoint still
+// waits for one then.
 func (c *Connector) Reach(worker uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,8 @@ func (c *Connector) wanted(m *connection) bool {
 	return !c.deps.OnDemand || c.deps.Endpoint.Waits(m.epoch)
 }
 
-// Run keeps the streams until ctx is done. It is called once, when the process's
-// identity is known or before anything is fetched.
+// Run maintains the streams until ctx is done. It is called once, when the process's identity
+// is known or before anything is fetched.
 func (c *Connector) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.streams.Run(ctx) })
