@@ -96,7 +96,7 @@ func (c *compiler) compileBands() {
 	}
 }
 
-// MaxBands is how many bands there may be.
+// MaxBands is the maximum number of bands.
 const MaxBands = 16
 
 // band finds a band by its name; no name is the lowest.

@@ -15,18 +15,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Policy is a policy that is whole and has passed its own tests. It is immutable.
+// Policy is a valid policy that has passed its own tests. It is immutable.
 type Policy struct {
-	// Digest names the policy's text: the first 8 bytes of its SHA-256, in hexadecimal digits.
+	// Digest identifies the policy's text: the first 8 bytes of its SHA-256, in hexadecimal
+	// digits.
 	Digest string
-	// Shadow says that refusals are counted and not made.
+	// Shadow says that the policy counts refusals and refuses nothing.
 	Shadow bool
 	// Bands are the priority bands, the highest first; there is at least one.
 	Bands []Band
-	// Issuers are those of the tokens that are taken.
+	// Issuers are the issuers of accepted tokens.
 	Issuers []Issuer
 	// RetryBudget is how many retries a tenant may send for each of its other requests;
-	// negative is any number.
+	// negative is no limit.
 	RetryBudget float64
 
 	// Tests are the names of the policy's own tests, which have passed.
@@ -47,23 +48,22 @@ type Policy struct {
 // Band is a priority band.
 type Band struct {
 	Name string
-	// Minimum is the share of the device time that the band gets whatever waits above
-	// it, from 0 to 1.
+	// Minimum is the guaranteed share of device time of the band, from 0 to 1.
 	Minimum float64
 }
 
-// Tenant is somebody whose requests are counted together.
+// Tenant is a party whose requests are counted together.
 type Tenant struct {
 	// Name identifies the tenant: no two tenants of a policy have the same one. A tenant
 	// that the policy lists has its name there; one that a token names and the policy does
 	// not list is called NAME@ISSUER.
 	Name, Tier string
-	// Weight is the tenant's share beside that of others.
+	// Weight is the tenant's share relative to others.
 	Weight float64
 	// Limits and Budgets bound what the tenant uses.
 	Limits  Limits
 	Budgets []Budget
-	// Recording is what recordings have of the tenant's requests.
+	// Recording says how much of the tenant's requests recordings contain.
 	Recording Recording
 
 	band     int
@@ -73,7 +73,7 @@ type Tenant struct {
 	issuers  []string // whose tokens may be this tenant's; nil: any
 }
 
-// Recording is what recordings have of requests.
+// Recording says how much of requests recordings contain.
 type Recording string
 
 const (
@@ -87,9 +87,9 @@ const (
 
 // Limits bound what a tenant uses; 0 is no bound.
 type Limits struct {
-	// Requests, CostUnits and Bytes are for a second.
+	// Requests, CostUnits and Bytes are per second.
 	Requests, CostUnits, Bytes float64
-	// Burst is for how long what is not used is kept for later.
+	// Burst is how long unused amounts accumulate.
 	Burst time.Duration
 	// Concurrency is how many requests may be in flight.
 	Concurrency int
@@ -109,7 +109,7 @@ type Issuer struct {
 	tenantClaim, tier    string
 }
 
-// Request is what a policy decides about. What is not known yet is zero.
+// Request is the request that a policy decides about. Fields that are not known yet are zero.
 type Request struct {
 	Model, Version string
 	// Header returns the values of a header, whose name is in lower case. It may be nil.
@@ -122,13 +122,13 @@ type Request struct {
 	Inputs func(func(name string, shape []int64))
 }
 
-// Target is where a request goes.
+// Target is the destination of a request.
 type Target struct {
 	// Model and Version are as clients name them.
 	Model, Version string
 }
 
-// Class is what a request counts as.
+// Class is the classification of a request.
 type Class struct {
 	// Name is the cost class, or empty.
 	Name string
@@ -175,7 +175,7 @@ type target struct {
 	weight float64
 }
 
-// Key returns the SHA-256 of an API key as a policy has it.
+// Key returns the SHA-256 of an API key, as it is written in a policy.
 func Key(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -375,7 +375,7 @@ func mix(v uint64) uint64 {
 	return v ^ v>>31
 }
 
-// Classify says what a request of a tenant counts as.
+// Classify returns the class of a tenant's request.
 func (p *Policy) Classify(t *Tenant, r *Request) Class {
 	e := &evaluation{policy: p, tenant: t, of: r}
 	is := Class{Band: t.band, Deadline: t.deadline}

@@ -24,11 +24,11 @@ import (
 // control plane's store.
 const MaxBytes = 512 << 10
 
-// Finding is something in a policy that is wrong: see [diagnostics.Finding].
+// Finding is an error in a policy: see [diagnostics.Finding].
 type Finding = diagnostics.Finding
 
-// ReadFile reads the text of a policy. Of a file that is too long for one it reads no more
-// than [Read] needs to say so. The error is of the reason policy_invalid.
+// ReadFile reads the text of a policy. From a file that is too long it reads only as much as
+// [Read] needs to say so. The error is of the reason policy_invalid.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err == nil {
@@ -41,7 +41,7 @@ func ReadFile(path string) ([]byte, error) {
 	return nil, errs.Wrap(errs.PolicyInvalid, err, "the policy cannot be read: %v", err)
 }
 
-// Read reads a policy. It has findings, in the order of their lines, or a policy.
+// Read reads a policy. It returns findings, in the order of their lines, or a policy.
 func Read(text []byte) (*Policy, []Finding) {
 	r := &reader{}
 	if len(text) > MaxBytes {
@@ -108,7 +108,7 @@ func Invalid(file string, findings []Finding, most int) error {
 	return errs.New(errs.PolicyInvalid, "the policy is not valid:%s", b.String())
 }
 
-// Describe writes a finding as people read it: where it is, what, and what to do.
+// Describe formats a finding for people: position, message and fix.
 func Describe(file string, f Finding) string {
 	text := fmt.Sprintf("%s:%d:%d: %s", file, f.Line, f.Column, f.Message)
 	if f.Field != "" && !strings.Contains(f.Message, f.Field) {

@@ -82,7 +82,7 @@ func (t *testDocument) request() *Request {
 	return r
 }
 
-// Explanation is what a policy says of a request.
+// Explanation is the result of a policy for a request.
 type Explanation struct {
 	// Refused is why the tenant may not send it; empty if it may.
 	Refused errs.Reason
@@ -91,7 +91,7 @@ type Explanation struct {
 	Class   Class
 }
 
-// Explain says what becomes of a request of a tenant, but for its quotas.
+// Explain returns how the policy treats a tenant's request, apart from quotas.
 func (p *Policy) Explain(t *Tenant, api string, r *Request) Explanation {
 	err := t.MayCall(api)
 	if err == nil && r.Model != "" {

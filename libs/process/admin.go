@@ -30,7 +30,7 @@ func (a Admin) Validate() error { return obs.CheckLabels(a.Labels) }
 // Health reports the state of a process. Its functions are called from any
 // goroutine.
 type Health struct {
-	// Ready says what the process lacks to serve; nil is nothing.
+	// Ready returns why the process cannot serve; nil if it can.
 	Ready func() error
 }
 
@@ -97,8 +97,8 @@ func (h Host) Validate() error {
 	return nil
 }
 
-// Watch exports the machine's load until ctx is done. Where it cannot be measured
-// the process goes on without.
+// Watch exports the machine's load until ctx is done. If it cannot be measured, the process
+// continues without.
 func (h Host) Watch(ctx context.Context, m *obs.Metrics, log *zap.Logger) error {
 	if h.Enabled {
 		if err := h.show(ctx, m); err != nil {

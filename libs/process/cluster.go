@@ -100,10 +100,9 @@ func (s *ClusterSettings) secure(p *Process) (err error) {
 // retry is how long the start waits before it tries NATS again.
 const retry = 500 * time.Millisecond
 
-// Connect opens the bus. While NATS is not there it waits, within the start's
-// time, so that services and NATS may be started in any order. Errors have the
-// reason state_unavailable, or at once config_invalid where the credentials
-// cannot be used; of ctx's end it is ctx's own.
+// Connect opens the bus. It waits for NATS within the start timeout, so that services and NATS
+// may start in any order. Errors have the reason state_unavailable, or immediately
+// config_invalid if the credentials are unusable; when ctx ends it returns ctx's error.
 func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, error) {
 	starting, cancel := context.WithTimeout(ctx, time.Duration(s.StartTimeout)*time.Second)
 	defer cancel()
@@ -125,9 +124,9 @@ func (s *ClusterSettings) Connect(ctx context.Context, p *Process) (*bus.Bus, er
 	}
 }
 
-// FollowLog has a log follow the settings that are for all logs of the cluster, until ctx is done,
-// in a process that needs NATS for nothing else. While NATS is away the log stays as it is.
-// The error has the reason config_invalid: certificates or credentials cannot be used.
+// FollowLog makes a log follow the cluster's log settings until ctx is done, in a process that
+// needs NATS for nothing else. While NATS is unavailable the log stays unchanged. The error has
+// the reason config_invalid: certificates or credentials are unusable.
 func (s *ClusterSettings) FollowLog(ctx context.Context, id string, logs *obs.Log) error {
 	p := &Process{ID: id, Log: logs.Logger, Logs: logs}
 	if err := s.secure(p); err != nil {

@@ -15,8 +15,8 @@ import (
 // collected: the path of requests allocates little, and the rest is small.
 const garbage = 400
 
-// CollectLate has Go collect garbage less often than by its default, unless
-// the environment says how often.
+// CollectLate makes Go collect garbage less often than by default, unless the environment sets
+// how often.
 func CollectLate() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
@@ -31,9 +31,9 @@ const (
 	soonerPerCent = 100
 )
 
-// CollectWithin has Go collect garbage more often in a process whose requests may hold so many bytes: where
-// that is little, and once the heap takes more than they and the process need. The environment's settings come
-// first. 0 is no bound.
+// CollectWithin makes Go collect garbage more often in a process whose requests may hold at
+// most that many bytes: if that is little, and once the heap exceeds the needs of requests and
+// process. Settings in the environment take precedence. 0 is no limit.
 func CollectWithin(requests int64) {
 	if requests <= 0 {
 		return
@@ -53,9 +53,9 @@ const (
 	muchGarbage = 64 << 20
 )
 
-// ReturnMemory gives memory back to the operating system that a burst of requests has left, until ctx
-// is done: what the pool has not used for a while, and the heap of a process that allocates too
-// little to collect its garbage.
+// ReturnMemory returns memory that a burst of requests has left to the operating system until
+// ctx is done: memory that the pool has not used for a while, and the heap of a process that
+// allocates too little to collect its garbage.
 func ReturnMemory(ctx context.Context, pool *tensor.Pool) error {
 	tick := time.NewTicker(memoryRest)
 	defer tick.Stop()

@@ -16,7 +16,7 @@ import (
 type Setting struct {
 	// Name is that of its flag and in files, Variable that in the environment.
 	Name, Variable string
-	// Type says in words what a value is.
+	// Type describes valid values in words.
 	Type string
 	// Default is empty where there is none, or where it depends on the machine.
 	Default string

@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// PeerSettings say where a process listens for the other services. The parser
-// needs the variable listen, the default.
+// PeerSettings are the listening addresses of a process for other services. The parser needs
+// the variable listen, the default.
 type PeerSettings struct {
 	Listen    []string `name:"listen" sep:"none" default:"${listen}" placeholder:"ADDRESS" group:"Cluster" help:"Address for the other services, as HOST:PORT or unix:PATH; repeat the flag for several."`
 	Advertise string   `name:"advertise" placeholder:"ADDRESS" group:"Cluster" help:"Address under which the other services find this one; without it the first of --listen, and if that is every interface the one that this process reaches NATS by."`
@@ -86,7 +86,7 @@ func (s *PeerSettings) advertised(bound net.Addr, host string) string {
 	return tcp.String()
 }
 
-// Address is where the other services find this one.
+// Address is the address under which other services reach this one.
 func (p *Peers) Address() string { return p.address }
 
 // grace is how long responses in flight may take to reach the peers at the end.

@@ -20,7 +20,7 @@ import (
 const (
 	ExitOK     = 0
 	ExitFailed = 1
-	// ExitUsage is EX_USAGE of sysexits.h: 2 is also a panic's.
+	// ExitUsage is EX_USAGE of sysexits.h. A panic also exits with 2.
 	ExitUsage = 64
 )
 
@@ -28,7 +28,7 @@ const (
 type Program struct {
 	// Name is its file's, and Help a sentence of what it does.
 	Name, Help string
-	// Vars are what defaults and texts of its settings depend on.
+	// Vars are the variables in defaults and texts of its settings.
 	Vars kong.Vars
 	// Settings is a pointer to a struct whose fields are flags. Its method
 	// Validate, which may take the [kong.Context], returns what is wrong with
@@ -43,7 +43,7 @@ type Program struct {
 	StopTimeout func() time.Duration
 }
 
-// Main runs the program as this process and ends it.
+// Main runs the program as this process and exits.
 func Main(p Program) {
 	os.Exit(p.Execute(Signals(), os.Args[1:], os.Stdout, os.Stderr, os.Environ()))
 }
@@ -81,8 +81,8 @@ func (p Program) Execute(ctx context.Context, args []string, stdout, stderr io.W
 // helpHint begins the line that follows what is wrong with a command line.
 const helpHint = `Run "`
 
-// UsageMessage returns what is wrong with a command line, from the last lines
-// that a program wrote before it ended with [ExitUsage].
+// UsageMessage extracts the error of a command line from the last lines that a program wrote
+// before it exited with [ExitUsage].
 func UsageMessage(lines []string) string {
 	for i := len(lines) - 1; i >= 0; i-- {
 		if line := strings.TrimSpace(lines[i]); line != "" && !strings.HasPrefix(line, helpHint) {
@@ -141,8 +141,7 @@ func (p Program) parser(settings *config.Settings, options ...kong.Option) (*kon
 		vars.CloneWith(p.Vars), kong.Resolvers(settings), config.Numbers(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))...)
 }
 
-// Message is what an error tells the operator: its own message with its
-// reason, where it has one.
+// Message formats an error for the operator: its message and its reason, if it has one.
 func Message(err error) string {
 	if !errs.Classified(err) {
 		return err.Error()

@@ -28,14 +28,14 @@ func (s *Settings) Validate() error {
 	return errors.Join(s.Cluster.Validate(), err, admin.Validate())
 }
 
-// Process is what a service works with.
+// Process has the dependencies of a service.
 type Process struct {
 	// ID names the process among those of its service.
 	ID      string
 	Bus     *bus.Bus
 	Metrics *obs.Metrics
 	Log     *zap.Logger
-	// Logs is what the log is written by: its settings can be changed.
+	// Logs is the log behind Log, whose settings can be changed.
 	Logs *obs.Log
 	// Listening and Dialing are TLS among the services, on either end; nil is
 	// plain text.
@@ -46,11 +46,11 @@ type Process struct {
 type Service struct {
 	// Parts are started in order and stopped in reverse.
 	Parts []lifecycle.Part
-	// Ready says what the service lacks to serve; nil is nothing.
+	// Ready returns why the service cannot serve; nil if it can.
 	Ready func() error
 }
 
-// Until returns a part of a process that only calls f, at its end.
+// Until returns a part of a process that only calls f when it stops.
 func Until(f func() error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -58,7 +58,7 @@ func Until(f func() error) func(context.Context) error {
 	}
 }
 
-// NotReady returns an error that says what is missing, unless ready.
+// NotReady returns an error with the missing condition, or nil if ready.
 func NotReady(ready bool, missing string) error {
 	if ready {
 		return nil

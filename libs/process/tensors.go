@@ -18,10 +18,9 @@ type TensorSettings struct {
 	ShareMemory config.Switch `name:"share-memory" default:"true" group:"Cluster" help:"Share memory with other services on this host, which then read large tensors in place; otherwise tensors go over streams."`
 }
 
-// Memory makes the memory for tensors: a pool that keeps so many free bytes,
-// and the arena that it lies in, by which other processes of the host read
-// them where they are. Without such memory the arena is nil, and tensors go
-// over the streams.
+// Memory creates the memory for tensors: a pool that retains at most that many free bytes, and
+// its arena, in which other processes of the host read tensors in place. Without shared memory
+// the arena is nil, and tensors go over streams.
 func (s TensorSettings) Memory(keep int64, log *zap.Logger) (*tensor.Pool, *shm.Arena) {
 	if !s.ShareMemory.On {
 		return tensor.NewPool(keep), nil

@@ -30,17 +30,16 @@ const (
 // for work, finds none and sleeps again: a quarter to a third of what a
 // gateway or a scheduler costs while few requests are under way.
 //
-// A goroutine that is in a C call for longer than 20 µs gives its processor
-// away, and when it returns it queues for one like any other. With as many
-// processors as cores, all of them busy with requests, a run of 305 µs was
-// seen to take 1357 µs; with one more for each instance that runs at once the
-// operating system shares the cores fairly between them, and it took 612 µs.
-// More than that only adds switching, and each processor costs the garbage
-// collector and the scheduler a little even when it is idle: beyond so many
-// lanes per core as can never all have work, further ones are not counted.
+// A goroutine that is in a C call for longer than 20 µs gives its processor away, and when it
+// returns it queues for one like any other. With as many processors as cores, all of them busy
+// with requests, a run of 305 µs was seen to take 1357 µs; with one more for each instance that
+// runs at once the operating system shares the cores fairly between them, and it took 612 µs.
+// More than that only adds switching, and each processor costs the garbage collector and the
+// scheduler a little even when it is idle: beyond the number of instances per core that can
+// have work at a time, further ones are not counted.
 //
-// A GOMAXPROCS variable in the environment is the operator's word: then
-// nothing is touched. Procs is safe for concurrent use.
+// If the operator sets GOMAXPROCS in the environment, nothing is changed. Procs is safe for
+// concurrent use.
 type Procs struct {
 	cores int
 	fixed bool
@@ -50,8 +49,8 @@ type Procs struct {
 	one   bool // the process has little to do; guarded by mu
 }
 
-// New makes the owner, for a process whose runs in C have so many cores; 0 is all
-// that the process may use. It changes nothing yet.
+// New returns the owner, for a process whose runs in C use that many cores; 0 is all that the
+// process may use. It changes nothing yet.
 func New(cores int) *Procs {
 	if cores == 0 {
 		cores = runtime.GOMAXPROCS(0)
@@ -59,8 +58,7 @@ func New(cores int) *Procs {
 	return &Procs{cores: cores, fixed: os.Getenv("GOMAXPROCS") != ""}
 }
 
-// Add says that n more batches may run in C at once; n is negative when instances
-// go.
+// Add says that n more batches may run in C at a time; n is negative when instances end.
 func (p *Procs) Add(n int) {
 	if n == 0 {
 		return
@@ -71,8 +69,7 @@ func (p *Procs) Add(n int) {
 	p.setLocked()
 }
 
-// Run follows how much of its cores the process uses until ctx is done. Then it gives
-// all processors back.
+// Run follows the process's CPU use until ctx is done. Then it restores all processors.
 func (p *Procs) Run(ctx context.Context) {
 	ticks := time.NewTicker(look)
 	defer ticks.Stop()

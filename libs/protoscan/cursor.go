@@ -30,7 +30,7 @@ func New(data mem.BufferSlice) Cursor {
 	return Cursor{rest: data, left: data.Len()}
 }
 
-// Left is how many bytes of the message are left.
+// Left returns the number of unread bytes of the message.
 func (c *Cursor) Left() int { return c.left }
 
 // window returns the bytes at hand in one piece: none only at the end.
@@ -69,8 +69,8 @@ func (c *Cursor) Varint() (uint64, error) {
 	return v, nil
 }
 
-// Field is what a tag says. A number with another wire type than the schema's
-// is an unknown field, as it is for proto.Unmarshal.
+// Field is the content of a tag. A number with another wire type than the schema's is an
+// unknown field, as it is for proto.Unmarshal.
 type Field struct {
 	Num  protowire.Number
 	Type protowire.Type
@@ -156,7 +156,7 @@ func (c *Cursor) Bytes() ([]byte, error) {
 	return b, nil
 }
 
-// CopyTo fills dst with as much as there is and returns how much that was.
+// CopyTo copies as many bytes as are left to dst and returns their number.
 func (c *Cursor) CopyTo(dst []byte) int {
 	total := 0
 	for c.left > 0 && total < len(dst) {

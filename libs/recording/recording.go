@@ -36,7 +36,7 @@ const maxPart = 1 << 31
 // takes beside the current part.
 const window = 1 << 20
 
-// Memory is about what a [Writer] takes, in bytes.
+// Memory is the approximate memory of a [Writer], in bytes.
 const Memory = 8 * window
 
 // ErrTruncated says that a recording ends before its summary.
@@ -107,10 +107,10 @@ func (w *Writer) write(part *nereidv1.RecordingPart) (err error) {
 // Flush writes everything that was given so far.
 func (w *Writer) Flush() error { return w.zstd.Flush() }
 
-// Summary is what a recording has.
+// Summary summarizes a recording.
 type Summary struct {
-	// Requests that it has, and those that it lacks since they came faster than it could be
-	// written.
+	// Requests that it contains, and those that it lacks because they arrived faster than they
+	// could be written.
 	Requests, Lost int64
 	// Ended is why: duration, bytes or draining.
 	Ended string
@@ -122,7 +122,7 @@ func (w *Writer) Close(s Summary) error {
 	return errors.Join(err, w.zstd.Close())
 }
 
-// Abort gives up the recording: readers see that it was cut off.
+// Abort ends the recording without a summary: readers see that it was cut off.
 func (w *Writer) Abort() { _ = w.zstd.Close() }
 
 // Reader reads a recording.
@@ -216,7 +216,7 @@ type Recording struct {
 	Summary *Summary
 }
 
-// Read reads a whole recording into memory. Of one that was cut off it returns what there is, and
+// Read reads a whole recording into memory. For one that was cut off it returns its parts and
 // [ErrTruncated].
 func Read(in io.Reader) (*Recording, error) {
 	r, err := NewReader(in)

@@ -10,15 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// EachDevice in the place of a device's number is every device, each for itself.
+// EachDevice, as a device's number, means every device separately.
 const EachDevice = -1
 
-// Count is how much there is of a resource.
+// Count is the amount of a resource.
 type Count struct {
 	// Name has no upper-case letters.
 	Name string
-	// Device is the number of the device that has it, or EachDevice. It does not
-	// matter of a resource that is global.
+	// Device is the number of its device, or EachDevice. It is ignored for a global resource.
 	Device int
 	Count  uint32
 }
@@ -31,12 +30,12 @@ func (c Count) String() string {
 	return fmt.Sprintf("%s:%d:%d", c.Name, c.Count, c.Device)
 }
 
-// Counts has a resource and a device once.
+// Counts contains each resource and device once.
 type Counts []Count
 
-// Parse reads NAME:COUNT, which is for each device, and NAME:COUNT:DEVICE. As in
-// Triton, the case of names does not matter, and of what is given twice there is
-// the smaller count. Errors have the reason config_invalid and say the form.
+// Parse reads NAME:COUNT, which is for each device, and NAME:COUNT:DEVICE. As in Triton, names
+// are case-insensitive, and the smaller of duplicate counts applies. Errors have the reason
+// config_invalid and show the format.
 func Parse(texts []string) (Counts, error) {
 	var all Counts
 	for _, text := range texts {
@@ -89,14 +88,13 @@ func (all Counts) Texts() []string {
 	return texts
 }
 
-// OfDevice is how much a device has of a resource of its own: the more of what
-// is configured for it and for each. Without either it is not configured.
+// OfDevice returns the amount of a device's resource: the larger of its own count and that for
+// each device. Without either it is not configured.
 func (all Counts) OfDevice(name string, device int) (count uint32, configured bool) {
 	return all.most(name, func(d int) bool { return d == device || d == EachDevice })
 }
 
-// OfPool is how much there is of a global resource: the most that is configured
-// for any device.
+// OfPool returns the amount of a global resource: the largest count configured for any device.
 func (all Counts) OfPool(name string) (count uint32, configured bool) {
 	return all.most(name, func(int) bool { return true })
 }

@@ -3,18 +3,18 @@ package ring
 
 import "iter"
 
-// Ring holds as many values as it was made for: a new one takes the place of the oldest.
-// It is not safe for concurrent use.
+// Ring holds a fixed number of values: a new one replaces the oldest. It is not safe for
+// concurrent use.
 type Ring[T any] struct {
 	values []T
 	next   int // the oldest, once all places are taken
 	added  uint64
 }
 
-// New makes a ring of so many values; one of 0 keeps none.
+// New returns a ring of that many values; one of 0 stores none.
 func New[T any](most int) Ring[T] { return Ring[T]{values: make([]T, 0, most)} }
 
-// Add takes in a value.
+// Add adds a value.
 func (r *Ring[T]) Add(v T) {
 	r.added++
 	switch {
@@ -26,7 +26,7 @@ func (r *Ring[T]) Add(v T) {
 	}
 }
 
-// All gives the values, the oldest first.
+// All returns the values, the oldest first.
 func (r *Ring[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := range r.values {
@@ -37,9 +37,9 @@ func (r *Ring[T]) All() iter.Seq[*T] {
 	}
 }
 
-// Before gives the values that were added before the one of a number, the newest first,
-// with their numbers, which count all that were ever added from 0. So a reader may stop
-// and go on later where it was.
+// Before returns the values added before the value with a given number, the newest first, with
+// their numbers, which count all values ever added, from 0. So a reader may stop and continue
+// later.
 func (r *Ring[T]) Before(number uint64) iter.Seq2[uint64, *T] {
 	return func(yield func(uint64, *T) bool) {
 		n := uint64(len(r.values))
