@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -21,16 +20,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for; no test measures it.
-const patience = time.Minute
-
 // gpu is a device whose memory is the process's. Handles name memory by their first byte.
 type gpu struct {
 	mu     sync.Mutex
 	memory map[byte][]byte
 	mapped int
-	broken error         // of copies; nil if they work
-	held   chan struct{} // copies wait for its end; nil for none
+	// unmapped is told of each mapping that ends.
+	unmapped *sync.Cond
+	broken   error         // of copies; nil if they work
+	held     chan struct{} // copies wait for its end; nil for none
 }
 
 func (g *gpu) open(device int32, raw [region.HandleBytes]byte) (region.Memory, error) {
@@ -42,6 +40,15 @@ func (g *gpu) open(device int32, raw [region.HandleBytes]byte) (region.Memory, e
 	}
 	g.mapped++
 	return &mapping{g, bytes}, nil
+}
+
+// awaitUnmapped returns once nothing is mapped.
+func (g *gpu) awaitUnmapped() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.mapped > 0 {
+		g.unmapped.Wait()
+	}
 }
 
 func (g *gpu) mappings() int {
@@ -84,11 +91,13 @@ func (m *mapping) Close() {
 	m.gpu.mu.Lock()
 	defer m.gpu.mu.Unlock()
 	m.gpu.mapped--
+	m.gpu.unmapped.Broadcast()
 }
 
 // serve is a worker of the GPU, until stop.
 func serve(t *testing.T, g *gpu) (at link.Peer, stop func()) {
 	t.Helper()
+	g.unmapped = sync.NewCond(&g.mu)
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
 	if err != nil {
@@ -120,16 +129,6 @@ func open(t *testing.T, at link.Peer, h region.Handle) *region.Region {
 	}
 	t.Cleanup(func() { r.Close(context.Background()) })
 	return r
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for until := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("it never is so: %s", what)
-		}
-	}
 }
 
 func TestBytesAreCopiedBothWays(t *testing.T) {
@@ -174,7 +173,7 @@ func TestARegionIsMappedWhileItIsShared(t *testing.T) {
 	if _, err := region.Open(t.Context(), at, handle(1, 10)); errs.Of(err) != errs.PeerUnreachable {
 		t.Errorf("a worker that is gone maps: %v", err)
 	}
-	eventually(t, "nothing is mapped", func() bool { return g.mappings() == 0 })
+	g.awaitUnmapped()
 }
 
 func TestHandlesThatLieAreRefused(t *testing.T) {
@@ -200,7 +199,7 @@ func TestHandlesThatLieAreRefused(t *testing.T) {
 	if _, err := region.Open(t.Context(), at, handle(1, 0)); errs.Of(err) != errs.PeerMalformed {
 		t.Errorf("nothing is shared: %v", err)
 	}
-	eventually(t, "nothing is mapped", func() bool { return g.mappings() == 0 })
+	g.awaitUnmapped()
 }
 
 // A copy that CUDA refuses fails alone; one that is out of bounds is the gateway's mistake, and

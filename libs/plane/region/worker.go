@@ -81,7 +81,7 @@ func (s *server) share(c conn) error {
 		return c.Send(&nereidv1.RegionReply{Failure: failure.Error()})
 	}
 	defer memory.Close()
-	size, part, reply := first.GetOpen().GetByteSize(), make([]byte, 0), new(nereidv1.RegionReply)
+	reply, copies := new(nereidv1.RegionReply), copier{memory: memory, size: first.GetOpen().GetByteSize()}
 	for {
 		if err := c.Send(reply); err != nil {
 			return err
@@ -90,29 +90,45 @@ func (s *server) share(c conn) error {
 		if err != nil {
 			return err
 		}
-		reply = new(nereidv1.RegionReply)
-		switch r := next.GetRequest().(type) {
-		case *nereidv1.RegionRequest_Read:
-			if err := check(size, r.Read.GetOffset(), r.Read.GetByteSize()); err != nil {
-				return err
-			}
-			if n := int(r.Read.GetByteSize()); n > cap(part) {
-				part = make([]byte, n)
-			}
-			reply.Data = part[:r.Read.GetByteSize()] // the message is encoded when Send returns
-			failure = memory.Read(reply.Data, r.Read.GetOffset())
-		case *nereidv1.RegionRequest_Write:
-			if err := check(size, r.Write.GetOffset(), uint64(len(r.Write.GetData()))); err != nil {
-				return err
-			}
-			failure = memory.Write(r.Write.GetData(), r.Write.GetOffset())
-		default:
-			return errs.New(errs.PeerMalformed, "a gateway asks for something else than to read or write a region")
-		}
-		if failure != nil {
-			reply.Data, reply.Failure = nil, failure.Error()
+		if reply, err = copies.answer(next); err != nil {
+			return err
 		}
 	}
+}
+
+// copier answers what a gateway asks for once its region is mapped.
+type copier struct {
+	memory Memory
+	size   uint64 // that is shared
+	part   []byte // for what is read
+}
+
+// answer returns the reply to a request, which is valid until the next; an error is the gateway's.
+func (c *copier) answer(request *nereidv1.RegionRequest) (*nereidv1.RegionReply, error) {
+	reply, failure := new(nereidv1.RegionReply), error(nil)
+	switch r := request.GetRequest().(type) {
+	case *nereidv1.RegionRequest_Read:
+		n := r.Read.GetByteSize()
+		if err := c.check(r.Read.GetOffset(), n); err != nil {
+			return nil, err
+		}
+		if n > uint64(cap(c.part)) {
+			c.part = make([]byte, n)
+		}
+		reply.Data = c.part[:n] // encoded when the reply was sent
+		failure = c.memory.Read(reply.Data, r.Read.GetOffset())
+	case *nereidv1.RegionRequest_Write:
+		if err := c.check(r.Write.GetOffset(), uint64(len(r.Write.GetData()))); err != nil {
+			return nil, err
+		}
+		failure = c.memory.Write(r.Write.GetData(), r.Write.GetOffset())
+	default:
+		return nil, errs.New(errs.PeerMalformed, "a gateway asks for something else than to read or write a region")
+	}
+	if failure != nil {
+		reply.Data, reply.Failure = nil, failure.Error()
+	}
+	return reply, nil
 }
 
 // open maps a region. A failure is the client's, an error the gateway's.
@@ -131,10 +147,10 @@ func (s *server) open(o *nereidv1.RegionOpen) (m Memory, failure, err error) {
 	return m, nil, nil
 }
 
-// check refuses a part that lies outside of a region, or is larger than a message's.
-func check(size, offset, n uint64) error {
-	if n > maxPart || offset > size || n > size-offset {
-		return errs.New(errs.PeerMalformed, "a gateway asks for %d bytes at %d of a region of %d bytes", n, offset, size)
+// check refuses a part that lies outside of the region, or is larger than a message's.
+func (c *copier) check(offset, n uint64) error {
+	if n > maxPart || offset > c.size || n > c.size-offset {
+		return errs.New(errs.PeerMalformed, "a gateway asks for %d bytes at %d of a region of %d bytes", n, offset, c.size)
 	}
 	return nil
 }
