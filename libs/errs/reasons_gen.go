@@ -202,7 +202,7 @@ const (
 	PolicyMissing Reason = "policy_missing"
 	// RegionUnavailable: The file of a shared-memory region cannot be opened.
 	RegionUnavailable Reason = "region_unavailable"
-	// RegionChanged: The file of a shared-memory region became shorter, or cannot be read or written.
+	// RegionChanged: The file of a shared-memory region became shorter, or the memory of a region cannot be read or written.
 	RegionChanged Reason = "region_changed"
 	// RegionTooSmall: An output does not fit into the part of the shared-memory region that the request gives it.
 	RegionTooSmall Reason = "region_too_small"
@@ -212,6 +212,8 @@ const (
 	DeadlineTooShort Reason = "deadline_too_short"
 	// RecordingBusy: As many recordings run at the gateway as may run at a time.
 	RecordingBusy Reason = "recording_busy"
+	// RegionLost: The worker of the GPU that has a region of CUDA shared memory mapped cannot be reached.
+	RegionLost Reason = "region_lost"
 )
 
 type row struct {
@@ -431,6 +433,8 @@ func lookup(r Reason) int {
 		return 102
 	case RecordingBusy:
 		return 103
+	case RegionLost:
+		return 104
 	}
 	return -1
 }
@@ -634,7 +638,7 @@ func rowAt(i int) row {
 	case 98:
 		return row{500, 13, false, "The file of a shared-memory region cannot be opened."}
 	case 99:
-		return row{400, 3, false, "The file of a shared-memory region became shorter, or cannot be read or written."}
+		return row{400, 3, false, "The file of a shared-memory region became shorter, or the memory of a region cannot be read or written."}
 	case 100:
 		return row{500, 13, false, "An output does not fit into the part of the shared-memory region that the request gives it."}
 	case 101:
@@ -643,6 +647,8 @@ func rowAt(i int) row {
 		return row{504, 4, false, "The model takes longer than the deadline gives, also on an idle server."}
 	case 103:
 		return row{503, 14, true, "As many recordings run at the gateway as may run at a time."}
+	case 104:
+		return row{503, 14, true, "The worker of the GPU that has a region of CUDA shared memory mapped cannot be reached."}
 	default:
 		return row{500, 13, false, "Nereid met a condition that its authors did not foresee."}
 	}
@@ -755,5 +761,6 @@ func Reasons() []Reason {
 		RegionQuota,
 		DeadlineTooShort,
 		RecordingBusy,
+		RegionLost,
 	}
 }

@@ -33,6 +33,7 @@ func Calls() []Call {
 		{"/nereid.v1.PoolService/Statistics", []Role{Gateway}},
 		{"/nereid.v1.PoolService/Queues", []Role{Registry}},
 		{"/nereid.v1.TensorService/Exchange", []Role{Gateway, Worker}},
+		{"/nereid.v1.RegionService/Share", []Role{Gateway}},
 		{"/nereid.v1.WorkerService/Complete", []Role{Registry}},
 		{"/nereid.v1.RegistryService/Load", []Role{Gateway}},
 		{"/nereid.v1.RegistryService/Unload", []Role{Gateway}},

@@ -112,6 +112,7 @@ func everything(s grpc.ServiceRegistrar) {
 	nereidv1.RegisterTensorServiceServer(s, nereidv1.UnimplementedTensorServiceServer{})
 	nereidv1.RegisterRegistryServiceServer(s, nereidv1.UnimplementedRegistryServiceServer{})
 	nereidv1.RegisterClusterServiceServer(s, nereidv1.UnimplementedClusterServiceServer{})
+	nereidv1.RegisterRegionServiceServer(s, nereidv1.UnimplementedRegionServiceServer{})
 	nereidv1.RegisterWorkerServiceServer(s, nereidv1.UnimplementedWorkerServiceServer{})
 }
 
@@ -153,6 +154,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		"PoolService/Statistics":  "gateway",
 		"PoolService/Queues":      "registry",
 		"TensorService/Exchange":  "gateway worker",
+		"RegionService/Share":     "gateway",
 		"WorkerService/Complete":  "registry",
 		"RegistryService/Load":    "gateway",
 		"RegistryService/Unload":  "gateway",

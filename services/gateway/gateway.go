@@ -73,6 +73,8 @@ type Deps struct {
 	// worker's incarnation ends; nil if there is none. It may be nil; then a
 	// worker is lost with its lease.
 	Connected func(worker uint64) <-chan struct{}
+	// GPUs are those whose memory clients may share. It may be nil; then they share none.
+	GPUs GPUs
 	// Registered is called with the gateway's incarnation before its first
 	// request. It may be nil.
 	Registered func(incarnation uint64)
@@ -154,7 +156,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	if g.cache, g.redis, err = openCache(&c.Cache, deps); err != nil {
 		return nil, err
 	}
-	g.shared = c.SharedMemory.open(deps.Metrics)
+	g.shared = c.SharedMemory.open(deps.GPUs, deps.Metrics)
 	deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_in_flight_requests", Help: "Requests without their final response.",
 	}, func() float64 { return float64(g.InFlight()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{

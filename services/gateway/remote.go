@@ -15,10 +15,12 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 	"github.com/nereid-serving/nereid/libs/plane/export"
 	"github.com/nereid-serving/nereid/libs/plane/link"
+	"github.com/nereid-serving/nereid/libs/plane/region"
 	"github.com/nereid-serving/nereid/libs/plane/schedule"
 	"github.com/nereid-serving/nereid/libs/plane/workers"
 	"github.com/nereid-serving/nereid/libs/shm"
 	"github.com/nereid-serving/nereid/libs/tensor"
+	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/gateway/internal/dispatcher"
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
@@ -60,12 +62,13 @@ type Remote struct {
 	tensors    *export.Endpoint
 	workers    *workers.Connector
 	registered chan struct{}
+	host       string // the machine: see [region.Host]
 }
 
 // NewRemote returns a Remote without connections; its parts open them after
 // [Remote.Register].
 func NewRemote(d RemoteDeps) *Remote {
-	r := &Remote{deps: d, registered: make(chan struct{})}
+	r := &Remote{deps: d, registered: make(chan struct{}), host: region.Host()}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
 	r.tensors = export.NewEndpoint(export.Config{
 		ID: d.ID, Release: d.Release, Arena: d.Arena, Pool: d.Pool, Clock: d.Clock, Responder: d.Requests, Lent: d.Requests.Lent,
@@ -159,3 +162,20 @@ func (r *Remote) dropped(worker uint64, at mono.Time) {
 // Connected returns a channel that is closed when the current stream to a
 // worker's incarnation ends; nil if there is none.
 func (r *Remote) Connected(worker uint64) <-chan struct{} { return r.workers.Connected(worker) }
+
+// There implements [GPUs].
+func (r *Remote) There() bool {
+	return len(r.gpus(func(*nereidv1.WorkerDevice) bool { return true })) > 0
+}
+
+// Workers implements [GPUs].
+func (r *Remote) Workers(number int32) []link.Peer {
+	return r.gpus(func(d *nereidv1.WorkerDevice) bool { return d.GetNumber() == number })
+}
+
+// gpus are the workers of GPUs on this machine that match.
+func (r *Remote) gpus(match func(*nereidv1.WorkerDevice) bool) []link.Peer {
+	return r.workers.Peers(func(d *nereidv1.WorkerDevice) bool {
+		return d.GetKind() == nereidv1.DeviceKind_DEVICE_KIND_GPU && d.GetHost() != "" && d.GetHost() == r.host && match(d)
+	})
+}

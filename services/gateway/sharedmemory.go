@@ -10,8 +10,8 @@ import (
 
 // SharedMemory configures the memory that clients share with a gateway.
 type SharedMemory struct {
-	Allow      config.Switch `name:"allow-client-shm" default:"false" group:"Shared memory" help:"Let clients of this host register regions of files in /dev/shm, and send and receive tensors in them."`
-	MaxRegions int64         `name:"client-shm-max-regions" default:"1024" group:"Shared memory" help:"Most regions that are registered at a time, each of which takes a file descriptor; under a policy a tenant has at most three quarters of them. 0 is no bound."`
+	Allow      config.Switch `name:"allow-client-shm" default:"false" group:"Shared memory" help:"Let clients of this host register regions of files in /dev/shm and of memory of GPUs, and send and receive tensors in them."`
+	MaxRegions int64         `name:"client-shm-max-regions" default:"1024" group:"Shared memory" help:"Most regions that are registered at a time, each of which takes a file descriptor or, on a GPU, a connection to its worker; under a policy a tenant has at most three quarters of them. 0 is no bound."`
 	MaxBytes   int64         `name:"client-shm-max-bytes" default:"68719476736" group:"Shared memory" help:"Most bytes of all registered regions together; under a policy a tenant has at most three quarters of them. 0 is no bound."`
 }
 
@@ -27,11 +27,15 @@ func (c *SharedMemory) validate() error {
 	return nil
 }
 
-// open returns the regions of a gateway, or nil where clients share no memory.
-func (c *SharedMemory) open(metrics prometheus.Registerer) *regions.Regions {
+// GPUs are those whose memory clients may share: see [regions.GPUs].
+type GPUs = regions.GPUs
+
+// open returns the regions of a gateway, or nil where clients share no memory. gpus is nil for
+// none.
+func (c *SharedMemory) open(gpus GPUs, metrics prometheus.Registerer) *regions.Regions {
 	var r *regions.Regions
 	if c.Allow.On {
-		r = regions.New(regions.Options{MaxRegions: c.MaxRegions, MaxBytes: c.MaxBytes})
+		r = regions.New(regions.Options{MaxRegions: c.MaxRegions, MaxBytes: c.MaxBytes, GPUs: gpus})
 	}
 	metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_shared_memory_regions", Help: "Regions of clients' shared memory that are registered.",

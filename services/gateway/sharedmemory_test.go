@@ -14,7 +14,7 @@ func TestClientsShareMemoryWhereTheFlagSaysSo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.SharedMemory.open(prometheus.NewRegistry()).Allowed() == nil; got != want {
+		if got := c.SharedMemory.open(nil, prometheus.NewRegistry()).Allowed() == nil; got != want {
 			t.Errorf("%s: memory is shared: %t", flag, got)
 		}
 	}

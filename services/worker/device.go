@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/lifecycle"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/obs"
+	"github.com/nereid-serving/nereid/libs/plane/region"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 )
@@ -96,6 +97,9 @@ func (v *device) budget(c Config) uint64 {
 // value is what the worker publishes of its device.
 func (v *device) value() *nereidv1.WorkerDevice {
 	d := deviceValue(v.of)
+	if v.of.Kind == modelconfig.KindGPU {
+		d.Host = region.Host()
+	}
 	if v.probe != nil {
 		_, d.MemoryBytes = v.probe.Memory()
 		d.Name = v.product

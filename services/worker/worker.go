@@ -19,6 +19,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/batches"
+	cuda "github.com/nereid-serving/nereid/services/worker/internal/device"
 	"github.com/nereid-serving/nereid/services/worker/internal/fetch"
 	"github.com/nereid-serving/nereid/services/worker/internal/instance"
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
@@ -37,6 +38,7 @@ type Worker struct {
 	engines *openBackends
 	threads *procs.Procs
 	device  *device
+	cuda    *cuda.CUDA // for memory that clients share
 	// fault gets why the device runs nothing any more.
 	fault chan error
 
@@ -83,6 +85,7 @@ func New(c Config, d Deps) (*Worker, error) {
 	w.engines = newBackends(c, d, threads, pinned, w.deviceFailed)
 	w.labels, _ = c.labels() // validated, as the sizes
 	w.device = openDevice(c.Device, nvml.New(), d.Log)
+	w.cuda = openCUDA(c)
 	w.memoryBudget = w.device.budget(c)
 	if d.Metrics != nil && c.Device.Kind == modelconfig.KindGPU {
 		if err := d.Metrics.Register(w.device); err != nil {

@@ -8,20 +8,29 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "emulated.h"
 
 enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
-enum { ALIGNMENT = 512, HOST = 1, DEVICE = 2, REGISTERED = 3 };
-static const size_t reserved = (size_t)64 << 30;
+enum { ALIGNMENT = 512, PAGE = 4096, HOST = 1, DEVICE = 2, REGISTERED = 3, IMPORTED = 4 };
+// The addresses of the device: its own memory, and then that of other processes.
+static const size_t reserved = (size_t)64 << 30, own = (size_t)32 << 30;
 
 typedef struct block {
   char *at;
   size_t bytes;
-  int kind;  // HOST is pinned, and so is REGISTERED, which is somebody's
+  int kind;  // HOST is pinned, and so is REGISTERED, which is somebody's; IMPORTED is another process's
+  int device, uses;         // of an imported one, how often it was opened
+  uint64_t unique;          // tells a device's blocks apart, also of other processes
   struct block *next;
 } block;
+
+// Before each block of the device, for processes that have a handle: unique is 0 once it is freed.
+typedef struct {
+  uint64_t unique, bytes;
+} mark;
 
 typedef struct work {
   void (*run)(void *);
@@ -33,7 +42,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *device, *alias;  // the device's addresses, and the same memory for the processor
 static int store;             // the file that holds it, which other processes map
 static block *blocks, *freed;
-static size_t used, top, limit, pinned, peak, copies, copied;
+static size_t used, top, limit, pinned, peak, copies, copied, imported, import_top;
+static uint64_t uniques;
 static work *first, **last = &first;
 static int fault;
 static __thread int current, latest;
@@ -96,7 +106,8 @@ static void tell(void) {
   if (path == NULL) return;
   FILE *out = fopen(path, "w");
   if (out == NULL) return;
-  fprintf(out, "device_bytes %zu\ndevice_peak_bytes %zu\npinned_bytes %zu\ncopies %zu\ncopied_bytes %zu\n", used, peak, pinned, copies, copied);
+  fprintf(out, "device_bytes %zu\ndevice_peak_bytes %zu\npinned_bytes %zu\ncopies %zu\ncopied_bytes %zu\nimported_bytes %zu\n", used, peak, pinned, copies, copied,
+          imported);
   fclose(out);
 }
 
@@ -177,6 +188,8 @@ int cudaGetDeviceProperties(char *p, int number) {
 
 // Memory. A block that is freed serves the next of its size.
 
+static mark *mark_of(const block *b) { return (mark *)(alias + (b->at - device) - ALIGNMENT); }
+
 static int take(void **p, size_t bytes, int kind) {
   pthread_once(&begun, begin);
   if (fault) return failed(fault);
@@ -186,7 +199,7 @@ static int take(void **p, size_t bytes, int kind) {
   block **at = &freed;
   while (*at != NULL && ((*at)->kind != kind || (*at)->bytes != size)) at = &(*at)->next;
   block *b = *at;
-  if (kind == DEVICE && (used + size > limit || b == NULL && top + size > reserved)) {
+  if (kind == DEVICE && (used + size > limit || b == NULL && top + ALIGNMENT + size > own)) {
     pthread_mutex_unlock(&lock);
     return failed(NO_MEMORY);
   }
@@ -195,9 +208,12 @@ static int take(void **p, size_t bytes, int kind) {
   } else {
     b = malloc(sizeof *b);
     *b = (block){.bytes = size, .kind = kind};
-    b->at = kind == DEVICE ? device + top : aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-    if (kind == DEVICE) top += size;
+    b->at = kind == DEVICE ? device + top + ALIGNMENT : aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
+    if (kind == DEVICE) top += ALIGNMENT + size;
   }
+  b->device = current;
+  b->unique = ((uint64_t)getpid() << 32) + ++uniques;
+  if (kind == DEVICE) *mark_of(b) = (mark){b->unique, size};
   b->next = blocks;
   blocks = b;
   *(kind == DEVICE ? &used : &pinned) += size;
@@ -219,14 +235,17 @@ static int give_back(void *p) {
   wait_all();
   pthread_mutex_lock(&lock);
   block **at = &blocks;
-  while (*at != NULL && (*at)->at != p) at = &(*at)->next;
+  while (*at != NULL && ((*at)->at != p || (*at)->kind == IMPORTED)) at = &(*at)->next;
   block *b = *at;
   if (b != NULL) {
     *at = b->next;
     b->next = freed;
     freed = b;
     *(b->kind == DEVICE ? &used : &pinned) -= b->bytes;
-    if (b->kind == DEVICE) memset(emulated_alias(b->at), 0xdd, b->bytes);
+    if (b->kind == DEVICE) {
+      memset(emulated_alias(b->at), 0xdd, b->bytes);
+      mark_of(b)->unique = 0;
+    }
   }
   tell();
   pthread_mutex_unlock(&lock);
@@ -288,9 +307,10 @@ int cudaPointerGetAttributes(char *attributes, const void *p) {
   block *b = find(p);
   pthread_mutex_unlock(&lock);
   memset(attributes, 0, 88);
-  *(int *)attributes = b == NULL ? 0 : b->kind == DEVICE ? DEVICE : HOST;
+  int of_device = b != NULL && (b->kind == DEVICE || b->kind == IMPORTED);
+  *(int *)attributes = b == NULL ? 0 : of_device ? DEVICE : HOST;
   *(const void **)(attributes + 8) = p;
-  *(const void **)(attributes + 16) = b == NULL || b->kind != DEVICE ? p : NULL;
+  *(const void **)(attributes + 16) = of_device ? NULL : p;
   return OK;
 }
 
@@ -298,10 +318,11 @@ int cudaPointerGetAttributes(char *attributes, const void *p) {
 
 typedef struct {
   char kind[16];
-  int process, file;
-  size_t at, bytes;
-  char rest[24];
+  int process, file, device, none;
+  uint64_t at, bytes, unique;
+  char rest[8];
 } handle;
+_Static_assert(sizeof(handle) == 64, "CUDA_IPC_HANDLE_SIZE");
 
 static const char handle_kind[16] = "emulated-memory";
 
@@ -309,11 +330,89 @@ int cudaIpcGetMemHandle(handle *h, void *p) {
   pthread_mutex_lock(&lock);
   block *b = find(p);
   if (b != NULL && b->kind == DEVICE) {
-    *h = (handle){.process = getpid(), .file = store, .at = (size_t)(b->at - device), .bytes = b->bytes};
+    *h = (handle){.process = getpid(), .file = store, .device = b->device, .at = (uint64_t)(b->at - device), .bytes = b->bytes, .unique = b->unique};
     memcpy(h->kind, handle_kind, sizeof h->kind);
   }
   pthread_mutex_unlock(&lock);
   return b != NULL && b->kind == DEVICE ? failed(fault) : failed(INVALID);
+}
+
+// open_store opens the memory that a handle names; -1 if it is none, or has been freed.
+static int open_store(const handle *h) {
+  if (memcmp(h->kind, handle_kind, sizeof h->kind) != 0 || h->process == getpid() || h->device != current) return -1;
+  if (h->unique == 0 || h->at < ALIGNMENT || h->at % ALIGNMENT != 0 || h->at > own || h->bytes == 0 || h->bytes > own - h->at) return -1;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", h->process, h->file);
+  int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  struct stat about;
+  mark m;
+  if (file >= 0 && (fstat(file, &about) != 0 || about.st_size != (off_t)reserved ||
+                    pread(file, &m, sizeof m, (off_t)(h->at - ALIGNMENT)) != sizeof m || m.unique != h->unique || m.bytes != h->bytes)) {
+    close(file);
+    file = -1;
+  }
+  return file;
+}
+
+// A handle that is open already is counted, and gives the same address.
+int cudaIpcOpenMemHandle(void **p, handle h, unsigned flags) {
+  (void)flags;
+  pthread_once(&begun, begin);
+  if (fault) return failed(fault);
+  int file = open_store(&h);
+  if (file < 0) return failed(INVALID);
+  pthread_mutex_lock(&lock);
+  block *b = blocks;
+  while (b != NULL && (b->kind != IMPORTED || b->unique != h.unique)) b = b->next;
+  if (b == NULL) {
+    size_t shift = h.at % PAGE, bytes = (shift + h.bytes + PAGE - 1) / PAGE * PAGE;
+    char *at = device + own + import_top;
+    if (import_top + bytes > reserved - own) abort();
+    import_top += bytes;
+    if (mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, (off_t)(h.at - shift)) != at) abort();
+    if (mmap(emulated_alias(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, (off_t)(h.at - shift)) == MAP_FAILED) abort();
+    b = malloc(sizeof *b);
+    *b = (block){.at = at + shift, .bytes = h.bytes, .kind = IMPORTED, .device = h.device, .unique = h.unique, .next = blocks};
+    blocks = b;
+    imported += b->bytes;
+  }
+  b->uses++;
+  tell();
+  pthread_mutex_unlock(&lock);
+  close(file);
+  *p = b->at;
+  return OK;
+}
+
+int cudaIpcCloseMemHandle(void *p) {
+  wait_all();
+  pthread_mutex_lock(&lock);
+  block **at = &blocks;
+  while (*at != NULL && ((*at)->at != p || (*at)->kind != IMPORTED)) at = &(*at)->next;
+  block *b = *at;
+  if (b != NULL && --b->uses == 0) {
+    *at = b->next;
+    size_t shift = (size_t)b->at % PAGE;
+    // The addresses stay the device's: nothing else may be there.
+    mmap(b->at - shift, shift + b->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap((char *)emulated_alias(b->at) - shift, shift + b->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    imported -= b->bytes;
+    free(b);
+  }
+  tell();
+  pthread_mutex_unlock(&lock);
+  return b != NULL ? failed(fault) : failed(INVALID);
+}
+
+// emulated_range tells which block of the device an address lies in.
+int emulated_range(void **base, size_t *bytes, void *p) {
+  pthread_mutex_lock(&lock);
+  block *b = find(p);
+  int found = b != NULL && (b->kind == DEVICE || b->kind == IMPORTED);
+  if (found && base != NULL) *base = b->at;
+  if (found && bytes != NULL) *bytes = b->bytes;
+  pthread_mutex_unlock(&lock);
+  return found ? OK : INVALID;
 }
 
 // Copies. One from memory that is not pinned has read it when it returns.

@@ -4,9 +4,11 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +80,24 @@ func (c *Connector) Owner(incarnation uint64) (id string, known bool) {
 		return "", false
 	}
 	return m.id, true
+}
+
+// Peers returns how the workers are reached that hold their leases and whose device matches, in
+// the order of their ids.
+func (c *Connector) Peers(match func(*nereidv1.WorkerDevice) bool) (peers []link.Peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []*connection
+	for _, m := range c.connections {
+		if m.leased && match(m.device) {
+			found = append(found, m)
+		}
+	}
+	slices.SortFunc(found, func(a, b *connection) int { return cmp.Compare(a.id, b.id) })
+	for _, m := range found {
+		peers = append(peers, c.deps.Peer(m.address))
+	}
+	return peers
 }
 
 // Reach opens a stream to a worker, now or when the bucket names it, if the endpoint still
@@ -154,6 +174,7 @@ type connection struct {
 	*incarnation
 	id      string
 	address string
+	device  *nereidv1.WorkerDevice
 	leased  bool // guarded by the connector's mu
 	leaving bool // the worker has announced its stop; guarded by the connector's mu
 	running bool // there is a stream, or will be; guarded by the connector's mu
@@ -180,7 +201,7 @@ func (c *Connector) put(key string, v *nereidv1.WorkerValue) {
 		if l := c.incarnations[key]; l == nil || l.epoch != epoch {
 			c.incarnations[key] = &incarnation{epoch: epoch}
 		}
-		m = &connection{connector: c, incarnation: c.incarnations[key], id: key, address: v.GetAddress(), leaving: v.GetLeaving()}
+		m = &connection{connector: c, incarnation: c.incarnations[key], id: key, address: v.GetAddress(), device: v.GetDevice(), leaving: v.GetLeaving()}
 		c.connections[epoch] = m
 	}
 	m.leased = true

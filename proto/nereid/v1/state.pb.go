@@ -1165,8 +1165,11 @@ type WorkerDevice struct {
 	Kind   DeviceKind             `protobuf:"varint,1,opt,name=kind,proto3,enum=nereid.v1.DeviceKind" json:"kind,omitempty"`
 	Number int32                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	// The product's name.
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	MemoryBytes   uint64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Name        string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	MemoryBytes uint64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Of a GPU: the machine that it is in, by the identity of its kernel's boot. Memory that a
+	// process of one machine shares can be mapped on the GPUs of that machine alone.
+	Host          string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1227,6 +1230,13 @@ func (x *WorkerDevice) GetMemoryBytes() uint64 {
 		return x.MemoryBytes
 	}
 	return 0
+}
+
+func (x *WorkerDevice) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
 }
 
 // WorkerVersion is a model version on one worker. It is ready when each of
@@ -2265,12 +2275,13 @@ const file_nereid_v1_state_proto_rawDesc = "" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x124\n" +
-	"\bversions\x18\x04 \x03(\v2\x18.nereid.v1.WorkerVersionR\bversions\"\x88\x01\n" +
+	"\bversions\x18\x04 \x03(\v2\x18.nereid.v1.WorkerVersionR\bversions\"\x9c\x01\n" +
 	"\fWorkerDevice\x12)\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x15.nereid.v1.DeviceKindR\x04kind\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\x9e\x02\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\"\x9e\x02\n" +
 	"\rWorkerVersion\x12)\n" +
 	"\x05model\x18\x01 \x01(\v2\x13.nereid.v1.ModelRefR\x05model\x12&\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x10.nereid.v1.StateR\x05state\x12\x14\n" +

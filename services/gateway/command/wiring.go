@@ -48,7 +48,7 @@ func (c *Command) Service(p *process.Process) (process.Service, *gateway.Gateway
 	registry := control.NewRegistryClient(registries, control.Options{TLS: p.Dialing})
 	var err error
 	w.gateway, err = gateway.New(config, gateway.Deps{
-		Bus: p.Bus, Dispatcher: remote, Requests: requests, Reachable: remote.Reachable, Connected: remote.Connected, CacheUsed: remote.CacheUsed, EnsembleEnded: remote.EnsembleEnded, Registered: remote.Register,
+		Bus: p.Bus, Dispatcher: remote, Requests: requests, Reachable: remote.Reachable, Connected: remote.Connected, GPUs: remote, CacheUsed: remote.CacheUsed, EnsembleEnded: remote.EnsembleEnded, Registered: remote.Register,
 		Statistics: w.statistics.of, Repository: registry, Cluster: registry, Clock: clock, Pool: pool, Metrics: p.Metrics, Gathered: p.Metrics.Gatherer(), Log: p.Log, Logs: p.Logs, SetLog: registry.SetLog,
 		SharedQuotas: true,
 	})

@@ -41,6 +41,7 @@ func (c *Command) service(ctx context.Context, p *process.Process) (process.Serv
 	server := grpc.NewServer(link.ServerOptions(p.Listening, p.Log)...)
 	remote.Register(server)
 	w.RegisterControl(server)
+	w.RegisterRegions(server)
 	return process.Service{
 		Parts: slices.Concat([]lifecycle.Part{
 			{Name: "host", Run: func(ctx context.Context) error { return c.Host.Host().Watch(ctx, p.Metrics, p.Log) }},

@@ -64,7 +64,7 @@ func attach(c *Call) error {
 			return err
 		}
 		in.Data = tensor.InBuffer(buffer, 0, w.Size())
-		if err := w.Read(buffer.Bytes()); err != nil {
+		if err := w.Read(c.ctx, buffer.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (c *Call) deposit(r *infer.Response) error {
 			return errs.New(errs.RegionTooSmall, "shared memory size specified with the request for output '%s' (%d bytes) should be at least %d bytes to hold the results",
 				want.Name, w.Size(), len(data)).WithModel(c.Model)
 		}
-		if err := w.Write(data); err != nil {
+		if err := w.Write(c.ctx, data); err != nil {
 			return err
 		}
 		r.Outputs[at].Data.Release()

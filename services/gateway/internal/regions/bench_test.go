@@ -33,10 +33,10 @@ func BenchmarkCopies(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := w.Read(data); err != nil {
+		if err := w.Read(b.Context(), data); err != nil {
 			b.Fatal(err)
 		}
-		if err := w.Write(data); err != nil {
+		if err := w.Write(b.Context(), data); err != nil {
 			b.Fatal(err)
 		}
 		w.Close()

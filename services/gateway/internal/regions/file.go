@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -14,14 +15,18 @@ import (
 // shared memory, for which Triton refuses the first.
 func reserved() []string { return []string{"triton_python_backend_shm_region_", "nereid"} }
 
-// file is an open file in memory.
+// file is an open file in memory, of which a region has the bytes from offset on.
 type file struct {
 	descriptor int
-	identity
+	is         inode
+	offset     int64
+	region     string
 }
 
-// identity tells files apart, whatever their names are.
-type identity struct{ device, inode uint64 }
+// inode tells files apart, whatever their names are.
+type inode struct{ device, number uint64 }
+
+func (f file) identity() any { return f.is }
 
 // openFile opens the file that a key names, as shm_open does. The key names a file of the
 // directory itself: there is no slash in it but at its beginning, and a symbolic link is
@@ -54,10 +59,10 @@ func openFile(directory, region, key string) (file, error) {
 	f := file{descriptor: descriptor}
 	var s unix.Stat_t
 	if err := unix.Fstat(descriptor, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG {
-		f.close()
+		f.close(context.Background())
 		return file{}, cannotOpen(key)
 	}
-	f.identity = identity{s.Dev, s.Ino}
+	f.is = inode{s.Dev, s.Ino}
 	return f, nil
 }
 
@@ -73,39 +78,55 @@ func (f file) size() (int64, error) {
 	return s.Size, err
 }
 
-func (f file) close() { _ = unix.Close(f.descriptor) }
+func (f file) close(context.Context) { _ = unix.Close(f.descriptor) }
 
-// readAt fills data with the bytes from offset on. io.ErrUnexpectedEOF says that the file
-// has fewer.
-func (f file) readAt(data []byte, offset int64) error {
+// readAt implements memory.
+func (f file) readAt(_ context.Context, data []byte, offset uint64) error {
+	at := f.offset + int64(offset) //nolint:gosec // within the region, which is within the file
 	for len(data) > 0 {
-		n, err := unix.Pread(f.descriptor, data, offset)
+		n, err := unix.Pread(f.descriptor, data, at)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return err
+			return f.changed(err)
 		case n == 0:
-			return io.ErrUnexpectedEOF
+			return f.changed(io.ErrUnexpectedEOF)
 		}
-		data, offset = data[n:], offset+int64(n)
+		data, at = data[n:], at+int64(n)
 	}
 	return nil
 }
 
-// writeAt writes data from offset on, into a file that has these bytes.
-func (f file) writeAt(data []byte, offset int64) error {
+// writeAt implements memory. The file has the bytes that it writes.
+func (f file) writeAt(_ context.Context, data []byte, offset uint64) error {
+	at := f.offset + int64(offset) //nolint:gosec // within the region, which is within the file
 	size, err := f.size()
-	if err == nil && size < offset+int64(len(data)) {
+	if err == nil && size < at+int64(len(data)) {
 		err = io.ErrUnexpectedEOF // writing would make the file as long as it was
 	}
 	for err == nil && len(data) > 0 {
 		var n int
-		n, err = unix.Pwrite(f.descriptor, data, offset)
+		n, err = unix.Pwrite(f.descriptor, data, at)
 		if errors.Is(err, unix.EINTR) {
 			n, err = 0, nil
 		}
-		data, offset = data[max(n, 0):], offset+int64(max(n, 0))
+		data, at = data[max(n, 0):], at+int64(max(n, 0))
 	}
-	return err
+	return f.changed(err)
+}
+
+// changed words an error of the file, whose text is the region's owner's to know.
+func (f file) changed(err error) error {
+	if err == nil {
+		return nil
+	}
+	why := "it cannot be read or written"
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		why = "its file is shorter than when the region was registered"
+	case errors.Is(err, unix.ENOSPC):
+		why = "there is no memory left for it"
+	}
+	return errs.Wrap(errs.RegionChanged, err, "shared memory region '%s' has changed: %s", f.region, why)
 }

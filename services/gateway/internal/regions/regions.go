@@ -1,20 +1,24 @@
 // Package regions is the memory that clients share with a gateway: named regions of
-// files in /dev/shm, from which inputs are read and into which outputs are written.
+// files in /dev/shm and of memory of GPUs, from which inputs are read and into which outputs
+// are written.
 //
-// Nothing is mapped. A region is a descriptor, and its bytes are copied with pread and
-// pwrite: a client that truncates its file gets an error, where a mapping would end the
-// process with SIGBUS, and one that changes its bytes after they were checked changes
-// nothing that is used.
+// The gateway maps nothing. A region of a file is a descriptor, and its bytes are copied with
+// pread and pwrite: a client that truncates its file gets an error, where a mapping would end
+// the process with SIGBUS. A region of a GPU is a stream to the worker of that GPU, which maps
+// it and copies. What a client changes after its bytes were read changes nothing that is used.
 //
 // A region belongs to the tenant that registered it. Other tenants cannot use, see or
-// unregister it, may register the same name, and cannot register the same file. Keys name
+// unregister it, may register the same name, and cannot register the same memory. Keys name
 // files of one directory alone: see [openFile].
 package regions
 
 import (
+	"context"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 )
@@ -22,7 +26,7 @@ import (
 // Kind is a kind of memory that clients share.
 type Kind string
 
-// The kinds of shared memory. There are no regions of CUDA memory yet.
+// The kinds of shared memory.
 const (
 	System Kind = "system"
 	CUDA   Kind = "cuda"
@@ -35,12 +39,16 @@ type Options struct {
 	// MaxRegions and MaxBytes bound the regions of all tenants together, in number and
 	// in registered bytes.
 	MaxRegions, MaxBytes int64
+	// GPUs are those whose memory clients may share; nil for none.
+	GPUs GPUs
 }
 
-// Region describes a region of system memory: Size bytes of the file Key from Offset on.
+// Region describes a region: Size bytes of the file Key from Offset on, or of the memory of
+// the GPU of the number Device.
 type Region struct {
 	Name, Key    string
 	Offset, Size uint64
+	Device       int64
 }
 
 // Owner is whose a region is. The zero value is everybody, without a policy.
@@ -61,14 +69,42 @@ type Regions struct {
 	all   usage                        // guarded by mu
 }
 
-// region is a registered region. Its descriptor is open while it is registered or a
-// request uses it.
+// region is a registered region. Its memory is open while it is registered or a request uses
+// it.
 type region struct {
 	Region
+	kind   Kind
 	owner  Owner
-	file   file
-	users  int  // windows; guarded by Regions.mu
+	memory memory
+	users  int  // windows, and its registration while that is under way; guarded by Regions.mu
+	hidden bool // it is not registered yet; guarded by Regions.mu
 	ending bool // it is unregistered when nobody uses it any more; guarded by Regions.mu
+}
+
+// memory is what a region's bytes are in. It is safe for concurrent use.
+type memory interface {
+	// identity tells memory apart, whatever its names are.
+	identity() any
+	// readAt fills data from an offset of the region on, writeAt writes it there.
+	readAt(ctx context.Context, data []byte, offset uint64) error
+	writeAt(ctx context.Context, data []byte, offset uint64) error
+	// close waits at most for ctx.
+	close(ctx context.Context)
+}
+
+// closeTimeout bounds how long the end of a region waits for the worker that has mapped it.
+const closeTimeout = 5 * time.Second
+
+// closeAll closes the memory of regions that have ended. No lock is held.
+func closeAll(ended []memory) {
+	if len(ended) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for _, m := range ended {
+		m.close(ctx)
+	}
 }
 
 // usage is what an owner, or all of them, have registered.
@@ -95,14 +131,8 @@ const maxName = 1024
 
 // Register registers a region of system memory.
 func (m *Regions) Register(owner Owner, r Region) error {
-	if err := m.Allowed(); err != nil {
+	if err := m.nameable(System, r.Name); err != nil {
 		return err
-	}
-	switch {
-	case r.Name == "":
-		return Unnamed(System)
-	case len(r.Name) > maxName:
-		return errs.New(errs.InvalidParameter, "the name of a shared memory region has %d bytes, %d is the most", len(r.Name), maxName)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,20 +143,40 @@ func (m *Regions) Register(owner Owner, r Region) error {
 	if err != nil {
 		return err
 	}
+	f.offset, f.region = int64(r.Offset), strings.Clone(r.Name) //nolint:gosec // checked before it is used
 	if err = m.fitsLocked(owner, r, f); err == nil {
 		err = m.admitLocked(owner, int64(r.Size)) //nolint:gosec // the file has as many bytes
 	}
 	if err != nil {
-		f.close()
+		f.close(context.Background())
 		return err
 	}
-	r.Name, r.Key = strings.Clone(r.Name), strings.Clone(r.Key) // they are parts of a message
-	if m.named[owner] == nil {
-		m.named[owner] = make(map[string]*region)
-	}
-	m.named[owner][r.Name] = &region{Region: r, owner: owner, file: f}
-	m.countLocked(owner, 1, int64(r.Size)) //nolint:gosec // the file has as many bytes
+	m.addLocked(&region{Region: r, kind: System, owner: owner, memory: f})
 	return nil
+}
+
+// nameable refuses to register a region of that name where it can be of no owner.
+func (m *Regions) nameable(kind Kind, name string) error {
+	if err := m.Allowed(); err != nil {
+		return err
+	}
+	switch {
+	case name == "":
+		return Unnamed(kind)
+	case len(name) > maxName:
+		return errs.New(errs.InvalidParameter, "the name of a shared memory region has %d bytes, %d is the most", len(name), maxName)
+	}
+	return nil
+}
+
+// addLocked adds a region that fits.
+func (m *Regions) addLocked(r *region) {
+	r.Name, r.Key = strings.Clone(r.Name), strings.Clone(r.Key) // they are parts of a message
+	if m.named[r.owner] == nil {
+		m.named[r.owner] = make(map[string]*region)
+	}
+	m.named[r.owner][r.Name] = r
+	m.countLocked(r.owner, 1, int64(r.Size)) //nolint:gosec // it was admitted
 }
 
 // fitsLocked refuses a region that lies outside its file, or whose file is that of a
@@ -138,19 +188,27 @@ func (m *Regions) fitsLocked(owner Owner, r Region, f file) error {
 		return cannotOpen(r.Key)
 	}
 	if end := r.Offset + r.Size; r.Size == 0 || end < r.Offset || end > uint64(size) { //nolint:gosec // sizes are positive
-		return errs.New(errs.RegionRange, "failed to register shared memory region '%s': invalid args", r.Name)
+		return invalid(r.Name)
 	}
+	if m.foreignLocked(owner, f) {
+		return cannotOpen(r.Key)
+	}
+	return nil
+}
+
+// foreignLocked reports whether memory is that of a region of another owner.
+func (m *Regions) foreignLocked(owner Owner, of memory) bool {
 	for other, regions := range m.named {
 		if other == owner {
 			continue
 		}
-		for _, of := range regions {
-			if of.file.identity == f.identity {
-				return cannotOpen(r.Key)
+		for _, r := range regions {
+			if r.memory.identity() == of.identity() {
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // admitLocked refuses a region of so many bytes beyond the bounds. A tenant leaves a
@@ -192,20 +250,56 @@ func (m *Regions) countLocked(owner Owner, regions, bytes int64) {
 	m.used[owner] = u
 }
 
-// HandleBytes is the size of a handle of CUDA memory in bytes: that of cudaIpcMemHandle_t.
-const HandleBytes = 64
-
-// RegisterCUDA refuses to register a region of CUDA memory.
-func (m *Regions) RegisterCUDA(owner Owner, name string) error {
-	if err := m.Allowed(); err != nil {
+// RegisterCUDA registers a region of a GPU's memory, which a client's CUDA has given the
+// handle. It is known when the worker of the GPU has mapped it.
+func (m *Regions) RegisterCUDA(ctx context.Context, owner Owner, r Region, handle []byte) error {
+	if err := m.nameable(CUDA, r.Name); err != nil {
 		return err
 	}
+	g, err := m.gpu(r, handle)
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.named[owner][name] != nil {
-		return registered(name)
+	switch {
+	case m.named[owner][r.Name] != nil:
+		err = registered(r.Name)
+	case err == nil && m.foreignLocked(owner, g):
+		err = invalid(r.Name) // as of a handle of memory that is not there
+	case err == nil:
+		err = m.admitLocked(owner, int64(r.Size)) //nolint:gosec // checked
 	}
-	return errs.New(errs.InvalidParameter, "failed to register CUDA shared memory region: '%s', GPUs not supported", name)
+	if err != nil {
+		m.mu.Unlock()
+		return err
+	}
+	of := &region{Region: r, kind: CUDA, owner: owner, memory: g, users: 1, hidden: true}
+	m.addLocked(of)
+	m.mu.Unlock()
+	if _, err = g.open(ctx); err != nil {
+		err = g.refusal(ctx, err)
+	}
+	m.mu.Lock()
+	of.hidden, of.ending = false, of.ending || err != nil
+	of.users--
+	ended := m.endLocked(of)
+	m.mu.Unlock()
+	closeAll(ended)
+	return err
+}
+
+// gpu returns the memory of a region of a GPU, which is not mapped yet, or why there is none.
+func (m *Regions) gpu(r Region, handle []byte) (*gpuMemory, error) {
+	const most = 1 << 50 // so that sums do not overflow
+	switch {
+	case m.options.GPUs == nil || !m.options.GPUs.There():
+		return nil, errs.New(errs.InvalidParameter, "failed to register CUDA shared memory region: '%s', GPUs not supported", r.Name)
+	case len(handle) != HandleBytes || r.Size == 0 || r.Size > most || r.Device < 0 || r.Device > math.MaxInt32:
+		return nil, invalid(r.Name)
+	}
+	return newGPUMemory(m.options.GPUs, r, handle), nil
+}
+
+// invalid is Triton's refusal of memory that cannot be used as it is registered.
+func invalid(name string) *errs.Error {
+	return errs.New(errs.RegionRange, "failed to register shared memory region '%s': invalid args", name)
 }
 
 // Status returns the named region of an owner, or all of a kind in the order of their
@@ -220,54 +314,73 @@ func (m *Regions) Status(owner Owner, kind Kind, name string) ([]Region, error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if name != "" {
-		r := m.named[owner][name]
+		r := m.knownLocked(owner, name)
 		switch {
 		case r == nil:
 			return nil, notFound(kind, name)
-		case kind != System:
-			return nil, errs.New(errs.RegionNotFound, "The region named '%s' is registered as system shared memory, not CUDA shared memory", name)
+		case kind != r.kind:
+			return nil, errs.New(errs.RegionNotFound, "The region named '%s' is registered as %s shared memory, not %s shared memory", name, r.kind.text(), kind.text())
 		}
 		return []Region{r.Region}, nil
 	}
-	if kind != System {
-		return nil, nil
-	}
 	var list []Region
 	for _, r := range m.named[owner] {
-		list = append(list, r.Region)
+		if r.kind == kind && !r.hidden {
+			list = append(list, r.Region)
+		}
 	}
 	slices.SortFunc(list, func(a, b Region) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }
 
-// Unregister unregisters the named region of an owner, or all of a kind where name is
-// empty. A region that requests use stays until they end. There may be no such region.
-func (m *Regions) Unregister(owner Owner, kind Kind, name string) error {
-	if err := m.Allowed(); err != nil {
-		return err
+// text is how Triton calls a kind in a sentence.
+func (k Kind) text() string {
+	if k == CUDA {
+		return "CUDA"
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for of, r := range m.named[owner] {
-		if kind == System && (name == "" || of == name) {
-			r.ending = true
-			m.endLocked(r)
-		}
+	return string(k)
+}
+
+// knownLocked is the region of a name, once it is registered.
+func (m *Regions) knownLocked(owner Owner, name string) *region {
+	if r := m.named[owner][name]; r != nil && !r.hidden {
+		return r
 	}
 	return nil
 }
 
-// endLocked forgets a region that is unregistered and not in use.
-func (m *Regions) endLocked(r *region) {
+// Unregister unregisters the named region of an owner, or all of a kind where name is
+// empty. A region that requests use stays until they end; others are unmapped when it
+// returns, where their worker can be reached. There may be no such region.
+func (m *Regions) Unregister(owner Owner, kind Kind, name string) error {
+	if err := m.Allowed(); err != nil {
+		return err
+	}
+	var ended []memory
+	m.mu.Lock()
+	for of, r := range m.named[owner] {
+		if kind == r.kind && (name == "" || of == name) {
+			r.ending = true
+			ended = append(ended, m.endLocked(r)...)
+		}
+	}
+	m.mu.Unlock()
+	closeAll(ended)
+	return nil
+}
+
+// endLocked forgets a region that is unregistered and not in use, and returns its memory,
+// which the caller closes.
+func (m *Regions) endLocked(r *region) []memory {
 	if !r.ending || r.users > 0 {
-		return
+		return nil
 	}
 	delete(m.named[r.owner], r.Name)
 	if len(m.named[r.owner]) == 0 {
 		delete(m.named, r.owner)
 	}
 	m.countLocked(r.owner, -1, -int64(r.Size)) //nolint:gosec // as it was counted
-	r.file.close()
+	return []memory{r.memory}
 }
 
 // Close unregisters every region. Those in use stay until they are not.
@@ -275,14 +388,16 @@ func (m *Regions) Close() {
 	if m == nil {
 		return
 	}
+	var ended []memory
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, regions := range m.named {
 		for _, r := range regions {
 			r.ending = true
-			m.endLocked(r)
+			ended = append(ended, m.endLocked(r)...)
 		}
 	}
+	m.mu.Unlock()
+	closeAll(ended)
 }
 
 // Registered returns how many regions there are, and their bytes.

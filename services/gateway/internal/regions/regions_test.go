@@ -152,8 +152,8 @@ func TestNamesAreTakenOnce(t *testing.T) {
 		{register("s", "/a"), refusal{}}, // one file may be of several regions
 		{register("", "/a"), refusal{errs.InvalidParameter, "'region name' is necessary to register system shared memory region"}},
 		{register(strings.Repeat("n", 1025), "/a"), refusal{errs.InvalidParameter, "the name of a shared memory region has 1025 bytes, 1024 is the most"}},
-		{m.RegisterCUDA(nobody, "r"), twice},
-		{m.RegisterCUDA(nobody, "c"), refusal{errs.InvalidParameter, "failed to register CUDA shared memory region: 'c', GPUs not supported"}},
+		{m.RegisterCUDA(t.Context(), nobody, regions.Region{Name: "r", Size: 1}, make([]byte, 64)), twice},
+		{m.RegisterCUDA(t.Context(), nobody, regions.Region{Name: "c", Size: 1}, make([]byte, 64)), refusal{errs.InvalidParameter, "failed to register CUDA shared memory region: 'c', GPUs not supported"}},
 		{m.Unregister(nobody, regions.CUDA, "r"), refusal{}},
 		{register("r", "/b"), twice},
 		{m.Unregister(nobody, regions.System, "r"), refusal{}},
@@ -227,10 +227,10 @@ func TestWindowsReadAndWriteTheFile(t *testing.T) {
 	}
 	defer w.Close()
 	data := make([]byte, w.Size())
-	if err := w.Read(data); err != nil || string(data) != "56789012345678901234" {
+	if err := w.Read(t.Context(), data); err != nil || string(data) != "56789012345678901234" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if err := w.Write([]byte("abc")); err != nil {
+	if err := w.Write(t.Context(), []byte("abc")); err != nil {
 		t.Error(err)
 	}
 	file, err := os.ReadFile(filepath.Join(dir, "a"))
@@ -255,7 +255,7 @@ func TestAFileThatShrinksIsAnError(t *testing.T) {
 		if err := os.Truncate(filepath.Join(dir, "a"), size); err != nil {
 			t.Fatal(err)
 		}
-		for what, err := range map[string]error{"read": w.Read(make([]byte, 60)), "written": w.Write(make([]byte, 60))} {
+		for what, err := range map[string]error{"read": w.Read(t.Context(), make([]byte, 60)), "written": w.Write(t.Context(), make([]byte, 60))} {
 			if d := cmp.Diff(want, refusalOf(err)); d != "" {
 				t.Errorf("%s with %d bytes left: %s", what, size, d)
 			}
@@ -267,7 +267,7 @@ func TestAFileThatShrinksIsAnError(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, "a"), 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Read(make([]byte, 60)); err != nil {
+	if err := w.Read(t.Context(), make([]byte, 60)); err != nil {
 		t.Error("the file has its size again:", err)
 	}
 }
@@ -287,7 +287,7 @@ func TestAFileThatIsRemovedStaysWithItsRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if data := make([]byte, 4); w.Read(data) != nil || string(data) != "0123" {
+	if data := make([]byte, 4); w.Read(t.Context(), data) != nil || string(data) != "0123" {
 		t.Errorf("the region has %q", data)
 	}
 }
@@ -315,7 +315,7 @@ func TestARegionInUseStaysUntilItIsNot(t *testing.T) {
 	if list, err := m.Status(nobody, regions.System, "r"); err != nil || len(list) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
-	if err := second.Read(make([]byte, 4)); err != nil {
+	if err := second.Read(t.Context(), make([]byte, 4)); err != nil {
 		t.Error(err)
 	}
 	second.Close()
@@ -427,7 +427,7 @@ func TestDescriptorsAreClosed(t *testing.T) {
 func TestNoneAreAllowedByDefault(t *testing.T) {
 	var m *regions.Regions
 	disabled := refusal{errs.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}
-	for _, err := range []error{m.Register(nobody, regions.Region{Name: "r", Key: "/a", Size: 1}), m.RegisterCUDA(nobody, "r"), m.Unregister(nobody, regions.System, "r")} {
+	for _, err := range []error{m.Register(nobody, regions.Region{Name: "r", Key: "/a", Size: 1}), m.RegisterCUDA(t.Context(), nobody, regions.Region{Name: "r", Size: 1}, make([]byte, 64)), m.Unregister(nobody, regions.System, "r")} {
 		if d := cmp.Diff(disabled, refusalOf(err)); d != "" {
 			t.Error(d)
 		}
@@ -472,7 +472,7 @@ func FuzzRegister(f *testing.F) {
 			t.Fatalf("opened: %d, %d of %d bytes", at, n, size)
 		}
 		data := make([]byte, w.Size())
-		if err := w.Read(data); err != nil {
+		if err := w.Read(t.Context(), data); err != nil {
 			t.Fatal(err)
 		}
 		if base != "b" && string(data) != string(content[offset+at:][:n]) {

@@ -1,11 +1,8 @@
 package regions
 
 import (
-	"errors"
-	"io"
+	"context"
 	"math"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 )
@@ -32,7 +29,7 @@ type Output struct {
 type Window struct {
 	regions      *Regions
 	region       *region
-	offset, size int64 // in the file
+	offset, size uint64 // in the region
 }
 
 // Open returns the window of a range in a region of an owner.
@@ -41,7 +38,7 @@ func (m *Regions) Open(owner Owner, of Range) (Window, error) {
 	if m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		r = m.named[owner][of.Region]
+		r = m.knownLocked(owner, of.Region)
 	}
 	switch {
 	case r == nil:
@@ -55,37 +52,27 @@ func (m *Regions) Open(owner Owner, of Range) (Window, error) {
 		return Window{}, errs.New(errs.RegionRange, "Invalid offset + byte size for shared memory region: '%s'", of.Region)
 	}
 	r.users++
-	return Window{regions: m, region: r, offset: int64(r.Offset + of.Offset), size: int64(of.Size)}, nil //nolint:gosec // within the file
+	return Window{regions: m, region: r, offset: of.Offset, size: of.Size}, nil
 }
 
 // Size returns the window's size in bytes.
-func (w *Window) Size() int64 { return w.size }
+func (w *Window) Size() int64 { return int64(w.size) } //nolint:gosec // within the region
 
 // Read fills data, which has the window's size.
-func (w *Window) Read(data []byte) error { return w.wrap(w.region.file.readAt(data, w.offset)) }
+func (w *Window) Read(ctx context.Context, data []byte) error {
+	return w.region.memory.readAt(ctx, data, w.offset)
+}
 
 // Write writes data, which has at most the window's size, to its beginning.
-func (w *Window) Write(data []byte) error { return w.wrap(w.region.file.writeAt(data, w.offset)) }
-
-// wrap words an error of the file, whose text is the region's owner's to know.
-func (w *Window) wrap(err error) error {
-	if err == nil {
-		return nil
-	}
-	why := "it cannot be read or written"
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		why = "its file is shorter than when the region was registered"
-	case errors.Is(err, unix.ENOSPC):
-		why = "there is no memory left for it"
-	}
-	return errs.Wrap(errs.RegionChanged, err, "shared memory region '%s' has changed: %s", w.region.Name, why)
+func (w *Window) Write(ctx context.Context, data []byte) error {
+	return w.region.memory.writeAt(ctx, data, w.offset)
 }
 
 // Close ends the use of the region.
 func (w *Window) Close() {
 	w.regions.mu.Lock()
-	defer w.regions.mu.Unlock()
 	w.region.users--
-	w.regions.endLocked(w.region)
+	ended := w.regions.endLocked(w.region)
+	w.regions.mu.Unlock()
+	closeAll(ended)
 }

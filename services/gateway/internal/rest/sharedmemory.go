@@ -52,6 +52,18 @@ func (s *server) regionStatus(c *call, kind regions.Kind) error {
 	if err != nil {
 		return err
 	}
+	if kind == regions.CUDA {
+		type entry struct {
+			Name     string `json:"name"`
+			Device   int64  `json:"device_id"`
+			ByteSize uint64 `json:"byte_size"`
+		}
+		entries := make([]entry, len(list))
+		for i, r := range list {
+			entries[i] = entry{Name: r.Name, Device: r.Device, ByteSize: r.Size}
+		}
+		return reply(c.writer, entries)
+	}
 	type entry struct {
 		Name     string `json:"name"`
 		Key      string `json:"key"`
@@ -84,7 +96,6 @@ func (s *server) registerSystem(c *call) error {
 	return nil
 }
 
-// registerCUDA reads the registration as Triton does, which is refused then.
 func (s *server) registerCUDA(c *call) error {
 	name, err := regionOf(c)
 	if err != nil {
@@ -96,15 +107,19 @@ func (s *server) registerCUDA(c *call) error {
 	var handle struct {
 		Base64 string `json:"b64"`
 	}
-	var device int64
-	var size uint64
-	if err := readRegistration(c, field{"raw_handle", &handle, true}, field{"byte_size", &size, true}, field{"device_id", &device, true}); err != nil {
+	r := regions.Region{Name: name}
+	if err := readRegistration(c, field{"raw_handle", &handle, true}, field{"byte_size", &r.Size, true}, field{"device_id", &r.Device, true}); err != nil {
 		return err
 	}
-	if raw, err := base64.StdEncoding.DecodeString(handle.Base64); err != nil || len(raw) != regions.HandleBytes {
+	raw, err := base64.StdEncoding.DecodeString(handle.Base64)
+	if err != nil || len(raw) != regions.HandleBytes {
 		return errs.New(errs.InvalidParameter, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
 	}
-	return s.options.Regions.RegisterCUDA(c.RegionOwner(), name)
+	if err := s.options.Regions.RegisterCUDA(c.Context(), c.RegionOwner(), r, raw); err != nil {
+		return err
+	}
+	write(c.writer, http.StatusOK, nil)
+	return nil
 }
 
 // field is a member of a registration: what it is read into, and whether it must be there.

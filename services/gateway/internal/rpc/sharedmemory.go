@@ -41,15 +41,20 @@ func (s *service) SystemSharedMemoryUnregister(ctx context.Context, r *inference
 	return &inference.SystemSharedMemoryUnregisterResponse{}, nil
 }
 
-// CudaSharedMemoryStatus implements the RPC: there are no regions of CUDA memory.
+// CudaSharedMemoryStatus implements the RPC.
 func (s *service) CudaSharedMemoryStatus(ctx context.Context, r *inference.CudaSharedMemoryStatusRequest) (*inference.CudaSharedMemoryStatusResponse, error) {
-	if _, err := s.regions.Status(path.CallOf(ctx).RegionOwner(), regions.CUDA, r.GetName()); err != nil {
+	list, err := s.regions.Status(path.CallOf(ctx).RegionOwner(), regions.CUDA, r.GetName())
+	if err != nil {
 		return nil, err
 	}
-	return &inference.CudaSharedMemoryStatusResponse{}, nil
+	named := make(map[string]*inference.CudaSharedMemoryStatusResponse_RegionStatus, len(list))
+	for _, of := range list {
+		named[of.Name] = &inference.CudaSharedMemoryStatusResponse_RegionStatus{Name: of.Name, DeviceId: uint64(of.Device), ByteSize: of.Size} //nolint:gosec // registered, so not negative
+	}
+	return &inference.CudaSharedMemoryStatusResponse{Regions: named}, nil
 }
 
-// CudaSharedMemoryRegister implements the RPC by refusing it.
+// CudaSharedMemoryRegister implements the RPC.
 func (s *service) CudaSharedMemoryRegister(ctx context.Context, r *inference.CudaSharedMemoryRegisterRequest) (*inference.CudaSharedMemoryRegisterResponse, error) {
 	if err := s.regions.Allowed(); err != nil {
 		return nil, err
@@ -57,7 +62,12 @@ func (s *service) CudaSharedMemoryRegister(ctx context.Context, r *inference.Cud
 	if len(r.GetRawHandle()) != regions.HandleBytes {
 		return nil, errs.New(errs.InvalidParameter, "failed to register shared memory region: invalid args")
 	}
-	return nil, s.regions.RegisterCUDA(path.CallOf(ctx).RegionOwner(), r.GetName())
+	call := path.CallOf(ctx)
+	of := regions.Region{Name: r.GetName(), Device: r.GetDeviceId(), Size: r.GetByteSize()}
+	if err := s.regions.RegisterCUDA(call.Context(), call.RegionOwner(), of, r.GetRawHandle()); err != nil {
+		return nil, err
+	}
+	return &inference.CudaSharedMemoryRegisterResponse{}, nil
 }
 
 // CudaSharedMemoryUnregister implements the RPC.

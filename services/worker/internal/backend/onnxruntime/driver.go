@@ -11,6 +11,15 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
+// cudaSetting is the setting that names the directories of CUDA's libraries.
+const cudaSetting = "cuda-libraries"
+
+// CUDALibraries are the directories of CUDA's libraries as the settings of backends, by their
+// names, have them; empty for the standard ones.
+func CUDALibraries(settings map[string]map[string]string) string {
+	return settings[backends.ONNXRuntime][cudaSetting]
+}
+
 // Driver opens the backend with the library of that path or name.
 func Driver(library string) backend.Driver {
 	return backend.Driver{

@@ -2,20 +2,14 @@
 
 package onnxruntime
 
-/*
-#include <stdlib.h>
-#include "shim.h"
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
 	"strings"
-	"unsafe"
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
+	"github.com/nereid-serving/nereid/services/worker/internal/device"
 )
 
 // gpu is the GPU that a model's session is on.
@@ -27,41 +21,33 @@ type gpu struct {
 
 // memory tells how many bytes of the GPU are free, and how many it has.
 func (g *gpu) memory() (free, total int64, err error) {
-	text := newErrorText()
-	defer text.free()
-	sizes := (*[2]C.size_t)(C.calloc(2, C.sizeof_size_t))
-	defer C.free(unsafe.Pointer(sizes))
-	if err := text.status(C.nrt_cuda_memory(g.cuda.opened(), C.int(g.ordinal), &sizes[0], &sizes[1], text.c)); err != nil {
-		return 0, 0, fmt.Errorf("GPU %d: %s", g.number, C.GoString(text.c))
+	if free, total, err = g.cuda.Memory(g.ordinal); err != nil {
+		return 0, 0, fmt.Errorf("GPU %d: %w", g.number, err)
 	}
-	return int64(sizes[0]), int64(sizes[1]), nil
+	return free, total, nil
 }
 
 // fault is why the GPU runs nothing more in this process; nil if it does.
 func (g *gpu) fault() error {
-	text := newErrorText()
-	defer text.free()
-	if text.status(C.nrt_cuda_synchronize(g.cuda.opened(), C.int(g.ordinal), text.c)) == nil {
-		return nil
+	if err := g.cuda.Synchronize(g.ordinal); err != nil {
+		return errs.New(errs.DeviceFailed, "GPU %d has failed: %v", g.number, err)
 	}
-	return errs.New(errs.DeviceFailed, "GPU %d has failed: %s", g.number, C.GoString(text.c))
+	return nil
 }
 
 // pin keeps memory in its place, as far as there may be such, so that the GPU reads and writes
 // it by itself. The function lets it go.
 func (g *gpu) pin(memory []byte) (unpin func()) {
-	pool, address := g.cuda.pinned, unsafe.Pointer(unsafe.SliceData(memory))
+	pool := g.cuda.pinned
 	if !pool.Take(int64(len(memory))) {
 		return func() {}
 	}
-	text := newErrorText()
-	defer text.free()
-	if C.nrt_cuda_pin(g.cuda.opened(), C.int(g.ordinal), address, C.size_t(len(memory)), text.c) != 0 {
+	if err := g.cuda.Pin(g.ordinal, memory); err != nil {
 		pool.Give(int64(len(memory))) // the driver copies through memory of its own
 		return func() {}
 	}
 	return func() {
-		C.nrt_cuda_unpin(g.cuda.opened(), address)
+		g.cuda.Unpin(memory)
 		pool.Give(int64(len(memory)))
 	}
 }
@@ -161,5 +147,5 @@ func (b *Backend) deviceOf(v backend.Version) *gpu {
 	if !v.Device.GPU() {
 		return nil
 	}
-	return &gpu{cuda: b.cuda, number: v.Device.Number, ordinal: ordinal(v.Device.Number)}
+	return &gpu{cuda: b.cuda, number: v.Device.Number, ordinal: device.Ordinal(v.Device.Number)}
 }

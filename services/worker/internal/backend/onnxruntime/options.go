@@ -85,7 +85,7 @@ func (o *Options) set(key, value string) error {
 	case "openvino-library":
 		o.OpenVINOLibrary = value
 		return nil
-	case "cuda-libraries":
+	case cudaSetting:
 		o.CUDALibraries = value
 		return nil
 	case "engine-cache":

@@ -189,12 +189,12 @@ func number(b []byte, n protowire.Number, v uint64) []byte {
 // tensorRT loads TensorRT and returns its version.
 func (d *cuda) tensorRT() (string, error) {
 	for _, library := range tensorRTLibraries() {
-		if err := d.keep(library); err != nil {
+		if err := d.Keep(library); err != nil {
 			return "", fmt.Errorf("TensorRT's library %s is not there: %w; install TensorRT 10 for CUDA 13, and name its directory with "+
 				"--backend-config=onnxruntime,cuda-libraries=DIR, or serve the ONNX model on CUDA", library, err)
 		}
 	}
-	name := C.CString(d.find(tensorRTLibraries()[0]))
+	name := C.CString(d.Find(tensorRTLibraries()[0]))
 	defer C.free(unsafe.Pointer(name))
 	v := int(C.nrt_tensorrt_version(name)) // 10.13.3 is 101303
 	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100), nil
@@ -202,12 +202,9 @@ func (d *cuda) tensorRT() (string, error) {
 
 // capability is the GPU's compute capability, such as 9.0.
 func (g *gpu) capability() (string, error) {
-	text := newErrorText()
-	defer text.free()
-	parts := (*[2]C.int)(C.calloc(2, C.sizeof_int))
-	defer C.free(unsafe.Pointer(parts))
-	if err := text.status(C.nrt_cuda_capability(g.cuda.opened(), C.int(g.ordinal), &parts[0], &parts[1], text.c)); err != nil {
+	capability, err := g.cuda.Capability(g.ordinal)
+	if err != nil {
 		return "", fmt.Errorf("GPU %d does not tell its compute capability: %w", g.number, err)
 	}
-	return fmt.Sprintf("%d.%d", parts[0], parts[1]), nil
+	return capability, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
+	"github.com/nereid-serving/nereid/services/worker/internal/device"
 )
 
 // session is a loaded ONNX model. The Go binding makes and destroys it, so
@@ -223,7 +224,7 @@ func shrinking(named string, d backend.Device) string {
 		case arena == "cpu:0":
 			own = append(own, arena)
 		case d.GPU() && arena == "gpu:"+strconv.Itoa(d.Number):
-			own = append(own, "gpu:"+strconv.Itoa(ordinal(d.Number)))
+			own = append(own, "gpu:"+strconv.Itoa(device.Ordinal(d.Number)))
 		}
 	}
 	return strings.Join(own, ";")

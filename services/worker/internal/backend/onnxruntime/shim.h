@@ -96,44 +96,11 @@ void nrt_provider_close(const nrt_runtime *rt, OrtEnv *env, const char *name);
 // with this configuration, which is the provider's option load_config.
 int nrt_provider_use(const nrt_runtime *rt, OrtEnv *env, OrtSessionOptions *options, const char *provider, const char *config, char *error);
 
-// nrt_cuda is what is asked of CUDA's runtime beside ONNX Runtime. The functions return 0 or a
-// code of CUDA.
-typedef struct {
-  int (*count)(int *);
-  int (*select)(int);
-  int (*memory)(size_t *, size_t *);
-  int (*synchronize)(void);
-  const char *(*error)(int);
-  int (*pin)(void *, size_t, unsigned);
-  int (*unpin)(void *);
-  int (*forget)(void);
-  int (*attribute)(int *, int, int);
-} nrt_cuda;
-
 // nrt_library_keep loads a library until the process ends, so that those that need it find it
 // by its name.
 int nrt_library_keep(const char *path, char *error);
-// nrt_cuda_open finds the functions in CUDA's runtime.
-int nrt_cuda_open(nrt_cuda *cuda, const char *library, char *error);
-int nrt_cuda_devices(const nrt_cuda *cuda, int *count, char *error);
-int nrt_cuda_memory(const nrt_cuda *cuda, int device, size_t *free, size_t *total, char *error);
-// nrt_cuda_synchronize waits for a device. A device that has faulted fails for good.
-int nrt_cuda_synchronize(const nrt_cuda *cuda, int device, char *error);
-// nrt_cuda_capability tells a device's compute capability.
-int nrt_cuda_capability(const nrt_cuda *cuda, int device, int *major, int *minor, char *error);
 // nrt_tensorrt_version asks a loaded library of TensorRT for its version; 0 if it does not say.
 int nrt_tensorrt_version(const char *library);
-// nrt_cuda_pin keeps memory where it is, so that a device copies from and to it by itself.
-int nrt_cuda_pin(const nrt_cuda *cuda, int device, void *memory, size_t bytes, char *error);
-void nrt_cuda_unpin(const nrt_cuda *cuda, void *memory);
-
-// nrt_signals are the handlers of all signals. nrt_signals_mend puts those back that others
-// have replaced, without SA_ONSTACK, since they were kept: a signal would end the process.
-typedef struct {
-  struct sigaction action[NSIG];
-} nrt_signals;
-void nrt_signals_keep(nrt_signals *s);
-void nrt_signals_mend(const nrt_signals *s);
 
 // nrt_load_stop ends a load under way with these options, or to come. Any
 // thread may call it.
