@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // steps gives the models of an ensemble's steps, each once; none of another model. A
@@ -46,7 +46,7 @@ type composer struct {
 // check sets the problems of an ensemble that does not fit its steps, and says in its
 // configuration whether it is decoupled, which follows from them. It leaves other
 // models as they are.
-func (c composer) check(m snapshot.Model) snapshot.Model {
+func (c composer) check(m catalog.Model) catalog.Model {
 	if m.Config.GetEnsembleScheduling() == nil {
 		return m
 	}
@@ -99,7 +99,7 @@ func (c composer) circle(id infer.ModelID, config *inference.ModelConfig, above 
 
 // composed checks the ensembles among models that were read together, with those that
 // are known for the rest.
-func (l *leadership) composed(models []snapshot.Model) []snapshot.Model {
+func (l *leadership) composed(models []catalog.Model) []catalog.Model {
 	c := composer{config: func(id infer.ModelID) *inference.ModelConfig {
 		for i := range models {
 			if models[i].ID() == id && (models[i].Config != nil || models[i].Problem != "") {
@@ -108,7 +108,7 @@ func (l *leadership) composed(models []snapshot.Model) []snapshot.Model {
 		}
 		return l.known(id)
 	}}
-	checked := make([]snapshot.Model, len(models))
+	checked := make([]catalog.Model, len(models))
 	for i, m := range models {
 		checked[i] = c.check(m)
 	}
@@ -125,7 +125,7 @@ func (l *leadership) known(id infer.ModelID) *inference.ModelConfig {
 }
 
 // withSteps adds the models of the ensembles' steps to those of which all is read.
-func withSteps(whole func(infer.ModelID) bool, models []snapshot.Model) (more func(infer.ModelID) bool, added bool) {
+func withSteps(whole func(infer.ModelID) bool, models []catalog.Model) (more func(infer.ModelID) bool, added bool) {
 	needed := make(map[infer.ModelID]bool)
 	for i := range models {
 		for _, id := range steps(models[i].ID(), models[i].Config) {
@@ -168,7 +168,7 @@ func (l *leadership) used(id infer.ModelID) bool {
 
 // loadSteps loads what an ensemble needs, as far as it is not loaded as the repositories have
 // it, or returns why it cannot be.
-func (l *leadership) loadSteps(ctx context.Context, m *snapshot.Model, above []infer.ModelID) error {
+func (l *leadership) loadSteps(ctx context.Context, m *catalog.Model, above []infer.ModelID) error {
 	above = append(slices.Clone(above), m.ID())
 	return each(steps(m.ID(), m.Config), func(id infer.ModelID) error {
 		if slices.Contains(above, id) {

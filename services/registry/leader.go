@@ -10,7 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // role is the registry's key in the bucket leaders.
@@ -100,7 +100,7 @@ func (r *Registry) leaderValue(epoch, revision uint64) *nereidv1.LeaderValue {
 }
 
 // logProblems logs what clients will see as unavailable, with all that is known of the cause.
-func logProblems(all *zap.Logger, models []snapshot.Model) {
+func logProblems(all *zap.Logger, models []catalog.Model) {
 	for _, m := range models {
 		log := all.With(zap.Stringer("model", m.ID()))
 		if m.Problem != "" {

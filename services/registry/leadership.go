@@ -14,10 +14,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
+	"github.com/nereid-serving/nereid/services/registry/core/rollout"
 )
 
 // leadership is one time as the leader. All fields but requests, ended, results and underReplicated
@@ -93,7 +93,7 @@ type leadership struct {
 	// implicit are the models, by key, that were loaded for ensembles alone. A new
 	// leader knows of none, and leaves them loaded.
 	implicit map[string]bool
-	rejected *swap.Rejections
+	rejected *rollout.Rejections
 	// readySwaps says, by key, of models on their way since when all is ready.
 	readySwaps map[string]readySince
 	// draining are loaded versions that left the models, until no gateway sends
@@ -138,9 +138,9 @@ func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger,
 		pools:             newWatchCache[*nereidv1.PoolValue](),
 		gateways:          newWatchCache[*nereidv1.ServiceValue](),
 		schedulers:        newWatchCache[*nereidv1.ServiceValue](),
-		scans:             scans{due: true, seen: make(map[string]snapshot.Model)},
+		scans:             scans{due: true, seen: make(map[string]catalog.Model)},
 		implicit:          make(map[string]bool),
-		rejected:          swap.NewRejections(cfg.Retry, longestRetryPause),
+		rejected:          rollout.NewRejections(cfg.Retry, longestRetryPause),
 		readySwaps:        make(map[string]readySince),
 		draining:          make(map[infer.ModelRef]drain),
 		operations:        newOperations(),

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/resources"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 )
 
 // rateLimit is a pool's rate limiter, as its scheduler tells it.

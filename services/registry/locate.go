@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	"github.com/nereid-serving/nereid/libs/state"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 )
 
 // placeWorkers gives the workers to place on, those that may come back among them, with

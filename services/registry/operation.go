@@ -13,9 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 type operationKind uint8
@@ -38,7 +38,7 @@ type operation struct {
 	dependents bool // what an unloaded ensemble alone used goes too
 
 	// Owned by the leadership's loop.
-	model     *snapshot.Model // what is to be loaded, once it has been read
+	model     *catalog.Model // what is to be loaded, once it has been read
 	written   bool            // the value says what is to become of the model
 	completed bool            // the workers have come to an end with it
 	attempts  int             // how often its files had changed when they were loaded
@@ -113,7 +113,7 @@ func (l *leadership) readModel(ctx context.Context, o *operation) {
 				l.respond(ctx, o, err)
 				return
 			}
-			logProblems(l.log, []snapshot.Model{m})
+			logProblems(l.log, []catalog.Model{m})
 			o.model = &m
 		}
 	})
@@ -164,7 +164,7 @@ func (l *leadership) applyOperations(ctx context.Context) error {
 
 func (l *leadership) applyLoad(ctx context.Context, o *operation) error {
 	old := publish.Model{Value: l.models.entries[o.key()].Value, Revision: l.models.entries[o.key()].Revision}
-	*o.model = l.composed([]snapshot.Model{*o.model})[0]
+	*o.model = l.composed([]catalog.Model{*o.model})[0]
 	w, changed := publish.DiffModel(*o.model, old, l.models.revision, l.knowledge(true))
 	if changed {
 		if err := l.writeFound(ctx, []publish.ModelWrite{w}); err != nil {

@@ -18,9 +18,9 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // tornReads is how often a load reads files that change under its hands.
@@ -42,7 +42,7 @@ func (l *leadership) keptOverride(o *operation) *nereidv1.ModelValue {
 
 // keep reads a model with the configuration that overrides its repository's; ok is false if
 // its files, or the configuration that is overridden, are not as they were.
-func (l *leadership) keep(ctx context.Context, id infer.ModelID, kept *nereidv1.ModelValue) (m snapshot.Model, ok bool) {
+func (l *leadership) keep(ctx context.Context, id infer.ModelID, kept *nereidv1.ModelValue) (m catalog.Model, ok bool) {
 	config, err := prototext.Marshal(kept.GetConfig())
 	if err != nil {
 		return m, false
@@ -56,7 +56,7 @@ func (l *leadership) keep(ctx context.Context, id infer.ModelID, kept *nereidv1.
 // another configuration, or made of files that came with the request. kept is
 // the value whose configuration a load without one keeps; nil is none. It runs
 // beside the loop.
-func (l *leadership) read(ctx context.Context, o *operation, kept *nereidv1.ModelValue) (snapshot.Model, error) {
+func (l *leadership) read(ctx context.Context, o *operation, kept *nereidv1.ModelValue) (catalog.Model, error) {
 	if kept != nil {
 		if m, ok := l.keep(ctx, o.id, kept); ok {
 			return m, nil
@@ -64,7 +64,7 @@ func (l *leadership) read(ctx context.Context, o *operation, kept *nereidv1.Mode
 	}
 	config, err := overridden(o.id.Name, o.config)
 	if err != nil {
-		return snapshot.Model{}, err
+		return catalog.Model{}, err
 	}
 	if len(o.files) > 0 {
 		return l.readFiles(ctx, o, config)
@@ -85,7 +85,7 @@ func (l *leadership) read(ctx context.Context, o *operation, kept *nereidv1.Mode
 
 // readUploaded reads a model when its objects, if it is in a store, are no longer
 // arriving.
-func (l *leadership) readUploaded(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
+func (l *leadership) readUploaded(ctx context.Context, id infer.ModelID, config []byte) (m catalog.Model, found bool, err error) {
 	for limit := time.Now().Add(loadUploadPeriods * l.cfg.ObjectQuietPeriod); ; {
 		m, found, err = l.scanner.Model(ctx, id, config)
 		if err != nil || !m.Uploading || time.Now().After(limit) {
@@ -95,13 +95,13 @@ func (l *leadership) readUploaded(ctx context.Context, id infer.ModelID, config 
 	}
 }
 
-func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte) (snapshot.Model, error) {
+func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte) (catalog.Model, error) {
 	if l.cfg.Artifacts == "" {
-		return snapshot.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.id.Name)
+		return catalog.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.id.Name)
 	}
 	dir, err := artifact.Put(l.cfg.Artifacts, o.files)
 	if err != nil {
-		return snapshot.Model{}, notPolled(o.id.Name, err)
+		return catalog.Model{}, notPolled(o.id.Name, err)
 	}
 	share := sync.OnceValue(func() error { return artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts) })
 	m, err := l.scanner.Directory(ctx, o.id, dir, config, l.askGiven(dir, share))

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // scans says when the repositories are read.
@@ -29,7 +29,7 @@ type scans struct {
 	uploadDeadline time.Time
 	// seen holds, by key, models that a poll found and did not take yet,
 	// since they may still be written.
-	seen map[string]snapshot.Model
+	seen map[string]catalog.Model
 	// ignored is what the last scan said of entries that are no models.
 	ignored []string
 }
@@ -101,7 +101,7 @@ func (l *leadership) modelsToRead() func(infer.ModelID) bool {
 }
 
 // scanEnded takes the result of a scan.
-func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time) {
+func (l *leadership) scanEnded(snap *catalog.Snapshot, err error, now time.Time) {
 	l.scans.going = false
 	if err != nil {
 		l.log.Warn("repositories not read: what was read before stays", obs.Err(err)...)
@@ -139,7 +139,7 @@ func (l *leadership) scanEnded(snap *snapshot.Snapshot, err error, now time.Time
 	l.logIgnored(oddities)
 	l.scanned = f
 	switch {
-	case len(snap.Unread)+len(awaiting) > 0 || slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.Unread }):
+	case len(snap.Unread)+len(awaiting) > 0 || slices.ContainsFunc(f.models, func(m catalog.Model) bool { return m.Unread }):
 		l.scans.in(l.scans.failed(l.cfg), now)
 		return
 	case again:
@@ -162,8 +162,8 @@ func (s *scans) failed(cfg Config) time.Duration {
 const startUploadPeriods = 5
 
 // awaitsUploads reports whether the start waits for models that are still being uploaded.
-func (l *leadership) awaitsUploads(models []snapshot.Model, now time.Time) bool {
-	if l.published || !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Uploading }) {
+func (l *leadership) awaitsUploads(models []catalog.Model, now time.Time) bool {
+	if l.published || !slices.ContainsFunc(models, func(m catalog.Model) bool { return m.Uploading }) {
 		return false
 	}
 	if l.scans.uploadDeadline.IsZero() {
@@ -189,13 +189,13 @@ func (l *leadership) digests() map[string]string {
 }
 
 // withMissing adds what the start should load and no repository has.
-func (l *leadership) withMissing(models []snapshot.Model) []snapshot.Model {
+func (l *leadership) withMissing(models []catalog.Model) []catalog.Model {
 	if l.published || slices.Contains(l.cfg.LoadModels, everyModel) {
 		return models
 	}
 	for _, name := range l.cfg.LoadModels {
-		if !slices.ContainsFunc(models, func(m snapshot.Model) bool { return m.Name == name }) {
-			models = append(models, snapshot.Model{Name: name, Problem: unknownModel(name).Msg})
+		if !slices.ContainsFunc(models, func(m catalog.Model) bool { return m.Name == name }) {
+			models = append(models, catalog.Model{Name: name, Problem: unknownModel(name).Msg})
 		}
 	}
 	return models
@@ -203,7 +203,7 @@ func (l *leadership) withMissing(models []snapshot.Model) []snapshot.Model {
 
 // accepts decides whether a model is taken as it was found, and whether to look
 // at it again soon.
-func (l *leadership) accepts(m snapshot.Model) (take, later bool) {
+func (l *leadership) accepts(m catalog.Model) (take, later bool) {
 	key := m.ID().Key()
 	old := l.models.entries[key].Value
 	if l.operations.running[key] != nil {
@@ -234,7 +234,7 @@ func (l *leadership) accepts(m snapshot.Model) (take, later bool) {
 // acceptsExplicit takes, at the start, what is to be loaded and what served
 // before; afterwards only names that are new. What was loaded or unloaded on
 // request stays.
-func (l *leadership) acceptsExplicit(m snapshot.Model, old *nereidv1.ModelValue) bool {
+func (l *leadership) acceptsExplicit(m catalog.Model, old *nereidv1.ModelValue) bool {
 	if old == nil {
 		return true
 	}
@@ -262,7 +262,7 @@ func (l *leadership) retainLoaded(f *scanResult) {
 			continue
 		}
 		if len(entry.Value.GetVersions()) > 0 || entry.Value.GetProblem() != "" || l.operations.running[key] != nil {
-			f.retained[key] = f.retained[key] || !slices.ContainsFunc(f.models, func(m snapshot.Model) bool { return m.ID().Key() == key })
+			f.retained[key] = f.retained[key] || !slices.ContainsFunc(f.models, func(m catalog.Model) bool { return m.ID().Key() == key })
 		}
 	}
 	for key, held := range f.retained {
@@ -275,7 +275,7 @@ func (l *leadership) retainLoaded(f *scanResult) {
 // retainUnread keeps the values of models of repositories that could not be
 // listed: a listing of long ago, as a standby has that begins to lead, does not
 // show which models are gone.
-func (l *leadership) retainUnread(f *scanResult, unread []snapshot.Unread) {
+func (l *leadership) retainUnread(f *scanResult, unread []catalog.Unread) {
 	if len(unread) == 0 {
 		return
 	}
@@ -284,7 +284,7 @@ func (l *leadership) retainUnread(f *scanResult, unread []snapshot.Unread) {
 		found[f.models[i].ID().Key()] = true
 	}
 	for key, entry := range l.models.entries {
-		within := func(u snapshot.Unread) bool { return strings.HasPrefix(entry.Value.GetUrl(), u.Repository+"/") }
+		within := func(u catalog.Unread) bool { return strings.HasPrefix(entry.Value.GetUrl(), u.Repository+"/") }
 		if !found[key] && slices.ContainsFunc(unread, within) {
 			f.retained[key] = true
 		}
@@ -292,8 +292,8 @@ func (l *leadership) retainUnread(f *scanResult, unread []snapshot.Unread) {
 }
 
 // logChanges logs the problems of models that are new or not as they were.
-func (l *leadership) logChanges(models []snapshot.Model) {
-	var news []snapshot.Model
+func (l *leadership) logChanges(models []catalog.Model) {
+	var news []catalog.Model
 	for _, m := range models {
 		if old := l.models.entries[m.ID().Key()].Value; !l.published || old == nil || !sameModel(m, old) {
 			news = append(news, m)
@@ -313,7 +313,7 @@ func (l *leadership) logIgnored(ignored []string) {
 }
 
 // sameModel reports whether a value is that of the generation that was found.
-func sameModel(m snapshot.Model, v *nereidv1.ModelValue) bool {
+func sameModel(m catalog.Model, v *nereidv1.ModelValue) bool {
 	if m.Problem != "" {
 		return m.Problem == v.GetProblem() || m.Problem == v.GetFailure()
 	}
@@ -324,13 +324,13 @@ func sameModel(m snapshot.Model, v *nereidv1.ModelValue) bool {
 	wanted := slices.DeleteFunc(slices.Clone(v.GetVersions()), func(v *nereidv1.ModelVersion) bool {
 		return v.GetDesired() == nereidv1.DesiredState_DESIRED_STATE_UNLOADED
 	})
-	return slices.EqualFunc(m.Versions, wanted, func(found snapshot.Version, v *nereidv1.ModelVersion) bool {
+	return slices.EqualFunc(m.Versions, wanted, func(found catalog.Version, v *nereidv1.ModelVersion) bool {
 		return v.GetVersion() == found.Number && v.GetDigest() == found.Digest
 	})
 }
 
-func sameContents(a, b snapshot.Model) bool {
-	same := slices.EqualFunc(a.Versions, b.Versions, func(a, b snapshot.Version) bool {
+func sameContents(a, b catalog.Model) bool {
+	same := slices.EqualFunc(a.Versions, b.Versions, func(a, b catalog.Version) bool {
 		a.Fingerprint, b.Fingerprint = "", "" // of one content, when it is older
 		return a == b
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // step does what is to be done now and returns when to look again at the
@@ -125,9 +125,9 @@ func (l *leadership) announceScan(ctx context.Context) error {
 
 // scanResult is what a scan has found.
 type scanResult struct {
-	models []snapshot.Model
+	models []catalog.Model
 	// retained are the keys of models whose values stay as they are.
 	retained map[string]bool
 }
 
-func (f *scanResult) snapshot() *snapshot.Snapshot { return &snapshot.Snapshot{Models: f.models} }
+func (f *scanResult) snapshot() *catalog.Snapshot { return &catalog.Snapshot{Models: f.models} }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
+	"github.com/nereid-serving/nereid/services/registry/core/rollout"
 )
 
 // gatewayAckTimeout is for how long a swap waits for a gateway to say what it knows of
@@ -39,8 +39,8 @@ type drain struct {
 
 // observed joins what the live workers should run of a key's model and what
 // they say.
-func (l *leadership) observed(key string) swap.Workers {
-	o := swap.NewWorkers()
+func (l *leadership) observed(key string) rollout.Workers {
+	o := rollout.NewWorkers()
 	for worker := range l.assignments.byName[key] {
 		if l.workers.entries[worker].Value != nil {
 			o.Add(l.assignments.of(worker, key), l.reportOf(worker, key))
@@ -101,16 +101,16 @@ func (l *leadership) advanceSwaps(ctx context.Context) error {
 	return nil
 }
 
-func (l *leadership) advance(ctx context.Context, value *nereidv1.ModelValue, o *operation, progress swap.Progress, causes map[int64]string) error {
+func (l *leadership) advance(ctx context.Context, value *nereidv1.ModelValue, o *operation, progress rollout.Progress, causes map[int64]string) error {
 	id := publish.IDOf(value)
 	key := id.Key()
 	switch progress {
-	case swap.Pending:
+	case rollout.Pending:
 		delete(l.readySwaps, key)
 		return nil
-	case swap.Failed:
+	case rollout.Failed:
 		return l.rollBack(ctx, value, o, causes)
-	case swap.Ready:
+	case rollout.Ready:
 		delete(l.firstLoads, key)
 	}
 	if value.GetPrevious() == nil && o == nil {
@@ -144,7 +144,7 @@ func (l *leadership) advance(ctx context.Context, value *nereidv1.ModelValue, o 
 // rollBack leaves what served in its place.
 func (l *leadership) rollBack(ctx context.Context, value *nereidv1.ModelValue, o *operation, causes map[int64]string) error {
 	id := publish.IDOf(value)
-	failure := swap.Failure(id, causes)
+	failure := rollout.Failure(id, causes)
 	delete(l.readySwaps, id.Key())
 	if o != nil && o.attempts < tornReads && anyVersion(value, l.observed(id.Key()).FilesChanged) {
 		o.attempts++
@@ -207,7 +207,7 @@ func (l *leadership) reject(v *nereidv1.ModelValue, failure string) []zap.Field 
 
 // barred reports whether a model that was found has a content that failed to load and is
 // not to be loaded again yet. old is the model's value.
-func (l *leadership) barred(m snapshot.Model, old *nereidv1.ModelValue) bool {
+func (l *leadership) barred(m catalog.Model, old *nereidv1.ModelValue) bool {
 	key := m.ID().Key()
 	if old != nil && old.GetPrevious() == nil && sameModel(m, old) && anyVersion(old, l.observed(key).Stale) {
 		l.rejected.Add(key, old, true, time.Now()) // no swap has ended that would have told

@@ -1,4 +1,4 @@
-package swap_test
+package rollout_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+	"github.com/nereid-serving/nereid/services/registry/core/rollout"
 )
 
 const (
@@ -24,8 +24,8 @@ func ref(version int64) *nereidv1.ModelRef {
 
 // observe makes workers that should run the versions 1 and 2, and their states
 // of each.
-func observe(states ...[2]nereidv1.State) swap.Workers {
-	w := swap.NewWorkers()
+func observe(states ...[2]nereidv1.State) rollout.Workers {
+	w := rollout.NewWorkers()
 	for _, pair := range states {
 		should, says := new(nereidv1.AssignmentValue), new(nereidv1.InstancesValue)
 		for n, state := range pair {
@@ -48,20 +48,20 @@ func TestJudge(t *testing.T) {
 	tests := map[string]struct {
 		workers []([2]nereidv1.State)
 		problem string
-		want    swap.Progress
+		want    rollout.Progress
 		causes  map[int64]string
 	}{
-		"no worker":                         {nil, "", swap.Pending, nil},
-		"nothing said yet":                  {[][2]nereidv1.State{{none, none}}, "", swap.Pending, nil},
-		"one of two loads":                  {[][2]nereidv1.State{{ready, loading}}, "", swap.Pending, nil},
-		"all ready":                         {[][2]nereidv1.State{{ready, ready}, {ready, ready}}, "", swap.Ready, nil},
-		"one worker loads":                  {[][2]nereidv1.State{{ready, ready}, {ready, loading}}, "", swap.Pending, nil},
-		"one failed":                        {[][2]nereidv1.State{{ready, unavailable}}, "", swap.Failed, map[int64]string{2: "cause"}},
-		"failed on one worker":              {[][2]nereidv1.State{{ready, ready}, {unavailable, ready}}, "", swap.Failed, map[int64]string{1: "cause"}},
-		"failed here, loads there":          {[][2]nereidv1.State{{unavailable, ready}, {loading, ready}}, "", swap.Pending, nil},
-		"one failed while the other loads":  {[][2]nereidv1.State{{unavailable, loading}}, "", swap.Pending, map[int64]string{1: "cause"}},
-		"the registry found version 1 bad":  {[][2]nereidv1.State{{none, ready}}, "no GPU", swap.Failed, map[int64]string{1: "no GPU"}},
-		"a failure while the other is open": {[][2]nereidv1.State{{none, none}}, "no GPU", swap.Pending, map[int64]string{1: "no GPU"}},
+		"no worker":                         {nil, "", rollout.Pending, nil},
+		"nothing said yet":                  {[][2]nereidv1.State{{none, none}}, "", rollout.Pending, nil},
+		"one of two loads":                  {[][2]nereidv1.State{{ready, loading}}, "", rollout.Pending, nil},
+		"all ready":                         {[][2]nereidv1.State{{ready, ready}, {ready, ready}}, "", rollout.Ready, nil},
+		"one worker loads":                  {[][2]nereidv1.State{{ready, ready}, {ready, loading}}, "", rollout.Pending, nil},
+		"one failed":                        {[][2]nereidv1.State{{ready, unavailable}}, "", rollout.Failed, map[int64]string{2: "cause"}},
+		"failed on one worker":              {[][2]nereidv1.State{{ready, ready}, {unavailable, ready}}, "", rollout.Failed, map[int64]string{1: "cause"}},
+		"failed here, loads there":          {[][2]nereidv1.State{{unavailable, ready}, {loading, ready}}, "", rollout.Pending, nil},
+		"one failed while the other loads":  {[][2]nereidv1.State{{unavailable, loading}}, "", rollout.Pending, map[int64]string{1: "cause"}},
+		"the registry found version 1 bad":  {[][2]nereidv1.State{{none, ready}}, "no GPU", rollout.Failed, map[int64]string{1: "no GPU"}},
+		"a failure while the other is open": {[][2]nereidv1.State{{none, none}}, "no GPU", rollout.Pending, map[int64]string{1: "no GPU"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -89,18 +89,18 @@ func TestJudgeInstances(t *testing.T) {
 	for name, tt := range map[string]struct {
 		said   []*nereidv1.AssignedGroup
 		cause  string
-		want   swap.Progress
+		want   rollout.Progress
 		causes map[int64]string
 	}{
-		"as asked for":               {groups(3), "", swap.Ready, map[int64]string{}},
-		"not there yet":              {groups(2), "", swap.Pending, map[int64]string{}},
-		"being made":                 {nil, "", swap.Pending, map[int64]string{}},
-		"cannot be made":             {groups(3), "no room", swap.Failed, map[int64]string{1: "no room"}},
-		"others could not be made":   {groups(4), "no room", swap.Pending, map[int64]string{}},
-		"a failure while being made": {nil, "no room", swap.Pending, map[int64]string{}},
+		"as asked for":               {groups(3), "", rollout.Ready, map[int64]string{}},
+		"not there yet":              {groups(2), "", rollout.Pending, map[int64]string{}},
+		"being made":                 {nil, "", rollout.Pending, map[int64]string{}},
+		"cannot be made":             {groups(3), "no room", rollout.Failed, map[int64]string{1: "no room"}},
+		"others could not be made":   {groups(4), "no room", rollout.Pending, map[int64]string{}},
+		"a failure while being made": {nil, "no room", rollout.Pending, map[int64]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := swap.NewWorkers()
+			w := rollout.NewWorkers()
 			w.Add(
 				&nereidv1.AssignmentValue{Versions: []*nereidv1.AssignedVersion{{Model: ref(1), Groups: groups(3)}}},
 				&nereidv1.InstancesValue{Versions: []*nereidv1.WorkerVersion{{Model: ref(1), State: ready, Cause: tt.cause, Groups: tt.said}}},
@@ -164,7 +164,7 @@ func TestFailuresThatMayPass(t *testing.T) {
 		"a store that denies":           {[]*nereidv1.InstancesValue{says(unavailable, errs.StoreDenied)}, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := swap.NewWorkers()
+			all := rollout.NewWorkers()
 			for _, w := range tt.workers {
 				all.Add(&nereidv1.AssignmentValue{Versions: []*nereidv1.AssignedVersion{{Model: ref(1)}}}, w)
 			}
@@ -187,22 +187,22 @@ func TestFailuresThatMayPass(t *testing.T) {
 func TestProblemsThatMayPass(t *testing.T) {
 	v := value(7, "digest")
 	v.Versions[0].Desired, v.Versions[0].Problem = nereidv1.DesiredState_DESIRED_STATE_SERVE, "no worker has the memory"
-	if !swap.NewWorkers().Passing(v) {
+	if !rollout.NewWorkers().Passing(v) {
 		t.Error("the want of a place does not pass")
 	}
 	v.Versions[0].Digest = ""
-	if swap.NewWorkers().Passing(v) {
+	if rollout.NewWorkers().Passing(v) {
 		t.Error("files that could not be read pass")
 	}
 	v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED
-	if !swap.NewWorkers().Passing(v) {
+	if !rollout.NewWorkers().Passing(v) {
 		t.Error("a version that is not to serve decides")
 	}
 }
 
 func TestFailureNamesEveryVersion(t *testing.T) {
 	want := "load failed for model 'm': version 1 is at UNAVAILABLE state: a; version 20 is at UNAVAILABLE state: b;"
-	if got := swap.Failure(infer.ModelID{Name: "m"}, map[int64]string{20: "b", 1: "a"}); got != want {
+	if got := rollout.Failure(infer.ModelID{Name: "m"}, map[int64]string{20: "b", 1: "a"}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

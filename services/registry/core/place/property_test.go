@@ -12,7 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
 )
 
 // history is a fleet in which things happen, and what was placed last.

@@ -1,4 +1,4 @@
-package swap_test
+package rollout_test
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/state"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/rollout"
 )
 
 // fleetRules are what is different from a registry as it is.
@@ -122,7 +122,7 @@ type loader struct {
 // leader is what a leader knows beside the buckets.
 type leader struct {
 	draining map[infer.ModelRef]drained
-	rejected *swap.Rejections
+	rejected *rollout.Rejections
 }
 
 // drained is what was replaced, and at which revision.

@@ -1,4 +1,4 @@
-package swap_test
+package rollout_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+	"github.com/nereid-serving/nereid/services/registry/core/rollout"
 )
 
 func value(generation uint64, digest string) *nereidv1.ModelValue {
@@ -18,7 +18,7 @@ func value(generation uint64, digest string) *nereidv1.ModelValue {
 
 func TestPausesGrowWithTheFailuresOfAContent(t *testing.T) {
 	now := time.Unix(0, 0)
-	r := swap.NewRejections(time.Second, 5*time.Second)
+	r := rollout.NewRejections(time.Second, 5*time.Second)
 	for i, seconds := range []int{1, 2, 4, 5, 5} {
 		want := time.Duration(seconds) * time.Second
 		v := value(uint64(i+1), "a")
@@ -48,7 +48,7 @@ func TestPausesGrowWithTheFailuresOfAContent(t *testing.T) {
 
 func TestABadContentIsNeverDue(t *testing.T) {
 	now := time.Unix(0, 0)
-	r := swap.NewRejections(time.Second, time.Minute)
+	r := rollout.NewRejections(time.Second, time.Minute)
 	if r.Value("m") != nil || r.Passing("m") || r.Due("m", now) {
 		t.Error("nothing has failed, and something is rejected")
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // bucket stores writes as the real one does: one revision per write, also of
@@ -27,8 +27,8 @@ type bucket struct {
 func newBucket(t *testing.T) *bucket { return &bucket{t: t, models: make(publish.Models)} }
 
 // publish brings the bucket to hold the models and returns the names written.
-func (b *bucket) publish(models ...snapshot.Model) []string {
-	return b.apply(publish.DiffModels(&snapshot.Snapshot{Models: models}, b.models, b.revision, publish.Observed{}))
+func (b *bucket) publish(models ...catalog.Model) []string {
+	return b.apply(publish.DiffModels(&catalog.Snapshot{Models: models}, b.models, b.revision, publish.Observed{}))
 }
 
 func (b *bucket) apply(writes []publish.ModelWrite) []string {
@@ -66,16 +66,16 @@ func (b *bucket) generation(name string) uint64 {
 	return b.models[name].Value.GetVersions()[0].GetGeneration()
 }
 
-func model(name, digest string, maxBatch int32) snapshot.Model {
+func model(name, digest string, maxBatch int32) catalog.Model {
 	config := &inference.ModelConfig{
 		Name: name, Backend: "echo", MaxBatchSize: maxBatch,
 		Input:  []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_FP32, Dims: []int64{1}}},
 		Output: []*inference.ModelOutput{{Name: "y", DataType: inference.DataType_TYPE_FP32, Dims: []int64{1}}},
 	}
 	modelconfig.Normalize(config, modelconfig.Directory{Name: name})
-	return snapshot.Model{
+	return catalog.Model{
 		Name: name, URL: "file:///r/" + name, Config: config,
-		Versions: []snapshot.Version{{Number: 1, Digest: digest, URL: "file:///r/" + name + "/1"}},
+		Versions: []catalog.Version{{Number: 1, Digest: digest, URL: "file:///r/" + name + "/1"}},
 	}
 }
 
@@ -95,18 +95,18 @@ func TestModelValue(t *testing.T) {
 
 func TestOnlyChangesAreWritten(t *testing.T) {
 	b := newBucket(t)
-	broken := snapshot.Model{Name: "broken", Problem: "because"}
+	broken := catalog.Model{Name: "broken", Problem: "because"}
 	b.publish(broken, model("m", "d", 4), model("n", "d", 4))
 	tests := []struct {
 		name   string
-		models []snapshot.Model
+		models []catalog.Model
 		want   []string
 	}{
-		{"same", []snapshot.Model{broken, model("m", "d", 4), model("n", "d", 4)}, nil},
-		{"files", []snapshot.Model{broken, model("m", "e", 4), model("n", "d", 4)}, []string{"m"}},
-		{"configuration", []snapshot.Model{broken, model("m", "e", 4), model("n", "d", 8)}, []string{"n"}},
-		{"broken", []snapshot.Model{{Name: "broken", Problem: "else"}, model("m", "e", 4), model("n", "d", 8)}, []string{"broken"}},
-		{"removed", []snapshot.Model{model("n", "d", 8)}, []string{"broken", "m"}},
+		{"same", []catalog.Model{broken, model("m", "d", 4), model("n", "d", 4)}, nil},
+		{"files", []catalog.Model{broken, model("m", "e", 4), model("n", "d", 4)}, []string{"m"}},
+		{"configuration", []catalog.Model{broken, model("m", "e", 4), model("n", "d", 8)}, []string{"n"}},
+		{"broken", []catalog.Model{{Name: "broken", Problem: "else"}, model("m", "e", 4), model("n", "d", 8)}, []string{"broken"}},
+		{"removed", []catalog.Model{model("n", "d", 8)}, []string{"broken", "m"}},
 		{"empty", nil, []string{"n"}},
 	}
 	for _, tt := range tests {
@@ -120,14 +120,14 @@ func TestGenerationGrowsAndNeverComesBack(t *testing.T) {
 	b := newBucket(t)
 	b.publish(model("m", "d", 4))
 	last := b.generation("m")
-	kept := func(step string, models ...snapshot.Model) {
+	kept := func(step string, models ...catalog.Model) {
 		t.Helper()
 		b.publish(models...)
 		if got := b.generation("m"); got != last {
 			t.Errorf("%s: generation %d, want the same %d", step, got, last)
 		}
 	}
-	grown := func(step string, models ...snapshot.Model) {
+	grown := func(step string, models ...catalog.Model) {
 		t.Helper()
 		b.publish(models...)
 		if got := b.generation("m"); got <= last {
@@ -151,7 +151,7 @@ func TestPlacementsCausesAreMarkedAndCleared(t *testing.T) {
 	b := newBucket(t)
 	unreadable := model("unreadable", "", 4)
 	unreadable.Versions[0].Problem = "cannot be read"
-	models := []snapshot.Model{model("m", "d", 4), model("n", "d", 4), unreadable}
+	models := []catalog.Model{model("m", "d", 4), model("n", "d", 4), unreadable}
 	b.publish(models...)
 	ref := infer.ModelRef{Name: "m", Version: 1, Generation: b.generation("m")}
 	causes := map[infer.ModelRef]string{ref: "no GPU"}
@@ -180,7 +180,7 @@ func TestVersionsToPlace(t *testing.T) {
 	b := newBucket(t)
 	unreadable := model("unreadable", "", 4)
 	unreadable.Versions[0].Problem = "cannot be read"
-	b.publish(model("m", "d", 4), model("off", "d", 4), model("odd", "d", 4), unreadable, snapshot.Model{Name: "broken", Problem: "because"})
+	b.publish(model("m", "d", 4), model("off", "d", 4), model("odd", "d", 4), unreadable, catalog.Model{Name: "broken", Problem: "because"})
 	edit(b, "off", func(v *nereidv1.ModelValue) { v.Versions[0].Desired = nereidv1.DesiredState_DESIRED_STATE_UNLOADED })
 	edit(b, "odd", func(v *nereidv1.ModelValue) { v.Config.MaxBatchSize = -1 })
 

@@ -1,4 +1,4 @@
-package swap_test
+package rollout_test
 
 import (
 	"maps"
@@ -10,17 +10,17 @@ import (
 	"github.com/nereid-serving/nereid/libs/state"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
+	"github.com/nereid-serving/nereid/services/registry/core/rollout"
 )
 
 // elect has another leader begin, which knows the buckets alone. Until then gateways
 // have caught up: a leadership ends with a lease.
 func (f *fleet) elect() {
 	f.learn()
-	f.leader = &leader{draining: make(map[infer.ModelRef]drained), rejected: swap.NewRejections(time.Second, time.Minute)}
+	f.leader = &leader{draining: make(map[infer.ModelRef]drained), rejected: rollout.NewRejections(time.Second, time.Minute)}
 }
 
 // lead is one step of the leader, in the order of the registry's: what the repository
@@ -80,7 +80,7 @@ func (f *fleet) put(w publish.ModelWrite) bool {
 
 // scan publishes what the repository has, but for contents that have failed.
 func (f *fleet) scan() bool {
-	snap := new(snapshot.Snapshot)
+	snap := new(catalog.Snapshot)
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		snap.Models = append(snap.Models, found(name, f.files[name]))
 	}
@@ -97,7 +97,7 @@ func (f *fleet) scan() bool {
 	return true
 }
 
-func found(name string, c *content) snapshot.Model {
+func found(name string, c *content) catalog.Model {
 	config := &inference.ModelConfig{
 		Name: name, Backend: "echo",
 		Input:         []*inference.ModelInput{{Name: "x", DataType: inference.DataType_TYPE_FP32, Dims: []int64{1}}},
@@ -106,8 +106,8 @@ func found(name string, c *content) snapshot.Model {
 		Parameters:    map[string]*inference.ModelParameter{modelconfig.ReplicasKey: {StringValue: "1"}},
 	}
 	modelconfig.Normalize(config, modelconfig.Directory{Name: name})
-	return snapshot.Model{
-		Name: name, URL: "file:///r/" + name, Config: config, Versions: []snapshot.Version{{Number: 1, Digest: c.digest, URL: "file:///r/" + name + "/1"}},
+	return catalog.Model{
+		Name: name, URL: "file:///r/" + name, Config: config, Versions: []catalog.Version{{Number: 1, Digest: c.digest, URL: "file:///r/" + name + "/1"}},
 	}
 }
 
@@ -121,18 +121,18 @@ func (f *fleet) advance() bool {
 			continue
 		}
 		progress, causes := f.observed(key).Evaluate(m.Value)
-		if f.rules.hasty && progress == swap.Pending {
-			progress = swap.Ready
+		if f.rules.hasty && progress == rollout.Pending {
+			progress = rollout.Ready
 		}
 		switch {
-		case progress == swap.Ready && f.known >= m.Revision:
+		case progress == rollout.Ready && f.known >= m.Revision:
 			if !f.put(publish.ModelWrite{Key: key, Value: publish.Swapped(m.Value)}) {
 				return false
 			}
 			f.leader.rejected.Remove(key)
 			f.swapped++
-		case progress == swap.Failed && !f.rules.stubborn:
-			failure := swap.Failure(publish.IDOf(m.Value), causes)
+		case progress == rollout.Failed && !f.rules.stubborn:
+			failure := rollout.Failure(publish.IDOf(m.Value), causes)
 			f.leader.rejected.Add(key, m.Value, f.observed(key).Passing(m.Value), f.now)
 			if !f.put(publish.ModelWrite{Key: key, Value: publish.RolledBack(m.Value, failure, causes)}) {
 				return false
@@ -144,8 +144,8 @@ func (f *fleet) advance() bool {
 }
 
 // observed joins what workers should run of a model and what they have.
-func (f *fleet) observed(key string) swap.Workers {
-	o := swap.NewWorkers()
+func (f *fleet) observed(key string) rollout.Workers {
+	o := rollout.NewWorkers()
 	for id, w := range f.workers {
 		says := new(nereidv1.InstancesValue)
 		for ref, v := range w.loaded {

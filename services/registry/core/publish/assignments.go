@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/state"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
 )
 
 // Worker converts a live worker.

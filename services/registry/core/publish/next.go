@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // Observed is what the caller knows beyond the values.
@@ -49,7 +49,7 @@ func (o Observed) failed(id infer.ModelID, v *nereidv1.ModelVersion) bool {
 // known to be bad only leaves its cause. A version whose files are the same
 // and whose configuration differs in nothing that loading depends on keeps its
 // generation, and with it its instances.
-func Next(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
+func Next(m catalog.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
 	next := target(m, old, generation, o)
 	serving := Serving(old, o)
 	if serving == nil || m.Duplicate && o.UnloadDuplicates {
@@ -250,7 +250,7 @@ func WithFailure(old *nereidv1.ModelValue, cause string) *nereidv1.ModelValue {
 }
 
 // target is the value of a model as it was found, as if nothing served.
-func target(m snapshot.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
+func target(m catalog.Model, old *nereidv1.ModelValue, generation uint64, o Observed) *nereidv1.ModelValue {
 	v := &nereidv1.ModelValue{
 		Schema: nereidv1.Schema, Namespace: m.Namespace, Name: m.Name, Config: m.Config, Url: m.URL,
 		Problem: m.Problem, Labels: old.GetLabels(), Overridden: m.Overridden, ReplacedConfig: m.ReplacedConfig, ClassLabels: classLabels(m.Labels),

@@ -1,5 +1,5 @@
-// Package snapshot holds what the model repositories contained at one moment.
-package snapshot
+// Package catalog holds what the model repositories contained at one moment.
+package catalog
 
 import (
 	"slices"

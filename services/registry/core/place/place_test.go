@@ -8,7 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
 )
 
 const (

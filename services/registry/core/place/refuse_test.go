@@ -6,7 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/resources"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
 )
 
 func TestAVersionThatNeedsMoreThanThereIsIsRefused(t *testing.T) {

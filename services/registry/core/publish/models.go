@@ -26,7 +26,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/infer"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // Models is what the bucket models holds, by key.
@@ -54,7 +54,7 @@ const maxRemoved = 1000
 // nothing else, but for removed models: deletions first, so that who has seen the last write has
 // seen them all, then values, in the order of the snapshot. seen is the highest
 // revision of the bucket that the caller knows of.
-func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed) []ModelWrite {
+func DiffModels(snap *catalog.Snapshot, stored Models, seen uint64, o Observed) []ModelWrite {
 	wanted := make(map[string]bool, len(snap.Models))
 	for _, m := range snap.Models {
 		wanted[m.ID().Key()] = true
@@ -84,7 +84,7 @@ func DiffModels(snap *snapshot.Snapshot, stored Models, seen uint64, o Observed)
 
 // DiffModel gives the write after which the bucket holds one model, and
 // whether one is needed.
-func DiffModel(m snapshot.Model, old Model, seen uint64, o Observed) (ModelWrite, bool) {
+func DiffModel(m catalog.Model, old Model, seen uint64, o Observed) (ModelWrite, bool) {
 	next := Next(m, old.Value, seen+1, o)
 	return ModelWrite{Key: m.ID().Key(), Value: next, Replaces: old.Revision}, old.Value == nil || !proto.Equal(old.Value, next)
 }

@@ -1,10 +1,10 @@
-// Package swap judges how far the workers have come with what a model's value
+// Package rollout judges how far the workers have come with what a model's value
 // asks for. It is pure.
 //
 // A model's versions change together: the new ones serve when each of them is
 // ready, with the instances that it should have, on each worker that it is
 // assigned to, and one failure is enough for the old ones to stay.
-package swap
+package rollout
 
 import (
 	"cmp"

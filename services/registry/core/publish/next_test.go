@@ -12,17 +12,17 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // found is a model with one version for each digest, from 1 on; an empty one
 // is a version that cannot be read.
-func found(digests ...string) snapshot.Model {
+func found(digests ...string) catalog.Model {
 	m := model("m", "", 4)
 	m.Versions = nil
 	for i, digest := range digests {
-		v := snapshot.Version{Number: int64(i + 1), Digest: digest, URL: "file:///r/m/v"}
+		v := catalog.Version{Number: int64(i + 1), Digest: digest, URL: "file:///r/m/v"}
 		if digest == "" {
 			v.Problem = "cannot be read"
 		}
@@ -31,7 +31,7 @@ func found(digests ...string) snapshot.Model {
 	return m
 }
 
-func grouped(m snapshot.Model, count int32) snapshot.Model {
+func grouped(m catalog.Model, count int32) catalog.Model {
 	m.Config = proto.CloneOf(m.Config)
 	m.Config.InstanceGroup = []*inference.ModelInstanceGroup{{Name: "g", Count: count, Kind: inference.ModelInstanceGroup_KIND_CPU}}
 	return m
@@ -59,7 +59,7 @@ func generations(versions []*nereidv1.ModelVersion) map[int64]uint64 {
 }
 
 func TestWhatServesGoesOn(t *testing.T) {
-	bad := snapshot.Model{Name: "m", Problem: "config.pbtxt: broken"}
+	bad := catalog.Model{Name: "m", Problem: "config.pbtxt: broken"}
 	first := publish.Next(found("a", "b"), nil, 1, publish.Observed{})
 	counted := publish.Next(grouped(found("a", "b"), 2), nil, 1, publish.Observed{})
 	swapping := publish.Next(found("a", "c"), first, 2, publish.Observed{})
@@ -67,7 +67,7 @@ func TestWhatServesGoesOn(t *testing.T) {
 	unplaced.Versions[1].Problem = "no worker has the memory"
 	tests := map[string]struct {
 		old  *nereidv1.ModelValue
-		next snapshot.Model
+		next catalog.Model
 		want shape
 	}{
 		"nothing before":                  {nil, found("a"), shape{Versions: map[int64]uint64{1: 9}}},
@@ -133,14 +133,14 @@ func TestGroupsThatDifferAreLoadedAnew(t *testing.T) {
 
 // Parameters say how a model is loaded, but for those that say where.
 func TestParametersThatDifferAreLoadedAnew(t *testing.T) {
-	with := func(name, value string) snapshot.Model {
+	with := func(name, value string) catalog.Model {
 		m := found("a")
 		m.Config = proto.CloneOf(m.Config)
 		m.Config.Parameters = map[string]*inference.ModelParameter{name: {StringValue: value}}
 		return m
 	}
 	for name, c := range map[string]struct {
-		before, after snapshot.Model
+		before, after catalog.Model
 		generation    uint64
 	}{
 		"another value":     {with("x", "1"), with("x", "2"), 9},
@@ -235,9 +235,9 @@ func TestEndsOfASwap(t *testing.T) {
 }
 
 func TestClassLabelsStayWithTheirContent(t *testing.T) {
-	m := snapshot.Model{
+	m := catalog.Model{
 		Name: "m", Config: &inference.ModelConfig{Name: "m"}, Labels: map[string][]byte{"y": []byte("cat")},
-		Versions: []snapshot.Version{{Number: 1, Digest: "a"}},
+		Versions: []catalog.Version{{Number: 1, Digest: "a"}},
 	}
 	first := publish.Next(m, nil, 1, publish.Observed{})
 	m.Labels, m.Versions[0].Digest = map[string][]byte{"y": []byte("dog")}, "b"
@@ -307,7 +307,7 @@ func TestRemovedModelsAreBounded(t *testing.T) {
 		m.Name = fmt.Sprintf("m%04d", i)
 		stored[m.Name] = publish.Model{Value: publish.Next(m, nil, 1, publish.Observed{}), Revision: uint64(i + 1)}
 	}
-	writes := publish.DiffModels(&snapshot.Snapshot{}, stored, 2000, publish.Observed{MarkRemoved: true})
+	writes := publish.DiffModels(&catalog.Snapshot{}, stored, 2000, publish.Observed{MarkRemoved: true})
 	deleted := 0
 	for _, w := range writes {
 		if w.Value == nil {
@@ -322,7 +322,7 @@ func TestRemovedModelsAreBounded(t *testing.T) {
 	if len(writes) != 1003 || deleted != 3 {
 		t.Errorf("%d writes, %d deletions", len(writes), deleted)
 	}
-	for _, w := range publish.DiffModels(&snapshot.Snapshot{}, stored, 2000, publish.Observed{}) {
+	for _, w := range publish.DiffModels(&catalog.Snapshot{}, stored, 2000, publish.Observed{}) {
 		if w.Value != nil {
 			t.Errorf("a new leader keeps %s", w.Key)
 		}
