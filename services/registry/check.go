@@ -74,21 +74,21 @@ func Check(ctx context.Context, cfg Config, gpus int) (models []CheckResult, ign
 	if err != nil {
 		return nil, nil, err
 	}
-	all := composer{config: func(id infer.ModelID) *inference.ModelConfig {
+	all := catalog.Configs(func(id infer.ModelID) *inference.ModelConfig {
 		for i := range snap.Models {
 			if snap.Models[i].ID() == id {
 				return snap.Models[i].Config
 			}
 		}
 		return nil
-	}}
+	})
 	for _, m := range snap.Models {
-		if composed := all.check(m); composed.Problem != m.Problem {
+		if composed := all.Compose(m); composed.Problem != m.Problem {
 			m = composed
 			scanner.Locate(directory(m.URL), m.Problems)
 		} else if m.Config == nil && m.URL != "" {
 			m.Problems = scanner.WithUnknownSteps(directory(m.URL), m.Name, m.Problems, func(namespace, model string) bool {
-				id := stepModel(m.ID(), namespace, model)
+				id := catalog.StepModel(m.ID(), namespace, model)
 				return slices.ContainsFunc(snap.Models, func(of catalog.Model) bool { return of.ID() == id })
 			})
 		}

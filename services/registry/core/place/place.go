@@ -110,6 +110,9 @@ type Placement struct {
 	// Migrating are versions that are on more workers than they should be, until
 	// they are ready where they should be.
 	Migrating map[infer.ModelRef]bool
+	// Open are versions that would use one more worker of their pool: those that run on every
+	// worker, and those on CPUs for want of a GPU.
+	Open map[infer.ModelRef]bool
 }
 
 // Assign places the versions on the workers. Equal arguments in any order
@@ -147,7 +150,7 @@ type worker struct {
 func newState(workers []Worker) *state {
 	s := &state{out: Placement{
 		Workers: make(map[string][]Assigned, len(workers)), Unplaced: make(map[infer.ModelRef]string), UnderReplicated: make(map[infer.ModelRef]string),
-		WaitingForMemory: make(map[infer.ModelRef]bool), Migrating: make(map[infer.ModelRef]bool),
+		WaitingForMemory: make(map[infer.ModelRef]bool), Migrating: make(map[infer.ModelRef]bool), Open: make(map[infer.ModelRef]bool),
 	}}
 	for _, w := range workers {
 		s.workers = append(s.workers, &worker{Worker: w, used: w.Used, load: w.Load})
@@ -177,6 +180,9 @@ func (s *state) place(v *Version) {
 	var chosen, short []*worker
 	if refused == "" {
 		chosen, short = s.choose(v)
+	}
+	if !v.Replaced && (v.Rules.Replicas == 0 || slices.ContainsFunc(chosen, func(w *worker) bool { return cpuFallback(v, w) })) {
+		s.out.Open[v.Model] = true
 	}
 	for _, w := range s.workers {
 		_, there := v.AssignedTo[w.ID]

@@ -63,6 +63,9 @@ type View struct {
 	// UnderReplicated is why loaded versions are on fewer workers than they should be, as far as
 	// the reader of the state knows.
 	UnderReplicated map[infer.ModelRef]string
+	// Lagging are the gateways and schedulers, by id, that have not applied a revision of the
+	// models in time, as far as the reader of the state knows.
+	Lagging map[string]uint64
 	// Services are by role and id, without the workers.
 	Services map[string]map[string]Entry[*nereidv1.ServiceValue]
 	// Leaders are by role.

@@ -18,26 +18,55 @@ import (
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 	"github.com/nereid-serving/nereid/services/registry/internal/artifact"
-	"github.com/nereid-serving/nereid/services/registry/core/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
+	"github.com/nereid-serving/nereid/services/registry/core"
 	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
-
-// tornReads is how often a load reads files that change under its hands.
-const tornReads = 5
 
 // loadUploadPeriods is how many times ObjectQuietPeriod a load waits for an upload.
 const loadUploadPeriods = 10
 
-// keptOverride is the value of a model that serves by a configuration from the load API, if
-// the operation gives no other; else nil. A load that has failed since ends it.
-func (l *leadership) keptOverride(o *operation) *nereidv1.ModelValue {
-	value := l.models.entries[o.key()].Value
-	if o.config != "" || len(o.files) > 0 || !value.GetOverridden() || value.GetPrevious() != nil || l.rejected.Value(o.key()) != nil && !l.rejected.Passing(o.key()) ||
-		publish.Serving(value, l.knowledge(false)) == nil {
-		return nil
+// startReads starts what a step wants to be read, beside the loop.
+func (l *leadership) startReads(ctx context.Context, effects core.Effects) {
+	if s := effects.Scan; s != nil {
+		l.background(ctx, func(ctx context.Context) core.Event { return l.scan(ctx, s) })
 	}
-	return value
+	for _, r := range effects.Reads {
+		given := l.calls[r.Caller] // nil for a step of an ensemble
+		if given == nil {
+			given = new(call)
+		}
+		l.background(ctx, func(ctx context.Context) core.Event {
+			m, err := l.read(ctx, r, given)
+			return core.WasRead{Operation: r.Operation, Model: m, Err: err}
+		})
+	}
+}
+
+// background has read run beside the loop, which takes the event that it returns.
+func (l *leadership) background(ctx context.Context, read func(context.Context) core.Event) {
+	l.readers.Go(func() { // ends with the leadership at the latest
+		e := read(ctx)
+		select {
+		case l.found <- e:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// scan reads the repositories, and all of the models of ensembles' steps.
+func (l *leadership) scan(ctx context.Context, s *core.Scan) core.Event {
+	l.scanner.AddDigests(s.Digests)
+	for {
+		whole := s.Reads
+		if s.All {
+			whole = nil
+		}
+		snap, err := l.scanner.Scan(ctx, whole)
+		if err != nil || !s.AddSteps(snap.Models) {
+			return core.Scanned{Snapshot: snap, Err: err}
+		}
+	}
 }
 
 // keep reads a model with the configuration that overrides its repository's; ok is false if
@@ -49,33 +78,31 @@ func (l *leadership) keep(ctx context.Context, id infer.ModelID, kept *nereidv1.
 	}
 	m, found, err := l.readUploaded(ctx, id, config)
 	return m, err == nil && found && !m.Torn && m.Problem == "" && m.URL == kept.GetUrl() &&
-		m.ReplacedConfig == kept.GetReplacedConfig() && sameModel(m, kept)
+		m.ReplacedConfig == kept.GetReplacedConfig() && core.SameModel(m, kept)
 }
 
-// read finds what a load asks for: the model as its repository has it, with
-// another configuration, or made of files that came with the request. kept is
-// the value whose configuration a load without one keeps; nil is none. It runs
-// beside the loop.
-func (l *leadership) read(ctx context.Context, o *operation, kept *nereidv1.ModelValue) (catalog.Model, error) {
-	if kept != nil {
-		if m, ok := l.keep(ctx, o.id, kept); ok {
+// read reads what a load asks for: the model as its repository has it, with another
+// configuration, or made of files that came with the request. It runs beside the loop.
+func (l *leadership) read(ctx context.Context, r core.Read, given *call) (catalog.Model, error) {
+	if r.Retained != nil {
+		if m, ok := l.keep(ctx, r.Model, r.Retained); ok {
 			return m, nil
 		}
 	}
-	config, err := overridden(o.id.Name, o.config)
+	config, err := overridden(r.Model.Name, given.config)
 	if err != nil {
 		return catalog.Model{}, err
 	}
-	if len(o.files) > 0 {
-		return l.readFiles(ctx, o, config)
+	if len(given.files) > 0 {
+		return l.readFiles(ctx, given, config)
 	}
 	for attempt := 1; ; attempt++ {
-		m, found, err := l.readUploaded(ctx, o.id, config)
+		m, found, err := l.readUploaded(ctx, r.Model, config)
 		switch {
 		case err != nil:
-			return m, notPolled(o.id.Name, err)
+			return m, core.NotPolled(r.Model.Name, err)
 		case !found:
-			return m, unknownModel(o.id.Name)
+			return m, core.UnknownModel(r.Model.Name)
 		case !m.Torn || attempt == tornReads:
 			return m, nil
 		}
@@ -95,13 +122,13 @@ func (l *leadership) readUploaded(ctx context.Context, id infer.ModelID, config 
 	}
 }
 
-func (l *leadership) readFiles(ctx context.Context, o *operation, config []byte) (catalog.Model, error) {
+func (l *leadership) readFiles(ctx context.Context, o *call, config []byte) (catalog.Model, error) {
 	if l.cfg.Artifacts == "" {
 		return catalog.Model{}, errs.New(errs.Unsupported, "this server takes no model files through the load API: put them into a model repository").WithModel(o.id.Name)
 	}
 	dir, err := artifact.Put(l.cfg.Artifacts, o.files)
 	if err != nil {
-		return catalog.Model{}, notPolled(o.id.Name, err)
+		return catalog.Model{}, core.NotPolled(o.id.Name, err)
 	}
 	share := sync.OnceValue(func() error { return artifact.Share(ctx, l.buckets.objects, dir, bus.MaxArtifacts) })
 	m, err := l.scanner.Directory(ctx, o.id, dir, config, l.askGiven(dir, share))
@@ -165,11 +192,11 @@ func overridden(model, text string) ([]byte, error) {
 	}
 	config := new(inference.ModelConfig)
 	if err := protojson.Unmarshal([]byte(text), config); err != nil {
-		return nil, notPolled(model, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err))
+		return nil, core.NotPolled(model, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err))
 	}
 	given, err := prototext.Marshal(config)
 	if err != nil {
-		return nil, notPolled(model, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err))
+		return nil, core.NotPolled(model, errs.Wrap(errs.ConfigInvalid, err, "Invalid config override: %v", err))
 	}
 	return given, nil
 }
