@@ -89,11 +89,12 @@ func (w Workers) Add(should *nereidv1.AssignmentValue, says *nereidv1.InstancesV
 	}
 }
 
-// Failed reports whether some worker could not load a version and no other
-// has it or tries.
+// Failed reports whether some worker could not load a version and no other has it, or tries:
+// one that is assigned it and has not reported yet is about to.
 func (w Workers) Failed(ref infer.ModelRef) bool {
 	reports := w.Reported[ref]
-	return len(reports) > 0 && !slices.ContainsFunc(reports, func(r Report) bool {
+	tries := func(r Report) bool { return r.State == nereidv1.State_STATE_UNSPECIFIED }
+	return len(reports) > 0 && !slices.ContainsFunc(w.Assigned[ref], tries) && !slices.ContainsFunc(reports, func(r Report) bool {
 		return r.State != nereidv1.State_STATE_UNAVAILABLE
 	})
 }
