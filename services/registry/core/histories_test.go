@@ -108,9 +108,9 @@ func (w *world) run() error {
 func (w *world) check() {
 	for _, id := range slices.Sorted(maps.Keys(w.workers)) {
 		used := uint64(0)
-		for k, s := range w.store[core.Assignments] {
-			for _, v := range s.value.(*nereidv1.AssignmentValue).GetVersions() {
-				if c := w.contents[state.RefOf(v.GetModel())]; k.Owner == id && c != nil {
+		for _, part := range w.parts(id) {
+			for _, v := range part.GetVersions() {
+				if c := w.contents[state.RefOf(v.GetModel())]; c != nil {
 					used += c.bytes
 				}
 			}
@@ -157,8 +157,7 @@ func (w *world) serves(key string) bool {
 }
 
 func (w *world) isAssigned(id string, ref infer.ModelRef) bool {
-	part, _ := w.store[core.Assignments][core.Key{Owner: id, Name: ref.Name}].value.(*nereidv1.AssignmentValue)
-	return slices.ContainsFunc(part.GetVersions(), func(a *nereidv1.AssignedVersion) bool { return state.RefOf(a.GetModel()) == ref })
+	return slices.ContainsFunc(w.parts(id)[ref.Name].GetVersions(), func(a *nereidv1.AssignedVersion) bool { return state.RefOf(a.GetModel()) == ref })
 }
 
 // checkEnd checks what must hold once nothing has happened for long.

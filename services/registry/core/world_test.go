@@ -37,6 +37,7 @@ type lies struct {
 	healthy   bool // nothing fails to load
 	unordered bool // commands are executed in reverse
 	unchecked bool // writes replace whatever revision there is
+	unfenced  bool // workers run what any leader has assigned
 }
 
 // world is the store, the repository, workers and a gateway, as a leader's surroundings.
@@ -123,7 +124,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// put changes the store, and has everybody who leads hear of it.
+// put changes the store, and has the leader hear of it. One that is deposed hears nothing more.
 func (w *world) put(b core.Bucket, k core.Key, v proto.Message) uint64 {
 	w.revision[b]++
 	e := core.Changed{Bucket: b, Key: k, Value: w.told(v), Revision: w.revision[b], Deleted: v == nil}
@@ -132,10 +133,8 @@ func (w *world) put(b core.Bucket, k core.Key, v proto.Message) uint64 {
 	} else {
 		w.store[b][k] = stored{v, w.revision[b]}
 	}
-	for _, l := range []*leader{w.leader, w.deposed} {
-		if l != nil {
-			l.events[b] = append(l.events[b], e)
-		}
+	if w.leader != nil {
+		w.leader.events[b] = append(w.leader.events[b], e)
 	}
 	return w.revision[b]
 }
@@ -221,8 +220,10 @@ func (w *world) deliverAll(l *leader, b core.Bucket) {
 // lead has the leader take something that has come, or look at the clock.
 func (w *world) lead() {
 	l := w.leader
-	if w.deposed != nil && w.IntN(4) == 0 {
-		if l = w.deposed; w.IntN(8) == 0 {
+	if w.deposed != nil && w.IntN(3) == 0 {
+		l = w.deposed
+		l.due = w.now // it is slow, and does at once what it had to
+		if w.IntN(30) == 0 {
 			w.deposed = nil // it has noticed
 			return
 		}
@@ -512,13 +513,11 @@ func (w *world) load() {
 		l := w.workers[id]
 		wanted := make(map[infer.ModelRef]*nereidv1.AssignedVersion)
 		assigned := false
-		for k, s := range w.store[core.Assignments] {
-			if k.Owner == id {
-				for _, v := range s.value.(*nereidv1.AssignmentValue).GetVersions() {
-					wanted[state.RefOf(v.GetModel())] = v
-				}
-				assigned = assigned || k.Name != ""
+		for name, part := range w.parts(id) {
+			for _, v := range part.GetVersions() {
+				wanted[state.RefOf(v.GetModel())] = v
 			}
+			assigned = assigned || name != ""
 		}
 		for ref := range l.loaded {
 			if wanted[ref] == nil {
@@ -534,6 +533,22 @@ func (w *world) load() {
 			w.end(id)
 		}
 	}
+}
+
+// parts gives what a worker runs, by the model: it refuses what a leader has assigned after it
+// was deposed.
+func (w *world) parts(id string) map[string]*nereidv1.AssignmentValue {
+	parts := make(map[string]*nereidv1.AssignmentValue)
+	fence := w.store[core.Assignments][core.Key{Owner: id}]
+	raised, _ := fence.value.(*nereidv1.AssignmentValue)
+	for k, s := range w.store[core.Assignments] {
+		part := s.value.(*nereidv1.AssignmentValue)
+		late := s.revision > fence.revision && part.GetLeaderEpoch() < raised.GetLeaderEpoch()
+		if k.Owner == id && (!late || w.lies.unfenced) {
+			parts[k.Name] = part
+		}
+	}
+	return parts
 }
 
 func (w *world) loadOne(l *loader, ref infer.ModelRef, v *nereidv1.AssignedVersion) {

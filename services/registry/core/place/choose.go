@@ -7,14 +7,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
-// choose gives the workers that a version should be on, and those that would
-// have been among them if they had the memory.
-func (s *state) choose(v *Version) (chosen, short []*worker) {
-	fit := s.fitting(v)
+// choose gives the workers that a version should be on, of those that fit, and those that
+// would have been among them if they had the memory.
+func (s *state) choose(v *Version, fit []*worker) (chosen, short []*worker) {
 	s.order(v, fit)
 	want := s.replicasWanted(v, fit)
 	last := slices.DeleteFunc(slices.Clone(fit), func(w *worker) bool { return !cpuFallback(v, w) })
-	fit = slices.DeleteFunc(fit, func(w *worker) bool { return cpuFallback(v, w) })
+	if len(last) > 0 {
+		fit = slices.DeleteFunc(fit, func(w *worker) bool { return cpuFallback(v, w) })
+	}
 	chosen, short = s.pick(v, fit, want)
 	if v.Rules.Replicas == 0 && len(chosen) > 0 {
 		return chosen, short
@@ -52,7 +53,7 @@ func (s *state) pick(v *Version, from []*worker, want int) (chosen, short []*wor
 // of GPUs: a CPU's, for one that leaves the kind of device open.
 func cpuFallback(v *Version, w *worker) bool {
 	return w.Kind == modelconfig.KindCPU && !slices.ContainsFunc(v.Groups, func(g modelconfig.InstanceGroup) bool {
-		return g.Kind != modelconfig.KindAuto && fits(g, w.Worker)
+		return g.Kind != modelconfig.KindAuto && fits(g, &w.Worker)
 	})
 }
 
@@ -69,7 +70,8 @@ func (s *state) fitting(v *Version) []*worker {
 
 // suits reports whether a worker is one that a version asks for.
 func suits(w *worker, v *Version) bool {
-	return w.Pool == v.Pool && hasLabels(w.Labels, v.Rules.Labels) && len(groups(v, w)) > 0
+	return w.Pool == v.Pool && hasLabels(w.Labels, v.Rules.Labels) && w.Lacking[v.Backend] == "" &&
+		slices.ContainsFunc(v.Groups, func(g modelconfig.InstanceGroup) bool { return fits(g, &w.Worker) })
 }
 
 func hasLabels(labels, wanted map[string]string) bool {
@@ -145,16 +147,16 @@ func groups(v *Version, w *worker) []Group {
 		return nil
 	}
 	for _, g := range v.Groups {
-		if fits(g, w.Worker) {
+		if fits(g, &w.Worker) {
 			fit = append(fit, Group{
-				Name: g.Name, Kind: kindOn(g, w.Worker), Device: w.Number, Count: g.CountOn(kindOn(g, w.Worker)), Passive: g.Passive, HostPolicy: g.HostPolicy,
+				Name: g.Name, Kind: kindOn(g, &w.Worker), Device: w.Number, Count: g.CountOn(kindOn(g, &w.Worker)), Passive: g.Passive, HostPolicy: g.HostPolicy,
 			})
 		}
 	}
 	return fit
 }
 
-func fits(g modelconfig.InstanceGroup, w Worker) bool {
+func fits(g modelconfig.InstanceGroup, w *Worker) bool {
 	switch g.Kind {
 	case modelconfig.KindCPU:
 		return w.Kind == modelconfig.KindCPU
@@ -166,12 +168,12 @@ func fits(g modelconfig.InstanceGroup, w Worker) bool {
 	return true // KIND_MODEL places itself
 }
 
-func listed(g modelconfig.InstanceGroup, w Worker) bool {
+func listed(g modelconfig.InstanceGroup, w *Worker) bool {
 	return w.Kind != modelconfig.KindGPU || len(g.GPUs) == 0 || slices.Contains(g.GPUs, w.Number)
 }
 
 // kindOn is the group's kind, decided where it was left open.
-func kindOn(g modelconfig.InstanceGroup, w Worker) modelconfig.DeviceKind {
+func kindOn(g modelconfig.InstanceGroup, w *Worker) modelconfig.DeviceKind {
 	if g.Kind == modelconfig.KindAuto {
 		return w.Kind
 	}

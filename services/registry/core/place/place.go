@@ -176,10 +176,11 @@ func (w *worker) reserve(bytes int64) {
 
 // place decides about one version.
 func (s *state) place(v *Version) {
-	refused := s.refused(v)
+	fit := s.fitting(v)
+	refused := refused(v, fit)
 	var chosen, short []*worker
 	if refused == "" {
-		chosen, short = s.choose(v)
+		chosen, short = s.choose(v, fit)
 	}
 	if !v.Replaced && (v.Rules.Replicas == 0 || slices.ContainsFunc(chosen, func(w *worker) bool { return cpuFallback(v, w) })) {
 		s.out.Open[v.Model] = true

@@ -9,7 +9,7 @@ import (
 // refused is why a version is not loaded on any worker, although it fits: it would
 // have instances that never run. What is ready somewhere was loaded under other
 // settings, and stays.
-func (s *state) refused(v *Version) string {
+func refused(v *Version, fit []*worker) string {
 	for _, ready := range v.AssignedTo {
 		if ready {
 			return ""
@@ -18,9 +18,9 @@ func (s *state) refused(v *Version) string {
 	if v.Replaced || v.Refused != "" {
 		return v.Refused
 	}
-	for _, w := range s.fitting(v) {
+	for _, w := range fit {
 		for _, g := range v.Groups {
-			if fits(g, w.Worker) {
+			if fits(g, &w.Worker) {
 				if cause := beyond(g, w.Worker); cause != "" {
 					return cause
 				}
