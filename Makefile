@@ -51,8 +51,8 @@ GREMLINS := $(CURDIR)/bin/tools/gremlins-$(GREMLINS_VERSION)
 # The packages of which a test must notice 85 of 100 mutations, and the minutes in which so many of these are tried as can be.
 MINUTES ?= 60
 MUTATED ?= libs/infer libs/tensor libs/protoscan libs/diagnostics libs/modelconfig libs/bus libs/blob libs/policy \
-	services/scheduler/core services/scheduler/internal/dispatch services/worker/internal/batches services/registry/internal/swap \
-	services/registry/internal/publish services/registry/internal/place services/gateway/internal/path services/gateway/internal/tenants \
+	services/scheduler/core services/scheduler/internal/dispatch services/worker/internal/batches services/registry/core/rollout \
+	services/registry/core/publish services/registry/core/place services/gateway/internal/path services/gateway/internal/tenants \
 	services/gateway/internal/requests
 
 # $(call in-modules,COMMAND) runs COMMAND in every module's directory and fails if it failed in one of them.

@@ -20,9 +20,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
-	"github.com/nereid-serving/nereid/services/registry/internal/place"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
+	"github.com/nereid-serving/nereid/services/registry/core/place"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
 // CheckResult is what [Check] found out about one model.
@@ -74,22 +74,22 @@ func Check(ctx context.Context, cfg Config, gpus int) (models []CheckResult, ign
 	if err != nil {
 		return nil, nil, err
 	}
-	all := composer{config: func(id infer.ModelID) *inference.ModelConfig {
+	all := catalog.Configs(func(id infer.ModelID) *inference.ModelConfig {
 		for i := range snap.Models {
 			if snap.Models[i].ID() == id {
 				return snap.Models[i].Config
 			}
 		}
 		return nil
-	}}
+	})
 	for _, m := range snap.Models {
-		if composed := all.check(m); composed.Problem != m.Problem {
+		if composed := all.Compose(m); composed.Problem != m.Problem {
 			m = composed
 			scanner.Locate(directory(m.URL), m.Problems)
 		} else if m.Config == nil && m.URL != "" {
 			m.Problems = scanner.WithUnknownSteps(directory(m.URL), m.Name, m.Problems, func(namespace, model string) bool {
-				id := stepModel(m.ID(), namespace, model)
-				return slices.ContainsFunc(snap.Models, func(of snapshot.Model) bool { return of.ID() == id })
+				id := catalog.StepModel(m.ID(), namespace, model)
+				return slices.ContainsFunc(snap.Models, func(of catalog.Model) bool { return of.ID() == id })
 			})
 		}
 		if unasked[m.ID()] {
@@ -100,7 +100,7 @@ func Check(ctx context.Context, cfg Config, gpus int) (models []CheckResult, ign
 	return models, snap.Ignored, nil
 }
 
-func checked(m snapshot.Model, backends []string, gpus int, from repo.Files) CheckResult {
+func checked(m catalog.Model, backends []string, gpus int, from repo.Files) CheckResult {
 	c := CheckResult{Name: m.Name, Dir: directory(m.URL), Problems: m.Problems, Warnings: m.Warnings}
 	if m.Config != nil {
 		config, err := modelconfig.FromProto(m.Config)
@@ -147,7 +147,7 @@ func placed(c *modelconfig.Config, known []string, gpus int) (problems modelconf
 
 // checkVersion returns what keeps a version from being loaded, as far as its
 // files show that.
-func checkVersion(c *modelconfig.Config, v snapshot.Version, from repo.Files) modelconfig.Problems {
+func checkVersion(c *modelconfig.Config, v catalog.Version, from repo.Files) modelconfig.Problems {
 	dir := strconv.FormatInt(v.Number, 10)
 	if v.Problem != "" {
 		return modelconfig.Problems{{Reason: errs.ConfigInvalid, File: dir, Message: v.Problem}}

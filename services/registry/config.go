@@ -19,7 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
 )
 
@@ -225,6 +226,36 @@ func (c Config) validateModels() error {
 
 // poll is the time between polls.
 func (c Config) poll() time.Duration { return time.Duration(cmp.Or(c.Poll, rarely)) }
+
+// Timeouts of a leadership.
+const (
+	// gatewayAckTimeout is for how long an update waits for a gateway to report what it knows
+	// of the workers. One that is alive and does not may have stopped writing, and must not
+	// hold up the others.
+	gatewayAckTimeout = 5 * time.Second
+	// lagTimeout is for how long what was replaced stays loaded for a gateway or scheduler
+	// that is alive and does not apply the change.
+	lagTimeout = 30 * time.Second
+	// loadTimeout bounds how long a caller waits for a load. It is longer than an engine for
+	// a GPU takes to build.
+	loadTimeout = time.Hour
+	// longestRetryPause bounds how long a content whose load failed for a cause that may pass
+	// waits for the next try.
+	longestRetryPause = 5 * time.Minute
+	// tornReads is how often a load reads files that change meanwhile.
+	tornReads = 5
+)
+
+// core is the configuration of a leadership's core.
+func (c Config) core(pools publish.Pools, epoch uint64) core.Config {
+	return core.Config{
+		Poll: c.Control == ControlPoll, Explicit: c.Control == ControlExplicit, PollEvery: c.poll(),
+		LoadModels: c.LoadModels, LoadAll: slices.Contains(c.LoadModels, everyModel), Namespacing: c.Namespacing.On, Pools: pools, Epoch: epoch,
+		Sweeps: c.Artifacts != "", FileQuietPeriod: c.FileQuietPeriod, ObjectQuietPeriod: c.ObjectQuietPeriod,
+		WorkerGrace: c.WorkerGrace, LossGrace: bus.LossGrace, Retry: c.Retry, LongestRetry: longestRetryPause,
+		AckTimeout: gatewayAckTimeout, LagTimeout: lagTimeout, LoadTimeout: loadTimeout, Reads: tornReads,
+	}
+}
 
 func (c Config) validateControl() error {
 	switch {

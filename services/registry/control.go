@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/registry/core"
 )
 
 // Load loads a model, or loads it anew; with namespacing all models of its
@@ -29,17 +30,17 @@ func (r *Registry) Load(ctx context.Context, model, config string, files map[str
 		return err
 	}
 	if !isModelName(model) {
-		return unknownModel(model)
+		return core.UnknownModel(model)
 	}
 	if len(files) > 0 && config == "" {
-		return notPolled(model, errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override"))
+		return core.NotPolled(model, errs.New(errs.InvalidParameter, "Load parameter 'config' must be specified for model file override"))
 	}
 	ids, err := r.loadable(ctx, model, len(files) > 0)
 	if err != nil {
 		return err
 	}
 	return each(ids, func(id infer.ModelID) error {
-		return r.operate(ctx, operation{kind: operationLoad, id: id, config: config, files: files})
+		return r.operate(ctx, call{load: true, id: id, config: config, files: files})
 	})
 }
 
@@ -52,7 +53,7 @@ func (r *Registry) loadable(ctx context.Context, name string, given bool) ([]inf
 	ids, err := r.scanner.Named(ctx, name)
 	switch {
 	case err != nil:
-		return nil, notPolled(name, err)
+		return nil, core.NotPolled(name, err)
 	case len(ids) == 0:
 		return []infer.ModelID{{Name: name}}, nil // files need no repository
 	case given && len(ids) > 1:
@@ -102,7 +103,7 @@ func (r *Registry) Unload(ctx context.Context, model string, dependents bool) er
 		return err
 	}
 	return each(r.unloadable(model), func(id infer.ModelID) error {
-		return r.operate(ctx, operation{kind: operationUnload, id: id, dependents: dependents})
+		return r.operate(ctx, call{id: id, dependents: dependents})
 	})
 }
 
@@ -125,7 +126,7 @@ func isModelName(name string) bool {
 // operate has the leader's loop do an operation, if this replica leads. A
 // leadership that is lost meanwhile comes back soon: then the operation starts
 // again, since its first part did no harm.
-func (r *Registry) operate(ctx context.Context, o operation) error {
+func (r *Registry) operate(ctx context.Context, o call) error {
 	for {
 		term := r.leader.wait(ctx)
 		switch {
@@ -144,7 +145,7 @@ func (r *Registry) operate(ctx context.Context, o operation) error {
 
 // do hands an operation to the loop and waits for its outcome. There is none
 // if the leadership ends before.
-func (l *leadership) do(ctx context.Context, o *operation) (answered bool, err error) {
+func (l *leadership) do(ctx context.Context, o *call) (answered bool, err error) {
 	select {
 	case l.requests <- o:
 	case <-l.ended:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/bus"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
 // role is the registry's key in the bucket leaders.
@@ -72,7 +71,7 @@ func (r *Registry) lead(ctx context.Context, all *buckets, lease *bus.Lease[*ner
 	if r.cfg.Policy != "" {
 		watch.Go(func() { publishPolicy(ctx, r.cfg.Policy, all.policies, r.log) })
 	}
-	t := newLeadership(all, r.cfg, r.pools, r.log, r.scanner, r.completer, r.backup, lease.Epoch())
+	t := newLeadership(all, r, lease.Epoch())
 	t.announce = func(ctx context.Context, revision uint64) error {
 		if err := lease.Set(ctx, r.leaderValue(lease.Epoch(), revision)); err != nil {
 			return err
@@ -97,26 +96,4 @@ func release(ctx context.Context, lease *bus.Lease[*nereidv1.LeaderValue]) error
 
 func (r *Registry) leaderValue(epoch, revision uint64) *nereidv1.LeaderValue {
 	return &nereidv1.LeaderValue{Schema: nereidv1.Schema, Holder: r.cfg.Holder, Epoch: epoch, ModelsRevision: revision, Address: r.cfg.Address}
-}
-
-// logProblems logs what clients will see as unavailable, with all that is known of the cause.
-func logProblems(all *zap.Logger, models []snapshot.Model) {
-	for _, m := range models {
-		log := all.With(zap.Stringer("model", m.ID()))
-		if m.Problem != "" {
-			cause := m.Problem
-			if len(m.Problems) > 0 {
-				cause = m.Problems.Error()
-			}
-			log.Warn("model cannot be served", zap.String("cause", cause))
-		}
-		for _, warning := range m.Warnings {
-			log.Warn("model has an oddity", zap.String("cause", warning))
-		}
-		for _, v := range m.Versions {
-			if v.Problem != "" {
-				log.Warn("model version cannot be served", zap.Int64("version", v.Number), zap.String("cause", v.Problem))
-			}
-		}
-	}
 }

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,157 +12,59 @@ import (
 	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/libs/obs"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
-	"github.com/nereid-serving/nereid/services/registry/internal/swap"
 )
 
-// leadership is one time as the leader. All fields but requests, ended, results and underReplicated
-// are owned by run's goroutine.
+// leadership is one time as the leader: it feeds a core with what the buckets, readers and
+// callers bring, and does what follows. All fields but requests, ended, found and report are
+// owned by run's goroutine.
 type leadership struct {
-	buckets *buckets
-	cfg     Config
-	// configured are the pools of cfg.
-	configured publish.Pools
-	log        *zap.Logger
-	scanner    *repo.Scanner
-	backup     *stateBackup
-	epoch      uint64
-	// announce publishes the revision from which on the bucket models
-	// is whole.
+	core      *core.Core
+	buckets   *buckets
+	cfg       Config
+	log       *zap.Logger
+	scanner   *repo.Scanner
+	completer *completer
+	backup    *stateBackup
+	// announce publishes the revision from which on the bucket models is whole.
 	announce func(ctx context.Context, revision uint64) error
 
-	requests chan *operation // from callers
+	requests chan *call      // from callers
 	ended    chan struct{}   // closed when the leadership ends
-	results  chan func()     // what readers have found, to be run by the loop
+	found    chan core.Event // from readers
 	readers  sync.WaitGroup
+	report   atomic.Pointer[core.Report]
 
-	models *watchCache[*nereidv1.ModelValue]
-	// firstLoads are the keys of models with several versions of which none has
-	// served before, until all are ready or one has failed.
-	firstLoads  map[string]bool
-	swaps       map[string]bool // the keys of models on their way to a new generation
-	workers     *watchCache[*nereidv1.WorkerValue]
-	instances   *ownedCache[*nereidv1.InstancesValue]
-	assignments *ownedCache[*nereidv1.AssignmentValue]
-	gateways    *watchCache[*nereidv1.ServiceValue]
-	schedulers  *watchCache[*nereidv1.ServiceValue]
-	// changed is what the workers said last since the leadership began.
-	changed reportRevisions
-
-	// completer is told of the workers; awaiting are the keys of models that none could
-	// complete in the last scan.
-	completer *completer
-	awaiting  map[string]bool
-	scans     scans
-	scanned   *scanResult // read and not published yet; nil if there is nothing new
-	// unplaced are the keys of models whose assignments may not follow the
-	// models and the workers.
-	unplaced map[string]bool
-	// migrating are those that are to leave workers once they are ready on others,
-	// waitingForMemory those that wait for memory.
-	migrating, waitingForMemory map[string]bool
-	// underReplicated says why versions are on fewer workers than they should be. Others
-	// read it too: what it points to is never changed.
-	underReplicated atomic.Pointer[map[infer.ModelRef]string]
-	// capacityRevisions are the revisions at which workers came or changed what they offer,
-	// reportedAt when something was received last of a worker's part of a model.
-	capacityRevisions map[string]uint64
-	reportedAt        map[string]time.Time
-	reserved          *reservations
-	// rateLimits are those of the pools whose schedulers are known, by pool, conflicting
-	// the keys of models that are refused for what other models ask of one.
-	rateLimits   map[string]rateLimit
-	conflicting  map[string]bool
-	leaders      *watchCache[*nereidv1.LeaderValue]
-	pools        *watchCache[*nereidv1.PoolValue]
-	poolsWritten bool // the bucket pools has what is configured
-
-	// restored says that the buckets hold what is in the backup, workersDeadline until when
-	// workers are awaited after the store has lost it, placed which models were
-	// assigned before.
-	restored        bool
-	workersDeadline time.Time
-	restoredModels  map[string]bool
-
-	published, announced bool
-	swept                bool // no files are kept that no model needs
-	// implicit are the models, by key, that were loaded for ensembles alone. A new
-	// leader knows of none, and leaves them loaded.
-	implicit map[string]bool
-	rejected *swap.Rejections
-	// readySwaps says, by key, of models on their way since when all is ready.
-	readySwaps map[string]readySince
-	// draining are loaded versions that left the models, until no gateway sends
-	// requests to them.
-	draining    map[infer.ModelRef]drain
-	operations  operations
-	lostWorkers map[string]time.Time // assigned workers that are gone, and since when
-	// deadWorkers have let their leases expire under this leadership. Others that are gone
-	// have stopped, or were gone before it.
-	deadWorkers map[string]bool
+	calls   map[uint64]*call // that are not answered, by number
+	last    uint64           // the number of the last call
+	started bool             // the core knows what the store has lost
 }
 
-func newLeadership(b *buckets, cfg Config, pools publish.Pools, log *zap.Logger, scanner *repo.Scanner, c *completer, m *stateBackup, epoch uint64) *leadership {
-	t := &leadership{
-		buckets:           b,
-		cfg:               cfg,
-		configured:        pools,
-		log:               log,
-		scanner:           scanner,
-		completer:         c,
-		backup:            m,
-		epoch:             epoch,
-		requests:          make(chan *operation),
-		ended:             make(chan struct{}),
-		results:           make(chan func()),
-		models:            newWatchCache[*nereidv1.ModelValue](),
-		swaps:             make(map[string]bool),
-		firstLoads:        make(map[string]bool),
-		workers:           newWatchCache[*nereidv1.WorkerValue](),
-		instances:         newOwnedCache[*nereidv1.InstancesValue](),
-		assignments:       newOwnedCache[*nereidv1.AssignmentValue](),
-		unplaced:          make(map[string]bool),
-		restoredModels:    make(map[string]bool),
-		migrating:         make(map[string]bool),
-		waitingForMemory:  make(map[string]bool),
-		capacityRevisions: make(map[string]uint64),
-		reportedAt:        make(map[string]time.Time),
-		reserved:          newReservations(),
-		rateLimits:        make(map[string]rateLimit),
-		conflicting:       make(map[string]bool),
-		leaders:           newWatchCache[*nereidv1.LeaderValue](),
-		pools:             newWatchCache[*nereidv1.PoolValue](),
-		gateways:          newWatchCache[*nereidv1.ServiceValue](),
-		schedulers:        newWatchCache[*nereidv1.ServiceValue](),
-		scans:             scans{due: true, seen: make(map[string]snapshot.Model)},
-		implicit:          make(map[string]bool),
-		rejected:          swap.NewRejections(cfg.Retry, longestRetryPause),
-		readySwaps:        make(map[string]readySince),
-		draining:          make(map[infer.ModelRef]drain),
-		operations:        newOperations(),
-		lostWorkers:       make(map[string]time.Time),
-		deadWorkers:       make(map[string]bool),
-	}
-	c.reset()
-	t.underReplicated.Store(new(map[infer.ModelRef]string))
-	t.assignments.mark, t.assignments.changed = revokes, t.assignmentChanged
-	t.models.onChange = func(key string, v *nereidv1.ModelValue, present bool) {
-		if present {
-			m.setModel(key, v)
-		}
-		t.unplaced[key] = true
-		if delete(t.swaps, key); present && v.GetPrevious() != nil {
-			t.swaps[key] = true
-		}
-	}
-	return t
+// call is a load or unload that a caller waits for.
+type call struct {
+	load       bool
+	id         infer.ModelID
+	config     string
+	files      map[string][]byte
+	dependents bool
+	done       chan error // has room for the one outcome
 }
 
-// run keeps the buckets in step until ctx ends or a value of a newer release
-// is met, which it must not replace.
+func newLeadership(b *buckets, r *Registry, epoch uint64) *leadership {
+	l := &leadership{
+		core: core.New(r.cfg.core(r.pools, epoch)), buckets: b, cfg: r.cfg, log: r.log, scanner: r.scanner, completer: r.completer, backup: r.backup,
+		requests: make(chan *call), ended: make(chan struct{}), found: make(chan core.Event), calls: make(map[uint64]*call),
+	}
+	l.report.Store(new(core.Report))
+	l.completer.reset()
+	return l
+}
+
+// run feeds the core until ctx ends or a value of a newer release is met, which it must not
+// replace.
 func (l *leadership) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.readers.Wait()
@@ -173,14 +74,89 @@ func (l *leadership) run(ctx context.Context) error {
 	wake := time.NewTimer(l.cfg.WorkerGrace)
 	defer wake.Stop()
 	for {
-		news, err := l.next(ctx, in, wake.C)
+		e, err := l.next(ctx, in, wake.C)
 		if err != nil {
 			return err
 		}
-		if news && l.ready() {
-			wake.Reset(l.step(ctx, time.Now()))
+		if e == nil {
+			continue
+		}
+		wait := l.step(ctx, e)
+		if !l.started && l.core.Whole() {
+			if e, err = l.findLoss(ctx); err != nil {
+				l.log.Warn("state not read", obs.Err(err)...)
+				wait = l.cfg.Retry
+			} else {
+				wait = l.step(ctx, e)
+			}
+		}
+		wake.Reset(wait)
+	}
+}
+
+// step has the core take an event, does what follows, and returns after what time the next
+// step is due.
+func (l *leadership) step(ctx context.Context, e core.Event) time.Duration {
+	workersChanged := false
+	for {
+		effects := l.core.Step(time.Now(), e)
+		workersChanged = workersChanged || effects.WorkersChanged
+		l.publish(effects)
+		l.startReads(ctx, effects)
+		if effects.Sweep != nil {
+			l.sweep(ctx, effects.Sweep)
+		}
+		switch {
+		case len(effects.Commands) > 0:
+			e = l.execute(ctx, effects.Commands)
+		case workersChanged && l.completer.follow(l.core.Workers()):
+			e, workersChanged = core.WorkersCanComplete{}, false
+		default:
+			return effects.Wake
+		}
+		if ctx.Err() != nil {
+			return effects.Wake
 		}
 	}
+}
+
+// publish hands out what others get to see of a step.
+func (l *leadership) publish(effects core.Effects) {
+	levels := map[core.Level]func(string, ...zap.Field){core.Info: l.log.Info, core.Warn: l.log.Warn, core.Error: l.log.Error}
+	for _, n := range effects.Notes {
+		fields := make([]zap.Field, len(n.Fields))
+		for i, f := range n.Fields {
+			fields[i] = zap.Any(f.Name, f.Value)
+		}
+		levels[n.Level](n.Text, fields...)
+	}
+	if effects.Report != nil {
+		l.report.Store(effects.Report)
+	}
+	for _, a := range effects.Answers {
+		l.calls[a.Caller].done <- a.Err
+		delete(l.calls, a.Caller)
+	}
+}
+
+// findLoss finds out what the store has lost of its state, which this replica remembers.
+func (l *leadership) findLoss(ctx context.Context) (core.Event, error) {
+	synced, err := l.buckets.models.Synced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.started = true
+	models, assignments := l.backup.values()
+	if synced || len(models) == 0 {
+		return core.Started{}, nil
+	}
+	l.restoreFiles(ctx, models)
+	lost := core.Started{Models: models, Assignments: make(map[core.Key]*nereidv1.AssignmentValue, len(assignments))}
+	for key, v := range assignments {
+		owner, name := bus.CutKey(key)
+		lost.Assignments[core.Key{Owner: owner, Name: name}] = v
+	}
+	return lost, nil
 }
 
 // inputs are what the loop receives from the buckets.
@@ -204,65 +180,66 @@ func (l *leadership) watch(ctx context.Context) inputs {
 	}
 }
 
-// next takes one event in and reports whether there is anything to do.
-func (l *leadership) next(ctx context.Context, in inputs, wake <-chan time.Time) (news bool, err error) {
-	news = true
+// next waits for an event; nil is one that says nothing.
+func (l *leadership) next(ctx context.Context, in inputs, wake <-chan time.Time) (core.Event, error) {
 	select {
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return nil, ctx.Err()
 	case e, ok := <-in.models:
-		news, err = receive(l.models, e, ok, e.Value.GetSchema())
+		return received(core.Models, e, ok)
 	case e, ok := <-in.workers:
-		news, err = l.workerChanged(e, ok)
+		return received(core.Workers, e, ok)
 	case e, ok := <-in.instances:
-		news, err = l.instancesChanged(e, ok)
+		return received(core.Instances, e, ok)
 	case e, ok := <-in.assignments:
-		news, err = l.receiveAssignment(e, ok)
+		return received(core.Assignments, e, ok)
 	case e, ok := <-in.pools:
-		news, err = receive(l.pools, e, ok, e.Value.GetSchema())
-		l.poolsWritten = l.poolsWritten && !news
+		return received(core.Pools, e, ok)
 	case e, ok := <-in.gateways:
-		news, err = receive(l.gateways, e, ok, e.Value.GetSchema())
-		news = news && (l.waits() || e.Kind == bus.EventCaughtUp)
-		maps.Copy(l.unplaced, l.migrating)
+		return received(core.Gateways, e, ok)
 	case e, ok := <-in.schedulers:
-		news, err = receive(l.schedulers, e, ok, e.Value.GetSchema())
-		news = news && (l.waits() || e.Kind == bus.EventCaughtUp)
+		return received(core.Schedulers, e, ok)
 	case e, ok := <-in.leaders:
-		news, err = l.leaderChanged(e, ok)
+		return received(core.Leaders, e, ok)
 	case o := <-l.requests:
-		l.startOperation(ctx, o)
-	case then := <-l.results:
-		then()
+		l.last++
+		l.calls[l.last] = o
+		return core.Requested{
+			Caller: l.last, Load: o.load, Model: o.id, Overrides: o.config != "" || len(o.files) > 0, Dependents: o.dependents,
+		}, nil
+	case e := <-l.found:
+		return e, nil
 	case <-wake:
+		return core.Tick{}, nil
 	}
-	return news, err
-}
-
-// ready reports whether all buckets are known.
-func (l *leadership) ready() bool {
-	return l.models.caughtUp && l.pools.caughtUp && l.workers.caughtUp && l.instances.caughtUp && l.assignments.caughtUp &&
-		l.gateways.caughtUp && l.schedulers.caughtUp && l.leaders.caughtUp
 }
 
 // errWatchEnded says that the bus is closing.
 var errWatchEnded = errors.New("the watch ended")
 
-func receive[T any](m *watchCache[T], e bus.Event[T], open bool, schema uint32) (bool, error) {
+// received is an event of a bucket's watch. A value of a newer release is an error: it must
+// not be replaced.
+func received[T nereidv1.Value](bucket core.Bucket, e bus.Event[T], open bool) (core.Event, error) {
 	if !open {
-		return false, errWatchEnded
+		return nil, errWatchEnded
 	}
-	if schema > nereidv1.Schema {
-		return false, errs.New(errs.StateUnavailable,
-			"the value of %q has schema %d, newer than %d: a newer release leads; upgrade this one", e.Key, schema, nereidv1.Schema)
+	switch e.Kind {
+	case bus.EventCaughtUp:
+		return core.CaughtUp{Bucket: bucket, Revision: e.Revision}, nil
+	case bus.EventPut, bus.EventDelete:
+	default:
+		return nil, nil
 	}
-	return m.apply(e), nil
+	changed := core.Changed{Bucket: bucket, Key: core.Key{Name: e.Key}, Revision: e.Revision, Deleted: e.Kind == bus.EventDelete, Expired: e.Expired}
+	if bucket == core.Instances || bucket == core.Assignments {
+		changed.Key.Owner, changed.Key.Name = bus.CutKey(e.Key)
+	}
+	if e.Kind == bus.EventPut && e.Err == nil {
+		if schema := e.Value.GetSchema(); schema > nereidv1.Schema {
+			return nil, errs.New(errs.StateUnavailable,
+				"the value of %q has schema %d, newer than %d: a newer release leads; upgrade this one", e.Key, schema, nereidv1.Schema)
+		}
+		changed.Value = e.Value
+	}
+	return changed, nil
 }
-
-// waits reports whether anything depends on what other services say.
-func (l *leadership) waits() bool {
-	return len(l.operations.running) > 0 || len(l.draining) > 0 || len(l.migrating) > 0 || len(l.firstLoads) > 0 || l.swapping()
-}
-
-// swapping reports whether any model is on its way to a new generation.
-func (l *leadership) swapping() bool { return len(l.swaps) > 0 }

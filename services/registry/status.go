@@ -33,7 +33,8 @@ func (r *Registry) Status(ctx context.Context) (*nereidv1.ClusterStatus, error) 
 		return nil, err
 	}
 	if term, _, _ := r.leader.get(); term != nil {
-		seen.UnderReplicated = *term.underReplicated.Load()
+		report := term.report.Load()
+		seen.UnderReplicated, seen.Lagging = report.UnderReplicated, report.Lagging
 	}
 	r.askSchedulers(ctx, seen)
 	return status.Of(seen), nil

@@ -52,7 +52,7 @@ func coreBans() []ban {
 	cores := []string{
 		"services/gateway/internal/classify", "services/gateway/internal/core", "services/gateway/internal/jsoninfer", "services/gateway/internal/path", "services/gateway/internal/requests",
 		"services/scheduler/core",
-		"services/registry/internal/place", "services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
+		"services/registry/core", "services/registry/core/place", "services/registry/core/publish", "services/registry/core/catalog", "services/registry/internal/status", "services/registry/core/rollout",
 		"services/worker/internal/backend",
 		"libs/infer", "libs/tensor", "libs/modelconfig", "libs/mono", "libs/invariant", "libs/resources",
 	}
@@ -81,7 +81,7 @@ func coreBans() []ban {
 			Reason: "a core that reads files or the environment gives different answers to the same events",
 		},
 		{
-			Name: "scheduler core is pure", From: []string{"services/scheduler/core"}, Tests: false,
+			Name: "cores are pure", From: []string{"services/scheduler/core", "services/registry/core/..."}, Tests: false,
 			To:     []string{"sync/...", "context", "math/rand/...", "runtime/..."},
 			Reason: "it is one state machine on one goroutine: events and now go in, actions come out; locks and chance have no place in it",
 		},
@@ -112,7 +112,7 @@ func edgeBans() []ban {
 			"libs/bus/...", "libs/control", "libs/plane/...", "libs/client", "libs/diagnostics", "libs/modelconfig/...", "libs/onnxheader", "libs/protoscan", "libs/recording", "libs/state", "libs/testkit/...",
 			"services/*", "services/*/internal/rpc/...", "services/*/internal/view/...",
 			"services/gateway/internal/record", "services/worker/internal/gateways", "services/worker/internal/backend/onnxruntime",
-			"services/registry/internal/publish", "services/registry/internal/snapshot", "services/registry/internal/status", "services/registry/internal/swap",
+			"services/registry/core", "services/registry/core/publish", "services/registry/core/catalog", "services/registry/internal/status", "services/registry/core/rollout",
 		},
 		To:     []string{"proto/...", "google.golang.org/protobuf/...", "github.com/golang/protobuf/..."},
 		Reason: "generated types belong to a wire or a bucket; inside, the plain types of libs/infer and libs/modelconfig are used, so a message can change without the core",

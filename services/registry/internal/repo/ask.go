@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/control"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // Ask has a worker run the code of a model that completes its own configuration.
@@ -31,7 +31,7 @@ const (
 // the kind that modelconfig.Completion asks for. One with all inputs and outputs
 // stays as it is if no file of the version says that there is such code: a
 // process is not started for nothing.
-func (s *reader) ask(ctx context.Context, m *snapshot.Model, dir string, trees map[int64]listed) func(int64, []byte, bool) ([]byte, error) {
+func (s *reader) ask(ctx context.Context, m *catalog.Model, dir string, trees map[int64]listed) func(int64, []byte, bool) ([]byte, error) {
 	if s.asked == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // checksumAgent is the one repository agent that there is: it holds files
@@ -18,7 +18,7 @@ const checksumAgent = "checksum"
 
 // checkAgents does what the model's repository agents ask for. Agents of
 // other names are refused with the configuration.
-func (s *reader) checkAgents(ctx context.Context, m *snapshot.Model, dir string) error {
+func (s *reader) checkAgents(ctx context.Context, m *catalog.Model, dir string) error {
 	for _, agent := range m.Config.GetModelRepositoryAgents().GetAgents() {
 		if agent.GetName() != checksumAgent {
 			continue

@@ -13,12 +13,12 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // fill reads what a model directory holds into m, with given as the text of
 // its configuration unless that is nil. The error is the model's problem.
-func (s *reader) fill(ctx context.Context, m *snapshot.Model, dir string, given []byte) error {
+func (s *reader) fill(ctx context.Context, m *catalog.Model, dir string, given []byte) error {
 	entries, err := s.options.from.ReadDir(dir)
 	if err != nil {
 		if _, lerr := s.options.from.Lstat(dir); lerr == nil && errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +77,7 @@ func noVersion(model, dir string, entries []fs.DirEntry) error {
 }
 
 // config reads the configuration of the model in dir into m.
-func (s *reader) config(ctx context.Context, m *snapshot.Model, dir string, available []int64, given []byte, trees map[int64]listed) error {
+func (s *reader) config(ctx context.Context, m *catalog.Model, dir string, available []int64, given []byte, trees map[int64]listed) error {
 	file := s.options.file(dir)
 	if info, err := s.options.from.Stat(modelfiles.Join(dir, file)); err == nil {
 		s.observed.note(info.ModTime())

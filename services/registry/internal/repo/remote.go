@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/backends"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // uploadedLongAgo is how old the objects of a model must be for a first scan to take them
@@ -27,12 +27,12 @@ type firstSeen struct {
 // stamp.
 type cachedModel struct {
 	stamp string
-	model snapshot.Model
+	model catalog.Model
 }
 
 // remote reads a model in a store, unless nothing about it has changed or more
 // of it may come.
-func (s *reader) remote(ctx context.Context, m *snapshot.Model, dir string, config []byte) {
+func (s *reader) remote(ctx context.Context, m *catalog.Model, dir string, config []byte) {
 	stamp := s.stores.stampOf(dir)
 	if s.stores.uploading(dir, stamp) && !s.options.Shallow {
 		m.Uploading, m.Changing = true, true
@@ -60,7 +60,7 @@ func (s *reader) remote(ctx context.Context, m *snapshot.Model, dir string, conf
 
 // incomplete returns what is missing of what the model's configuration names:
 // an upload that broke off, or one whose other objects are yet to come.
-func (s *reader) incomplete(m *snapshot.Model) error {
+func (s *reader) incomplete(m *catalog.Model) error {
 	from, d := s.options.from, backends.Get(m.Config.GetBackend())
 	for _, v := range m.Versions {
 		name := m.Config.GetDefaultModelFilename()

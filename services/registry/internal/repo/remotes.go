@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/blob"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // remotes are the repositories in stores, beside the local disk. As [Files] they
@@ -88,13 +88,13 @@ func (r *remotes) digest(fingerprint string) (digest string, known bool) {
 }
 
 // store keeps what a model was read as, while its objects have the stamp.
-func (r *remotes) store(dir, stamp string, m snapshot.Model) {
+func (r *remotes) store(dir, stamp string, m catalog.Model) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.models[dir] = cachedModel{stamp, m}
 }
 
-func (r *remotes) cached(dir, stamp string) (m snapshot.Model, known bool) {
+func (r *remotes) cached(dir, stamp string) (m catalog.Model, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept, known := r.models[dir]
@@ -184,7 +184,7 @@ func (r *remotes) prefetch(ctx context.Context, dirs map[infer.ModelID][]string,
 // confirm lists once more the stores of models that were read just now, and
 // marks those whose objects are others than before: they may be made of two
 // contents.
-func (r *remotes) confirm(ctx context.Context, models []snapshot.Model) {
+func (r *remotes) confirm(ctx context.Context, models []catalog.Model) {
 	read := make(map[*store][]int)
 	for i := range models {
 		m := &models[i]

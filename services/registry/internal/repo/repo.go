@@ -21,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 // Scanner scans a set of repositories. It is safe for concurrent use: one call
@@ -106,7 +106,7 @@ func (s *Scanner) Check(ctx context.Context) error {
 // not name, only the names. Files whose size and modification time are
 // those of an earlier scan are not read again. The error is that of a
 // repository that cannot be listed, or ctx's.
-func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*snapshot.Snapshot, error) {
+func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*catalog.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	failures := s.stores.refresh(ctx, "")
@@ -114,9 +114,9 @@ func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*sn
 	if err != nil {
 		return nil, err
 	}
-	snap := &snapshot.Snapshot{Ignored: found.ignored}
+	snap := &catalog.Snapshot{Ignored: found.ignored}
 	for _, failure := range failures {
-		snap.Unread = append(snap.Unread, snapshot.Unread{Repository: failure.root, Cause: errs.From(failure.err).Msg})
+		snap.Unread = append(snap.Unread, catalog.Unread{Repository: failure.root, Cause: errs.From(failure.err).Msg})
 	}
 	s.stores.observe(found.dirs)
 	s.stores.prefetch(ctx, found.dirs, whole)
@@ -134,14 +134,14 @@ func (s *Scanner) Scan(ctx context.Context, whole func(infer.ModelID) bool) (*sn
 // readAll reads all models, several at a time, in the order of their names: of
 // those that whole does not name, unless it is nil, the names alone. What is
 // left when ctx ends is not read.
-func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, whole func(infer.ModelID) bool) []snapshot.Model {
+func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, whole func(infer.ModelID) bool) []catalog.Model {
 	ids := slices.SortedFunc(maps.Keys(dirs), infer.ModelID.Compare)
-	models := make([]snapshot.Model, len(ids))
+	models := make([]catalog.Model, len(ids))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i, id := range ids {
 		if whole != nil && !whole(id) {
-			models[i] = snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[id][0])}
+			models[i] = catalog.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[id][0])}
 			continue
 		}
 		group.Go(func() error {
@@ -158,7 +158,7 @@ func (s *Scanner) readAll(ctx context.Context, dirs map[infer.ModelID][]string, 
 // Model reads one model, with config as the text of its configuration if that is
 // not nil; found is false if no repository has it. A model whose code has failed
 // to complete its configuration is asked again.
-func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m snapshot.Model, found bool, err error) {
+func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m catalog.Model, found bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	failures := s.stores.refresh(ctx, id.Name)
@@ -167,16 +167,16 @@ func (s *Scanner) Model(ctx context.Context, id infer.ModelID, config []byte) (m
 		err = failures[0].err
 	}
 	if err != nil || all.dirs[id] == nil {
-		return snapshot.Model{}, false, err
+		return catalog.Model{}, false, err
 	}
-	read := []snapshot.Model{(&reader{Scanner: s, asked: s.options.Ask, again: true}).model(ctx, id, all.dirs[id], config)}
+	read := []catalog.Model{(&reader{Scanner: s, asked: s.options.Ask, again: true}).model(ctx, id, all.dirs[id], config)}
 	s.stores.confirm(ctx, read)
 	return read[0], true, ctx.Err()
 }
 
 // Directory reads a model whose directory is in no repository, with ask in place
 // of [Options.Ask].
-func (s *Scanner) Directory(ctx context.Context, id infer.ModelID, dir string, config []byte, ask Ask) (snapshot.Model, error) {
+func (s *Scanner) Directory(ctx context.Context, id infer.ModelID, dir string, config []byte, ask Ask) (catalog.Model, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := (&reader{Scanner: s, asked: ask, again: true}).model(ctx, id, []string{dir}, config)
@@ -246,13 +246,13 @@ func (s *Scanner) listRoot(root string, to *listing) error {
 }
 
 // model reads a model, which should have one directory.
-func (s *reader) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) snapshot.Model {
+func (s *reader) model(ctx context.Context, id infer.ModelID, dirs []string, config []byte) catalog.Model {
 	if len(dirs) > 1 {
 		const cause = "model appears in two or more repositories" // as the index of models says it, in Triton too
 		err := problem(cause+": rename or remove all but one of %s", strings.Join(dirs, ", "))
-		return snapshot.Model{Name: id.Name, Duplicate: true, Problem: cause, Problems: problemsOf(err)}
+		return catalog.Model{Name: id.Name, Duplicate: true, Problem: cause, Problems: problemsOf(err)}
 	}
-	m := snapshot.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[0]), Overridden: config != nil}
+	m := catalog.Model{Namespace: id.Namespace, Name: id.Name, URL: s.options.from.URL(dirs[0]), Overridden: config != nil}
 	if s.stores.of(dirs[0]) != nil {
 		s.remote(ctx, &m, dirs[0], config)
 		return m
@@ -263,7 +263,7 @@ func (s *reader) model(ctx context.Context, id infer.ModelID, dirs []string, con
 }
 
 // read reads a model or finds its problem.
-func (s *reader) read(ctx context.Context, m *snapshot.Model, dir string, config []byte) {
+func (s *reader) read(ctx context.Context, m *catalog.Model, dir string, config []byte) {
 	if err := s.fill(ctx, m, dir, config); err != nil {
 		s.observed.unread = s.observed.unread || fromStore(err)
 		m.Config, m.Versions = nil, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 	"github.com/nereid-serving/nereid/services/registry/internal/repo"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
 )
 
 const config = `backend: "onnxruntime"
@@ -239,7 +239,7 @@ func age(t *testing.T, path string, when time.Time) {
 	}
 }
 
-func scan(t *testing.T, s *repo.Scanner) *snapshot.Snapshot {
+func scan(t *testing.T, s *repo.Scanner) *catalog.Snapshot {
 	t.Helper()
 	snap, err := s.Scan(t.Context(), nil)
 	if err != nil {
@@ -248,7 +248,7 @@ func scan(t *testing.T, s *repo.Scanner) *snapshot.Snapshot {
 	return snap
 }
 
-func model(t *testing.T, snap *snapshot.Snapshot, name string) snapshot.Model {
+func model(t *testing.T, snap *catalog.Snapshot, name string) catalog.Model {
 	t.Helper()
 	for _, m := range snap.Models {
 		if m.Name == name {
@@ -256,5 +256,5 @@ func model(t *testing.T, snap *snapshot.Snapshot, name string) snapshot.Model {
 		}
 	}
 	t.Fatalf("no model %s", name)
-	return snapshot.Model{}
+	return catalog.Model{}
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/nereid-serving/nereid/libs/modelfiles"
-	"github.com/nereid-serving/nereid/services/registry/internal/snapshot"
+	"github.com/nereid-serving/nereid/services/registry/core/catalog"
 )
 
 func versionDir(dir string, number int64) string {
@@ -28,8 +28,8 @@ func (s *reader) listVersions(ctx context.Context, dir string, versions []int64)
 	return all
 }
 
-func (s *reader) version(ctx context.Context, path string, number int64, files listed) snapshot.Version {
-	v := snapshot.Version{Number: number, URL: s.options.from.URL(path)}
+func (s *reader) version(ctx context.Context, path string, number int64, files listed) catalog.Version {
+	v := catalog.Version{Number: number, URL: s.options.from.URL(path)}
 	err := files.err
 	switch {
 	case err != nil:

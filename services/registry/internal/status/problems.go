@@ -46,6 +46,9 @@ func problems(s *View, c *nereidv1.ClusterStatus) []string {
 			add("the %s %s is about to stop", service.GetRole(), service.GetId())
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(s.Lagging)) {
+		add("the service %s is alive and does not apply changes of models: requests that it sends to replaced versions fail or are resolved anew; see its log, or start it again", id)
+	}
 	for _, w := range c.GetWorkers() {
 		if problem := s.Workers[w.GetId()].Value.GetDeviceProblem(); problem != "" {
 			add("the device of the worker %s is sick, and its models go to others: %s", w.GetId(), problem)

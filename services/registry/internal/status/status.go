@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/state"
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
-	"github.com/nereid-serving/nereid/services/registry/internal/publish"
+	"github.com/nereid-serving/nereid/services/registry/core/publish"
 )
 
 // Roles of services.
@@ -63,6 +63,9 @@ type View struct {
 	// UnderReplicated is why loaded versions are on fewer workers than they should be, as far as
 	// the reader of the state knows.
 	UnderReplicated map[infer.ModelRef]string
+	// Lagging are the gateways and schedulers, by id, that have not applied a revision of the
+	// models in time, as far as the reader of the state knows.
+	Lagging map[string]uint64
 	// Services are by role and id, without the workers.
 	Services map[string]map[string]Entry[*nereidv1.ServiceValue]
 	// Leaders are by role.
