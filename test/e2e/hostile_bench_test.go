@@ -240,7 +240,8 @@ func (s *server) honest(ctx context.Context, t *testing.T) (all timings) {
 	}
 	var mu sync.Mutex
 	failures := map[string]int{}
-	defer func() { t.Log(failures) }()
+	began, at := time.Now(), ""
+	defer func() { t.Log(failures, at) }()
 	var running sync.WaitGroup
 	ticks := time.NewTicker(20 * time.Millisecond)
 	defer ticks.Stop()
@@ -267,6 +268,7 @@ func (s *server) honest(ctx context.Context, t *testing.T) (all timings) {
 			if err != nil {
 				took = 0
 				failures[fmt.Sprint(i%2==0, err)]++
+				at += fmt.Sprintf(" %d", time.Since(began).Milliseconds())
 			}
 			all = append(all, took)
 		})

@@ -190,6 +190,9 @@ func (t *Turn) expire() {
 func (t *Turn) endLocked() {
 	t.expiry.Stop()
 	t.client.used += time.Since(t.began)
+	if w := t.client.waiting; w != nil { // for its next turn
+		heap.Fix(&t.client.turns.waiting, w.index)
+	}
 	all := t.client.turns
 	if len(all.waiting) == 0 {
 		all.free++
@@ -208,8 +211,7 @@ type waiter struct {
 	index  int        // in the queue
 }
 
-// queue is a heap of waiters. A client's time does not change while the client waits, except
-// where an expired turn of its own is still released, which changes nothing.
+// queue is a heap of waiters.
 type queue []*waiter
 
 // Len implements heap.Interface.

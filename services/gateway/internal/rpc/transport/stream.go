@@ -64,12 +64,12 @@ func (s *Stream) Leave() {
 		s.fixed = 0
 	}
 	s.handled = false
-	s.rest()
+	s.Rest()
 }
 
-// rest ends the turn of the call's handler.
-func (s *Stream) rest() {
-	if s.turn.Load() != nil {
+// Rest ends the turn of the call's handler.
+func (s *Stream) Rest() {
+	if s != nil && s.turn.Load() != nil {
 		s.turn.Swap(nil).Release()
 	}
 }
@@ -78,7 +78,7 @@ func (s *Stream) rest() {
 func (s *Stream) Wait() {
 	if s != nil && s.connection != nil {
 		s.waited.Store(true)
-		s.rest()
+		s.Rest()
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *Stream) Await(only bool) {
 		s.waits.Store(waitNext)
 	}
 	if s != nil && s.turn.Load() != nil && !s.hasUnread() {
-		s.rest()
+		s.Rest()
 	}
 }
 
