@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -100,6 +101,7 @@ func (c codec) receive(data mem.BufferSlice, in *received) error {
 // most: an empty string takes two bytes there and a string's header here.
 const (
 	maxControlMessage = 64 << 10
+	maxProbe          = 4 << 10 // of a probe that is not charged beside its call
 	growth            = 64
 	parameterBytes    = 512
 )
@@ -117,6 +119,9 @@ func (c codec) most(message any) int64 {
 // becomes.
 func (in *received) bound(data mem.BufferSlice) error {
 	n, becomes := int64(data.Len()), int64(0)
+	if n <= maxProbe && isProbe(in.message) {
+		return nil // the call is charged as much, and probes are answered while the budget is exceeded
+	}
 	switch in.message.(type) {
 	case *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
 		if controlParametersOf(data) > core.MaxControlParameters {
@@ -130,6 +135,15 @@ func (in *received) bound(data mem.BufferSlice) error {
 		becomes = growth * n
 	}
 	return in.account.Retain(min(becomes, growth*n))
+}
+
+// isProbe reports whether a message asks how well the server or a model is.
+func isProbe(message any) bool {
+	switch message.(type) {
+	case *inference.ServerLiveRequest, *inference.ServerReadyRequest, *inference.ModelReadyRequest, *grpc_health_v1.HealthCheckRequest:
+		return true
+	}
+	return false
 }
 
 // Marshal implements encoding.CodecV2.

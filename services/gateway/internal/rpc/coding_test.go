@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"strings"
 	"runtime"
 	"slices"
 	"testing"
@@ -161,12 +162,20 @@ func TestCallsAreRefusedUnreadWhileTheBudgetIsExceeded(t *testing.T) {
 		raw := s.dialRaw(t, math.MaxInt32)
 		unread := raw.open(modelInfer)
 		probe := raw.call(serverLive, false, &inference.ServerLiveRequest{})
+		named := raw.call(modelReady, false, &inference.ModelReadyRequest{Name: "add_sub"})
+		long := raw.call(modelReady, false, &inference.ModelReadyRequest{Name: strings.Repeat("x", 5<<10)})
 		synctest.Wait()
 		if how := raw.endOf(unread); len(how) == 0 || how[:1] != "8" {
 			t.Errorf("an inference: %q", how)
 		}
 		if how := raw.endOf(probe); how != "0" {
 			t.Errorf("a probe: %q", how)
+		}
+		if how := raw.endOf(named); how != "0" {
+			t.Errorf("a probe of a model: %q", how)
+		}
+		if how := raw.endOf(long); len(how) == 0 || how[:1] != "8" {
+			t.Errorf("a probe with a name that takes memory: %q", how)
 		}
 		budget.Release(65 << 20)
 		s.serves(t)
