@@ -72,6 +72,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (c codec) receive(data mem.BufferSlice, in *received) error {
+	if isProbe(in.message) { // is answered while the budget is exceeded
+		in = &received{ctx: in.ctx, message: in.message, ledger: in.ledger}
+	}
 	defer in.account.EndCoding()
 	if mark := compression(data); mark != 0 {
 		source := data.Reader()
@@ -101,7 +104,7 @@ func (c codec) receive(data mem.BufferSlice, in *received) error {
 // most: an empty string takes two bytes there and a string's header here.
 const (
 	maxControlMessage = 64 << 10
-	maxProbe          = 4 << 10 // of a probe that is not charged beside its call
+	maxProbe          = 4 << 10 // of a probe, which the charge of its call covers
 	growth            = 64
 	parameterBytes    = 512
 )
@@ -112,6 +115,9 @@ func (c codec) most(message any) int64 {
 	case *wire.Request, *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
 		return c.limit
 	}
+	if isProbe(message) {
+		return min(c.limit, maxProbe)
+	}
 	return min(c.limit, maxControlMessage)
 }
 
@@ -119,8 +125,11 @@ func (c codec) most(message any) int64 {
 // becomes.
 func (in *received) bound(data mem.BufferSlice) error {
 	n, becomes := int64(data.Len()), int64(0)
-	if n <= maxProbe && isProbe(in.message) {
-		return nil // the call is charged as much, and probes are answered while the budget is exceeded
+	if isProbe(in.message) {
+		if n > maxProbe {
+			return errs.New(errs.BodyTooLarge, "the message has %d bytes: a probe has at most %d", n, maxProbe)
+		}
+		return nil
 	}
 	switch in.message.(type) {
 	case *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:

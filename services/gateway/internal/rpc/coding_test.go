@@ -6,9 +6,9 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
-	"strings"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,8 +174,11 @@ func TestCallsAreRefusedUnreadWhileTheBudgetIsExceeded(t *testing.T) {
 		if how := raw.endOf(named); how != "0" {
 			t.Errorf("a probe of a model: %q", how)
 		}
+		if _, err := s.client.ModelReady(t.Context(), &inference.ModelReadyRequest{Name: "add_sub"}, grpc.UseCompressor("gzip")); err != nil {
+			t.Errorf("a compressed probe: %v", err)
+		}
 		if how := raw.endOf(long); len(how) == 0 || how[:1] != "8" {
-			t.Errorf("a probe with a name that takes memory: %q", how)
+			t.Errorf("a probe that is too large: %q", how)
 		}
 		budget.Release(65 << 20)
 		s.serves(t)
