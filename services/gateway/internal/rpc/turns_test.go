@@ -121,3 +121,22 @@ func TestStrangersLeaveMemoryToClientsThatAreServed(t *testing.T) {
 		}
 	})
 }
+
+// The last eighth of the budget is for clients whose calls are served.
+func TestStrangersBeginNothingWhileTheBudgetIsNearlyFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 16 << 20
+		budget := memory.NewBudget(limit)
+		s := serveWith(t, rpc.Options{Options: path.Options{Budget: budget}, Turns: turns.New(1)})
+		s.serves(t)
+		budget.Hold(limit*7/8 + 1)
+		defer budget.Release(limit*7/8 + 1)
+		s.serves(t)
+		stranger := s.dialRaw(t, 1<<20)
+		id := stranger.call(modelInfer, false, addSub(1))
+		synctest.Wait()
+		if how := stranger.endOf(id); len(how) == 0 || how[:1] != "8" {
+			t.Errorf("a new client: %q", how)
+		}
+	})
+}

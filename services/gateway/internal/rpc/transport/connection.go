@@ -60,11 +60,11 @@ type Connection struct {
 // Open opens the ledger s of the call whose headers were read last, of which there are about so
 // many bytes in memory. gRPC calls it in the goroutine that reads, before it reads more:
 // so it cannot be another call's. It returns the refusal of a call, unless that is a probe, of a client
-// without standing while calls that are not complete hold half of the budget: the calls of others
-// need the rest.
+// without standing while calls that are not complete hold half of the budget, or seven eighths are full: the
+// calls of others need the rest.
 func (c *Connection) Open(s *Stream, headers int, probe bool) error {
 	if !probe && !c.client.Standing() && c.all.crowded() {
-		return errs.New(errs.MemoryFull, "the requests that are not complete hold half of the memory that there is for requests: only clients whose requests are served may begin others")
+		return errs.New(errs.MemoryFull, "the requests in flight hold much of the memory that there is for requests: only clients whose requests are served may begin others")
 	}
 	s.connection, s.id, s.fixed = c, c.opening, streamCost+int64(headers)
 	s.turn.Store(c.turn.Join())

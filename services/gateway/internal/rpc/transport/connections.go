@@ -84,10 +84,14 @@ const (
 	leastExcess  = 8 << 20
 )
 
-// crowded reports whether calls that are not complete, or are being reset, hold half of the budget.
+// crowded reports whether calls that are not complete, or are being reset, hold half of the budget, or
+// the budget is nearly full.
 func (a *Connections) crowded() bool {
 	limit := a.options.Budget.Cap(math.MaxInt64)
-	return limit != math.MaxInt64 && a.undelivered.Load()+a.resetting.Load() > max(limit/2, leastShare)
+	if limit == math.MaxInt64 {
+		return false
+	}
+	return a.undelivered.Load()+a.resetting.Load() > max(limit/2, leastShare) || a.options.Budget.Reserved() > limit-limit/fullFrom
 }
 
 // relieve resets calls where the budget is nearly full, and closes connections where
