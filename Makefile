@@ -260,8 +260,8 @@ soak-calls: deps build ## Have Python models call others from eight clients, and
 HOSTILE ?= 5m
 
 .PHONY: hostile-test
-hostile-test: deps build ## Attack a server in every way that its memory is bounded against, beside an honest client; HOSTILE=5m is how long
-	NEREID_HOSTILE=$(HOSTILE) go test -count=1 -v -timeout 1h -run '^TestHostile$$' ./test/e2e/
+hostile-test: deps build ## Attack a server in every way that its memory is bounded against, beside an honest client; HOSTILE=5m is how long, ATTACKS="names streams" which of them
+	NEREID_HOSTILE=$(HOSTILE) NEREID_HOSTILE_ATTACKS="$(ATTACKS)" go test -count=1 -v -timeout 1h -run '^TestHostile$$' ./test/e2e/
 
 .PHONY: kill-test
 kill-test: deps build ## Kill every service under load and hold what happened against the promises; KILLS=50 is how often each

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -47,19 +46,29 @@ func (b *Bus) Ask(ctx context.Context, s Subject, question []byte, wait time.Dur
 	ctx, end := context.WithTimeout(ctx, wait)
 	defer end()
 	inbox := b.conn.NewRespInbox()
-	sub, err := b.conn.SubscribeSync(inbox)
+	replies := make(chan *nats.Msg, waitingReplies) // a subscription's own channel has 64 Ki places
+	sub, err := b.conn.ChanSubscribe(inbox, replies)
 	if err == nil {
 		defer func() { _ = sub.Unsubscribe() }()
 		err = b.conn.PublishRequest(string(s), inbox, question)
 	}
-	for err == nil {
-		var m *nats.Msg
-		if m, err = sub.NextMsgWithContext(ctx); err == nil && take(m.Data) {
+	if err != nil {
+		return errs.Wrap(errs.StateUnavailable, err, "nobody can be asked about %s", s)
+	}
+	for {
+		select {
+		case m := <-replies:
+			if nobody := len(m.Data) == 0 && m.Header.Get("Status") == noResponders; nobody || take(m.Data) {
+				return nil
+			}
+		case <-ctx.Done():
 			return nil
 		}
 	}
-	if ctx.Err() != nil || errors.Is(err, nats.ErrNoResponders) {
-		return nil
-	}
-	return errs.Wrap(errs.StateUnavailable, err, "nobody can be asked about %s", s)
 }
+
+// waitingReplies is how many replies to one question may wait to be taken; further ones are lost.
+const waitingReplies = 256
+
+// noResponders is the status by which NATS says that nobody has subscribed to a subject.
+const noResponders = "503"

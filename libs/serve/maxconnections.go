@@ -69,27 +69,31 @@ func (l *boundedListener) enter(s *Slot) (out *Slot) {
 
 // idleLocked returns a connection that serves nothing and has not since it was last looked
 // at: a second chance stands for the order in which they became idle, which would
-// cost each request a lock.
-func (l *boundedListener) idleLocked() *Slot {
+// cost each request a lock. Preferred connections come last.
+func (l *boundedListener) idleLocked() (preferred *Slot) {
 	for range min(2*l.open.Len(), maxLooks) {
 		first := l.open.Front()
 		s := first.Value.(*Slot)
 		if s.busy.Load() == 0 && !s.recent.Swap(false) {
-			return s
+			if s.preferred == nil || !s.preferred() {
+				return s
+			}
+			preferred = s
 		}
 		l.open.MoveToBack(first)
 	}
-	return nil
+	return preferred
 }
 
 // Slot is the place of a connection among those of its listener, and the connection. A nil
 // Slot is that of a listener without a bound. It is safe for concurrent use.
 type Slot struct {
 	net.Conn
-	of      *boundedListener
-	element *list.Element // nil once it has left; guarded by of.mu
-	busy    atomic.Int32  // requests that are served
-	recent  atomic.Bool   // some were, since the listener last looked
+	of        *boundedListener
+	element   *list.Element // nil once it has left; guarded by of.mu
+	preferred func() bool   // nil if it never is; guarded by of.mu
+	busy      atomic.Int32  // requests that are served
+	recent    atomic.Bool   // some were, since the listener last looked
 }
 
 // SlotOf returns the slot of a connection, which may be wrapped (see [Unwrap]), or nil where
@@ -111,6 +115,16 @@ func Unwrap[T net.Conn](c net.Conn) (found T, ok bool) {
 			return found, false
 		}
 		c = wrapped.NetConn()
+	}
+}
+
+// Prefer has the connection keep its place while preferred reports true and others are idle that
+// are not preferred.
+func (s *Slot) Prefer(preferred func() bool) {
+	if s != nil {
+		s.of.mu.Lock()
+		s.preferred = preferred
+		s.of.mu.Unlock()
 	}
 }
 

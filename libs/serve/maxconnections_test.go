@@ -97,6 +97,34 @@ func TestIdleConnectionsGiveUpTheirPlaces(t *testing.T) {
 	}
 }
 
+// A preferred connection gives up its place only when no other is idle.
+func TestPreferredConnectionsGiveUpTheirPlacesLast(t *testing.T) {
+	l := serve.WithMaxConnections(listen(t), 3, func(uint64) {})
+	accepted := slots(t, l)
+	var clients []net.Conn
+	var open []*serve.Slot
+	connect := func() {
+		clients = append(clients, dial(t, l))
+		open = append(open, <-accepted)
+	}
+	for range 3 {
+		connect()
+	}
+	open[0].Prefer(func() bool { return true })
+	open[1].Prefer(func() bool { return false })
+	connect()
+	wantClosed(t, clients[1])
+	connect()
+	wantClosed(t, clients[2])
+	open[3].Begin()
+	open[4].Begin()
+	connect()
+	wantClosed(t, clients[0])
+	for _, s := range open {
+		_ = s.Close()
+	}
+}
+
 func TestWithoutABoundThereAreNoSlots(t *testing.T) {
 	l := serve.WithMaxConnections(listen(t), 0, nil)
 	accepted := slots(t, l)
@@ -106,4 +134,5 @@ func TestWithoutABoundThereAreNoSlots(t *testing.T) {
 		t.Error("there is a slot")
 	}
 	s.End()
+	s.Prefer(nil)
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
+	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
 // Dispatcher submits requests to their scheduler: see [core.Dispatcher].
@@ -116,6 +118,7 @@ type Gateway struct {
 	deps   Deps
 	meters *metered.Metrics
 	budget *memory.Budget
+	turns  *turns.Turns
 	cache  *cache.Cache  // nil without one
 	redis  *redis.Values // of the cache; nil without one
 	policy *policies
@@ -147,7 +150,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	if deps.Requests == nil {
 		deps.Requests = NewRequests()
 	}
-	g := &Gateway{config: c, deps: deps, budget: memory.NewBudget(c.MaxRequestBytes), registered: make(chan struct{}), started: make(chan struct{}), bound: make(chan struct{})}
+	g := &Gateway{config: c, deps: deps, budget: memory.NewBudget(c.MaxRequestBytes), turns: turns.New(max(runtime.GOMAXPROCS(0)/2, 1)), registered: make(chan struct{}), started: make(chan struct{}), bound: make(chan struct{})}
 	g.meters = metered.New(deps.Metrics)
 	g.recent = explain.New(c.ExplainedRequests, deps.Clock.Wall)
 	g.recordings = record.New(record.Deps{Allowed: c.AllowRecording.On, Server: c.ID, Budget: g.budget, Now: deps.Clock.Now, Wall: deps.Clock.Wall})
@@ -376,7 +379,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 	}
 	listener := g.bounded(g.http, g.config.Connections.MaxHTTP, httpConnectionBytes, "--http-max-connections")
 	listener = serve.WithWriteTimeout(listener, g.config.stallTimeout())
-	connections := rest.NewConnections(g.budget, options.Meter, g.closed())
+	connections := rest.NewConnections(g.budget, g.turns, options.Meter, g.closed())
 	g.connections.Store(connections)
 	return serve.HTTP(ctx, server, connections.Count(server, listener), flush)
 }

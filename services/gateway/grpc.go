@@ -44,7 +44,7 @@ func (g *Gateway) serveGRPC(ctx context.Context, engine *core.Gateway) error {
 		Compress: c.Compression != "none", Keepalive: c.keepalive(),
 		Pings:      rpc.Pings{Interval: millis(c.PingInterval), WithoutCalls: c.PingIdle.On, Strikes: c.PingStrikes},
 		MaxStreams: uint32(c.MaxStreams), StallTimeout: g.config.stallTimeout(),
-		Closed: g.closed(),
+		Closed: g.closed(), Turns: g.turns,
 	}
 	if options.Forward, err = path.ForwardPattern("--grpc-header-forward-pattern", c.GRPCHeaders); err != nil {
 		return err

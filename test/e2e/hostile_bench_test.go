@@ -29,7 +29,8 @@ const (
 	mostKept      = 100 << 20 // more than before, when the attacks have been over for a while
 )
 
-// TestHostile is make hostile-test: NEREID_HOSTILE says how long the attacks take together.
+// TestHostile is make hostile-test: NEREID_HOSTILE says how long the attacks take together, and
+// NEREID_HOSTILE_ATTACKS which these are. A name with commas is several at once.
 func TestHostile(t *testing.T) {
 	inOneProcess(t)
 	text := os.Getenv("NEREID_HOSTILE")
@@ -45,15 +46,18 @@ func TestHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("load average before: %s", load)
-	attackEach(t, whole/time.Duration(len(attacks())+1))
+	names := strings.Fields(os.Getenv("NEREID_HOSTILE_ATTACKS"))
+	if len(names) == 0 {
+		names = append(attackNames(), strings.Join(attackNames(), ","))
+	}
+	attackEach(t, whole/time.Duration(len(names)), names)
 }
 
 // rest is how long after the attacks the memory is measured again.
 const rest = time.Minute
 
-// attackEach runs every attack for so long, one after another, and then all at once, beside an
-// honest client.
-func attackEach(t *testing.T, each time.Duration) {
+// attackEach runs attacks for so long, one after another, beside an honest client.
+func attackEach(t *testing.T, each time.Duration, names []string) {
 	bytes := `backend: "echo" input [{ name: "x" data_type: TYPE_UINT8 dims: [-1] }] output [{ name: "y" data_type: TYPE_UINT8 dims: [-1] }]`
 	s := start(t, repository(t, map[string]string{
 		"honest/config.pbtxt": echo(5000), "honest/1/.keep": "",
@@ -64,7 +68,6 @@ func attackEach(t *testing.T, each time.Duration) {
 	s.infer(t, "honest", http.StatusOK)
 	before := s.resident()
 	table := fmt.Sprintf("%-24s %12s %10s %9s %9s %9s\n", "attack", "resident MiB", "in time %", "p50 ms", "p99 ms", "requests")
-	names := append(attackNames(), strings.Join(attackNames(), ","))
 	var all timings
 	for _, name := range names {
 		s.forgetPeak(t)
@@ -231,6 +234,8 @@ func (s *server) honest(ctx context.Context, t *testing.T) (all timings) {
 		RawInputContents: [][]byte{{7, 0, 0, 0}},
 	}
 	var mu sync.Mutex
+	failures := map[string]int{}
+	defer func() { t.Log("what has failed:", failures) }()
 	var running sync.WaitGroup
 	ticks := time.NewTicker(20 * time.Millisecond)
 	defer ticks.Stop()
@@ -252,11 +257,12 @@ func (s *server) honest(ctx context.Context, t *testing.T) (all timings) {
 				err = callOnce(deadline, overHTTP, s.HTTP)
 			}
 			took := max(time.Since(due), 1)
-			if err != nil {
-				took = 0
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			if err != nil {
+				took = 0
+				failures[err.Error()]++
+			}
 			all = append(all, took)
 		})
 	}

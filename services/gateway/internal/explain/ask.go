@@ -13,9 +13,19 @@ import (
 // askWait is how long others are waited for: those who know nothing do not say so.
 const askWait = 300 * time.Millisecond
 
+// maxExplaining is how many requests are explained at a time. One that nobody knows is searched for in
+// all gateways and takes askWait, so this bounds how many of these a client can ask for in a second.
+const maxExplaining = 16
+
 // Explain tells what became of a request: one of this gateway's or, by the store, of
-// another's, with what schedulers have decided about it.
+// another's, with what schedulers have decided about it. It refuses at once while as many are explained as may be.
 func (r *Requests) Explain(ctx context.Context, store *bus.Bus, q infer.ExplainQuestion) (*infer.Explanation, error) {
+	select {
+	case r.explaining <- struct{}{}:
+		defer func() { <-r.explaining }()
+	default:
+		return nil, errs.New(errs.QueueFull, "%d requests are being explained, which is the maximum: ask again", maxExplaining)
+	}
 	e, unknown := r.Find(q)
 	if unknown != nil {
 		if err := ask(ctx, store, bus.AskGateways, q, func(other *infer.Explanation) bool { e = other; return true }); err != nil {

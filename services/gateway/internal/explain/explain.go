@@ -17,8 +17,9 @@ import (
 
 // Requests are the recent requests of a gateway. It is safe for concurrent use.
 type Requests struct {
-	wall func(mono.Time) time.Time
-	most int // requests that are remembered
+	wall       func(mono.Time) time.Time
+	most       int           // requests that are remembered
+	explaining chan struct{} // one for each request that is being explained
 
 	mu     sync.Mutex
 	recent ring.Ring[record] // guarded by mu
@@ -44,7 +45,7 @@ func copied(text string, most int) string { return strings.Clone(text[:min(len(t
 // New returns a memory of so many requests; 0 remembers none. Wall returns when a time of
 // requests was.
 func New(most int, wall func(mono.Time) time.Time) *Requests {
-	return &Requests{recent: ring.New[record](most), wall: wall, most: most}
+	return &Requests{recent: ring.New[record](most), wall: wall, most: most, explaining: make(chan struct{}, maxExplaining)}
 }
 
 // Add remembers a request that has ended, in the place of the oldest.

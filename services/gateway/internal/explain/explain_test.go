@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nereid-serving/nereid/libs/bus"
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/infer"
 	"github.com/nereid-serving/nereid/libs/mono"
@@ -165,5 +167,40 @@ func TestOldRequestsAreFoundWhileOthersEnd(t *testing.T) {
 	ending.Wait()
 	if _, err := r.Find(infer.ExplainQuestion{Request: "7-9999", Every: true}); errs.Of(err) != errs.RequestUnknown {
 		t.Errorf("a request that there was none of: %v", err)
+	}
+}
+
+// A request that nobody knows is searched for in all gateways: few are at a time.
+func TestFewRequestsAreExplainedAtATime(t *testing.T) {
+	store, err := bus.Open(t.Context(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() { answered <- store.Answer(ctx, bus.AskGateways, func([]byte) []byte { return nil }) }()
+	r := explain.New(10, wall)
+	const clients = 200
+	results := make(chan error, clients)
+	for range clients {
+		go func() {
+			_, err := r.Explain(t.Context(), store, infer.ExplainQuestion{Request: "1-1", Every: true})
+			results <- err
+		}()
+	}
+	counts := map[errs.Reason]int{}
+	for range clients {
+		counts[errs.Of(<-results)]++
+	}
+	if counts[errs.QueueFull] == 0 || counts[errs.RequestUnknown] == 0 || counts[errs.QueueFull]+counts[errs.RequestUnknown] != clients {
+		t.Errorf("of %d requests at once: %v", clients, counts)
+	}
+	if _, err := r.Explain(t.Context(), store, infer.ExplainQuestion{Request: "1-1", Every: true}); errs.Of(err) != errs.RequestUnknown {
+		t.Errorf("one more: %v", err)
+	}
+	stop()
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
 }

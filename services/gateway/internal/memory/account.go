@@ -83,7 +83,11 @@ func (a *Account) Receive(n int64) error {
 }
 
 // Return gives back n bytes that Receive charged.
-func (a *Account) Return(n int64) { a.budget.Release(a.request.drop(n)) }
+func (a *Account) Return(n int64) {
+	if a != nil {
+		a.budget.Release(a.request.drop(n))
+	}
+}
 
 // Retain charges n bytes that the call holds until its end, such as its names and
 // the encoded response.

@@ -22,7 +22,7 @@ type Budget struct {
 
 // NewBudget returns a budget of limit bytes; 0 is no bound.
 func NewBudget(limit int64) *Budget {
-	b := &Budget{reason: errs.MemoryFull, coding: newCoding()}
+	b := &Budget{reason: errs.MemoryFull, coding: NewCoding()}
 	b.limit.Store(limit)
 	return b
 }
@@ -34,7 +34,7 @@ func (b *Budget) Within(limit int64) *Budget {
 	if b != nil {
 		part.coding = b.coding
 	} else {
-		part.coding = newCoding()
+		part.coding = NewCoding()
 	}
 	part.limit.Store(limit)
 	return part

@@ -14,10 +14,10 @@ import (
 // takes a processor for so long that other requests notice.
 const LargeBody = 256 << 10
 
-// newCoding returns what bounds how many large bodies are encoded or decoded at once: half of
+// NewCoding returns what bounds how many large bodies are encoded or decoded at once: half of
 // the processors, so that small requests never wait for large ones. It serves them in the
 // order in which they come, each to its end, so that few of them are in memory at a time.
-func newCoding() *semaphore.Weighted {
+func NewCoding() *semaphore.Weighted {
 	return semaphore.NewWeighted(int64(max(runtime.GOMAXPROCS(0)/2, 1)))
 }
 

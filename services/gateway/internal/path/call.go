@@ -38,6 +38,8 @@ type Call struct {
 	One  string
 	Body Body
 	Sink Sink
+	// Client is told how the call goes. It may be nil.
+	Client Client
 
 	// Admitted says that the caller has sent what a restricted API demands.
 	Admitted bool
@@ -81,6 +83,17 @@ type Call struct {
 
 // Caller is what a transport knows of who calls.
 type Caller = tenants.Credentials
+
+// Client is the connection of a call, which must be served to keep its standing: see package
+// turns.
+type Client interface {
+	// Wait says that the call waits from now on, for its model or for other processes.
+	Wait()
+	// Served says that the call was served, and Refused that it was refused for what the
+	// client alone is responsible for.
+	Served()
+	Refused()
+}
 
 // CertificateNames are the names in the first of a client's certificates: its common name,
 // DNS names and URIs.

@@ -173,6 +173,9 @@ func (p *Path) Do(ctx context.Context, c *Call, answer func() error) (err error)
 	if err := c.Permit(); err != nil {
 		return err
 	}
+	if c.Client != nil && asksOthers(c.API) {
+		c.Client.Wait()
+	}
 	return answer()
 }
 
@@ -234,6 +237,7 @@ func (c *Call) end(panicked any, err error) error {
 	if panicked != nil {
 		err = Panicked(panicked)
 	}
+	c.judge(err)
 	c.outcome.Version, c.outcome.Predicted = c.servedVersion(), c.Quota.Cost()
 	ending := c.execution.Close()
 	c.outcome.Execution = ending.Execution
@@ -257,6 +261,31 @@ func (c *Call) end(panicked any, err error) error {
 		c.report(err)
 	}
 	return err
+}
+
+// judge tells the client's connection how the call has gone. A stream says nothing by itself, only
+// by its requests. What the server refuses for its load is not the client's fault, and neither is
+// what becomes of a request that has reached its model.
+func (c *Call) judge(err error) {
+	dispatched := c.Target != nil && c.Request == nil
+	switch {
+	case c.Client == nil:
+	case err == nil:
+		if dispatched || c.API != core.InferenceAPI {
+			c.Client.Served()
+		}
+	case !dispatched && !errs.Of(err).Retryable():
+		c.Client.Refused()
+	}
+}
+
+// asksOthers reports whether calls of an API may wait for other processes.
+func asksOthers(api core.API) bool {
+	switch api {
+	case core.StatisticsAPI, core.RepositoryAPI, core.ExplainAPI, core.RecordingAPI:
+		return true
+	}
+	return false
 }
 
 // report tells what has become of an inference.

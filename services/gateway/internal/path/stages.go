@@ -173,6 +173,9 @@ func admit(c *Call) error {
 func dispatch(c *Call) error {
 	r := c.Request
 	c.Request = nil // the scheduler's
+	if c.Client != nil {
+		c.Client.Wait()
+	}
 	if hit := c.hit; hit != nil {
 		c.hit, c.outcome.Cached = nil, true
 		r.Release()

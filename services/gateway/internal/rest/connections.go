@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
+	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
 // Bounds on the heads of requests, which are the request line and the header fields.
@@ -38,6 +39,7 @@ const (
 // It is safe for concurrent use.
 type Connections struct {
 	budget *memory.Budget
+	turns  *turns.Turns
 	most   int64 // bytes of incomplete heads
 	meter  path.Meter
 	closed func(net.Addr, *errs.Error)
@@ -49,14 +51,15 @@ type Connections struct {
 	open map[*connection]struct{} // guarded by mu
 }
 
-// NewConnections returns the connections of a server, of which none is open. m counts
-// those that are closed for what their clients do, and closed is called for each.
-func NewConnections(b *memory.Budget, m path.Meter, closed func(net.Addr, *errs.Error)) *Connections {
+// NewConnections returns the connections of a server, of which none is open. Those whose calls
+// are not served take turns. m counts those that are closed for what their clients do, and closed
+// is called for each.
+func NewConnections(b *memory.Budget, t *turns.Turns, m path.Meter, closed func(net.Addr, *errs.Error)) *Connections {
 	most := b.Cap(math.MaxInt64)
 	if most != math.MaxInt64 {
 		most = max(most/headShare, leastHeads)
 	}
-	return &Connections{budget: b, most: most, meter: m, closed: closed, open: make(map[*connection]struct{})}
+	return &Connections{budget: b, turns: t, most: most, meter: m, closed: closed, open: make(map[*connection]struct{})}
 }
 
 // Count has the requests on the connections of l count, which server is to serve. It returns
@@ -122,7 +125,8 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{Conn: raw, all: l.all, slot: serve.SlotOf(raw)}
+	c := &connection{Conn: raw, all: l.all, slot: serve.SlotOf(raw), client: l.all.turns.Client()}
+	c.slot.Prefer(c.client.Standing)
 	c.idle.Store(time.Now().UnixNano())
 	l.all.mu.Lock()
 	l.all.open[c] = struct{}{}
@@ -133,37 +137,86 @@ func (l *countingListener) Accept() (net.Conn, error) {
 // connection is one client's.
 type connection struct {
 	net.Conn
-	all  *Connections
-	slot *serve.Slot
-	idle atomic.Int64 // since when it has no request, as nanoseconds since 1970; 0 while it has one
+	all    *Connections
+	slot   *serve.Slot
+	client *turns.Client
+	idle   atomic.Int64 // since when it has no request, as nanoseconds since 1970; 0 while it has one
 
 	mu      sync.Mutex
-	serving bool  // the handler has been called, and the response is not complete; guarded by mu
-	head    int64 // bytes that are charged; guarded by mu
-	ended   bool  // guarded by mu
+	serving bool        // the handler has been called, and the response is not complete; guarded by mu
+	head    int64       // bytes that are charged; guarded by mu
+	ended   bool        // guarded by mu
+	turn    *turns.Turn // in which the connection is worked for; guarded by mu
 }
 
-// Read implements net.Conn. What comes before the handler is called counts as a head.
+// Read implements net.Conn. What comes before the handler is called counts as a head, and is
+// read in a turn.
 func (c *connection) Read(p []byte) (int, error) {
+	if len(p) > 1 { // with a single byte net/http waits for the client to go, beside the handler
+		c.Wait()
+	}
 	n, err := c.Conn.Read(p)
-	if n > 0 && c.receive(p[:n]) {
+	if n == 0 {
+		return n, err
+	}
+	head, full := c.receive(p[:n])
+	if full {
 		c.all.relieve()
+	}
+	if head {
+		c.work()
 	}
 	return n, err
 }
 
-// receive counts what was read, and reports whether incomplete heads take too much.
-func (c *connection) receive(b []byte) bool {
+// receive counts what was read, and reports whether it is of a head, and whether incomplete heads take
+// too much.
+func (c *connection) receive(b []byte) (head, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.serving || c.ended {
-		return false
+		return false, false
 	}
 	cost := int64(len(b) + fieldCost*bytes.Count(b, []byte{'\n'}))
 	c.head += cost
 	c.all.budget.Hold(cost)
-	return c.all.incomplete.Add(cost) > c.all.most
+	return true, c.all.incomplete.Add(cost) > c.all.most
 }
+
+// work waits until it is the connection's turn, unless it is.
+func (c *connection) work() {
+	if c.client.Standing() || c.working() {
+		return
+	}
+	turn := c.client.Take()
+	c.mu.Lock()
+	if !c.ended {
+		c.turn, turn = turn, c.turn
+	}
+	c.mu.Unlock()
+	turn.Release()
+}
+
+func (c *connection) working() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.turn != nil
+}
+
+// Wait implements path.Client: it ends the connection's turn.
+func (c *connection) Wait() {
+	c.mu.Lock()
+	turn := c.turn
+	c.turn = nil
+	c.mu.Unlock()
+	turn.Release()
+}
+
+// Served implements path.Client.
+func (c *connection) Served() { c.client.Served() }
+
+// Refused implements path.Client.
+func (c *connection) Refused() { c.client.Refused() }
 
 // begin says that the head of a request is complete. It stays charged until the end.
 func (c *connection) begin() {
@@ -172,11 +225,12 @@ func (c *connection) begin() {
 	}
 	c.slot.Begin()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.serving = true
 	if !c.ended {
 		c.all.incomplete.Add(-c.head)
 	}
+	c.mu.Unlock()
+	c.work() // the head may have come with the last one
 }
 
 // end says that the response is complete, or the connection closed.
@@ -185,8 +239,9 @@ func (c *connection) end() {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.endLocked()
+	c.mu.Unlock()
+	c.Wait()
 }
 
 func (c *connection) endLocked() {
@@ -208,6 +263,8 @@ func (c *connection) Close() error {
 	c.endLocked()
 	c.ended = true
 	c.mu.Unlock()
+	c.client.Leave()
+	c.Wait()
 	c.all.mu.Lock()
 	delete(c.all.open, c)
 	c.all.mu.Unlock()

@@ -51,7 +51,7 @@ func serveCounted(t *testing.T, limit int64, most int) *served {
 		<-s.release
 		_, _ = io.WriteString(w, "done")
 	})}
-	connections := rest.NewConnections(s.budget, &s.closed, func(net.Addr, *errs.Error) { s.closed.reported.Add(1) })
+	connections := rest.NewConnections(s.budget, nil, &s.closed, func(net.Addr, *errs.Error) { s.closed.reported.Add(1) })
 	l := connections.Count(server, serve.WithMaxConnections(raw, most, func(uint64) {}))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
@@ -201,7 +201,7 @@ func TestIdleClientsAreNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lately = 2 * time.Second
 		server, listener := new(http.Server), make(pipes, 1)
-		c := rest.NewConnections(nil, nil, nil)
+		c := rest.NewConnections(nil, nil, nil, nil)
 		l := c.Count(server, listener)
 		accept := func() net.Conn {
 			one, other := net.Pipe()

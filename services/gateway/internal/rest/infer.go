@@ -69,12 +69,15 @@ func (s *server) takeCall(w http.ResponseWriter, r *http.Request) *call {
 	c.Caller, c.Body, c.Sink, c.Single, c.One, c.Headers = c, c, c, "HTTP end point", "", nil
 	c.Trace = r.Header.Get(headerTrace)
 	c.Connected, _ = r.Context().Value(connected{}).(bool)
+	if of, ok := r.Context().Value(connectionKey{}).(*connection); ok && of != nil {
+		c.Client = of
+	}
 	c.body.begin(c)
 	return c
 }
 
 func (s *server) putCall(c *call) {
-	c.http, c.writer, c.body = nil, nil, slowBody{}
+	c.http, c.writer, c.body, c.Client = nil, nil, slowBody{}, nil
 	if cap(c.json) > keepJSON {
 		c.json = nil
 	}

@@ -109,8 +109,10 @@ func (s *server) serve(c *call) error {
 	route := s.match(c.http.Method, c.http.URL.EscapedPath(), &p)
 	switch {
 	case route == nil:
+		c.unrouted()
 		return notFound()
 	case !route.takes(c.http.Method):
+		c.unrouted()
 		c.writer.Header().Set("Allow", route.allow)
 		return errs.New(errs.MethodNotAllowed, "Method Not Allowed")
 	}
@@ -118,6 +120,7 @@ func (s *server) serve(c *call) error {
 	if route.infer != nil {
 		var err error
 		if c.Model, c.Version, err = p.target(); err != nil && s.options.Tenants.Current() == nil {
+			c.unrouted()
 			return err // under a policy a version may have a label
 		}
 		return route.infer(c)
@@ -130,6 +133,13 @@ func (s *server) serve(c *call) error {
 		}
 		return route.serve(c.writer, c.http)
 	})
+}
+
+// unrouted says that the call is refused before it takes its stages.
+func (c *call) unrouted() {
+	if c.Client != nil {
+		c.Client.Refused()
+	}
 }
 
 func notFound() error { return errs.New(errs.PathNotFound, "Not Found") }

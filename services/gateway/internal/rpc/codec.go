@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 
 	"github.com/nereid-serving/nereid/libs/errs"
@@ -71,6 +72,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (c codec) receive(data mem.BufferSlice, in *received) error {
+	if isProbe(in.message) { // is answered while the budget is exceeded
+		in = &received{ctx: in.ctx, message: in.message, ledger: in.ledger}
+	}
 	defer in.account.EndCoding()
 	if mark := compression(data); mark != 0 {
 		source := data.Reader()
@@ -100,6 +104,7 @@ func (c codec) receive(data mem.BufferSlice, in *received) error {
 // most: an empty string takes two bytes there and a string's header here.
 const (
 	maxControlMessage = 64 << 10
+	maxProbe          = 4 << 10 // of a probe, which the charge of its call covers
 	growth            = 64
 	parameterBytes    = 512
 )
@@ -110,6 +115,9 @@ func (c codec) most(message any) int64 {
 	case *wire.Request, *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
 		return c.limit
 	}
+	if isProbe(message) {
+		return min(c.limit, maxProbe)
+	}
 	return min(c.limit, maxControlMessage)
 }
 
@@ -117,6 +125,12 @@ func (c codec) most(message any) int64 {
 // becomes.
 func (in *received) bound(data mem.BufferSlice) error {
 	n, becomes := int64(data.Len()), int64(0)
+	if isProbe(in.message) {
+		if n > maxProbe {
+			return errs.New(errs.BodyTooLarge, "the message has %d bytes: a probe has at most %d", n, maxProbe)
+		}
+		return nil
+	}
 	switch in.message.(type) {
 	case *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
 		if controlParametersOf(data) > core.MaxControlParameters {
@@ -130,6 +144,15 @@ func (in *received) bound(data mem.BufferSlice) error {
 		becomes = growth * n
 	}
 	return in.account.Retain(min(becomes, growth*n))
+}
+
+// isProbe reports whether a message asks how well the server or a model is.
+func isProbe(message any) bool {
+	switch message.(type) {
+	case *inference.ServerLiveRequest, *inference.ServerReadyRequest, *inference.ModelReadyRequest, *grpc_health_v1.HealthCheckRequest:
+		return true
+	}
+	return false
 }
 
 // Marshal implements encoding.CodecV2.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,12 +162,23 @@ func TestCallsAreRefusedUnreadWhileTheBudgetIsExceeded(t *testing.T) {
 		raw := s.dialRaw(t, math.MaxInt32)
 		unread := raw.open(modelInfer)
 		probe := raw.call(serverLive, false, &inference.ServerLiveRequest{})
+		named := raw.call(modelReady, false, &inference.ModelReadyRequest{Name: "add_sub"})
+		long := raw.call(modelReady, false, &inference.ModelReadyRequest{Name: strings.Repeat("x", 5<<10)})
 		synctest.Wait()
 		if how := raw.endOf(unread); len(how) == 0 || how[:1] != "8" {
 			t.Errorf("an inference: %q", how)
 		}
 		if how := raw.endOf(probe); how != "0" {
 			t.Errorf("a probe: %q", how)
+		}
+		if how := raw.endOf(named); how != "0" {
+			t.Errorf("a probe of a model: %q", how)
+		}
+		if _, err := s.client.ModelReady(t.Context(), &inference.ModelReadyRequest{Name: "add_sub"}, grpc.UseCompressor("gzip")); err != nil {
+			t.Errorf("a compressed probe: %v", err)
+		}
+		if how := raw.endOf(long); len(how) == 0 || how[:1] != "8" {
+			t.Errorf("a probe that is too large: %q", how)
 		}
 		budget.Release(65 << 20)
 		s.serves(t)

@@ -2,11 +2,16 @@ package rpc_test
 
 import (
 	"context"
+	"io"
+	"runtime"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/stats"
 
+	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
@@ -49,4 +54,49 @@ func TestResponsesAreCompressedWhereThatIsAskedFor(t *testing.T) {
 			t.Error("the stream goes on")
 		}
 	}
+}
+
+// Large responses are compressed a few at a time, and small ones beside them.
+func TestLargeResponsesAreCompressedInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := make([]byte, memory.LargeBody)
+		begin := func() io.WriteCloser {
+			w, err := encoding.GetCompressor("gzip").Compress(io.Discard)
+			if err != nil {
+				t.Error(err)
+			}
+			return w
+		}
+		write := func(w io.WriteCloser, b []byte) {
+			if _, err := w.Write(b); err != nil {
+				t.Error(err)
+			}
+		}
+		var held []io.WriteCloser
+		for range max(runtime.GOMAXPROCS(0)/2, 1) {
+			w := begin()
+			write(w, large)
+			held = append(held, w)
+		}
+		done := false
+		go func() {
+			w := begin()
+			write(w, large[:len(large)/2])
+			write(w, large[:len(large)/2])
+			_ = w.Close()
+			done = true
+		}()
+		small := begin()
+		write(small, []byte("small"))
+		_ = small.Close()
+		if synctest.Wait(); done {
+			t.Error("a large response is compressed while all turns are taken")
+		}
+		for _, w := range held {
+			_ = w.Close()
+		}
+		if synctest.Wait(); !done {
+			t.Error("a large response is not compressed though no turn is taken")
+		}
+	})
 }

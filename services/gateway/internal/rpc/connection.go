@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/serve"
 	inference "github.com/nereid-serving/nereid/proto/inference/v2"
+	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
@@ -52,9 +54,9 @@ func connectionOf(ctx context.Context) *connection {
 	return p.AuthInfo.(*connection)
 }
 
-// opened gives a call its context and its ledger. gRPC calls it where it reads the
-// connection, and so in the order in which calls are opened.
-func opened(ctx context.Context, info *tap.Info) (context.Context, error) {
+// opened gives a call its context and its ledger, or refuses the call. gRPC calls it where it reads
+// the connection, and so in the order in which calls are opened.
+func (s *service) opened(ctx context.Context, info *tap.Info) (context.Context, error) {
 	c, t := connectionOf(ctx), &ticket{Context: endEarly(ctx, info)}
 	headers := 0
 	for name, values := range info.Header {
@@ -63,7 +65,10 @@ func opened(ctx context.Context, info *tap.Info) (context.Context, error) {
 			headers += valueBytes + len(v)
 		}
 	}
-	c.Open(&t.ledger, headers)
+	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethodName, "/"), "/")
+	if err := c.Open(&t.ledger, headers, apiOf(service, method) == core.HealthAPI); err != nil {
+		return nil, s.status(info.FullMethodName, err)
+	}
 	if info.FullMethodName == inference.GRPCInferenceService_ModelInfer_FullMethodName {
 		c.order.open(t)
 	}

@@ -25,6 +25,7 @@ const (
 	modelInfer       = inference.GRPCInferenceService_ModelInfer_FullMethodName
 	modelStreamInfer = inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
 	modelConfig      = inference.GRPCInferenceService_ModelConfig_FullMethodName
+	modelReady       = inference.GRPCInferenceService_ModelReady_FullMethodName
 	serverLive       = inference.GRPCInferenceService_ServerLive_FullMethodName
 )
 

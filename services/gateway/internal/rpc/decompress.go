@@ -148,6 +148,7 @@ func (c codec) decompress(r io.Reader, in *received, most int64) (*plain, error)
 	for size, left := int64(firstPiece), most; ; size = min(8*size, largestPiece) {
 		n, err := 0, error(nil)
 		if p.received >= memory.LargeBody {
+			in.ledger.Rest() // the turns of large messages are others
 			err = in.account.StartCoding(in.ctx)
 		}
 		if err == nil {

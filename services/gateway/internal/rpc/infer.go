@@ -51,7 +51,7 @@ func (s *service) putCall(c *call) {
 	c.in.Reset()
 	c.Account.Close()
 	c.Received = false
-	c.received.ctx, c.received.ledger = nil, nil
+	c.received.ctx, c.received.ledger, c.Client = nil, nil, nil
 	c.receive, c.stream, c.ticket, c.message, c.item, c.decoded, c.err = nil, nil, nil, nil, wire.StreamItem{}, false, nil
 	s.calls.Put(c)
 }
@@ -63,7 +63,7 @@ func (s *service) modelInfer(ctx context.Context, receive func(any) error, inter
 	defer s.putCall(c)
 	c.Method, c.Single, c.receive = method, "ModelInfer RPC", receive
 	c.ticket = ticketOf(ctx)
-	c.received.ledger = &c.ticket.ledger
+	c.received.ledger, c.Client = &c.ticket.ledger, &c.ticket.ledger
 	defer c.ticket.leave()
 	if interceptor == nil {
 		reply, err := s.infer(ctx, c)

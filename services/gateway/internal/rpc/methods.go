@@ -92,7 +92,7 @@ func (s *service) unary(service, method string, next grpc.MethodHandler) grpc.Me
 		}
 	}
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (reply any, err error) {
-		c := path.Call{API: api, Method: method, Caller: incoming{ctx}}
+		c := path.Call{API: api, Method: method, Caller: incoming{ctx}, Client: clientOf(ctx)}
 		err = s.path.Do(ctx, &c, func() (err error) {
 			if reply, err = next(srv, path.WithCall(ctx, &c), permitted(&c, &ticketOf(ctx).ledger, decode), interceptor); err == nil {
 				reply, err = s.reply(ctx, reply)
@@ -113,7 +113,7 @@ func (s *service) streamed(service, method string, next grpc.StreamHandler) grpc
 		return s.streamInfer
 	}
 	return func(srv any, stream grpc.ServerStream) error {
-		c := path.Call{API: api, Method: method, Caller: incoming{stream.Context()}}
+		c := path.Call{API: api, Method: method, Caller: incoming{stream.Context()}, Client: clientOf(stream.Context())}
 		return s.status(full, s.path.Do(stream.Context(), &c, func() error { return next(srv, &countedStream{ServerStream: stream, service: s, call: &c}) }))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/libs/infer"
+	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
@@ -50,6 +51,9 @@ func (t *ticket) Value(key any) any {
 func ticketOf(ctx context.Context) *ticket {
 	return ctx.Value(ticketKey{}).(*ticket)
 }
+
+// clientOf is the connection of a call.
+func clientOf(ctx context.Context) path.Client { return &ticketOf(ctx).ledger }
 
 // open gives a call the last place. Calls that ended before they had a handler, such
 // as those of an unknown compression, are dropped from both ends.

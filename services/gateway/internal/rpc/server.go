@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
+	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
 // Clock converts a context's deadline to the clock of requests; [mono.System]
@@ -57,6 +58,8 @@ type Options struct {
 	// Closed is called for each connection that is closed for what its client does. It may
 	// be nil.
 	Closed func(peer net.Addr, cause *errs.Error)
+	// Turns are those of the connections whose calls are not served. It may be nil.
+	Turns *turns.Turns
 	// Compress sends the responses of inferences as gzip to clients that accept
 	// it. Without it a response is compressed as its request was.
 	Compress bool
@@ -124,7 +127,7 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 	}
 	stallTimeout := cmp.Or(o.StallTimeout, defaultStallTimeout)
 	handshakes := handshakes{TransportCredentials: o.Credentials, connections: transport.NewConnections(transport.Options{
-		Budget: o.Budget, StallTimeout: stallTimeout, Pings: o.Pings,
+		Budget: o.Budget, Turns: o.Turns, StallTimeout: stallTimeout, Pings: o.Pings,
 		Reset: func(cause *errs.Error) *status.Status { return status.Convert(s.status("", cause)) },
 		Closed: func(peer net.Addr, cause *errs.Error) {
 			_ = s.path.Visible("", cause)
@@ -143,7 +146,7 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(limit),
 		grpc.MaxConcurrentStreams(streams),
 		grpc.RPCDecompressor(gzipLater{}), //nolint:staticcheck // what replaces it registers for the whole process
-		grpc.InTapHandle(opened),
+		grpc.InTapHandle(s.opened),
 		grpc.StatsHandler(handlers{}),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.NumStreamWorkers(uint32(workers)),

@@ -56,8 +56,9 @@ type stream struct {
 func (s *service) streamInfer(_ any, server grpc.ServerStream) error {
 	const method = inference.GRPCInferenceService_ModelStreamInfer_FullMethodName
 	ctx := server.Context()
-	c := path.Call{API: core.InferenceAPI, Method: method, Caller: incoming{ctx}}
+	c := path.Call{API: core.InferenceAPI, Method: method, Caller: incoming{ctx}, Client: clientOf(ctx)}
 	err := s.path.Do(ctx, &c, func() error {
+		c.Client = nil // which its requests tell
 		x := &stream{
 			ServerStream: server, service: s, ledger: &ticketOf(ctx).ledger, budget: c.Budget(),
 			strict: slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true"),
@@ -105,7 +106,7 @@ func (x *stream) receive() {
 	for {
 		c := x.service.takeCall()
 		c.Account.Open(x.budget)
-		c.Received, c.received.ctx, c.received.ledger = true, x.ctx, x.ledger
+		c.Received, c.received.ctx, c.received.ledger, c.Client = true, x.ctx, x.ledger, x.ledger
 		x.ledger.Await(false)
 		if err := x.RecvMsg(&c.received); err != nil { // a refusal is the request's, not the stream's
 			x.service.putCall(c)

@@ -27,7 +27,7 @@ func TestUnlistedMethodsAreRefused(t *testing.T) {
 			t.Error("the method was called")
 			return nil, nil
 		})
-		if _, err := handler(nil, t.Context(), nil, nil); status.Code(err) != codes.Unimplemented {
+		if _, err := handler(nil, &ticket{Context: t.Context()}, nil, nil); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: %v", service, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/serve"
+	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
 // Connection is one client's. gRPC reads and writes it, and gets it as the AuthInfo of
@@ -17,14 +18,16 @@ import (
 type Connection struct {
 	net.Conn
 	credentials.AuthInfo
-	slot *serve.Slot
-	all  *Connections
+	slot   *serve.Slot
+	all    *Connections
+	client *turns.Client
 
 	// Of the goroutine that reads.
 	received  scanner
-	opening   uint32 // the stream of the last header block
-	padded    bool   // the current frame's first byte says how much of it is padding
-	parts     int    // frames of the current header block
+	turn      *turns.Turn // in which gRPC reads what has come
+	opening   uint32      // the stream of the last header block
+	padded    bool        // the current frame's first byte says how much of it is padding
+	parts     int         // frames of the current header block
 	small     [smallBuffer]byte
 	large     *[]byte // nil while nothing large comes
 	unread    []byte  // of small or large
@@ -56,13 +59,19 @@ type Connection struct {
 
 // Open opens the ledger s of the call whose headers were read last, of which there are about so
 // many bytes in memory. gRPC calls it in the goroutine that reads, before it reads more:
-// so it cannot be another call's.
-func (c *Connection) Open(s *Stream, headers int) {
+// so it cannot be another call's. It returns the refusal of a call, unless that is a probe, of a client
+// without standing while calls that are not complete hold half of the budget, or seven eighths are full: the
+// calls of others need the rest.
+func (c *Connection) Open(s *Stream, headers int, probe bool) error {
+	if !probe && !c.client.Standing() && c.all.crowded() {
+		return errs.New(errs.MemoryFull, "the requests in flight hold much of the memory that there is for requests: only clients whose requests are served may begin others")
+	}
 	s.connection, s.id, s.fixed = c, c.opening, streamCost+int64(headers)
+	s.turn.Store(c.turn.Join())
 	c.mu.Lock()
 	if c.closed || c.streams[s.id] != nil {
 		c.mu.Unlock()
-		return
+		return nil
 	}
 	s.open, s.halfClosed = true, c.received.frame.ends()
 	c.streams[s.id] = s
@@ -73,6 +82,7 @@ func (c *Connection) Open(s *Stream, headers int) {
 	}
 	c.mu.Unlock()
 	c.all.relieve()
+	return nil
 }
 
 // chargeLocked charges n bytes that s holds and that are not delivered.
@@ -117,12 +127,17 @@ func (c *Connection) endLocked(s *Stream) {
 	c.slot.End()
 }
 
-// end closes the ledger of a stream that has one.
-func (c *Connection) end(id uint32) {
+// canceled closes the ledger of a call that its client resets. One that has not come to its model
+// counts as refused: a client that resets calls at once is no better than one whose calls
+// cannot be served.
+func (c *Connection) canceled(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.streams[id]; s != nil {
 		c.endLocked(s)
+		if !s.waited.Load() {
+			c.client.Refused()
+		}
 	}
 }
 
@@ -203,6 +218,7 @@ func (c *Connection) close() bool {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	c.client.Leave()
 	c.all.forget(c)
 	return true
 }

@@ -15,12 +15,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 	"github.com/nereid-serving/nereid/libs/serve"
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
+	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
 // Options are of all connections of a server.
 type Options struct {
 	// Budget bounds what clients make the server hold. It may be nil.
 	Budget *memory.Budget
+	// Turns are those of the connections whose calls are not served. It may be nil.
+	Turns *turns.Turns
 	// StallTimeout is how long a call that waits for its client may go without
 	// progress. Required.
 	StallTimeout time.Duration
@@ -54,7 +57,8 @@ func NewConnections(o Options) *Connections {
 // Wrap returns the connection that gRPC is to use in the place of raw, on which it reads the
 // client's preface next. slot is its place among those of the listener.
 func (a *Connections) Wrap(raw net.Conn, info credentials.AuthInfo, slot *serve.Slot) *Connection {
-	c := &Connection{Conn: raw, AuthInfo: info, slot: slot, all: a, received: afterPreface(), streams: make(map[uint32]*Stream), credit: maxControlFrames, creditAt: time.Now()}
+	c := &Connection{Conn: raw, AuthInfo: info, slot: slot, all: a, client: a.options.Turns.Client(), received: afterPreface(), streams: make(map[uint32]*Stream), credit: maxControlFrames, creditAt: time.Now()}
+	slot.Prefer(c.client.Standing)
 	a.mu.Lock()
 	a.open[c] = struct{}{}
 	a.mu.Unlock()
@@ -79,6 +83,16 @@ const (
 	leastShare   = 1 << 20
 	leastExcess  = 8 << 20
 )
+
+// crowded reports whether calls that are not complete, or are being reset, hold half of the budget, or
+// the budget is nearly full.
+func (a *Connections) crowded() bool {
+	limit := a.options.Budget.Cap(math.MaxInt64)
+	if limit == math.MaxInt64 {
+		return false
+	}
+	return a.undelivered.Load()+a.resetting.Load() > max(limit/2, leastShare) || a.options.Budget.Reserved() > limit-limit/fullFrom
+}
 
 // relieve resets calls where the budget is nearly full, and closes connections where
 // that has not helped in time. Those that hold most come first. It is called after each

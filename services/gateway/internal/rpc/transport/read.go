@@ -59,10 +59,13 @@ func (c *Connection) Read(b []byte) (int, error) {
 	return n, c.receive(b[:n])
 }
 
-// fill waits for bytes.
+// fill waits for bytes, and then for the connection's turn: gRPC has done what it does with the bytes
+// before when it asks for more.
 func (c *Connection) fill() error {
+	c.turn.Release()
+	c.turn = nil
 	into := c.small[:]
-	if c.received.inside() {
+	if c.received.inside() && c.client.Standing() { // else each turn has little
 		if c.large == nil {
 			c.large = largeBuffers.Get().(*[]byte)
 		}
@@ -74,6 +77,7 @@ func (c *Connection) fill() error {
 	c.unread = into[:n]
 	switch {
 	case n > 0:
+		c.turn = c.client.Take()
 		return nil // what is wrong is wrong the next time
 	case c.woken.Load() && isTimeout(err):
 		return c.SetReadDeadline(time.Time{})
@@ -159,7 +163,7 @@ func (c *Connection) started() error {
 	default:
 		switch {
 		case f.kind == http2.FrameRSTStream:
-			c.end(f.stream)
+			c.canceled(f.stream)
 		case f.kind == http2.FramePing && !f.flags.Has(http2.FlagPingAck):
 			c.ping()
 		}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/libs/errs"
+	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
 // streamCost is about what a call takes in gRPC and in the gateway beside its headers and
@@ -17,7 +18,9 @@ const streamCost = 48 << 10
 type Stream struct {
 	connection *Connection // nil in the zero value
 	id         uint32
-	waits      atomic.Int32 // a wait
+	waits      atomic.Int32               // a wait
+	turn       atomic.Pointer[turns.Turn] // in which the handler works; nil while it waits
+	waited     atomic.Bool                // Wait was called
 
 	// Guarded by connection.mu.
 	open       bool
@@ -61,6 +64,36 @@ func (s *Stream) Leave() {
 		s.fixed = 0
 	}
 	s.handled = false
+	s.Rest()
+}
+
+// Rest ends the turn of the call's handler.
+func (s *Stream) Rest() {
+	if s != nil && s.turn.Load() != nil {
+		s.turn.Swap(nil).Release()
+	}
+}
+
+// Wait implements path.Client.
+func (s *Stream) Wait() {
+	if s != nil && s.connection != nil {
+		s.waited.Store(true)
+		s.Rest()
+	}
+}
+
+// Served implements path.Client.
+func (s *Stream) Served() {
+	if s != nil && s.connection != nil {
+		s.connection.client.Served()
+	}
+}
+
+// Refused implements path.Client.
+func (s *Stream) Refused() {
+	if s != nil && s.connection != nil {
+		s.connection.client.Refused()
+	}
 }
 
 // What the handler of a call waits for.
@@ -82,6 +115,15 @@ func (s *Stream) Await(only bool) {
 	default:
 		s.waits.Store(waitNext)
 	}
+	if s != nil && s.turn.Load() != nil && !s.hasUnread() {
+		s.Rest()
+	}
+}
+
+func (s *Stream) hasUnread() bool {
+	s.connection.mu.Lock()
+	defer s.connection.mu.Unlock()
+	return s.unread.bytes > 0
 }
 
 // Deliver says that a message of n bytes has come to the codec, and returns how many bytes
