@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// EachDevice, as a device's number, means every device separately.
+// EachDevice is the device number that means every device separately.
 const EachDevice = -1
 
 // Count is the amount of a resource.

@@ -310,7 +310,7 @@ func (w *world) execute(l *leader, commands []core.Command) (done core.Done, die
 			if l == w.leader {
 				w.writable--
 			}
-			revision, err := w.write(l, write)
+			revision, err := w.write(write)
 			r.Revisions, r.Errs = append(r.Revisions, revision), append(r.Errs, err)
 			r.Conflict = r.Conflict || err != nil && !errors.Is(err, errAway)
 			failed = failed || err != nil
@@ -322,11 +322,11 @@ func (w *world) execute(l *leader, commands []core.Command) (done core.Done, die
 	return done, false
 }
 
-func (w *world) write(l *leader, write core.Write) (uint64, error) {
+func (w *world) write(write core.Write) (uint64, error) {
 	if w.away {
 		return 0, errAway
 	}
-	if now := w.store[write.Bucket][write.Key].revision; now != write.Replaces && !(write.Value == nil && write.Replaces == 0) {
+	if now := w.store[write.Bucket][write.Key].revision; now != write.Replaces && (write.Value != nil || write.Replaces != 0) {
 		return 0, errs.New(errs.StateUnavailable, "the key has revision %d, not %d", now, write.Replaces)
 	}
 	if write.Bucket == core.Models {
