@@ -201,7 +201,7 @@ func (c *Core) lag(late map[string]uint64) {
 			c.note(Info, "a service applies changes of models again, or is gone", field("service", id))
 		}
 	}
-	for id := range late {
+	for _, id := range slices.Sorted(maps.Keys(late)) {
 		if c.fleet.lagging[id] == 0 {
 			c.note(Warn, "a service is alive and has not applied a change of the models: what it replaced is unloaded all the same",
 				field("service", id), field("revision", late[id]), field("after", c.cfg.LagTimeout))
@@ -221,7 +221,7 @@ func (c *Core) expireWorkers() {
 		}
 	}
 	for _, owners := range []map[string]map[string]bool{c.assignments.byOwner, c.instances.byOwner} {
-		for worker := range owners {
+		for _, worker := range slices.Sorted(maps.Keys(owners)) {
 			c.noteLost(worker)
 		}
 	}
@@ -230,8 +230,8 @@ func (c *Core) expireWorkers() {
 			delete(c.fleet.dead, worker) // nothing is kept for it
 		}
 	}
-	for worker, since := range c.fleet.lost {
-		if left := c.cfg.WorkerGrace - c.now.Sub(since); left > 0 {
+	for _, worker := range slices.Sorted(maps.Keys(c.fleet.lost)) {
+		if left := c.cfg.WorkerGrace - c.now.Sub(c.fleet.lost[worker]); left > 0 {
 			c.wake(left)
 		} else if len(c.inFlight) == 0 { // one after another
 			c.deleteWorker(worker)

@@ -441,7 +441,8 @@ func (c *Core) recordPlacement(keys []string, versions []place.Version, placed p
 		changed = changed || gone
 		return gone
 	})
-	for ref, cause := range placed.UnderReplicated {
+	for _, ref := range slices.SortedFunc(maps.Keys(placed.UnderReplicated), infer.ModelRef.Compare) {
+		cause := placed.UnderReplicated[ref]
 		if p.underReplicated[ref] == cause {
 			continue
 		}
@@ -474,9 +475,9 @@ func (c *Core) deleteRevoked() {
 }
 
 func (c *Core) noteMark(key string, causes map[infer.ModelRef]string) {
-	for ref, cause := range causes {
+	for _, ref := range slices.SortedFunc(maps.Keys(causes), infer.ModelRef.Compare) {
 		if ref.ID().Key() == key {
-			c.note(Warn, "model version fits no worker", append(ofModel(ref), field("cause", cause))...)
+			c.note(Warn, "model version fits no worker", append(ofModel(ref), field("cause", causes[ref]))...)
 		}
 	}
 }

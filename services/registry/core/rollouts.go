@@ -275,8 +275,8 @@ func (c *Core) drainingOf(keys []string) []place.Version {
 }
 
 // forgetDrained forgets loaded versions that no gateway or scheduler sends requests to any
-// more. One that is alive and does not say so is waited for until LagTimeout: then the old
-// generation goes, and the request that still names it is resolved anew where it arrives.
+// more. One that is alive and does not report so is waited for until LagTimeout. Then the old
+// generation goes, and requests that still name it fail with model_not_ready.
 func (c *Core) forgetDrained() {
 	late := make(map[string]uint64)
 	maps.DeleteFunc(c.rollouts.draining, func(ref infer.ModelRef, d drain) bool {

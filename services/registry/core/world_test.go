@@ -89,9 +89,12 @@ type loader struct {
 // leader is a core and what is on its way to it.
 type leader struct {
 	core   *core.Core
-	events map[core.Bucket][]core.Event
-	reads  []func() core.Event
-	due    time.Time
+	config core.Config
+	// history is what the core took.
+	history []taken
+	events  map[core.Bucket][]core.Event
+	reads   []func() core.Event
+	due     time.Time
 }
 
 func newWorld(seed uint64, l lies) *world {
@@ -176,12 +179,13 @@ func (w *world) elect() {
 	if w.IntN(2) == 0 {
 		w.deposed = nil
 	}
+	config := core.Config{
+		Poll: !w.explicit, Explicit: w.explicit, PollEvery: 5 * time.Second, LoadModels: names()[:1], Epoch: w.epoch,
+		WorkerGrace: time.Minute, LossGrace: 5 * time.Second, Retry: time.Second, LongestRetry: time.Minute,
+		AckTimeout: 5 * time.Second, LagTimeout: time.Hour, LoadTimeout: 24 * time.Hour, Reads: 3,
+	}
 	w.leader = &leader{
-		core: core.New(core.Config{
-			Poll: !w.explicit, Explicit: w.explicit, PollEvery: 5 * time.Second, LoadModels: names()[:1], Epoch: w.epoch,
-			WorkerGrace: time.Minute, LossGrace: 5 * time.Second, Retry: time.Second, LongestRetry: time.Minute,
-			AckTimeout: 5 * time.Second, LagTimeout: time.Hour, LoadTimeout: 24 * time.Hour, Reads: 3,
-		}),
+		core: core.New(config), config: config,
 		events: make(map[core.Bucket][]core.Event), due: w.now,
 	}
 	for _, b := range buckets() {
@@ -245,7 +249,8 @@ func (w *world) lead() {
 // step has a leader take an event, and does what follows, unless it dies meanwhile.
 func (w *world) step(l *leader, e core.Event) {
 	for range 1000 {
-		effects := l.core.Step(w.now, e)
+		effects, step := take(l.core, w.now, e)
+		l.history = append(l.history, step)
 		l.due = w.now.Add(effects.Wake)
 		if effects.Scan != nil {
 			l.reads = append(l.reads, func() core.Event { return w.scan(effects.Scan) })

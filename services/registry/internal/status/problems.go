@@ -47,7 +47,7 @@ func problems(s *View, c *nereidv1.ClusterStatus) []string {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.Lagging)) {
-		add("the service %s is alive and does not apply changes of models: requests that it sends to replaced versions fail or are resolved anew; see its log, or start it again", id)
+		add("the service %s is alive and does not apply changes of models: requests that it sends to replaced versions fail with model_not_ready; see its log, or start it again", id)
 	}
 	for _, w := range c.GetWorkers() {
 		if problem := s.Workers[w.GetId()].Value.GetDeviceProblem(); problem != "" {
