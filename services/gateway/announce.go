@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// Announce logs where the gateway serves. The lines are Triton's: scripts wait for them.
-// Call it when the start is over.
+// Announce logs the addresses on which the gateway serves, in Triton's wording, for which scripts wait. Call it
+// once the start is over.
 func (g *Gateway) Announce() {
 	http, grpc := g.Addresses()
 	if grpc != "" {
@@ -19,8 +19,8 @@ func (g *Gateway) Announce() {
 	}
 }
 
-// announceModels logs what a new snapshot serves and the one before did not, and what was
-// unloaded, as Triton does.
+// announceModels logs the models that are new in a snapshot and those that were unloaded since the previous
+// one, as Triton does.
 func (g *Gateway) announceModels(before, after *core.Snapshot) {
 	loaded, unloaded := after.Changes(before)
 	for _, ref := range loaded {

@@ -27,14 +27,14 @@ type Cache struct {
 	Bytes int64 `name:"response-cache-byte-size" default:"0" group:"Response cache" help:"Size of a local cache in bytes, as --cache-config=local,size=BYTES; 0 is none."`
 }
 
-// cacheSettings are what --cache-config says of the one cache.
+// cacheSettings are the parsed settings of --cache-config. A gateway has at most one cache.
 type cacheSettings struct {
 	name   string // empty for none
 	values map[string]string
 }
 
-// settings reads the flags, of which each has settings of one cache. Errors have the
-// reason config_invalid, and no value: that may be a secret.
+// settings parses the flags; all of them must name the same cache. Errors have the reason config_invalid and
+// never contain a setting's value, which may be a secret.
 func (c *Cache) settings() (s cacheSettings, err error) {
 	if c.Bytes < 0 || c.Bytes > 0 && len(c.Config) > 0 {
 		return s, errs.New(errs.ConfigInvalid, "--response-cache-byte-size is %d: want 0 or more, and 0 beside --cache-config, which says the size of a local cache", c.Bytes)
@@ -69,7 +69,7 @@ func wanted(cache string) string {
 	return "redis,host=HOST and, as needed, port, user, password, db, connect_timeout, socket_timeout, wait_timeout, pool_size, tls_enabled, cert, key, cacert, sni"
 }
 
-// localSize is that of a local cache.
+// localSize returns the size of a local cache in bytes.
 func (s *cacheSettings) localSize() (int64, error) {
 	size, err := strconv.ParseInt(s.values["size"], 10, 64)
 	if len(s.values) != 1 || err != nil || size < 1 {
@@ -78,15 +78,15 @@ func (s *cacheSettings) localSize() (int64, error) {
 	return size, nil
 }
 
-// What a Redis is waited for unless the settings say otherwise, in milliseconds.
+// Default timeouts for a Redis cache, in milliseconds.
 const (
 	connectTimeout = 100
 	socketTimeout  = 100
 	waitTimeout    = 100
 )
 
-// redis are the options of a Redis. A user and a password that are not given come from
-// Triton's variables of the environment.
+// redis returns the options of a Redis cache. The user and the password default to Triton's environment
+// variables.
 func (s *cacheSettings) redis() (o redis.Options, err error) {
 	r := settingsReader{left: maps.Clone(s.values)}
 	o = redis.Options{
@@ -109,7 +109,7 @@ func (s *cacheSettings) redis() (o redis.Options, err error) {
 	return o, r.err
 }
 
-// settingsReader takes settings out of a list, and keeps the first error.
+// settingsReader removes settings from a map as it reads them and keeps the first error.
 type settingsReader struct {
 	left map[string]string
 	err  error
@@ -121,7 +121,7 @@ func (r *settingsReader) wrong(key, want string) {
 	}
 }
 
-// text takes a setting out; absent where it is not given.
+// text returns and removes a setting; absent is its default.
 func (r *settingsReader) text(key, absent string) string {
 	value, ok := r.left[key]
 	if delete(r.left, key); !ok {
@@ -130,7 +130,7 @@ func (r *settingsReader) text(key, absent string) string {
 	return value
 }
 
-// number is one from 0 to most.
+// number reads a number from 0 to most.
 func (r *settingsReader) number(key string, absent, most int) int {
 	n, err := strconv.Atoi(r.text(key, strconv.Itoa(absent)))
 	if err != nil || n < 0 || n > most {
@@ -139,12 +139,12 @@ func (r *settingsReader) number(key string, absent, most int) int {
 	return n
 }
 
-// milliseconds are up to a minute. 0, for which Triton waits forever, is the default.
+// milliseconds reads a duration of at most one minute. 0, which makes Triton wait forever, selects the default.
 func (r *settingsReader) milliseconds(key string, absent int) time.Duration {
 	return time.Duration(cmp.Or(r.number(key, absent, 60_000), absent)) * time.Millisecond
 }
 
-// tls is how a Redis is reached, nil for without. Its files are read now.
+// tls returns the TLS configuration for a Redis, or nil if TLS is off. It reads the certificate files.
 func (r *settingsReader) tls(enabled string) *tls.Config {
 	certificate, key, roots := r.text("cert", ""), r.text("key", ""), r.text("cacert", "")
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: r.text("sni", "")}
@@ -174,8 +174,8 @@ func (r *settingsReader) tls(enabled string) *tls.Config {
 	return c
 }
 
-// read reads the flags: the size of a local cache, or the options of a Redis, or
-// neither. Errors are as those of settings.
+// read parses the flags. It returns the size of a local cache, the options of a Redis, or neither. It fails as
+// settings does.
 func (c *Cache) read() (size int64, o *redis.Options, err error) {
 	s, err := c.settings()
 	switch {
@@ -189,8 +189,8 @@ func (c *Cache) read() (size int64, o *redis.Options, err error) {
 	return 0, &options, err
 }
 
-// openCache makes the cache of the store that the settings ask for, or of none, and the
-// Redis that is to run with it, or nil.
+// openCache makes the configured response cache, which stores nothing if none is configured. It also returns
+// the Redis client to run beside it, or nil.
 func openCache(c *Cache, deps Deps) (made *cache.Cache, values *redis.Values, err error) {
 	size, o, err := c.read()
 	if err != nil {
@@ -212,7 +212,7 @@ func openCache(c *Cache, deps Deps) (made *cache.Cache, values *redis.Values, er
 		report = func(string, infer.CacheUse) {}
 	}
 	made = cache.New(store, report)
-	made.TooLarge = func(bytes, limit int64) { // Triton's first words
+	made.TooLarge = func(bytes, limit int64) { // the message starts as Triton's does
 		deps.Log.Warn("Failed to insert key into response cache: the response is larger than an entry may be", zap.Int64("bytes", bytes), zap.Int64("limit", limit))
 	}
 	deps.Metrics.MustRegister(made.Collectors()...)

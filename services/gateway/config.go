@@ -9,26 +9,24 @@ import (
 	"github.com/nereid-serving/nereid/libs/serve"
 )
 
-// Config configures a gateway. A field with a name is a flag, and a setting of
-// that name in files and in the environment.
+// Config configures a gateway. Each field with a name is a flag, and a setting of that name in configuration
+// files and the environment.
 type Config struct {
-	// ID names this gateway among the others; it is its key in the bucket
-	// gateways.
+	// ID identifies this gateway among all gateways; it is its key in the bucket gateways.
 	ID string `kong:"-"`
-	// ServerName and Version are what the server metadata shows.
+	// ServerName and Version are shown in the server metadata.
 	ServerName string `kong:"-"`
 	Version    string `kong:"-"`
 
-	// ExitTimeout bounds the drain; requests in flight are then cut off.
+	// ExitTimeout bounds the drain; requests still in flight after it are canceled.
 	ExitTimeout int `name:"exit-timeout-secs" default:"30" group:"Server" help:"How long requests in flight may take when the server stops, in seconds."`
-	// ExitNotice is how long a stopping gateway is not ready and still serves.
+	// ExitNotice is how long a stopping gateway reports not ready while it still serves.
 	ExitNotice int `name:"exit-notice-secs" default:"0" group:"Server" help:"How long a stopping server reports not ready and keeps serving before it refuses new requests, in seconds: as long as load balancers need to notice."`
-	// StrictReadiness makes the server ready only while every model is. Without
-	// it the server is ready from the end of the start on.
+	// StrictReadiness makes the server ready only while every model is ready. Without it the server is ready
+	// once the start is over.
 	StrictReadiness config.Switch `name:"strict-readiness" default:"true" group:"Server" help:"Be ready only while every model is; otherwise as soon as the start has ended."`
 
-	// StallTimeout is how long a client may make no progress with what it sends or
-	// takes.
+	// StallTimeout is how long a client may make no progress in sending a request or reading a response.
 	StallTimeout int `name:"stall-timeout-secs" default:"60" group:"Server" help:"Time in which a client must send 64 KiB of a request, or read as much of a response, or the rest, in seconds; otherwise the server ends the call."`
 
 	AllowHTTP   config.Switch `name:"allow-http" default:"true" group:"HTTP" help:"Serve HTTP."`
@@ -36,29 +34,29 @@ type Config struct {
 	HTTPPort    int           `name:"http-port" default:"8000" group:"HTTP" help:"Port to listen on; 0 is any free one."`
 	// MaxInput bounds a JSON body, a tensor in it and a decompressed body.
 	MaxInput int64 `name:"http-max-input-size" default:"67108864" group:"HTTP" help:"Largest JSON body, tensor in it, or decompressed body, in bytes."`
-	// HealthBody is the body of health responses: none or json.
+	// HealthBody selects the body of health responses: none or json.
 	HealthBody string `name:"health-body" default:"none" enum:"none,json" group:"HTTP" help:"Body of responses of /v2/health and of a model's readiness: none, as Triton's, except for clients whose Accept header names application/json; or json, the Open Inference Protocol's body for all clients, which KServe's SDK needs."`
 
 	AllowGRPC   config.Switch `name:"allow-grpc" default:"true" group:"gRPC" help:"Serve gRPC."`
 	GRPCAddress string        `name:"grpc-address" default:"0.0.0.0" group:"gRPC" help:"Address to listen on, or unix:PATH."`
 	GRPCPort    int           `name:"grpc-port" default:"8001" group:"gRPC" help:"Port to listen on; 0 is any free one."`
 
-	// Policy is a file that says who may ask for what; empty is none.
+	// Policy is the path of the policy file, or empty for none.
 	Policy string `name:"policy" placeholder:"FILE" group:"Tenants" help:"Policy of the server: tenants with their keys, limits, priority bands, cost classes and routes. A changed file is reloaded; one with errors changes nothing. See nereid policy."`
 
-	// RequirePolicy says whether calls are refused while there is no policy: true, false or
-	// auto, which is true from when the registry has published one.
+	// RequirePolicy says whether the gateway refuses calls while it has no policy: true, false or auto. auto
+	// means true as soon as the registry has published a policy.
 	RequirePolicy string `name:"require-policy" default:"auto" enum:"auto,true,false" group:"Tenants" help:"Refuse calls without a policy: auto does so once the registry has published one, and accepts no calls until it knows; true always; false never."`
 	// AllowRecording lets clients record requests.
 	AllowRecording config.Switch `name:"allow-recording" default:"false" group:"Tenants" help:"Let clients record incoming requests, as nereid record does. Under a policy only tenants with the API recording may."`
-	// ExplainedRequests is how many requests are remembered for explanations.
+	// ExplainedRequests is the number of recent requests that can be explained.
 	ExplainedRequests int `name:"explained-requests" default:"10000" group:"Tenants" help:"How many recent requests the server remembers to explain them. See nereid explain."`
 
 	Connections  Connections  `embed:""`
 	Cache        Cache        `embed:""`
 	SharedMemory SharedMemory `embed:""`
 
-	// MaxRequestBytes bounds the bytes of all requests together.
+	// MaxRequestBytes bounds the memory of all requests together.
 	MaxRequestBytes int64 `name:"max-request-bytes" default:"4294967296" group:"Queues" help:"The most memory of all requests together, from their arrival to their responses; more are refused with memory_full. 0 is no limit."`
 }
 
@@ -75,8 +73,8 @@ func Default() Config {
 	}
 }
 
-// Validate returns an error of the reason config_invalid that names the
-// setting and its valid values. The ID is no setting, and [New]'s to check.
+// Validate returns an error with the reason config_invalid that names the setting and its valid values. It does
+// not check ID, which is not a setting: [New] does.
 func (c Config) Validate() error {
 	http, grpc := c.http(), c.grpc()
 	switch {
@@ -108,8 +106,8 @@ func (c Config) Validate() error {
 	return c.Connections.validate()
 }
 
-// FreeTensorBytes returns how many bytes of free tensor memory a gateway's process keeps for the
-// next requests: most, or a quarter of what requests may hold if that is less.
+// FreeTensorBytes returns how many bytes of free tensor memory a gateway's process retains for later requests:
+// most, or a quarter of MaxRequestBytes if that is less.
 func (c *Config) FreeTensorBytes(most int64) int64 {
 	if c.MaxRequestBytes == 0 {
 		return most
@@ -117,8 +115,8 @@ func (c *Config) FreeTensorBytes(most int64) int64 {
 	return min(most, c.MaxRequestBytes/4)
 }
 
-// AdminAddress is the default address of metrics: that of HTTP, and loopback if
-// that is a socket.
+// AdminAddress is the default address for metrics: the HTTP address, or loopback if HTTP listens on a Unix
+// socket.
 func (c *Config) AdminAddress() string {
 	switch {
 	case !c.AllowHTTP.On:

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// Connections configures the connections of clients. Times are in milliseconds.
+// Connections configures client connections. Times are in milliseconds.
 type Connections struct {
 	ReuseHTTP    config.Switch `name:"reuse-http-port" default:"false" group:"HTTP" help:"Share the port with other processes that do; the kernel spreads connections over them."`
 	HTTPRestrict []string      `name:"http-restricted-api" sep:"none" secret:"value" placeholder:"API,API:HEADER=VALUE" group:"HTTP" help:"Answer calls of these APIs only with this header: health, metadata, inference, model-config, model-repository, statistics, shared-memory, trace, logging; repeat the flag for several headers."`
@@ -27,7 +27,7 @@ type Connections struct {
 	HTTPKey         string        `name:"http-server-key" placeholder:"FILE" group:"HTTP" help:"The private key of the certificate, in PEM."`
 	HTTPRoots       string        `name:"http-root-cert" placeholder:"FILE" group:"HTTP" help:"Certificates that sign those of clients, in PEM."`
 
-	// HTTPHeaders and GRPCHeaders match the headers that inferences get as parameters.
+	// HTTPHeaders and GRPCHeaders match the headers that become parameters of inference requests.
 	HTTPHeaders string `name:"http-header-forward-pattern" placeholder:"PATTERN" group:"HTTP" help:"Give inferences the headers that this regular expression matches in part as parameters, under their names in lower case; case is ignored unless it says (?-i), which holds it against x-name and X-Name. Never those that identify the caller."`
 	GRPCHeaders string `name:"grpc-header-forward-pattern" placeholder:"PATTERN" group:"gRPC" help:"As --http-header-forward-pattern, for metadata."`
 
@@ -95,17 +95,17 @@ func (c *Connections) validate() error {
 	return errors.Join(httpErr, grpcErr, tlsErr, httpTLSErr, httpPatternErr, grpcPatternErr)
 }
 
-// What an idle connection takes in memory, in bytes, and the reciprocal of the part of
-// --max-request-bytes that all connections of a protocol may take. With the default of that
-// the bounds of the flags are no larger.
+// An idle connection's memory in bytes, and the fraction 1/connectionShare of --max-request-bytes that all
+// connections of one protocol may use. At the default of --max-request-bytes this bound is at least the flags'
+// defaults.
 const (
 	httpConnectionBytes = 32 << 10
 	grpcConnectionBytes = 64 << 10
 	connectionShare     = 8
 )
 
-// bounded bounds the connections of a protocol's listener, each of which takes so many bytes. The
-// log says so for 1, 2, 4 and so on that are closed: a hostile client must not fill it.
+// bounded limits the connections of a listener, each of which uses the given number of bytes. It logs the 1st,
+// 2nd, 4th, 8th … closed connection, so that a hostile client cannot flood the log.
 func (g *Gateway) bounded(l net.Listener, most int, bytes int64, setting string) net.Listener {
 	if affordable := g.config.MaxRequestBytes / connectionShare / bytes; g.config.MaxRequestBytes > 0 && most > 0 {
 		most = min(most, int(max(affordable, 1)))
@@ -117,7 +117,7 @@ func (g *Gateway) bounded(l net.Listener, most int, bytes int64, setting string)
 	})
 }
 
-// keepalive are the server's pings and the ages of connections.
+// keepalive returns the settings for the server's pings and for connection ages.
 func (c *Connections) keepalive() keepalive.ServerParameters {
 	return keepalive.ServerParameters{
 		Time: millis(c.PingTime), Timeout: millis(c.PingTimeout),
@@ -127,7 +127,7 @@ func (c *Connections) keepalive() keepalive.ServerParameters {
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// restrictions parses the values of a flag; nil restricts nothing.
+// restrictions parses the values of a flag. A nil result restricts nothing.
 func restrictions(flag string, texts []string) (core.Restrictions, error) {
 	if len(texts) == 0 {
 		return nil, nil
@@ -141,12 +141,12 @@ func restrictions(flag string, texts []string) (core.Restrictions, error) {
 	return r, nil
 }
 
-// tls returns what gRPC's listener has of TLS; nil is plain text.
+// tls returns the TLS settings of the gRPC listener, or nil for plain text.
 func (c *Connections) tls() (*serve.TLS, error) {
 	return serve.TLS{Certificate: c.Certificate, Key: c.Key, Roots: c.Roots, Mutual: c.Mutual.On}.Given(c.SSL.On, "--grpc")
 }
 
-// httpTLS returns what HTTP's listener has of TLS; nil is plain text.
+// httpTLS returns the TLS settings of the HTTP listener, or nil for plain text.
 func (c *Connections) httpTLS() (*serve.TLS, error) {
 	return serve.TLS{Certificate: c.HTTPCertificate, Key: c.HTTPKey, Roots: c.HTTPRoots, Mutual: c.HTTPMutual.On, Protocol: "http/1.1"}.Given(c.HTTPSSL.On, "--http")
 }

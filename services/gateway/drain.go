@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
-// notice gives load balancers the time to notice the end of readiness.
+// notice gives load balancers time to see that the gateway is no longer ready.
 func (g *Gateway) notice(ctx context.Context, engine *core.Gateway) {
 	if g.config.ExitNotice == 0 {
 		return
@@ -24,13 +24,12 @@ func (g *Gateway) notice(ctx context.Context, engine *core.Gateway) {
 	lifecycle.Pause(ctx, g.config.exitNotice())
 }
 
-// lastRequests is how long a gateway that drains waits for further requests on HTTP
-// connections that were in use within that time. Responses close these, so that clients that
-// send one request after another see no error. Idle clients are not waited for.
+// lastRequests is how long a draining gateway waits for another request on HTTP connections that were used
+// within that time. The response to that request closes the connection, so a client that sends one request
+// after another sees no error. Idle connections do not delay the drain.
 const lastRequests = 2 * time.Second
 
-// drain waits at most the exit timeout for the requests in flight. The lines that it logs
-// are Triton's.
+// drain waits for the requests in flight, at most for the exit timeout. Its log lines are Triton's.
 func (g *Gateway) drain(ctx context.Context, engine *core.Gateway) {
 	ctx, cancel := context.WithTimeout(ctx, g.config.exitTimeout())
 	defer cancel()
@@ -59,8 +58,8 @@ func (g *Gateway) drain(ctx context.Context, engine *core.Gateway) {
 	}
 }
 
-// followConnections tells the calls of an HTTP server whether their connection was open
-// before the gateway drains, and closes connections after their response once it does.
+// followConnections marks each HTTP call with whether its connection was open before the drain started. During
+// the drain it closes each connection after its response.
 func (g *Gateway) followConnections(server *http.Server, engine *core.Gateway) {
 	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return rest.WithConnected(ctx, !engine.ShuttingDown())

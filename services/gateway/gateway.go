@@ -1,8 +1,7 @@
-// Package gateway is the service that clients call over HTTP and gRPC. It checks
-// requests against its snapshot of the models, submits them to the scheduler,
-// and returns exactly one response to each.
+// Package gateway implements the service that clients call over HTTP and gRPC. It checks requests against its
+// snapshot of the models, submits them to the scheduler, and ends each request exactly once.
 //
-// It reads models from the state buckets alone, and writes its own lease only.
+// It learns about models only from the state buckets, and writes only its own lease.
 package gateway
 
 import (
@@ -46,7 +45,7 @@ import (
 // Dispatcher submits requests to their scheduler: see [core.Dispatcher].
 type Dispatcher = core.Dispatcher
 
-// StatisticsSource has the statistics of a pool: see [core.StatisticsSource].
+// StatisticsSource returns the statistics of a pool: see [core.StatisticsSource].
 type StatisticsSource = core.StatisticsSource
 
 // Repository loads and unloads models on request: see [core.Repository].
@@ -58,61 +57,55 @@ type Cluster = rpc.Cluster
 // IndexEntry is one line of the repository index.
 type IndexEntry = core.IndexEntry
 
-// Unloaded is the reason of an index entry that was unloaded on request.
+// Unloaded is the reason of an index entry whose model was unloaded on request.
 const Unloaded = core.CauseUnloaded
 
-// Deps are what a gateway works with.
+// Deps are a gateway's dependencies.
 type Deps struct {
 	Bus        *bus.Bus
 	Dispatcher Dispatcher
-	// Requests is the table that the gateway shares with its [Remote]. It may be
-	// nil; then the gateway makes one.
+	// Requests is the table that the gateway shares with its [Remote]. If nil, the gateway makes its own.
 	Requests *Requests
-	// Reachable reports whether a pool's scheduler is reachable. It may be nil;
-	// then it always is.
+	// Reachable reports whether a pool's scheduler is reachable. If nil, every scheduler is.
 	Reachable func(pool string) bool
-	// Connected returns a channel that is closed when the current stream to a
-	// worker's incarnation ends; nil if there is none. It may be nil; then a
-	// worker is lost with its lease.
+	// Connected returns a channel that is closed when the current stream to a worker's incarnation ends, or nil
+	// if there is no stream. If Connected itself is nil, a worker is lost as soon as its lease expires.
 	Connected func(worker uint64) <-chan struct{}
-	// GPUs are those whose memory clients may share. It may be nil; then they share none.
+	// GPUs are the GPUs whose memory clients may share. If nil, clients share no GPU memory.
 	GPUs GPUs
-	// Registered is called with the gateway's incarnation before its first
-	// request. It may be nil.
+	// Registered is called with the gateway's incarnation before the first request. It may be nil.
 	Registered func(incarnation uint64)
-	// Statistics returns the source for a pool.
+	// Statistics returns the statistics source of a pool.
 	Statistics func(pool string) StatisticsSource
-	// CacheUsed is told what the response cache did for each request of a pool, for
-	// the pool's statistics. It does not block, and may be nil.
+	// CacheUsed reports what the response cache did for each request of a pool, for the pool's statistics. It
+	// must not block. It may be nil.
 	CacheUsed func(pool string, u infer.CacheUse)
-	// EnsembleEnded is told of the end of each request for an ensemble of a pool, for
-	// the pool's statistics. It does not block, and may be nil.
+	// EnsembleEnded reports the end of each request for an ensemble of a pool, for the pool's statistics. It
+	// must not block. It may be nil.
 	EnsembleEnded func(pool string, e infer.EnsembleEnd)
-	// Repository may be nil; then the gateway loads and unloads no models.
+	// Repository loads and unloads models. If nil, the gateway cannot.
 	Repository Repository
-	// Cluster may be nil; then the gateway has no such call.
+	// Cluster returns the cluster's state. If nil, the gateway does not offer that call.
 	Cluster Cluster
-	// SharedQuotas says that other gateways serve the same tenants, with which their limits
-	// are shared.
+	// SharedQuotas says that other gateways serve the same tenants and share their limits with this one.
 	SharedQuotas bool
-	// Clock is that of the requests' times.
+	// Clock timestamps the requests.
 	Clock *mono.System
 	// Pool is the memory pool of tensors.
 	Pool    *tensor.Pool
 	Metrics prometheus.Registerer
-	// Logs is what Log is written by, and SetLog changes settings of the logs of all services
-	// and returns those that differ from the flags. They may be nil together; then the
-	// gateway has no logging extension.
+	// Logs is the sink behind Log. SetLog changes log settings of all services and returns the settings that
+	// differ from the flags. If both are nil, the gateway has no logging extension.
 	Logs   *obs.Log
 	SetLog func(ctx context.Context, changes map[string]string) (obs.LogSettings, error)
-	// Gathered are the metrics of this process, by which clients of language models learn
-	// the load. It may be nil; then they learn nothing.
+	// Gathered collects this process's metrics, from which the gateway reports the load of language models to
+	// clients. If nil, it reports none.
 	Gathered prometheus.Gatherer
 	Log      *zap.Logger
 }
 
-// Gateway is one gateway. It is a Responder for its requests, a Caller for the models
-// of its process, and safe for concurrent use.
+// Gateway is one gateway. It is the Responder of its requests and the Caller for models in its process. It is
+// safe for concurrent use.
 type Gateway struct {
 	config Config
 	deps   Deps
@@ -124,7 +117,7 @@ type Gateway struct {
 	policy *policies
 	shared *regions.Regions // of clients' memory; nil where they share none
 	recent *explain.Requests
-	// recordings are those that clients have asked for.
+	// recordings are the recordings that clients have requested.
 	recordings *record.Recordings
 
 	// engine and calls are set once the lease has assigned the incarnation.
@@ -135,7 +128,7 @@ type Gateway struct {
 	bound      chan struct{} // closed when the listeners are open
 	http       net.Listener  // valid after bound, nil if not enabled
 	grpc       net.Listener
-	// connections are those of HTTP, set once it is served.
+	// connections are the HTTP connections; set once HTTP is served.
 	connections atomic.Pointer[rest.Connections]
 }
 
@@ -168,7 +161,7 @@ func New(c Config, deps Deps) (*Gateway, error) {
 	return g, nil
 }
 
-// explain tells what became of a request, of whichever gateway.
+// explain reports what happened to a request, of this gateway or another.
 func (g *Gateway) explain(ctx context.Context, q infer.ExplainQuestion) (*infer.Explanation, error) {
 	return g.recent.Explain(ctx, g.deps.Bus, q)
 }
@@ -182,11 +175,11 @@ func (g *Gateway) Ready() bool {
 	return engine != nil && engine.Ready()
 }
 
-// Refused returns why the gateway refuses all calls but probes; nil if it does not.
+// Refused returns why the gateway refuses all calls except probes, or nil if it does not.
 func (g *Gateway) Refused() error { return g.policy.missing() }
 
-// Fail declares that there is no repository and will be none: see [core.Gateway.Fail]. It takes
-// effect when the gateway has registered, and returns then or when ctx is done.
+// Fail declares that there is no repository and never will be: see [core.Gateway.Fail]. It takes effect once
+// the gateway has registered, and returns then or when ctx is done.
 func (g *Gateway) Fail(ctx context.Context) {
 	select {
 	case <-g.registered:
@@ -195,7 +188,7 @@ func (g *Gateway) Fail(ctx context.Context) {
 	}
 }
 
-// Unreachable lists the pools with ready models and without a reachable scheduler.
+// Unreachable lists the pools that have ready models but no reachable scheduler.
 func (g *Gateway) Unreachable() []string {
 	if engine := g.engine.Load(); engine != nil {
 		return engine.Unreachable()
@@ -203,14 +196,14 @@ func (g *Gateway) Unreachable() []string {
 	return nil
 }
 
-// Started is closed at the end of the start: the registry's scan is known and
-// every model in it is ready or has failed.
+// Started returns a channel that is closed when the start is over: the registry's scan is known and every model
+// in it is ready or has failed.
 func (g *Gateway) Started() <-chan struct{} { return g.started }
 
-// Bound is closed when the listeners are open; Addresses is valid then.
+// Bound returns a channel that is closed when the listeners are open. Addresses is valid then.
 func (g *Gateway) Bound() <-chan struct{} { return g.bound }
 
-// Addresses are those of the open listeners, empty where not enabled.
+// Addresses returns the addresses of the open listeners, empty for a disabled protocol.
 func (g *Gateway) Addresses() (http, grpc string) { return addressOf(g.http), addressOf(g.grpc) }
 
 // Index lists the models with their states.
@@ -221,8 +214,8 @@ func (g *Gateway) Index() []IndexEntry {
 	return nil
 }
 
-// Run serves until ctx is done. Then it is not ready for the exit notice, refuses
-// new requests, drains those in flight within the exit timeout, and returns nil.
+// Run serves until ctx is done. It then reports not ready for the exit notice, refuses new requests, drains
+// those in flight within the exit timeout, and returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer g.shared.Close()
 	r, err := g.register(ctx)
@@ -262,8 +255,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// open opens the listeners once it is known which policy there is: calls that come before
-// would be subject to none.
+// open opens the listeners once the gateway knows which policy applies; earlier calls would be subject to no
+// policy.
 func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) error {
 	if g.deps.SharedQuotas {
 		short := g.policy.tenants.Share()
@@ -282,8 +275,8 @@ func (g *Gateway) open(ctx, serving context.Context, group *errgroup.Group) erro
 	return nil
 }
 
-// renew renews the gateway's lease until ctx is done. A lease that cannot be
-// released then, since NATS is away, is no failure of the stop.
+// renew renews the gateway's lease until ctx is done. If the lease cannot be released then because NATS is
+// unavailable, the stop still succeeds.
 func (g *Gateway) renew(ctx context.Context, r *registration) error {
 	err := r.Run(ctx)
 	if ctx.Err() != nil && err != nil {
@@ -319,18 +312,17 @@ func (g *Gateway) statisticsMissing(pool string, err error) {
 	g.deps.Log.Warn("a pool's scheduler does not answer: its models are missing in the statistics", append(obs.Err(err), zap.String("pool", pool))...)
 }
 
-// outputMissing logs Triton's line.
+// outputMissing logs the warning that Triton logs.
 func (g *Gateway) outputMissing(ensemble infer.ModelRef, output string) {
 	g.deps.Log.Warn("Composing models did not output tensor "+output, obs.Model(ensemble)...)
 }
 
-// extensions lists the extensions of the protocol that the gateway has, in Triton's order.
+// extensions lists the protocol extensions of the gateway, in Triton's order.
 func extensions() []string {
 	return []string{"classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory", "binary_tensor_data", "parameters", "statistics"}
 }
 
-// InFlight returns the number of requests without their final response. It is
-// safe for concurrent use.
+// InFlight returns the number of requests that still lack their final response. It is safe for concurrent use.
 func (g *Gateway) InFlight() int64 { return g.deps.Requests.InFlight() }
 
 func (g *Gateway) listen(ctx context.Context) (err error) {
@@ -345,7 +337,7 @@ func (g *Gateway) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// flush bounds the writing of finished responses when the servers stop.
+// flush bounds how long stopping servers may take to write finished responses.
 const flush = 5 * time.Second
 
 func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
@@ -384,7 +376,7 @@ func (g *Gateway) serveHTTP(ctx context.Context, engine *core.Gateway) error {
 	return serve.HTTP(ctx, server, connections.Count(server, listener), flush)
 }
 
-// path are the options of a protocol's calls.
+// path returns the options for the calls of a protocol.
 func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Options {
 	meter := g.meters.Protocol(protocol)
 	return path.Options{
@@ -396,8 +388,8 @@ func (g *Gateway) path(protocol string, restricted core.Restrictions) path.Optio
 	}
 }
 
-// audit logs the calls of a protocol that may change what the server does: who has called,
-// and what became of it. They are logged under a policy alone; without one nobody knows who calls.
+// audit returns a function that logs calls that may change what the server does: the caller and the result. It
+// logs only under a policy, since without one callers are unknown.
 func (g *Gateway) audit(protocol string) func(*path.Call, error) {
 	log := g.deps.Log
 	return func(c *path.Call, err error) {
@@ -416,8 +408,8 @@ func (g *Gateway) audit(protocol string) func(*path.Call, error) {
 	}
 }
 
-// recorded logs the start of a recording, and its end with what it has: who has seen the requests
-// of others stands in the log, with or without a policy.
+// recorded logs the start of a recording, and its end with a summary. It logs with or without a policy: the log
+// must show who has seen other callers' requests.
 func (g *Gateway) recorded(c *path.Call, o record.Options, is *recording.Summary) {
 	fields := []zap.Field{
 		zap.Strings("models", o.Models), zap.Strings("tenants", o.Tenants), zap.Float64("share", o.Share), zap.Bool("answers", o.Answers),

@@ -17,8 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc"
 )
 
-// closed returns what logs connections that are closed for what their clients do, at most once
-// a second.
+// closed returns a function that logs connections closed because of their client's behavior, at most once a
+// second.
 func (g *Gateway) closed() func(net.Addr, *errs.Error) {
 	sometimes := rate.Sometimes{Interval: time.Second}
 	return func(peer net.Addr, cause *errs.Error) {

@@ -10,29 +10,29 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
-// The metrics by which a model says how much of its key-value cache is in use. They are
-// those of NVIDIA's TensorRT-LLM models.
+// The metrics in which a model reports how much of its key-value cache is in use. NVIDIA's TensorRT-LLM models
+// use these names.
 const (
 	cacheFamily = "nv_trt_llm_kv_cache_block_metrics"
 	cacheLabel  = "kv_cache_block_type"
 )
 
-// loadAge is for how long a look at the metrics counts: it takes longer than a request, and
-// clients may ask with each.
+// loadAge is how long gathered metrics are reused: gathering takes longer than a request, and clients may ask
+// with each one.
 const loadAge = 100 * time.Millisecond
 
-// load reads how much of the models' key-value caches is in use from the metrics of this
-// process. It is safe for concurrent use.
+// load reads from this process's metrics how much of the models' key-value caches is in use. It is safe for
+// concurrent use.
 type load struct {
 	metrics prometheus.Gatherer
 
 	mu    sync.Mutex
-	read  time.Time // guarded by mu, like what was read
+	read  time.Time // guarded by mu, as are last and known
 	last  rest.CacheLoad
 	known bool
 }
 
-// get returns what a model says; false where none does. Of several the last counts.
+// get returns the reported cache load, or false if no model reports one. If several do, the last one wins.
 func (l *load) get() (rest.CacheLoad, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +40,7 @@ func (l *load) get() (rest.CacheLoad, bool) {
 		return l.last, l.known
 	}
 	l.read, l.known = time.Now(), false
-	families, _ := l.metrics.Gather() // what it has beside an error counts
+	families, _ := l.metrics.Gather() // partial results count even beside an error
 	for _, f := range families {
 		if f.GetName() == cacheFamily {
 			l.last, l.known = cacheLoad(f)
@@ -49,7 +49,7 @@ func (l *load) get() (rest.CacheLoad, bool) {
 	return l.last, l.known
 }
 
-// cacheLoad reads the family; false where a value is missing.
+// cacheLoad reads the metric family, or returns false if a value is missing.
 func cacheLoad(f *dto.MetricFamily) (rest.CacheLoad, bool) {
 	values := make(map[string]float64)
 	for _, m := range f.GetMetric() {

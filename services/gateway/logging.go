@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// logging has the settings of this process's log, and changes those of all services.
+// logging reads the log settings of this process and changes those of all services.
 type logging struct {
 	log *obs.Log
 	set func(ctx context.Context, changes map[string]string) (obs.LogSettings, error)
@@ -19,8 +19,8 @@ func (l *logging) Settings() core.LogSettings {
 	return core.LogSettings{File: c.File, Info: c.Info, Warning: c.Warning, Error: c.Error, Verbose: c.Verbose, Format: c.Format}
 }
 
-// Set implements core.Logging. The settings are in force here when it returns, and in the
-// other services as soon as they hear of them.
+// Set implements core.Logging. When it returns, the settings are in effect here; other services apply them when
+// they are notified.
 func (l *logging) Set(ctx context.Context, changes map[string]string) error {
 	all, err := l.set(ctx, changes)
 	if err != nil {

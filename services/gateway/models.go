@@ -13,7 +13,7 @@ var (
 	_ infer.Control = (*Gateway)(nil)
 )
 
-// Call takes the call of a model in this process; see [infer.Caller].
+// Call calls a model on behalf of a model in this process; see [infer.Caller].
 func (g *Gateway) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
 	if caller := g.calls.Load(); caller != nil {
 		return caller.Call(c, receive)
@@ -23,7 +23,7 @@ func (g *Gateway) Call(c *infer.Call, receive func(*infer.Response)) (cancel fun
 	return func() {}
 }
 
-// LoadModel loads a model for one of this process; see [infer.Control].
+// LoadModel loads a model on behalf of a model in this process; see [infer.Control].
 func (g *Gateway) LoadModel(ctx context.Context, model, config string, files map[string][]byte) error {
 	if engine := g.engine.Load(); engine != nil {
 		return engine.LoadModel(ctx, core.LoadRequest{Model: model, Config: config, HasConfig: config != "", Files: files})
@@ -31,7 +31,7 @@ func (g *Gateway) LoadModel(ctx context.Context, model, config string, files map
 	return starting(model)
 }
 
-// UnloadModel unloads a model for one of this process; see [infer.Control].
+// UnloadModel unloads a model on behalf of a model in this process; see [infer.Control].
 func (g *Gateway) UnloadModel(ctx context.Context, model string, dependents bool) error {
 	if engine := g.engine.Load(); engine != nil {
 		return engine.UnloadModel(ctx, model, dependents)
@@ -39,7 +39,7 @@ func (g *Gateway) UnloadModel(ctx context.Context, model string, dependents bool
 	return starting(model)
 }
 
-// ModelReady reports whether a version takes requests; see [infer.Control].
+// ModelReady reports whether a version accepts requests; see [infer.Control].
 func (g *Gateway) ModelReady(model, version string) (bool, error) {
 	if engine := g.engine.Load(); engine != nil {
 		return engine.ModelReady(model, version)

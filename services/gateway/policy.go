@@ -21,25 +21,25 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tokens"
 )
 
-// policies has the gateway's policy in force: that of a file, read again when it changes, or
-// that which the registry publishes.
+// policies maintains the policy in force: the one in a file, which is reloaded when it changes, or the one that
+// the registry publishes.
 type policies struct {
-	path     string // empty: the registry's
+	path     string // empty: the registry's policy
 	required string // auto, true or false: see [Config]
 	log      *zap.Logger
 
 	tenants   *tenants.Tenants
 	costs     *tenants.Costs
-	verifiers *lifecycle.DynamicGroup // of the present policy, which keep its keys fresh
+	verifiers *lifecycle.DynamicGroup // of the current policy; they keep its keys fresh
 	reloads   *prometheus.CounterVec
 
 	settled chan struct{} // closed when calls may be accepted
-	changed chan struct{} // has one when calls begin or end to be refused for want of a policy
+	changed chan struct{} // signals that calls start or stop being refused for lack of a policy
 
 	// Owned by run.
-	stop   context.CancelFunc // of the present verifier
-	text   string             // of which no further attempt is needed: it is in force, or wrong
-	failed string             // why the last attempt has failed; empty where it has not
+	stop   context.CancelFunc // of the current verifier
+	text   string             // the last text that needs no retry: it is in force, or invalid
+	failed string             // why the last attempt failed; empty if it did not
 
 	mu     sync.Mutex
 	digest string // of the policy in force; guarded by mu
@@ -47,11 +47,11 @@ type policies struct {
 }
 
 const (
-	// policyPoll is how often a policy's file is read, and how often a policy is tried again
-	// whose keys could not be.
+	// policyPoll is how often the policy file is read, and how often a policy is retried whose keys could not
+	// be loaded.
 	policyPoll = time.Second
-	// policyWait is after what time a gateway that does not know whether there is a policy
-	// says so and, where it needs none, serves without.
+	// policyWait is how long a gateway waits to learn whether there is a policy. It then logs that it does not
+	// know and, if no policy is required, serves without one.
 	policyWait = 10 * time.Second
 )
 
@@ -95,13 +95,13 @@ func costError() *prometheus.Desc {
 		"How far the predicted costs of recent requests were off, on average, relative to what they have cost.", []string{"model"}, nil)
 }
 
-// missing returns the error of calls while a policy is needed and there is none; nil otherwise.
+// missing returns the error for calls while a policy is required and there is none; nil otherwise.
 func (p *policies) missing() error {
 	_, err := p.tenants.View()
 	return err
 }
 
-// await waits until it is known which policy there is, or one of the contexts ends.
+// await waits until the gateway knows which policy applies, or until one of the contexts is done.
 func (p *policies) await(starting, serving context.Context) {
 	select {
 	case <-p.settled:
@@ -110,9 +110,9 @@ func (p *policies) await(starting, serving context.Context) {
 	}
 }
 
-// run puts policies in force as they change, until ctx is done: those of the file or,
-// without one, those that the registry publishes. One that is not valid changes nothing. The
-// error of a file that has none at the start is of the reason policy_invalid.
+// run puts policies in force as they change, until ctx is done: those of the file or, without a file, those
+// that the registry publishes. An invalid policy changes nothing. If the file has no valid policy at the start,
+// run fails with the reason policy_invalid.
 func (p *policies) run(ctx context.Context, store *bus.Bus) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.verifiers.Run(ctx) })
@@ -144,9 +144,9 @@ func (p *policies) followFile(ctx context.Context) error {
 	return nil
 }
 
-// followStore has what the registry publishes be in force. Without --require-policy=false a
-// policy is needed as soon as one was published, whether it could be read or not, and no call
-// is accepted before it is known that none was.
+// followStore puts the policies that the registry publishes in force. Unless --require-policy is false, a
+// policy is required as soon as one has been published, even if it cannot be read, and no call is accepted
+// before the gateway knows that none has been.
 func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
 	bucket, err := bus.NewBucket(store, bus.Policies, bus.Values[*nereidv1.PolicyValue]())
 	if err != nil {
@@ -168,7 +168,7 @@ func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
 				return nil
 			}
 			p.take(&is, e)
-		case <-again.C: // keys of issuers that could not be read may be there now
+		case <-again.C: // issuers' keys that could not be read may be available now
 		case <-late.C:
 			p.late(&is)
 		}
@@ -181,7 +181,7 @@ func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
 			refusing = missing
 			select {
 			case p.changed <- struct{}{}:
-			default: // is read soon
+			default: // a signal is already pending
 			}
 		}
 		if !settled && !missing && (is.known || p.tenants.Current() != nil) {
@@ -191,14 +191,14 @@ func (p *policies) followStore(ctx context.Context, store *bus.Bus) error {
 	}
 }
 
-// published is what is known of the policy that the registry publishes.
+// published is what the gateway knows about the policy that the registry publishes.
 type published struct {
 	needed bool                  // calls are refused without a policy
-	known  bool                  // whether one was published, or that it does not matter
-	value  *nereidv1.PolicyValue // the last that could be decoded; nil: none
+	known  bool                  // whether a policy was published is known, or does not matter
+	value  *nereidv1.PolicyValue // the last value that could be decoded, or nil
 }
 
-// take records an event of the policy's key. The deletion of the key changes nothing.
+// take records an event of the policy's key. Deleting the key changes nothing.
 func (p *policies) take(is *published, e bus.Event[*nereidv1.PolicyValue]) {
 	switch e.Kind {
 	case bus.EventPut:
@@ -215,7 +215,7 @@ func (p *policies) take(is *published, e bus.Event[*nereidv1.PolicyValue]) {
 	}
 }
 
-// late says that it is still not known whether a policy was published.
+// late logs that the gateway still does not know whether a policy was published.
 func (p *policies) late(is *published) {
 	switch {
 	case is.known:
@@ -227,8 +227,8 @@ func (p *policies) late(is *published) {
 	}
 }
 
-// replace puts a policy in force that is not yet. One that is not valid is not tried again;
-// one whose issuers' keys cannot be read is.
+// replace puts a new policy in force. It does not retry an invalid policy, but does retry one whose issuers'
+// keys cannot be read.
 func (p *policies) replace(ctx context.Context, name string, text []byte) {
 	if string(text) == p.text {
 		return
@@ -238,7 +238,7 @@ func (p *policies) replace(ctx context.Context, name string, text []byte) {
 	}
 }
 
-// refuse logs and counts what keeps a policy from being in force, once for the same reason.
+// refuse logs and counts why a policy is not in force, once per reason.
 func (p *policies) refuse(err error) {
 	if p.failed == err.Error() {
 		return
@@ -248,7 +248,7 @@ func (p *policies) refuse(err error) {
 	p.log.Error("the policy is refused: the one before stays in force", obs.Err(err)...)
 }
 
-// load puts a policy in force. Where it cannot, the one before stays.
+// load puts a policy in force. If it fails, the previous policy stays in force.
 func (p *policies) load(ctx context.Context, name string, text []byte) error {
 	made, findings := policy.Read(text)
 	if made == nil {
@@ -275,11 +275,11 @@ func (p *policies) load(ctx context.Context, name string, text []byte) error {
 	return nil
 }
 
-// maxShown is how many findings an error names.
+// maxShown is the maximum number of findings in an error.
 const maxShown = 20
 
-// recall has predictions begin with what the schedulers have kept of what executions take,
-// until ctx is done.
+// recall seeds the cost predictions with the execution costs that the schedulers have stored, until ctx is
+// done.
 func (p *policies) recall(ctx context.Context, store *bus.Bus) error {
 	bucket, err := bus.NewBucket(store, bus.Costs, bus.Values[*nereidv1.CostsValue]())
 	if err != nil {

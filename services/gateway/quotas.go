@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// quotaRound is how often gateways settle what they have of their tenants' limits, and
-	// quotaRest how often at most where requests wait for it.
+	// quotaRound is how often gateways reconcile their shares of the tenants' limits. quotaRest is the shortest
+	// interval while requests wait for a share.
 	quotaRound = 100 * time.Millisecond
 	quotaRest  = 2 * time.Millisecond
-	// quotaTries is how often a write is tried that others have come before.
+	// quotaTries is how often a write is attempted when other writes conflict with it.
 	quotaTries = 5
-	// quotaGrace is how much longer what is left stays than until it is whole again: clocks
-	// of gateways differ.
+	// quotaGrace is how long a stored value outlives the time at which its limits are full again, since the
+	// gateways' clocks differ.
 	quotaGrace = 2 * time.Second
-	// quotaTimeout bounds the settling of one tenant's limits.
+	// quotaTimeout bounds the reconciliation of one tenant's limits.
 	quotaTimeout = 2 * time.Second
 )
 
-// quotas shares the limits of tenants with the other gateways, by the bucket quotas: what
-// a gateway may let requests use it has taken out of there.
+// quotas shares the tenants' limits with the other gateways through the bucket quotas: a gateway lets requests
+// use only what it has withdrawn from that bucket.
 type quotas struct {
 	tenants *tenants.Tenants
 	bucket  *bus.Bucket[*nereidv1.QuotaValue]
-	others  atomic.Int64 // gateways, this one included
+	others  atomic.Int64 // number of gateways, including this one
 	short   <-chan struct{}
 }
 
-// shareQuotas settles the tenants' limits with the other gateways until ctx is done.
+// shareQuotas reconciles the tenants' limits with the other gateways until ctx is done.
 func (g *Gateway) shareQuotas(ctx context.Context, short <-chan struct{}) error {
 	bucket, err := bus.NewBucket(g.deps.Bus, bus.Quotas, bus.Values[*nereidv1.QuotaValue]())
 	if err != nil {
@@ -79,7 +79,7 @@ func (q *quotas) run(ctx context.Context, g *Gateway) {
 		case <-q.short:
 			lifecycle.Pause(ctx, quotaRest)
 		case <-ctx.Done():
-			_ = q.lease(context.WithoutCancel(ctx), 0, 0) // what is not given back comes again with time
+			_ = q.lease(context.WithoutCancel(ctx), 0, 0) // what is not returned refills with time
 			return
 		}
 		now := time.Now()
@@ -92,14 +92,14 @@ func (q *quotas) run(ctx context.Context, g *Gateway) {
 	}
 }
 
-// lease settles what this gateway, one of so many, has of its tenants' limits.
+// lease reconciles this gateway's share of its tenants' limits, given the number of gateways.
 func (q *quotas) lease(ctx context.Context, gateways int, since time.Duration) error {
 	return q.tenants.Lease(gateways, since, func(tenant string, wanted []tenants.Balance) ([]tenants.Grant, error) {
 		return q.settle(ctx, tenant, wanted)
 	})
 }
 
-// settle takes what is wanted out of what is left for all gateways, by compare-and-set.
+// settle withdraws the wanted amounts from what is left for all gateways, by compare-and-set.
 func (q *quotas) settle(ctx context.Context, tenant string, wanted []tenants.Balance) ([]tenants.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
 	defer cancel()
@@ -123,8 +123,8 @@ func (q *quotas) settle(ctx context.Context, tenant string, wanted []tenants.Bal
 	}
 }
 
-// settled is what is left when the wanted was taken out, how much that was, and after
-// what time all is whole again: then the value says no more than its absence does.
+// settled returns the value after the wanted amounts are withdrawn, the amounts granted, and the time until all
+// limits are full again. From then on the value means the same as its absence.
 func settled(before *nereidv1.QuotaValue, wanted []tenants.Balance, now time.Time) (value *nereidv1.QuotaValue, granted []tenants.Grant, whole time.Duration) {
 	value = &nereidv1.QuotaValue{Schema: nereidv1.Schema}
 	for i := range wanted {

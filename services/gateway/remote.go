@@ -25,48 +25,47 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
-// RemoteDeps are what a [Remote] works with.
+// RemoteDeps are the dependencies of a [Remote].
 type RemoteDeps struct {
-	// ID is the gateway's; peers log Release.
+	// ID is the gateway's id. Peers log Release.
 	ID, Release string
 	Bus         *bus.Bus
-	// TLS is for connections to the other services; nil is plain text.
+	// TLS secures connections to the other services; nil means plain text.
 	TLS *tls.Config
-	// Pool is the memory pool of tensors, Arena its part that workers of the same
-	// host may read; nil is none.
+	// Pool is the memory pool of tensors. Arena is the part of it that workers on the same host may read; nil
+	// means none.
 	Pool  *tensor.Pool
 	Arena *shm.Arena
 	Clock mono.Clock
 	// Requests is the gateway's table.
 	Requests *Requests
-	// Calls and Control take what models of workers ask of other models.
+	// Calls and Control serve the requests that models on workers make of other models.
 	Calls   infer.Caller
 	Control infer.Control
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
 }
 
-// Requests is the table of a gateway's requests: see [requests.Table].
+// Requests is the table of a gateway's requests in flight: see [requests.Table].
 type Requests = requests.Table
 
-// NewRequests makes the table of a gateway and of its [Remote].
+// NewRequests makes the table that a gateway shares with its [Remote].
 func NewRequests() *Requests { return requests.New(0) }
 
-// Remote connects a gateway to schedulers and workers in other processes: a
-// [Dispatcher] while its parts run.
+// Remote connects a gateway to schedulers and workers in other processes. It is a [Dispatcher] while its parts
+// run.
 type Remote struct {
 	*dispatcher.Pools
 	deps RemoteDeps
-	// tensors is the gateway's end of the streams to workers. It knows its
-	// incarnation when registered is closed.
+	// tensors is the gateway's end of the streams to workers. Its incarnation is set before registered is
+	// closed.
 	tensors    *export.Endpoint
 	workers    *workers.Connector
 	registered chan struct{}
 	host       string // the machine: see [region.Host]
 }
 
-// NewRemote returns a Remote without connections; its parts open them after
-// [Remote.Register].
+// NewRemote returns a Remote without connections. Its parts open them after [Remote.Register].
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, registered: make(chan struct{}), host: region.Host()}
 	r.Pools = dispatcher.NewPools(r.open, infer.DefaultPool)
@@ -79,15 +78,13 @@ func NewRemote(d RemoteDeps) *Remote {
 	return r
 }
 
-// Register sets the gateway's incarnation, its identity to the other services. It
-// is called once.
+// Register sets the gateway's incarnation, which identifies it to the other services. Call it once.
 func (r *Remote) Register(incarnation uint64) {
 	r.tensors.Introduce(incarnation)
 	close(r.registered)
 }
 
-// Parts keep a session with the scheduler of each pool, and a stream to each
-// worker.
+// Parts returns the parts that maintain a session with each pool's scheduler and a stream to each worker.
 func (r *Remote) Parts() []lifecycle.Part {
 	return []lifecycle.Part{{Name: "pools", Run: r.Pools.Run}, {Name: "workers", Run: r.follow}}
 }
@@ -102,7 +99,7 @@ func (r *Remote) open(pool string) *dispatcher.Dispatcher {
 	})
 }
 
-// dial opens a session with a scheduler, once the gateway has its incarnation.
+// dial opens a session with a scheduler, once the gateway's incarnation is known.
 func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedule.GatewayHandler) (dispatcher.Session, error) {
 	select {
 	case <-r.registered:
@@ -116,7 +113,7 @@ func (r *Remote) dial(ctx context.Context, address string, met uint64, h schedul
 	return d.Gateway(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, h)
 }
 
-// lend names large inputs, which stay here until a worker asks for them.
+// lend exports large inputs: they stay here until a worker fetches them.
 func (r *Remote) lend(inputs []infer.Tensor, holder uint64) (carried []infer.Tensor, end func()) {
 	carried, lease := r.tensors.Exports.Lend(inputs, holder)
 	if lease.Empty() {
@@ -125,14 +122,14 @@ func (r *Remote) lend(inputs []infer.Tensor, holder uint64) (carried []infer.Ten
 	return carried, lease.Release
 }
 
-// Cancel says that nobody waits for a request any more.
+// Cancel reports that nobody waits for a request any more.
 func (r *Remote) Cancel(id infer.RequestID) { r.deps.Requests.Cancel(id) }
 
 func (r *Remote) worker(address string) link.Peer {
 	return link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Worker)}
 }
 
-// follow keeps a stream to each worker.
+// follow maintains a stream to each worker.
 func (r *Remote) follow(ctx context.Context) error {
 	select {
 	case <-r.registered:
@@ -143,7 +140,7 @@ func (r *Remote) follow(ctx context.Context) error {
 	return r.workers.Run(ctx)
 }
 
-// lost says that a worker is gone.
+// lost handles the loss of a worker.
 func (r *Remote) lost(worker uint64) {
 	r.tensors.Gone(worker)
 	if n := r.deps.Requests.Lost(worker); n > 0 {
@@ -151,7 +148,7 @@ func (r *Remote) lost(worker uint64) {
 	}
 }
 
-// dropped says that a worker has dropped answers, since the gateway was taken for gone.
+// dropped handles a worker's report that it dropped answers because it took the gateway for lost.
 func (r *Remote) dropped(worker uint64, at mono.Time) {
 	if n := r.deps.Requests.Dropped(worker, at); n > 0 {
 		r.deps.Log.Warn("a worker has dropped answers, since the gateway was gone or had no stream for long",
@@ -159,8 +156,8 @@ func (r *Remote) dropped(worker uint64, at mono.Time) {
 	}
 }
 
-// Connected returns a channel that is closed when the current stream to a
-// worker's incarnation ends; nil if there is none.
+// Connected returns a channel that is closed when the current stream to a worker's incarnation ends, or nil if
+// there is none.
 func (r *Remote) Connected(worker uint64) <-chan struct{} { return r.workers.Connected(worker) }
 
 // There implements [GPUs].
@@ -173,7 +170,7 @@ func (r *Remote) Workers(number int32) []link.Peer {
 	return r.gpus(func(d *nereidv1.WorkerDevice) bool { return d.GetNumber() == number })
 }
 
-// gpus are the workers of GPUs on this machine that match.
+// gpus returns the workers on this machine that have a matching GPU.
 func (r *Remote) gpus(match func(*nereidv1.WorkerDevice) bool) []link.Peer {
 	return r.workers.Peers(func(d *nereidv1.WorkerDevice) bool {
 		return d.GetKind() == nereidv1.DeviceKind_DEVICE_KIND_GPU && d.GetHost() != "" && d.GetHost() == r.host && match(d)

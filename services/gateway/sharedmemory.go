@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// SharedMemory configures the memory that clients share with a gateway.
+// SharedMemory configures the memory regions that clients share with a gateway.
 type SharedMemory struct {
 	Allow      config.Switch `name:"allow-client-shm" default:"false" group:"Shared memory" help:"Let clients of this host register regions of files in /dev/shm and of memory of GPUs, and send and receive tensors in them."`
 	MaxRegions int64         `name:"client-shm-max-regions" default:"1024" group:"Shared memory" help:"Most regions that are registered at a time, each of which takes a file descriptor or, on a GPU, a connection to its worker; under a policy a tenant has at most three quarters of them. 0 is no bound."`
@@ -27,11 +27,10 @@ func (c *SharedMemory) validate() error {
 	return nil
 }
 
-// GPUs are those whose memory clients may share: see [regions.GPUs].
+// GPUs are the GPUs whose memory clients may share: see [regions.GPUs].
 type GPUs = regions.GPUs
 
-// open returns the regions of a gateway, or nil where clients share no memory. gpus is nil for
-// none.
+// open returns the gateway's regions, or nil if clients may not share memory. gpus may be nil.
 func (c *SharedMemory) open(gpus GPUs, metrics prometheus.Registerer) *regions.Regions {
 	var r *regions.Regions
 	if c.Allow.On {

@@ -22,8 +22,8 @@ const leaderRole = "registry"
 
 type registration = bus.Registration[*nereidv1.ServiceValue]
 
-// register acquires the gateway's key, whose epoch is its incarnation. A value
-// under its id is that of an earlier incarnation.
+// register acquires the gateway's key, whose epoch becomes the incarnation. It replaces a value under the same
+// id, which an earlier incarnation left.
 func (g *Gateway) register(ctx context.Context) (*registration, error) {
 	bucket, err := bus.NewBucket(g.deps.Bus, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
 	if err != nil {
@@ -44,7 +44,7 @@ func (g *Gateway) value(epoch, models, workers, instances uint64) *nereidv1.Serv
 	}
 }
 
-// state is the readiness for the lease: unloading once readiness ends for good.
+// state is the readiness that the lease shows: unloading once the shutdown starts.
 func (g *Gateway) state() nereidv1.State {
 	switch engine := g.engine.Load(); {
 	case engine != nil && engine.ShuttingDown():
@@ -58,7 +58,7 @@ func (g *Gateway) state() nereidv1.State {
 // backlog bounds the changes that wait for the next snapshot.
 const backlog = 1024
 
-// change is an event of a bucket.
+// change applies an event of a bucket to the view.
 type change func(*view.State)
 
 // watch updates the engine's snapshot from the buckets until ctx is done.
@@ -93,7 +93,7 @@ func (g *Gateway) apply(
 		case <-shutdown:
 			shutdown = nil // published below
 		case <-superseded:
-		case <-g.policy.changed: // and with it readiness, which the lease says
+		case <-g.policy.changed: // may change readiness, which the lease shows
 		}
 		for more := true; more; {
 			select {
@@ -111,8 +111,8 @@ func (g *Gateway) apply(
 		g.meters.Prune(snapshot.Models())
 		g.policy.costs.Retain(snapshot.Has)
 		g.noteStart(engine)
-		// While an ensemble has steps to come of what is replaced, the registry must not
-		// take it for given up: it waits for this word, for a while.
+		// While requests of an ensemble still need a replaced version for later steps, do not publish the
+		// revision: the registry waits for it, up to a limit, before it gives the old version up.
 		if superseded = engine.Superseded(); superseded != nil && shutdown != nil {
 			continue
 		}
@@ -124,21 +124,20 @@ func (g *Gateway) apply(
 	}
 }
 
-// snapshotRest is the least time between snapshots, for each model in them: while
-// a thousand models load, changes arrive all the time.
+// snapshotRest is the minimum pause between snapshots, per model: while a thousand models load, changes arrive
+// continuously.
 const snapshotRest = 2 * time.Microsecond
 
 const (
 	// reachRest is the interval of probes for unreachable pools.
 	reachRest = 100 * time.Millisecond
-	// reachLogged is the failed probe that is logged: at the start no pool is
-	// reachable.
+	// reachLogged is the consecutive failed probe that is logged; earlier ones are not, since at the start no
+	// pool is reachable.
 	reachLogged = 10
 )
 
-// reach triggers a new snapshot, and logs, when a pool becomes unreachable or
-// reachable. It compares with the last snapshot: between two probes a pool may
-// appear and its scheduler connect.
+// reach triggers a new snapshot and logs when a pool becomes unreachable or reachable. It compares with the
+// last snapshot rather than the last probe: between two probes a pool may appear and its scheduler connect.
 func (g *Gateway) reach(ctx context.Context, engine *core.Gateway, changes chan<- change, last *atomic.Pointer[[]string]) error {
 	failed := make(map[string]int) // probes in a row, by pool
 	for ; ctx.Err() == nil; lifecycle.Pause(ctx, reachRest) {
@@ -159,7 +158,7 @@ func (g *Gateway) reach(ctx context.Context, engine *core.Gateway, changes chan<
 	return nil
 }
 
-// logReach logs pools that stay unreachable and those that are reachable again.
+// logReach logs pools that stay unreachable and pools that are reachable again.
 func (g *Gateway) logReach(failed map[string]int, unreachable []string) {
 	for _, pool := range unreachable {
 		if failed[pool]++; failed[pool] == reachLogged {
@@ -187,8 +186,7 @@ func (g *Gateway) noteStart(engine *core.Gateway) {
 	}
 }
 
-// follow forwards a bucket's changes. A value that cannot be read is logged, and
-// the previous value of its key stays.
+// follow forwards a bucket's changes. It logs a value that it cannot read, and the key's previous value stays.
 func follow[T nereidv1.Value](ctx context.Context, g *Gateway, name string, out chan<- change, read func(bus.Event[T]) change) error {
 	bucket, err := bus.NewBucket(g.deps.Bus, name, bus.Values[T]())
 	if err != nil {
@@ -220,9 +218,8 @@ func modelChange(e bus.Event[*nereidv1.ModelValue]) change {
 	}
 }
 
-// workerChanges reads events of the bucket workers. A worker whose lease expires
-// while its stream is up has lost the store only and keeps serving; it is lost
-// when the stream ends, too.
+// workerChanges reads events of the bucket workers. A worker whose lease expires while its stream is up has
+// only lost the store and keeps serving; it counts as lost once its stream ends too.
 func (g *Gateway) workerChanges(
 	ctx context.Context, group *errgroup.Group, changes chan<- change,
 ) func(bus.Event[*nereidv1.WorkerValue]) change {
