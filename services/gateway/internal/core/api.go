@@ -7,9 +7,9 @@ import (
 
 // ServerInfo is the server's metadata.
 type ServerInfo struct {
-	// Name is the --id; Version is Nereid's own.
+	// Name is the server's name; Version is Nereid's version.
 	Name, Version string
-	// Extensions of the protocol that this server has, in Triton's order.
+	// Extensions are the protocol extensions of this server, in Triton's order.
 	Extensions []string
 }
 
@@ -21,8 +21,8 @@ type Metadata struct {
 	Inputs, Outputs []TensorMetadata
 }
 
-// TensorMetadata describes an input or output; -1 is a dimension of any size
-// and the batch dimension comes first.
+// TensorMetadata describes an input or output. In Shape, -1 is a dimension of any size, and the batch dimension
+// comes first.
 type TensorMetadata struct {
 	Name, Datatype string
 	Shape          []int64
@@ -30,12 +30,12 @@ type TensorMetadata struct {
 
 // IndexEntry is one line of the repository index.
 type IndexEntry struct {
-	// Namespace is the model's; clients are not told it.
+	// Namespace is the model's namespace; it is not sent to clients.
 	Namespace, Name        string
 	Version, State, Reason string
 }
 
-// ID names the entry's model.
+// ID returns the id of the entry's model.
 func (e IndexEntry) ID() infer.ModelID { return infer.ModelID{Namespace: e.Namespace, Name: e.Name} }
 
 func describe(c *modelconfig.Config, list []modelconfig.IO) []TensorMetadata {

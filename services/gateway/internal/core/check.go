@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// Check validates a request against its model before anything is queued, in the
-// order and with the texts of Triton's core, and sets its batch size. Of several
-// wrong inputs Triton's core names the last: it keeps them in a hash table.
+// Check validates a request against its model before it is queued, in the order and with the error texts of
+// Triton's core, and sets its batch size. If several inputs are invalid, Triton's core reports the last one,
+// since it stores inputs in a hash table.
 func Check(v *Version, r *infer.Request) error {
 	c := &checker{config: v.Config, model: v.Ref.Name, request: r}
 	for _, step := range []func() error{c.descriptor, c.key, c.outputs, c.inputNames, c.rows, c.tensors, c.correlation} {
@@ -30,12 +30,11 @@ type checker struct {
 	request *infer.Request
 }
 
-// maxParameters is how many parameters a request may have: as many as a message over
-// gRPC is read with.
+// maxParameters is how many parameters a request may have, which is also how many a gRPC message may have.
 const maxParameters = 8192
 
-// descriptor refuses texts and shapes that are too large to travel. It does not name
-// the request, whose ID may be what is too large.
+// descriptor refuses texts and shapes that are too large to send. Its error does not name the request, whose ID
+// may be the text that is too large.
 func (c *checker) descriptor() error {
 	if n := len(c.request.Parameters); n > maxParameters {
 		return errs.New(errs.BodyTooLarge, "the request has %d parameters, %d is the most: send what is much as a tensor", n, maxParameters).WithModel(c.model)
@@ -48,7 +47,7 @@ func (c *checker) descriptor() error {
 		n, infer.MaxDescriptorBytes).WithModel(c.model)
 }
 
-// refuse makes the error, with the prefix by which Triton names the request.
+// refuse returns an error with the prefix in which Triton names the request.
 func (c *checker) refuse(reason errs.Reason, format string, args ...any) error {
 	id := c.request.ID
 	if id == "" {
@@ -57,8 +56,8 @@ func (c *checker) refuse(reason errs.Reason, format string, args ...any) error {
 	return errs.New(reason, "[request id: %s] "+format, append([]any{id}, args...)...).WithModel(c.model)
 }
 
-// unknown refuses a tensor that the model does not have. Triton's texts for
-// that name the model and not the request.
+// unknown refuses a tensor that the model does not have. As in Triton, its text names the model but not the
+// request.
 func (c *checker) unknown(reason errs.Reason, kind, name string) error {
 	return errs.New(reason, "unexpected inference %s '%s' for model '%s'", kind, name, c.model).WithModel(c.model)
 }
@@ -95,11 +94,11 @@ func (c *checker) inputNames() error {
 	return nil
 }
 
-// fewInputs is up to how many inputs are compared with each other: a map would
-// cost more, and most requests have fewer.
+// fewInputs is the number of inputs up to which names are compared pairwise: a map would cost more, and most
+// requests have fewer.
 const fewInputs = 16
 
-// duplicate returns the first name that an input before it has.
+// duplicate returns the first name that an earlier input also has.
 func duplicate(inputs []infer.Tensor) (name string, ok bool) {
 	if len(inputs) <= fewInputs {
 		for i := range inputs {
@@ -119,8 +118,7 @@ func duplicate(inputs []infer.Tensor) (name string, ok bool) {
 	return "", false
 }
 
-// missing returns the required inputs that the request lacks, and how many
-// are required at all.
+// missing returns the required inputs that the request lacks, and the number of required inputs.
 func (c *checker) missing() (names []string, required int) {
 	for i := range c.config.Inputs {
 		io := &c.config.Inputs[i]
@@ -177,7 +175,7 @@ func (c *checker) rows() error {
 		}
 	}
 	if c.request.BatchSize == 0 {
-		// Requests without rows would fill no batch, however many there are.
+		// Requests without rows would never fill a batch, however many there are.
 		return c.refuse(errs.ShapeMismatch, "inference request batch-size must be > 0 for '%s'", c.model)
 	}
 	if c.request.BatchSize > c.config.MaxBatchSize {
@@ -204,8 +202,8 @@ func (c *checker) tensors() error {
 	return nil
 }
 
-// datatypeName is how Triton names a datatype; none that it knows is
-// "<invalid>", whatever the client wrote.
+// datatypeName returns Triton's name of a datatype, or "<invalid>" for an unknown one, whatever the client
+// wrote.
 func datatypeName(d tensor.Datatype) string {
 	if !d.Valid() {
 		return "<invalid>"
@@ -213,8 +211,7 @@ func datatypeName(d tensor.Datatype) string {
 	return d.String()
 }
 
-// batchNote ends the refusal of a shape where the batch dimension may be what
-// is wrong.
+// batchNote ends the error for a wrong shape if the batch dimension may be the cause.
 const batchNote = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each " +
 	"input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting " +
 	"max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
@@ -258,7 +255,7 @@ func (c *checker) strings(in *infer.Tensor) error {
 	if !ok {
 		return c.refuse(errs.ShapeMismatch, "input '%s' for model '%s' has shape %s, whose number of elements is out of range", in.Name, c.model, in.Shape)
 	}
-	if in.Data.Place == tensor.Remote { // the worker that fetches it checks its elements
+	if in.Data.Place == tensor.Remote { // the worker that fetches the data checks it
 		return nil
 	}
 	data, err := in.Data.Bytes()
@@ -277,7 +274,7 @@ func (c *checker) strings(in *infer.Tensor) error {
 	return nil
 }
 
-// maxKeyBytes is the longest text that Triton takes as a correlation ID.
+// maxKeyBytes is the longest string that Triton accepts as a correlation ID.
 const maxKeyBytes = 128
 
 func (c *checker) key() error {
@@ -287,8 +284,7 @@ func (c *checker) key() error {
 	return errs.New(errs.Unsupported, "string correlation ID cannot be longer than %d characters", maxKeyBytes).WithModel(c.model)
 }
 
-// correlation holds the correlation ID against the control by which the model has
-// it.
+// correlation checks the type of the correlation ID against the model's control input for it.
 func (c *checker) correlation() error {
 	s := &c.request.Sequence
 	if c.config.Sequences == nil || s.ID == 0 && s.Key == "" {

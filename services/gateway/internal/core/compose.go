@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/ensemble"
 )
 
-// compose finds the steps of all ensembles. One whose steps are not all ready is not.
-// A request sees the versions of one snapshot in all of its steps.
+// compose resolves the steps of all ensembles. An ensemble is ready only if all its steps are. All steps of a
+// request use the versions of one snapshot.
 func (s *Snapshot) compose() {
 	c := composer{snapshot: s, state: make(map[*Version]bool)}
 	for _, m := range s.ordered {
@@ -23,8 +23,8 @@ func (s *Snapshot) compose() {
 	}
 }
 
-// uncomposed returns the model, or where versions are ensembles a copy: what becomes of
-// these depends on the other models of a snapshot.
+// uncomposed returns the model itself, or a copy if any of its versions is an ensemble: an ensemble's state
+// depends on the other models of a snapshot.
 func (m *Model) uncomposed() *Model {
 	is := func(v *Version) bool { return v.Config != nil && v.Config.Ensemble != nil }
 	if !slices.ContainsFunc(m.Versions, is) {
@@ -42,7 +42,7 @@ func (m *Model) uncomposed() *Model {
 // composer composes each version once.
 type composer struct {
 	snapshot *Snapshot
-	state    map[*Version]bool // false while its steps are looked for
+	state    map[*Version]bool // false while its steps are being resolved
 }
 
 func (c *composer) version(v *Version) {
@@ -50,7 +50,7 @@ func (c *composer) version(v *Version) {
 		return
 	}
 	done, begun := c.state[v]
-	if begun && !done { // a step of its own
+	if begun && !done { // the ensemble is one of its own steps
 		v.State, v.Cause = infer.Unavailable, fmt.Sprintf("the ensemble '%s' is a step of itself", v.Ref.Name)
 	}
 	if begun {
@@ -63,7 +63,7 @@ func (c *composer) version(v *Version) {
 		case c.loads(v):
 			v.State = infer.Loading
 		case c.unloaded(v):
-			v.Cause = CauseUnloaded // as Triton has it: the server stays ready
+			v.Cause = CauseUnloaded // as in Triton: the server stays ready
 		}
 	}
 	c.state[v] = true
@@ -96,7 +96,7 @@ func (c *composer) steps(v *Version) error {
 	}
 	v.Config = composedConfig(v.Config, configs, decoupled)
 	if !slices.ContainsFunc(of.Steps, func(step *Version) bool { return step.Pool == v.Pool }) {
-		v.Pool = of.Steps[0].Pool // whose scheduler may be there
+		v.Pool = of.Steps[0].Pool // the scheduler of that pool is needed anyway
 	}
 	if v.Content = strings.Join(contents, " "); slices.Contains(contents, "") {
 		v.Content = ""
@@ -112,8 +112,8 @@ func (c *composer) steps(v *Version) error {
 	return err
 }
 
-// composedConfig is an ensemble's configuration with what it has from its steps: that it is
-// decoupled, and the labels of outputs without labels of their own.
+// composedConfig returns an ensemble's configuration with what it inherits from its steps: whether it is
+// decoupled, and the labels of outputs that have none of their own.
 func composedConfig(c *modelconfig.Config, steps []*modelconfig.Config, decoupled bool) *modelconfig.Config {
 	config := *c.WithLabels(func(output string) []string {
 		if own := c.Output(output); own.Labels != nil {
@@ -132,7 +132,7 @@ func composedConfig(c *modelconfig.Config, steps []*modelconfig.Config, decouple
 	return &config
 }
 
-// loads reports whether a step of an ensemble that is not ready loads.
+// loads reports whether a step of an ensemble that is not ready is loading.
 func (c *composer) loads(v *Version) bool {
 	return slices.ContainsFunc(v.Config.Ensemble.Steps, func(step modelconfig.Step) bool {
 		m, err := c.model(v, &step)
@@ -148,7 +148,8 @@ func (c *composer) unloaded(v *Version) bool {
 	})
 }
 
-// versions names what a version is executed by.
+// versions identifies the generations that execute a version: its own or, for an ensemble, also those of its
+// steps.
 func versions(v *Version) string {
 	if v.Composed != nil {
 		return v.Composed.versions
@@ -156,8 +157,8 @@ func versions(v *Version) string {
 	return v.Ref.ID().Key() + " " + strconv.FormatInt(v.Ref.Version, 10) + " " + strconv.FormatUint(v.Ref.Generation, 10)
 }
 
-// model finds a step's model: in the namespace that it names, or else in the
-// ensemble's own, or where the name is the only one.
+// model finds a step's model: in the namespace that the step names; otherwise in the ensemble's own namespace,
+// or anywhere if the name is unique.
 func (c *composer) model(v *Version, step *modelconfig.Step) (*Model, error) {
 	id := infer.ModelID{Namespace: v.Ref.Namespace, Name: step.Model}
 	if step.Namespace != "" {

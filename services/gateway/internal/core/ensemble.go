@@ -15,8 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// Composed is what an ensemble is executed by: its graph, and the versions of its
-// steps.
+// Composed is what executes an ensemble: its graph and the versions of its steps.
 type Composed struct {
 	Graph *ensemble.Graph
 	Steps []*Version
@@ -24,22 +23,22 @@ type Composed struct {
 	versions string // of the ensemble and of all steps
 }
 
-// composition is a request for an ensemble on its way: each step is a request of its
-// own, which the goroutine submits that reads the ensemble's responses. So a client
-// that does not read holds up the steps of its own request and no others.
+// composition is a request for an ensemble in progress. Each step is a request of its own, submitted by the
+// goroutine that reads the ensemble's responses. A client that does not read therefore delays only the steps of
+// its own request.
 type composition struct {
 	gateway *Gateway
 	version *Version
 	parent  *infer.Request  // its inputs are released at the end
-	account *memory.Account // for what steps have responded, also after the call; may be nil
+	account *memory.Account // charged for step responses, even after the call ends; may be nil
 	run     *ensemble.Run
-	begun   map[*ensemble.Execution]*stepRequest // that have not ended
+	begun   map[*ensemble.Execution]*stepRequest // those that have not ended
 	events  inbox
-	started bool            // its steps are submitted as their inputs come
-	over    bool            // its end was counted
-	spent   infer.Execution // the sums of what the steps took that have ended
-	// find looks for the response before a step is submitted; nil afterwards, or where it
-	// is nowhere.
+	started bool            // its steps are submitted as their inputs arrive
+	over    bool            // its end has been counted
+	spent   infer.Execution // the sum over the steps that have responded
+	// find looks for the response before any step is submitted. It is nil afterwards, and if there is nowhere
+	// to look.
 	find func(context.Context) *infer.Response
 }
 
@@ -49,23 +48,23 @@ type stepRequest struct {
 	execution   *ensemble.Execution
 	version     *Version
 	work        infer.Work
-	cancel      context.CancelFunc // of a step that is an ensemble, or waits for a lookup; nil for others
-	lookup      cache.Lookup       // of its response
-	finding     bool               // a goroutine of its own has the lookup
+	cancel      context.CancelFunc // of a step that is an ensemble or waits for a lookup; nil for others
+	lookup      cache.Lookup       // of the step's response
+	finding     bool               // a separate goroutine runs the lookup
 	observe     func(*infer.Response)
-	free        func() // the request's slot; nil where responses keep no order
-	executed    bool   // else its response was found
+	free        func() // frees the request's slot; nil if responses need no order
+	executed    bool   // otherwise its response was found
 	rerouted    bool
-	limited     bool      // it counts among the executions of its step, or waits to
-	submitted   mono.Time // 0 before
+	limited     bool      // it counts against the limit of its step's executions, or waits to
+	submitted   mono.Time // 0 before submission
 }
 
-// name is that of the step, by the ensemble that is executed.
+// name identifies the step within the ensemble that is being executed.
 func (s *stepRequest) name() stepName {
 	return stepName{s.composition.version.Ref, s.execution.Step}
 }
 
-// compose takes a checked request over, whose steps are not submitted yet.
+// compose takes over a checked request whose steps are not submitted yet.
 func (x *Execution) compose(r *infer.Request) *composition {
 	c := &composition{
 		gateway: x.gateway, version: x.version, parent: r, account: x.Account.Fork(),
@@ -85,7 +84,7 @@ func (c *composition) begin() {
 	}
 }
 
-// search begins the steps, unless the ensemble's response is found elsewhere.
+// search starts the steps unless find returns the ensemble's response.
 func (c *composition) search(ctx context.Context) {
 	find := c.find
 	c.find = nil
@@ -94,13 +93,13 @@ func (c *composition) search(ctx context.Context) {
 		c.begin()
 		return
 	}
-	c.over = true // it counts as a hit
+	c.over = true // it counts as a cache hit
 	p.Work = c.parent.Work
 	c.gateway.requests.Respond(p)
 }
 
-// next returns the ensemble's next response, from the table as that of any model, or
-// nil when ctx is done first.
+// next returns the request's next response, which for an ensemble comes from the table as for any model, or nil
+// if ctx is done first.
 func (x *Execution) next(ctx context.Context) *infer.Response {
 	c := x.composition
 	if c == nil {
@@ -125,7 +124,7 @@ func (x *Execution) next(ctx context.Context) *infer.Response {
 	}
 }
 
-// proceed does what can be done now, and reports whether the ensemble has responded.
+// proceed does all work that is possible now, and reports whether the ensemble has responded.
 func (c *composition) proceed() (responded bool) {
 	var err error
 	for _, e := range c.events.take() {
@@ -144,7 +143,7 @@ func (c *composition) proceed() (responded bool) {
 	return c.respond(c.run.Response())
 }
 
-// respond passes a response of the ensemble on, if there is one.
+// respond forwards a response of the ensemble, if there is one.
 func (c *composition) respond(p ensemble.Response) bool {
 	if p.Response == nil {
 		return false
@@ -157,8 +156,8 @@ func (c *composition) respond(p ensemble.Response) bool {
 	return true
 }
 
-// fail ends the ensemble with an error. The responses of a decoupled ensemble that were
-// complete before come first.
+// fail ends the ensemble with an error. A decoupled ensemble first sends the responses that were already
+// complete.
 func (c *composition) fail(err error) bool {
 	if c.version.Config.Decoupled {
 		for c.respond(c.run.Completed()) {
@@ -167,7 +166,7 @@ func (c *composition) fail(err error) bool {
 	return c.gateway.requests.Finish(infer.Fail(c.parent.Work, err))
 }
 
-// take does what follows from an event, or returns the error that ends the ensemble.
+// take handles an event. It returns the error that ends the ensemble, if any.
 func (c *composition) take(e event) error {
 	switch {
 	case e.request != nil:
@@ -180,8 +179,7 @@ func (c *composition) take(e event) error {
 	return c.stepResponded(e.step, e.response)
 }
 
-// stepResponded takes a response of a step in, or returns the error that ends the
-// ensemble.
+// stepResponded records a response of a step. It returns the error that ends the ensemble, if any.
 func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
 	c.spent.Cost += p.Execution.Cost
 	c.spent.Input += p.Execution.Input
@@ -203,8 +201,8 @@ func (c *composition) stepResponded(s *stepRequest, p *infer.Response) error {
 	return nil
 }
 
-// refused takes a step's error in. A step whose generation has gone before it was
-// queued is submitted once more, for what has taken its place.
+// refused handles a step's error. A step whose generation was unloaded before the step was queued is submitted
+// once more, to the successor.
 func (c *composition) refused(s *stepRequest, p *infer.Response) error {
 	defer p.Release()
 	s.pass()
@@ -224,7 +222,7 @@ func (c *composition) refused(s *stepRequest, p *infer.Response) error {
 	return nil
 }
 
-// failed is a step's error as the ensemble's, in Triton's words. The log also has the step.
+// failed turns a step's error into the ensemble's, in Triton's words. The log also names the step.
 func (c *composition) failed(s *stepRequest, err error) error {
 	if err == nil {
 		return nil
@@ -238,7 +236,7 @@ func (c *composition) failed(s *stepRequest, err error) error {
 	return &e
 }
 
-// submitReady submits the steps whose inputs are there.
+// submitReady submits the steps whose inputs are available.
 func (c *composition) submitReady() error {
 	for e := c.run.Next(); e != nil; e = c.run.Next() {
 		s := &stepRequest{composition: c, execution: e, version: c.version.Composed.Steps[e.Step]}
@@ -256,7 +254,7 @@ func (c *composition) submitReady() error {
 	return nil
 }
 
-// request makes the request of a step, which inherits what its parent has.
+// request makes the request of a step, which inherits its parent's attributes.
 func (c *composition) request(s *stepRequest) *infer.Request {
 	of := c.parent
 	r := c.gateway.NewRequest(s.version)
@@ -269,9 +267,8 @@ func (c *composition) request(s *stepRequest) *infer.Request {
 	return r
 }
 
-// deadline is when a step must have ended so that those behind it can be in time. They
-// are taken to be as fast as they ever were lately: a request that is given up has
-// no chance.
+// deadline returns when a step must end for the steps behind it to meet the request's deadline. It assumes that
+// those run at their recent best: only a request without any chance is given up.
 func (c *composition) deadline(step int) mono.Time {
 	if c.parent.Deadline == 0 {
 		return 0
@@ -295,7 +292,7 @@ func (c *composition) submit(s *stepRequest) error {
 	return nil
 }
 
-// dispatch has the request of a step executed.
+// dispatch executes the request of a step.
 func (c *composition) dispatch(s *stepRequest, r *infer.Request) {
 	s.executed = true
 	if s.version.Composed != nil {
@@ -306,7 +303,7 @@ func (c *composition) dispatch(s *stepRequest, r *infer.Request) {
 	c.open(s, r)
 }
 
-// open enters the request of a step into the table and submits it.
+// open enters a step's request in the table and submits it.
 func (c *composition) open(s *stepRequest, r *infer.Request) {
 	g := c.gateway
 	if b := s.version.Config.Batching; b != nil && b.PreserveOrdering {
@@ -320,8 +317,8 @@ func (c *composition) open(s *stepRequest, r *infer.Request) {
 	}
 }
 
-// pass lets the next execution of the step begin, where their number is bounded, and the
-// responses to later requests go, where they keep their order.
+// pass lets the next execution of the step start if their number is limited, and releases the responses to
+// later requests if they keep their order.
 func (s *stepRequest) pass() {
 	if s.limited {
 		s.limited = false
@@ -333,7 +330,7 @@ func (s *stepRequest) pass() {
 	}
 }
 
-// nest executes a step that is an ensemble itself, in a goroutine that ends with it.
+// nest executes a step that is itself an ensemble, in a goroutine that ends with the step.
 func (c *composition) nest(s *stepRequest, r *infer.Request) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -370,10 +367,10 @@ func (s *stepRequest) Receive(p *infer.Response) (last bool) {
 	return last
 }
 
-// charge counts what a step has responded until it is released.
+// charge charges what a step has responded until the response is released.
 func (s *stepRequest) charge(p *infer.Response) error {
 	n, account := infer.LocalBytes(p.Outputs), s.composition.account
-	if n == 0 || account == nil || s.version.Composed != nil { // whose steps have counted
+	if n == 0 || account == nil || s.version.Composed != nil { // an ensemble's steps have been charged already
 		return nil
 	}
 	if err := account.Charge(n, false); err != nil {
@@ -401,7 +398,7 @@ func (c *composition) count(failed bool) {
 	})
 }
 
-// close ends the steps that have not ended, and releases what the request holds.
+// close ends the steps that are still running and releases what the request holds.
 func (c *composition) close() {
 	for _, s := range c.begun {
 		if s.limited && c.gateway.limits.leave(s) {
@@ -433,15 +430,15 @@ func (c *composition) close() {
 
 var errStepOver = errors.New("the ensemble has ended")
 
-// event is a response of a step, or a request of one whose response is not known, or
-// without either that the step may begin, which has waited.
+// event is one of three: a response of a step; the request of a step whose lookup found no response; or, with
+// neither, permission for a waiting step to start.
 type event struct {
 	step     *stepRequest
 	response *infer.Response
 	request  *infer.Request
 }
 
-// drop releases what an event has.
+// drop releases what an event holds.
 func (e *event) drop() {
 	if e.response != nil {
 		e.response.Release()
@@ -452,16 +449,16 @@ func (e *event) drop() {
 	}
 }
 
-// inbox has the responses of a request's steps, in the order in which they came.
+// inbox holds the events of a request's steps in the order of their arrival.
 type inbox struct {
-	arrived chan struct{} // has room for one signal
+	arrived chan struct{} // buffers one signal
 
 	mu     sync.Mutex
 	list   []event // guarded by mu
 	closed bool    // guarded by mu
 }
 
-// put adds an event, or drops it where nobody takes it any more.
+// put adds an event, or drops it if the inbox is closed.
 func (b *inbox) put(e event) {
 	b.mu.Lock()
 	closed := b.closed
@@ -486,7 +483,7 @@ func (b *inbox) take() (list []event) {
 	return list
 }
 
-// close releases what was not taken, and what comes later.
+// close releases the pending events and those that arrive later.
 func (b *inbox) close() {
 	b.mu.Lock()
 	b.closed = true

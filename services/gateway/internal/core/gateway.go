@@ -16,11 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
-// Dispatcher takes requests towards the scheduler of their pool.
+// Dispatcher passes requests to the scheduler of their pool.
 type Dispatcher interface {
-	// Submit hands a request over. If it returns nil the scheduler owns the
-	// request and completes it through the gateway's Responder; on an error the
-	// caller still owns it. Submit does not block.
+	// Submit hands a request over. If it returns nil, the scheduler owns the request and completes it through
+	// the gateway's Responder; on an error the caller still owns it. Submit does not block.
 	Submit(*infer.Request) error
 	// Cancel cancels a request, which may be unknown or finished.
 	Cancel(infer.RequestID)
@@ -31,13 +30,13 @@ type Gateway struct {
 	info       ServerInfo
 	dispatcher Dispatcher
 	reachable  func(pool string) bool
-	refused    func() error // why all calls but probes are
+	refused    func() error // why all calls except probes are refused
 	statistics func(pool string) StatisticsSource
-	missing    func(pool string, err error) // of statistics
+	missing    func(pool string, err error) // reports missing statistics
 	ended      func(pool string, e infer.EnsembleEnd)
-	cache      *cache.Cache // of steps' responses; nil has none
+	cache      *cache.Cache // for responses of steps; nil if there is none
 	repository Repository
-	logging    Logging // nil has no settings
+	logging    Logging // nil if there are no settings
 	requests   *requests.Table
 	underway   underway
 	limits     stepLimits
@@ -47,46 +46,44 @@ type Gateway struct {
 	pool       *tensor.Pool
 	strict     bool
 	snapshot   atomic.Pointer[Snapshot]
-	started    atomic.Bool   // every model has been ready or failed
-	shutdown   chan struct{} // closed when readiness ends for good
+	started    atomic.Bool   // the start is over: see Started
+	shutdown   chan struct{} // closed when the shutdown starts
 	begin      sync.Once     // closes shutdown
-	drained    chan struct{} // closed when nothing is in flight any more, or is to be cut off
+	drained    chan struct{} // closed when nothing is in flight any more, or what is will be canceled
 	drain      sync.Once     // closes drained
-	phase      atomic.Int32  // serving, draining or refusing; it only grows
+	phase      atomic.Int32  // serving, draining or refusing; it only increases
 	failed     atomic.Bool   // there is no repository: see Fail
 }
 
-// Deps are what a Gateway works with.
+// Deps are a Gateway's dependencies.
 type Deps struct {
 	Dispatcher Dispatcher
-	// Reachable reports whether a pool's requests get to a scheduler. It may be
-	// nil; then they always do.
+	// Reachable reports whether a pool's scheduler is reachable. If nil, every scheduler is.
 	Reachable func(pool string) bool
-	// Refused returns why all calls but probes are refused, such as for want of a policy; nil if
-	// they are not. It may be nil; then they never are.
+	// Refused returns why all calls except probes are refused, for example because a policy is missing, or nil.
+	// If Refused itself is nil, calls are never refused this way.
 	Refused func() error
-	// Statistics returns the source for a pool.
+	// Statistics returns the statistics source of a pool.
 	Statistics func(pool string) StatisticsSource
-	// StatisticsMissing is called with each pool whose counts a reply lacks. It
-	// may be nil.
+	// StatisticsMissing is called with each pool that is missing from a statistics reply. It may be nil.
 	StatisticsMissing func(pool string, err error)
-	// EnsembleEnded is called with the end of each request for an ensemble of a pool.
-	// It may be nil, and does not block.
+	// EnsembleEnded is called at the end of each request for an ensemble of a pool. It must not block. It may
+	// be nil.
 	EnsembleEnded func(pool string, e infer.EnsembleEnd)
-	// OutputMissing is called with an output of an ensemble that no step gave, at most
-	// once a second for each. It may be nil, and does not block.
+	// OutputMissing is called with an ensemble's output that no step produced, at most once a second for each
+	// output. It must not block. It may be nil.
 	OutputMissing func(ensemble infer.ModelRef, output string)
-	// Cache answers steps of ensembles that are equal to others; nil answers none.
+	// Cache answers ensemble steps that equal earlier ones; nil answers none.
 	Cache *cache.Cache
-	// Repository may be nil; then models are not loaded or unloaded on request.
+	// Repository loads and unloads models on request. If nil, the gateway cannot.
 	Repository Repository
-	// Logging may be nil; then the log's settings are not shown or changed.
+	// Logging reads and changes the log settings. If nil, the gateway cannot.
 	Logging  Logging
 	Requests *requests.Table
 	Clock    mono.Clock
 	Pool     *tensor.Pool
-	// StrictReadiness makes the server ready only while every model is;
-	// without it, from the end of the start on.
+	// StrictReadiness makes the server ready only while every model is; without it the server is ready once the
+	// start is over.
 	StrictReadiness bool
 }
 
@@ -114,9 +111,8 @@ func New(info ServerInfo, deps Deps) *Gateway {
 	return g
 }
 
-// Update replaces the snapshot for new requests. It returns the pools without a
-// reachable scheduler; call it again when these change, since the start may end
-// then.
+// Update replaces the snapshot for new requests. It returns the pools without a reachable scheduler. Call it
+// again when these change, since that may complete the start.
 func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	unreachable = g.unreachable(s)
 	g.snapshot.Store(s)
@@ -129,26 +125,25 @@ func (g *Gateway) Update(s *Snapshot) (unreachable []string) {
 	return unreachable
 }
 
-// Superseded returns nil unless requests for ensembles are under way that are executed by
-// versions which the present snapshot does not have any more. What it returns is closed
-// when some of these requests have ended; then the caller asks again.
+// Superseded returns nil unless ensemble requests are in flight that use versions which the current snapshot no
+// longer has. Otherwise it returns a channel that is closed when some of these requests have ended; the caller
+// then asks again.
 func (g *Gateway) Superseded() <-chan struct{} { return g.underway.superseded() }
 
-// served reports whether all pools have a scheduler or, without strict
-// readiness, any.
+// served reports whether all pools, or without strict readiness any pool, have a reachable scheduler.
 func (g *Gateway) served(s *Snapshot, unreachable []string) bool {
 	return len(unreachable) == 0 || !g.strict && len(unreachable) < len(s.pools)
 }
 
-// Started reports whether the start is over: every model has been ready or has
-// failed, and its scheduler was reachable. It never becomes false again.
+// Started reports whether the start is over: every model was ready or had failed, and the schedulers were
+// reachable. It never becomes false again.
 func (g *Gateway) Started() bool { return g.started.Load() }
 
 // Snapshot returns the current snapshot.
 func (g *Gateway) Snapshot() *Snapshot { return g.snapshot.Load() }
 
-// Fail declares that the server has no repository and never gets one. As Triton's after such a
-// start it is neither live nor ready, and refuses all calls that concern models.
+// Fail declares that the server has no repository and never will. Like Triton after such a start, it is then
+// neither live nor ready and refuses all calls that concern models.
 func (g *Gateway) Fail() { g.failed.Store(true) }
 
 // Operable returns an error after Fail.
@@ -162,12 +157,11 @@ func (g *Gateway) Operable() error {
 // Pool returns the memory pool of tensors.
 func (g *Gateway) Pool() *tensor.Pool { return g.pool }
 
-// Live reports whether the server runs and could get ready.
+// Live reports whether the server runs and can become ready.
 func (g *Gateway) Live() bool { return !g.failed.Load() }
 
-// Ready reports whether every model that should serve does or, without strict
-// readiness, whether the start is over and a scheduler is reachable. A server that refuses all
-// calls is not ready.
+// Ready reports whether every model that should serve does or, without strict readiness, whether the start is
+// over and a scheduler is reachable. A server that refuses all calls is not ready.
 func (g *Gateway) Ready() bool {
 	if g.ShuttingDown() || !g.Live() || g.refused() != nil {
 		return false
@@ -179,8 +173,7 @@ func (g *Gateway) Ready() bool {
 	return g.served(s, g.unreachable(s))
 }
 
-// Unreachable lists the pools, by name, with ready models and without a reachable
-// scheduler.
+// Unreachable lists by name the pools that have ready models but no reachable scheduler.
 func (g *Gateway) Unreachable() []string { return g.unreachable(g.Snapshot()) }
 
 func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
@@ -195,9 +188,8 @@ func (g *Gateway) unreachable(s *Snapshot) (pools []string) {
 	return pools
 }
 
-// ModelReady reports whether a version takes requests, and has an instance that
-// is there. As with Triton, one that is unknown is not ready; the only errors are a
-// version that is no number and that of [Gateway.Operable].
+// ModelReady reports whether a version accepts requests and has an available instance. As in Triton, an unknown
+// version is just not ready; the only errors are a version that is not a number and that of [Gateway.Operable].
 func (g *Gateway) ModelReady(model, version string) (bool, error) {
 	if err := g.Operable(); err != nil {
 		return false, err
@@ -212,8 +204,8 @@ func (g *Gateway) ModelReady(model, version string) (bool, error) {
 	return false, nil
 }
 
-// unreached is a pool that the requests of a version need and cannot get to; empty if
-// there is none.
+// unreached returns a pool that the version's requests need and whose scheduler is unreachable, or an empty
+// string.
 func (g *Gateway) unreached(v *Version) string {
 	if v.Composed == nil {
 		if g.reachable == nil || g.reachable(v.Pool) {
@@ -229,10 +221,10 @@ func (g *Gateway) unreached(v *Version) string {
 	return ""
 }
 
-// BeginShutdown ends readiness for good. Requests are served as before.
+// BeginShutdown ends readiness for good. Requests are still served.
 func (g *Gateway) BeginShutdown() { g.begin.Do(func() { close(g.shutdown) }) }
 
-// ShutdownBegun is closed by BeginShutdown.
+// ShutdownBegun returns a channel that BeginShutdown closes.
 func (g *Gateway) ShutdownBegun() <-chan struct{} { return g.shutdown }
 
 // ShuttingDown reports whether BeginShutdown was called.
@@ -245,11 +237,11 @@ func (g *Gateway) ShuttingDown() bool {
 	}
 }
 
-// The phases of a gateway's end.
+// The phases of a gateway's life.
 const (
 	serving  = iota
-	draining // it takes requests from connections that were open before, as [Execution.Connected] says
-	refusing // it takes none from clients
+	draining // accepts requests only from connections that were open before: see [Execution.Connected]
+	refusing // accepts no requests from clients
 )
 
 // BeginDrain ends readiness and refuses requests from new connections.
@@ -258,9 +250,8 @@ func (g *Gateway) BeginDrain() {
 	g.BeginShutdown()
 }
 
-// Drain does what BeginDrain does, and returns when the requests in flight have completed,
-// or with the context's error. Requests that come meanwhile on open connections are taken,
-// afterwards none.
+// Drain does what BeginDrain does, and returns when the requests in flight have completed, or with the
+// context's error. It still accepts requests that arrive meanwhile on open connections, and none afterwards.
 func (g *Gateway) Drain(ctx context.Context) error {
 	defer g.drain.Do(func() { close(g.drained) })
 	g.BeginDrain()
@@ -269,17 +260,17 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.requests.Drain(ctx) // those that came between
+	return g.requests.Drain(ctx) // those that arrived in between
 }
 
-// Versions returns how many model versions have requests in flight.
+// Versions returns the number of model versions with requests in flight.
 func (g *Gateway) Versions() int { return g.requests.Versions() }
 
-// Drained returns a channel that is closed at the end of [Gateway.Drain]: a client that
-// has a stream without requests need not be waited for.
+// Drained returns a channel that is closed at the end of [Gateway.Drain]. Clients whose streams have no
+// requests in flight need not be waited for after that.
 func (g *Gateway) Drained() <-chan struct{} { return g.drained }
 
-// InFlight is the number of requests without their final response.
+// InFlight returns the number of requests that still lack their final response.
 func (g *Gateway) InFlight() int64 { return g.requests.InFlight() }
 
 // Server describes the server.
@@ -311,8 +302,8 @@ func (g *Gateway) Metadata(model, version string) (Metadata, error) {
 	return m, nil
 }
 
-// unversioned is the index entry of a model without versions: it has failed as
-// a whole, or it was never loaded and shows its name only.
+// unversioned returns the index entry of a model without versions: one that failed as a whole, or one that was
+// never loaded, which shows only its name.
 func unversioned(m *Model) IndexEntry {
 	if m.Problem == "" {
 		return IndexEntry{Namespace: m.Namespace, Name: m.Name}
@@ -320,8 +311,7 @@ func unversioned(m *Model) IndexEntry {
 	return IndexEntry{Namespace: m.Namespace, Name: m.Name, State: infer.Unavailable.String(), Reason: m.Problem}
 }
 
-// ModelConfig returns the configuration by which a version serves, with what placement has
-// decided.
+// ModelConfig returns the configuration with which a version serves, including what placement decided.
 func (g *Gateway) ModelConfig(model, version string) (*modelconfig.Config, error) {
 	v, err := g.Snapshot().Resolve(model, version)
 	if err != nil {
@@ -330,8 +320,8 @@ func (g *Gateway) ModelConfig(model, version string) (*modelconfig.Config, error
 	return v.Config.Shown(v.GPUs), nil
 }
 
-// Index lists the repository: one entry per version, or one for a model that
-// has none. With readyOnly only ready versions are listed.
+// Index lists the repository: one entry per version, or one for a model without versions. With readyOnly it
+// lists only ready versions.
 func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 	entries := []IndexEntry{}
 	s := g.Snapshot()
@@ -348,7 +338,7 @@ func (g *Gateway) Index(readyOnly bool) []IndexEntry {
 				state, cause = infer.Unavailable, fmt.Sprintf("the gateway reaches no scheduler of the pool %q", pool)
 			}
 			if state == infer.Ready && v.Away != "" {
-				cause = v.Away // it is loaded: only its own readiness says no
+				cause = v.Away // it is loaded; only its own readiness check fails
 			}
 			if readyOnly && state != infer.Ready {
 				continue

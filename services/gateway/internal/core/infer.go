@@ -11,13 +11,13 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
-// Now is the time of requests.
+// Now returns the current time on the clock of requests.
 func (g *Gateway) Now() mono.Time { return g.clock.Now() }
 
-// NextID returns the identity of another request.
+// NextID returns a new request identity.
 func (g *Gateway) NextID() infer.RequestID { return g.requests.NextID() }
 
-// NewRequest starts a request for v: identity, model and time of arrival.
+// NewRequest starts a request for v: it sets the identity, the model and the time of arrival.
 func (g *Gateway) NewRequest(v *Version) *infer.Request {
 	return &infer.Request{
 		Work:     infer.Work{Request: g.requests.NextID(), Attempt: 1, Revision: g.Snapshot().Revision},
@@ -27,47 +27,44 @@ func (g *Gateway) NewRequest(v *Version) *infer.Request {
 	}
 }
 
-// Execution is one request on its way through scheduler and workers:
-// [Execution.Admit] and [Execution.Dispatch] begin it, [Execution.Next] gives its
-// responses and [Execution.Close] ends it. One goroutine at a time uses it. It
-// may be used again after Close.
+// Execution is one request on its way through scheduler and workers: [Execution.Admit] and [Execution.Dispatch]
+// start it, [Execution.Next] returns its responses and [Execution.Close] ends it. Only one goroutine may use it
+// at a time. It may be reused after Close.
 type Execution struct {
-	// Account is charged with the responses that wait. It may be nil, and is set before
-	// Admit.
+	// Account is charged for responses that wait to be read. It may be nil. Set it before Admit.
 	Account *memory.Account
-	// Observe is called with each response as it comes, before it waits. It does not
-	// block, does not keep the response, may be nil, and is set before Admit.
+	// Observe is called with each response as it arrives. It must not block or retain the response. It may be
+	// nil. Set it before Admit.
 	Observe func(*infer.Response)
-	// Connected says that the request came on a connection which was open before the gateway
-	// began to drain. It is set before Admit.
+	// Connected says that the request arrived on a connection that was open before the drain started. Set it
+	// before Admit.
 	Connected bool
-	// Responses wait here.
+	// Responses queues the responses until they are read.
 	Responses requests.Responses
 
 	gateway    *Gateway
 	version    *Version
 	work       infer.Work
 	anyVersion bool
-	free       func() // the request's slot; nil where responses keep no order
-	open       bool   // in the table
+	free       func() // frees the request's slot; nil if responses need no order
+	open       bool   // it is in the table
 	submitted  bool   // to its scheduler, or its steps to theirs
-	final      bool   // no other version may take the request: it was rerouted, or a response was read
+	final      bool   // no rerouting any more: it was rerouted before, or a response was read
 
-	report    infer.Execution // of the final response
-	abandoned bool            // the request was submitted, and then ended by the gateway
+	report    infer.Execution // from the final response
+	abandoned bool            // the request was submitted and then ended by the gateway
 
-	search      *search      // for a response that is known elsewhere; nil without one
+	search      *search      // for a response in another cache; nil without one
 	composition *composition // of an ensemble; nil for other models
 }
 
-// Admit enters a checked request into the table, unless the gateway refuses the
-// requests of its client: see [Gateway.Drain]. Calls of models are taken until the end,
-// since requests in flight wait for them. Until Dispatch the request stays the caller's.
+// Admit enters a checked request in the table, unless the gateway refuses requests of its client: see
+// [Gateway.Drain]. Calls by models are accepted until the end, since requests in flight wait for them. The
+// caller owns the request until Dispatch.
 func (x *Execution) Admit(g *Gateway, v *Version, r *infer.Request) error {
 	x.gateway, x.anyVersion = g, r.AnyVersion
 	x.enter(v, r)
-	// A Drain that begins now waits for the request, and one that began before is
-	// seen here.
+	// A Drain that starts from here on waits for the request, and one that started before is seen here.
 	if phase := g.phase.Load(); r.Parent == (infer.Parent{}) && (phase == refusing || phase == draining && !x.Connected) {
 		err := errs.New(errs.Draining, "Server is stopping, scheduler for model has stopped accepting new inference requests").WithModel(v.Ref.Name)
 		g.requests.Finish(infer.Fail(x.work, err))
@@ -97,7 +94,7 @@ func (x *Execution) receiver() requests.Receiver {
 	return observed{&x.Responses, x.Observe}
 }
 
-// observed are responses that somebody sees as they come.
+// observed passes each response to a function as it arrives.
 type observed struct {
 	*requests.Responses
 	observe func(*infer.Response)
@@ -108,8 +105,7 @@ func (o observed) Receive(p *infer.Response) (last bool) {
 	return o.Responses.Receive(p)
 }
 
-// Dispatch submits an admitted request, which it takes over in every case. A
-// refusal comes from Next.
+// Dispatch submits an admitted request and always takes ownership of it. Next returns a refusal.
 func (x *Execution) Dispatch(r *infer.Request) {
 	if x.version.Composed != nil {
 		x.compose(r).begin()
@@ -119,40 +115,39 @@ func (x *Execution) Dispatch(r *infer.Request) {
 	x.gateway.submit(r)
 }
 
-// submit hands a request to its scheduler. A refusal is its response.
+// submit hands a request to its scheduler. A refusal becomes its response.
 func (g *Gateway) submit(r *infer.Request) {
-	work := r.Work // the request is the scheduler's after Submit
+	work := r.Work // the scheduler owns the request after Submit
 	if err := g.dispatcher.Submit(r); err != nil {
 		r.Release()
 		g.requests.Finish(infer.Fail(work, err))
 	}
 }
 
-// Complete ends an admitted request with a response that is known, which it takes
-// over. The request has not been dispatched.
+// Complete ends an admitted request with a known response, which it takes over. The request must not have been
+// dispatched.
 func (x *Execution) Complete(p *infer.Response) {
 	p.Work = x.work
 	x.gateway.requests.Respond(p)
 }
 
-// Version is the one by which the request is executed: another than it was
-// admitted with where it was rerouted.
+// Version returns the version that executes the request. It differs from the admitted one if the request was
+// rerouted.
 func (x *Execution) Version() *Version { return x.version }
 
-// Report is where the time of the request went at its worker, once its final response was
-// read; of an ensemble it has the cost of all steps alone.
+// Report tells how the request's time was spent at its worker, once its final response was read. For an
+// ensemble it has only the cost, of all steps.
 func (x *Execution) Report() *infer.Execution { return &x.report }
 
-// Next returns the next response, which the caller releases, up to the final one,
-// or the error that ended the request. When ctx ends first the request is
-// canceled wherever it is. A request whose generation has gone before it was
-// queued is submitted once more, for what has taken its place.
+// Next returns the next response, up to the final one, or the error that ended the request. The caller releases
+// the response. If ctx ends first, Next cancels the request wherever it is. A request whose generation was
+// unloaded before the request was queued is submitted once more, to the successor.
 func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 	for {
 		p := x.next(ctx)
 		if p == nil {
 			x.search.end()
-			// The final response may have come at the same moment; then it counts.
+			// The final response may have arrived at the same moment; then it counts.
 			x.cancel(abandoned(ctx))
 			ctx = context.WithoutCancel(ctx)
 			continue
@@ -181,7 +176,7 @@ func (x *Execution) Next(ctx context.Context) (*infer.Response, error) {
 	}
 }
 
-// ended takes the report out of the final response.
+// ended records the report in the final response.
 func (x *Execution) ended(p *infer.Response) {
 	x.report = p.Execution
 	x.abandoned = p.Abandoned && (x.submitted || x.search != nil && x.search.submitted.Load())
@@ -191,16 +186,15 @@ func (x *Execution) ended(p *infer.Response) {
 	}
 }
 
-// Ending is what is known of a request when its execution is closed.
+// Ending is what is known about a request when its execution is closed.
 type Ending struct {
 	infer.Execution
-	// Abandoned says that the request was submitted and the gateway has ended it itself, as
-	// for a client that has gone: it may have cost more than is reported.
+	// Abandoned says that the request was submitted and then ended by the gateway itself, for example because
+	// its client disconnected: it may have cost more than is reported.
 	Abandoned bool
 }
 
-// Close ends the request, if that has not happened, and releases the responses
-// that were not read.
+// Close ends the request if it has not ended yet, and releases the responses that were not read.
 func (x *Execution) Close() Ending {
 	x.search.end()
 	if x.open {
@@ -218,11 +212,10 @@ func (x *Execution) Close() Ending {
 	return end
 }
 
-// Watch cancels the request when ctx ends while its responses are sent: [Execution.Next]
-// does so while they are awaited. It is called when the first response was read; the
-// function that it returns ends it.
+// Watch cancels the request if ctx ends while its responses are being sent; [Execution.Next] does so while it
+// waits for them. Call it after the first response was read, and stop to end it.
 func (x *Execution) Watch(ctx context.Context) (stop func() bool) {
-	g, work := x.gateway, x.work // the execution may be used again by then
+	g, work := x.gateway, x.work // the execution may have been reused by then
 	return context.AfterFunc(ctx, func() { g.cancel(work, abandoned(ctx)) })
 }
 
@@ -237,7 +230,7 @@ func (g *Gateway) cancel(w infer.Work, err error) {
 	}
 }
 
-// drain releases the responses up to the final one, which has come.
+// drain releases the responses up to the final one, which has arrived.
 func (x *Execution) drain() {
 	for x.open {
 		p := x.Responses.Next(context.Background())
@@ -248,9 +241,8 @@ func (x *Execution) drain() {
 	}
 }
 
-// Pass lets the responses to later requests go, where the model's responses keep
-// the order of its requests. It is called after the final response was read, at
-// the latest by Close.
+// Pass releases the responses to later requests if the model keeps responses in the order of its requests. It
+// is called after the final response was read, by Close at the latest.
 func (x *Execution) Pass() {
 	if free := x.free; free != nil {
 		x.free = nil
@@ -258,10 +250,9 @@ func (x *Execution) Pass() {
 	}
 }
 
-// reroute turns a request for a generation of a version to the one that serves
-// now, or where any version will do to the latest, and returns that one; nil if
-// there is none that takes it, or it was rerouted before. The steps of a sequence
-// belong together and stay.
+// reroute moves a request to the generation of its version that serves now or, if any version will do, to the
+// latest version. It returns that version, or nil if none accepts the request or it was rerouted before.
+// Requests of a sequence belong together and are not rerouted.
 func (x *Execution) reroute(r *infer.Request) *Version {
 	if x.final {
 		return nil
@@ -273,8 +264,8 @@ func (x *Execution) reroute(r *infer.Request) *Version {
 	return x.gateway.Snapshot().successor(&v, r)
 }
 
-// successor turns a returned request for a generation of a version to the one that
-// serves now, and returns that one; nil if there is none that takes it.
+// successor moves a returned request to the generation of its version that serves now. It returns that version,
+// or nil if none accepts the request.
 func (s *Snapshot) successor(v *Version, r *infer.Request) *Version {
 	next, err := s.current(v.Ref)
 	if err != nil || next.Ref == r.Model && next.Pool == r.Pool || r.Sequence != (infer.Sequence{}) ||

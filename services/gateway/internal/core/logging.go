@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// LogSettings are those of the server's log.
+// LogSettings are the settings of the server's log.
 type LogSettings struct {
 	File                 string
 	Info, Warning, Error bool
@@ -15,18 +15,18 @@ type LogSettings struct {
 	Format               string
 }
 
-// LogChanges are settings to change; nil leaves one as it is.
+// LogChanges are the settings to change; nil leaves a setting unchanged.
 type LogChanges struct {
 	Info, Warning, Error *bool
 	Verbose              *uint32
 	Format               *string
 }
 
-// Logging has the settings of the log.
+// Logging reads and changes the log settings.
 type Logging interface {
 	Settings() LogSettings
-	// Set changes settings by their names in Triton's logging extension: all, or none where
-	// it returns an error.
+	// Set changes settings, named as in Triton's logging extension: all of them, or none if it returns an
+	// error.
 	Set(ctx context.Context, changes map[string]string) error
 }
 
@@ -38,7 +38,7 @@ func (g *Gateway) LogSettings() (LogSettings, error) {
 	return g.logging.Settings(), nil
 }
 
-// ChangeLog changes settings of the log, and returns all of them.
+// ChangeLog changes log settings and returns all settings.
 func (g *Gateway) ChangeLog(ctx context.Context, c LogChanges) (LogSettings, error) {
 	if _, err := g.LogSettings(); err != nil {
 		return LogSettings{}, err
@@ -72,7 +72,7 @@ func LogFormat(format string) bool {
 	return false
 }
 
-// LogFileFixed is the refusal of another file: whoever chooses it writes where they like
+// LogFileFixed is the error for a request to change the log file: whoever chooses the file could write anywhere
 // with the server's rights.
 func LogFileFixed() error {
 	return errs.New(errs.Unsupported, "log file location can not be updated through network protocol")

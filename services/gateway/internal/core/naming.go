@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// addName adds a model to those that a request for its name may mean. An
-// unloaded model yields to another of its name.
+// addName adds a model to those that a request may mean by its name. An unloaded model yields to another with
+// the same name.
 func (s *Snapshot) addName(m *Model) {
 	others := s.byName[m.Name]
 	switch {
@@ -20,7 +20,7 @@ func (s *Snapshot) addName(m *Model) {
 	}
 }
 
-// lookup finds the one model that requests for a name mean.
+// lookup finds the only model that requests for a name can mean.
 func (s *Snapshot) lookup(name string) (*Model, error) {
 	found := s.byName[name]
 	switch {
@@ -35,7 +35,7 @@ func (s *Snapshot) lookup(name string) (*Model, error) {
 	return nil, unknownModel(errs.ModelNotFound, infer.ModelID{Name: name}, " is not found")
 }
 
-// current finds the version that now serves for a generation.
+// current finds the version that now serves in place of a generation.
 func (s *Snapshot) current(ref infer.ModelRef) (*Version, error) {
 	m := s.models[ref.ID()]
 	if m == nil {

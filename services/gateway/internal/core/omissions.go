@@ -9,16 +9,16 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// omissionInterval is how often one output is reported that composing models leave out.
+// omissionInterval is the minimum time between reports of one missing output.
 const omissionInterval = time.Second
 
-// omission is an output that an ensemble's response lacked.
+// omission is an output that was missing in an ensemble's response.
 type omission struct {
 	ensemble infer.ModelRef
 	output   string
 }
 
-// omissions reports the outputs that responses of ensembles lack, each once an interval.
+// omissions reports the outputs missing in ensembles' responses, each at most once per interval.
 type omissions struct {
 	report func(ensemble infer.ModelRef, output string)
 
@@ -43,7 +43,7 @@ func (o *omissions) note(ensemble infer.ModelRef, output string, now mono.Time) 
 	}
 }
 
-// retain forgets the models that are not among those of a snapshot.
+// retain forgets the models that a snapshot does not have.
 func (o *omissions) retain(s *Snapshot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // API is a group of endpoints that an operator can restrict.
 type API string
 
-// The groups, under Triton's names. This server has no endpoint of the last two.
+// The groups, under Triton's names.
 const (
 	HealthAPI       API = "health"
 	MetadataAPI     API = "metadata"
@@ -22,9 +22,9 @@ const (
 	SharedMemoryAPI API = "shared-memory"
 	TraceAPI        API = "trace"
 	LoggingAPI      API = "logging"
-	// ExplainAPI tells what became of requests: this server's own.
+	// ExplainAPI explains what happened to requests; Triton has no such API.
 	ExplainAPI API = "explain"
-	// RecordingAPI records requests: this server's own.
+	// RecordingAPI records requests; Triton has no such API.
 	RecordingAPI API = "recording"
 )
 
@@ -33,16 +33,16 @@ func APIs() []API {
 	return []API{HealthAPI, MetadataAPI, InferenceAPI, SharedMemoryAPI, ModelConfigAPI, RepositoryAPI, StatisticsAPI, TraceAPI, LoggingAPI, ExplainAPI, RecordingAPI}
 }
 
-// Administrative reports whether calls of the API may change what the server does, or show what
-// others send it.
+// Administrative reports whether calls of the API may change what the server does, or reveal what others send
+// to it.
 func (a API) Administrative() bool {
 	return a == RepositoryAPI || a == SharedMemoryAPI || a == TraceAPI || a == LoggingAPI || a == RecordingAPI
 }
 
-// Secret is a header and the value that callers of a restricted API send.
+// Secret is the header, and its value, that callers of a restricted API must send.
 type Secret struct{ Header, Value string }
 
-// Matches reports whether a caller has sent the value, in constant time.
+// Matches compares the value that a caller sent, in constant time.
 func (s Secret) Matches(sent string) bool {
 	return subtle.ConstantTimeCompare([]byte(sent), []byte(s.Value)) == 1
 }
@@ -50,8 +50,8 @@ func (s Secret) Matches(sent string) bool {
 // Restrictions are the restricted APIs. Nil restricts nothing.
 type Restrictions map[API]Secret
 
-// Restrict adds a restriction as Triton's command line writes it: API,API:HEADER=VALUE.
-// The error is of the reason config_invalid and does not show the value.
+// Restrict adds a restriction in the syntax of Triton's command line: API,API:HEADER=VALUE. Errors have the
+// reason config_invalid and do not contain the value.
 func (r Restrictions) Restrict(text string) error {
 	names, secret, _ := strings.Cut(text, ":")
 	header, value, ok := strings.Cut(secret, "=")

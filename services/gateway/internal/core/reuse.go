@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/cache"
 )
 
-// LookUp looks for the response to a checked request for the version, where its model
-// allows that: see [cache.Cache.Look].
+// LookUp looks up the response to a checked request, if the version's model allows caching: see
+// [cache.Cache.Look].
 func (v *Version) LookUp(in *cache.Cache, r *infer.Request) (cache.Lookup, *infer.Response) {
 	c := v.Config
 	if !c.Reuses() || c.Decoupled {
@@ -17,9 +17,9 @@ func (v *Version) LookUp(in *cache.Cache, r *infer.Request) (cache.Lookup, *infe
 	return in.Look(cache.Model{Content: v.Content, Kept: c.Cached, Shared: c.Shared}, r)
 }
 
-// reuse answers a step by the response to an equal request, where its model allows that,
-// and reports whether the request is on its way by that: it has its response, or is
-// submitted once it is known that it has none elsewhere.
+// reuse answers a step with the response to an equal request, if its model allows that. It reports whether it
+// took the request over: the step then has its response already, or is submitted once the lookup has found
+// none.
 func (c *composition) reuse(s *stepRequest, r *infer.Request) bool {
 	l, hit := s.version.LookUp(c.gateway.cache, r)
 	if hit != nil {
@@ -48,7 +48,7 @@ func (c *composition) reuse(s *stepRequest, r *infer.Request) bool {
 	return true
 }
 
-// keep keeps the response of a step that was executed for equal requests.
+// keep stores the response of an executed step for equal requests.
 func (s *stepRequest) keep(p *infer.Response) {
 	if p.Final && p.Index == 0 && p.Err == nil && !s.rerouted {
 		s.lookup.Keep(p)

@@ -7,19 +7,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// search looks for the response to an admitted request in a goroutine of its own, which
-// has the request meanwhile.
+// search looks for the response to an admitted request in a separate goroutine, which owns the request
+// meanwhile.
 type search struct {
 	cancel    context.CancelFunc
 	done      chan struct{}
-	submitted atomic.Bool // the request went to its scheduler
+	submitted atomic.Bool // the request was submitted to its scheduler
 }
 
-// DispatchUnless dispatches an admitted request, which it takes over in every case,
-// unless find returns its response. It returns at once. find may wait, and returns soon
-// after the end of its context, which ends with ctx and with the request.
+// DispatchUnless dispatches an admitted request unless find returns its response. It always takes ownership of
+// the request and returns at once. find may wait, but must return soon after its context ends, which ends with
+// ctx and with the request.
 func (x *Execution) DispatchUnless(ctx context.Context, find func(context.Context) *infer.Response, r *infer.Request) {
-	if x.version.Composed != nil { // whose steps the reader of the responses submits
+	if x.version.Composed != nil { // the reader of the responses submits an ensemble's steps
 		x.compose(r).find = find
 		return
 	}
@@ -44,8 +44,8 @@ func (x *Execution) DispatchUnless(ctx context.Context, find func(context.Contex
 	}()
 }
 
-// end ends a search, if there is one, and waits for it: the request has its response or
-// is dispatched then, or will never be.
+// end stops a search, if there is one, and waits for it. After that the request has its response, is
+// dispatched, or never will be.
 func (s *search) end() {
 	if s != nil {
 		s.cancel()

@@ -10,64 +10,63 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
-// Snapshot is the state of all models at one revision. It is immutable; a request
-// is decided against one snapshot from start to end.
+// Snapshot is the state of all models at one revision. It is immutable; a request is resolved against a single
+// snapshot.
 type Snapshot struct {
-	// Revision is that of the models bucket which the snapshot reflects.
+	// Revision is the revision of the models bucket that the snapshot reflects.
 	Revision uint64
-	// Synced: the snapshot reflects a complete scan of the registry.
+	// Synced says that the snapshot reflects a complete scan of the registry.
 	Synced  bool
 	models  map[infer.ModelID]*Model
 	ordered []*Model // by name
-	// pools are those of ready versions, by name.
+	// pools are the pools of ready versions, by name.
 	pools []string
-	// byName are the models that a request for a name may mean.
+	// byName are the models that a request may mean by a name.
 	byName map[string][]*Model
-	// namespaced says that names are unique within namespaces only.
+	// namespaced says that names are unique only within namespaces.
 	namespaced bool
 }
 
 // Model is one model of the repository.
 type Model struct {
-	// Namespace and Name are the model's: see [infer.ModelID].
+	// Namespace and Name identify the model: see [infer.ModelID].
 	Namespace, Name string
-	// Versions are in ascending order; those that should serve and those
-	// that failed or drain.
+	// Versions are in ascending order: those that should serve and those that failed or are draining.
 	Versions []*Version
-	// Problem is why the model has no versions, such as a broken
-	// configuration; empty if it has, and for one that was never loaded.
+	// Problem is why the model has no versions, for example an invalid configuration. It is empty if the model
+	// has versions or was never loaded.
 	Problem string
-	// LoadFailed says that the problem is that versions failed to load.
+	// LoadFailed says that Problem is a failure to load versions.
 	LoadFailed bool
 	// Removed says that no repository has the model any more: it is not listed.
 	Removed bool
 }
 
-// Version is one version of a model as the gateway may use it.
+// Version is one version of a model as the gateway sees it.
 type Version struct {
 	Ref    infer.ModelRef
 	Config *modelconfig.Config
-	// Content names the files and the configuration of the version: versions of one
-	// content give equal responses to equal requests. In a snapshot that of an ensemble
-	// covers its steps'. It is empty where that is not known.
+	// Content identifies the files and the configuration of the version: versions with equal content give equal
+	// responses to equal requests. In a snapshot, the content of an ensemble covers its steps. It is empty if
+	// unknown.
 	Content string
-	// Pool names the pool whose scheduler takes the version's requests.
+	// Pool is the pool whose scheduler accepts the version's requests.
 	Pool  string
 	State infer.InstanceState
-	// Cause is why the version is not ready, or "unloaded"; of a ready one, why
-	// a newer generation does not serve in its place.
+	// Cause is why the version is not ready, or "unloaded". For a ready version it is why a newer generation
+	// does not serve instead.
 	Cause string
-	// Away is why a ready version has no instance for a while that is there and says that it
-	// is ready, such as one whose process is started again. Requests are taken all the same.
+	// Away is why a ready version temporarily has no instance that is available and reports ready, for example
+	// because its process is restarting. Requests are still accepted.
 	Away string
-	// GPUs are the numbers of those that instances of the version are on.
+	// GPUs are the numbers of the GPUs that run instances of the version.
 	GPUs []int32
-	// Composed is what executes an ensemble whose steps are ready, set by [NewSnapshot];
-	// nil for other models.
+	// Composed is what executes an ensemble whose steps are ready; it is nil for other models. [NewSnapshot]
+	// sets it.
 	Composed *Composed
 }
 
-// NewSnapshot returns a snapshot of models. It owns the list; a model may be in several
+// NewSnapshot returns a snapshot of models. It takes ownership of the list; a model may be in several
 // snapshots.
 func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 	s := &Snapshot{
@@ -95,11 +94,11 @@ func NewSnapshot(revision uint64, synced bool, models []*Model) *Snapshot {
 	return s
 }
 
-// Len is the number of models.
+// Len returns the number of models.
 func (s *Snapshot) Len() int { return len(s.models) }
 
-// Resolve finds the version that a request names. An empty version means the
-// highest that is ready. The errors are those of Triton's core.
+// Resolve finds the version that a request names. An empty version means the highest one that is ready. Its
+// errors are those of Triton's core.
 func (s *Snapshot) Resolve(model, version string) (*Version, error) {
 	number, err := parseVersion(version)
 	if err != nil {
@@ -112,8 +111,8 @@ func (s *Snapshot) Resolve(model, version string) (*Version, error) {
 	return m.resolve(number)
 }
 
-// AllReady reports whether every version that should serve is ready: Triton's
-// strict readiness. A model that could not be read has none.
+// AllReady reports whether every version that should serve is ready: Triton's strict readiness. A model that
+// could not be read has no versions and does not count.
 func (s *Snapshot) AllReady() bool {
 	if !s.Synced {
 		return false
@@ -131,8 +130,7 @@ func (s *Snapshot) AllReady() bool {
 	return true
 }
 
-// Settled reports whether the registry's scan is complete and no model of it is
-// loading.
+// Settled reports whether the registry's scan is complete and none of its models is loading.
 func (s *Snapshot) Settled() bool {
 	if !s.Synced {
 		return false
@@ -147,8 +145,8 @@ func (s *Snapshot) Settled() bool {
 	return true
 }
 
-// Changes returns the versions that are ready and were not before, those with a new
-// generation among them, and the versions that have been unloaded.
+// Changes returns the versions that became ready since the previous snapshot, including those with a new
+// generation, and the versions that were unloaded.
 func (s *Snapshot) Changes(before *Snapshot) (loaded, unloaded []infer.ModelRef) {
 	for _, m := range s.ordered {
 		old := before.models[m.ID()]
@@ -168,11 +166,10 @@ func (s *Snapshot) Changes(before *Snapshot) (loaded, unloaded []infer.ModelRef)
 	return loaded, unloaded
 }
 
-// unloaded reports whether a version was unloaded, and no worker has it any more.
+// unloaded reports whether a version was unloaded and no worker has it any more.
 func (v *Version) unloaded() bool { return v.State == infer.Unavailable && v.Cause == CauseUnloaded }
 
-// Models returns the models in the order of their names. The caller must not
-// change the list.
+// Models returns the models ordered by name. The caller must not change the list.
 func (s *Snapshot) Models() []*Model { return s.ordered }
 
 // Has reports whether a model is listed.
@@ -181,13 +178,13 @@ func (s *Snapshot) Has(id infer.ModelID) bool { return s.models[id] != nil }
 // CauseUnloaded is the cause of a version that was unloaded on request.
 const CauseUnloaded = "unloaded"
 
-// latestVersion stands for an empty version: the highest that is ready.
+// latestVersion stands for an empty version: the highest one that is ready.
 const latestVersion = -1
 
-// ID names the model.
+// ID returns the model's id.
 func (m *Model) ID() infer.ModelID { return infer.ModelID{Namespace: m.Namespace, Name: m.Name} }
 
-// ready returns the model's ready versions, ascending; a nil model has none.
+// ready returns the model's ready versions in ascending order; a nil model has none.
 func (m *Model) ready() []infer.ModelRef {
 	if m == nil {
 		return nil
@@ -201,11 +198,11 @@ func (m *Model) ready() []infer.ModelRef {
 	return refs
 }
 
-// loadRequested reports whether a load of the model was ever begun; requests do
-// not see one that is only in the repository, or whose configuration could not be read.
+// loadRequested reports whether a load of the model was ever started. Requests do not see a model that is only
+// in the repository, or whose configuration could not be read.
 func (m *Model) loadRequested() bool { return m.LoadFailed || len(m.Versions) > 0 }
 
-// resolve finds a version that is ready; of latestVersion the highest.
+// resolve finds a ready version; for latestVersion the highest.
 func (m *Model) resolve(number int64) (*Version, error) {
 	if number == latestVersion {
 		return m.latest()
@@ -220,7 +217,7 @@ func (m *Model) resolve(number int64) (*Version, error) {
 	return v, nil
 }
 
-// version is nil if a model, which may be nil, does not have it.
+// version returns the version with a number, or nil. The model may be nil.
 func (m *Model) version(number int64) *Version {
 	if m == nil {
 		return nil
@@ -242,8 +239,8 @@ func (m *Model) latest() (*Version, error) {
 	return nil, unknownModel(errs.ModelNotFound, m.ID(), " has no available versions")
 }
 
-// parseVersion reads a version as a client writes it. The texts are Triton's,
-// and so is that they say "> 0" while version 0 is one like any other.
+// parseVersion parses a version as clients write it. Its error texts are Triton's, including "> 0", although
+// version 0 is valid.
 func parseVersion(version string) (int64, error) {
 	if version == "" {
 		return latestVersion, nil

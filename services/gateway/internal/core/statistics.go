@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// StatisticsSource has the counts of a pool's model versions: its scheduler.
+// StatisticsSource returns the counts of a pool's model versions; the pool's scheduler implements it.
 type StatisticsSource interface {
-	// Statistics returns one value for each ref, in their order: zero for a
-	// version that has had no request yet. It is safe for concurrent use.
+	// Statistics returns one value for each ref, in their order: zero for a version without requests so far. It
+	// is safe for concurrent use.
 	Statistics(context.Context, []infer.ModelRef) ([]infer.Statistics, error)
 }
 
@@ -26,9 +26,9 @@ type ModelStatistics struct {
 	infer.Statistics
 }
 
-// Statistics returns the counts of a model's ready versions or of the requested
-// one; of all models that the caller sees, by name, if model is empty. Versions whose
-// pool does not answer are left out, unless none answers: then the error is the pools'.
+// Statistics returns the counts of a model's ready versions, or of the requested one. If model is empty it
+// returns those of all models that the caller sees, by name. It omits versions whose pool does not answer; if
+// no pool answers, it returns the error of one of them.
 func (g *Gateway) Statistics(ctx context.Context, model, version string, sees func(model string) bool) ([]ModelStatistics, error) {
 	snapshot := g.Snapshot()
 	refs, err := snapshot.statisticsTargets(model, version)
@@ -49,11 +49,10 @@ func (g *Gateway) Statistics(ctx context.Context, model, version string, sees fu
 	return list, nil
 }
 
-// maxPoolsAsked is how many pools a call asks at a time.
+// maxPoolsAsked is how many pools one call queries at a time.
 const maxPoolsAsked = 16
 
-// counts asks the pools of the versions. Counts that are nil are those of a pool
-// that did not answer.
+// counts queries the pools of the versions. Its result has nil for each version whose pool did not answer.
 func (g *Gateway) counts(ctx context.Context, s *Snapshot, refs []infer.ModelRef) ([]*infer.Statistics, error) {
 	places := make(map[string][]int)
 	for i, ref := range refs {
@@ -95,7 +94,7 @@ func (g *Gateway) counts(ctx context.Context, s *Snapshot, refs []infer.ModelRef
 	return all, nil
 }
 
-// poolOf names the pool of a version in the snapshot.
+// poolOf returns the pool of a version in the snapshot.
 func (s *Snapshot) poolOf(ref infer.ModelRef) string {
 	for _, v := range s.models[ref.ID()].Versions {
 		if v.Ref == ref {
@@ -105,8 +104,8 @@ func (s *Snapshot) poolOf(ref infer.ModelRef) string {
 	return ""
 }
 
-// statisticsTargets returns the ready versions that a call for statistics names.
-// Its errors are Triton's, and differ from those of inference.
+// statisticsTargets returns the ready versions that a statistics call names. Its errors are Triton's, and
+// differ from those for inference.
 func (s *Snapshot) statisticsTargets(model, version string) ([]infer.ModelRef, error) {
 	number, err := parseVersion(version)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// stepName names a step of an ensemble's content.
+// stepName identifies a step of an ensemble's generation.
 type stepName struct {
 	ensemble infer.ModelRef
 	step     int
 }
 
-// stepLimits bound how many executions of a step are under way, over all requests.
+// stepLimits limits the concurrent executions of each step, over all requests.
 type stepLimits struct {
 	mu    sync.Mutex
 	under map[stepName]*stepLimit // guarded by mu
@@ -22,11 +22,10 @@ type stepLimits struct {
 
 type stepLimit struct {
 	executions int
-	waiting    []*stepRequest // from the oldest
+	waiting    []*stepRequest // oldest first
 }
 
-// begin reports whether an execution may begin. One that may not is told by its
-// composition's events when it may.
+// begin reports whether an execution may start now. If not, its composition receives an event when it may.
 func (l *stepLimits) begin(s *stepRequest, most int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,16 +45,15 @@ func (l *stepLimits) begin(s *stepRequest, most int) bool {
 	return true
 }
 
-// end ends an execution that has begun, and has the next one begin. One whose
-// composition closes gives the place on.
+// end ends an execution and starts the next one that waits. If that one's composition closes meanwhile, it
+// passes the slot on.
 func (l *stepLimits) end(of stepName) {
 	if next := l.pass(of); next != nil {
 		next.composition.events.put(event{step: next})
 	}
 }
 
-// pass gives the place of an execution that has ended to the one that is returned, if
-// any waits.
+// pass hands the slot of an ended execution to the oldest waiting one and returns that one, or nil.
 func (l *stepLimits) pass(of stepName) (next *stepRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +68,7 @@ func (l *stepLimits) pass(of stepName) (next *stepRequest) {
 	return nil
 }
 
-// leave ends an execution that waits. It reports false for one that may have begun.
+// leave removes an execution that waits. It returns false if the execution may have started.
 func (l *stepLimits) leave(s *stepRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,17 +83,16 @@ func (l *stepLimits) leave(s *stepRequest) bool {
 	return i >= 0
 }
 
-// paceWindow is how many executions of a step are looked at together.
+// paceWindow is the number of executions of a step in one window.
 const paceWindow = 64
 
-// paces are how long the executions of models take at the least, with the way there and
-// back, as steps have taken lately.
+// paces track the recent minimum execution time of each model as a step, including the way there and back.
 type paces struct {
 	mu sync.Mutex
 	of map[infer.ModelRef]*pace // guarded by mu
 }
 
-// pace is the least of the present and of the last window; 0 is unknown.
+// pace is the minimum of the current and of the last window; 0 means unknown.
 type pace struct {
 	present, last time.Duration
 	count         int
@@ -120,7 +117,7 @@ func (p *paces) took(ref infer.ModelRef, d time.Duration) {
 	}
 }
 
-// least is how long an execution of a model takes at the least; 0 where none is known.
+// least returns a model's recent minimum execution time, or 0 if unknown.
 func (p *paces) least(ref infer.ModelRef) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +131,7 @@ func (p *paces) least(ref infer.ModelRef) time.Duration {
 	}
 }
 
-// keep forgets the models that are not among those of a snapshot.
+// keep forgets the models that a snapshot does not have.
 func (p *paces) keep(s *Snapshot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,12 +2,12 @@ package core
 
 import "sync"
 
-// underway knows by which versions ensembles are being executed, so that these are not
-// given up while steps are still to come.
+// underway tracks which versions are executing ensembles, so that these are not given up while steps are still
+// to come.
 type underway struct {
 	mu      sync.Mutex
-	current map[string]bool          // the compositions of the present snapshot; guarded by mu
-	running map[string]int           // requests, by their composition; guarded by mu
+	current map[string]bool          // the compositions of the current snapshot; guarded by mu
+	running map[string]int           // number of requests by composition; guarded by mu
 	left    map[string]chan struct{} // closed when the last request of a superseded composition has ended; guarded by mu
 }
 
@@ -33,7 +33,7 @@ func (u *underway) end(of *Composed) {
 	}
 }
 
-// set takes the compositions of a new snapshot.
+// set records the compositions of a new snapshot.
 func (u *underway) set(s *Snapshot) {
 	current := make(map[string]bool)
 	for _, m := range s.ordered {
@@ -48,8 +48,8 @@ func (u *underway) set(s *Snapshot) {
 	u.current = current
 }
 
-// superseded returns what is closed when the requests of one of the compositions have
-// ended that the present snapshot does not have; nil where no such is under way.
+// superseded returns a channel that is closed when the requests of one composition that is not in the current
+// snapshot have ended. It returns nil if no such requests are in flight.
 func (u *underway) superseded() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -13,60 +13,56 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// Call is one call of a client. Its transport sets the head, and for an inference
-// the body and the sink. A call may be used again after its end.
+// Call is one call of a client. Its transport sets the exported fields up to Client; Body and Sink only for an
+// inference. A call may be reused after it has ended.
 type Call struct {
-	// API is the group of endpoints that is called; a call of none is refused.
+	// API is the group of endpoints that is called. A call without one is refused.
 	API core.API
-	// Method is the endpoint, for messages.
+	// Method is the endpoint's name, for messages.
 	Method string
 	Caller Caller
-	// Model and Version are as the client names them. Where the body names them,
-	// Body.Receive sets them.
+	// Model and Version are as the client names them. If the body names them, Body.Receive sets them.
 	Model, Version string
-	// Headers calls each with every header of an inference whose headers may become
-	// parameters; nil for one whose may not.
+	// Headers calls each with every header of an inference whose headers may become parameters; it is nil if
+	// they may not.
 	Headers func(each func(name string, values []string))
 	// Trace is the W3C traceparent, or empty.
 	Trace string
-	// Single names an endpoint that gives exactly one response; it is empty for one
-	// that gives any number.
+	// Single names an endpoint that returns exactly one response, and is empty for one that may return any
+	// number.
 	Single string
-	// One is the refusal of an endpoint that takes a request for any model, if the model
-	// gives another number of responses than one. It is empty for one that gives any
-	// number, and where Single is not.
+	// One is the error text of an endpoint that accepts any model, for a model that does not return exactly one
+	// response. It is empty if the endpoint returns any number of responses, or if Single is set.
 	One  string
 	Body Body
 	Sink Sink
-	// Client is told how the call goes. It may be nil.
+	// Client is notified of the call's progress. It may be nil.
 	Client Client
 
-	// Admitted says that the caller has sent what a restricted API demands.
+	// Admitted says that the caller sent the header that a restricted API requires.
 	Admitted bool
-	// Connected says that the call's connection was open before the gateway began to drain.
+	// Connected says that the call's connection was open before the drain started.
 	Connected bool
-	// Tenant is whose call it is; nil without a policy.
+	// Tenant is the caller's tenant; nil without a policy.
 	Tenant *tenants.Tenant
-	// Quota is what the call holds of its tenant's limits, and what is left of them.
+	// Quota is what the call has reserved of its tenant's limits, and what remains of them.
 	Quota tenants.Reservation
-	// Account is what the call holds of the budget. Received says that its transport
-	// has opened it, for a message that came before the call.
+	// Account is what the call has charged to the budget. Received says that the transport has already opened
+	// it, for a message that arrived before the call started.
 	Account  memory.Account
 	Received bool
-	// Target is the version that was resolved. The one that responds may be
-	// another: see [Call.Served].
+	// Target is the resolved version. Another version may serve the request: see [Call.Served].
 	Target *core.Version
-	// Request is the request, from its resolution to its dispatch.
+	// Request is set from the request's resolution until its dispatch.
 	Request *infer.Request
-	// Work is the request's identity, and ID its client's.
+	// Work identifies the request; ID is the client's own id for it.
 	Work infer.RequestID
 	ID   string
-	// Classes are the outputs of which classes are asked for, and EmptyFinal asks
-	// for the end of a decoupled model's responses as a message of its own. The
-	// body sets them.
+	// Classes are the outputs for which classification is requested. EmptyFinal asks for the end of a decoupled
+	// model's responses as a separate message. The body sets both.
 	Classes    []classify.Output
 	EmptyFinal bool
-	// Shared are the tensors in regions of the client's memory. The body sets them.
+	// Shared are the tensors in regions of the client's memory. The body sets it.
 	Shared Shared
 
 	path      *Path
@@ -74,29 +70,28 @@ type Call struct {
 	ctx       context.Context
 	cancel    context.CancelFunc // of the timeout; nil without one
 	execution core.Execution
-	lookup    cache.Lookup    // in the response cache
-	hit       *infer.Response // that it has found, until the request is admitted
-	detached  int64           // bytes of the response that is being sent; see Detach
+	lookup    cache.Lookup    // the lookup in the response cache
+	hit       *infer.Response // the response that lookup found, until the request is admitted
+	detached  int64           // bytes detached from the response being sent; see Detach
 	shared    shared
 	outcome   Outcome
 }
 
-// Caller is what a transport knows of who calls.
+// Caller is what a transport knows about the caller.
 type Caller = tenants.Credentials
 
-// Client is the connection of a call, which must be served to keep its standing: see package
-// turns.
+// Client is the connection of a call. It must have calls served to keep its standing: see package turns.
 type Client interface {
-	// Wait says that the call waits from now on, for its model or for other processes.
+	// Wait reports that from now on the call waits for its model or for another process.
 	Wait()
-	// Served says that the call was served, and Refused that it was refused for what the
-	// client alone is responsible for.
+	// Served reports that the call was served, and Refused that it was refused for a reason that the client
+	// alone is responsible for.
 	Served()
 	Refused()
 }
 
-// CertificateNames are the names in the first of a client's certificates: its common name,
-// DNS names and URIs.
+// CertificateNames returns the names in the first certificate of a client's chain: the common name, DNS names
+// and URIs.
 func CertificateNames(chain []*x509.Certificate) []string {
 	if len(chain) == 0 {
 		return nil
@@ -110,17 +105,17 @@ func CertificateNames(chain []*x509.Certificate) []string {
 
 // Body is the body of an inference.
 type Body interface {
-	// Receive receives as much as names the model.
+	// Receive reads enough of the body to know the model.
 	Receive() error
-	// Decode reads the request into the call's, by the configuration of its target.
-	// What the request holds after an error is released.
+	// Decode decodes the body into the call's request, by the configuration of the call's target. If it fails,
+	// the call releases what the request holds.
 	Decode() error
 }
 
-// Sink takes the responses of an inference.
+// Sink receives the responses of an inference.
 type Sink interface {
-	// Send sends one response, and returns when the next one may come: it is the
-	// backpressure. It does not keep the response.
+	// Send sends one response and returns when it can take the next one, which makes it the backpressure. It
+	// does not retain the response.
 	Send(*infer.Response) error
 }
 
@@ -131,10 +126,10 @@ func (c *Call) begin(ctx context.Context, p *Path) {
 	c.Classes, c.EmptyFinal, c.detached, c.outcome = nil, false, 0, Outcome{}
 }
 
-// Context is the call's, which ends at its deadline.
+// Context returns the call's context, which ends at the deadline.
 func (c *Call) Context() context.Context { return c.ctx }
 
-// Budget is the one to which the call is charged: that of its tenant, or of all calls.
+// Budget returns the budget that the call is charged to: its tenant's, or the one for all calls.
 func (c *Call) Budget() *memory.Budget {
 	if c.Tenant == nil {
 		return c.path.options.Budget
@@ -142,14 +137,13 @@ func (c *Call) Budget() *memory.Budget {
 	return c.Tenant.Memory(c.path.options.Budget)
 }
 
-// SetTimeout ends the call, whose request has been resolved, so long after its
-// arrival.
+// SetTimeout ends the call when d has passed since its request arrived. The request must have been resolved.
 func (c *Call) SetTimeout(d time.Duration) {
 	c.Request.Deadline = c.Request.Received.Add(d)
 	c.ctx, c.cancel = context.WithTimeout(c.ctx, d)
 }
 
-// Served is the version by which the request was executed.
+// Served returns the version that executed the request.
 func (c *Call) Served() *core.Version {
 	if v := c.execution.Version(); v != nil {
 		return v
@@ -157,14 +151,14 @@ func (c *Call) Served() *core.Version {
 	return c.Target
 }
 
-// Detach keeps n bytes of the response that is being sent charged until the
-// function that it returns is called: when the client has them.
+// Detach keeps n bytes of the response that is being sent charged until release is called, which is when the
+// client has received them.
 func (c *Call) Detach(n int64) (release func()) {
 	c.detached += n
 	return c.Account.Detach(n)
 }
 
-// next returns the next response, which the caller releases.
+// next returns the next response. The caller releases it.
 func (c *Call) next() (r *infer.Response, err error) {
 	r, err = c.execution.Next(c.ctx)
 	if err != nil || r.Final {
@@ -173,8 +167,7 @@ func (c *Call) next() (r *infer.Response, err error) {
 	return r, err
 }
 
-// send sends a response, with classes in the place of outputs of which they are
-// asked for.
+// send sends a response, in which classifications replace the outputs that they were requested for.
 func (c *Call) send(r *infer.Response) error {
 	if len(c.Classes) > 0 {
 		before := r.OutputBytes()
@@ -195,7 +188,7 @@ func (c *Call) send(r *infer.Response) error {
 			return err
 		}
 	}
-	if r.Final { // before the sending, which a slow client may hold up
+	if r.Final { // before sending, which a slow client may delay
 		c.closeWindows()
 		c.execution.Pass()
 	}
@@ -206,5 +199,5 @@ func (c *Call) send(r *infer.Response) error {
 	return err
 }
 
-// Protocol names the transport.
+// Protocol returns the transport's name.
 func (c *Call) Protocol() string { return c.path.options.Protocol }

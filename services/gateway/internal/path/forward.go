@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// ForwardPattern compiles the pattern of the headers that become parameters; nil for an
-// empty one. It is RE2's, matches a part of a name, and ignores case unless it says (?-i).
-// The error has the reason config_invalid.
+// ForwardPattern compiles the pattern for headers that become parameters; an empty pattern gives nil. It is an
+// RE2 pattern that matches any part of a name and ignores case unless it says (?-i). Errors have the reason
+// config_invalid.
 func ForwardPattern(setting, pattern string) (*regexp.Regexp, error) {
 	if pattern == "" {
 		return nil, nil
@@ -26,19 +26,17 @@ func ForwardPattern(setting, pattern string) (*regexp.Regexp, error) {
 	return compiled, nil
 }
 
-// maxForwarded is how many headers may become parameters: as many as there may be
-// parameters.
+// maxForwarded is how many headers may become parameters: as many as a request may have parameters.
 const maxForwarded = 8192
 
-// parameterBytes is what a parameter takes in memory beside its texts.
+// parameterBytes is the memory that a parameter uses in addition to its texts.
 const parameterBytes = 256
 
-// forward makes parameters of the headers that the operator's pattern matches, under their
-// names in lower case. Neither protocol keeps the case that a client wrote: gRPC has lower case
-// alone, and net/http hands every name over in its canonical form, X-Name. A pattern that minds
-// the case is therefore held against both forms. A header counts more than a
-// parameter of its name, and its last value more than those before. Headers that identify
-// the caller, or that a restricted API demands, stay here, whatever the pattern is.
+// forward turns the headers that match the operator's pattern into parameters with lower-case names. Neither
+// protocol preserves the case that the client sent: gRPC allows only lower case, and net/http canonicalizes
+// names as X-Name. A case-sensitive pattern is therefore matched against both forms. A header overrides a
+// parameter of the same name, and the last value of a header wins. Headers that identify the caller, or that a
+// restricted API requires, are never forwarded, whatever the pattern.
 func (c *Call) forward() error {
 	pattern := c.path.options.Forward
 	if pattern == nil || c.Headers == nil {
@@ -52,7 +50,7 @@ func (c *Call) forward() error {
 			matched = append(matched, header{lower, values[len(values)-1]})
 		}
 	})
-	slices.SortFunc(matched, func(a, b header) int { return cmp.Compare(a.name, b.name) }) // of a map they come in any order
+	slices.SortFunc(matched, func(a, b header) int { return cmp.Compare(a.name, b.name) }) // a map yields them in any order
 	at := make(map[string]int, len(matched))
 	for i := range c.Request.Parameters {
 		at[c.Request.Parameters[i].Key] = i
@@ -79,7 +77,7 @@ func (c *Call) forward() error {
 	return nil
 }
 
-// reserved reports whether a parameter of the name is the protocol's own.
+// reserved reports whether the protocol itself uses a parameter of this name.
 func reserved(name string) bool {
 	switch name {
 	case "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output":
@@ -88,8 +86,8 @@ func reserved(name string) bool {
 	return strings.HasPrefix(name, "triton_")
 }
 
-// private reports whether a header stays at the gateway: secrets, what belongs to the
-// connection, and gRPC's binary metadata, which is no text.
+// private reports whether a header must not be forwarded: secrets, headers of the connection, and gRPC's binary
+// metadata, which is not text.
 func (p *Path) private(name string) bool {
 	if tenants.Secret(name) || strings.HasPrefix(name, ":") || strings.HasSuffix(name, "-bin") {
 		return true

@@ -1,7 +1,6 @@
-// Package path is the way of every call through the gateway, whatever its
-// protocol: [Stages] lists the stages. A transport makes a [Call] and hands it
-// over; what each call needs around its stages stands here once: recovery from
-// panics, the release of its memory and metrics.
+// Package path takes every call through the gateway, whatever its protocol: [Stages] lists the stages. A
+// transport makes a [Call] and hands it over. Path also does what every call needs around its stages: it
+// recovers from panics, releases the call's memory and counts it in metrics.
 package path
 
 import (
@@ -21,59 +20,58 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// Protocol is how the calls of one transport differ.
+// Protocol describes how the calls of one transport differ.
 type Protocol struct {
-	// Noun is what a restricted API is called in a refusal.
+	// Noun is what error messages call a restricted API.
 	Noun string
-	// HeaderPrefix is before the names of headers that callers of a restricted API
-	// send.
+	// HeaderPrefix precedes the names of the headers that callers of a restricted API send.
 	HeaderPrefix string
 }
 
-// Options adjust a path. The zero value restricts, bounds and counts nothing.
+// Options configure a path. The zero value restricts, bounds and counts nothing.
 type Options struct {
-	// Restricted are the APIs that need a header.
+	// Restricted are the APIs that require a header.
 	Restricted core.Restrictions
-	// Forward matches the headers that inferences get as parameters; see [ForwardPattern].
-	// Nil matches none.
+	// Forward matches the headers that inferences receive as parameters; see [ForwardPattern]. Nil matches
+	// none.
 	Forward *regexp.Regexp
 	// Budget bounds the bytes of all calls together. It may be nil.
 	Budget *memory.Budget
-	// Tenants have the policy that calls are subject to. It may be nil.
+	// Tenants holds the policy that applies to calls. It may be nil.
 	Tenants *tenants.Tenants
-	// Costs predict what requests cost, and learn it. It may be nil.
+	// Costs predicts what requests cost and learns from what they did cost. It may be nil.
 	Costs *tenants.Costs
-	// Cache keeps responses. It may be nil.
+	// Cache stores responses. It may be nil.
 	Cache *cache.Cache
-	// Regions are the memory that clients share. It may be nil; then they share none.
+	// Regions are the memory regions that clients share. If nil, clients share none.
 	Regions *regions.Regions
 	// Meter counts calls. It may be nil.
 	Meter Meter
 	// Protocol names the transport, for explanations.
 	Protocol string
-	// Observers see the inferences, in this order.
+	// Observers are called for each inference, in this order.
 	Observers []Observer
-	// Audit is called with each call that may change what the server does, and how it has
-	// ended. It may be nil.
+	// Audit is called with each administrative call (see [core.API.Administrative]) and its error. It may be
+	// nil.
 	Audit func(c *Call, err error)
-	// Log is called with errors whose text callers must not see: bugs. It may be
-	// nil and is called from any goroutine.
+	// Log is called with errors whose text callers must not see: bugs. It may be called from any goroutine. It
+	// may be nil.
 	Log func(method string, err error)
 	// Stages replaces [Stages]. It may be nil.
 	Stages []Stage
 }
 
-// Meter counts calls as their clients see them.
+// Meter counts calls as clients see them.
 type Meter interface {
-	// Failed is called with the reason of each error that a client sees.
+	// Failed is called with the reason of each error that a client receives.
 	Failed(errs.Reason)
 }
 
-// Observer sees inferences. Its functions are called in the goroutines that serve the calls: they
-// do not block, and keep nothing that they are called with. Each may be nil.
+// Observer observes inferences. Its functions run in the goroutines that serve the calls: they must not block
+// or retain their arguments. Each may be nil.
 type Observer struct {
-	// Checked is called with each inference whose request is valid and whose tenant's policy has
-	// classified it, before limits and dispatch.
+	// Checked is called with each inference once its request is valid and the tenant's policy has classified
+	// it, before limits and dispatch.
 	Checked func(*Call)
 	// Responding is called with each response before it is sent.
 	Responding func(*Call, *infer.Response)
@@ -81,49 +79,47 @@ type Observer struct {
 	Ended func(*Outcome)
 }
 
-// Outcome is how an inference has ended.
+// Outcome is the result of an inference.
 type Outcome struct {
-	// Request is the request's identity, and ClientID the one that its client gave it.
+	// Request is the request's identity, and ClientID the client's own id for it.
 	Request  infer.RequestID
 	ClientID string
 	Protocol string
 	Model    infer.ModelID
-	// Version is the one that has served it, and BatchSize the request's own.
+	// Version is the version that served the request, and BatchSize the request's batch size.
 	Version, BatchSize int64
-	// Elements are those of all inputs.
+	// Elements is the number of elements in all inputs.
 	Elements int64
-	// Cached says that the response was known.
+	// Cached says that the response came from the cache.
 	Cached bool
-	// Predicted is what the request was expected to cost, in cost units.
+	// Predicted is the request's predicted cost, in cost units.
 	Predicted float64
-	// Err is the error that it has ended with; nil for none.
+	// Err is the error that ended the request, or nil.
 	Err error
-	// Tenant, Class and Band are the request's under a policy.
+	// Tenant, Class and Band are what the policy assigned to the request.
 	Tenant, Class, Band string
-	// Execution is where the time went at the worker.
+	// Execution is how the request's time was spent at the worker.
 	Execution infer.Execution
-	// Reason is why it failed; empty where it did not.
+	// Reason is the reason of Err, or empty.
 	Reason errs.Reason
-	// Received is when the request came, Started when it was decoded and Ended when
-	// its last response came. Deadline is the client's, 0 for none.
-	// Finished is the end of the call.
+	// Received is when the request arrived, Started when it was decoded, Ended when its last response arrived,
+	// and Finished when the call ended. Deadline is the client's, or 0.
 	Received, Started, Ended, Finished, Deadline mono.Time
-	// Responses is how many were sent, in the time Responding.
+	// Responses is the number of responses sent, and Responding the time spent sending them.
 	Responses  int
 	Responding time.Duration
 }
 
-// Path takes the calls of one transport to the gateway. It is safe for concurrent
-// use.
+// Path takes the calls of one transport through the gateway. It is safe for concurrent use.
 type Path struct {
 	gateway  *core.Gateway
 	protocol Protocol
 	options  Options
-	every    []Stage // of all calls
-	stages   []Stage // of inferences, but the last
+	every    []Stage // stages of all calls
+	stages   []Stage // stages of inferences, except the last
 	last     Stage
 
-	// Of the observers, those that there are.
+	// The non-nil functions of the observers.
 	checked    []func(*Call)
 	responding []func(*Call, *infer.Response)
 	ended      []func(*Outcome)
@@ -155,8 +151,7 @@ func New(g *core.Gateway, protocol Protocol, o Options) *Path {
 	return p
 }
 
-// Do takes a call that is no inference through the stages of all calls, and then
-// has it answered.
+// Do takes a call that is not an inference through the stages that all calls take, and then runs answer.
 func (p *Path) Do(ctx context.Context, c *Call, answer func() error) (err error) {
 	c.begin(ctx, p)
 	defer func() {
@@ -187,9 +182,8 @@ func (p *Path) Infer(ctx context.Context, c *Call) error {
 	return p.Finish(c)
 }
 
-// Start takes an inference through all stages but the last. Where it returns no
-// error the caller calls Finish; calls that are started one after another are
-// submitted in that order.
+// Start takes an inference through all stages but the last. If it returns no error, the caller must call
+// Finish. Calls started one after another are submitted in that order.
 func (p *Path) Start(ctx context.Context, c *Call) (err error) {
 	c.begin(ctx, p)
 	defer func() {
@@ -205,15 +199,14 @@ func (p *Path) Start(ctx context.Context, c *Call) (err error) {
 	return nil
 }
 
-// Finish takes a started inference through the last stage, which sends its
-// responses.
+// Finish takes a started inference through the last stage, which sends the responses.
 func (p *Path) Finish(c *Call) (err error) {
 	defer func() { err = c.end(recover(), err) }()
 	return p.last.Run(c)
 }
 
-// Visible returns the error of a call as its client may see it. It counts the error,
-// and logs what the client may not see.
+// Visible returns the error of a call in the form that its client may see. It counts the error and logs what
+// the client may not see.
 func (p *Path) Visible(method string, err error) *errs.Error {
 	e := errs.Visible(err)
 	if p.options.Meter != nil {
@@ -225,14 +218,12 @@ func (p *Path) Visible(method string, err error) *errs.Error {
 	return e
 }
 
-// Panicked is the error of a call that has panicked with v. It is made while the
-// panic's stack is there.
+// Panicked returns the error of a call that panicked with v. Call it while the panic's stack still exists.
 func Panicked(v any) error {
 	return errs.Wrap(errs.Bug, fmt.Errorf("panic: %v\n%s", v, debug.Stack()), "internal error")
 }
 
-// end releases what the call holds, and returns the error that it ends with: a
-// panic ends this call and no other.
+// end releases what the call holds and returns its error. A panic ends this call and no other.
 func (c *Call) end(panicked any, err error) error {
 	if panicked != nil {
 		err = Panicked(panicked)
@@ -263,9 +254,9 @@ func (c *Call) end(panicked any, err error) error {
 	return err
 }
 
-// judge tells the client's connection how the call has gone. A stream says nothing by itself, only
-// by its requests. What the server refuses for its load is not the client's fault, and neither is
-// what becomes of a request that has reached its model.
+// judge reports to the client's connection how the call went. A stream as such is not reported, only its
+// requests are. A refusal because of the server's load is not the client's fault, nor is anything that happens
+// after the request has reached its model.
 func (c *Call) judge(err error) {
 	dispatched := c.Target != nil && c.Request == nil
 	switch {
@@ -288,7 +279,7 @@ func asksOthers(api core.API) bool {
 	return false
 }
 
-// report tells what has become of an inference.
+// report passes the outcome of an inference to the observers.
 func (c *Call) report(err error) {
 	o := &c.outcome
 	o.Finished = c.path.gateway.Now()
@@ -301,7 +292,7 @@ func (c *Call) report(err error) {
 	}
 }
 
-// servedVersion is the number of the version that has served the request; 0 for none.
+// servedVersion returns the number of the version that served the request, or 0.
 func (c *Call) servedVersion() int64 {
 	if v := c.Served(); v != nil {
 		return v.Ref.Version

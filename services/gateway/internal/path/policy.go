@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// Permit refuses a tenant that may not use the model which the call names.
+// Permit refuses the call if the tenant may not use the model that it names.
 func (c *Call) Permit() error {
 	if c.Tenant == nil || c.Model == "" {
 		return nil
@@ -19,18 +19,18 @@ func (c *Call) Permit() error {
 	return c.Tenant.Refuse(c.Tenant.MayUse(c.Model))
 }
 
-// Sees reports whether lists of all models show this one to the caller.
+// Sees reports whether the caller sees this model in lists of all models.
 func (c *Call) Sees(model string) bool {
 	return c.Tenant == nil || c.Tenant.Shadowed() || c.Tenant.MayUse(model) == nil
 }
 
-// SeesAll reports whether lists of all models show the caller every one.
+// SeesAll reports whether the caller sees every model in lists of all models.
 func (c *Call) SeesAll() bool {
 	return c.Tenant == nil || c.Tenant.Shadowed() || c.Tenant.Models() == nil
 }
 
-// PermitAll refuses a tenant that may not use every model, where what the call does to
-// others than the one that it names cannot be known.
+// PermitAll refuses tenants that are limited to some models. It is for calls whose effects on models other than
+// the named one cannot be known.
 func (c *Call) PermitAll() error {
 	if c.Tenant == nil || c.Tenant.Models() == nil {
 		return nil
@@ -40,15 +40,15 @@ func (c *Call) PermitAll() error {
 
 type callKey struct{}
 
-// WithCall returns a context by which handlers of generated code find their call.
+// WithCall returns a context from which handlers in generated code get their call.
 func WithCall(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// CallOf returns the call of a context that WithCall returned.
+// CallOf returns the call in a context made by WithCall.
 func CallOf(ctx context.Context) *Call { return ctx.Value(callKey{}).(*Call) }
 
-// route has the policy say which model and version the request goes to.
+// route applies the policy's routing: it sets the model and version that the request goes to.
 func route(c *Call) error {
 	if c.Tenant == nil {
 		return nil
@@ -61,8 +61,8 @@ func route(c *Call) error {
 	return nil
 }
 
-// classifyRequest has the policy say what the request counts as, and gives it the deadline
-// that its client has not stated. Under a policy Triton's parameter timeout is one.
+// classifyRequest applies the policy's classification, and sets a deadline if the client gave none. Under a
+// policy Triton's parameter timeout is a deadline.
 func classifyRequest(c *Call) error {
 	if c.Tenant == nil {
 		return nil
@@ -103,8 +103,8 @@ func (c *Call) countElements() (n int64) {
 	return n
 }
 
-// enter counts the call among those of its tenant before anything of it is read: what a
-// tenant sends beyond its limits takes no memory.
+// enter counts the call against its tenant's limits before any of it is read, so that calls beyond the limits
+// use no memory.
 func enter(c *Call) (err error) {
 	if c.Tenant == nil {
 		return nil
@@ -115,8 +115,8 @@ func enter(c *Call) (err error) {
 	return err
 }
 
-// refused has a call explained and counted that is refused before its request is known. Its
-// class is not known either, so that its band is the tenant's.
+// refused records a call, for explanations and counts, that is refused before its request is known. Its class
+// is unknown too, so its band is the tenant's.
 func (c *Call) refused() {
 	now := c.path.gateway.Now()
 	c.Work = c.path.gateway.NextID()
@@ -126,8 +126,7 @@ func (c *Call) refused() {
 	}
 }
 
-// price takes what the request is expected to use from its tenant's limits, until the
-// end of the call.
+// price reserves the request's predicted use of its tenant's limits until the call ends.
 func price(c *Call) error {
 	if c.Tenant == nil {
 		return nil
@@ -138,9 +137,9 @@ func price(c *Call) error {
 	})
 }
 
-// settle gives back what of the reservation the request has not cost. A cost unit is a
-// millisecond of device time. What a request has cost that was ended on its way, as by its
-// deadline or with its client's connection, is not known: it costs what was predicted.
+// settle returns the unused part of the reservation. A cost unit is a millisecond of device time. The cost of a
+// request that was abandoned, for example at its deadline or when its client disconnected, is unknown; it is
+// charged at least its predicted cost.
 func (c *Call) settle(abandoned bool) {
 	if c.Tenant == nil {
 		return

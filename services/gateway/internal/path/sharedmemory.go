@@ -9,20 +9,20 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// Shared are the tensors of an inference that lie in regions of its client's memory.
+// Shared are the tensors of an inference that are in regions of its client's memory.
 type Shared struct {
 	Inputs  []regions.Input
 	Outputs []regions.Output
 }
 
-// shared is what a call holds of them until its end: a region that is unregistered
-// meanwhile stays.
+// shared holds the windows that a call uses until it ends: a region stays mapped until then even if it is
+// unregistered meanwhile.
 type shared struct {
-	windows []regions.Window // of the inputs, and then of the outputs
+	windows []regions.Window // of the inputs, then of the outputs
 	outputs []regions.Window // a part of windows
 }
 
-// RegionOwner is whose the regions are that the call may register and use.
+// RegionOwner returns the owner of the regions that the call may register and use.
 func (c *Call) RegionOwner() regions.Owner {
 	if c.Tenant == nil {
 		return regions.Owner{}
@@ -30,13 +30,12 @@ func (c *Call) RegionOwner() regions.Owner {
 	return regions.Owner{Tenant: true, Name: c.Tenant.Name}
 }
 
-// maxSharedInputs is the most bytes of one request's inputs in regions, as many as other
-// requests may have: a request of few bytes may name any number of them.
+// maxSharedInputs is the maximum number of bytes in one request's shared-memory inputs. It equals the limit for
+// other requests; without it, a small request could name any amount.
 const maxSharedInputs = 2 << 30
 
-// attach opens the regions that the request names, and copies its inputs out of them: what
-// is checked then is what is used, whatever the client writes meanwhile. The bytes are
-// charged before they are read.
+// attach opens the regions that the request names and copies its inputs out of them, so that what is checked is
+// what is used, whatever the client writes meanwhile. The bytes are charged before they are read.
 func attach(c *Call) error {
 	for i := range c.Shared.Inputs {
 		if err := c.openWindow(c.Shared.Inputs[i].Range); err != nil {
@@ -79,8 +78,8 @@ func (c *Call) openWindow(of regions.Range) error {
 	return err
 }
 
-// deposit copies the outputs of a response that the request wants in regions there, and
-// leaves their names, datatypes and shapes in the response.
+// deposit copies the outputs for which the request named regions into those regions. The response retains their
+// names, datatypes and shapes.
 func (c *Call) deposit(r *infer.Response) error {
 	for i := range c.Shared.Outputs {
 		want, w := &c.Shared.Outputs[i], &c.shared.outputs[i]
@@ -104,7 +103,7 @@ func (c *Call) deposit(r *infer.Response) error {
 	return nil
 }
 
-// closeWindows ends the use of the regions.
+// closeWindows stops using the regions.
 func (c *Call) closeWindows() {
 	for i := range c.shared.windows {
 		c.shared.windows[i].Close()

@@ -6,21 +6,20 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// Stage is one step of a call's way.
+// Stage is one step that a call goes through.
 type Stage struct {
 	Name string
-	// Every says that all calls take the stage; the others only inferences do.
+	// Every says that all calls take the stage; otherwise only inferences do.
 	Every bool
-	// Run lets the call go on, or returns the error that ends it.
+	// Run returns nil to let the call continue, or the error that ends it.
 	Run func(*Call) error
 }
 
-// Stages lists the stages in their order. To add one, add a value.
+// Stages lists the stages in order. To add a stage, add a value.
 //
-// A caller is identified and authorized before a byte of its request is read and
-// before it learns which models there are. The body comes after the model: JSON is
-// read by the model's configuration, and as in Triton an unknown model is told
-// before a malformed body.
+// A caller is identified and authorized before any of its request is read and before it learns which models
+// exist. The body is decoded after the model is resolved: JSON is decoded by the model's configuration, and as
+// in Triton an unknown model is reported before a malformed body.
 func Stages() []Stage {
 	return []Stage{
 		{Name: "identify", Every: true, Run: identify},
@@ -44,9 +43,8 @@ func Stages() []Stage {
 	}
 }
 
-// identify finds out who calls: whether the caller has sent what a restricted API
-// demands and, under a policy, whose call it is. Probes have no credentials: whether the
-// server is well everybody may ask.
+// identify determines whether the caller sent the header that a restricted API requires and, under a policy,
+// which tenant is calling. Health probes need no credentials: anyone may ask whether the server is healthy.
 func identify(c *Call) (err error) {
 	secret, restricted := c.path.options.Restricted[c.API]
 	c.Admitted = !restricted
@@ -64,8 +62,7 @@ func identify(c *Call) (err error) {
 	return err
 }
 
-// authorize refuses a caller who may not use the API. A call of no API is refused
-// to everybody.
+// authorize refuses a caller who may not use the API. A call without an API is refused to everyone.
 func authorize(c *Call) error {
 	switch {
 	case c.API == "":
@@ -79,8 +76,8 @@ func authorize(c *Call) error {
 	return nil
 }
 
-// operable refuses what a server without a repository cannot do. It still says who and how well
-// it is: of these the calls that concern a model refuse by themselves.
+// operable refuses calls that a server without a repository cannot serve. Health and metadata calls pass: those
+// that concern a model check for themselves.
 func operable(c *Call) error {
 	if c.API == core.HealthAPI || c.API == core.MetadataAPI {
 		return nil
@@ -88,9 +85,9 @@ func operable(c *Call) error {
 	return c.path.gateway.Operable()
 }
 
-// budget opens the account to which the bytes of the call are charged as they come. While the
-// budget is exceeded a call is refused before its request comes to hold more. Probes pass: a
-// server that is restarted for its load serves nobody.
+// budget opens the account that the call's bytes are charged to as they arrive. While the budget is exceeded, a
+// call is refused before its request takes more memory. Health probes pass: restarting an overloaded server
+// helps nobody.
 func budget(c *Call) error {
 	if c.Received {
 		return nil
@@ -105,7 +102,7 @@ func budget(c *Call) error {
 
 func receive(c *Call) error { return c.Body.Receive() }
 
-// resolve finds the version that the caller means, and begins its request.
+// resolve finds the version that the caller means, and starts its request.
 func resolve(c *Call) error {
 	v, err := c.path.gateway.Snapshot().Resolve(c.Model, c.Version)
 	if err != nil {
@@ -143,8 +140,8 @@ func check(c *Call) error {
 	return err
 }
 
-// observe shows the request to those who record it. What the tenant's limits refuse afterwards is
-// load, too.
+// observe passes the request to the observers. It runs before the tenant's limits apply, because refused
+// requests are load too.
 func observe(c *Call) error {
 	for _, checked := range c.path.checked {
 		checked(c)
@@ -152,27 +149,25 @@ func observe(c *Call) error {
 	return nil
 }
 
-// lookUp looks for a response that is known. It is given when the request is
-// admitted, so that a hit keeps the order of responses and a gateway that drains
-// refuses it.
+// lookUp looks for a cached response. It is delivered only once the request is admitted, so that a hit keeps
+// the order of responses and a draining gateway refuses it.
 func lookUp(c *Call) error {
 	c.lookup, c.hit = c.Target.LookUp(c.path.options.Cache, c.Request)
 	return nil
 }
 
-// admit enters the request into the table of those in flight, unless the gateway
-// drains.
+// admit enters the request in the table of requests in flight, unless the gateway is draining.
 func admit(c *Call) error {
 	c.execution.Account, c.execution.Observe, c.execution.Connected = &c.Account, c.lookup.Observer(), c.Connected
 	return c.execution.Admit(c.path.gateway, c.Target, c.Request)
 }
 
-// dispatch submits the request to its scheduler, unless its response is known, or once
-// it is known that it is not: a lookup that waits holds up no later call. What refuses
-// the request there comes as a response.
+// dispatch submits the request to its scheduler unless its response is cached. If a lookup is still pending,
+// the request is submitted once the lookup fails; later calls do not wait for it. A refusal by the scheduler
+// arrives as a response.
 func dispatch(c *Call) error {
 	r := c.Request
-	c.Request = nil // the scheduler's
+	c.Request = nil // owned by the scheduler from here on
 	if c.Client != nil {
 		c.Client.Wait()
 	}
@@ -190,8 +185,8 @@ func dispatch(c *Call) error {
 	return nil
 }
 
-// stream hands the responses to the sink: of a decoupled model as they come, of
-// any other model, and for an endpoint that needs one, the one that there must be.
+// stream passes the responses to the sink. For a decoupled model it sends them as they arrive. For any other
+// model, and for an endpoint that requires exactly one response, it sends only that one.
 func stream(c *Call) error {
 	if !c.Target.Config.Decoupled || c.One != "" {
 		return single(c)
@@ -203,7 +198,7 @@ func stream(c *Call) error {
 			return err
 		}
 		final, size := r.Final, r.OutputBytes()
-		if !final && !watched { // the client may not read while the deadline passes
+		if !final && !watched { // the deadline may pass while the client is not reading
 			watched = true
 			defer c.execution.Watch(c.ctx)()
 		}
@@ -219,7 +214,7 @@ func stream(c *Call) error {
 	}
 }
 
-// single waits for the end of the responses and sends the only one.
+// single waits for the last response and sends the only one.
 func single(c *Call) error {
 	r, err := c.next()
 	if err != nil {
@@ -227,7 +222,7 @@ func single(c *Call) error {
 	}
 	defer r.Release()
 	count := 1
-	if c.Target.Config.Decoupled && r.Final && len(r.Outputs) == 0 { // the flag alone
+	if c.Target.Config.Decoupled && r.Final && len(r.Outputs) == 0 { // only the final flag
 		count = 0
 	}
 	for !r.Final {
@@ -249,7 +244,7 @@ func single(c *Call) error {
 	case count != 1:
 		return errs.New(errs.ResponseCount, "expected a single response, got %d", count)
 	}
-	if c.Served() == c.Target { // or the request was rerouted: its key is of another content
+	if c.Served() == c.Target { // otherwise it was rerouted, and its key belongs to other content
 		c.lookup.Keep(r)
 	}
 	return c.send(r)
