@@ -7,19 +7,18 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Account is what one call holds of a budget: what its client's bytes have become,
-// and the responses that have not been sent. The zero value is open and has no
-// bound, and neither has a nil Account. A call may use its account again after Close
-// by Open. It is safe for concurrent use.
+// Account is what one call holds of a budget: the memory for its client's bytes, and the responses that have
+// not been sent. The zero value is open and unbounded, and so is a nil Account. After Close an account may be
+// reused by Open. It is safe for concurrent use.
 type Account struct {
 	budget    *Budget
-	request   holding // until the final response takes its place
+	request   holding // until the final response replaces it
 	lasting   holding // until Close
 	responses holding
-	coding    bool // a large body; of the goroutine that does
+	coding    bool // a large body is being coded; used only by the goroutine that does it
 }
 
-// holding is a sum of bytes. A closed one is negative and takes no more.
+// holding is a sum of bytes. A closed one is negative and accepts no more.
 type holding struct{ bytes atomic.Int64 }
 
 const closed = -1 << 62
@@ -37,7 +36,7 @@ func (h *holding) add(n int64) bool {
 	}
 }
 
-// drop takes n bytes off, at most those that there are, and returns how many.
+// drop subtracts n bytes, at most what there is, and returns how many.
 func (h *holding) drop(n int64) int64 {
 	for {
 		now := h.bytes.Load()
@@ -50,11 +49,10 @@ func (h *holding) drop(n int64) int64 {
 	}
 }
 
-// close takes all bytes off, and returns them.
+// close removes all bytes and returns their number.
 func (h *holding) close() int64 { return max(h.bytes.Swap(closed), 0) }
 
-// Open opens the account on b, which may be nil. What the account holds is given
-// back first.
+// Open opens the account on b, which may be nil. It first releases what the account holds.
 func (a *Account) Open(b *Budget) {
 	a.Close()
 	a.budget = b
@@ -63,8 +61,7 @@ func (a *Account) Open(b *Budget) {
 	}
 }
 
-// Fork returns another account on the same budget, for work that may go on after the
-// call. Whoever forks closes it.
+// Fork returns another account on the same budget, for work that may outlive the call. The caller closes it.
 func (a *Account) Fork() *Account {
 	if a == nil {
 		return nil
@@ -72,9 +69,8 @@ func (a *Account) Fork() *Account {
 	return &Account{budget: a.budget}
 }
 
-// Receive charges n bytes of memory for the request, or returns the budget's
-// refusal. They are given back by Return, or when the final response takes the
-// place of the request, whose inputs have been read by then.
+// Receive charges n bytes of memory for the request, or returns the budget's refusal. They are released by
+// Return, or when the final response replaces the request, whose inputs have been read by then.
 func (a *Account) Receive(n int64) error {
 	if a == nil {
 		return nil
@@ -82,15 +78,14 @@ func (a *Account) Receive(n int64) error {
 	return a.charge(&a.request, n)
 }
 
-// Return gives back n bytes that Receive charged.
+// Return releases n bytes that Receive charged.
 func (a *Account) Return(n int64) {
 	if a != nil {
 		a.budget.Release(a.request.drop(n))
 	}
 }
 
-// Retain charges n bytes that the call holds until its end, such as its names and
-// the encoded response.
+// Retain charges n bytes that the call holds until its end, such as names and the encoded response.
 func (a *Account) Retain(n int64) error {
 	if a == nil {
 		return nil
@@ -98,15 +93,14 @@ func (a *Account) Retain(n int64) error {
 	return a.charge(&a.lasting, n)
 }
 
-// Drop gives back n bytes that Retain charged.
+// Drop releases n bytes that Retain charged.
 func (a *Account) Drop(n int64) {
 	if a != nil {
 		a.budget.Release(a.lasting.drop(n))
 	}
 }
 
-// Charge charges n bytes of a response, or returns the budget's refusal. A final
-// response takes the place of the request.
+// Charge charges n bytes of a response, or returns the budget's refusal. A final response replaces the request.
 func (a *Account) Charge(n int64, final bool) error {
 	if final {
 		a.budget.Release(a.request.drop(math.MaxInt64))
@@ -114,18 +108,17 @@ func (a *Account) Charge(n int64, final bool) error {
 	return a.charge(&a.responses, n)
 }
 
-// Refund gives back n bytes of a response.
+// Refund releases n bytes of a response.
 func (a *Account) Refund(n int64) { a.budget.Release(a.responses.drop(n)) }
 
-// Detach keeps n bytes of a response charged beyond the account's end, until the
-// function that it returns is called.
+// Detach keeps n bytes of a response charged beyond the account's end, until release is called.
 func (a *Account) Detach(n int64) (release func()) {
 	n, b := a.responses.drop(n), a.budget
 	return func() { b.Release(n) }
 }
 
-// Close gives back all bytes. Until the next Open the account refuses more: whoever
-// comes late works for a call that has ended.
+// Close releases all bytes. Until the next Open the account accepts no more, since any later work is for a call
+// that has ended.
 func (a *Account) Close() {
 	if a == nil {
 		return

@@ -10,21 +10,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// LargeBody is the size in bytes from which decompressing or parsing a body, or the opposite,
-// takes a processor for so long that other requests notice.
+// LargeBody is the size in bytes from which decompressing, parsing, compressing or formatting a body takes a
+// processor long enough for other requests to notice.
 const LargeBody = 256 << 10
 
-// NewCoding returns what bounds how many large bodies are encoded or decoded at once: half of
-// the processors, so that small requests never wait for large ones. It serves them in the
-// order in which they come, each to its end, so that few of them are in memory at a time.
+// NewCoding returns a semaphore that bounds how many large bodies are encoded or decoded at once: as many as
+// half of the processors, so that small requests never wait for large ones. It serves them in order of arrival,
+// each to its end, so that only a few are in memory at a time.
 func NewCoding() *semaphore.Weighted {
 	return semaphore.NewWeighted(int64(max(runtime.GOMAXPROCS(0)/2, 1)))
 }
 
-// StartCoding waits until the call may encode or decode a large body. It returns an error of
-// the reason canceled or deadline_queue once ctx has ended, also in a call that it has let
-// in before. Whoever calls it waits for no client until EndCoding; one goroutine of the call
-// at a time does.
+// StartCoding waits until the call may encode or decode a large body. Once ctx has ended it returns an error
+// with the reason canceled or deadline_queue, even if the call was already admitted. The caller must not wait
+// for a client until EndCoding. Only one goroutine of a call may call it at a time.
 func (a *Account) StartCoding(ctx context.Context) error {
 	if a == nil || a.budget == nil {
 		return nil
@@ -43,8 +42,7 @@ func (a *Account) StartCoding(ctx context.Context) error {
 	return nil
 }
 
-// EndCoding lets the next call encode or decode a large body. It does nothing in a call
-// that does neither.
+// EndCoding lets the next call encode or decode a large body. It has no effect if the call is not coding.
 func (a *Account) EndCoding() {
 	if a != nil && a.coding {
 		a.coding = false

@@ -6,33 +6,31 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// queues keep the responses of generations that preserve ordering in the order of
-// their requests. Batches run on several instances and end in any order; here a
-// response waits until the requests before its own have freed their slots.
-// Whatever ends a request, a result, a refusal, a cancellation or the loss of its
-// worker, its slot is freed: nothing can block those behind it.
+// queues put the responses of generations that preserve ordering in the order of their requests. Batches run on
+// several instances and end in any order; a response waits here until all earlier requests have freed their
+// slots. Whatever ends a request (a result, a refusal, a cancellation or the loss of its worker), its slot is
+// freed, so nothing can block the requests behind it.
 type queues struct {
 	mu sync.Mutex
-	of map[infer.ModelRef][]*entry // from the oldest; the first has not freed its slot; guarded by mu
+	of map[infer.ModelRef][]*entry // oldest first; the first has not freed its slot; guarded by mu
 }
 
-// slot is an entry's place in the queue of its generation. Its fields are guarded by
-// the entry's lock, but for freed.
+// slot is an entry's place in the queue of its generation. Its fields are guarded by the entry's lock, except
+// for freed.
 type slot struct {
 	generation infer.ModelRef
-	first      bool              // nothing waits any more
-	waiting    []*infer.Response // until the slot is the first
-	bytes      int64             // of these
-	final      bool              // the last that waited is final
+	first      bool              // its responses no longer wait
+	waiting    []*infer.Response // held back until the slot is first
+	bytes      int64             // size of the waiting responses
+	final      bool              // the last waiting response is final
 	freed      bool              // guarded by the queues' lock
 }
 
 // Slot is the slot of a request in the queue of its generation.
 type Slot struct{ entry *entry }
 
-// Free lets the responses to the next request go. It is called once, by who opened
-// the request, when the final response has been delivered or does not matter any
-// more.
+// Free releases the responses to the next request. Whoever opened the request calls it once, when the final
+// response has been delivered or no longer matters.
 func (s Slot) Free() {
 	t := s.entry.table
 	first := t.queues.leave(s.entry)
@@ -47,7 +45,7 @@ func (s Slot) Free() {
 	}
 }
 
-// join puts an entry, which nobody else knows yet, behind those of its generation.
+// join appends an entry, which must not be shared yet, to the queue of its generation.
 func (q *queues) join(e *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,8 +57,8 @@ func (q *queues) join(e *entry) {
 	q.of[e.slot.generation] = append(before, e)
 }
 
-// leave frees an entry's slot, and returns the entry that is the first by that; nil
-// if none is. A queue without any ends.
+// leave frees an entry's slot. It returns the entry that becomes first, or nil. It removes a queue that becomes
+// empty.
 func (q *queues) leave(e *entry) (first *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,8 +79,8 @@ func (q *queues) leave(e *entry) (first *entry) {
 	return queue[0]
 }
 
-// keep has a response wait for the slot's turn. Where too much waits it returns the
-// error that ends the request in the place of all that does.
+// keep holds a response back until the slot is first. If too much is waiting, it returns the error that ends
+// the request in place of all waiting responses.
 func (s *slot) keep(r *infer.Response) (ended *infer.Response) {
 	if err := unread(len(s.waiting), s.bytes); err != nil && !r.Final {
 		work := r.Work
@@ -95,7 +93,7 @@ func (s *slot) keep(r *infer.Response) (ended *infer.Response) {
 	return nil
 }
 
-// drop releases the responses that wait, if there is a slot.
+// drop releases the waiting responses, if there is a slot.
 func (s *slot) drop() {
 	if s == nil {
 		return
@@ -106,8 +104,8 @@ func (s *slot) drop() {
 	s.waiting, s.bytes = nil, 0
 }
 
-// moveUp hands on what has waited for the entry to be the first. It reports whether
-// the receiver has ended the request before its final response. The caller holds mu.
+// moveUp delivers the responses that waited for the entry to become first. It reports whether the receiver
+// ended the request before its final response. The caller holds mu.
 func (e *entry) moveUp() (refused bool) {
 	waiting, final := e.slot.waiting, e.slot.final
 	e.slot.first, e.slot.waiting, e.slot.bytes = true, nil, 0

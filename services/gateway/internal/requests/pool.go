@@ -14,50 +14,46 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// room is how long to wait where a new scheduler has no room for what is
-// submitted again.
+// room is how long to wait before trying again when a new scheduler has no credit for resubmitted requests.
 const room = 10 * time.Millisecond
 
-// Session is one connection to a scheduler in another process. Its methods do not
-// block.
+// Session is a connection to a scheduler in another process. Its methods do not block.
 type Session interface {
-	// Submit sends a request, which stays the caller's. The error is
-	// errs.NoWorker where the session has ended, and errs.QueueFull where the
-	// scheduler has no room now.
+	// Submit sends a request, which the caller still owns. The error is errs.NoWorker if the session has ended,
+	// and errs.QueueFull if the scheduler has no credit now.
 	Submit(*infer.Request) error
 	Cancel(infer.RequestID)
-	// CacheUsed tells what the response cache did for a request.
+	// CacheUsed reports what the response cache did for a request.
 	CacheUsed(infer.CacheUse)
-	// EnsembleEnded tells of the end of a request for an ensemble.
+	// EnsembleEnded reports the end of a request for an ensemble.
 	EnsembleEnded(infer.EnsembleEnd)
-	// Done is closed when the session has ended. The pool is not told anything by it
-	// any more then.
+	// Done returns a channel that is closed when the session has ended. The session then makes no more calls to
+	// the pool.
 	Done() <-chan struct{}
 }
 
-// Bounds are those of what waits while no scheduler is there.
+// Bounds limit what waits while there is no scheduler.
 type Bounds struct {
 	MaxRequests int
 	MaxBytes    int64
-	// Wait is for how long a request waits for a scheduler.
+	// Wait is how long a request waits for a scheduler.
 	Wait time.Duration
-	// Grace is for how long an answer is awaited that was sent, or whose worker
-	// is gone or has dropped answers, before it begins to come.
+	// Grace is how long to wait for an answer to start arriving that was sent, or whose worker is lost or has
+	// dropped answers.
 	Grace time.Duration
 }
 
-// DefaultBounds cover a failover.
+// DefaultBounds are long enough for a failover.
 func DefaultBounds() Bounds {
 	return Bounds{MaxRequests: 1 << 16, MaxBytes: 1 << 30, Wait: 10 * time.Second, Grace: 5 * time.Second}
 }
 
-// Lend returns tensors as messages carry them, those that are too large by their
-// names, and what ends the lease of these; nil where nothing is lent.
+// Lend returns tensors in the form in which messages carry them: large ones are exported by name, and end ends
+// their lease. end is nil if nothing was exported.
 type Lend func(tensors []infer.Tensor, holder uint64) (carried []infer.Tensor, end func())
 
-// Pool is where the table's requests for the models of one pool go. It has at most
-// one session at a time, whose handler it is. It is safe for concurrent use, but for
-// Begin and End.
+// Pool passes the table's requests for the models of one pool to its scheduler. It is the handler of at most
+// one session at a time. It is safe for concurrent use, except for Begin and End.
 type Pool struct {
 	table  *Table
 	name   string
@@ -67,21 +63,19 @@ type Pool struct {
 
 	mu      sync.Mutex
 	session Session   // nil while there is none; guarded by mu
-	epoch   uint64    // of its scheduler; guarded by mu
-	drains  bool      // it takes nothing new, as it may say before Begin; guarded by mu
-	renews  bool      // it is being submitted what has no answer; guarded by mu
-	behind  []*entry  // came meanwhile, and go behind it; guarded by mu
-	left    mono.Time // when the last session ended; 0 is never; guarded by mu
-	// sequences are the submissions of each sequence, in the order in which they
-	// came; guarded by mu.
+	epoch   uint64    // of the session's scheduler; guarded by mu
+	drains  bool      // the scheduler accepts no new requests, which it may say before Begin; guarded by mu
+	renews  bool      // unanswered requests are being resubmitted to it; guarded by mu
+	behind  []*entry  // requests that arrived meanwhile and follow those; guarded by mu
+	left    mono.Time // when the last session ended; 0 means never; guarded by mu
+	// sequences are the submissions of each sequence, in order of arrival; guarded by mu.
 	sequences map[sequenceName][]*step
 
-	waiting, waitingBytes atomic.Int64 // submissions without a scheduler, and their inputs' bytes
+	waiting, waitingBytes atomic.Int64 // submissions without a scheduler, and the bytes of their inputs
 	ending                atomic.Int64 // submissions with an end set
 }
 
-// NewPool makes a pool of the table, whose requests wait until Begin. lend may be
-// nil, which lends nothing.
+// NewPool makes a pool of the table. Its requests wait until Begin. lend may be nil, which exports nothing.
 func (t *Table) NewPool(name string, b Bounds, clock mono.Clock, lend Lend) *Pool {
 	if lend == nil {
 		lend = func(inputs []infer.Tensor, _ uint64) ([]infer.Tensor, func()) { return inputs, nil }
@@ -89,23 +83,22 @@ func (t *Table) NewPool(name string, b Bounds, clock mono.Clock, lend Lend) *Poo
 	return &Pool{table: t, name: name, bounds: b, clock: clock, lend: lend, sequences: make(map[sequenceName][]*step)}
 }
 
-// Name is the pool's.
+// Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
 
-// Waiting is how many requests wait for a scheduler.
+// Waiting returns the number of requests that wait for a scheduler.
 func (p *Pool) Waiting() int { return int(p.waiting.Load()) }
 
-// Reachable reports whether requests can be expected to get to a scheduler: there
-// is a session, or the last one has ended so lately that another scheduler may
-// yet take the pool over before what waits has waited too long.
+// Reachable reports whether requests can be expected to reach a scheduler: there is a session, or the last one
+// ended so recently that another scheduler may take over before the waiting requests time out.
 func (p *Pool) Reachable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.session != nil || p.left != 0 && p.clock.Now().Sub(p.left) < p.bounds.Wait/2
 }
 
-// CacheUsed tells the scheduler what the response cache did for a request. While
-// there is none, nobody counts it.
+// CacheUsed reports to the scheduler what the response cache did for a request. While there is no scheduler,
+// nobody counts it.
 func (p *Pool) CacheUsed(u infer.CacheUse) {
 	p.mu.Lock()
 	session := p.session
@@ -115,8 +108,8 @@ func (p *Pool) CacheUsed(u infer.CacheUse) {
 	}
 }
 
-// EnsembleEnded tells the scheduler of the end of a request for an ensemble. While
-// there is none, nobody counts it.
+// EnsembleEnded reports to the scheduler the end of a request for an ensemble. While there is no scheduler,
+// nobody counts it.
 func (p *Pool) EnsembleEnded(e infer.EnsembleEnd) {
 	p.mu.Lock()
 	session := p.session
@@ -126,11 +119,10 @@ func (p *Pool) EnsembleEnded(e infer.EnsembleEnd) {
 	}
 }
 
-// Submit takes over a request that the table has. On an error the caller still owns
-// it.
+// Submit takes over a request that is in the table. On an error the caller still owns it.
 func (p *Pool) Submit(r *infer.Request) error {
 	e := p.table.find(r.Work.Request)
-	if e == nil { // its client has gone
+	if e == nil { // its client has disconnected
 		r.Release()
 		return nil
 	}
@@ -150,15 +142,14 @@ func (p *Pool) Submit(r *infer.Request) error {
 		return nil
 	}
 	err = s.send(session)
-	if err == nil || errs.Of(err) == errs.NoWorker { // the session has ended, and the next one gets the request
+	if err == nil || errs.Of(err) == errs.NoWorker { // if the session has ended, the next one gets the request
 		return nil
 	}
 	e.withdraw()
 	return err
 }
 
-// admit enters a submission, and returns the session for it; nil where it waits for
-// one.
+// admit enters a submission and returns the session for it, or nil if it must wait for one.
 func (p *Pool) admit(e *entry, s *submission) (Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,10 +178,10 @@ func (p *Pool) absent(r *infer.Request) *errs.Error {
 	return errs.New(errs.NoScheduler, "no scheduler holds the pool %q", p.name).WithModel(r.Model.Name)
 }
 
-// Expect is called before a session is opened, whose handler the pool is.
+// Expect is called before a session is opened with the pool as its handler.
 func (p *Pool) Expect() { p.setDrains(false) }
 
-// Draining has new requests wait for the next session.
+// Draining makes new requests wait for the next session.
 func (p *Pool) Draining() { p.setDrains(true) }
 
 func (p *Pool) setDrains(drains bool) {
@@ -199,10 +190,9 @@ func (p *Pool) setDrains(drains bool) {
 	p.drains = drains
 }
 
-// Begin submits to the scheduler of the given epoch what has no answer, in the order
-// in which it came, and returns how much of it was submitted before. What comes
-// meanwhile goes behind it: a request of a sequence must not overtake one that the
-// sequence had before. It waits for room as long as ctx allows.
+// Begin submits all unanswered requests to the scheduler of the given epoch, in their order of arrival, and
+// returns how many of them had been submitted before. Requests that arrive meanwhile follow them: a request of
+// a sequence must not overtake an earlier one. Begin waits for credit as long as ctx allows.
 func (p *Pool) Begin(ctx context.Context, session Session, epoch uint64) (again int) {
 	p.mu.Lock()
 	p.session, p.epoch, p.renews = session, epoch, true
@@ -219,8 +209,8 @@ func (p *Pool) Begin(ctx context.Context, session Session, epoch uint64) (again 
 	return again
 }
 
-// followers are the entries that came while others were submitted. Without any,
-// the session takes new requests from then on.
+// followers returns the entries that arrived while others were being submitted. If there are none, the session
+// accepts new requests from then on.
 func (p *Pool) followers() (list []*entry, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +219,8 @@ func (p *Pool) followers() (list []*entry, more bool) {
 	return list, p.renews
 }
 
-// submitAgain submits what waits on a new session, and reports whether it was
-// submitted before. What cannot be sent since the session ends the next one takes.
+// submitAgain submits a waiting request on a new session, and reports whether it had been submitted before. If
+// the session ends first, the next one takes the request.
 func (p *Pool) submitAgain(ctx context.Context, session Session, e *entry) (before bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -271,8 +261,7 @@ func (p *Pool) submitAgain(ctx context.Context, session Session, e *entry) (befo
 	return before
 }
 
-// renew enters a submission for the session, unless what it follows on in its sequence
-// is lost.
+// renew enters a submission for the session, unless an earlier request of its sequence is lost.
 func (p *Pool) renew(s *submission) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -285,7 +274,7 @@ func (p *Pool) renew(s *submission) error {
 	return nil
 }
 
-// waitForRoom lets a session give credit, and reports whether it still may.
+// waitForRoom waits for the session to grant credit, and reports whether it still can.
 func waitForRoom(ctx context.Context, session Session) bool {
 	lifecycle.PauseUntil(ctx, session.Done(), room)
 	select {
@@ -296,8 +285,8 @@ func waitForRoom(ctx context.Context, session Session) bool {
 	}
 }
 
-// End parts with the session, which has ended. What it was sent and has not answered
-// waits for the next one, unless nobody waits for it.
+// End handles the end of the session. Requests that were sent and not answered wait for the next session,
+// unless nobody waits for them.
 func (p *Pool) End() {
 	p.mu.Lock()
 	p.session, p.left = nil, p.clock.Now()
@@ -315,7 +304,7 @@ func (p *Pool) End() {
 	}
 }
 
-// EndOverdue ends what has waited too long; with all, everything.
+// EndOverdue ends the requests that have waited too long; with all, every one.
 func (p *Pool) EndOverdue(all bool) {
 	if !all && p.waiting.Load() == 0 && p.ending.Load() == 0 {
 		return

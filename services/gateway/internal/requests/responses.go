@@ -8,49 +8,47 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Of a request whose client does not read, so many responses wait, or responses of
-// so many bytes. Backends that wait for their clients give far fewer.
+// A client that does not read may leave this many responses of one request waiting, or this many bytes.
+// Backends that wait for their clients give far fewer.
 const (
 	maxUnread      = 1024
 	maxUnreadBytes = 64 << 20
 )
 
-// Budget bounds the bytes of the responses that wait for their client.
+// Budget bounds the bytes of responses that wait for their client.
 type Budget interface {
 	// Charge reserves the n bytes of a response, or returns an error.
 	Charge(n int64, final bool) error
-	// Refund returns the n bytes of a response that nobody reads.
+	// Refund releases the n bytes of a response that nobody reads.
 	Refund(n int64)
 }
 
-// Responses are the responses of one request in their order, from the table to
-// the one goroutine that reads them. They are the Receiver to open the request
-// with, and may be used again after the final one was read.
+// Responses queues the responses of one request, in order, between the table and the single goroutine that
+// reads them. It is the Receiver to open the request with. It may be reused after the final response was read.
 type Responses struct {
-	// Budget is charged with each response before the reader has it; the reader
-	// refunds it. A response that it refuses ends the request with its error. It may
-	// be nil.
+	// Budget is charged for each response before the reader gets it; the reader refunds it. If Budget refuses a
+	// response, its error ends the request. It may be nil.
 	Budget Budget
 
-	arrived chan struct{} // has room for one signal
+	arrived chan struct{} // buffers one signal
 
 	mu    sync.Mutex
 	queue []*infer.Response // guarded by mu
-	read  int               // responses of queue that are read; guarded by mu
-	bytes int64             // of those that are not; guarded by mu
+	read  int               // how many responses of queue have been read; guarded by mu
+	bytes int64             // size of the unread ones; guarded by mu
 }
 
 var _ Receiver = (*Responses)(nil)
 
-// Open makes r ready for a request that has not been opened yet.
+// Open prepares r for a request that is about to be opened.
 func (r *Responses) Open() {
 	if r.arrived == nil {
 		r.arrived = make(chan struct{}, 1)
 	}
 }
 
-// Receive queues a response. Where the budget refuses it, or the client has left too
-// many unread, it ends the request: the error takes the place of all that is unread.
+// Receive queues a response. If the budget refuses it, or the client has left too much unread, it ends the
+// request: the error replaces all unread responses.
 func (r *Responses) Receive(p *infer.Response) (last bool) {
 	last = r.receive(p)
 	select {
@@ -82,7 +80,7 @@ func (r *Responses) receive(p *infer.Response) (last bool) {
 	return p.Final
 }
 
-// unread returns the error of a request that has left so much unread.
+// unread returns the error for a request with too many unread responses or bytes, or nil.
 func unread(responses int, bytes int64) error {
 	if responses < maxUnread && bytes < maxUnreadBytes {
 		return nil
@@ -91,7 +89,7 @@ func unread(responses int, bytes int64) error {
 		responses, bytes, maxUnread, maxUnreadBytes)
 }
 
-// dropLocked releases the responses that are unread.
+// dropLocked releases the unread responses.
 func (r *Responses) dropLocked() {
 	for _, p := range r.queue[r.read:] {
 		p.Release()
@@ -103,26 +101,24 @@ func (r *Responses) dropLocked() {
 	r.queue, r.read, r.bytes = r.queue[:0], 0, 0
 }
 
-// Next returns the next response, which the caller then owns, or nil when ctx is
-// done first.
+// Next returns the next response, or nil if ctx is done first. The caller owns it.
 func (r *Responses) Next(ctx context.Context) *infer.Response {
 	for {
 		if p := r.TryNext(); p != nil {
 			return p
 		}
 		select {
-		case <-r.arrived: // or a signal of the request before
+		case <-r.arrived: // or a signal left over from the previous request
 		case <-ctx.Done():
 			return r.TryNext()
 		}
 	}
 }
 
-// Arrived has a signal when a response may have come.
+// Arrived returns a channel that has a signal when a response may have arrived.
 func (r *Responses) Arrived() <-chan struct{} { return r.arrived }
 
-// TryNext returns the next response, which the caller then owns, or nil where none
-// has come.
+// TryNext returns the next response, or nil if none has arrived. The caller owns it.
 func (r *Responses) TryNext() *infer.Response {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// sequenceName names a sequence, as clients do.
+// sequenceName identifies a sequence by the id that its client chose.
 type sequenceName struct {
 	model infer.ModelRef
 	id    uint64
@@ -18,11 +18,10 @@ type sequenceName struct {
 type step struct {
 	of     sequenceName
 	start  bool
-	broken bool // one before it has failed
+	broken bool // an earlier one has failed
 }
 
-// joinSequence puts a submission behind those that its sequence has. The caller holds
-// mu.
+// joinSequence appends a submission to its sequence. The caller holds mu.
 func (p *Pool) joinSequence(s *submission) {
 	r := s.request
 	if r.Sequence.ID == 0 && r.Sequence.Key == "" {
@@ -32,7 +31,7 @@ func (p *Pool) joinSequence(s *submission) {
 	p.sequences[s.step.of] = append(p.sequences[s.step.of], s.step)
 }
 
-// leaveSequence takes a submission out of its sequence, if it has one.
+// leaveSequence removes a submission from its sequence, if it has one.
 func (p *Pool) leaveSequence(s *submission) {
 	if s.step == nil {
 		return
@@ -48,10 +47,9 @@ func (p *Pool) leaveSequence(s *submission) {
 	p.sequences[s.step.of] = list
 }
 
-// breakSequence has those that follow on a submission in its sequence not be
-// submitted again, to a scheduler that would not know that they run on a state
-// without it. The scheduler that has them knows what becomes of them: it returns the
-// session with that; nil if there is none.
+// breakSequence prevents the later submissions of a sequence from being resubmitted, because another scheduler
+// would not know that their state lacks the failed request. The scheduler that already has them knows:
+// breakSequence returns the current session, or nil.
 func (p *Pool) breakSequence(s *submission) Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

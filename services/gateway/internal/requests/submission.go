@@ -6,27 +6,25 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// submission is a request on its way through other processes. Its fields are guarded
-// by the entry's lock.
+// submission is a request's passage through other processes. Its fields are guarded by the entry's lock.
 type submission struct {
 	pool     *Pool
-	request  *infer.Request  // of the present attempt; its inputs are named where they are lent
-	inputs   []infer.Tensor  // its own, whose references are the submission's
-	endLease func()          // of what is lent; nil where nothing is
+	request  *infer.Request  // of the current attempt; exported inputs are replaced by their names
+	inputs   []infer.Tensor  // its own references to the inputs
+	endLease func()          // ends the lease of exported inputs; nil if there are none
 	epoch    uint64          // of the first scheduler that it was submitted to; 0 before
 	step     *step           // nil without a sequence
-	waits    bool            // for a scheduler
-	since    mono.Time       // it waits
-	sent     mono.Time       // its present attempt was, or later: the request's receipt at first
+	waits    bool            // it waits for a scheduler
+	since    mono.Time       // since when it waits
+	sent     mono.Time       // a time not before its current attempt was sent; at first the request's receipt
 	settled  bool            // a worker has it: every response counts
 	finished bool            // a worker has answered it
 	late     *infer.Response // a failure of an earlier attempt
-	worker   uint64          // where it runs, as far as is known
-	end      mono.Time       // when it is given up; 0 is never
+	worker   uint64          // where it runs, as far as known
+	end      mono.Time       // when it will be given up; 0 means never
 }
 
-// send submits the request's present attempt. Inputs are lent once, until the
-// submission's end.
+// send submits the request's current attempt. Inputs are exported once, until the submission ends.
 func (s *submission) send(session Session) error {
 	if s.endLease == nil {
 		s.request.Inputs, s.endLease = s.pool.lend(s.inputs, s.request.Work.Request.Origin)
@@ -34,8 +32,7 @@ func (s *submission) send(session Session) error {
 	return session.Submit(s.request)
 }
 
-// withdraw ends an entry's submission, and returns the request, which is the
-// caller's. The caller holds mu.
+// withdraw ends an entry's submission and returns the request, which the caller then owns. The caller holds mu.
 func (e *entry) withdraw() *infer.Request {
 	s := e.submission
 	e.submission = nil
@@ -56,11 +53,11 @@ func (e *entry) withdraw() *infer.Request {
 // fail ends a submission with an error. The caller holds mu.
 func (e *entry) fail(err error) { e.pass(infer.Refuse(e.submission.request.Work, err), false) }
 
-// abandon ends a submission for which nobody waits. The caller holds mu.
+// abandon ends a submission that nobody waits for. The caller holds mu.
 func (e *entry) abandon() { e.fail(errs.New(errs.Canceled, "")) }
 
-// pass hands on a response that counts. The final one ends the submission; with
-// returned it has the request. The caller holds mu.
+// pass forwards a response that counts. The final one ends the submission; with returned it carries the
+// request. The caller holds mu.
 func (e *entry) pass(r *infer.Response, returned bool) (refused bool) {
 	if r.Final {
 		if r.Err != nil {
@@ -73,11 +70,11 @@ func (e *entry) pass(r *infer.Response, returned bool) (refused bool) {
 			request.Release()
 		}
 	}
-	r.Work.Attempt = e.attempt // by which the client's side knows the request
+	r.Work.Attempt = e.attempt // the attempt that the client's side knows
 	return e.deliver(r)
 }
 
-// respondSubmitted takes a response of a worker. The caller holds mu.
+// respondSubmitted handles a response of a worker. The caller holds mu.
 func (e *entry) respondSubmitted(r *infer.Response) (refused bool) {
 	s := e.submission
 	if errs.Of(r.Err) == errs.Canceled && s.request.Deadline != 0 {
@@ -93,24 +90,22 @@ func (e *entry) respondSubmitted(r *infer.Response) (refused bool) {
 	return false
 }
 
-// overdue is why a worker has canceled a request: where its client has not, the
-// scheduler had it stop at its deadline. What the scheduler says of that may come
-// later, or be lost with its session.
+// overdue returns why a worker canceled a request: unless its client did, the scheduler stopped it at its
+// deadline. The scheduler's own report may arrive later, or be lost with its session.
 func overdue(r *infer.Request) *errs.Error {
 	return errs.New(errs.DeadlineCompute, "the deadline passed while the request ran").WithModel(r.Model.Name)
 }
 
-// Refused ends a request that the scheduler does not take, or has it wait for
-// the next one.
+// Refused ends a request that the scheduler does not accept, or makes it wait for the next one.
 func (p *Pool) Refused(w infer.Work, err error) { p.Response(infer.Refuse(w, err), false) }
 
-// Response is the scheduler's end of a request, or its word that others end it. With
-// returned the response gets the request.
+// Response handles a request's end by the scheduler, or its report that someone else ends it. With returned the
+// response carries the request.
 func (p *Pool) Response(r *infer.Response, returned bool) {
 	p.table.answer(r, func(e *entry, r *infer.Response) bool { return e.respondQueued(p, r, returned) })
 }
 
-// respondQueued takes what the scheduler says of a request. The caller holds mu.
+// respondQueued handles what the scheduler reports about a request. The caller holds mu.
 func (e *entry) respondQueued(p *Pool, r *infer.Response, returned bool) (refused bool) {
 	s := e.submission
 	if s == nil || s.pool != p || r.Work.Attempt != s.request.Work.Attempt && !s.settled {
@@ -121,7 +116,7 @@ func (e *entry) respondQueued(p *Pool, r *infer.Response, returned bool) (refuse
 	case errs.RequestUnderway, errs.RequestFinished:
 		r.Release()
 		return e.settle(errs.Of(r.Err) == errs.RequestFinished)
-	case errs.SchedulerDeposed, errs.Draining: // given back
+	case errs.SchedulerDeposed, errs.Draining: // returned to the gateway
 		r.Release()
 		if e.ended {
 			e.abandon()
@@ -133,9 +128,9 @@ func (e *entry) respondQueued(p *Pool, r *infer.Response, returned bool) (refuse
 	return e.pass(r, returned)
 }
 
-// giveBack has a submission wait for the next scheduler. A call that was submitted ends
-// instead: what the scheduler knew of its parent, by which it would see a deadlock, is
-// gone. The caller holds mu.
+// giveBack makes a submission wait for the next scheduler. A call by a model that was already submitted ends
+// instead, because the knowledge about its parent, which the scheduler needs to detect a deadlock, is lost. The
+// caller holds mu.
 func (e *entry) giveBack() {
 	s := e.submission
 	if s.epoch != 0 && s.request.Parent != (infer.Parent{}) {
@@ -146,8 +141,8 @@ func (e *entry) giveBack() {
 	s.park()
 }
 
-// settle notes that a worker has the request or has answered it: then the
-// response is on its way, or was lost with the worker. The caller holds mu.
+// settle records that a worker has the request or has answered it: the response is on its way, or was lost with
+// the worker. The caller holds mu.
 func (e *entry) settle(finished bool) (refused bool) {
 	s := e.submission
 	s.settled = true
@@ -161,7 +156,7 @@ func (e *entry) settle(finished bool) (refused bool) {
 	return false
 }
 
-// Placed says on which worker a request runs, or has run.
+// Placed records on which worker a request runs, or has run.
 func (p *Pool) Placed(w infer.Work, worker uint64) {
 	e := p.table.find(w.Request)
 	if e == nil {
@@ -175,8 +170,8 @@ func (p *Pool) Placed(w infer.Work, worker uint64) {
 	}
 }
 
-// Cancel says that nobody waits for a request any more. What a scheduler or a
-// worker in another process has of it they still finish.
+// Cancel records that nobody waits for a request any more. A scheduler or worker in another process still
+// finishes its part.
 func (t *Table) Cancel(id infer.RequestID) {
 	e := t.find(id)
 	if e == nil {
@@ -195,8 +190,8 @@ func (t *Table) Cancel(id infer.RequestID) {
 	e.withdraw().Release()
 }
 
-// Lent returns the inputs of a request as they were submitted, where some of them
-// were lent; none after the request's end.
+// Lent returns the inputs of a request as they were submitted, if some of them were exported. It returns none
+// after the request's end.
 func (t *Table) Lent(id infer.RequestID) []infer.Tensor {
 	e := t.find(id)
 	if e == nil {
@@ -210,7 +205,7 @@ func (t *Table) Lent(id infer.RequestID) []infer.Tensor {
 	return nil
 }
 
-// park has a submission wait for a scheduler.
+// park makes a submission wait for a scheduler.
 func (s *submission) park() {
 	if !s.waits {
 		s.waits, s.since = true, s.pool.clock.Now()
@@ -227,7 +222,7 @@ func (s *submission) unpark() {
 	}
 }
 
-// setEnd sets when a submission is given up; 0 is never.
+// setEnd sets when a submission is given up; 0 means never.
 func (s *submission) setEnd(at mono.Time) {
 	if s.end != 0 {
 		s.pool.ending.Add(-1)

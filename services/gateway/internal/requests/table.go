@@ -9,18 +9,17 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// shards spread the table's locks; a power of two well above the cores that
-// work on it.
+// shards is the number of locks that the table is split into: a power of two well above the number of cores.
 const shards = 64
 
 // Receiver receives the responses of one request.
 type Receiver interface {
-	// Receive takes a response over, and does not block. It reports whether it was
-	// the last: it is final, or the receiver has ended the request in its place.
+	// Receive takes a response over, and does not block. It reports whether it was the last one: it is final,
+	// or the receiver has ended the request instead.
 	Receive(*infer.Response) (last bool)
 }
 
-// Table has the requests of one gateway. It is safe for concurrent use.
+// Table contains the requests of one gateway. It is safe for concurrent use.
 type Table struct {
 	origin   uint64                // set before the first request
 	cancel   func(infer.RequestID) // set before the first request
@@ -28,12 +27,11 @@ type Table struct {
 	inFlight atomic.Int64
 	shards   [shards]shard
 	queues   queues
-	arrives  func(worker uint64, since mono.Time) bool // set before the first request; nil is never
+	arrives  func(worker uint64, since mono.Time) bool // set before the first request; nil means never
 
 	mu      sync.Mutex
 	drained chan struct{} // closed when no request is left; nil while nobody waits for that; guarded by mu
-	// workers are those that are there, and when each last dropped answers for the
-	// gateway; guarded by mu.
+	// workers are the available workers, and when each last dropped answers for the gateway; guarded by mu.
 	workers map[uint64]mono.Time
 }
 
@@ -46,13 +44,13 @@ type shard struct {
 type entry struct {
 	table   *Table
 	id      infer.RequestID
-	attempt uint32          // by which its client's side knows it
-	of      *infer.ModelRef // what it is for; not changed
+	attempt uint32          // the attempt that the client's side knows
+	of      *infer.ModelRef // the version that it is for; immutable
 	next    Receiver
-	slot    *slot // nil if the responses wait for no other's
+	slot    *slot // nil if its responses need no order
 
 	mu         sync.Mutex
-	ended      bool        // next has the last response; guarded by mu
+	ended      bool        // next has received the last response; guarded by mu
 	submission *submission // nil while no other process has the request; guarded by mu
 }
 
@@ -65,17 +63,16 @@ func New(origin uint64) *Table {
 	return t
 }
 
-// SetOrigin sets the gateway's incarnation where New could not know it. It is
-// called before the first request.
+// SetOrigin sets the gateway's incarnation if New could not know it. Call it before the first request.
 func (t *Table) SetOrigin(origin uint64) { t.origin = origin }
 
-// OnRefusal has cancel called with each request that its receiver ends before its
-// final response. It is set before the first request is opened.
+// OnRefusal sets the function that is called with each request that its receiver ends before the final
+// response. Call it before the first request is opened.
 func (t *Table) OnRefusal(cancel func(infer.RequestID)) { t.cancel = cancel }
 
-// OnOverdue has arrives asked before a request is given up whose answer should have
-// come: whether one is on its way from a worker, since the given time; 0 is any worker.
-// It is set before the first request is opened.
+// OnOverdue sets a function that is asked before a request is given up whose answer is overdue: whether an
+// answer from a worker has been arriving since the given time; worker 0 means any. Call it before the first
+// request is opened.
 func (t *Table) OnOverdue(arrives func(worker uint64, since mono.Time) bool) { t.arrives = arrives }
 
 // NextID returns an identity for a new request.
@@ -86,18 +83,16 @@ func (t *Table) NextID() infer.RequestID {
 // InFlight returns the number of requests without a final response.
 func (t *Table) InFlight() int64 { return t.inFlight.Load() }
 
-// Open enters a request for a model version, which does not change afterwards. From now
-// on its responses go to next, one after another and none after the final one; next takes
-// them over and must not block.
+// Open enters a request for a model version. From now on its responses go to next, one after another and none
+// after the final one. next owns them and must not block. of must not change afterwards.
 func (t *Table) Open(w infer.Work, of *infer.ModelRef, next Receiver) {
 	t.enter(&entry{table: t, id: w.Request, attempt: w.Attempt, of: of, next: next})
 }
 
-// OpenInOrder does what Open does for a request whose responses wait until all
-// requests for the same generation that were opened in order before it have freed
-// their slots. A response that is no result of the model does not wait: see
-// [infer.Response.Immediate] and [Table.Finish]. The caller frees the slot after
-// the final response.
+// OpenInOrder is like Open, but the request's responses wait until all requests for the same generation that
+// were opened earlier with OpenInOrder have freed their slots. A response that is not a result of the model
+// does not wait: see [infer.Response.Immediate] and [Table.Finish]. The caller frees the slot after the final
+// response.
 func (t *Table) OpenInOrder(w infer.Work, of *infer.ModelRef, next Receiver) Slot {
 	e := &entry{table: t, id: w.Request, attempt: w.Attempt, of: of, next: next, slot: &slot{generation: *of}}
 	t.queues.join(e)
@@ -113,13 +108,12 @@ func (t *Table) enter(e *entry) {
 	s.mu.Unlock()
 }
 
-// Respond hands a response to whoever waits for it, in its order: that of a
-// worker, or in one process the scheduler's, too. One that does not count, as that
-// of a request which is over, is released instead.
+// Respond passes a response of a worker, or of a scheduler in the same process, to whoever waits for it, in its
+// order. If the response does not count, for example because its request is over, it is released.
 func (t *Table) Respond(r *infer.Response) { t.answer(r, (*entry).respond) }
 
-// answer hands a response to its entry, which take does with the entry's lock held,
-// and cancels the request where its receiver ends it by that.
+// answer passes a response to its entry: it calls take with the entry's lock held, and cancels the request if
+// its receiver ends it.
 func (t *Table) answer(r *infer.Response, take func(*entry, *infer.Response) (refused bool)) {
 	e := t.find(r.Work.Request)
 	if e == nil {
@@ -141,9 +135,9 @@ func (t *Table) refused(e *entry) {
 	}
 }
 
-// Finish ends a request for its client here and now, with a final response of the
-// gateway's own in the place of one that still waits for its order, and reports
-// whether the request had not ended before. Otherwise the response is released.
+// Finish ends a request for its client immediately, with a final response of the gateway's own that replaces
+// responses still waiting for their order. It reports whether the request had not ended before; otherwise the
+// response is released.
 func (t *Table) Finish(r *infer.Response) bool {
 	e := t.find(r.Work.Request)
 	if e == nil {
@@ -161,7 +155,7 @@ func (t *Table) Finish(r *infer.Response) bool {
 	return true
 }
 
-// find returns the entry of a request; nil if it is over.
+// find returns the entry of a request, or nil if it is over.
 func (t *Table) find(id infer.RequestID) *entry {
 	s := t.shard(id)
 	s.mu.Lock()
@@ -185,8 +179,7 @@ func (t *Table) all() (list []*entry) {
 	return list
 }
 
-// respond takes a response of a worker, or of a scheduler in this process. The
-// caller holds mu.
+// respond handles a response of a worker, or of a scheduler in this process. The caller holds mu.
 func (e *entry) respond(r *infer.Response) (refused bool) {
 	if e.submission != nil {
 		return e.respondSubmitted(r)
@@ -198,10 +191,9 @@ func (e *entry) respond(r *infer.Response) (refused bool) {
 	return e.deliver(r)
 }
 
-// deliver hands a response to the client's side, now or when its turn comes, or
-// releases it if that side has ended. It reports whether the receiver has ended the
-// request before its final response. The caller holds mu, so that responses do not
-// overlap and only one of two racing final ones gets through.
+// deliver passes a response to the client's side, now or when its turn comes, or releases it if that side has
+// ended. It reports whether the receiver has ended the request before its final response. The caller holds mu,
+// so that responses do not overlap and only one of two racing final ones gets through.
 func (e *entry) deliver(r *infer.Response) (refused bool) {
 	final := r.Final
 	switch s := e.slot; {
@@ -219,8 +211,7 @@ func (e *entry) deliver(r *infer.Response) (refused bool) {
 	return e.receive(r) && !final
 }
 
-// receive gives a response to who waits for it, and reports whether it was the last.
-// The caller holds mu.
+// receive passes a response to the receiver, and reports whether it was the last one. The caller holds mu.
 func (e *entry) receive(r *infer.Response) (last bool) {
 	if e.ended = e.next.Receive(r); e.ended {
 		e.removeIfOver()
@@ -229,8 +220,7 @@ func (e *entry) receive(r *infer.Response) (last bool) {
 	return e.ended
 }
 
-// removeIfOver removes the entry once neither its client nor another process has to
-// do with it. The caller holds mu.
+// removeIfOver removes the entry once neither its client nor another process needs it. The caller holds mu.
 func (e *entry) removeIfOver() {
 	if !e.ended || e.submission != nil {
 		return
@@ -250,8 +240,7 @@ func (t *Table) oneLess() {
 	t.closeIfEmpty()
 }
 
-// Drain returns when no request is without its final response, or with the
-// context's error.
+// Drain returns when every request has had its final response, or with the context's error.
 func (t *Table) Drain(ctx context.Context) error {
 	t.mu.Lock()
 	if t.drained == nil {

@@ -2,15 +2,14 @@ package requests
 
 import "github.com/nereid-serving/nereid/libs/mono"
 
-// A request that was submitted ends with the worker that has it. The scheduler fails
-// what runs on a worker that is lost. What has run there has been answered; where that
-// answer cannot come any more, nobody but the gateway knows that the request waits for
-// it. So the gateway gives a request up, after its pool's grace, that is placed on a
-// worker
-//   - that is not there: its lease and its stream have ended, or were never seen;
-//   - that has dropped answers for this gateway after the request was submitted.
+// A submitted request depends on the worker that has it. The scheduler fails the requests that run on a lost
+// worker. Requests that have already run there were answered; if such an answer can no longer arrive, only the
+// gateway knows that the request still waits for it. So, after its pool's grace, the gateway gives up a request
+// that is placed on a worker
+//   - that is unavailable: its lease and its stream have ended, or were never seen;
+//   - that has dropped answers for this gateway since the request was submitted.
 
-// Back says that a worker is there, for the first time or again.
+// Back records that a worker is available, for the first time or again.
 func (t *Table) Back(worker uint64) {
 	t.mu.Lock()
 	if _, known := t.workers[worker]; !known {
@@ -20,7 +19,7 @@ func (t *Table) Back(worker uint64) {
 	t.review(worker)
 }
 
-// Lost says that a worker is gone, and returns how many requests it had.
+// Lost records that a worker is lost, and returns how many requests it had.
 func (t *Table) Lost(worker uint64) (requests int) {
 	t.mu.Lock()
 	delete(t.workers, worker)
@@ -28,8 +27,8 @@ func (t *Table) Lost(worker uint64) (requests int) {
 	return t.review(worker)
 }
 
-// Dropped says when a worker that is there last dropped answers for this gateway, and
-// returns how many requests are given up for that.
+// Dropped records when an available worker last dropped answers for this gateway, and returns how many requests
+// are given up because of that.
 func (t *Table) Dropped(worker uint64, at mono.Time) (requests int) {
 	t.mu.Lock()
 	before, there := t.workers[worker]
@@ -40,8 +39,7 @@ func (t *Table) Dropped(worker uint64, at mono.Time) (requests int) {
 	return t.review(worker)
 }
 
-// review decides again when the requests end that are placed on a worker, and returns
-// how many are to be given up.
+// review recomputes when the requests placed on a worker are given up, and returns how many will be.
 func (t *Table) review(worker uint64) (requests int) {
 	for _, e := range t.all() {
 		e.mu.Lock()
@@ -55,8 +53,8 @@ func (t *Table) review(worker uint64) (requests int) {
 	return requests
 }
 
-// setEnd sets when a submission is given up, by the state of its worker. One that is to
-// be given up already keeps its time. The caller holds the entry's lock.
+// setEnd sets when a submission is given up, depending on the state of its worker. A time that is already set
+// stays. The caller holds the entry's lock.
 func (t *Table) setEnd(s *submission) {
 	if s.finished {
 		return
@@ -76,8 +74,8 @@ func (t *Table) setEnd(s *submission) {
 	}
 }
 
-// overdue reports whether a submission is to be given up now. An answer that is on its
-// way may take long: it is waited for, if it began to come in time.
+// overdue reports whether a submission must be given up now. An answer may take long to arrive; if it started
+// arriving in time, it is waited for.
 func (t *Table) overdue(s *submission, now mono.Time) bool {
 	return s.end != 0 && now >= s.end && (t.arrives == nil || !t.arrives(s.worker, s.end))
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// body is the body of a request, decompressed, and its size in bytes.
+// body is a request's body without its content coding, and its size in bytes.
 type body struct {
 	io.Reader
 	size int64
-	// spool holds a body whose size was not known beforehand; or nil.
+	// spool holds a body whose size was not known in advance, or is nil.
 	spool *tensor.Buffer
-	// inflated says that what came, and was charged, is less than the size.
+	// inflated says that fewer bytes than size arrived and were charged, because the body was compressed.
 	inflated bool
 }
 
-// close gives up the body, which net/http closes itself.
+// close releases the body's memory. net/http closes the body itself.
 func (c *call) close(b *body) {
 	if b.spool != nil {
 		c.drop(b.spool)
@@ -29,18 +29,16 @@ func (c *call) close(b *body) {
 	*b = body{}
 }
 
-// firstPiece is how much memory a tensor gets before any byte of it has come, and
-// pieceGrowth how many times what has come it gets from then on: a body that only
-// announces a size holds no memory of that size, and an honest one is copied by a
-// seventh.
+// firstPiece is how much memory a tensor gets before any of its bytes arrive, and pieceGrowth the factor by
+// which it then grows over what has arrived. A body that only announces a large size therefore holds little
+// memory, and an honest one costs only a seventh in extra copies.
 const (
 	firstPiece  = 1 << 20
 	pieceGrowth = 8
 )
 
-// fill reads the next n bytes of the body into a buffer, behind so many bytes that
-// the caller sets. Those of an inflated body are charged first: its spool stays
-// until all of them are copied.
+// fill reads the next n bytes of the body into a buffer, after prefix bytes that the caller sets. The bytes of
+// an inflated body are charged first, because its spool is retained until all of them are copied.
 func (c *call) fill(b *body, prefix, n int64) (*tensor.Buffer, error) {
 	whole, have := prefix+n, prefix
 	if b.inflated {
@@ -49,7 +47,7 @@ func (c *call) fill(b *body, prefix, n int64) (*tensor.Buffer, error) {
 		}
 	}
 	size := min(whole, firstPiece)
-	if b.spool != nil { // all of it has come
+	if b.spool != nil { // all of it has arrived
 		size = whole
 	}
 	buf, err := c.pool.Get(int(size))
@@ -75,8 +73,7 @@ func (c *call) fill(b *body, prefix, n int64) (*tensor.Buffer, error) {
 	return nil, err
 }
 
-// cutOff is the error for a body that ends or breaks before its size, unless
-// err says more.
+// cutOff returns the error for a body that ends or breaks before its size, unless err is already more specific.
 func cutOff(err error) error {
 	if errs.Classified(err) {
 		return err
@@ -84,7 +81,7 @@ func cutOff(err error) error {
 	return errs.Wrap(errs.Canceled, err, "the request's body was cut off")
 }
 
-// read reads the body into the call's request.
+// read decodes the body into the call's request.
 func (c *call) read() error {
 	c.envelope.Reset()
 	v, q := c.Target, c.Request
@@ -99,7 +96,7 @@ func (c *call) read() error {
 	switch {
 	case err != nil:
 		return err
-	case n == 0: // said, or an empty body
+	case n == 0: // stated by the header, or an empty body
 		return c.readRaw(b, v, q)
 	case n > c.options.MaxInput:
 		return jsonTooLarge(n, c.options.MaxInput)
@@ -116,8 +113,8 @@ func jsonTooLarge(n, limit int64) error {
 		"Use --http-max-input-size to increase the limit.", n, limit)
 }
 
-// readJSON decodes the first n bytes of the body, if they are many in their turn. A spool has
-// them in one piece.
+// readJSON decodes the first n bytes of the body; large JSON waits for its turn to be decoded. A spool already
+// has them in one piece.
 func (c *call) readJSON(b *body, n int64, decode func(json []byte) error) error {
 	var json []byte
 	if b.spool != nil {
@@ -131,7 +128,7 @@ func (c *call) readJSON(b *body, n int64, decode func(json []byte) error) error 
 		defer c.drop(buf)
 		json = buf.Bytes()
 	}
-	defer c.Account.EndCoding() // what follows may have to come first
+	defer c.Account.EndCoding() // what follows may have to wait for other large bodies
 	if n >= memory.LargeBody {
 		if err := c.Account.StartCoding(c.Context()); err != nil {
 			return err
@@ -140,8 +137,8 @@ func (c *call) readJSON(b *body, n int64, decode func(json []byte) error) error 
 	return decode(json)
 }
 
-// jsonSize returns how many bytes of a body are JSON by the header that says
-// so. Without it all are.
+// jsonSize returns how many bytes of a body are JSON according to the header. Without the header all of them
+// are.
 func jsonSize(headers []string, size int64) (n int64, err error) {
 	if len(headers) == 0 {
 		return size, nil
@@ -157,8 +154,8 @@ func jsonSize(headers []string, size int64) (n int64, err error) {
 	return n, nil
 }
 
-// readBinary reads the tensors that follow the JSON, left bytes in all. It
-// reads nothing unless their sizes add up to that.
+// readBinary reads the tensors that follow the JSON, left bytes in all. It reads nothing unless their sizes add
+// up to left.
 func (c *call) readBinary(b *body, left int64, model string, q *infer.Request) error {
 	rest := uint64(left)
 	for _, in := range c.envelope.Binary {

@@ -18,23 +18,22 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
-// Bounds on the heads of requests, which are the request line and the header fields.
+// Bounds on the heads of requests: the request line and the header fields.
 const (
 	// maxHeadBytes bounds one head. net/http reads up to 4 KiB more.
 	maxHeadBytes = 64 << 10
-	// fieldCost is about what a header field takes in memory beside its text, in bytes: its
-	// entry in a map that grows, and a list of values.
+	// fieldCost is roughly the memory in bytes that a header field uses in addition to its text: its entry in a
+	// growing map, and a list of values.
 	fieldCost = 256
-	// headShare is the reciprocal of the part of the budget that the incomplete heads of all
-	// connections may take, and leastHeads the least of that, in bytes.
+	// headShare is the reciprocal of the fraction of the budget that the incomplete heads of all connections
+	// may use, and leastHeads the minimum of that amount, in bytes.
 	headShare  = 8
 	leastHeads = 1 << 20
 )
 
-// Connections are those of one HTTP server. net/http reads the head of a request before
-// it calls a handler, and bounds that for each connection alone. Here the head is charged to
-// the budget until its request ends; where heads that are not complete take too much
-// together, the connections that hold most are closed.
+// Connections are the connections of one HTTP server. net/http reads the head of a request before it calls a
+// handler, and bounds its size only per connection. Connections charges each head to the budget until its
+// request ends. If incomplete heads together use too much, it closes the connections that hold the most.
 //
 // It is safe for concurrent use.
 type Connections struct {
@@ -45,15 +44,15 @@ type Connections struct {
 	closed func(net.Addr, *errs.Error)
 
 	incomplete atomic.Int64 // bytes of incomplete heads
-	relieving  sync.Mutex   // held by the one that closes connections
+	relieving  sync.Mutex   // held while connections are being closed
 
 	mu   sync.Mutex
 	open map[*connection]struct{} // guarded by mu
 }
 
-// NewConnections returns the connections of a server, of which none is open. Those whose calls
-// are not served take turns. m counts those that are closed for what their clients do, and closed
-// is called for each.
+// NewConnections returns the connections of a server, with none open. Connections whose calls are not served
+// take turns. m counts the connections that are closed because of their client's behavior, and closed is called
+// for each of them.
 func NewConnections(b *memory.Budget, t *turns.Turns, m path.Meter, closed func(net.Addr, *errs.Error)) *Connections {
 	most := b.Cap(math.MaxInt64)
 	if most != math.MaxInt64 {
@@ -62,8 +61,8 @@ func NewConnections(b *memory.Budget, t *turns.Turns, m path.Meter, closed func(
 	return &Connections{budget: b, turns: t, most: most, meter: m, closed: closed, open: make(map[*connection]struct{})}
 }
 
-// Count has the requests on the connections of l count, which server is to serve. It returns
-// the listener that server gets. It takes the server's ConnState, and calls its ConnContext.
+// Count makes the requests on the connections of l count, and returns the listener that server is to serve. It
+// sets the server's ConnState, and calls the ConnContext that was set.
 func (a *Connections) Count(server *http.Server, l net.Listener) net.Listener {
 	handler, connContext := server.Handler, server.ConnContext
 	server.MaxHeaderBytes = maxHeadBytes
@@ -93,8 +92,8 @@ func (a *Connections) Count(server *http.Server, l net.Listener) net.Listener {
 	return &countingListener{Listener: l, all: a}
 }
 
-// InUse reports whether any connection has a request, or had one or was opened within so
-// much time. A nil Connections has none.
+// InUse reports whether any connection has a request, or had one or was opened within the given time. A nil
+// Connections has none.
 func (a *Connections) InUse(within time.Duration) bool {
 	if a == nil {
 		return false
@@ -108,7 +107,7 @@ func (a *Connections) InUse(within time.Duration) bool {
 
 type connectionKey struct{}
 
-// counted returns the connection that stands in the connection of a server, or nil.
+// counted returns the connection inside a connection of a server, or nil.
 func counted(c net.Conn) *connection {
 	own, _ := serve.Unwrap[*connection](c)
 	return own
@@ -134,25 +133,25 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// connection is one client's.
+// connection is the connection of one client.
 type connection struct {
 	net.Conn
 	all    *Connections
 	slot   *serve.Slot
 	client *turns.Client
-	idle   atomic.Int64 // since when it has no request, as nanoseconds since 1970; 0 while it has one
+	idle   atomic.Int64 // when its last request ended, in nanoseconds since 1970; 0 while it has a request
 
 	mu      sync.Mutex
-	serving bool        // the handler has been called, and the response is not complete; guarded by mu
-	head    int64       // bytes that are charged; guarded by mu
+	serving bool        // the handler was called and the response is not complete; guarded by mu
+	head    int64       // bytes charged for the head; guarded by mu
 	ended   bool        // guarded by mu
-	turn    *turns.Turn // in which the connection is worked for; guarded by mu
+	turn    *turns.Turn // the turn in which the server works for the connection; guarded by mu
 }
 
-// Read implements net.Conn. What comes before the handler is called counts as a head, and is
-// read in a turn.
+// Read implements net.Conn. Bytes that arrive before the handler is called count as a head, and are read in a
+// turn.
 func (c *connection) Read(p []byte) (int, error) {
-	if len(p) > 1 { // with a single byte net/http waits for the client to go, beside the handler
+	if len(p) > 1 { // a single byte is net/http waiting, beside the handler, for the client to disconnect
 		c.Wait()
 	}
 	n, err := c.Conn.Read(p)
@@ -169,8 +168,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receive counts what was read, and reports whether it is of a head, and whether incomplete heads take
-// too much.
+// receive counts the bytes that were read. It reports whether they belong to a head, and whether incomplete
+// heads use too much.
 func (c *connection) receive(b []byte) (head, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +182,7 @@ func (c *connection) receive(b []byte) (head, full bool) {
 	return true, c.all.incomplete.Add(cost) > c.all.most
 }
 
-// work waits until it is the connection's turn, unless it is.
+// work waits for the connection's turn, unless it already has one or needs none.
 func (c *connection) work() {
 	if c.client.Standing() || c.working() {
 		return
@@ -203,7 +202,7 @@ func (c *connection) working() bool {
 	return c.turn != nil
 }
 
-// Wait implements path.Client: it ends the connection's turn.
+// Wait implements path.Client. It ends the connection's turn.
 func (c *connection) Wait() {
 	c.mu.Lock()
 	turn := c.turn
@@ -218,7 +217,7 @@ func (c *connection) Served() { c.client.Served() }
 // Refused implements path.Client.
 func (c *connection) Refused() { c.client.Refused() }
 
-// begin says that the head of a request is complete. It stays charged until the end.
+// begin records that the head of a request is complete. It stays charged until the request ends.
 func (c *connection) begin() {
 	if c == nil {
 		return
@@ -230,10 +229,10 @@ func (c *connection) begin() {
 		c.all.incomplete.Add(-c.head)
 	}
 	c.mu.Unlock()
-	c.work() // the head may have come with the last one
+	c.work() // the head may have arrived together with the previous one
 }
 
-// end says that the response is complete, or the connection closed.
+// end records that the response is complete, or the connection closed.
 func (c *connection) end() {
 	if c == nil {
 		return
@@ -257,7 +256,7 @@ func (c *connection) endLocked() {
 	c.head, c.serving = 0, false
 }
 
-// Close closes the connection, which is charged for nothing more.
+// Close closes the connection. Nothing is charged for it any more.
 func (c *connection) Close() error {
 	c.mu.Lock()
 	c.endLocked()
@@ -271,7 +270,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// weight is what the connection holds of an incomplete head.
+// weight returns how many bytes the connection holds for an incomplete head.
 func (c *connection) weight() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,8 +280,8 @@ func (c *connection) weight() int64 {
 	return c.head
 }
 
-// relieve closes the connections with the largest incomplete heads until all of them take a
-// quarter less than they may.
+// relieve closes the connections with the largest incomplete heads until all incomplete heads use at most three
+// quarters of what they may.
 func (a *Connections) relieve() {
 	if !a.relieving.TryLock() {
 		return
@@ -298,7 +297,7 @@ func (a *Connections) relieve() {
 			return
 		}
 		cause := errs.New(errs.MemoryFull, "the heads of requests that are not complete hold %d bytes: this one held more than others", a.incomplete.Load())
-		for _, c := range open { // many of about that size are found at once
+		for _, c := range open { // finds many heads of about that size at once
 			if a.incomplete.Load() > a.most-a.most/4 && c.weight() >= most/2 {
 				peer := c.RemoteAddr()
 				_ = c.Close() // its server sees the error

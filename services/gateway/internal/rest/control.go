@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 )
 
-// maxControl bounds the body of a request that is no inference or load, in bytes.
+// maxControl bounds the body of a request that is neither an inference nor a load, in bytes.
 const maxControl = 64 << 10
 
 func (s *server) metadata(w http.ResponseWriter, _ *http.Request) error {
@@ -123,8 +123,7 @@ func readControl(body io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// unmarshalObject reads the members of an object. A document that is none has no
-// members, as with Triton.
+// unmarshalObject decodes the members of an object. As in Triton, a document of another type has no members.
 func unmarshalObject(document []byte, members any) error {
 	text := bytes.TrimLeft(document, " \t\r\n")
 	if len(text) > 0 && text[0] != '{' && json.Valid(text) {
@@ -136,7 +135,7 @@ func unmarshalObject(document []byte, members any) error {
 	return nil
 }
 
-// badJSON words err, for which encoding/json refused a document.
+// badJSON returns the error for a document that encoding/json refused with err.
 func badJSON(document []byte, err error) error {
 	if errs.Classified(err) {
 		return err
@@ -144,7 +143,7 @@ func badJSON(document []byte, err error) error {
 	if wrong := jsoninfer.CheckSyntax(document); wrong != nil {
 		return wrong
 	}
-	var syntax *json.SyntaxError // such as a NaN, which Triton's parser takes
+	var syntax *json.SyntaxError // for example NaN, which Triton's parser accepts
 	if errors.As(err, &syntax) {
 		return errs.Wrap(errs.InvalidJSON, err, "failed to parse the request JSON buffer: %s at %d", syntax.Error(), syntax.Offset)
 	}

@@ -26,7 +26,7 @@ const (
 // open returns the body of r without its content coding.
 func (c *call) open(w http.ResponseWriter, r *http.Request) (body, error) {
 	encoding := identity
-	if given, ok := r.Header["Content-Encoding"]; ok { // an empty one is none that there is
+	if given, ok := r.Header["Content-Encoding"]; ok { // an empty one is no known coding
 		encoding = given[0]
 	}
 	switch encoding {
@@ -61,8 +61,8 @@ func (c *call) openPlain(r *http.Request) (body, error) {
 	return body{Reader: r.Body, size: r.ContentLength}, nil
 }
 
-// receiveAll waits for the whole body. net/http sees only then that a client goes away, and who
-// decompresses a body need not wait for its client.
+// receiveAll waits for the whole body. Only after that does net/http notice that the client disconnects, and
+// decompression then never waits for the client.
 func (c *call) receiveAll(b *body) error {
 	if b.spool != nil {
 		return nil
@@ -74,9 +74,8 @@ func (c *call) receiveAll(b *body) error {
 	return err
 }
 
-// unfold decompresses a body. A large one holds its turn to be decoded, see
-// [memory.Account.StartCoding], until [call.readJSON] has used it, so that few of them are
-// in memory at a time.
+// unfold decompresses a body. A large one holds its turn to be decoded, see [memory.Account.StartCoding], until
+// [call.readJSON] has used it, so that only a few of them are in memory at a time.
 func (c *call) unfold(compressed *bytes.Reader) (body, error) {
 	in, err := c.inflate.reset(compressed)
 	if err != nil {
@@ -94,7 +93,7 @@ func (c *call) unfold(compressed *bytes.Reader) (body, error) {
 	return b, nil
 }
 
-// turn has a body wait for its turn to be decoded once it is large.
+// turn makes a body wait for its turn to be decoded once it is large.
 type turn struct {
 	io.Reader
 	call *call
@@ -122,12 +121,10 @@ func inflatedTooLarge(limit int64) error {
 		"Use --http-max-input-size to increase the limit.", limit)
 }
 
-// firstSpool is the first guess at the size, in bytes, of a body that does not
-// say it.
+// firstSpool is the first guess at the size, in bytes, of a body of unknown size.
 const firstSpool = 32 << 10
 
-// spool takes all of in, at most limit bytes, into memory that grows with what
-// really came.
+// spool reads all of in, at most limit bytes, into memory that grows with what has actually arrived.
 func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (body, error) {
 	buf, err := c.hold(firstSpool)
 	if err != nil {
@@ -152,7 +149,7 @@ func (c *call) spool(in io.Reader, limit int64, tooLarge func(int64) error) (bod
 	}
 }
 
-// hold returns a buffer of n bytes, which are charged first.
+// hold charges n bytes and then returns a buffer of that size.
 func (c *call) hold(n int) (*tensor.Buffer, error) {
 	if err := c.Account.Receive(int64(n)); err != nil {
 		return nil, err
@@ -160,15 +157,14 @@ func (c *call) hold(n int) (*tensor.Buffer, error) {
 	return c.pool.Get(n)
 }
 
-// drop releases a buffer whose bytes are charged.
+// drop releases a charged buffer.
 func (c *call) drop(buf *tensor.Buffer) {
 	n := int64(buf.Len())
 	buf.Release()
 	c.Account.Return(n)
 }
 
-// grow returns a buffer of twice the size with the bytes of buf, which it drops,
-// or buf itself and an error.
+// grow returns a buffer of twice the size with the bytes of buf, and drops buf. On an error it returns buf.
 func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
 	larger, err := c.hold(2 * buf.Len())
 	if err != nil {
@@ -179,7 +175,7 @@ func (c *call) grow(buf *tensor.Buffer) (*tensor.Buffer, error) {
 	return larger, nil
 }
 
-// badStream is the error for a compressed body that cannot be decompressed.
+// badStream returns the error for a body that cannot be decompressed.
 func badStream(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errs.Wrap(errs.EncodingInvalid, err, "failed to decompress the request body: it ends within the compressed data")
@@ -202,7 +198,7 @@ type inflater struct {
 	zlib zlibReader
 }
 
-// zlibReader is what zlib.NewReader promises of its readers.
+// zlibReader is what the readers of zlib.NewReader implement.
 type zlibReader interface {
 	io.Reader
 	zlib.Resetter
@@ -211,8 +207,8 @@ type zlibReader interface {
 // gzipMark is the first byte of gzip.
 const gzipMark = 0x1f
 
-// reset begins a body, which as with Triton is gzip or zlib by its first byte,
-// whatever its coding is called.
+// reset starts a body. As in Triton, its first byte decides between gzip and zlib, whatever its coding is
+// called.
 func (f *inflater) reset(in io.Reader) (io.Reader, error) {
 	var first [1]byte
 	if _, err := io.ReadFull(in, first[:]); err != nil {
@@ -241,8 +237,7 @@ type deflater struct {
 	out  compressed
 }
 
-// compressed collects the bytes of a response, which are charged before there is memory
-// for them.
+// compressed collects the bytes of a response. They are charged before memory is allocated for them.
 type compressed struct {
 	bytes   []byte
 	account *memory.Account
@@ -257,7 +252,7 @@ func (c *compressed) Write(p []byte) (int, error) {
 		}
 		smaller := c.bytes
 		c.bytes = append(make([]byte, 0, room), smaller...)
-		if cap(smaller) > keepJSON { // or it was there before the call
+		if cap(smaller) > keepJSON { // a smaller one may be from before the call, and was not charged
 			c.account.Drop(int64(cap(smaller)))
 		}
 	}
@@ -265,8 +260,8 @@ func (c *compressed) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run compresses the parts as one stream, which is charged to the account until the
-// call ends. The result is valid until the next run.
+// run compresses the parts as one stream, which is charged to the account until the call ends. The result is
+// valid until the next run.
 func (f *deflater) run(encoding string, account *memory.Account, parts ...[]byte) ([]byte, error) {
 	if cap(f.out.bytes) > keepJSON {
 		f.out.bytes = nil
@@ -284,8 +279,7 @@ func (f *deflater) run(encoding string, account *memory.Account, parts ...[]byte
 	return f.out.bytes, nil
 }
 
-// writer returns a compressor that favors time over size: the bytes are
-// mostly tensors, which hardly shrink.
+// writer returns a compressor that favors speed over size: the bytes are mostly tensors, which hardly shrink.
 func (f *deflater) writer(encoding string) io.WriteCloser {
 	if encoding == gzipped {
 		if f.gzip == nil {
@@ -301,8 +295,8 @@ func (f *deflater) writer(encoding string) io.WriteCloser {
 	return f.zlib
 }
 
-// acceptedEncoding picks the content coding of a response: the one of highest
-// weight in Accept-Encoding that there is, the first of equals.
+// acceptedEncoding returns the content coding for a response: the supported one with the highest weight in
+// Accept-Encoding, or the first of several with that weight.
 func acceptedEncoding(header string) string {
 	best, weight := identity, 0.0
 	for header != "" {
@@ -323,7 +317,7 @@ func acceptedEncoding(header string) string {
 	return best
 }
 
-// quality reads the weight in q=0.5; it is 0 if that is malformed.
+// quality parses a weight such as q=0.5. A malformed one is 0.
 func quality(parameters string) float64 {
 	text, ok := strings.CutPrefix(strings.TrimSpace(parameters), "q=")
 	if !ok {

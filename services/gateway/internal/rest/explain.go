@@ -2,7 +2,7 @@ package rest
 
 import "github.com/nereid-serving/nereid/libs/infer"
 
-// explain tells what became of a request. A tenant is told of its own requests alone.
+// explain reports what happened to a request. A tenant sees only its own requests.
 func (s *server) explain(c *call) error {
 	q := infer.ExplainQuestion{Request: c.http.PathValue("request"), Every: c.Tenant == nil}
 	if c.Tenant != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/jsoninfer"
 )
 
-// generation is a call whose JSON has the tensors and parameters by their names alone: the
-// body and the sink of a generate request.
+// generation is a call whose JSON contains tensors and parameters directly by name. It is the body and the sink
+// of a generate request.
 type generation struct{ *call }
 
-// generate responds with the one response that the model must give.
+// generate responds with the single response that the model must give.
 func (s *server) generate(c *call) error {
 	g := generation{c}
 	c.Body, c.Sink, c.Single = g, g, ""
@@ -42,7 +42,7 @@ func (g generation) Decode() error {
 	return g.readJSON(b, b.size, decode)
 }
 
-// openJSON opens a body that is nothing but JSON.
+// openJSON opens a body that consists only of JSON.
 func (c *call) openJSON() (body, error) {
 	limit := c.options.MaxInput
 	if c.http.ContentLength > limit {

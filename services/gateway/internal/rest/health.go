@@ -33,7 +33,7 @@ func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case !ready:
-		// The reason's own status is 503; this endpoint's is 400.
+		// The reason maps to status 503, but this endpoint responds with 400.
 		e := errs.New(errs.ModelNotReady, "Model version not ready")
 		writeError(w, http.StatusBadRequest, e, "")
 		return nil
@@ -44,9 +44,9 @@ func (s *server) modelReady(w http.ResponseWriter, r *http.Request) error {
 	}{model, true})
 }
 
-// health responds to a probe with 200 or 400. The response has no body, as Triton's: scripts
-// compare all that curl prints with the status. The Open Inference Protocol has a body, which
-// clients get that ask for JSON, and all clients if the server is set so.
+// health responds to a probe with 200 or 400. As in Triton, the response has no body: scripts compare
+// everything that curl prints with the status. Clients that ask for JSON get the body of the Open Inference
+// Protocol; with Options.HealthBody all clients do.
 func (s *server) health(w http.ResponseWriter, r *http.Request, well bool, body any) error {
 	status := http.StatusOK
 	if !well {
@@ -61,8 +61,8 @@ func (s *server) health(w http.ResponseWriter, r *http.Request, well bool, body 
 	return nil
 }
 
-// acceptsJSON reports whether the values of Accept name application/json, with a weight above 0.
-// A wildcard does not name it: curl and most libraries send one without being asked.
+// acceptsJSON reports whether the values of Accept name application/json with a weight above 0. A wildcard does
+// not count: curl and most libraries send one by default.
 func acceptsJSON(accept []string) bool {
 	for _, value := range accept {
 		for part := range strings.SplitSeq(value, ",") {

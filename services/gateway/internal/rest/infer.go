@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// Headers of the protocol, in the form that net/http keeps them.
+// Headers of the protocol, in the form in which net/http stores them.
 const (
 	headerLength  = "Inference-Header-Content-Length"
 	headerTimeout = "X-Request-Timeout"
@@ -25,8 +25,7 @@ const (
 	headerTrace   = "Traceparent"
 )
 
-// call is one request on its way through the front end. Calls are used again, for
-// the memory that they hold.
+// call is one request on its way through the front end. Calls are reused for the memory that they hold.
 type call struct {
 	path.Call
 	http   *http.Request
@@ -42,19 +41,18 @@ type call struct {
 	inflate    inflater
 	deflate    deflater
 	json       []byte   // of the response
-	parts      [][]byte // of the response, while it is written
-	responding bool     // the response's status is sent
+	parts      [][]byte // of the response while it is written
+	responding bool     // the response's status has been sent
 }
 
-// keepJSON is the most memory, in bytes, that a call keeps for the JSON of the
-// next response.
+// keepJSON is how much memory, in bytes, a call retains for the JSON of its next response.
 const keepJSON = 1 << 20
 
 // connected is the key of [WithConnected].
 type connected struct{}
 
-// WithConnected returns the context of a connection's calls. It says whether the connection
-// was open before the gateway began to drain: see [core.Execution].
+// WithConnected returns the context for the calls of a connection. before says whether the connection was open
+// before the drain started: see [core.Execution].
 func WithConnected(ctx context.Context, before bool) context.Context {
 	return context.WithValue(ctx, connected{}, before)
 }
@@ -110,8 +108,7 @@ func (c *call) Names() []string {
 	return path.CertificateNames(c.http.TLS.PeerCertificates)
 }
 
-// requestID is the identity that the gateway has given the request; empty if it
-// has none yet.
+// requestID returns the id that the gateway has given to the request, or an empty string before that.
 func (c *call) requestID() string {
 	if c.Work == (infer.RequestID{}) {
 		return ""
@@ -134,13 +131,11 @@ func (c *call) Decode() error {
 	return nil
 }
 
-// maxTimeout stands for any longer time that a client may name, so that it can
-// be added to the present.
+// maxTimeout replaces any longer timeout, so that it can be added to the current time.
 const maxTimeout = 365 * 24 * time.Hour
 
-// deadline applies the client's X-Request-Timeout: seconds, or a duration with
-// its unit, such as 150ms. Without one it is for how long Envoy waits, which says so
-// in milliseconds.
+// deadline applies the client's X-Request-Timeout: seconds, or a duration with a unit, such as 150ms. Without
+// that header it applies Envoy's timeout, which is in milliseconds.
 func (c *call) deadline() error {
 	text := c.http.Header.Get(headerTimeout)
 	if text == "" {
@@ -195,7 +190,7 @@ func (c *call) Send(p *infer.Response) error {
 	return c.send(encoding, len(json)+size, c.parts)
 }
 
-// encodes is how many bytes of tensors are written as text, or compressed.
+// encodes returns how many bytes of tensors are written as text or compressed.
 func (c *call) encodes(p *infer.Response, encoding string) (n int64) {
 	for i := range p.Outputs {
 		if encoding != identity || !c.envelope.BinaryOutput(p.Outputs[i].Name) {
@@ -216,7 +211,7 @@ func (c *call) send(encoding string, size int, parts [][]byte) error {
 		w.Header().Set("Content-Encoding", encoding)
 		size, parts = len(compressed), [][]byte{compressed}
 	}
-	c.Account.EndCoding() // before the client takes its time
+	c.Account.EndCoding() // before waiting for the client
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	c.responding = true
 	w.WriteHeader(http.StatusOK)
@@ -224,9 +219,9 @@ func (c *call) send(encoding string, size int, parts [][]byte) error {
 	return nil
 }
 
-// setQuota says what is left of the tenant's bound of requests, where there is one, as
-// draft-ietf-httpapi-ratelimit-headers-10 has it: q requests in w seconds, of which r are left
-// until all are there again in t seconds.
+// setQuota reports what is left of the tenant's request limit, if it has one, in the headers of
+// draft-ietf-httpapi-ratelimit-headers-10: q requests in w seconds, of which r are left and all are available
+// again in t seconds.
 func (c *call) setQuota(h http.Header) {
 	q := &c.Quota
 	if q.Limit == 0 {
@@ -236,7 +231,7 @@ func (c *call) setQuota(h http.Header) {
 	h.Set("RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, q.Left, int64(math.Ceil(q.Reset.Seconds()))))
 }
 
-// binaryParts adds the bytes that follow the JSON, and returns their sum.
+// binaryParts appends the bytes that follow the JSON, and returns their total size.
 func (c *call) binaryParts(p *infer.Response) (size int, err error) {
 	for i := range p.Outputs {
 		out := &p.Outputs[i]

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Headers by which clients learn how busy a server of language models is, as the Open
-// Request Cost Aggregation has them.
+// Headers by which clients learn how busy a server of language models is, as defined by Open Request Cost
+// Aggregation.
 const (
 	headerLoadFormat = "Endpoint-Load-Metrics-Format"
 	headerLoad       = "Endpoint-Load-Metrics"
@@ -15,8 +15,8 @@ const (
 // CacheLoad is how much of a key-value cache is in use, in blocks of tokens.
 type CacheLoad struct{ Used, Max, TokensPerBlock float64 }
 
-// setLoad answers a request that asks for the load. A server that does not know it, or not
-// the format, says nothing.
+// setLoad reports the load to a request that asks for it. It sets no header if the load or the format is
+// unknown.
 func (c *call) setLoad(h http.Header) {
 	format := c.http.Header.Get(headerLoadFormat)
 	if c.options.Load == nil || format != "json" && format != "text" {

@@ -19,7 +19,7 @@ func (s *server) logSettings(w http.ResponseWriter, _ *http.Request) error {
 	return replyLog(w, settings)
 }
 
-// changeLog changes settings of the log. Unlike Triton it changes none where one is wrong.
+// changeLog changes log settings. Unlike Triton it changes none of them if one is invalid.
 func (s *server) changeLog(c *call) error {
 	document, err := readControl(c.http.Body)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *server) changeLog(c *call) error {
 		return err
 	}
 	if changes.Format != nil && !core.LogFormat(*changes.Format) {
-		// The reason's own status is 400; this endpoint's is 503.
+		// The reason maps to status 400, but this endpoint responds with 503.
 		e := s.path.Visible(c.Method, errs.New(errs.InvalidParameter, "invalid argument for --log_format, got: %s", *changes.Format))
 		writeError(c.writer, http.StatusServiceUnavailable, e, "")
 		return nil
@@ -60,7 +60,7 @@ func replyLog(w http.ResponseWriter, s core.LogSettings) error {
 	}{s.File, s.Info, s.Warning, s.Error, s.Verbose, s.Format})
 }
 
-// logRequest has the members of a change. Those that are null are as if they were not there.
+// logRequest has the members of a change. A null member counts as absent.
 type logRequest struct {
 	File    json.RawMessage `json:"log_file"`
 	Info    json.RawMessage `json:"log_info"`
@@ -72,7 +72,7 @@ type logRequest struct {
 
 func given(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
-// changes reads the members, in Triton's order and with the texts of its reader.
+// changes reads the members, in Triton's order and with its error texts.
 func (r *logRequest) changes() (c core.LogChanges, err error) {
 	if given(r.File) {
 		return c, core.LogFileFixed()

@@ -11,8 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// readRaw reads a body that is the model's only input and nothing else, and
-// asks for the outputs as bytes.
+// readRaw reads a body that is nothing but the model's only input, and requests the outputs as bytes.
 func (c *call) readRaw(b *body, v *core.Version, q *infer.Request) error {
 	config := v.Config
 	if n := len(config.Inputs); n != 1 {
@@ -41,8 +40,8 @@ func refuseRaw(format string, args ...any) error {
 	return errs.New(errs.ShapeMismatch, "[request id: <id_unknown>] "+format, args...)
 }
 
-// rawShape deduces the shape of a raw input of size bytes: one row, and
-// whatever the one variable dimension must be.
+// rawShape deduces the shape of a raw input of size bytes: one row, and the variable dimension, if any, set to
+// match the size.
 func rawShape(config *modelconfig.Config, spec *modelconfig.IO, size int64) (tensor.Shape, error) {
 	shape := append(tensor.Shape{}, spec.Dims...)
 	variable := -1
@@ -60,7 +59,7 @@ func rawShape(config *modelconfig.Config, spec *modelconfig.IO, size int64) (ten
 			return nil, refuseRaw("For BYTE datatype raw input '%s', the model must have input shape [1]", spec.Name)
 		}
 	} else if row, ok := shape.ByteSize(spec.Datatype); ok && variable >= 0 && row > 0 {
-		shape[variable] = size / row // the checks to come refuse a remainder
+		shape[variable] = size / row // later checks refuse a remainder
 	}
 	if config.Batches() {
 		shape = shape.Prepend(1)

@@ -10,14 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/record"
 )
 
-// Bounds of a recording that its client does not state, and the longest one.
+// Default bounds of a recording, and the longest duration.
 const (
 	defaultRecordingTime  = time.Minute
 	defaultRecordingBytes = 1 << 30
 	maxRecordingTime      = 24 * time.Hour
 )
 
-// record responds with a recording of the requests that come from now on.
+// record responds with a recording of the requests that arrive from now on.
 func (s *server) record(c *call) error {
 	if err := s.options.Recordings.Refusal(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *server) record(c *call) error {
 	if err != nil {
 		return err
 	}
-	// Requests that end later ask who records, and the call may be another one by then.
+	// Requests that end later ask for the recording caller, and by then the call may have been reused.
 	options.Sees = (&path.Call{Tenant: c.Tenant}).Sees
 	response := http.NewResponseController(c.writer)
 	started := func() {
@@ -51,7 +51,7 @@ func (s *server) record(c *call) error {
 		s.options.Recorded(&c.Call, options, summary)
 	}
 	if c.responding && err != nil {
-		panic(http.ErrAbortHandler) // the client sees that the recording was cut off
+		panic(http.ErrAbortHandler) // shows the client that the recording was cut off
 	}
 	return err
 }

@@ -18,13 +18,13 @@ const (
 	typeBinary = "application/octet-stream"
 )
 
-// Headers of an error, beside the body that is Triton's to the byte.
+// Headers of an error response. Its body is exactly Triton's.
 const (
 	headerReason    = "Nereid-Reason"
 	headerRequestID = "Nereid-Request-Id"
 )
 
-// defaultRetry is the Retry-After of a refusal without its own.
+// defaultRetry is the Retry-After of a refusal that does not set its own.
 const defaultRetry = time.Second
 
 // reply responds 200 with v as JSON.
@@ -41,7 +41,7 @@ func replyWith(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// write sends a whole response of JSON. It ignores that the client may be gone.
+// write sends a whole JSON response. It ignores errors: the client may have disconnected.
 func write(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", typeJSON)
@@ -80,8 +80,7 @@ func describe(h http.Header, e *errs.Error, id string) {
 	}
 }
 
-// appendError appends an error as JSON. Its message may quote a name from the request,
-// whatever its bytes are.
+// appendError appends an error as JSON. Its message may quote a name from the request, with arbitrary bytes.
 func appendError(dst []byte, e *errs.Error) []byte {
 	return append(jsoninfer.AppendString(append(dst, `{"error":`...), strings.ToValidUTF8(e.Msg, "\uFFFD")), '}')
 }

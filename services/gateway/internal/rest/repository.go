@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// filePrefix begins the keys of load parameters that carry files.
+// filePrefix starts the keys of load parameters that carry files.
 const filePrefix = "file:"
 
 func (s *server) load(w http.ResponseWriter, r *http.Request) error {
@@ -81,7 +81,7 @@ func (s *server) controlled(r *http.Request) (model string, given parameters, er
 	return model, body.Parameters, nil
 }
 
-// parameters are those of a load or unload, no more than there may be.
+// parameters are the parameters of a load or unload, bounded in number.
 type parameters map[string]json.RawMessage
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -92,7 +92,7 @@ func (p *parameters) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[string]json.RawMessage)(p))
 }
 
-// members counts the members of an object in JSON that is known to be valid.
+// members counts the members of an object in valid JSON.
 func members(data []byte) (n int) {
 	depth, text := 0, false
 	for i := 0; i < len(data); i++ {

@@ -1,15 +1,13 @@
-// Package rest is the gateway's HTTP front end: the inference protocol's
-// version 2 with the extensions and responses of Triton's HTTP endpoint.
+// Package rest is the gateway's HTTP front end: version 2 of the inference protocol, with the extensions and
+// responses of Triton's HTTP endpoint.
 //
-// It takes each request as a call to the gateway's [path.Path] and turns errors
-// into statuses by their reason. It adds no goroutine of its own; a client that
-// goes away cancels its request through the context that net/http gives.
+// It passes each request as a call to the gateway's [path.Path], and maps errors to statuses by their reason.
+// It starts no goroutines of its own. When a client disconnects, the context from net/http cancels its request.
 //
-// As in Triton, paths match as a whole and tolerate no trailing slash; a wrong
-// method is 405 and an unknown path 404, both with a JSON body. Endpoints that
-// this server lacks are unknown paths. Unlike Triton it percent-decodes model
-// names, responds to HEAD where it does to GET, names the methods in Allow, and responds to an
-// error with its reason and the request's id in headers.
+// As in Triton, paths must match exactly, without a trailing slash. A wrong method gives 405 and an unknown
+// path 404, both with a JSON body; endpoints that this server lacks are unknown paths. Unlike Triton it
+// percent-decodes model names, responds to HEAD wherever it responds to GET, lists the methods in Allow, and
+// reports an error's reason and the request's id in headers.
 package rest
 
 import (
@@ -26,30 +24,29 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/record"
 )
 
-// Options adjust the front end. The zero value stands for the defaults.
+// Options configure the front end. The zero value selects the defaults.
 type Options struct {
 	path.Options
-	// MaxInput is the most bytes of a request's JSON, of a tensor in it, of a
-	// raw input and of a decompressed body: Triton's --http-max-input-size.
-	// 64 MiB if 0.
+	// MaxInput is the maximum size in bytes of a request's JSON, of a tensor in it, of a raw input and of a
+	// decompressed body: Triton's --http-max-input-size. 0 means 64 MiB.
 	MaxInput int64
-	// MaxBody is the most bytes of a whole body with binary tensors. It bounds
-	// the memory of one request and is at least MaxInput. 2 GiB if 0.
+	// MaxBody is the maximum size in bytes of a whole body with binary tensors. It bounds the memory of one
+	// request and is at least MaxInput. 0 means 2 GiB.
 	MaxBody int64
-	// HealthBody gives the responses to all probes of health the Open Inference Protocol's body.
+	// HealthBody makes all health responses carry the Open Inference Protocol's body.
 	HealthBody bool
-	// StallTimeout is within how long a client sends 64 KiB of a body, or the rest of it. A
-	// minute if 0. The listener bounds the writing of responses.
+	// StallTimeout is the time within which a client must send 64 KiB of a body, or the rest of it. 0 means a
+	// minute. The listener bounds the writing of responses.
 	StallTimeout time.Duration
-	// Load tells how much of the key-value caches of language models is in use, for the
-	// clients that balance by it; false where no model says. It may be nil.
+	// Load reports how much of the language models' key-value caches is in use, for clients that balance load
+	// by it; false if no model reports it. It may be nil.
 	Load func() (CacheLoad, bool)
-	// Explain tells what became of a recent request.
+	// Explain reports what happened to a recent request.
 	Explain func(context.Context, infer.ExplainQuestion) (*infer.Explanation, error)
-	// Recordings are those that clients may ask for. It may be nil; then there are none.
+	// Recordings are the recordings that clients may request. If nil, there are none.
 	Recordings *record.Recordings
-	// Recorded is called with each recording as it starts, and with its summary as it ends.
-	// Required with Recordings.
+	// Recorded is called when a recording starts, and with its summary when it ends. It is required with
+	// Recordings.
 	Recorded func(*path.Call, record.Options, *recording.Summary)
 }
 
@@ -58,7 +55,7 @@ const (
 	defaultMaxBody  = 2 << 30
 )
 
-// New makes the handler of the protocol's paths. Everything else is 404.
+// New returns the handler of the protocol's paths. All other paths are 404.
 func New(gateway *core.Gateway, o Options) http.Handler {
 	if o.MaxInput == 0 {
 		o.MaxInput = defaultMaxInput
@@ -96,7 +93,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := s.serve(c); err != nil {
 		if c.responding && errs.Of(err) == errs.Bug {
 			_ = s.path.Visible(c.Method, err)
-			panic(http.ErrAbortHandler) // the response cannot be taken back
+			panic(http.ErrAbortHandler) // the status has been sent
 		}
 		s.fail(c, err)
 	}
@@ -121,12 +118,12 @@ func (s *server) serve(c *call) error {
 		var err error
 		if c.Model, c.Version, err = p.target(); err != nil && s.options.Tenants.Current() == nil {
 			c.unrouted()
-			return err // under a policy a version may have a label
+			return err // under a policy a version may be a label
 		}
 		return route.infer(c)
 	}
 	p.keep(c.http)
-	c.Model, _, _ = p.target() // of an endpoint without one it is empty
+	c.Model, _, _ = p.target() // empty for an endpoint without a model
 	return s.path.Do(c.http.Context(), &c.Call, func() error {
 		if route.respond != nil {
 			return route.respond(c)
@@ -135,7 +132,7 @@ func (s *server) serve(c *call) error {
 	})
 }
 
-// unrouted says that the call is refused before it takes its stages.
+// unrouted records that the call was refused before its stages.
 func (c *call) unrouted() {
 	if c.Client != nil {
 		c.Client.Refused()

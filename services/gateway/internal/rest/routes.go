@@ -12,18 +12,17 @@ import (
 type route struct {
 	method, pattern string
 	api             core.API
-	// serve or, where who calls matters, respond responds, or returns the error to respond
-	// with. An inference has infer instead, which takes the call through its stages.
+	// serve, or respond if the caller matters, handles a call or returns the error to respond with. An
+	// inference has infer instead, which takes the call through its stages.
 	serve   func(http.ResponseWriter, *http.Request) error
 	respond func(*call) error
 	infer   func(*call) error
 
-	allow    string // the methods, for a refusal
+	allow    string // the allowed methods, for a 405
 	segments []string
 }
 
-// table lists the endpoints, the most usual first. Of two that match a path the
-// first counts.
+// table lists the endpoints, the most frequent first. If two match a path, the first one wins.
 func (s *server) table() []route {
 	const get, post = http.MethodGet, http.MethodPost
 	table := append([]route{
@@ -36,7 +35,7 @@ func (s *server) table() []route {
 		{method: get, pattern: "/v2", api: core.MetadataAPI, serve: s.metadata},
 		{method: get, pattern: "/v2/health/live", api: core.HealthAPI, serve: s.live},
 		{method: get, pattern: "/v2/health/ready", api: core.HealthAPI, serve: s.ready},
-		// So a model called "stats" has no metadata here, as with Triton.
+		// As in Triton, a model named "stats" therefore has no metadata here.
 		{method: get, pattern: "/v2/models/stats", api: core.StatisticsAPI, respond: s.statistics},
 		{method: get, pattern: "/v2/models/{model}", api: core.MetadataAPI, serve: s.modelMetadata},
 		{method: get, pattern: "/v2/models/{model}/versions/{version}", api: core.MetadataAPI, serve: s.modelMetadata},
@@ -57,7 +56,7 @@ func (s *server) table() []route {
 		{method: post, pattern: "/v2/repository/models/{model}/unload", api: core.RepositoryAPI, respond: s.unload},
 		{method: post, pattern: "/v2/repository/{repository}/models/{model}/unload", api: core.RepositoryAPI, respond: s.unload},
 	}, s.sharedMemoryRoutes()...)
-	methods := make(map[string][]string) // of a pattern
+	methods := make(map[string][]string) // by pattern
 	for i := range table {
 		r := &table[i]
 		r.segments = strings.Split(r.pattern, "/")[1:]
@@ -72,10 +71,9 @@ func (s *server) table() []route {
 	return table
 }
 
-// match returns the endpoint of a path and a method and sets the values of its names; one of
-// another method if there is none for this one, or nil if there is none for the path. The
-// path is matched before it is percent-decoded, so that an
-// escaped slash is part of a name and not a border.
+// match returns the endpoint for a path and a method, and sets the path's parameters. If only other methods
+// match it returns one of those endpoints, and nil if the path is unknown. The path is matched before it is
+// percent-decoded, so that an escaped slash is part of a name and not a separator.
 func (s *server) match(method, path string, p *params) *route {
 	var other *route
 	for i := range s.routes {
@@ -92,7 +90,7 @@ func (s *server) match(method, path string, p *params) *route {
 	return other
 }
 
-// takes reports whether the endpoint responds to the method.
+// takes reports whether the endpoint supports the method.
 func (r *route) takes(method string) bool {
 	return method == r.method || method == http.MethodHead && r.method == http.MethodGet
 }
@@ -124,13 +122,13 @@ func (r *route) match(path string, p *params) bool {
 	return path == ""
 }
 
-// params are the names of a pattern and their values, as they stand in the path.
+// params are the parameters of a pattern and their values, still percent-encoded.
 type params struct {
 	names, values [2]string
 	count         int
 }
 
-// keep lets handlers read the values with [http.Request.PathValue].
+// keep makes the values available to handlers through [http.Request.PathValue].
 func (p *params) keep(r *http.Request) {
 	for i := range p.count {
 		r.SetPathValue(p.names[i], p.values[i])
@@ -155,8 +153,7 @@ func target(r *http.Request) (model, version string, err error) {
 	return targetOf(r.PathValue("model"), r.PathValue("version"))
 }
 
-// targetOf decodes the model and checks the version, which is empty if the path
-// names none.
+// targetOf decodes the model and checks the version, which is empty if the path names none.
 func targetOf(model, version string) (string, string, error) {
 	model, err := url.PathUnescape(model)
 	if err != nil || model == "" {

@@ -11,8 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// sharedMemoryRoutes are the endpoints of the memory that clients share. Regions are
-// those of the caller's tenant.
+// sharedMemoryRoutes are the endpoints for shared memory. They apply to the regions of the caller's tenant.
 func (s *server) sharedMemoryRoutes() []route {
 	var routes []route
 	for _, kind := range []regions.Kind{regions.System, regions.CUDA} {
@@ -34,7 +33,7 @@ func (s *server) sharedMemoryRoutes() []route {
 	return routes
 }
 
-// regionOf is the region that the path names; empty for none.
+// regionOf returns the region that the path names, or an empty string.
 func regionOf(c *call) (string, error) {
 	name, err := url.PathUnescape(c.http.PathValue("region"))
 	if err != nil {
@@ -122,15 +121,14 @@ func (s *server) registerCUDA(c *call) error {
 	return nil
 }
 
-// field is a member of a registration: what it is read into, and whether it must be there.
+// field is a member of a registration: where to store it, and whether it is required.
 type field struct {
 	name     string
 	to       any
 	required bool
 }
 
-// readRegistration reads the members of a registration, in the order in which Triton
-// looks at them.
+// readRegistration reads the members of a registration, in the order in which Triton checks them.
 func readRegistration(c *call, fields ...field) error {
 	if err := c.Account.Retain(maxControl); err != nil {
 		return err

@@ -18,12 +18,11 @@ const (
 	eventEnd   = "\n\n"
 )
 
-// events is a generate request whose responses are sent one by one, as server-sent events.
+// events is a generate request whose responses are sent one by one as server-sent events.
 type events struct{ generation }
 
-// generateStream responds with an event for each response of the model, and one for an
-// error. The status is that of the first; a request that never reaches the model is
-// refused without an event.
+// generateStream responds with an event for each response of the model, and one for an error. The first event
+// determines the status. A request that never reaches the model is refused without an event.
 func (s *server) generateStream(c *call) error {
 	e := events{generation{c}}
 	c.Body, c.Sink, c.Single = e, e, ""
@@ -41,11 +40,11 @@ func (s *server) generateStream(c *call) error {
 		e.begin(visible.Reason.HTTP())
 	}
 	c.json = append(appendError(append(c.json[:0], eventBegin...), visible), eventEnd...)
-	_, _ = c.writer.Write(c.json) // it may be that the client is gone
+	_, _ = c.writer.Write(c.json) // the client may have disconnected
 	return nil
 }
 
-// begin sends the headers, unless they are sent.
+// begin sends the headers, unless they have been sent.
 func (e events) begin(status int) {
 	if e.responding {
 		return
@@ -55,13 +54,13 @@ func (e events) begin(status int) {
 	e.setLoad(h)
 	h.Set(headerRequestID, e.requestID())
 	h.Set("Content-Type", typeEvents)
-	h.Set("Cache-Control", "no-cache") // an intermediary must not hold events back
+	h.Set("Cache-Control", "no-cache") // intermediaries must not buffer events
 	e.responding = true
 	e.writer.WriteHeader(status)
 }
 
-// Send implements path.Sink. It returns when the event is on its way: a client that does
-// not read holds its own request, until the connection is given up.
+// Send implements path.Sink. It returns once the event is written: a client that does not read delays only its
+// own request, until its connection times out.
 func (e events) Send(p *infer.Response) error {
 	json, err := jsoninfer.AppendGenerated(append(e.json[:0], eventBegin...), e.ID, e.Served().Ref, p, &e.Account)
 	e.json = json

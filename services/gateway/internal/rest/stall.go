@@ -13,32 +13,30 @@ import (
 // defaultStallTimeout bounds the time without progress.
 const defaultStallTimeout = time.Minute
 
-// progress is how many bytes of a body come within the timeout, or else the rest: single
-// bytes now and then must not hold memory for ever.
+// progress is how many bytes of a body must arrive within the timeout, unless the rest is smaller: a trickle of
+// single bytes must not hold memory forever.
 const progress = 64 << 10
 
-// maxDiscard bounds the bytes of a refused request's body that are read and
-// discarded. Most clients read the response only after they have sent everything,
-// and would see a broken connection instead.
+// maxDiscard bounds how many bytes of a refused request's body are read and discarded. Most clients read the
+// response only after they have sent everything, and would otherwise see a broken connection.
 const maxDiscard = 256 << 20
 
-// slowBody is the body of a request: it bounds the time in which it arrives, has
-// its bytes charged to the call, and discards what a refused request leaves
-// unread.
+// slowBody is the body of a request. It bounds the time in which the body arrives, charges its bytes to the
+// call, and discards what a refused request leaves unread.
 type slowBody struct {
 	io.ReadCloser
 	call       *call // nil for a request without a body
 	connection http.ResponseController
 	began      time.Time
-	size       int64 // -1 if it is not known
+	size       int64 // -1 if unknown
 	received   int64
-	progressed int64 // of these at the last progress
-	complete   bool  // or broken: no more bytes arrive
+	progressed int64 // value of received at the last progress
+	complete   bool  // or broken: no more bytes will arrive
 	deadline   time.Time
-	uncharged  bool // the rest is discarded
+	uncharged  bool // the rest is being discarded
 }
 
-// begin puts b in the place of the request's body.
+// begin replaces the request's body by b.
 func (b *slowBody) begin(c *call) {
 	r := c.http
 	if r.ContentLength == 0 {
@@ -51,10 +49,10 @@ func (b *slowBody) begin(c *call) {
 	r.Body = b
 }
 
-// end reads what was left unread, which is not charged any more.
+// end discards the unread rest without charging it.
 func (b *slowBody) end() {
 	b.uncharged = true
-	if b.call != nil && b.call.http.Header.Get("Expect") == "" { // else the client waits to be asked for it
+	if b.call != nil && b.call.http.Header.Get("Expect") == "" { // otherwise the client waits until it is asked for the body
 		b.discard()
 	}
 }
@@ -66,7 +64,7 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	b.complete = err != nil || b.received == b.size
 	switch {
 	case errors.Is(err, io.EOF), b.received == b.size:
-		// From here on net/http reads to see whether the client goes away.
+		// From here on net/http reads to detect that the client disconnects.
 		b.setDeadline(time.Time{})
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errs.Wrap(errs.BodyStalled, err, "the request's body came too slowly: of it %d bytes came in %v",
@@ -91,7 +89,7 @@ func (b *slowBody) discard() {
 	}
 }
 
-// extend moves the deadline with the progress, if that makes a difference.
+// extend moves the deadline after progress, if that makes a difference.
 func (b *slowBody) extend(now time.Time) {
 	timeout := b.call.options.StallTimeout
 	if deadline := now.Add(timeout); deadline.Sub(b.deadline) > timeout/16 {
@@ -99,17 +97,17 @@ func (b *slowBody) extend(now time.Time) {
 	}
 }
 
-// setDeadline does nothing where there is no connection, as in tests.
+// setDeadline has no effect without a connection, as in tests.
 func (b *slowBody) setDeadline(t time.Time) {
 	b.deadline = t
 	_ = b.connection.SetReadDeadline(t)
 }
 
-// stalled counts a response that its client does not read.
+// stalled counts a response that its client did not read.
 func (s *server) stalled() { _ = s.path.Visible("", errs.New(errs.ResponseStalled, "")) }
 
-// writeAll sends the parts of a response. It stops when the client is gone or stalls, which the
-// connection sees: there is nobody to send an error to.
+// writeAll writes the parts of a response. It stops when the client disconnects or stalls; the connection then
+// fails, and nobody is left to receive an error.
 func (c *call) writeAll(w http.ResponseWriter, parts [][]byte) {
 	for _, part := range parts {
 		if _, err := w.Write(part); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// The statistics as clients read them: no field is left out.
+// The statistics in the form that clients receive. No field is omitted.
 type (
 	statisticsJSON struct {
 		Name           string                       `json:"name"`
@@ -16,9 +16,9 @@ type (
 		InferenceCount uint64                       `json:"inference_count"`
 		ExecutionCount uint64                       `json:"execution_count"`
 		Inference      inferenceStatsJSON           `json:"inference_stats"`
-		Responses      map[string]responseStatsJSON `json:"response_stats"` // of decoupled models, by index
+		Responses      map[string]responseStatsJSON `json:"response_stats"` // of decoupled models, by response index
 		Batches        []batchStatsJSON             `json:"batch_stats"`
-		Memory         []struct{}                   `json:"memory_usage"` // of backends that know theirs
+		Memory         []struct{}                   `json:"memory_usage"` // of backends that report it
 	}
 
 	inferenceStatsJSON struct {

@@ -7,10 +7,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// buffers is what frames are received in and replies encoded. gRPC's own pools
-// clear what they hand out, a second pass over every byte; here all of a buffer
-// is overwritten. The memory is the Go heap's, since gRPC may forget a buffer
-// when a connection breaks.
+// buffers is the pool in which frames are received and replies encoded. gRPC's own pools clear the buffers that
+// they return, a second pass over every byte; here the whole buffer is overwritten anyway. The memory is on the
+// Go heap, since gRPC may drop a buffer when a connection breaks.
 type buffers struct {
 	sizes [largestBits - smallestBits + 1]sync.Pool // of *[]byte, by power of two
 }
@@ -18,11 +17,11 @@ type buffers struct {
 var _ mem.BufferPool = (*buffers)(nil)
 
 const (
-	smallestBits = 11 // gRPC does not give back buffers of 1 KiB and less
+	smallestBits = 11 // gRPC does not return buffers of 1 KiB and less
 	largestBits  = 26
 )
 
-// Get returns n bytes with any content.
+// Get returns n bytes with arbitrary content.
 func (p *buffers) Get(n int) *[]byte {
 	class := classOf(n)
 	if class >= len(p.sizes) {
@@ -37,7 +36,7 @@ func (p *buffers) Get(n int) *[]byte {
 	return &b
 }
 
-// Put takes back what Get returned.
+// Put returns a buffer to the pool.
 func (p *buffers) Put(b *[]byte) {
 	if class := classOf(cap(*b)); class < len(p.sizes) {
 		p.sizes[class].Put(b)

@@ -7,15 +7,14 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// Cluster returns the state of the whole cluster to clients that may use the
-// repository API: the leading registry.
+// Cluster returns the state of the whole cluster to clients that may use the repository API; the registry's
+// leader implements it.
 type Cluster interface {
 	Status(context.Context) (*nereidv1.ClusterStatus, error)
 }
 
-// seenCluster shows callers the part of a cluster that they may see: those that may not use every
-// model their own models and queues. Machines, and problems that name others' models, are
-// not their business.
+// seenCluster limits what callers see of the cluster. A tenant limited to some models sees only those and their
+// queues, and neither machines nor problems, which may name other tenants' models.
 type seenCluster struct{ Cluster }
 
 // Status implements Cluster.

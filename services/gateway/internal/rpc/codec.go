@@ -20,22 +20,21 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// codec decompresses messages, reads inference requests into wire.Request, and leaves
-// every other message to protobuf. What a message becomes is charged to the account of
-// its call first. Replies are encoded already. It has protobuf's name, so that clients
-// see no difference.
+// codec decompresses messages, decodes inference requests into wire.Request, and leaves all other messages to
+// protobuf. It charges what a message becomes to the account of its call before it decodes. Replies are already
+// encoded. It has protobuf's name, so that clients see no difference.
 type codec struct {
 	encoding.CodecV2
 	pool  *tensor.Pool
-	limit int64 // bytes of a message after decompression
+	limit int64 // maximum size of a message in bytes after decompression
 }
 
 func newCodec(pool *tensor.Pool, b *memory.Budget, limit int) codec {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), pool: pool, limit: b.Cap(copies*int64(limit)) / copies}
 }
 
-// received is a message that a call receives. The codec leaves a refusal in it: gRPC
-// would drop its reason.
+// received is a message that a call receives. The codec stores a refusal in it, because gRPC would drop its
+// reason.
 type received struct {
 	ctx     context.Context // of the call
 	message any
@@ -44,8 +43,7 @@ type received struct {
 	refusal error
 }
 
-// from receives the message by decode, which is gRPC's. A call has this message only, or
-// many.
+// from receives the message through decode, which is gRPC's. only says that it is the call's single message.
 func (in *received) from(ctx context.Context, decode func(any) error, only bool) error {
 	in.ctx = ctx
 	in.ledger.Await(only)
@@ -72,7 +70,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (c codec) receive(data mem.BufferSlice, in *received) error {
-	if isProbe(in.message) { // is answered while the budget is exceeded
+	if isProbe(in.message) { // probes are answered even while the budget is exceeded
 		in = &received{ctx: in.ctx, message: in.message, ledger: in.ledger}
 	}
 	defer in.account.EndCoding()
@@ -99,17 +97,17 @@ func (c codec) receive(data mem.BufferSlice, in *received) error {
 	return c.CodecV2.Unmarshal(data, in.message)
 }
 
-// A message that is no inference names models and settings, and is small; a load may
-// have files. growth is how many times its size on the wire a small message takes at
-// most: an empty string takes two bytes there and a string's header here.
+// A message that is not an inference names models and settings and is small; only a load may carry files.
+// growth is the maximum factor by which a small message grows in memory over its size on the wire: an empty
+// string takes two bytes there and a string header here.
 const (
 	maxControlMessage = 64 << 10
-	maxProbe          = 4 << 10 // of a probe, which the charge of its call covers
+	maxProbe          = 4 << 10 // covered by the charge of the probe's call
 	growth            = 64
 	parameterBytes    = 512
 )
 
-// most is how many bytes a message may have after decompression.
+// most returns how many bytes a message may have after decompression.
 func (c codec) most(message any) int64 {
 	switch message.(type) {
 	case *wire.Request, *inference.RepositoryModelLoadRequest, *inference.RepositoryModelUnloadRequest:
@@ -121,8 +119,7 @@ func (c codec) most(message any) int64 {
 	return min(c.limit, maxControlMessage)
 }
 
-// bound refuses a message that is larger than its method needs, and charges what it
-// becomes.
+// bound refuses a message that is larger than its method needs, and charges what it becomes.
 func (in *received) bound(data mem.BufferSlice) error {
 	n, becomes := int64(data.Len()), int64(0)
 	if isProbe(in.message) {
@@ -146,7 +143,7 @@ func (in *received) bound(data mem.BufferSlice) error {
 	return in.account.Retain(min(becomes, growth*n))
 }
 
-// isProbe reports whether a message asks how well the server or a model is.
+// isProbe reports whether a message is a health or readiness probe.
 func isProbe(message any) bool {
 	switch message.(type) {
 	case *inference.ServerLiveRequest, *inference.ServerReadyRequest, *inference.ModelReadyRequest, *grpc_health_v1.HealthCheckRequest:
@@ -160,10 +157,10 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return v.(mem.BufferSlice), nil
 }
 
-// controlParameters is the field of a load's and an unload's parameters.
+// controlParameters is the field number of the parameters of a load or unload.
 const controlParameters = 3
 
-// controlParametersOf counts a message's parameters, up to where it cannot be read.
+// controlParametersOf counts a message's parameters, up to the point where it cannot be parsed.
 func controlParametersOf(data mem.BufferSlice) (n int) {
 	for c := protoscan.New(data); c.Left() > 0; {
 		f, err := c.Field()
@@ -171,7 +168,7 @@ func controlParametersOf(data mem.BufferSlice) (n int) {
 			err = c.SkipField(f)
 		}
 		if err != nil {
-			return n // so says who reads it
+			return n // whoever decodes it reports the error
 		}
 		if f == protoscan.Text(controlParameters) {
 			n++

@@ -12,17 +12,16 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// compressed has the call's responses sent as gzip, if that is asked for and the
-// client takes it.
+// compressed has the call's responses sent as gzip, if that is configured and the client accepts it.
 func (s *service) compressed(ctx context.Context) {
 	if s.compress {
-		_ = grpc.SetSendCompressor(ctx, gzip.Name) // fails where the client does not
+		_ = grpc.SetSendCompressor(ctx, gzip.Name) // fails if the client does not accept it
 	}
 }
 
-// gzipInTurns is gRPC's gzip, of which large messages take turns on half of the processors, as those do
-// that are decompressed. gRPC compresses a message after its handler has
-// returned and says not for which call, so that the turns are those of the process.
+// gzipInTurns is gRPC's gzip, except that large messages take turns on half of the processors, as those that
+// are decompressed do. gRPC compresses a message after its handler has returned and does not say for which
+// call, so the turns belong to the process.
 type gzipInTurns struct {
 	encoding.Compressor
 	turns *semaphore.Weighted
@@ -38,7 +37,7 @@ func (g gzipInTurns) Compress(to io.Writer) (io.WriteCloser, error) {
 	return &turnWriter{WriteCloser: w, turns: g.turns}, err
 }
 
-// turnWriter compresses a message into memory: it waits for no client while it has a turn.
+// turnWriter compresses a message into memory; it never waits for a client while it has a turn.
 type turnWriter struct {
 	io.WriteCloser
 	turns *semaphore.Weighted

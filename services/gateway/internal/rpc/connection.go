@@ -18,14 +18,13 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
-// connection is one client's. Its calls see it as what the handshake has learned of the
-// client.
+// connection is the connection of one client. Its calls see it as the AuthInfo that the handshake returned.
 type connection struct {
 	*transport.Connection
 	order order
 }
 
-// handshakes has each connection be one that counts.
+// handshakes wraps each connection so that it is counted.
 type handshakes struct {
 	credentials.TransportCredentials
 	connections *transport.Connections
@@ -47,15 +46,14 @@ func (h handshakes) Clone() credentials.TransportCredentials {
 	return h
 }
 
-// connectionOf returns the connection of a call, which has come by one of
-// handshakes.
+// connectionOf returns the connection of a call. It must have been made by handshakes.
 func connectionOf(ctx context.Context) *connection {
 	p, _ := peer.FromContext(ctx)
 	return p.AuthInfo.(*connection)
 }
 
-// opened gives a call its context and its ledger, or refuses the call. gRPC calls it where it reads
-// the connection, and so in the order in which calls are opened.
+// opened gives a call its context and its ledger, or refuses the call. gRPC calls it where it reads the
+// connection, so in the order in which the client opened its calls.
 func (s *service) opened(ctx context.Context, info *tap.Info) (context.Context, error) {
 	c, t := connectionOf(ctx), &ticket{Context: endEarly(ctx, info)}
 	headers := 0
@@ -75,8 +73,8 @@ func (s *service) opened(ctx context.Context, info *tap.Info) (context.Context, 
 	return t, nil
 }
 
-// handlers tells the ledgers of calls when their handlers begin and end. gRPC reports it
-// nowhere else: a call whose client has reset it still has one.
+// handlers notifies the ledgers of calls when their handlers start and end. gRPC reports that nowhere else: a
+// call that its client has reset may still have a handler.
 type handlers struct{}
 
 // HandleRPC implements stats.Handler.
@@ -98,15 +96,14 @@ func (handlers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Conte
 // HandleConn implements stats.Handler.
 func (handlers) HandleConn(context.Context, stats.ConnStats) {}
 
-// What a header takes in memory beside its texts, in bytes: its entry in a map, and a list
-// of values.
+// The memory that a header uses in addition to its texts, in bytes: its entry in a map, and a list of values.
 const (
 	headerBytes = 64
 	valueBytes  = 16
 )
 
-// countedStream is a stream of generated code whose messages count: those of the client
-// until the next one is read, and the server's until the client reads them.
+// countedStream is a stream of generated code whose messages are charged: the client's until the next one is
+// read, and the server's until the client reads them.
 type countedStream struct {
 	grpc.ServerStream
 	service *service

@@ -18,16 +18,16 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// gRPC decompresses a message whole before anybody can count it. So it is given
-// decompressors that pass messages on as they are, and the codec decompresses
-// them, with every byte counted in the budget before there is memory for it. A
-// first byte that no message has tells them: gzip's own is one, zlib's is not.
+// gRPC decompresses a whole message before anything can count it. So it gets decompressors that pass messages
+// on unchanged, and the codec decompresses them, charging every byte to the budget before it allocates memory
+// for it. A first byte that no message can start with marks them: gzip starts with such a byte itself, zlib
+// does not.
 const (
 	gzipMark    = 0x1f
 	deflateMark = 0x07
 )
 
-// gzipLater is gzip of one server; others and clients keep gRPC's.
+// gzipLater replaces gzip for one server; other servers, and clients, use gRPC's.
 type gzipLater struct{}
 
 // Type implements grpc.Decompressor.
@@ -36,9 +36,8 @@ func (gzipLater) Type() string { return "gzip" }
 // Do implements grpc.Decompressor.
 func (gzipLater) Do(r io.Reader) ([]byte, error) { return io.ReadAll(r) }
 
-// deflateLater is the encoding deflate, which is zlib's format. The C and Python
-// clients offer it; gRPC for Go does not have it, and takes a second one for the
-// whole process alone. So nothing is sent in it.
+// deflateLater is the encoding deflate, which is the zlib format. The C and Python clients offer it. gRPC for
+// Go lacks it, and registers an encoding only for the whole process; so nothing is sent in it.
 type deflateLater struct{}
 
 func init() { encoding.RegisterCompressor(deflateLater{}) } //nolint:gochecknoinits // gRPC has no other way
@@ -56,8 +55,7 @@ func (deflateLater) Decompress(r io.Reader) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader([]byte{deflateMark}), r), nil
 }
 
-// acceptsCompression has a method reply to a call that was compressed as its client
-// reads it.
+// acceptsCompression makes a method reply to a compressed call in an encoding that its client can read.
 func acceptsCompression(next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		replyAsRead(ctx)
@@ -73,12 +71,12 @@ func streamAcceptsCompression(next grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// replyAsRead has gRPC not send in an encoding for receiving alone: it would send
-// responses as requests were.
+// replyAsRead keeps gRPC from replying in an encoding that is only for receiving: by default it encodes
+// responses as the request was.
 func replyAsRead(ctx context.Context) {
 	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
 	if ok && stream.RecvCompress() == (deflateLater{}).Name() {
-		_ = grpc.SetSendCompressor(ctx, encoding.Identity) // every client takes it
+		_ = grpc.SetSendCompressor(ctx, encoding.Identity) // every client accepts it
 	}
 }
 
@@ -88,8 +86,8 @@ const (
 	largestPiece = 1 << 20
 )
 
-// copies is how often the bytes of a message are in memory while it is decoded: as
-// the message, and as the tensors that are copied out of it.
+// copies is how many times the bytes of a message are in memory while it is decoded: once as the message, and
+// once as the tensors copied out of it.
 const copies = 2
 
 // plain is a decompressed message.
@@ -97,10 +95,10 @@ type plain struct {
 	data     mem.BufferSlice
 	buffers  []*tensor.Buffer
 	account  *memory.Account
-	received int64 // bytes that are charged to it
+	received int64 // bytes charged to the account
 }
 
-// release gives the message's memory back.
+// release frees the message's memory.
 func (p *plain) release() {
 	for _, b := range p.buffers {
 		b.Release()
@@ -108,7 +106,7 @@ func (p *plain) release() {
 	p.account.Return(p.received)
 }
 
-// compression returns the mark of a compressed message, 0 for one that is not.
+// compression returns the mark of a compressed message, or 0 for one that is not compressed.
 func compression(data mem.BufferSlice) byte {
 	for _, b := range data {
 		if b.Len() == 0 {
@@ -122,7 +120,7 @@ func compression(data mem.BufferSlice) byte {
 	return 0
 }
 
-// wireLength is how many bytes of a message came, without the mark that only deflate needs.
+// wireLength returns how many bytes of a message arrived, without the mark that was added for deflate.
 func wireLength(data mem.BufferSlice) int {
 	if compression(data) == deflateMark {
 		return data.Len() - 1
@@ -130,7 +128,7 @@ func wireLength(data mem.BufferSlice) int {
 	return data.Len()
 }
 
-// decompressor returns what decompresses a message with a mark.
+// decompressor returns the decompressor for a mark.
 func decompressor(mark byte, source *mem.Reader) (io.Reader, error) {
 	if mark == gzipMark {
 		return gzip.NewReader(source)
@@ -141,14 +139,14 @@ func decompressor(mark byte, source *mem.Reader) (io.Reader, error) {
 	return zlib.NewReader(source)
 }
 
-// decompress reads a message of at most so many bytes from r. The caller releases it. A
-// large one waits for its turn, and nothing more is done for a call that has ended.
+// decompress reads a message of at most the given number of bytes from r. The caller releases it. A large one
+// waits for its turn, and decompression stops when the call ends.
 func (c codec) decompress(r io.Reader, in *received, most int64) (*plain, error) {
 	p := &plain{account: in.account}
 	for size, left := int64(firstPiece), most; ; size = min(8*size, largestPiece) {
 		n, err := 0, error(nil)
 		if p.received >= memory.LargeBody {
-			in.ledger.Rest() // the turns of large messages are others
+			in.ledger.Rest() // large messages have turns of their own
 			err = in.account.StartCoding(in.ctx)
 		}
 		if err == nil {
@@ -171,8 +169,7 @@ func (c codec) decompress(r io.Reader, in *received, most int64) (*plain, error)
 	}
 }
 
-// read reads n bytes, of which it counts the memory first; for 0 it looks for one
-// byte more.
+// read reads n bytes, after charging their memory. If n is 0 it checks whether one more byte follows.
 func (p *plain) read(r io.Reader, pool *tensor.Pool, n int64) (int, error) {
 	piece := make([]byte, 1)
 	if n > 0 {

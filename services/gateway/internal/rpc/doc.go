@@ -2,7 +2,6 @@
 // with Triton's extensions (inference.GRPCInferenceService) and the standard
 // health service.
 //
-// Inference messages pass by the generated types: a codec reads and writes
-// them with package wire. Everything else goes through protobuf as usual.
-// Errors become statuses in one place, errors.go.
+// Inference messages bypass the generated types: a codec decodes and encodes them with package wire. All other
+// messages go through protobuf as usual. Errors become statuses in one place, errors.go.
 package rpc

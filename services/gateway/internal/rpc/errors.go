@@ -15,20 +15,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// errorDomain is the domain of ErrorInfo: who defines the reasons.
+// errorDomain is the domain in ErrorInfo, which says who defines the reasons.
 const errorDomain = "nereid"
 
-// defaultRetry is the retry delay of a retryable error without its own.
+// defaultRetry is the retry delay of a retryable error that does not set its own.
 const defaultRetry = time.Second
 
-// deadlineExceeded is the text of every call that its deadline has ended, for
-// which scripts look: that of gRPC's own clients. The reason says where it was.
+// deadlineExceeded is the text for every call that its deadline ended. Scripts look for this text, which is
+// that of gRPC's own clients. The reason says where the call was.
 const deadlineExceeded = "Deadline Exceeded"
 
-// status makes the status of a call that ended with err. Errors that carry no
-// reason but are statuses already come from gRPC itself, such as a message
-// that cannot be read, and those of contexts from a caller that went away;
-// all others are bugs, whose text goes to the log.
+// status returns the status of a call that ended with err. Errors without a reason that already are statuses
+// come from gRPC itself, for example for a message that cannot be parsed, and those of contexts from a caller
+// that disconnected. All others are bugs, and their text goes to the log.
 func (s *service) status(method string, err error) error {
 	if err == nil {
 		return nil
@@ -51,14 +50,12 @@ func (s *service) status(method string, err error) error {
 	return detailed.Err()
 }
 
-// maxText is how many bytes of its client's headers the text of a status may take: gRPC's
-// clients in C++ and Python refuse more than 8 KiB of them, text and details together,
-// and then say nothing of the error.
+// maxText is how many bytes of its client's headers a status may use. gRPC's clients in C++ and Python refuse
+// more than 8 KiB of headers, text and details together, and then do not show the error at all.
 const maxText = 7 << 10
 
-// clip shortens a text that a client could not receive, such as a traceback of
-// Python. Each byte of it travels twice: as the message, where what is not printable
-// ASCII takes three, and in base64 as a part of the details.
+// clip shortens a text that a client could not receive, such as a Python traceback. Each byte is sent twice: in
+// the message, where anything but printable ASCII takes three bytes, and in the details, as base64.
 func clip(text string) string {
 	taken := 0
 	for i := range len(text) {
@@ -72,7 +69,7 @@ func clip(text string) string {
 	return text
 }
 
-// worded gives a status the text that clients know for its code.
+// worded replaces a status's text by the one that clients know for its code.
 func worded(st *status.Status) *status.Status {
 	if st.Code() == codes.DeadlineExceeded {
 		return status.New(st.Code(), deadlineExceeded)

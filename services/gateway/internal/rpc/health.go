@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// health reports the server's readiness to probes, whichever service they name. As in Triton only Check is implemented.
+// health reports the server's readiness to probes, whichever service they name. As in Triton, only Check is
+// implemented.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	gateway *core.Gateway

@@ -20,20 +20,19 @@ import (
 // traceHeader carries the caller's W3C trace context.
 const traceHeader = "traceparent"
 
-// call is one inference, of ModelInfer or of a stream. Calls are used again, for
-// the memory that they hold.
+// call is one inference, of ModelInfer or of a stream. Calls are reused for the memory that they hold.
 type call struct {
 	path.Call
 	service  *service
 	in       wire.Request
-	received received        // in, and the call's account
-	receive  func(any) error // of ModelInfer; a stream has received in before
+	received received        // wraps in and the call's account
+	receive  func(any) error // of ModelInfer; a stream has already received in
 	stream   *stream         // nil for ModelInfer
 	ticket   *ticket         // of ModelInfer
 	item     wire.StreamItem
 	message  mem.BufferSlice // the response of ModelInfer
 	decoded  bool
-	err      error // of a stream's call before its response
+	err      error // of a call of a stream, before its response
 }
 
 func (s *service) takeCall() *call {
@@ -119,11 +118,10 @@ func (c *call) Receive() error {
 		c.ticket.leave()
 		return nil
 	}
-	return c.ticket.wait(messageTimeout) // before the request has its number
+	return c.ticket.wait(messageTimeout) // before the request gets its number
 }
 
-// Decode implements path.Body. It takes the tensors over from the message only if
-// it succeeds.
+// Decode implements path.Body. It takes the tensors over from the message only if it succeeds.
 func (c *call) Decode() error {
 	in, r, ctx := &c.in, c.Request, c.Context()
 	r.ID = in.ID
@@ -169,7 +167,7 @@ func (c *call) Send(p *infer.Response) (err error) {
 	return err
 }
 
-// setOutputs sets the outputs that are asked for, and those of which classes are.
+// setOutputs sets the requested outputs, and those that are to be classified.
 func (c *call) setOutputs(list []wire.Output) error {
 	if len(list) == 0 {
 		return nil

@@ -8,8 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// LogSettings implements the RPC. Unlike Triton it changes nothing where one setting is
-// wrong.
+// LogSettings implements the RPC. Unlike Triton it changes nothing if one setting is invalid.
 func (s *service) LogSettings(ctx context.Context, r *inference.LogSettingsRequest) (*inference.LogSettingsResponse, error) {
 	changes, err := logChanges(r.GetSettings())
 	if err != nil {

@@ -18,12 +18,10 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
-// restrictedPrefix is before the name of the header that callers of a restricted
-// API send.
+// restrictedPrefix precedes the name of the header that callers of a restricted API send.
 const restrictedPrefix = "triton-grpc-protocol-"
 
-// apiOf is the API of a method; empty for one that is not listed, which everybody
-// is refused.
+// apiOf returns the API of a method. It is empty for an unlisted method, which is refused to everyone.
 func apiOf(service, method string) core.API {
 	switch service {
 	case grpc_health_v1.Health_ServiceDesc.ServiceName:
@@ -60,8 +58,7 @@ func apiOf(service, method string) core.API {
 	return ""
 }
 
-// registrar registers services so that every method of theirs takes the path's
-// stages.
+// registrar registers services so that every method takes the stages of the path.
 type registrar struct {
 	*grpc.Server
 	service *service
@@ -82,8 +79,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, implementation any) {
 	r.Server.RegisterService(&guarded, implementation)
 }
 
-// unary has a method take the stages of every call, before its message is read.
-// Those of inferences do it themselves.
+// unary makes a method take the stages of every call before its message is read. Inferences do so themselves.
 func (s *service) unary(service, method string, next grpc.MethodHandler) grpc.MethodHandler {
 	api, full := apiOf(service, method), "/"+service+"/"+method
 	if api == core.InferenceAPI {
@@ -118,7 +114,7 @@ func (s *service) streamed(service, method string, next grpc.StreamHandler) grpc
 	}
 }
 
-// incoming is the caller of a call that is no inference.
+// incoming is the caller of a call that is not an inference.
 type incoming struct{ ctx context.Context }
 
 // Header implements path.Caller.
@@ -127,7 +123,7 @@ func (c incoming) Header(name string) []string { return metadata.ValueFromIncomi
 // Names implements path.Caller.
 func (c incoming) Names() []string { return certificateNames(c.ctx) }
 
-// certificateNames are those of the client's certificate, where its connection has one.
+// certificateNames returns the names in the client's certificate, if its connection has one.
 func certificateNames(ctx context.Context) []string {
 	secured, ok := connectionOf(ctx).AuthInfo.(credentials.TLSInfo)
 	if !ok {
@@ -136,8 +132,7 @@ func certificateNames(ctx context.Context) []string {
 	return path.CertificateNames(secured.State.PeerCertificates)
 }
 
-// permitted reads a message and refuses a tenant that may not use the model which it
-// names.
+// permitted reads a message and refuses a tenant that may not use the model named in it.
 func permitted(c *path.Call, ledger *transport.Stream, decode func(any) error) func(any) error {
 	return func(m any) error {
 		if err := (&received{message: m, account: &c.Account, ledger: ledger}).from(c.Context(), decode, true); err != nil {
@@ -145,7 +140,7 @@ func permitted(c *path.Call, ledger *transport.Stream, decode func(any) error) f
 		}
 		switch named := m.(type) {
 		case interface{ GetName() string }:
-			if c.API != core.SharedMemoryAPI { // there it is a region's
+			if c.API != core.SharedMemoryAPI { // there the name is a region's
 				c.Model = named.GetName()
 			}
 		case interface{ GetModelName() string }:

@@ -10,21 +10,21 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
-// messageTimeout is how long a request of a sequence waits for the message of a
-// call that was opened before its own. What has come by then is late by the
-// client's or the network's fault, and not by that of a goroutine that had no turn.
+// messageTimeout is how long a request of a sequence waits for the message of a call that was opened before its
+// own. A message that has not arrived by then is late because of the client or the network, not because a
+// goroutine was not scheduled.
 const messageTimeout = time.Second
 
-// order has the calls of ModelInfer on one connection that may be of a sequence and
-// are not submitted, as the client opened them. gRPC runs each in a goroutine of its
-// own, but the requests of a sequence are submitted in the order of their calls.
+// order lists the calls of ModelInfer on one connection that may belong to a sequence and are not submitted
+// yet, in the order in which the client opened them. gRPC runs each call in its own goroutine, but requests of
+// a sequence must be submitted in the order of their calls.
 type order struct {
 	mu          sync.Mutex
 	first, last *ticket // guarded by mu
 }
 
-// ticket is the context of a call, its ledger, and the place of a call of ModelInfer in the
-// order of its connection: so a call pays for one allocation.
+// ticket combines a call's context, its ledger, and the place of a ModelInfer call in the order of its
+// connection, so that a call needs only one allocation.
 type ticket struct {
 	context.Context
 	ledger transport.Stream
@@ -33,8 +33,8 @@ type ticket struct {
 	order         *order
 	before, after *ticket
 	listed        bool
-	received      bool          // the call waits for its turn or has it, and gives its place up by itself
-	turn          chan struct{} // closed when the call is the first; nil if it does not wait
+	received      bool          // the call waits for its turn or has it, and gives up its place itself
+	turn          chan struct{} // closed when the call is first; nil if it does not wait
 }
 
 type ticketKey struct{}
@@ -52,11 +52,11 @@ func ticketOf(ctx context.Context) *ticket {
 	return ctx.Value(ticketKey{}).(*ticket)
 }
 
-// clientOf is the connection of a call.
+// clientOf returns the connection of a call.
 func clientOf(ctx context.Context) path.Client { return &ticketOf(ctx).ledger }
 
-// open gives a call the last place. Calls that ended before they had a handler, such
-// as those of an unknown compression, are dropped from both ends.
+// open puts a call last. It drops calls from both ends that ended before they had a handler, such as those with
+// an unknown compression.
 func (o *order) open(t *ticket) {
 	t.order, t.listed = o, true
 	o.mu.Lock()
@@ -75,16 +75,15 @@ func (o *order) open(t *ticket) {
 	o.last = t
 }
 
-// leave gives the place up, once the request has been submitted or never will be. More
-// calls do nothing.
+// leave gives up the place, once the request has been submitted or never will be. Further calls have no effect.
 func (t *ticket) leave() {
 	t.order.mu.Lock()
 	defer t.order.mu.Unlock()
 	t.order.dropLocked(t)
 }
 
-// wait returns when the call is the first, or with the error of its context. It does
-// not wait for messages that take longer than timeout.
+// wait returns when the call is first, or with its context's error. It does not wait longer than timeout for
+// the messages of other calls.
 func (t *ticket) wait(timeout time.Duration) error {
 	turn := t.await()
 	if turn == nil {
@@ -105,7 +104,7 @@ func (t *ticket) wait(timeout time.Duration) error {
 	}
 }
 
-// await returns what is closed when the call is the first; nil if it is.
+// await returns a channel that is closed when the call is first, or nil if it already is.
 func (t *ticket) await() chan struct{} {
 	t.order.mu.Lock()
 	defer t.order.mu.Unlock()
@@ -116,8 +115,8 @@ func (t *ticket) await() chan struct{} {
 	return t.turn
 }
 
-// giveUp takes the places of calls before this one of which no message has come: each
-// holds others up no more than once.
+// giveUp removes the calls before this one whose messages have not arrived, so that each delays others at most
+// once.
 func (t *ticket) giveUp() {
 	t.order.mu.Lock()
 	defer t.order.mu.Unlock()
@@ -151,7 +150,7 @@ func (o *order) dropLocked(t *ticket) {
 	}
 }
 
-// inSequence reports whether a request with the parameters may be of a sequence.
+// inSequence reports whether a request with these parameters may belong to a sequence.
 func inSequence(parameters []infer.Parameter) bool {
 	for i := range parameters {
 		if parameters[i].Key == sequenceIDKey {

@@ -11,23 +11,21 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// sequenceIDKey is the correlation ID of a request of a sequence.
+// sequenceIDKey is the parameter for the correlation ID of a request of a sequence.
 const sequenceIDKey = "sequence_id"
 
-// reservedPrefix begins keys that only Triton's own parameters may have.
+// reservedPrefix starts the keys that are reserved for Triton's own parameters.
 const reservedPrefix = "triton_"
 
-// emptyFinalKey asks for the end of a decoupled model's responses as a
-// message of its own.
+// emptyFinalKey requests the end of a decoupled model's responses as a separate message.
 const emptyFinalKey = reservedPrefix + "enable_empty_final_response"
 
-// setParameters puts a request's parameters where they belong. A key that
-// repeats counts as the last one says.
+// setParameters applies a request's parameters. If a key repeats, the last one wins.
 func setParameters(list []infer.Parameter, r *infer.Request, emptyFinal *bool) error {
 	if len(list) == 0 {
 		return nil
 	}
-	at := make(map[string]int) // of the custom ones, in r.Parameters
+	at := make(map[string]int) // positions of custom parameters in r.Parameters
 	for _, p := range list {
 		if err := setParameter(p, r, emptyFinal, at); err != nil {
 			return err
@@ -90,12 +88,12 @@ func setPriority(p infer.Parameter, r *infer.Request) error {
 	return nil
 }
 
-// maxTimeout is the longest timeout in microseconds: half of all time, so that
-// it can be added to the present.
+// maxTimeout is the longest timeout in microseconds: half of the range, so that it can be added to the current
+// time.
 const maxTimeout = math.MaxInt64 / 2 / int64(time.Microsecond)
 
-// setTimeout reads the queue timeout in microseconds. A negative one is none:
-// to Triton it is a time so long that no queue policy takes it.
+// setTimeout reads the queue timeout in microseconds. A negative one counts as none: Triton reads it as a time
+// so long that no queue policy accepts it.
 func setTimeout(p infer.Parameter, r *infer.Request) error {
 	v, ok := p.Value.(int64)
 	if !ok {
@@ -128,7 +126,7 @@ func wrongType(key, want string) error {
 	return errs.New(errs.InvalidParameter, "invalid value type for '%s' parameter, expected %s.", key, want)
 }
 
-// sharedInput returns the range of client shared memory that an input's data lies in.
+// sharedInput returns the range of client shared memory that contains an input's data.
 func sharedInput(in *wire.Input, model string) (of regions.Range, given bool, err error) {
 	of, given, err = readRegion(in.Parameters, in.Name)
 	if err == nil && given && in.HasContents() {
@@ -137,8 +135,8 @@ func sharedInput(in *wire.Input, model string) (of regions.Range, given bool, er
 	return of, given, err
 }
 
-// readRegion reads the parameters of a tensor that name a range of client shared memory.
-// A negative number is a range beyond every region, as with Triton.
+// readRegion reads the parameters that name a tensor's range of client shared memory. As in Triton, a negative
+// number gives a range beyond every region.
 func readRegion(list []infer.Parameter, name string) (of regions.Range, given bool, err error) {
 	const regionKey, offsetKey, sizeKey = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
 	var offset, size any
@@ -181,9 +179,9 @@ func regionType(key, tensor, want string) error {
 	return errs.New(errs.InvalidParameter, "invalid value type for '%s' parameter for tensor '%s', expected %s.", key, tensor, want)
 }
 
-// readOutput returns how many classes of an output are asked for, where 0 asks for its
-// values, and the range of client shared memory that it goes to. binary_data, which is
-// HTTP's, means nothing here, and a key that repeats counts as the last one says.
+// readOutput returns the number of requested classes of an output, 0 for its values, and the range of client
+// shared memory that it is written to. It ignores binary_data, which is for HTTP. If a key repeats, the last
+// one wins.
 func readOutput(out *wire.Output) (classes uint64, to regions.Range, shared bool, err error) {
 	to, shared, err = readRegion(out.Parameters, out.Name)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
-// borrowFrom is the size in bytes from which an output is sent from where it
-// lies. A smaller one is cheaper to copy.
+// borrowFrom is the size in bytes from which an output is sent without a copy. Smaller outputs are cheaper to
+// copy.
 const borrowFrom = 32 << 10
 
 // message is what package wire encodes.
@@ -26,9 +26,8 @@ type message interface {
 	Append(b []byte, least int64) ([]byte, []splice.Tensor)
 }
 
-// encode makes the bytes of m, which are charged to the budget until gRPC has sent
-// them: a client may grant no window for them. Large outputs among them are
-// borrowed, with references of their own.
+// encode encodes m. The bytes are charged to the budget until gRPC has sent them, since a client may grant no
+// window for them. Large outputs are borrowed, with references of their own.
 func (c *call) encode(ctx context.Context, m message) (mem.BufferSlice, error) {
 	n, err := m.Size()
 	if err != nil {
@@ -44,7 +43,7 @@ func (c *call) encode(ctx context.Context, m message) (mem.BufferSlice, error) {
 	ledger, charge := c.ledger(), int64(cap(*own))
 	buffer := mem.NewBuffer(own, replies)
 	if len(gaps) > 0 && compresses(ctx) {
-		charge = max(charge, int64(n)) // of all gRPC makes a copy
+		charge = max(charge, int64(n)) // gRPC copies all of it
 	}
 	if err := ledger.Respond(charge); err != nil {
 		buffer.Free()
@@ -72,10 +71,9 @@ func compresses(ctx context.Context) bool {
 	return ok && stream.SendCompress() != "" && stream.SendCompress() != encoding.Identity
 }
 
-// borrow returns a reference for gRPC, beside the response's own, that keeps its
-// bytes charged.
+// borrow returns a reference for gRPC, in addition to the response's own, that keeps its bytes charged.
 func (c *call) borrow(t tensor.Ref) tensor.Ref {
-	data, _ := t.Bytes() // which was read for its size
+	data, _ := t.Bytes() // was already read for its size
 	t.Retain()
 	release := c.Detach(t.Length)
 	return tensor.InBuffer(tensor.Wrap(data, t.Mapped(), func(*tensor.Buffer) {
@@ -84,7 +82,7 @@ func (c *call) borrow(t tensor.Ref) tensor.Ref {
 	}), 0, t.Length)
 }
 
-// reply encodes a reply of generated code as encode does.
+// reply encodes a reply of generated code, as encode does.
 func (s *service) reply(ctx context.Context, m any) (mem.BufferSlice, error) {
 	reply := m.(proto.Message)
 	n := proto.Size(reply)

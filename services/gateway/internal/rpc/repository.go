@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// filePrefix begins the keys of load parameters that carry files.
+// filePrefix starts the keys of load parameters that carry files.
 const filePrefix = "file:"
 
 // RepositoryModelLoad implements the RPC.

@@ -25,74 +25,70 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
-// Clock converts a context's deadline to the clock of requests; [mono.System]
-// is one.
+// Clock converts a context's deadline to the clock of requests; [mono.System] implements it.
 type Clock interface {
 	At(time.Time) mono.Time
 }
 
-// Options configure the front end. Zero values other than Clock's are
-// Triton's defaults.
+// Options configure the front end. Zero values of all fields but Clock select Triton's defaults.
 type Options struct {
 	path.Options
-	// Clock is that of the engine. Required.
+	// Clock is the engine's clock. Required.
 	Clock Clock
-	// MaxMessageBytes bounds a received message, after decompression; 0 is
-	// math.MaxInt32. A message is held in memory whole.
+	// MaxMessageBytes bounds a received message, after decompression; 0 means math.MaxInt32. A message is held
+	// in memory as a whole.
 	MaxMessageBytes int
-	// MaxStreams bounds the calls at a time on one connection; 0 is no bound.
+	// MaxStreams bounds the concurrent calls on one connection; 0 means no bound.
 	MaxStreams uint32
-	// Workers is the number of goroutines kept for calls, so that their
-	// stacks need not grow anew; 0 is 64. More calls than workers run too.
+	// Workers is the number of goroutines that are retained for calls, so that their stacks need not grow
+	// again; 0 means 64. It does not limit the number of calls.
 	Workers int
-	// Keepalive says when the server pings and ends connections. Zero fields
-	// mean 2 h between pings, 20 s for the response to one and no end by age.
+	// Keepalive sets when the server pings and ends connections. Zero fields mean 2 h between pings, 20 s to
+	// respond to one, and no end by age.
 	Keepalive keepalive.ServerParameters
-	// Pings bound those of clients.
+	// Pings bounds the pings of clients.
 	Pings Pings
-	// Credentials are of the handshakes; plain text where there are none.
+	// Credentials perform the handshakes; nil means plain text.
 	Credentials credentials.TransportCredentials
-	// StallTimeout is within how long a client sends or reads 64 KiB of a message, or the
-	// rest of it; otherwise the call is reset. A minute if 0.
+	// StallTimeout is the time within which a client must send or read 64 KiB of a message, or the rest of it;
+	// otherwise the call is reset. 0 means a minute.
 	StallTimeout time.Duration
-	// Closed is called for each connection that is closed for what its client does. It may
-	// be nil.
+	// Closed is called for each connection that is closed because of its client's behavior. It may be nil.
 	Closed func(peer net.Addr, cause *errs.Error)
-	// Turns are those of the connections whose calls are not served. It may be nil.
+	// Turns are the turns for connections whose calls are not served. It may be nil.
 	Turns *turns.Turns
-	// Compress sends the responses of inferences as gzip to clients that accept
-	// it. Without it a response is compressed as its request was.
+	// Compress sends the responses of inferences as gzip to clients that accept it. Without it a response is
+	// compressed as its request was.
 	Compress bool
-	// Cluster returns the cluster's state; without it there is no such call.
+	// Cluster returns the cluster's state. If nil, the server does not offer that call.
 	Cluster Cluster
 }
 
 // Pings says how often clients may ping.
 type Pings = transport.Pings
 
-// Flow-control windows and the buffer of a connection, in bytes. Tensors of
-// hundreds of KiB reach the server without waiting for window updates; for
-// small messages the sizes make no measurable difference. Larger buffers leave the
-// processor's cache.
+// Flow-control windows and the write buffer of a connection, in bytes. Tensors of hundreds of KiB reach the
+// server without waiting for window updates; for small messages the sizes make no measurable difference. Larger
+// buffers would not fit in the processor's cache.
 const (
 	streamWindow     = 2 << 20
 	connectionWindow = 8 << 20
 	writeBuffer      = 64 << 10
 )
 
-// maxHeaderBytes bounds the headers of a call, with 32 bytes for each field. gRPC's servers in
-// C++ refuse as much.
+// maxHeaderBytes bounds the headers of a call, counting 32 bytes of overhead for each field. gRPC's servers in
+// C++ have the same limit.
 const maxHeaderBytes = 16 << 10
 
 // defaultStallTimeout bounds the time without progress.
 const defaultStallTimeout = time.Minute
 
-// keptWorkers is well above the cores, since a worker waits with its call: a
-// call that finds none free starts a goroutine, whose stack grows by copying.
+// keptWorkers is well above the number of cores, since a worker waits with its call. A call that finds no free
+// worker starts a goroutine, whose stack grows by copying.
 const keptWorkers = 64
 
-// New makes a gRPC server for a gateway, with extra options. Unlike
-// Triton it has reflection, for tools such as grpcurl.
+// New returns a gRPC server for a gateway, with extra options. Unlike Triton's it has reflection, for tools
+// such as grpcurl.
 func New(gateway *core.Gateway, o Options, extra ...grpc.ServerOption) *grpc.Server {
 	s := newService(gateway, o)
 	server := grpc.NewServer(append(s.serverOptions(o), extra...)...)
@@ -110,7 +106,7 @@ func New(gateway *core.Gateway, o Options, extra ...grpc.ServerOption) *grpc.Ser
 	return server
 }
 
-// serverOptions are the codec for inference messages and limits.
+// serverOptions returns the codec for inference messages and the limits.
 func (s *service) serverOptions(o Options) []grpc.ServerOption {
 	limit := o.MaxMessageBytes
 	if limit == 0 {
@@ -153,7 +149,7 @@ func (s *service) serverOptions(o Options) []grpc.ServerOption {
 		grpc.WaitForHandlers(true),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),
-		grpc.ReadBufferSize(0), // the connection has buffers of its own
+		grpc.ReadBufferSize(0), // the connection has its own buffers
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(stallTimeout), // of the handshake

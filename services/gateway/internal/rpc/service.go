@@ -14,14 +14,13 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// service implements inference.GRPCInferenceService, and has all services take the
-// gateway's path: see [registrar]. Its methods return the project's errors, of which
-// the registrar makes statuses.
+// service implements inference.GRPCInferenceService and takes all services' calls through the gateway's path:
+// see [registrar]. Its methods return the project's errors, which the registrar turns into statuses.
 type service struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 	gateway  *core.Gateway
 	path     *path.Path
-	regions  *regions.Regions // nil where clients share no memory
+	regions  *regions.Regions // nil if clients share no memory
 	clock    Clock
 	calls    sync.Pool // of *call
 	replies  buffers
@@ -35,8 +34,8 @@ func newService(gateway *core.Gateway, o Options) *service {
 	}
 }
 
-// description is the generated one with the handlers of extensions that this
-// server lacks replaced by a refusal.
+// description returns the generated service description, in which the handlers of unsupported extensions are
+// replaced by a refusal.
 func (s *service) description() *grpc.ServiceDesc {
 	d := inference.GRPCInferenceService_ServiceDesc
 	d.Methods = slices.Clone(d.Methods)

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// The RPCs of shared memory concern the regions of the caller's tenant.
+// The shared memory RPCs apply to the regions of the caller's tenant.
 
 // SystemSharedMemoryStatus implements the RPC.
 func (s *service) SystemSharedMemoryStatus(ctx context.Context, r *inference.SystemSharedMemoryStatusRequest) (*inference.SystemSharedMemoryStatusResponse, error) {

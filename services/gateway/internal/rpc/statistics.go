@@ -10,8 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// ModelStatistics implements the RPC. A request without a name asks for all
-// models.
+// ModelStatistics implements the RPC. A request without a name asks for all models.
 func (s *service) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
 	list, err := s.gateway.Statistics(ctx, r.GetName(), r.GetVersion(), path.CallOf(ctx).Sees)
 	if err != nil {

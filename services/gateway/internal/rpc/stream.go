@@ -21,33 +21,32 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/transport"
 )
 
-// streamDepth is how many requests of one stream may be in flight at once. At
-// this many the server stops reading the stream.
+// streamDepth is how many requests of one stream may be in flight. At that number the server stops reading the
+// stream.
 const streamDepth = 256
 
 // finalKey is the response parameter that marks a request's last response.
 const finalKey = reservedPrefix + "final_response"
 
-// strictHeader asks that the first error end the stream with its status.
+// strictHeader requests that the first error end the stream with its status.
 const strictHeader = "triton_grpc_error"
 
-// stream is one ModelStreamInfer. Its requests are decoded and submitted one
-// after another, in the order in which they come. The responses of models that
-// give one are sent in the order of the requests; those of decoupled models as
-// they come.
+// stream is one ModelStreamInfer call. Its requests are decoded and submitted one after another, in the order
+// of their arrival. Models that give one response respond in the order of the requests; the responses of
+// decoupled models are sent as they arrive.
 type stream struct {
 	grpc.ServerStream
 	service *service
 	ledger  *transport.Stream
-	budget  *memory.Budget // of its caller
+	budget  *memory.Budget // the caller's budget
 	strict  bool
 	ctx     context.Context
-	cancel  context.CancelCauseFunc // with what broke the stream
+	cancel  context.CancelCauseFunc // with the error that broke the stream
 	slots   chan struct{}           // one for each request in flight
 	running sync.WaitGroup
 
 	received chan *call // closed at the end
-	end      error      // why it ended; nil after the client's last request; read after received is closed
+	end      error      // why it ended; nil after the client's last request; read it only after received is closed
 
 	sending sync.Mutex
 }
@@ -58,7 +57,7 @@ func (s *service) streamInfer(_ any, server grpc.ServerStream) error {
 	ctx := server.Context()
 	c := path.Call{API: core.InferenceAPI, Method: method, Caller: incoming{ctx}, Client: clientOf(ctx)}
 	err := s.path.Do(ctx, &c, func() error {
-		c.Client = nil // which its requests tell
+		c.Client = nil // its requests report to the client instead
 		x := &stream{
 			ServerStream: server, service: s, ledger: &ticketOf(ctx).ledger, budget: c.Budget(),
 			strict: slices.Contains(metadata.ValueFromIncomingContext(ctx, strictHeader), "true"),
@@ -94,8 +93,8 @@ func (x *stream) run(ctx context.Context) error {
 	return x.end
 }
 
-// receive reads the requests in a goroutine of its own, which ends with the
-// client's last request or with the stream.
+// receive reads the requests in a separate goroutine, which ends with the client's last request or with the
+// stream.
 func (x *stream) receive() {
 	defer close(x.received)
 	defer func() {
@@ -108,7 +107,7 @@ func (x *stream) receive() {
 		c.Account.Open(x.budget)
 		c.Received, c.received.ctx, c.received.ledger, c.Client = true, x.ctx, x.ledger, x.ledger
 		x.ledger.Await(false)
-		if err := x.RecvMsg(&c.received); err != nil { // a refusal is the request's, not the stream's
+		if err := x.RecvMsg(&c.received); err != nil { // a refusal concerns the request, not the stream
 			x.service.putCall(c)
 			if !errors.Is(err, io.EOF) {
 				x.end = err
@@ -124,8 +123,8 @@ func (x *stream) receive() {
 	}
 }
 
-// start submits what is received, until that ends or the stream breaks. It reports
-// whether it ended because the server stops, which has drained.
+// start submits the received requests until they end or the stream breaks. It reports whether it stopped
+// because the server has drained.
 func (x *stream) start(ordered chan<- *call) (stopped bool) {
 	for {
 		select {
@@ -149,7 +148,7 @@ func (x *stream) start(ordered chan<- *call) (stopped bool) {
 			x.running.Go(func() { x.finish(c) })
 			continue
 		}
-		ordered <- c // has room for all in flight
+		ordered <- c // buffers all requests in flight
 	}
 }
 
@@ -172,10 +171,10 @@ func (x *stream) finish(c *call) {
 
 // send sends a response.
 func (x *stream) send(c *call, final bool) error {
-	if x.ctx.Err() != nil { // encode nothing for nobody
+	if x.ctx.Err() != nil { // nobody would receive it
 		return gone(x.ctx.Err())
 	}
-	if final && len(c.item.Outputs) == 0 && c.Target.Config.Decoupled { // the end alone
+	if final && len(c.item.Outputs) == 0 && c.Target.Config.Decoupled { // only the end
 		c.item.Version = c.in.Version
 	}
 	c.item.Parameters = append(slices.Clone(c.item.Parameters), infer.Parameter{Key: finalKey, Value: final})
@@ -186,8 +185,8 @@ func (x *stream) send(c *call, final bool) error {
 	return x.write(message)
 }
 
-// fail sends the error of a request. In strict mode it ends the stream with the error,
-// and in every mode with one that says that the stream's deadline is too short.
+// fail sends the error of a request. In strict mode the error ends the stream. In both modes, so does an error
+// that says that the stream's deadline is too short.
 func (x *stream) fail(c *call) {
 	if x.strict || errs.Of(c.err) == errs.DeadlineTooShort {
 		x.cancel(c.err)
@@ -207,8 +206,8 @@ func (x *stream) fail(c *call) {
 	_ = x.write(message)
 }
 
-// write sends a message. Where that fails the stream is broken. A message that gRPC
-// compresses counts until gRPC takes the next one.
+// write sends a message. If that fails, the stream is broken. A message that gRPC compresses stays charged
+// until gRPC takes the next one.
 func (x *stream) write(message mem.BufferSlice) error {
 	message.Ref()
 	defer message.Free()
@@ -223,8 +222,8 @@ func (x *stream) write(message mem.BufferSlice) error {
 
 func gone(err error) error { return errs.Wrap(errs.Canceled, err, "") }
 
-// atAdmission reports whether requests are refused for the reason before they are
-// queued. The responses to these name no model, as Triton's do not.
+// atAdmission reports whether requests with this reason are refused before they are queued. As in Triton,
+// responses to these name no model.
 func atAdmission(reason errs.Reason) bool {
 	switch reason {
 	case errs.MaxQueueSize, errs.QueueFull, errs.DeadlineUnmeetable, errs.RegionNotFound:

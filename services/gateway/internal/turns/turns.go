@@ -1,9 +1,8 @@
-// Package turns bounds how much of the processors clients take that the server does not
-// know to be well-behaved. A client has standing while its calls are served; the work for
-// its calls then starts at once. The work for all other clients, such as those that have
-// just connected and those whose calls are mostly refused, takes turns on a part of the
-// processors. So calls that end without a model, however many and however large their
-// headers are, leave the rest of the processors to the clients that are served.
+// Package turns bounds how much processor time goes to clients that are not known to be well-behaved. A client
+// has standing while its calls are served; work for its calls then starts at once. Work for all other clients,
+// such as those that have just connected and those whose calls are mostly refused, takes turns on a part of the
+// processors. Calls that end without reaching a model, however many there are and however large their headers,
+// thus leave the rest of the processors to the clients that are served.
 package turns
 
 import (
@@ -13,27 +12,26 @@ import (
 	"time"
 )
 
-// Credits of a client. Each served call adds one, and each refused call takes several, so that
-// a client has standing while at least four of five calls are served.
+// A client's credits. Each served call adds one and each refused call costs several, so that a client has
+// standing while at least four of five calls are served.
 const (
 	mostCredit  = 64
 	refusalCost = 4
 )
 
-// longest is the longest turn. Work that takes longer, or waits for something else, goes
-// on beside the next turn.
+// longest is the maximum length of a turn. Work that takes longer, or waits for something else, continues
+// beside the next turn.
 const longest = 10 * time.Millisecond
 
-// Turns are those of all clients together. It is safe for concurrent use. A nil Turns
-// bounds nothing.
+// Turns are the turns of all clients together. It is safe for concurrent use. A nil Turns bounds nothing.
 type Turns struct {
 	mu      sync.Mutex
-	free    int    // turns that nobody has; guarded by mu
+	free    int    // turns that nobody has taken; guarded by mu
 	waiting queue  // empty while turns are free; guarded by mu
-	entered uint64 // waiters so far; guarded by mu
+	entered uint64 // number of waiters so far; guarded by mu
 }
 
-// New returns turns of which so many may be taken at a time.
+// New returns turns of which at most most can be taken at a time.
 func New(most int) *Turns { return &Turns{free: most} }
 
 // Client returns a client without standing.
@@ -50,7 +48,7 @@ type Client struct {
 	credit atomic.Int32
 
 	// Guarded by turns.mu.
-	used    time.Duration // of its turns
+	used    time.Duration // total time of its turns
 	waiting *waiter       // nil if it does not wait
 	left    bool
 }
@@ -58,7 +56,7 @@ type Client struct {
 // Standing reports whether the client's calls need no turn.
 func (c *Client) Standing() bool { return c == nil || c.credit.Load() > 0 }
 
-// Served says that a call of the client was served.
+// Served records that a call of the client was served.
 func (c *Client) Served() {
 	if c == nil || c.add(1) > 1 {
 		return
@@ -68,8 +66,8 @@ func (c *Client) Served() {
 	c.dismissLocked()
 }
 
-// Refused says that the server refused a call for which the client alone is responsible, or
-// that the client canceled it before it reached a model.
+// Refused records that the server refused a call for a reason that the client alone is responsible for, or that
+// the client canceled it before it reached a model.
 func (c *Client) Refused() {
 	if c != nil {
 		c.add(-refusalCost)
@@ -87,9 +85,9 @@ func (c *Client) add(n int32) int32 {
 	}
 }
 
-// Take waits for a turn of the client. Those whose turns have taken least time come
-// first: many small calls cannot keep a new client waiting. Take returns nil for a client with
-// standing, and for one that has left. One goroutine of the client at a time calls it.
+// Take waits for a turn of the client. Clients whose turns have taken the least time come first, so that many
+// small calls cannot make a new client wait. Take returns nil for a client that has standing or has left. Only
+// one goroutine of the client may call it at a time.
 func (c *Client) Take() *Turn {
 	if c.Standing() {
 		return nil
@@ -113,7 +111,7 @@ func (c *Client) Take() *Turn {
 	return <-w.ready
 }
 
-// Leave says that the client has gone. It waits for no turn any more.
+// Leave records that the client has disconnected. It waits for no further turn.
 func (c *Client) Leave() {
 	if c == nil {
 		return
@@ -139,9 +137,8 @@ func (c *Client) startLocked() *Turn {
 	return turn
 }
 
-// Turn is the right to use a processor. It ends when all of its holders have released it, or after a
-// while by itself. A nil Turn is that of a client with standing. It is safe for
-// concurrent use.
+// Turn is the right to use a processor. It ends when all its holders have released it, or by itself after a
+// while. A client with standing has a nil Turn. It is safe for concurrent use.
 type Turn struct {
 	client *Client
 	began  time.Time
@@ -150,7 +147,7 @@ type Turn struct {
 	holders int // guarded by client.turns.mu
 }
 
-// Join returns the turn for one more holder, or nil if the turn is over.
+// Join returns the turn with one more holder, or nil if the turn is over.
 func (t *Turn) Join() *Turn {
 	if t == nil {
 		return nil
@@ -164,7 +161,7 @@ func (t *Turn) Join() *Turn {
 	return t
 }
 
-// Release ends the turn for one of its holders.
+// Release releases the turn for one of its holders.
 func (t *Turn) Release() {
 	if t == nil {
 		return
@@ -186,11 +183,11 @@ func (t *Turn) expire() {
 	t.holders = 0
 }
 
-// endLocked passes the turn on.
+// endLocked ends the turn and passes it to the next waiter.
 func (t *Turn) endLocked() {
 	t.expiry.Stop()
 	t.client.used += time.Since(t.began)
-	if w := t.client.waiting; w != nil { // for its next turn
+	if w := t.client.waiting; w != nil { // it waits for its next turn
 		heap.Fix(&t.client.turns.waiting, w.index)
 	}
 	all := t.client.turns
@@ -207,8 +204,8 @@ func (t *Turn) endLocked() {
 type waiter struct {
 	client *Client
 	number uint64
-	ready  chan *Turn // has room for one
-	index  int        // in the queue
+	ready  chan *Turn // buffers one turn
+	index  int        // its position in the queue
 }
 
 // queue is a heap of waiters.

@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
-// Connection is one client's. gRPC reads and writes it, and gets it as the AuthInfo of
-// its calls: one goroutine reads, another writes.
+// Connection is the connection of one client. gRPC reads and writes it, and gets it as the AuthInfo of its
+// calls. One goroutine reads and another writes.
 type Connection struct {
 	net.Conn
 	credentials.AuthInfo
@@ -22,46 +22,45 @@ type Connection struct {
 	all    *Connections
 	client *turns.Client
 
-	// Of the goroutine that reads.
+	// Used by the goroutine that reads.
 	received  scanner
-	turn      *turns.Turn // in which gRPC reads what has come
+	turn      *turns.Turn // in which gRPC processes what has arrived
 	opening   uint32      // the stream of the last header block
-	padded    bool        // the current frame's first byte says how much of it is padding
-	parts     int         // frames of the current header block
+	padded    bool        // the current frame's first byte is the length of its padding
+	parts     int         // number of frames in the current header block
 	small     [smallBuffer]byte
-	large     *[]byte // nil while nothing large comes
-	unread    []byte  // of small or large
-	synthetic []byte  // the rest of a frame that no client sent
+	large     *[]byte // nil unless a large frame is arriving
+	unread    []byte  // part of small or large
+	synthetic []byte  // the rest of a frame that the server made up
 	frame     [resetBytes]byte
-	credit    int           // control frames that the client may send
+	credit    int           // control frames that the client may still send
 	creditAt  time.Time     // when credit was last counted
-	position  atomic.Uint64 // odd in a frame or header block; another for each
-	woken     atomic.Bool   // the read deadline is used to end a Read
-	toReset   atomic.Bool   // resets has some
-	answers   atomic.Int64  // DATA frames that were written, to which clients respond with control frames
-	pingedAt  time.Time     // when the last ping came
-	strikes   int           // pings that came too early
+	position  atomic.Uint64 // odd within a frame or header block; a new value for each
+	woken     atomic.Bool   // the read deadline is being used to end a Read
+	toReset   atomic.Bool   // resets is not empty
+	answers   atomic.Int64  // DATA frames written, to which clients respond with control frames
+	pingedAt  time.Time     // when the last ping arrived
+	strikes   int           // pings that arrived too early
 	responded atomic.Bool   // headers or data were written since the last ping
-	leaving   atomic.Bool   // the client is to be told to go
+	leaving   atomic.Bool   // the client is to be told to disconnect
 
-	sent scanner // of the goroutine that writes
+	sent scanner // used by the goroutine that writes
 
 	mu      sync.Mutex
-	streams map[uint32]*Stream // that are open; guarded by mu
-	weighed int64              // bytes of streams that are not delivered; guarded by mu
-	ending  int64              // bytes of calls that have ended and whose handlers have not; guarded by mu
-	resets  []*Stream          // that gRPC is to reset; guarded by mu
+	streams map[uint32]*Stream // the open streams; guarded by mu
+	weighed int64              // undelivered bytes of streams; guarded by mu
+	ending  int64              // bytes of calls that have ended but whose handlers have not; guarded by mu
+	resets  []*Stream          // streams that gRPC is to reset; guarded by mu
 	timer   *time.Timer        // runs while there are streams; guarded by mu
 	at      uint64             // position at the last check; guarded by mu
-	stuck   int                // checks without another position; guarded by mu
+	stuck   int                // checks since position changed; guarded by mu
 	closed  bool               // guarded by mu
 }
 
-// Open opens the ledger s of the call whose headers were read last, of which there are about so
-// many bytes in memory. gRPC calls it in the goroutine that reads, before it reads more:
-// so it cannot be another call's. It returns the refusal of a call, unless that is a probe, of a client
-// without standing while calls that are not complete hold half of the budget, or seven eighths are full: the
-// calls of others need the rest.
+// Open opens the ledger s of the call whose headers were read last and use about headers bytes of memory. gRPC
+// calls it in the goroutine that reads, before it reads more, so it cannot concern another call. It returns a
+// refusal if the client has no standing, the call is not a probe, and incomplete calls hold half of the budget
+// or seven eighths of it are used: the rest is reserved for clients with standing.
 func (c *Connection) Open(s *Stream, headers int, probe bool) error {
 	if !probe && !c.client.Standing() && c.all.crowded() {
 		return errs.New(errs.MemoryFull, "the requests in flight hold much of the memory that there is for requests: only clients whose requests are served may begin others")
@@ -85,7 +84,7 @@ func (c *Connection) Open(s *Stream, headers int, probe bool) error {
 	return nil
 }
 
-// chargeLocked charges n bytes that s holds and that are not delivered.
+// chargeLocked charges n bytes that s holds undelivered.
 func (c *Connection) chargeLocked(s *Stream, n int64) {
 	c.all.options.Budget.Hold(n)
 	s.weighed += n
@@ -97,7 +96,7 @@ func (c *Connection) chargeLocked(s *Stream, n int64) {
 	c.all.undelivered.Add(n)
 }
 
-// unweighLocked has n bytes of s weigh no more. They stay charged.
+// unweighLocked stops counting n bytes of s as undelivered. They stay charged.
 func (c *Connection) unweighLocked(s *Stream, n int64) {
 	s.weighed -= n
 	if s.cause != nil {
@@ -108,7 +107,7 @@ func (c *Connection) unweighLocked(s *Stream, n int64) {
 	c.all.undelivered.Add(-n)
 }
 
-// endLocked closes the ledger of a stream, and gives back what it holds.
+// endLocked closes the ledger of a stream and releases what it holds.
 func (c *Connection) endLocked(s *Stream) {
 	if !s.open {
 		return
@@ -127,9 +126,8 @@ func (c *Connection) endLocked(s *Stream) {
 	c.slot.End()
 }
 
-// canceled closes the ledger of a call that its client resets. One that has not come to its model
-// counts as refused: a client that resets calls at once is no better than one whose calls
-// cannot be served.
+// canceled closes the ledger of a call that its client resets. A call that has not reached its model counts as
+// refused: a client that resets its calls at once is no better than one whose calls cannot be served.
 func (c *Connection) canceled(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +139,7 @@ func (c *Connection) canceled(id uint32) {
 	}
 }
 
-// weight is how many bytes the connection holds for calls that are not delivered, or ending.
+// weight returns how many bytes the connection holds for calls that are undelivered or ending.
 func (c *Connection) weight() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +150,8 @@ func (c *Connection) weight() int64 {
 	return n
 }
 
-// resetHeaviest resets calls that hold most until they are so many bytes, or none is left, and
-// returns how many they are.
+// resetHeaviest resets the calls that hold the most until they add up to the given number of bytes or none is
+// left. It returns their total.
 func (c *Connection) resetHeaviest(bytes int64, cause *errs.Error) (total int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +165,7 @@ func (c *Connection) resetHeaviest(bytes int64, cause *errs.Error) (total int64)
 		if most == 0 {
 			break
 		}
-		for _, s := range c.streams { // many small calls are found at once
+		for _, s := range c.streams { // finds many small calls at once
 			if total < bytes && s.cause == nil && s.weighed >= most/2 {
 				total += s.weighed
 				c.resetLocked(s, cause)
@@ -177,7 +175,7 @@ func (c *Connection) resetHeaviest(bytes int64, cause *errs.Error) (total int64)
 	return total
 }
 
-// resetLocked has gRPC reset a call, and its client get the cause.
+// resetLocked makes gRPC reset a call and its client receive the cause.
 func (c *Connection) resetLocked(s *Stream, cause *errs.Error) {
 	n := s.weighed
 	c.unweighLocked(s, n)
@@ -190,7 +188,7 @@ func (c *Connection) resetLocked(s *Stream, cause *errs.Error) {
 	_ = c.SetReadDeadline(time.Unix(1, 0)) // a closed connection has no streams
 }
 
-// fail closes the connection for what its client does.
+// fail closes the connection because of its client's behavior.
 func (c *Connection) fail(cause *errs.Error) {
 	if c.close() {
 		c.all.options.Closed(c.RemoteAddr(), cause)
@@ -198,13 +196,13 @@ func (c *Connection) fail(cause *errs.Error) {
 	_ = c.Conn.Close() // gRPC sees the error
 }
 
-// Close closes the connection. What it holds is charged no more.
+// Close closes the connection and stops charging for it.
 func (c *Connection) Close() error {
 	c.close()
 	return c.Conn.Close()
 }
 
-// close gives back what the connection holds, and reports whether it was open.
+// close releases what the connection holds, and reports whether it was open.
 func (c *Connection) close() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,44 +18,42 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
-// Options are of all connections of a server.
+// Options apply to all connections of a server.
 type Options struct {
 	// Budget bounds what clients make the server hold. It may be nil.
 	Budget *memory.Budget
-	// Turns are those of the connections whose calls are not served. It may be nil.
+	// Turns are the turns for connections whose calls are not served. It may be nil.
 	Turns *turns.Turns
-	// StallTimeout is how long a call that waits for its client may go without
-	// progress. Required.
+	// StallTimeout is how long a call that waits for its client may go without progress. Required.
 	StallTimeout time.Duration
-	// Pings bound those of clients.
+	// Pings bounds the pings of clients.
 	Pings Pings
-	// Reset is called for each call that the server resets, and returns the status
-	// that its client gets. It calls nothing of this package. Required.
+	// Reset is called for each call that the server resets, and returns the status that its client gets. It
+	// must not call this package. Required.
 	Reset func(*errs.Error) *status.Status
-	// Closed is called for each connection that the server closes for what its client
-	// does. Required.
+	// Closed is called for each connection that the server closes because of its client's behavior. Required.
 	Closed func(peer net.Addr, cause *errs.Error)
 }
 
-// Connections are those of one server. It is safe for concurrent use.
+// Connections are the connections of one server. It is safe for concurrent use.
 type Connections struct {
 	options     Options
-	undelivered atomic.Int64 // bytes that clients have sent for calls that are not complete; those of calls that are being reset excepted
+	undelivered atomic.Int64 // bytes that clients have sent for incomplete calls, except for calls that are being reset
 	resetting   atomic.Int64 // bytes of calls that are being reset
 
-	relieving sync.Mutex // held by the one that resets calls for lack of memory
+	relieving sync.Mutex // held while calls are being reset for lack of memory
 
 	mu   sync.Mutex
 	open map[*Connection]struct{} // guarded by mu
 }
 
-// NewConnections returns the connections of a server, of which none is open.
+// NewConnections returns the connections of a server, with none open.
 func NewConnections(o Options) *Connections {
 	return &Connections{options: o, open: make(map[*Connection]struct{})}
 }
 
-// Wrap returns the connection that gRPC is to use in the place of raw, on which it reads the
-// client's preface next. slot is its place among those of the listener.
+// Wrap returns the connection that gRPC uses in place of raw. The client's preface is read from it next. slot
+// is the connection's place among those of the listener.
 func (a *Connections) Wrap(raw net.Conn, info credentials.AuthInfo, slot *serve.Slot) *Connection {
 	c := &Connection{Conn: raw, AuthInfo: info, slot: slot, all: a, client: a.options.Turns.Client(), received: afterPreface(), streams: make(map[uint32]*Stream), credit: maxControlFrames, creditAt: time.Now()}
 	slot.Prefer(c.client.Standing)
@@ -71,21 +69,20 @@ func (a *Connections) forget(c *Connection) {
 	a.mu.Unlock()
 }
 
-// Bytes that are not delivered may fill the budget while nobody else needs it. Once no more
-// than an eighth is free, calls are reset until a quarter is. While all of these bytes are
-// less than a share of the budget, others fill it, and no call is reset. A reset takes a
-// moment, in which what is on its way arrives; only a client that goes far beyond the
-// budget then is disconnected.
+// Undelivered bytes may fill the budget while nobody else needs it. Once no more than an eighth is free, calls
+// are reset until a quarter is free. If all undelivered bytes together are less than a share of the budget,
+// others fill it and no call is reset. A reset takes a moment in which more data arrives; only a client that
+// then exceeds the budget by far is disconnected.
 const (
-	fullFrom     = 8 // the reciprocal of the part that is free
+	fullFrom     = 8 // the reciprocal of the free fraction
 	relievedFrom = 4
 	share        = 8
 	leastShare   = 1 << 20
 	leastExcess  = 8 << 20
 )
 
-// crowded reports whether calls that are not complete, or are being reset, hold half of the budget, or
-// the budget is nearly full.
+// crowded reports whether calls that are incomplete or being reset hold half of the budget, or whether the
+// budget is nearly full.
 func (a *Connections) crowded() bool {
 	limit := a.options.Budget.Cap(math.MaxInt64)
 	if limit == math.MaxInt64 {
@@ -94,9 +91,8 @@ func (a *Connections) crowded() bool {
 	return a.undelivered.Load()+a.resetting.Load() > max(limit/2, leastShare) || a.options.Budget.Reserved() > limit-limit/fullFrom
 }
 
-// relieve resets calls where the budget is nearly full, and closes connections where
-// that has not helped in time. Those that hold most come first. It is called after each
-// charge, without locks.
+// relieve resets calls if the budget is nearly full, and closes connections if that has not helped in time,
+// those that hold the most first. It is called after each charge, without locks.
 func (a *Connections) relieve() {
 	undelivered, resetting := a.undelivered.Load(), a.resetting.Load()
 	if undelivered+resetting <= leastShare {
@@ -130,13 +126,13 @@ func (a *Connections) relieve() {
 	}
 }
 
-// weight is what a connection holds.
+// weight is how much a connection holds.
 type weight struct {
 	connection *Connection
 	bytes      int64
 }
 
-// heaviest lists the connections that hold something, with the one that holds most first.
+// heaviest lists the connections that hold something, the heaviest first.
 func (a *Connections) heaviest() []weight {
 	var list []weight
 	a.mu.Lock()

@@ -38,31 +38,31 @@ func (f frame) ends() bool {
 	return false
 }
 
-// Parts of the bytes that a scanner splits.
+// part says which part of a frame some bytes are.
 type part int
 
 const (
-	partial part = iota // of a frame's header that is not complete
+	partial part = iota // part of a frame's header, which is still incomplete
 	header              // the rest of a frame's header
 	payload             // of the current frame
 )
 
-// scanner splits the bytes of one direction into frames, wherever they are cut. It
-// retains nothing but the current header.
+// scanner splits the bytes of one direction into frames, however they arrive. It retains only the current
+// header.
 type scanner struct {
 	frame frame // the current one
-	left  int   // bytes of its payload to come
+	left  int   // bytes of its payload still to come
 	start [headerBytes]byte
 	have  int  // bytes in start
-	block bool // a header block is not complete
+	block bool // a header block is incomplete
 }
 
-// afterPreface returns a scanner of what a client sends.
+// afterPreface returns a scanner for what a client sends.
 func afterPreface() scanner {
 	return scanner{left: len(http2.ClientPreface), frame: frame{kind: 0xff}}
 }
 
-// next returns how many bytes of b, which is not empty, belong together, and what they are.
+// next returns how many bytes of b, which must not be empty, belong together, and what they are.
 func (s *scanner) next(b []byte) (int, part) {
 	if s.left > 0 {
 		n := min(s.left, len(b))
@@ -83,7 +83,7 @@ func (s *scanner) next(b []byte) (int, part) {
 	return n, header
 }
 
-// between reports whether another frame may stand here.
+// between reports whether another frame may be inserted here.
 func (s *scanner) between() bool { return s.left == 0 && s.have == 0 && !s.block }
 
 // inside reports whether the bytes end in the payload of a frame.

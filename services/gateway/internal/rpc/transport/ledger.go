@@ -2,15 +2,15 @@ package transport
 
 import "math/bits"
 
-// What gRPC holds for one DATA frame beside its payload, in bytes: the entry in the
-// list of its stream, which grows by doubling, and the buffer's own header.
+// The memory that gRPC uses for one DATA frame in addition to its payload, in bytes: the entry in the list of
+// its stream, which grows by doubling, and the buffer's own header.
 const frameOverhead = 128
 
-// Buffers of more bytes than pooledFrom have a power of two, since they come from the
-// pool of the server.
+// Buffers of more than pooledFrom bytes have a power of two as their size, since they come from the server's
+// pool.
 const pooledFrom = 1 << 10
 
-// frameCost is the memory in bytes that gRPC takes for a DATA frame with n bytes.
+// frameCost returns the memory in bytes that gRPC uses for a DATA frame with n bytes.
 func frameCost(n int) int64 {
 	switch {
 	case n == 0:
@@ -21,20 +21,19 @@ func frameCost(n int) int64 {
 	return int64(n) + frameOverhead
 }
 
-// ledger is what one stream has received and its handler has not, in the order of its
-// arrival. Small frames cost many times their payload: a message takes off what its own
-// frames cost.
+// ledger lists what one stream has received and its handler has not, in the order of arrival. Small frames cost
+// many times their payload, so a delivered message releases what its own frames cost.
 type ledger struct {
 	bytes, cost int64
 	segments    []segment // the oldest first
 	first       [2]segment
 }
 
-// segment is a run of frames. It costs all of it until its last byte is delivered.
+// segment is a run of frames. All of its cost counts until its last byte is delivered.
 type segment struct{ bytes, cost int64 }
 
-// A segment grows to segmentCost, or to 1/segmentShare of a large ledger, so that a
-// ledger stays small however much it counts.
+// A segment grows up to segmentCost, or to 1/segmentShare of a large ledger, so that a ledger stays small
+// however much it counts.
 const (
 	segmentCost  = 64 << 10
 	segmentShare = 16
@@ -57,7 +56,7 @@ func (l *ledger) add(bytes, cost int64) {
 	l.segments = append(l.segments, segment{bytes, cost})
 }
 
-// take takes n bytes off, or all if there are fewer, and returns what they cost.
+// take removes n bytes, or all if there are fewer, and returns their cost.
 func (l *ledger) take(n int64) (cost int64) {
 	for n > 0 && len(l.segments) > 0 {
 		s := &l.segments[0]
@@ -77,7 +76,7 @@ func (l *ledger) take(n int64) (cost int64) {
 	return cost
 }
 
-// unpad takes n bytes of padding off the last frame. The memory stays.
+// unpad removes n bytes of padding from the last frame. Its memory stays charged.
 func (l *ledger) unpad(n int64) {
 	last := &l.segments[len(l.segments)-1]
 	n = min(n, last.bytes)

@@ -13,9 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Sizes of the buffers in which bytes arrive. A connection has the small one while it waits
-// for a frame, and so as long as it is idle; the large one takes the rest of a
-// frame that did not fit, and the frames behind it.
+// Sizes of the receive buffers. A connection uses the small one while it waits for a frame, so as long as it is
+// idle. The large one receives the rest of a frame that did not fit, and the frames behind it.
 const (
 	smallBuffer = 4 << 10
 	largeBuffer = 64 << 10
@@ -23,20 +22,19 @@ const (
 
 var largeBuffers = sync.Pool{New: func() any { b := make([]byte, largeBuffer); return &b }} //nolint:gochecknoglobals // memory alone
 
-// Bounds on frames that open no call and have no data. A client sends few: one or two
-// for each frame of a response, and pings.
+// Bounds on frames that open no call and carry no data. A client sends few of them: one or two for each frame
+// of a response, and pings.
 const (
 	maxControlFrames = 10_000
 	controlPerSecond = 100
 	controlPerData   = 4
 	controlPerCall   = 4
-	leastData        = 256 // bytes of a DATA frame of a call that has ended
-	maxHeaderFrames  = 64  // of one header block
+	leastData        = 256 // minimum size in bytes of a DATA frame of a call that has ended
+	maxHeaderFrames  = 64  // in one header block
 )
 
-// Read implements net.Conn for gRPC's reader, which has no buffer of its own: it never gets
-// more than it has asked for, so that what follows a header block is not read before the
-// block is.
+// Read implements net.Conn for gRPC's reader, which has no buffer of its own. It never returns more than gRPC
+// asked for, so that nothing behind a header block is read before the block itself.
 func (c *Connection) Read(b []byte) (int, error) {
 	for len(c.synthetic) == 0 && len(c.unread) == 0 {
 		if c.toReset.Load() && c.received.between() && c.synthesize() {
@@ -59,13 +57,13 @@ func (c *Connection) Read(b []byte) (int, error) {
 	return n, c.receive(b[:n])
 }
 
-// fill waits for bytes, and then for the connection's turn: gRPC has done what it does with the bytes
-// before when it asks for more.
+// fill waits for bytes, and then for the connection's turn. When gRPC asks for more, it is done with the
+// previous bytes.
 func (c *Connection) fill() error {
 	c.turn.Release()
 	c.turn = nil
 	into := c.small[:]
-	if c.received.inside() && c.client.Standing() { // else each turn has little
+	if c.received.inside() && c.client.Standing() { // without standing, a turn handles little at a time
 		if c.large == nil {
 			c.large = largeBuffers.Get().(*[]byte)
 		}
@@ -78,7 +76,7 @@ func (c *Connection) fill() error {
 	switch {
 	case n > 0:
 		c.turn = c.client.Take()
-		return nil // what is wrong is wrong the next time
+		return nil // an error will recur on the next call
 	case c.woken.Load() && isTimeout(err):
 		return c.SetReadDeadline(time.Time{})
 	case err != nil:
@@ -100,8 +98,8 @@ func (c *Connection) drop() {
 	}
 }
 
-// synthesize makes the next frame that gRPC reads one for which it resets a call: an update
-// of the window by nothing. It reports whether there is one.
+// synthesize makes the next frame that gRPC reads one that makes it reset a call: a window update of zero. It
+// reports whether there is such a frame.
 func (c *Connection) synthesize() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +107,7 @@ func (c *Connection) synthesize() bool {
 		s := c.resets[0]
 		c.resets = c.resets[1:]
 		if !s.open {
-			continue // it has ended by itself
+			continue // it has already ended
 		}
 		c.frame = [resetBytes]byte{2: 4, 3: byte(http2.FrameWindowUpdate)}
 		binary.BigEndian.PutUint32(c.frame[5:], s.id)
@@ -119,7 +117,7 @@ func (c *Connection) synthesize() bool {
 	return len(c.synthetic) > 0
 }
 
-// receive counts bytes that gRPC reads.
+// receive counts the bytes that gRPC reads.
 func (c *Connection) receive(b []byte) error {
 	for len(b) > 0 {
 		n, part := c.received.next(b)
@@ -142,7 +140,7 @@ func (c *Connection) receive(b []byte) error {
 	return nil
 }
 
-// started counts a frame whose header has come.
+// started counts a frame whose header has arrived.
 func (c *Connection) started() error {
 	f := &c.received.frame
 	if f.kind != http2.FrameContinuation {
@@ -172,7 +170,7 @@ func (c *Connection) started() error {
 	return nil
 }
 
-// control counts a frame that opens no call and has no data.
+// control counts a frame that opens no call and carries no data.
 func (c *Connection) control() error {
 	if c.credit--; c.credit >= 0 {
 		return nil
@@ -186,14 +184,14 @@ func (c *Connection) control() error {
 	return nil
 }
 
-// flood closes the connection, and returns what gRPC's reader gets.
+// flood closes the connection and returns the error for gRPC's reader.
 func (c *Connection) flood(cause *errs.Error) error {
 	c.fail(cause)
 	return io.ErrClosedPipe
 }
 
-// data charges a DATA frame, and reports whether it has data of an open call. gRPC drops
-// that of a call without a ledger.
+// data charges a DATA frame, and reports whether it belongs to an open call. gRPC drops the data of a call
+// without a ledger.
 func (c *Connection) data(f *frame) bool {
 	c.mu.Lock()
 	s := c.streams[f.stream]
@@ -214,7 +212,7 @@ func (c *Connection) data(f *frame) bool {
 	return f.length > 0
 }
 
-// unpad takes padding off the current frame, with the byte that says how much there is.
+// unpad removes padding from the current frame, including the byte that states its length.
 func (c *Connection) unpad(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// progress is how many bytes a call must receive or send within the timeout while it
-// waits for its client, or else the rest of the message.
+// progress is how many bytes a call must receive or send within the timeout while it waits for its client,
+// unless the rest of the message is smaller.
 const progress = 64 << 10
 
-// checks is how often the calls of a connection are checked within the timeout. A call
-// without progress is reset after the timeout, and at most one check later.
+// checks is how often the calls of a connection are checked within the timeout. A call without progress is
+// reset after the timeout, at most one check late.
 const checks = 4
 
-// resetChecks is within how many checks gRPC resets a call. A connection where that takes
+// resetChecks is the number of checks within which gRPC should reset a call. A connection where that takes
 // longer is stuck: its reader or writer waits for the client.
 const resetChecks = 2
 
@@ -31,8 +31,7 @@ func (m *meter) add(n int64) {
 	}
 }
 
-// stalls counts a check of a direction that waits for the client, and reports whether
-// it has taken too long.
+// stalls counts a check of a direction that waits for the client, and reports whether it has taken too long.
 func (m *meter) stalls() bool {
 	if m.moved {
 		m.moved, m.still = false, 0
@@ -42,14 +41,14 @@ func (m *meter) stalls() bool {
 	return m.still > checks
 }
 
-// check resets the calls that wait for their client in vain.
+// check resets the calls whose client makes no progress.
 func (c *Connection) check() {
 	if cause := c.checked(); cause != nil {
 		c.fail(cause)
 	}
 }
 
-// checked does what check does, and returns why the connection is to be closed, if so.
+// checked does the work of check. It returns why the connection must be closed, or nil.
 func (c *Connection) checked() *errs.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +79,7 @@ func (c *Connection) checked() *errs.Error {
 	return nil
 }
 
-// stalls counts a check of the call, and returns why it is to be reset, if so.
+// stalls counts a check of the call. It returns why the call must be reset, or nil.
 func (s *Stream) stalls(timeout time.Duration) *errs.Error {
 	waits := s.waits.Load()
 	if waits == waitOnly || waits == waitNext && s.unread.bytes > 0 {

@@ -8,13 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
-// streamCost is about what a call takes in gRPC and in the gateway beside its headers and
-// messages, in bytes: the stacks of up to four goroutines, most of all.
+// streamCost is roughly the memory in bytes that a call uses in gRPC and in the gateway in addition to its
+// headers and messages, mostly for the stacks of up to four goroutines.
 const streamCost = 48 << 10
 
-// Stream is the ledger of one call: what its client has sent and it has not received, and
-// what it has sent and its client has not read. The zero value is closed and counts nothing, and
-// so does a nil Stream. It is safe for concurrent use.
+// Stream is the ledger of one call: what its client has sent and the call has not received, and what the call
+// has sent and its client has not read. The zero value and a nil Stream are closed and count nothing. It is
+// safe for concurrent use.
 type Stream struct {
 	connection *Connection // nil in the zero value
 	id         uint32
@@ -27,18 +27,18 @@ type Stream struct {
 	halfClosed bool        // the client has sent everything
 	started    bool        // the response's headers are written
 	cause      *errs.Error // why it is being reset; nil if it is not
-	handled    bool        // the handler has begun and not returned
-	fixed      int64       // bytes that are charged until the end of the call and of its handler
+	handled    bool        // the handler has started and not returned
+	fixed      int64       // bytes charged until both the call and its handler have ended
 	weighed    int64       // charged bytes for which the call may be reset
 	unread     ledger
-	outgoing   []int64 // bytes of responses that are not written
+	outgoing   []int64 // sizes of the responses that are not written yet
 	sending    message // the first of these
 	first      [1]int64
 	in, out    meter
-	resetFor   int // checks since it is being reset
+	resetFor   int // checks since the reset started
 }
 
-// Enter says that the handler begins.
+// Enter records that the handler starts.
 func (s *Stream) Enter() {
 	if s == nil || s.connection == nil {
 		return
@@ -48,8 +48,8 @@ func (s *Stream) Enter() {
 	s.connection.mu.Unlock()
 }
 
-// Leave says that the handler has returned. A client may have ended the call before: until now
-// the call has taken memory.
+// Leave records that the handler has returned. The client may have ended the call earlier, but the call used
+// memory until now.
 func (s *Stream) Leave() {
 	if s == nil || s.connection == nil {
 		return
@@ -96,17 +96,16 @@ func (s *Stream) Refused() {
 	}
 }
 
-// What the handler of a call waits for.
+// wait is what the handler of a call waits for.
 type wait = int32
 
 const (
 	waitNone wait = iota
-	waitNext      // the next message of many, if it comes
+	waitNext      // the next message of several, if it arrives
 	waitOnly      // the only message
 )
 
-// Await says that the handler waits for the call's only message, or the next of its
-// messages.
+// Await records that the handler waits for the call's only message, or for the next of its messages.
 func (s *Stream) Await(only bool) {
 	switch {
 	case s == nil:
@@ -126,8 +125,8 @@ func (s *Stream) hasUnread() bool {
 	return s.unread.bytes > 0
 }
 
-// Deliver says that a message of n bytes has come to the codec, and returns how many bytes
-// stay charged for it until [Stream.Release].
+// Deliver records that a message of n bytes has reached the codec, and returns how many bytes stay charged for
+// it until [Stream.Release].
 func (s *Stream) Deliver(n int) int64 {
 	if s == nil || s.connection == nil {
 		return 0
@@ -143,24 +142,24 @@ func (s *Stream) Deliver(n int) int64 {
 	cost := s.unread.take(int64(n) + prefixBytes)
 	c.unweighLocked(s, cost)
 	if only && s.cause == nil {
-		c.unweighLocked(s, s.weighed) // the rest is the call's until its end
+		c.unweighLocked(s, s.weighed) // the rest stays with the call until its end
 	}
 	return cost
 }
 
-// Release gives back the bytes of a message that has been decoded.
+// Release releases the bytes of a message that has been decoded.
 func (s *Stream) Release(bytes int64) {
 	if bytes != 0 {
 		s.connection.all.options.Budget.Release(bytes)
 	}
 }
 
-// smallResponse is how many bytes of memory a response may take when the budget is full. So
-// a call learns its error; gRPC writes at most one more before its client has read 64 KiB.
+// smallResponse is how many bytes of memory a response may use when the budget is full, so that a call can
+// still send its error. gRPC writes at most one more before its client has read 64 KiB.
 const smallResponse = 4 << 10
 
-// Respond charges n bytes of a response that gRPC is about to get, until gRPC has written
-// it or the call has ended. It returns the refusal of a budget that is full.
+// Respond charges n bytes of a response that is about to be passed to gRPC, until gRPC has written it or the
+// call has ended. It returns a refusal if the budget is full.
 func (s *Stream) Respond(n int64) error {
 	if s == nil || s.connection == nil {
 		return nil
@@ -183,7 +182,7 @@ func (s *Stream) Respond(n int64) error {
 	return nil
 }
 
-// responses is the sum of those that are not written.
+// responses returns the sum of the responses that are not written yet.
 func (s *Stream) responses() (total int64) {
 	for _, n := range s.outgoing {
 		total += n
@@ -191,10 +190,10 @@ func (s *Stream) responses() (total int64) {
 	return total
 }
 
-// prefixBytes come before each message of gRPC: whether it is compressed, and its length.
+// prefixBytes is the size of the prefix of each gRPC message: a compression flag and the length.
 const prefixBytes = 5
 
-// message is the position in the messages of a stream, in the bytes of its DATA frames.
+// message is a position in the messages of a stream, within the bytes of its DATA frames.
 type message struct {
 	prefix [prefixBytes]byte
 	have   int
@@ -204,7 +203,7 @@ type message struct {
 // between reports whether no message is partly written.
 func (m *message) between() bool { return m.have == 0 && m.left == 0 }
 
-// advance moves by b, and returns how many messages end in it.
+// advance moves the position past b, and returns how many messages end in it.
 func (m *message) advance(b []byte) (ended int) {
 	for len(b) > 0 {
 		if m.left > 0 {

@@ -28,9 +28,8 @@ func (c *Connection) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// write counts bytes that gRPC writes, and returns what is sent in their place: where gRPC
-// resets a call for the server, the client gets the cause. A frame that gRPC writes in two
-// pieces stays as it is.
+// write counts bytes that gRPC writes, and returns the bytes to send instead: if gRPC resets a call on behalf
+// of the server, the client gets the cause. A frame that gRPC writes in two pieces is not changed.
 func (c *Connection) write(b []byte) []byte {
 	var out []byte
 	copied := 0
@@ -66,8 +65,8 @@ func (c *Connection) write(b []byte) []byte {
 	return append(out, b[copied:]...)
 }
 
-// endedLocked closes the ledger of a call that ends with the frame. It returns what its client
-// gets instead if the server has reset it.
+// endedLocked closes the ledger of a call that ends with the frame. If the server has reset the call, it
+// returns what its client gets instead.
 func (c *Connection) endedLocked(s *Stream, f *frame) []byte {
 	c.endLocked(s)
 	if s.cause == nil || f.kind != http2.FrameRSTStream {
@@ -76,18 +75,18 @@ func (c *Connection) endedLocked(s *Stream, f *frame) []byte {
 	return ending(s.id, c.all.options.Reset(s.cause), s.started, s.halfClosed, s.sending.between())
 }
 
-// ending are the frames that end a call with a status. Where part of a message is written, no
-// status may follow: the call is canceled.
+// ending returns the frames that end a call with a status. If a message is only partly written, no status can
+// follow, and the call is canceled.
 func ending(id uint32, st *status.Status, started, halfClosed, whole bool) []byte {
 	var frames, block bytes.Buffer
 	framer := http2.NewFramer(&frames, nil)
 	if !whole {
-		_ = framer.WriteRSTStream(id, http2.ErrCodeCancel) // into memory
+		_ = framer.WriteRSTStream(id, http2.ErrCodeCancel) // writes into memory
 		return frames.Bytes()
 	}
 	encoder := hpack.NewEncoder(&block)
 	field := func(name, value string) {
-		// gRPC's own encoder has the client's table: no field may enter it.
+		// gRPC's own encoder shares the client's table, so no field may enter it.
 		_ = encoder.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true})
 	}
 	if !started {
