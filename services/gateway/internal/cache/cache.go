@@ -1,10 +1,9 @@
-// Package cache answers requests that are equal to others by one execution.
+// Package cache answers equal requests with the result of one execution.
 //
-// A [Cache] has responses by their [Key] in a [Store], and each request goes through
-// it by a [Lookup]: a hit is a response of its own, a miss keeps the response that
-// its model gives. Where the model says so, a request also waits for an equal one that
-// is executed already. What is kept and shared are copies, so that no memory of workers
-// is held.
+// A [Cache] stores responses by their [Key] in a [Store]. Each request goes through it by a [Lookup]: a hit
+// returns a response, and after a miss the lookup stores the response of the model. If the model allows it, a
+// request can also wait for an equal one that is already being executed. Stored and shared responses are
+// copies, so that they hold no memory of workers.
 package cache
 
 import (
@@ -17,69 +16,65 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Store has copies of responses: see [NewLocal] and [NewRedis]. It is safe for
-// concurrent use.
+// Store stores copies of responses: see [NewLocal] and [NewRemote]. It is safe for concurrent use.
 type Store interface {
-	// get returns what is kept under a key, or nil. It ends with ctx.
+	// get returns the entry under a key, or nil. It ends with ctx.
 	get(ctx context.Context, k Key) *entry
-	// set keeps what made returns, which may be nil. It calls made before it returns,
-	// or not at all, and waits for nobody.
+	// set stores the entry that made returns, which may be nil. It calls made before it returns, or not at all,
+	// and does not wait.
 	set(k Key, made func() *entry)
-	// limit is the largest entry, in bytes.
+	// limit returns the maximum size of an entry in bytes.
 	limit() int64
-	// waits says that get waits for another process.
+	// waits reports whether get waits for another process.
 	waits() bool
 }
 
-// Cache answers requests that are equal to others. It is safe for concurrent use; nil
-// answers none.
+// Cache answers requests that equal others. It is safe for concurrent use. A nil Cache answers none.
 type Cache struct {
-	// TooLarge is called for the 1st, 2nd, 4th, 8th and so on response that the store has
-	// no room for even when it is empty, with its size in bytes. It may be nil, and is set
-	// before the first request.
+	// TooLarge is called for the 1st, 2nd, 4th, 8th and so on response that is too large for the store even
+	// when that is empty, with its size in bytes. It may be nil. Set it before the first request.
 	TooLarge func(bytes, limit int64)
 
-	store   Store // nil keeps none
+	store   Store // nil stores none
 	refused atomic.Uint64
 	flights flights
 	shared  prometheus.Counter
 	report  func(pool string, u infer.CacheUse)
 }
 
-// New makes a cache of what a store has, which may be nil. report is told what became
-// of each request, from any goroutine.
+// New makes a cache on a store, which may be nil. report is called with the result for each request, from any
+// goroutine.
 func New(s Store, report func(pool string, u infer.CacheUse)) *Cache {
 	return &Cache{store: s, flights: newFlights(), report: report, shared: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nereid_gateway_shared_requests_total", Help: "Requests that were answered by the execution of an equal one in flight.",
 	})}
 }
 
-// Collectors are the families of a cache that are not its store's.
+// Collectors returns the metrics of a cache, without those of its store.
 func (c *Cache) Collectors() []prometheus.Collector { return []prometheus.Collector{c.shared} }
 
-// Model is what a lookup has to know of a request's model.
+// Model is what a lookup needs to know about a request's model.
 type Model struct {
-	Content string // as core.Version has it
-	// Kept says that its responses may be kept, and Shared that requests in flight may
-	// share one.
+	Content string // see core.Version
+	// Kept says that its responses may be stored, and Shared that requests in flight may share one.
 	Kept, Shared bool
 }
 
-// Lookup is one request's way through the cache, by one goroutine at a time. The zero
-// value is that of a request that is not looked up.
+// Lookup is one request's passage through the cache, used by one goroutine at a time. The zero value belongs to
+// a request that is not looked up.
 type Lookup struct {
-	cache   *Cache // of a miss whose response has not come
+	cache   *Cache // set after a miss, until the response arrives
 	key     Key
 	pool    string
 	kept    bool
-	asks    bool    // the store is still to be asked
-	share   *share  // nil where the request shares no execution
-	follows *flight // that it waits for; nil without one
+	asks    bool    // the store has not been asked yet
+	share   *share  // nil if the request shares no execution
+	follows *flight // the flight that it waits for, or nil
 	use     infer.CacheUse
 }
 
-// Look looks for the response to a checked request, whose model allows it. A hit is the
-// caller's. Otherwise the caller closes the lookup.
+// Look looks up the response to a checked request whose model allows it. The caller owns a hit. Without a hit
+// the caller must close the lookup.
 func (c *Cache) Look(m Model, r *infer.Request) (l Lookup, hit *infer.Response) {
 	if c == nil || !m.Shared && (!m.Kept || c.store == nil) {
 		return l, nil
@@ -103,12 +98,12 @@ func (c *Cache) Look(m Model, r *infer.Request) (l Lookup, hit *infer.Response) 
 	return l, l.found(hit)
 }
 
-// Pending says that the response may be known elsewhere, or will be: the caller calls
-// Find before it has the request executed.
+// Pending reports whether another process may have the response, or an execution in flight may produce it. The
+// caller then calls Find before it has the request executed.
 func (l *Lookup) Pending() bool { return l.asks || l.follows != nil }
 
-// Find waits until it is known whether the response of a pending lookup is. It returns
-// nil where it is not, or soon after the end of ctx. A hit is the caller's.
+// Find waits for the result of a pending lookup. It returns nil if there is no response, or soon after ctx
+// ends. The caller owns a hit.
 func (l *Lookup) Find(ctx context.Context) *infer.Response {
 	started := time.Now()
 	var hit *infer.Response
@@ -127,15 +122,15 @@ func (l *Lookup) Find(ctx context.Context) *infer.Response {
 	return l.found(hit)
 }
 
-// join has the request follow the equal one that is executed, or be executed itself.
+// join makes the request follow an equal one in flight, or lead if there is none.
 func (l *Lookup) join() {
 	if l.share != nil {
 		l.follows = l.share.join()
 	}
 }
 
-// follow waits for the response to the request that is followed. Without one the next
-// of those that wait is executed, and the others follow it.
+// follow waits for the response to the request that it follows. If there is none, the next waiting request is
+// executed and the others follow it.
 func (l *Lookup) follow(ctx context.Context) *infer.Response {
 	select {
 	case <-l.follows.landed:
@@ -150,9 +145,9 @@ func (l *Lookup) follow(ctx context.Context) *infer.Response {
 	return nil
 }
 
-// Observer is to be called with the first response to the request as it comes, which
-// stays the caller's; nil where nobody needs to know. It does not block, and may be
-// called after the end of the lookup.
+// Observer returns a function to call with the first response to the request when it arrives, or nil if nobody
+// needs it. The function does not take the response over, does not block, and may be called after the lookup
+// ends.
 func (l *Lookup) Observer() func(*infer.Response) {
 	if l.share == nil {
 		return nil
@@ -168,7 +163,7 @@ func (l *Lookup) ask(ctx context.Context) *infer.Response {
 	return nil
 }
 
-// found ends the lookup where there is a hit.
+// found ends the lookup if there is a hit.
 func (l *Lookup) found(hit *infer.Response) *infer.Response {
 	if hit != nil {
 		l.use.Hit = true
@@ -177,8 +172,8 @@ func (l *Lookup) found(hit *infer.Response) *infer.Response {
 	return hit
 }
 
-// Keep keeps a miss's response, which stays the caller's, unless it is too large or
-// cannot be read here.
+// Keep stores the response after a miss, unless it is too large or cannot be read here. The caller still owns
+// the response.
 func (l *Lookup) Keep(r *infer.Response) {
 	if l.cache == nil {
 		return
@@ -195,7 +190,7 @@ func (l *Lookup) Keep(r *infer.Response) {
 	l.Close()
 }
 
-// Close ends a lookup, whose response is neither kept nor shared from now on.
+// Close ends a lookup. Its response is neither stored nor shared from now on.
 func (l *Lookup) Close() {
 	if l.share != nil {
 		l.share.land(nil)

@@ -9,9 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// The form of an entry as a value in another process: the mark, the outputs, the
-// parameters, and a CRC-32C of all that, in 4 bytes, the first the lowest. Numbers
-// are varints, and texts and data have their length before them.
+// The encoding of an entry for another process: the mark, the outputs, the parameters, and a little-endian
+// CRC-32C of all that, in 4 bytes. Numbers are varints; texts and data are preceded by their length.
 //
 //	outputs     number, then of each: name, datatype, number of dimensions, each, data
 //	parameters  number, then of each: key, kind, value
@@ -25,7 +24,7 @@ const (
 	kindText
 )
 
-// encode writes an entry; nil where it has what the form does not.
+// encode encodes an entry. It returns nil if the entry has something that the encoding lacks.
 func encode(e *entry) []byte {
 	b := append(make([]byte, 0, e.bytes), mark...)
 	b = binary.AppendUvarint(b, uint64(len(e.outputs)))
@@ -71,7 +70,7 @@ func appendBytes[T string | []byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// decode reads an entry, whose data lies in b from then on; nil where b is none.
+// decode decodes an entry, whose data then refers to b. It returns nil if b is not an entry.
 func decode(b []byte) *entry {
 	body := len(b) - crc32.Size
 	if body < len(mark) || string(b[:len(mark)]) != mark || crc(b[:body]) != binary.LittleEndian.Uint32(b[body:]) {
@@ -91,7 +90,7 @@ func decode(b []byte) *entry {
 	return e
 }
 
-// valueReader reads the parts of a value. Once it is broken it reads nothing more.
+// valueReader reads the parts of a value. Once broken it reads nothing more.
 type valueReader struct {
 	rest   []byte
 	broken bool
@@ -99,7 +98,7 @@ type valueReader struct {
 
 func (r *valueReader) fail() { r.rest, r.broken = nil, true }
 
-// count is a number of parts, of which each takes a byte or more.
+// count reads a number of parts, each of which takes at least a byte.
 func (r *valueReader) count() int {
 	n, size := binary.Uvarint(r.rest)
 	if size <= 0 || n > uint64(len(r.rest)-size) {

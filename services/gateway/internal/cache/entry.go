@@ -7,22 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// What an entry is charged with beside its data and texts, in bytes: about what the
-// values take that hold them.
+// What an entry is charged in addition to its data and texts, in bytes: roughly the memory of the values that
+// hold them.
 const (
 	entryBytes     = 256
 	outputBytes    = 256
 	parameterBytes = 64
 )
 
-// entry is a copy of a response. It does not change.
+// entry is an immutable copy of a response.
 type entry struct {
 	outputs    []infer.Tensor // on the heap
 	parameters []infer.Parameter
 	bytes      int64
 }
 
-// weigh is what a response takes as an entry, in bytes.
+// weigh returns the size of a response as an entry, in bytes.
 func weigh(r *infer.Response) int64 {
 	n := entryBytes + r.OutputBytes()
 	for i := range r.Outputs {
@@ -35,7 +35,7 @@ func weigh(r *infer.Response) int64 {
 	return n
 }
 
-// newEntry copies a response; nil where its outputs lie elsewhere.
+// newEntry copies a response. It returns nil if its outputs cannot be read here.
 func newEntry(r *infer.Response) *entry {
 	e := &entry{parameters: slices.Clone(r.Parameters), bytes: weigh(r)}
 	for i := range r.Outputs {
@@ -50,7 +50,7 @@ func newEntry(r *infer.Response) *entry {
 	return e
 }
 
-// response is a final response of the entry, whose data it shares.
+// response returns a final response that shares the entry's data.
 func (e *entry) response() *infer.Response {
 	r := &infer.Response{Final: true, Outputs: slices.Clone(e.outputs), Parameters: slices.Clone(e.parameters)}
 	for i := range r.Outputs {

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// flights are the requests that are executed and that equal ones may follow.
+// flights are the requests in execution that equal ones may follow.
 type flights struct {
 	mu sync.Mutex
 	by map[Key]*flight // guarded by mu
@@ -16,11 +16,11 @@ type flights struct {
 
 func newFlights() flights { return flights{by: make(map[Key]*flight)} }
 
-// flight is one request that is executed.
+// flight is a request in execution.
 type flight struct {
 	followers int           // guarded by the flights' mu
 	landed    chan struct{} // closed when entry is set
-	entry     *entry        // nil where the request had no response that can be shared
+	entry     *entry        // nil if the request had no response that can be shared
 }
 
 // share is one request's part in flights.
@@ -30,8 +30,8 @@ type share struct {
 	leads   atomic.Pointer[flight] // until it has landed; nil for a request that follows
 }
 
-// join returns the flight to follow; nil where there is none, and the request is to be
-// executed for those that follow it.
+// join returns the flight to follow, or nil if there is none; the request is then executed for those that
+// follow it.
 func (s *share) join() *flight {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
@@ -46,9 +46,8 @@ func (s *share) join() *flight {
 	return nil
 }
 
-// land gives the request's response, which stays the caller's, to those that follow it.
-// A failure is none of theirs, nor is what is no whole response: the next of them is
-// executed. nil is a request that ends without a response.
+// land passes the request's response, which the caller still owns, to its followers. A failure or an incomplete
+// response is not shared: the next of them is executed. nil means that the request ended without a response.
 func (s *share) land(p *infer.Response) {
 	f := s.leads.Swap(nil)
 	if f == nil {
@@ -66,7 +65,7 @@ func (s *share) land(p *infer.Response) {
 	for i := range held.Outputs {
 		held.Outputs[i].Data = held.Outputs[i].Data.Retain()
 	}
-	go func() { // who brings responses does not wait for the copying
+	go func() { // whoever delivers responses does not wait for the copy
 		f.entry = newEntry(held)
 		held.Release()
 		close(f.landed)

@@ -13,16 +13,14 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// Key names a response by all that it depends on. It is a SHA-256: two requests
-// of one key, which would get each other's responses, cannot be found, not even by
-// a client that tries.
+// Key identifies a response by everything that it depends on. It is a SHA-256 hash, so that not even a client
+// that tries can find two requests with the same key, which would get each other's responses.
 type Key [sha256.Size]byte
 
-// KeyOf makes the key of a checked request for a content of a model: see
-// [core.Version.Content]. It covers the tenant, the content, the inputs in whatever order they came, what is asked for and the
-// parameters that reach the model; not the request's ID, priority and times. It
-// reports false for a request whose inputs cannot be read here, that is a step
-// of a sequence, or for a content that is not known.
+// KeyOf returns the key of a checked request for a model's content: see [core.Version.Content]. It covers the
+// tenant, the content, the inputs in any order, the requested outputs, and the parameters that reach the model,
+// but not the request's ID, priority and times. It returns false for a request whose inputs cannot be read
+// here, for a request of a sequence, and for unknown content.
 func KeyOf(content string, r *infer.Request) (key Key, ok bool) {
 	if content == "" || r.Sequence != (infer.Sequence{}) {
 		return key, false

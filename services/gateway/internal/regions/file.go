@@ -11,11 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// reserved are prefixes of names that clients cannot register: those of servers' own
-// shared memory, for which Triton refuses the first.
+// reserved are the prefixes of names that clients cannot register, because servers use them for their own
+// shared memory. Triton refuses the first.
 func reserved() []string { return []string{"triton_python_backend_shm_region_", "nereid"} }
 
-// file is an open file in memory, of which a region has the bytes from offset on.
+// file is an open file in memory, whose bytes from offset on belong to a region.
 type file struct {
 	descriptor int
 	is         inode
@@ -23,16 +23,15 @@ type file struct {
 	region     string
 }
 
-// inode tells files apart, whatever their names are.
+// inode identifies a file, whatever its names are.
 type inode struct{ device, number uint64 }
 
 func (f file) identity() any { return f.is }
 
-// openFile opens the file that a key names, as shm_open does. The key names a file of the
-// directory itself: there is no slash in it but at its beginning, and a symbolic link is
-// not followed. What is no regular file, such as a FIFO, is refused without waiting for
-// another process. The server's own memory has no name in the directory, and the names
-// that it might have one day are reserved.
+// openFile opens the file that a key names, as shm_open does. The file must be in the directory itself: the key
+// has no slashes except at its start, and symbolic links are not followed. Anything but a regular file, such as
+// a FIFO, is refused without waiting for another process. The server's own memory has no name in the directory,
+// and names that it might use in the future are reserved.
 func openFile(directory, region, key string) (file, error) {
 	name := strings.TrimLeft(key, "/")
 	if name == "" && key != "" {
@@ -66,8 +65,7 @@ func openFile(directory, region, key string) (file, error) {
 	return f, nil
 }
 
-// cannotOpen does not say why: whether there is a file of that name is for those to
-// know who may use it.
+// cannotOpen does not say why: whether a file exists is for those to know who may use it.
 func cannotOpen(key string) error {
 	return errs.New(errs.RegionUnavailable, "Unable to open shared memory region: '%s'", key)
 }
@@ -98,12 +96,12 @@ func (f file) readAt(_ context.Context, data []byte, offset uint64) error {
 	return nil
 }
 
-// writeAt implements memory. The file has the bytes that it writes.
+// writeAt implements memory. It never extends the file.
 func (f file) writeAt(_ context.Context, data []byte, offset uint64) error {
 	at := f.offset + int64(offset) //nolint:gosec // within the region, which is within the file
 	size, err := f.size()
 	if err == nil && size < at+int64(len(data)) {
-		err = io.ErrUnexpectedEOF // writing would make the file as long as it was
+		err = io.ErrUnexpectedEOF // writing would extend the truncated file again
 	}
 	for err == nil && len(data) > 0 {
 		var n int
@@ -116,7 +114,7 @@ func (f file) writeAt(_ context.Context, data []byte, offset uint64) error {
 	return f.changed(err)
 }
 
-// changed words an error of the file, whose text is the region's owner's to know.
+// changed returns the error for a failed access to the file. The region's owner may see its text.
 func (f file) changed(err error) error {
 	if err == nil {
 		return nil

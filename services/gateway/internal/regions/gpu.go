@@ -13,26 +13,26 @@ import (
 // HandleBytes is the size of a handle of CUDA memory in bytes: that of cudaIpcMemHandle_t.
 const HandleBytes = shared.HandleBytes
 
-// GPUs are those of the machine that the gateway runs on: memory is shared within one machine.
-// It is safe for concurrent use.
+// GPUs are the GPUs of the machine that the gateway runs on; memory can be shared only within one machine. It
+// is safe for concurrent use.
 type GPUs interface {
-	// There reports whether there is a worker of any.
+	// There reports whether any GPU has a worker.
 	There() bool
-	// Workers are those of the GPU of a number. There are several where parts of a GPU have
+	// Workers returns the workers of the GPU with a number. There are several if partitions of the GPU have
 	// workers of their own.
 	Workers(number int32) []link.Peer
 }
 
-// gpuMemory is memory of a GPU, which the worker of that GPU has mapped. A worker that ends takes the
-// mapping with it; the next use has it mapped again.
+// gpuMemory is GPU memory that the GPU's worker has mapped. If the worker ends, the mapping is lost, and the
+// next use has it mapped again.
 type gpuMemory struct {
 	gpus   GPUs
 	region string
 	handle shared.Handle
 
-	turn   chan struct{}  // of one place, which a change of mapped takes
-	mapped *shared.Region // nil for none; whose turn it is has it
-	closed bool           // the same
+	turn   chan struct{}  // buffers one element; whoever puts it in may use mapped and closed
+	mapped *shared.Region // nil for none; owned by the holder of turn
+	closed bool           // owned by the holder of turn
 }
 
 func newGPUMemory(gpus GPUs, r Region, handle []byte) *gpuMemory {
@@ -40,7 +40,7 @@ func newGPUMemory(gpus GPUs, r Region, handle []byte) *gpuMemory {
 	return &gpuMemory{gpus: gpus, region: r.Name, handle: h, turn: make(chan struct{}, 1)}
 }
 
-// memoryOf tells memory of GPUs apart.
+// memoryOf identifies memory of a GPU.
 type memoryOf struct {
 	device int32
 	raw    [HandleBytes]byte
@@ -48,7 +48,7 @@ type memoryOf struct {
 
 func (g *gpuMemory) identity() any { return memoryOf{g.handle.Device, g.handle.Raw} }
 
-// open returns the mapping, which a worker makes where there is none.
+// open returns the mapping, and has a worker make one if there is none.
 func (g *gpuMemory) open(ctx context.Context) (*shared.Region, error) {
 	select {
 	case g.turn <- struct{}{}:
@@ -76,18 +76,17 @@ func (g *gpuMemory) open(ctx context.Context) (*shared.Region, error) {
 	return nil, err
 }
 
-// drop closes a mapping whose stream has ended, unless somebody has done so.
+// drop closes a mapping whose stream has ended, unless that has been done.
 func (g *gpuMemory) drop(m *shared.Region) {
 	g.turn <- struct{}{}
 	defer func() { <-g.turn }()
 	if g.mapped == m {
-		m.Close(context.Background()) // which waits for nobody
+		m.Close(context.Background()) // does not wait
 		g.mapped = nil
 	}
 }
 
-// use copies, and does it once more where the worker that had the memory mapped is gone: a copy
-// may be made twice.
+// use runs a copy, and repeats it once if the worker with the mapping was lost: copying twice is harmless.
 func (g *gpuMemory) use(ctx context.Context, do func(*shared.Region) error) error {
 	for again := false; ; again = true {
 		m, err := g.open(ctx)
@@ -113,7 +112,7 @@ func (g *gpuMemory) writeAt(ctx context.Context, data []byte, offset uint64) err
 	return g.use(ctx, func(m *shared.Region) error { return m.Write(ctx, data, offset) })
 }
 
-// refusal words why the memory cannot be registered.
+// refusal returns the error for memory that cannot be registered.
 func (g *gpuMemory) refusal(ctx context.Context, err error) error {
 	const detailed = "failed to register shared memory region '%s': invalid args (%s)"
 	var refused *shared.RefusedError
@@ -126,7 +125,7 @@ func (g *gpuMemory) refusal(ctx context.Context, err error) error {
 	return g.word(ctx, err, "")
 }
 
-// word words an error of the memory, whose text is the region's owner's to know.
+// word returns the error for a failed use of the memory. The region's owner may see its text.
 func (g *gpuMemory) word(ctx context.Context, err error, refusal string) error {
 	var refused *shared.RefusedError
 	switch {
@@ -142,7 +141,7 @@ func (g *gpuMemory) word(ctx context.Context, err error, refusal string) error {
 	return g.lost(err)
 }
 
-// lost says that no worker can be reached that has the memory, or may map it.
+// lost returns the error for memory whose worker cannot be reached.
 func (g *gpuMemory) lost(err error) error {
 	return errs.Wrap(errs.RegionLost, err, "the worker of GPU %d, which maps shared memory region '%s', cannot be reached: send the request again in a moment", g.handle.Device, g.region)
 }

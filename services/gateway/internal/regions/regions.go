@@ -1,15 +1,13 @@
-// Package regions is the memory that clients share with a gateway: named regions of
-// files in /dev/shm and of memory of GPUs, from which inputs are read and into which outputs
-// are written.
+// Package regions implements the memory that clients share with a gateway: named regions of files in /dev/shm
+// and of GPU memory, from which inputs are read and into which outputs are written.
 //
-// The gateway maps nothing. A region of a file is a descriptor, and its bytes are copied with
-// pread and pwrite: a client that truncates its file gets an error, where a mapping would end
-// the process with SIGBUS. A region of a GPU is a stream to the worker of that GPU, which maps
-// it and copies. What a client changes after its bytes were read changes nothing that is used.
+// The gateway maps nothing. For a region of a file it holds a descriptor and copies the bytes with pread and
+// pwrite: a client that truncates its file gets an error, whereas a mapping would end the process with SIGBUS.
+// For a region of a GPU it holds a stream to the GPU's worker, which maps the memory and copies. What a client
+// writes after its bytes were read has no effect on the request.
 //
-// A region belongs to the tenant that registered it. Other tenants cannot use, see or
-// unregister it, may register the same name, and cannot register the same memory. Keys name
-// files of one directory alone: see [openFile].
+// A region belongs to the tenant that registered it. Other tenants cannot use, see or unregister it. They may
+// register the same name, but not the same memory. Keys name only files of one directory: see [openFile].
 package regions
 
 import (
@@ -32,34 +30,34 @@ const (
 	CUDA   Kind = "cuda"
 )
 
-// Options bound a gateway's regions. A bound of 0 is none.
+// Options configure a gateway's regions. A bound of 0 means no bound.
 type Options struct {
-	// Directory has the files of clients; empty is /dev/shm.
+	// Directory contains the clients' files; empty means /dev/shm.
 	Directory string
 	// MaxRegions and MaxBytes bound the regions of all tenants together, in number and
 	// in registered bytes.
 	MaxRegions, MaxBytes int64
-	// GPUs are those whose memory clients may share; nil for none.
+	// GPUs are the GPUs whose memory clients may share; nil for none.
 	GPUs GPUs
 }
 
-// Region describes a region: Size bytes of the file Key from Offset on, or of the memory of
-// the GPU of the number Device.
+// Region describes a region: Size bytes of the file Key starting at Offset, or of the memory of the GPU with
+// number Device.
 type Region struct {
 	Name, Key    string
 	Offset, Size uint64
 	Device       int64
 }
 
-// Owner is whose a region is. The zero value is everybody, without a policy.
+// Owner owns regions. The zero value stands for everyone, without a policy.
 type Owner struct {
-	// Tenant says that there is a policy, and Name is its tenant's.
+	// Tenant says that there is a policy, and Name is the tenant's name.
 	Tenant bool
 	Name   string
 }
 
-// Regions are the regions of one gateway. A nil Regions has none, and refuses to register
-// any. It is safe for concurrent use.
+// Regions are the regions of one gateway. A nil Regions has none, and refuses to register any. It is safe for
+// concurrent use.
 type Regions struct {
 	options Options
 
@@ -69,30 +67,29 @@ type Regions struct {
 	all   usage                        // guarded by mu
 }
 
-// region is a registered region. Its memory is open while it is registered or a request uses
-// it.
+// region is a registered region. Its memory stays open while it is registered or a request uses it.
 type region struct {
 	Region
 	kind   Kind
 	owner  Owner
 	memory memory
-	users  int  // windows, and its registration while that is under way; guarded by Regions.mu
+	users  int  // windows, and the registration itself while it is in progress; guarded by Regions.mu
 	hidden bool // it is not registered yet; guarded by Regions.mu
-	ending bool // it is unregistered when nobody uses it any more; guarded by Regions.mu
+	ending bool // it is unregistered once nobody uses it; guarded by Regions.mu
 }
 
-// memory is what a region's bytes are in. It is safe for concurrent use.
+// memory contains a region's bytes. It is safe for concurrent use.
 type memory interface {
-	// identity tells memory apart, whatever its names are.
+	// identity identifies the memory, whatever its names are.
 	identity() any
-	// readAt fills data from an offset of the region on, writeAt writes it there.
+	// readAt fills data from the given offset of the region; writeAt writes data there.
 	readAt(ctx context.Context, data []byte, offset uint64) error
 	writeAt(ctx context.Context, data []byte, offset uint64) error
-	// close waits at most for ctx.
+	// close waits at most until ctx is done.
 	close(ctx context.Context)
 }
 
-// closeTimeout bounds how long the end of a region waits for the worker that has mapped it.
+// closeTimeout bounds how long closing a region waits for the worker that mapped it.
 const closeTimeout = 5 * time.Second
 
 // closeAll closes the memory of regions that have ended. No lock is held.
@@ -107,10 +104,10 @@ func closeAll(ended []memory) {
 	}
 }
 
-// usage is what an owner, or all of them, have registered.
+// usage is what one owner, or all owners, have registered.
 type usage struct{ regions, bytes int64 }
 
-// New returns regions, none of which are registered.
+// New returns Regions without any region.
 func New(o Options) *Regions {
 	if o.Directory == "" {
 		o.Directory = "/dev/shm"
@@ -118,7 +115,7 @@ func New(o Options) *Regions {
 	return &Regions{options: o, named: make(map[Owner]map[string]*region), used: make(map[Owner]usage)}
 }
 
-// Allowed refuses to register or unregister where clients share no memory.
+// Allowed refuses to register or unregister if clients may not share memory.
 func (m *Regions) Allowed() error {
 	if m == nil {
 		return errs.New(errs.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
@@ -126,7 +123,7 @@ func (m *Regions) Allowed() error {
 	return nil
 }
 
-// maxName is the most bytes of a region's name.
+// maxName is the maximum length of a region's name in bytes.
 const maxName = 1024
 
 // Register registers a region of system memory.
@@ -155,7 +152,7 @@ func (m *Regions) Register(owner Owner, r Region) error {
 	return nil
 }
 
-// nameable refuses to register a region of that name where it can be of no owner.
+// nameable refuses a registration whose name no owner may use.
 func (m *Regions) nameable(kind Kind, name string) error {
 	if err := m.Allowed(); err != nil {
 		return err
@@ -169,7 +166,7 @@ func (m *Regions) nameable(kind Kind, name string) error {
 	return nil
 }
 
-// addLocked adds a region that fits.
+// addLocked adds a region that was checked and admitted.
 func (m *Regions) addLocked(r *region) {
 	r.Name, r.Key = strings.Clone(r.Name), strings.Clone(r.Key) // they are parts of a message
 	if m.named[r.owner] == nil {
@@ -179,9 +176,8 @@ func (m *Regions) addLocked(r *region) {
 	m.countLocked(r.owner, 1, int64(r.Size)) //nolint:gosec // it was admitted
 }
 
-// fitsLocked refuses a region that lies outside its file, or whose file is that of a
-// region of another owner. The latter gets the text of a file that is not there: who may
-// not use it does not learn of it.
+// fitsLocked refuses a region that exceeds its file, or whose file belongs to another owner's region. The
+// latter gets the error for a missing file, so that whoever may not use the file does not learn of it.
 func (m *Regions) fitsLocked(owner Owner, r Region, f file) error {
 	size, err := f.size()
 	if err != nil {
@@ -196,7 +192,7 @@ func (m *Regions) fitsLocked(owner Owner, r Region, f file) error {
 	return nil
 }
 
-// foreignLocked reports whether memory is that of a region of another owner.
+// foreignLocked reports whether memory belongs to another owner's region.
 func (m *Regions) foreignLocked(owner Owner, of memory) bool {
 	for other, regions := range m.named {
 		if other == owner {
@@ -211,8 +207,8 @@ func (m *Regions) foreignLocked(owner Owner, of memory) bool {
 	return false
 }
 
-// admitLocked refuses a region of so many bytes beyond the bounds. A tenant leaves a
-// quarter of them to others.
+// admitLocked refuses a region whose size would exceed the bounds. A tenant leaves a quarter of each bound to
+// others.
 func (m *Regions) admitLocked(owner Owner, size int64) error {
 	of := func(bound int64) int64 {
 		if owner.Tenant && bound > 0 {
@@ -237,7 +233,7 @@ func (m *Regions) admitLocked(owner Owner, size int64) error {
 	return nil
 }
 
-// countLocked counts regions that come or go.
+// countLocked counts regions that are added or removed.
 func (m *Regions) countLocked(owner Owner, regions, bytes int64) {
 	m.all.regions += regions
 	m.all.bytes += bytes
@@ -250,8 +246,8 @@ func (m *Regions) countLocked(owner Owner, regions, bytes int64) {
 	m.used[owner] = u
 }
 
-// RegisterCUDA registers a region of a GPU's memory, which a client's CUDA has given the
-// handle. It is known when the worker of the GPU has mapped it.
+// RegisterCUDA registers a region of GPU memory by the handle that the client's CUDA gave. The region becomes
+// visible once the GPU's worker has mapped it.
 func (m *Regions) RegisterCUDA(ctx context.Context, owner Owner, r Region, handle []byte) error {
 	if err := m.nameable(CUDA, r.Name); err != nil {
 		return err
@@ -262,7 +258,7 @@ func (m *Regions) RegisterCUDA(ctx context.Context, owner Owner, r Region, handl
 	case m.named[owner][r.Name] != nil:
 		err = registered(r.Name)
 	case err == nil && m.foreignLocked(owner, g):
-		err = invalid(r.Name) // as of a handle of memory that is not there
+		err = invalid(r.Name) // as for a handle to memory that does not exist
 	case err == nil:
 		err = m.admitLocked(owner, int64(r.Size)) //nolint:gosec // checked
 	}
@@ -285,7 +281,7 @@ func (m *Regions) RegisterCUDA(ctx context.Context, owner Owner, r Region, handl
 	return err
 }
 
-// gpu returns the memory of a region of a GPU, which is not mapped yet, or why there is none.
+// gpu returns the memory of a GPU region, not mapped yet, or the reason why there is none.
 func (m *Regions) gpu(r Region, handle []byte) (*gpuMemory, error) {
 	const most = 1 << 50 // so that sums do not overflow
 	switch {
@@ -297,13 +293,12 @@ func (m *Regions) gpu(r Region, handle []byte) (*gpuMemory, error) {
 	return newGPUMemory(m.options.GPUs, r, handle), nil
 }
 
-// invalid is Triton's refusal of memory that cannot be used as it is registered.
+// invalid returns Triton's error for memory that cannot be used as registered.
 func invalid(name string) *errs.Error {
 	return errs.New(errs.RegionRange, "failed to register shared memory region '%s': invalid args", name)
 }
 
-// Status returns the named region of an owner, or all of a kind in the order of their
-// names where name is empty.
+// Status returns the named region of an owner, or all regions of a kind ordered by name if name is empty.
 func (m *Regions) Status(owner Owner, kind Kind, name string) ([]Region, error) {
 	if m == nil {
 		if name != "" {
@@ -333,7 +328,7 @@ func (m *Regions) Status(owner Owner, kind Kind, name string) ([]Region, error) 
 	return list, nil
 }
 
-// text is how Triton calls a kind in a sentence.
+// text returns the kind as Triton writes it in sentences.
 func (k Kind) text() string {
 	if k == CUDA {
 		return "CUDA"
@@ -341,7 +336,7 @@ func (k Kind) text() string {
 	return string(k)
 }
 
-// knownLocked is the region of a name, once it is registered.
+// knownLocked returns the region with a name, once it is registered.
 func (m *Regions) knownLocked(owner Owner, name string) *region {
 	if r := m.named[owner][name]; r != nil && !r.hidden {
 		return r
@@ -349,9 +344,9 @@ func (m *Regions) knownLocked(owner Owner, name string) *region {
 	return nil
 }
 
-// Unregister unregisters the named region of an owner, or all of a kind where name is
-// empty. A region that requests use stays until they end; others are unmapped when it
-// returns, where their worker can be reached. There may be no such region.
+// Unregister unregisters the named region of an owner, or all of a kind if name is empty. A region in use stays
+// until the requests end; others are unmapped when Unregister returns, if their worker can be reached. The
+// region need not exist.
 func (m *Regions) Unregister(owner Owner, kind Kind, name string) error {
 	if err := m.Allowed(); err != nil {
 		return err
@@ -369,8 +364,8 @@ func (m *Regions) Unregister(owner Owner, kind Kind, name string) error {
 	return nil
 }
 
-// endLocked forgets a region that is unregistered and not in use, and returns its memory,
-// which the caller closes.
+// endLocked removes a region that is unregistered and not in use. It returns the region's memory, which the
+// caller closes.
 func (m *Regions) endLocked(r *region) []memory {
 	if !r.ending || r.users > 0 {
 		return nil
@@ -383,7 +378,7 @@ func (m *Regions) endLocked(r *region) []memory {
 	return []memory{r.memory}
 }
 
-// Close unregisters every region. Those in use stay until they are not.
+// Close unregisters every region. Regions in use stay until they are released.
 func (m *Regions) Close() {
 	if m == nil {
 		return
@@ -400,7 +395,7 @@ func (m *Regions) Close() {
 	closeAll(ended)
 }
 
-// Registered returns how many regions there are, and their bytes.
+// Registered returns the number of regions and their total bytes.
 func (m *Regions) Registered() (regions, bytes int64) {
 	if m == nil {
 		return 0, 0
@@ -410,7 +405,7 @@ func (m *Regions) Registered() (regions, bytes int64) {
 	return m.all.regions, m.all.bytes
 }
 
-// Unnamed refuses to register a region without a name.
+// Unnamed returns the error for registering a region without a name.
 func Unnamed(kind Kind) error {
 	return errs.New(errs.InvalidParameter, "'region name' is necessary to register %s shared memory region", kind)
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Range is a part of a region, as a request names it. Nothing has been checked about it.
+// Range is a part of a region, as a request names it. It has not been checked.
 type Range struct {
 	Region       string
 	Offset, Size uint64
 }
 
-// Input is an input whose bytes are in a region. Index is that of the request's input.
+// Input is an input whose bytes are in a region. Index is the input's position in the request.
 type Input struct {
 	Index int
 	Range
 }
 
-// Output is an output whose bytes go into a region.
+// Output is an output whose bytes are written to a region.
 type Output struct {
 	Name string
 	Range
@@ -32,7 +32,7 @@ type Window struct {
 	offset, size uint64 // in the region
 }
 
-// Open returns the window of a range in a region of an owner.
+// Open opens the window for a range of an owner's region.
 func (m *Regions) Open(owner Owner, of Range) (Window, error) {
 	var r *region
 	if m != nil {
@@ -63,12 +63,12 @@ func (w *Window) Read(ctx context.Context, data []byte) error {
 	return w.region.memory.readAt(ctx, data, w.offset)
 }
 
-// Write writes data, which has at most the window's size, to its beginning.
+// Write writes data, which has at most the window's size, to its start.
 func (w *Window) Write(ctx context.Context, data []byte) error {
 	return w.region.memory.writeAt(ctx, data, w.offset)
 }
 
-// Close ends the use of the region.
+// Close stops using the region.
 func (w *Window) Close() {
 	w.regions.mu.Lock()
 	w.region.users--

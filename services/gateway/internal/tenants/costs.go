@@ -9,28 +9,28 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Costs are what requests of each model have cost, by the size of their rows, to
-// predict what the next will. It is safe for concurrent use.
+// Costs learns what requests of each model cost, by the size of their rows, and predicts what the next ones
+// will. It is safe for concurrent use.
 type Costs struct {
 	mu     sync.Mutex
 	models map[infer.ModelID]*modelCosts // guarded by mu
 }
 
-// modelCosts are those of a model, by the magnitude of elements of a row: as fine as the
-// scheduler's.
+// modelCosts are the costs of a model, by the magnitude of the number of elements in a row, at the scheduler's
+// resolution.
 type modelCosts struct {
 	rows   [16]mean // cost units of a row
-	error  mean     // of the predictions, relative to what was so
-	listed bool     // among the models that there are; it may not be yet
+	error  mean     // of the predictions, relative to the actual cost
+	listed bool     // the model was in a snapshot; learning may start before
 }
 
-// mean is the mean of the last samples, of which later ones weigh more.
+// mean is a running mean in which later samples weigh more.
 type mean struct {
 	value   float64
 	samples int
 }
 
-// weight is how much a new sample counts when there are many.
+// weight is the weight of a new sample once there are many.
 const weight = 1.0 / 16
 
 func (m *mean) add(v float64) {
@@ -38,13 +38,13 @@ func (m *mean) add(v float64) {
 	m.value += (v - m.value) * math.Max(weight, 1/float64(m.samples))
 }
 
-// shapeOf is the magnitude of the rows of a request.
+// shapeOf returns the magnitude of a request's rows.
 func shapeOf(elements, rows int64) int {
 	return min(bits.Len64(uint64(max(elements, 0)/max(rows, 1)))/2, 15) //nolint:gosec // not negative
 }
 
-// Predict is what a request is likely to cost, in cost units, by those whose rows were of
-// the nearest size; 0 where nothing is known of the model.
+// Predict returns the likely cost of a request in cost units, from requests whose rows were nearest in size; 0
+// if nothing is known about the model.
 func (c *Costs) Predict(model infer.ModelID, elements, rows int64) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *Costs) Predict(model infer.ModelID, elements, rows int64) float64 {
 	return m.nearest(shapeOf(elements, rows)) * float64(max(rows, 1))
 }
 
-// nearest is the cost of a row of the size that is known and nearest to one.
+// nearest returns the cost of a row of the known size that is nearest to shape.
 func (m *modelCosts) nearest(shape int) float64 {
 	for off := range m.rows {
 		for _, at := range [...]int{shape - off, shape + off} {
@@ -67,8 +67,7 @@ func (m *modelCosts) nearest(shape int) float64 {
 	return 0
 }
 
-// Recall takes in what executions of a model have taken before. What its requests have
-// taught already stays.
+// Recall seeds a model's costs with stored execution costs. What was learned from requests stays.
 func (c *Costs) Recall(model infer.ModelID, known []infer.Cost) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,10 +86,10 @@ func (c *Costs) Recall(model infer.ModelID, known []infer.Cost) {
 	}
 }
 
-// recalled is how many executions of one batch size count at most.
+// recalled is the maximum number of executions of one batch size that count.
 const recalled = 16
 
-// model returns the costs of a model. The caller holds mu.
+// model returns the costs of a model, which it adds if necessary. The caller holds mu.
 func (c *Costs) model(id infer.ModelID) *modelCosts {
 	m := c.models[id]
 	if m == nil {
@@ -103,7 +102,7 @@ func (c *Costs) model(id infer.ModelID) *modelCosts {
 	return m
 }
 
-// Learn takes in what a request has cost that was predicted to cost so much.
+// Learn records the actual cost of a request and its predicted cost.
 func (c *Costs) Learn(model infer.ModelID, elements, rows int64, predicted, cost float64) {
 	if cost <= 0 {
 		return
@@ -117,8 +116,7 @@ func (c *Costs) Learn(model infer.ModelID, elements, rows int64, predicted, cost
 	}
 }
 
-// Errors calls a function with the mean error of the predictions for each model,
-// relative to what the requests have cost.
+// Errors calls each with the mean error of the predictions for each model, relative to the actual costs.
 func (c *Costs) Errors(each func(model string, relative float64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +127,8 @@ func (c *Costs) Errors(each func(model string, relative float64)) {
 	}
 }
 
-// Retain forgets the models that were listed before and are not now. Those that were never
-// listed stay: what is known of a model may come before the model.
+// Retain forgets the models that were listed before and are not listed now. Models that were never listed stay:
+// costs may be known before the model is.
 func (c *Costs) Retain(listed func(infer.ModelID) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

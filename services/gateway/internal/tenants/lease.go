@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// Share has limits be shared with other gateways: what may be used of them comes by
-// [Tenants.Lease] alone. It is called before the first policy. What it returns has something
-// when a request waits for a lease.
+// Share makes this gateway share limits with other gateways: it may then use only what [Tenants.Lease] grants.
+// Call it before the first policy is set. The channel it returns receives a signal when a request waits for a
+// lease.
 func (t *Tenants) Share() (short <-chan struct{}) {
 	t.leased.Store(true)
 	return t.short
 }
 
-// Balance is what a gateway wants of a bound that it shares with others.
+// Balance is what a gateway wants of a bound that it shares with other gateways.
 type Balance struct {
 	Bound
-	// Wants is how much more it needs; less than nothing is what it gives back.
+	// Wants is how much more it needs; a negative amount is returned.
 	Wants float64
-	// Owed is what it has used without a lease.
+	// Owed is how much it has used without a lease.
 	Owed float64
 }
 
-// Grant is what a lease gives of a balance.
+// Grant is what a lease grants for a balance.
 type Grant struct {
-	// Amount is how much the gateway gets, or has given back where it is less than nothing.
+	// Amount is how much the gateway gets; a negative amount has been returned.
 	Amount float64
-	// Left is what is left for all gateways after it.
+	// Left is what is then left for all gateways.
 	Left float64
 }
 
-// Lease exchanges what this gateway, one of so many, has of the tenants' bounds for what it
-// needs next. It calls settle with the balances of each tenant that was in use lately, and
-// settle returns a grant for each. Where settle fails, the gateway has its own part: of what
-// time has given since the last round, and of a window what was left for all at the last
-// lease, divided by the gateways. With no gateways, as when this one stops, it gives back
-// what it has.
+// Lease exchanges what this gateway, one of gateways, holds of the tenants' bounds for what it needs next. It
+// calls settle with the balances of each tenant that was in use recently, and settle returns a grant for each.
+// If settle fails, the gateway grants itself its share: one n-th, for n gateways, of the refill since the last
+// round or, of a window, of what was left for all at the last lease. With no gateways, which means that this
+// one stops, it returns what it holds.
 func (t *Tenants) Lease(gateways int, since time.Duration, settle func(tenant string, wanted []Balance) ([]Grant, error)) error {
 	var failed error
 	for _, u := range t.inUse() {
@@ -63,7 +62,7 @@ func (t *Tenants) Lease(gateways int, since time.Duration, settle func(tenant st
 // maxLeaseWait bounds how long a request waits for a lease.
 const maxLeaseWait = 50 * time.Millisecond
 
-// awaitLease asks for a lease, and waits until there was one.
+// awaitLease requests a lease and waits for the next one.
 func (t *Tenants) awaitLease(ctx context.Context) {
 	t.mu.Lock()
 	next := t.leases
@@ -81,15 +80,15 @@ func (t *Tenants) awaitLease(ctx context.Context) {
 	}
 }
 
-// inUse are the tenants that there may be something to settle for.
+// inUse returns the tenants that may need a lease.
 func (t *Tenants) inUse() []*usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.usages))
 }
 
-// wanted are the balances of a tenant; none where it was not in use since the last time and
-// has no more than it may retain.
+// wanted returns the balances of a tenant, or none if it was not in use since the last round and holds no more
+// than it may retain.
 func (u *usage) wanted(gateways int, now time.Time) (list []Balance) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -108,7 +107,7 @@ func (u *usage) wanted(gateways int, now time.Time) (list []Balance) {
 	return list
 }
 
-// grant adds what a lease has given.
+// grant adds what a lease granted.
 func (u *usage) grant(wanted []Balance, granted []Grant) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -120,7 +119,7 @@ func (u *usage) grant(wanted []Balance, granted []Grant) {
 	}
 }
 
-// grantWithout adds what the gateway has without a lease.
+// grantWithout adds what the gateway grants itself without a lease.
 func (u *usage) grantWithout(wanted []Balance, gateways int, since time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,7 +130,7 @@ func (u *usage) grantWithout(wanted []Balance, gateways int, since time.Duration
 	}
 }
 
-// meter returns the meter of a bound; nil where the policy has it no more.
+// meter returns the meter of a bound, or nil if the policy no longer has it.
 func (u *usage) meter(of *Bound) *meter {
 	name := of.Name()
 	for i := range u.meters {
@@ -142,14 +141,14 @@ func (u *usage) meter(of *Bound) *meter {
 	return nil
 }
 
-// add adds what was granted of what was wanted.
+// add adds the amount n that was granted of the amount wanted.
 func (m *meter) add(n, wanted float64) {
 	m.Left += n
 	m.spent = 0
 	m.starved = n < wanted-1e-6*m.burst
 }
 
-// Take is how much of a balance a level of all gateways covers. It is taken off the level.
+// Take withdraws from the level of all gateways what it covers of a balance.
 func (b *Balance) Take(of *Level, now time.Time) Grant {
 	b.Fill(of, now)
 	of.Left -= b.Owed

@@ -19,15 +19,15 @@ const (
 
 func (k kind) String() string { return [...]string{"requests", "cost_units", "bytes"}[k] }
 
-// noun is the kind in sentences.
+// noun returns the kind's name for use in sentences.
 func (k kind) noun() string { return [...]string{"requests", "cost units", "bytes"}[k] }
 
-// Bound is one limit of a tenant: so much a second, of which what is not used is kept up
-// to a burst, or so much in a window of time.
+// Bound is one limit of a tenant: a rate per second whose unused part accumulates up to a burst, or an amount
+// per window of time.
 type Bound struct {
 	kind  kind
-	rate  float64 // a second; 0 for a window
-	burst float64 // at most; of a window all of it
+	rate  float64 // per second; 0 for a window
+	burst float64 // the maximum; for a window the whole amount
 	per   time.Duration
 }
 
@@ -54,7 +54,7 @@ func bounds(of *policy.Tenant) (list []Bound) {
 	return list
 }
 
-// Name names the bound among a tenant's.
+// Name identifies the bound among a tenant's bounds.
 func (b *Bound) Name() string {
 	if b.per == 0 {
 		return b.kind.String()
@@ -62,7 +62,7 @@ func (b *Bound) Name() string {
 	return b.kind.String() + "/" + b.per.String()
 }
 
-// String writes the bound for people.
+// String describes the bound in text for people.
 func (b *Bound) String() string {
 	if b.per == 0 {
 		return fmt.Sprintf("%v %s per second", b.rate, b.kind.noun())
@@ -70,14 +70,14 @@ func (b *Bound) String() string {
 	return fmt.Sprintf("%v %s per %s", b.burst, b.kind.noun(), b.per)
 }
 
-// Level is what is left of a bound at a time; of a window the time is its begin. It may be
-// less than nothing, since what a request costs is known at its end.
+// Level is what was left of a bound at a point in time; for a window, At is the window's start. Left may be
+// negative, since a request's cost is known only at its end.
 type Level struct {
 	Left float64
 	At   time.Time
 }
 
-// Full is the level of a bound of which nothing was used.
+// Full returns the level of an unused bound.
 func (b *Bound) Full(now time.Time) Level {
 	l := Level{Left: b.burst, At: now}
 	if b.per > 0 {
@@ -86,7 +86,7 @@ func (b *Bound) Full(now time.Time) Level {
 	return l
 }
 
-// Fill adds what the time since has given.
+// Fill adds the refill since the level's time.
 func (b *Bound) Fill(l *Level, now time.Time) {
 	if b.per > 0 {
 		if since := now.Truncate(b.per); since.After(l.At) {
@@ -99,7 +99,7 @@ func (b *Bound) Fill(l *Level, now time.Time) {
 	}
 }
 
-// Whole is after what time the bound is as if nothing of it was used.
+// Whole returns the time until the bound is full again.
 func (b *Bound) Whole(l Level, now time.Time) time.Duration {
 	if b.per > 0 {
 		return now.Truncate(b.per).Add(b.per).Sub(now)
@@ -111,19 +111,18 @@ func (b *Bound) Whole(l Level, now time.Time) time.Duration {
 type meter struct {
 	Bound
 	Level
-	leased bool    // what is left is a part of what all gateways share, and comes by leases
+	leased bool    // Left is this gateway's part of a shared bound, granted by leases
 	spent  float64 // since the last lease
-	owed   float64 // that was used without a lease
-	// known is what was left for all gateways after the last lease in this window, and alone
-	// how much this gateway has had since without one.
+	owed   float64 // used without a lease
+	// known is what was left for all gateways after the last lease in this window, and alone is how much this
+	// gateway has granted itself since.
 	known, alone float64
-	// starved says that the last lease gave less than was wanted: the gateways together have
-	// no more.
+	// starved says that the last lease granted less than was wanted: the gateways together have no more.
 	starved bool
 }
 
-// fill adds what the time since has given, unless that comes by leases: then a new window
-// starts with nothing here, and all of it is there for leases.
+// fill adds the refill since the meter's time, unless the bound is leased: then a new window starts empty here,
+// and all of it is available to leases.
 func (m *meter) fill(now time.Time) {
 	switch {
 	case !m.leased:
@@ -133,10 +132,10 @@ func (m *meter) fill(now time.Time) {
 	}
 }
 
-// without is how much of what the meter wants it gets without a lease, since the last
-// round at one of so many gateways: its part of what time has given or, of a window, of
-// what was left for all. It owes that to the shared level, which time fills meanwhile. Of
-// a rate it owes no more than its part of a burst, since the level grows by no more.
+// without returns how much of what the meter wants the gateway grants itself without a lease for the time since
+// the last round: its share of the refill or, for a window, of what was left for all. The gateway owes that
+// amount to the shared level, which refills meanwhile. For a rate it owes at most its share of a burst, since
+// the level grows by no more.
 func (m *meter) without(wants float64, gateways int, since time.Duration) float64 {
 	parts := float64(max(gateways, 1))
 	if m.per == 0 {
@@ -150,8 +149,8 @@ func (m *meter) without(wants float64, gateways int, since time.Duration) float6
 	return n
 }
 
-// wait is after what time n may be taken; 0 is now. More than the burst may be taken
-// when nothing was used for so long, or it never could be.
+// wait returns how long to wait before n may be taken; 0 means now. More than the burst may be taken when the
+// bound is full, since otherwise it never could be.
 func (m *meter) wait(n float64, now time.Time) time.Duration {
 	m.fill(now)
 	missing := min(n, m.burst) - m.Left
@@ -164,22 +163,21 @@ func (m *meter) wait(n float64, now time.Time) time.Duration {
 	return time.Duration(math.Min(missing/m.rate, 1e6) * float64(time.Second))
 }
 
-// take takes n, or gives it back where it is less than nothing.
+// take takes n; a negative n is returned.
 func (m *meter) take(n float64) {
 	m.Left = min(m.Left-n, m.burst)
 	m.spent += n
 }
 
-// A lease is for about so many rounds of what was used in the last one, and at least for
-// half of the gateway's part of a burst. Before the first there is so much of a burst.
+// A lease covers leaseRounds times what was used in the last round, and at least half of the gateway's share of
+// a burst. Before the first lease, the fraction leastLease of a burst is available.
 const (
 	leaseRounds = 2
 	leastLease  = 0.02
 )
 
-// wants is how much more than there is the meter needs until after the next round, at one
-// of so many gateways; less than nothing is what it gives back. One that is none of them any
-// more gives all back.
+// wants returns how much more the meter needs until after the next round, at one of gateways; a negative amount
+// is returned. With no gateways it returns everything.
 func (m *meter) wants(gateways int) float64 {
 	if gateways == 0 {
 		return min(-m.Left, 0)

@@ -9,15 +9,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/policy"
 )
 
-// maxRemembered is how many verified tokens are remembered, and rememberedFor how long at
-// most: a key that its issuer withdraws counts no longer than that.
+// maxRemembered is how many verified tokens are cached, and rememberedFor for how long at most: a key that its
+// issuer withdraws is not accepted for longer than that.
 const (
 	maxRemembered = 10_000
 	rememberedFor = 5 * time.Minute
 )
 
-// remembered are the tenants of tokens that were verified, until these expire, by
-// their hashes: verifying a signature takes a hundred times as long as a hash.
+// remembered caches the tenants of verified tokens until the tokens expire, keyed by hash: verifying a
+// signature takes a hundred times as long as hashing.
 type remembered struct {
 	tokens *otter.Cache[[sha256.Size]byte, rememberedToken]
 }

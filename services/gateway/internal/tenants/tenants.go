@@ -1,5 +1,5 @@
-// Package tenants applies a policy to the calls of a gateway: whose they are, what
-// they may use, and how much of it.
+// Package tenants applies a policy to the calls of a gateway: which tenant calls, what it may use, and how much
+// of it.
 package tenants
 
 import (
@@ -13,41 +13,38 @@ import (
 	"github.com/nereid-serving/nereid/libs/policy"
 )
 
-// Verifier verifies JSON web tokens. It is safe for concurrent use and does not wait for
-// the network.
+// Verifier verifies JSON web tokens. It is safe for concurrent use and does not wait for the network.
 type Verifier interface {
-	// Verify returns who has issued a token, its claims and when it expires. The error is
-	// of the reason token_invalid.
+	// Verify returns a token's issuer, its claims and its expiry. The error has the reason token_invalid.
 	Verify(token string) (by *policy.Issuer, claims map[string]any, expires time.Time, err error)
 }
 
 // Meter counts what policies refuse. It is safe for concurrent use and does not block.
 type Meter interface {
-	// Shadowed is called with what a policy in shadow mode would have refused.
+	// Shadowed is called with each refusal that a policy in shadow mode did not enforce.
 	Shadowed(tenant string, reason errs.Reason)
-	// Retried is called with each retry of a tenant, and whether it was taken.
+	// Retried is called with each retry of a tenant, and whether it was accepted.
 	Retried(tenant string, taken bool)
 }
 
-// maxUnlisted is of how many tenants that the policy does not list the use is remembered:
-// those that were seen last, and besides those that have requests in flight.
+// maxUnlisted is the number of tenants, not listed in the policy, whose use is remembered: the most recently
+// seen, plus those with requests in flight.
 const maxUnlisted = 10_000
 
-// Tenants holds the policy of a gateway, and what each tenant has used. It is safe for
-// concurrent use.
+// Tenants holds the policy of a gateway and what each tenant has used. It is safe for concurrent use.
 type Tenants struct {
 	meter   Meter
 	now     func() time.Time
 	current atomic.Pointer[View]
-	missing atomic.Bool // calls are refused where there is no policy
+	missing atomic.Bool // calls are refused while there is no policy
 	leased  atomic.Bool // limits are shared with other gateways
 	short   chan struct{}
 
 	mu         sync.Mutex
-	generation uint64            // of the policy that was set last; guarded by mu
+	generation uint64            // of the latest policy; guarded by mu
 	leases     chan struct{}     // closed with the next lease; guarded by mu
 	usages     map[string]*usage // by the tenant's name; guarded by mu
-	recent     list.List         // of *usage that the policy does not list, the one seen last first; guarded by mu
+	recent     list.List         // *usage of tenants that the policy does not list, most recently seen first; guarded by mu
 }
 
 // New returns tenants without a policy.
@@ -55,8 +52,8 @@ func New(meter Meter, now func() time.Time) *Tenants {
 	return &Tenants{meter: meter, now: now, usages: make(map[string]*usage), short: make(chan struct{}, 1), leases: make(chan struct{})}
 }
 
-// Set replaces the policy for new calls. What tenants have used stays. Verify may be nil
-// for a policy without issuers.
+// Set replaces the policy for new calls. What tenants have used is kept. verify may be nil for a policy without
+// issuers.
 func (t *Tenants) Set(p *policy.Policy, verify Verifier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,14 +68,14 @@ func (t *Tenants) Set(p *policy.Policy, verify Verifier) {
 		v.listed[of.Name] = made
 	}
 	for name, u := range t.usages {
-		if u.element == nil && v.listed[name] == nil { // it was listed, and is not now
+		if u.element == nil && v.listed[name] == nil { // it was listed before
 			u.element = t.recent.PushFront(u)
 		}
 	}
 	t.current.Store(v)
 }
 
-// Current returns the policy that new calls take; nil is none.
+// Current returns the policy for new calls, or nil if there is none.
 func (t *Tenants) Current() *View {
 	if t == nil {
 		return nil
@@ -86,11 +83,11 @@ func (t *Tenants) Current() *View {
 	return t.current.Load()
 }
 
-// Require has calls be refused while there is no policy, or not.
+// Require sets whether calls are refused while there is no policy.
 func (t *Tenants) Require(required bool) { t.missing.Store(required) }
 
-// View returns the policy that a new call takes; nil is none. The error says that there must
-// be one and is none; its reason is policy_missing.
+// View returns the policy for a new call, or nil if there is none. If a policy is required and missing, it
+// returns an error with the reason policy_missing.
 func (t *Tenants) View() (*View, error) {
 	v := t.Current()
 	if v == nil && t != nil && t.missing.Load() {
@@ -99,7 +96,7 @@ func (t *Tenants) View() (*View, error) {
 	return v, nil
 }
 
-// tenantLocked returns a tenant under a view's policy, with what it has used.
+// tenantLocked returns a tenant under a view's policy, with its usage.
 func (t *Tenants) tenantLocked(v *View, of *policy.Tenant) *Tenant {
 	u := t.usages[of.Name]
 	if u == nil {
@@ -110,8 +107,8 @@ func (t *Tenants) tenantLocked(v *View, of *policy.Tenant) *Tenant {
 	return &Tenant{Tenant: of, view: v, usage: u}
 }
 
-// unlisted returns a tenant that the policy does not list. To remember what it uses, those
-// are forgotten that were seen longest ago and have nothing in flight, where there are many.
+// unlisted returns a tenant that the policy does not list. To bound what is remembered, it forgets the tenants
+// that were seen longest ago and have nothing in flight.
 func (t *Tenants) unlisted(v *View, of *policy.Tenant) *Tenant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,10 +135,10 @@ func (t *Tenants) unlisted(v *View, of *policy.Tenant) *Tenant {
 	return made
 }
 
-// forgottenAtOnce bounds how many tenants one call examines to forget some.
+// forgottenAtOnce bounds how many tenants one call examines in order to forget some.
 const forgottenAtOnce = 16
 
-// View is a policy as one call sees it from its start to its end.
+// View is the policy that one call sees from start to end.
 type View struct {
 	*policy.Policy
 	tenants    *Tenants
@@ -151,28 +148,26 @@ type View struct {
 	listed     map[string]*Tenant // by name
 }
 
-// Tenant is a tenant under a view's policy, with what it has used.
+// Tenant is a tenant under a view's policy, with its usage.
 type Tenant struct {
 	*policy.Tenant
 	view  *View
 	usage *usage
 }
 
-// Credentials are what a transport knows of who calls.
+// Credentials are what a transport knows about the caller.
 type Credentials interface {
 	// Header returns the values of a header.
 	Header(name string) []string
-	// Names are those in the client's certificate, which its connection has verified; nil
-	// without one.
+	// Names returns the names in the client's verified certificate, or nil without one.
 	Names() []string
 }
 
-// maxCredential is the most bytes of a key or token.
+// maxCredential is the maximum length of a key or token in bytes.
 const maxCredential = 16 << 10
 
-// Identify finds out whose a call is: by its API key or token, else by its client's
-// certificate, else it is nobody's. The error is of the reason token_missing or
-// token_invalid.
+// Identify determines the tenant of a call: by its API key or token, otherwise by its client's certificate,
+// otherwise it is anonymous. The error has the reason token_missing or token_invalid.
 func (v *View) Identify(c Credentials) (*Tenant, error) {
 	of, err := v.identify(c)
 	if err != nil {
@@ -203,7 +198,7 @@ func (v *View) identify(c Credentials) (*policy.Tenant, error) {
 	return v.Anonymous()
 }
 
-// credential returns the key or token that a call has.
+// credential returns the key or token that a call carries.
 func credential(c Credentials) (string, error) {
 	secret := ""
 	for _, value := range c.Header("authorization") {
@@ -222,7 +217,7 @@ func credential(c Credentials) (string, error) {
 	return secret, nil
 }
 
-// byToken verifies a token, unless it was lately.
+// byToken verifies a token, unless it was verified recently.
 func (v *View) byToken(token string) (*policy.Tenant, error) {
 	now := v.tenants.now()
 	if t := v.known.get(token, now); t != nil {
@@ -242,7 +237,7 @@ func (v *View) byToken(token string) (*policy.Tenant, error) {
 	return t, err
 }
 
-// tenant returns a tenant with what it has used.
+// tenant returns a tenant with its usage.
 func (v *View) tenant(of *policy.Tenant) *Tenant {
 	if t := v.listed[of.Name]; t != nil {
 		return t
@@ -250,8 +245,8 @@ func (v *View) tenant(of *policy.Tenant) *Tenant {
 	return v.tenants.unlisted(v, of)
 }
 
-// Refuse returns an error that refuses a call of a tenant, or nil where the policy
-// is in shadow mode, which counts it alone.
+// Refuse returns an error that refuses a call of a tenant, or nil if the policy is in shadow mode, which only
+// counts it.
 func (t *Tenant) Refuse(err error) error {
 	if err == nil || !t.view.Shadow {
 		return err
@@ -260,11 +255,11 @@ func (t *Tenant) Refuse(err error) error {
 	return nil
 }
 
-// Shadowed reports whether the policy refuses nothing.
+// Shadowed reports whether the policy is in shadow mode and refuses nothing.
 func (t *Tenant) Shadowed() bool { return t.view.Shadow }
 
-// Secret reports whether a header, in lower case, identifies its caller: it is no property
-// of the request, and neither conditions nor models see it.
+// Secret reports whether a header, given in lower case, identifies the caller. Such a header is not a property
+// of the request: neither conditions nor models see it.
 func Secret(name string) bool {
 	switch name {
 	case "authorization", "x-api-key", "cookie", "proxy-authorization":
@@ -273,7 +268,7 @@ func Secret(name string) bool {
 	return false
 }
 
-// Headers are those of a call which conditions may see.
+// Headers returns the headers of a call that conditions may see.
 func Headers(c Credentials) func(name string) []string {
 	return func(name string) []string {
 		if Secret(name) {
@@ -283,7 +278,7 @@ func Headers(c Credentials) func(name string) []string {
 	}
 }
 
-// Attempts is how often a call was sent before, as its client or proxy says.
+// Attempts reports whether a call was sent before, according to its client or proxy.
 func Attempts(c Credentials) bool {
 	for _, value := range c.Header("grpc-previous-rpc-attempts") {
 		if value != "" && value != "0" {

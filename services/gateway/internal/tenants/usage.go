@@ -12,28 +12,28 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// usage is what a tenant has used lately and is using. It outlives policies.
+// usage is what a tenant has used recently and is using now. It outlives policies.
 type usage struct {
 	name    string
-	element *list.Element // in the recent tenants; nil for one that the policy lists; guarded by Tenants.mu
+	element *list.Element // in the recent tenants; nil for a tenant that the policy lists; guarded by Tenants.mu
 
 	mu          sync.Mutex
-	generation  uint64 // of the policy that the limits are of
-	concurrency int    // at most; 0 is no bound
+	generation  uint64 // of the policy that set the limits
+	concurrency int    // maximum; 0 means no bound
 	meters      []meter
-	retries     float64 // that other requests have made up for
-	seen        bool    // whether it is
+	retries     float64 // retries that other requests have earned
+	seen        bool    // retries has been initialized
 	running     int
-	asked       bool // for more than there is, since the last lease
+	asked       bool // more was needed than is here, since the last lease
 	memory      *memory.Budget
-	share       int64 // of memory, in bytes; 0 for the usual one
+	share       int64 // of memory, in bytes; 0 means the usual share
 }
 
-// usualShare is the part of all memory that a tenant may hold which has no bound of its
-// own: another one's calls find the rest.
+// usualShare is the fraction of all memory that a tenant without a bound of its own may hold; the rest remains
+// for other tenants.
 const usualShare = 0.75
 
-// Memory returns the budget of the tenant's calls, which is a part of the budget of all.
+// Memory returns the budget of the tenant's calls, which is part of the budget of all calls.
 func (t *Tenant) Memory(all *memory.Budget) *memory.Budget {
 	u := t.usage
 	u.mu.Lock()
@@ -49,8 +49,7 @@ func (t *Tenant) Memory(all *memory.Budget) *memory.Budget {
 	return u.memory
 }
 
-// configure sets the limits of a policy, unless those of it or of a later one are set. What
-// was used counts on.
+// configure sets the limits of a policy, unless those of this or a later policy are set. Past use still counts.
 func (u *usage) configure(of *policy.Tenant, generation uint64, leased bool, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,35 +83,33 @@ func (u *usage) inFlight() bool {
 	return u.running > 0
 }
 
-// Demand is what a request that has been read asks of its tenant's limits.
+// Demand is what a decoded request needs of its tenant's limits.
 type Demand struct {
-	// Cost is what the request is expected to cost, in cost units.
+	// Cost is the request's predicted cost, in cost units.
 	Cost float64
-	// Bytes are those of its tensors.
+	// Bytes is the size of its tensors.
 	Bytes float64
 }
 
-// Reservation is what a request holds of its tenant's limits until it is settled. The
-// zero Reservation is of a request without a tenant.
+// Reservation is what a request holds of its tenant's limits until it is settled. A request without a tenant
+// has the zero Reservation.
 type Reservation struct {
 	tenant *Tenant
 	cost   float64
-	// Limit, Left and Reset are the tenant's bound of requests, how many are left of it
-	// and when there are as many as can be; a Limit of 0 is no bound.
+	// Limit is the tenant's request limit, Left how many requests are left of it, and Reset the time until it
+	// is full again. A Limit of 0 means no limit.
 	Limit, Left int64
 	Reset       time.Duration
-	// Window is for how long Limit is.
+	// Window is the time that Limit applies to.
 	Window time.Duration
 }
 
-// Cost is what was reserved, in cost units.
+// Cost returns the reserved cost, in cost units.
 func (r *Reservation) Cost() float64 { return r.cost }
 
-// Enter counts a request that has not been read among those of its tenant in flight, until
-// it is settled, or refuses it: nothing is taken then. retry says that the request was
-// sent before. The reasons are tenant_concurrency, quota_exceeded and retry_budget. Where
-// limits are shared and the other gateways may have more of them, it waits for that for a
-// moment.
+// Enter counts a request that has not been read as in flight for its tenant until it is settled, or refuses it
+// and takes nothing. retry says that the request was sent before. The reasons are tenant_concurrency,
+// quota_exceeded and retry_budget. If limits are shared and a lease may provide more, it briefly waits for one.
 func (t *Tenant) Enter(ctx context.Context, retry bool) (Reservation, error) {
 	entering := func(m *meter) float64 {
 		if m.kind == requests {
@@ -148,8 +145,8 @@ func (t *Tenant) Enter(ctx context.Context, retry bool) (Reservation, error) {
 	return r, nil
 }
 
-// Price takes what the request is expected to use, or refuses it: then it does not count
-// among the tenant's requests either. The reason is quota_exceeded.
+// Price reserves what the request is expected to use, or refuses it with the reason quota_exceeded; a refused
+// request does not count against the request limit either.
 func (r *Reservation) Price(ctx context.Context, d Demand) error {
 	asked := func(m *meter) float64 {
 		switch m.kind {
@@ -185,7 +182,7 @@ func (r *Reservation) Price(ctx context.Context, d Demand) error {
 	return nil
 }
 
-// takeRequests takes n requests from the bounds of requests.
+// takeRequests takes n requests from the request bounds.
 func (u *usage) takeRequests(n float64) {
 	for i := range u.meters {
 		if m := &u.meters[i]; m.kind == requests {
@@ -194,8 +191,7 @@ func (u *usage) takeRequests(n float64) {
 	}
 }
 
-// leaseHelps reports whether what is asked for is not here, and may be with what all
-// gateways share.
+// leaseHelps reports whether the demand exceeds what is here, and a lease from the shared limits may help.
 func (t *Tenant) leaseHelps(asked func(*meter) float64) bool {
 	if !t.view.tenants.leased.Load() {
 		return false
@@ -213,7 +209,7 @@ func (t *Tenant) leaseHelps(asked func(*meter) float64) bool {
 	return short && !starved
 }
 
-// reservation says what is left.
+// reservation returns a reservation that says what is left.
 func (u *usage) reservation() Reservation {
 	for i := range u.meters {
 		m := &u.meters[i]
@@ -227,12 +223,11 @@ func (u *usage) reservation() Reservation {
 	return Reservation{}
 }
 
-// leastCost is what every request is taken to cost, in cost units: one of which nothing
-// is known must not pass where nothing is left.
+// leastCost is the minimum demand of every request, in cost units: even a request of unknown cost must not pass
+// when nothing is left.
 const leastCost = 1e-3
 
-// short is how long to wait until as much as is asked for is there; 0 where it is, or
-// where nothing is asked for.
+// short returns how long to wait until the demand can be met; 0 means now, or that nothing is demanded.
 func (m *meter) short(asked float64, now time.Time) time.Duration {
 	if asked == 0 {
 		return 0
@@ -240,7 +235,7 @@ func (m *meter) short(asked float64, now time.Time) time.Duration {
 	return m.wait(asked, now)
 }
 
-// crowded refuses a request beside as many as the tenant may have in flight.
+// crowded refuses a request if the tenant has the maximum number in flight.
 func (u *usage) crowded() error {
 	if u.concurrency > 0 && u.running >= u.concurrency {
 		return errs.New(errs.TenantConcurrency, "tenant '%s' has %d requests in flight, as many as it may", u.name, u.running)
@@ -248,7 +243,7 @@ func (u *usage) crowded() error {
 	return nil
 }
 
-// refusal is why a request is refused that asks so much of each bound; nil where it is not.
+// refusal returns why a request with this demand of each bound is refused, or nil.
 func (u *usage) refusal(asked func(*meter) float64, now time.Time) error {
 	for i := range u.meters {
 		m := &u.meters[i]
@@ -259,14 +254,14 @@ func (u *usage) refusal(asked func(*meter) float64, now time.Time) error {
 	return nil
 }
 
-// A tenant may always send so many retries, and save up so many.
+// A tenant starts with retriesAtFirst retries and can accumulate up to retriesSaved.
 const (
 	retriesAtFirst = 10
 	retriesSaved   = 100
 )
 
-// retry takes a retry from what the other requests have made up for, or refuses it:
-// Envoy's and gRPC's way to keep retries from multiplying an overload.
+// retry takes a retry from those that other requests have earned, or refuses it. Envoy and gRPC use this method
+// to keep retries from multiplying an overload.
 func (u *usage) retry(again bool, budget float64) error {
 	if budget < 0 {
 		return nil
@@ -285,7 +280,7 @@ func (u *usage) retry(again bool, budget float64) error {
 	return nil
 }
 
-// Settle ends a reservation with what the request has cost, in cost units.
+// Settle ends a reservation with the request's actual cost, in cost units.
 func (r *Reservation) Settle(cost float64) {
 	if r.tenant == nil {
 		return

@@ -10,12 +10,11 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// maxContents bounds typed contents in bytes of tensor: integers can take
-// eight times their size on the wire.
+// maxContents bounds typed contents, in bytes of tensor: integers can take eight times their size on the wire.
 const maxContents = math.MaxInt32
 
-// contents reads the typed contents of an input into tensor bytes. It passes
-// over them twice: to count, and to fill memory of the right size.
+// contents decodes the typed contents of an input into tensor bytes, in two passes: one counts, the other fills
+// memory of the right size.
 func (d *decoder) contents(input protoscan.Cursor, in *Input) error {
 	if d.typed += input.Left(); d.typed >= memory.LargeBody {
 		if err := d.account.StartCoding(d.ctx); err != nil {
@@ -45,9 +44,8 @@ func (d *decoder) contents(input protoscan.Cursor, in *Input) error {
 	return fill.input(input)
 }
 
-// datatype is what the values are if the input is said to be want: want, or
-// that of the first kind if it is another. Values of a further kind are one
-// kind too many.
+// datatype returns the datatype of the values, for an input declared as want: want itself, or the datatype of
+// the first other kind. several reports values of more than one kind.
 func (t *contents) datatype(want tensor.Datatype) (given tensor.Datatype, several bool) {
 	given = want
 	kinds := 0
@@ -63,8 +61,8 @@ func (t *contents) datatype(want tensor.Datatype) (given tensor.Datatype, severa
 	return given, false
 }
 
-// datatypeOf is the datatype that a kind of contents has for an input that is
-// said to be want: 8- and 16-bit integers travel as 32-bit ones.
+// datatypeOf returns the datatype of a kind of contents for an input declared as want: 8- and 16-bit integers
+// are sent as 32-bit ones.
 func datatypeOf(kind protowire.Number, want tensor.Datatype) tensor.Datatype {
 	switch kind {
 	case boolContents:

@@ -13,31 +13,25 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// textGuess is how much memory a request's names are expected to take, at
-// most; more costs one more allocation.
+// textGuess is the expected maximum size of a request's names; more costs another allocation.
 const textGuess = 256
 
-// dimsGuess is how many dimensions the inputs of a request are expected to
-// have together; more cost more allocations.
+// dimsGuess is the expected total number of dimensions of a request's inputs; more cost more allocations.
 const dimsGuess = 8
 
-// maxEntries bounds a request's inputs, outputs, contents, parameters and
-// dimensions together: one takes a byte or two on the wire, many times as much in
-// memory, and names are compared with each other.
+// maxEntries bounds a request's inputs, outputs, contents, parameters and dimensions together: an entry takes a
+// byte or two on the wire and many times as much in memory, and names are compared pairwise.
 const maxEntries = 8192
 
-// What an entry takes in memory at most beside its texts, in bytes, a dimension
-// included.
+// The maximum memory of an entry in bytes in addition to its texts, including a dimension.
 const entryBytes = 256
 
-// Decode reads a ModelInferRequest into r, which it resets first. Nothing in
-// r refers to data afterwards. What the message becomes is charged to the account
-// before there is memory for it, and stays charged. Decode fails where
-// proto.Unmarshal would, for more entries than any model needs, and when the account
-// or the pool has no memory; r then has at most its id.
+// Decode decodes a ModelInferRequest into r, which it resets first. Afterwards r has no references to data.
+// What the message becomes is charged to the account before memory is allocated for it, and stays charged.
+// Decode fails where proto.Unmarshal would, for more entries than any model needs, and when the account or the
+// pool has no memory; r then has at most its id.
 //
-// Large typed contents wait for their turn to be decoded, until ctx ends: see
-// [memory.Account.StartCoding].
+// Large typed contents wait for their turn to be decoded, until ctx ends: see [memory.Account.StartCoding].
 func Decode(ctx context.Context, data mem.BufferSlice, pool *tensor.Pool, account *memory.Account, r *Request) error {
 	r.Reset()
 	d := decoder{Request: r, ctx: ctx, pool: pool, account: account}
@@ -55,7 +49,7 @@ func Decode(ctx context.Context, data mem.BufferSlice, pool *tensor.Pool, accoun
 	return err
 }
 
-// maxRefusedID is the most bytes that are kept of the id of a request that is refused.
+// maxRefusedID is how many bytes of a refused request's id are kept.
 const maxRefusedID = 256
 
 type decoder struct {
@@ -69,7 +63,7 @@ type decoder struct {
 	tensors int64 // charged for tensors, and not used yet
 }
 
-// grant is how much is charged for entries and texts at a time: usually once.
+// grant is how much is charged for entries and texts at a time; one grant is usually enough.
 const grant = 4 << 10
 
 // small charges n bytes of entries or texts.
@@ -118,7 +112,7 @@ func (d *decoder) requestField(f protoscan.Field, c *protoscan.Cursor) error {
 	return c.SkipField(f)
 }
 
-// entry begins an input, output, raw content or parameter.
+// entry starts an input, output, raw content or parameter.
 func (d *decoder) entry(c *protoscan.Cursor) (protoscan.Cursor, error) {
 	if err := d.count(); err != nil {
 		return protoscan.Cursor{}, err
@@ -150,9 +144,8 @@ func (d *decoder) raw(c *protoscan.Cursor) error {
 	return err
 }
 
-// place gets memory for a tensor of n bytes, which it charges first; expect is the
-// most that may still follow in the message, n included, and charged together where
-// it is little.
+// place charges and allocates memory for a tensor of n bytes. expect is the maximum number of bytes still to
+// follow in the message, including n; if it is small, it is charged at once.
 func (d *decoder) place(n, expect int) (tensor.Ref, error) {
 	if d.tensors -= int64(n); d.tensors < 0 {
 		more := max(-d.tensors, int64(min(expect, tensor.MappedThreshold)))
@@ -186,7 +179,7 @@ func (d *decoder) input(c *protoscan.Cursor) error {
 	if err != nil || !in.hasContents {
 		return err
 	}
-	// The datatype may follow the contents: they are read once it is known.
+	// The datatype may follow the contents, which are decoded once it is known.
 	return d.contents(whole, in)
 }
 
@@ -254,13 +247,13 @@ func (d *decoder) outputField(f protoscan.Field, c *protoscan.Cursor, out *Outpu
 	return c.SkipField(f)
 }
 
-// string reads a string into the request's common text memory.
+// string reads a string into the request's shared text memory.
 func (d *decoder) string(c *protoscan.Cursor, s *string) error {
 	b, err := c.UTF8()
 	if err != nil {
 		return err
 	}
-	// A builder that grows leaves what it had to the strings before.
+	// A builder that grows leaves its old memory to the earlier strings.
 	if err := d.small(2 * int64(len(b))); err != nil {
 		return err
 	}

@@ -10,17 +10,16 @@ import (
 	"github.com/nereid-serving/nereid/libs/splice"
 )
 
-// Response is what a ModelInferResponse says. Outputs are sent as
-// raw_output_contents, one entry each and in their order.
+// Response is the content of a ModelInferResponse. Outputs are sent as raw_output_contents, one entry each, in
+// order.
 type Response struct {
 	Model, Version, ID string
 	Parameters         []infer.Parameter
 	Outputs            []infer.Tensor
 }
 
-// Size returns the number of bytes of the message, gaps and all. It
-// fails for a parameter that the protocol has no type for and for output
-// bytes that cannot be read in this process.
+// Size returns the number of bytes of the message, including gaps. It fails for a parameter whose type the
+// protocol lacks, and for output bytes that cannot be read in this process.
 func (r *Response) Size() (int, error) {
 	n := sizeText(1, len(r.Model)) + sizeText(2, len(r.Version)) + sizeText(3, len(r.ID))
 	for i := range r.Parameters {
@@ -41,7 +40,7 @@ func (r *Response) Size() (int, error) {
 	return n, nil
 }
 
-// Bulk is the sum of the outputs of at least so many bytes.
+// Bulk returns the total size of the outputs of at least least bytes.
 func (r *Response) Bulk(least int64) int {
 	n := int64(0)
 	for i := range r.Outputs {
@@ -52,8 +51,8 @@ func (r *Response) Bulk(least int64) int {
 	return int(n)
 }
 
-// Append appends the message to b, without the bytes of outputs of at least so
-// many bytes, which it returns as gaps, without references of their own. [Response.Size] has succeeded before.
+// Append appends the message to b, without the bytes of outputs of at least least bytes. It returns those as
+// gaps, without references of their own. [Response.Size] must have succeeded before.
 func (r *Response) Append(b []byte, least int64) ([]byte, []splice.Tensor) {
 	b = appendText(b, 1, r.Model)
 	b = appendText(b, 2, r.Version)
@@ -78,12 +77,12 @@ func (r *Response) Append(b []byte, least int64) ([]byte, []splice.Tensor) {
 	return b, gaps
 }
 
-// sizeField is the size of a length-delimited field of n bytes.
+// sizeField returns the size of a length-delimited field of n bytes.
 func sizeField(num protowire.Number, n int) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(n)
 }
 
-// sizeText is the size of a string field, which is left out when empty.
+// sizeText returns the size of a string field, which is omitted when empty.
 func sizeText(num protowire.Number, n int) int {
 	if n == 0 {
 		return 0
@@ -129,8 +128,7 @@ func appendOutput(b []byte, out *infer.Tensor) []byte {
 	return b
 }
 
-// sizeParameter is the size of a map entry, whose key and value are always
-// written.
+// sizeParameter returns the size of a map entry, whose key and value are always written.
 func sizeParameter(p *infer.Parameter) (int, error) {
 	n, ok := sizeValue(p.Value)
 	if !ok {
@@ -174,20 +172,20 @@ func appendParameter(b []byte, p *infer.Parameter) []byte {
 	return b
 }
 
-// StreamItem is what a ModelStreamInferResponse says: a response, or the text
-// of an error with a response that only names the request.
+// StreamItem is the content of a ModelStreamInferResponse: a response, or an error text with a response that
+// only names the request.
 type StreamItem struct {
 	Error string
 	Response
 }
 
-// Size is as [Response.Size].
+// Size is like [Response.Size].
 func (s *StreamItem) Size() (int, error) {
 	n, err := s.Response.Size()
 	return sizeText(1, len(s.Error)) + sizeField(2, n), err
 }
 
-// Append is as [Response.Append].
+// Append is like [Response.Append].
 func (s *StreamItem) Append(b []byte, least int64) ([]byte, []splice.Tensor) {
 	b = appendText(b, 1, s.Error)
 	n, _ := s.Response.Size()

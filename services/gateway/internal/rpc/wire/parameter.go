@@ -63,7 +63,7 @@ func (d *decoder) valueField(f protoscan.Field, c *protoscan.Cursor, v *any) err
 	return c.SkipField(f)
 }
 
-// integer is the value of a parameter that travels as a varint.
+// integer returns the value of a parameter that is encoded as a varint.
 func integer(num protowire.Number, n uint64) any {
 	switch num {
 	case 1:

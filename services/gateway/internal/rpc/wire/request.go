@@ -8,15 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// Request is a decoded ModelInferRequest. It owns the bytes of its tensors
-// until [Request.Tensors] hands them over; [Request.Reset] gives back what it
-// still owns and makes it ready for another message. It is not safe for
+// Request is a decoded ModelInferRequest. It owns the bytes of its tensors until [Request.Tensors] hands them
+// over; [Request.Reset] releases what it still owns and prepares it for another message. It is not safe for
 // concurrent use.
 type Request struct {
 	Model, Version, ID string
-	// Parameters are the request's, as sent: their keys may repeat, of which
-	// the last counts, and a Value is a bool, int64, uint64, float64, string
-	// or nil for none.
+	// Parameters are the request's parameters as sent. Keys may repeat; then the last one wins. A Value is a
+	// bool, int64, uint64, float64, string, or nil for none.
 	Parameters []infer.Parameter
 	Inputs     []Input
 	Outputs    []Output
@@ -34,14 +32,13 @@ type Input struct {
 	Shape    tensor.Shape
 	// Parameters are as in [Request].
 	Parameters []infer.Parameter
-	// Shared says that the data lies in client shared memory, and not in the message.
-	// Who reads the parameters sets it before [Request.Tensors].
+	// Shared says that the data is in client shared memory and not in the message. Whoever reads the parameters
+	// sets it before [Request.Tensors].
 	Shared bool
 
 	hasContents bool
-	// given and size are the datatype that the typed contents are of, and
-	// the bytes that they take as a tensor: contents, if they fit the input.
-	// Contents of several kinds never do.
+	// given is the datatype of the typed contents, and size the bytes that they need as a tensor: contents, if
+	// they fit the input. Contents of several kinds never fit.
 	given    tensor.Datatype
 	several  bool
 	size     int64
@@ -51,7 +48,7 @@ type Input struct {
 // HasContents reports whether the input has typed contents.
 func (in *Input) HasContents() bool { return in.hasContents }
 
-// Output is one output that a request asks for.
+// Output is an output that a request asks for.
 type Output struct {
 	Name       string
 	Parameters []infer.Parameter
@@ -65,15 +62,14 @@ func (r *Request) Reset() {
 	for i := range r.raws {
 		r.raws[i].Release()
 	}
-	// The texts and dimensions went with the request: they are not reused.
+	// The texts and dimensions belong to the previous request and are not reused.
 	*r = Request{Inputs: emptied(r.Inputs), Outputs: emptied(r.Outputs), Parameters: emptied(r.Parameters), raws: emptied(r.raws)}
 }
 
-// keepEntries is how many entries of a kind a request keeps memory for.
+// keepEntries is how many entries of a kind a request retains memory for.
 const keepEntries = 64
 
-// emptied returns a list for the next message, in the memory of this one unless that
-// is large.
+// emptied returns an empty list for the next message, reusing the memory of this one unless it is large.
 func emptied[T any](list []T) []T {
 	if cap(list) > keepEntries {
 		return nil
@@ -82,10 +78,9 @@ func emptied[T any](list []T) []T {
 	return list[:0]
 }
 
-// Tensors pairs the inputs with their data and hands both over. The errors
-// are Triton's, for inputs whose data is missing, given twice or of the wrong
-// kind; the request then still owns all data. Inputs in client shared memory have
-// none.
+// Tensors pairs the inputs with their data and hands both over. Its errors are Triton's, for inputs whose data
+// is missing, given twice or of the wrong kind; the request then still owns all data. Inputs in client shared
+// memory have no data.
 func (r *Request) Tensors() ([]infer.Tensor, error) {
 	if err := r.checkData(); err != nil {
 		return nil, err
@@ -143,7 +138,7 @@ func (r *Request) refuse(reason errs.Reason, format string, args ...any) error {
 	return errs.New(reason, format, args...).WithModel(r.Model)
 }
 
-// spelled is a datatype as Triton spells it.
+// spelled returns a datatype's name as Triton spells it.
 func spelled(d tensor.Datatype) string {
 	if !d.Valid() {
 		return "<invalid>"

@@ -9,13 +9,13 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// inputContents is the field of an input that holds its typed contents.
+// inputContents is the field number of an input's typed contents.
 const inputContents = 5
 
-// lengthBytes precede each element of a BYTES tensor.
+// lengthBytes is the size of the length before each element of a BYTES tensor.
 const lengthBytes = 4
 
-// The kinds of contents, by their fields in InferTensorContents.
+// The kinds of contents, by their field numbers in InferTensorContents.
 const (
 	boolContents protowire.Number = 1 + iota
 	intContents
@@ -28,18 +28,17 @@ const (
 	contentsEnd
 )
 
-// contents counts the values of InferTensorContents or writes them as tensor
-// bytes.
+// contents counts the values of InferTensorContents, or writes them as tensor bytes.
 type contents struct {
 	elements [contentsEnd]int64 // by kind
 	chars    int64              // in bytes_contents
 
 	filling bool
-	dst     []byte // what is still to be filled
-	width   int    // bytes of an element
+	dst     []byte // what remains to be filled
+	width   int    // size of an element in bytes
 }
 
-// size is the tensor's size in bytes if all elements are of datatype d.
+// size returns the tensor's size in bytes if all elements have datatype d.
 func (t *contents) size(d tensor.Datatype) int64 {
 	n := int64(0)
 	for _, k := range t.elements {
@@ -51,7 +50,7 @@ func (t *contents) size(d tensor.Datatype) int64 {
 	return n * int64(d.Size())
 }
 
-// input reads all contents fields of an input, which count as one.
+// input reads all contents fields of an input, which count as a single field.
 func (t *contents) input(c protoscan.Cursor) error {
 	for c.Left() > 0 {
 		f, err := c.Field()
@@ -94,7 +93,7 @@ func (t *contents) field(f protoscan.Field, c *protoscan.Cursor) error {
 	return c.SkipField(f)
 }
 
-// wireType is the type of one number of a kind; bytes have their own.
+// wireType returns the wire type of a single number of a kind, or that of bytes.
 func wireType(kind protowire.Number) protowire.Type {
 	switch kind {
 	case fp32Contents:
@@ -107,8 +106,7 @@ func wireType(kind protowire.Number) protowire.Type {
 	return protowire.VarintType
 }
 
-// packed reads numbers that lie side by side. Those of fixed width are
-// tensor bytes already.
+// packed reads packed numbers. Those of fixed width already are tensor bytes.
 func (t *contents) packed(kind protowire.Number, c *protoscan.Cursor) error {
 	m, err := c.Message()
 	width := 0
