@@ -1,5 +1,5 @@
-// Package command is the gateway as a program of its own: its settings, and how
-// it is wired to the other services.
+// Package command implements the gateway as a separate program: its settings, and how it is wired to the other
+// services.
 package command
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway"
 )
 
-// Program is the gateway's.
+// Program returns the gateway's program.
 func Program() process.Program {
 	c := new(Command)
 	return process.Program{
@@ -23,7 +23,7 @@ func Program() process.Program {
 	}
 }
 
-// Command are the settings.
+// Command are the program's settings.
 type Command struct {
 	ServerName string                 `name:"server-name" default:"triton" group:"Server" help:"Name of the server in its metadata."`
 	Gateway    gateway.Config         `embed:""`
@@ -31,8 +31,7 @@ type Command struct {
 	Process    process.Settings       `embed:""`
 }
 
-// Validate returns what is wrong with the settings, with the reason
-// config_invalid.
+// Validate returns what is wrong with the settings, with the reason config_invalid.
 func (c *Command) Validate() error {
 	return errors.Join(c.Gateway.Validate(), c.Process.Validate())
 }
@@ -43,7 +42,7 @@ func (c *Command) config(id string) gateway.Config {
 	return config
 }
 
-// StopTimeout is how long the program takes at most to stop: see [process.Program].
+// StopTimeout is the longest time that the program takes to stop: see [process.Program].
 func (c *Command) StopTimeout() time.Duration { return c.Gateway.StopTimeout() + process.StopTimeout }
 
 // Run runs one gateway.

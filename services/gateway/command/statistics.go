@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway"
 )
 
-// statistics ask the schedulers of pools. The connection to a pool opens with the
-// first call and lasts as long as the process.
+// statistics queries the schedulers of pools. The connection to a pool is opened by the first call and lasts as
+// long as the process.
 type statistics struct {
 	bus     *bus.Bus
 	options control.Options
@@ -38,8 +38,7 @@ func (s *statistics) of(pool string) gateway.StatisticsSource {
 	return s.pools[pool]
 }
 
-// Run follows the pools' schedulers until ctx is done, and then cancels the calls
-// in flight.
+// Run follows the pools' schedulers until ctx is done, and then cancels the calls in flight.
 func (s *statistics) Run(ctx context.Context) error {
 	defer s.close()
 	return s.finders.Run(ctx)

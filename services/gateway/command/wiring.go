@@ -19,7 +19,7 @@ import (
 // keepMemory bounds the free tensor memory that the pool retains, in bytes.
 const keepMemory = 256 << 20
 
-// wiring is a gateway among the other services.
+// wiring connects a gateway to the other services.
 type wiring struct {
 	process    *process.Process
 	gateway    *gateway.Gateway
@@ -79,7 +79,7 @@ func (w *wiring) ready() error {
 	return process.NotReady(w.gateway.Ready(), "not all models are ready")
 }
 
-// Call and the others take what models of workers ask of others.
+// Call and the following methods serve the requests that models on workers make of other models.
 func (w *wiring) Call(c *infer.Call, receive func(*infer.Response)) (cancel func()) {
 	return w.gateway.Call(c, receive)
 }

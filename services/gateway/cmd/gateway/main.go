@@ -1,4 +1,4 @@
-// Command gateway is what clients speak to, over HTTP and gRPC.
+// Command gateway serves clients over HTTP and gRPC.
 package main
 
 import (

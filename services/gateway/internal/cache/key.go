@@ -43,8 +43,7 @@ func KeyOf(content string, r *infer.Request) (key Key, ok bool) {
 	return key, true
 }
 
-// keyWriter writes each part with its length before it, so that no two lists of
-// parts are written alike.
+// keyWriter writes each part after its length, so that no two different lists of parts are written alike.
 type keyWriter struct {
 	hash    hash.Hash
 	scratch [binary.MaxVarintLen64]byte
@@ -56,7 +55,7 @@ func (k *keyWriter) number(n uint64) {
 
 func (k *keyWriter) text(s string) {
 	k.number(uint64(len(s)))
-	_, _ = io.WriteString(k.hash, s) // a hash returns no error
+	_, _ = io.WriteString(k.hash, s) // a hash never returns an error
 }
 
 // inputs reports whether all inputs could be read.
@@ -108,7 +107,7 @@ func (k *keyWriter) parameters(list []infer.Parameter) {
 	}
 }
 
-// ordered returns the numbers below n in an order.
+// ordered returns the numbers below n, ordered by compare.
 func ordered(n int, compare func(a, b int) int) []int {
 	list := make([]int, n)
 	for i := range list {

@@ -8,7 +8,7 @@ import (
 	"github.com/maypok86/otter/v2/stats"
 )
 
-// Local keeps responses in the memory of the process, within a bound in bytes.
+// Local stores responses in the memory of the process, bounded in bytes.
 type Local struct {
 	size    int64
 	entries *otter.Cache[Key, *entry]
@@ -16,14 +16,14 @@ type Local struct {
 	spent   spent
 }
 
-// NewLocal makes a store of at most size bytes, more than 0.
+// NewLocal returns a store of at most size bytes; size must be positive.
 func NewLocal(size int64) *Local {
 	s := &Local{size: size, counter: stats.NewCounter()}
 	s.entries = otter.Must(&otter.Options[Key, *entry]{
 		MaximumWeight: uint64(size),
 		Weigher:       func(_ Key, e *entry) uint32 { return uint32(e.bytes) },
 		StatsRecorder: s.counter,
-		// Evictions are done by who inserts, so that the bound holds when it returns.
+		// The inserting goroutine evicts, so that the bound holds when it returns.
 		Executor: func(evict func()) { evict() },
 	})
 	return s
@@ -44,7 +44,7 @@ func (s *Local) set(k Key, made func() *entry) {
 	s.spent.insertions.add(time.Since(started))
 }
 
-// maxEntry is the largest entry, in bytes: a weight has 32 bits.
+// maxEntry is the maximum size of an entry in bytes: a weight has 32 bits.
 const maxEntry = 1<<32 - 1
 
 func (s *Local) limit() int64 { return min(s.size, maxEntry) }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// spent is how long a local cache has taken.
+// spent is the time that a local cache has used.
 type spent struct{ lookups, insertions total }
 
 type total struct{ nanoseconds atomic.Int64 }
@@ -16,7 +16,7 @@ func (t *total) add(d time.Duration) { t.nanoseconds.Add(int64(d)) }
 
 func (t *total) micros() float64 { return float64(t.nanoseconds.Load() / int64(time.Microsecond)) }
 
-// Collectors are Triton's families of a local cache, with their names and types.
+// Collectors returns Triton's metrics of a local cache, with their names and types.
 func (s *Local) Collectors() (list []prometheus.Collector) {
 	for _, f := range []struct {
 		name, help string

@@ -5,25 +5,24 @@ import (
 	"encoding/hex"
 )
 
-// Values has values by their names in another process. It is safe for concurrent use.
+// Values stores values by name in another process. It is safe for concurrent use.
 type Values interface {
-	// Get returns a value of at most so many bytes, or nil: there is none, it is larger
-	// or it cannot be asked for. It takes a bounded time and ends soon after ctx.
+	// Get returns a value of at most most bytes. It returns nil if there is none, it is larger, or the other
+	// process cannot be asked. It takes a bounded time and ends soon after ctx.
 	Get(ctx context.Context, name string, most int) []byte
-	// Set keeps a value, unless that would wait or cannot be. It takes it over and does
-	// not block.
+	// Set stores a value, unless that is impossible or would have to wait. It takes the value over and does not
+	// block.
 	Set(name string, value func() []byte)
 }
 
-// maxValue is the largest value in another process, in bytes: a process that asks
-// for it has it in memory whole.
+// maxValue is the maximum size of a value in another process, in bytes: whoever reads it has all of it in
+// memory.
 const maxValue = 16 << 20
 
-// remote keeps responses in another process.
+// remote stores responses in another process.
 type remote struct{ values Values }
 
-// NewRemote makes a store of responses in another process, which other gateways may
-// have too.
+// NewRemote returns a store of responses in another process, which other gateways may use too.
 func NewRemote(v Values) Store { return remote{v} }
 
 func (s remote) get(ctx context.Context, k Key) *entry {
@@ -47,6 +46,6 @@ func (remote) limit() int64 { return maxValue }
 
 func (remote) waits() bool { return true }
 
-// nameOf has the version of the form of values, so that programs of different forms
-// do not read each other's.
+// nameOf includes the version of the encoding, so that programs with different encodings do not read each
+// other's values.
 func nameOf(k Key) string { return "nereid:response:1:" + hex.EncodeToString(k[:]) }

@@ -1,6 +1,6 @@
-// Package calls takes the calls of models to other models through the gateway's
-// stages, as transports take those of clients. The model that calls was called by
-// somebody who was authorized, so its calls are.
+// Package calls takes the calls that models make to other models through the gateway's stages, as transports do
+// with the calls of clients. A calling model was itself called by an authorized caller, so its calls need no
+// further authorization.
 package calls
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// method names calls in logs.
+// method identifies these calls in logs.
 const method = "call of a model"
 
 // Caller is an [infer.Caller] for the models of one gateway.
@@ -29,16 +29,15 @@ func New(ctx context.Context, g *core.Gateway, o path.Options) *Caller {
 	return &Caller{ctx: ctx, path: path.New(g, path.Protocol{Noun: "call"}, o)}
 }
 
-// call is one call on its way. It is its own transport.
+// call is one call in progress. It is its own transport.
 type call struct {
 	path.Call
 	of      *infer.Call
 	receive func(*infer.Response)
 }
 
-// Call makes a call: see [infer.Caller]. It takes the stages up to the last in the
-// goroutine of the caller, which keeps the order of its calls, and the last in one
-// of its own, which ends with the call.
+// Call makes a call: see [infer.Caller]. It runs the stages up to the last in the caller's goroutine, which
+// keeps the order of its calls, and the last one in a separate goroutine, which ends with the call.
 func (s *Caller) Call(of *infer.Call, receive func(*infer.Response)) (cancel func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	c := &call{of: of, receive: receive}
@@ -64,7 +63,7 @@ func (s *Caller) fail(c *call, err error) {
 	c.receive(&infer.Response{Final: true, Err: s.path.Visible(method, err)})
 }
 
-// refusal is the error of a call that was not submitted, with Triton's text.
+// refusal returns the error of a call that was not submitted, with Triton's text.
 func refusal(model string, err error) error {
 	e := *errs.Visible(err)
 	switch e.Reason {
@@ -84,8 +83,7 @@ func (*call) Names() []string { return nil }
 // Receive implements path.Body: the call names its model.
 func (*call) Receive() error { return nil }
 
-// Decode implements path.Body. The inputs pass by reference, and count where they come
-// from.
+// Decode implements path.Body. The inputs are passed by reference and are charged where they come from.
 func (c *call) Decode() error {
 	if c.of.Single && c.Target.Config.Decoupled {
 		return errs.New(errs.Unsupported, "Model %s is using the decoupled. The current BLS request call doesn't support models using the "+
@@ -95,7 +93,7 @@ func (c *call) Decode() error {
 	of, r := c.of, c.Request
 	r.ID, r.Parameters, r.Sequence, r.Priority, r.Timeout = of.ID, of.Parameters, of.Sequence, of.Priority, of.Timeout
 	r.Parent, r.Tenant, r.CostClass, r.Share = of.Parent, of.Tenant, of.CostClass, of.Share
-	for _, out := range of.Outputs { // as in Triton a set
+	for _, out := range of.Outputs { // a set, as in Triton
 		if !slices.Contains(r.Outputs, out) {
 			r.Outputs = append(r.Outputs, out)
 		}
@@ -108,8 +106,8 @@ func (c *call) Decode() error {
 	return nil
 }
 
-// Send implements path.Sink. The caller gets references of its own, so that the response
-// counts as unread until it has them.
+// Send implements path.Sink. The caller gets references of its own, so that the response counts as unread until
+// the caller has them.
 func (c *call) Send(r *infer.Response) error {
 	given := &infer.Response{Work: r.Work, Index: r.Index, Final: r.Final, Parameters: r.Parameters, Outputs: slices.Clone(r.Outputs)}
 	for i := range given.Outputs {

@@ -1,14 +1,13 @@
-// Package classify turns an output into its most likely classes: the
-// classification extension, for every front end.
+// Package classify replaces an output by its most likely classes. It implements the classification extension
+// for all front ends.
 //
-// A row's classes are the places of its values, and the value is the score.
-// Each class wanted becomes the text "score:class", or "score:class:label"
-// where the class has a label. The scores of a row descend; equal ones, which
-// Triton leaves in any order, are in the order of classes, and NaN, which it
-// cannot sort, comes last.
+// A class is the position of a value in its row, and the value is its score. Each requested class becomes the
+// text "score:class", or "score:class:label" if the class has a label. The scores of a row are in descending
+// order. Equal scores, which Triton leaves in any order, are in the order of their classes, and NaN, which
+// Triton cannot sort, comes last.
 //
-// Scores need no sorting beyond the classes wanted, and no copy: they are read
-// where the worker put them. Labels come with the model's configuration.
+// Only the requested classes are sorted, and scores are not copied: they are read where the worker put them.
+// Labels come with the model's configuration.
 package classify
 
 import (
@@ -21,24 +20,23 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// MaxElements is the most values that a row may have.
+// MaxElements is the maximum number of values in a row.
 const MaxElements = 1_000_000
 
-// maxText bounds the bytes of one output's classes: a request of few bytes may
-// ask for many rows of long numbers and labels.
+// maxText bounds the bytes of one output's classes: a small request may ask for many rows of long numbers and
+// labels.
 const maxText = 64 << 20
 
-// Output asks for the classes of an output in place of its values.
+// Output requests the classes of an output instead of its values.
 type Output struct {
 	Name string
-	// Classes is how many are wanted of each row, at least 1. A row that has
-	// fewer gives them all.
+	// Classes is the number of classes requested for each row, at least 1. A row with fewer values gives them
+	// all.
 	Classes uint64
 }
 
-// Check refuses, before anything is executed, outputs that the model declares
-// with a datatype whose values are no scores. It skips outputs that the
-// model does not have.
+// Check refuses, before anything is executed, outputs whose declared datatype cannot be a score. It skips
+// outputs that the model does not have.
 func Check(c *modelconfig.Config, outputs []Output) error {
 	for _, o := range outputs {
 		if io := c.Output(o.Name); io != nil && !scores(io.Datatype) {
@@ -48,9 +46,8 @@ func Check(c *modelconfig.Config, outputs []Output) error {
 	return nil
 }
 
-// Apply replaces the outputs of p that are asked for by their classes, of type
-// BYTES and shape [rows, classes], or [classes] if the model does not batch. On
-// an error p may hold both; it still belongs to the caller.
+// Apply replaces the requested outputs of p by their classes, with datatype BYTES and shape [rows, classes], or
+// [classes] if the model does not batch. On an error p may contain both kinds; the caller still owns it.
 func Apply(c *modelconfig.Config, outputs []Output, p *infer.Response) error {
 	for _, o := range outputs {
 		i := slices.IndexFunc(p.Outputs, func(t infer.Tensor) bool { return t.Name == o.Name })
@@ -68,7 +65,7 @@ func Apply(c *modelconfig.Config, outputs []Output, p *infer.Response) error {
 	return nil
 }
 
-// replace puts the k best classes of each row into t.
+// replace replaces the values in t by the k best classes of each row.
 func replace(t *infer.Tensor, k uint64, batches bool, labels []string) error {
 	data, err := t.Data.Bytes()
 	if err != nil {
@@ -99,8 +96,7 @@ func replace(t *infer.Tensor, k uint64, batches bool, labels []string) error {
 	return nil
 }
 
-// texts are the k best classes of each row of t, as the elements of a BYTES
-// tensor.
+// texts returns the k best classes of each row of t, as the elements of a BYTES tensor.
 func texts(t *infer.Tensor, data []byte, elements, k int, labels []string) ([]byte, error) {
 	stride := elements * t.Datatype.Size()
 	if k == 0 || len(data) == 0 {
@@ -123,7 +119,7 @@ func texts(t *infer.Tensor, data []byte, elements, k int, labels []string) ([]by
 	return text, nil
 }
 
-// unsupported has Triton's text.
+// unsupported returns the error with Triton's text.
 func unsupported(d tensor.Datatype) error {
 	return errs.New(errs.InvalidParameter, "class result not available for output due to unsupported type '%s'", d)
 }

@@ -23,14 +23,13 @@ func compare(a, b candidate) int {
 	return cmp.Compare(a.class, b.class)
 }
 
-// ranking finds the best classes of rows, one row after the other. Up to twice
-// as many candidates as wanted are kept and then sorted, so that most scores
-// of a long row cost one comparison, and none more than a share of a short
-// sort.
+// ranking finds the best classes of rows, one row after another. It collects up to twice as many candidates as
+// requested and then sorts them, so that most scores of a long row cost one comparison, and none costs more
+// than a share of a short sort.
 type ranking struct {
 	datatype tensor.Datatype
 	wanted   int // at least 1
-	room     int // candidates that are kept at most
+	room     int // maximum number of candidates that are retained
 	best     []candidate
 }
 
@@ -48,7 +47,7 @@ func (r *ranking) of(row []byte) []candidate {
 		rank := rankOf(r.datatype, row)
 		row = row[size:]
 		if full && rank <= floor {
-			continue // of equal ones the earlier stays
+			continue // of equal ones the earlier wins
 		}
 		r.best = append(r.best, candidate{rank, class})
 		if len(r.best) == r.room {
@@ -60,13 +59,13 @@ func (r *ranking) of(row []byte) []candidate {
 	return r.best
 }
 
-// cut keeps the best that are wanted.
+// cut retains only the requested number of best candidates.
 func (r *ranking) cut() {
 	slices.SortFunc(r.best, compare)
 	r.best = r.best[:min(r.wanted, len(r.best))]
 }
 
-// scores reports whether values of a datatype are scores.
+// scores reports whether values of a datatype can be scores.
 func scores(d tensor.Datatype) bool {
 	switch d {
 	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64,
@@ -76,8 +75,7 @@ func scores(d tensor.Datatype) bool {
 	return false
 }
 
-// rankOf maps the first value of data to a number that is ordered as the
-// values are.
+// rankOf maps the first value of data to a number with the same order as the values.
 func rankOf(d tensor.Datatype, data []byte) uint64 {
 	le := binary.LittleEndian
 	switch d {
@@ -91,8 +89,8 @@ func rankOf(d tensor.Datatype, data []byte) uint64 {
 	return uint64(signed(d, data)) ^ 1<<63
 }
 
-// floatRank orders numbers as bits: negative ones turned over below the
-// others, the zeros as one, NaN below all.
+// floatRank maps numbers to ordered bits: negative numbers inverted, below the others; both zeros equal; NaN
+// lowest.
 func floatRank(f float64) uint64 {
 	switch {
 	case f > 0:

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// appendClass appends "score:class" or, if the class has a label that is not
-// empty, "score:class:label". data begins with the row.
+// appendClass appends "score:class" or, if the class has a non-empty label, "score:class:label". data starts
+// with the row.
 func appendClass(dst []byte, d tensor.Datatype, data []byte, class int, labels []string) []byte {
 	dst = append(appendScore(dst, d, data[class*d.Size():]), ':')
 	dst = strconv.AppendInt(dst, int64(class), 10)
@@ -19,8 +19,8 @@ func appendClass(dst []byte, d tensor.Datatype, data []byte, class int, labels [
 	return dst
 }
 
-// appendScore appends the first value of data: integers in full, others with
-// six decimals and without exponent, as std::to_string writes them.
+// appendScore appends the first value of data: integers in full, other numbers with six decimals and without an
+// exponent, as std::to_string formats them.
 func appendScore(dst []byte, d tensor.Datatype, data []byte) []byte {
 	le := binary.LittleEndian
 	switch d {

@@ -1,6 +1,5 @@
-// Package dispatcher keeps a gateway's sessions with the schedulers that hold its
-// pools, whichever processes these are by now. What becomes of the requests it
-// leaves to the [requests.Table].
+// Package dispatcher maintains a gateway's sessions with the schedulers that lead its pools, whichever
+// processes these are. The [requests.Table] decides what happens to the requests.
 package dispatcher
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
-// look is how often it is seen to what has waited too long.
+// look is the interval of checks for requests that have waited too long.
 const look = 100 * time.Millisecond
 
 // Session is one connection to a scheduler: [schedule.GatewaySession].
@@ -34,33 +33,31 @@ var (
 	_ schedule.GatewayHandler = (*requests.Pool)(nil)
 )
 
-// Deps are what a Dispatcher works with.
+// Deps are a Dispatcher's dependencies.
 type Deps struct {
 	Pool *requests.Pool
-	// Finder knows the scheduler that holds the pool. The dispatcher runs it.
+	// Finder finds the scheduler that leads the pool. The dispatcher runs it.
 	Finder *control.Finder
-	// Dial connects to a scheduler, which it tells the highest epoch that the
-	// dispatcher has met, and returns when it takes requests.
+	// Dial connects to a scheduler and returns when it accepts requests. It sends the scheduler met, the
+	// highest epoch that the dispatcher has seen.
 	Dial    func(ctx context.Context, address string, met uint64, h schedule.GatewayHandler) (Session, error)
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
 }
 
-// Dispatcher is a gateway's way to the scheduler of one pool.
+// Dispatcher connects a gateway to the scheduler of one pool.
 type Dispatcher struct {
 	deps    Deps
 	metrics metrics
-	floor   uint64 // the highest epoch met; owned by follow
+	floor   uint64 // the highest epoch seen; owned by follow
 }
 
-// New makes a dispatcher. Its pool's requests wait until [Dispatcher.Run] has found
-// a scheduler.
+// New makes a dispatcher. Its pool's requests wait until [Dispatcher.Run] has found a scheduler.
 func New(deps Deps) *Dispatcher {
 	return &Dispatcher{deps: deps, metrics: newMetrics(deps.Metrics, deps.Pool)}
 }
 
-// Run follows the pool's scheduler until ctx is done. Then requests that have no
-// answer fail.
+// Run follows the pool's scheduler until ctx is done. Then the unanswered requests fail.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.deps.Finder.Run(ctx) })
@@ -69,7 +66,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// follow keeps a session with whoever holds the pool.
+// follow maintains a session with the scheduler that leads the pool.
 func (d *Dispatcher) follow(ctx context.Context) error {
 	d.deps.Finder.Follow(ctx, func(leadership context.Context, holder control.Holder) error {
 		err := d.meet(ctx, leadership, holder)
@@ -81,13 +78,12 @@ func (d *Dispatcher) follow(ctx context.Context) error {
 	return nil
 }
 
-// meet is one session, until it ends or the holder's leadership does, which ends the
-// dialing, too: a vanished host answers nothing. The error says why it could
-// not begin.
+// meet runs one session, until it or the holder's leadership ends. The end of the leadership also ends dialing,
+// since a host that has vanished does not answer. The error says why the session could not start.
 //
-// A scheduler that was away while another led, and has died, may hold the pool
-// again under its old epoch: it knows nothing of what the other had, and would
-// have it run twice. It gets no requests, but the word that it was replaced.
+// A scheduler that lost its leadership to another one, which has since failed, may lead the pool again under
+// its old epoch. It knows nothing of the other's requests and would run them twice. It gets no requests, but is
+// told that it was replaced.
 func (d *Dispatcher) meet(ctx, leadership context.Context, holder control.Holder) error {
 	d.floor = max(d.floor, holder.Epoch)
 	d.deps.Pool.Expect()
@@ -111,7 +107,7 @@ func (d *Dispatcher) meet(ctx, leadership context.Context, holder control.Holder
 	return nil
 }
 
-// begin submits on a new session what has no answer.
+// begin resubmits unanswered requests on a new session.
 func (d *Dispatcher) begin(ctx context.Context, session Session) {
 	scheduler := session.Scheduler()
 	d.floor = max(d.floor, scheduler.Epoch)
@@ -122,18 +118,18 @@ func (d *Dispatcher) begin(ctx context.Context, session Session) {
 		zap.String("scheduler", scheduler.ID), zap.Uint64("epoch", scheduler.Epoch), zap.Int("resubmitted", again))
 }
 
-// end parts with a session.
+// end handles the end of a session.
 func (d *Dispatcher) end(ctx context.Context, session Session) {
 	d.deps.Pool.End()
 	d.metrics.epoch.Set(0)
 	level := zap.WarnLevel
-	if ctx.Err() != nil || errs.Of(session.Err()) == errs.SchedulerDeposed { // the gateway stops, or the scheduler does
+	if ctx.Err() != nil || errs.Of(session.Err()) == errs.SchedulerDeposed { // the gateway or the scheduler is stopping
 		level = zap.InfoLevel
 	}
 	d.deps.Log.Log(level, "the session with the scheduler has ended", append(obs.Err(session.Err()), zap.Int("waiting", d.deps.Pool.Waiting()))...)
 }
 
-// sweep ends what has waited too long, and at last everything.
+// sweep ends requests that have waited too long, and when ctx is done all of them.
 func (d *Dispatcher) sweep(ctx context.Context) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

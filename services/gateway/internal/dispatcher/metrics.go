@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/requests"
 )
 
-// metrics show what a failover does to the gateway's requests.
+// metrics show the effects of a failover on the gateway's requests.
 type metrics struct {
 	epoch         prometheus.Gauge
 	resubmissions prometheus.Counter

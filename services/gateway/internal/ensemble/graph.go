@@ -11,24 +11,23 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// constant is the scope of what does not iterate, and its iteration.
+// constant is the scope, and the iteration, of what does not iterate.
 const constant = -1
 
-// Graph is an ensemble for certain versions of the models that it is composed of. It
-// is immutable.
+// Graph is an ensemble with specific versions of its composing models. It is immutable.
 type Graph struct {
 	name      string
 	batches   bool
 	decoupled bool
 	steps     []step
 	tensors   []node
-	inputs    map[string]int // tensors by the ensemble's inputs
+	inputs    map[string]int // tensors by input name of the ensemble
 	outputs   []int          // tensors, in the order of the ensemble's outputs
-	whole     *plan          // for requests of all outputs
+	whole     *plan          // for requests that want all outputs
 }
 
-// step is one step. Its scope is the decoupled step for each of whose responses it
-// runs; constant if it runs once.
+// step is one step. Its scope is the decoupled step that makes it run once per response, or constant if it runs
+// only once.
 type step struct {
 	model     string
 	batches   bool
@@ -36,9 +35,9 @@ type step struct {
 	scope     int
 	inputs    []edge
 	outputs   []edge
-	// inner says that models alone read its outputs: neither are they the ensemble's, nor
-	// does a step take them that is an ensemble itself, whose outputs they may be, nor are
-	// they looked at for requests that are equal.
+	// inner says that only steps that are plain models read its outputs. They are not outputs of the ensemble,
+	// no step that is itself an ensemble reads them, since it may return them as its own outputs, and the
+	// response cache does not read them.
 	inner bool
 }
 
@@ -54,13 +53,12 @@ type node struct {
 	scope    int
 	producer int             // a step; -1 for an input
 	readers  []int           // steps
-	input    *modelconfig.IO // nil if it is no input of the ensemble
-	output   *modelconfig.IO // nil if it is no output of the ensemble
+	input    *modelconfig.IO // nil unless it is an input of the ensemble
+	output   *modelconfig.IO // nil unless it is an output of the ensemble
 }
 
-// New makes the graph of a valid ensemble whose steps run by the given
-// configurations. The error has the reason config_invalid: a step maps what its model
-// does not have.
+// New makes the graph of a valid ensemble whose steps have the given configurations. If a step maps something
+// that its model does not have, the error has the reason config_invalid.
 func New(c *modelconfig.Config, steps []*modelconfig.Config) (*Graph, error) {
 	b := &builder{graph: &Graph{name: c.Name, batches: c.Batches(), decoupled: c.Decoupled, inputs: make(map[string]int)}, names: make(map[string]int)}
 	for i := range c.Inputs {
@@ -89,7 +87,7 @@ type builder struct {
 	names map[string]int // tensors
 }
 
-// tensor returns the tensor of a name, which may be new.
+// tensor returns the tensor with a name, and adds it if it is new.
 func (b *builder) tensor(name string) int {
 	i, ok := b.names[name]
 	if !ok {
@@ -138,9 +136,9 @@ func (b *builder) inner(steps []*modelconfig.Config) {
 	}
 }
 
-// scopes finds out which tensors iterate by which step: what a decoupled step gives
-// does by that step, and what others give as their inputs do. A pass settles at least
-// one step more, since a valid ensemble has no circle.
+// scopes determines which tensors iterate, and by which step: the outputs of a decoupled step iterate by that
+// step, and those of others as their inputs do. Each pass resolves at least one more step, since a valid
+// ensemble has no cycle.
 func (b *builder) scopes() error {
 	for range b.graph.steps {
 		for i := range b.graph.steps {
@@ -152,7 +150,7 @@ func (b *builder) scopes() error {
 	return nil
 }
 
-// scope passes the scopes of a step's inputs on to its outputs.
+// scope propagates the scopes of a step's inputs to its outputs.
 func (b *builder) scope(i int) error {
 	g := b.graph
 	s := &g.steps[i]
@@ -173,8 +171,7 @@ func (b *builder) scope(i int) error {
 	return nil
 }
 
-// Behind is how long what comes after a step takes, by how long each step does: the
-// longest way to an output.
+// Behind returns how long the steps behind a step take, given the time of each: the longest path to an output.
 func (g *Graph) Behind(step int, takes func(step int) time.Duration) (longest time.Duration) {
 	for _, out := range g.steps[step].outputs {
 		for _, next := range g.tensors[out.tensor].readers {
@@ -184,15 +181,15 @@ func (g *Graph) Behind(step int, takes func(step int) time.Duration) (longest ti
 	return longest
 }
 
-// plan is what of a graph a request runs that asks for certain outputs.
+// plan is the part of a graph that a request for certain outputs runs.
 type plan struct {
 	outputs  []int            // tensors, in the ensemble's order
 	needed   []bool           // by step
 	requests [][]infer.Output // of needed steps
-	uses     []int            // by tensor: needed steps that read it, and the response
+	uses     []int            // by tensor: the needed steps that read it, and the response
 }
 
-// plan leaves out the steps that no wanted output depends on.
+// plan omits the steps that no wanted output depends on.
 func (g *Graph) plan(wanted func(output string) bool) *plan {
 	p := &plan{needed: make([]bool, len(g.steps)), requests: make([][]infer.Output, len(g.steps)), uses: make([]int, len(g.tensors))}
 	for _, t := range g.outputs {
@@ -212,7 +209,7 @@ func (g *Graph) plan(wanted func(output string) bool) *plan {
 	return p
 }
 
-// need adds the step that makes a tensor, and those before it.
+// need adds the step that produces a tensor, and the steps before it.
 func (p *plan) need(g *Graph, t int) {
 	s := g.tensors[t].producer
 	if s < 0 || p.needed[s] {
@@ -229,8 +226,8 @@ func (p *plan) need(g *Graph, t int) {
 	}
 }
 
-// fit returns a tensor's shape as its reader wants it, with a batch dimension or
-// without: as in Triton a leading 1 comes or goes where the rest fits then.
+// fit returns a tensor's shape as its reader expects it, with or without a batch dimension. As in Triton, a
+// leading 1 is added or removed if the rest then fits.
 func fit(shape, dims tensor.Shape, batches bool) tensor.Shape {
 	switch {
 	case batches && len(shape) == len(dims) && dims.Admits(shape):
@@ -241,8 +238,8 @@ func fit(shape, dims tensor.Shape, batches bool) tensor.Shape {
 	return shape
 }
 
-// reshape turns a tensor's shape from one pattern to the other of an input or output. A
-// shape that does not fit stays as it is.
+// reshape maps a tensor's shape from one pattern of an input or output to the other. A shape that does not fit
+// is returned unchanged.
 func reshape(io *modelconfig.IO, shape, from, to tensor.Shape, batches bool) tensor.Shape {
 	var rows tensor.Shape
 	if batches && len(shape) > 0 {

@@ -7,21 +7,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Run is one request on its way through a graph. One goroutine at a time uses it.
+// Run is one request in progress through a graph. Only one goroutine may use it at a time.
 type Run struct {
 	graph    *Graph
 	plan     *plan
 	request  *infer.Request
-	values   [][]*value // by tensor, in no order
+	values   [][]*value // by tensor, unordered
 	ready    []*Execution
-	underway int   // executions that were given out and have not ended
+	underway int   // executions that were returned by Next and have not ended
 	counts   []int // responses of decoupled steps so far
 	complete []Response
 	final    bool // the last response is complete
 }
 
-// Response is a response of the ensemble. Missing names the outputs that were wanted
-// and that no step has given.
+// Response is a response of the ensemble. Missing names the wanted outputs that no step produced.
 type Response struct {
 	*infer.Response
 	Missing []string
@@ -29,14 +28,13 @@ type Response struct {
 
 // Execution is one execution of a step.
 type Execution struct {
-	// Step is its number.
+	// Step is the step's number.
 	Step int
-	// Inputs are the model's, with references of their own; Outputs those that are
-	// needed of it.
+	// Inputs are the model's inputs, with references of their own; Outputs are the outputs that are needed.
 	Inputs   []infer.Tensor
 	Outputs  []infer.Output
 	Sequence infer.Sequence
-	// Inner says that nobody reads the outputs but steps that are models, at the workers.
+	// Inner says that only steps that are plain models read the outputs, at the workers.
 	Inner bool
 
 	iteration int
@@ -44,7 +42,7 @@ type Execution struct {
 	reads     []*value
 }
 
-// Release releases the inputs of an execution that does not begin.
+// Release releases the inputs of an execution that will not start.
 func (e *Execution) Release() {
 	for i := range e.Inputs {
 		e.Inputs[i].Data.Release()
@@ -54,14 +52,14 @@ func (e *Execution) Release() {
 // value is one tensor of one iteration.
 type value struct {
 	iteration int
-	absent    bool // the step that makes it has left it out
+	absent    bool // the step that produces it omitted it
 	tensor    infer.Tensor
 	from      *source         // nil for an input of the request
-	sequence  *infer.Sequence // of the step that made it; nil for an input of the request
-	uses      int             // by executions that have not ended, and by a response that is not complete
+	sequence  *infer.Sequence // of the step that produced it; nil for an input of the request
+	uses      int             // by executions that have not ended and by incomplete responses
 }
 
-// source is a response of a step, whose tensors are read.
+// source is a response of a step whose tensors are being read.
 type source struct {
 	response *infer.Response
 	uses     atomic.Int32
@@ -73,8 +71,8 @@ func (s *source) release() {
 	}
 }
 
-// Begin starts a run of a checked request, which stays the caller's and is released
-// after the run's end.
+// Begin starts a run of a checked request. The caller still owns the request and releases it after the run has
+// ended.
 func (g *Graph) Begin(r *infer.Request) *Run {
 	p := g.whole
 	if len(r.Outputs) > 0 {
@@ -91,7 +89,7 @@ func (g *Graph) Begin(r *infer.Request) *Run {
 		}
 		run.values[t] = []*value{v}
 	}
-	for s := range g.steps { // no step is looked at twice: those that need a step's outputs come with these
+	for s := range g.steps { // each step is examined once: steps that need other outputs start when these arrive
 		if p.needed[s] && run.fed(s, constant) {
 			run.begin(s, constant)
 		}
@@ -106,8 +104,8 @@ func (g *Graph) Begin(r *infer.Request) *Run {
 	return run
 }
 
-// Next returns an execution that is to begin, which has its inputs until its final
-// response; nil if there is none now.
+// Next returns an execution that should start, or nil if there is none now. The execution keeps its inputs
+// until its final response.
 func (r *Run) Next() *Execution {
 	if len(r.ready) == 0 {
 		return nil
@@ -117,8 +115,7 @@ func (r *Run) Next() *Execution {
 	return e
 }
 
-// Respond takes over a response of an execution, which is no error. A final one ends the
-// execution.
+// Respond takes over a response of an execution, which must not be an error. A final one ends the execution.
 func (r *Run) Respond(e *Execution, p *infer.Response) {
 	complete, final := len(r.complete), p.Final
 	if final {
@@ -139,8 +136,7 @@ func (r *Run) Respond(e *Execution, p *infer.Response) {
 	r.finish(complete)
 }
 
-// consume passes the outputs of a response on. An output that it lacks is absent for
-// those that read it.
+// consume distributes the outputs of a response. An output that it lacks is absent for its readers.
 func (r *Run) consume(e *Execution, p *infer.Response) {
 	s := &r.graph.steps[e.Step]
 	from := &source{response: p}
@@ -165,9 +161,9 @@ func (r *Run) consume(e *Execution, p *infer.Response) {
 	}
 }
 
-// finish makes the last of the responses that were completed since there were so many the
-// final one, if nothing is under way any more. As in Triton a decoupled ensemble whose
-// last step ends after its last response has an end of its own instead.
+// finish marks the last response completed since there were complete of them as final, if nothing is in
+// progress any more. As in Triton, a decoupled ensemble whose last step ends after its last response has a
+// separate end instead.
 func (r *Run) finish(complete int) {
 	if r.underway > 0 || r.final {
 		return
@@ -177,8 +173,8 @@ func (r *Run) finish(complete int) {
 	}
 }
 
-// Response returns a response of the ensemble, or none if none is complete now. The
-// final one is the last.
+// Response returns a response of the ensemble, or an empty one if none is complete now. The final one is the
+// last.
 func (r *Run) Response() Response {
 	switch {
 	case len(r.complete) > 0 && (r.underway == 0 || r.graph.decoupled):
@@ -190,8 +186,7 @@ func (r *Run) Response() Response {
 	return Response{}
 }
 
-// Completed returns the next response that is complete, whatever is under way; none if
-// there is none.
+// Completed returns the next complete response, whatever is in progress, or an empty one if there is none.
 func (r *Run) Completed() Response {
 	if len(r.complete) == 0 {
 		return Response{}
@@ -201,7 +196,7 @@ func (r *Run) Completed() Response {
 	return p
 }
 
-// Close releases what the run holds. Executions that have not ended are told no more.
+// Close releases what the run holds. Executions that have not ended must not be reported any more.
 func (r *Run) Close() {
 	for _, e := range r.ready {
 		e.Release()
@@ -217,7 +212,7 @@ func (r *Run) Close() {
 	r.ready, r.complete, r.values = nil, nil, nil
 }
 
-// arrive takes in a tensor, and begins what has waited for it alone.
+// arrive records a tensor, and starts the executions that were waiting only for it.
 func (r *Run) arrive(t int, v *value) {
 	r.values[t] = append(r.values[t], v)
 	for _, s := range r.graph.tensors[t].readers {
@@ -235,8 +230,8 @@ func (r *Run) arrive(t int, v *value) {
 	}
 }
 
-// iterations are those of a step that a new value may complete: its own, or all that
-// wait for it where it does not iterate.
+// iterations returns the iterations of a step that a new value may complete: its own, or all that wait for it
+// if it does not iterate.
 func (r *Run) iterations(s int, v *value) (list []int) {
 	if v.iteration != constant || r.graph.steps[s].scope == constant {
 		return []int{v.iteration}
@@ -253,7 +248,7 @@ func (r *Run) iterations(s int, v *value) (list []int) {
 	return list
 }
 
-// value returns a tensor for an iteration; nil if it is not there.
+// value returns a tensor for an iteration, or nil if it has not arrived.
 func (r *Run) value(t, iteration int) *value {
 	for _, v := range r.values[t] {
 		if v.iteration == iteration || v.iteration == constant {
@@ -263,8 +258,8 @@ func (r *Run) value(t, iteration int) *value {
 	return nil
 }
 
-// fed reports whether all inputs of a step are known. The step is executed without those
-// that are absent: the check of its request refuses it if its model needs them.
+// fed reports whether all inputs of a step are known. The step is executed without absent inputs; the check of
+// its request refuses it if its model needs them.
 func (r *Run) fed(s, iteration int) bool {
 	return !slices.ContainsFunc(r.graph.steps[s].inputs, func(in edge) bool { return r.value(in.tensor, iteration) == nil })
 }
@@ -288,8 +283,8 @@ func (r *Run) begin(s, iteration int) {
 	r.underway++
 }
 
-// used ends one use of a value. What does not iterate may be used again by every
-// iteration, of a step or of the response, and stays where there are such.
+// used ends one use of a value. A value that does not iterate may be used again by every iteration of a step or
+// of the response, and is retained if there are iterations.
 func (r *Run) used(v *value) {
 	if v.uses--; v.uses > 0 || v.from == nil || v.iteration == constant && r.iterates() {
 		return
@@ -308,8 +303,8 @@ func (r *Run) iterates() bool {
 	return slices.ContainsFunc(r.graph.tensors, func(n node) bool { return n.scope != constant })
 }
 
-// assemble makes the ensemble's response for an iteration, or for all that wait for
-// what does not iterate, if it is complete.
+// assemble builds the ensemble's response for an iteration if it is complete, or, for a value that does not
+// iterate, the responses of all iterations that were waiting for it.
 func (r *Run) assemble(iteration int) {
 	iterations := []int{iteration}
 	if iteration == constant {

@@ -4,17 +4,16 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// The parameters by which the response of a step sets the sequence of the steps that read
-// it, and by which the response of an ensemble gives the sequence of its outputs.
+// The parameters by which a step's response sets the sequence of the steps that read it, and an ensemble's
+// response reports the sequence of its outputs.
 const (
 	sequenceID    = "sequence_id"
 	sequenceStart = "sequence_start"
 	sequenceEnd   = "sequence_end"
 )
 
-// outputSequence is the sequence of a step's outputs: that of the step, or another by the
-// parameters of the response. As in Triton one parameter is enough to end the step's own
-// start and end.
+// outputSequence returns the sequence of a step's outputs: the step's own, or the one that the response's
+// parameters set. As in Triton, a single parameter is enough to drop the step's own start and end.
 func outputSequence(step infer.Sequence, parameters []infer.Parameter) *infer.Sequence {
 	set, overrides := infer.Sequence{ID: step.ID, Key: step.Key}, false
 	for _, p := range parameters {
@@ -39,15 +38,15 @@ func outputSequence(step infer.Sequence, parameters []infer.Parameter) *infer.Se
 	return &set
 }
 
-// override sets the sequence of what reads a value. Of several values that have another
-// sequence than the request the first one counts.
+// override sets the sequence of a value's reader. If several values have a sequence other than the request's,
+// the first one wins.
 func (r *Run) override(s *infer.Sequence, by *value) {
 	if by.sequence != nil && *s == r.request.Sequence {
 		*s = *by.sequence
 	}
 }
 
-// sequenceParameters are the response parameters that give a sequence.
+// sequenceParameters returns the response parameters for a sequence.
 func sequenceParameters(s infer.Sequence) []infer.Parameter {
 	id := infer.Parameter{Key: sequenceID, Value: int64(s.ID)} //nolint:gosec // G115: the bits are the ID's
 	if s.Key != "" {

@@ -10,15 +10,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// askWait is how long others are waited for: those who know nothing do not say so.
+// askWait is how long to wait for other processes: those that know nothing do not answer.
 const askWait = 300 * time.Millisecond
 
-// maxExplaining is how many requests are explained at a time. One that nobody knows is searched for in
-// all gateways and takes askWait, so this bounds how many of these a client can ask for in a second.
+// maxExplaining is the number of concurrent explanations. A request that nobody knows is looked up in all
+// gateways and takes askWait, so this bounds how many of these a client can cause per second.
 const maxExplaining = 16
 
-// Explain tells what became of a request: one of this gateway's or, by the store, of
-// another's, with what schedulers have decided about it. It refuses at once while as many are explained as may be.
+// Explain explains what happened to a request of this gateway or, through the store, of another one, including
+// the schedulers' decisions about it. It refuses at once if the maximum number of explanations is in progress.
 func (r *Requests) Explain(ctx context.Context, store *bus.Bus, q infer.ExplainQuestion) (*infer.Explanation, error) {
 	select {
 	case r.explaining <- struct{}{}:
@@ -36,7 +36,7 @@ func (r *Requests) Explain(ctx context.Context, store *bus.Bus, q infer.ExplainQ
 		return nil, unknown
 	}
 	q.Request = e.RequestID
-	// Without NATS a gateway tells what it knows itself.
+	// Without NATS a gateway reports only what it knows itself.
 	_ = ask(ctx, store, bus.AskSchedulers, q, func(list *[]infer.ExplainedDecision) bool {
 		e.Decisions = append(e.Decisions, *list...)
 		return e.Batch != nil && hasBatch(*list, e)
@@ -44,8 +44,8 @@ func (r *Requests) Explain(ctx context.Context, store *bus.Bus, q infer.ExplainQ
 	return e, nil
 }
 
-// hasBatch reports whether decisions are about the model itself, of which one pool knows
-// all, and not about a step of it.
+// hasBatch reports whether decisions concern the model itself, which a single pool knows completely, and not a
+// step of it.
 func hasBatch(list []infer.ExplainedDecision, e *infer.Explanation) bool {
 	for i := range list {
 		if list[i].Batch == e.Batch.ID && list[i].Step == 0 {
@@ -55,7 +55,7 @@ func hasBatch(list []infer.ExplainedDecision, e *infer.Explanation) bool {
 	return false
 }
 
-// ask puts a question to all who may know, until one has said enough.
+// ask sends a question to all processes that may know the answer, until one has answered enough.
 func ask[T any](ctx context.Context, store *bus.Bus, s bus.Subject, q infer.ExplainQuestion, take func(*T) (enough bool)) error {
 	question, err := json.Marshal(q)
 	if err != nil {
@@ -67,7 +67,7 @@ func ask[T any](ctx context.Context, store *bus.Bus, s bus.Subject, q infer.Expl
 	})
 }
 
-// Answer answers another gateway's question; with nil where this one knows nothing.
+// Answer answers another gateway's question; nil means that this one knows nothing.
 func (r *Requests) Answer(question []byte) []byte {
 	var q infer.ExplainQuestion
 	if json.Unmarshal(question, &q) != nil {
@@ -77,6 +77,6 @@ func (r *Requests) Answer(question []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	answer, _ := json.Marshal(e) // numbers and texts
+	answer, _ := json.Marshal(e) // it contains only numbers and texts
 	return answer
 }

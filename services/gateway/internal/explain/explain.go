@@ -1,5 +1,5 @@
-// Package explain remembers what became of recent requests, to say where the time of
-// one went, in which batch it ran, or why it was refused.
+// Package explain remembers what happened to recent requests, to report where the time of a request went, in
+// which batch it ran, or why it was refused.
 package explain
 
 import (
@@ -18,37 +18,36 @@ import (
 // Requests are the recent requests of a gateway. It is safe for concurrent use.
 type Requests struct {
 	wall       func(mono.Time) time.Time
-	most       int           // requests that are remembered
+	most       int           // number of requests that are remembered
 	explaining chan struct{} // one for each request that is being explained
 
 	mu     sync.Mutex
 	recent ring.Ring[record] // guarded by mu
 }
 
-// record is what is remembered of a request. Its texts are short copies: an outcome
-// refers to memory of its call, of sizes that the client chose.
+// record is what is remembered of a request. Its texts are short copies, because an outcome refers to memory of
+// its call, whose size the client chose.
 type record struct {
 	path.Outcome        // without the error
 	message      string // of the error, as the client saw it
 	retryAfter   time.Duration
 }
 
-// The most bytes that are remembered of an id and of another text.
+// The maximum number of bytes that are remembered of an id and of another text.
 const (
 	maxID   = 256
 	maxText = 1024
 )
 
-// copied returns a copy of at most so many bytes of a text.
+// copied returns a copy of at most most bytes of a text.
 func copied(text string, most int) string { return strings.Clone(text[:min(len(text), most)]) }
 
-// New returns a memory of so many requests; 0 remembers none. Wall returns when a time of
-// requests was.
+// New returns a memory of most requests; 0 remembers none. wall converts a time of requests to wall-clock time.
 func New(most int, wall func(mono.Time) time.Time) *Requests {
 	return &Requests{recent: ring.New[record](most), wall: wall, most: most, explaining: make(chan struct{}, maxExplaining)}
 }
 
-// Add remembers a request that has ended, in the place of the oldest.
+// Add remembers a request that has ended, replacing the oldest if necessary.
 func (r *Requests) Add(o *path.Outcome) {
 	if r.most == 0 {
 		return
@@ -63,11 +62,11 @@ func (r *Requests) Add(o *path.Outcome) {
 	r.recent.Add(e)
 }
 
-// pieceSize is how many requests are compared while others that end wait.
+// pieceSize is how many requests are compared while other requests that end must wait.
 const pieceSize = 256
 
-// Find explains the newest request of an id, which is the server's or the client's own.
-// Of a longer one than is remembered its beginning is compared.
+// Find explains the newest request with an id, which is the server's or the client's own. Only the remembered
+// prefix of a longer id is compared.
 func (r *Requests) Find(q infer.ExplainQuestion) (*infer.Explanation, error) {
 	work, _ := infer.ParseRequestID(q.Request)
 	client := q.Request[:min(len(q.Request), maxID)]
@@ -83,8 +82,8 @@ func (r *Requests) Find(q infer.ExplainQuestion) (*infer.Explanation, error) {
 	return nil, errs.New(errs.RequestUnknown, "no request %q is among the last %d of each gateway that the caller may see", q.Request, r.most)
 }
 
-// findIn looks for a request in a piece of those before a position, and returns where
-// the next piece starts, and whether there is one.
+// findIn searches a piece of the requests before a position. It returns where the next piece starts, and
+// whether there is one.
 func (r *Requests) findIn(before uint64, is func(*record) bool) (found *record, next uint64, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +121,7 @@ func (r *Requests) explain(o *record) *infer.Explanation {
 	return e
 }
 
-// spent splits a request's time.
+// spent breaks down a request's time.
 func spent(o *path.Outcome) (spans []infer.Span) {
 	add := func(what string, d time.Duration) {
 		if d > 0 {

@@ -12,11 +12,11 @@ import (
 type elements struct {
 	*scanner
 	datatype tensor.Datatype
-	// dst has room for limit elements, except for Bytes, which is appended.
+	// dst has space for limit elements, except for Bytes, whose elements are appended.
 	dst          []byte
 	count, limit int64
 	num          number
-	// lone says that a value which is no array is the only element.
+	// lone says that a value other than an array is the only element.
 	lone bool
 }
 
@@ -41,7 +41,7 @@ func (e *elements) read() ([]byte, error) {
 	return e.dst, nil
 }
 
-// walk follows the brackets. Elements come in runs, which are read in one go.
+// walk follows the brackets. Elements come in runs, each of which is read in one go.
 func (e *elements) walk() error {
 	depth := 0
 	for {
@@ -68,11 +68,11 @@ func (e *elements) walk() error {
 	}
 }
 
-// run reads elements up to the comma before an array, or to what is no comma.
+// run reads elements up to a comma before an array, or up to anything but a comma.
 func (e *elements) run() error {
 	for {
 		if e.count == e.limit && e.datatype != tensor.Bytes {
-			if err := e.skip(); err != nil { // what is no JSON is refused as such
+			if err := e.skip(); err != nil { // invalid JSON is reported as such
 				return err
 			}
 			return wrongCount()
@@ -213,7 +213,7 @@ func (e *elements) string() error {
 	return nil
 }
 
-// numeral reads a number; wrong is the error for a value of another kind.
+// numeral reads a number; wrong is the error text for a value of another kind.
 func (e *elements) numeral(wrong string) error {
 	switch e.peek() {
 	case '"', '{', 't', 'f', 'n':
@@ -222,7 +222,7 @@ func (e *elements) numeral(wrong string) error {
 	return e.number(&e.num)
 }
 
-// wrongKind is the error for a well-formed value of the wrong kind.
+// wrongKind returns the error for a well-formed value of the wrong kind.
 func (e *elements) wrongKind(what string) error {
 	if err := e.skip(); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (e *elements) outOfRange() error {
 	return unable("data", string(e.num.text)+" does not fit "+e.datatype.String())
 }
 
-// The texts of Triton's reader for a value of the wrong kind.
+// The error texts of Triton's reader for a value of the wrong kind.
 const (
 	errNonNumber   = "attempt to access JSON non-number as double"
 	errNonSigned   = "attempt to access JSON non-signed-integer as signed-integer"
@@ -248,7 +248,7 @@ func unable(member, what string) error {
 	return errs.New(errs.InvalidJSON, "Unable to parse '%s': %s", member, what)
 }
 
-// wrongCount is Triton's text for too few elements, too.
+// wrongCount returns Triton's error, which is the same for too few elements.
 func wrongCount() error {
 	return errs.New(errs.TensorDataCount, "Unable to parse 'data': Shape does not match true shape of 'data' field")
 }

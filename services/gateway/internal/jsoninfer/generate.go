@@ -12,17 +12,16 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// DecodeGenerate reads the JSON body of a generate request for model into r. A member
-// that is named as an input becomes that tensor, whose shape is made of the model's and
-// the number of elements; any other becomes a parameter. The members of "parameters" are
-// read in the same way. As with Triton no name is reserved, and "id" is the request's and
-// a parameter, too. Unlike Triton it takes nested arrays as their elements in row-major
-// order. On an error r may hold tensors all the same: the caller releases it in any case.
+// DecodeGenerate decodes the JSON body of a generate request for model into r. A member with the name of an
+// input becomes that tensor, whose shape follows from the model's shape and the number of elements; any other
+// member becomes a parameter. The members of "parameters" are read in the same way. As in Triton no name is
+// reserved, and "id" is both the request's id and a parameter. Unlike Triton it reads nested arrays as their
+// elements in row-major order. On an error r may already hold tensors: the caller always releases it.
 func (d *Decoder) DecodeGenerate(body []byte, model *modelconfig.Config, r *infer.Request) error {
 	return d.decode(body, model, r, nil, d.generate)
 }
 
-// nested is the member of a generate request whose members are read as its own.
+// nested is the member of a generate request whose members are read like its own.
 const nested = "parameters"
 
 func (d *Decoder) generate() error {
@@ -59,7 +58,7 @@ func (d *Decoder) generate() error {
 func (d *Decoder) generateNested() error {
 	object := d.s.peek() == '{'
 	from := d.s.pos
-	if err := d.s.skip(); err != nil { // what is no JSON is refused as such
+	if err := d.s.skip(); err != nil { // invalid JSON is reported as such
 		return err
 	}
 	switch {
@@ -76,7 +75,7 @@ func (d *Decoder) generateNested() error {
 	return nil
 }
 
-// generateID reads the request's id, which is an input or a parameter besides.
+// generateID reads the request's id, which is also an input or a parameter.
 func (d *Decoder) generateID() error {
 	d.s.peek()
 	from := d.s.pos
@@ -123,9 +122,8 @@ func (d *Decoder) generateInput(io *modelconfig.IO) error {
 	return d.readData(&input{Tensor: &d.request.Inputs[len(d.request.Inputs)-1], lone: true})
 }
 
-// fit replaces the variable dimensions of shape so that it has count elements: the last
-// one takes all that the fixed ones leave, the others are 1. It reports whether that is
-// possible.
+// fit replaces the variable dimensions of shape so that it has count elements: the last one takes everything
+// that the fixed ones leave, and the others are 1. It reports whether that is possible.
 func fit(shape tensor.Shape, count int64) bool {
 	for _, dim := range slices.Backward(shape) {
 		if dim > 0 {
@@ -143,7 +141,7 @@ func fit(shape tensor.Shape, count int64) bool {
 	return count == 1
 }
 
-// countAt passes over a value, and returns how many elements its arrays have.
+// countAt skips a value and returns the number of elements in its arrays.
 func (s *scanner) countAt(depth int) (count int64, err error) {
 	if depth > MaxDepth {
 		return 0, tooDeep()
@@ -159,11 +157,10 @@ func (s *scanner) countAt(depth int) (count int64, err error) {
 	return count, err
 }
 
-// AppendGenerated appends the response p to the generate request id for the given model:
-// an object with the outputs and parameters by their names, in the order of these. An
-// output of one element is no array. Of two of one name the first counts: the id, the
-// model and its version, then the parameters, then the outputs. The memory that dst lacks
-// is charged to the budget before it is allocated; the caller returns it.
+// AppendGenerated appends the response p to the generate request id for the given model: an object with the
+// outputs and parameters by name, ordered by name. An output with one element is not an array. If a name
+// repeats, the first one wins, in this order: the id, the model and its version, the parameters, the outputs.
+// The memory that dst lacks is charged to the budget before it is allocated; the caller returns it.
 func AppendGenerated(dst []byte, id string, model infer.ModelRef, p *infer.Response, b *memory.Account) ([]byte, error) {
 	type member struct {
 		name      string
@@ -208,7 +205,7 @@ func AppendGenerated(dst []byte, id string, model infer.ModelRef, p *infer.Respo
 	return append(dst, '}'), nil
 }
 
-// appendElements appends the elements of t as an array, or the only one by itself.
+// appendElements appends the elements of t as an array, or a single element by itself.
 func appendElements(dst []byte, t *infer.Tensor, b *memory.Account) ([]byte, error) {
 	if n, ok := t.Shape.Elements(); ok && n == 1 {
 		return AppendData(dst, t, b)

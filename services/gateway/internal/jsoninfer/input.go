@@ -11,20 +11,20 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/regions"
 )
 
-// input is one element of "inputs" while it is read.
+// input is an element of "inputs" while it is read.
 type input struct {
 	*infer.Tensor
 	seen   member
 	size   uint64 // binary_data_size
 	region regions.Range
-	// data is where a "data" member begins that could not be read at once,
-	// since its datatype or shape was not known; 0 is none.
+	// data is where a "data" member starts that could not be decoded yet because its datatype or shape was
+	// unknown; 0 means none.
 	data int
-	// lone says that "data" may be an element without an array around it.
+	// lone says that "data" may be an element without an enclosing array.
 	lone bool
 }
 
-// toReadData is what must be known before "data" can be read.
+// toReadData is what must be known before "data" can be decoded.
 const toReadData = memberName | memberDatatype | memberShape
 
 func (d *Decoder) input() error {
@@ -140,7 +140,7 @@ func (d *Decoder) inputParameters(in *input) error {
 	})
 }
 
-// check looks at the object as a whole, in Triton's order.
+// check checks the object as a whole, in Triton's order.
 func (in *input) check() error {
 	if err := in.oneSource(); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (in *input) oneSource() error {
 		"'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But%s", set)
 }
 
-// data reads the value of "data", at once if its datatype and shape are known.
+// data reads the value of "data", immediately if its datatype and shape are known.
 func (d *Decoder) data(in *input) error {
 	if in.seen&toReadData == toReadData && in.seen&(memberBinary|memberRegion) == 0 {
 		return d.readData(in)
@@ -188,11 +188,11 @@ func (d *Decoder) data(in *input) error {
 	return d.s.skip()
 }
 
-// readData reads the value of "data" into a tensor.
+// readData decodes the value of "data" into a tensor.
 func (d *Decoder) readData(in *input) error {
 	n, ok := in.Shape.Elements()
 	if ok && n == 0 {
-		return d.s.skip() // whatever it is: Triton does not look at it either
+		return d.s.skip() // whatever it is: Triton does not check it either
 	}
 	switch in.Datatype {
 	case tensor.Invalid:
@@ -224,9 +224,9 @@ func (d *Decoder) readFixed(in *input, n int64) error {
 	if err := d.limit(in, size); err != nil {
 		return err
 	}
-	// n elements take at least n digits, n-1 commas and two brackets: what is
-	// too short for that needs no memory to be refused.
-	if left := int64(len(d.s.data) - d.s.pos); n > left/2 && !in.lone { // whose elements were counted
+	// n elements take at least n digits, n-1 commas and two brackets: a shorter text is refused without
+	// allocating memory.
+	if left := int64(len(d.s.data) - d.s.pos); n > left/2 && !in.lone { // its elements have been counted
 		if d.s.peek() != '[' {
 			return unable("data", errNonArray)
 		}
@@ -267,7 +267,7 @@ func (d *Decoder) readStrings(in *input) error {
 	return nil
 }
 
-// hold returns a buffer of n bytes, which are charged first.
+// hold charges n bytes and then returns a buffer of that size.
 func (d *Decoder) hold(n int64) (*tensor.Buffer, error) {
 	if err := d.Account.Receive(n); err != nil {
 		return nil, err

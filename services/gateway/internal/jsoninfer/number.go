@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// number is one number of a document: ±mantissa·10^exp10, as long as digits
-// is at most maxDigits; its text counts beyond that.
+// number is one number of a document: ±mantissa·10^exp10 if digits is at most maxDigits; beyond that its text
+// is used.
 type number struct {
 	mantissa uint64
 	exp10    int
@@ -43,7 +43,7 @@ func (s *scanner) number(n *number) error {
 	if n.digits == 0 {
 		return s.special(n, first)
 	}
-	if b[first] == '0' { // which no digit follows
+	if b[first] == '0' { // no digit follows
 		m, i, n.digits = 0, first+1, 1
 	}
 	if i < len(b) && b[i] == '.' {
@@ -66,14 +66,14 @@ func (s *scanner) number(n *number) error {
 	return nil
 }
 
-// tooBig is the error for the number that was read last. It names the number's start.
+// tooBig returns the error for the number that was read last. It reports the number's start.
 func (s *scanner) tooBig(n *number) error {
 	s.pos -= len(n.text)
 	return s.fail("Number too big to be stored in double.")
 }
 
-// digits reads decimal digits from i on and appends them to m, which is
-// wrong when there are more than maxDigits.
+// digits reads decimal digits starting at i and appends them to m, which is wrong if there are more than
+// maxDigits.
 func digits(b []byte, i int, m uint64) (mantissa uint64, next int) {
 	for i+8 <= len(b) {
 		v := binary.LittleEndian.Uint64(b[i:])
@@ -108,7 +108,7 @@ func eight(v uint64) uint64 {
 	return ((v&mask)*mul1 + (v>>16&mask)*mul2) >> 32
 }
 
-// exponent reads what follows the letter e, from i on.
+// exponent reads what follows the letter e, starting at i.
 func (s *scanner) exponent(n *number, i int) (int, error) {
 	b := s.data
 	sign := 1
@@ -120,7 +120,7 @@ func (s *scanner) exponent(n *number, i int) (int, error) {
 	}
 	from, e := i, 0
 	for ; i < len(b) && b[i]-'0' <= 9; i++ {
-		if e < 10_000 { // larger ones are read from the text
+		if e < 10_000 { // larger ones are parsed from the text
 			e = e*10 + int(b[i]-'0')
 		}
 	}
@@ -162,8 +162,7 @@ func (s *scanner) special(n *number, i int) error {
 
 func hasPrefix(b []byte, p string) bool { return len(b) >= len(p) && string(b[:len(p)]) == p }
 
-// integer returns the number's absolute value; false if it is not integral
-// or larger than a uint64.
+// integer returns the number's absolute value, or false if it is not integral or exceeds a uint64.
 func (n *number) integer() (uint64, bool) {
 	if !n.integral {
 		return 0, false
@@ -179,7 +178,7 @@ func (n *number) integer() (uint64, bool) {
 	return u, err == nil
 }
 
-// int64 returns the number as a signed integer; false if it is none.
+// int64 returns the number as a signed integer, or false if it is not one.
 func (n *number) int64() (int64, bool) {
 	u, ok := n.integer()
 	if n.negative {
@@ -188,13 +187,13 @@ func (n *number) int64() (int64, bool) {
 	return int64(u), ok && u <= math.MaxInt64
 }
 
-// uint64 returns the number as an unsigned integer; false if it is none.
+// uint64 returns the number as an unsigned integer, or false if it is not one.
 func (n *number) uint64() (uint64, bool) {
 	u, ok := n.integer()
 	return u, ok && (!n.negative || u == 0)
 }
 
-// float64 returns the nearest float64; false if the number is too big for one.
+// float64 returns the nearest float64, or false if the number is too big for one.
 func (n *number) float64() (float64, bool) {
 	switch {
 	case n.special:
@@ -207,8 +206,8 @@ func (n *number) float64() (float64, bool) {
 	return n.signed(scale(float64(n.mantissa), n.exp10)), true
 }
 
-// float32 returns the nearest float32, which is an infinity for numbers that
-// only a float64 holds; false if not even that does.
+// float32 returns the nearest float32, which is an infinity for numbers that only a float64 can hold, or false
+// if not even a float64 can.
 func (n *number) float32() (float32, bool) {
 	switch {
 	case n.special:
@@ -216,10 +215,9 @@ func (n *number) float32() (float32, bool) {
 	case n.digits > maxDigits || n.exp10 < -maxExact || n.exp10 > maxExact:
 		return n.slowFloat32()
 	}
-	// The mantissa's conversion and the scaling round once each, so f is off
-	// by at most two units in its last place. Unless that close to the middle
-	// between two float32s, it is nearest to the right one. With these
-	// exponents no float32 is subnormal.
+	// The mantissa's conversion and the scaling round once each, so f is off by at most two units in its last
+	// place. Unless f is that close to the midpoint between two float32s, it rounds to the right one. With
+	// these exponents no float32 is subnormal.
 	f := scale(float64(n.mantissa), n.exp10)
 	const half, slack = 1 << 28, 4
 	low := math.Float64bits(f) & (1<<29 - 1)

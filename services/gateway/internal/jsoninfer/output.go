@@ -71,8 +71,8 @@ func (d *Decoder) outputParameter(key []byte, out *outputForm) (err error) {
 	return err
 }
 
-// regionParameter reads a parameter of a tensor that is none of an input or output alone,
-// and says whether it names a region.
+// regionParameter reads a tensor parameter that inputs and outputs have in common. It reports whether the
+// parameter describes a region.
 func (d *Decoder) regionParameter(key []byte, of *regions.Range) (named bool, err error) {
 	switch string(key) {
 	case "shared_memory_region":

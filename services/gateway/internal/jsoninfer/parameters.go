@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// parameters reads the request's "parameters": those of the protocol into their
-// fields, others for the model.
+// parameters reads the request's "parameters": those of the protocol into their fields, the others for the
+// model.
 func (d *Decoder) parameters() error {
 	if d.s.peek() != '{' {
 		if err := d.s.skip(); err != nil {
@@ -21,8 +21,8 @@ func (d *Decoder) parameters() error {
 	return d.s.object(d.parameter)
 }
 
-// maxTimeout is the longest timeout in microseconds: half of all time, so that
-// it can be added to the present.
+// maxTimeout is the longest timeout in microseconds: half of the range, so that it can be added to the current
+// time.
 const maxTimeout = math.MaxInt64 / 2 / uint64(time.Microsecond)
 
 func (d *Decoder) parameter(key []byte) (err error) {
@@ -92,9 +92,8 @@ func (d *Decoder) value(key string) error {
 	return nil
 }
 
-// scalar reads a value and returns it as the type that parameters have, a
-// float64 also for integers that no int64 holds; nil for null, arrays and
-// objects.
+// scalar reads a value and returns it with the type that parameters have: a float64 also for integers that
+// exceed an int64, and nil for null, arrays and objects.
 func (d *Decoder) scalar() (any, error) {
 	switch d.s.peek() {
 	case '"':

@@ -8,14 +8,13 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// Decoder reads requests. It may be used again, but not concurrently.
+// Decoder decodes requests. It may be reused, but not concurrently.
 type Decoder struct {
-	// Pool gives the memory of the tensors.
+	// Pool provides the memory of the tensors.
 	Pool *tensor.Pool
-	// MaxTensor is the most bytes of one tensor in JSON.
+	// MaxTensor is the maximum size in bytes of one tensor in JSON.
 	MaxTensor int64
-	// Account is charged with that memory, and with the texts, before they are
-	// allocated; nil has no bound.
+	// Account is charged for that memory, and for texts, before they are allocated; nil has no bound.
 	Account *memory.Account
 
 	s       scanner
@@ -29,19 +28,18 @@ type Decoder struct {
 	credit  int64 // charged for entries and texts, and not used yet
 }
 
-// MaxEntries bounds a request's inputs, outputs, parameters and dimensions
-// together: one takes few bytes of JSON, many times as much in memory, and the
-// checks to come compare names with each other.
+// MaxEntries bounds a request's inputs, outputs, parameters and dimensions together: an entry takes few bytes
+// of JSON and many times as much in memory, and later checks compare names pairwise.
 const MaxEntries = 8192
 
-// entryBytes is what an entry takes in memory at most beside its texts, and grant how
-// much is charged for entries and texts at a time.
+// entryBytes is the maximum memory of an entry in addition to its texts, and grant how much is charged for
+// entries and texts at a time.
 const (
 	entryBytes = 256
 	grant      = 4 << 10
 )
 
-// entry counts one more.
+// entry counts one more entry.
 func (d *Decoder) entry() error {
 	if d.entries++; d.entries > MaxEntries {
 		return errs.New(errs.InputTooLarge, "request has more than %d inputs, outputs, parameters and dimensions", MaxEntries)
@@ -62,7 +60,7 @@ func (d *Decoder) small(n int64) error {
 	return nil
 }
 
-// keep returns a text that outlives the document.
+// keep returns a copy of a text that outlives the document.
 func (d *Decoder) keep(text []byte) (string, error) {
 	if err := d.small(int64(len(text))); err != nil {
 		return "", err
@@ -87,14 +85,13 @@ const (
 	memberOther member = 0
 )
 
-// Decode reads the JSON body of a request for model into r and e. Nothing in
-// r refers to body afterwards. On an error r may hold tensors all the same:
-// the caller releases it in any case.
+// Decode decodes the JSON body of a request for model into r and e. Afterwards r has no references to body. On
+// an error r may already hold tensors: the caller always releases it.
 func (d *Decoder) Decode(body []byte, model *modelconfig.Config, r *infer.Request, e *Envelope) error {
 	return d.decode(body, model, r, e, d.document)
 }
 
-// decode reads a body by document, which finds it in the scanner.
+// decode decodes a body by calling document, which reads from the scanner.
 func (d *Decoder) decode(body []byte, model *modelconfig.Config, r *infer.Request, e *Envelope, document func() error) error {
 	d.s = scanner{data: body, text: d.s.text, account: d.Account}
 	d.model, d.request, d.env, d.dims, d.credit, d.seen, d.entries = model, r, e, nil, 0, 0, 0
@@ -132,8 +129,7 @@ func missing(name string) error {
 	return unable(name, "attempt to access non-existing object member '"+name+"'")
 }
 
-// CheckSyntax reports the first mistake of syntax in a JSON document, in the
-// words of Decode and of Triton.
+// CheckSyntax reports the first syntax error in a JSON document, in the words of Decode and of Triton.
 func CheckSyntax(document []byte) error {
 	s := scanner{data: document}
 	s.byteOrderMark()
@@ -148,7 +144,7 @@ func CheckSyntax(document []byte) error {
 
 const emptyDocument = "The document is empty."
 
-// first reports whether m has not been seen in the object that seen is for.
+// first reports whether m is seen for the first time in the object that seen belongs to.
 func first(seen *member, m member) bool {
 	if m == memberOther || *seen&m != 0 {
 		return false
@@ -199,7 +195,7 @@ func (d *Decoder) list(name string, element func() error) error {
 	})
 }
 
-// wrong skips a value that is not of the kind that name needs.
+// wrong skips a value whose kind is wrong for the named member, and returns the error.
 func (d *Decoder) wrong(name, what string) error {
 	if err := d.s.skip(); err != nil {
 		return err
@@ -242,8 +238,7 @@ func (d *Decoder) flag(name string) (bool, error) {
 	return v, err
 }
 
-// known returns the name as a string: the model's own if it has one, so that
-// nothing is allocated.
+// known returns the name as a string: the model's own string if it has one, which avoids an allocation.
 func (d *Decoder) known(list []modelconfig.IO, name []byte) (string, error) {
 	for i := range list {
 		if list[i].Name == string(name) {

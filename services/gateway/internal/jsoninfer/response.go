@@ -12,11 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// AppendResponse appends the JSON of the response p to the request id for the
-// given model. For outputs that e wants as bytes it writes only how many there
-// are; the caller sends those after the JSON, in the order of outputs. The memory
-// that dst lacks is charged to the budget before it is allocated; the caller
-// returns it.
+// AppendResponse appends the JSON of the response p to the request id for the given model. For outputs that e
+// wants as bytes it writes only their number; the caller sends the bytes after the JSON, in the order of the
+// outputs. The memory that dst lacks is charged to the budget before it is allocated; the caller returns it.
 func AppendResponse(dst []byte, id string, model infer.ModelRef, p *infer.Response, e *Envelope, b *memory.Account) ([]byte, error) {
 	dst = append(dst, '{')
 	if id != "" {
@@ -62,7 +60,7 @@ func appendParameters(dst []byte, list []infer.Parameter) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// appendValue appends the value of a response's parameter.
+// appendValue appends the value of a response parameter.
 func appendValue(dst []byte, p *infer.Parameter) ([]byte, error) {
 	switch v := p.Value.(type) {
 	case bool:
@@ -100,11 +98,10 @@ func appendOutput(dst []byte, t *infer.Tensor, form OutputForm, b *memory.Accoun
 	return append(dst, "]}"...), err
 }
 
-// pieceBytes is how many bytes of a tensor are written between two looks at the
-// memory for their text.
+// pieceBytes is how many bytes of a tensor are formatted between two checks of the memory for their text.
 const pieceBytes = 64 << 10
 
-// textBytes is about the most text of an element of so many bytes.
+// textBytes estimates the maximum length of the text of an element of size bytes.
 func textBytes(size int) int { return 4 + 3*size }
 
 // AppendData appends the elements of t, separated by commas. The memory that dst
@@ -139,7 +136,7 @@ func AppendData(dst []byte, t *infer.Tensor, b *memory.Account) ([]byte, error) 
 	return dst[:max(from, len(dst)-1)], nil
 }
 
-// reserve makes room for n more bytes.
+// reserve makes space for n more bytes.
 func reserve(dst []byte, n int, b *memory.Account) ([]byte, error) {
 	if cap(dst)-len(dst) >= n {
 		return dst, nil
@@ -175,8 +172,8 @@ func appendStrings(dst []byte, t *infer.Tensor, data []byte, b *memory.Account) 
 	return dst[:max(from, len(dst)-1)], nil
 }
 
-// escapePiece is how many bytes of a text are escaped between two looks at the memory
-// for them, and escaped the most bytes that one of them takes.
+// escapePiece is how many bytes of a text are escaped between two checks of the memory for them, and escaped
+// the maximum number of bytes that one of them becomes.
 const (
 	escapePiece = 4 << 10
 	escaped     = 6
@@ -227,9 +224,8 @@ func appendElement(dst []byte, d tensor.Datatype, data []byte) []byte {
 	return strconv.AppendUint(dst, le.Uint64(data), 10)
 }
 
-// appendFloat appends the shortest text that reads back as f. As Triton's,
-// it is never mistaken for an integer, and NaN and the infinities are words
-// that Python's reader takes.
+// appendFloat appends the shortest text that parses back to f. As in Triton, it cannot be mistaken for an
+// integer, and NaN and the infinities are words that Python's reader accepts.
 func appendFloat(dst []byte, f float64, bits int) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -249,8 +245,8 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	return dst
 }
 
-// trimExponent drops the plus sign and the leading zero of the exponent that text ends
-// with, of at least two digits.
+// trimExponent removes the plus sign and the leading zero of the exponent, of at least two digits, at the end
+// of text.
 func trimExponent(text []byte) []byte {
 	at := len(text) - 3
 	for text[at] != '+' && text[at] != '-' {
@@ -266,9 +262,8 @@ func trimExponent(text []byte) []byte {
 	return append(text[:from], text[exponent:]...)
 }
 
-// AppendString appends s as a JSON string. Only what JSON demands is escaped;
-// other bytes stay as they are, even where they are not UTF-8, as Triton
-// leaves them.
+// AppendString appends s as a JSON string. It escapes only what JSON requires; as in Triton, other bytes are
+// unchanged even if they are not UTF-8.
 func AppendString[T string | []byte](dst []byte, s T) []byte {
 	return append(appendEscaped(append(dst, '"'), s), '"')
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/memory"
 )
 
-// MaxDepth is how deep arrays and objects may nest.
+// MaxDepth is the maximum nesting depth of arrays and objects.
 const MaxDepth = 100
 
-// scanner walks a JSON document. Its errors name the byte offset.
+// scanner walks a JSON document. Its errors report the byte offset.
 type scanner struct {
 	data []byte
 	pos  int
 	text []byte // the last string that had escapes
 
-	account *memory.Account // for what strings become; may be nil
+	account *memory.Account // charged for decoded strings; may be nil
 }
 
-// keepStrings is the most memory, in bytes, that a decoder keeps for the strings
-// of the next request, and as much for its BYTES tensors.
+// keepStrings is the maximum memory, in bytes, that a decoder retains for the strings of the next request, and
+// as much again for its BYTES tensors.
 const keepStrings = 64 << 10
 
-// grow returns dst with room for n more bytes, which it charges first.
+// grow returns dst with space for n more bytes, which it charges first.
 func (s *scanner) grow(dst []byte, n int) ([]byte, error) {
 	if cap(dst)-len(dst) >= n {
 		return dst, nil
@@ -38,7 +38,7 @@ func (s *scanner) grow(dst []byte, n int) ([]byte, error) {
 	return larger, nil
 }
 
-// leave gives back what a buffer was charged with, unless decoders keep such a one.
+// leave refunds the charge for a buffer, unless it is small enough for decoders to retain.
 func (s *scanner) leave(b []byte) {
 	if cap(b) > keepStrings {
 		s.account.Drop(int64(cap(b)))
@@ -49,15 +49,15 @@ func (s *scanner) fail(what string) error {
 	return errs.New(errs.InvalidJSON, "failed to parse the request JSON buffer: %s at %d", what, s.pos)
 }
 
-// byteOrderMark skips the mark that some clients begin UTF-8 with.
+// byteOrderMark skips the byte order mark with which some clients start UTF-8.
 func (s *scanner) byteOrderMark() {
 	if hasPrefix(s.data, "\uFEFF") {
 		s.pos = len("\uFEFF")
 	}
 }
 
-// peek skips white space and returns the next byte, which stays; 0 at
-// the end, which no value starts with.
+// peek skips white space and returns the next byte without consuming it, or 0 at the end; no value starts with
+// 0.
 func (s *scanner) peek() byte {
 	for s.pos < len(s.data) {
 		switch c := s.data[s.pos]; c {
@@ -87,8 +87,8 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// object calls member for each member, with the scanner at its value, which
-// member reads. The key is valid until the next string is read.
+// object calls member for each member, with the scanner at the value, which member must read. The key is valid
+// until the next string is read.
 func (s *scanner) object(member func(key []byte) error) error {
 	s.pos++ // {
 	if s.accept('}') {
@@ -117,7 +117,7 @@ func (s *scanner) object(member func(key []byte) error) error {
 	}
 }
 
-// array calls element with the scanner at each element, which element reads.
+// array calls element with the scanner at each element, which element must read.
 func (s *scanner) array(element func() error) error {
 	s.pos++ // [
 	if s.accept(']') {
@@ -136,7 +136,7 @@ func (s *scanner) array(element func() error) error {
 	}
 }
 
-// skip passes over a value of any kind.
+// skip skips a value of any kind.
 func (s *scanner) skip() error { return s.skipAt(0) }
 
 func (s *scanner) skipAt(depth int) error {
@@ -177,8 +177,7 @@ func (s *scanner) word(w string) error {
 	return nil
 }
 
-// boolean reads true or false; known is false, and nothing is read, if neither
-// follows.
+// boolean reads true or false. If neither follows, it reads nothing and known is false.
 func (s *scanner) boolean() (value, known bool, err error) {
 	switch s.peek() {
 	case 't':
@@ -189,7 +188,7 @@ func (s *scanner) boolean() (value, known bool, err error) {
 	return false, false, nil
 }
 
-// str reads a string. It is valid until the next one is read.
+// str reads a string. The result is valid until the next string is read.
 func (s *scanner) str() ([]byte, error) {
 	start := s.pos + 1
 	for i := start; i < len(s.data); i++ {
@@ -268,7 +267,7 @@ func (s *scanner) escape(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// unicode reads \uXXXX, or two of them that make a surrogate pair.
+// unicode reads \uXXXX, or two of them that form a surrogate pair.
 func (s *scanner) unicode(dst []byte) ([]byte, error) {
 	r, ok := s.hex4(s.pos)
 	if !ok {

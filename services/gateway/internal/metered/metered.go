@@ -1,5 +1,4 @@
-// Package metered counts requests and errors as the clients of a front end see
-// them.
+// Package metered counts requests and errors as the clients of a front end see them.
 package metered
 
 import (
@@ -17,8 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// Metrics are the gateway's own families. It is a prometheus.Collector and
-// safe for concurrent use.
+// Metrics are the gateway's own metrics. It is a prometheus.Collector and safe for concurrent use.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	deadlines *prometheus.CounterVec
@@ -31,7 +29,7 @@ type Metrics struct {
 	costs     *prometheus.CounterVec
 	named     names
 	series    sync.Map     // of *tenantSeries, by tenantKey
-	resolved  atomic.Int64 // of them
+	resolved  atomic.Int64 // number of cached series
 	seconds   *prometheus.Desc
 	stages    *prometheus.Desc
 
@@ -39,7 +37,7 @@ type Metrics struct {
 	protocols []*Protocol // guarded by mu
 }
 
-// New registers the families.
+// New registers the metrics.
 func New(registry prometheus.Registerer) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nereid_gateway_" + name, Help: help}, labels)
@@ -75,7 +73,7 @@ func New(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Describe describes the families.
+// Describe describes the metrics.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	m.requests.Describe(out)
 	m.deadlines.Describe(out)
@@ -111,7 +109,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// sizes is how many sizes of requests are told apart: each eight times the one before.
+// sizes is the number of buckets for request sizes, each eight times as large as the previous one.
 const sizes = 10
 
 // Protocol are the metrics of the inferences of one protocol. It is a [path.Meter].
@@ -119,8 +117,7 @@ type Protocol struct {
 	metrics                         *Metrics
 	protocol                        string
 	whole, receive, infer, response obs.Durations
-	// success are the counters of requests without an error, resolved once. The
-	// map is replaced, not changed.
+	// success caches the counters of requests without an error. The map is replaced, never modified.
 	success atomic.Pointer[map[infer.ModelID]*success]
 }
 
@@ -140,8 +137,7 @@ func (m *Metrics) Protocol(name string) *Protocol {
 	return p
 }
 
-// Prune removes the series of models that are not listed, those no longer in the
-// repository.
+// Prune removes the series of models that are not listed, which are no longer in the repository.
 func (m *Metrics) Prune(models []*core.Model) {
 	listed := make(map[infer.ModelID]bool, len(models))
 	for _, model := range models {
@@ -179,7 +175,7 @@ func (p *Protocol) Ended(o *path.Outcome) {
 	if o.Responses > 0 {
 		p.response.Observe(o.Responding)
 	}
-	if o.Elements > 0 { // else it is not known, since the request is not valid
+	if o.Elements > 0 { // otherwise unknown, since the request is invalid
 		success.elements.Observe(float64(o.Elements))
 	}
 	p.metrics.tenant(o)
@@ -202,7 +198,7 @@ func (p *Protocol) Failed(reason errs.Reason) {
 	p.metrics.errors.WithLabelValues(p.protocol, string(reason)).Inc()
 }
 
-// StatisticsMissing counts a pool that a reply with statistics lacks.
+// StatisticsMissing counts a pool that is missing from a statistics reply.
 func (m *Metrics) StatisticsMissing() { m.missing.Inc() }
 
 func (p *Protocol) failed(model string, reason errs.Reason, deadline mono.Time) {

@@ -10,19 +10,19 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/path"
 )
 
-// maxNamed is how many tenants have series of their own: those seen first.
+// maxNamed is how many tenants have series of their own: the first ones seen.
 const maxNamed = 200
 
-// others is the label of the tenants beyond these.
+// others is the label for all further tenants.
 const others = "_others"
 
-// names bounds the tenants in labels.
+// names bounds the number of tenants in labels.
 type names struct {
 	mu    sync.Mutex
 	known map[string]bool // guarded by mu
 }
 
-// label is a tenant's name, or that of the others.
+// label returns a tenant's name, or the label of the others.
 func (n *names) label(tenant string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -52,13 +52,13 @@ func (m *Metrics) Retried(tenant string, taken bool) {
 	m.retries.WithLabelValues(m.named.label(tenant), result).Inc()
 }
 
-// tenantKey names the series of a tenant's requests.
+// tenantKey identifies the series of a tenant's requests.
 type tenantKey struct{ tenant, class, band string }
 
-// tenantSeries are the counters of requests without an error, resolved once.
+// tenantSeries caches the counters of requests without an error.
 type tenantSeries struct{ success, costs prometheus.Counter }
 
-// maxSeries is how many are kept resolved: policies change, and their names with them.
+// maxSeries is how many series are cached: policies change, and their names with them.
 const maxSeries = 10_000
 
 func (m *Metrics) seriesOf(k tenantKey) *tenantSeries {

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rpc/wire"
 )
 
-// encodeRequest encodes the part of a request. Redacted it has neither contents nor texts that its
-// client chose but the names of its inputs and outputs.
+// encodeRequest encodes the part for a request. A redacted one contains neither contents nor texts that its
+// client chose, except the names of its inputs and outputs.
 func (s *session) encodeRequest(c *calls.Call, redacted bool, number uint64, offset time.Duration) ([]byte, error) {
 	q := c.Request
 	r := &nereidv1.RecordedRequest{
@@ -57,7 +57,7 @@ func (s *session) encodeRequest(c *calls.Call, redacted bool, number uint64, off
 	return recording.AppendRequest(nil, r, m)
 }
 
-// parameters are those of the request, with those that the gateway has taken out of them.
+// parameters returns the request's parameters, including those that the gateway has removed from it.
 func (s *session) parameters(c *calls.Call, redacted bool) map[string]*inference.InferParameter {
 	q, all := c.Request, make(map[string]*inference.InferParameter)
 	for _, p := range q.Parameters {
@@ -79,7 +79,7 @@ func (s *session) parameters(c *calls.Call, redacted bool) map[string]*inference
 		switch {
 		case of.Key == "":
 			all["sequence_id"] = integer(int64(of.ID)) //nolint:gosec // as clients send it
-		case redacted: // requests of one sequence still have one id
+		case redacted: // requests of one sequence still share an id
 			all["sequence_id"] = integer(int64(maphash.String(s.seed, of.Key) >> 1)) //nolint:gosec // 63 bits
 		default:
 			all["sequence_id"] = text(of.Key)

@@ -1,8 +1,8 @@
-// Package record records the requests of a gateway for a client that asks for them: while it
-// reads, copies of requests and responses go to it in the format of package recording.
+// Package record records the requests of a gateway for a client: while the client reads, it gets copies of
+// requests and responses in the format of package recording.
 //
-// A request waits for no recording. A copy that finds no memory, or no room in front of a
-// client that reads slowly, is lost, and the recording says how many are.
+// A request never waits for a recording. If there is no memory for a copy, or a slow client has too much
+// queued, the copy is lost, and the recording reports how many were.
 package record
 
 import (
@@ -27,34 +27,34 @@ import (
 )
 
 const (
-	// maxRecordings is how many recordings run at a time.
+	// maxRecordings is the maximum number of concurrent recordings.
 	maxRecordings = 4
-	// maxQueue bounds the parts that wait for a recording's client, in bytes.
+	// maxQueue bounds the parts that are queued for a recording's client, in bytes.
 	maxQueue = 64 << 20
-	// flushInterval is after how long a client has what was recorded.
+	// flushInterval is the delay within which recorded parts are sent to the client.
 	flushInterval = time.Second
-	// lastResponses is how long a recording that is complete waits for the ends of its requests.
+	// lastResponses is how long a complete recording waits for its requests to end.
 	lastResponses = 5 * time.Second
-	// partBytes is about what a part takes beside texts and contents.
+	// partBytes is roughly the memory of a part in addition to texts and contents.
 	partBytes = 512
-	// maxPatterns bounds the patterns of a recording: each request is held against them.
+	// maxPatterns bounds the patterns of a recording, since each request is matched against them.
 	maxPatterns = 100
 )
 
-// Options say what is recorded.
+// Options say what to record.
 type Options struct {
-	// Models and Tenants are patterns as of [path.Match]; empty ones match all.
+	// Models and Tenants are patterns for [path.Match]; an empty list matches everything.
 	Models, Tenants []string
-	// Share is the part of the requests that is recorded, in (0, 1]. Sequences are recorded whole
-	// or not at all.
+	// Share is the fraction of requests that is recorded, in (0, 1]. A sequence is recorded completely or not
+	// at all.
 	Share float64
-	// MaxBytes ends the recording after about so many bytes before compression.
+	// MaxBytes ends the recording after about that many bytes before compression.
 	MaxBytes int64
 	// Duration ends the recording.
 	Duration time.Duration
-	// Answers has the responses recorded, too.
+	// Answers records the responses, too.
 	Answers bool
-	// Sees reports whether who records may use a model. It may be nil.
+	// Sees reports whether the recording caller may use a model. It may be nil.
 	Sees func(model string) bool
 }
 
@@ -77,7 +77,8 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Recordings are those that run at a gateway. It is safe for concurrent use. A nil one allows none.
+// Recordings are the recordings in progress at a gateway. It is safe for concurrent use. A nil Recordings
+// allows none.
 type Recordings struct {
 	deps    Deps
 	stop    chan struct{} // closed by Stop
@@ -87,23 +88,23 @@ type Recordings struct {
 	active atomic.Pointer[[]*session] // replaced under mu
 }
 
-// Deps are what recordings need.
+// Deps are the dependencies of recordings.
 type Deps struct {
-	// Allowed says that there may be recordings.
+	// Allowed says whether clients may record.
 	Allowed bool
-	// Server names the gateway in recordings.
+	// Server is the gateway's name in recordings.
 	Server string
 	// Budget is charged with the copies.
 	Budget *memory.Budget
-	// Now is the time of requests, and Wall when a time of requests was.
+	// Now returns the time on the clock of requests; Wall converts such a time to wall-clock time.
 	Now  func() mono.Time
 	Wall func(mono.Time) time.Time
 }
 
-// New returns the recordings of a gateway, of which none runs.
+// New returns the recordings of a gateway, with none in progress.
 func New(d Deps) *Recordings { return &Recordings{deps: d, stop: make(chan struct{})} }
 
-// Observer sees the requests of all recordings.
+// Observer returns the observer that passes requests to all recordings.
 func (r *Recordings) Observer() calls.Observer {
 	return calls.Observer{
 		Checked:    func(c *calls.Call) { r.each(func(s *session) { s.checked(c) }) },
@@ -120,10 +121,10 @@ func (r *Recordings) each(do func(*session)) {
 	}
 }
 
-// Stop ends all recordings: the gateway drains.
+// Stop ends all recordings because the gateway drains.
 func (r *Recordings) Stop() { r.stopped.Do(func() { close(r.stop) }) }
 
-// Refusal says why the gateway records nothing, if so.
+// Refusal returns why the gateway does not record, or nil if it does.
 func (r *Recordings) Refusal() error {
 	if r == nil || !r.deps.Allowed {
 		return errs.New(errs.Unsupported, "Recording is disabled. Start the server with '--allow-recording=true' to enable.")
@@ -131,9 +132,8 @@ func (r *Recordings) Refusal() error {
 	return nil
 }
 
-// Record writes a recording to out until one of the options' bounds is reached, ctx ends or the
-// gateway drains. It flushes out about once a second. started is called once before anything is
-// written.
+// Record writes a recording to out until one of the options' bounds is reached, ctx ends or the gateway drains.
+// It flushes out about once a second. started is called once, before anything is written.
 func (r *Recordings) Record(ctx context.Context, o Options, started func(), out io.Writer, flush func() error) (*recording.Summary, error) {
 	if err := r.Refusal(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (r *Recordings) Record(ctx context.Context, o Options, started func(), out 
 	return summary, flush()
 }
 
-// open adds a recording to those that run.
+// open adds a recording to those in progress.
 func (r *Recordings) open(o Options) (*session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *Recordings) open(o Options) (*session, error) {
 	return s, nil
 }
 
-// close takes a recording off those that run, and releases what it holds.
+// close removes a recording from those in progress, and releases what it holds.
 func (r *Recordings) close(s *session) {
 	r.mu.Lock()
 	list := slices.DeleteFunc(slices.Clone(*r.active.Load()), func(other *session) bool { return other == s })
@@ -200,21 +200,21 @@ type session struct {
 	budget *memory.Budget
 	start  mono.Time
 	seed   maphash.Seed
-	ready  chan struct{} // has one element when there is something to write
+	ready  chan struct{} // buffers one element, set when there is something to write
 
 	mu      sync.Mutex
-	closed  bool                         // no part is taken any more; guarded by mu
-	why     string                       // why no request is taken any more; empty while they are; guarded by mu
+	closed  bool                         // no more parts are accepted; guarded by mu
+	why     string                       // why no more requests are accepted; empty while they are; guarded by mu
 	number  uint64                       // of the last request; guarded by mu
-	written int64                        // requests whose copies were made; guarded by mu
+	written int64                        // number of requests that were copied; guarded by mu
 	bytes   int64                        // of all parts so far; guarded by mu
 	lost    int64                        // guarded by mu
-	pending map[infer.RequestID]*pending // requests whose end is to be recorded; guarded by mu
-	parts   [][]byte                     // that wait for the client; guarded by mu
-	waiting int64                        // bytes of parts and of responses; guarded by mu
+	pending map[infer.RequestID]*pending // requests whose end is still to be recorded; guarded by mu
+	parts   [][]byte                     // queued for the client; guarded by mu
+	waiting int64                        // bytes of queued parts and of responses; guarded by mu
 }
 
-// pending is a request that has not ended.
+// pending is a recorded request that has not ended.
 type pending struct {
 	number    uint64
 	redacted  bool
@@ -254,7 +254,7 @@ func (s *session) checked(c *calls.Call) {
 	s.addLocked(part, size)
 }
 
-// wants reports whether the recording is to have the request.
+// wants reports whether to record the request.
 func (s *session) wants(c *calls.Call) bool {
 	tenant := ""
 	if c.Tenant != nil {
@@ -277,8 +277,8 @@ func matches(patterns []string, name string) bool {
 	})
 }
 
-// reserve charges the bytes of another request, and gives it its number. Without memory, or room
-// before the client, the request is lost.
+// reserve charges the bytes of another request and numbers it. If memory is short or too much is queued for the
+// client, the request is lost.
 func (s *session) reserve(n int64) (number uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +310,7 @@ func (s *session) returnLocked(n int64) {
 	s.budget.Release(n)
 }
 
-// addLocked queues a part for which n bytes are charged, and charges what it really takes.
+// addLocked queues a part for which n bytes were charged, and corrects the charge to its actual size.
 func (s *session) addLocked(part []byte, n int64) {
 	more := int64(cap(part)) - n
 	s.waiting += more
@@ -327,7 +327,7 @@ func (s *session) wake() {
 	}
 }
 
-// completeLocked takes no further request.
+// completeLocked stops accepting requests.
 func (s *session) completeLocked(why string) {
 	if s.why == "" {
 		s.why = why
@@ -348,7 +348,7 @@ func (s *session) responding(c *calls.Call, r *infer.Response) {
 	if !ok {
 		return
 	}
-	// One goroutine serves the call, so that p is its own until the end.
+	// A single goroutine serves the call, so it owns p until the end.
 	message, err := encodeResponse(c, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -370,7 +370,7 @@ func (s *session) ended(o *calls.Outcome) {
 	}
 	delete(s.pending, o.Request)
 	responses, size := p.responses, partBytes+p.bytes
-	if !s.chargeLocked(size) { // the copy, while the originals are there
+	if !s.chargeLocked(size) { // for the copy, while the originals still exist
 		if responses, size = nil, partBytes; !s.chargeLocked(size) {
 			s.returnLocked(p.bytes)
 			return
@@ -393,7 +393,7 @@ func (s *session) write(ctx context.Context, stop <-chan struct{}, w *recording.
 	end, tick := time.NewTimer(s.Duration), time.NewTicker(flushInterval)
 	defer end.Stop()
 	defer tick.Stop()
-	var last <-chan time.Time // after which the ends of requests are not waited for
+	var last <-chan time.Time // when to stop waiting for requests to end
 	for done := false; !done; {
 		flushing := false
 		select {
@@ -436,8 +436,7 @@ func (s *session) finish(why string) {
 	s.completeLocked(why)
 }
 
-// take returns the parts that wait, whether no request is taken any more, and whether all have
-// ended.
+// take returns the queued parts, whether no more requests are accepted, and whether all requests have ended.
 func (s *session) take() (parts [][]byte, complete, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -445,7 +444,7 @@ func (s *session) take() (parts [][]byte, complete, idle bool) {
 	return parts, s.why != "", len(s.pending) == 0
 }
 
-// writeParts writes parts, and releases them whether they are written or not.
+// writeParts writes parts, and releases them whether or not they were written.
 func (s *session) writeParts(w *recording.Writer, parts [][]byte) (err error) {
 	for i, part := range parts {
 		if err == nil {
@@ -459,7 +458,7 @@ func (s *session) writeParts(w *recording.Writer, parts [][]byte) (err error) {
 	return err
 }
 
-// release gives back what the recording holds.
+// release releases what the recording holds.
 func (s *session) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ func newCounts() (c counts) {
 	return c
 }
 
-// Collectors are the families of a response cache's Redis.
+// Collectors returns the metrics of a response cache's Redis.
 func (v *Values) Collectors() []prometheus.Collector {
 	return append(v.counts.families, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nereid_gateway_redis_up", Help: "1 while the response cache's Redis answers, 0 while it is away.",

@@ -1,5 +1,5 @@
-// Package redis keeps values in a Redis, which may be slow, gone or full: then there
-// is no value, after a bounded time, and nothing fails.
+// Package redis stores values in a Redis, which may be slow, unavailable or full. In that case there is simply
+// no value, after a bounded time, and nothing fails.
 package redis
 
 import (
@@ -20,32 +20,31 @@ type Options struct {
 	Address            string // host:port
 	Username, Password string
 	Database           int
-	// Connect, Socket and Wait are how long to wait for a new connection, for an answer
-	// and for a free connection. All are more than 0.
+	// Connect, Socket and Wait are the timeouts for a new connection, for an answer, and for a free connection.
+	// All are positive.
 	Connect, Socket, Wait time.Duration
-	// Connections is how many there may be, and how many values may be on their way to
-	// Redis.
+	// Connections is the maximum number of connections, and also of values that are being written.
 	Connections int
-	TLS         *tls.Config // nil is none
+	TLS         *tls.Config // nil means no TLS
 }
 
-// Values has values in a Redis. While that is away it is not asked: one probe at a
-// time finds out when it is back. It is safe for concurrent use.
+// Values stores values in a Redis. While the Redis is unavailable it is not used, and one probe at a time
+// detects when it is available again. It is safe for concurrent use.
 type Values struct {
 	client  *client.Client
-	most    time.Duration // for all of an operation
+	most    time.Duration // for a whole operation
 	log     *zap.Logger
 	counts  counts
 	away    atomic.Bool
-	doubted chan struct{} // has room for one signal
+	doubted chan struct{} // buffers one signal
 	refused atomic.Int64  // when a refusal was last logged, in ns since 1970
-	writes  chan struct{} // has a value for each that is on its way
+	writes  chan struct{} // has an element for each value that is being written
 }
 
-// New makes values of a Redis, which need not be there yet. Run finds out when it is;
-// until then it is taken to be there.
+// New makes the client of a Redis, which need not be available yet. It counts as available until Run finds that
+// it is not.
 func New(o Options, log *zap.Logger) *Values {
-	logging.Disable() // what fails is logged here, once
+	logging.Disable() // failures are logged here, once
 	return &Values{
 		client: client.NewClient(&client.Options{
 			Addr: o.Address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS,
@@ -59,19 +58,18 @@ func New(o Options, log *zap.Logger) *Values {
 	}
 }
 
-// probes is how long it takes from one probe of an absent Redis to the next.
+// probes is the interval between probes of an unavailable Redis.
 const probes = time.Second
 
-// Run asks Redis whether it is there, at first and after each failure, until ctx is
-// done. Then it waits for the values that are on their way, and closes the
-// connections.
+// Run checks whether the Redis is available, at the start and after each failure, until ctx is done. It then
+// waits for the writes in progress and closes the connections.
 func (v *Values) Run(ctx context.Context) error {
 	defer func() {
 		v.away.Store(true)
 		for range cap(v.writes) {
-			v.writes <- struct{}{} // none begins any more
+			v.writes <- struct{}{} // no further write starts
 		}
-		_ = v.client.Close() // nothing is left that could be lost
+		_ = v.client.Close() // nothing is left to lose
 	}()
 	v.check()
 	for {
@@ -103,7 +101,7 @@ func (v *Values) probe(ctx context.Context) error {
 	return v.client.Ping(ctx).Err()
 }
 
-// check has Run find out whether Redis is there.
+// check makes Run check whether the Redis is available.
 func (v *Values) check() {
 	select {
 	case v.doubted <- struct{}{}:
@@ -111,7 +109,7 @@ func (v *Values) check() {
 	}
 }
 
-// fail notes that Redis cannot be reached, or does not let us in.
+// fail records that the Redis cannot be reached or refuses the login.
 func (v *Values) fail(err error) {
 	if v.away.CompareAndSwap(false, true) {
 		v.log.Warn("the response cache's Redis is away: responses are neither looked for nor kept until it is back",
@@ -119,20 +117,19 @@ func (v *Values) fail(err error) {
 	}
 }
 
-// Get returns a value of at most so many bytes; nil if there is none, or Redis does
-// not give it in time.
+// Get returns a value of at most most bytes, or nil if there is none or Redis does not return it in time.
 func (v *Values) Get(ctx context.Context, name string, most int) []byte {
 	if v.away.Load() {
 		v.counts.lookups.skipped.Inc()
 		return nil
 	}
 	limit := v.most
-	if deadline, ok := ctx.Deadline(); ok { // of which the model needs the most
+	if deadline, ok := ctx.Deadline(); ok { // most of that time is for the model
 		limit = min(limit, time.Until(deadline)/4)
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	// A range bounds what a foreign value can take here.
+	// A range bounds how much memory a foreign value can use here.
 	value, err := v.client.GetRange(bounded, name, 0, int64(most)).Bytes()
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -153,8 +150,8 @@ func (v *Values) Get(ctx context.Context, name string, most int) []byte {
 	return value
 }
 
-// Set keeps what value returns, in a goroutine of its own, unless Redis is away or as
-// many values as there may be connections are on their way.
+// Set stores what value returns, in a separate goroutine, unless the Redis is unavailable or the maximum number
+// of values is already being written.
 func (v *Values) Set(name string, value func() []byte) {
 	if v.away.Load() {
 		v.counts.insertions.skipped.Inc()
@@ -185,12 +182,11 @@ func (v *Values) Set(name string, value func() []byte) {
 	}()
 }
 
-// refusals is how long a refusal that was logged stands for others.
+// refusals is how long no further refusal is logged after one.
 const refusals = time.Minute
 
-// note notes the error of an operation that had all of its time. One that Redis
-// answered with, such as that its memory is full, is no reason not to ask again, nor is
-// it that all connections are in use.
+// note records the error of an operation that had its full time. If Redis answered with an error, for example
+// that its memory is full, or all connections are in use, Redis still counts as available.
 func (v *Values) note(err error) {
 	var answer client.Error
 	switch {

@@ -142,7 +142,7 @@ func (c *Costs) Retain(listed func(infer.ModelID) bool) {
 	}
 }
 
-// Forget forgets a model of which nothing is stored any more, unless it is listed.
+// Forget forgets a model whose stored costs were deleted, unless it is listed.
 func (c *Costs) Forget(model infer.ModelID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

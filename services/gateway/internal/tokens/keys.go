@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// urlRefresh is how often the keys of a URL are read again, unknownKey how often at most
-	// for tokens of a key that is not known, and retry how soon after a failure.
+	// urlRefresh is the interval at which a URL's keys are reloaded, unknownKey the minimum interval of reloads
+	// because of tokens with unknown keys, and retry the delay after a failure.
 	urlRefresh = 15 * time.Minute
 	unknownKey = time.Minute
 	retry      = 10 * time.Second
-	// fileRefresh is how often a file is read again.
+	// fileRefresh is the interval at which a file is reloaded.
 	fileRefresh = time.Second
-	// timeout bounds one reading of a URL.
+	// timeout bounds one download of a URL.
 	timeout      = 5 * time.Second
 	maxRedirects = 3
-	// maxHeader, maxBytes and maxKeys bound what an issuer may answer, and maxRSA the bits of
-	// a key, with which the time of a verification grows.
+	// maxHeader, maxBytes and maxKeys bound an issuer's answer, and maxRSA the bits of a key, since
+	// verification time grows with them.
 	maxHeader = 64 << 10
 	maxBytes  = 1 << 20
 	maxKeys   = 256
 	maxRSA    = 8192
 )
 
-// keys are those of one issuer, as they were read last.
+// keys are one issuer's keys as last loaded.
 type keys struct {
 	from   string // a URL or a file
 	remote bool   // it is a URL
 	client *http.Client
 	failed func(error)
-	// asked has something when a token came of a key that is not known.
+	// asked receives a signal when a token with an unknown key arrives.
 	asked chan struct{}
 	byID  atomic.Pointer[map[string][]jose.JSONWebKey]
 
@@ -54,7 +54,7 @@ func newKeys(from string, client *http.Client, failed func(error)) *keys {
 	return &keys{from: from, remote: remote, client: client, failed: failed, asked: make(chan struct{}, 1)}
 }
 
-// run keeps the keys fresh until ctx is done.
+// run keeps the keys up to date until ctx is done.
 func (k *keys) run(ctx context.Context) {
 	every := fileRefresh
 	if k.remote {
@@ -66,7 +66,7 @@ func (k *keys) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(first)
 	defer timer.Stop()
-	rest := time.NewTimer(0) // after which tokens of unknown keys may have the keys be read
+	rest := time.NewTimer(0) // when tokens with unknown keys may cause a reload again
 	defer rest.Stop()
 	var asked <-chan struct{}
 	for {
@@ -93,7 +93,7 @@ func (k *keys) run(ctx context.Context) {
 	}
 }
 
-// refresh reads the keys. Where it cannot, those that are known stay.
+// refresh reloads the keys. If it fails, the known keys stay.
 func (k *keys) refresh(ctx context.Context) error {
 	text, err := k.read(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (k *keys) refresh(ctx context.Context) error {
 	return nil
 }
 
-// report reports the first of several failures in a row.
+// report reports the first of several consecutive failures.
 func (k *keys) report(err error) {
 	if err != nil && !k.failing {
 		k.failed(err)
@@ -115,7 +115,7 @@ func (k *keys) report(err error) {
 	k.failing = err != nil
 }
 
-// read reads the text of the keys, of at most maxBytes.
+// read reads the text of the keys, at most maxBytes.
 func (k *keys) read(ctx context.Context) ([]byte, error) {
 	if !k.remote {
 		f, err := os.Open(k.from)
@@ -148,8 +148,8 @@ func readAll(from io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// parse reads a key set, as of RFC 7517, by the names of its keys. As the RFC has it, keys
-// that cannot be used are left out. A set without keys is one: its issuer has withdrawn all.
+// parse parses a key set (RFC 7517) into keys by their ids. As the RFC requires, it ignores keys that cannot be
+// used. A set without keys is valid: its issuer has withdrawn all of them.
 func parse(text []byte) (map[string][]jose.JSONWebKey, error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`
@@ -171,7 +171,7 @@ func parse(text []byte) (map[string][]jose.JSONWebKey, error) {
 			unusable = err
 			continue
 		}
-		if key = key.Public(); !verifies(&key) { // of a symmetric key there is none
+		if key = key.Public(); !verifies(&key) { // a symmetric key has no public key
 			unusable = errors.New("a key is not one that verifies signatures")
 			continue
 		}
@@ -183,7 +183,7 @@ func parse(text []byte) (map[string][]jose.JSONWebKey, error) {
 	return byID, nil
 }
 
-// verifies reports whether a key may verify signatures.
+// verifies reports whether a key can be used to verify signatures.
 func verifies(key *jose.JSONWebKey) bool {
 	if r, ok := key.Key.(*rsa.PublicKey); ok && r.N.BitLen() > maxRSA {
 		return false
@@ -191,8 +191,8 @@ func verifies(key *jose.JSONWebKey) bool {
 	return key.Valid() && key.Use != "enc"
 }
 
-// verify verifies a token by the key that it names, and reads its claims. One of a key that
-// is not known is refused, and has the keys be read again soon.
+// verify verifies a token with the key that it names, and reads its claims. A token with an unknown key is
+// refused and causes a reload of the keys soon.
 func (k *keys) verify(token *jwt.JSONWebToken, claims ...any) error {
 	header := &token.Headers[0]
 	err := errUnknownKey

@@ -1,4 +1,4 @@
-// Package tokens verifies JSON web tokens by the keys of their issuers.
+// Package tokens verifies JSON web tokens with the keys of their issuers.
 package tokens
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/policy"
 )
 
-// leeway is how far the clocks of issuers may be off.
+// leeway is the tolerated clock difference to issuers.
 const leeway = 30 * time.Second
 
-// algorithms are those of the signatures that are accepted. All are asymmetric: with a
-// symmetric one, whoever can read an issuer's keys could sign.
+// algorithms are the accepted signature algorithms. All are asymmetric: with a symmetric one, anyone who can
+// read an issuer's keys could sign.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{
 		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 	}
 }
 
-// Verifier verifies the tokens of a policy's issuers. It is a tenants.Verifier: it is safe
-// for concurrent use, and Verify does not wait for the network.
+// Verifier verifies the tokens of a policy's issuers. It is a tenants.Verifier: it is safe for concurrent use,
+// and Verify does not wait for the network.
 type Verifier struct {
 	issuers map[string]*issuer
 }
@@ -38,8 +38,8 @@ type issuer struct {
 	keys *keys
 }
 
-// New returns a verifier that has no keys yet: see [Verifier.Load] and [Verifier.Run].
-// Failed is called when the keys of an issuer cannot be read, once until they can be again.
+// New returns a verifier without keys: see [Verifier.Load] and [Verifier.Run]. failed is called when an
+// issuer's keys cannot be read, and not again until they could be read.
 func New(issuers []policy.Issuer, failed func(issuer string, err error)) *Verifier {
 	v, client := &Verifier{issuers: make(map[string]*issuer)}, newClient()
 	for i := range issuers {
@@ -49,8 +49,8 @@ func New(issuers []policy.Issuer, failed func(issuer string, err error)) *Verifi
 	return v
 }
 
-// Load reads the keys of all issuers. A file that cannot be read is an error of the reason
-// policy_invalid. A URL that cannot be read is none: Run tries it again.
+// Load loads the keys of all issuers. An unreadable file is an error with the reason policy_invalid. An
+// unreadable URL is not an error: Run retries it.
 func (v *Verifier) Load(ctx context.Context) error {
 	var group errgroup.Group
 	for _, i := range v.issuers {
@@ -66,7 +66,7 @@ func (v *Verifier) Load(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Run keeps the keys fresh until ctx is done. It returns nil.
+// Run keeps the keys up to date until ctx is done. It returns nil.
 func (v *Verifier) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for _, i := range v.issuers {
@@ -75,7 +75,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// claims are those that a token is judged by.
+// claims are the claims that decide whether a token is accepted.
 type claims struct {
 	Issuer    string           `json:"iss"`
 	Audience  jwt.Audience     `json:"aud"`
@@ -122,7 +122,7 @@ var (
 	errUnknownKey = errors.New("unknown key")
 )
 
-// refusal says why a token is refused, without a word of it.
+// refusal says why a token is refused, without quoting it.
 func refusal(err error) error {
 	why := "it is malformed"
 	var algorithm *jose.ErrUnexpectedSignatureAlgorithm
@@ -146,8 +146,8 @@ func refusal(err error) error {
 	return errs.Wrap(errs.TokenInvalid, fmt.Errorf("token: %w", err), "the token is refused: %s", why)
 }
 
-// newClient returns the client that reads keys. It follows no redirect from https to http,
-// on which keys could be exchanged.
+// newClient returns the client that downloads keys. It does not follow redirects from https to http, where keys
+// could be replaced.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // the standard library's
 	transport.DisableKeepAlives, transport.MaxResponseHeaderBytes = true, maxHeader

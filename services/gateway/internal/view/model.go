@@ -47,9 +47,8 @@ func has(versions []*nereidv1.ModelVersion, number int64) bool {
 	return slices.ContainsFunc(versions, func(v *nereidv1.ModelVersion) bool { return v.GetVersion() == number })
 }
 
-// version picks the generation of a version that takes requests: the desired
-// one, or the newest ready one while that is not ready. A reload thus serves
-// the old generation until the new one is ready.
+// version selects the generation of a version that accepts requests: the desired one or, while that is not
+// ready, the newest ready one. During a reload the old generation thus serves until the new one is ready.
 func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map[loadedVersion]report) *core.Version {
 	want := loadedVersion{v.GetVersion(), v.GetGeneration()}
 	serve := want
@@ -72,7 +71,7 @@ func (m *model) version(id infer.ModelID, v *nereidv1.ModelVersion, observed map
 	}
 }
 
-// numbers are those of the bits that are set.
+// numbers returns the positions of the bits that are set.
 func numbers(set uint64) (list []int32) {
 	for ; set != 0; set &= set - 1 {
 		list = append(list, int32(bits.TrailingZeros64(set)))
@@ -80,20 +79,20 @@ func numbers(set uint64) (list []int32) {
 	return list
 }
 
-// composed reports whether a loaded version is an ensemble, which no worker has.
+// composed reports whether a loaded version is an ensemble, which runs on no worker.
 func (m *model) composed(v loadedVersion) bool {
 	c := m.configs[v]
 	return c != nil && c.Ensemble != nil
 }
 
-// staged reports whether a version loads while the previous versions serve.
+// staged reports whether a version is loading while the previous versions serve.
 func (m *model) staged(v *nereidv1.ModelVersion) bool {
 	serving := m.value.GetPrevious().GetVersions()
 	return len(serving) > 0 && !has(serving, v.GetVersion())
 }
 
-// otherReady returns the newest generation of want's version that is ready and
-// whose configuration is known, else want.
+// otherReady returns the newest ready generation of want's version whose configuration is known, or want if
+// there is none.
 func (m *model) otherReady(want loadedVersion, observed map[loadedVersion]report) loadedVersion {
 	best := want
 	for c, r := range observed {

@@ -20,19 +20,19 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// State is the latest content of the buckets. It is pure: the watcher applies
-// changes and takes snapshots. It is owned by one goroutine.
+// State is the latest content of the buckets. It is pure: the watcher applies changes and takes snapshots. A
+// single goroutine owns it.
 //
-// A change costs the work of its own model; a snapshot also lists all models.
+// The cost of a change depends only on its own model; a snapshot also lists all models.
 type State struct {
 	revision uint64 // of the bucket models
-	// workersRevision and instancesRevision are those of these buckets.
+	// workersRevision and instancesRevision are the revisions of these buckets.
 	workersRevision, instancesRevision uint64
 	models                             map[string]*model // by key
 	workers                            map[string]*worker
-	// runs are the instances of each model, by its key and then by worker.
+	// runs are the instances of each model, by model key and then by worker.
 	runs map[string]map[string]*nereidv1.InstancesValue
-	// built are the models of the last snapshot, dirty the keys changed since.
+	// built are the models of the last snapshot, and dirty the keys that have changed since.
 	built map[string]*core.Model
 	dirty map[string]bool
 	// complete is the revision of the bucket models at which the registry's
@@ -47,17 +47,17 @@ type model struct {
 	value   *nereidv1.ModelValue
 	problem string
 	configs map[loadedVersion]*modelconfig.Config
-	// contents are the names of the contents of these versions.
+	// contents are the content names of these versions.
 	contents map[loadedVersion]string
 }
 
 // worker is a worker, with or without a lease.
 type worker struct {
-	// epoch is that of its lease; reports under another are ignored. 0 is no lease.
+	// epoch is the epoch of its lease; reports under another epoch are ignored. 0 means no lease.
 	epoch uint64
-	// leaseExpired: the lease of that epoch has ended, the worker's stream has not.
+	// leaseExpired says that the lease of that epoch has expired, but the worker's stream is still up.
 	leaseExpired bool
-	models       map[string]bool // that it reports, by key
+	models       map[string]bool // the models that it reports, by key
 }
 
 // loadedVersion is one generation of a version.
@@ -74,8 +74,7 @@ func NewState() *State {
 	}
 }
 
-// SetModel sets the value of a model's key at a revision of its bucket; nil
-// deletes it.
+// SetModel sets the value of a model's key at a revision of its bucket; nil deletes it.
 func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 	s.revision = max(s.revision, revision)
 	s.dirty[key] = true
@@ -95,14 +94,14 @@ func (s *State) SetModel(key string, v *nereidv1.ModelValue, revision uint64) {
 	if err := m.setConfig(v.GetConfig(), v.GetVersions(), v.GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
-	// Last: a generation in both serves with this configuration.
+	// Last, because a generation in both lists serves with this configuration.
 	if err := m.setConfig(v.GetPrevious().GetConfig(), v.GetPrevious().GetVersions(), v.GetPrevious().GetClassLabels()); err != nil {
 		m.problem = errs.From(err).Msg
 	}
 }
 
-// setConfig sets the configuration of versions. A loaded generation may get
-// another configuration that needs no reload, such as a new instance count.
+// setConfig sets the configuration of versions. A loaded generation may get a different configuration that
+// needs no reload, for example a new instance count.
 func (m *model) setConfig(config *inference.ModelConfig, versions []*nereidv1.ModelVersion, labels map[string]*nereidv1.ClassLabels) error {
 	if len(versions) == 0 {
 		return nil // not loaded: there is nothing to read
@@ -125,7 +124,7 @@ func (m *model) setConfig(config *inference.ModelConfig, versions []*nereidv1.Mo
 	return nil
 }
 
-// contentOf names the files of a digest that are served by a configuration, as
+// contentOf names the content of files with a digest that are served with a configuration, for
 // [core.Version.Content].
 func contentOf(digest string, config []byte) string {
 	if digest == "" {
@@ -146,7 +145,7 @@ func labeled(c *modelconfig.Config, packed map[string]*nereidv1.ClassLabels) (*m
 	return c.WithLabels(func(output string) []string { return labels[output] }), nil
 }
 
-// SetRevision records that the bucket models is read up to a revision.
+// SetRevision records up to which revision the bucket models has been read.
 func (s *State) SetRevision(revision uint64) { s.revision = max(s.revision, revision) }
 
 // SetWorker sets a worker's lease at a revision of the bucket workers; nil
@@ -162,7 +161,7 @@ func (s *State) SetWorker(id string, v *nereidv1.WorkerValue, revision uint64) {
 	s.dropEmpty(id)
 }
 
-// Epoch is that of a worker's lease; 0 without.
+// Epoch returns the epoch of a worker's lease, or 0 without a lease.
 func (s *State) Epoch(id string) uint64 {
 	if w := s.workers[id]; w != nil {
 		return w.epoch
@@ -187,8 +186,8 @@ func (s *State) DropExpired(id string, epoch uint64) {
 	}
 }
 
-// SetInstances sets a worker's instances of a key's model at a revision of the
-// bucket instances; nil removes them.
+// SetInstances sets a worker's instances of a key's model at a revision of the bucket instances; nil removes
+// them.
 func (s *State) SetInstances(id, key string, v *nereidv1.InstancesValue, revision uint64) {
 	s.instancesRevision = max(s.instancesRevision, revision)
 	before := s.runs[key][id]
@@ -217,7 +216,7 @@ func (s *State) worker(id string) *worker {
 	return s.workers[id]
 }
 
-// dropEmpty removes a worker without lease and instances.
+// dropEmpty removes a worker that has neither a lease nor instances.
 func (s *State) dropEmpty(id string) {
 	if w := s.workers[id]; w.epoch == 0 && len(w.models) == 0 {
 		delete(s.workers, id)
@@ -233,19 +232,17 @@ func loadedVersionOf(v *nereidv1.WorkerVersion) loadedVersion {
 	return loadedVersion{v.GetModel().GetVersion(), v.GetModel().GetGeneration()}
 }
 
-// SetWorkersRevision and SetInstancesRevision record that these buckets are read
-// up to a revision.
+// SetWorkersRevision records up to which revision the bucket workers has been read.
 func (s *State) SetWorkersRevision(revision uint64) {
 	s.workersRevision = max(s.workersRevision, revision)
 }
 
-// SetInstancesRevision is described at [State.SetWorkersRevision].
+// SetInstancesRevision records up to which revision the bucket instances has been read.
 func (s *State) SetInstancesRevision(revision uint64) {
 	s.instancesRevision = max(s.instancesRevision, revision)
 }
 
-// Observed returns the revisions of the buckets workers and instances that
-// snapshots reflect.
+// Observed returns the revisions of the buckets workers and instances that snapshots reflect.
 func (s *State) Observed() (workers, instances uint64) { return s.workersRevision, s.instancesRevision }
 
 // SetComplete sets the revision of the bucket models at which the registry's
@@ -267,12 +264,12 @@ func (s *State) Snapshot() *core.Snapshot {
 	return core.NewSnapshot(s.revision, s.synced, models)
 }
 
-// report is the best state that workers report of a loaded version.
+// report is the best state of a loaded version that workers report.
 type report struct {
 	state infer.InstanceState
 	cause string
-	away  string // why none of its instances is there, though it is ready
-	gpus  uint64 // the bit of a number is set where an instance is on that GPU
+	away  string // why none of its instances is available, although it is ready
+	gpus  uint64 // bit n is set if an instance is on GPU n
 }
 
 func reportOf(v *nereidv1.WorkerVersion) report {
@@ -282,7 +279,7 @@ func reportOf(v *nereidv1.WorkerVersion) report {
 	}
 	for _, in := range v.GetInstances() {
 		if text, gpu := strings.CutPrefix(in.GetDevice(), "gpu:"); gpu {
-			number, _ := strconv.ParseUint(text, 10, 6) // what a machine cannot have is not shown
+			number, _ := strconv.ParseUint(text, 10, 6) // an impossible number is not shown
 			r.gpus |= 1 << number
 		}
 	}
@@ -294,7 +291,7 @@ func (s *State) observed(key string) map[loadedVersion]report {
 	all := make(map[loadedVersion]report)
 	for id, reported := range s.runs[key] {
 		if reported.GetEpoch() != s.workers[id].epoch {
-			continue // of another incarnation, or without a lease
+			continue // from another incarnation, or without a lease
 		}
 		for _, v := range reported.GetVersions() {
 			r, at := reportOf(v), loadedVersionOf(v)
@@ -310,8 +307,8 @@ func (s *State) observed(key string) map[loadedVersion]report {
 	return all
 }
 
-// better orders the states of one loaded version on several workers: ready
-// anywhere is ready, and failed is failed everywhere.
+// better orders the states of one loaded version on several workers: it is ready if it is ready anywhere, and
+// failed only if it failed everywhere.
 func better(a, b infer.InstanceState) bool {
 	rank := [...]int{infer.Unknown: 0, infer.Unavailable: 1, infer.Unloading: 2, infer.Loading: 3, infer.Ready: 4}
 	return rank[a] > rank[b]
