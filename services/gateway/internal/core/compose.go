@@ -96,7 +96,7 @@ func (c *composer) steps(v *Version) error {
 	}
 	v.Config = composedConfig(v.Config, configs, decoupled)
 	if !slices.ContainsFunc(of.Steps, func(step *Version) bool { return step.Pool == v.Pool }) {
-		v.Pool = of.Steps[0].Pool // the scheduler of that pool is needed anyway
+		v.Pool = of.Steps[0].Pool // the ensemble's own pool may have no scheduler
 	}
 	if v.Content = strings.Join(contents, " "); slices.Contains(contents, "") {
 		v.Content = ""

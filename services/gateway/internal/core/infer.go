@@ -54,7 +54,7 @@ type Execution struct {
 	report    infer.Execution // from the final response
 	abandoned bool            // the request was submitted and then ended by the gateway
 
-	search      *search      // for a response in another cache; nil without one
+	search      *search      // looks for a response known elsewhere; nil without one
 	composition *composition // of an ensemble; nil for other models
 }
 

@@ -124,7 +124,7 @@ func (b *builder) step(of *modelconfig.Step, c *modelconfig.Config) error {
 	return nil
 }
 
-// inner finds out which steps have outputs that models alone read.
+// inner finds the steps whose outputs only plain models read.
 func (b *builder) inner(steps []*modelconfig.Config) {
 	for i := range b.graph.steps {
 		s := &b.graph.steps[i]

@@ -212,7 +212,7 @@ func (d *Decoder) text(name string) ([]byte, error) {
 }
 
 // unsigned reads the value of the named member; wrong is the error for a value
-// that is no unsigned integer.
+// that is not an unsigned integer.
 func (d *Decoder) unsigned(name, wrong string) (uint64, error) {
 	switch d.s.peek() {
 	case '"', '{', '[', 't', 'f', 'n':

@@ -15,7 +15,7 @@ type Shared struct {
 	Outputs []regions.Output
 }
 
-// shared holds the windows that a call uses until it ends: a region stays mapped until then even if it is
+// shared holds the windows that a call uses until it ends: a region stays open until then even if it is
 // unregistered meanwhile.
 type shared struct {
 	windows []regions.Window // of the inputs, then of the outputs

@@ -16,7 +16,7 @@ type submission struct {
 	step     *step           // nil without a sequence
 	waits    bool            // it waits for a scheduler
 	since    mono.Time       // since when it waits
-	sent     mono.Time       // a time not before its current attempt was sent; at first the request's receipt
+	sent     mono.Time       // its current attempt was sent at this time or later; at first the request's receipt
 	settled  bool            // a worker has it: every response counts
 	finished bool            // a worker has answered it
 	late     *infer.Response // a failure of an earlier attempt

@@ -128,7 +128,7 @@ func (c *call) readJSON(b *body, n int64, decode func(json []byte) error) error 
 		defer c.drop(buf)
 		json = buf.Bytes()
 	}
-	defer c.Account.EndCoding() // what follows may have to wait for other large bodies
+	defer c.Account.EndCoding() // the rest of the body may still have to arrive
 	if n >= memory.LargeBody {
 		if err := c.Account.StartCoding(c.Context()); err != nil {
 			return err
