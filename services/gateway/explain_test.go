@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway"
 )
 
-// Whichever gateway is asked tells of a request that another has served, with what the
-// schedulers know of it; tenants are told of their own.
+// Any gateway explains a request that another one served, with what the schedulers know about it. Tenants see
+// only their own requests.
 func TestAnyGatewayExplainsARequest(t *testing.T) {
 	first := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
 	second, err := bus.Open(t.Context(), bus.Config{URL: first.Addr()})

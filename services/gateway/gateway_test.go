@@ -56,7 +56,7 @@ func (e *echo) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Sta
 	return make([]infer.Statistics, len(refs)), nil
 }
 
-// harness is a gateway on a real bus, whose buckets the test writes.
+// harness is a gateway on a real bus. The test writes the bus's buckets.
 type harness struct {
 	t       *testing.T
 	bus     *bus.Bus
@@ -72,8 +72,7 @@ func start(t *testing.T, hold chan struct{}, change ...func(*gateway.Config)) *h
 	return startReaching(t, nil, hold, change...)
 }
 
-// startReaching starts a gateway that is told by reachable which pools have a
-// scheduler.
+// startReaching starts a gateway for which reachable reports the pools that have a scheduler.
 func startReaching(t *testing.T, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
 	return startOn(t, openBus(t, bus.Config{Lease: time.Hour}), reachable, hold, change...)
@@ -91,7 +90,7 @@ func openBus(t *testing.T, c bus.Config) *bus.Bus {
 	return b
 }
 
-// startOn starts a gateway on a bus, which it closes in the end.
+// startOn starts a gateway on a bus, and closes the gateway at the end.
 func startOn(t *testing.T, b *bus.Bus, reachable func(string) bool, hold chan struct{}, change ...func(*gateway.Config)) *harness {
 	t.Helper()
 	return startWith(t, gateway.Deps{Bus: b, Reachable: reachable}, hold, change...)
@@ -172,7 +171,7 @@ func put[T nereidv1.Value](h *harness, name, key string, v T) uint64 {
 	return revision
 }
 
-// hold takes a lease and keeps it until the test ends.
+// hold acquires a lease and keeps it until the test ends.
 func hold[T nereidv1.Value](h *harness, name, key string, v T) *bus.Lease[T] {
 	h.t.Helper()
 	bucket, err := bus.NewBucket(h.bus, name, bus.Values[T]())
@@ -253,7 +252,7 @@ func (h *harness) do(method, path, body string) (int, string) {
 
 const inferBody = `{"inputs":[{"name":"x","datatype":"INT32","shape":[1,2],"data":[3,4]}]}`
 
-// A scheduler that is reached just after a snapshot found none ends the start.
+// A scheduler that becomes reachable just after a snapshot completes the start.
 func TestStartsWhenASchedulerIsReached(t *testing.T) {
 	var asked atomic.Bool
 	h := startReaching(t, func(string) bool { return asked.Swap(true) }, nil)
@@ -347,7 +346,7 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// awaitState waits until the gateway's lease tells of a state.
+// awaitState waits until the gateway's lease reports a state.
 func (h *harness) awaitState(want nereidv1.State) {
 	h.t.Helper()
 	gateways, err := bus.NewBucket(h.bus, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
@@ -371,7 +370,7 @@ func TestGatewayStopsAfterItsNotice(t *testing.T) {
 	}
 }
 
-// A gateway that stops while NATS is away leaves its lease to end by itself.
+// A gateway that stops while NATS is unavailable lets its lease expire.
 func TestGatewayStopsWithoutTheStore(t *testing.T) {
 	server := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
 	h := startOn(t, openBus(t, bus.Config{URL: server.Addr()}), nil, nil)

@@ -25,8 +25,8 @@ func (h *harness) observed(revision uint64) {
 	h.t.Fatal("the gateway observes no more")
 }
 
-// A worker whose lease expires while its stream is up has lost the store only: its
-// instances stay ready until the stream ends, too.
+// A worker whose lease expires while its stream is up has only lost the store: its instances stay ready until
+// the stream ends too.
 func TestWorkerThatIsCutOffFromTheStoreServesOn(t *testing.T) {
 	b := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
 	stream := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/rest"
 )
 
-// The metrics are looked at ten times a second at most, however often clients ask.
+// The metrics are gathered at most ten times a second, however often clients ask.
 func TestTheLoadIsReadFromTheMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway"
 )
 
-// loads notes what it is asked to load and unload.
+// loads records what it is asked to load and unload.
 type loads struct{ asked []string }
 
 func (l *loads) Load(_ context.Context, model, config string, files map[string][]byte) error {

@@ -29,7 +29,7 @@ const (
 	broken     = "version: 1\nanonymous: {tier: none}\n"
 )
 
-// infers asks until the model's inference has a status, as policies change.
+// infers sends inferences until one has the status, since policies take a moment to change.
 func (h *harness) infers(status int) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
@@ -105,8 +105,8 @@ func TestTheRegistrysPolicyIsInForceFromTheFirstCallOn(t *testing.T) {
 	h.infers(http.StatusForbidden)
 }
 
-// Three gateways share a tenant's limit of 200 requests a second: however the requests
-// come, no more are taken than the burst, what time gives and what is out on leases.
+// Three gateways share a tenant's limit of 200 requests a second: however the requests arrive, they accept no
+// more than the burst, the refill and what has been leased.
 func TestGatewaysShareTheLimitsOfTenants(t *testing.T) {
 	const rate, gateways = 200, 3
 	first := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
@@ -165,7 +165,7 @@ func TestGatewaysShareTheLimitsOfTenants(t *testing.T) {
 	group.Wait()
 	given := rate + rate*time.Since(begun).Seconds()
 	t.Logf("%d taken, %d refused, %.0f given", taken.Load(), refused.Load(), given)
-	if most := given + gateways*(rate*0.02+1); float64(taken.Load()) > most { // and what each has before its first lease
+	if most := given + gateways*(rate*0.02+1); float64(taken.Load()) > most { // and each gateway's initial amount before its first lease
 		t.Errorf("%d requests were taken, %.0f at most might have been", taken.Load(), most)
 	}
 	if enough := float64(taken.Load()+refused.Load()) > 2*given; enough && float64(taken.Load()) < 0.5*given {
@@ -173,7 +173,7 @@ func TestGatewaysShareTheLimitsOfTenants(t *testing.T) {
 	}
 }
 
-// A burst may come to one gateway, though it holds a part of what there is alone.
+// A burst to one gateway is accepted, although that gateway initially holds only a part of the limit.
 func TestABurstToOneGatewayIsTaken(t *testing.T) {
 	b := openBus(t, bus.Config{Lease: time.Hour})
 	put(&harness{t: t, bus: b}, bus.Policies, "current", &nereidv1.PolicyValue{
@@ -192,8 +192,7 @@ func TestABurstToOneGatewayIsTaken(t *testing.T) {
 	}
 }
 
-// A limit that is used up is there again when time has given it, also where a lease in
-// between has found nothing.
+// A limit that is used up refills with time, even if a lease in between found nothing.
 func TestLimitsThatAreUsedUpComeAgain(t *testing.T) {
 	b := openBus(t, bus.Config{Lease: time.Hour})
 	put(&harness{t: t, bus: b}, bus.Policies, "current", &nereidv1.PolicyValue{
@@ -203,7 +202,7 @@ func TestLimitsThatAreUsedUpComeAgain(t *testing.T) {
 	h.serveModel()
 	for range 3 {
 		h.infers(http.StatusTooManyRequests)
-		<-time.After(300 * time.Millisecond) // in which leases find nothing
+		<-time.After(300 * time.Millisecond) // leases find nothing meanwhile
 		h.infers(http.StatusOK)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway"
 )
 
-// What is left of a tenant's limits is in the store for as long as it says something.
+// The store keeps what is left of a tenant's limits until they are full again.
 func TestWhatIsLeftOfLimitsEndsWhenTheyAreWhole(t *testing.T) {
 	b := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
 	put(&harness{t: t, bus: b}, bus.Policies, "current", &nereidv1.PolicyValue{

@@ -23,7 +23,7 @@ import (
 
 func allowed(c *gateway.Config) { c.AllowRecording = config.Switch{On: true} }
 
-// as is a client with a tenant's key.
+// as returns a client with a tenant's key.
 func (h *harness) as(key string) client.Client {
 	h.t.Helper()
 	c := client.HTTP(h.http, client.Options{Header: http.Header{"X-Api-Key": {key}}})
@@ -31,8 +31,8 @@ func (h *harness) as(key string) client.Client {
 	return c
 }
 
-// record starts a recording, and returns a function that reads it until so many requests have
-// ended, and what it has then.
+// record starts a recording. It returns a function that reads the recording until the given number of requests
+// have ended, and returns the requests recorded so far.
 func (h *harness) record(key string, r *client.RecordRequest) func(ends int) []recording.Request {
 	h.t.Helper()
 	if r.Share == 0 {
@@ -72,7 +72,7 @@ func (h *harness) record(key string, r *client.RecordRequest) func(ends int) []r
 	}
 }
 
-// recordWhole starts a recording, and gives it once it has ended.
+// recordWhole starts a recording and sends it once it has ended.
 func (h *harness) recordWhole(key string, r client.RecordRequest) <-chan *recording.Recording {
 	h.t.Helper()
 	in, err := h.as(key).Record(h.t.Context(), &r)
@@ -111,8 +111,8 @@ func (h *harness) send(key, body string) {
 	<-h.echo.submitted
 }
 
-// A recording has what each tenant's tier lets it have, and a limited caller records the requests
-// of the models that it may use.
+// A recording contains what each tenant's tier allows, and a limited caller records only requests of models
+// that it may use.
 func TestARecordingHasWhatThePolicyAllows(t *testing.T) {
 	b := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
 	key := func(name string) string { return "keys: [{sha256: " + policy.Key(name) + "}]" }
@@ -178,7 +178,8 @@ tenants:
 	}
 }
 
-// Off by default, and with a reason; no more than some at a time; what cannot be recorded is refused.
+// Recording is off by default, which is reported with a reason; the number of recordings is bounded; invalid
+// options are refused.
 func TestRecordingsAreRefused(t *testing.T) {
 	off := startWith(t, gateway.Deps{Bus: openBus(t, bus.Config{Listen: "127.0.0.1:0"})}, nil)
 	off.serveModel()
@@ -213,12 +214,12 @@ func TestRecordingsAreRefused(t *testing.T) {
 	}
 }
 
-// A recording ends after its bytes and when the gateway drains, each with its summary.
+// A recording ends after its maximum bytes and when the gateway drains, each time with a summary.
 func TestARecordingSaysWhyItEnds(t *testing.T) {
 	h := startWith(t, gateway.Deps{Bus: openBus(t, bus.Config{Listen: "127.0.0.1:0"})}, nil, allowed)
 	h.serveModel()
 	bytes := h.recordWhole("", client.RecordRequest{Share: 1, MaxBytes: 1, Seconds: 3600})
-	for range 2 { // the second finds that the bytes are reached
+	for range 2 { // the second one finds that the maximum is reached
 		h.send("", inferBody)
 	}
 	if s := (<-bytes).Summary; s.Ended != "bytes" || s.Requests != 1 || s.Lost != 0 {

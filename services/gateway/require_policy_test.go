@@ -46,7 +46,7 @@ func requiring(value string) func(*gateway.Config) {
 	return func(c *gateway.Config) { c.RequirePolicy = value }
 }
 
-// refusesConnections reports whether the gateway does not listen, a moment from now on.
+// refusesConnections reports whether the gateway is still not listening after a moment.
 func (h *harness) refusesConnections() {
 	h.t.Helper()
 	select {
@@ -56,7 +56,7 @@ func (h *harness) refusesConnections() {
 	}
 }
 
-// A policy that stands in the bucket is needed, also where the gateway cannot use it.
+// A policy in the bucket is required even if the gateway cannot use it.
 func TestAGatewayWaitsForThePolicyThatWasPublished(t *testing.T) {
 	for _, required := range []string{"auto", "true"} {
 		t.Run(required, func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestAGatewayThatNeedsAPolicyWaitsForTheFirst(t *testing.T) {
 	h.infers(http.StatusOK)
 }
 
-// From when a policy was published to gateways that had none, calls are refused until there
-// is one that is valid. Whether the server is well everybody may ask.
+// Once a policy is published to gateways that had none, calls are refused until there is a valid one. Health
+// probes are always answered.
 func TestCallsAreRefusedUnderAPolicyThatCannotBeRead(t *testing.T) {
 	h := start(t, nil)
 	h.serveModel()
@@ -115,7 +115,7 @@ func TestCallsAreRefusedUnderAPolicyThatCannotBeRead(t *testing.T) {
 	h.infers(http.StatusOK)
 }
 
-// announces waits until the gateway's lease says that it is in the state.
+// announces waits until the gateway's lease shows the state.
 func (h *harness) announces(want nereidv1.State) {
 	h.t.Helper()
 	bucket, err := bus.NewBucket(h.bus, bus.Gateways, bus.Values[*nereidv1.ServiceValue]())
@@ -150,7 +150,7 @@ func TestAGatewayThatNeedsNoPolicyServesWithoutOne(t *testing.T) {
 	h.infers(http.StatusForbidden)
 }
 
-// A gateway keeps its policy while NATS is away, and where somebody deletes the key.
+// A gateway keeps its policy while NATS is unavailable, and when the key is deleted.
 func TestAGatewayKeepsItsPolicyWithoutTheStore(t *testing.T) {
 	store := openBus(t, bus.Config{Listen: "127.0.0.1:0"})
 	b, err := bus.Open(t.Context(), bus.Config{URL: store.Addr()})
@@ -210,8 +210,7 @@ func TestAGatewayThatCannotReadTheBucketAcceptsNoCalls(t *testing.T) {
 	h.infers(http.StatusOK)
 }
 
-// A policy whose issuers' keys cannot be read is tried again, and keys that change are read
-// again.
+// A policy whose issuers' keys cannot be read is retried, and keys that change are reloaded.
 func TestAPolicyIsTriedAgainUntilItsKeysAreThere(t *testing.T) {
 	jwks := filepath.Join(t.TempDir(), "jwks.json")
 	withTokens := "version: 1\ntenants: {acme: {subjects: [s]}}\ntokens: [{issuer: 'https://id', jwks: " + jwks + "}]\n"

@@ -28,13 +28,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a path to a gateway with the models m and, decoupled, tokens. It is the
-// scheduler behind the gateway, and a transport before it.
+// rig is a path to a gateway with the models m and, decoupled, tokens. It also plays the scheduler behind the
+// gateway and the transport in front of it.
 type rig struct {
 	*path.Path
 	gateway  *core.Gateway
 	table    *requests.Table
-	memory   atomic.Int64 // buffers that are not released
+	memory   atomic.Int64 // buffers that have not been released
 	submit   func(*infer.Request) error
 	canceled []infer.RequestID
 
@@ -92,7 +92,7 @@ func (r *rig) infer(t testing.TB, model string) error {
 	return r.Infer(t.Context(), c)
 }
 
-// tensor4 is four bytes that are counted.
+// tensor4 returns a counted tensor of four bytes.
 func (r *rig) tensor4(name string) infer.Tensor {
 	r.memory.Add(1)
 	b := tensor.Wrap(make([]byte, 4), false, func(*tensor.Buffer) { r.memory.Add(-1) })
@@ -160,7 +160,7 @@ func (b body) Decode() error {
 	return nil
 }
 
-// recorded returns the stages, which note that a call takes them.
+// recorded returns stages that record which of them a call takes.
 func recorded(taken *[]string) []path.Stage {
 	stages := path.Stages()
 	for i := range stages {
@@ -173,7 +173,7 @@ func recorded(taken *[]string) []path.Stage {
 	return stages
 }
 
-// replaced returns the stages with another in the place of one.
+// replaced returns the stages with one of them replaced.
 func replaced(name string, run func(*path.Call) error) []path.Stage {
 	stages := path.Stages()
 	stages[slices.IndexFunc(stages, func(s path.Stage) bool { return s.Name == name })].Run = run
@@ -273,7 +273,7 @@ func TestFailuresAreNotKept(t *testing.T) {
 	}
 }
 
-// elsewhere are values in another process, which answers when it is let.
+// elsewhere stores values in another process, which answers when the test lets it.
 type elsewhere struct {
 	answers chan struct{}
 	values  map[string][]byte
@@ -496,8 +496,7 @@ func TestEndpointsOfOneResponseRefuseDecoupledModels(t *testing.T) {
 	}
 }
 
-// Responses that wait for their client count in the budget, of which the final one
-// needs no more than its request has left.
+// Responses that wait for their client count in the budget. The final one may use what its request held.
 func TestWaitingResponsesCountInTheBudget(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -525,7 +524,7 @@ func TestWaitingResponsesCountInTheBudget(t *testing.T) {
 	}
 }
 
-// A sink that fails ends the request, and what it has not taken is released.
+// A sink that fails ends the request, and the responses that it has not taken are released.
 func TestASinkThatFailsCancelsTheRequest(t *testing.T) {
 	r := newRig(t, path.Options{Budget: memory.NewBudget(100)})
 	gone := errors.New("gone")
@@ -563,7 +562,7 @@ type meter struct {
 func (m *meter) Failed(r errs.Reason) { m.failed = append(m.failed, r) }
 func (*meter) Ended(*path.Outcome)    {}
 
-// A client that does not read does not keep its request beyond the deadline.
+// A client that does not read cannot keep its request beyond the deadline.
 func TestDeadlinesPassWhileTheSinkBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, path.Options{})

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// counts are what a policy's meter has counted.
+// counts are the calls of a policy's meter.
 type counts []string
 
 func (c *counts) Shadowed(tenant string, reason errs.Reason) {
@@ -26,8 +26,8 @@ func (c *counts) Shadowed(tenant string, reason errs.Reason) {
 }
 func (*counts) Retried(string, bool) {}
 
-// underPolicy is a rig whose calls are subject to a policy. The tenant greedy has the key
-// "greedy", modest "modest".
+// underPolicy returns a rig whose calls are subject to a policy. The tenant greedy has the key "greedy", and
+// modest has "modest".
 func underPolicy(t *testing.T, text string, counted *counts) *rig {
 	t.Helper()
 	return newRig(t, path.Options{Tenants: tenantsOf(t, text, counted), Costs: new(tenants.Costs), Budget: memory.NewBudget(100)})
@@ -234,8 +234,8 @@ func TestRetriesAreBudgeted(t *testing.T) {
 	}
 }
 
-// What a call says of its execution is its own, though transports use calls again: a
-// refused one has none, and teaches nothing about costs.
+// A reused call does not report the execution of its predecessor: a refused call has none, and nothing is
+// learned about costs.
 func TestARefusedCallHasNoExecution(t *testing.T) {
 	r := underPolicy(t, "tiers: {greedy: {budgets: [{requests: 1, per: 24h}]}, modest: {}}", new(counts))
 	r.header = map[string]string{"x-api-key": "greedy"}
@@ -256,8 +256,7 @@ func TestARefusedCallHasNoExecution(t *testing.T) {
 	}
 }
 
-// A device runs each request for 90 ms, whether its client waits or not. The limit is
-// 100 ms a second.
+// A device runs each request for 90 ms, whether or not its client waits. The limit is 100 ms per second.
 func TestRequestsThatAreAbandonedCostWhatWasPredicted(t *testing.T) {
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"by their deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -288,7 +287,7 @@ func TestRequestsThatAreAbandonedCostWhatWasPredicted(t *testing.T) {
 					c.Body = body{r, c}
 					return r.Infer(ctx, c)
 				}
-				if err := run(t.Context()); err != nil { // what requests cost is learned
+				if err := run(t.Context()); err != nil { // learns what requests cost
 					t.Fatal(err)
 				}
 				<-time.After(time.Minute)
@@ -312,8 +311,8 @@ func TestRequestsThatAreAbandonedCostWhatWasPredicted(t *testing.T) {
 	}
 }
 
-// What was reserved and not used comes back: of requests that were refused behind the
-// quota all of it, of those that cost less than predicted the rest.
+// Unused reservations are returned: completely for requests refused after the quota stage, and the difference
+// for those that cost less than predicted.
 func TestReservationsAreRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := underPolicy(t, "tiers: {greedy: {budgets: [{cost_units: 100, per: 24h}]}, modest: {}}", new(counts))
@@ -348,8 +347,7 @@ func TestReservationsAreRefunded(t *testing.T) {
 	})
 }
 
-// What a tenant sends beyond its limits is refused before any of it is read, and is
-// explained as what else is refused.
+// Requests beyond a tenant's limits are refused before any of them is read, and explained like other refusals.
 func TestLimitsHoldBeforeTheBodyIsRead(t *testing.T) {
 	var ended []path.Outcome
 	received := 0
@@ -386,7 +384,7 @@ func TestLimitsHoldBeforeTheBodyIsRead(t *testing.T) {
 	}
 }
 
-// A tenant holds a part of the memory of all, so that others find some.
+// A tenant may hold only a part of all memory, so that some remains for others.
 func TestATenantHoldsAPartOfAllMemory(t *testing.T) {
 	for limits, most := range map[string]int64{"{}": 75, "{limits: {memory: 20B}}": 20} {
 		r := underPolicy(t, "tiers: {greedy: "+limits+", modest: {}}", new(counts))
