@@ -25,7 +25,7 @@ func batched() *modelconfig.Config {
 	}
 }
 
-// a and b are right inputs of one row.
+// a and b return valid inputs of one row.
 func a() infer.Tensor { return input("A", tensor.FP32, tensor.Shape{1, 2}, 8) }
 func b() infer.Tensor { return input("B", tensor.Bytes, tensor.Shape{1, 1}, 0, "x") }
 
@@ -111,8 +111,8 @@ func TestWrongRequestsGetTritonsTexts(t *testing.T) {
 	}
 }
 
-// The correlation ID is of the type of the control that brings it to the model. What
-// only the state of the sequence tells, the scheduler refuses.
+// The correlation ID must have the type of the model's control input for it. What depends on the state of the
+// sequence, the scheduler refuses.
 func TestCorrelationIDsAreOfTheControlsType(t *testing.T) {
 	control := func(datatype tensor.Datatype) *modelconfig.SequenceBatching {
 		return &modelconfig.SequenceBatching{Slots: 1, Controls: []modelconfig.SequenceControl{
@@ -152,8 +152,8 @@ func TestCorrelationIDsAreOfTheControlsType(t *testing.T) {
 	}
 }
 
-// A request with several faults is told the one that Triton finds first. Each
-// case has all the faults of those after it.
+// For a request with several faults the error is the one that Triton finds first. Each case has all the faults
+// of the cases after it.
 func TestFaultsAreFoundInTritonsOrder(t *testing.T) {
 	wrongSize := func() infer.Tensor { return input("A", tensor.FP32, tensor.Shape{1, 2}, 1) }
 	wrongShape := func() infer.Tensor { return input("A", tensor.FP32, tensor.Shape{1, 3}, 1) }
@@ -185,8 +185,8 @@ func TestFaultsAreFoundInTritonsOrder(t *testing.T) {
 	}
 }
 
-// Texts and shapes travel with those of others in one message, and wait in queues that
-// are counted, so that they are bounded wherever a client puts them.
+// Texts and shapes share messages with those of other requests, and wait in bounded queues, so they are bounded
+// wherever a client puts them.
 func TestDescriptorsAreBounded(t *testing.T) {
 	const most = infer.MaxDescriptorBytes
 	for name, fill := range map[string]func(r *infer.Request, n int){

@@ -53,7 +53,7 @@ func optional(io modelconfig.IO) modelconfig.IO {
 	return io
 }
 
-// dispatcher is the way to a scheduler that does what a test says.
+// dispatcher stands for a scheduler that does what the test says.
 type dispatcher struct {
 	submit func(*infer.Request) error
 	cancel func(infer.RequestID)

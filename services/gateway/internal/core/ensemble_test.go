@@ -17,21 +17,20 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/core"
 )
 
-// models are what composes: each gives as its output what it got, through a scheduler
-// of the test's.
+// models are the composing models. Each returns its inputs as its outputs, through a scheduler of the test's.
 type models struct {
 	t    *testing.T
 	h    *harness
-	held atomic.Int64 // tensors that are not released
+	held atomic.Int64 // tensors that have not been released
 
 	mu     sync.Mutex
-	under  map[infer.RequestID]*infer.Request // that were submitted and not ended; guarded by mu
-	most   map[string]int                     // that were under way at once, by model; guarded by mu
+	under  map[infer.RequestID]*infer.Request // submitted and not ended; guarded by mu
+	most   map[string]int                     // maximum number in progress at once, by model; guarded by mu
 	random *rand.Rand                         // guarded by mu
 	wait   sync.WaitGroup
 }
 
-// number makes a tensor that is counted.
+// number returns a counted tensor.
 func (m *models) number(name string) infer.Tensor {
 	m.held.Add(1)
 	return infer.Tensor{
@@ -78,8 +77,8 @@ func (m *models) end(id infer.RequestID) {
 	}
 }
 
-// composed makes a gateway with an ensemble of two branches, whose steps may share the
-// executions of equal requests.
+// composed returns a gateway with an ensemble of two branches, whose steps may share the executions of equal
+// requests.
 func composed(t *testing.T, mostInFlight int, shared bool) (*models, *core.Version) {
 	t.Helper()
 	config := func(inputs ...string) *modelconfig.Config {
@@ -113,7 +112,7 @@ func composed(t *testing.T, mostInFlight int, shared bool) (*models, *core.Versi
 	return m, v
 }
 
-// ask sends a request, which is canceled at a random time or never.
+// ask sends a request, which may be canceled at a random time.
 func (m *models) ask(v *core.Version) error {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	defer cancel()
@@ -135,8 +134,8 @@ func (m *models) ask(v *core.Version) error {
 	return nil
 }
 
-// Whatever fails or is canceled, each request ends, nothing is kept, and no more
-// executions of a step are under way than may be.
+// Whatever fails or is canceled, each request ends, nothing is retained, and no step exceeds its maximum number
+// of concurrent executions.
 func TestEnsemblesLeaveNothingBehind(t *testing.T) {
 	for _, tt := range []struct {
 		most   int
@@ -169,7 +168,7 @@ func TestEnsemblesLeaveNothingBehind(t *testing.T) {
 			if n := m.h.InFlight(); n != 0 {
 				t.Errorf("%d requests are in flight", n)
 			}
-			for late := time.Now().Add(time.Minute); m.held.Load() != 0; runtime.Gosched() { // what is shared is copied in the background
+			for late := time.Now().Add(time.Minute); m.held.Load() != 0; runtime.Gosched() { // shared responses are copied in the background
 				if time.Now().After(late) {
 					t.Fatalf("%d tensors are kept", m.held.Load())
 				}
@@ -177,7 +176,7 @@ func TestEnsemblesLeaveNothingBehind(t *testing.T) {
 			if one, join := m.most["one"], m.most["join"]; most > 0 && (one > 2*most || join > most) {
 				t.Errorf("%d and %d executions were under way at once of two steps and of one", one, join)
 			}
-			for attempt := 0; ; attempt++ { // no place of a step was lost
+			for attempt := 0; ; attempt++ { // no slot of a step was lost
 				if err := m.ask(v); err == nil {
 					break
 				} else if attempt == 1000 {
@@ -188,7 +187,7 @@ func TestEnsemblesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// What an ensemble is executed by is not given up while a request has steps to come.
+// The versions that execute an ensemble are not given up while a request has steps to come.
 func TestRequestsOfSupersededCompositionsAreWaitedFor(t *testing.T) {
 	m, v := composed(t, 0, false)
 	held := make(chan *infer.Request, 3)
@@ -208,7 +207,7 @@ func TestRequestsOfSupersededCompositionsAreWaitedFor(t *testing.T) {
 		}
 		ended <- err
 	}()
-	respond() // the request is under way
+	respond() // the request is in progress
 	if m.h.Superseded() != nil {
 		t.Error("what is current is superseded")
 	}
@@ -242,8 +241,8 @@ func TestRequestsOfSupersededCompositionsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A step has what its request has: its tenant pays for it and shares the devices by it, and
-// it is given up when the request would be too late.
+// A step inherits from its request: its tenant pays for it, it shares devices accordingly, and it is given up
+// when the request would be too late.
 func TestStepsInheritFromTheirRequest(t *testing.T) {
 	m, v := composed(t, 0, false)
 	steps := make(chan infer.Request, 3)

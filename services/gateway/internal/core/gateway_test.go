@@ -67,12 +67,12 @@ func TestRefusedSubmissionIsTheAnswer(t *testing.T) {
 	}
 }
 
-// The scheduler owns what it took: nothing of the request is touched after.
+// The scheduler owns a submitted request: the gateway does not touch it any more.
 func TestRequestIsTheSchedulersAfterSubmit(t *testing.T) {
 	h, v := free(t)
 	h.submit = func(r *infer.Request) error {
 		w := r.Work
-		*r = infer.Request{} // as a scheduler does that uses requests again
+		*r = infer.Request{} // as a scheduler does that reuses requests
 		h.table.Respond(&infer.Response{Work: w, Final: true})
 		return nil
 	}
@@ -120,8 +120,8 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	}
 }
 
-// An answer that comes while the client gives up is either delivered or
-// released; it is cancelled only if it did not come.
+// A response that arrives while the client gives up is either delivered or released. The request is canceled
+// only if no response arrived.
 func TestAnswerRacesTheClientsPatience(t *testing.T) {
 	h, v := free(t)
 	var held, canceled, refused atomic.Int64

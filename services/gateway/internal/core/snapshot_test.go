@@ -137,7 +137,7 @@ func TestChangesAreWhatScriptsWaitFor(t *testing.T) {
 	}
 }
 
-// What no scheduler takes requests for is not ready, whatever the workers say.
+// Models whose pool has no scheduler are not ready, whatever the workers report.
 func TestModelsOfAPoolWithoutASchedulerAreNotReady(t *testing.T) {
 	in := func(pool string) *core.Model {
 		v := version(pool, 1, infer.Ready)
@@ -288,8 +288,8 @@ func TestIndexListsEveryVersion(t *testing.T) {
 	}
 }
 
-// A version whose instances are away is not ready, and requests for it wait. The index, as
-// Triton's, says that it is loaded, and why it is not ready.
+// A version whose instances are unavailable is not ready, and requests for it wait. As in Triton, the index
+// says that it is loaded, and why it is not ready.
 func TestVersionsThatAreAwayAreNotReady(t *testing.T) {
 	away := version("a", 1, infer.Ready)
 	away.Away = "it is started again"

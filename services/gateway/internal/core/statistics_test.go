@@ -64,8 +64,8 @@ func TestStatisticsAreThoseOfReadyVersions(t *testing.T) {
 	}
 }
 
-// A pool that does not answer takes its own counts away, and no time of the
-// others: they are asked meanwhile.
+// If a pool does not answer, only its own counts are missing, and the other pools are not delayed: they are
+// queried at the same time.
 func TestStatisticsWithoutADeadPool(t *testing.T) {
 	dead := errors.New("the scheduler does not answer")
 	model := func(name, pool string) *core.Model {

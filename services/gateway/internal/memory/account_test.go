@@ -22,7 +22,7 @@ func TestTheFinalResponseTakesThePlaceOfTheRequest(t *testing.T) {
 	if err := a.Charge(60, true); err != nil || b.Reserved() != 90 {
 		t.Errorf("the final response: %v, %d held", err, b.Reserved())
 	}
-	a.Return(60) // went with the final response
+	a.Return(60) // released with the final response
 	if b.Reserved() != 90 {
 		t.Errorf("%d held", b.Reserved())
 	}
@@ -36,8 +36,7 @@ func TestTheFinalResponseTakesThePlaceOfTheRequest(t *testing.T) {
 	}
 }
 
-// Work that goes on after its call charges nobody: the call's account may serve another
-// call by then.
+// Work that outlives its call charges nobody: the call's account may serve another call by then.
 func TestAClosedAccountRefuses(t *testing.T) {
 	b := memory.NewBudget(100)
 	var call memory.Account

@@ -51,7 +51,7 @@ func (o *ordered) open(of infer.ModelRef) {
 	})))
 }
 
-// settle passes the slots of what has been answered.
+// settle frees the slots of answered requests.
 func (o *ordered) settle() {
 	for len(o.done) > 0 {
 		n := o.done[0]
@@ -60,7 +60,7 @@ func (o *ordered) settle() {
 	}
 }
 
-// respond is what the scheduler or a worker does.
+// respond does what the scheduler or a worker does.
 func (o *ordered) respond(r *infer.Response) {
 	o.Respond(r)
 	o.settle()
@@ -81,7 +81,7 @@ func (o *ordered) refuse(n int, reason errs.Reason) {
 	o.respond(infer.Refuse(o.work[n], errs.New(reason, "")))
 }
 
-// giveUp ends a request as the gateway does when its client is gone.
+// giveUp ends a request as the gateway does when its client disconnects.
 func (o *ordered) giveUp(n int) bool {
 	defer o.settle()
 	return o.Finish(infer.Fail(o.work[n], errs.New(errs.Canceled, "")))
@@ -109,8 +109,8 @@ func TestAnswersWaitForThoseBeforeThem(t *testing.T) {
 	o.expect(t, "0", "1", "2", "3")
 }
 
-// That an answer has been given does not let the next one go: whoever has it
-// may not have passed it on yet.
+// The next response does not go out as soon as one has been delivered: whoever has that one may not have passed
+// it on yet.
 func TestAnswersWaitUntilTheTurnIsPassed(t *testing.T) {
 	o := newOrdered(2)
 	o.result(1)
@@ -140,7 +140,7 @@ func TestWhatHasNotRunWaitsForNobody(t *testing.T) {
 func TestAHeldAnswerIsTheAnswerUnlessTheClientGivesUp(t *testing.T) {
 	o := newOrdered(3)
 	o.result(1)
-	o.refuse(1, errs.InstanceCrashed) // its worker was lost, after it had answered
+	o.refuse(1, errs.InstanceCrashed) // its worker was lost after it had answered
 	o.result(1)
 	o.result(2)
 	if !o.giveUp(2) || o.giveUp(2) {
@@ -171,13 +171,13 @@ func TestLinesOfContentsAreApart(t *testing.T) {
 	o.open(infer.ModelRef{Name: "m", Generation: 2})
 	o.result(1)
 	o.result(0)
-	o.open(infer.ModelRef{Name: "m"}) // a line that was empty begins anew
+	o.open(infer.ModelRef{Name: "m"}) // an empty queue starts anew
 	o.result(2)
 	o.expect(t, "1", "0", "2")
 }
 
-// Whatever ends requests, and in whatever order, results come in the order of
-// the requests and nothing stays behind.
+// Whatever ends requests, and in whatever order, results arrive in the order of the requests and nothing is
+// left behind.
 func TestHistoriesKeepTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOrdered(0)

@@ -13,14 +13,14 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// scene is a table between clients and the schedulers of a pool, all of the test.
+// scene is a table between clients and the schedulers of a pool; the test plays both.
 type scene struct {
 	*testing.T
 	table   *Table
 	pool    *Pool
 	now     mono.Time
-	free    int // requests whose inputs are released
-	lent    int // requests whose inputs are lent
+	free    int // requests whose inputs have been released
+	lent    int // requests whose inputs are exported
 	answers []string
 	session *session
 }
@@ -63,7 +63,7 @@ func (s *scene) of(name string, b Bounds) *Pool {
 	})
 }
 
-// session is a scheduler's as the pool sees it.
+// session is a session with a scheduler as the pool sees it.
 type session struct {
 	*Pool
 	scene     *scene
@@ -94,7 +94,7 @@ func (x *session) EnsembleEnded(infer.EnsembleEnd) {}
 func (x *session) Cancel(infer.RequestID)          { x.cancelled++ }
 func (x *session) Done() <-chan struct{}           { return x.done }
 
-// connect begins a session with the pool's next scheduler.
+// connect starts a session with the pool's next scheduler.
 func (s *scene) connect() *session {
 	s.session = &session{Pool: s.pool, scene: s}
 	s.begin(s.session)
@@ -127,7 +127,7 @@ func (s *scene) submit(r *infer.Request) {
 	}
 }
 
-// giveUp is a client that goes.
+// giveUp plays a client that disconnects.
 func (s *scene) giveUp(number uint64) {
 	w := work(1)
 	w.Request.Number = number
@@ -136,7 +136,7 @@ func (s *scene) giveUp(number uint64) {
 	}
 }
 
-// known is how many entries the table has.
+// known returns the number of entries in the table.
 func (s *scene) known() int { return len(s.table.all()) }
 
 func work(attempt uint32) infer.Work {
@@ -271,8 +271,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// A scheduler dies with requests of a sequence: they come to the next one in their
-// order, and before those that are new.
+// A scheduler fails with requests of a sequence: the next one gets them in order, before any new ones.
 func TestNothingOvertakesWhatIsSubmittedAgain(t *testing.T) {
 	s := newScene(t)
 	number := func(n uint64) *infer.Request {
@@ -302,8 +301,8 @@ func TestNothingOvertakesWhatIsSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A request of a sequence was given up, or has failed, which the next scheduler does not
-// know: what follows in the sequence, up to the next start, does not come to it.
+// A request of a sequence was given up or has failed, which the next scheduler does not know: the later
+// requests of the sequence, up to the next start, are not submitted to it.
 func TestWhatFollowsOnAFailedRequestIsNotSubmittedAgain(t *testing.T) {
 	s := newScene(t)
 	first := s.connect()
@@ -368,8 +367,7 @@ func TestCancelledRequestIsNotSubmittedAgain(t *testing.T) {
 	}
 }
 
-// The scheduler has workers cancel what is over its deadline, and its own word on
-// that can be lost.
+// The scheduler has workers cancel requests at their deadline, and its own report of that can be lost.
 func TestWhatAWorkerCancelsForItsDeadlineIsOverdue(t *testing.T) {
 	for deadline, want := range map[mono.Time]string{0: "cancelled", 1: "deadline_compute"} {
 		s := newScene(t)
@@ -392,8 +390,8 @@ func TestRefusedSubmissionStaysTheCallers(t *testing.T) {
 	}
 }
 
-// A request that ends while it is handed to a session keeps its inputs until
-// that has read them, and nothing stays lent of it.
+// A request that ends while it is passed to a session keeps its inputs until the session has read them, and
+// none of its inputs stays exported.
 func TestInputsOutliveTheirSubmission(t *testing.T) {
 	for name, end := range map[string]func(*scene){
 		"an answer to an earlier attempt": func(s *scene) { s.table.Respond(result(1)) },
@@ -425,7 +423,7 @@ func TestInputsOutliveTheirSubmission(t *testing.T) {
 	}
 }
 
-// A session may end while requests wait for its credit: they wait for the next.
+// A session may end while requests wait for its credit: they then wait for the next one.
 func TestSessionThatEndsWithoutRoom(t *testing.T) {
 	s := newScene(t)
 	s.submit(s.request(0))
@@ -438,7 +436,7 @@ func TestSessionThatEndsWithoutRoom(t *testing.T) {
 	}
 }
 
-// What a scheduler says before requests are submitted to it is not overlooked.
+// What a scheduler reports before requests are submitted to it is not overlooked.
 func TestDrainBeforeTheFirstRequest(t *testing.T) {
 	s := newScene(t)
 	s.pool.Expect()
@@ -460,7 +458,7 @@ func TestReturnedRequestGoesToTheGateway(t *testing.T) {
 	}
 }
 
-// A pool counts as reached while a takeover may be under way, and no longer.
+// A pool counts as reachable while a takeover may be in progress, and no longer.
 func TestPoolIsReachableWhileATakeoverMayBeUnderWay(t *testing.T) {
 	s := newScene(t)
 	if s.pool.Reachable() {
@@ -486,8 +484,7 @@ func TestPoolIsReachableWhileATakeoverMayBeUnderWay(t *testing.T) {
 	}
 }
 
-// A call ends with the scheduler that has it, once: what that knew of the parent is gone
-// with it.
+// A model's call ends, once, with the scheduler that has it, because what that knew about the parent is lost.
 func TestCallsAreNotSubmittedAgain(t *testing.T) {
 	for name, part := range map[string]func(*scene, *session, infer.Work){
 		"the session ends":            func(s *scene, _ *session, _ infer.Work) { s.pool.End() },
@@ -510,7 +507,7 @@ func TestCallsAreNotSubmittedAgain(t *testing.T) {
 	}
 }
 
-// A call that comes while there is no scheduler waits as any request does.
+// A model's call that arrives while there is no scheduler waits like any request.
 func TestCallsWaitForTheirFirstScheduler(t *testing.T) {
 	s := newScene(t)
 	r := s.request(0)
@@ -521,9 +518,8 @@ func TestCallsWaitForTheirFirstScheduler(t *testing.T) {
 	}
 }
 
-// TestAdoptedRequestEndsWithItsWorker has the answer of a request be lost that the
-// scheduler before had dispatched: its gateway is told which worker runs it, before or
-// after that worker is gone.
+// TestAdoptedRequestEndsWithItsWorker loses the answer of a request that the previous scheduler had dispatched:
+// its gateway learns which worker runs it before or after that worker is lost.
 func TestAdoptedRequestEndsWithItsWorker(t *testing.T) {
 	for name, steps := range map[string][]func(*scene){
 		"that is lost later": {func(s *scene) { s.pool.Placed(work(2), 9) }, func(s *scene) { s.table.Lost(9) }},
@@ -545,8 +541,8 @@ func TestAdoptedRequestEndsWithItsWorker(t *testing.T) {
 	}
 }
 
-// TestRequestsEndWithoutTheirAnswer has requests be placed on a worker whose answer does
-// not come: no deadline and no scheduler ends them.
+// TestRequestsEndWithoutTheirAnswer places requests on a worker whose answer never arrives: neither a deadline
+// nor a scheduler ends them.
 func TestRequestsEndWithoutTheirAnswer(t *testing.T) {
 	const worker = 9
 	placed := func(s *scene) { s.pool.Placed(work(2), worker) }
@@ -607,8 +603,8 @@ func TestRequestsEndWithoutTheirAnswer(t *testing.T) {
 
 func finish(s *scene) { s.pool.Response(failure(2, errs.RequestFinished), false) }
 
-// An answer that is on its way is waited for, however long it takes, if it began to
-// come in time; one that comes to another worker's request is not.
+// An answer that started arriving in time is waited for, however long it takes. An answer of another worker
+// does not count.
 func TestLargeAnswersAreWaitedFor(t *testing.T) {
 	s := failover(t)
 	s.table.Back(9)

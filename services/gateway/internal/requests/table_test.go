@@ -31,7 +31,7 @@ func (m *memory) response(w infer.Work, final bool) *infer.Response {
 	return &infer.Response{Work: w, Final: final, Outputs: []infer.Tensor{{Name: "X", Data: tensor.InBuffer(b, 0, 4)}}}
 }
 
-// collector keeps what it is handed.
+// collector keeps the responses that it receives.
 type collector struct{ got []*infer.Response }
 
 func (c *collector) Receive(r *infer.Response) bool {
@@ -118,8 +118,8 @@ func TestEpochAndRevisionDoNotDecide(t *testing.T) {
 	}
 }
 
-// Whatever answers at the same time, each request has one final answer and
-// everything else is released.
+// However many answers arrive at the same time, each request gets exactly one final answer and everything else
+// is released.
 func TestOneFinalAnswerUnderRaces(t *testing.T) {
 	var m memory
 	table := requests.New(origin)
@@ -240,7 +240,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// allowance is a budget for so many bytes of responses.
+// allowance is a budget for a number of bytes of responses.
 type allowance struct{ left int64 }
 
 func (a *allowance) Charge(n int64, _ bool) error {
@@ -253,7 +253,7 @@ func (a *allowance) Charge(n int64, _ bool) error {
 
 func (a *allowance) Refund(n int64) { a.left += n }
 
-// A response for which there is no room ends the request, whatever is unread of it.
+// A response that exceeds the budget ends the request, whatever is still unread.
 func TestResponsesBeyondTheBudgetEndTheRequest(t *testing.T) {
 	for name, final := range map[string]bool{"the last": true, "one of several": false} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestResponsesBeyondTheBudgetEndTheRequest(t *testing.T) {
 	}
 }
 
-// A client that does not read has its request end, and whoever responds is told.
+// A request whose client does not read ends, and whoever responds is told.
 func TestRequestsThatLeaveTooMuchUnreadEnd(t *testing.T) {
 	const most, bytes = 1024, 64 << 20
 	for name, tt := range map[string]struct {

@@ -29,7 +29,7 @@ func (f issued) Verify(token string) (*policy.Issuer, map[string]any, time.Time,
 	return nil, nil, time.Time{}, errs.New(errs.TokenInvalid, "no such issuer")
 }
 
-// under are tenants under a policy whose tokens are ISSUER.TENANT.x.
+// under returns tenants under a policy whose tokens are ISSUER.TENANT.x.
 func under(t *testing.T, text string, now func() time.Time) (all *tenants.Tenants, verified *int) {
 	t.Helper()
 	all, verified = tenants.New(nobody{}, now), new(int)
@@ -65,7 +65,7 @@ tokens:
   - {issuer: staff, jwks: x, tenant_claim: tenant}
 `
 
-// A name says who a tenant is only together with who has given it.
+// A name identifies a tenant only together with its issuer.
 func TestTenantsAreWhoTheirIssuerSaysTheyAre(t *testing.T) {
 	all, _ := under(t, strings.Replace(federated, "KEY", policy.Key("secret"), 1), time.Now)
 	for _, tt := range []struct {
@@ -109,7 +109,7 @@ func TestTenantsAreWhoTheirIssuerSaysTheyAre(t *testing.T) {
 	}
 }
 
-// Who is nobody stays nobody, whoever came before.
+// An anonymous caller stays anonymous, whoever called before.
 func TestNobodyGetsTheRightsOfATokenCalledAnonymous(t *testing.T) {
 	all, _ := under(t, strings.Replace(federated, "KEY", policy.Key("secret"), 1), time.Now)
 	if _, err := all.Current().Identify(token("partners.anonymous")); errs.Of(err) != errs.TokenInvalid {
@@ -121,7 +121,7 @@ func TestNobodyGetsTheRightsOfATokenCalledAnonymous(t *testing.T) {
 	}
 }
 
-// Two tenants of one name have limits of their own.
+// Two tenants with the same name from different issuers have separate limits.
 func TestIssuersTenantsHaveTheirOwnLimits(t *testing.T) {
 	all, _ := under(t, `
 version: 1
@@ -156,8 +156,8 @@ anonymous: {tier: day}
 tokens: [{issuer: sso, jwks: x, tenant_claim: tenant, tier: user}]
 `
 
-// However many tenants an issuer names, those that the policy lists, and those with requests
-// in flight, are remembered.
+// However many tenants an issuer names, the tenants that the policy lists and those with requests in flight are
+// remembered.
 func TestACrowdOfTenantsLeavesOthersWhatTheyHaveUsed(t *testing.T) {
 	all, _ := under(t, strings.Replace(crowd, "KEY", policy.Key("k"), 1), time.Now)
 	listed := map[string]caller{"a listed tenant": key("k"), "nobody": {}}
@@ -189,7 +189,7 @@ func TestACrowdOfTenantsLeavesOthersWhatTheyHaveUsed(t *testing.T) {
 	busy.Settle(0)
 }
 
-// Of tenants that no policy lists so many are remembered: those that were seen last.
+// Of the tenants that no policy lists, a bounded number is remembered: the most recently seen.
 func TestTenantsThatAreNotListedAreForgottenInTime(t *testing.T) {
 	all, _ := under(t, "version: 1\ntiers: {user: {budgets: [{requests: 1, per: 24h}]}}\ntokens: [{issuer: sso, jwks: x, tenant_claim: tenant, tier: user}]", time.Now)
 	use := func(name string) error {
@@ -217,7 +217,7 @@ func TestTenantsThatAreNotListedAreForgottenInTime(t *testing.T) {
 	}
 }
 
-// A tenant that a policy drops and the next one lists again has used what it has used.
+// A tenant that one policy drops and the next one lists again keeps its past use.
 func TestTenantsThatComeAgainHaveUsedWhatTheyHaveUsed(t *testing.T) {
 	with := strings.Replace(crowd, "KEY", policy.Key("k"), 1)
 	all, verified := under(t, with, time.Now)
@@ -240,7 +240,7 @@ func TestTenantsThatComeAgainHaveUsedWhatTheyHaveUsed(t *testing.T) {
 	}
 }
 
-// A call that came under the policy before does not bring its limits back.
+// A call that started under an earlier policy does not bring back that policy's limits.
 func TestAnEarlierPolicysCallsLeaveTheLimitsOfTheLaterOne(t *testing.T) {
 	text := func(n string) string {
 		return "version: 1\ntiers: {user: {limits: {concurrency: " + n + "}}}\ntokens: [{issuer: sso, jwks: x, tenant_claim: tenant, tier: user}]"
@@ -260,7 +260,7 @@ func TestAnEarlierPolicysCallsLeaveTheLimitsOfTheLaterOne(t *testing.T) {
 	}
 }
 
-// A token is verified once in a while, and not by a policy of which it is not.
+// A verified token is cached for a while, but only for the policy that verified it.
 func TestTokensAreRememberedForAWhile(t *testing.T) {
 	now := time.Now()
 	all, verified := under(t, strings.Replace(crowd, "KEY", policy.Key("k"), 1), func() time.Time { return now })

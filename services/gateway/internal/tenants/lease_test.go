@@ -15,14 +15,14 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/tenants"
 )
 
-// cluster is gateways that share the limits of one tenant, whose key is k, by a store.
+// cluster is several gateways that share the limits of one tenant, whose key is k, through a store.
 type cluster struct {
 	t        *testing.T
 	gateways []*tenants.Tenants
 
 	mu     sync.Mutex
 	levels map[string]tenants.Level // the store's; guarded by mu
-	away   bool                     // the store is; guarded by mu
+	away   bool                     // the store is unavailable; guarded by mu
 	last   []time.Time              // the last round of each gateway; guarded by mu
 }
 
@@ -33,7 +33,7 @@ func newCluster(t *testing.T, gateways int, tier string) *cluster {
 		short := g.Share()
 		g.Set(read(t, "version: 1\ntiers: {t: "+tier+"}\ntenants: {acme: {tier: t, keys: [{sha256: "+policy.Key("k")+"}]}}"), nil)
 		c.gateways, c.last = append(c.gateways, g), append(c.last, time.Now())
-		go func() { // a gateway asks at once where a request waits for it
+		go func() { // a gateway leases at once if a request waits for it
 			for {
 				select {
 				case <-short:
@@ -47,7 +47,7 @@ func newCluster(t *testing.T, gateways int, tier string) *cluster {
 	return c
 }
 
-// settle is a lease's exchange with the store.
+// settle plays the store in a lease.
 func (c *cluster) settle(_ string, wanted []tenants.Balance) (granted []tenants.Grant, err error) {
 	if c.away {
 		return nil, errors.New("the store is away")
@@ -64,7 +64,7 @@ func (c *cluster) settle(_ string, wanted []tenants.Balance) (granted []tenants.
 	return granted, nil
 }
 
-// lease has a gateway exchange what it has.
+// lease makes a gateway exchange what it holds.
 func (c *cluster) lease(gateway int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,21 +73,21 @@ func (c *cluster) lease(gateway int) {
 	_ = c.gateways[gateway].Lease(len(c.gateways), since, c.settle)
 }
 
-// round has every gateway do so.
+// round makes every gateway lease.
 func (c *cluster) round() {
 	for i := range c.gateways {
 		c.lease(i)
 	}
 }
 
-// goes has the store go away, or come back.
+// goes makes the store unavailable, or available again.
 func (c *cluster) goes(away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.away = away
 }
 
-// request reports whether a gateway takes a request.
+// request reports whether a gateway accepts a request.
 func (c *cluster) request(gateway int, cost float64) bool {
 	who, err := c.gateways[gateway].Current().Identify(key("k"))
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *cluster) request(gateway int, cost float64) bool {
 	return err == nil
 }
 
-// every has a function be called so often for a time, with rounds as gateways have them.
+// every calls a function in steps for a duration, with rounds of leases at the gateways' interval.
 func (c *cluster) every(step, d time.Duration, do func()) {
 	last := time.Now()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -114,8 +114,8 @@ func (c *cluster) every(step, d time.Duration, do func()) {
 	}
 }
 
-// While the store is away each gateway gives what it holds, half of its part at least, and
-// its part of what was left for all.
+// While the store is unavailable, each gateway grants what it holds, which is at least half of its share, and
+// its share of what was left for all.
 func TestGatewaysGiveTheirPartWithoutTheStore(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -168,7 +168,7 @@ func TestGatewaysGiveTheirPartWithoutTheStore(t *testing.T) {
 	}
 }
 
-// A new window is whole, also where the store is away at its start.
+// A new window is full, even if the store is unavailable when it starts.
 func TestANewWindowIsWholeWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2, "{budgets: [{requests: 100, per: 1h}]}")
@@ -188,7 +188,7 @@ func TestANewWindowIsWholeWithoutTheStore(t *testing.T) {
 	})
 }
 
-// What gateways took while the store was away is owed, up to a burst: when it is back
+// What gateways granted while the store was unavailable is owed, up to a burst: once it is available, the
 // limits hold as before.
 func TestRatesHoldAfterTheStoreWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -215,8 +215,8 @@ func TestRatesHoldAfterTheStoreWasAway(t *testing.T) {
 	})
 }
 
-// Whatever comes to which gateway, and however often the store goes away: gateways together
-// give no more than the limits and their parts, and all of it where somebody asks for it.
+// Whichever gateway gets the requests, and however often the store becomes unavailable, the gateways together
+// grant no more than the limits and their shares, and all of that on demand.
 func TestSharedLimitsHoldUnderRandomHistories(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -271,7 +271,7 @@ func randomHistory(t *testing.T, seed uint64) {
 	}
 }
 
-// A gateway that stops gives back what it has.
+// A gateway that stops returns what it holds.
 func TestAGatewayThatStopsGivesBackWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, "{budgets: [{requests: 100, per: 24h}]}")
@@ -286,7 +286,7 @@ func TestAGatewayThatStopsGivesBackWhatItHas(t *testing.T) {
 	})
 }
 
-// The value of a limit in the store means as much as its absence once it is whole.
+// A full limit means the same in the store as an absent value.
 func TestLimitsAreWholeAfterATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, "{limits: {requests_per_second: 10, burst: 4s}, budgets: [{requests: 100, per: 1h}]}")

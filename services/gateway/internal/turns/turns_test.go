@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/services/gateway/internal/turns"
 )
 
-// line takes turns for clients, and notes the order in which they get them.
+// line takes turns for clients, and records the order in which they get them.
 type line struct {
 	waiting sync.WaitGroup
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func TestThoseWhoHaveUsedLeastComeFirst(t *testing.T) {
 	})
 }
 
-// A connection may wait for its next turn while handlers of its calls have the last one.
+// A connection may wait for its next turn while handlers of its calls still use the previous one.
 func TestATurnThatGoesOnCountsForAClientThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := turns.New(2)
@@ -141,7 +141,7 @@ func TestATurnLastsUntilAllHaveReleasedIt(t *testing.T) {
 		if late := turn.Join(); late != nil {
 			t.Error("a turn that is over was joined")
 		}
-		turn.Release() // once too often
+		turn.Release() // one release too many
 		held := all.Client().Take()
 		l.take("another", all.Client())
 		if len(l.got) != 1 {
@@ -152,7 +152,7 @@ func TestATurnLastsUntilAllHaveReleasedIt(t *testing.T) {
 	})
 }
 
-// Work that blocks does not keep the others waiting.
+// Work that blocks does not make the others wait.
 func TestATurnEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := turns.New(1)
