@@ -13,7 +13,6 @@ import (
 // Config configures a scheduler. A field with a name is a flag, and a setting of that name in files and in the
 // environment; the others keep the values from [Default].
 type Config struct {
-	// ID names this scheduler among the others; it is its key in the bucket
 	// ID identifies this scheduler; it is its key in the bucket schedulers.
 	ID string `kong:"-"`
 	// Pool is the pool that the scheduler serves while it leads, and stands by for while another scheduler does.

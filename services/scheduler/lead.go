@@ -48,7 +48,7 @@ const retry = time.Second
 // claim is one attempt to lead the pool; it also signals that the leadership is over.
 type claim struct {
 	*bus.Registration[*nereidv1.LeaderValue]
-	epoch  atomic.Uint64 // 0 until the pool is ours
+	epoch  atomic.Uint64 // 0 until this scheduler leads
 	other  atomic.Pointer[string]
 	lost   chan struct{} // closed when another scheduler leads the pool
 	once   sync.Once

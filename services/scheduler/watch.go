@@ -72,7 +72,7 @@ func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 				s.costs.know(e.Key, e.Value)
 			}
 			if len(events) > 0 {
-				continue // one report for all that have come
+				continue // one report for all pending events
 			}
 			next.applied = e.Revision
 		case <-tick.C:

@@ -26,7 +26,7 @@ type fifo struct {
 
 // line is the queue of a model, and the instances that it runs on.
 type line struct {
-	config    *modelconfig.Config // nil before it is known
+	config    *modelconfig.Config // nil until it is known
 	size      int64               // of a full batch
 	delay     time.Duration
 	waits     []int32
