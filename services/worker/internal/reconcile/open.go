@@ -194,7 +194,7 @@ func (r *Reconciler) makeInstance(ctx context.Context, of *loaded, m *unopened, 
 	return nil
 }
 
-// recovered makes an error of a panic in a backend.
+// recovered turns a panic in a backend into an error.
 func recovered(ref infer.ModelRef, err *error) {
 	if v := recover(); v != nil {
 		*err = errs.Wrap(errs.LoadFailed, fmt.Errorf("%v\n%s", v, debug.Stack()),
@@ -202,8 +202,7 @@ func recovered(ref infer.ModelRef, err *error) {
 	}
 }
 
-// closeInstances closes instances that were never opened: in little time, where
-// ctx is done.
+// closeInstances closes instances that were never opened. If ctx is done, it allows little time for that.
 func (r *Reconciler) closeInstances(ctx context.Context, ref infer.ModelRef, instances []unopened) {
 	late, free := backend.WithGrace(ctx)
 	defer free()
