@@ -111,7 +111,7 @@ type Prompt interface {
 // batch gives the batch back.
 type Pipelining interface {
 	Prompt
-	// Pipelined is how many batches it takes beyond those that it runs.
+	// Pipelined is how many batches it accepts beyond those that it runs.
 	Pipelined() int
 }
 

@@ -55,7 +55,7 @@ func (b *batch) Free() {
 // fill completes the report that an instance is free. The caller holds the lock.
 func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 	t := &b.timing
-	t.Done = now // phases that were not marked get an end, so that they add up
+	t.Done = now // unmarked phases get an end, so that they add up
 	if t.Start == 0 {
 		t.Start = now
 	}
