@@ -54,7 +54,7 @@ func (b *Batch) on() infer.InstanceID {
 }
 
 // reconcile ends a batch that its connected worker does not run. Either the batch has finished and its completion was
-// lost, or the batch itself was lost, except for units that were answered without their inputs.
+// lost, or the batch itself was lost, except for units that were answered because their inputs could not be read.
 //
 // A unit that is to run another iteration there has not ended. Either this batch ran the last iteration, and the
 // report of that was lost; or this batch would have run the next one, and was lost.
