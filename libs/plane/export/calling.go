@@ -56,7 +56,7 @@ type calling struct {
 	handing  bool              // a goroutine hands responses over
 	canceled bool
 	ended    bool // its end has arrived, or is known: nothing that arrives is handed over
-	over     bool // the gateway has sent its final response and needs nothing any more
+	over     bool // nothing more is exchanged with the gateway about the call
 
 	came, taken uint32 // responses
 	bytes       int64  // of those that have arrived and are not taken
